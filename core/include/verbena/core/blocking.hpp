@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// blocking: a bounded pool of threads for calls that always block or have no io_uring opcode
+// (getdents64, open_by_handle_at, fsync of a busy file system).
+#pragma once
+
+#include <verbena/core/reactor.hpp>
+#include <verbena/core/task.hpp>
+
+#include <condition_variable>
+#include <cstddef>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace verbena {
+
+/// Threads shared by all shards. Outlives every task that uses it. A job can't be recalled: the
+/// awaiter waits for its end whatever the stop token says, since the job may touch its frame.
+class blocking_pool {
+public:
+    static constexpr unsigned max_threads = 256;
+
+    explicit blocking_pool(unsigned threads = 8);
+    /// Runs what is queued, then joins the threads.
+    ~blocking_pool();
+    blocking_pool(const blocking_pool&) = delete;
+
+    /// A piece of work that lives in the waiting coroutine's frame.
+    class job : public remote_message {
+    public:
+        virtual void execute() noexcept = 0;
+
+    protected:
+        ~job() = default;
+
+    private:
+        friend class blocking_pool;
+        job* next_job_ = nullptr;
+        reactor* home_ = nullptr;
+    };
+    /// Queues `j`; its deliver() runs on `home` afterwards. Any thread.
+    void submit(job& j, reactor& home);
+
+    template<class F>
+    class awaiter final : public job {
+    public:
+        using value_type = std::invoke_result_t<F&>;
+        awaiter(blocking_pool& pool, F&& f) noexcept : pool_(pool), function_(std::move(f)) {}
+        awaiter(awaiter&& other) noexcept : pool_(other.pool_), function_(std::move(other.function_)) {}
+
+        bool await_ready() const noexcept { return false; }
+        template<class Promise>
+        void await_suspend(std::coroutine_handle<Promise> h)
+        {
+            handle_ = h;
+            const task_context* context = h.promise().context();
+            reactor_ = context != nullptr && context->shard != nullptr ? context->shard : reactor::current();
+            pool_.submit(*this, *reactor_);
+        }
+        value_type await_resume() noexcept
+        {
+            if constexpr (!std::is_void_v<value_type>)
+                return std::move(*value_);
+        }
+        void execute() noexcept override
+        {
+            if constexpr (std::is_void_v<value_type>)
+                function_();
+            else
+                value_.emplace(function_());
+        }
+        void deliver() noexcept override { reactor_->post(handle_); }
+
+    private:
+        struct nothing {};
+        blocking_pool& pool_;
+        F function_;
+        reactor* reactor_ = nullptr;
+        std::coroutine_handle<> handle_;
+        std::optional<std::conditional_t<std::is_void_v<value_type>, nothing, value_type>> value_;
+    };
+    /// `co_await pool.run(f)`: calls f() on a pool thread and yields what it returns. `f` must be a
+    /// named, moved lambda (g++ 12) and must not throw.
+    template<class F>
+    awaiter<std::remove_cvref_t<F>> run(F&& f)
+    {
+        static_assert(!std::is_lvalue_reference_v<F>, "name the function object and std::move it in");
+        return awaiter<std::remove_cvref_t<F>>(*this, std::forward<F>(f));
+    }
+
+    std::size_t threads() const noexcept { return threads_.size(); }
+    /// Jobs waiting for a thread.
+    std::size_t queued() const;
+
+private:
+    void work();
+
+    mutable std::mutex mutex_;
+    std::condition_variable wake_;
+    job* head_ = nullptr;
+    job* tail_ = nullptr;
+    std::size_t queued_ = 0;
+    bool stopping_ = false;
+    std::vector<std::thread> threads_;
+};
+
+} // namespace verbena

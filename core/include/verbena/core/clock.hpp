@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The clock is injected, so that a test can run hours of timeouts in microseconds.
+#pragma once
+
+#include <chrono>
+
+namespace verbena {
+
+using time_point = std::chrono::steady_clock::time_point;
+using duration = std::chrono::steady_clock::duration;
+
+/// A source of monotonic time. Called from any shard that was given it.
+class clock_source {
+public:
+    virtual time_point now() const noexcept = 0;
+    /// True when time moves only by advance_to(): a reactor with nothing to do then jumps to its
+    /// next timer instead of sleeping.
+    virtual bool is_virtual() const noexcept { return false; }
+    virtual void advance_to(time_point) noexcept {}
+
+protected:
+    ~clock_source() = default;
+};
+
+/// CLOCK_MONOTONIC. Stateless; one serves the whole process.
+clock_source& system_clock() noexcept;
+
+/// Time that stands still until told otherwise. For one reactor, on its thread.
+class virtual_clock final : public clock_source {
+public:
+    time_point now() const noexcept override { return now_; }
+    bool is_virtual() const noexcept override { return true; }
+    void advance_to(time_point t) noexcept override
+    {
+        if (t > now_)
+            now_ = t;
+    }
+    void advance(duration d) noexcept { now_ += d; }
+
+private:
+    time_point now_ = time_point(std::chrono::hours(1));
+};
+
+} // namespace verbena

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// event: something that happens once (or until reset) and that many may wait for.
+#pragma once
+
+#include <verbena/core/wait_queue.hpp>
+
+namespace verbena {
+
+/// Shard-local manual-reset event.
+class event {
+public:
+    class awaiter {
+    public:
+        explicit awaiter(event& e) noexcept : event_(e) {}
+        bool await_ready() const noexcept { return event_.set_; }
+        template<class Promise>
+        bool await_suspend(std::coroutine_handle<Promise> h) noexcept
+        {
+            return waiter_.suspend(event_.waiters_, h);
+        }
+        /// True if the event happened, false if the wait was stopped.
+        bool await_resume() const noexcept { return !waiter_.stopped(); }
+
+    private:
+        event& event_;
+        detail::waiter waiter_;
+    };
+
+    class shielded_awaiter {
+    public:
+        explicit shielded_awaiter(event& e) noexcept : event_(e) {}
+        bool await_ready() const noexcept { return event_.set_; }
+        template<class Promise>
+        void await_suspend(std::coroutine_handle<Promise> h) noexcept
+        {
+            waiter_.suspend_shielded(event_.waiters_, h);
+        }
+        void await_resume() const noexcept {}
+
+    private:
+        event& event_;
+        detail::waiter waiter_;
+    };
+
+    bool is_set() const noexcept { return set_; }
+    void set() noexcept
+    {
+        set_ = true;
+        while (detail::waiter* w = waiters_.front())
+            w->wake();
+    }
+    void reset() noexcept { set_ = false; }
+    /// `co_await e.wait()`: until set() or the context's stop; yields false for the latter.
+    awaiter wait() noexcept { return awaiter(*this); }
+    /// Until set(), deaf to stop: for an end that is certain to come.
+    shielded_awaiter wait_shielded() noexcept { return shielded_awaiter(*this); }
+
+private:
+    bool set_ = false;
+    intrusive_list<detail::waiter> waiters_;
+};
+
+} // namespace verbena

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// Metrics: single-writer primitives for the data path, and a registry that reads them at a scrape.
+//
+// A component owns its counters, one set per shard, and writes them without a lock or a locked
+// instruction. It registers *families*, each with a function that enumerates samples; the function runs
+// on whichever thread scrapes and reads atomics only. Several shards may register the same family:
+// samples with equal labels are added up.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace verbena {
+
+namespace detail {
+/// Adds without a locked instruction: right only where one thread writes.
+inline void add_single_writer(std::atomic<std::uint64_t>& value, std::uint64_t n) noexcept
+{
+    value.store(value.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+}
+} // namespace detail
+
+/// Counts up. One thread writes, any thread reads.
+class counter {
+public:
+    void add(std::uint64_t n = 1) noexcept { detail::add_single_writer(value_, n); }
+    std::uint64_t value() const noexcept { return value_.load(std::memory_order_relaxed); }
+
+private:
+    std::atomic<std::uint64_t> value_{0};
+};
+
+/// A level. One thread writes, any thread reads.
+class gauge {
+public:
+    void set(std::int64_t value) noexcept { value_.store(value, std::memory_order_relaxed); }
+    void add(std::int64_t n) noexcept { set(value() + n); }
+    std::int64_t value() const noexcept { return value_.load(std::memory_order_relaxed); }
+
+private:
+    std::atomic<std::int64_t> value_{0};
+};
+
+struct histogram_snapshot;
+
+/// A distribution of durations in nanoseconds: four buckets to each power of two between 256 ns and
+/// 2^35 ns (34 s), so a quantile is off by a quarter at most. One thread writes, any thread reads.
+class log_linear_histogram {
+public:
+    static constexpr unsigned lowest_exponent = 8;
+    static constexpr unsigned highest_exponent = 35;
+    static constexpr unsigned steps_per_octave = 4;
+    /// Bucket 0 holds what is below the range, the last one what is above.
+    static constexpr std::size_t bucket_count =
+        std::size_t(highest_exponent - lowest_exponent) * steps_per_octave + 2;
+
+    static constexpr std::size_t bucket_of(std::uint64_t nanoseconds) noexcept
+    {
+        if (nanoseconds < (std::uint64_t(1) << lowest_exponent))
+            return 0;
+        const unsigned exponent = unsigned(std::bit_width(nanoseconds)) - 1;
+        if (exponent >= highest_exponent)
+            return bucket_count - 1;
+        const auto step = unsigned(nanoseconds >> (exponent - 2)) & (steps_per_octave - 1);
+        return std::size_t(exponent - lowest_exponent) * steps_per_octave + step + 1;
+    }
+    /// The first value above `bucket`, in nanoseconds; of the last bucket: 0, it has no end.
+    static constexpr std::uint64_t end_of(std::size_t bucket) noexcept
+    {
+        if (bucket == 0)
+            return std::uint64_t(1) << lowest_exponent;
+        if (bucket >= bucket_count - 1)
+            return 0;
+        const auto exponent = lowest_exponent + unsigned(bucket - 1) / steps_per_octave;
+        const auto step = unsigned(bucket - 1) % steps_per_octave;
+        return std::uint64_t(steps_per_octave + step + 1) << (exponent - 2);
+    }
+
+    void observe(std::uint64_t nanoseconds) noexcept
+    {
+        detail::add_single_writer(buckets_[bucket_of(nanoseconds)], 1);
+        detail::add_single_writer(sum_, nanoseconds);
+    }
+    /// Adds what was observed so far to `out`. Any thread.
+    void add_to(histogram_snapshot& out) const noexcept;
+
+private:
+    std::array<std::atomic<std::uint64_t>, bucket_count> buckets_{};
+    std::atomic<std::uint64_t> sum_{0};
+};
+
+/// One or several histograms, added up at one moment.
+struct histogram_snapshot {
+    std::array<std::uint64_t, log_linear_histogram::bucket_count> buckets{};
+    std::uint64_t sum_nanoseconds = 0;
+
+    std::uint64_t count() const noexcept;
+    void add(const histogram_snapshot& other) noexcept;
+    /// The upper end of the bucket in which the q-th part of the observations ends, in nanoseconds;
+    /// 0 if there are none. `q` in [0, 1].
+    std::uint64_t quantile(double q) const noexcept;
+};
+
+enum class metric_type : std::uint8_t { counter, gauge, histogram };
+std::string_view to_string(metric_type type) noexcept;
+
+/// What a metric is called and means. docs/reference/metrics.md has a line for each one.
+struct metric_family {
+    std::string name; ///< "verbena_rpc_calls_total": base units, counters end in _total
+    std::string help; ///< one sentence
+    metric_type type = metric_type::counter;
+    std::string unit; ///< "seconds", "bytes", "calls"...
+    std::vector<std::string> labels = {};
+    /// Most series exposed. What is beyond is added up in one more, whose labels are all "other".
+    std::size_t bound = 1;
+};
+
+/// Receives the samples of one family. Label values stand in the order of metric_family::labels.
+class metric_sink {
+public:
+    /// A counter's or gauge's value, in the family's unit.
+    virtual void value(std::initializer_list<std::string_view> labels, double v) = 0;
+    virtual void histogram(std::initializer_list<std::string_view> labels, const histogram_snapshot& h) = 0;
+
+protected:
+    ~metric_sink() = default;
+};
+
+/// All samples of one family at one moment, equal labels added up, sorted by labels.
+struct metric_snapshot {
+    struct series {
+        std::vector<std::string> labels;
+        double value = 0;
+        std::unique_ptr<histogram_snapshot> histogram; ///< of type histogram only
+    };
+    metric_family family;
+    std::vector<series> samples;
+};
+
+/// The families of one process. Thread-safe; the data path never comes here.
+class metric_registry {
+public:
+    using collector = std::function<void(metric_sink&)>;
+
+    /// Takes its collector out of the registry when destroyed, and waits for a scrape that runs it. Must
+    /// not be destroyed by a collector. The registry outlives it.
+    class [[nodiscard]] registration {
+    public:
+        registration() = default;
+        registration(registration&& other) noexcept
+            : registry_(std::exchange(other.registry_, nullptr)), id_(other.id_)
+        {
+        }
+        registration& operator=(registration&& other) noexcept
+        {
+            std::swap(registry_, other.registry_);
+            std::swap(id_, other.id_);
+            return *this;
+        }
+        ~registration()
+        {
+            if (registry_ != nullptr)
+                registry_->remove(id_);
+        }
+
+    private:
+        friend class metric_registry;
+        registration(metric_registry* registry, std::uint64_t id) noexcept : registry_(registry), id_(id) {}
+        metric_registry* registry_ = nullptr;
+        std::uint64_t id_ = 0;
+    };
+
+    metric_registry() = default;
+    metric_registry(const metric_registry&) = delete;
+
+    /// Adds a source of samples. `collect` is called with the registry's lock held, from any thread;
+    /// what it reads must live as long as the registration. A second registration of a name must
+    /// describe the same type and labels (std::logic_error otherwise).
+    registration add(metric_family family, collector collect);
+    /// For a family without labels; `source` must live as long as the registration.
+    registration add(metric_family family, const counter& source);
+    registration add(metric_family family, const gauge& source);
+
+    /// Collects everything, sorted by name. Families without samples are included.
+    std::vector<metric_snapshot> collect() const;
+    /// Every family registered now, sorted by name.
+    std::vector<metric_family> families() const;
+
+private:
+    struct source {
+        std::uint64_t id;
+        metric_family family;
+        collector collect;
+    };
+    void remove(std::uint64_t id) noexcept;
+
+    mutable std::mutex mutex_;
+    std::list<source> sources_;
+    std::uint64_t next_id_ = 1;
+};
+
+} // namespace verbena

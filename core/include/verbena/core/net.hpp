@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// TCP sockets for the transports: addresses as people write them, listeners and connects that never
+// block. Everything here is thread-safe except that a descriptor has one owner.
+#pragma once
+
+#include <verbena/core/result.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <netinet/in.h>
+#include <string>
+#include <string_view>
+#include <sys/socket.h>
+#include <utility>
+#include <vector>
+
+namespace verbena::net {
+
+/// Owns a file descriptor.
+class unique_fd {
+public:
+    unique_fd() = default;
+    explicit unique_fd(int fd) noexcept : fd_(fd) {}
+    unique_fd(unique_fd&& other) noexcept : fd_(other.release()) {}
+    unique_fd& operator=(unique_fd&& other) noexcept
+    {
+        if (this != &other)
+            reset(other.release());
+        return *this;
+    }
+    ~unique_fd() { reset(); }
+
+    explicit operator bool() const noexcept { return fd_ >= 0; }
+    int get() const noexcept { return fd_; }
+    int release() noexcept { return std::exchange(fd_, -1); }
+    /// Closes what it owned and owns `fd` from now on.
+    void reset(int fd = -1) noexcept;
+
+private:
+    int fd_ = -1;
+};
+
+/// An IPv4 or IPv6 address with a port. An IPv4-mapped IPv6 address is kept as the IPv4 address that it is.
+class endpoint {
+public:
+    /// 0.0.0.0:0.
+    endpoint() noexcept;
+    /// Of a socket address that the kernel returned; EAFNOSUPPORT unless it is IPv4 or IPv6.
+    static result<endpoint> from(const sockaddr* address, socklen_t length) noexcept;
+    /// "192.0.2.1:2049", "[2001:db8::1]:2049", "[fe80::1%eth0]:2049". Numbers only, so it never asks a
+    /// name server; EINVAL with the rule that was broken.
+    static result<endpoint> parse(std::string_view text);
+    /// The addresses at both ends of a socket.
+    static result<endpoint> local(int fd) noexcept;
+    static result<endpoint> remote(int fd) noexcept;
+
+    const sockaddr* data() const noexcept { return &address_.any; }
+    socklen_t size() const noexcept;
+    int family() const noexcept { return address_.any.sa_family; }
+    std::uint16_t port() const noexcept;
+    void set_port(std::uint16_t port) noexcept;
+    bool is_loopback() const noexcept;
+    bool is_wildcard() const noexcept;
+    /// RFC 5952 text without port and brackets: "192.0.2.1", "2001:db8::1", "fe80::1%eth0".
+    std::string address() const;
+    /// With port, as parse() takes it.
+    std::string to_string() const;
+
+private:
+    union {
+        sockaddr any;
+        sockaddr_in v4;
+        sockaddr_in6 v6;
+    } address_;
+};
+
+/// A host and a port as people write them; a port is mandatory unless `default_port` is given.
+struct host_and_port {
+    std::string host; ///< without brackets
+    std::uint16_t port = 0;
+};
+/// Splits "host", "host:port", "[v6]" or "[v6]:port"; default_port 0 means there is none.
+result<host_and_port> split_host_port(std::string_view text, std::uint16_t default_port = 0);
+
+/// All addresses of "host:port", names included, in the order to try them. Blocks in the resolver:
+/// for set-up, never on a shard.
+result<std::vector<endpoint>> resolve(std::string_view text, std::uint16_t default_port = 0);
+
+struct listen_options {
+    int backlog = 1024;
+    /// Several sockets on one address, between which the kernel spreads the connections: one per shard.
+    bool reuse_port = false;
+};
+/// A non-blocking listener with SO_REUSEADDR; IPv6 sockets take IPv6 only. Errors: those of socket,
+/// bind and listen.
+result<unique_fd> open_listener(const endpoint& where, const listen_options& options = {});
+
+/// The next connection of a listener, non-blocking, and who it is; EAGAIN when there is none. Errors of
+/// one connection that died in the queue (ECONNABORTED and the like) are skipped.
+struct accepted {
+    accepted(unique_fd f, const endpoint& p) noexcept : fd(std::move(f)), peer(p) {}
+    unique_fd fd;
+    endpoint peer;
+};
+result<accepted> accept(int listener);
+
+/// A non-blocking socket that is connecting to `to`: wait until it is writable, then ask
+/// connect_outcome(). Errors: those of socket and connect that come at once.
+result<unique_fd> start_connect(const endpoint& to);
+/// How a connect ended (SO_ERROR).
+result<void> connect_outcome(int fd) noexcept;
+
+/// When the kernel probes a silent peer, and when it gives up.
+struct keep_alive {
+    std::chrono::seconds idle{60};
+    std::chrono::seconds interval{15};
+    int probes = 4;
+};
+/// TCP_NODELAY.
+result<void> set_no_delay(int fd) noexcept;
+/// SO_KEEPALIVE; also TCP_USER_TIMEOUT for as long as the probes take, so that unacknowledged data
+/// doesn't keep a dead peer for the quarter of an hour that retransmission would.
+result<void> set_keep_alive(int fd, const keep_alive& options) noexcept;
+
+} // namespace verbena::net

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reactor: one loop per thread that polls sources of events, then runs what they made ready.
+//
+// Turn: messages from other threads, timers, sources, run queue, end-of-turn work (doorbells,
+// gathered sends), ring submission. A coroutine is never resumed inside a poll. When a turn did
+// nothing, the policy decides between another turn and sleep; sleep happens only when every source
+// armed itself. docs/internals/reactor.md.
+#pragma once
+
+#include <verbena/core/clock.hpp>
+#include <verbena/core/intrusive_list.hpp>
+#include <verbena/core/result.hpp>
+#include <verbena/core/ring.hpp>
+#include <verbena/core/timer.hpp>
+
+#include <atomic>
+#include <coroutine>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+namespace verbena {
+
+class io_watch;
+
+/// How a shard waits for work.
+enum class wait_policy : std::uint8_t {
+    busy,     ///< never sleeps
+    adaptive, ///< spins for reactor_options::spin after the last work, then sleeps
+    event,    ///< sleeps as soon as nothing is ready
+};
+/// "busy", "adaptive" or "event".
+result<wait_policy> parse_wait_policy(std::string_view name);
+std::string_view to_string(wait_policy policy) noexcept;
+
+struct reactor_options {
+    wait_policy policy = wait_policy::adaptive;
+    duration spin = std::chrono::microseconds(50);
+    clock_source* clock = nullptr;     ///< nullptr: system_clock()
+    unsigned ring_entries = 1024;      ///< submission queue length
+    unsigned masked_ring_features = 0; ///< ring_feature bits to do without
+    std::uint64_t seed = 0;            ///< not 0: the run queue is served in a seeded random order
+    unsigned index = 0;                ///< the shard's number, for metrics
+};
+
+/// A source of events. All four run on the reactor's thread.
+class event_source : public list_hook {
+public:
+    /// Does what there is to do, bounded; true if there was anything.
+    virtual bool poll() noexcept = 0;
+    /// True if poll() would find something.
+    virtual bool pending() const noexcept { return false; }
+    /// Prepares to be woken from sleep; false refuses the sleep (something arrived meanwhile).
+    virtual bool try_arm() noexcept { return true; }
+    /// Undoes try_arm().
+    virtual void disarm() noexcept {}
+
+protected:
+    ~event_source() = default;
+};
+
+/// Work that runs once after the polls of a turn, or at its end. Posting it twice runs it once.
+class deferred : public list_hook {
+public:
+    virtual void run() noexcept = 0;
+
+protected:
+    ~deferred() = default;
+};
+
+/// A message for a shard, from any thread. Owned by the receiver from post_remote() until deliver() is
+/// called there; it may delete itself in deliver().
+class remote_message {
+public:
+    virtual void deliver() noexcept = 0;
+
+protected:
+    ~remote_message() = default;
+
+private:
+    friend class reactor;
+    remote_message* next_ = nullptr;
+};
+
+/// Single-writer counters of one shard; any thread may read them.
+struct reactor_stats {
+    std::atomic<std::uint64_t> turns{0};
+    std::atomic<std::uint64_t> busy_nanoseconds{0};
+    std::atomic<std::uint64_t> spin_nanoseconds{0};
+    std::atomic<std::uint64_t> sleep_nanoseconds{0};
+    std::atomic<std::uint64_t> sleeps{0};
+    std::atomic<std::uint64_t> remote_messages{0};
+    std::atomic<std::uint64_t> stalls{0}; ///< turns that held the shard over 1 ms
+    std::atomic<std::uint64_t> stall_nanoseconds{0};
+};
+
+class reactor {
+public:
+    /// Sockets tried speculatively in each turn while the shard spins; others wait for the ring.
+    static constexpr unsigned max_hot_watches = 16;
+
+    /// Must be called on the thread that will run it. Fails when io_uring is refused, with the cure.
+    static result<std::unique_ptr<reactor>> create(const reactor_options& options = {});
+    ~reactor();
+    reactor(const reactor&) = delete;
+
+    /// The reactor running on the calling thread, or nullptr.
+    static reactor* current() noexcept;
+
+    /// Runs turns until stop(). Under a virtual clock it also returns when nothing can ever happen.
+    void run();
+    /// One turn, without sleeping; true if it did anything. For nesting in another loop, with native_handle().
+    bool turn();
+    /// Asks run() to return after its turn. Any thread.
+    void stop() noexcept;
+    /// Arms everything for sleep; true if the caller may sleep on native_handle(), then call turn().
+    bool try_arm() noexcept;
+    int native_handle() const noexcept;
+
+    /// Queues a coroutine for this turn's run phase. Shard only.
+    void post(std::coroutine_handle<> handle) { run_queue_.push_back(handle); }
+    /// Queues work for after the polls. Shard only.
+    void post(deferred& work) noexcept { deferred_.push_back(work); }
+    /// Queues work for the end of the turn, after the run queue. Shard only.
+    void at_turn_end(deferred& work) noexcept { turn_end_.push_back(work); }
+    /// Hands `message` over to this shard. Any thread; lock-free; wakes the shard if it sleeps.
+    void post_remote(remote_message& message) noexcept;
+
+    void add(event_source& source) noexcept { sources_.push_back(source); }
+    timer_queue& timers() noexcept { return timers_; }
+    ring& io() noexcept { return *ring_; }
+    clock_source& clock() noexcept { return *clock_; }
+    /// The time at the start of this turn: one clock read serves everything in it.
+    time_point now() const noexcept { return now_; }
+    unsigned index() const noexcept { return options_.index; }
+    wait_policy policy() const noexcept { return options_.policy; }
+    const reactor_stats& stats() const noexcept { return stats_; }
+
+private:
+    friend class io_watch;
+    class waker;
+    explicit reactor(const reactor_options& options);
+
+    bool drain_remote() noexcept;
+    bool poll_watches() noexcept;
+    bool run_ready();
+    bool arm_all() noexcept;
+    void disarm_all() noexcept;
+    void sleep();
+    bool idle_virtual();
+
+    reactor_options options_;
+    clock_source* clock_;
+    std::unique_ptr<ring> ring_;
+    std::unique_ptr<waker> waker_;
+    timer_queue timers_;
+    intrusive_list<event_source> sources_;
+    intrusive_list<io_watch> hot_;
+    unsigned hot_count_ = 0;
+    io_watch* polled_ = nullptr;
+    std::vector<std::coroutine_handle<>> run_queue_;
+    std::vector<std::coroutine_handle<>> running_;
+    intrusive_list<deferred> deferred_;
+    intrusive_list<deferred> turn_end_;
+    time_point now_{};
+    time_point last_work_{};
+    std::uint64_t random_ = 0;
+    std::atomic<remote_message*> inbox_{nullptr};
+    std::atomic<bool> sleeping_{false};
+    std::atomic<bool> stop_{false};
+    reactor_stats stats_;
+};
+
+} // namespace verbena

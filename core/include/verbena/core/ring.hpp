@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// One io_uring per shard, used directly.
+//
+// Which calls go through it is chosen by measurement (docs/internals/reactor.md): readiness of
+// sockets that went quiet, wake-ups from other threads and the shard's sleep do; what can't block
+// runs on the shard itself.
+#pragma once
+
+#include <verbena/core/clock.hpp>
+#include <verbena/core/result.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+namespace verbena {
+
+/// Ring features that a test can mask off, to run as an older or locked-down kernel would.
+enum class ring_feature : unsigned {
+    none = 0,
+    single_issuer = 1, ///< IORING_SETUP_SINGLE_ISSUER
+    defer_taskrun = 2, ///< IORING_SETUP_DEFER_TASKRUN with TASKRUN_FLAG
+};
+
+/// Receives the completion of one ring operation, on the shard, inside ring::reap().
+class ring_completion {
+public:
+    /// `res` is the operation's result or a negative errno.
+    virtual void on_complete(std::int32_t res) noexcept = 0;
+
+protected:
+    ring_completion() = default;
+    ~ring_completion() = default;
+
+private:
+    friend class ring;
+    static constexpr std::uint32_t no_slot = 0xffffffff;
+    std::uint32_t slot_ = no_slot;
+};
+
+/// Counters of one ring, since it was made.
+struct ring_stats {
+    std::uint64_t submitted = 0; ///< entries handed to the kernel
+    std::uint64_t enters = 0;    ///< io_uring_enter calls
+    std::uint64_t stale = 0;     ///< completions whose slot had a new owner or none; dropped
+};
+
+/// An io_uring bound to the thread that made it. Operations stand in a table of slots; user_data is
+/// slot and generation, so a late completion can never reach a new owner.
+class ring {
+public:
+    /// Most operations in flight; one more is refused with ENOBUFS.
+    static constexpr std::uint32_t max_slots = 65536;
+
+    /// Must be called on the thread that will use it. Fails with the errno of io_uring_setup and the
+    /// cure in its context (kernel.io_uring_disabled, seccomp, RLIMIT_MEMLOCK).
+    static result<std::unique_ptr<ring>> create(unsigned entries, unsigned masked_features = 0);
+    ~ring();
+
+    /// Waits once for `events` (poll(2) bits) on `fd`. `target` must live until it completes or is detached.
+    result<void> poll_once(int fd, unsigned events, ring_completion& target);
+    /// Forgets `target`'s operation and asks the kernel to cancel it: on_complete will not be called.
+    void detach(ring_completion& target) noexcept;
+    bool in_flight(const ring_completion& target) const noexcept
+    {
+        return target.slot_ != ring_completion::no_slot;
+    }
+
+    /// Hands prepared entries to the kernel, if there are any.
+    void submit() noexcept;
+    /// Delivers what has completed; enters the kernel only when it says that work waits there.
+    bool reap() noexcept;
+    /// Submits, then sleeps until a completion or `timeout` (nullopt: for ever); then reaps.
+    bool wait(std::optional<duration> timeout) noexcept;
+
+    int native_handle() const noexcept;
+    const ring_stats& stats() const noexcept;
+
+private:
+    struct impl;
+    explicit ring(std::unique_ptr<impl> i) noexcept;
+    bool deliver() noexcept;
+    std::unique_ptr<impl> impl_;
+};
+
+} // namespace verbena

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// runtime: N shards, each a thread with its own reactor and buffers, and what they share.
+//
+// A runtime never owns main(): it is started, given work through call() and run(), and stopped, all
+// from a thread that is no shard.
+#pragma once
+
+#include <verbena/core/blocking.hpp>
+#include <verbena/core/buffer.hpp>
+#include <verbena/core/metrics.hpp>
+#include <verbena/core/reactor.hpp>
+#include <verbena/core/result.hpp>
+#include <verbena/core/scope.hpp>
+#include <verbena/core/task.hpp>
+
+#include <cstddef>
+#include <future>
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace verbena {
+
+struct runtime_options {
+    unsigned shards = 1;
+    reactor_options reactor = {};                      ///< of each shard; `index` is set by the runtime
+    std::size_t memory_limit = std::size_t(512) << 20; ///< bytes of all buffer pools together
+    unsigned blocking_threads = 8;
+    bool pin = false; ///< shard i stays on the i-th CPU that the process may use
+};
+
+/// One shard, as those who put work there see it. Lives as long as its runtime runs.
+class shard {
+public:
+    shard(unsigned index, reactor& r, buffer_pool& buffers, scope& tasks) noexcept
+        : index_(index), reactor_(r), buffers_(buffers), tasks_(tasks)
+    {
+    }
+    unsigned index() const noexcept { return index_; }
+    verbena::reactor& reactor() const noexcept { return reactor_; }
+    /// On the shard only.
+    buffer_pool& buffers() const noexcept { return buffers_; }
+    /// Tasks that live until the runtime stops; it asks them to stop and joins them. On the shard only.
+    scope& tasks() const noexcept { return tasks_; }
+
+private:
+    unsigned index_;
+    verbena::reactor& reactor_;
+    buffer_pool& buffers_;
+    scope& tasks_;
+};
+
+namespace detail {
+template<class Task>
+struct task_value;
+template<class T>
+struct task_value<task<T>> {
+    using type = T;
+};
+/// What the task yields that `F`, called with a shard, returns.
+template<class F>
+using task_value_of = typename task_value<std::invoke_result_t<F&, shard&>>::type;
+} // namespace detail
+
+class runtime {
+public:
+    static constexpr unsigned max_shards = 256;
+
+    /// Starts the threads, with all signals blocked in them. EINVAL for a number of shards outside
+    /// 1..max_shards; else the error of the first shard whose reactor failed, none then runs.
+    static result<std::unique_ptr<runtime>> start(const runtime_options& options = {});
+    /// Stops if stop() was not called.
+    ~runtime();
+    runtime(const runtime&) = delete;
+
+    std::size_t size() const noexcept { return shards_.size(); }
+    shard& at(std::size_t index) noexcept;
+    memory_budget& budget() noexcept { return budget_; }
+    blocking_pool& blocking() noexcept { return blocking_; }
+
+    /// Calls `f(shard)` on a shard, between polls, and waits for what it returns; an exception is
+    /// rethrown here. Never from a shard.
+    template<class F>
+    auto call(std::size_t index, F&& f) -> std::invoke_result_t<F&, shard&>
+    {
+        call_message<std::remove_reference_t<F>> message(at(index), f);
+        return deliver_and_wait(message);
+    }
+    /// Runs the task that `f(shard)` returns to its end on a shard and waits for its value. `f` must stay
+    /// alive that long, as a capturing coroutine lambda must. Never from a shard.
+    template<class F>
+    auto run(std::size_t index, F&& f) -> detail::task_value_of<F>
+    {
+        run_message<std::remove_reference_t<F>> message(at(index), f);
+        return deliver_and_wait(message);
+    }
+
+    /// Registers the metrics of shards, memory and pool, until the runtime stops.
+    void expose(metric_registry& registry);
+
+    /// Asks the tasks of all shards to stop, joins them, ends the threads. What others made on a shard
+    /// must have been taken down there before. Idempotent.
+    void stop();
+
+private:
+    struct worker;
+
+    // Runs its body after the polls: a coroutine is never resumed inside one.
+    template<class T>
+    class message : public remote_message, public deferred {
+    public:
+        explicit message(shard& s) noexcept : shard_(s) {}
+        void deliver() noexcept final { shard_.reactor().post(static_cast<deferred&>(*this)); }
+        verbena::reactor& where() const noexcept { return shard_.reactor(); }
+        std::future<T> outcome() { return promise_.get_future(); }
+
+    protected:
+        ~message() = default;
+        shard& shard_;
+        std::promise<T> promise_;
+    };
+    template<class F>
+    class call_message final : public message<std::invoke_result_t<F&, shard&>> {
+        using value_type = std::invoke_result_t<F&, shard&>;
+
+    public:
+        call_message(shard& s, F& f) noexcept : message<value_type>(s), function_(f) {}
+        void run() noexcept override
+        {
+            // Not touched after the promise has been kept: the waiting thread destroys it.
+            std::promise<value_type> promise = std::move(this->promise_);
+            try {
+                if constexpr (std::is_void_v<value_type>) {
+                    function_(this->shard_);
+                    promise.set_value();
+                } else {
+                    promise.set_value(function_(this->shard_));
+                }
+            } catch (...) {
+                promise.set_exception(std::current_exception());
+            }
+        }
+
+    private:
+        F& function_;
+    };
+    template<class F>
+    class run_message final : public message<detail::task_value_of<F>> {
+        using task_type = std::invoke_result_t<F&, shard&>;
+        using value_type = detail::task_value_of<F>;
+
+    public:
+        run_message(shard& s, F& f) noexcept : message<value_type>(s), function_(f) {}
+        void run() noexcept override
+        {
+            std::promise<value_type> promise = std::move(this->promise_);
+            scope& tasks = this->shard_.tasks();
+            try {
+                task_type t = function_(this->shard_);
+                tasks.spawn(keep(std::move(t), std::move(promise)));
+            } catch (...) {
+                promise.set_exception(std::current_exception());
+            }
+        }
+
+    private:
+        static task<void> keep(task_type t, std::promise<value_type> promise)
+        {
+            std::exception_ptr failure;
+            try {
+                if constexpr (std::is_void_v<value_type>) {
+                    co_await t;
+                    promise.set_value();
+                } else {
+                    promise.set_value(co_await t);
+                }
+            } catch (...) {
+                failure = std::current_exception();
+            }
+            if (failure)
+                promise.set_exception(failure);
+        }
+        F& function_;
+    };
+    template<class T>
+    static T deliver_and_wait(message<T>& m)
+    {
+        std::future<T> outcome = m.outcome();
+        m.where().post_remote(m);
+        return outcome.get();
+    }
+
+    explicit runtime(const runtime_options& options);
+
+    runtime_options options_;
+    memory_budget budget_;
+    blocking_pool blocking_;
+    std::vector<std::unique_ptr<worker>> shards_;
+    std::vector<metric_registry::registration> metrics_;
+};
+
+} // namespace verbena

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// scope: where tasks without an awaiter live. There are no detached tasks; a scope joins its own.
+#pragma once
+
+#include <verbena/core/reactor.hpp>
+#include <verbena/core/task.hpp>
+
+#include <cassert>
+#include <cstddef>
+#include <exception>
+#include <optional>
+#include <utility>
+
+namespace verbena {
+
+/// Runs tasks concurrently on one shard and joins them. Destroying a scope with live children is a
+/// failed assertion: request_stop(), then join(). An exception that leaves a child is a programming
+/// error and ends the program; what a peer or a disk can cause travels as result<>.
+class scope {
+public:
+    /// Children run on `shard`; they see this scope's stop token, and `parent`'s deadline and trace.
+    explicit scope(reactor& shard, const task_context* parent = nullptr) noexcept
+    {
+        if (parent != nullptr)
+            context_ = *parent;
+        context_.shard = &shard;
+        context_.stop = stop_.token();
+    }
+    scope(const scope&) = delete;
+    scope& operator=(const scope&) = delete;
+    ~scope() { assert(live_ == 0 && "a scope must be joined before it goes"); }
+
+    /// Starts `t` now, until its first wait. The scope owns it.
+    void spawn(task<void> t)
+    {
+        ++live_;
+        runner r = run(*this, std::move(t));
+        r.handle.resume();
+    }
+    /// Asks every child that listens to stop.
+    void request_stop() noexcept { stop_.request_stop(); }
+    bool stop_requested() const noexcept { return stop_.stop_requested(); }
+    std::size_t live() const noexcept { return live_; }
+    const task_context& context() const noexcept { return context_; }
+
+    class join_awaiter {
+    public:
+        explicit join_awaiter(scope& s) noexcept : scope_(s) {}
+        bool await_ready() const noexcept { return scope_.live_ == 0; }
+        void await_suspend(std::coroutine_handle<> h) noexcept { scope_.joiner_ = h; }
+        void await_resume() const noexcept {}
+
+    private:
+        scope& scope_;
+    };
+    /// Waits until no child is left. One joiner at a time. Not cancellable.
+    join_awaiter join() noexcept
+    {
+        assert(!joiner_);
+        return join_awaiter(*this);
+    }
+
+private:
+    struct runner {
+        class promise_type {
+        public:
+            promise_type(scope& s, task<void>&) noexcept : context_(&s.context_) {}
+            static void* operator new(std::size_t size) { return allocate_frame(size); }
+            static void operator delete(void* frame, std::size_t size) noexcept
+            {
+                release_frame(frame, size);
+            }
+            runner get_return_object() noexcept
+            {
+                return runner(std::coroutine_handle<promise_type>::from_promise(*this));
+            }
+            std::suspend_always initial_suspend() const noexcept { return {}; }
+            std::suspend_never final_suspend() const noexcept { return {}; }
+            void return_void() const noexcept {}
+            [[noreturn]] void unhandled_exception() const noexcept { std::terminate(); }
+            const task_context* context() const noexcept { return context_; }
+
+        private:
+            const task_context* context_;
+        };
+        explicit runner(std::coroutine_handle<> h) noexcept : handle(h) {}
+        std::coroutine_handle<> handle;
+    };
+    static runner run(scope& s, task<void> t)
+    {
+        {
+            task<void> child = std::move(t);
+            co_await child;
+        }
+        s.finished();
+    }
+    void finished() noexcept
+    {
+        if (--live_ == 0 && joiner_)
+            context_.shard->post(std::exchange(joiner_, {}));
+    }
+
+    task_context context_;
+    stop_source stop_;
+    std::size_t live_ = 0;
+    std::coroutine_handle<> joiner_;
+};
+
+namespace detail {
+template<class T>
+task<void> complete_into(reactor& r, task<T> t, std::optional<T>& out, std::exception_ptr& failure)
+{
+    try {
+        out.emplace(co_await t);
+    } catch (...) {
+        failure = std::current_exception();
+    }
+    r.stop();
+}
+inline task<void> complete(reactor& r, task<void> t, std::exception_ptr& failure)
+{
+    try {
+        co_await t;
+    } catch (...) {
+        failure = std::current_exception();
+    }
+    r.stop();
+}
+} // namespace detail
+
+/// Runs `t` to its end on `r`, which must not be running. For main() and tests.
+template<class T>
+T run_until_complete(reactor& r, task<T> t)
+{
+    std::exception_ptr failure;
+    scope s(r);
+    if constexpr (std::is_void_v<T>) {
+        s.spawn(detail::complete(r, std::move(t), failure));
+        r.run();
+        if (failure)
+            std::rethrow_exception(failure);
+    } else {
+        std::optional<T> out;
+        s.spawn(detail::complete_into(r, std::move(t), out, failure));
+        r.run();
+        if (failure)
+            std::rethrow_exception(failure);
+        return std::move(*out);
+    }
+}
+
+} // namespace verbena

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// semaphore: counted permits, handed out in order of asking.
+#pragma once
+
+#include <verbena/core/wait_queue.hpp>
+
+#include <cstddef>
+
+namespace verbena {
+
+/// Shard-local counting semaphore, first come first served.
+class semaphore {
+public:
+    explicit semaphore(std::size_t permits) noexcept : permits_(permits) {}
+
+    class awaiter {
+    public:
+        explicit awaiter(semaphore& s) noexcept : semaphore_(s) {}
+        bool await_ready() noexcept { return semaphore_.try_acquire(); }
+        template<class Promise>
+        bool await_suspend(std::coroutine_handle<Promise> h) noexcept
+        {
+            return waiter_.suspend(semaphore_.waiters_, h);
+        }
+        /// True with a permit, false if the wait was stopped.
+        bool await_resume() const noexcept { return !waiter_.stopped(); }
+
+    private:
+        semaphore& semaphore_;
+        detail::waiter waiter_;
+    };
+
+    /// Takes a permit if one is free and nobody waits.
+    bool try_acquire() noexcept
+    {
+        if (permits_ == 0 || !waiters_.empty())
+            return false;
+        --permits_;
+        return true;
+    }
+    awaiter acquire() noexcept { return awaiter(*this); }
+    /// Gives permits back; each goes to the longest waiter, if there is one.
+    void release(std::size_t n = 1) noexcept
+    {
+        for (; n > 0; --n) {
+            if (detail::waiter* w = waiters_.front())
+                w->wake();
+            else
+                ++permits_;
+        }
+    }
+    std::size_t available() const noexcept { return permits_; }
+
+private:
+    std::size_t permits_;
+    intrusive_list<detail::waiter> waiters_;
+};
+
+} // namespace verbena

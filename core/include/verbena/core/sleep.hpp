@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Waiting for a time.
+#pragma once
+
+#include <verbena/core/timer.hpp>
+#include <verbena/core/wait_queue.hpp>
+
+namespace verbena {
+
+/// Awaits a time on the shard's clock; see sleep_until().
+class sleep_awaiter {
+public:
+    explicit sleep_awaiter(time_point when) noexcept : when_(when) {}
+    explicit sleep_awaiter(duration d) noexcept : relative_(d) {}
+    bool await_ready() const noexcept { return false; }
+    template<class Promise>
+    bool await_suspend(std::coroutine_handle<Promise> h)
+    {
+        if (!node_.waiter.suspend(node_.queue, h))
+            return false;
+        reactor& r = node_.waiter.shard();
+        r.timers().arm(node_, relative_ >= duration::zero() ? r.clock().now() + relative_ : when_);
+        return true;
+    }
+    /// True if the time came, false if the wait was stopped.
+    bool await_resume() noexcept
+    {
+        node_.cancel();
+        return !node_.waiter.stopped();
+    }
+
+private:
+    class node final : public timer {
+    public:
+        void on_timer() noexcept override { waiter.wake(); }
+        detail::waiter waiter;
+        intrusive_list<detail::waiter> queue;
+    };
+    time_point when_{};
+    duration relative_ = duration(-1);
+    node node_;
+};
+
+/// `co_await sleep_until(t)`; yields false if the context was stopped first.
+inline sleep_awaiter sleep_until(time_point t) noexcept { return sleep_awaiter(t); }
+/// `co_await sleep_for(d)`, d >= 0; yields false if the context was stopped first.
+inline sleep_awaiter sleep_for(duration d) noexcept { return sleep_awaiter(d); }
+
+} // namespace verbena

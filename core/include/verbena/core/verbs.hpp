@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// The provider-neutral verbs interface. Everything above the transports is written against this.
+//
+// docs/internals/verbs.md maps each operation to ibv_*/rdma_* and says what rxe, siw, mlx5 and cxgb4
+// lack. All objects are shard-local: made, used and destroyed on the shard of the context that made
+// them. Wherever the interface says "posts", the call does not block and does not resume anyone; the
+// outcome arrives as a completion.
+#pragma once
+
+#include <verbena/core/event.hpp>
+#include <verbena/core/result.hpp>
+#include <verbena/core/task.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+namespace verbena::verbs {
+
+/// How a work request ended. The names follow ibv_wc_status.
+enum class status : std::uint8_t {
+    success,
+    local_length_error,     ///< a message longer than the receive that took it
+    local_protection_error, ///< the local buffer isn't registered for this
+    work_request_flushed,   ///< the queue pair left the connected state first
+    remote_invalid_request,
+    remote_access_error, ///< the peer refused the steering tag, range or access
+    remote_operation_error,
+    retry_exceeded,     ///< the peer or the path is gone
+    rnr_retry_exceeded, ///< the peer had no receive posted
+    fatal_error,
+};
+std::string_view to_string(status s) noexcept;
+const std::error_category& status_category() noexcept;
+std::error_code make_error_code(status s) noexcept;
+
+/// What was asked for (work requests) or what happened (completions).
+enum class opcode : std::uint8_t {
+    send,
+    send_with_invalidate,
+    rdma_write,
+    rdma_read,
+    local_invalidate,
+    receive,
+};
+
+/// What a peer, or this end, may do with memory. A bit set.
+enum class access : std::uint8_t { local_write = 1, remote_read = 2, remote_write = 4 };
+constexpr access operator|(access a, access b) noexcept { return access(unsigned(a) | unsigned(b)); }
+constexpr bool allows(access have, access want) noexcept
+{
+    return (unsigned(have) & unsigned(want)) == unsigned(want);
+}
+
+/// Local memory of a work request.
+struct segment {
+    std::byte* address = nullptr;
+    std::uint32_t length = 0;
+    std::uint32_t local_key = 0;
+};
+
+/// A range of memory that a peer may touch, as the wire names it.
+struct remote_segment {
+    std::uint32_t key = 0;
+    std::uint32_t length = 0;
+    std::uint64_t address = 0;
+};
+
+struct send_request {
+    std::uint64_t id = 0; ///< comes back in the completion
+    verbs::opcode opcode = opcode::send;
+    bool signalled = true;             ///< false: no completion on success; retired by a later one
+    bool fence = false;                ///< waits for earlier RDMA Reads of this queue pair
+    std::span<const segment> segments; ///< read when the request is posted; may die afterwards
+    std::uint64_t remote_address = 0;  ///< rdma_write, rdma_read
+    std::uint32_t remote_key = 0;
+    std::uint32_t invalidate_key = 0; ///< send_with_invalidate: the peer's key; local_invalidate: ours
+};
+
+struct receive_request {
+    std::uint64_t id = 0;
+    verbs::segment segment;
+};
+
+struct completion {
+    std::uint64_t id = 0;
+    verbs::status status = status::success;
+    verbs::opcode opcode = opcode::send;
+    std::uint32_t length = 0;          ///< receive, rdma_read: bytes placed
+    std::uint32_t invalidated_key = 0; ///< receive: the local key the peer invalidated, or 0
+    std::uint32_t vendor_error = 0;    ///< the provider's own code, 0 if none
+};
+
+/// What a provider can do. Asked once, at set-up; nothing above may assume more.
+struct capabilities {
+    std::string_view provider;
+    bool remote_invalidate = false;    ///< send_with_invalidate works in both directions
+    bool grant_per_queue_pair = false; ///< a grant can be limited to one queue pair
+    bool write_with_immediate = false;
+    bool needs_local_keys = false;             ///< segments must lie in registered memory and name its key
+    bool read_sink_needs_remote_write = false; ///< iWARP (RFC 5040 5.2): a Read's sink key travels
+    bool receive_not_ready_retry = false;      ///< false: a Send without a posted receive is fatal (iWARP)
+    std::uint32_t max_inline = 0;
+    std::uint32_t max_send_segments = 1;
+    std::uint32_t max_read_segments = 1;
+    std::uint32_t max_outstanding_reads = 1; ///< largest ORD and IRD
+    std::uint32_t max_message = 0x40000000;
+    std::uint32_t max_private_data = 56; ///< bytes of the ULP's own, both ways
+};
+
+/// Registered local memory; the memory must outlive it and every request that names it.
+class region {
+public:
+    virtual ~region() = default;
+    virtual std::uint32_t local_key() const noexcept = 0;
+};
+
+class queue_pair;
+
+/// Permission for a peer to touch a range, revocable. Revoked when destroyed.
+class grant {
+public:
+    virtual ~grant() = default;
+    virtual remote_segment where() const noexcept = 0;
+    /// Revokes it at once: no byte is read or placed under its key afterwards. Idempotent.
+    virtual void revoke() noexcept = 0;
+    /// True while the key works (not revoked, not invalidated by the peer).
+    virtual bool valid() const noexcept = 0;
+};
+
+/// Memory and the queue pairs that may use it. Outlives both.
+class protection_domain {
+public:
+    virtual ~protection_domain() = default;
+    /// Registers memory for local access; its key never leaves the process.
+    virtual result<std::unique_ptr<region>> register_memory(std::span<std::byte> memory) = 0;
+    /// Lets the peer of `scope` (nullptr: of any queue pair of this domain) touch `memory`, which must
+    /// lie inside registered memory and stay alive until the grant goes.
+    virtual result<std::unique_ptr<grant>> make_grant(std::span<std::byte> memory, access rights,
+                                                      queue_pair* scope) = 0;
+};
+
+/// Hears the completions of one queue pair. Called from the shard's poll phase: it notes them and posts
+/// work; it must not resume coroutines, post to the queue pair is allowed.
+class completion_handler {
+public:
+    /// One batch, in order per direction.
+    virtual void on_completions(std::span<const completion> batch) noexcept = 0;
+    /// The connection ended; every request outstanding has been flushed before. Called once.
+    virtual void on_disconnected(const error& cause) noexcept = 0;
+
+protected:
+    ~completion_handler() = default;
+};
+
+struct queue_pair_options {
+    std::uint32_t send_depth = 256;
+    std::uint32_t receive_depth = 256;
+};
+
+/// A connected (or once connected) reliable connection. Destroying it kills it: the peer sees the
+/// connection end, and no memory named by outstanding requests is touched afterwards.
+class queue_pair {
+public:
+    virtual ~queue_pair() = default;
+
+    /// Where completions go, from now on; set before the first turn after accept/connect.
+    virtual void set_handler(completion_handler* handler) noexcept = 0;
+    /// Posts a batch with one doorbell. ENOBUFS (and nothing posted) when the send queue has no room for
+    /// all; ENOTCONN after the end. Memory must stay until the request's completion, or, if unsignalled, that
+    /// of a later signalled one.
+    virtual result<void> post_send(std::span<const send_request> batch) = 0;
+    virtual result<void> post_receive(std::span<const receive_request> batch) = 0;
+    /// Orderly end: what was posted drains, then the connection closes. on_disconnected() follows.
+    virtual void disconnect() noexcept = 0;
+    /// Ends it now; outstanding requests flush.
+    virtual void kill(const error& cause) noexcept = 0;
+
+    virtual bool connected() const noexcept = 0;
+    virtual protection_domain& domain() noexcept = 0;
+    /// Largest number of RDMA Reads this end may have outstanding (ORD), as negotiated.
+    virtual std::uint32_t max_reads() const noexcept = 0;
+    /// "192.0.2.7:1023" and the like.
+    virtual std::string_view peer_name() const noexcept = 0;
+    /// The peer's address without port, canonical text: the duplicate-request cache and access rules key on it.
+    virtual std::string_view peer_address() const noexcept = 0;
+};
+
+struct connect_options {
+    std::span<const std::byte> private_data;
+    std::uint32_t initiator_depth = 16;     ///< RDMA Reads we may send at once (ORD)
+    std::uint32_t responder_resources = 16; ///< RDMA Reads the peer may send at once (IRD)
+    queue_pair_options queue_pair;
+    duration timeout = std::chrono::seconds(10);
+};
+
+/// A peer that wants in. Destroying it unanswered closes the connection.
+class connect_request {
+public:
+    virtual ~connect_request() = default;
+    virtual std::span<const std::byte> private_data() const noexcept = 0;
+    virtual std::string_view peer_address() const noexcept = 0;
+    virtual std::string_view peer_name() const noexcept = 0;
+    /// RDMA Reads the peer is ready to answer at once (its IRD): our ORD can't be more.
+    virtual std::uint32_t peer_responder_resources() const noexcept = 0;
+    /// Makes the queue pair, not yet connected: post its receives, then accept(). Once.
+    virtual result<std::unique_ptr<queue_pair>> make_queue_pair(protection_domain& domain,
+                                                                const queue_pair_options& options) = 0;
+    /// Answers; the queue pair is connected when this returns success.
+    virtual task<result<void>> accept(const connect_options& options) = 0;
+    /// Refuses, with private data.
+    virtual task<result<void>> reject(std::span<const std::byte> private_data) = 0;
+};
+
+/// Listens on one address for one shard.
+class listener {
+public:
+    virtual ~listener() = default;
+    /// The next peer, or ECANCELED after close() or when the context is stopped.
+    virtual task<result<std::unique_ptr<connect_request>>> next() = 0;
+    virtual void close() noexcept = 0;
+    /// The address as bound, with the real port: "iwarp://127.0.0.1:20049".
+    virtual std::string local_url() const = 0;
+};
+
+/// One provider's presence on one shard: where verbs objects come from.
+class context {
+public:
+    virtual ~context() = default;
+    virtual const capabilities& query() const noexcept = 0;
+    virtual reactor& shard() noexcept = 0;
+    virtual result<std::unique_ptr<protection_domain>> make_domain() = 0;
+    /// `address` is what follows "scheme://": "host:port", "[v6]:port", or a name for loop.
+    virtual result<std::unique_ptr<listener>> listen(std::string_view address) = 0;
+    /// Connects; on success the queue pair is connected and `reply` holds the peer's private data.
+    virtual task<result<std::unique_ptr<queue_pair>>> connect(std::string_view address,
+                                                              protection_domain& domain,
+                                                              const connect_options& options,
+                                                              std::vector<std::byte>& reply) = 0;
+};
+
+} // namespace verbena::verbs
+
+template<>
+struct std::is_error_code_enum<verbena::verbs::status> : std::true_type {};

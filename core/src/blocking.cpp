@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/core/blocking.hpp>
+
+#include <algorithm>
+#include <csignal>
+
+namespace verbena {
+
+blocking_pool::blocking_pool(unsigned threads)
+{
+    threads = std::clamp(threads, 1u, max_threads);
+    // Signals belong to the main thread; a pool thread interrupted in a slow call would lose it.
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    threads_.reserve(threads);
+    for (unsigned i = 0; i < threads; ++i)
+        threads_.emplace_back([this] { work(); });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+blocking_pool::~blocking_pool()
+{
+    {
+        std::lock_guard lock(mutex_);
+        stopping_ = true;
+    }
+    wake_.notify_all();
+    for (auto& t : threads_)
+        t.join();
+}
+
+void blocking_pool::submit(job& j, reactor& home)
+{
+    j.home_ = &home;
+    j.next_job_ = nullptr;
+    {
+        std::lock_guard lock(mutex_);
+        if (tail_ != nullptr)
+            tail_->next_job_ = &j;
+        else
+            head_ = &j;
+        tail_ = &j;
+        ++queued_;
+    }
+    wake_.notify_one();
+}
+
+std::size_t blocking_pool::queued() const
+{
+    std::lock_guard lock(mutex_);
+    return queued_;
+}
+
+void blocking_pool::work()
+{
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        wake_.wait(lock, [this] { return head_ != nullptr || stopping_; });
+        if (head_ == nullptr)
+            return;
+        job* j = head_;
+        head_ = j->next_job_;
+        if (head_ == nullptr)
+            tail_ = nullptr;
+        --queued_;
+        lock.unlock();
+        reactor* home = j->home_;
+        j->execute();
+        home->post_remote(*j); // the frame may be gone after this
+        lock.lock();
+    }
+}
+
+} // namespace verbena

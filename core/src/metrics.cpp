@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/core/metrics.hpp>
+
+#include <algorithm>
+#include <map>
+#include <stdexcept>
+
+namespace verbena {
+
+namespace {
+
+// Adds up the samples of one family, whichever sources they come from.
+class merging_sink final : public metric_sink {
+public:
+    explicit merging_sink(const metric_family& family) : family_(family) {}
+
+    void value(std::initializer_list<std::string_view> labels, double v) override { find(labels).value += v; }
+    void histogram(std::initializer_list<std::string_view> labels, const histogram_snapshot& h) override
+    {
+        auto& target = find(labels).histogram;
+        if (!target)
+            target = std::make_unique<histogram_snapshot>();
+        target->add(h);
+    }
+    std::vector<metric_snapshot::series> take()
+    {
+        std::vector<metric_snapshot::series> samples;
+        samples.reserve(series_.size());
+        for (auto& [labels, series] : series_)
+            samples.push_back(std::move(series));
+        return samples;
+    }
+
+private:
+    metric_snapshot::series& find(std::initializer_list<std::string_view> labels)
+    {
+        std::vector<std::string> key(labels.begin(), labels.end());
+        key.resize(family_.labels.size());
+        auto at = series_.find(key);
+        if (at == series_.end()) {
+            if (!key.empty() && series_.size() >= family_.bound)
+                key.assign(key.size(), "other");
+            at = series_.try_emplace(key).first;
+            at->second.labels = key;
+        }
+        return at->second;
+    }
+
+    const metric_family& family_;
+    std::map<std::vector<std::string>, metric_snapshot::series> series_;
+};
+
+} // namespace
+
+void log_linear_histogram::add_to(histogram_snapshot& out) const noexcept
+{
+    for (std::size_t i = 0; i < bucket_count; ++i)
+        out.buckets[i] += buckets_[i].load(std::memory_order_relaxed);
+    out.sum_nanoseconds += sum_.load(std::memory_order_relaxed);
+}
+
+std::uint64_t histogram_snapshot::count() const noexcept
+{
+    std::uint64_t n = 0;
+    for (std::uint64_t bucket : buckets)
+        n += bucket;
+    return n;
+}
+
+void histogram_snapshot::add(const histogram_snapshot& other) noexcept
+{
+    for (std::size_t i = 0; i < buckets.size(); ++i)
+        buckets[i] += other.buckets[i];
+    sum_nanoseconds += other.sum_nanoseconds;
+}
+
+std::uint64_t histogram_snapshot::quantile(double q) const noexcept
+{
+    const std::uint64_t total = count();
+    if (total == 0)
+        return 0;
+    const double wanted = std::clamp(q, 0.0, 1.0) * double(total);
+    std::uint64_t seen = 0;
+    for (std::size_t i = 0; i + 1 < buckets.size(); ++i) {
+        seen += buckets[i];
+        if (seen != 0 && double(seen) >= wanted)
+            return log_linear_histogram::end_of(i);
+    }
+    return std::uint64_t(1) << log_linear_histogram::highest_exponent;
+}
+
+std::string_view to_string(metric_type type) noexcept
+{
+    switch (type) {
+    case metric_type::counter: return "counter";
+    case metric_type::gauge: return "gauge";
+    case metric_type::histogram: return "histogram";
+    }
+    return "?";
+}
+
+metric_registry::registration metric_registry::add(metric_family family, collector collect)
+{
+    const std::lock_guard lock(mutex_);
+    for (const source& s : sources_) {
+        if (s.family.name == family.name &&
+            (s.family.type != family.type || s.family.labels != family.labels))
+            throw std::logic_error("metric " + family.name + " is registered with another type or labels");
+    }
+    const std::uint64_t id = next_id_++;
+    sources_.push_back(source{id, std::move(family), std::move(collect)});
+    return registration(this, id);
+}
+
+metric_registry::registration metric_registry::add(metric_family family, const counter& source)
+{
+    return add(std::move(family), [&source](metric_sink& out) { out.value({}, double(source.value())); });
+}
+
+metric_registry::registration metric_registry::add(metric_family family, const gauge& source)
+{
+    return add(std::move(family), [&source](metric_sink& out) { out.value({}, double(source.value())); });
+}
+
+void metric_registry::remove(std::uint64_t id) noexcept
+{
+    const std::lock_guard lock(mutex_);
+    sources_.remove_if([id](const source& s) { return s.id == id; });
+}
+
+std::vector<metric_snapshot> metric_registry::collect() const
+{
+    const std::lock_guard lock(mutex_);
+    std::map<std::string_view, std::pair<const metric_family*, std::unique_ptr<merging_sink>>> by_name;
+    for (const source& s : sources_) {
+        auto& [family, sink] = by_name[s.family.name];
+        if (!sink) {
+            family = &s.family;
+            sink = std::make_unique<merging_sink>(s.family);
+        }
+        s.collect(*sink);
+    }
+    std::vector<metric_snapshot> all;
+    all.reserve(by_name.size());
+    for (auto& [name, entry] : by_name)
+        all.push_back(metric_snapshot{*entry.first, entry.second->take()});
+    return all;
+}
+
+std::vector<metric_family> metric_registry::families() const
+{
+    const std::lock_guard lock(mutex_);
+    std::map<std::string_view, const metric_family*> by_name;
+    for (const source& s : sources_)
+        by_name.emplace(s.family.name, &s.family);
+    std::vector<metric_family> all;
+    for (const auto& [name, family] : by_name)
+        all.push_back(*family);
+    return all;
+}
+
+} // namespace verbena

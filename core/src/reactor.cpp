@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/core/io_watch.hpp>
+#include <verbena/core/reactor.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+namespace verbena {
+namespace {
+
+thread_local reactor* current_reactor = nullptr;
+
+constexpr std::uint32_t hot_idle_limit = 256; // turns without data before a hot watch goes to the ring
+constexpr auto stall_limit = std::chrono::milliseconds(1);
+
+class steady_clock_source final : public clock_source {
+public:
+    time_point now() const noexcept override { return std::chrono::steady_clock::now(); }
+};
+
+void add_to(std::atomic<std::uint64_t>& counter, std::uint64_t n) noexcept
+{
+    counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+}
+
+std::uint64_t nanoseconds(duration d) noexcept
+{
+    return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(d).count());
+}
+
+} // namespace
+
+clock_source& system_clock() noexcept
+{
+    static steady_clock_source clock;
+    return clock;
+}
+
+result<wait_policy> parse_wait_policy(std::string_view name)
+{
+    for (auto policy : {wait_policy::busy, wait_policy::adaptive, wait_policy::event}) {
+        if (name == to_string(policy))
+            return policy;
+    }
+    return error(std::errc::invalid_argument, "policy must be busy, adaptive or event");
+}
+
+std::string_view to_string(wait_policy policy) noexcept
+{
+    switch (policy) {
+    case wait_policy::busy: return "busy";
+    case wait_policy::adaptive: return "adaptive";
+    case wait_policy::event: return "event";
+    }
+    return "?";
+}
+
+// The eventfd through which other threads end the shard's sleep.
+class reactor::waker final : public ring_completion {
+public:
+    waker(ring& r, int fd) noexcept : ring_(r), fd_(fd) {}
+    ~waker()
+    {
+        ring_.detach(*this);
+        ::close(fd_);
+    }
+    bool arm() noexcept { return ring_.in_flight(*this) || bool(ring_.poll_once(fd_, POLLIN, *this)); }
+    void signal() const noexcept
+    {
+        const std::uint64_t one = 1;
+        [[maybe_unused]] const auto n = ::write(fd_, &one, sizeof one);
+    }
+    void on_complete(std::int32_t) noexcept override
+    {
+        std::uint64_t count = 0;
+        [[maybe_unused]] const auto n = ::read(fd_, &count, sizeof count);
+    }
+
+private:
+    ring& ring_;
+    int fd_;
+};
+
+reactor::reactor(const reactor_options& options)
+    : options_(options),
+      clock_(options.clock != nullptr ? options.clock : &system_clock()),
+      random_(options.seed)
+{
+    run_queue_.reserve(1024);
+    running_.reserve(1024);
+}
+
+result<std::unique_ptr<reactor>> reactor::create(const reactor_options& options)
+{
+    std::unique_ptr<reactor> r(new reactor(options));
+    auto ring = ring::create(options.ring_entries, options.masked_ring_features);
+    if (!ring)
+        return ring.error();
+    r->ring_ = std::move(*ring);
+    const int fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (fd < 0)
+        return error::from_errno(errno, "eventfd");
+    r->waker_ = std::make_unique<waker>(*r->ring_, fd);
+    r->now_ = r->last_work_ = r->clock_->now();
+    return r;
+}
+
+reactor::~reactor()
+{
+    drain_remote();
+    if (current_reactor == this)
+        current_reactor = nullptr;
+}
+
+reactor* reactor::current() noexcept { return current_reactor; }
+
+void reactor::stop() noexcept
+{
+    stop_.store(true, std::memory_order_seq_cst);
+    waker_->signal();
+}
+
+int reactor::native_handle() const noexcept { return ring_->native_handle(); }
+
+void reactor::post_remote(remote_message& message) noexcept
+{
+    remote_message* head = inbox_.load(std::memory_order_relaxed);
+    do {
+        message.next_ = head;
+    } while (
+        !inbox_.compare_exchange_weak(head, &message, std::memory_order_seq_cst, std::memory_order_relaxed));
+    // Pairs with the shard's store to sleeping_ followed by its look at inbox_.
+    if (sleeping_.load(std::memory_order_seq_cst))
+        waker_->signal();
+}
+
+bool reactor::drain_remote() noexcept
+{
+    if (inbox_.load(std::memory_order_relaxed) == nullptr)
+        return false;
+    remote_message* list = inbox_.exchange(nullptr, std::memory_order_acquire);
+    remote_message* in_order = nullptr;
+    while (list != nullptr) {
+        remote_message* next = list->next_;
+        list->next_ = in_order;
+        in_order = list;
+        list = next;
+    }
+    std::uint64_t n = 0;
+    while (in_order != nullptr) {
+        remote_message* message = in_order;
+        in_order = message->next_;
+        message->deliver();
+        ++n;
+    }
+    add_to(stats_.remote_messages, n);
+    return n != 0;
+}
+
+bool reactor::poll_watches() noexcept
+{
+    bool any = false;
+    for (unsigned left = hot_count_; left > 0 && !hot_.empty(); --left) {
+        io_watch* watch = hot_.front();
+        hot_.push_back(*watch);
+        polled_ = watch;
+        const bool worked = watch->on_readable();
+        if (polled_ != watch) { // destroyed by its own callback
+            any = true;
+            continue;
+        }
+        polled_ = nullptr;
+        if (worked) {
+            any = true;
+            watch->idle_turns_ = 0;
+        } else if (watch->hot_ && ++watch->idle_turns_ > hot_idle_limit) {
+            watch->arm_read();
+        }
+    }
+    return any;
+}
+
+bool reactor::run_ready()
+{
+    bool any = false;
+    // Only what was ready when the phase began: work that keeps posting work must not starve the polls.
+    for (int rounds = 0; rounds < 16 && !(deferred_.empty() && run_queue_.empty()); ++rounds) {
+        any = true;
+        intrusive_list<deferred> batch;
+        while (deferred* d = deferred_.pop_front())
+            batch.push_back(*d);
+        while (deferred* d = batch.pop_front())
+            d->run();
+        running_.swap(run_queue_);
+        if (options_.seed != 0) {
+            for (std::size_t i = running_.size(); i > 1; --i) {
+                random_ = random_ * 6364136223846793005ULL + 1442695040888963407ULL;
+                std::swap(running_[i - 1], running_[(random_ >> 33) % i]);
+            }
+        }
+        for (std::size_t i = 0; i < running_.size(); ++i)
+            running_[i].resume();
+        running_.clear();
+    }
+    while (deferred* d = turn_end_.pop_front()) {
+        any = true;
+        d->run();
+    }
+    return any;
+}
+
+bool reactor::turn()
+{
+    reactor* const outer = std::exchange(current_reactor, this);
+    const time_point start = now_ = clock_->now();
+    bool any = drain_remote();
+    any |= timers_.expire(now_);
+    any |= ring_->reap();
+    any |= poll_watches();
+    for (event_source* s = sources_.front(); s != nullptr;) {
+        event_source* next = sources_.next(*s);
+        any |= s->poll();
+        s = next;
+    }
+    any |= run_ready();
+    ring_->submit();
+    add_to(stats_.turns, 1);
+    const time_point end = clock_->now();
+    const duration took = end - start;
+    if (any) {
+        last_work_ = end;
+        add_to(stats_.busy_nanoseconds, nanoseconds(took));
+        if (took > stall_limit) {
+            add_to(stats_.stalls, 1);
+            add_to(stats_.stall_nanoseconds, nanoseconds(took));
+        }
+    } else {
+        add_to(stats_.spin_nanoseconds, nanoseconds(took));
+    }
+    now_ = end;
+    current_reactor = outer;
+    return any;
+}
+
+bool reactor::arm_all() noexcept
+{
+    for (event_source* s = sources_.front(); s != nullptr; s = sources_.next(*s)) {
+        if (s->pending() || !s->try_arm()) {
+            for (event_source* armed = sources_.front(); armed != s; armed = sources_.next(*armed))
+                armed->disarm();
+            return false;
+        }
+    }
+    // A watch that the ring refuses (table full) stays hot, and then the shard can't sleep.
+    while (io_watch* watch = hot_.front()) {
+        if (!watch->arm_read()) {
+            disarm_all();
+            return false;
+        }
+    }
+    if (!waker_->arm()) {
+        disarm_all();
+        return false;
+    }
+    sleeping_.store(true, std::memory_order_seq_cst);
+    if (inbox_.load(std::memory_order_seq_cst) != nullptr || stop_.load(std::memory_order_seq_cst)) {
+        sleeping_.store(false, std::memory_order_relaxed);
+        disarm_all();
+        return false;
+    }
+    return true;
+}
+
+void reactor::disarm_all() noexcept
+{
+    for (event_source* s = sources_.front(); s != nullptr; s = sources_.next(*s))
+        s->disarm();
+}
+
+bool reactor::try_arm() noexcept
+{
+    if (!run_queue_.empty() || !deferred_.empty() || !arm_all())
+        return false;
+    ring_->submit();
+    return true;
+}
+
+void reactor::sleep()
+{
+    if (!arm_all())
+        return;
+    const time_point before = clock_->now();
+    std::optional<duration> timeout;
+    if (const auto next = timers_.next())
+        timeout = std::max<duration>(*next - before, duration::zero());
+    reactor* const outer = std::exchange(current_reactor, this);
+    ring_->wait(timeout);
+    current_reactor = outer;
+    sleeping_.store(false, std::memory_order_relaxed);
+    disarm_all();
+    now_ = clock_->now();
+    last_work_ = now_;
+    add_to(stats_.sleeps, 1);
+    add_to(stats_.sleep_nanoseconds, nanoseconds(now_ - before));
+}
+
+// Nothing is ready and time is ours: jump to the next timer. False when nothing can ever happen.
+bool reactor::idle_virtual()
+{
+    for (event_source* s = sources_.front(); s != nullptr; s = sources_.next(*s)) {
+        if (s->pending())
+            return true;
+    }
+    const auto next = timers_.next();
+    if (!next)
+        return false;
+    clock_->advance_to(*next);
+    return true;
+}
+
+void reactor::run()
+{
+    reactor* const outer = std::exchange(current_reactor, this);
+    while (!stop_.load(std::memory_order_relaxed)) {
+        if (turn())
+            continue;
+        if (clock_->is_virtual()) {
+            if (!idle_virtual())
+                break;
+            continue;
+        }
+        if (options_.policy == wait_policy::busy)
+            continue;
+        if (options_.policy == wait_policy::adaptive && now_ - last_work_ < options_.spin)
+            continue;
+        sleep();
+    }
+    // Tasks may run before the first turn, and stop the loop there; what they left for its end is still due.
+    while (deferred* d = turn_end_.pop_front())
+        d->run();
+    stop_.store(false, std::memory_order_relaxed);
+    current_reactor = outer;
+}
+
+// --- io_watch ---
+
+io_watch::io_watch(reactor& r, int fd) noexcept : reactor_(r), fd_(fd) {}
+
+io_watch::~io_watch() { stop(); }
+
+void io_watch::stop() noexcept
+{
+    wants_read_ = false;
+    leave_hot();
+    reactor_.io().detach(read_);
+    reactor_.io().detach(write_);
+    write_pending_ = false;
+    if (reactor_.polled_ == this)
+        reactor_.polled_ = nullptr;
+}
+
+void io_watch::want_read(bool wanted) noexcept
+{
+    if (wants_read_ == wanted)
+        return;
+    wants_read_ = wanted;
+    if (wanted) {
+        if (!reactor_.io().in_flight(read_))
+            make_hot();
+    } else {
+        leave_hot();
+    }
+}
+
+void io_watch::want_write() noexcept
+{
+    if (write_pending_)
+        return;
+    write_pending_ = true;
+    if (!reactor_.io().poll_once(fd_, POLLOUT, write_))
+        write_pending_ = false;
+}
+
+void io_watch::make_hot() noexcept
+{
+    if (hot_)
+        return;
+    idle_turns_ = 0;
+    hot_ = true;
+    ++reactor_.hot_count_;
+    reactor_.hot_.push_back(*this);
+    if (reactor_.hot_count_ > reactor::max_hot_watches)
+        reactor_.hot_.front()->arm_read(); // the one tried longest ago makes room
+}
+
+void io_watch::leave_hot() noexcept
+{
+    if (!hot_)
+        return;
+    hot_ = false;
+    --reactor_.hot_count_;
+    unlink();
+}
+
+bool io_watch::arm_read() noexcept
+{
+    if (!reactor_.io().in_flight(read_) && !reactor_.io().poll_once(fd_, POLLIN | POLLRDHUP, read_))
+        return false;
+    leave_hot();
+    return true;
+}
+
+void io_watch::armed::on_complete(std::int32_t) noexcept
+{
+    if (write_) {
+        watch_.write_pending_ = false;
+        watch_.on_writable();
+    } else if (watch_.wants_read_) {
+        watch_.make_hot();
+    }
+}
+
+} // namespace verbena

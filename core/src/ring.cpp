@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/core/ring.hpp>
+
+#include <cerrno>
+#include <liburing.h>
+#include <vector>
+
+namespace verbena {
+
+struct ring::impl {
+    struct slot {
+        ring_completion* target = nullptr;
+        std::uint32_t generation = 0;
+        std::uint32_t next_free = 0;
+    };
+    static constexpr std::uint32_t end_of_list = 0xffffffff;
+    static constexpr std::uint64_t ignored = ~std::uint64_t(0); // user_data of cancels
+
+    io_uring uring{};
+    bool taskrun_flag = false;
+    std::vector<slot> slots;
+    std::uint32_t free_head = end_of_list;
+    ring_stats stats;
+
+    io_uring_sqe* entry() noexcept
+    {
+        io_uring_sqe* sqe = io_uring_get_sqe(&uring);
+        if (sqe == nullptr) {
+            submit();
+            sqe = io_uring_get_sqe(&uring);
+        }
+        return sqe;
+    }
+    void submit() noexcept
+    {
+        const int n = io_uring_submit(&uring);
+        ++stats.enters;
+        if (n > 0)
+            stats.submitted += static_cast<unsigned>(n);
+    }
+    std::uint32_t take_slot()
+    {
+        if (free_head != end_of_list) {
+            const std::uint32_t index = free_head;
+            free_head = slots[index].next_free;
+            return index;
+        }
+        if (slots.size() == max_slots)
+            return end_of_list;
+        slots.emplace_back();
+        return static_cast<std::uint32_t>(slots.size() - 1);
+    }
+    void free_slot(std::uint32_t index) noexcept
+    {
+        slots[index].target = nullptr;
+        ++slots[index].generation;
+        slots[index].next_free = free_head;
+        free_head = index;
+    }
+    std::uint64_t user_data(std::uint32_t index) const noexcept
+    {
+        return std::uint64_t(slots[index].generation) << 32 | index;
+    }
+};
+
+ring::ring(std::unique_ptr<impl> i) noexcept : impl_(std::move(i)) {}
+
+ring::~ring() { io_uring_queue_exit(&impl_->uring); }
+
+result<std::unique_ptr<ring>> ring::create(unsigned entries, unsigned masked)
+{
+    auto i = std::make_unique<impl>();
+    unsigned flags = IORING_SETUP_CLAMP;
+    const auto want = [&](ring_feature f) { return (masked & static_cast<unsigned>(f)) == 0; };
+    if (want(ring_feature::single_issuer)) {
+        flags |= IORING_SETUP_SINGLE_ISSUER;
+        // DEFER_TASKRUN needs SINGLE_ISSUER, and without TASKRUN_FLAG a loop that only peeks sees nothing.
+        if (want(ring_feature::defer_taskrun))
+            flags |= IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG;
+    }
+    int rc = io_uring_queue_init(entries, &i->uring, flags);
+    if (rc == -EINVAL && flags != IORING_SETUP_CLAMP) {
+        flags = IORING_SETUP_CLAMP;
+        rc = io_uring_queue_init(entries, &i->uring, flags);
+    }
+    if (rc < 0) {
+        const char* cure = "io_uring_setup failed";
+        if (rc == -EPERM || rc == -EACCES)
+            cure = "io_uring is refused: allow it with sysctl kernel.io_uring_disabled=0 and in the "
+                   "service's seccomp filter";
+        else if (rc == -ENOSYS)
+            cure = "this kernel has no io_uring: Linux 6.1 or later is needed";
+        else if (rc == -ENOMEM)
+            cure = "io_uring could not lock memory: raise RLIMIT_MEMLOCK (ulimit -l)";
+        return error::from_errno(-rc, cure);
+    }
+    i->taskrun_flag = (flags & IORING_SETUP_TASKRUN_FLAG) != 0;
+    i->slots.reserve(256);
+    return std::unique_ptr<ring>(new ring(std::move(i)));
+}
+
+result<void> ring::poll_once(int fd, unsigned events, ring_completion& target)
+{
+    const std::uint32_t index = impl_->take_slot();
+    if (index == impl::end_of_list)
+        return error(std::errc::no_buffer_space, "ring operations in flight", max_slots);
+    io_uring_sqe* sqe = impl_->entry();
+    if (sqe == nullptr) {
+        impl_->free_slot(index);
+        return error(std::errc::no_buffer_space, "ring submission queue is full");
+    }
+    io_uring_prep_poll_add(sqe, fd, events);
+    sqe->user_data = impl_->user_data(index);
+    impl_->slots[index].target = &target;
+    target.slot_ = index;
+    return {};
+}
+
+void ring::detach(ring_completion& target) noexcept
+{
+    if (target.slot_ == ring_completion::no_slot)
+        return;
+    const std::uint32_t index = target.slot_;
+    if (io_uring_sqe* sqe = impl_->entry()) {
+        io_uring_prep_cancel64(sqe, impl_->user_data(index), 0);
+        sqe->user_data = impl::ignored;
+    }
+    target.slot_ = ring_completion::no_slot;
+    impl_->free_slot(index);
+}
+
+void ring::submit() noexcept
+{
+    if (io_uring_sq_ready(&impl_->uring) != 0)
+        impl_->submit();
+}
+
+bool ring::deliver() noexcept
+{
+    bool any = false;
+    io_uring_cqe* cqe = nullptr;
+    while (io_uring_peek_cqe(&impl_->uring, &cqe) == 0 && cqe != nullptr) {
+        const std::uint64_t data = cqe->user_data;
+        const std::int32_t res = cqe->res;
+        io_uring_cqe_seen(&impl_->uring, cqe);
+        any = true;
+        if (data == impl::ignored)
+            continue;
+        const auto index = static_cast<std::uint32_t>(data);
+        const auto generation = static_cast<std::uint32_t>(data >> 32);
+        if (index >= impl_->slots.size() || impl_->slots[index].generation != generation ||
+            impl_->slots[index].target == nullptr) {
+            ++impl_->stats.stale;
+            continue;
+        }
+        ring_completion* target = impl_->slots[index].target;
+        target->slot_ = ring_completion::no_slot;
+        impl_->free_slot(index);
+        target->on_complete(res);
+    }
+    return any;
+}
+
+bool ring::reap() noexcept
+{
+    const unsigned flags = IO_URING_READ_ONCE(*impl_->uring.sq.kflags);
+    if ((flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0) {
+        ++impl_->stats.enters;
+        io_uring_get_events(&impl_->uring);
+    }
+    return deliver();
+}
+
+bool ring::wait(std::optional<duration> timeout) noexcept
+{
+    ++impl_->stats.enters;
+    const unsigned ready = io_uring_sq_ready(&impl_->uring);
+    io_uring_cqe* cqe = nullptr;
+    if (timeout) {
+        const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(*timeout).count();
+        __kernel_timespec ts{};
+        ts.tv_sec = ns / 1'000'000'000;
+        ts.tv_nsec = ns % 1'000'000'000;
+        io_uring_submit_and_wait_timeout(&impl_->uring, &cqe, 1, &ts, nullptr);
+    } else {
+        io_uring_submit_and_wait(&impl_->uring, 1);
+    }
+    impl_->stats.submitted += ready;
+    return deliver();
+}
+
+int ring::native_handle() const noexcept { return impl_->uring.ring_fd; }
+const ring_stats& ring::stats() const noexcept { return impl_->stats; }
+
+} // namespace verbena

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/core/runtime.hpp>
+
+#include <algorithm>
+#include <barrier>
+#include <cassert>
+#include <csignal>
+#include <optional>
+#include <pthread.h>
+#include <sched.h>
+#include <string>
+#include <thread>
+
+namespace verbena {
+
+namespace {
+
+// Signals are for the thread that started the runtime: new threads inherit its mask.
+class signals_blocked {
+public:
+    signals_blocked() noexcept
+    {
+        sigset_t all;
+        ::sigfillset(&all);
+        ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+    }
+    ~signals_blocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    signals_blocked(const signals_blocked&) = delete;
+
+private:
+    sigset_t before_;
+};
+
+std::unique_ptr<signals_blocked> block_signals() { return std::make_unique<signals_blocked>(); }
+
+void pin_to_nth_cpu(unsigned index) noexcept
+{
+    cpu_set_t allowed;
+    if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+        return;
+    unsigned nth = index % unsigned(std::max(CPU_COUNT(&allowed), 1));
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+        if (!CPU_ISSET(cpu, &allowed) || nth-- != 0)
+            continue;
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        CPU_SET(cpu, &one);
+        ::pthread_setaffinity_np(::pthread_self(), sizeof one, &one);
+        return;
+    }
+}
+
+task<void> join(scope& s) { co_await s.join(); }
+
+} // namespace
+
+struct runtime::worker {
+    // What the threads of one runtime wait for together.
+    struct gate {
+        explicit gate(std::ptrdiff_t shards) : drained(shards + 1), emptied(shards) {}
+        // Also for the thread that stops them: it touches their reactors until it arrives.
+        std::barrier<> drained;
+        std::barrier<> emptied;
+    };
+
+    void main(const runtime_options& options, unsigned index, memory_budget& budget, gate& end,
+              std::promise<result<void>> started)
+    {
+        ::pthread_setname_np(::pthread_self(), ("shard " + std::to_string(index)).c_str());
+        if (options.pin)
+            pin_to_nth_cpu(index);
+        reactor_options mine = options.reactor;
+        mine.index = index;
+        auto made = reactor::create(mine);
+        if (!made) {
+            started.set_value(made.error());
+            end.drained.arrive_and_drop();
+            end.emptied.arrive_and_drop();
+            return;
+        }
+        reactor& r = **made;
+        {
+            buffer_pool buffers(budget, &r);
+            scope tasks(r);
+            view.emplace(index, r, buffers, tasks);
+            started.set_value({});
+            r.run();
+            tasks.request_stop();
+            run_until_complete(r, join(tasks));
+            // Buffers that came to other shards are on their way home now, if they are not there.
+            end.drained.arrive_and_wait();
+            r.turn();
+            end.emptied.arrive_and_wait();
+        }
+        view.reset();
+    }
+
+    std::optional<shard> view;
+    std::shared_ptr<gate> end;
+    std::thread thread;
+};
+
+runtime::runtime(const runtime_options& options)
+    : options_(options), budget_(options.memory_limit), blocking_(options.blocking_threads)
+{
+}
+
+result<std::unique_ptr<runtime>> runtime::start(const runtime_options& options)
+{
+    if (options.shards == 0 || options.shards > max_shards)
+        return error(std::errc::invalid_argument, "number of shards", options.shards);
+    const auto blocked = block_signals();
+    std::unique_ptr<runtime> made(new runtime(options));
+    const auto end = std::make_shared<worker::gate>(std::ptrdiff_t(options.shards));
+    std::vector<std::future<result<void>>> started;
+    result<void> outcome;
+    for (unsigned index = 0; index < options.shards; ++index) {
+        auto w = std::make_unique<worker>();
+        w->end = end;
+        std::promise<result<void>> promise;
+        auto ready = promise.get_future();
+        try {
+            w->thread =
+                std::thread([w = w.get(), made = made.get(), index, promise = std::move(promise)]() mutable {
+                    w->main(made->options_, index, made->budget_, *w->end, std::move(promise));
+                });
+        } catch (const std::system_error& e) {
+            outcome = error(e.code(), "starting the thread of a shard", index);
+            end->drained.arrive_and_drop();
+            end->emptied.arrive_and_drop();
+            continue;
+        }
+        started.push_back(std::move(ready));
+        made->shards_.push_back(std::move(w));
+    }
+    for (auto& s : started) {
+        result<void> one = s.get();
+        if (outcome && !one)
+            outcome = std::move(one);
+    }
+    if (!outcome)
+        return outcome.error(); // the destructor stops those that did start
+    return made;
+}
+
+runtime::~runtime() { stop(); }
+
+shard& runtime::at(std::size_t index) noexcept
+{
+    assert(index < shards_.size() && shards_[index]->view);
+    return *shards_[index]->view;
+}
+
+void runtime::stop()
+{
+    if (shards_.empty())
+        return;
+    metrics_.clear();
+    for (auto& w : shards_) {
+        if (w->view)
+            w->view->reactor().stop();
+    }
+    (void)shards_.front()->end->drained.arrive();
+    for (auto& w : shards_)
+        w->thread.join();
+    shards_.clear();
+}
+
+void runtime::expose(metric_registry& registry)
+{
+    using source = double (*)(const reactor_stats&);
+    const auto per_shard = [&](const char* name, const char* help, const char* unit, source read) {
+        metrics_.push_back(registry.add({name, help, metric_type::counter, unit, {"shard"}, max_shards},
+                                        [this, read](metric_sink& out) {
+                                            for (auto& w : shards_) {
+                                                const std::string index = std::to_string(w->view->index());
+                                                out.value({index}, read(w->view->reactor().stats()));
+                                            }
+                                        }));
+    };
+    const auto of = [](const std::atomic<std::uint64_t>& n) {
+        return double(n.load(std::memory_order_relaxed));
+    };
+    static constexpr double nanosecond = 1e-9;
+
+    metrics_.push_back(registry.add(
+        {"verbena_shard_policy_seconds_total",
+         "Time a shard spent working, spinning without work, and asleep.",
+         metric_type::counter,
+         "seconds",
+         {"shard", "policy", "state"},
+         std::size_t(max_shards) * 3},
+        [this, of](metric_sink& out) {
+            for (auto& w : shards_) {
+                reactor& r = w->view->reactor();
+                const std::string index = std::to_string(w->view->index());
+                const std::string_view policy = to_string(r.policy());
+                out.value({index, policy, "busy"}, of(r.stats().busy_nanoseconds) * nanosecond);
+                out.value({index, policy, "spin"}, of(r.stats().spin_nanoseconds) * nanosecond);
+                out.value({index, policy, "sleep"}, of(r.stats().sleep_nanoseconds) * nanosecond);
+            }
+        }));
+    per_shard("verbena_shard_turns_total", "Turns of a shard's loop.", "turns",
+              [](const reactor_stats& s) { return double(s.turns.load(std::memory_order_relaxed)); });
+    per_shard("verbena_shard_sleeps_total", "Times a shard went to sleep.", "sleeps",
+              [](const reactor_stats& s) { return double(s.sleeps.load(std::memory_order_relaxed)); });
+    per_shard(
+        "verbena_shard_messages_total", "Messages that a shard took from other threads.", "messages",
+        [](const reactor_stats& s) { return double(s.remote_messages.load(std::memory_order_relaxed)); });
+    per_shard("verbena_shard_stalls_total", "Turns that held a shard for more than a millisecond.", "turns",
+              [](const reactor_stats& s) { return double(s.stalls.load(std::memory_order_relaxed)); });
+    per_shard("verbena_shard_stall_seconds_total",
+              "Time in turns that held a shard for more than a millisecond.", "seconds",
+              [](const reactor_stats& s) {
+                  return double(s.stall_nanoseconds.load(std::memory_order_relaxed)) * nanosecond;
+              });
+
+    const auto level = [&](const char* name, const char* help, const char* unit, auto read) {
+        metrics_.push_back(registry.add({name, help, metric_type::gauge, unit},
+                                        [read](metric_sink& out) { out.value({}, double(read())); }));
+    };
+    level("verbena_memory_budget_bytes", "Most memory that buffers may take.", "bytes",
+          [this] { return budget_.limit(); });
+    level("verbena_memory_registered_bytes", "Buffer memory that is taken from the budget.", "bytes",
+          [this] { return budget_.used(); });
+    level("verbena_blocking_threads", "Threads for calls that block.", "threads",
+          [this] { return blocking_.threads(); });
+    level("verbena_blocking_queued_jobs", "Blocking calls that wait for a thread.", "jobs",
+          [this] { return blocking_.queued(); });
+}
+
+} // namespace verbena

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/core/verbs.hpp>
+
+namespace verbena::verbs {
+
+std::string_view to_string(status s) noexcept
+{
+    switch (s) {
+    case status::success: return "success";
+    case status::local_length_error: return "local length error";
+    case status::local_protection_error: return "local protection error";
+    case status::work_request_flushed: return "work request flushed";
+    case status::remote_invalid_request: return "remote invalid request";
+    case status::remote_access_error: return "remote access error";
+    case status::remote_operation_error: return "remote operation error";
+    case status::retry_exceeded: return "retry exceeded";
+    case status::rnr_retry_exceeded: return "receiver not ready";
+    case status::fatal_error: return "fatal error";
+    }
+    return "unknown status";
+}
+
+const std::error_category& status_category() noexcept
+{
+    static const class : public std::error_category {
+        const char* name() const noexcept override { return "verbs"; }
+        std::string message(int value) const override { return std::string(to_string(status(value))); }
+    } category;
+    return category;
+}
+
+std::error_code make_error_code(status s) noexcept { return {static_cast<int>(s), status_category()}; }
+
+} // namespace verbena::verbs

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// memfs: a file system in memory, for tests, simulations and scratch space. Gone with its object.
+#pragma once
+
+#include <verbena/core/blocking.hpp>
+#include <verbena/protocols/storage/file_backend.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace verbena::memfs {
+
+struct memfs_options {
+    std::uint64_t max_bytes = std::uint64_t(1) << 30; ///< of file data, in blocks of 64 KiB; then ENOSPC
+    std::uint64_t max_files = std::uint64_t(1) << 20; ///< of all types; then ENOSPC
+    std::uint32_t root_mode = 0755;
+    std::uint32_t root_uid = 0;
+    std::uint32_t root_gid = 0;
+    bool read_only = false;
+};
+
+/// Makes an empty one. Permissions are checked here, by mode bits; operations are serialised by one mutex
+/// that all shards share, so changes carry attributes from before. Nothing ever waits longer than for that
+/// mutex; `pool` is not used. Memory is as stable as it gets: every write answers file_sync if asked to.
+result<std::unique_ptr<storage::file_backend>> open_memfs(const memfs_options& options, blocking_pool& pool);
+
+} // namespace verbena::memfs

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// posixfs: exports a directory tree of a Linux file system.
+//
+// File handles are the kernel's own (name_to_handle_at), so they survive rename and restart. Every
+// caller's rights are enforced by the kernel: an operation runs with the caller's uid, gid and groups.
+#pragma once
+
+#include <verbena/core/blocking.hpp>
+#include <verbena/protocols/storage/file_backend.hpp>
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+namespace verbena::posixfs {
+
+/// Where a file handle comes from.
+enum class handle_mode {
+    automatic,  ///< kernel, or the path table when the process may not open kernel handles
+    kernel,     ///< kernel handles or a refusal
+    path_table, ///< a bounded table of paths: handles die with the process
+};
+
+struct posixfs_options {
+    std::filesystem::path root;
+    bool async = false;     ///< answers before metadata and stable writes are on stable storage: unsafe
+    bool crossmnt = false;  ///< follows mounts beneath the root
+    bool read_only = false; ///< every change fails with EROFS
+    handle_mode handles = handle_mode::automatic;
+    /// Files held open per shard; 0: an eighth of RLIMIT_NOFILE. Raise that limit before.
+    std::size_t cached_files = 0;
+    /// Most files the path table remembers; handles of the longest unused ones become stale.
+    std::size_t path_table_entries = std::size_t(1) << 20;
+};
+
+/// Opens the tree. Capabilities that the process needs to act for its callers: CAP_SETUID and CAP_SETGID
+/// (switch to the caller), CAP_DAC_READ_SEARCH (open handles), CAP_DAC_OVERRIDE (an owner writes his
+/// read-only file), CAP_CHOWN, CAP_FOWNER, CAP_FSETID, CAP_MKNOD (root's own requests, where root is not
+/// squashed). Without the first two everything runs as the daemon's user; without the third handles come
+/// from the path table; describe() says so.
+///
+/// The caller has set umask(0) for the process, since a mode in a request is meant as it stands, and ignores
+/// SIGXFSZ. `pool` outlives the back end. Destroy it when no shard runs tasks of it; it may be used on shards
+/// numbered below max_shards. Identity is switched per thread and given back at the end of the shard's turn.
+///
+/// Errors: errno of opening the root; EOPNOTSUPP when its file system has no handles and the path table
+/// was not chosen; EPERM when handle_mode::kernel lacks CAP_DAC_READ_SEARCH.
+result<std::unique_ptr<storage::file_backend>> open_posixfs(const posixfs_options& options,
+                                                            blocking_pool& pool);
+
+constexpr unsigned max_shards = 256;
+
+/// One line for the start-up log: whose rights requests run with, what handles survive, what is unsafe.
+/// `backend` must come from open_posixfs().
+std::string describe(const storage::file_backend& backend);
+
+} // namespace verbena::posixfs

@@ -1,0 +1,689 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <limits>
+#include <random>
+#include <unistd.h>
+
+namespace verbena::memfs {
+
+namespace {
+
+constexpr std::uint64_t max_offset = std::numeric_limits<std::int64_t>::max();
+constexpr std::byte handle_kind{'m'};
+constexpr std::size_t handle_size = 1 + 8 + 8;
+
+storage::file_time now() noexcept
+{
+    timespec t{};
+    ::clock_gettime(CLOCK_REALTIME, &t);
+    return {t.tv_sec, static_cast<std::uint32_t>(t.tv_nsec)};
+}
+
+int check_name(std::string_view name) noexcept
+{
+    if (name.empty() || name.find('/') != name.npos || name.find('\0') != name.npos)
+        return EINVAL;
+    return name.size() > 255 ? ENAMETOOLONG : 0;
+}
+
+error fails(int e, const char* context) noexcept { return error::from_errno(e, context); }
+
+} // namespace
+
+backend::backend(const memfs_options& options) : options_(options)
+{
+    std::random_device random;
+    instance_ = (std::uint64_t(random()) << 32 | random()) | 1;
+    node& n = nodes_[root_id];
+    n.attrs.type = storage::file_type::directory;
+    n.attrs.mode = options.root_mode & 07777;
+    n.attrs.uid = options.root_uid;
+    n.attrs.gid = options.root_gid;
+    n.attrs.links = 2;
+    n.attrs.fileid = root_id;
+    n.attrs.atime = n.attrs.mtime = n.attrs.ctime = now();
+    n.parent = root_id;
+}
+
+storage::handle backend::handle_of(std::uint64_t fileid) const noexcept
+{
+    std::byte bytes[handle_size];
+    bytes[0] = handle_kind;
+    std::memcpy(bytes + 1, &instance_, 8);
+    std::memcpy(bytes + 9, &fileid, 8);
+    return storage::handle(bytes);
+}
+
+result<node*> backend::find(const storage::handle& h) noexcept
+{
+    const auto bytes = h.bytes();
+    if (bytes.size() != handle_size || bytes[0] != handle_kind)
+        return error(storage::errc::bad_handle, "not a handle of memfs");
+    std::uint64_t instance = 0;
+    std::uint64_t id = 0;
+    std::memcpy(&instance, bytes.data() + 1, 8);
+    std::memcpy(&id, bytes.data() + 9, 8);
+    auto found = nodes_.find(id);
+    if (instance != instance_ || found == nodes_.end())
+        return fails(ESTALE, "the file is gone");
+    return &found->second;
+}
+
+result<node*> backend::find_to_change(const storage::request& r, const storage::handle& directory,
+                                      std::string_view name, int dots)
+{
+    if (const int e = check_name(name))
+        return fails(e, "a name");
+    if (name == "." || name == "..")
+        return fails(dots, "a name that every directory has");
+    if (options_.read_only)
+        return fails(EROFS, "the export is read-only");
+    auto d = find(directory);
+    if (!d)
+        return d;
+    if (!(*d)->is_directory())
+        return fails(ENOTDIR, "a name in something that is no directory");
+    if (allowed((*d)->attrs, r.who, X_OK) == 0)
+        return fails(EACCES, "search of a directory");
+    return d;
+}
+
+storage::attributes backend::seen(const node& n) const noexcept
+{
+    storage::attributes a = n.attrs;
+    a.fsid = instance_;
+    a.used = n.data.blocks() * file_data::block_size;
+    if (n.is_directory())
+        a.size = 4096;
+    return a;
+}
+
+task<result<storage::attributes>> backend::getattr(const storage::request&, const storage::handle& file)
+{
+    std::lock_guard lock(mutex_);
+    auto n = find(file);
+    if (!n)
+        co_return n.error();
+    co_return seen(**n);
+}
+
+result<void> backend::resize(node& n, std::uint64_t size)
+{
+    if (!n.is_regular())
+        return fails(n.is_directory() ? EISDIR : EINVAL, "size of something that is no file");
+    if (size > max_offset)
+        return fails(EFBIG, "a size past the largest offset");
+    blocks_ -= n.data.truncate(size);
+    n.attrs.size = size;
+    n.attrs.mtime = n.attrs.ctime = now();
+    return {};
+}
+
+result<void> backend::apply(node& n, const storage::set_attributes& set, const storage::credential& who)
+{
+    // Everything is checked before anything changes.
+    const bool root = who.uid == 0;
+    const bool owner = root || who.uid == n.attrs.uid;
+    using kind = storage::set_time::kind;
+    if (set.size && !owner && allowed(n.attrs, who, W_OK) == 0)
+        return fails(EACCES, "truncate");
+    if (set.uid == 0xffffffff || set.gid == 0xffffffff)
+        return fails(EINVAL, "an owner of 2^32-1");
+    if ((set.uid && !root && (!owner || *set.uid != n.attrs.uid)) ||
+        (set.gid && !root && (!owner || (*set.gid != n.attrs.gid && !in_group(who, *set.gid)))) ||
+        (set.mode && !owner))
+        return fails(EPERM, "not the owner");
+    if (set.atime.how != kind::keep || set.mtime.how != kind::keep) {
+        const bool both_now = set.atime.how == kind::server_time && set.mtime.how == kind::server_time;
+        if (!owner && !(both_now && allowed(n.attrs, who, W_OK) != 0))
+            return fails(both_now ? EACCES : EPERM, "times");
+    }
+    const bool nothing = !set.size && !set.uid && !set.gid && !set.mode && set.atime.how == kind::keep &&
+                         set.mtime.how == kind::keep;
+    if (nothing)
+        return {};
+    if (set.size) {
+        if (auto done = resize(n, *set.size); !done)
+            return done;
+        if (!root)
+            n.attrs.mode &= ~04000u;
+    }
+    if (set.uid || set.gid) {
+        n.attrs.uid = set.uid.value_or(n.attrs.uid);
+        n.attrs.gid = set.gid.value_or(n.attrs.gid);
+        if (n.is_regular())
+            n.attrs.mode &= ~06000u;
+    }
+    if (set.mode && n.attrs.type != storage::file_type::symlink) {
+        n.attrs.mode = *set.mode & 07777;
+        if (!root && !in_group(who, n.attrs.gid))
+            n.attrs.mode &= ~02000u;
+    }
+    const storage::file_time t = now();
+    if (set.atime.how != kind::keep)
+        n.attrs.atime = set.atime.how == kind::value ? set.atime.value : t;
+    if (set.mtime.how != kind::keep)
+        n.attrs.mtime = set.mtime.how == kind::value ? set.mtime.value : t;
+    n.attrs.ctime = t;
+    n.verifier.reset();
+    return {};
+}
+
+task<result<storage::change>> backend::setattr(const storage::request& r, const storage::handle& file,
+                                               const storage::set_attributes& set,
+                                               std::optional<storage::file_time> guard)
+{
+    if (options_.read_only)
+        co_return fails(EROFS, "the export is read-only");
+    std::lock_guard lock(mutex_);
+    auto n = find(file);
+    if (!n)
+        co_return n.error();
+    if (guard && !((*n)->attrs.ctime == *guard))
+        co_return error(storage::errc::not_sync, "the file changed since the client looked");
+    storage::change out;
+    out.before = seen(**n);
+    if (auto done = apply(**n, set, r.who); !done)
+        co_return done.error();
+    out.after = seen(**n);
+    co_return out;
+}
+
+task<result<storage::lookup_result>> backend::lookup(const storage::request& r,
+                                                     const storage::handle& directory, std::string_view name)
+{
+    if (const int e = check_name(name))
+        co_return fails(e, "a name");
+    std::lock_guard lock(mutex_);
+    auto d = find(directory);
+    if (!d)
+        co_return d.error();
+    if (!(*d)->is_directory())
+        co_return fails(ENOTDIR, "a name in something that is no directory");
+    if (allowed((*d)->attrs, r.who, X_OK) == 0)
+        co_return fails(EACCES, "search of a directory");
+    std::uint64_t id = (*d)->attrs.fileid;
+    if (name == "..") {
+        id = (*d)->parent;
+    } else if (name != ".") {
+        auto child = (*d)->children.find(name);
+        if (child == (*d)->children.end())
+            co_return fails(ENOENT, "lookup");
+        id = child->second.fileid;
+    }
+    storage::lookup_result out;
+    out.found.handle = handle_of(id);
+    out.found.attrs = seen(nodes_.at(id));
+    out.directory = seen(**d);
+    co_return out;
+}
+
+task<result<unsigned>> backend::access(const storage::request& r, const storage::handle& file,
+                                       unsigned wanted)
+{
+    std::lock_guard lock(mutex_);
+    auto n = find(file);
+    if (!n)
+        co_return n.error();
+    if (options_.read_only)
+        wanted &= ~unsigned(W_OK);
+    co_return allowed((*n)->attrs, r.who, wanted & (R_OK | W_OK | X_OK));
+}
+
+task<result<std::string>> backend::readlink(const storage::request&, const storage::handle& link)
+{
+    std::lock_guard lock(mutex_);
+    auto n = find(link);
+    if (!n)
+        co_return n.error();
+    if ((*n)->attrs.type != storage::file_type::symlink)
+        co_return fails(EINVAL, "readlink of something else");
+    co_return std::string((*n)->target);
+}
+
+task<result<storage::read_result>> backend::read(const storage::request& r, const storage::handle& file,
+                                                 std::uint64_t offset, std::span<std::byte> out)
+{
+    std::lock_guard lock(mutex_);
+    auto n = find(file);
+    if (!n)
+        co_return n.error();
+    node& f = **n;
+    if (!f.is_regular())
+        co_return fails(f.is_directory() ? EISDIR : EINVAL, "data of something that is no regular file");
+    // The owner may always read, and what may be executed may be read.
+    if (r.who.uid != f.attrs.uid && allowed(f.attrs, r.who, R_OK | X_OK) == 0)
+        co_return fails(EACCES, "read");
+    const std::uint64_t left = offset < f.attrs.size ? f.attrs.size - offset : 0;
+    const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(left, out.size()));
+    f.data.read(offset, out.first(count));
+    storage::read_result done;
+    done.count = static_cast<std::uint32_t>(count);
+    done.end_of_file = count == left;
+    done.attrs = seen(f);
+    co_return done;
+}
+
+task<result<storage::write_result>> backend::write(const storage::request& r, const storage::handle& file,
+                                                   std::uint64_t offset,
+                                                   std::span<const std::span<const std::byte>> pieces,
+                                                   storage::stability wanted)
+{
+    if (options_.read_only)
+        co_return fails(EROFS, "the export is read-only");
+    std::uint64_t length = 0;
+    for (auto piece : pieces)
+        length += piece.size();
+    if (offset > max_offset || length > max_offset - offset)
+        co_return fails(EFBIG, "a write past the largest offset");
+    std::lock_guard lock(mutex_);
+    auto n = find(file);
+    if (!n)
+        co_return n.error();
+    node& f = **n;
+    if (!f.is_regular())
+        co_return fails(f.is_directory() ? EISDIR : EINVAL, "data of something that is no regular file");
+    if (r.who.uid != f.attrs.uid && allowed(f.attrs, r.who, W_OK) == 0)
+        co_return fails(EACCES, "write");
+    const std::uint64_t missing = f.data.missing(offset, length);
+    if (missing > options_.max_bytes / file_data::block_size - blocks_)
+        co_return fails(ENOSPC, "write");
+    storage::write_result done;
+    done.file.before = seen(f);
+    f.data.reserve(offset, length);
+    blocks_ += missing;
+    std::uint64_t at = offset;
+    for (auto piece : pieces) {
+        f.data.write(at, piece);
+        at += piece.size();
+    }
+    if (length != 0) {
+        f.attrs.size = std::max(f.attrs.size, at);
+        f.attrs.mtime = f.attrs.ctime = now();
+        if (r.who.uid != 0)
+            f.attrs.mode &= (f.attrs.mode & 0010) != 0 ? ~06000u : ~04000u;
+    }
+    done.count = static_cast<std::uint32_t>(length);
+    done.committed = wanted;
+    done.file.after = seen(f);
+    co_return done;
+}
+
+result<storage::create_result> backend::make(const storage::request& r, const storage::handle& directory,
+                                             std::string_view name, storage::file_type type,
+                                             std::uint32_t default_mode, const storage::set_attributes& set)
+{
+    auto found = find_to_change(r, directory, name, EEXIST);
+    if (!found)
+        return found.error();
+    node& d = **found;
+    if (d.children.contains(name))
+        return fails(EEXIST, "create");
+    if (allowed(d.attrs, r.who, W_OK) == 0)
+        return fails(EACCES, "create");
+    if (nodes_.size() >= options_.max_files)
+        return fails(ENOSPC, "create");
+    const bool inherits = (d.attrs.mode & 02000) != 0;
+    node n;
+    n.attrs.type = type;
+    n.attrs.mode = set.mode ? *set.mode & 07777 : default_mode;
+    n.attrs.uid = r.who.uid;
+    n.attrs.gid = inherits ? d.attrs.gid : r.who.gid;
+    if (type == storage::file_type::directory)
+        n.attrs.mode |= inherits ? 02000u : 0u;
+    n.attrs.links = type == storage::file_type::directory ? 2 : 1;
+    n.attrs.fileid = next_id_;
+    n.parent = d.attrs.fileid;
+    n.attrs.atime = n.attrs.mtime = n.attrs.ctime = now();
+    storage::set_attributes rest = set;
+    rest.mode.reset();
+    if (r.who.uid != 0 || rest.uid == n.attrs.uid)
+        rest.uid.reset();
+    if (rest.gid == n.attrs.gid)
+        rest.gid.reset();
+    if (type != storage::file_type::regular || rest.size == 0)
+        rest.size.reset();
+    if (auto done = apply(n, rest, r.who); !done)
+        return done.error();
+
+    storage::create_result out;
+    out.directory.before = seen(d);
+    const std::uint64_t id = next_id_++;
+    if (n.is_directory())
+        ++d.attrs.links;
+    d.add(name, id);
+    d.attrs.mtime = d.attrs.ctime = now();
+    out.made.handle = handle_of(id);
+    out.made.attrs = seen(n);
+    out.directory.after = seen(d);
+    nodes_.emplace(id, std::move(n));
+    return out;
+}
+
+task<result<storage::create_result>>
+backend::create(const storage::request& r, const storage::handle& directory, std::string_view name,
+                storage::create_mode mode, const storage::set_attributes& set, std::uint64_t verifier)
+{
+    std::lock_guard lock(mutex_);
+    const bool exclusive = mode == storage::create_mode::exclusive;
+    const storage::set_attributes none;
+    auto made = make(r, directory, name, storage::file_type::regular, 0600, exclusive ? none : set);
+    if (made) {
+        if (exclusive)
+            (*find(made->made.handle))->verifier = verifier;
+        co_return std::move(made);
+    }
+    if (made.error().errno_value() != EEXIST || name == "." || name == ".." ||
+        mode == storage::create_mode::guarded)
+        co_return std::move(made);
+    node& d = **find(directory);
+    node& n = nodes_.at(d.children.find(name)->second.fileid);
+    if (!n.is_regular() || (exclusive && n.verifier != verifier))
+        co_return std::move(made);
+    if (!exclusive && set.size) {
+        storage::set_attributes size_only;
+        size_only.size = set.size;
+        if (auto done = apply(n, size_only, r.who); !done)
+            co_return done.error();
+    }
+    storage::create_result out;
+    out.made.handle = handle_of(n.attrs.fileid);
+    out.made.attrs = seen(n);
+    out.directory.before = out.directory.after = seen(d);
+    co_return out;
+}
+
+task<result<storage::create_result>> backend::mkdir(const storage::request& r,
+                                                    const storage::handle& directory, std::string_view name,
+                                                    const storage::set_attributes& set)
+{
+    std::lock_guard lock(mutex_);
+    co_return make(r, directory, name, storage::file_type::directory, 0700, set);
+}
+
+task<result<storage::create_result>> backend::symlink(const storage::request& r,
+                                                      const storage::handle& directory, std::string_view name,
+                                                      std::string_view target,
+                                                      const storage::set_attributes& set)
+{
+    if (target.empty() || target.find('\0') != target.npos)
+        co_return fails(EINVAL, "the target of a symbolic link");
+    if (target.size() >= 4096)
+        co_return fails(ENAMETOOLONG, "the target of a symbolic link");
+    storage::set_attributes without_mode = set;
+    without_mode.mode.reset();
+    std::lock_guard lock(mutex_);
+    auto made = make(r, directory, name, storage::file_type::symlink, 0777, without_mode);
+    if (made) {
+        node& n = **find(made->made.handle);
+        n.target = target;
+        n.attrs.size = target.size();
+        made->made.attrs = seen(n);
+    }
+    co_return std::move(made);
+}
+
+task<result<storage::create_result>> backend::mknod(const storage::request& r,
+                                                    const storage::handle& directory, std::string_view name,
+                                                    storage::file_type type, std::uint32_t major,
+                                                    std::uint32_t minor, const storage::set_attributes& set)
+{
+    using storage::file_type;
+    const bool device = type == file_type::block_device || type == file_type::character_device;
+    if (!device && type != file_type::socket && type != file_type::fifo)
+        co_return fails(EINVAL, "mknod of a type that has its own call");
+    if (device && r.who.uid != 0)
+        co_return fails(EPERM, "mknod of a device");
+    std::lock_guard lock(mutex_);
+    auto made = make(r, directory, name, type, 0600, set);
+    if (made && device) {
+        node& n = **find(made->made.handle);
+        n.attrs.device_major = major;
+        n.attrs.device_minor = minor;
+        made->made.attrs = seen(n);
+    }
+    co_return std::move(made);
+}
+
+bool backend::may_remove(const node& directory, const node& victim, const storage::credential& who) noexcept
+{
+    if (allowed(directory.attrs, who, W_OK) == 0)
+        return false;
+    return (directory.attrs.mode & 01000) == 0 || who.uid == 0 || who.uid == victim.attrs.uid ||
+           who.uid == directory.attrs.uid;
+}
+
+void backend::lose_name(node& n)
+{
+    n.attrs.ctime = now();
+    if (n.is_directory())
+        n.attrs.links = 0;
+    else
+        --n.attrs.links;
+    if (n.attrs.links == 0) {
+        blocks_ -= n.data.blocks();
+        nodes_.erase(n.attrs.fileid);
+    }
+}
+
+result<storage::change> backend::take_away(const storage::request& r, const storage::handle& directory,
+                                           std::string_view name, bool is_rmdir)
+{
+    auto found = find_to_change(r, directory, name, EINVAL);
+    if (!found)
+        return found.error();
+    node& d = **found;
+    auto child = d.children.find(name);
+    if (child == d.children.end())
+        return fails(ENOENT, "remove");
+    node& n = nodes_.at(child->second.fileid);
+    if (!may_remove(d, n, r.who))
+        return fails(EACCES, "remove");
+    if (n.is_directory() != is_rmdir)
+        return fails(is_rmdir ? ENOTDIR : EISDIR, "remove");
+    if (!n.children.empty())
+        return fails(ENOTEMPTY, "rmdir");
+    storage::change out;
+    out.before = seen(d);
+    d.take_away(name);
+    if (is_rmdir)
+        --d.attrs.links;
+    lose_name(n);
+    d.attrs.mtime = d.attrs.ctime = now();
+    out.after = seen(d);
+    return out;
+}
+
+task<result<storage::change>> backend::remove(const storage::request& r, const storage::handle& directory,
+                                              std::string_view name)
+{
+    std::lock_guard lock(mutex_);
+    co_return take_away(r, directory, name, false);
+}
+
+task<result<storage::change>> backend::rmdir(const storage::request& r, const storage::handle& directory,
+                                             std::string_view name)
+{
+    std::lock_guard lock(mutex_);
+    co_return take_away(r, directory, name, true);
+}
+
+task<result<storage::rename_result>> backend::rename(const storage::request& r,
+                                                     const storage::handle& from_directory,
+                                                     std::string_view from,
+                                                     const storage::handle& to_directory, std::string_view to)
+{
+    std::lock_guard lock(mutex_);
+    auto found_source = find_to_change(r, from_directory, from, EINVAL);
+    if (!found_source)
+        co_return found_source.error();
+    auto found_target = find_to_change(r, to_directory, to, EINVAL);
+    if (!found_target)
+        co_return found_target.error();
+    node& source = **found_source;
+    node& target = **found_target;
+    auto child = source.children.find(from);
+    if (child == source.children.end())
+        co_return fails(ENOENT, "rename");
+    const std::uint64_t id = child->second.fileid;
+    node& moved = nodes_.at(id);
+    storage::rename_result out;
+    out.from.before = seen(source);
+    out.to.before = seen(target);
+    auto present = target.children.find(to);
+    node* victim = present != target.children.end() ? &nodes_.at(present->second.fileid) : nullptr;
+    if (victim == &moved) {
+        out.from.after = out.from.before;
+        out.to.after = out.to.before;
+        co_return out;
+    }
+    if (!may_remove(source, moved, r.who) ||
+        (victim != nullptr ? !may_remove(target, *victim, r.who) : allowed(target.attrs, r.who, W_OK) == 0))
+        co_return fails(EACCES, "rename");
+    if (moved.is_directory()) {
+        for (std::uint64_t up = target.attrs.fileid; up != root_id; up = nodes_.at(up).parent) {
+            if (up == id)
+                co_return fails(EINVAL, "rename of a directory into itself");
+        }
+    }
+    if (victim != nullptr) {
+        if (moved.is_directory() != victim->is_directory())
+            co_return fails(moved.is_directory() ? ENOTDIR : EISDIR, "rename");
+        if (!victim->children.empty())
+            co_return fails(ENOTEMPTY, "rename");
+        target.take_away(to);
+        if (victim->is_directory())
+            --target.attrs.links;
+        lose_name(*victim);
+    }
+    source.take_away(from);
+    target.add(to, id);
+    if (moved.is_directory()) {
+        --source.attrs.links;
+        ++target.attrs.links;
+        moved.parent = target.attrs.fileid;
+    }
+    moved.attrs.ctime = source.attrs.mtime = source.attrs.ctime = target.attrs.mtime = target.attrs.ctime =
+        now();
+    out.from.after = seen(source);
+    out.to.after = seen(target);
+    co_return out;
+}
+
+task<result<storage::link_result>> backend::link(const storage::request& r, const storage::handle& file,
+                                                 const storage::handle& directory, std::string_view name)
+{
+    std::lock_guard lock(mutex_);
+    auto found = find_to_change(r, directory, name, EEXIST);
+    if (!found)
+        co_return found.error();
+    auto linked = find(file);
+    if (!linked)
+        co_return linked.error();
+    node& d = **found;
+    node& n = **linked;
+    if (n.is_directory())
+        co_return fails(EPERM, "link of a directory");
+    if (d.children.contains(name))
+        co_return fails(EEXIST, "link");
+    if (allowed(d.attrs, r.who, W_OK) == 0)
+        co_return fails(EACCES, "link");
+    if (n.attrs.links >= info_.max_links)
+        co_return fails(EMLINK, "link");
+    storage::link_result out;
+    out.directory.before = seen(d);
+    d.add(name, n.attrs.fileid);
+    ++n.attrs.links;
+    n.attrs.ctime = d.attrs.mtime = d.attrs.ctime = now();
+    out.file = seen(n);
+    out.directory.after = seen(d);
+    co_return out;
+}
+
+task<result<storage::readdir_result>> backend::readdir(const storage::request& r,
+                                                       const storage::handle& directory, std::uint64_t cookie,
+                                                       std::uint64_t verifier, bool with_attributes,
+                                                       storage::directory_sink& sink)
+{
+    std::lock_guard lock(mutex_);
+    auto found = find(directory);
+    if (!found)
+        co_return found.error();
+    const node& d = **found;
+    if (!d.is_directory())
+        co_return fails(ENOTDIR, "listing of something that is no directory");
+    if (cookie != 0 && verifier != instance_)
+        co_return error(storage::errc::bad_cookie, "the cookie verifier has changed");
+    if (allowed(d.attrs, r.who, R_OK) == 0)
+        co_return fails(EACCES, "listing of a directory");
+    const bool may_search = allowed(d.attrs, r.who, X_OK) != 0;
+    storage::readdir_result out;
+    out.verifier = instance_;
+    bool taken = false;
+    const auto offer = [&](std::uint64_t number, std::string_view name, std::uint64_t id) {
+        storage::directory_entry e;
+        e.fileid = id;
+        e.cookie = number;
+        e.name = name;
+        if (with_attributes && may_search) {
+            e.attrs = seen(nodes_.at(id));
+            e.handle = handle_of(id);
+        }
+        const bool more = sink.take(e);
+        taken = taken || more;
+        return more;
+    };
+    bool room = true;
+    if (cookie < 1)
+        room = offer(1, ".", d.attrs.fileid);
+    if (room && cookie < 2)
+        room = offer(2, "..", d.parent);
+    for (auto at = d.order.upper_bound(cookie); room && at != d.order.end(); ++at)
+        room = offer(at->first, at->second, d.children.find(at->second)->second.fileid);
+    if (!room && !taken)
+        co_return error(storage::errc::too_small, "no room for one entry");
+    out.end = room;
+    out.directory = seen(d);
+    co_return out;
+}
+
+task<result<storage::filesystem_stat>> backend::statfs(const storage::request&, const storage::handle& file)
+{
+    std::lock_guard lock(mutex_);
+    if (auto n = find(file); !n)
+        co_return n.error();
+    storage::filesystem_stat out;
+    out.total_bytes = options_.max_bytes;
+    out.free_bytes = out.available_bytes = options_.max_bytes - blocks_ * file_data::block_size;
+    out.total_files = options_.max_files;
+    out.free_files = out.available_files = options_.max_files - nodes_.size();
+    co_return out;
+}
+
+task<result<storage::change>> backend::commit(const storage::request&, const storage::handle& file,
+                                              std::uint64_t, std::uint32_t)
+{
+    std::lock_guard lock(mutex_);
+    auto n = find(file);
+    if (!n)
+        co_return n.error();
+    if (!(*n)->is_regular())
+        co_return fails((*n)->is_directory() ? EISDIR : EINVAL,
+                        "commit of something that is no regular file");
+    storage::change out;
+    out.before = out.after = seen(**n);
+    co_return out;
+}
+
+result<std::unique_ptr<storage::file_backend>> open_memfs(const memfs_options& options, blocking_pool&)
+{
+    if (options.max_files == 0)
+        return error(std::errc::invalid_argument, "a memfs without room for its root");
+    return std::unique_ptr<storage::file_backend>(std::make_unique<backend>(options));
+}
+
+} // namespace verbena::memfs

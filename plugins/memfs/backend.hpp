@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memfs back end: a table of nodes under one mutex.
+#pragma once
+
+#include "node.hpp"
+
+#include <verbena/plugins/memfs.hpp>
+
+#include <mutex>
+#include <unordered_map>
+
+namespace verbena::memfs {
+
+class backend final : public storage::file_backend {
+public:
+    explicit backend(const memfs_options& options);
+
+    std::string_view kind() const noexcept override { return "memfs"; }
+    const storage::filesystem_info& info() const noexcept override { return info_; }
+    storage::handle root() const noexcept override { return handle_of(root_id); }
+    std::uint64_t write_verifier() const noexcept override { return instance_; }
+
+    task<result<storage::attributes>> getattr(const storage::request& r,
+                                              const storage::handle& file) override;
+    task<result<storage::change>> setattr(const storage::request& r, const storage::handle& file,
+                                          const storage::set_attributes& set,
+                                          std::optional<storage::file_time> guard) override;
+    task<result<storage::lookup_result>> lookup(const storage::request& r, const storage::handle& directory,
+                                                std::string_view name) override;
+    task<result<unsigned>> access(const storage::request& r, const storage::handle& file,
+                                  unsigned wanted) override;
+    task<result<std::string>> readlink(const storage::request& r, const storage::handle& link) override;
+    task<result<storage::read_result>> read(const storage::request& r, const storage::handle& file,
+                                            std::uint64_t offset, std::span<std::byte> out) override;
+    task<result<storage::write_result>> write(const storage::request& r, const storage::handle& file,
+                                              std::uint64_t offset,
+                                              std::span<const std::span<const std::byte>> pieces,
+                                              storage::stability wanted) override;
+    task<result<storage::create_result>> create(const storage::request& r, const storage::handle& directory,
+                                                std::string_view name, storage::create_mode mode,
+                                                const storage::set_attributes& set,
+                                                std::uint64_t verifier) override;
+    task<result<storage::create_result>> mkdir(const storage::request& r, const storage::handle& directory,
+                                               std::string_view name,
+                                               const storage::set_attributes& set) override;
+    task<result<storage::create_result>> symlink(const storage::request& r, const storage::handle& directory,
+                                                 std::string_view name, std::string_view target,
+                                                 const storage::set_attributes& set) override;
+    task<result<storage::create_result>> mknod(const storage::request& r, const storage::handle& directory,
+                                               std::string_view name, storage::file_type type,
+                                               std::uint32_t major, std::uint32_t minor,
+                                               const storage::set_attributes& set) override;
+    task<result<storage::change>> remove(const storage::request& r, const storage::handle& directory,
+                                         std::string_view name) override;
+    task<result<storage::change>> rmdir(const storage::request& r, const storage::handle& directory,
+                                        std::string_view name) override;
+    task<result<storage::rename_result>> rename(const storage::request& r,
+                                                const storage::handle& from_directory, std::string_view from,
+                                                const storage::handle& to_directory,
+                                                std::string_view to) override;
+    task<result<storage::link_result>> link(const storage::request& r, const storage::handle& file,
+                                            const storage::handle& directory, std::string_view name) override;
+    task<result<storage::readdir_result>> readdir(const storage::request& r, const storage::handle& directory,
+                                                  std::uint64_t cookie, std::uint64_t verifier,
+                                                  bool with_attributes,
+                                                  storage::directory_sink& sink) override;
+    task<result<storage::filesystem_stat>> statfs(const storage::request& r,
+                                                  const storage::handle& file) override;
+    task<result<storage::change>> commit(const storage::request& r, const storage::handle& file,
+                                         std::uint64_t offset, std::uint32_t count) override;
+
+private:
+    static constexpr std::uint64_t root_id = 1;
+
+    storage::handle handle_of(std::uint64_t fileid) const noexcept;
+    result<node*> find(const storage::handle& h) noexcept;
+    /// A directory, and a name to be changed in it by `who`.
+    result<node*> find_to_change(const storage::request& r, const storage::handle& directory,
+                                 std::string_view name, int dots);
+    storage::attributes seen(const node& n) const noexcept;
+    result<storage::create_result> make(const storage::request& r, const storage::handle& directory,
+                                        std::string_view name, storage::file_type type,
+                                        std::uint32_t default_mode, const storage::set_attributes& set);
+    result<storage::change> take_away(const storage::request& r, const storage::handle& directory,
+                                      std::string_view name, bool is_rmdir);
+    result<void> apply(node& n, const storage::set_attributes& set, const storage::credential& who);
+    result<void> resize(node& n, std::uint64_t size);
+    static bool may_remove(const node& directory, const node& victim,
+                           const storage::credential& who) noexcept;
+    void lose_name(node& n);
+
+    const memfs_options options_;
+    storage::filesystem_info info_;
+    std::uint64_t instance_;
+    mutable std::mutex mutex_;
+    std::unordered_map<std::uint64_t, node> nodes_;
+    std::uint64_t next_id_ = root_id + 1; ///< never used twice, so a handle needs no generation
+    std::uint64_t blocks_ = 0;
+};
+
+} // namespace verbena::memfs

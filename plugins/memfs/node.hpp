@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files of memfs, and what their mode bits allow.
+#pragma once
+
+#include <verbena/protocols/storage/types.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace verbena::memfs {
+
+/// Bytes of one file: blocks where something was written, nothing where not.
+class file_data {
+public:
+    static constexpr std::uint64_t block_size = std::uint64_t(64) << 10;
+
+    /// Copies bytes from `offset`; holes read as zeros.
+    void read(std::uint64_t offset, std::span<std::byte> out) const noexcept;
+    /// Overwrites bytes from `offset`; the blocks are there (see reserve).
+    void write(std::uint64_t offset, std::span<const std::byte> in) noexcept;
+    /// How many blocks are missing for a write of `length` bytes at `offset`.
+    std::uint64_t missing(std::uint64_t offset, std::uint64_t length) const noexcept;
+    /// Adds them.
+    void reserve(std::uint64_t offset, std::uint64_t length);
+    /// Forgets what lies behind `size`; the number of blocks given back.
+    std::uint64_t truncate(std::uint64_t size) noexcept;
+    std::uint64_t blocks() const noexcept { return blocks_.size(); }
+
+private:
+    using block = std::array<std::byte, block_size>;
+    std::map<std::uint64_t, std::unique_ptr<block>> blocks_;
+};
+
+/// One file of any type.
+struct node {
+    /// An entry of a directory. Its cookie is its number, which no later entry gets again.
+    struct child {
+        std::uint64_t cookie = 0;
+        std::uint64_t fileid = 0;
+    };
+
+    bool is_directory() const noexcept { return attrs.type == storage::file_type::directory; }
+    bool is_regular() const noexcept { return attrs.type == storage::file_type::regular; }
+    void add(std::string_view name, std::uint64_t fileid)
+    {
+        children.emplace(std::string(name), child{next_cookie, fileid});
+        order.emplace(next_cookie++, std::string(name));
+    }
+    void take_away(std::string_view name)
+    {
+        auto found = children.find(name);
+        order.erase(found->second.cookie);
+        children.erase(found);
+    }
+
+    storage::attributes attrs;
+    file_data data;
+    std::string target;       ///< of a symbolic link
+    std::uint64_t parent = 0; ///< of a directory
+    std::map<std::string, child, std::less<>> children;
+    std::map<std::uint64_t, std::string> order;
+    std::uint64_t next_cookie = 3;         ///< "." is 1 and ".." 2
+    std::optional<std::uint64_t> verifier; ///< of an exclusive create, until attributes are set
+};
+
+/// The subset of `wanted` (R_OK, W_OK, X_OK) that mode, owner and group allow; root is held back only from
+/// executing what nobody may execute.
+unsigned allowed(const storage::attributes& a, const storage::credential& who, unsigned wanted) noexcept;
+bool in_group(const storage::credential& who, std::uint32_t gid) noexcept;
+
+} // namespace verbena::memfs

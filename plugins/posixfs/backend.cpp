@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend.hpp"
+
+#include <verbena/core/reactor.hpp>
+
+#include <cassert>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <random>
+#include <sys/resource.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+
+namespace verbena::posixfs {
+
+backend::backend(const posixfs_options& options, blocking_pool& pool, std::unique_ptr<handle_source> handles)
+    : options_(options), pool_(pool), handles_(std::move(handles)), syncs_(pool)
+{
+    std::random_device random;
+    verifier_ = std::uint64_t(random()) << 32 | random();
+    const int root = handles_->root_mount().fd.get();
+    // Constant, since cookies are d_off and stay good while the file system lives.
+    cookie_verifier_ = handles_->root_mount().fsid | 1;
+    if (const long n = ::fpathconf(root, _PC_LINK_MAX); n > 0)
+        info_.max_links = static_cast<std::uint32_t>(std::min<long>(n, 0x7fffffff));
+    files_per_shard_ = options.cached_files;
+    if (files_per_shard_ == 0) {
+        rlimit limit{};
+        ::getrlimit(RLIMIT_NOFILE, &limit);
+        files_per_shard_ =
+            static_cast<std::size_t>(std::min<rlim_t>(limit.rlim_cur / 8, descriptor_cache::max_files / 4));
+    }
+    files_per_shard_ = std::clamp(files_per_shard_, descriptor_cache::min_files, descriptor_cache::max_files);
+}
+
+backend::~backend()
+{
+    for (auto& s : shards_)
+        delete s.load(std::memory_order_acquire);
+}
+
+result<void> backend::start()
+{
+    self_.reset(::open("/proc/self/fd", O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!self_)
+        return errno_error("/proc/self/fd; is /proc mounted?");
+    return {};
+}
+
+backend::shard& backend::at(reactor& home)
+{
+    const unsigned index = home.index();
+    assert(index < max_shards && "posixfs serves shards below max_shards");
+    auto& slot = shards_[index];
+    shard* s = slot.load(std::memory_order_relaxed); // only this shard's thread writes it
+    if (s == nullptr) {
+        s = new shard(files_per_shard_, removals_);
+        slot.store(s, std::memory_order_release);
+    }
+    s->home = &home;
+    return *s;
+}
+
+std::string backend::describe() const
+{
+    const capabilities& c = capabilities::get();
+    std::string text = handles_->root_path() + ": ";
+    text += c.switch_user ? "requests run with their callers' rights"
+                          : "everything runs as the daemon's user " + std::to_string(::geteuid());
+    text += handles_->uses_paths() ? "; handles by a path table, good until the daemon ends"
+                                   : "; handles survive rename and restart";
+    text += options_.async ? "; ASYNC: answered changes may be lost in a crash" : "; sync";
+    if (const std::string missing = c.missing(); !missing.empty())
+        text += "; missing " + missing;
+    return text;
+}
+
+result<void> backend::stat_live(shard& s, const cached_file& f, int fd, struct stat& st)
+{
+    if (::fstat(fd, &st) != 0)
+        return errno_error("fstat");
+    if (st.st_nlink == 0) {
+        s.files.drop(f.handle);
+        return error::from_errno(ESTALE, "the file was removed");
+    }
+    return {};
+}
+
+std::optional<storage::attributes> backend::attributes_now(const cached_file& f) const noexcept
+{
+    struct stat st{};
+    if (::fstat(f.path.get(), &st) != 0)
+        return std::nullopt;
+    return attributes(st, f);
+}
+
+task<result<storage::attributes>> backend::getattr(const storage::request&, const storage::handle& file)
+{
+    shard& s = at(co_await this_reactor());
+    file_ref f = s.files.find(file);
+    if (!f) {
+        auto opened = co_await open_slow(s, file);
+        if (!opened)
+            co_return opened.error();
+        f = std::move(*opened);
+    }
+    struct stat st{};
+    if (auto live = stat_live(s, *f, f->path.get(), st); !live)
+        co_return live.error();
+    co_return attributes(st, *f);
+}
+
+task<result<storage::lookup_result>> backend::lookup(const storage::request& r,
+                                                     const storage::handle& directory, std::string_view name)
+{
+    const checked_name checked(name);
+    if (checked.error() != 0)
+        co_return error::from_errno(checked.error(), "a name");
+    shard& s = at(co_await this_reactor());
+    auto opened_directory = co_await open_directory(s, directory);
+    if (!opened_directory)
+        co_return opened_directory.error();
+    const file_ref d = std::move(*opened_directory);
+
+    struct stat st{};
+    if (auto live = stat_live(s, *d, d->path.get(), st); !live)
+        co_return live.error();
+    storage::lookup_result out;
+    out.directory = attributes(st, *d);
+    const char* text = checked.text();
+    if (checked.is_dot_dot() && directory == handles_->root())
+        text = ".";
+
+    struct stat found_stat{};
+    unique_fd found;
+    if (text[0] == '.' && text[1] == '.' && text[2] == 0) {
+        auto job = [this, fd = d->path.get(), &who = r.who] { return open_parent(who, fd); };
+        auto parent = co_await pool_.run(std::move(job));
+        if (!parent)
+            co_return parent.error();
+        found = std::move(*parent);
+    } else {
+        if (auto acting = act_as(r.who, s.home); !acting)
+            co_return acting.error();
+        auto quick = open_name(d->path.get(), text, RESOLVE_CACHED);
+        if (!quick && (quick.error().errno_value() == EAGAIN || quick.error().errno_value() == EMFILE)) {
+            if (quick.error().errno_value() == EMFILE)
+                s.files.shrink();
+            auto job = [this, fd = d->path.get(), text, &who = r.who]() -> result<unique_fd> {
+                acting_as as(who);
+                if (!as)
+                    return as.error();
+                return open_name(fd, text);
+            };
+            quick = co_await pool_.run(std::move(job));
+        }
+        if (!quick)
+            co_return quick.error();
+        found = std::move(*quick);
+    }
+    if (::fstat(found.get(), &found_stat) != 0)
+        co_return errno_error("fstat");
+    auto entry = remember(s, std::move(found), found_stat, directory, checked.text());
+    if (!entry)
+        co_return entry.error();
+    out.found = *entry;
+    co_return out;
+}
+
+task<result<unsigned>> backend::access(const storage::request& r, const storage::handle& file,
+                                       unsigned wanted)
+{
+    shard& s = at(co_await this_reactor());
+    file_ref f = s.files.find(file);
+    if (!f) {
+        auto opened = co_await open_slow(s, file);
+        if (!opened)
+            co_return opened.error();
+        f = std::move(*opened);
+    }
+    struct stat st{};
+    if (auto live = stat_live(s, *f, f->path.get(), st); !live)
+        co_return live.error();
+    if (auto acting = act_as(r.who, s.home); !acting)
+        co_return acting.error();
+    if (options_.read_only)
+        wanted &= ~unsigned(W_OK);
+    unsigned granted = 0;
+    const auto ask = [&](unsigned bits) {
+        return ::syscall(SYS_faccessat2, f->path.get(), "", bits, AT_EACCESS | AT_EMPTY_PATH) == 0;
+    };
+    wanted &= R_OK | W_OK | X_OK;
+    if (wanted == 0 || ask(wanted))
+        co_return wanted;
+    for (unsigned bit : {unsigned(R_OK), unsigned(W_OK), unsigned(X_OK)}) {
+        if ((wanted & bit) != 0 && ask(bit))
+            granted |= bit;
+    }
+    co_return granted;
+}
+
+task<result<std::string>> backend::readlink(const storage::request&, const storage::handle& link)
+{
+    shard& s = at(co_await this_reactor());
+    file_ref f = s.files.find(link);
+    if (!f) {
+        auto opened = co_await open_slow(s, link);
+        if (!opened)
+            co_return opened.error();
+        f = std::move(*opened);
+    }
+    if (f->format != S_IFLNK)
+        co_return error::from_errno(EINVAL, "readlink of something else");
+    auto job = [fd = f->path.get()]() -> result<std::string> {
+        std::string target(4096, 0);
+        const ssize_t n = ::readlinkat(fd, "", target.data(), target.size());
+        if (n < 0)
+            return errno_error("readlinkat");
+        target.resize(static_cast<std::size_t>(n));
+        return target;
+    };
+    co_return co_await pool_.run(std::move(job));
+}
+
+task<result<storage::filesystem_stat>> backend::statfs(const storage::request&, const storage::handle& file)
+{
+    shard& s = at(co_await this_reactor());
+    file_ref f = s.files.find(file);
+    if (!f) {
+        auto opened = co_await open_slow(s, file);
+        if (!opened)
+            co_return opened.error();
+        f = std::move(*opened);
+    }
+    auto job = [fd = f->path.get()]() -> result<storage::filesystem_stat> {
+        struct statfs st{};
+        if (::fstatfs(fd, &st) != 0)
+            return errno_error("fstatfs");
+        const auto unit = static_cast<std::uint64_t>(st.f_frsize != 0 ? st.f_frsize : st.f_bsize);
+        storage::filesystem_stat out;
+        out.total_bytes = st.f_blocks * unit;
+        out.free_bytes = st.f_bfree * unit;
+        out.available_bytes = st.f_bavail * unit;
+        out.total_files = st.f_files;
+        out.free_files = out.available_files = st.f_ffree;
+        return out;
+    };
+    co_return co_await pool_.run(std::move(job));
+}
+
+result<std::unique_ptr<storage::file_backend>> open_posixfs(const posixfs_options& options,
+                                                            blocking_pool& pool)
+{
+    auto handles = handle_source::open(options);
+    if (!handles)
+        return handles.error();
+    auto made = std::make_unique<backend>(options, pool, std::move(*handles));
+    if (auto ready = made->start(); !ready)
+        return ready.error();
+    return std::unique_ptr<storage::file_backend>(std::move(made));
+}
+
+std::string describe(const storage::file_backend& b)
+{
+    const auto* ours = dynamic_cast<const backend*>(&b);
+    return ours != nullptr ? ours->describe() : std::string();
+}
+
+} // namespace verbena::posixfs

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// The posixfs back end.
+//
+// What can't block runs on the shard: fstat of a cached descriptor, a lookup that the kernel's name cache
+// answers, a read from the page cache, a buffered write. The rest goes to the pool: opening by handle,
+// changes of directories, listings, syncs.
+#pragma once
+
+#include "attributes.hpp"
+#include "descriptor_cache.hpp"
+#include "directory.hpp"
+#include "handles.hpp"
+#include "identity.hpp"
+#include "sync_group.hpp"
+
+#include <verbena/plugins/posixfs.hpp>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <span>
+
+namespace verbena::posixfs {
+
+class backend final : public storage::file_backend {
+public:
+    backend(const posixfs_options& options, blocking_pool& pool, std::unique_ptr<handle_source> handles);
+    ~backend() override;
+    /// Opens what calls need; once, before the first.
+    result<void> start();
+
+    std::string_view kind() const noexcept override { return "posixfs"; }
+    const storage::filesystem_info& info() const noexcept override { return info_; }
+    storage::handle root() const noexcept override { return handles_->root(); }
+    std::uint64_t write_verifier() const noexcept override { return verifier_ + syncs_.failures(); }
+    std::string describe() const;
+
+    task<result<storage::attributes>> getattr(const storage::request& r,
+                                              const storage::handle& file) override;
+    task<result<storage::change>> setattr(const storage::request& r, const storage::handle& file,
+                                          const storage::set_attributes& set,
+                                          std::optional<storage::file_time> guard) override;
+    task<result<storage::lookup_result>> lookup(const storage::request& r, const storage::handle& directory,
+                                                std::string_view name) override;
+    task<result<unsigned>> access(const storage::request& r, const storage::handle& file,
+                                  unsigned wanted) override;
+    task<result<std::string>> readlink(const storage::request& r, const storage::handle& link) override;
+    task<result<storage::read_result>> read(const storage::request& r, const storage::handle& file,
+                                            std::uint64_t offset, std::span<std::byte> out) override;
+    task<result<storage::write_result>> write(const storage::request& r, const storage::handle& file,
+                                              std::uint64_t offset,
+                                              std::span<const std::span<const std::byte>> pieces,
+                                              storage::stability wanted) override;
+    task<result<storage::create_result>> create(const storage::request& r, const storage::handle& directory,
+                                                std::string_view name, storage::create_mode mode,
+                                                const storage::set_attributes& set,
+                                                std::uint64_t verifier) override;
+    task<result<storage::create_result>> mkdir(const storage::request& r, const storage::handle& directory,
+                                               std::string_view name,
+                                               const storage::set_attributes& set) override;
+    task<result<storage::create_result>> symlink(const storage::request& r, const storage::handle& directory,
+                                                 std::string_view name, std::string_view target,
+                                                 const storage::set_attributes& set) override;
+    task<result<storage::create_result>> mknod(const storage::request& r, const storage::handle& directory,
+                                               std::string_view name, storage::file_type type,
+                                               std::uint32_t major, std::uint32_t minor,
+                                               const storage::set_attributes& set) override;
+    task<result<storage::change>> remove(const storage::request& r, const storage::handle& directory,
+                                         std::string_view name) override;
+    task<result<storage::change>> rmdir(const storage::request& r, const storage::handle& directory,
+                                        std::string_view name) override;
+    task<result<storage::rename_result>> rename(const storage::request& r,
+                                                const storage::handle& from_directory, std::string_view from,
+                                                const storage::handle& to_directory,
+                                                std::string_view to) override;
+    task<result<storage::link_result>> link(const storage::request& r, const storage::handle& file,
+                                            const storage::handle& directory, std::string_view name) override;
+    task<result<storage::readdir_result>> readdir(const storage::request& r, const storage::handle& directory,
+                                                  std::uint64_t cookie, std::uint64_t verifier,
+                                                  bool with_attributes,
+                                                  storage::directory_sink& sink) override;
+    task<result<storage::filesystem_stat>> statfs(const storage::request& r,
+                                                  const storage::handle& file) override;
+    task<result<storage::change>> commit(const storage::request& r, const storage::handle& file,
+                                         std::uint64_t offset, std::uint32_t count) override;
+
+private:
+    /// What belongs to one shard.
+    struct shard {
+        shard(std::size_t files, removal_log& removals) : files(files, removals) {}
+        reactor* home = nullptr;
+        descriptor_cache files;
+        stream_cache streams;
+    };
+    enum class use : std::uint8_t { read, write };
+
+    shard& at(reactor& home);
+    storage::attributes attributes(const struct stat& st, const cached_file& f) const noexcept
+    {
+        return attributes_of(st, f.mount->fsid);
+    }
+    /// fstat of a live file: ESTALE, and the file leaves the cache, once its last name is gone.
+    static result<void> stat_live(shard& s, const cached_file& f, int fd, struct stat& st);
+    std::optional<storage::attributes> attributes_now(const cached_file& f) const noexcept;
+    /// An O_PATH descriptor for the calling thread's identity, of `name` in `directory`; with `cached` EAGAIN
+    /// instead of waiting for a disk. One name, no symbolic link, no way out of the export.
+    result<unique_fd> open_name(int directory, const char* name,
+                                std::uint64_t extra_resolve = 0) const noexcept;
+    /// ".." of a directory, never above the root. On a pool thread.
+    result<unique_fd> open_parent(const storage::credential& who, int directory) const;
+
+    // open.cpp
+    /// `h` from the cache, or opened.
+    task<result<file_ref>> open_slow(shard& s, const storage::handle& h);
+    task<result<file_ref>> open_directory(shard& s, const storage::handle& h);
+    task<result<shard_ref<user_descriptors>>> open_for(shard& s, const storage::request& r, const file_ref& f,
+                                                       use what);
+    /// Asks the kernel again whether `who` may use a descriptor whose stamp has changed.
+    static result<void> still_allowed(shard& s, const storage::credential& who, const struct stat& st, int fd,
+                                      use what) noexcept;
+    /// Opens `f` for fsync, if it is a file or a directory.
+    task<void> ensure_sync(const file_ref& f);
+    /// Has what changed on stable storage.
+    task<result<void>> settle(const file_ref& f, sync_group::what kind);
+    result<storage::entry> remember(shard& s, unique_fd fd, const struct stat& st,
+                                    const storage::handle& directory, std::string_view name,
+                                    file_ref* out = nullptr);
+
+    // changes.cpp
+    struct made;
+    struct victim;
+    struct change_job;
+    /// Makes an entry with `make` (see made) on the pool as the caller, and has it on stable storage.
+    template<class Make>
+    task<result<storage::create_result>>
+    make_entry(const storage::request& r, const storage::handle& directory, std::string_view name, Make make);
+    task<result<storage::change>> unlink(const storage::request& r, const storage::handle& directory,
+                                         std::string_view name, int flags);
+    /// Sets attributes with the thread's identity, which is `who`.
+    result<void> apply(int fd, const struct stat& st, const storage::set_attributes& set,
+                       const storage::credential& who) const;
+    result<void> apply_to_new(int fd, struct stat& st, const storage::set_attributes& set,
+                              const storage::credential& who, bool& changed) const;
+    result<made> create_file(int directory, const char* name, storage::create_mode mode,
+                             const storage::set_attributes& set, std::uint64_t verifier,
+                             const storage::credential& who) const;
+    result<made> finish_new(int directory, const char* name, mode_t format,
+                            const storage::set_attributes& set, const storage::credential& who) const;
+    result<void> identify(int directory, const char* name, const storage::handle& directory_handle,
+                          victim& v) const;
+    static void still_there(victim& v) noexcept;
+    task<void> forget(shard& s, victim gone);
+
+    // readdir.cpp
+    void describe_entry(const cached_file& d, bool is_root, listed_entry& e) const;
+
+    const posixfs_options options_;
+    blocking_pool& pool_;
+    std::unique_ptr<handle_source> handles_;
+    unique_fd self_; ///< /proc/self/fd
+    storage::filesystem_info info_;
+    std::uint64_t verifier_;
+    std::uint64_t cookie_verifier_;
+    std::size_t files_per_shard_;
+    sync_group syncs_;
+    removal_log removals_;
+    std::atomic<bool> nowait_works_{true};
+    mutable std::array<std::mutex, 64> guards_; ///< by inode: a guard and the change it guards are one
+    std::array<std::atomic<shard*>, max_shards> shards_{};
+};
+
+/// `co_await this_reactor()`: the reactor of the running chain of tasks, which may not run yet.
+class this_reactor {
+public:
+    bool await_ready() const noexcept { return false; }
+    template<class Promise>
+    bool await_suspend(std::coroutine_handle<Promise> self) noexcept
+    {
+        const task_context* context = self.promise().context();
+        reactor_ = context != nullptr && context->shard != nullptr ? context->shard : reactor::current();
+        return false;
+    }
+    reactor& await_resume() const noexcept { return *reactor_; }
+
+private:
+    reactor* reactor_ = nullptr;
+};
+
+/// "123": the name of a descriptor in /proc/self/fd.
+class fd_name {
+public:
+    explicit fd_name(int fd) noexcept;
+    const char* text() const noexcept { return text_; }
+
+private:
+    char text_[16];
+};
+
+} // namespace verbena::posixfs

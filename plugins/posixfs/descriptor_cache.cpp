@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "descriptor_cache.hpp"
+
+#include <verbena/core/reactor.hpp>
+
+#include <bit>
+
+namespace verbena::posixfs {
+
+shard_ref<user_descriptors> cached_file::find(const storage::credential& who) noexcept
+{
+    for (std::size_t i = 0; i < users.size(); ++i) {
+        if (users[i]->who == who) {
+            if (i != 0)
+                std::swap(users[i], users[i - 1]);
+            return users[i != 0 ? i - 1 : 0];
+        }
+    }
+    return {};
+}
+
+shard_ref<user_descriptors> cached_file::find_or_add(const storage::credential& who)
+{
+    if (auto found = find(who))
+        return found;
+    if (users.size() >= max_users)
+        users.pop_back();
+    shard_ref<user_descriptors> made(new user_descriptors(who));
+    users.insert(users.begin(), made);
+    return made;
+}
+
+void removal_log::add(const storage::handle& h)
+{
+    std::lock_guard lock(mutex_);
+    const std::uint64_t n = count_.load(std::memory_order_relaxed);
+    entries_[n % max_entries] = h;
+    count_.store(n + 1, std::memory_order_release);
+}
+
+descriptor_cache::descriptor_cache(std::size_t limit, removal_log& removals)
+    : limit_(limit),
+      removals_(removals),
+      removals_seen_(removals.count()),
+      buckets_(std::bit_ceil(limit), nullptr)
+{
+}
+
+descriptor_cache::~descriptor_cache()
+{
+    while (cached_file* f = uses_.front())
+        remove(*f);
+}
+
+std::size_t descriptor_cache::bucket_of(const storage::handle& h) const noexcept
+{
+    std::uint64_t x = h.bytes().size();
+    for (std::byte b : h.bytes())
+        x = (x ^ std::uint64_t(b)) * 0x100000001b3ull;
+    return std::size_t(x ^ (x >> 29)) & (buckets_.size() - 1);
+}
+
+file_ref descriptor_cache::find(const storage::handle& h) noexcept
+{
+    if (removals_seen_ != removals_.count())
+        read_removals();
+    for (cached_file* f = buckets_[bucket_of(h)]; f != nullptr; f = f->next_in_bucket) {
+        if (f->handle == h) {
+            f->last_use = sweeps_;
+            uses_.push_back(*f);
+            return file_ref(f);
+        }
+    }
+    return {};
+}
+
+file_ref descriptor_cache::insert(const storage::handle& h, unique_fd path, const mount_point* mount,
+                                  mode_t mode)
+{
+    if (file_ref present = find(h))
+        return present;
+    while (size_ >= limit_)
+        remove(*uses_.front());
+    auto* f = new cached_file(h, std::move(path), mount, mode);
+    file_ref ref(f);
+    ++f->references; // the cache's own
+    f->last_use = sweeps_;
+    cached_file*& bucket = buckets_[bucket_of(h)];
+    f->next_in_bucket = bucket;
+    bucket = f;
+    uses_.push_back(*f);
+    ++size_;
+    arm();
+    return ref;
+}
+
+void descriptor_cache::remove(cached_file& f) noexcept
+{
+    for (cached_file** at = &buckets_[bucket_of(f.handle)]; *at != nullptr; at = &(*at)->next_in_bucket) {
+        if (*at == &f) {
+            *at = f.next_in_bucket;
+            break;
+        }
+    }
+    f.unlink();
+    --size_;
+    file_ref ref(&f);
+    --f.references;
+}
+
+void descriptor_cache::drop(const storage::handle& h) noexcept
+{
+    if (file_ref f = find(h))
+        remove(*f);
+}
+
+void descriptor_cache::shrink() noexcept
+{
+    for (std::size_t n = size_ / 2 + 1; n > 0 && !uses_.empty(); --n)
+        remove(*uses_.front());
+}
+
+void descriptor_cache::read_removals() noexcept
+{
+    const bool complete = removals_.read(removals_seen_, [this](const storage::handle& h) {
+        for (cached_file* f = buckets_[bucket_of(h)]; f != nullptr; f = f->next_in_bucket) {
+            if (f->handle == h) {
+                remove(*f);
+                return;
+            }
+        }
+    });
+    if (!complete) {
+        while (cached_file* f = uses_.front())
+            remove(*f);
+    }
+}
+
+void descriptor_cache::arm() noexcept
+{
+    reactor* shard = reactor::current();
+    if (shard != nullptr && !sweeper_.is_armed())
+        shard->timers().arm(sweeper_, shard->clock().now() + sweep_interval);
+}
+
+void descriptor_cache::sweep() noexcept
+{
+    read_removals();
+    ++sweeps_;
+    while (cached_file* f = uses_.front()) {
+        if (sweeps_ - f->last_use < 3)
+            break;
+        remove(*f);
+    }
+    if (size_ != 0)
+        arm();
+}
+
+} // namespace verbena::posixfs

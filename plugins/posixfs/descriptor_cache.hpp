@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// One shard's open files: found by handle, and below that by who asks.
+//
+// A descriptor opened with a caller's rights is used again for that caller only, and only while the
+// inode's ctime, mode and owner are as they were when the kernel allowed it; otherwise the kernel is
+// asked again. Everything here is shard-local; a pool job gets bare descriptors, and its coroutine holds
+// the references meanwhile.
+#pragma once
+
+#include "handles.hpp"
+#include "unique_fd.hpp"
+
+#include <verbena/core/intrusive_list.hpp>
+#include <verbena/core/timer.hpp>
+#include <verbena/protocols/storage/types.hpp>
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <sys/stat.h>
+#include <utility>
+#include <vector>
+
+namespace verbena::posixfs {
+
+/// A counted reference within one shard.
+template<class T>
+class shard_ref {
+public:
+    shard_ref() = default;
+    explicit shard_ref(T* object) noexcept : object_(object)
+    {
+        if (object_ != nullptr)
+            ++object_->references;
+    }
+    shard_ref(const shard_ref& other) noexcept : shard_ref(other.object_) {}
+    shard_ref(shard_ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+    shard_ref& operator=(shard_ref other) noexcept
+    {
+        std::swap(object_, other.object_);
+        return *this;
+    }
+    ~shard_ref()
+    {
+        if (object_ != nullptr && --object_->references == 0)
+            delete object_;
+    }
+    T* operator->() const noexcept { return object_; }
+    T& operator*() const noexcept { return *object_; }
+    explicit operator bool() const noexcept { return object_ != nullptr; }
+
+private:
+    T* object_ = nullptr;
+};
+
+/// What must be unchanged for the kernel's last answer about permissions to hold. ctime alone would
+/// miss a chmod within one tick of the kernel's clock; mode and owner alone would miss an ACL.
+struct permission_stamp {
+    permission_stamp() = default;
+    explicit permission_stamp(const struct stat& st) noexcept
+        : seconds(st.st_ctim.tv_sec),
+          nanoseconds(st.st_ctim.tv_nsec),
+          mode(st.st_mode),
+          uid(st.st_uid),
+          gid(st.st_gid)
+    {
+    }
+    friend bool operator==(const permission_stamp&, const permission_stamp&) = default;
+
+    std::int64_t seconds = 0;
+    std::int64_t nanoseconds = 0;
+    std::uint32_t mode = 0;
+    std::uint32_t uid = 0;
+    std::uint32_t gid = 0;
+};
+
+/// Descriptors that the kernel opened for one caller.
+struct user_descriptors {
+    explicit user_descriptors(const storage::credential& w) noexcept : who(w) {}
+    unsigned references = 0;
+    storage::credential who;
+    unique_fd read;
+    permission_stamp read_stamp;
+    unique_fd write;
+    permission_stamp write_stamp;
+};
+
+/// One file.
+struct cached_file : list_hook {
+    static constexpr std::size_t max_users = 8;
+
+    cached_file(const storage::handle& h, unique_fd fd, const mount_point* m, mode_t mode) noexcept
+        : handle(h), path(std::move(fd)), mount(m), format(mode & S_IFMT)
+    {
+    }
+    bool is_directory() const noexcept { return format == S_IFDIR; }
+    bool is_regular() const noexcept { return format == S_IFREG; }
+    shard_ref<user_descriptors> find(const storage::credential& who) noexcept;
+    /// find(), or a new one in place of the one longest unused.
+    shard_ref<user_descriptors> find_or_add(const storage::credential& who);
+
+    unsigned references = 0;
+    storage::handle handle;
+    unique_fd path; ///< O_PATH, opened with the daemon's rights
+    const mount_point* mount;
+    mode_t format;
+    unique_fd sync; ///< readable, for fsync; opened with the daemon's rights when first needed
+    std::vector<shard_ref<user_descriptors>> users; ///< most recent first
+    cached_file* next_in_bucket = nullptr;
+    std::uint64_t last_use = 0; ///< sweep count
+};
+using file_ref = shard_ref<cached_file>;
+
+/// Files removed lately, told by one shard to all: an open descriptor would keep their space. Each
+/// shard's cache reads it at its next call or sweep. Thread-safe.
+class removal_log {
+public:
+    static constexpr std::size_t max_entries = 256;
+
+    void add(const storage::handle& h);
+    std::uint64_t count() const noexcept { return count_.load(std::memory_order_acquire); }
+    /// Calls `drop` for each entry from `seen` on; false if some were overwritten already.
+    template<class F>
+    bool read(std::uint64_t& seen, F drop)
+    {
+        std::lock_guard lock(mutex_);
+        const std::uint64_t end = count_.load(std::memory_order_relaxed);
+        const bool complete = end - seen <= max_entries;
+        for (std::uint64_t i = complete ? seen : end; i != end; ++i)
+            drop(entries_[i % max_entries]);
+        seen = end;
+        return complete;
+    }
+
+private:
+    std::mutex mutex_;
+    std::atomic<std::uint64_t> count_{0};
+    std::array<storage::handle, max_entries> entries_;
+};
+
+class descriptor_cache {
+public:
+    static constexpr std::size_t min_files = 32;
+    static constexpr std::size_t max_files = 65536;
+    /// A file unused for two to three sweeps is closed.
+    static constexpr std::chrono::seconds sweep_interval{20};
+
+    descriptor_cache(std::size_t limit, removal_log& removals);
+    ~descriptor_cache();
+    descriptor_cache(const descriptor_cache&) = delete;
+
+    /// Empty if the file isn't cached.
+    file_ref find(const storage::handle& h) noexcept;
+    /// Takes the descriptor; if another one of the same file came first, that one is kept.
+    file_ref insert(const storage::handle& h, unique_fd path, const mount_point* mount, mode_t mode);
+    void drop(const storage::handle& h) noexcept;
+    /// Closes the longer unused half: the process is out of descriptors.
+    void shrink() noexcept;
+    std::size_t size() const noexcept { return size_; }
+
+private:
+    class sweeper final : public timer {
+    public:
+        explicit sweeper(descriptor_cache& cache) noexcept : cache_(cache) {}
+        void on_timer() noexcept override { cache_.sweep(); }
+
+    private:
+        descriptor_cache& cache_;
+    };
+    std::size_t bucket_of(const storage::handle& h) const noexcept;
+    void remove(cached_file& f) noexcept;
+    void sweep() noexcept;
+    void arm() noexcept;
+    void read_removals() noexcept;
+
+    const std::size_t limit_;
+    removal_log& removals_;
+    std::uint64_t removals_seen_;
+    std::vector<cached_file*> buckets_;
+    intrusive_list<cached_file> uses_; // longest unused first
+    std::size_t size_ = 0;
+    std::uint64_t sweeps_ = 0;
+    sweeper sweeper_{*this};
+};
+
+} // namespace verbena::posixfs

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// READ, WRITE and COMMIT.
+#include "backend.hpp"
+
+#include <fcntl.h>
+#include <limits>
+#include <sys/uio.h>
+
+namespace verbena::posixfs {
+
+namespace {
+
+constexpr std::uint64_t max_offset = std::numeric_limits<std::int64_t>::max();
+constexpr std::size_t max_vectors = 64;
+
+// Reads until `out` is full or the file ends; the bytes read, or -1 with errno if none.
+ssize_t read_all(int fd, std::span<std::byte> out, std::uint64_t offset) noexcept
+{
+    std::size_t done = 0;
+    while (done < out.size()) {
+        const ssize_t n =
+            ::pread(fd, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && done == 0)
+            return -1;
+        if (n <= 0)
+            break;
+        done += static_cast<std::size_t>(n);
+    }
+    return static_cast<ssize_t>(done);
+}
+
+// Writes the pieces; the bytes written, or -1 with errno if none. A disk that fills up gives a short count.
+ssize_t write_all(int fd, std::span<const std::span<const std::byte>> pieces, std::uint64_t offset) noexcept
+{
+    std::size_t done = 0;
+    std::size_t piece = 0;
+    std::size_t within = 0;
+    while (piece < pieces.size()) {
+        iovec vectors[max_vectors];
+        int count = 0;
+        for (std::size_t i = piece; i < pieces.size() && count < int(max_vectors); ++i) {
+            const std::size_t from = i == piece ? within : 0;
+            vectors[count].iov_base = const_cast<std::byte*>(pieces[i].data() + from);
+            vectors[count++].iov_len = pieces[i].size() - from;
+        }
+        ssize_t n = ::pwritev(fd, vectors, count, static_cast<off_t>(offset + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return done != 0 ? static_cast<ssize_t>(done) : -1;
+        done += static_cast<std::size_t>(n);
+        auto left = static_cast<std::size_t>(n);
+        while (piece < pieces.size() && left >= pieces[piece].size() - within) {
+            left -= pieces[piece].size() - within;
+            ++piece;
+            within = 0;
+        }
+        within += left;
+        if (n == 0 && piece < pieces.size())
+            break;
+    }
+    return static_cast<ssize_t>(done);
+}
+
+} // namespace
+
+task<result<storage::read_result>> backend::read(const storage::request& r, const storage::handle& file,
+                                                 std::uint64_t offset, std::span<std::byte> out)
+{
+    shard& s = at(co_await this_reactor());
+    file_ref f = s.files.find(file);
+    if (!f) {
+        auto opened = co_await open_slow(s, file);
+        if (!opened)
+            co_return opened.error();
+        f = std::move(*opened);
+    }
+    auto user = f->find(r.who);
+    if (!user || !user->read) {
+        auto opened = co_await open_for(s, r, f, use::read);
+        if (!opened)
+            co_return opened.error();
+        user = std::move(*opened);
+    }
+    const int fd = user->read.get();
+    // Past the largest offset there is nothing, as past the end of any file.
+    const bool beyond = offset > max_offset;
+    if (!beyond && out.size() > max_offset - offset)
+        out = out.first(static_cast<std::size_t>(max_offset - offset));
+
+    ssize_t n = 0;
+    if (!beyond && !out.empty()) {
+        if (f->mount->in_memory) {
+            n = read_all(fd, out, offset);
+            if (n < 0)
+                co_return errno_error("pread");
+        } else if (nowait_works_.load(std::memory_order_relaxed)) {
+            iovec v{out.data(), out.size()};
+            n = ::preadv2(fd, &v, 1, static_cast<off_t>(offset), RWF_NOWAIT);
+            if (n < 0 && errno == EOPNOTSUPP)
+                nowait_works_.store(false, std::memory_order_relaxed);
+            else if (n < 0 && errno != EAGAIN && errno != EINTR)
+                co_return errno_error("preadv2");
+            n = std::max<ssize_t>(n, 0);
+        }
+    }
+    struct stat st{};
+    if (auto live = stat_live(s, *f, fd, st); !live)
+        co_return live.error();
+    if (!(user->read_stamp == permission_stamp(st))) {
+        if (auto allowed = still_allowed(s, r.who, st, fd, use::read); !allowed) {
+            user->read.reset();
+            co_return allowed.error();
+        }
+        user->read_stamp = permission_stamp(st);
+    }
+    if (!beyond && std::size_t(n) < out.size() && offset + std::uint64_t(n) < std::uint64_t(st.st_size)) {
+        // Not all of it is in the page cache.
+        auto job = [fd, rest = out.subspan(static_cast<std::size_t>(n)),
+                    at = offset + std::uint64_t(n)]() -> result<ssize_t> {
+            const ssize_t more = read_all(fd, rest, at);
+            if (more < 0)
+                return errno_error("pread");
+            return more;
+        };
+        auto more = co_await pool_.run(std::move(job));
+        if (!more)
+            co_return more.error();
+        n += *more;
+        ::fstat(fd, &st);
+    }
+    storage::read_result done;
+    done.count = static_cast<std::uint32_t>(n);
+    done.end_of_file = beyond || offset + done.count >= std::uint64_t(st.st_size);
+    done.attrs = attributes(st, *f);
+    co_return done;
+}
+
+task<result<storage::write_result>> backend::write(const storage::request& r, const storage::handle& file,
+                                                   std::uint64_t offset,
+                                                   std::span<const std::span<const std::byte>> pieces,
+                                                   storage::stability wanted)
+{
+    if (options_.read_only)
+        co_return error::from_errno(EROFS, "the export is read-only");
+    std::uint64_t length = 0;
+    for (auto piece : pieces)
+        length += piece.size();
+    if (offset > max_offset || length > max_offset - offset)
+        co_return error::from_errno(EFBIG, "a write past the largest offset");
+    shard& s = at(co_await this_reactor());
+    file_ref f = s.files.find(file);
+    if (!f) {
+        auto opened = co_await open_slow(s, file);
+        if (!opened)
+            co_return opened.error();
+        f = std::move(*opened);
+    }
+    auto user = f->find(r.who);
+    if (!user || !user->write) {
+        auto opened = co_await open_for(s, r, f, use::write);
+        if (!opened)
+            co_return opened.error();
+        user = std::move(*opened);
+    }
+    const int fd = user->write.get();
+    struct stat st{};
+    if (auto live = stat_live(s, *f, fd, st); !live)
+        co_return live.error();
+    if (!(user->write_stamp == permission_stamp(st))) {
+        if (auto allowed = still_allowed(s, r.who, st, fd, use::write); !allowed) {
+            user->write.reset();
+            co_return allowed.error();
+        }
+        user->write_stamp = permission_stamp(st);
+    }
+    // As the caller: setuid bits fall, and quotas and reserved blocks bind, by the rights of who writes.
+    if (auto acting = act_as(r.who, s.home); !acting)
+        co_return acting.error();
+    const ssize_t n = length != 0 ? write_all(fd, pieces, offset) : 0;
+    if (n < 0)
+        co_return errno_error("pwritev");
+
+    storage::write_result done;
+    done.count = static_cast<std::uint32_t>(n);
+    if (wanted == storage::stability::unstable) {
+        syncs_.wrote(std::uint64_t(n));
+    } else {
+        done.committed = wanted;
+        if (!options_.async && n != 0) {
+            const auto kind =
+                wanted == storage::stability::data_sync ? sync_group::what::data : sync_group::what::file;
+            if (auto synced = co_await syncs_.sync(kind, fd, st.st_dev, st.st_ino); !synced)
+                co_return synced.error();
+        }
+    }
+    if (::fstat(fd, &st) == 0)
+        done.file.after = attributes(st, *f);
+    co_return done;
+}
+
+task<result<storage::change>> backend::commit(const storage::request& r, const storage::handle& file,
+                                              std::uint64_t, std::uint32_t)
+{
+    shard& s = at(co_await this_reactor());
+    file_ref f = s.files.find(file);
+    if (!f) {
+        auto opened = co_await open_slow(s, file);
+        if (!opened)
+            co_return opened.error();
+        f = std::move(*opened);
+    }
+    if (f->is_directory())
+        co_return error::from_errno(EISDIR, "commit of a directory");
+    if (!f->is_regular())
+        co_return error::from_errno(EINVAL, "commit of something that is no regular file");
+    struct stat st{};
+    if (auto live = stat_live(s, *f, f->path.get(), st); !live)
+        co_return live.error();
+    // Through the descriptor that wrote, if it is here: an error of write-back is told to it once.
+    auto user = f->find(r.who);
+    if (user && user->write) {
+        if (auto synced =
+                co_await syncs_.sync(sync_group::what::data, user->write.get(), st.st_dev, st.st_ino);
+            !synced)
+            co_return synced.error();
+    } else if (auto synced = co_await settle(f, sync_group::what::data); !synced) {
+        co_return synced.error();
+    }
+    storage::change out;
+    out.after = attributes_now(*f);
+    co_return out;
+}
+
+} // namespace verbena::posixfs

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "handles.hpp"
+
+#include "attributes.hpp"
+#include "identity.hpp"
+
+#include <climits>
+#include <cstdlib>
+#include <fcntl.h>
+#include <fstream>
+#include <linux/magic.h>
+#include <linux/openat2.h>
+#include <sstream>
+#include <string_view>
+#include <sys/statfs.h>
+
+namespace verbena::posixfs {
+
+namespace {
+
+constexpr std::byte root_kind{1};
+constexpr std::byte mount_kind{2};
+constexpr std::size_t max_kernel_bytes = storage::handle::max_size - 10;
+
+struct kernel_buffer {
+    alignas(file_handle) char bytes[sizeof(file_handle) + MAX_HANDLE_SZ];
+    file_handle* get() noexcept { return reinterpret_cast<file_handle*>(bytes); }
+};
+
+std::uint64_t hash_of(std::string_view text, std::uint64_t start = 0xcbf29ce484222325ull) noexcept
+{
+    for (char c : text)
+        start = (start ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+    return start;
+}
+
+// f_fsid comes from the file system's UUID where it has one, so it survives restarts and device renames.
+std::uint64_t fsid_of(int fd, const std::string& path, bool& in_memory) noexcept
+{
+    struct statfs st{};
+    if (::fstatfs(fd, &st) != 0)
+        return hash_of(path);
+    in_memory = st.f_type == TMPFS_MAGIC || st.f_type == RAMFS_MAGIC;
+    std::uint64_t id = 0;
+    static_assert(sizeof(st.f_fsid) == sizeof(id));
+    std::memcpy(&id, &st.f_fsid, sizeof(id));
+    return id != 0 ? id : hash_of(path);
+}
+
+// mountinfo writes space, tab, newline and backslash as \ooo.
+std::string unescape(const std::string& text)
+{
+    std::string out;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        if (text[i] == '\\' && i + 3 < text.size()) {
+            out +=
+                static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 + (text[i + 3] - '0'));
+            i += 3;
+        } else {
+            out += text[i];
+        }
+    }
+    return out;
+}
+
+} // namespace
+
+result<std::unique_ptr<handle_source>> handle_source::open(const posixfs_options& options)
+{
+    std::unique_ptr<handle_source> s(new handle_source);
+    char resolved[PATH_MAX];
+    if (::realpath(options.root.c_str(), resolved) == nullptr)
+        return errno_error("the exported directory");
+    s->root_path_ = resolved;
+    s->crossmnt_ = options.crossmnt;
+    s->resolve_ = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
+    if (!options.crossmnt)
+        s->resolve_ |= RESOLVE_NO_XDEV;
+    auto root = std::make_unique<mount_point>();
+    root->fd.reset(::open(resolved, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!root->fd || ::fstat(root->fd.get(), &s->root_stat_) != 0)
+        return errno_error("the exported directory");
+    root->fsid = root->key = fsid_of(root->fd.get(), s->root_path_, root->in_memory);
+    const int fd = root->fd.get();
+    s->mounts_.push_back(std::move(root));
+
+    bool paths = options.handles == handle_mode::path_table;
+    if (!paths && !capabilities::get().open_handles) {
+        if (options.handles == handle_mode::kernel)
+            return error(std::errc::operation_not_permitted, "kernel file handles need CAP_DAC_READ_SEARCH");
+        paths = true;
+    }
+    if (paths) {
+        s->paths_ = std::make_unique<path_table>(
+            fd, s->root_stat_, std::max<std::size_t>(options.path_table_entries, 16), s->resolve_);
+        s->root_ = s->paths_->root_handle();
+        return s;
+    }
+    kernel_buffer k;
+    k.get()->handle_bytes = MAX_HANDLE_SZ;
+    if (::name_to_handle_at(fd, "", k.get(), &s->mounts_[0]->id, AT_EMPTY_PATH) != 0) {
+        return error::from_errno(EOPNOTSUPP, "this file system has no file handles: choose the path table "
+                                             "(handles=path), whose handles end with the process");
+    }
+    if (unique_fd probe(::open_by_handle_at(fd, k.get(), O_PATH | O_CLOEXEC)); !probe) {
+        return error::from_errno(EOPNOTSUPP,
+                                 "this file system can't open its file handles: choose the path table "
+                                 "(handles=path), whose handles end with the process");
+    }
+    const mount_point* mount = nullptr;
+    auto handle = s->kernel_handle(fd, &mount);
+    if (!handle)
+        return handle.error();
+    s->root_ = *handle;
+    if (options.crossmnt)
+        s->scan_mounts();
+    return s;
+}
+
+void handle_source::scan_mounts()
+{
+    std::ifstream in("/proc/self/mountinfo");
+    std::string line;
+    const std::string beneath = root_path_ == "/" ? "/" : root_path_ + "/";
+    std::unique_lock lock(mutex_);
+    scanned_ = std::chrono::steady_clock::now();
+    while (std::getline(in, line) && mounts_.size() < max_mounts) {
+        std::istringstream fields(line);
+        int id = 0;
+        std::string skip;
+        std::string path;
+        fields >> id >> skip >> skip >> skip >> path;
+        path = unescape(path);
+        if (!path.starts_with(beneath))
+            continue;
+        bool known = false;
+        for (const auto& m : mounts_)
+            known = known || m->id == id;
+        if (known)
+            continue;
+        auto m = std::make_unique<mount_point>();
+        m->fd.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+        kernel_buffer k;
+        k.get()->handle_bytes = MAX_HANDLE_SZ;
+        // A mount hidden beneath another one opens as the upper one: its id differs.
+        if (!m->fd || ::name_to_handle_at(m->fd.get(), "", k.get(), &m->id, AT_EMPTY_PATH) != 0 ||
+            m->id != id)
+            continue;
+        m->fsid = fsid_of(m->fd.get(), path, m->in_memory);
+        m->key = hash_of(path.substr(beneath.size()), m->fsid ^ 0xcbf29ce484222325ull);
+        mounts_.push_back(std::move(m));
+    }
+}
+
+const mount_point* handle_source::by_id(int id)
+{
+    if (mounts_.front()->id == id)
+        return mounts_.front().get();
+    if (!crossmnt_)
+        return nullptr;
+    for (int attempt = 0; attempt < 2; ++attempt) {
+        {
+            std::shared_lock lock(mutex_);
+            for (const auto& m : mounts_) {
+                if (m->id == id)
+                    return m.get();
+            }
+        }
+        if (attempt == 0)
+            scan_mounts();
+    }
+    return nullptr;
+}
+
+const mount_point* handle_source::by_key(std::uint64_t key)
+{
+    for (int attempt = 0; attempt < 2; ++attempt) {
+        {
+            std::shared_lock lock(mutex_);
+            for (const auto& m : mounts_) {
+                if (m->key == key && m != mounts_.front())
+                    return m.get();
+            }
+            // Stale handles may come at any rate; reading mountinfo for each would be a gift to them.
+            if (!crossmnt_ || std::chrono::steady_clock::now() - scanned_ < std::chrono::seconds(1))
+                return nullptr;
+        }
+        if (attempt == 0)
+            scan_mounts();
+    }
+    return nullptr;
+}
+
+result<storage::handle> handle_source::kernel_handle(int fd, const mount_point** mount)
+{
+    kernel_buffer k;
+    k.get()->handle_bytes = MAX_HANDLE_SZ;
+    int id = 0;
+    if (::name_to_handle_at(fd, "", k.get(), &id, AT_EMPTY_PATH) != 0)
+        return errno_error("name_to_handle_at");
+    const mount_point* m = by_id(id);
+    if (m == nullptr)
+        return error(storage::errc::crosses_mount, "the file is on a mount beneath the export");
+    if (k.get()->handle_bytes > max_kernel_bytes || unsigned(k.get()->handle_type) > 0xff)
+        return error::from_errno(EOVERFLOW, "the kernel's file handle is too long");
+    std::byte bytes[storage::handle::max_size];
+    std::size_t n = 0;
+    const bool is_root = m == mounts_.front().get();
+    bytes[n++] = is_root ? root_kind : mount_kind;
+    bytes[n++] = static_cast<std::byte>(k.get()->handle_type);
+    if (!is_root) {
+        std::memcpy(bytes + n, &m->key, 8);
+        n += 8;
+    }
+    std::memcpy(bytes + n, k.get()->f_handle, k.get()->handle_bytes);
+    n += k.get()->handle_bytes;
+    if (mount != nullptr)
+        *mount = m;
+    return storage::handle(std::span<const std::byte>(bytes, n));
+}
+
+result<storage::handle> handle_source::handle_of(int fd, const struct stat& st,
+                                                 const storage::handle& directory, std::string_view name,
+                                                 const mount_point** mount)
+{
+    if (paths_ == nullptr)
+        return kernel_handle(fd, mount);
+    if (mount != nullptr)
+        *mount = mounts_.front().get();
+    return paths_->insert(st, directory, name);
+}
+
+result<handle_source::opened> handle_source::open_handle(const storage::handle& h)
+{
+    if (paths_ != nullptr) {
+        auto fd = paths_->open(h);
+        if (!fd)
+            return fd.error();
+        return opened(std::move(*fd), mounts_.front().get());
+    }
+    const auto bytes = h.bytes();
+    if (bytes.size() < 3 || (bytes[0] != root_kind && bytes[0] != mount_kind))
+        return error(storage::errc::bad_handle, "not a kernel file handle");
+    const mount_point* m = mounts_.front().get();
+    std::size_t n = 2;
+    if (bytes[0] == mount_kind) {
+        std::uint64_t key = 0;
+        if (bytes.size() < 11)
+            return error(storage::errc::bad_handle, "a kernel file handle cut short");
+        std::memcpy(&key, bytes.data() + n, 8);
+        n += 8;
+        m = by_key(key);
+        if (m == nullptr)
+            return error::from_errno(ESTALE, "the mount of the handle is gone");
+    }
+    kernel_buffer k;
+    k.get()->handle_type = static_cast<int>(bytes[1]);
+    k.get()->handle_bytes = static_cast<unsigned>(bytes.size() - n);
+    std::memcpy(k.get()->f_handle, bytes.data() + n, bytes.size() - n);
+    unique_fd fd(::open_by_handle_at(m->fd.get(), k.get(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+    if (!fd && errno == EINVAL)
+        return error(storage::errc::bad_handle, "open_by_handle_at");
+    if (!fd)
+        return errno_error("open_by_handle_at");
+    // File systems ignore parts of a handle; one file must have one name here.
+    auto canonical = kernel_handle(fd.get(), nullptr);
+    if (!canonical || !(*canonical == h))
+        return error(storage::errc::bad_handle, "not the handle that the file has");
+    return opened(std::move(fd), m);
+}
+
+void handle_source::moved(const storage::handle& directory, std::string_view name, const struct stat& st)
+{
+    if (paths_ != nullptr)
+        paths_->insert(st, directory, name);
+}
+
+} // namespace verbena::posixfs

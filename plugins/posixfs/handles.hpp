@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where file handles come from, and the mounts they lead to.
+#pragma once
+
+#include "path_table.hpp"
+#include "unique_fd.hpp"
+
+#include <verbena/plugins/posixfs.hpp>
+#include <verbena/protocols/storage/types.hpp>
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <vector>
+
+namespace verbena::posixfs {
+
+/// One mounted file system that the export reaches. Lives as long as the back end.
+struct mount_point {
+    std::uint64_t fsid = 0; ///< for attributes; stable over restarts
+    std::uint64_t key = 0;  ///< in handles
+    int id = 0;             ///< the kernel's mount id; changes with each boot
+    bool in_memory = false; ///< tmpfs and ramfs: reading never waits for a disk
+    unique_fd fd;           ///< the mount's root, readable
+};
+
+/// Makes handles of open files and opens files by handle. Thread-safe.
+///
+/// A kernel handle is [1][type][kernel's bytes] on the root's mount and [2][type][key, 8][kernel's bytes] on a
+/// mount beneath it, one of the path table [3][device, 8][inode, 8][instance, 4]. So an ext4 or xfs handle
+/// takes 10 to 14 bytes and leaves a protocol room in 32.
+class handle_source {
+public:
+    static constexpr std::size_t max_mounts = 1024;
+
+    static result<std::unique_ptr<handle_source>> open(const posixfs_options& options);
+
+    /// The handle of the file open at `fd` (O_PATH will do), which `directory` holds as `name` (used by the
+    /// path table only), and its mount. errc::crosses_mount if the file is on a mount not reached.
+    result<storage::handle> handle_of(int fd, const struct stat& st, const storage::handle& directory,
+                                      std::string_view name, const mount_point** mount = nullptr);
+    struct opened {
+        opened(unique_fd f, const mount_point* m) noexcept : fd(std::move(f)), mount(m) {}
+        unique_fd fd; ///< O_PATH
+        const mount_point* mount;
+    };
+    /// Opens with the calling thread's rights, which must be the daemon's. ESTALE or errc::bad_handle.
+    result<opened> open_handle(const storage::handle& h);
+
+    /// Tells the path table where a file stands now.
+    void moved(const storage::handle& directory, std::string_view name, const struct stat& st);
+
+    const storage::handle& root() const noexcept { return root_; }
+    const struct stat& root_stat() const noexcept { return root_stat_; }
+    const mount_point& root_mount() const noexcept { return *mounts_.front(); }
+    bool uses_paths() const noexcept { return paths_ != nullptr; }
+    /// RESOLVE_* of openat2 for one name beneath the export.
+    std::uint64_t resolve_flags() const noexcept { return resolve_; }
+    const std::string& root_path() const noexcept { return root_path_; }
+
+private:
+    handle_source() = default;
+    const mount_point* by_id(int id);
+    const mount_point* by_key(std::uint64_t key);
+    void scan_mounts();
+    result<storage::handle> kernel_handle(int fd, const mount_point** mount);
+
+    std::string root_path_;
+    storage::handle root_;
+    struct stat root_stat_{};
+    std::uint64_t resolve_ = 0;
+    bool crossmnt_ = false;
+    std::unique_ptr<path_table> paths_;
+    std::shared_mutex mutex_; // guards mounts_ beyond its first element
+    std::vector<std::unique_ptr<mount_point>> mounts_;
+    std::chrono::steady_clock::time_point scanned_{};
+};
+
+} // namespace verbena::posixfs

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "identity.hpp"
+
+#include <verbena/core/reactor.hpp>
+
+#include <array>
+#include <cerrno>
+#include <linux/capability.h>
+#include <linux/securebits.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace verbena::posixfs {
+
+namespace {
+
+constexpr std::uint64_t bit(int capability) noexcept { return std::uint64_t(1) << capability; }
+
+// What makes a thread more than its fsuid towards files: CAP_FS_SET of the kernel, and CAP_SYS_RESOURCE,
+// with which quotas and reserved blocks don't bind.
+constexpr std::uint64_t file_capabilities = bit(CAP_CHOWN) | bit(CAP_DAC_OVERRIDE) |
+                                            bit(CAP_DAC_READ_SEARCH) | bit(CAP_FOWNER) | bit(CAP_FSETID) |
+                                            bit(CAP_MKNOD) | bit(CAP_LINUX_IMMUTABLE) | bit(CAP_MAC_OVERRIDE);
+
+bool read_capabilities(std::uint64_t& effective, std::uint64_t& permitted) noexcept
+{
+    __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct data[2]{};
+    if (::syscall(SYS_capget, &header, data) != 0)
+        return false;
+    effective = data[0].effective | std::uint64_t(data[1].effective) << 32;
+    permitted = data[0].permitted | std::uint64_t(data[1].permitted) << 32;
+    return true;
+}
+
+bool set_effective(std::uint64_t effective, std::uint64_t permitted) noexcept
+{
+    __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct data[2]{};
+    data[0].effective = std::uint32_t(effective);
+    data[1].effective = std::uint32_t(effective >> 32);
+    data[0].permitted = std::uint32_t(permitted);
+    data[1].permitted = std::uint32_t(permitted >> 32);
+    return ::syscall(SYS_capset, &header, data) == 0;
+}
+
+} // namespace
+
+capabilities::capabilities() noexcept
+{
+    read_capabilities(effective_, permitted_);
+    uid_ = ::geteuid();
+    gid_ = ::getegid();
+    auto has = [this](int c) { return (effective_ & bit(c)) != 0; };
+    switch_user = has(CAP_SETUID) && has(CAP_SETGID);
+    open_handles = has(CAP_DAC_READ_SEARCH);
+    override_mode = has(CAP_DAC_OVERRIDE);
+    explicit_ = uid_ != 0 || (::prctl(PR_GET_SECUREBITS) & SECBIT_NO_SETUID_FIXUP) != 0;
+}
+
+const capabilities& capabilities::get() noexcept
+{
+    static const capabilities instance;
+    return instance;
+}
+
+std::string capabilities::missing() const
+{
+    struct named {
+        int capability;
+        const char* name;
+    };
+    static constexpr std::array<named, 8> wanted{{{CAP_SETUID, "CAP_SETUID"},
+                                                  {CAP_SETGID, "CAP_SETGID"},
+                                                  {CAP_DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH"},
+                                                  {CAP_DAC_OVERRIDE, "CAP_DAC_OVERRIDE"},
+                                                  {CAP_CHOWN, "CAP_CHOWN"},
+                                                  {CAP_FOWNER, "CAP_FOWNER"},
+                                                  {CAP_FSETID, "CAP_FSETID"},
+                                                  {CAP_MKNOD, "CAP_MKNOD"}}};
+    std::string text;
+    for (const named& n : wanted) {
+        if ((effective_ & bit(n.capability)) == 0)
+            text += (text.empty() ? "" : " ") + std::string(n.name);
+    }
+    return text;
+}
+
+/// What the kernel has for this thread. This is not a request's context: it mirrors a property of the
+/// thread, so that a switch to what it has already costs nothing.
+class thread_identity final : public deferred {
+public:
+    static thread_identity& mine() noexcept
+    {
+        static thread_local thread_identity instance;
+        return instance;
+    }
+
+    result<void> become(const storage::credential& who, reactor* shard) noexcept
+    {
+        const capabilities& own = capabilities::get();
+        if (!own.switch_user)
+            return {};
+        if (is_caller_ && who_ == who)
+            return {};
+        start();
+        if (is_caller_ && own.explicit_ &&
+            !set_effective(own.effective_ & ~bit(CAP_SYS_RESOURCE), own.permitted_))
+            return lost("capset");
+        is_caller_ = true;
+        // Groups first: should a later step fail, the thread is never root with somebody's groups forgotten.
+        if (!groups_known_ || !std::ranges::equal(who_.groups(), who.groups())) {
+            groups_known_ = false;
+            const auto groups = who.groups();
+            if (::syscall(SYS_setgroups, groups.size(), groups.data()) != 0)
+                return lost("setgroups");
+            groups_known_ = true;
+        }
+        // Both calls fail silently; asking again with an impossible id tells what they did.
+        if (!group_known_ || who_.gid != who.gid) {
+            group_known_ = false;
+            ::syscall(SYS_setfsgid, who.gid);
+            if (std::uint32_t(::syscall(SYS_setfsgid, -1)) != who.gid)
+                return lost("setfsgid");
+            group_known_ = true;
+        }
+        ::syscall(SYS_setfsuid, who.uid);
+        if (std::uint32_t(::syscall(SYS_setfsuid, -1)) != who.uid)
+            return lost("setfsuid");
+        if (own.explicit_ && who.uid != 0 &&
+            !set_effective(own.effective_ & ~(file_capabilities | bit(CAP_SYS_RESOURCE)), own.permitted_))
+            return lost("capset");
+        who_ = who;
+        if (shard != nullptr)
+            shard->at_turn_end(*this);
+        return {};
+    }
+
+    void become_daemon() noexcept
+    {
+        if (!is_caller_)
+            return;
+        const capabilities& own = capabilities::get();
+        ::syscall(SYS_setfsuid, own.uid_);
+        if (own.explicit_)
+            set_effective(own.effective_ & ~bit(CAP_SYS_RESOURCE), own.permitted_);
+        is_caller_ = false;
+        unlink();
+    }
+
+    void run() noexcept override { become_daemon(); }
+
+private:
+    // CAP_SYS_RESOURCE goes for good on threads that serve callers.
+    void start() noexcept
+    {
+        if (started_)
+            return;
+        started_ = true;
+        std::uint64_t effective = 0;
+        std::uint64_t permitted = 0;
+        if (read_capabilities(effective, permitted) && (effective & bit(CAP_SYS_RESOURCE)) != 0)
+            set_effective(effective & ~bit(CAP_SYS_RESOURCE), permitted);
+    }
+    result<void> lost(const char* call) noexcept
+    {
+        groups_known_ = false;
+        group_known_ = false;
+        become_daemon();
+        return error(std::errc::operation_not_permitted, call);
+    }
+
+    bool started_ = false;
+    bool is_caller_ = false;
+    bool groups_known_ = false;
+    bool group_known_ = false;
+    storage::credential who_;
+};
+
+result<void> act_as(const storage::credential& who, reactor* shard) noexcept
+{
+    return thread_identity::mine().become(who, shard);
+}
+
+void act_as_daemon() noexcept { thread_identity::mine().become_daemon(); }
+
+} // namespace verbena::posixfs

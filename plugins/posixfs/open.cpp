@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opening: handles into files, files into descriptors with a caller's rights.
+#include "backend.hpp"
+
+#include <charconv>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/syscall.h>
+
+namespace verbena::posixfs {
+
+fd_name::fd_name(int fd) noexcept { *std::to_chars(text_, text_ + sizeof(text_) - 1, fd).ptr = 0; }
+
+namespace {
+
+// access(2) with the thread's file system identity, on an O_PATH descriptor as well.
+bool may(int fd, int wanted) noexcept
+{
+    return ::syscall(SYS_faccessat2, fd, "", wanted, AT_EACCESS | AT_EMPTY_PATH) == 0;
+}
+
+} // namespace
+
+result<unique_fd> backend::open_name(int directory, const char* name,
+                                     std::uint64_t extra_resolve) const noexcept
+{
+    open_how how{};
+    how.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
+    how.resolve = handles_->resolve_flags() | extra_resolve;
+    unique_fd fd(static_cast<int>(::syscall(SYS_openat2, directory, name, &how, sizeof(how))));
+    if (!fd && errno == EXDEV)
+        return error(storage::errc::crosses_mount, "the name leads to another mount");
+    if (!fd)
+        return errno_error("openat2");
+    return fd;
+}
+
+result<unique_fd> backend::open_parent(const storage::credential& who, int directory) const
+{
+    unique_fd parent;
+    {
+        acting_as as(who);
+        if (!as)
+            return as.error();
+        parent.reset(::openat(directory, "..", O_PATH | O_DIRECTORY | O_CLOEXEC));
+        if (!parent)
+            return errno_error("open of ..");
+    }
+    // The directory may have been moved out of the export by somebody local: climb until the root appears.
+    const struct stat& root = handles_->root_stat();
+    unique_fd at(::openat(parent.get(), ".", O_PATH | O_DIRECTORY | O_CLOEXEC));
+    struct stat st{};
+    struct stat above{};
+    while (at && ::fstat(at.get(), &st) == 0) {
+        if (st.st_dev == root.st_dev && st.st_ino == root.st_ino)
+            return parent;
+        unique_fd next(::openat(at.get(), "..", O_PATH | O_DIRECTORY | O_CLOEXEC));
+        if (!next || ::fstat(next.get(), &above) != 0 ||
+            (above.st_dev == st.st_dev && above.st_ino == st.st_ino))
+            break;
+        at = std::move(next);
+    }
+    return error::from_errno(ESTALE, "the directory is no longer beneath the export");
+}
+
+task<result<file_ref>> backend::open_slow(shard& s, const storage::handle& h)
+{
+    struct found {
+        found(unique_fd f, const mount_point* m) noexcept : fd(std::move(f)), mount(m) {}
+        unique_fd fd;
+        const mount_point* mount;
+        struct stat st{};
+    };
+    if (h.empty())
+        co_return error(storage::errc::bad_handle, "an empty handle");
+    auto job = [this, &h]() -> result<found> {
+        auto opened = handles_->open_handle(h);
+        if (!opened)
+            return opened.error();
+        found f(std::move(opened->fd), opened->mount);
+        if (::fstat(f.fd.get(), &f.st) != 0)
+            return errno_error("fstat");
+        return f;
+    };
+    for (int attempt = 0;; ++attempt) {
+        auto again = job;
+        auto opened = co_await pool_.run(std::move(again));
+        if (opened) {
+            if (opened->st.st_nlink == 0)
+                co_return error::from_errno(ESTALE, "the file was removed");
+            co_return s.files.insert(h, std::move(opened->fd), opened->mount, opened->st.st_mode);
+        }
+        const int e = opened.error().errno_value();
+        if (attempt != 0 || (e != EMFILE && e != ENFILE))
+            co_return opened.error();
+        s.files.shrink();
+    }
+}
+
+task<result<file_ref>> backend::open_directory(shard& s, const storage::handle& h)
+{
+    file_ref f = s.files.find(h);
+    if (!f) {
+        auto opened = co_await open_slow(s, h);
+        if (!opened)
+            co_return opened.error();
+        f = std::move(*opened);
+    }
+    if (!f->is_directory())
+        co_return error::from_errno(ENOTDIR, "a name is looked for in something that is no directory");
+    co_return f;
+}
+
+result<void> backend::still_allowed(shard& s, const storage::credential& who, const struct stat& st, int fd,
+                                    use what) noexcept
+{
+    if (st.st_uid == who.uid && capabilities::get().switch_user)
+        return {};
+    if (auto acting = act_as(who, s.home); !acting)
+        return acting.error();
+    if (may(fd, what == use::write ? W_OK : R_OK))
+        return {};
+    const int refused = errno;
+    if (what == use::read && may(fd, X_OK))
+        return {};
+    return error::from_errno(refused, "the permissions have changed");
+}
+
+task<result<shard_ref<user_descriptors>>> backend::open_for(shard& s, const storage::request& r,
+                                                            const file_ref& f, use what)
+{
+    struct opened {
+        opened(unique_fd d, const permission_stamp& s) noexcept : fd(std::move(d)), stamp(s) {}
+        unique_fd fd;
+        permission_stamp stamp;
+    };
+    if (f->is_directory())
+        co_return error::from_errno(EISDIR, "data of a directory");
+    if (!f->is_regular())
+        co_return error::from_errno(EINVAL, "data of something that is no regular file");
+    auto job = [this, path = f->path.get(), what, &who = r.who]() -> result<opened> {
+        const fd_name name(path);
+        const int flags = (what == use::write ? O_WRONLY : O_RDONLY) | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+        // The stamp is older than the answer, so a change in between is seen at the next use.
+        struct stat st{};
+        if (::fstat(path, &st) != 0)
+            return errno_error("fstat");
+        bool ours = false;
+        int refused = 0;
+        {
+            acting_as as(who);
+            if (!as)
+                return as.error();
+            unique_fd fd(::openat(self_.get(), name.text(), flags));
+            if (fd)
+                return opened(std::move(fd), permission_stamp(st));
+            refused = errno;
+            // Clients check permissions at open and write 0444 files that they made; and what may be
+            // executed must be read. Both rules are knfsd's.
+            ours = refused == EACCES && (st.st_uid == who.uid || (what == use::read && may(path, X_OK)));
+        }
+        if (ours) {
+            unique_fd fd(::openat(self_.get(), name.text(), flags));
+            if (fd)
+                return opened(std::move(fd), permission_stamp(st));
+            refused = errno;
+        }
+        return error::from_errno(refused, what == use::write ? "open for writing" : "open for reading");
+    };
+    for (int attempt = 0;; ++attempt) {
+        auto again = job;
+        auto done = co_await pool_.run(std::move(again));
+        if (done) {
+            auto user = f->find_or_add(r.who);
+            if (what == use::write) {
+                user->write = std::move(done->fd);
+                user->write_stamp = done->stamp;
+            } else {
+                user->read = std::move(done->fd);
+                user->read_stamp = done->stamp;
+            }
+            co_return user;
+        }
+        const int e = done.error().errno_value();
+        if (attempt != 0 || (e != EMFILE && e != ENFILE))
+            co_return done.error();
+        s.files.shrink();
+    }
+}
+
+task<void> backend::ensure_sync(const file_ref& f)
+{
+    if (f->sync || (!f->is_directory() && !f->is_regular()))
+        co_return;
+    auto job = [this, path = f->path.get()] {
+        return ::openat(self_.get(), fd_name(path).text(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    };
+    const int fd = co_await pool_.run(std::move(job));
+    if (fd >= 0 && !f->sync)
+        f->sync.reset(fd);
+    else if (fd >= 0)
+        ::close(fd);
+}
+
+task<result<void>> backend::settle(const file_ref& f, sync_group::what kind)
+{
+    co_await ensure_sync(f);
+    struct stat st{};
+    if (::fstat(f->path.get(), &st) != 0)
+        co_return errno_error("fstat");
+    // What can't be opened (a device, a symbolic link, another's file) is synced with its file system.
+    if (!f->sync)
+        co_return co_await syncs_.sync(sync_group::what::filesystem, f->mount->fd.get(), st.st_dev,
+                                       st.st_ino);
+    co_return co_await syncs_.sync(kind, f->sync.get(), st.st_dev, st.st_ino);
+}
+
+result<storage::entry> backend::remember(shard& s, unique_fd fd, const struct stat& st,
+                                         const storage::handle& directory, std::string_view name,
+                                         file_ref* out)
+{
+    const mount_point* mount = nullptr;
+    auto handle = handles_->handle_of(fd.get(), st, directory, name, &mount);
+    if (!handle)
+        return handle.error();
+    file_ref f = s.files.insert(*handle, std::move(fd), mount, st.st_mode);
+    storage::entry e;
+    e.handle = *handle;
+    e.attrs = attributes(st, *f);
+    if (out != nullptr)
+        *out = std::move(f);
+    return e;
+}
+
+} // namespace verbena::posixfs

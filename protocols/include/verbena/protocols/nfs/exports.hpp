@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is exported, to whom, and as whom a caller acts there.
+//
+// An export is safe unless it says otherwise: without a list of clients it is for this host only, and
+// root is nobody in particular.
+#pragma once
+
+#include <verbena/core/ip_address.hpp>
+#include <verbena/core/metrics.hpp>
+#include <verbena/core/result.hpp>
+#include <verbena/protocols/rpc/auth_sys.hpp>
+#include <verbena/protocols/rpc/service.hpp>
+#include <verbena/protocols/storage/file_backend.hpp>
+#include <verbena/protocols/storage/types.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace verbena::nfs {
+
+/// Which peers are admitted, by address.
+class client_list {
+public:
+    static constexpr std::size_t max_entries = 1024;
+
+    /// Adds "*" (everybody), an address or a CIDR prefix.
+    result<void> add(std::string_view text);
+    /// True as long as nothing was added: this host only.
+    bool local_only() const noexcept { return !everybody_ && prefixes_.empty(); }
+    bool everybody() const noexcept { return everybody_; }
+    bool admits(const ip_address& address, host_addresses& host) const;
+    /// True if a globally routable address could be admitted.
+    bool admits_strangers() const noexcept;
+    /// The entries as people write them; "localhost" for this host only.
+    std::vector<std::string> texts() const;
+
+private:
+    std::vector<ip_prefix> prefixes_;
+    bool everybody_ = false;
+};
+
+struct export_options {
+    static constexpr std::uint32_t nobody = 65534;
+
+    /// Stands in every file handle, so it must stay the same over restarts. 0: made from `pseudo`.
+    std::uint32_t id = 0;
+    /// What clients mount: absolute, no empty, "." or ".." component, no '/' at the end ("/" alone is good).
+    std::string pseudo = "/export";
+    storage::file_backend* backend = nullptr; ///< outlives the table and every call
+    client_list clients;
+    std::vector<std::string> transports; ///< allowed ones ("tcp", "iwarp"...); none: all
+    bool read_only = false;
+    bool root_squash = true; ///< uid 0 acts as anonuid and anongid
+    bool all_squash = false; ///< everybody does
+    std::uint32_t anonuid = nobody;
+    std::uint32_t anongid = nobody;
+    bool secure = false;   ///< the peer's port must be below 1024; RDMA clients have none such
+    bool crossmnt = false; ///< told to the back end by whoever makes it
+    bool async = false;    ///< likewise
+};
+
+/// Why a peer may not use an export.
+enum class access_refusal : std::uint8_t { none, address, transport, port };
+
+/// Refusals by reason. Written by one shard, read from any thread.
+struct access_counters {
+    counter address;
+    counter transport;
+    counter port;
+
+    void note(access_refusal reason) noexcept;
+};
+
+/// Whether `peer` may use the export. A peer of transport "loop" is in this process, thus on this host.
+access_refusal check_access(const export_options& exported, const rpc::peer& peer, host_addresses& host);
+
+/// As whom a caller acts that claims to be `claimed`; nullptr for one that does not say (AUTH_NONE).
+storage::credential squash(const export_options& exported, const rpc::auth_sys* claimed) noexcept;
+
+/// The exports of one server. Filled at start, then read from any shard.
+class export_table {
+public:
+    static constexpr std::size_t max_exports = 4096;
+
+    /// EINVAL for a bad or repeated pseudo-path or id, or handles that can't be signed; the context
+    /// says which rule.
+    result<void> add(export_options options);
+
+    const export_options* by_id(std::uint32_t id) const noexcept;
+
+    struct match {
+        const export_options* exported;
+        std::string_view rest; ///< of the path asked for, behind the export's; without '/' in front
+    };
+    /// The export with the longest pseudo-path that is `path` or one of its ancestors.
+    std::optional<match> by_path(std::string_view path) const noexcept;
+
+    const std::deque<export_options>& all() const noexcept { return exports_; }
+
+private:
+    std::deque<export_options> exports_;                               // in the order of add()
+    std::vector<std::pair<std::uint32_t, const export_options*>> ids_; // sorted
+};
+
+/// Takes the first component off `path`, where '/' may be repeated; empty behind the last one.
+std::string_view next_component(std::string_view& path) noexcept;
+
+/// The id that an export gets from its pseudo-path.
+std::uint32_t export_id_of(std::string_view pseudo) noexcept;
+
+/// EPERM if AUTH_SYS, in which a caller names itself, would be open to strangers: `exported` admits
+/// globally routable clients, and a listener stands at (or, being unspecified, includes) a globally
+/// routable address. The operator can insist with --allow-public.
+result<void> refuse_public(const export_options& exported, std::span<const ip_address> listeners,
+                           const host_addresses& host);
+
+} // namespace verbena::nfs

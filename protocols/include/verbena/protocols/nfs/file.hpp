@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// An open file whose unstable writes are kept until the server says that they are on stable storage
+// (RFC 1813 4.8): a server that restarts in between loses them, which its write verifier tells.
+#pragma once
+
+#include <verbena/core/event.hpp>
+#include <verbena/protocols/nfs/client.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace verbena::nfs {
+
+/// Shard-local. Reads and writes of different ranges may run at once; order between overlapping ones is the
+/// caller's. commit() before it goes, or what was written may be lost with the server's memory.
+class file {
+public:
+    /// Bytes written and not committed; a write beyond commits first.
+    static constexpr std::size_t max_uncommitted = std::size_t(32) << 20;
+    /// How often a changed verifier is answered by sending again before it is an error.
+    static constexpr unsigned max_resends = 8;
+
+    file(client& owner, const node& n) : client_(owner), node_(n) {}
+    const nfs::node& node() const noexcept { return node_; }
+
+    /// One READ; see client::read().
+    task<result<read_result>> read(std::uint64_t offset, std::uint32_t count)
+    {
+        return client_.read(node_.handle, offset, count);
+    }
+    /// Writes all of `data`, unstable, in as many WRITEs as it takes. Its leases are shared until the data
+    /// is stable, so the memory must not change before commit() ends.
+    task<result<void>> write(std::uint64_t offset, rpc::payload data);
+    /// Brings everything written before the call to stable storage, sending again what the server lost.
+    task<result<void>> commit();
+    std::size_t uncommitted() const noexcept { return uncommitted_; }
+    /// Bytes sent again because a verifier changed.
+    std::uint64_t resent() const noexcept { return resent_; }
+
+private:
+    class unstable {
+    public:
+        unstable(std::uint64_t o, rpc::payload d, const v3::writeverf3& v)
+            : offset(o), data(std::move(d)), verifier(v)
+        {
+        }
+        std::uint64_t offset;
+        rpc::payload data;
+        v3::writeverf3 verifier;
+    };
+    task<result<void>> commit_once(std::vector<unstable>& batch);
+
+    client& client_;
+    nfs::node node_;
+    std::vector<unstable> unstable_;
+    std::size_t uncommitted_ = 0;
+    std::uint64_t resent_ = 0;
+};
+
+} // namespace verbena::nfs

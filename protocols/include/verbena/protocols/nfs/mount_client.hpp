@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls of the MOUNT protocol (RFC 1813 appendix I) and of the port mapper (RFC 1833), with which a
+// client finds the root of what it wants to use.
+#pragma once
+
+#include <verbena/core/result.hpp>
+#include <verbena/core/task.hpp>
+#include <verbena/protocols/nfs/client.hpp>
+#include <verbena/protocols/nfs/v3/types.hpp>
+#include <verbena/protocols/rpc/client.hpp>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace verbena::nfs {
+
+struct export_entry {
+    std::string directory;
+    std::vector<std::string> groups; ///< who may mount; empty means everybody
+};
+
+struct mount_entry {
+    std::string host;
+    std::string directory;
+};
+
+struct mounted {
+    std::string directory; ///< what was mounted
+    std::string rest;      ///< what of the asked path lies below it
+    v3::nfs_fh3 root;
+};
+
+/// Calls MOUNT over `transport`, which outlives it.
+class mount_client {
+public:
+    static constexpr std::size_t max_list = 16384; ///< entries of an EXPORT or DUMP answer
+
+    mount_client(rpc::client_transport& transport, const identity& who) : transport_(transport), who_(who) {}
+
+    /// Whether the program is there.
+    task<result<void>> null();
+    task<result<std::vector<export_entry>>> exports();
+    /// Who has mounted what, as far as the server remembers.
+    task<result<std::vector<mount_entry>>> dump();
+    task<result<v3::nfs_fh3>> mnt(std::string_view directory);
+    task<result<void>> umnt(std::string_view directory);
+    /// Mounts the export that `path` lies in: the longest prefix in the EXPORT list, else the longest
+    /// ancestor that MNT accepts.
+    task<result<mounted>> mount_path(std::string_view path);
+
+private:
+    task<result<rpc::reply>> call(std::uint32_t procedure, std::string_view directory, std::size_t max_reply);
+
+    rpc::client_transport& transport_;
+    identity who_;
+};
+
+/// Asks the port mapper at the other end of `transport` where `program` listens by TCP; ENOENT if it
+/// does not.
+task<result<std::uint16_t>> get_port(rpc::client_transport& transport, std::uint32_t program,
+                                     std::uint32_t version);
+
+} // namespace verbena::nfs

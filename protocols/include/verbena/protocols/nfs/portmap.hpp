@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a service and its callers need of the port mapper, version 2, and of rpcbind, versions 3 and
+// 4 (RFC 1833). Strings are views into the message or the caller's memory.
+#pragma once
+
+#include <verbena/core/result.hpp>
+#include <verbena/protocols/xdr/decoder.hpp>
+#include <verbena/protocols/xdr/encoder.hpp>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace verbena::nfs::portmap {
+
+inline constexpr std::uint32_t program = 100000;
+inline constexpr std::uint16_t port = 111;
+
+/// Strings of rpcbind; RFC 1833 names no limit.
+inline constexpr std::uint32_t max_string = 1024;
+
+// Version 2.
+inline constexpr std::uint32_t version_2 = 2;
+enum class procedure_2 : std::uint32_t { null = 0, set = 1, unset = 2, getport = 3, dump = 4 };
+inline constexpr std::uint32_t protocol_tcp = 6;
+inline constexpr std::uint32_t protocol_udp = 17;
+
+/// Arguments of SET, UNSET and GETPORT. GETPORT answers with a u32: the port, 0 if there is none;
+/// SET and UNSET with a boolean.
+struct mapping {
+    std::uint32_t program = 0;
+    std::uint32_t version = 0;
+    std::uint32_t protocol = 0;
+    std::uint32_t port = 0;
+};
+
+void encode(xdr::encoder& out, const mapping& args) noexcept;
+void decode(xdr::decoder& in, mapping& args) noexcept;
+
+// Versions 3 and 4.
+inline constexpr std::uint32_t version_3 = 3;
+inline constexpr std::uint32_t version_4 = 4;
+enum class procedure_3 : std::uint32_t { null = 0, set = 1, unset = 2, getaddr = 3, dump = 4 };
+
+/// Arguments of SET, UNSET and GETADDR, and the entries of DUMP. GETADDR answers with a string: the
+/// universal address, empty if there is none; SET and UNSET with a boolean.
+struct rpcb {
+    std::uint32_t program = 0;
+    std::uint32_t version = 0;
+    std::string_view netid; // "tcp", "tcp6", "rdma", "rdma6"
+    std::string_view addr;  // a universal address
+    std::string_view owner;
+};
+
+void encode(xdr::encoder& out, const rpcb& args) noexcept;
+void decode(xdr::decoder& in, rpcb& args) noexcept;
+
+/// Reads DUMP's result of versions 3 and 4. False behind the last entry, and on a failure.
+bool next(xdr::decoder& in, rpcb& entry) noexcept;
+/// The same of version 2.
+bool next(xdr::decoder& in, mapping& entry) noexcept;
+
+/// The host, then the port as two decimal octets (RFC 5665 5.2.3): "127.0.0.1" and 20049 give
+/// "127.0.0.1.78.81".
+std::string universal_address(std::string_view host, std::uint16_t port);
+
+/// The port of a universal address.
+result<std::uint16_t> port_of(std::string_view universal_address) noexcept;
+
+} // namespace verbena::nfs::portmap

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The NFS version 3 program (RFC 1813): every procedure, over exports.
+#pragma once
+
+#include <verbena/core/metrics.hpp>
+#include <verbena/protocols/nfs/exports.hpp>
+#include <verbena/protocols/nfs/file_handle.hpp>
+#include <verbena/protocols/nfs/v3/arguments.hpp>
+#include <verbena/protocols/nfs/v3/results.hpp>
+#include <verbena/protocols/rpc/service.hpp>
+
+#include <cstdint>
+
+namespace verbena::nfs::v3 {
+
+/// What one shard's program has done. Written by its shard, read from any thread.
+struct server_counters {
+    counter bytes_read;
+    counter bytes_written;
+    access_counters refused;
+    counter refused_handle;    ///< forged, or signed with another key
+    counter refused_export;    ///< a good handle of an export that is gone
+    counter refused_read_only; ///< a change to a read-only export
+};
+
+/// One shard's program. Calls of all of the shard's connections go through it, whatever their
+/// transport. `exports` outlives it.
+class server final : public rpc::program {
+public:
+    /// rtmax and wtmax. A larger READ is cut short, as RFC 1813 3.3.6 allows; a larger WRITE is taken if
+    /// its transport took it.
+    static constexpr std::uint32_t max_transfer = 1u << 20;
+    /// The largest READDIR and READDIRPLUS result.
+    static constexpr std::uint32_t max_listing = 128u << 10;
+    static constexpr std::uint32_t preferred_listing = 64u << 10;
+
+    server(const export_table& exports, const handle_key& key) : exports_(exports), key_(key) {}
+
+    std::uint32_t number() const noexcept override;
+    std::uint32_t low_version() const noexcept override;
+    std::uint32_t high_version() const noexcept override;
+    std::string_view name() const noexcept override { return "nfs"; }
+    std::string_view procedure_name(std::uint32_t version, std::uint32_t procedure) const noexcept override;
+    bool non_idempotent(std::uint32_t version, std::uint32_t procedure) const noexcept override;
+    task<rpc::outcome> serve(rpc::call& c) override;
+
+    const server_counters& counters() const noexcept { return counters_; }
+
+private:
+    // A file that a caller named, once it was found that it may use that file's export.
+    struct target {
+        const export_options* exported = nullptr;
+        storage::handle file;
+        storage::request request;
+
+        storage::file_backend& backend() const noexcept { return *exported->backend; }
+    };
+    enum class purpose : bool { reading, changing };
+
+    nfsstat3 open(const rpc::call& c, const nfs_fh3& handle, purpose why, target& to);
+    post_op_fh3 sign(const export_options& exported, const storage::handle& inner) const noexcept;
+    // What a procedure returns beside its results, if it can be had.
+    task<post_op_attr> attributes_of(const target& of);
+
+    static task<rpc::outcome> end_with(rpc::outcome outcome);
+    task<rpc::outcome> getattr(rpc::call& c);
+    task<rpc::outcome> setattr(rpc::call& c);
+    task<rpc::outcome> lookup(rpc::call& c);
+    task<rpc::outcome> access(rpc::call& c);
+    task<rpc::outcome> readlink(rpc::call& c);
+    task<rpc::outcome> read(rpc::call& c);
+    task<rpc::outcome> write(rpc::call& c);
+    task<rpc::outcome> create(rpc::call& c);
+    task<rpc::outcome> mkdir(rpc::call& c);
+    task<rpc::outcome> symlink(rpc::call& c);
+    task<rpc::outcome> mknod(rpc::call& c);
+    task<rpc::outcome> remove(rpc::call& c);
+    task<rpc::outcome> rmdir(rpc::call& c);
+    task<rpc::outcome> rename(rpc::call& c);
+    task<rpc::outcome> link(rpc::call& c);
+    task<rpc::outcome> readdir(rpc::call& c);
+    task<rpc::outcome> readdirplus(rpc::call& c);
+    task<rpc::outcome> fsstat(rpc::call& c);
+    task<rpc::outcome> fsinfo(rpc::call& c);
+    task<rpc::outcome> pathconf(rpc::call& c);
+    task<rpc::outcome> commit(rpc::call& c);
+
+    // Whether `user` may write `file`, asked before bytes are brought here for it.
+    task<nfsstat3> may_write(const target& file);
+    void end_creation(const target& directory, const result<storage::create_result>& made,
+                      CREATE3res& res) const noexcept;
+    template<class Writer, class Arguments>
+    task<rpc::outcome> list(rpc::call& c, Arguments args, std::uint32_t size);
+
+    const export_table& exports_;
+    handle_key key_;
+    host_addresses host_;
+    server_counters counters_;
+};
+
+} // namespace verbena::nfs::v3

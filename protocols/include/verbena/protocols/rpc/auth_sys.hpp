@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// The AUTH_SYS credential (RFC 5531 appendix A).
+#pragma once
+
+#include <verbena/core/result.hpp>
+#include <verbena/protocols/xdr/encoder.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace verbena::rpc {
+
+struct auth_sys {
+    static constexpr std::uint32_t max_machine_name = 255;
+    static constexpr std::uint32_t max_groups = 16;
+
+    std::uint32_t stamp = 0;
+    std::string_view machine_name; // a view into the credential
+    std::uint32_t uid = 0;
+    std::uint32_t gid = 0;
+    std::uint32_t group_count = 0;
+    std::array<std::uint32_t, max_groups> groups{};
+
+    std::span<const std::uint32_t> other_groups() const noexcept { return {groups.data(), group_count}; }
+};
+
+/// Parses the body of a credential of flavor sys. A failure is answered with
+/// auth_status::bad_credential.
+result<auth_sys> decode_auth_sys(std::span<const std::byte> body) noexcept;
+
+/// Writes the body, without flavor and length. machine_name beyond max_machine_name overflows `out`.
+void encode(xdr::encoder& out, const auth_sys& credential) noexcept;
+
+} // namespace verbena::rpc

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a caller sees of RPC: a request goes out, a reply comes back, whichever transport carries it.
+#pragma once
+
+#include <verbena/core/buffer.hpp>
+#include <verbena/core/clock.hpp>
+#include <verbena/core/result.hpp>
+#include <verbena/core/task.hpp>
+#include <verbena/protocols/rpc/message.hpp>
+#include <verbena/protocols/rpc/payload.hpp>
+#include <verbena/protocols/xdr/decoder.hpp>
+#include <verbena/protocols/xdr/encoder.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+
+namespace verbena::rpc {
+
+/// What becomes of calls while the server is silent or gone.
+struct client_options {
+    /// true: a call waits, across reconnections, until it is answered or cancelled. false: it fails
+    /// with ETIMEDOUT after (retries + 1) * timeout.
+    bool hard = true;
+    /// A call unanswered for so long ends the connection; it is sent again with the same XID on the next.
+    duration timeout = std::chrono::seconds(60);
+    unsigned retries = 2;
+    /// One attempt to connect.
+    duration connect_timeout = std::chrono::seconds(10);
+    /// Wait between attempts to connect; doubles up to reconnect_delay_max.
+    duration reconnect_delay = std::chrono::milliseconds(100);
+    duration reconnect_delay_max = std::chrono::seconds(10);
+    /// Calls outstanding at once, at most max_outstanding_calls; more wait their turn.
+    std::uint32_t max_calls = 128;
+};
+inline constexpr std::uint32_t max_outstanding_calls = 256;
+
+/// One call: the encoded message, the large argument that goes with it, and what is expected back.
+/// Owns all memory that the transport reads. Move-only.
+class request {
+public:
+    request() = default;
+    /// Writes the call header for `header` (its xid is ignored) into `block`; arguments follow through
+    /// message(). `block` holds the header and all arguments but the payload.
+    request(lease block, const call_header& header) : block_(std::move(block)), message_(block_.bytes())
+    {
+        encode(message_, header);
+    }
+    request(request&&) = default;
+    request& operator=(request&&) = default;
+
+    /// Where the arguments are written. At most one payload item may be noted; attach() its bytes.
+    xdr::encoder& message() noexcept { return message_; }
+    const xdr::encoder& message() const noexcept { return message_; }
+    void attach(payload bytes) noexcept { argument_ = std::move(bytes); }
+    const payload& argument() const noexcept { return argument_; }
+
+    /// The largest reply, from its XID on, without the result payload. Over RDMA a Reply chunk is
+    /// offered when that may not fit inline (RFC 8166 4.3.3).
+    std::size_t max_reply = 512;
+    /// The reply's large result (READ data, READLINK text) may have so many bytes; 0: it has none.
+    /// Over RDMA a Write chunk of that size is offered.
+    std::uint32_t max_result = 0;
+    /// max_reply is a guess and the call does no harm when repeated: a server that finds it too small is
+    /// asked again with more.
+    bool may_repeat = false;
+
+private:
+    lease block_;
+    xdr::encoder message_;
+    payload argument_;
+};
+
+/// A successful reply. Keeps alive what results() and the payloads point at.
+class reply {
+public:
+    reply() = default;
+    /// `message` begins at the XID and is kept by `owner`. `data` is what arrived in a Write chunk;
+    /// `chunk_offered` tells that the result payload had to come that way.
+    reply(lease owner, std::span<const std::byte> message, payload data, bool chunk_offered) noexcept
+        : owner_(std::move(owner)),
+          message_(message),
+          data_(std::move(data)),
+          chunk_offered_(chunk_offered),
+          results_(message_, message_.size() + xdr::padded(data_.size()))
+    {
+    }
+    reply(reply&&) = default;
+    reply& operator=(reply&&) = default;
+
+    /// Reads the header; results() then stands at the results. For the transport, once.
+    result<void> decode_header();
+    xdr::decoder& results() noexcept { return results_; }
+    /// The bytes of the payload item `ref` that results() yielded. Once. Fails when the responder broke
+    /// RFC 8166 4.3.2: the item inline although a chunk was offered, or of another length than the chunk.
+    result<payload> take(const xdr::payload_ref& ref);
+
+private:
+    lease owner_;
+    std::span<const std::byte> message_;
+    payload data_;
+    bool chunk_offered_ = false;
+    xdr::decoder results_;
+};
+
+/// A connection to one server that is made again when it breaks. Shard-local; close() it before it goes.
+class client_transport {
+public:
+    virtual ~client_transport() = default;
+
+    /// Connects now, once, so that a wrong address is an error and not a wait. Optional: call() connects too.
+    virtual task<result<void>> connect() = 0;
+    /// Sends `r`, taking what it owns, and waits for the reply. Any number may be outstanding.
+    /// Cancellation: the caller goes on with ECANCELED (stop token) or ETIMEDOUT (the context's
+    /// deadline); the server may or may not have run the call, and memory that it could have touched is
+    /// out of its reach by then. Errors: rejections of the RPC layer as accept_status or auth_status, the
+    /// transport's for a soft client.
+    virtual task<result<reply>> call(request& r) = 0;
+    /// Ends the connection; calls outstanding fail with ECANCELED. Not cancellable. Idempotent.
+    virtual task<void> close() = 0;
+
+    /// Memory for a call's message or for a payload that travels without being copied or registered
+    /// anew. Empty as in buffer_pool::acquire().
+    virtual task<lease> acquire(std::size_t size) = 0;
+    /// "tcp", "iwarp", "rdma", "loop".
+    virtual std::string_view name() const noexcept = 0;
+    /// Connections made since the start; more than one means reconnections.
+    virtual std::uint64_t connections() const noexcept = 0;
+};
+
+} // namespace verbena::rpc

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Remembers the replies to calls that must not run twice, so that a repeat (the peer lost its
+// connection before the reply came) gets the same answer.
+//
+// It holds whole reply messages, which each transport frames again: a client may repeat over TCP what
+// it first sent over RDMA. An entry lives on its home shard, chosen by the peer's address, since the
+// repeat may come over a connection of another shard; a call visits it by one message there and back.
+#pragma once
+
+#include <verbena/core/intrusive_list.hpp>
+#include <verbena/core/metrics.hpp>
+#include <verbena/core/reactor.hpp>
+#include <verbena/protocols/rpc/service.hpp>
+
+#include <chrono>
+#include <coroutine>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace verbena::rpc {
+
+/// What tells one call from another. Ports don't count: a client that reconnects may have a new one.
+/// Clients count XIDs up from anywhere, hence the checksum.
+struct request_key {
+    std::string address; ///< the peer's, without port
+    std::uint32_t xid = 0;
+    std::uint32_t program = 0;
+    std::uint32_t version = 0;
+    std::uint32_t procedure = 0;
+    std::uint32_t user = 0;            ///< of AUTH_SYS
+    std::uint64_t argument_length = 0; ///< of what came inline
+    std::uint64_t checksum = 0;        ///< of the first checked_bytes of the arguments
+
+    static constexpr std::size_t checked_bytes = 256;
+
+    /// Of a call whose header and credential are decoded and whose arguments are not.
+    static request_key of(call& c);
+    friend bool operator==(const request_key&, const request_key&) = default;
+};
+
+struct duplicate_request_options {
+    // Of each shard:
+    std::size_t max_entries = 16384;
+    std::size_t max_bytes = std::size_t(16) << 20;
+    /// Longer replies are not kept; those of calls that change something are short.
+    std::size_t max_reply = 4096;
+    /// Repeats that wait for one call in progress; more are dropped.
+    std::size_t max_waiting = 4;
+    /// How long a reply is kept. Clients repeat within a minute.
+    duration lifetime = std::chrono::seconds(120);
+};
+
+/// Single-writer counts of one shard; any thread may read them.
+struct duplicate_request_stats {
+    gauge entries;
+    gauge bytes;
+    counter remembered; ///< calls that ran and whose reply was kept
+    counter replayed;   ///< repeats answered from memory
+    counter waited;     ///< repeats that came while the call ran
+    counter dropped;    ///< repeats without an answer: too many waited, or the call gave none
+    counter evicted;    ///< replies forgotten before their time, for want of room
+    counter uncached;   ///< calls that ran without protection, since every entry was in progress
+};
+
+class duplicate_request_cache {
+public:
+    /// `shards` are the reactors of all shards, by index; they outlive the cache, and run no visit any
+    /// more when it is destroyed.
+    explicit duplicate_request_cache(std::vector<reactor*> shards,
+                                     const duplicate_request_options& options = {});
+    ~duplicate_request_cache();
+    duplicate_request_cache(const duplicate_request_cache&) = delete;
+
+    enum class state : std::uint8_t {
+        fresh,    ///< not seen before: run it, then remember() or forget()
+        answered, ///< reply() is what was answered
+        dropped,  ///< give no answer
+        uncached, ///< run it; there is no room to remember it
+    };
+
+private:
+    struct entry;
+    class part;
+
+public:
+    /// One call's look into the cache, from the shard that serves it.
+    class visit final : remote_message {
+    public:
+        /// `here` is the shard that the call runs on.
+        visit(duplicate_request_cache& cache, reactor& here, request_key key);
+        /// Forgets the call if it was fresh and nothing was said about it.
+        ~visit();
+        visit(const visit&) = delete;
+
+        class awaiter {
+        public:
+            explicit awaiter(visit& v) noexcept : visit_(v) {}
+            bool await_ready() { return visit_.look(); }
+            void await_suspend(std::coroutine_handle<> h) noexcept { visit_.leave(h); }
+            state await_resume() const noexcept { return visit_.state_; }
+
+        private:
+            visit& visit_;
+        };
+        /// Finds out what to do with the call; waits while the same call is in progress. Once. Not
+        /// cancellable: it ends when that call does.
+        awaiter begin() noexcept { return awaiter(*this); }
+        /// The reply message, after `answered`.
+        std::span<const std::byte> reply() const noexcept { return reply_; }
+        /// After `fresh`: what the call was answered with. Says so before the reply is sent.
+        void remember(std::span<const std::byte> reply);
+
+    private:
+        friend class part;
+        friend struct entry;
+        bool look();
+        void leave(std::coroutine_handle<> h) noexcept;
+        void deliver() noexcept override;
+        void finish(std::span<const std::byte> reply);
+
+        struct queued : list_hook {
+            explicit queued(visit& v) noexcept : owner(v) {}
+            visit& owner;
+        };
+        part& part_;
+        reactor& here_;
+        request_key key_;
+        state state_ = state::dropped;
+        bool decided_ = false;   // state_ is known
+        bool open_ = false;      // fresh, and nothing said yet
+        entry* entry_ = nullptr; // at home, while fresh
+        std::vector<std::byte> reply_;
+        std::coroutine_handle<> waiting_;
+        queued queued_{*this};
+    };
+
+    std::size_t shards() const noexcept { return parts_.size(); }
+    const duplicate_request_stats& stats(std::size_t shard) const noexcept;
+
+private:
+    std::vector<std::unique_ptr<part>> parts_;
+};
+
+} // namespace verbena::rpc

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all client transports have in common: XIDs, waiting, deadlines, and a connection that is made
+// again and carries the same calls under the same XIDs.
+//
+// A derived class knows one kind of connection: it opens one, transmits calls on it, and reports
+// replies and the connection's end. Everything runs on one shard.
+#pragma once
+
+#include <verbena/core/event.hpp>
+#include <verbena/core/scope.hpp>
+#include <verbena/core/semaphore.hpp>
+#include <verbena/core/timer.hpp>
+#include <verbena/protocols/rpc/client.hpp>
+
+#include <array>
+#include <coroutine>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace verbena::rpc {
+
+class reconnecting_client : public client_transport {
+public:
+    task<result<void>> connect() final;
+    task<result<reply>> call(request& r) final;
+    task<void> close() final;
+    std::uint64_t connections() const noexcept final { return connections_; }
+
+protected:
+    /// A call outstanding. Stands in a list of the derived class while that needs one.
+    class outstanding : public list_hook {
+    public:
+        explicit outstanding(reconnecting_client& owner) noexcept : timer_(owner, *this) {}
+        std::uint32_t xid() const noexcept { return xid_; }
+
+        request call;
+        std::array<std::byte, 4> record_mark{}; ///< for byte streams
+
+    private:
+        friend class reconnecting_client;
+        class silence final : public timer {
+        public:
+            silence(reconnecting_client& owner, outstanding& o) noexcept : owner_(owner), outstanding_(o) {}
+            void on_timer() noexcept override { owner_.on_silence(outstanding_); }
+
+        private:
+            reconnecting_client& owner_;
+            outstanding& outstanding_;
+        };
+
+        bool active_ = false;
+        std::uint32_t xid_ = 0;
+        unsigned tries_ = 0;
+        std::uint64_t sequence_ = 0;
+        time_point deadline_ = time_point::max();
+        std::optional<result<reply>> outcome_;
+        event done_;
+        silence timer_;
+    };
+
+    reconnecting_client(reactor& shard, const client_options& options);
+    ~reconnecting_client() override;
+
+    /// Makes a connection; transmit() is called for all calls afterwards. Must heed the stop token.
+    virtual task<result<void>> open() = 0;
+    /// Sends `o.call` on the open connection, now or when it can.
+    virtual void transmit(outstanding& o) noexcept = 0;
+    /// `o` is over, answered or not: forget it, and make sure that neither the peer nor the kernel
+    /// touches its memory from now on.
+    virtual void retract(outstanding& o) noexcept = 0;
+    /// close(): ends the open connection politely, within bounded time. drop() follows.
+    virtual task<void> hang_up() { co_return; }
+    /// Lets go of the connection, broken or not. Calls stay outstanding.
+    virtual void drop() noexcept = 0;
+
+    /// The open connection ended. From a poll too; drop() follows later.
+    void connection_lost(const error& cause) noexcept;
+    /// The call that `xid` names, or nullptr.
+    outstanding* find(std::uint32_t xid) noexcept;
+    void complete(outstanding& o, result<reply> outcome) noexcept;
+
+    reactor& shard() noexcept { return shard_; }
+    const client_options& options() const noexcept { return options_; }
+    bool connected() const noexcept { return connected_; }
+
+private:
+    static constexpr std::uint32_t slot_bits = 8;
+    static_assert(max_outstanding_calls == 1u << slot_bits);
+
+    class visit;
+    class until_empty;
+
+    void begin(outstanding& o, std::uint32_t index);
+    void start();
+    task<void> keep_connected();
+    void transmit_all();
+    void on_silence(outstanding& o) noexcept;
+    void arm(outstanding& o) noexcept;
+    void fail_all(const error& cause) noexcept;
+
+    reactor& shard_;
+    client_options options_;
+    scope tasks_;
+    semaphore permits_;
+    std::vector<std::unique_ptr<outstanding>> slots_;
+    std::vector<std::uint32_t> free_;
+    std::uint32_t next_generation_;
+    std::uint64_t next_sequence_ = 0;
+    std::size_t inside_ = 0; ///< coroutines in call() or connect()
+    std::coroutine_handle<> closer_;
+    event lost_;
+    event attempted_;
+    error last_error_;
+    std::uint64_t connections_ = 0;
+    bool running_ = false;
+    bool connected_ = false;
+    bool closing_ = false;
+};
+
+} // namespace verbena::rpc

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a program sees of a call, whichever transport carried it.
+//
+// A transport wraps each message in a `call`, hands it to the dispatcher and frames the reply that
+// stands in results() afterwards. The procedure reads args(), may pull a large argument, writes results()
+// and may attach a large result.
+// It never learns whether bytes travel inline, as chunks or gathered on a byte stream.
+#pragma once
+
+#include <verbena/core/buffer.hpp>
+#include <verbena/core/task.hpp>
+#include <verbena/protocols/rpc/auth_sys.hpp>
+#include <verbena/protocols/rpc/message.hpp>
+#include <verbena/protocols/rpc/payload.hpp>
+#include <verbena/protocols/xdr/decoder.hpp>
+#include <verbena/protocols/xdr/encoder.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace verbena::rpc {
+
+/// One peer, as seen by access rules, the duplicate-request cache and logs. Owned by the
+/// connection; lives as long as its calls.
+struct peer {
+    std::string_view address;   ///< canonical text without port
+    std::string_view name;      ///< address with port
+    std::string_view transport; ///< "tcp", "iwarp", "rdma", "loop"
+    std::uint16_t port = 0;     ///< the peer's port, 0 if it has none
+};
+
+/// One call being served. Made by a transport, alive until its reply was handed over. Shard-local.
+class call {
+public:
+    virtual ~call() = default;
+
+    /// Reads the call header from args(); for the dispatcher, once, first.
+    call_verdict decode_header() noexcept { return decode(args_, header_); }
+    const call_header& header() const noexcept { return header_; }
+    /// Checks and decodes the credential and verifier of header(); for the dispatcher, once, next.
+    auth_status decode_credential() noexcept;
+    /// The AUTH_SYS credential; nullptr when the caller did not say who it is (AUTH_NONE).
+    const auth_sys* credential() const noexcept { return has_credential_ ? &credential_ : nullptr; }
+    const rpc::peer& from() const noexcept { return *peer_; }
+    /// The arguments, after the call header.
+    xdr::decoder& args() noexcept { return args_; }
+    /// The reply message. When a procedure runs, the dispatcher has written the header of a successful
+    /// reply already, and results follow it.
+    xdr::encoder& results() noexcept { return results_; }
+    /// Shard-local buffers.
+    buffer_pool& buffers() noexcept { return *buffers_; }
+
+    /// Brings a large argument here: the views into the receive buffers, or memory filled by RDMA
+    /// Reads. Check permissions first: until then the bytes may still be with the peer. Errors: those
+    /// of the transport; the connection is then ending and no reply will go out.
+    virtual task<result<payload>> pull(xdr::payload_ref ref) = 0;
+
+    /// Gives results() room for at least `size` more bytes, keeping what was written; call it before
+    /// writing results that may exceed inline_results bytes, and before any payload is noted. False when
+    /// memory can't be had (answer with an error that asks for another try).
+    virtual task<bool> reserve_results(std::size_t size) = 0;
+    static constexpr std::size_t inline_results = 512;
+
+    /// The bytes of the payload item that results().note_payload() announced last. Once per item.
+    void attach(payload bytes) noexcept { result_payload_ = std::move(bytes); }
+    const payload& result_payload() const noexcept { return result_payload_; }
+
+protected:
+    call_header header_;
+    auth_sys credential_;
+    bool has_credential_ = false;
+    const rpc::peer* peer_ = nullptr;
+    xdr::decoder args_;
+    xdr::encoder results_;
+    buffer_pool* buffers_ = nullptr;
+    payload result_payload_;
+};
+
+/// What the dispatcher puts into the reply when a procedure returns.
+enum class outcome : std::uint8_t {
+    success,       ///< results() holds the results
+    proc_unavail,  ///< no such procedure
+    garbage_args,  ///< the arguments can't be decoded
+    system_error,  ///< SYSTEM_ERR
+    auth_too_weak, ///< AUTH_ERROR, AUTH_TOOWEAK
+    drop,          ///< no reply; the peer will repeat the call
+};
+
+/// A program at a range of versions. Registered in a dispatcher, which it outlives; used by the
+/// shard that owns the dispatcher only.
+class program {
+public:
+    virtual ~program() = default;
+    virtual std::uint32_t number() const noexcept = 0;
+    virtual std::uint32_t low_version() const noexcept = 0;
+    virtual std::uint32_t high_version() const noexcept = 0;
+    /// "nfs", "mount": bounded label of the metrics.
+    virtual std::string_view name() const noexcept = 0;
+    /// Names of the procedures of `version`, for metrics; empty for an unknown number.
+    virtual std::string_view procedure_name(std::uint32_t version,
+                                            std::uint32_t procedure) const noexcept = 0;
+    /// True if a repeat must be answered from the duplicate-request cache rather than run again.
+    virtual bool non_idempotent(std::uint32_t version, std::uint32_t procedure) const noexcept = 0;
+    /// Serves one call. `c` outlives the task.
+    virtual task<outcome> serve(call& c) = 0;
+};
+
+/// What a transport hands its calls to: routes by program, version and procedure; answers every
+/// reject and accept status itself; consults the duplicate-request cache; counts.
+class dispatcher {
+public:
+    virtual ~dispatcher() = default;
+    /// Serves `c` until its reply body stands in c.results() (the whole reply message, from the XID
+    /// on); false if no reply must be sent.
+    virtual task<bool> dispatch(call& c) = 0;
+};
+
+} // namespace verbena::rpc

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// RPC over TCP, the caller's side (RFC 5531 section 11).
+#pragma once
+
+#include <verbena/core/buffer.hpp>
+#include <verbena/core/reactor.hpp>
+#include <verbena/protocols/rpc/client.hpp>
+
+#include <memory>
+#include <string>
+
+namespace verbena::rpc {
+
+/// The largest reply that is received; a longer one ends the connection.
+inline constexpr std::size_t max_stream_reply = std::size_t(8) << 20;
+
+struct stream_client_options {
+    client_options client;
+    /// Binds a port below 1024, which servers with `secure` exports ask for. Needs CAP_NET_BIND_SERVICE;
+    /// without it any port is used.
+    bool reserved_port = false;
+};
+
+/// Calls the server at `address`, numeric: "192.0.2.7:2049" or "[2001:db8::7]:2049". Connects on use.
+/// `buffers` outlives the client. EINVAL when the address can't be read.
+result<std::unique_ptr<client_transport>> make_stream_client(reactor& shard, buffer_pool& buffers,
+                                                             std::string_view address,
+                                                             const stream_client_options& options = {});
+
+} // namespace verbena::rpc

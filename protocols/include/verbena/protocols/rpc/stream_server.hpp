@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Serves RPC over byte streams (RFC 5531 section 11): connected sockets in, calls to the dispatcher,
+// replies back.
+//
+// Whoever accepts connections hands the sockets over with adopt(); nothing here knows how they came
+// to be. docs/internals/rpc.md tells the path of a call.
+#pragma once
+
+#include <verbena/core/buffer.hpp>
+#include <verbena/core/metrics.hpp>
+#include <verbena/core/net.hpp>
+#include <verbena/core/reactor.hpp>
+#include <verbena/core/task.hpp>
+#include <verbena/protocols/rpc/service.hpp>
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+namespace verbena::rpc {
+
+/// The limits of one stream. Times are kept to within the same time again.
+struct stream_options {
+    /// Calls, and bytes of calls, being served at once. When either is reached, reading stops.
+    std::size_t max_calls = 256;
+    std::size_t max_call_bytes = std::size_t(8) << 20;
+    /// Bytes of replies that the peer has not taken. When it is reached, reading stops.
+    std::size_t max_queued_output = std::size_t(4) << 20;
+    /// One message: a payload of 1 MiB and what stands before it.
+    std::size_t max_record = (std::size_t(1) << 20) + (std::size_t(16) << 10);
+    std::size_t max_connections = 16384; ///< of the server; more are closed at once
+
+    duration first_call_limit = std::chrono::seconds(15); ///< from the connect to the first whole call
+    duration record_limit = std::chrono::seconds(60);     ///< for the rest of a record that has begun
+    duration output_limit = std::chrono::seconds(60);     ///< for a peer to take anything that waits for it
+    duration idle_limit = std::chrono::minutes(6);        ///< without a call
+};
+
+/// Why a stream ended.
+enum class stream_end : std::uint8_t {
+    closed_by_peer,
+    lost,               ///< reset, timed out by keep-alive or another socket error
+    idle,               ///< stream_options::idle_limit
+    no_first_call,      ///< first_call_limit
+    slow_record,        ///< record_limit
+    output_not_taken,   ///< output_limit
+    record_too_long,    ///< max_record
+    too_many_fragments, ///< record_reader::max_fragments
+    refused,            ///< max_connections, or the server is ending
+    shutdown,
+};
+inline constexpr std::size_t stream_end_count = 10;
+std::string_view to_string(stream_end cause) noexcept;
+
+/// Single-writer counts of one shard's streams; any thread may read them.
+struct stream_stats {
+    gauge connections;
+    gauge calls_in_flight;
+    counter accepted;
+    std::array<counter, stream_end_count> ended; ///< by stream_end
+    counter received_bytes;
+    counter sent_bytes;
+    counter calls;
+    counter receives; ///< system calls that brought bytes
+    counter sends;    ///< system calls that took bytes
+    counter pauses;   ///< times that reading stopped at a limit of stream_options
+    counter memory_waits;
+    counter unanswered;           ///< calls without a reply: not a call, or dropped by the procedure
+    counter payload_copied_bytes; ///< of large arguments and results, copied in user space
+};
+
+class stream_connection;
+
+/// The streams of one shard. Made, used and destroyed on it; outlived by `pool` and `calls`. Before it
+/// is destroyed, shut_down() must have returned, or no call be in flight.
+class stream_server {
+public:
+    stream_server(reactor& shard, buffer_pool& pool, dispatcher& calls, const stream_options& options = {});
+    ~stream_server();
+    stream_server(const stream_server&) = delete;
+
+    /// Serves a connected, non-blocking stream socket from now on. `transport` is a string literal. Works
+    /// inside a poll; closes the socket when there is no room for it.
+    void adopt(net::unique_fd socket, const net::endpoint& peer, std::string_view transport = "tcp");
+
+    /// Starts no more calls, lets those in flight finish and their replies go out, and closes. At
+    /// `deadline` the calls' context is asked to stop and replies that wait are given up; it returns when
+    /// no call is left.
+    task<void> shut_down(time_point deadline);
+
+    std::size_t connections() const noexcept;
+    const stream_stats& stats() const noexcept;
+    const stream_options& options() const noexcept;
+
+private:
+    friend class stream_connection;
+    struct impl;
+    std::unique_ptr<impl> impl_;
+};
+
+} // namespace verbena::rpc

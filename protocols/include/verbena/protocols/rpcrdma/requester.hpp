@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The requester of RPC-over-RDMA version 1 (RFC 8166): calls a server through any verbs provider.
+//
+// Small calls and replies travel inline. What is larger goes through chunks: WRITE data and SYMLINK text
+// as a Read chunk, READ data and READLINK text as a Write chunk, other long replies as a Reply chunk, other
+// long calls as a Position-Zero Read chunk. Never more than one chunk of a kind, and never a Write and a
+// Reply chunk together: servers in the field misread those. docs/internals/rpcrdma.md.
+#pragma once
+
+#include <verbena/core/buffer.hpp>
+#include <verbena/core/verbs.hpp>
+#include <verbena/protocols/rpc/client.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+namespace verbena::rpcrdma {
+
+struct requester_options {
+    /// max_calls is also how many credits are asked for.
+    rpc::client_options client;
+    /// Largest inline message either way, in bytes: 1 KiB to 256 KiB.
+    std::uint32_t inline_size = 4096;
+    /// RDMA Reads that the server may have outstanding (IRD). Never 0: knfsd refuses that.
+    std::uint32_t responder_resources = 16;
+};
+
+/// Counters of one requester.
+struct requester_stats {
+    std::uint64_t inline_calls = 0;
+    std::uint64_t read_chunk_calls = 0;
+    std::uint64_t long_calls = 0; ///< Position-Zero
+    std::uint64_t write_chunks = 0;
+    std::uint64_t reply_chunks = 0;
+    std::uint64_t remote_invalidations = 0;
+    std::uint64_t errors = 0;  ///< RDMA_ERROR received
+    std::uint64_t dropped = 0; ///< messages that were no reply to anything
+    std::uint64_t credit_waits = 0;
+};
+
+/// Calls the server at `address`, as verbs::context::connect() takes it. Connects on use. `provider`,
+/// `buffers` and `stats` outlive the client; `stats` may be nullptr.
+std::unique_ptr<rpc::client_transport> make_requester(verbs::context& provider, buffer_pool& buffers,
+                                                      std::string_view address,
+                                                      const requester_options& options = {},
+                                                      requester_stats* stats = nullptr);
+
+} // namespace verbena::rpcrdma

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The responder of RPC-over-RDMA version 1 (RFC 8166): serves calls on any verbs provider.
+//
+// A receive completion becomes a call; its header is decoded in place and its receive posted again
+// before slow work starts. Large arguments are pulled by RDMA Reads only when the procedure asks for them;
+// large results go out as RDMA Writes and one Send, posted together. docs/internals/rpcrdma.md.
+#pragma once
+
+#include <verbena/core/buffer.hpp>
+#include <verbena/core/log.hpp>
+#include <verbena/core/metrics.hpp>
+#include <verbena/core/scope.hpp>
+#include <verbena/core/verbs.hpp>
+#include <verbena/protocols/rpc/service.hpp>
+
+#include <cstdint>
+#include <string_view>
+
+namespace verbena::rpcrdma {
+
+struct responder_options {
+    /// Most calls a connection may have outstanding. As many receives are posted, and slack.
+    std::uint32_t credits = 128;
+    /// Largest inline message either way, in bytes: 1 KiB to 256 KiB. The Linux client uses 4 KiB.
+    std::uint32_t inline_size = 4096;
+    /// Largest call and largest Read chunk total, in bytes; more is answered with ERR_CHUNK.
+    std::uint32_t max_call_size = (1u << 20) + 65536;
+    std::uint32_t max_connections = 1024; ///< of one listener; more are rejected
+    std::uint32_t read_depth = 32;        ///< RDMA Reads outstanding per connection (ORD), if the peer allows
+};
+
+/// Counters of one shard's connections. One writer.
+struct responder_stats {
+    counter calls;
+    counter inline_replies;
+    counter write_chunk_replies;
+    counter reply_chunk_replies;
+    counter version_errors; ///< RDMA_ERROR with ERR_VERS sent
+    counter chunk_errors;   ///< RDMA_ERROR with ERR_CHUNK sent
+    counter dropped;        ///< messages dropped in silence, as RFC 8166 4.5 asks
+    counter remote_invalidations;
+    counter read_chunk_bytes;
+    counter write_chunk_bytes; ///< Reply chunks included
+    counter failed_reads;
+    counter rejected_connections;
+    counter credits_wanted;    ///< sum over calls of what the requester asked for
+    counter credits_granted;   ///< sum over replies
+    counter receive_shortages; ///< receives not posted again at once, for want of memory
+    gauge connections;
+    log_limiter ends_logged;
+    log_limiter refusals_logged;
+};
+
+/// Serves every peer of `listener` until it is closed or `context`'s stop is requested, then ends the
+/// connections and returns. All arguments outlive the task. Shard-local.
+task<void> serve(verbs::context& provider, verbs::listener& listener, buffer_pool& buffers,
+                 rpc::dispatcher& dispatcher, const responder_options& options, responder_stats& stats);
+
+} // namespace verbena::rpcrdma

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// file_backend: what a file system must offer to be exported.
+//
+// Handle-based; every call carries who asks and enforces that user's rights. Durability: in mode
+// `sync` every change of metadata and every stable write is on stable storage, directory entry
+// included, when the call returns (RFC 1813 4.8); in mode `async` only commit() promises that.
+#pragma once
+
+#include <verbena/core/task.hpp>
+#include <verbena/protocols/storage/types.hpp>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace verbena::storage {
+
+/// One exported file system or tree. Called from any shard; each call runs on its caller's shard and
+/// comes back there. Borrowed arguments (names, spans, the request) must live until the task ends.
+/// Cancellation: none; a call runs to its end, since a disk operation can't be recalled.
+/// Errors: errno values or storage::errc. Names arrive unchecked and are checked here: not empty, no
+/// '/' or NUL (EINVAL), at most 255 bytes (ENAMETOOLONG); "." and ".." are looked up, never made or removed.
+class file_backend {
+public:
+    virtual ~file_backend() = default;
+
+    virtual std::string_view kind() const noexcept = 0; ///< "posixfs", "memfs"
+    virtual const filesystem_info& info() const noexcept = 0;
+    virtual handle root() const noexcept = 0;
+    /// Changes whenever unstable data may have been lost: at each start (RFC 1813 3.3.7).
+    virtual std::uint64_t write_verifier() const noexcept = 0;
+
+    virtual task<result<attributes>> getattr(const request& r, const handle& file) = 0;
+    /// `guard`: fails with errc::not_sync unless it equals the file's ctime.
+    virtual task<result<change>> setattr(const request& r, const handle& file, const set_attributes& set,
+                                         std::optional<file_time> guard) = 0;
+    /// ".." at the root is the root.
+    virtual task<result<lookup_result>> lookup(const request& r, const handle& directory,
+                                               std::string_view name) = 0;
+    /// The subset of `wanted` (R_OK, W_OK, X_OK of access(2)) that the user has.
+    virtual task<result<unsigned>> access(const request& r, const handle& file, unsigned wanted) = 0;
+    virtual task<result<std::string>> readlink(const request& r, const handle& link) = 0;
+    /// Reads up to out.size() bytes; short only at the end of the file.
+    virtual task<result<read_result>> read(const request& r, const handle& file, std::uint64_t offset,
+                                           std::span<std::byte> out) = 0;
+    /// Writes the pieces one after another from `offset`.
+    virtual task<result<write_result>> write(const request& r, const handle& file, std::uint64_t offset,
+                                             std::span<const std::span<const std::byte>> pieces,
+                                             stability wanted) = 0;
+    /// exclusive: `verifier` is kept with the file; a repeat with the same one succeeds, else EEXIST.
+    virtual task<result<create_result>> create(const request& r, const handle& directory,
+                                               std::string_view name, create_mode mode,
+                                               const set_attributes& set, std::uint64_t verifier) = 0;
+    virtual task<result<create_result>> mkdir(const request& r, const handle& directory,
+                                              std::string_view name, const set_attributes& set) = 0;
+    virtual task<result<create_result>> symlink(const request& r, const handle& directory,
+                                                std::string_view name, std::string_view target,
+                                                const set_attributes& set) = 0;
+    virtual task<result<create_result>> mknod(const request& r, const handle& directory,
+                                              std::string_view name, file_type type, std::uint32_t major,
+                                              std::uint32_t minor, const set_attributes& set) = 0;
+    virtual task<result<change>> remove(const request& r, const handle& directory, std::string_view name) = 0;
+    virtual task<result<change>> rmdir(const request& r, const handle& directory, std::string_view name) = 0;
+    virtual task<result<rename_result>> rename(const request& r, const handle& from_directory,
+                                               std::string_view from, const handle& to_directory,
+                                               std::string_view to) = 0;
+    virtual task<result<link_result>> link(const request& r, const handle& file, const handle& directory,
+                                           std::string_view name) = 0;
+    /// Gives entries from `cookie` (0: the start) until `sink` refuses one. `verifier` is the one returned
+    /// with that cookie (0 at the start); errc::bad_cookie when it is stale. Includes "." and "..".
+    virtual task<result<readdir_result>> readdir(const request& r, const handle& directory,
+                                                 std::uint64_t cookie, std::uint64_t verifier,
+                                                 bool with_attributes, directory_sink& sink) = 0;
+    virtual task<result<filesystem_stat>> statfs(const request& r, const handle& file) = 0;
+    /// On return what was written to the range (count 0: to the end) is on stable storage.
+    virtual task<result<change>> commit(const request& r, const handle& file, std::uint64_t offset,
+                                        std::uint32_t count) = 0;
+};
+
+} // namespace verbena::storage

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a file back end and its users say to each other. No NFS type stands here: a version of NFS
+// adds procedures, not another interface.
+#pragma once
+
+#include <verbena/core/clock.hpp>
+#include <verbena/core/result.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace verbena::storage {
+
+/// Errors are errno values (system category) wherever one says it; these are the rest.
+enum class errc {
+    bad_cookie = 1, ///< a directory cookie or verifier that is no longer good
+    not_sync,       ///< a guarded setattr found another ctime
+    bad_handle,     ///< a handle that this back end never made
+    too_small,      ///< the caller's space can't hold even one entry
+    crosses_mount,  ///< the name leads to another file system and crossmnt is off
+    delayed,        ///< not now; the same call may succeed later
+};
+const std::error_category& storage_category() noexcept;
+std::error_code make_error_code(errc e) noexcept;
+
+/// A name for a file that survives restart and rename. Opaque to all but its back end.
+class handle {
+public:
+    static constexpr std::size_t max_size = 64;
+
+    handle() = default;
+    /// `bytes` longer than max_size give an empty handle.
+    explicit handle(std::span<const std::byte> bytes) noexcept
+    {
+        if (bytes.size() <= max_size) {
+            size_ = static_cast<std::uint8_t>(bytes.size());
+            std::copy(bytes.begin(), bytes.end(), bytes_.begin());
+        }
+    }
+    std::span<const std::byte> bytes() const noexcept { return {bytes_.data(), size_}; }
+    bool empty() const noexcept { return size_ == 0; }
+    friend bool operator==(const handle& a, const handle& b) noexcept
+    {
+        return a.size_ == b.size_ && std::memcmp(a.bytes_.data(), b.bytes_.data(), a.size_) == 0;
+    }
+
+private:
+    std::array<std::byte, max_size> bytes_{};
+    std::uint8_t size_ = 0;
+};
+
+/// Who asks. `groups` are supplementary; AUTH_SYS carries at most 16, a directory may add more.
+class credential {
+public:
+    static constexpr std::size_t max_groups = 32;
+
+    credential() = default;
+    credential(std::uint32_t u, std::uint32_t g) noexcept : uid(u), gid(g) {}
+    /// Sets the supplementary groups, sorted and without repeats; more than max_groups are cut off.
+    void set_groups(std::span<const std::uint32_t> groups) noexcept
+    {
+        std::size_t n = 0;
+        for (std::uint32_t g : groups.first(std::min(groups.size(), max_groups)))
+            groups_[n++] = g;
+        std::sort(groups_.begin(), groups_.begin() + n);
+        group_count_ =
+            static_cast<std::uint8_t>(std::unique(groups_.begin(), groups_.begin() + n) - groups_.begin());
+    }
+    std::span<const std::uint32_t> groups() const noexcept { return {groups_.data(), group_count_}; }
+    friend bool operator==(const credential& a, const credential& b) noexcept
+    {
+        return a.uid == b.uid && a.gid == b.gid && std::ranges::equal(a.groups(), b.groups());
+    }
+
+    std::uint32_t uid = 65534;
+    std::uint32_t gid = 65534;
+
+private:
+    std::array<std::uint32_t, max_groups> groups_{};
+    std::uint8_t group_count_ = 0;
+};
+
+/// Context of one request to a back end. Lives as long as the call.
+struct request {
+    credential who;
+    std::string_view client; ///< the peer's address, for logs
+    std::uint64_t trace_id = 0;
+};
+
+enum class file_type : std::uint8_t {
+    regular = 1,
+    directory,
+    block_device,
+    character_device,
+    symlink,
+    socket,
+    fifo
+};
+
+/// Seconds and nanoseconds since the epoch.
+struct file_time {
+    std::int64_t seconds = 0;
+    std::uint32_t nanoseconds = 0;
+    friend bool operator==(const file_time&, const file_time&) = default;
+};
+
+struct attributes {
+    file_type type = file_type::regular;
+    std::uint32_t mode = 0; ///< permission bits, 07777
+    std::uint32_t links = 1;
+    std::uint32_t uid = 0;
+    std::uint32_t gid = 0;
+    std::uint32_t device_major = 0;
+    std::uint32_t device_minor = 0;
+    std::uint64_t size = 0; ///< bytes
+    std::uint64_t used = 0; ///< bytes on disk
+    std::uint64_t fsid = 0; ///< stable over restarts
+    std::uint64_t fileid = 0;
+    file_time atime;
+    file_time mtime;
+    file_time ctime;
+};
+
+/// How a time is set: left alone, to the server's now, or to a value.
+struct set_time {
+    enum class kind : std::uint8_t { keep, server_time, value } how = kind::keep;
+    file_time value;
+};
+
+struct set_attributes {
+    std::optional<std::uint32_t> mode;
+    std::optional<std::uint32_t> uid;
+    std::optional<std::uint32_t> gid;
+    std::optional<std::uint64_t> size;
+    set_time atime;
+    set_time mtime;
+};
+
+/// Attributes before and after a change. `before` is given only when operations on that inode are
+/// serialised, so that it is truly the state just before; both may be missing.
+struct change {
+    std::optional<attributes> before;
+    std::optional<attributes> after;
+};
+
+/// A file that was found or made.
+struct entry {
+    storage::handle handle;
+    std::optional<attributes> attrs;
+};
+struct lookup_result {
+    entry found;
+    std::optional<attributes> directory;
+};
+struct create_result {
+    entry made;
+    change directory;
+};
+struct rename_result {
+    change from;
+    change to;
+};
+struct link_result {
+    std::optional<attributes> file;
+    change directory;
+};
+
+/// What survives a power failure once the reply is sent.
+enum class stability : std::uint8_t { unstable = 0, data_sync = 1, file_sync = 2 };
+
+struct read_result {
+    std::uint32_t count = 0;
+    bool end_of_file = false;
+    std::optional<attributes> attrs;
+};
+struct write_result {
+    std::uint32_t count = 0;
+    stability committed = stability::unstable;
+    change file;
+};
+
+enum class create_mode : std::uint8_t { unchecked, guarded, exclusive };
+
+struct directory_entry {
+    std::uint64_t fileid = 0;
+    std::uint64_t cookie = 0; ///< where the entry after this one starts
+    std::string_view name;
+    std::optional<attributes> attrs;       ///< when asked for
+    std::optional<storage::handle> handle; ///< when asked for
+};
+
+/// Takes the entries of one readdir; false ends it (this entry was not taken).
+class directory_sink {
+public:
+    virtual bool take(const directory_entry& e) = 0;
+
+protected:
+    ~directory_sink() = default;
+};
+
+struct readdir_result {
+    std::uint64_t verifier = 0;
+    bool end = false; ///< the last entry taken was the directory's last
+    std::optional<attributes> directory;
+};
+
+struct filesystem_stat {
+    std::uint64_t total_bytes = 0, free_bytes = 0, available_bytes = 0;
+    std::uint64_t total_files = 0, free_files = 0, available_files = 0;
+};
+
+/// Fixed properties of a back end.
+struct filesystem_info {
+    std::uint32_t max_name = 255;
+    std::uint32_t max_links = 32000;
+    std::uint64_t max_file_size = ~std::uint64_t(0) >> 1;
+    std::uint32_t time_granularity_ns = 1;
+    bool links = true, symlinks = true, case_insensitive = false, chown_restricted = true;
+};
+
+} // namespace verbena::storage
+
+template<>
+struct std::is_error_code_enum<verbena::storage::errc> : std::true_type {};

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads XDR (RFC 4506) from bytes that a peer sent.
+//
+// The first failure sticks: from then on every read returns zero or an empty view, so a caller reads
+// a whole structure without a test per field and asks ok() once at the end. Nothing is copied;
+// strings and opaques are views into the caller's bytes and live as long as those do.
+//
+// The bytes in hand may be less than the stream. Two transports need that:
+//  - RPC-over-RDMA moves one data item out of the stream into a chunk (RFC 8166 3.4.5 and 3.4.6), its
+//    pad included. Positions count as if it were still there.
+//  - over TCP the first part of a record is contiguous, and the end of a large payload may lie in
+//    buffers of the transport.
+// Only payload() may meet bytes that are elsewhere; any other read that would is a failure.
+#pragma once
+
+#include <verbena/core/result.hpp>
+#include <verbena/protocols/xdr/byte_order.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace verbena::xdr {
+
+/// The data item that a chunk carries. `position` is a Read chunk's position, where the item's first
+/// byte would stand in the unreduced stream; `length` is the chunk's total length, which may or may
+/// not include the item's pad (RFC 8166 3.4.5.2).
+struct external_item {
+    /// The first payload(), wherever it stands: a reply's item in a Write chunk, which has no position.
+    static constexpr std::size_t any_position = SIZE_MAX;
+
+    std::size_t position = 0;
+    std::uint32_t length = 0;
+};
+
+/// A large opaque whose bytes may be elsewhere.
+struct payload_ref {
+    /// Bytes of the opaque, without its pad.
+    std::uint32_t length = 0;
+    /// Where its first byte stands in the unreduced stream.
+    std::size_t position = 0;
+    /// The first bytes. The other length - inline_bytes.size() ones are with the transport.
+    std::span<const std::byte> inline_bytes;
+    /// True if bytes are missing in inline_bytes, or if a chunk carries the opaque.
+    bool external = false;
+};
+
+/// Not thread-safe; cheap to copy, and a copy reads on from the same place.
+class decoder {
+public:
+    decoder() = default;
+
+    /// A complete stream.
+    explicit decoder(std::span<const std::byte> bytes) noexcept
+        : begin_(bytes.data()), next_(begin_), end_(begin_ + bytes.size()), real_end_(end_)
+    {
+    }
+
+    /// The first bytes of a stream of `total_length` bytes. A total_length below bytes.size() means
+    /// that the stream ends there.
+    decoder(std::span<const std::byte> bytes, std::size_t total_length) noexcept
+        : decoder(bytes.first(std::min(bytes.size(), total_length)))
+    {
+        tail_ = total_length - static_cast<std::size_t>(end_ - begin_);
+    }
+
+    /// A stream without the item that a chunk carries.
+    decoder(std::span<const std::byte> bytes, external_item item) noexcept : decoder(bytes)
+    {
+        // Until payload() takes the item, nothing behind it may be read: a read across it would
+        // take the following item's bytes for its own.
+        item_ = item;
+        reduced_ = true;
+        if (item.position < bytes.size())
+            end_ = begin_ + item.position;
+    }
+
+    bool ok() const noexcept { return rule_ == nullptr; }
+
+    /// The first failure: bad_message, or no_buffer_space if the bytes exist but not in the
+    /// contiguous part; detail() is the position in the unreduced stream. Only if !ok().
+    error failure() const noexcept { return error(code_, rule_, position_of_failure_); }
+
+    /// The position in the unreduced stream of the next item.
+    std::size_t position() const noexcept { return static_cast<std::size_t>(next_ - begin_) + elsewhere_; }
+
+    /// Bytes that a read other than payload() can still take.
+    std::size_t remaining() const noexcept { return static_cast<std::size_t>(end_ - next_); }
+
+    /// True if nothing follows, neither here nor elsewhere. False after a failure.
+    bool at_end() const noexcept { return ok() && next_ == real_end_ && tail_ == 0 && !item_pending(); }
+
+    /// True if an external item was given and payload() has not met it.
+    bool item_pending() const noexcept { return reduced_; }
+
+    /// The bytes that remaining() counts.
+    std::span<const std::byte> rest() const noexcept { return {next_, remaining()}; }
+
+    /// Ends the reading with a rule of the caller's, unless an earlier failure stands. `rule` has
+    /// static storage duration.
+    void fail(const char* rule) noexcept { fail(rule, std::errc::bad_message); }
+
+    std::uint32_t u32() noexcept
+    {
+        if (remaining() < 4) [[unlikely]]
+            return fail_short(4), 0;
+        const std::uint32_t value = load_u32(next_);
+        next_ += 4;
+        return value;
+    }
+
+    std::int32_t i32() noexcept { return static_cast<std::int32_t>(u32()); }
+
+    std::uint64_t u64() noexcept
+    {
+        if (remaining() < 8) [[unlikely]]
+            return fail_short(8), 0;
+        const std::uint64_t value = load_u64(next_);
+        next_ += 8;
+        return value;
+    }
+
+    /// RFC 4506 4.4: 0 or 1; anything else is a failure.
+    bool boolean() noexcept
+    {
+        const std::uint32_t value = u32();
+        if (value > 1) [[unlikely]]
+            fail("boolean is neither 0 nor 1");
+        return value == 1;
+    }
+
+    /// opaque[length]. The pad is consumed; its bytes may have any value.
+    std::span<const std::byte> opaque_fixed(std::size_t length) noexcept
+    {
+        // Compared before padding, so that padding cannot overflow.
+        if (remaining() < length || remaining() < padded(length)) [[unlikely]]
+            return fail_short(length), std::span<const std::byte>();
+        const std::span<const std::byte> bytes(next_, length);
+        next_ += padded(length);
+        return bytes;
+    }
+
+    /// opaque<max>.
+    std::span<const std::byte> opaque_var(std::uint32_t max) noexcept
+    {
+        const std::uint32_t length = u32();
+        if (length > max) [[unlikely]]
+            return fail("opaque longer than its limit"), std::span<const std::byte>();
+        return opaque_fixed(length);
+    }
+
+    /// string<max>. Any byte value may occur in it, zero too.
+    std::string_view string(std::uint32_t max) noexcept
+    {
+        const std::uint32_t length = u32();
+        if (length > max) [[unlikely]]
+            return fail("string longer than its limit"), std::string_view();
+        const auto bytes = opaque_fixed(length);
+        return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+    }
+
+    /// The count of a counted array whose elements take at least `element_size` bytes: a count that
+    /// the remaining bytes cannot hold is a failure, so it is safe to reserve for.
+    std::uint32_t array_count(std::uint32_t max, std::size_t element_size) noexcept
+    {
+        const std::uint32_t count = u32();
+        if (count > max) [[unlikely]]
+            return fail("array longer than its limit"), 0;
+        if (element_size != 0 && count > remaining() / element_size) [[unlikely]]
+            return fail_short(count * element_size), 0;
+        return count;
+    }
+
+    void skip(std::size_t length) noexcept
+    {
+        if (remaining() < length) [[unlikely]]
+            return fail_short(length);
+        next_ += length;
+    }
+
+    /// opaque<max> that may be elsewhere; see payload_ref.
+    payload_ref payload(std::uint32_t max) noexcept
+    {
+        payload_ref ref;
+        ref.length = u32();
+        ref.position = position();
+        if (ref.length > max) [[unlikely]]
+            return fail("opaque longer than its limit"), payload_ref();
+        if (!ok()) [[unlikely]]
+            return payload_ref();
+        const std::size_t size = padded(ref.length);
+        if (reduced_ && (ref.position == item_.position || item_.position == external_item::any_position)) {
+            if (item_.length < ref.length || item_.length > size) [[unlikely]]
+                return fail("chunk and opaque differ in length"), payload_ref();
+            reduced_ = false;
+            elsewhere_ += size;
+            end_ = real_end_;
+            ref.external = true;
+        } else if (size <= remaining()) {
+            ref.inline_bytes = {next_, ref.length};
+            next_ += size;
+        } else if (size - remaining() <= tail_) {
+            const std::size_t beyond = size - remaining();
+            ref.inline_bytes = {next_, std::min<std::size_t>(ref.length, remaining())};
+            ref.external = ref.inline_bytes.size() < ref.length;
+            next_ = end_;
+            tail_ -= beyond;
+            elsewhere_ += beyond;
+        } else {
+            return fail_short(size), payload_ref();
+        }
+        return ref;
+    }
+
+private:
+    void fail(const char* rule, std::errc code) noexcept
+    {
+        if (!ok())
+            return;
+        rule_ = rule;
+        code_ = code;
+        position_of_failure_ = position();
+        end_ = next_;
+    }
+
+    [[gnu::cold, gnu::noinline]] void fail_short(std::size_t wanted) noexcept
+    {
+        if (reduced_ && end_ != real_end_)
+            fail("an item that is not the call's payload lies in a Read chunk", std::errc::bad_message);
+        else if (wanted <= remaining() + tail_)
+            fail("need more contiguous bytes", std::errc::no_buffer_space);
+        else
+            fail("message ends inside an item", std::errc::bad_message);
+    }
+
+    const std::byte* begin_ = nullptr;
+    const std::byte* next_ = nullptr;
+    const std::byte* end_ = nullptr;      // end of what may be read now
+    const std::byte* real_end_ = nullptr; // end of the bytes in hand
+    std::size_t elsewhere_ = 0;           // bytes that position() counts and next_ does not
+    std::size_t tail_ = 0;                // bytes of the stream behind real_end_
+    external_item item_;
+    bool reduced_ = false; // item_ still stands ahead
+    const char* rule_ = nullptr;
+    std::errc code_ = std::errc::bad_message;
+    std::size_t position_of_failure_ = 0;
+};
+
+} // namespace verbena::xdr

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/protocols/nfs/metrics.hpp>
+
+namespace verbena::nfs {
+
+namespace {
+
+metric_family of_bytes(const char* name, const char* help)
+{
+    return {name, help, metric_type::counter, "bytes"};
+}
+
+metric_family of_refusals(const char* name, const char* help)
+{
+    return {name, help, metric_type::counter, "calls", {"reason"}, 8};
+}
+
+void show(metric_sink& out, std::string_view reason, const counter& count)
+{
+    out.value({reason}, static_cast<double>(count.value()));
+}
+
+void show(metric_sink& out, const access_counters& refused)
+{
+    show(out, "address", refused.address);
+    show(out, "transport", refused.transport);
+    show(out, "port", refused.port);
+}
+
+} // namespace
+
+std::vector<metric_registry::registration> expose(metric_registry& registry, const v3::server& program,
+                                                  const mount3::server& mount)
+{
+    const v3::server_counters& nfs = program.counters();
+    const mount3::server_counters& mounts = mount.counters();
+    std::vector<metric_registry::registration> made;
+    made.push_back(registry.add(
+        of_bytes("verbena_nfs_read_bytes_total", "Bytes of files that READ returned."), nfs.bytes_read));
+    made.push_back(registry.add(
+        of_bytes("verbena_nfs_written_bytes_total", "Bytes of files that WRITE took."), nfs.bytes_written));
+    made.push_back(
+        registry.add(of_refusals("verbena_nfs_refusals_total", "NFS calls refused by a rule of the export."),
+                     [&nfs](metric_sink& out) {
+                         show(out, nfs.refused);
+                         show(out, "handle", nfs.refused_handle);
+                         show(out, "export", nfs.refused_export);
+                         show(out, "read_only", nfs.refused_read_only);
+                     }));
+    made.push_back(registry.add({"verbena_mount_mounts_total", "MNT calls that handed out a file handle.",
+                                 metric_type::counter, "calls"},
+                                mounts.mounted));
+    made.push_back(registry.add(of_refusals("verbena_mount_refusals_total", "MNT calls refused, by reason."),
+                                [&mounts](metric_sink& out) {
+                                    show(out, mounts.refused);
+                                    show(out, "path", mounts.refused_path);
+                                }));
+    return made;
+}
+
+} // namespace verbena::nfs

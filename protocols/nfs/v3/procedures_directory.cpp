@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// The procedures on entries of directories: LOOKUP, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR,
+// RENAME, LINK.
+#include "reply.hpp"
+
+#include <string>
+
+namespace verbena::nfs::v3 {
+
+task<rpc::outcome> server::lookup(rpc::call& c)
+{
+    LOOKUP3args args;
+    if (!read_arguments(c, args))
+        co_return rpc::outcome::garbage_args;
+    LOOKUP3res res;
+    target directory;
+    res.status = open(c, args.what.dir, purpose::reading, directory);
+    if (res.status != nfsstat3::ok)
+        co_return reply(c, res);
+    auto done = co_await directory.backend().lookup(directory.request, directory.file, args.what.name);
+    if (!done) {
+        // With these a client can remember that the name does not exist.
+        res.status = to_status(done.error());
+        res.dir_attributes = co_await attributes_of(directory);
+        co_return reply(c, res);
+    }
+    res.dir_attributes = to_post_op(done->directory);
+    if (const auto object = sign(*directory.exported, done->found.handle)) {
+        res.object = *object;
+        res.obj_attributes = to_post_op(done->found.attrs);
+    } else {
+        res.status = nfsstat3::serverfault;
+    }
+    co_return reply(c, res);
+}
+
+// Fills `res` from what a back end made; the caller adds the directory's attributes if that failed.
+void server::end_creation(const target& directory, const result<storage::create_result>& made,
+                          CREATE3res& res) const noexcept
+{
+    if (!made) {
+        res.status = to_status(made.error());
+        return;
+    }
+    res.obj = sign(*directory.exported, made->made.handle);
+    res.obj_attributes = to_post_op(made->made.attrs);
+    res.dir_wcc = to_wcc(made->directory);
+}
+
+task<rpc::outcome> server::create(rpc::call& c)
+{
+    CREATE3args args;
+    if (!read_arguments(c, args))
+        co_return rpc::outcome::garbage_args;
+    CREATE3res res;
+    target directory;
+    storage::set_attributes set;
+    res.status = open(c, args.where.dir, purpose::changing, directory);
+    if (res.status == nfsstat3::ok)
+        res.status = from_sattr3(args.obj_attributes, set);
+    if (res.status != nfsstat3::ok)
+        co_return reply(c, res);
+    const auto made =
+        co_await directory.backend().create(directory.request, directory.file, args.where.name,
+                                            storage::create_mode(args.mode), set, from_verifier(args.verf));
+    end_creation(directory, made, res);
+    if (res.status != nfsstat3::ok)
+        res.dir_wcc.after = co_await attributes_of(directory);
+    co_return reply(c, res);
+}
+
+task<rpc::outcome> server::mkdir(rpc::call& c)
+{
+    MKDIR3args args;
+    if (!read_arguments(c, args))
+        co_return rpc::outcome::garbage_args;
+    MKDIR3res res;
+    target directory;
+    storage::set_attributes set;
+    res.status = open(c, args.where.dir, purpose::changing, directory);
+    if (res.status == nfsstat3::ok)
+        res.status = from_sattr3(args.attributes, set);
+    if (res.status != nfsstat3::ok)
+        co_return reply(c, res);
+    const auto made =
+        co_await directory.backend().mkdir(directory.request, directory.file, args.where.name, set);
+    end_creation(directory, made, res);
+    if (res.status != nfsstat3::ok)
+        res.dir_wcc.after = co_await attributes_of(directory);
+    co_return reply(c, res);
+}
+
+task<rpc::outcome> server::symlink(rpc::call& c)
+{
+    SYMLINK3args args;
+    if (!read_arguments(c, args))
+        co_return rpc::outcome::garbage_args;
+    SYMLINK3res res;
+    target directory;
+    storage::set_attributes set;
+    res.status = open(c, args.where.dir, purpose::changing, directory);
+    if (res.status == nfsstat3::ok)
+        res.status = from_sattr3(args.symlink_attributes, set);
+    if (res.status == nfsstat3::ok && args.symlink_data.length > max_expected_path)
+        res.status = nfsstat3::nametoolong;
+    if (res.status != nfsstat3::ok)
+        co_return reply(c, res);
+
+    rpc::payload pulled;
+    std::span<const std::byte> here = args.symlink_data.inline_bytes;
+    std::span<const std::span<const std::byte>> pieces(&here, 1);
+    if (args.symlink_data.external) {
+        auto got = co_await c.pull(args.symlink_data);
+        if (!got)
+            co_return rpc::outcome::drop;
+        pulled = std::move(*got);
+        pieces = pulled.pieces();
+    }
+    std::string path;
+    for (const auto piece : pieces)
+        path.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+    if (path.empty() || path.find('\0') != path.npos) {
+        res.status = nfsstat3::inval;
+        co_return reply(c, res);
+    }
+    const auto made =
+        co_await directory.backend().symlink(directory.request, directory.file, args.where.name, path, set);
+    end_creation(directory, made, res);
+    if (res.status != nfsstat3::ok)
+        res.dir_wcc.after = co_await attributes_of(directory);
+    co_return reply(c, res);
+}
+
+task<rpc::outcome> server::mknod(rpc::call& c)
+{
+    MKNOD3args args;
+    if (!read_arguments(c, args))
+        co_return rpc::outcome::garbage_args;
+    MKNOD3res res;
+    target directory;
+    storage::set_attributes set;
+    storage::file_type type{};
+    res.status = open(c, args.where.dir, purpose::changing, directory);
+    if (res.status == nfsstat3::ok) {
+        switch (args.type) {
+        case ftype3::chr: type = storage::file_type::character_device; break;
+        case ftype3::blk: type = storage::file_type::block_device; break;
+        case ftype3::sock: type = storage::file_type::socket; break;
+        case ftype3::fifo: type = storage::file_type::fifo; break;
+        // RFC 1813 3.3.11: the other ones have procedures of their own.
+        case ftype3::reg:
+        case ftype3::dir:
+        case ftype3::lnk: res.status = nfsstat3::badtype; break;
+        }
+    }
+    if (res.status == nfsstat3::ok)
+        res.status = from_sattr3(args.attributes, set);
+    if (res.status != nfsstat3::ok)
+        co_return reply(c, res);
+    const auto made = co_await directory.backend().mknod(directory.request, directory.file, args.where.name,
+                                                         type, args.spec.specdata1, args.spec.specdata2, set);
+    end_creation(directory, made, res);
+    if (res.status != nfsstat3::ok)
+        res.dir_wcc.after = co_await attributes_of(directory);
+    co_return reply(c, res);
+}
+
+task<rpc::outcome> server::remove(rpc::call& c)
+{
+    REMOVE3args args;
+    if (!read_arguments(c, args))
+        co_return rpc::outcome::garbage_args;
+    REMOVE3res res;
+    target directory;
+    res.status = open(c, args.object.dir, purpose::changing, directory);
+    if (res.status != nfsstat3::ok)
+        co_return reply(c, res);
+    auto done = co_await directory.backend().remove(directory.request, directory.file, args.object.name);
+    if (done) {
+        res.dir_wcc = to_wcc(*done);
+    } else {
+        res.status = to_status(done.error());
+        res.dir_wcc.after = co_await attributes_of(directory);
+    }
+    co_return reply(c, res);
+}
+
+task<rpc::outcome> server::rmdir(rpc::call& c)
+{
+    RMDIR3args args;
+    if (!read_arguments(c, args))
+        co_return rpc::outcome::garbage_args;
+    RMDIR3res res;
+    target directory;
+    res.status = open(c, args.object.dir, purpose::changing, directory);
+    // RFC 1813 3.3.13 names these two; what rmdir(2) says of them differs from system to system.
+    if (res.status == nfsstat3::ok && args.object.name == ".")
+        res.status = nfsstat3::inval;
+    if (res.status == nfsstat3::ok && args.object.name == "..")
+        res.status = nfsstat3::exist;
+    if (res.status != nfsstat3::ok)
+        co_return reply(c, res);
+    auto done = co_await directory.backend().rmdir(directory.request, directory.file, args.object.name);
+    if (done) {
+        res.dir_wcc = to_wcc(*done);
+    } else {
+        res.status = to_status(done.error());
+        res.dir_wcc.after = co_await attributes_of(directory);
+    }
+    co_return reply(c, res);
+}
+
+task<rpc::outcome> server::rename(rpc::call& c)
+{
+    RENAME3args args;
+    if (!read_arguments(c, args))
+        co_return rpc::outcome::garbage_args;
+    RENAME3res res;
+    target from;
+    target to;
+    res.status = open(c, args.from.dir, purpose::changing, from);
+    if (res.status == nfsstat3::ok)
+        res.status = open(c, args.to.dir, purpose::changing, to);
+    // Also where both lie on one file system: each export has its own rules of who may do what.
+    if (res.status == nfsstat3::ok && from.exported != to.exported)
+        res.status = nfsstat3::xdev;
+    if (res.status != nfsstat3::ok)
+        co_return reply(c, res);
+    auto done =
+        co_await from.backend().rename(from.request, from.file, args.from.name, to.file, args.to.name);
+    if (done) {
+        res.fromdir_wcc = to_wcc(done->from);
+        res.todir_wcc = to_wcc(done->to);
+    } else {
+        res.status = to_status(done.error());
+        res.fromdir_wcc.after = co_await attributes_of(from);
+        res.todir_wcc.after = co_await attributes_of(to);
+    }
+    co_return reply(c, res);
+}
+
+task<rpc::outcome> server::link(rpc::call& c)
+{
+    LINK3args args;
+    if (!read_arguments(c, args))
+        co_return rpc::outcome::garbage_args;
+    LINK3res res;
+    target file;
+    target directory;
+    res.status = open(c, args.file, purpose::changing, file);
+    if (res.status == nfsstat3::ok)
+        res.status = open(c, args.link.dir, purpose::changing, directory);
+    if (res.status == nfsstat3::ok && file.exported != directory.exported)
+        res.status = nfsstat3::xdev;
+    if (res.status != nfsstat3::ok)
+        co_return reply(c, res);
+    auto done = co_await file.backend().link(file.request, file.file, directory.file, args.link.name);
+    if (done) {
+        res.file_attributes = to_post_op(done->file);
+        res.linkdir_wcc = to_wcc(done->directory);
+    } else {
+        res.status = to_status(done.error());
+        res.file_attributes = co_await attributes_of(file);
+        res.linkdir_wcc.after = co_await attributes_of(directory);
+    }
+    co_return reply(c, res);
+}
+
+} // namespace verbena::nfs::v3

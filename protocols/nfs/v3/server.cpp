@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reply.hpp"
+
+namespace verbena::nfs::v3 {
+
+std::uint32_t server::number() const noexcept { return v3::program; }
+std::uint32_t server::low_version() const noexcept { return v3::version; }
+std::uint32_t server::high_version() const noexcept { return v3::version; }
+
+std::string_view server::procedure_name(std::uint32_t of_version, std::uint32_t number) const noexcept
+{
+    if (of_version != version || number >= procedure_count)
+        return {};
+    return to_string(procedure(number));
+}
+
+bool server::non_idempotent(std::uint32_t of_version, std::uint32_t number) const noexcept
+{
+    if (of_version != version)
+        return false;
+    switch (procedure(number)) {
+    // A WRITE may be repeated, but not behind a later one: a slow first run that ends after the
+    // client has its reply to the repeat, and has written again, would put old bytes back.
+    case procedure::write:
+    case procedure::setattr:
+    case procedure::create:
+    case procedure::mkdir:
+    case procedure::symlink:
+    case procedure::mknod:
+    case procedure::remove:
+    case procedure::rmdir:
+    case procedure::rename:
+    case procedure::link: return true;
+    default: return false;
+    }
+}
+
+task<rpc::outcome> server::end_with(rpc::outcome outcome) { co_return outcome; }
+
+task<rpc::outcome> server::serve(rpc::call& c)
+{
+    switch (procedure(c.header().procedure)) {
+    case procedure::null: return end_with(rpc::outcome::success);
+    case procedure::getattr: return getattr(c);
+    case procedure::setattr: return setattr(c);
+    case procedure::lookup: return lookup(c);
+    case procedure::access: return access(c);
+    case procedure::readlink: return readlink(c);
+    case procedure::read: return read(c);
+    case procedure::write: return write(c);
+    case procedure::create: return create(c);
+    case procedure::mkdir: return mkdir(c);
+    case procedure::symlink: return symlink(c);
+    case procedure::mknod: return mknod(c);
+    case procedure::remove: return remove(c);
+    case procedure::rmdir: return rmdir(c);
+    case procedure::rename: return rename(c);
+    case procedure::link: return link(c);
+    case procedure::readdir: return readdir(c);
+    case procedure::readdirplus: return readdirplus(c);
+    case procedure::fsstat: return fsstat(c);
+    case procedure::fsinfo: return fsinfo(c);
+    case procedure::pathconf: return pathconf(c);
+    case procedure::commit: return commit(c);
+    }
+    return end_with(rpc::outcome::proc_unavail);
+}
+
+nfsstat3 server::open(const rpc::call& c, const nfs_fh3& handle, purpose why, target& to)
+{
+    const auto opened = open_handle(key_, handle.bytes());
+    if (!opened) {
+        counters_.refused_handle.add();
+        return nfsstat3::badhandle;
+    }
+    to.exported = exports_.by_id(opened->export_id);
+    if (to.exported == nullptr) {
+        counters_.refused_export.add();
+        return nfsstat3::stale;
+    }
+    // Again for each call: a handle says what a peer may have learnt, not that it may use it.
+    if (const auto refusal = check_access(*to.exported, c.from(), host_); refusal != access_refusal::none) {
+        counters_.refused.note(refusal);
+        return nfsstat3::acces;
+    }
+    if (why == purpose::changing && to.exported->read_only) {
+        counters_.refused_read_only.add();
+        return nfsstat3::rofs;
+    }
+    to.file = opened->inner;
+    to.request.who = squash(*to.exported, c.credential());
+    to.request.client = c.from().address;
+    return nfsstat3::ok;
+}
+
+post_op_fh3 server::sign(const export_options& exported, const storage::handle& inner) const noexcept
+{
+    nfs_fh3 wire;
+    const auto made = sign_handle(key_, exported.id, inner);
+    if (!made || !wire.assign(made->bytes()))
+        return std::nullopt;
+    return wire;
+}
+
+task<post_op_attr> server::attributes_of(const target& of)
+{
+    auto attrs = co_await of.backend().getattr(of.request, of.file);
+    post_op_attr out;
+    if (attrs)
+        out = to_fattr3(*attrs);
+    co_return out;
+}
+
+} // namespace verbena::nfs::v3

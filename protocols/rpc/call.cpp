@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/protocols/rpc/service.hpp>
+
+namespace verbena::rpc {
+
+auth_status call::decode_credential() noexcept
+{
+    const opaque_auth& credential = header_.credential;
+    switch (credential.flavor) {
+    case auth_flavor::none: break;
+    case auth_flavor::sys: {
+        const auto decoded = decode_auth_sys(credential.body);
+        if (!decoded)
+            return auth_status::bad_credential;
+        credential_ = *decoded;
+        has_credential_ = true;
+        break;
+    }
+    case auth_flavor::tls:
+        // RFC 9289 4.1: a probe by the NULL procedure, its body empty. Its answer's verifier would say
+        // STARTTLS if that were on offer.
+        if (header_.procedure != 0 || !credential.body.empty())
+            return auth_status::bad_credential;
+        break;
+    default: return auth_status::rejected_credential;
+    }
+    if (header_.verifier.flavor != auth_flavor::none || !header_.verifier.body.empty())
+        return auth_status::bad_verifier;
+    return auth_status::ok;
+}
+
+} // namespace verbena::rpc

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/protocols/rpc/dispatcher.hpp>
+
+#include <verbena/protocols/rpc/duplicate_request_cache.hpp>
+
+#include <algorithm>
+
+namespace verbena::rpc {
+namespace {
+
+constexpr std::array<std::string_view, service_dispatcher::transport_count> transports = {
+    "tcp", "iwarp", "rdma", "loop", "other"};
+
+std::size_t index_of(std::string_view transport) noexcept
+{
+    const auto last = transports.end() - 1;
+    return static_cast<std::size_t>(std::find(transports.begin(), last, transport) - transports.begin());
+}
+
+void answer(call& c, const reply_header& header) noexcept
+{
+    c.results().truncate(0);
+    c.attach({});
+    encode(c.results(), header);
+}
+
+reply_header header_of(outcome o, std::uint32_t xid) noexcept
+{
+    switch (o) {
+    case outcome::proc_unavail: return reply_header::accepted_with(xid, accept_status::procedure_unavailable);
+    case outcome::garbage_args: return reply_header::accepted_with(xid, accept_status::garbage_arguments);
+    case outcome::auth_too_weak: return reply_header::denied(xid, auth_status::too_weak);
+    case outcome::success:
+    case outcome::system_error:
+    case outcome::drop: break;
+    }
+    return reply_header::accepted_with(xid, accept_status::system_error);
+}
+
+/// True if a transport can frame what the procedure left.
+bool complete(const call& c, const xdr::encoder& results) noexcept
+{
+    const auto items = results.payloads();
+    if (!results.ok() || items.size() > 1)
+        return false;
+    return items.empty() ? c.result_payload().empty() : items.front().length == c.result_payload().size();
+}
+
+} // namespace
+
+struct service_dispatcher::procedure_table {
+    std::array<procedure_stats, max_procedures + 1> procedures; // the last: all unknown ones
+};
+
+struct service_dispatcher::version_entry {
+    version_entry(rpc::program& p, std::uint32_t v) noexcept : program(p), number(p.number()), version(v) {}
+    ~version_entry()
+    {
+        for (auto& table : tables)
+            delete table.load(std::memory_order_relaxed);
+    }
+    rpc::program& program;
+    const std::uint32_t number;
+    const std::uint32_t version;
+    // Made by the shard at the first call over a transport; a scrape may look at any time.
+    std::array<std::atomic<procedure_table*>, transport_count> tables{};
+};
+
+service_dispatcher::service_dispatcher(reactor& shard, duplicate_request_cache* duplicates)
+    : shard_(shard), duplicates_(duplicates)
+{
+}
+service_dispatcher::~service_dispatcher() = default;
+
+void service_dispatcher::add(program& p)
+{
+    for (std::uint32_t version = p.low_version(); version <= p.high_version(); ++version)
+        versions_.push_back(std::make_unique<version_entry>(p, version));
+}
+
+// The entry, or nullptr with the range of versions that the program has (low > high: none).
+service_dispatcher::version_entry* service_dispatcher::find(std::uint32_t program, std::uint32_t version,
+                                                            std::uint32_t& low, std::uint32_t& high) noexcept
+{
+    low = UINT32_MAX;
+    high = 0;
+    for (const auto& entry : versions_) {
+        if (entry->number != program)
+            continue;
+        if (entry->version == version)
+            return entry.get();
+        low = std::min(low, entry->version);
+        high = std::max(high, entry->version);
+    }
+    return nullptr;
+}
+
+procedure_stats& service_dispatcher::stats_of(version_entry& entry, std::string_view transport,
+                                              std::uint32_t procedure)
+{
+    auto& slot = entry.tables[index_of(transport)];
+    procedure_table* table = slot.load(std::memory_order_relaxed);
+    if (table == nullptr) {
+        table = new procedure_table;
+        slot.store(table, std::memory_order_release);
+    }
+    return table->procedures[std::min(procedure, max_procedures)];
+}
+
+task<bool> service_dispatcher::dispatch(call& c)
+{
+    // The turn in which the call became whole: a clock read less, and what it waited for others counts.
+    const time_point begun = shard_.now();
+    const call_verdict verdict = c.decode_header();
+    const call_header& header = c.header();
+    switch (verdict) {
+    case call_verdict::good: break;
+    case call_verdict::unanswerable: refusals_.unanswerable.add(); co_return false;
+    case call_verdict::rpc_mismatch:
+        refusals_.rpc_mismatch.add();
+        answer(c, reply_header::rpc_mismatch(header.xid));
+        co_return true;
+    case call_verdict::bad_credential:
+    case call_verdict::bad_verifier:
+        refusals_.auth_error.add();
+        answer(c, reply_header::denied(header.xid, verdict == call_verdict::bad_credential
+                                                       ? auth_status::bad_credential
+                                                       : auth_status::bad_verifier));
+        co_return true;
+    }
+    if (const auth_status status = c.decode_credential(); status != auth_status::ok) {
+        refusals_.auth_error.add();
+        answer(c, reply_header::denied(header.xid, status));
+        co_return true;
+    }
+    std::uint32_t low = 0;
+    std::uint32_t high = 0;
+    version_entry* const entry = find(header.program, header.version, low, high);
+    if (entry == nullptr) {
+        if (low > high) {
+            refusals_.program_unavailable.add();
+            answer(c, reply_header::accepted_with(header.xid, accept_status::program_unavailable));
+        } else {
+            refusals_.program_mismatch.add();
+            answer(c, reply_header::program_mismatch(header.xid, low, high));
+        }
+        co_return true;
+    }
+
+    encode(c.results(), reply_header::accepted_with(header.xid, accept_status::success));
+    outcome how;
+    if (duplicates_ != nullptr && entry->program.non_idempotent(header.version, header.procedure))
+        how = co_await serve_once(entry->program, c);
+    else
+        how = co_await entry->program.serve(c);
+    if (how == outcome::success && !complete(c, c.results()))
+        how = outcome::system_error;
+    if (how == outcome::proc_unavail)
+        refusals_.procedure_unavailable.add();
+    if (how != outcome::success && how != outcome::drop)
+        answer(c, header_of(how, header.xid));
+
+    procedure_stats& stats = stats_of(*entry, c.from().transport, header.procedure);
+    stats.calls.add();
+    stats.bytes_in.add(c.args().position());
+    if (how == outcome::drop) {
+        stats.dropped.add();
+        co_return false;
+    }
+    if (how != outcome::success)
+        stats.errors.add();
+    stats.bytes_out.add(c.results().position());
+    stats.latency.observe(static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(shard_.clock().now() - begun).count()));
+    co_return true;
+}
+
+task<outcome> service_dispatcher::serve_once(program& p, call& c)
+{
+    duplicate_request_cache::visit visit(*duplicates_, shard_, request_key::of(c));
+    switch (co_await visit.begin()) {
+    case duplicate_request_cache::state::fresh: break;
+    case duplicate_request_cache::state::uncached: co_return co_await p.serve(c);
+    case duplicate_request_cache::state::dropped: co_return outcome::drop;
+    case duplicate_request_cache::state::answered: {
+        c.results().truncate(0);
+        if (!co_await c.reserve_results(visit.reply().size()))
+            co_return outcome::drop; // rather than an error for what was done: the peer asks again
+        c.results().opaque_fixed(visit.reply());
+        co_return outcome::success;
+    }
+    }
+    const outcome how = co_await p.serve(c);
+    // What was refused did nothing, so a repeat may as well be refused again.
+    if (how == outcome::success && complete(c, c.results()) && c.results().payloads().empty())
+        visit.remember(c.results().bytes());
+    co_return how;
+}
+
+void service_dispatcher::for_each(
+    const std::function<void(const procedure_label&, const procedure_stats&)>& show) const
+{
+    for (const auto& entry : versions_) {
+        for (std::size_t t = 0; t < transport_count; ++t) {
+            const procedure_table* table = entry->tables[t].load(std::memory_order_acquire);
+            if (table == nullptr)
+                continue;
+            for (std::uint32_t i = 0; i <= max_procedures; ++i) {
+                const procedure_stats& stats = table->procedures[i];
+                if (stats.calls.value() == 0)
+                    continue;
+                std::string_view name = i < max_procedures ? entry->program.procedure_name(entry->version, i)
+                                                           : std::string_view();
+                if (name.empty())
+                    name = "unknown";
+                show({entry->program.name(), entry->version, name, transports[t]}, stats);
+            }
+        }
+    }
+}
+
+} // namespace verbena::rpc

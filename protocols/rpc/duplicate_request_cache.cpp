@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/protocols/rpc/duplicate_request_cache.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <functional>
+#include <string_view>
+#include <utility>
+
+namespace verbena::rpc {
+namespace {
+
+constexpr std::uint64_t mix(std::uint64_t h, std::uint64_t word) noexcept
+{
+    h = (h ^ word) * 0x9e3779b97f4a7c15;
+    return h ^ (h >> 29);
+}
+
+std::uint64_t checksum_of(std::span<const std::byte> bytes) noexcept
+{
+    std::uint64_t h = bytes.size();
+    for (; bytes.size() >= 8; bytes = bytes.subspan(8))
+        h = mix(h, xdr::load_u64(bytes.data()));
+    for (const std::byte b : bytes)
+        h = mix(h, std::to_integer<std::uint64_t>(b));
+    return h;
+}
+
+std::uint64_t hash(const request_key& key) noexcept
+{
+    std::uint64_t h = std::hash<std::string_view>()(key.address);
+    h = mix(h, std::uint64_t(key.xid) << 32 | key.procedure);
+    h = mix(h, std::uint64_t(key.program) << 32 | key.version);
+    return mix(h, key.checksum);
+}
+
+} // namespace
+
+request_key request_key::of(call& c)
+{
+    request_key key;
+    key.address = c.from().address;
+    key.xid = c.header().xid;
+    key.program = c.header().program;
+    key.version = c.header().version;
+    key.procedure = c.header().procedure;
+    key.user = c.credential() != nullptr ? c.credential()->uid : UINT32_MAX;
+    const auto arguments = c.args().rest();
+    key.argument_length = arguments.size();
+    key.checksum = checksum_of(arguments.first(std::min(arguments.size(), checked_bytes)));
+    return key;
+}
+
+// Stands in one bucket, and in one of two lists: in progress, or answered (oldest first).
+struct duplicate_request_cache::entry : list_hook {
+    request_key key;
+    std::uint64_t hash = 0;
+    entry* next_in_bucket = nullptr;
+    bool answered = false;
+    time_point when; // answered
+    std::vector<std::byte> reply;
+    intrusive_list<visit::queued> waiting;
+    std::size_t waiting_count = 0;
+};
+
+// One shard's entries. Used on that shard only.
+class duplicate_request_cache::part {
+public:
+    part(reactor& home, const duplicate_request_options& options)
+        : home_(home),
+          options_(options),
+          buckets_(std::bit_ceil(std::max<std::size_t>(options.max_entries, 16)))
+    {
+    }
+
+    reactor& home() const noexcept { return home_; }
+    const duplicate_request_options& options() const noexcept { return options_; }
+    const duplicate_request_stats& stats() const noexcept { return stats_; }
+
+    /// Decides about `v`, or queues it behind the call in progress and returns false.
+    bool look(visit& v)
+    {
+        expire();
+        const std::uint64_t h = hash(v.key_);
+        for (entry* e = bucket(h); e != nullptr; e = e->next_in_bucket) {
+            if (e->hash != h || e->key != v.key_)
+                continue;
+            if (e->answered) {
+                stats_.replayed.add();
+                v.state_ = state::answered;
+                v.reply_ = e->reply;
+                return true;
+            }
+            stats_.waited.add();
+            if (e->waiting_count == options_.max_waiting) {
+                stats_.dropped.add();
+                v.state_ = state::dropped;
+                return true;
+            }
+            ++e->waiting_count;
+            e->waiting.push_back(v.queued_);
+            return false;
+        }
+        entry* e = take();
+        if (e == nullptr) {
+            stats_.uncached.add();
+            v.state_ = state::uncached;
+            return true;
+        }
+        e->key = v.key_;
+        e->hash = h;
+        e->answered = false;
+        e->next_in_bucket = std::exchange(bucket(h), e);
+        in_progress_.push_back(*e);
+        v.entry_ = e;
+        v.state_ = state::fresh;
+        return true;
+    }
+
+    /// Ends the call in progress; an empty reply is none to remember.
+    void finish(entry& e, std::span<const std::byte> reply)
+    {
+        const bool keep = !reply.empty();
+        while (visit::queued* q = e.waiting.pop_front()) {
+            visit& v = q->owner;
+            v.state_ = keep ? state::answered : state::dropped;
+            (keep ? stats_.replayed : stats_.dropped).add();
+            v.reply_.assign(reply.begin(), reply.end());
+            send_back(v);
+        }
+        e.waiting_count = 0;
+        if (!keep || reply.size() > options_.max_reply)
+            return release(e);
+        stats_.remembered.add();
+        e.reply.assign(reply.begin(), reply.end());
+        e.answered = true;
+        e.when = home_.now();
+        answered_.push_back(e);
+        stats_.bytes.add(static_cast<std::int64_t>(reply.size()));
+        while (stats_.bytes.value() > static_cast<std::int64_t>(options_.max_bytes)) {
+            stats_.evicted.add();
+            release(*answered_.front());
+        }
+    }
+
+    void send_back(visit& v) noexcept
+    {
+        v.decided_ = true;
+        if (&v.here_ == &home_)
+            home_.post(std::exchange(v.waiting_, {}));
+        else
+            v.here_.post_remote(v);
+    }
+
+private:
+    entry*& bucket(std::uint64_t h) noexcept { return buckets_[h & (buckets_.size() - 1)]; }
+
+    void expire() noexcept
+    {
+        // Two for each new one: it catches up, and no call pays for all.
+        for (int i = 0; i < 2; ++i) {
+            entry* oldest = answered_.front();
+            if (oldest == nullptr || home_.now() - oldest->when < options_.lifetime)
+                return;
+            release(*oldest);
+        }
+    }
+
+    entry* take()
+    {
+        if (unused_.empty() && entries_.size() < options_.max_entries) {
+            entries_.push_back(std::make_unique<entry>());
+            unused_.push_back(*entries_.back());
+        }
+        if (unused_.empty() && !answered_.empty()) {
+            stats_.evicted.add();
+            release(*answered_.front());
+        }
+        entry* e = unused_.pop_front();
+        if (e != nullptr)
+            stats_.entries.add(1);
+        return e;
+    }
+
+    void release(entry& e) noexcept
+    {
+        entry** at = &bucket(e.hash);
+        while (*at != &e)
+            at = &(*at)->next_in_bucket;
+        *at = e.next_in_bucket;
+        if (e.answered)
+            stats_.bytes.add(-static_cast<std::int64_t>(e.reply.size()));
+        e.answered = false;
+        e.reply = {};
+        stats_.entries.add(-1);
+        unused_.push_back(e);
+    }
+
+    reactor& home_;
+    const duplicate_request_options options_;
+    std::vector<entry*> buckets_;
+    std::vector<std::unique_ptr<entry>> entries_;
+    intrusive_list<entry> unused_;
+    intrusive_list<entry> in_progress_;
+    intrusive_list<entry> answered_;
+    duplicate_request_stats stats_;
+};
+
+duplicate_request_cache::duplicate_request_cache(std::vector<reactor*> shards,
+                                                 const duplicate_request_options& options)
+{
+    for (reactor* shard : shards)
+        parts_.push_back(std::make_unique<part>(*shard, options));
+}
+
+duplicate_request_cache::~duplicate_request_cache() = default;
+
+const duplicate_request_stats& duplicate_request_cache::stats(std::size_t shard) const noexcept
+{
+    return parts_[shard]->stats();
+}
+
+duplicate_request_cache::visit::visit(duplicate_request_cache& cache, reactor& here, request_key key)
+    : part_(*cache.parts_[std::hash<std::string_view>()(key.address) % cache.parts_.size()]),
+      here_(here),
+      key_(std::move(key))
+{
+}
+
+duplicate_request_cache::visit::~visit()
+{
+    if (open_)
+        finish({});
+}
+
+// On the serving shard: true if there is nothing to wait for.
+bool duplicate_request_cache::visit::look()
+{
+    if (&part_.home() != &here_)
+        return false;
+    decided_ = part_.look(*this);
+    open_ = decided_ && state_ == state::fresh;
+    return decided_;
+}
+
+void duplicate_request_cache::visit::leave(std::coroutine_handle<> h) noexcept
+{
+    waiting_ = h;
+    if (&part_.home() != &here_)
+        part_.home().post_remote(*this);
+}
+
+// At home, then back on the serving shard.
+void duplicate_request_cache::visit::deliver() noexcept
+{
+    if (decided_) {
+        open_ = state_ == state::fresh;
+        here_.post(std::exchange(waiting_, {}));
+    } else if (part_.look(*this)) {
+        part_.send_back(*this);
+    }
+}
+
+void duplicate_request_cache::visit::remember(std::span<const std::byte> reply)
+{
+    assert(open_);
+    finish(reply);
+}
+
+void duplicate_request_cache::visit::finish(std::span<const std::byte> reply)
+{
+    open_ = false;
+    if (&part_.home() == &here_)
+        return part_.finish(*entry_, reply);
+    class message final : public remote_message {
+    public:
+        message(part& p, entry& e, std::span<const std::byte> r)
+            : part_(p), entry_(e), reply_(r.begin(), r.end())
+        {
+        }
+        void deliver() noexcept override
+        {
+            part_.finish(entry_, reply_);
+            delete this;
+        }
+
+    private:
+        part& part_;
+        entry& entry_;
+        std::vector<std::byte> reply_;
+    };
+    // The visit may be gone by the time it arrives.
+    part_.home().post_remote(*new message(part_, *entry_, reply));
+}
+
+} // namespace verbena::rpc

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/protocols/rpc/reconnecting_client.hpp>
+
+#include <verbena/core/sleep.hpp>
+
+#include <algorithm>
+#include <cassert>
+#include <random>
+
+namespace verbena::rpc {
+namespace {
+
+/// A connection that lasted so long is made again without a wait.
+constexpr auto healthy_connection = std::chrono::seconds(1);
+
+/// Times that max_reply grows, fourfold each, before its call fails.
+constexpr unsigned max_enlarged = 3;
+
+const error cancelled(std::errc::operation_canceled, "call cancelled");
+
+} // namespace
+
+// Counts a coroutine in, for close() to wait for.
+class reconnecting_client::visit {
+public:
+    explicit visit(reconnecting_client& client) noexcept : client_(client) { ++client.inside_; }
+    visit(const visit&) = delete;
+    ~visit()
+    {
+        if (--client_.inside_ == 0 && client_.closer_)
+            client_.shard_.post(std::exchange(client_.closer_, {}));
+    }
+
+private:
+    reconnecting_client& client_;
+};
+
+// Not an event: it must wait whatever the stop token of close()'s caller says.
+class reconnecting_client::until_empty {
+public:
+    explicit until_empty(reconnecting_client& client) noexcept : client_(client) {}
+    bool await_ready() const noexcept { return client_.inside_ == 0; }
+    void await_suspend(std::coroutine_handle<> h) noexcept { client_.closer_ = h; }
+    void await_resume() const noexcept {}
+
+private:
+    reconnecting_client& client_;
+};
+
+reconnecting_client::reconnecting_client(reactor& shard, const client_options& options)
+    : shard_(shard),
+      options_(options),
+      tasks_(shard),
+      permits_(std::clamp<std::uint32_t>(options.max_calls, 1, max_outstanding_calls))
+{
+    // XIDs must not repeat those of a former process: the server may remember its replies.
+    next_generation_ = std::random_device()();
+}
+
+reconnecting_client::~reconnecting_client() { assert(inside_ == 0 && "close() a client before it goes"); }
+
+task<result<void>> reconnecting_client::connect()
+{
+    const visit here(*this);
+    if (closing_)
+        co_return cancelled;
+    start();
+    if (!connected_ && !co_await attempted_.wait())
+        co_return cancelled;
+    if (!connected_)
+        co_return closing_ ? cancelled : last_error_;
+    co_return result<void>();
+}
+
+task<result<reply>> reconnecting_client::call(request& r)
+{
+    const visit here(*this);
+    if (!r.message().ok())
+        co_return error(std::errc::message_size, "arguments exceed the message");
+    if (!co_await permits_.acquire() || closing_)
+        co_return cancelled;
+    const task_context& context = co_await current_context();
+    if (free_.empty()) {
+        free_.push_back(static_cast<std::uint32_t>(slots_.size()));
+        slots_.push_back(std::make_unique<outstanding>(*this));
+    }
+    const std::uint32_t index = free_.back();
+    free_.pop_back();
+    outstanding& o = *slots_[index];
+    o.call = std::move(r);
+    o.deadline_ = context.deadline;
+    for (unsigned enlarged = 0;; ++enlarged) {
+        begin(o, index);
+        if (!co_await o.done_.wait())
+            complete(o, cancelled);
+        // A reply that found too little room: more of it, under a new XID, if repeating does no harm
+        // (RFC 8267 3.1).
+        if (*o.outcome_ || !o.call.may_repeat || enlarged == max_enlarged || closing_ ||
+            o.outcome_->error() != std::errc::value_too_large)
+            break;
+        o.call.max_reply *= 4;
+        o.outcome_.reset();
+    }
+    result<reply> outcome = std::move(*o.outcome_);
+    o.outcome_.reset();
+    o.call = request();
+    free_.push_back(index);
+    permits_.release();
+    if (outcome) {
+        if (auto header = outcome->decode_header(); !header)
+            co_return header.error();
+    }
+    co_return std::move(outcome);
+}
+
+void reconnecting_client::begin(outstanding& o, std::uint32_t index)
+{
+    o.xid_ = (next_generation_++ << slot_bits) | index;
+    o.call.message().patch_u32(0, o.xid_);
+    o.sequence_ = next_sequence_++;
+    o.tries_ = 0;
+    o.done_.reset();
+    o.active_ = true;
+    arm(o);
+    if (connected_)
+        transmit(o);
+    else
+        start();
+}
+
+task<void> reconnecting_client::close()
+{
+    if (!closing_) {
+        closing_ = true;
+        fail_all(cancelled);
+        if (connected_)
+            co_await hang_up();
+        connected_ = false;
+        tasks_.request_stop();
+        permits_.release(max_outstanding_calls + inside_); // whoever waits for one sees closing_
+    }
+    co_await tasks_.join();
+    drop();
+    co_await until_empty(*this);
+}
+
+void reconnecting_client::start()
+{
+    if (running_ || closing_)
+        return;
+    running_ = true;
+    attempted_.reset();
+    tasks_.spawn(keep_connected());
+}
+
+task<void> reconnecting_client::keep_connected()
+{
+    duration delay = options_.reconnect_delay;
+    const auto wanted = [this] {
+        return !closing_ && std::ranges::any_of(slots_, [](const auto& o) { return o->active_; });
+    };
+    do {
+        attempted_.reset();
+        result<void> opened = co_await open();
+        if (opened && !closing_) {
+            const time_point begun = shard_.now();
+            ++connections_;
+            connected_ = true;
+            lost_.reset();
+            attempted_.set();
+            transmit_all();
+            co_await lost_.wait();
+            connected_ = false;
+            drop();
+            if (shard_.now() - begun >= healthy_connection) {
+                delay = options_.reconnect_delay;
+                continue;
+            }
+        } else {
+            drop();
+            if (!opened)
+                last_error_ = opened.error();
+            attempted_.set();
+        }
+        if (!wanted() || !co_await sleep_for(delay))
+            break;
+        delay = std::min(delay * 2, options_.reconnect_delay_max);
+    } while (wanted());
+    running_ = false;
+    attempted_.set();
+}
+
+void reconnecting_client::transmit_all()
+{
+    std::vector<outstanding*> all;
+    for (const auto& o : slots_) {
+        if (o->active_)
+            all.push_back(o.get());
+    }
+    std::ranges::sort(all, {}, [](const outstanding* o) { return o->sequence_; });
+    for (outstanding* o : all) {
+        if (!connected_)
+            return;
+        arm(*o);
+        transmit(*o);
+    }
+}
+
+void reconnecting_client::arm(outstanding& o) noexcept
+{
+    shard_.timers().arm(o.timer_, std::min(o.deadline_, shard_.clock().now() + options_.timeout));
+}
+
+void reconnecting_client::on_silence(outstanding& o) noexcept
+{
+    if (shard_.clock().now() >= o.deadline_)
+        return complete(o, error(std::errc::timed_out, "deadline of the call"));
+    if (!options_.hard && o.tries_ >= options_.retries)
+        return complete(o, connected_ || !last_error_.code()
+                               ? error(std::errc::timed_out, "server does not answer")
+                               : last_error_);
+    ++o.tries_;
+    arm(o);
+    if (connected_)
+        connection_lost(error(std::errc::timed_out, "server does not answer"));
+}
+
+void reconnecting_client::connection_lost(const error& cause) noexcept
+{
+    if (!connected_)
+        return;
+    last_error_ = cause;
+    connected_ = false;
+    lost_.set();
+}
+
+reconnecting_client::outstanding* reconnecting_client::find(std::uint32_t xid) noexcept
+{
+    const std::size_t index = xid & (max_outstanding_calls - 1);
+    if (index >= slots_.size() || !slots_[index]->active_ || slots_[index]->xid_ != xid)
+        return nullptr;
+    return slots_[index].get();
+}
+
+void reconnecting_client::complete(outstanding& o, result<reply> outcome) noexcept
+{
+    if (!o.active_)
+        return;
+    retract(o);
+    o.unlink();
+    o.active_ = false;
+    o.timer_.cancel();
+    o.outcome_.emplace(std::move(outcome));
+    o.done_.set();
+}
+
+void reconnecting_client::fail_all(const error& cause) noexcept
+{
+    for (const auto& o : slots_)
+        complete(*o, cause);
+}
+
+} // namespace verbena::rpc

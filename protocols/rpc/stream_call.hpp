@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// One call that came over a stream.
+#pragma once
+
+#include <verbena/core/frame_pool.hpp>
+#include <verbena/core/task.hpp>
+#include <verbena/protocols/rpc/record_marking.hpp>
+#include <verbena/protocols/rpc/record_reader.hpp>
+#include <verbena/protocols/rpc/service.hpp>
+
+#include <array>
+#include <cstddef>
+#include <span>
+
+namespace verbena::rpc {
+
+class stream_connection;
+
+/// Made when its record is complete, destroyed when its reply was queued or sent. Memory comes from the
+/// shard's frame lists, so that a call costs no heap allocation.
+class stream_call final : public call {
+public:
+    stream_call(stream_connection& connection, record&& message, const task_context& context) noexcept;
+
+    static void* operator new(std::size_t size) { return allocate_frame(size); }
+    static void operator delete(void* memory, std::size_t size) noexcept { release_frame(memory, size); }
+
+    task<result<payload>> pull(xdr::payload_ref ref) override;
+    task<bool> reserve_results(std::size_t size) override;
+
+    stream_connection& connection() noexcept { return connection_; }
+    const task_context& context() const noexcept { return context_; }
+    std::size_t size() const noexcept { return message_.size(); }
+
+    /// The first bytes of the reply's record: the record mark, which this fills in, and the message up to
+    /// the end of the block of results().
+    std::span<const std::byte> framed_reply() noexcept;
+    /// The block that framed_reply() lies in, if it isn't in this object.
+    const lease& block() const noexcept { return block_; }
+    payload& result_payload_to_send() noexcept { return result_payload_; }
+
+private:
+    stream_connection& connection_;
+    record message_;
+    task_context context_;
+    lease block_;
+    // Not initialised: a reply is written before it is read.
+    std::array<std::byte, fragment_header_size + success_header_size + inline_results> inline_;
+};
+
+} // namespace verbena::rpc

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stream_connection.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <coroutine>
+#include <exception>
+#include <sys/socket.h>
+
+namespace verbena::rpc {
+namespace {
+
+/// The root of one call's tasks. It ends by itself; the connection stays until its calls are gone.
+class call_runner {
+public:
+    class promise_type {
+    public:
+        explicit promise_type(stream_call& c) noexcept : context_(&c.context()) {}
+        static void* operator new(std::size_t size) { return allocate_frame(size); }
+        static void operator delete(void* frame, std::size_t size) noexcept { release_frame(frame, size); }
+        call_runner get_return_object() const noexcept { return {}; }
+        std::suspend_never initial_suspend() const noexcept { return {}; }
+        std::suspend_never final_suspend() const noexcept { return {}; }
+        void return_void() const noexcept {}
+        [[noreturn]] void unhandled_exception() const noexcept { std::terminate(); }
+        const task_context* context() const noexcept { return context_; }
+
+    private:
+        const task_context* context_;
+    };
+};
+
+call_runner run(stream_call& c)
+{
+    const bool reply = co_await c.connection().calls().dispatch(c);
+    c.connection().complete(std::unique_ptr<stream_call>(&c), reply);
+}
+
+} // namespace
+
+stream_connection::stream_connection(server& s, net::unique_fd socket, const net::endpoint& peer,
+                                     std::string_view transport)
+    : io_watch(s.shard, socket.get()),
+      server_(s),
+      socket_(std::move(socket)),
+      address_(peer.address()),
+      name_(peer.to_string()),
+      reader_(s.pool, {.max_record = s.options.max_record}),
+      output_(s.pool, s.stats.payload_copied_bytes),
+      last_call_(s.shard.now())
+{
+    peer_.address = address_;
+    peer_.name = name_;
+    peer_.transport = transport;
+    peer_.port = peer.port();
+}
+
+stream_connection::~stream_connection()
+{
+    stop(); // before socket_ closes the descriptor
+}
+
+void stream_connection::start() noexcept
+{
+    server_.live.push_back(member_);
+    watch_until(last_call_ + server_.options.first_call_limit);
+    want_read(true);
+}
+
+bool stream_connection::on_readable() noexcept
+{
+    const auto space = reader_.space();
+    if (space.empty()) {
+        wait_for_memory();
+        return true;
+    }
+    const ssize_t n = ::recv(fd(), space.data(), space.size(), MSG_DONTWAIT);
+    if (n > 0) {
+        reader_.received(static_cast<std::size_t>(n));
+        server_.stats.received_bytes.add(static_cast<std::uint64_t>(n));
+        server_.stats.receives.add();
+        shard().post(parser_);
+        return true;
+    }
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
+        reader_.release_idle();
+        return false;
+    }
+    if (n == 0)
+        finish(stream_end::closed_by_peer);
+    else
+        end(stream_end::lost);
+    return true;
+}
+
+bool stream_connection::may_serve() const noexcept
+{
+    const stream_options& o = server_.options;
+    return calls_ < o.max_calls && call_bytes_ < o.max_call_bytes && output_.queued() < o.max_queued_output;
+}
+
+void stream_connection::parse() noexcept
+{
+    bool progress = false;
+    record message;
+    while (!ended_ && !finishing_) {
+        if (!may_serve()) {
+            paused_ = true;
+            server_.stats.pauses.add();
+            want_read(false);
+            record_waits_ = false;
+            return;
+        }
+        switch (reader_.next(message)) {
+        case record_reader::status::record:
+            progress = true;
+            serve(std::move(message));
+            continue;
+        case record_reader::status::incomplete: break;
+        case record_reader::status::no_memory: return wait_for_memory();
+        case record_reader::status::too_long: return end(stream_end::record_too_long);
+        case record_reader::status::too_many_fragments: return end(stream_end::too_many_fragments);
+        }
+        // The time for a record runs from its first bytes, however slowly more of them come.
+        if (!reader_.holds_bytes()) {
+            record_waits_ = false;
+        } else if (!record_waits_ || progress) {
+            record_waits_ = true;
+            record_begun_ = shard().now();
+            watch_until(record_begun_ + server_.options.record_limit);
+        }
+        want_read(true);
+        return;
+    }
+}
+
+void stream_connection::serve(record&& message) noexcept
+{
+    last_call_ = shard().now();
+    any_call_ = true;
+    server_.stats.calls.add();
+    server_.stats.calls_in_flight.add(1);
+    ++calls_;
+    call_bytes_ += message.size();
+    run(*new stream_call(*this, std::move(message), server_.context_of_a_call()));
+}
+
+void stream_connection::complete(std::unique_ptr<stream_call> c, bool reply) noexcept
+{
+    server_.stats.calls_in_flight.add(-1);
+    --calls_;
+    call_bytes_ -= c->size();
+    if (!reply)
+        server_.stats.unanswered.add();
+    if (ended_) {
+        if (calls_ == 0)
+            shard().at_turn_end(server_.reaper_);
+        return;
+    }
+    if (reply) {
+        if (output_.queued() == 0)
+            output_progress_ = shard().now();
+        output_.append(std::move(c));
+        if (!blocked_)
+            shard().at_turn_end(flusher_);
+    } else {
+        c.reset();
+        end_if_finished();
+    }
+    if (paused_ && may_serve()) {
+        paused_ = false;
+        shard().post(parser_);
+    }
+}
+
+void stream_connection::flush() noexcept
+{
+    if (ended_)
+        return;
+    std::size_t sent = 0;
+    unsigned calls = 0;
+    const auto status = output_.send(fd(), sent, calls);
+    server_.stats.sent_bytes.add(sent);
+    server_.stats.sends.add(calls);
+    if (sent != 0)
+        output_progress_ = shard().now();
+    switch (status) {
+    case stream_output::status::failed: return end(stream_end::lost);
+    case stream_output::status::blocked:
+        blocked_ = true;
+        want_write();
+        watch_until(output_progress_ + server_.options.output_limit);
+        break;
+    case stream_output::status::drained:
+        blocked_ = false;
+        if (calls_ == 0)
+            reader_.release_idle();
+        end_if_finished();
+        break;
+    }
+    if (paused_ && may_serve()) {
+        paused_ = false;
+        shard().post(parser_);
+    }
+}
+
+void stream_connection::wait_for_memory() noexcept
+{
+    want_read(false);
+    record_waits_ = false;
+    if (waits_for_memory_)
+        return;
+    waits_for_memory_ = true;
+    server_.stats.memory_waits.add();
+    if (!server_.memory.is_armed())
+        shard().timers().arm(server_.memory, shard().now() + std::chrono::milliseconds(1));
+}
+
+void stream_connection::memory_again() noexcept
+{
+    waits_for_memory_ = false;
+    if (!ended_ && !finishing_ && !paused_)
+        shard().post(parser_);
+}
+
+void stream_connection::finish(stream_end cause) noexcept
+{
+    if (finishing_ || ended_)
+        return;
+    finishing_ = true;
+    cause_ = cause;
+    want_read(false);
+    end_if_finished();
+}
+
+void stream_connection::end_if_finished() noexcept
+{
+    if (finishing_ && calls_ == 0 && output_.queued() == 0)
+        end(cause_);
+}
+
+void stream_connection::end(stream_end cause) noexcept
+{
+    if (ended_)
+        return;
+    ended_ = true;
+    server_.stats.ended[static_cast<std::size_t>(cause)].add();
+    server_.stats.connections.add(-1);
+    --server_.count;
+    stop();
+    watchdog_.cancel();
+    output_.clear();
+    socket_.reset();
+    server_.dead.push_back(member_);
+    shard().at_turn_end(server_.reaper_);
+}
+
+stream_connection::limit stream_connection::next_limit() const noexcept
+{
+    const stream_options& o = server_.options;
+    limit next{time_point::max(), stream_end::idle};
+    const auto consider = [&](time_point when, stream_end cause) {
+        if (when < next.when)
+            next = {when, cause};
+    };
+    if (output_.queued() != 0)
+        consider(output_progress_ + o.output_limit, stream_end::output_not_taken);
+    if (record_waits_)
+        consider(record_begun_ + o.record_limit, stream_end::slow_record);
+    if (!any_call_)
+        consider(last_call_ + o.first_call_limit, stream_end::no_first_call);
+    else if (calls_ == 0 && output_.queued() == 0 && !record_waits_)
+        consider(last_call_ + o.idle_limit, stream_end::idle);
+    return next;
+}
+
+void stream_connection::look_at_limits() noexcept
+{
+    const limit next = next_limit();
+    const time_point now = shard().now();
+    if (next.when <= now)
+        return end(next.cause);
+    watch_until(std::min(next.when, now + server_.options.idle_limit));
+}
+
+// Arming is rare: a timer that is due earlier looks again by itself.
+void stream_connection::watch_until(time_point when) noexcept
+{
+    if (!watchdog_.is_armed() || watchdog_.when() > when)
+        shard().timers().arm(watchdog_, when);
+}
+
+} // namespace verbena::rpc

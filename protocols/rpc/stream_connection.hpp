@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// One stream that calls come over.
+//
+//   open --EOF or shut-down--> finishing --calls and replies gone--> ended
+//   open, finishing --error, limit--> ended --calls gone--> destroyed
+//
+// An ended connection has no socket; it stays as long as calls refer to it, since their effects must
+// happen and be remembered (duplicate requests) even if nobody waits for the reply.
+#pragma once
+
+#include "stream_call.hpp"
+#include "stream_output.hpp"
+
+#include <verbena/core/io_watch.hpp>
+#include <verbena/core/net.hpp>
+#include <verbena/core/timer.hpp>
+#include <verbena/protocols/rpc/record_reader.hpp>
+#include <verbena/protocols/rpc/stream_server.hpp>
+
+#include <coroutine>
+#include <memory>
+#include <string>
+
+namespace verbena::rpc {
+
+struct stream_server::impl {
+    impl(stream_server& s, reactor& r, buffer_pool& p, dispatcher& d, const stream_options& o)
+        : server(s), shard(r), pool(p), calls(d), options(o)
+    {
+    }
+    /// Ends of connections are noted where they happen and happen at the end of the turn.
+    class reaper final : public deferred {
+    public:
+        explicit reaper(impl& i) noexcept : impl_(i) {}
+        void run() noexcept override { impl_.reap(); }
+
+    private:
+        impl& impl_;
+    };
+    class memory_timer final : public timer {
+    public:
+        explicit memory_timer(impl& i) noexcept : impl_(i) {}
+        void on_timer() noexcept override { impl_.memory_again(); }
+
+    private:
+        impl& impl_;
+    };
+    class deadline_timer final : public timer {
+    public:
+        explicit deadline_timer(impl& i) noexcept : impl_(i) {}
+        void on_timer() noexcept override { impl_.deadline_passed(); }
+
+    private:
+        impl& impl_;
+    };
+    struct member : list_hook {
+        explicit member(stream_connection& c) noexcept : connection(c) {}
+        stream_connection& connection;
+    };
+
+    void reap() noexcept;
+    void memory_again() noexcept;
+    void deadline_passed() noexcept;
+    task_context context_of_a_call() noexcept;
+
+    stream_server& server;
+    reactor& shard;
+    buffer_pool& pool;
+    dispatcher& calls;
+    const stream_options options;
+    stream_stats stats;
+    stop_source stopping;
+    bool ending = false;
+    std::uint64_t next_trace = 0;
+    std::size_t count = 0;
+    intrusive_list<member> live;
+    intrusive_list<member> dead;
+    std::coroutine_handle<> joiner; // of shut_down()
+    reaper reaper_{*this};
+    memory_timer memory{*this};
+    deadline_timer deadline{*this};
+};
+
+class stream_connection final : io_watch {
+public:
+    using server = stream_server::impl;
+
+    stream_connection(server& s, net::unique_fd socket, const net::endpoint& peer,
+                      std::string_view transport);
+    ~stream_connection();
+
+    const rpc::peer& peer() const noexcept { return peer_; }
+    buffer_pool& buffers() noexcept { return server_.pool; }
+    dispatcher& calls() noexcept { return server_.calls; }
+    counter& payload_copied() noexcept { return server_.stats.payload_copied_bytes; }
+
+    /// Joins the server's live connections and reads.
+    void start() noexcept;
+    /// Takes over a call that was dispatched; sends its reply if there is one.
+    void complete(std::unique_ptr<stream_call> c, bool reply) noexcept;
+    /// Reads no more; ends when what is in flight is done.
+    void finish(stream_end cause) noexcept;
+    /// Ends now.
+    void end(stream_end cause) noexcept;
+    /// Memory may have come free.
+    void memory_again() noexcept;
+    bool waits_for_memory() const noexcept { return waits_for_memory_; }
+    bool unreferenced() const noexcept { return calls_ == 0; }
+
+private:
+    friend struct stream_server::impl;
+    class parser final : public deferred {
+    public:
+        explicit parser(stream_connection& c) noexcept : connection_(c) {}
+        void run() noexcept override { connection_.parse(); }
+
+    private:
+        stream_connection& connection_;
+    };
+    class flusher final : public deferred {
+    public:
+        explicit flusher(stream_connection& c) noexcept : connection_(c) {}
+        void run() noexcept override { connection_.flush(); }
+
+    private:
+        stream_connection& connection_;
+    };
+    class watchdog final : public timer {
+    public:
+        explicit watchdog(stream_connection& c) noexcept : connection_(c) {}
+        void on_timer() noexcept override { connection_.look_at_limits(); }
+
+    private:
+        stream_connection& connection_;
+    };
+    struct limit {
+        time_point when;
+        stream_end cause;
+    };
+
+    bool on_readable() noexcept override;
+    void on_writable() noexcept override { flush(); }
+    void parse() noexcept;
+    void serve(record&& message) noexcept;
+    void flush() noexcept;
+    bool may_serve() const noexcept;
+    void wait_for_memory() noexcept;
+    void end_if_finished() noexcept;
+    limit next_limit() const noexcept;
+    void look_at_limits() noexcept;
+    void watch_until(time_point when) noexcept;
+
+    server& server_;
+    net::unique_fd socket_;
+    std::string address_;
+    std::string name_;
+    rpc::peer peer_;
+    record_reader reader_;
+    stream_output output_;
+    server::member member_{*this};
+    parser parser_{*this};
+    flusher flusher_{*this};
+    watchdog watchdog_{*this};
+    std::size_t calls_ = 0;
+    std::size_t call_bytes_ = 0;
+    time_point last_call_;       // or the connect
+    time_point record_begun_;    // of the record that reader_ holds a part of
+    time_point output_progress_; // of the output that waits
+    bool any_call_ = false;
+    bool record_waits_ = false; // a record has begun, and the rest must come
+    bool paused_ = false;       // at a limit of stream_options
+    bool waits_for_memory_ = false;
+    bool blocked_ = false; // the socket took not all of the output
+    bool finishing_ = false;
+    bool ended_ = false;
+    stream_end cause_ = stream_end::closed_by_peer;
+};
+
+} // namespace verbena::rpc

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/protocols/rpc/stream_server.hpp>
+
+#include "stream_connection.hpp"
+
+#include <cassert>
+#include <utility>
+
+namespace verbena::rpc {
+namespace {
+
+// Not cancellable: calls in flight can't be left behind.
+template<class Server>
+class all_gone {
+public:
+    explicit all_gone(Server& s) noexcept : server_(s) {}
+    bool await_ready() const noexcept { return server_.live.empty() && server_.dead.empty(); }
+    void await_suspend(std::coroutine_handle<> h) noexcept { server_.joiner = h; }
+    void await_resume() const noexcept {}
+
+private:
+    Server& server_;
+};
+
+} // namespace
+
+std::string_view to_string(stream_end cause) noexcept
+{
+    switch (cause) {
+    case stream_end::closed_by_peer: return "closed_by_peer";
+    case stream_end::lost: return "lost";
+    case stream_end::idle: return "idle";
+    case stream_end::no_first_call: return "no_first_call";
+    case stream_end::slow_record: return "slow_record";
+    case stream_end::output_not_taken: return "output_not_taken";
+    case stream_end::record_too_long: return "record_too_long";
+    case stream_end::too_many_fragments: return "too_many_fragments";
+    case stream_end::refused: return "refused";
+    case stream_end::shutdown: return "shutdown";
+    }
+    return "unknown";
+}
+
+task_context stream_server::impl::context_of_a_call() noexcept
+{
+    task_context context;
+    context.shard = &shard;
+    context.stop = stopping.token();
+    context.trace_id = std::uint64_t(shard.index()) << 48 | ++next_trace;
+    return context;
+}
+
+void stream_server::impl::reap() noexcept
+{
+    intrusive_list<member> still_used;
+    while (member* m = dead.pop_front()) {
+        if (m->connection.unreferenced())
+            delete &m->connection;
+        else
+            still_used.push_back(*m);
+    }
+    while (member* m = still_used.pop_front())
+        dead.push_back(*m);
+    if (joiner && live.empty() && dead.empty())
+        shard.post(std::exchange(joiner, {}));
+}
+
+void stream_server::impl::memory_again() noexcept
+{
+    for (member* m = live.front(); m != nullptr; m = live.next(*m)) {
+        if (m->connection.waits_for_memory())
+            m->connection.memory_again();
+    }
+}
+
+void stream_server::impl::deadline_passed() noexcept
+{
+    stopping.request_stop();
+    while (member* m = live.front())
+        m->connection.end(stream_end::shutdown);
+}
+
+stream_server::stream_server(reactor& shard, buffer_pool& pool, dispatcher& calls,
+                             const stream_options& options)
+    : impl_(std::make_unique<impl>(*this, shard, pool, calls, options))
+{
+}
+
+stream_server::~stream_server()
+{
+    while (impl::member* m = impl_->live.front())
+        m->connection.end(stream_end::shutdown);
+    impl_->reap();
+    assert(impl_->dead.empty() && "a stream server is shut down before it goes");
+}
+
+void stream_server::adopt(net::unique_fd socket, const net::endpoint& peer, std::string_view transport)
+{
+    impl& i = *impl_;
+    i.stats.accepted.add();
+    if (i.ending || i.count >= i.options.max_connections) {
+        i.stats.ended[static_cast<std::size_t>(stream_end::refused)].add();
+        return;
+    }
+    auto* connection = new stream_connection(i, std::move(socket), peer, transport);
+    ++i.count;
+    i.stats.connections.add(1);
+    connection->start();
+}
+
+task<void> stream_server::shut_down(time_point deadline)
+{
+    impl& i = *impl_;
+    i.ending = true;
+    for (impl::member* m = i.live.front(); m != nullptr;) {
+        impl::member* next = i.live.next(*m);
+        m->connection.finish(stream_end::shutdown);
+        m = next;
+    }
+    i.shard.timers().arm(i.deadline, deadline);
+    all_gone wait(i);
+    co_await wait;
+    i.deadline.cancel();
+}
+
+std::size_t stream_server::connections() const noexcept { return impl_->count; }
+const stream_stats& stream_server::stats() const noexcept { return impl_->stats; }
+const stream_options& stream_server::options() const noexcept { return impl_->options; }
+
+} // namespace verbena::rpc

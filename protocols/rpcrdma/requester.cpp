@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "requester.hpp"
+
+#include <verbena/protocols/rpc/message.hpp>
+
+#include <algorithm>
+#include <cstring>
+
+namespace verbena::rpcrdma {
+
+requester::requester(verbs::context& provider, buffer_pool& buffers, std::string_view address,
+                     const requester_options& options, requester_stats* stats)
+    : reconnecting_client(provider.shard(), options.client),
+      provider_(provider),
+      buffers_(buffers),
+      address_(address),
+      options_(options),
+      stats_(stats != nullptr ? *stats : own_stats_),
+      max_credits_(std::clamp<std::uint32_t>(options.client.max_calls, 1, rpc::max_outstanding_calls)),
+      transfers_(rpc::max_outstanding_calls)
+{
+}
+
+requester::~requester() { drop(); }
+
+task<result<void>> requester::open()
+{
+    if (!domain_) {
+        auto made = provider_.make_domain();
+        if (!made)
+            co_return made.error();
+        domain_ = std::move(*made);
+    }
+    private_message mine;
+    mine.remote_invalidation = provider_.query().remote_invalidate;
+    mine.send_size = mine.receive_size = options_.inline_size;
+    const auto private_data = encode(mine);
+    verbs::connect_options o;
+    o.private_data = private_data;
+    o.initiator_depth = 0; // a requester never reads
+    o.responder_resources = std::max<std::uint32_t>(options_.responder_resources, 1);
+    o.queue_pair.receive_depth = max_credits_ + slack;
+    o.queue_pair.send_depth = 2 * max_credits_ + slack;
+    o.timeout = options().connect_timeout;
+    std::vector<std::byte> answer;
+    auto connected = co_await provider_.connect(address_, *domain_, o, answer);
+    if (!connected)
+        co_return connected.error();
+    queue_pair_ = std::move(*connected);
+    queue_pair_->set_handler(this);
+    terms_ = negotiate(mine, find_private_message(answer));
+    credits_ = 1; // until the first reply (RFC 8166 3.3.3)
+    in_flight_ = 0;
+    ended_.reset();
+    receives_.resize(o.queue_pair.receive_depth);
+    sends_.resize(o.queue_pair.send_depth);
+    free_sends_.clear();
+    for (std::uint32_t i = 0; i < o.queue_pair.send_depth; ++i)
+        free_sends_.push_back(i);
+    for (std::uint32_t i = 0; i < o.queue_pair.receive_depth; ++i) {
+        if (!post_receive(i))
+            co_return error(std::errc::not_enough_memory, "receive buffers");
+    }
+    co_return result<void>();
+}
+
+task<void> requester::hang_up()
+{
+    if (!queue_pair_ || !queue_pair_->connected())
+        co_return;
+    queue_pair_->disconnect();
+    co_await ended_.wait_shielded();
+}
+
+void requester::drop() noexcept
+{
+    while (outstanding* o = waiting_.front())
+        o->unlink();
+    // Before the queue pair that they are limited to.
+    for (transfer& t : transfers_)
+        t = transfer();
+    queue_pair_.reset();
+    receives_.clear();
+    sends_.clear();
+    abandoned_.clear();
+}
+
+void requester::fail_connection(const error& cause) noexcept
+{
+    queue_pair_->kill(cause);
+    connection_lost(cause);
+}
+
+bool requester::post_receive(std::uint32_t slot) noexcept
+{
+    const std::uint32_t size = std::max(min_receive_size, terms_.receive_threshold);
+    lease memory = buffers_.try_acquire(size);
+    if (!memory)
+        return false;
+    const verbs::receive_request r{make_id(operation::receive, slot), {memory.data(), size, 0}};
+    if (!queue_pair_->post_receive({&r, 1}))
+        return false;
+    receives_[slot] = std::move(memory);
+    return true;
+}
+
+void requester::transmit(outstanding& o) noexcept
+{
+    waiting_.push_back(o);
+    if (in_flight_ >= credits_)
+        ++stats_.credit_waits;
+    pump();
+}
+
+void requester::pump() noexcept
+{
+    while (connected() && in_flight_ < credits_) {
+        outstanding* o = waiting_.pop_front();
+        if (o == nullptr)
+            return;
+        if (auto sent = send(*o); !sent)
+            complete(*o, sent.error());
+    }
+}
+
+void requester::retract(outstanding& o) noexcept
+{
+    o.unlink();
+    transfer& t = transfer_of(o);
+    if (t.sent)
+        abandoned_.push_back(o.xid());
+    // Revokes: from here on the server can't touch the call's memory (RFC 8166 4.4.1).
+    t = transfer();
+}
+
+result<requester::exposure> requester::expose(lease memory, std::span<std::byte> bytes, verbs::access rights)
+{
+    auto region = domain_->register_memory(bytes);
+    if (!region)
+        return region.error();
+    auto grant = domain_->make_grant(bytes, rights, queue_pair_.get());
+    if (!grant)
+        return grant.error();
+    return exposure(std::move(memory), std::move(*region), std::move(*grant));
+}
+
+result<requester::exposure> requester::expose_new(std::size_t size, verbs::access rights)
+{
+    lease memory = buffers_.try_acquire(size);
+    if (!memory)
+        return error(std::errc::not_enough_memory, "memory for a chunk", size);
+    const std::span<std::byte> bytes = memory.bytes().first(size);
+    return expose(std::move(memory), bytes, rights);
+}
+
+segment requester::segment_of(const exposure& e) noexcept
+{
+    const verbs::remote_segment where = e.grant->where();
+    return {where.key, where.length, where.address};
+}
+
+// Makes room for the reply, in the way that its largest size asks for.
+result<void> requester::build_replies(const rpc::request& call, transfer& t, header& h)
+{
+    const std::size_t unreduced = call.max_reply + xdr::padded(call.max_result);
+    if (min_header_size + unreduced <= terms_.receive_threshold)
+        return {};
+    header echoed; // what comes back with a Write chunk of one segment
+    if (!echoed.writes.add_chunk() || !echoed.writes.add_segment({}))
+        return error(std::errc::no_buffer_space, "Write list");
+    if (call.max_result != 0 && encoded_size(echoed) + call.max_reply <= terms_.receive_threshold) {
+        auto result = expose_new(call.max_result, verbs::access::local_write | verbs::access::remote_write);
+        if (!result)
+            return result.error();
+        t.result = std::move(*result);
+        t.result_size = call.max_result;
+        if (!h.writes.add_chunk() || !h.writes.add_segment(segment_of(t.result)))
+            return error(std::errc::no_buffer_space, "Write list");
+        ++stats_.write_chunks;
+        return {};
+    }
+    auto reply = expose_new(unreduced, verbs::access::local_write | verbs::access::remote_write);
+    if (!reply)
+        return reply.error();
+    t.reply = std::move(*reply);
+    t.reply_size = static_cast<std::uint32_t>(unreduced);
+    h.has_reply_chunk = true;
+    if (!h.reply.push_back(segment_of(t.reply)))
+        return error(std::errc::no_buffer_space, "Reply chunk");
+    ++stats_.reply_chunks;
+    return {};
+}
+
+// Decides which parts of the call go inline and exposes the rest.
+result<void> requester::build_call(const rpc::request& call, transfer& t, header& h, bool& with_head,
+                                   bool& with_payload)
+{
+    const auto head = call.message().bytes();
+    const auto items = call.message().payloads();
+    const std::size_t whole = call.message().position();
+    with_head = with_payload = true;
+    if (encoded_size(h) + whole <= terms_.send_threshold) {
+        ++stats_.inline_calls;
+        return {};
+    }
+    if (!items.empty() && items[0].length != 0) {
+        header reduced = h;
+        for (std::size_t i = 0; i < call.argument().pieces().size(); ++i) {
+            if (!reduced.reads.push_back({static_cast<std::uint32_t>(items[0].position), {}}))
+                return error(std::errc::no_buffer_space, "Read list");
+        }
+        if (encoded_size(reduced) + head.size() <= terms_.send_threshold) {
+            // The segments' memory stands in the request, which outlives the transfer.
+            for (auto piece : call.argument().pieces()) {
+                const std::span<std::byte> bytes(const_cast<std::byte*>(piece.data()), piece.size());
+                auto exposed = expose(lease(), bytes, verbs::access::remote_read);
+                if (!exposed)
+                    return exposed.error();
+                t.reads[t.read_count] = std::move(*exposed);
+                if (!h.reads.push_back(
+                        {static_cast<std::uint32_t>(items[0].position), segment_of(t.reads[t.read_count])}))
+                    return error(std::errc::no_buffer_space, "Read list");
+                ++t.read_count;
+            }
+            with_payload = false;
+            ++stats_.read_chunk_calls;
+            return {};
+        }
+    }
+    auto exposed = expose_new(whole, verbs::access::remote_read);
+    if (!exposed)
+        return exposed.error();
+    std::byte* to = exposed->memory.data();
+    const auto put = [&to](std::span<const std::byte> bytes) {
+        if (!bytes.empty())
+            std::memcpy(to, bytes.data(), bytes.size());
+        to += bytes.size();
+    };
+    const std::size_t cut = items.empty() ? head.size() : items[0].offset;
+    put(head.first(cut));
+    if (!items.empty()) {
+        for (auto piece : call.argument().pieces())
+            put(piece);
+        std::memset(to, 0, xdr::pad_of(items[0].length));
+        to += xdr::pad_of(items[0].length);
+    }
+    put(head.subspan(cut));
+    t.reads[0] = std::move(*exposed);
+    t.read_count = 1;
+    h.proc = procedure::nomsg;
+    with_head = with_payload = false;
+    ++stats_.long_calls;
+    if (!h.reads.push_back({0, segment_of(t.reads[0])}))
+        return error(std::errc::no_buffer_space, "Read list");
+    return {};
+}
+
+result<void> requester::send(outstanding& o)
+{
+    transfer& t = transfer_of(o);
+    header h;
+    h.xid = o.xid();
+    h.credits = max_credits_;
+    if (!o.call.message().payloads().empty() &&
+        o.call.argument().size() != o.call.message().payloads()[0].length)
+        return error(std::errc::invalid_argument, "payload and its length word differ");
+    if (auto built = build_replies(o.call, t, h); !built)
+        return built;
+    bool with_head = true;
+    bool with_payload = true;
+    if (auto built = build_call(o.call, t, h, with_head, with_payload); !built)
+        return built;
+    if (auto posted = post_message(h, o.call, with_head, with_payload); !posted)
+        return posted;
+    t.sent = true;
+    ++in_flight_;
+    return {};
+}
+
+result<void> requester::post_message(const header& h, const rpc::request& call, bool with_head,
+                                     bool with_payload)
+{
+    if (free_sends_.empty())
+        return error(std::errc::no_buffer_space, "send queue");
+    lease memory = buffers_.try_acquire(terms_.send_threshold);
+    if (!memory)
+        return error(std::errc::not_enough_memory, "send buffer");
+    xdr::encoder out(memory.bytes().first(terms_.send_threshold));
+    encode(out, h);
+    const auto put = [&out](std::span<const std::byte> bytes) {
+        const std::span<std::byte> to = out.reserve(bytes.size());
+        if (!to.empty())
+            std::memcpy(to.data(), bytes.data(), bytes.size());
+    };
+    if (with_head) {
+        const auto head = call.message().bytes();
+        const auto items = call.message().payloads();
+        const std::size_t cut = items.empty() ? head.size() : items[0].offset;
+        put(head.first(cut));
+        if (!items.empty() && with_payload) {
+            for (auto piece : call.argument().pieces())
+                put(piece);
+            out.pad(items[0].length);
+        }
+        put(head.subspan(cut));
+    }
+    if (!out.ok())
+        return error(std::errc::message_size, "call exceeds the inline threshold");
+    const verbs::segment local{memory.data(), static_cast<std::uint32_t>(out.size()), 0};
+    const std::uint32_t slot = free_sends_.back();
+    verbs::send_request request;
+    request.id = make_id(operation::send, slot);
+    request.segments = {&local, 1};
+    if (auto posted = queue_pair_->post_send({&request, 1}); !posted)
+        return posted;
+    free_sends_.pop_back();
+    sends_[slot] = std::move(memory);
+    return {};
+}
+
+void requester::on_completions(std::span<const verbs::completion> batch) noexcept
+{
+    for (const verbs::completion& c : batch) {
+        const auto slot = static_cast<std::uint32_t>(c.id);
+        if (operation(c.id >> 32) == operation::send) {
+            sends_[slot].reset();
+            free_sends_.push_back(slot);
+            continue;
+        }
+        lease message = std::move(receives_[slot]);
+        if (c.status != verbs::status::success || !connected())
+            continue;
+        if (c.invalidated_key != 0)
+            ++stats_.remote_invalidations;
+        if (!post_receive(slot)) {
+            fail_connection(error(std::errc::not_enough_memory, "receive buffers"));
+            return;
+        }
+        on_message(std::move(message), c.length);
+    }
+}
+
+void requester::on_disconnected(const error& cause) noexcept
+{
+    ended_.set();
+    connection_lost(cause);
+}
+
+void requester::on_message(lease message, std::uint32_t length) noexcept
+{
+    const std::span<const std::byte> bytes(message.data(), length);
+    header h;
+    const decoded_header decoded = decode(bytes, h);
+    if (decoded.action != verdict::good) {
+        ++stats_.dropped;
+        return;
+    }
+    const auto payload = bytes.subspan(decoded.offset);
+    // A call of the server, for which there is no service here; its credits are of the other direction
+    // (RFC 8167 4.1).
+    const auto prefix = rpc::peek(payload);
+    if (h.proc == procedure::msg && prefix && prefix->type == rpc::message_type::call) {
+        ++stats_.dropped;
+        return;
+    }
+    outstanding* o = find(h.xid);
+    transfer* t = o != nullptr ? &transfer_of(*o) : nullptr;
+    const bool answers = t != nullptr && t->sent;
+    if (answers) {
+        t->sent = false;
+    } else if (const auto given_up = std::ranges::find(abandoned_, h.xid); given_up != abandoned_.end()) {
+        abandoned_.erase(given_up);
+    } else {
+        ++stats_.dropped;
+        return;
+    }
+    --in_flight_;
+    if (h.proc == procedure::error)
+        ++stats_.errors; // whose direction nobody can tell: its credits count for nothing (RFC 8167 6)
+    else
+        credits_ = std::clamp<std::uint32_t>(h.credits, 1, max_credits_);
+    if (answers)
+        complete(*o, take_reply(*t, h, std::move(message), payload));
+    pump();
+}
+
+// Puts the reply together from the message and the chunks, which are out of the server's reach afterwards.
+result<rpc::reply> requester::take_reply(transfer& t, const header& h, lease message,
+                                         std::span<const std::byte> payload)
+{
+    if (h.proc == procedure::error) {
+        if (h.error == error_kind::version)
+            return error(std::errc::protocol_not_supported, "server speaks other RPC-over-RDMA versions",
+                         h.low_version);
+        return error(std::errc::value_too_large, "server can't use the chunks that were offered (ERR_CHUNK)");
+    }
+    if (const char* rule = broken_reply_rule(h, payload))
+        return error(std::errc::protocol_error, rule);
+    if (h.writes.size() > (t.result_size != 0 ? 1u : 0u))
+        return error(std::errc::protocol_error, "reply with more Write chunks than were offered");
+    const std::uint64_t result_size = h.writes.empty() ? 0 : total_length(h.writes.chunk(0));
+    const std::uint64_t reply_size = total_length(h.reply.all());
+    if (result_size > t.result_size || reply_size > t.reply_size)
+        return error(std::errc::protocol_error, "reply tells of more bytes than its chunk holds");
+    const bool chunk_offered = t.result_size != 0;
+    for (exposure* e : {&t.result, &t.reply}) {
+        if (e->grant)
+            e->grant->revoke();
+    }
+    rpc::payload data;
+    if (result_size != 0) {
+        const std::span<const std::byte> bytes(t.result.memory.data(), result_size);
+        data = rpc::payload(std::move(t.result.memory), bytes);
+    }
+    if (h.proc == procedure::nomsg) {
+        const std::span<const std::byte> bytes(t.reply.memory.data(), reply_size);
+        const auto prefix = rpc::peek(bytes);
+        if (!prefix || prefix->xid != h.xid || prefix->type != rpc::message_type::reply)
+            return error(std::errc::protocol_error, "Reply chunk holds no reply to this call");
+        return rpc::reply(std::move(t.reply.memory), bytes, std::move(data), chunk_offered);
+    }
+    return rpc::reply(std::move(message), payload, std::move(data), chunk_offered);
+}
+
+std::unique_ptr<rpc::client_transport> make_requester(verbs::context& provider, buffer_pool& buffers,
+                                                      std::string_view address,
+                                                      const requester_options& options,
+                                                      requester_stats* stats)
+{
+    return std::make_unique<requester>(provider, buffers, address, options, stats);
+}
+
+} // namespace verbena::rpcrdma

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbena/core/event.hpp>
+#include <verbena/protocols/rpc/reconnecting_client.hpp>
+#include <verbena/protocols/rpcrdma/header.hpp>
+#include <verbena/protocols/rpcrdma/private_data.hpp>
+#include <verbena/protocols/rpcrdma/requester.hpp>
+
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace verbena::rpcrdma {
+
+class requester final : public rpc::reconnecting_client, private verbs::completion_handler {
+public:
+    requester(verbs::context& provider, buffer_pool& buffers, std::string_view address,
+              const requester_options& options, requester_stats* stats);
+    ~requester() override;
+
+    task<lease> acquire(std::size_t size) override { co_return co_await buffers_.acquire(size); }
+    std::string_view name() const noexcept override { return provider_.query().provider; }
+
+private:
+    /// Receives and Sends beyond the credits: RDMA_ERROR uses no credit, a Send may complete late.
+    static constexpr std::uint32_t slack = 8;
+    /// Servers post 4096 bytes of reply whatever was announced (knfsd 6.1).
+    static constexpr std::uint32_t min_receive_size = 4096;
+    /// The Read chunk's pieces, or the two chunks of a long call with a long reply.
+    static constexpr std::size_t max_grants = rpc::payload::max_pieces + 1;
+
+    /// Memory that the server may touch until it is revoked.
+    class exposure {
+    public:
+        exposure() = default;
+        exposure(lease m, std::unique_ptr<verbs::region> r, std::unique_ptr<verbs::grant> g)
+            : memory(std::move(m)), region(std::move(r)), grant(std::move(g))
+        {
+        }
+        exposure(exposure&&) = default;
+        // The grant goes first, then the region, then the memory; as in destruction.
+        exposure& operator=(exposure&& other) noexcept
+        {
+            grant = std::move(other.grant);
+            region = std::move(other.region);
+            memory = std::move(other.memory);
+            return *this;
+        }
+        lease memory;
+        std::unique_ptr<verbs::region> region;
+        std::unique_ptr<verbs::grant> grant;
+    };
+    /// What one call has on the connection.
+    struct transfer {
+        bool sent = false;
+        std::array<exposure, max_grants> reads;
+        std::size_t read_count = 0;
+        exposure result; // the Write chunk
+        std::uint32_t result_size = 0;
+        exposure reply; // the Reply chunk
+        std::uint32_t reply_size = 0;
+    };
+    enum class operation : std::uint8_t { receive, send };
+    static std::uint64_t make_id(operation op, std::uint32_t index) noexcept
+    {
+        return std::uint64_t(op) << 32 | index;
+    }
+
+    // reconnecting_client
+    task<result<void>> open() override;
+    task<void> hang_up() override;
+    void transmit(outstanding& o) noexcept override;
+    void retract(outstanding& o) noexcept override;
+    void drop() noexcept override;
+    // completion_handler
+    void on_completions(std::span<const verbs::completion> batch) noexcept override;
+    void on_disconnected(const error& cause) noexcept override;
+
+    transfer& transfer_of(const outstanding& o) noexcept
+    {
+        return transfers_[o.xid() & (rpc::max_outstanding_calls - 1)];
+    }
+    /// Sends what credits allow.
+    void pump() noexcept;
+    /// The error is the call's own; the connection is as it was.
+    result<void> send(outstanding& o);
+    result<void> build_replies(const rpc::request& call, transfer& t, header& h);
+    result<void> build_call(const rpc::request& call, transfer& t, header& h, bool& with_head,
+                            bool& with_payload);
+    result<exposure> expose(lease memory, std::span<std::byte> bytes, verbs::access rights);
+    result<exposure> expose_new(std::size_t size, verbs::access rights);
+    static segment segment_of(const exposure& e) noexcept;
+    result<void> post_message(const header& h, const rpc::request& call, bool with_head, bool with_payload);
+    bool post_receive(std::uint32_t slot) noexcept;
+    void on_message(lease message, std::uint32_t length) noexcept;
+    result<rpc::reply> take_reply(transfer& t, const header& h, lease message,
+                                  std::span<const std::byte> payload);
+    void fail_connection(const error& cause) noexcept;
+
+    verbs::context& provider_;
+    buffer_pool& buffers_;
+    std::string address_;
+    requester_options options_;
+    requester_stats own_stats_;
+    requester_stats& stats_;
+    std::unique_ptr<verbs::protection_domain> domain_;
+    std::unique_ptr<verbs::queue_pair> queue_pair_;
+    connection_terms terms_;
+    std::uint32_t max_credits_;
+    std::uint32_t credits_ = 1;
+    std::uint32_t in_flight_ = 0;
+    intrusive_list<outstanding> waiting_; // for credits
+    std::vector<transfer> transfers_;
+    std::vector<lease> receives_;
+    std::vector<lease> sends_;
+    std::vector<std::uint32_t> free_sends_;
+    std::vector<std::uint32_t> abandoned_; // XIDs given up, whose replies still return a credit
+    event ended_;
+};
+
+} // namespace verbena::rpcrdma

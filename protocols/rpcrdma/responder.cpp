@@ -1,0 +1,652 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/protocols/rpcrdma/responder.hpp>
+
+#include "responder_connection.hpp"
+
+#include <verbena/core/log.hpp>
+
+#include <algorithm>
+#include <cstring>
+
+namespace verbena::rpcrdma {
+namespace {
+
+/// Fills a chunk's segments one after another by RDMA Writes. Borrows all it is given; the vectors
+/// must not grow beyond their capacity, since requests point at the segments.
+class chunk_writer {
+public:
+    chunk_writer(std::span<const segment> chunk, std::vector<verbs::send_request>& batch,
+                 std::vector<verbs::segment>& local) noexcept
+        : chunk_(chunk), batch_(batch), local_(local)
+    {
+    }
+    void add(std::span<const std::byte> bytes)
+    {
+        while (!bytes.empty() && !full_) {
+            while (index_ < chunk_.size() && used_ == chunk_[index_].length) {
+                ++index_;
+                used_ = 0;
+            }
+            if (index_ == chunk_.size() || batch_.size() + 1 >= batch_.capacity() ||
+                local_.size() == local_.capacity()) {
+                full_ = true;
+                return;
+            }
+            const segment& s = chunk_[index_];
+            const std::size_t part = std::min<std::size_t>(bytes.size(), s.length - used_);
+            local_.push_back({const_cast<std::byte*>(bytes.data()), static_cast<std::uint32_t>(part), 0});
+            verbs::send_request w;
+            w.opcode = verbs::opcode::rdma_write;
+            w.signalled = false;
+            w.segments = {&local_.back(), 1};
+            w.remote_address = s.offset + used_;
+            w.remote_key = s.handle;
+            batch_.push_back(w);
+            used_ += part;
+            written_ += part;
+            bytes = bytes.subspan(part);
+        }
+    }
+    /// The chunk was too small for what was added.
+    bool full() const noexcept { return full_; }
+    std::uint64_t written() const noexcept { return written_; }
+
+private:
+    std::span<const segment> chunk_;
+    std::vector<verbs::send_request>& batch_;
+    std::vector<verbs::segment>& local_;
+    std::size_t index_ = 0;
+    std::size_t used_ = 0;
+    std::uint64_t written_ = 0;
+    bool full_ = false;
+};
+
+constexpr std::array<std::byte, 4> zero_pad{};
+
+} // namespace
+
+responder_connection::responder_connection(verbs::context& provider, buffer_pool& buffers,
+                                           rpc::dispatcher& dispatcher, const responder_options& options,
+                                           responder_stats& stats)
+    : provider_(provider),
+      buffers_(buffers),
+      dispatcher_(dispatcher),
+      options_(options),
+      stats_(stats),
+      calls_scope_(provider.shard())
+{
+    batch_.reserve(max_reply_requests);
+    local_.reserve(max_reply_requests + 8);
+}
+
+responder_connection::~responder_connection()
+{
+    queue_pair_.reset();
+    deferred::unlink();
+}
+
+task<void> responder_connection::run(std::unique_ptr<verbs::connect_request> request,
+                                     verbs::protection_domain& domain)
+{
+    peer_address_ = request->peer_address();
+    peer_name_ = request->peer_name();
+    peer_.address = peer_address_;
+    peer_.name = peer_name_;
+    peer_.transport = provider_.query().provider;
+
+    private_message mine;
+    mine.remote_invalidation = provider_.query().remote_invalidate;
+    mine.send_size = mine.receive_size = options_.inline_size;
+    terms_ = negotiate(mine, find_private_message(request->private_data()));
+    const auto private_data = encode(mine);
+
+    const std::uint32_t receives = options_.credits + receive_slack;
+    verbs::connect_options o;
+    o.private_data = private_data;
+    o.initiator_depth = options_.read_depth;
+    o.responder_resources = 0; // a requester has nothing to read here
+    o.queue_pair.receive_depth = receives;
+    o.queue_pair.send_depth = send_depth;
+    auto made = request->make_queue_pair(domain, o.queue_pair);
+    if (!made)
+        co_return;
+    queue_pair_ = std::move(*made);
+    queue_pair_->set_handler(this);
+    receive_slots_.resize(receives);
+    empty_slots_.reserve(receives);
+    arrived_.reserve(receives);
+    handling_.reserve(receives);
+    for (std::uint32_t i = receives; i > 0; --i)
+        empty_slots_.push_back(i - 1);
+    // Before the answer: a Send that finds no receive ends the connection on iWARP.
+    if (!post_receives()) {
+        queue_pair_.reset();
+        co_return;
+    }
+    const auto accepted = co_await request->accept(o);
+    request.reset();
+    if (accepted) {
+        reads_.release(queue_pair_->max_reads());
+        stats_.connections.add(1);
+        if (!co_await ended_.wait())
+            queue_pair_->disconnect();
+        // The provider forces an end that the peer delays, so this one is certain.
+        co_await ended_.wait_shielded();
+        stats_.connections.add(-1);
+    }
+    calls_scope_.request_stop();
+    co_await calls_scope_.join();
+    queue_pair_.reset();
+}
+
+bool responder_connection::post_receives() noexcept
+{
+    while (!empty_slots_.empty()) {
+        const std::uint32_t slot = empty_slots_.back();
+        lease memory =
+            buffers_.try_acquire(std::max<std::size_t>(options_.inline_size, buffer_pool::min_size));
+        if (!memory) {
+            stats_.receive_shortages.add();
+            return false;
+        }
+        const verbs::receive_request r{
+            make_id(operation::receive, 0, slot),
+            {memory.data(), static_cast<std::uint32_t>(std::max<std::size_t>(options_.inline_size, 4096)),
+             0}};
+        if (!queue_pair_->post_receive({&r, 1}))
+            return false;
+        receive_slots_[slot] = std::move(memory);
+        empty_slots_.pop_back();
+    }
+    return true;
+}
+
+void responder_connection::on_completions(std::span<const verbs::completion> batch) noexcept
+{
+    for (const auto& c : batch) {
+        const auto op = operation(c.id >> 56);
+        if (op == operation::receive) {
+            const auto slot = static_cast<std::uint32_t>(c.id);
+            if (c.status == verbs::status::success)
+                arrived_.push_back({slot, c.length});
+            else
+                receive_slots_[slot].reset();
+            continue;
+        }
+        responder_call* call = find(c.id);
+        if (call == nullptr)
+            continue;
+        if (op == operation::read) {
+            if (c.status != verbs::status::success)
+                call->read_failed_ = true;
+            reads_.release();
+            --send_queue_used_;
+            if (--call->reads_pending_ == 0)
+                call->reads_done_.set();
+        } else {
+            send_queue_used_ -= call->posted_;
+            release(*call);
+        }
+        send_queue_moved_.set();
+    }
+    if (!arrived_.empty())
+        provider_.shard().post(static_cast<deferred&>(*this));
+}
+
+void responder_connection::on_disconnected(const error& cause) noexcept
+{
+    down_ = true;
+    log_limited(stats_.ends_logged, log_level::info, "rpcrdma", "connection ended",
+                {{"peer", peer_name_}, {"cause", cause.message()}});
+    calls_scope_.request_stop();
+    ended_.set();
+}
+
+void responder_connection::run() noexcept
+{
+    handling_.swap(arrived_);
+    for (const arrival& a : handling_) {
+        lease message = std::move(receive_slots_[a.slot]);
+        empty_slots_.push_back(a.slot);
+        // First a receive for the next message, then this one.
+        if (!down_)
+            post_receives();
+        begin_call(std::move(message), a.length);
+    }
+    handling_.clear();
+}
+
+responder_call* responder_connection::take_call()
+{
+    if (!free_calls_.empty()) {
+        responder_call* c = calls_[free_calls_.back()].get();
+        free_calls_.pop_back();
+        return c;
+    }
+    calls_.push_back(std::make_unique<responder_call>(*this));
+    calls_.back()->index_ = static_cast<std::uint32_t>(calls_.size() - 1);
+    free_calls_.reserve(calls_.size());
+    return calls_.back().get();
+}
+
+void responder_connection::release(responder_call& c) noexcept
+{
+    c.clear();
+    ++c.generation_;
+    free_calls_.push_back(c.index_);
+    if (!down_ && !empty_slots_.empty())
+        post_receives();
+}
+
+responder_call* responder_connection::find(std::uint64_t id) noexcept
+{
+    const auto index = static_cast<std::uint32_t>(id);
+    const auto generation = static_cast<std::uint32_t>(id >> 32) & 0xffffff;
+    if (index >= calls_.size() || (calls_[index]->generation_ & 0xffffff) != generation)
+        return nullptr;
+    return calls_[index].get();
+}
+
+void responder_connection::begin_call(lease message, std::uint32_t length) noexcept
+{
+    if (down_)
+        return;
+    responder_call& c = *take_call();
+    c.begin(std::move(message), peer_, buffers_);
+    const std::span<const std::byte> bytes(c.received_.data(), length);
+    const decoded_header d = decode(bytes, c.transport_);
+    const auto refuse = [&](const char* rule, error_kind kind) {
+        log_limited(stats_.refusals_logged, log_level::warning, "rpcrdma", "message refused",
+                    {{"peer", peer_name_}, {"rule", rule}});
+        calls_scope_.spawn(reply_error(c, kind));
+    };
+    switch (d.action) {
+    case verdict::drop:
+        stats_.dropped.add();
+        release(c);
+        return;
+    case verdict::version_error: refuse(d.rule, error_kind::version); return;
+    case verdict::chunk_error: refuse(d.rule, error_kind::chunk); return;
+    case verdict::good: break;
+    }
+    if (c.transport_.proc == procedure::done || c.transport_.proc == procedure::error) {
+        stats_.dropped.add(); // RFC 8166 4.6.2; an error is for requesters
+        release(c);
+        return;
+    }
+    if (const char* rule = broken_call_rule(c.transport_, bytes.subspan(d.offset))) {
+        refuse(rule, error_kind::chunk);
+        return;
+    }
+    stats_.calls.add();
+    stats_.credits_wanted.add(c.transport_.credits);
+    calls_scope_.spawn(serve(c, d.offset, length));
+}
+
+task<bool> responder_connection::send_queue_room(std::uint32_t entries)
+{
+    while (send_queue_used_ + entries > send_depth) {
+        send_queue_moved_.reset();
+        if (down_ || !co_await send_queue_moved_.wait())
+            co_return false;
+    }
+    co_return !down_;
+}
+
+task<bool> responder_connection::read_chunk(responder_call& c, std::span<const read_segment> chunk,
+                                            std::byte* to)
+{
+    if (queue_pair_->max_reads() == 0)
+        co_return false;
+    c.reads_done_.reset();
+    c.read_failed_ = false;
+    // One more than posted until all are, so that an early completion doesn't look like the last.
+    c.reads_pending_ = 1;
+    for (const auto& s : chunk) {
+        if (s.target.length == 0)
+            continue;
+        const bool permit = co_await reads_.acquire();
+        if (!permit || !co_await send_queue_room(1)) {
+            if (permit)
+                reads_.release();
+            c.read_failed_ = true;
+            break;
+        }
+        const verbs::segment local{to, s.target.length, 0};
+        verbs::send_request w;
+        w.id = make_id(operation::read, c.generation_, c.index_);
+        w.opcode = verbs::opcode::rdma_read;
+        w.segments = {&local, 1};
+        w.remote_address = s.target.offset;
+        w.remote_key = s.target.handle;
+        ++c.reads_pending_;
+        ++send_queue_used_;
+        if (!queue_pair_->post_send({&w, 1})) {
+            --c.reads_pending_;
+            --send_queue_used_;
+            reads_.release();
+            c.read_failed_ = true;
+            break;
+        }
+        stats_.read_chunk_bytes.add(s.target.length);
+        to += s.target.length;
+    }
+    if (--c.reads_pending_ != 0)
+        co_await c.reads_done_.wait_shielded(); // the memory is the provider's until then
+    if (c.read_failed_)
+        stats_.failed_reads.add();
+    co_return !c.read_failed_;
+}
+
+// Puts the call's stream together where it isn't simply "inline, and perhaps one Read chunk".
+task<bool> responder_connection::assemble(responder_call& c, std::size_t header_size, std::uint32_t length)
+{
+    const std::span<const std::byte> in_message(c.received_.data() + header_size, length - header_size);
+    const auto zero = c.transport_.position_zero();
+    auto rest = c.transport_.data_reads();
+    const auto first = take_read_chunk(rest);
+    if (zero.empty() && rest.empty()) {
+        c.data_chunk_ = first;
+        if (first.empty()) {
+            c.args_ = xdr::decoder(in_message);
+        } else {
+            const std::uint64_t size = total_length(first);
+            if (size > options_.max_call_size)
+                co_return false;
+            c.args_ = xdr::decoder(
+                in_message, xdr::external_item{first.front().position, static_cast<std::uint32_t>(size)});
+        }
+        co_return true;
+    }
+    const std::uint64_t all = total_length(c.transport_.reads.all()) + in_message.size();
+    // Each chunk may lack its pad.
+    if (all + 4 * max_read_segments > options_.max_call_size)
+        co_return false;
+    lease memory = co_await buffers_.acquire(all + 4 * max_read_segments);
+    if (!memory)
+        co_return false;
+    lease long_call;
+    std::span<const std::byte> stream = in_message;
+    if (!zero.empty()) {
+        long_call = co_await buffers_.acquire(std::max<std::uint64_t>(total_length(zero), 1));
+        if (!long_call || !co_await read_chunk(c, zero, long_call.data()))
+            co_return false;
+        stream = {long_call.data(), static_cast<std::size_t>(total_length(zero))};
+    }
+    std::size_t filled = 0;
+    std::size_t taken = 0;
+    rest = c.transport_.data_reads();
+    for (auto chunk = take_read_chunk(rest); !chunk.empty(); chunk = take_read_chunk(rest)) {
+        // Positions count the unreduced stream: what is filled so far, then the stream up to there.
+        const std::size_t position = chunk.front().position;
+        if (position < filled || position - filled > stream.size() - taken)
+            co_return false;
+        std::memcpy(memory.data() + filled, stream.data() + taken, position - filled);
+        taken += position - filled;
+        filled = position;
+        if (!co_await read_chunk(c, chunk, memory.data() + filled))
+            co_return false;
+        const auto size = static_cast<std::size_t>(total_length(chunk));
+        const std::size_t pad = (0 - size) & 3;
+        std::memset(memory.data() + filled + size, 0, pad);
+        filled += size + pad;
+    }
+    std::memcpy(memory.data() + filled, stream.data() + taken, stream.size() - taken);
+    filled += stream.size() - taken;
+    c.assembled_ = std::move(memory);
+    c.args_ = xdr::decoder(std::span<const std::byte>(c.assembled_.data(), filled));
+    // RFC 8166 4.2.1: the XID is that of the RPC message.
+    xdr::decoder look = c.args_;
+    co_return look.u32() == c.transport_.xid&& look.ok();
+}
+
+task<void> responder_connection::serve(responder_call& c, std::size_t header_size, std::uint32_t length)
+{
+    if (!co_await assemble(c, header_size, length)) {
+        if (c.read_failed_ || down_) {
+            if (!down_)
+                queue_pair_->kill(error(std::errc::io_error, "an RDMA Read of a call failed"));
+            release(c);
+            co_return;
+        }
+        co_await reply_error(c, error_kind::chunk);
+        co_return;
+    }
+    const bool answer = co_await dispatcher_.dispatch(c);
+    if (!answer || down_) {
+        release(c);
+        co_return;
+    }
+    co_await reply(c);
+}
+
+std::uint32_t responder_connection::grant(const responder_call& c) noexcept
+{
+    // Receives that stand are what may be promised; one is the least that keeps a requester alive.
+    const auto standing = static_cast<std::uint32_t>(receive_slots_.size() - empty_slots_.size());
+    const std::uint32_t room = standing > receive_slack ? standing - receive_slack : 1;
+    const std::uint32_t granted =
+        std::max(1u, std::min({std::max(1u, c.transport_.credits), options_.credits, room}));
+    stats_.credits_granted.add(granted);
+    return granted;
+}
+
+// RFC 8797 3.2: one key of this call's own chunks, only if both ends said so. With several keys the
+// requester must invalidate the rest itself and gains nothing.
+std::uint32_t responder_connection::key_to_invalidate(const responder_call& c) const noexcept
+{
+    if (!terms_.remote_invalidation)
+        return 0;
+    std::uint32_t key = 0;
+    bool several = false;
+    const auto see = [&](std::uint32_t handle) {
+        several = several || (key != 0 && key != handle);
+        key = handle;
+    };
+    for (const auto& s : c.transport_.reads.all())
+        see(s.target.handle);
+    for (const auto& s : c.transport_.writes.segments())
+        see(s.handle);
+    if (c.transport_.has_reply_chunk) {
+        for (const auto& s : c.transport_.reply.all())
+            see(s.handle);
+    }
+    return several ? 0 : key;
+}
+
+task<void> responder_connection::reply_error(responder_call& c, error_kind kind)
+{
+    (kind == error_kind::version ? stats_.version_errors : stats_.chunk_errors).add();
+    c.send_memory_ = co_await buffers_.acquire(buffer_pool::min_size);
+    if (!c.send_memory_ || !co_await send_queue_room(1)) {
+        release(c);
+        co_return;
+    }
+    xdr::encoder out(c.send_memory_.bytes());
+    encode(out, error_reply(c.transport_, kind, grant(c)));
+    const verbs::segment local{c.send_memory_.data(), static_cast<std::uint32_t>(out.size()), 0};
+    verbs::send_request w;
+    w.id = make_id(operation::send, c.generation_, c.index_);
+    w.segments = {&local, 1};
+    (void)post_reply(c, {&w, 1});
+}
+
+result<void> responder_connection::post_reply(responder_call& c, std::span<verbs::send_request> batch)
+{
+    c.posted_ = static_cast<std::uint32_t>(batch.size());
+    send_queue_used_ += c.posted_;
+    auto posted = queue_pair_->post_send(batch);
+    if (!posted) {
+        // RFC 8166 4.5.3: a responder that cannot answer closes the connection.
+        send_queue_used_ -= c.posted_;
+        release(c);
+        if (!down_)
+            queue_pair_->kill(posted.error());
+    }
+    return posted;
+}
+
+task<void> responder_connection::reply(responder_call& c)
+{
+    header& h = c.transport_;
+    const std::uint32_t invalidate = key_to_invalidate(c);
+    h.reads.clear(); // RFC 8166 4.3.1
+    h.version = protocol_version;
+    h.proc = procedure::msg;
+    const auto head = c.results_.bytes();
+    const std::size_t header_size = encoded_size(h); // returned lengths don't change it
+    // Both waits come first: from here to the post nothing suspends, so the batch is this call's alone.
+    c.send_memory_ = co_await buffers_.acquire(header_size + head.size() + zero_pad.size());
+    if (!c.send_memory_ || !co_await send_queue_room(max_reply_requests)) {
+        release(c);
+        co_return;
+    }
+    if (!build_reply(c, header_size, invalidate)) {
+        // The requester's estimate was too small. It may try again with more room, under a new XID.
+        log_limited(stats_.refusals_logged, log_level::warning, "rpcrdma",
+                    "reply does not fit the requester's chunks",
+                    {{"peer", peer_name_}, {"bytes", head.size() + c.result_payload_.size()}});
+        c.result_payload_.clear();
+        c.send_memory_.reset();
+        co_await reply_error(c, error_kind::chunk);
+        co_return;
+    }
+    if (invalidate != 0)
+        stats_.remote_invalidations.add();
+    (void)post_reply(c, batch_);
+}
+
+// Fills batch_ with the Writes and the Send of a reply; false if it fits nowhere.
+bool responder_connection::build_reply(responder_call& c, std::size_t header_size, std::uint32_t invalidate)
+{
+    header& h = c.transport_;
+    const auto head = c.results_.bytes();
+    const auto announced = c.results_.payloads();
+    const bool has_item = !announced.empty() && c.result_payload_.size() != 0;
+    const std::size_t item_offset = has_item ? announced.front().offset : head.size();
+    const std::size_t pad = has_item ? (0 - c.result_payload_.size()) & 3 : 0;
+    batch_.clear();
+    local_.clear();
+    std::uint64_t chunk_bytes = 0;
+
+    // RFC 8166 4.3.2: the first Write chunk takes the reply's data item; an empty one wants it inline.
+    const bool reduced = has_item && h.writes.size() != 0 && !h.writes.chunk(0).empty();
+    for (std::size_t i = 0; i < h.writes.size(); ++i) {
+        const auto chunk = h.writes.chunk(i);
+        std::uint64_t returned = 0;
+        if (i == 0 && reduced) {
+            chunk_writer writer(chunk, batch_, local_);
+            for (const auto& piece : c.result_payload_.pieces())
+                writer.add(piece);
+            if (writer.full())
+                return false;
+            returned = chunk_bytes = writer.written();
+        }
+        if (!set_returned_length(chunk, returned))
+            return false;
+    }
+
+    const std::size_t inline_item = has_item && !reduced ? c.result_payload_.size() + pad : 0;
+    const bool long_reply = header_size + head.size() + inline_item > terms_.send_threshold;
+    std::uint64_t reply_bytes = 0;
+    if (long_reply) {
+        if (!h.has_reply_chunk)
+            return false;
+        // The whole stream, pads included (RFC 8166 3.5.3).
+        chunk_writer writer(h.reply.all(), batch_, local_);
+        writer.add(head.first(item_offset));
+        if (has_item && !reduced) {
+            for (const auto& piece : c.result_payload_.pieces())
+                writer.add(piece);
+            writer.add(std::span(zero_pad).first(pad));
+        }
+        writer.add(head.subspan(item_offset));
+        if (writer.full())
+            return false;
+        reply_bytes = writer.written();
+        h.proc = procedure::nomsg;
+    }
+    if (h.has_reply_chunk && !set_returned_length(h.reply.all(), reply_bytes))
+        return false;
+    h.credits = grant(c);
+
+    xdr::encoder out(c.send_memory_.bytes());
+    encode(out, h);
+    const std::size_t first = local_.size();
+    const auto add_segment = [&](const std::byte* data, std::size_t size) {
+        if (size != 0)
+            local_.push_back({const_cast<std::byte*>(data), static_cast<std::uint32_t>(size), 0});
+    };
+    std::byte* const memory = c.send_memory_.data();
+    if (long_reply) {
+        add_segment(memory, header_size);
+    } else {
+        std::memcpy(memory + header_size, head.data(), item_offset);
+        add_segment(memory, header_size + item_offset);
+        std::byte* rest = memory + header_size + item_offset;
+        const std::size_t rest_pad = inline_item != 0 ? pad : 0;
+        if (inline_item != 0) {
+            for (const auto& piece : c.result_payload_.pieces())
+                add_segment(piece.data(), piece.size());
+        }
+        std::memset(rest, 0, rest_pad);
+        std::memcpy(rest + rest_pad, head.data() + item_offset, head.size() - item_offset);
+        if (inline_item != 0)
+            add_segment(rest, rest_pad + head.size() - item_offset);
+        else
+            local_[first].length += static_cast<std::uint32_t>(head.size() - item_offset);
+    }
+    const std::size_t segments = local_.size() - first;
+    if (segments > provider_.query().max_send_segments)
+        return false;
+    verbs::send_request w;
+    w.id = make_id(operation::send, c.generation_, c.index_);
+    w.opcode = invalidate != 0 ? verbs::opcode::send_with_invalidate : verbs::opcode::send;
+    w.segments = {&local_[first], segments};
+    w.invalidate_key = invalidate;
+    batch_.push_back(w);
+
+    (long_reply ? stats_.reply_chunk_replies
+     : reduced  ? stats_.write_chunk_replies
+                : stats_.inline_replies)
+        .add();
+    stats_.write_chunk_bytes.add(chunk_bytes + reply_bytes);
+    return true;
+}
+
+namespace {
+
+task<void> serve_one(std::unique_ptr<verbs::connect_request> request, verbs::context& provider,
+                     verbs::protection_domain& domain, buffer_pool& buffers, rpc::dispatcher& dispatcher,
+                     const responder_options& options, responder_stats& stats)
+{
+    auto connection = std::make_unique<responder_connection>(provider, buffers, dispatcher, options, stats);
+    co_await connection->run(std::move(request), domain);
+}
+
+} // namespace
+
+task<void> serve(verbs::context& provider, verbs::listener& listener, buffer_pool& buffers,
+                 rpc::dispatcher& dispatcher, const responder_options& options, responder_stats& stats)
+{
+    auto domain = provider.make_domain();
+    if (!domain)
+        co_return;
+    scope connections(provider.shard());
+    for (;;) {
+        auto request = co_await listener.next();
+        if (!request)
+            break;
+        if (connections.live() >= options.max_connections) {
+            stats.rejected_connections.add();
+            (void)co_await (*request)->reject({});
+            continue;
+        }
+        connections.spawn(
+            serve_one(std::move(*request), provider, **domain, buffers, dispatcher, options, stats));
+    }
+    connections.request_stop();
+    co_await connections.join();
+}
+
+} // namespace verbena::rpcrdma

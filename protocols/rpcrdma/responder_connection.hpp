@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// One requester's connection, and the calls that it has under way.
+#pragma once
+
+#include <verbena/core/event.hpp>
+#include <verbena/core/semaphore.hpp>
+#include <verbena/protocols/rpcrdma/header.hpp>
+#include <verbena/protocols/rpcrdma/private_data.hpp>
+#include <verbena/protocols/rpcrdma/responder.hpp>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace verbena::rpcrdma {
+
+class responder_connection;
+
+/// One call. Lives in its connection's table of slots, reused; its leases go when its Send completed.
+class responder_call final : public rpc::call {
+public:
+    explicit responder_call(responder_connection& c) noexcept : connection_(c) {}
+
+    task<result<rpc::payload>> pull(xdr::payload_ref ref) override;
+    task<bool> reserve_results(std::size_t size) override;
+
+private:
+    friend class responder_connection;
+    /// Ready to be used for the message in `received`.
+    void begin(lease received, const rpc::peer& from, buffer_pool& buffers) noexcept;
+    void clear() noexcept;
+
+    responder_connection& connection_;
+    lease received_;       // the message; header and inline payload lie in it
+    lease assembled_;      // a call that had to be put together
+    lease results_memory_; // larger than inline_results
+    lease send_memory_;    // the transport header, with what goes inline
+    rpcrdma::header transport_;
+    std::span<const read_segment> data_chunk_; // the one Read chunk that pull() brings
+    // The awaited RDMA Reads of one pull.
+    std::uint32_t reads_pending_ = 0;
+    bool read_failed_ = false;
+    event reads_done_;
+    std::uint32_t generation_ = 0;
+    std::uint32_t index_ = 0;
+    std::uint32_t posted_ = 0; // send-queue entries that its Send retires
+    alignas(8) std::array<std::byte, inline_results> small_results_;
+};
+
+class responder_connection final : private verbs::completion_handler, private deferred {
+public:
+    responder_connection(verbs::context& provider, buffer_pool& buffers, rpc::dispatcher& dispatcher,
+                         const responder_options& options, responder_stats& stats);
+    ~responder_connection();
+
+    /// Accepts the peer and serves it until the connection ends.
+    task<void> run(std::unique_ptr<verbs::connect_request> request, verbs::protection_domain& domain);
+
+private:
+    friend class responder_call;
+    enum class operation : std::uint8_t { receive, send, read };
+    static constexpr std::uint32_t receive_slack = 8; // for RDMA_DONE and the like, which use no credit
+    static constexpr std::uint32_t send_depth = 1024;
+    /// Requests of one reply: a piece is cut at every segment of its chunk.
+    static constexpr std::uint32_t max_reply_requests =
+        max_write_segments + max_reply_segments + rpc::payload::max_pieces + 4;
+
+    static std::uint64_t make_id(operation op, std::uint32_t generation, std::uint32_t index) noexcept
+    {
+        return std::uint64_t(op) << 56 | std::uint64_t(generation & 0xffffff) << 32 | index;
+    }
+
+    // completion_handler
+    void on_completions(std::span<const verbs::completion> batch) noexcept override;
+    void on_disconnected(const error& cause) noexcept override;
+    // deferred: after the polls
+    void run() noexcept override;
+
+    bool post_receives() noexcept;
+    void begin_call(lease message, std::uint32_t length) noexcept;
+    task<void> serve(responder_call& c, std::size_t header_size, std::uint32_t length);
+    task<bool> assemble(responder_call& c, std::size_t header_size, std::uint32_t length);
+    /// Reads all segments to `to`, in parallel up to the negotiated depth.
+    task<bool> read_chunk(responder_call& c, std::span<const read_segment> chunk, std::byte* to);
+    task<void> reply(responder_call& c);
+    bool build_reply(responder_call& c, std::size_t header_size, std::uint32_t invalidate);
+    task<void> reply_error(responder_call& c, error_kind kind);
+    task<bool> send_queue_room(std::uint32_t entries);
+    result<void> post_reply(responder_call& c, std::span<verbs::send_request> batch);
+    std::uint32_t grant(const responder_call& c) noexcept;
+    std::uint32_t key_to_invalidate(const responder_call& c) const noexcept;
+    responder_call* take_call();
+    void release(responder_call& c) noexcept;
+    responder_call* find(std::uint64_t id) noexcept;
+
+    verbs::context& provider_;
+    buffer_pool& buffers_;
+    rpc::dispatcher& dispatcher_;
+    const responder_options& options_;
+    responder_stats& stats_;
+    scope calls_scope_;
+    std::unique_ptr<verbs::queue_pair> queue_pair_;
+    connection_terms terms_;
+    std::string peer_address_;
+    std::string peer_name_;
+    rpc::peer peer_;
+    struct arrival {
+        std::uint32_t slot;
+        std::uint32_t length;
+    };
+    std::vector<lease> receive_slots_;
+    std::vector<std::uint32_t> empty_slots_;
+    std::vector<arrival> arrived_;
+    std::vector<arrival> handling_;
+    std::vector<std::unique_ptr<responder_call>> calls_;
+    std::vector<std::uint32_t> free_calls_;
+    semaphore reads_{0};
+    std::uint32_t send_queue_used_ = 0;
+    event send_queue_moved_;
+    event ended_;
+    bool down_ = false;
+    // Of the reply being built; their capacity is fixed, so steady state allocates nothing.
+    std::vector<verbs::send_request> batch_;
+    std::vector<verbs::segment> local_;
+};
+
+} // namespace verbena::rpcrdma

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+// What changes files on a server: rm, mkdir, mv, cp.
+#include "commands.hpp"
+#include "session.hpp"
+#include "store.hpp"
+
+#include <verbena/core/scope.hpp>
+#include <verbena/core/sleep.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <unistd.h>
+
+namespace verbena::cli {
+namespace {
+
+// "/a/b/c" is "c" in "/a/b".
+struct split_path {
+    explicit split_path(std::string_view path)
+    {
+        while (path.ends_with('/'))
+            path.remove_suffix(1);
+        const std::size_t slash = path.rfind('/');
+        name = path.substr(slash == std::string_view::npos ? 0 : slash + 1);
+        parent = path.substr(0, slash == std::string_view::npos ? 0 : slash);
+    }
+    std::string parent;
+    std::string name;
+};
+
+const error is_root(std::errc::device_or_resource_busy, "that is the export itself");
+
+task<result<void>> remove_entry(nfs::client& c, const nfs::v3::nfs_fh3& directory, const std::string& name,
+                                const nfs::node& n, bool recursive)
+{
+    if (n.attributes.type != nfs::v3::ftype3::dir)
+        co_return co_await c.remove(directory, name);
+    if (!recursive)
+        co_return error(std::errc::is_a_directory, "use -r to remove directories");
+    auto entries = co_await c.list(n.handle, true);
+    if (!entries)
+        co_return entries.error();
+    for (const nfs::directory_entry& e : *entries) {
+        nfs::node below;
+        if (e.handle && e.attributes) {
+            below.handle = *e.handle;
+            below.attributes = *e.attributes;
+        } else {
+            auto found = co_await c.lookup(n.handle, e.name);
+            if (!found)
+                co_return found.error();
+            below = *found;
+        }
+        auto removed = co_await remove_entry(c, n.handle, e.name, below, true);
+        if (!removed)
+            co_return removed.error();
+    }
+    co_return co_await c.rmdir(directory, name);
+}
+
+task<result<void>> remove_path(session& s, bool recursive)
+{
+    const split_path path(s.mounted().rest);
+    if (path.name.empty())
+        co_return is_root;
+    auto directory = co_await s.walk(path.parent);
+    if (!directory)
+        co_return directory.error();
+    auto found = co_await s.nfs().lookup(directory->handle, path.name);
+    if (!found)
+        co_return found.error();
+    co_return co_await remove_entry(s.nfs(), directory->handle, path.name, *found, recursive);
+}
+
+task<result<void>> make_path(session& s, const mkdir_options& o)
+{
+    const split_path path(s.mounted().rest);
+    if (path.name.empty()) {
+        if (o.parents)
+            co_return result<void>();
+        co_return is_root;
+    }
+    nfs::v3::sattr3 attributes;
+    attributes.mode = o.mode;
+    if (!o.parents) {
+        auto directory = co_await s.walk(path.parent);
+        if (!directory)
+            co_return directory.error();
+        auto made = co_await s.nfs().mkdir(directory->handle, path.name, attributes);
+        if (!made)
+            co_return made.error();
+        co_return result<void>();
+    }
+    nfs::v3::nfs_fh3 here = s.mounted().root;
+    std::string_view rest = s.mounted().rest;
+    while (rest.find_first_not_of('/') != std::string_view::npos) {
+        rest.remove_prefix(rest.find_first_not_of('/'));
+        const std::string name(rest.substr(0, rest.find('/')));
+        rest.remove_prefix(name.size());
+        auto next = co_await s.nfs().walk(here, name, true);
+        if (!next && next.error() == std::errc::no_such_file_or_directory)
+            next = co_await s.nfs().mkdir(here, name, attributes);
+        if (!next)
+            co_return next.error();
+        if (next->attributes.type != nfs::v3::ftype3::dir)
+            co_return error(std::errc::not_a_directory, "MKDIR");
+        here = next->handle;
+    }
+    co_return result<void>();
+}
+
+// A place of cp: a local path, or a session with a store on it.
+class place {
+public:
+    place(runtime& r, std::string text) : runtime_(r), text_(std::move(text)) {}
+
+    /// Exit code, told already if it isn't exit_ok.
+    task<int> open()
+    {
+        if (!is_url(text_)) {
+            store_ = make_local_store(runtime_, text_);
+            co_return exit_ok;
+        }
+        auto where = url_argument(text_);
+        if (!where)
+            co_return exit_usage;
+        session_ = std::make_unique<session>(runtime_, *where);
+        const failure failed = co_await session_->mount();
+        if (failed.failed())
+            co_return complain(failed.text(), exit_unreachable);
+        store_ = make_remote_store(*session_, session_->mounted().rest);
+        co_return exit_ok;
+    }
+    task<void> close()
+    {
+        if (session_)
+            co_await session_->close();
+    }
+    store& files() noexcept { return *store_; }
+    /// The last part of the path: what a copy in a directory is called.
+    std::string leaf() const
+    {
+        return split_path(session_ ? std::string_view(session_->where().path) : std::string_view(text_)).name;
+    }
+
+private:
+    runtime& runtime_;
+    std::string text_;
+    std::unique_ptr<session> session_;
+    std::unique_ptr<store> store_;
+};
+
+task<void> show_progress(const copier& c)
+{
+    const auto begin = std::chrono::steady_clock::now();
+    constexpr int width = 24;
+    while (co_await sleep_for(std::chrono::milliseconds(100))) {
+        const copy_totals& t = c.totals();
+        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+        const double part =
+            t.expected_bytes == 0 ? 0 : static_cast<double>(t.bytes) / static_cast<double>(t.expected_bytes);
+        const int filled = static_cast<int>(std::min(part, 1.0) * width);
+        std::string bar(static_cast<std::size_t>(filled), '#');
+        bar.resize(width, '.');
+        const auto rate =
+            static_cast<std::uint64_t>(static_cast<double>(t.bytes) / std::max(took.count(), 1e-3));
+        std::fprintf(stderr, "\r\033[K[%s] %3.0f%%  %s of %s  %llu of %llu files  %s/s", bar.c_str(),
+                     std::min(part, 1.0) * 100, human(t.bytes).c_str(), human(t.expected_bytes).c_str(),
+                     static_cast<unsigned long long>(t.files),
+                     static_cast<unsigned long long>(t.expected_files), human(rate).c_str());
+    }
+    std::fprintf(stderr, "\r\033[K");
+}
+
+task<int> copy_all(runtime& r, const cp_options& o, std::vector<std::unique_ptr<place>>& sources,
+                   place& target)
+{
+    for (auto& source : sources) {
+        if (const int code = co_await source->open(); code != exit_ok)
+            co_return code;
+    }
+    if (const int code = co_await target.open(); code != exit_ok)
+        co_return code;
+    auto there = co_await target.files().stat("", true);
+    const bool into = there && there->kind == file_kind::directory;
+    if (sources.size() > 1 && !into)
+        co_return complain(o.target + ": several sources need a directory that exists as target", exit_usage);
+    copier c(r, o.copy);
+    const auto begin = std::chrono::steady_clock::now();
+    scope progress(r.shard());
+    if (::isatty(STDERR_FILENO) && !r.options().quiet)
+        progress.spawn(show_progress(c));
+    for (auto& source : sources) {
+        std::string to = into ? source->leaf() : std::string();
+        co_await c.copy(source->files(), std::string(), target.files(), std::move(to));
+    }
+    progress.request_stop();
+    co_await progress.join();
+    const copy_totals& t = c.totals();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    if (r.options().json) {
+        const nlohmann::json out = {{"files", t.files},       {"directories", t.directories},
+                                    {"links", t.links},       {"bytes", t.bytes},
+                                    {"failures", t.failures}, {"seconds", took.count()}};
+        std::printf("%s\n", out.dump(2).c_str());
+    } else if (!r.options().quiet) {
+        std::fprintf(
+            stderr, "%llu files, %s in %.2f s, %s/s\n", static_cast<unsigned long long>(t.files),
+            human(t.bytes).c_str(), took.count(),
+            human(static_cast<std::uint64_t>(static_cast<double>(t.bytes) / std::max(took.count(), 1e-6)))
+                .c_str());
+    }
+    co_return t.failures == 0 ? exit_ok : exit_failed;
+}
+
+} // namespace
+
+task<int> rm(runtime& r, rm_options o)
+{
+    int code = exit_ok;
+    for (const std::string& text : o.urls) {
+        auto where = url_argument(text);
+        if (!where)
+            co_return exit_usage;
+        session s(r, *where);
+        const failure failed = co_await s.mount();
+        if (failed.failed()) {
+            code = complain(failed.text(), exit_unreachable);
+        } else {
+            auto removed = co_await remove_path(s, o.recursive);
+            if (!removed && !(o.force && removed.error() == std::errc::no_such_file_or_directory))
+                code = std::max(code, complain(text + ": " + removed.error().message(), exit_failed));
+        }
+        co_await s.close();
+    }
+    co_return code;
+}
+
+task<int> mkdir(runtime& r, mkdir_options o)
+{
+    int code = exit_ok;
+    for (const std::string& text : o.urls) {
+        auto where = url_argument(text);
+        if (!where)
+            co_return exit_usage;
+        session s(r, *where);
+        const failure failed = co_await s.mount();
+        if (failed.failed()) {
+            code = complain(failed.text(), exit_unreachable);
+        } else {
+            auto made = co_await make_path(s, o);
+            if (!made)
+                code = std::max(code, complain(text + ": " + made.error().message(), exit_failed));
+        }
+        co_await s.close();
+    }
+    co_return code;
+}
+
+task<int> mv(runtime& r, std::string from, std::string to)
+{
+    auto source = url_argument(from);
+    auto target = url_argument(to);
+    if (!source || !target)
+        co_return exit_usage;
+    if (source->host != target->host || source->port != target->port ||
+        source->transport != target->transport)
+        co_return complain("mv renames within one server and transport: use cp, then rm", exit_usage);
+    session a(r, *source);
+    session b(r, *target);
+    failure failed = co_await a.mount();
+    if (!failed.failed())
+        failed = co_await b.mount();
+    int code = exit_ok;
+    if (failed.failed()) {
+        code = complain(failed.text(), exit_unreachable);
+    } else {
+        const split_path old_path(a.mounted().rest);
+        split_path new_path(b.mounted().rest);
+        auto old_directory = co_await a.walk(old_path.parent);
+        auto new_directory = co_await b.walk(b.mounted().rest);
+        result<void> moved;
+        if (old_path.name.empty())
+            moved = is_root;
+        else if (!old_directory)
+            moved = old_directory.error();
+        else if (new_directory && new_directory->attributes.type == nfs::v3::ftype3::dir)
+            new_path.name = old_path.name; // into the directory
+        else
+            new_directory = co_await b.walk(new_path.parent);
+        if (moved && !new_directory)
+            moved = new_directory.error();
+        if (moved)
+            moved = co_await a.nfs().rename(old_directory->handle, old_path.name, new_directory->handle,
+                                            new_path.name);
+        if (!moved) {
+            const char* cure = moved.error() == std::errc::cross_device_link ? "; use cp, then rm" : "";
+            code = complain(from + ": " + moved.error().message() + cure, exit_failed);
+        }
+    }
+    co_await a.close();
+    co_await b.close();
+    co_return code;
+}
+
+task<int> cp(runtime& r, cp_options o)
+{
+    std::vector<std::unique_ptr<place>> sources;
+    for (const std::string& text : o.sources)
+        sources.push_back(std::make_unique<place>(r, text));
+    place target(r, o.target);
+    const int code = co_await copy_all(r, o, sources, target);
+    for (auto& source : sources)
+        co_await source->close();
+    co_await target.close();
+    co_return code;
+}
+
+} // namespace verbena::cli

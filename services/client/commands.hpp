@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// The commands of `verbena`. Each returns the exit code of the process.
+#pragma once
+
+#include "copy.hpp"
+#include "runtime.hpp"
+
+#include <verbena/core/task.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace verbena::cli {
+
+/// Documented in docs/reference/cli.md.
+enum exit_code : int {
+    exit_ok = 0,
+    exit_failed = 1,      ///< something that was asked for was not done
+    exit_usage = 2,       ///< the command line makes no sense
+    exit_unreachable = 3, ///< no connection to the server, or no mount
+};
+
+struct ping_options {
+    std::string url;
+    unsigned count = 10;
+    double interval = 0; ///< seconds between a reply and the next call
+    unsigned depth = 1;
+};
+task<int> ping(runtime& r, ping_options o);
+
+struct ls_options {
+    std::vector<std::string> urls;
+    bool long_format = false;
+    bool all = false;
+    bool recursive = false;
+    bool directory = false;
+};
+task<int> ls(runtime& r, ls_options o);
+
+task<int> cat(runtime& r, std::vector<std::string> urls);
+task<int> stat(runtime& r, std::vector<std::string> urls);
+
+struct rm_options {
+    std::vector<std::string> urls;
+    bool recursive = false;
+    bool force = false;
+};
+task<int> rm(runtime& r, rm_options o);
+
+struct mkdir_options {
+    std::vector<std::string> urls;
+    bool parents = false;
+    std::uint32_t mode = 0755;
+};
+task<int> mkdir(runtime& r, mkdir_options o);
+
+task<int> mv(runtime& r, std::string from, std::string to);
+task<int> df(runtime& r, std::vector<std::string> urls);
+task<int> mounts(runtime& r, std::string url);
+
+struct cp_options {
+    std::vector<std::string> sources;
+    std::string target;
+    copy_options copy;
+};
+task<int> cp(runtime& r, cp_options o);
+
+/// Looks at this machine and, with a URL, at a server.
+task<int> doctor(runtime& r, std::string url);
+/// The checks that are possible where no shard can be made.
+int doctor_without_shard(const std::string& why, bool json);
+
+/// "verbena: TEXT" on stderr; returns `code`.
+int complain(const std::string& text, int code);
+/// Parses a URL or complains.
+result<url> url_argument(const std::string& text);
+/// "1.5 GiB".
+std::string human(std::uint64_t bytes);
+
+} // namespace verbena::cli

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "copy.hpp"
+
+#include "checksum.hpp"
+
+#include <verbena/core/event.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <unistd.h>
+
+namespace verbena::cli {
+
+// A file being copied: workers take chunks in order and finish them in any.
+struct copier::one_file {
+    one_file(open_file& f, open_file& t, std::uint32_t c, std::uint64_t s) : from(f), to(t), chunk(c), size(s)
+    {
+    }
+    open_file& from;
+    open_file& to;
+    const std::uint32_t chunk;
+    const std::uint64_t size; // no more than that is read
+    std::uint64_t next = 0;
+    std::optional<std::uint64_t> end; // where reading found an earlier end
+    bool done() const noexcept { return failed || end || next >= size; }
+    std::optional<error> failed;
+    // With checksums, chunks are hashed in order: the turn of the chunk at `hashed`.
+    sha256* hash = nullptr;
+    std::uint64_t hashed = 0;
+    event turn;
+};
+
+copier::copier(runtime& r, const copy_options& o)
+    : runtime_(r), options_(o), file_permits_(std::clamp(o.files, 1u, max_files))
+{
+    options_.depth = std::clamp(o.depth, 1u, max_depth);
+}
+
+void copier::fail(const std::string& what, const error& why)
+{
+    ++totals_.failures;
+    const char* clear_progress = ::isatty(STDERR_FILENO) ? "\r\033[K" : "";
+    std::fprintf(stderr, "%sverbena: %s: %s\n", clear_progress, what.c_str(), why.message().c_str());
+}
+
+task<void> copier::copy(store& from, std::string from_path, store& to, std::string to_path)
+{
+    scope files(runtime_.shard());
+    co_await copy_entry(from, std::move(from_path), to, std::move(to_path), files);
+    co_await files.join();
+    // Children stand behind their parents.
+    while (!finish_.empty()) {
+        auto [path, info] = std::move(finish_.back());
+        finish_.pop_back();
+        if (auto set = co_await to.set_mode_and_times(path, info); !set)
+            fail(to.name_of(path), set.error());
+    }
+}
+
+task<void> copier::copy_entry(store& from, std::string from_path, store& to, std::string to_path,
+                              scope& files)
+{
+    // A symbolic link in a tree is copied as one; what the user named is what it leads to.
+    auto info = co_await from.stat(from_path, !options_.recursive);
+    if (!info) {
+        fail(from.name_of(from_path), info.error());
+        co_return;
+    }
+    if (info->kind == file_kind::regular) {
+        ++totals_.expected_files;
+        totals_.expected_bytes += info->size;
+        if (co_await file_permits_.acquire())
+            files.spawn(copy_file(from, std::move(from_path), to, std::move(to_path), *info));
+        co_return;
+    }
+    if (info->kind == file_kind::link) {
+        auto target = co_await from.read_link(from_path);
+        if (!target) {
+            fail(from.name_of(from_path), target.error());
+            co_return;
+        }
+        auto made = co_await to.make_link(to_path, *target);
+        if (made && options_.preserve)
+            made = co_await to.set_mode_and_times(to_path, *info);
+        if (!made)
+            fail(to.name_of(to_path), made.error());
+        else
+            ++totals_.links;
+        co_return;
+    }
+    if (info->kind != file_kind::directory) {
+        fail(from.name_of(from_path),
+             error(std::errc::not_supported, "neither file, directory nor symbolic link"));
+        co_return;
+    }
+    if (!options_.recursive) {
+        fail(from.name_of(from_path), error(std::errc::is_a_directory, "use -r to copy directories"));
+        co_return;
+    }
+    if (auto made = co_await to.make_directory(to_path, info->mode); !made) {
+        fail(to.name_of(to_path), made.error());
+        co_return;
+    }
+    ++totals_.directories;
+    auto names = co_await from.list(from_path);
+    if (!names) {
+        fail(from.name_of(from_path), names.error());
+        co_return;
+    }
+    // The times of a directory can be set only when nothing more is put into it.
+    if (options_.preserve)
+        finish_.emplace_back(to_path, *info);
+    std::ranges::sort(*names);
+    for (const std::string& name : *names)
+        co_await copy_entry(from, join(from_path, name), to, join(to_path, name), files);
+}
+
+task<void> copier::copy_file(store& from, std::string from_path, store& to, std::string to_path,
+                             file_info info)
+{
+    std::optional<error> failed;
+    std::string where = from.name_of(from_path);
+    auto source = co_await from.open(from_path);
+    if (!source) {
+        failed = source.error();
+    } else {
+        auto target = co_await to.create(to_path, info.mode);
+        if (!target) {
+            failed = target.error();
+            where = to.name_of(to_path);
+        } else {
+            sha256 hash;
+            // Some files have no size until they are read.
+            one_file f(**source, **target, std::min(from.transfer_size(), to.transfer_size()),
+                       info.size != 0 ? info.size : UINT64_MAX);
+            if (options_.checksum)
+                f.hash = &hash;
+            auto copied = co_await copy_data(f);
+            std::string digest;
+            if (copied && options_.checksum) {
+                digest = hash.finish();
+                auto written = co_await to.open(to_path);
+                auto found = result<std::string>(error(std::errc::io_error));
+                if (written) {
+                    found = co_await digest_of(**written, f.chunk);
+                    [[maybe_unused]] const auto closed = co_await (*written)->close();
+                }
+                if (!written)
+                    copied = written.error();
+                else if (!found)
+                    copied = found.error();
+                else if (*found != digest)
+                    copied = error(std::errc::io_error, "checksum differs after the copy");
+            }
+            if (copied && options_.preserve)
+                copied = co_await to.set_mode_and_times(to_path, info);
+            if (!copied)
+                failed = copied.error();
+            else if (options_.checksum)
+                std::printf("%s  %s\n", digest.c_str(), to.name_of(to_path).c_str());
+        }
+        [[maybe_unused]] const auto closed = co_await (*source)->close();
+    }
+    if (failed)
+        fail(where, *failed);
+    else
+        ++totals_.files;
+    file_permits_.release();
+}
+
+task<result<void>> copier::copy_data(one_file& f)
+{
+    scope workers(runtime_.shard());
+    for (unsigned i = 0; i < (f.size == UINT64_MAX ? 1 : options_.depth) && !f.done(); ++i)
+        workers.spawn(copy_chunks(f));
+    co_await workers.join();
+    auto closed = co_await f.to.close();
+    if (f.failed)
+        co_return *f.failed;
+    co_return closed;
+}
+
+task<void> copier::copy_chunks(one_file& f)
+{
+    while (!f.done()) {
+        const std::uint64_t begin = f.next;
+        f.next += f.chunk;
+        const auto wanted = static_cast<std::uint32_t>(std::min<std::uint64_t>(f.chunk, f.size - begin));
+        if (!co_await chunk_permits_.acquire())
+            co_return;
+        // A short read is the end, or a server that gives less than was asked.
+        for (std::uint32_t done = 0; done < wanted && !f.failed;) {
+            auto data = co_await f.from.read(begin + done, wanted - done);
+            if (!data) {
+                f.failed = data.error();
+                break;
+            }
+            const auto size = static_cast<std::uint32_t>(data->size());
+            if (size == 0) {
+                f.end = f.end ? std::min(*f.end, begin + done) : begin + done;
+                break;
+            }
+            if (f.hash != nullptr) {
+                while (f.hashed != begin + done && !f.failed) {
+                    f.turn.reset();
+                    if (f.end && *f.end <= begin)
+                        f.failed = error(std::errc::io_error, "the file changed while it was copied");
+                    else if (!co_await f.turn.wait())
+                        f.failed = error(std::errc::operation_canceled);
+                }
+                if (f.failed)
+                    break;
+                for (auto piece : data->pieces())
+                    f.hash->update(piece);
+                f.hashed += size;
+                f.turn.set();
+            }
+            auto written = co_await f.to.write(begin + done, std::move(*data));
+            if (!written) {
+                f.failed = written.error();
+                break;
+            }
+            done += size;
+            totals_.bytes += size;
+        }
+        f.turn.set();
+        chunk_permits_.release();
+    }
+}
+
+task<result<std::string>> copier::digest_of(open_file& file, std::uint32_t chunk)
+{
+    sha256 hash;
+    for (std::uint64_t offset = 0;;) {
+        auto data = co_await file.read(offset, chunk);
+        if (!data)
+            co_return data.error();
+        if (data->empty())
+            co_return hash.finish();
+        for (auto piece : data->pieces())
+            hash.update(piece);
+        offset += data->size();
+    }
+}
+
+} // namespace verbena::cli

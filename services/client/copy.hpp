@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies files and trees between stores, several files and several requests per file at once.
+#pragma once
+
+#include "store.hpp"
+
+#include <verbena/core/scope.hpp>
+#include <verbena/core/semaphore.hpp>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace verbena::cli {
+
+struct copy_options {
+    bool recursive = false;
+    bool preserve = false; ///< mode and times
+    bool checksum = false; ///< read back what was written and compare
+    unsigned files = 8;    ///< in flight
+    unsigned depth = 8;    ///< requests in flight per file
+};
+
+struct copy_totals {
+    std::uint64_t files = 0;
+    std::uint64_t directories = 0;
+    std::uint64_t links = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t expected_bytes = 0; ///< of the files found so far
+    std::uint64_t expected_files = 0;
+    std::uint64_t failures = 0;
+};
+
+class copier {
+public:
+    /// Chunks between their read and the end of their write, over all files: bounds memory.
+    static constexpr unsigned max_chunks = 48;
+    static constexpr unsigned max_files = 64;
+    static constexpr unsigned max_depth = 64;
+
+    copier(runtime& r, const copy_options& o);
+    /// Copies `from_path` to `to_path`. What fails is told on stderr and counted; the rest goes on.
+    task<void> copy(store& from, std::string from_path, store& to, std::string to_path);
+    const copy_totals& totals() const noexcept { return totals_; }
+
+private:
+    struct one_file;
+    task<void> copy_entry(store& from, std::string from_path, store& to, std::string to_path, scope& files);
+    task<void> copy_file(store& from, std::string from_path, store& to, std::string to_path, file_info info);
+    task<result<void>> copy_data(one_file& f);
+    task<void> copy_chunks(one_file& f);
+    task<result<std::string>> digest_of(open_file& f, std::uint32_t chunk);
+    void fail(const std::string& what, const error& why);
+
+    runtime& runtime_;
+    copy_options options_;
+    copy_totals totals_;
+    std::vector<std::pair<std::string, file_info>> finish_; ///< directories to get their times
+    semaphore file_permits_;
+    semaphore chunk_permits_{max_chunks};
+};
+
+} // namespace verbena::cli

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+// doctor: what on this machine, or between it and a server, keeps verbena from working well.
+#include "commands.hpp"
+#include "session.hpp"
+
+#include <verbena/core/net.hpp>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sys/resource.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+namespace verbena::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+enum class state { good, note, bad };
+
+struct finding {
+    finding(std::string c, state s, std::string t, std::string help)
+        : check(std::move(c)), result(s), text(std::move(t)), cure(std::move(help))
+    {
+    }
+    std::string check;
+    state result;
+    std::string text;
+    std::string cure;
+};
+
+const char* to_string(state s)
+{
+    switch (s) {
+    case state::good: return "ok";
+    case state::note: return "note";
+    case state::bad: return "PROBLEM";
+    }
+    return "?";
+}
+
+std::string first_line(const fs::path& file)
+{
+    std::ifstream in(file);
+    std::string line;
+    std::getline(in, line);
+    return line;
+}
+
+std::string value_in(const fs::path& file, const std::string& key)
+{
+    std::ifstream in(file);
+    for (std::string line; std::getline(in, line);) {
+        if (line.starts_with(key))
+            return line.substr(line.find_first_not_of(" \t", key.size()));
+    }
+    return {};
+}
+
+finding check_kernel()
+{
+    utsname name{};
+    ::uname(&name);
+    int major = 0;
+    int minor = 0;
+    std::sscanf(name.release, "%d.%d", &major, &minor);
+    if (major < 6 || (major == 6 && minor < 1))
+        return {"kernel", state::bad, name.release, "verbena needs Linux 6.1 or later"};
+    return {"kernel", state::good, name.release, ""};
+}
+
+finding check_io_uring(bool works, const std::string& why)
+{
+    if (works)
+        return {"io_uring", state::good, "a ring with the features that shards use can be made", ""};
+    const std::string disabled = first_line("/proc/sys/kernel/io_uring_disabled");
+    return {"io_uring", state::bad, why,
+            disabled.empty() || disabled == "0"
+                ? "allow io_uring_setup in the container's or unit's seccomp filter, or raise RLIMIT_MEMLOCK"
+                : "sysctl -w kernel.io_uring_disabled=0"};
+}
+
+finding check_memlock()
+{
+    rlimit limit{};
+    ::getrlimit(RLIMIT_MEMLOCK, &limit);
+    if (limit.rlim_cur == RLIM_INFINITY)
+        return {"memlock", state::good, "unlimited", ""};
+    constexpr rlim_t wanted = rlim_t(64) << 20;
+    const std::string text = human(limit.rlim_cur);
+    if (limit.rlim_cur >= wanted || ::geteuid() == 0)
+        return {"memlock", state::good, text + (::geteuid() == 0 ? ", and root is exempt" : ""), ""};
+    return {"memlock", state::note, text + ": too little to register memory with an RDMA device",
+            "`ulimit -l unlimited`, LimitMEMLOCK=infinity in the unit, or memlock in "
+            "/etc/security/limits.conf; user-space "
+            "iWARP does without"};
+}
+
+finding check_huge_pages()
+{
+    const std::string total = value_in("/proc/meminfo", "HugePages_Total:");
+    const std::string transparent = first_line("/sys/kernel/mm/transparent_hugepage/enabled");
+    if (!total.empty() && total != "0")
+        return {"huge pages", state::good, total + " reserved", ""};
+    if (transparent.find("[never]") != std::string::npos)
+        return {"huge pages", state::note, "none reserved and transparent ones off",
+                "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled, or sysctl -w vm.nr_hugepages=N"};
+    return {"huge pages", state::good,
+            transparent.empty() ? "none reserved" : "none reserved; transparent: " + transparent, ""};
+}
+
+std::vector<finding> check_rdma()
+{
+    std::vector<finding> found;
+    std::error_code ignored;
+    for (const auto& device : fs::directory_iterator("/sys/class/infiniband", ignored)) {
+        std::string text = device.path().filename().string();
+        bool active = false;
+        for (const auto& port : fs::directory_iterator(device.path() / "ports", ignored)) {
+            const std::string port_state = first_line(port.path() / "state");
+            active = active || port_state.find("ACTIVE") != std::string::npos;
+            text += ", port " + port.path().filename().string() + " " + port_state + " " +
+                    first_line(port.path() / "link_layer");
+        }
+        const std::string node = first_line(device.path() / "node_type");
+        text += node.empty() ? "" : ", " + node;
+        found.push_back({"RDMA device", active ? state::good : state::bad, text,
+                         active ? "" : "no port is active: check the cable, or `ip link set DEVICE up`"});
+    }
+    if (found.empty())
+        found.push_back(
+            {"RDMA device", state::note, "none; iWARP in user space (nfs+iwarp://) works without", ""});
+    else if (::access("/dev/infiniband/rdma_cm", R_OK | W_OK) != 0)
+        found.push_back({"RDMA access", state::bad,
+                         "/dev/infiniband/rdma_cm: " + std::string(std::strerror(errno)),
+                         "modprobe rdma_ucm, or give this user access to /dev/infiniband"});
+    return found;
+}
+
+finding check_port(std::uint16_t port, const char* use)
+{
+    const std::string name = "port " + std::to_string(port);
+    auto where = net::endpoint::parse("127.0.0.1:" + std::to_string(port));
+    auto listener = where ? net::open_listener(*where) : verbena::result<net::unique_fd>(where.error());
+    if (listener)
+        return {name, state::good, "free for " + std::string(use), ""};
+    if (listener.error() == std::errc::address_in_use)
+        return {name, state::note,
+                "something listens on 127.0.0.1 already; " + std::string(use) + " wants it",
+                "`ss -ltnp 'sport = :" + std::to_string(port) +
+                    "'` tells who; or choose another port with --listen"};
+    return {name, state::note, listener.error().message(), ""};
+}
+
+finding check_capabilities()
+{
+    const std::string text = value_in("/proc/self/status", "CapEff:");
+    const auto bits = std::strtoull(text.c_str(), nullptr, 16);
+    // include/uapi/linux/capability.h
+    constexpr std::array<std::pair<int, const char*>, 7> wanted{{{0, "CAP_CHOWN"},
+                                                                 {1, "CAP_DAC_OVERRIDE"},
+                                                                 {2, "CAP_DAC_READ_SEARCH"},
+                                                                 {3, "CAP_FOWNER"},
+                                                                 {6, "CAP_SETGID"},
+                                                                 {7, "CAP_SETUID"},
+                                                                 {10, "CAP_NET_BIND_SERVICE"}}};
+    std::string missing;
+    for (const auto& [bit, name] : wanted) {
+        if ((bits >> bit & 1) == 0)
+            missing += (missing.empty() ? "" : " ") + std::string(name);
+    }
+    if (missing.empty())
+        return {"capabilities", state::good, "all that verbenad uses", ""};
+    return {
+        "capabilities", state::note, "not held: " + missing,
+        "only verbenad wants them: without, it serves everything as its own user. Use its systemd unit, or "
+        "AmbientCapabilities="};
+}
+
+task<finding> check_rpcbind(runtime& r)
+{
+    url where;
+    where.host = "127.0.0.1";
+    where.port = 111;
+    session s(r, where);
+    const failure failed = co_await s.connect();
+    co_await s.close();
+    if (failed.failed())
+        co_return finding{
+            "rpcbind", state::note, "does not answer on 127.0.0.1:111",
+            "clients of NFSv3 that ask for ports need it: apt-get install rpcbind; verbena's own URLs name "
+            "the port"};
+    co_return finding{"rpcbind", state::good, "answers on 127.0.0.1:111", ""};
+}
+
+task<void> check_server(runtime& r, url where, std::vector<finding>& found)
+{
+    session s(r, std::move(where));
+    const failure failed = co_await s.connect();
+    if (failed.failed()) {
+        found.push_back({"server", state::bad, failed.text(), ""});
+    } else {
+        auto answered = co_await s.nfs().null();
+        if (answered)
+            found.push_back({"server", state::good, "NFS version 3 answers at " + s.where().to_string(), ""});
+        else
+            found.push_back({"server", state::bad, "NULL: " + answered.error().message(),
+                             "the port answers, but not as NFS version 3"});
+        auto mounts = co_await s.mounts();
+        auto exports =
+            mounts ? co_await mounts->exports() : result<std::vector<nfs::export_entry>>(mounts.error());
+        if (!exports) {
+            found.push_back({"MOUNT", state::bad, exports.error().message(),
+                             "give its port with ?mountport=N, or start rpcbind over there"});
+        } else {
+            std::string text = std::to_string(exports->size()) + " exports";
+            for (const nfs::export_entry& e : *exports)
+                text += " " + e.directory;
+            found.push_back({"MOUNT", state::good, text, ""});
+        }
+    }
+    co_await s.close();
+}
+
+} // namespace
+
+namespace {
+
+std::vector<finding> look_at_machine(bool ring_works, const std::string& why)
+{
+    std::vector<finding> found;
+    found.push_back(check_kernel());
+    found.push_back(check_io_uring(ring_works, why));
+    found.push_back(check_memlock());
+    found.push_back(check_huge_pages());
+    for (finding& f : check_rdma())
+        found.push_back(std::move(f));
+    found.push_back(check_port(20049, "verbenad's iWARP listener"));
+    found.push_back(check_port(2049, "verbenad's TCP listener"));
+    found.push_back(check_port(9464, "verbenad's metrics"));
+    found.push_back(check_capabilities());
+    return found;
+}
+
+int report(const std::vector<finding>& found, bool as_json)
+{
+    int code = exit_ok;
+    nlohmann::json all = nlohmann::json::array();
+    for (const finding& f : found) {
+        if (f.result == state::bad)
+            code = exit_failed;
+        if (as_json) {
+            all.push_back({{"check", f.check},
+                           {"state", f.result == state::bad ? "problem" : to_string(f.result)},
+                           {"text", f.text},
+                           {"cure", f.cure}});
+            continue;
+        }
+        std::printf("%-8s %-13s %s\n", to_string(f.result), f.check.c_str(), f.text.c_str());
+        if (!f.cure.empty())
+            std::printf("%-8s %-13s cure: %s\n", "", "", f.cure.c_str());
+    }
+    if (as_json)
+        std::printf("%s\n", all.dump(2).c_str());
+    return code;
+}
+
+} // namespace
+
+int doctor_without_shard(const std::string& why, bool as_json)
+{
+    return report(look_at_machine(false, why), as_json);
+}
+
+task<int> doctor(runtime& r, std::string text)
+{
+    std::vector<finding> found = look_at_machine(true, {});
+    finding rpcbind = co_await check_rpcbind(r);
+    found.push_back(std::move(rpcbind));
+    if (!text.empty()) {
+        auto where = url_argument(text);
+        if (!where)
+            co_return exit_usage;
+        co_await check_server(r, *where, found);
+    }
+    co_return report(found, r.options().json);
+}
+
+} // namespace verbena::cli

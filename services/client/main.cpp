@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands.hpp"
+
+#include <verbena/core/scope.hpp>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdio>
+#include <functional>
+
+namespace verbena::cli {
+
+int complain(const std::string& text, int code)
+{
+    std::fflush(stdout);
+    std::fprintf(stderr, "verbena: %s\n", text.c_str());
+    return code;
+}
+
+result<url> url_argument(const std::string& text)
+{
+    auto parsed = parse_url(text);
+    if (!parsed)
+        complain(text + ": " + parsed.error().context() +
+                     "\n  a URL looks like nfs+iwarp://host/export/path or " +
+                     "nfs+tcp://[2001:db8::7]:2049/export/path?mountport=N",
+                 exit_usage);
+    return parsed;
+}
+
+std::string human(std::uint64_t bytes)
+{
+    constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double value = static_cast<double>(bytes);
+    std::size_t unit = 0;
+    while (value >= 1024 && unit + 1 < std::size(units)) {
+        value /= 1024;
+        ++unit;
+    }
+    char text[32];
+    std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+    return text;
+}
+
+} // namespace verbena::cli
+
+namespace {
+
+using namespace verbena;
+using namespace verbena::cli;
+
+constexpr const char* footer =
+    "URLs: nfs+iwarp://host[:20049]/export/path (RDMA in user space), nfs+tcp://host[:2049]/export/path,\n"
+    "IPv6 in brackets; ?mountport=N and ?nfsport=N name ports that rpcbind does not know.\n"
+    "Exit codes: 0 done, 1 something was not done, 2 wrong usage, 3 no connection or no mount.";
+
+} // namespace
+
+int main(int argc, char** argv)
+{
+    std::signal(SIGPIPE, SIG_IGN);
+    CLI::App app("verbena: files on NFS servers, over RDMA or TCP, without mounting them", "verbena");
+    app.footer(footer);
+    app.require_subcommand(1);
+    app.set_version_flag("--version", "verbena " VERBENA_VERSION);
+    app.fallthrough();
+    global_options global;
+    app.add_flag("--json", global.json, "machine-readable output (ping, ls, stat, df, mounts, cp, doctor)");
+    app.add_flag("-q,--quiet", global.quiet, "no progress and no summary");
+    app.add_flag("--soft", global.soft, "fail when the server stays silent, instead of waiting for it");
+    app.add_option("--timeout", global.timeout_seconds,
+                   "seconds of silence before the connection is made anew")
+        ->check(CLI::Range(1, 3600))
+        ->capture_default_str();
+
+    std::function<task<int>(runtime&)> run;
+    std::string first;
+    std::string second;
+    std::vector<std::string> urls;
+
+    ping_options ping_o;
+    CLI::App* ping_c = app.add_subcommand("ping", "Time the server's NULL procedure");
+    ping_c->add_option("url", ping_o.url)->required();
+    ping_c->add_option("-c,--count", ping_o.count, "calls")
+        ->check(CLI::Range(1u, 10'000'000u))
+        ->capture_default_str();
+    ping_c->add_option("-i,--interval", ping_o.interval, "seconds between calls")
+        ->check(CLI::Range(0.0, 3600.0));
+    ping_c->add_option("-d,--depth", ping_o.depth, "calls in flight")
+        ->check(CLI::Range(1, 256))
+        ->capture_default_str();
+    ping_c->callback([&] { run = [&](runtime& r) { return cli::ping(r, ping_o); }; });
+
+    ls_options ls_o;
+    CLI::App* ls_c = app.add_subcommand("ls", "List directories");
+    ls_c->add_option("url", ls_o.urls)->required();
+    ls_c->add_flag("-l,--long", ls_o.long_format, "mode, links, owner, size, time");
+    ls_c->add_flag("-a,--all", ls_o.all, "names that begin with a dot too");
+    ls_c->add_flag("-R,--recursive", ls_o.recursive, "directories below too");
+    ls_c->add_flag("-d,--directory", ls_o.directory, "the directory itself");
+    ls_c->callback([&] { run = [&](runtime& r) { return cli::ls(r, ls_o); }; });
+
+    CLI::App* cat_c = app.add_subcommand("cat", "Write files to the standard output");
+    cat_c->add_option("url", urls)->required();
+    cat_c->callback([&] { run = [&](runtime& r) { return cli::cat(r, urls); }; });
+
+    CLI::App* stat_c = app.add_subcommand("stat", "Show all attributes");
+    stat_c->add_option("url", urls)->required();
+    stat_c->callback([&] { run = [&](runtime& r) { return cli::stat(r, urls); }; });
+
+    rm_options rm_o;
+    CLI::App* rm_c = app.add_subcommand("rm", "Remove files");
+    rm_c->add_option("url", rm_o.urls)->required();
+    rm_c->add_flag("-r,--recursive", rm_o.recursive, "directories and what is in them too");
+    rm_c->add_flag("-f,--force", rm_o.force, "what is not there is removed already");
+    rm_c->callback([&] { run = [&](runtime& r) { return cli::rm(r, rm_o); }; });
+
+    mkdir_options mkdir_o;
+    std::string mode = "755";
+    CLI::App* mkdir_c = app.add_subcommand("mkdir", "Make directories");
+    mkdir_c->add_option("url", mkdir_o.urls)->required();
+    mkdir_c->add_flag("-p,--parents", mkdir_o.parents, "parents too; no error if it exists");
+    mkdir_c->add_option("-m,--mode", mode, "octal permission bits")->capture_default_str();
+    mkdir_c->callback([&] {
+        std::size_t used = 0;
+        try {
+            mkdir_o.mode = static_cast<std::uint32_t>(std::stoul(mode, &used, 8));
+        } catch (const std::exception&) {
+            used = 0;
+        }
+        if (used != mode.size() || mkdir_o.mode > 07777)
+            throw CLI::ValidationError("--mode", "octal permission bits, like 755");
+        run = [&](runtime& r) { return cli::mkdir(r, mkdir_o); };
+    });
+
+    CLI::App* mv_c = app.add_subcommand("mv", "Rename within one server");
+    mv_c->add_option("from", first)->required();
+    mv_c->add_option("to", second)->required();
+    mv_c->callback([&] { run = [&](runtime& r) { return cli::mv(r, first, second); }; });
+
+    CLI::App* df_c = app.add_subcommand("df", "Show space and files");
+    df_c->add_option("url", urls)->required();
+    df_c->callback([&] { run = [&](runtime& r) { return cli::df(r, urls); }; });
+
+    CLI::App* mounts_c = app.add_subcommand("mounts", "List what a server exports and who has mounted it");
+    mounts_c->add_option("url", first)->required();
+    mounts_c->callback([&] { run = [&](runtime& r) { return cli::mounts(r, first); }; });
+
+    cp_options cp_o;
+    std::vector<std::string> paths;
+    CLI::App* cp_c = app.add_subcommand("cp", "Copy files between here and servers, or between servers");
+    cp_c->add_option("path", paths, "sources, then the target; each a URL or a local path")
+        ->required()
+        ->expected(2, -1);
+    cp_c->add_flag("-r,-R,--recursive", cp_o.copy.recursive, "directories too");
+    cp_c->add_flag("-p,--preserve", cp_o.copy.preserve, "mode and times");
+    cp_c->add_flag("--checksum", cp_o.copy.checksum,
+                   "read back what was written, compare, print SHA-256 sums");
+    cp_c->add_option("-j,--jobs", cp_o.copy.files, "files in flight")
+        ->check(CLI::Range(1u, copier::max_files))
+        ->capture_default_str();
+    cp_c->add_option("-d,--depth", cp_o.copy.depth, "requests in flight per file")
+        ->check(CLI::Range(1u, copier::max_depth))
+        ->capture_default_str();
+    cp_c->callback([&] {
+        cp_o.target = paths.back();
+        cp_o.sources.assign(paths.begin(), paths.end() - 1);
+        run = [&](runtime& r) { return cli::cp(r, cp_o); };
+    });
+
+    CLI::App* doctor_c =
+        app.add_subcommand("doctor", "Find what keeps verbena from working well, and the cure");
+    doctor_c->add_option("url", first, "a server to look at too");
+    doctor_c->callback([&] { run = [&](runtime& r) { return cli::doctor(r, first); }; });
+
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& e) {
+        return app.exit(e) == 0 ? exit_ok : exit_usage;
+    }
+    auto shard = reactor::create();
+    if (!shard) {
+        if (doctor_c->parsed())
+            return doctor_without_shard(shard.error().message(), global.json);
+        return complain("cannot start: " + shard.error().message() + "\n  `verbena doctor` tells more",
+                        exit_failed);
+    }
+    runtime r(std::move(*shard), global);
+    return run_until_complete(r.shard(), run(r));
+}

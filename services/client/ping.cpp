@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands.hpp"
+#include "session.hpp"
+
+#include <verbena/core/scope.hpp>
+#include <verbena/core/sleep.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+namespace verbena::cli {
+namespace {
+
+struct samples {
+    std::vector<double> microseconds;
+    unsigned started = 0;
+    unsigned lost = 0;
+    error last;
+};
+
+double percentile(const std::vector<double>& sorted, double p)
+{
+    // Nearest rank.
+    const auto rank = static_cast<std::size_t>(std::ceil(p / 100 * static_cast<double>(sorted.size())));
+    return sorted[std::clamp<std::size_t>(rank, 1, sorted.size()) - 1];
+}
+
+task<void> call_null(session& s, const ping_options& o, samples& out)
+{
+    while (out.started < o.count) {
+        ++out.started;
+        const auto begin = std::chrono::steady_clock::now();
+        auto answered = co_await s.nfs().null();
+        const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+        if (answered) {
+            out.microseconds.push_back(took.count());
+        } else {
+            ++out.lost;
+            out.last = answered.error();
+        }
+        if (o.interval > 0 && out.started < o.count)
+            co_await sleep_for(
+                std::chrono::duration_cast<duration>(std::chrono::duration<double>(o.interval)));
+    }
+}
+
+} // namespace
+
+task<int> ping(runtime& r, ping_options o)
+{
+    auto where = url_argument(o.url);
+    if (!where)
+        co_return exit_usage;
+    session s(r, *where);
+    const failure failed = co_await s.connect();
+    if (failed.failed()) {
+        co_await s.close();
+        co_return complain(failed.text(), exit_unreachable);
+    }
+    samples all;
+    const auto begin = std::chrono::steady_clock::now();
+    {
+        scope calls(r.shard());
+        for (unsigned i = 0; i < o.depth; ++i)
+            calls.spawn(call_null(s, o, all));
+        co_await calls.join();
+    }
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    const std::string transport(s.transport().name());
+    co_await s.close();
+    std::ranges::sort(all.microseconds);
+    if (r.options().json) {
+        nlohmann::json out;
+        out["url"] = s.where().to_string();
+        out["transport"] = transport;
+        out["calls"] = all.started;
+        out["answered"] = all.microseconds.size();
+        out["seconds"] = took.count();
+        if (!all.microseconds.empty()) {
+            for (const auto& [name, p] : {std::pair("min", 0.0),
+                                          {"p50", 50.0},
+                                          {"p90", 90.0},
+                                          {"p99", 99.0},
+                                          {"p99.9", 99.9},
+                                          {"max", 100.0}})
+                out["microseconds"][name] = percentile(all.microseconds, p);
+        }
+        std::printf("%s\n", out.dump(2).c_str());
+    } else {
+        std::printf("%s over %s: %u calls of NULL, %zu answered, %.0f calls/s\n",
+                    s.where().to_string().c_str(), transport.c_str(), all.started, all.microseconds.size(),
+                    static_cast<double>(all.microseconds.size()) / took.count());
+        if (!all.microseconds.empty())
+            std::printf("us: min %.1f  p50 %.1f  p90 %.1f  p99 %.1f  p99.9 %.1f  max %.1f\n",
+                        percentile(all.microseconds, 0), percentile(all.microseconds, 50),
+                        percentile(all.microseconds, 90), percentile(all.microseconds, 99),
+                        percentile(all.microseconds, 99.9), percentile(all.microseconds, 100));
+    }
+    if (all.lost != 0)
+        co_return complain(std::to_string(all.lost) + " calls failed, the last: " + all.last.message(),
+                           exit_failed);
+    co_return exit_ok;
+}
+
+} // namespace verbena::cli

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store.hpp"
+
+#include <verbena/protocols/nfs/file.hpp>
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace verbena::cli {
+namespace {
+
+namespace v3 = nfs::v3;
+
+/// Directories whose handles are remembered; beyond, all are forgotten and looked up again.
+constexpr std::size_t max_known_directories = 65536;
+
+timespec time_of(const v3::nfstime3& t) noexcept
+{
+    timespec out{};
+    out.tv_sec = static_cast<std::time_t>(t.seconds);
+    out.tv_nsec = static_cast<long>(t.nseconds);
+    return out;
+}
+
+v3::set_time3 set_time(const timespec& t) noexcept
+{
+    v3::set_time3 out;
+    out.how = v3::time_how::set_to_client_time;
+    out.time.seconds = static_cast<std::uint32_t>(t.tv_sec);
+    out.time.nseconds = static_cast<std::uint32_t>(t.tv_nsec);
+    return out;
+}
+
+file_info info_of(const v3::fattr3& a) noexcept
+{
+    file_info info;
+    info.kind = a.type == v3::ftype3::reg   ? file_kind::regular
+                : a.type == v3::ftype3::dir ? file_kind::directory
+                : a.type == v3::ftype3::lnk ? file_kind::link
+                                            : file_kind::other;
+    info.mode = a.mode & 07777;
+    info.size = a.size;
+    info.mtime = time_of(a.mtime);
+    info.atime = time_of(a.atime);
+    return info;
+}
+
+class remote_file final : public open_file {
+public:
+    remote_file(nfs::client& c, const nfs::node& n) : file_(c, n) {}
+
+    task<result<rpc::payload>> read(std::uint64_t offset, std::uint32_t count) override
+    {
+        auto read = co_await file_.read(offset, count);
+        if (!read)
+            co_return read.error();
+        if (read->data.empty() && !read->eof && count != 0)
+            co_return error(std::errc::io_error, "READ returned nothing although the file goes on");
+        co_return std::move(read->data);
+    }
+    task<result<void>> write(std::uint64_t offset, rpc::payload data) override
+    {
+        co_return co_await file_.write(offset, std::move(data));
+    }
+    task<result<void>> close() override { co_return co_await file_.commit(); }
+
+private:
+    nfs::file file_;
+};
+
+class remote_store final : public store {
+public:
+    remote_store(session& s, std::string root) : session_(s), root_(std::move(root)) {}
+
+    task<result<file_info>> stat(std::string path, bool follow) override
+    {
+        auto found = co_await find(path, follow);
+        if (!found)
+            co_return found.error();
+        co_return info_of(found->attributes);
+    }
+
+    task<result<std::vector<std::string>>> list(std::string path) override
+    {
+        auto directory = co_await directory_at(path);
+        if (!directory)
+            co_return directory.error();
+        auto entries = co_await session_.nfs().list(*directory, false);
+        if (!entries)
+            co_return entries.error();
+        std::vector<std::string> names;
+        for (nfs::directory_entry& e : *entries) {
+            // A name with a slash would lead a local copy elsewhere.
+            if (e.name.empty() || e.name.find('/') != std::string::npos)
+                co_return error(std::errc::protocol_error, "the server returned a name that is none");
+            names.push_back(std::move(e.name));
+        }
+        co_return std::move(names);
+    }
+
+    task<result<std::string>> read_link(std::string path) override
+    {
+        auto found = co_await find(path, false);
+        if (!found)
+            co_return found.error();
+        co_return co_await session_.nfs().readlink(found->handle);
+    }
+
+    task<result<std::unique_ptr<open_file>>> open(std::string path) override
+    {
+        auto found = co_await find(path, true);
+        if (!found)
+            co_return found.error();
+        co_return std::unique_ptr<open_file>(std::make_unique<remote_file>(session_.nfs(), *found));
+    }
+
+    task<result<std::unique_ptr<open_file>>> create(std::string path, std::uint32_t mode) override
+    {
+        auto place = co_await locate(path);
+        if (!place)
+            co_return place.error();
+        v3::sattr3 attributes;
+        attributes.mode = mode;
+        attributes.size = 0;
+        auto made = co_await session_.nfs().create(place->directory, place->name, attributes, false);
+        if (!made)
+            co_return made.error();
+        co_return std::unique_ptr<open_file>(std::make_unique<remote_file>(session_.nfs(), *made));
+    }
+
+    task<result<void>> make_directory(std::string path, std::uint32_t mode) override
+    {
+        auto there = co_await find(path, true);
+        if (there) {
+            if (there->attributes.type != v3::ftype3::dir)
+                co_return error(std::errc::not_a_directory, "MKDIR");
+            remember(path, there->handle);
+            co_return result<void>();
+        }
+        auto place = co_await locate(path);
+        if (!place)
+            co_return place.error();
+        v3::sattr3 attributes;
+        attributes.mode = mode | 0700;
+        auto made = co_await session_.nfs().mkdir(place->directory, place->name, attributes);
+        if (!made)
+            co_return made.error();
+        remember(path, made->handle);
+        co_return result<void>();
+    }
+
+    task<result<void>> make_link(std::string path, std::string target) override
+    {
+        auto place = co_await locate(path);
+        if (!place)
+            co_return place.error();
+        const v3::nfs_fh3& directory = place->directory;
+        const std::string& name = place->name;
+        v3::sattr3 attributes;
+        attributes.mode = 0777;
+        auto made = co_await session_.nfs().symlink(directory, name, target, attributes);
+        if (!made && made.error().code() == make_error_code(v3::nfsstat3::exist)) {
+            auto there = co_await session_.nfs().lookup(directory, name);
+            if (there && there->attributes.type == v3::ftype3::lnk) {
+                auto removed = co_await session_.nfs().remove(directory, name);
+                if (removed)
+                    made = co_await session_.nfs().symlink(directory, name, target, attributes);
+            }
+        }
+        if (!made)
+            co_return made.error();
+        co_return result<void>();
+    }
+
+    task<result<void>> set_mode_and_times(std::string path, const file_info& info) override
+    {
+        auto found = co_await find(path, false);
+        if (!found)
+            co_return found.error();
+        v3::sattr3 attributes;
+        if (info.kind != file_kind::link)
+            attributes.mode = info.mode;
+        attributes.atime = set_time(info.atime);
+        attributes.mtime = set_time(info.mtime);
+        co_return co_await session_.nfs().setattr(found->handle, attributes);
+    }
+
+    std::uint32_t transfer_size() const noexcept override
+    {
+        return std::min(session_.nfs().limits().read, session_.nfs().limits().write);
+    }
+    std::string name_of(const std::string& path) const override
+    {
+        url u = session_.where();
+        u.path = join(u.path, path);
+        return u.to_string();
+    }
+
+private:
+    static std::string parent_of(const std::string& path)
+    {
+        const std::size_t slash = path.rfind('/');
+        return slash == std::string::npos ? std::string() : path.substr(0, slash);
+    }
+    static std::string leaf_of(const std::string& path)
+    {
+        const std::size_t slash = path.rfind('/');
+        return slash == std::string::npos ? path : path.substr(slash + 1);
+    }
+    void remember(const std::string& path, const v3::nfs_fh3& handle)
+    {
+        if (directories_.size() >= max_known_directories)
+            directories_.clear();
+        directories_[path] = handle;
+    }
+
+    task<result<v3::nfs_fh3>> directory_at(std::string path)
+    {
+        if (const auto known = directories_.find(path); known != directories_.end())
+            co_return known->second;
+        const std::string whole = join(root_, path);
+        auto found = co_await session_.walk(whole);
+        if (!found)
+            co_return found.error();
+        if (found->attributes.type != v3::ftype3::dir)
+            co_return error(std::errc::not_a_directory, "LOOKUP");
+        remember(path, found->handle);
+        co_return found->handle;
+    }
+
+    struct entry_place {
+        v3::nfs_fh3 directory;
+        std::string name;
+    };
+    // Where `path` is an entry of; it need not exist. The tree's own root is one of its parent directory.
+    task<result<entry_place>> locate(std::string path)
+    {
+        entry_place out;
+        if (!path.empty()) {
+            auto directory = co_await directory_at(parent_of(path));
+            if (!directory)
+                co_return directory.error();
+            out.directory = *directory;
+            out.name = leaf_of(path);
+            co_return std::move(out);
+        }
+        std::string whole = root_;
+        while (whole.ends_with('/'))
+            whole.pop_back();
+        out.name = leaf_of(whole);
+        if (out.name.empty())
+            co_return error(std::errc::is_a_directory, "that is the export itself");
+        const std::string above = parent_of(whole);
+        auto parent = co_await session_.walk(above);
+        if (!parent)
+            co_return parent.error();
+        out.directory = parent->handle;
+        co_return std::move(out);
+    }
+
+    task<result<nfs::node>> find(std::string path, bool follow)
+    {
+        if (path.empty())
+            co_return co_await session_.walk(root_, follow);
+        auto directory = co_await directory_at(parent_of(path));
+        if (!directory)
+            co_return directory.error();
+        const std::string name = leaf_of(path);
+        co_return co_await session_.nfs().walk(*directory, name, follow);
+    }
+
+    session& session_;
+    std::string root_;
+    std::unordered_map<std::string, v3::nfs_fh3> directories_;
+};
+
+} // namespace
+
+std::unique_ptr<store> make_remote_store(session& s, std::string root)
+{
+    return std::make_unique<remote_store>(s, std::move(root));
+}
+
+} // namespace verbena::cli

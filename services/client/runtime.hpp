@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one run of the client has once: a shard, memory, threads for local files, the providers.
+#pragma once
+
+#include <verbena/core/blocking.hpp>
+#include <verbena/core/buffer.hpp>
+#include <verbena/core/reactor.hpp>
+#include <verbena/core/verbs.hpp>
+
+#include <memory>
+
+namespace verbena::cli {
+
+struct global_options {
+    bool soft = false;
+    unsigned timeout_seconds = 60;
+    bool json = false;
+    bool quiet = false;
+};
+
+class runtime {
+public:
+    static constexpr std::size_t memory_limit = std::size_t(512) << 20;
+    static constexpr unsigned file_threads = 4;
+
+    runtime(std::unique_ptr<reactor> r, const global_options& o)
+        : shard_(std::move(r)), options_(o), budget_(memory_limit), buffers_(budget_, shard_.get())
+    {
+    }
+    reactor& shard() noexcept { return *shard_; }
+    buffer_pool& buffers() noexcept { return buffers_; }
+    blocking_pool& files() noexcept { return files_; }
+    const global_options& options() const noexcept { return options_; }
+    /// Made when first asked for.
+    verbs::context& iwarp();
+
+private:
+    std::unique_ptr<reactor> shard_;
+    global_options options_;
+    memory_budget budget_;
+    buffer_pool buffers_;
+    blocking_pool files_{file_threads};
+    std::unique_ptr<verbs::context> iwarp_;
+};
+
+} // namespace verbena::cli

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session.hpp"
+
+#include <verbena/core/net.hpp>
+#include <verbena/protocols/nfs/mount3.hpp>
+#include <verbena/protocols/nfs/portmap.hpp>
+#include <verbena/protocols/nfs/v3/types.hpp>
+#include <verbena/protocols/rpc/stream_client.hpp>
+#include <verbena/protocols/rpcrdma/requester.hpp>
+
+#include <unistd.h>
+
+namespace verbena::cli {
+namespace {
+
+bool unavailable(const error& e)
+{
+    return e.code() == make_error_code(rpc::accept_status::program_unavailable) ||
+           e.code() == make_error_code(rpc::accept_status::program_mismatch) ||
+           e.code() == make_error_code(rpc::accept_status::procedure_unavailable);
+}
+
+} // namespace
+
+failure::failure(std::string what, const error& why, std::string cure) : text_(std::move(what))
+{
+    text_ += ": " + why.message();
+    if (!cure.empty())
+        text_ += "\n  " + cure;
+}
+
+rpc::client_options session::client_options() const
+{
+    rpc::client_options o;
+    o.hard = !runtime_.options().soft;
+    o.timeout = std::chrono::seconds(runtime_.options().timeout_seconds);
+    o.connect_timeout = std::min<duration>(o.connect_timeout, o.timeout);
+    return o;
+}
+
+task<result<std::unique_ptr<rpc::client_transport>>> session::connect_tcp(std::uint16_t port)
+{
+    auto endpoints = net::resolve(url_.authority(port));
+    if (!endpoints)
+        co_return endpoints.error();
+    rpc::stream_client_options options;
+    options.client = client_options();
+    options.reserved_port = ::geteuid() == 0;
+    error last(std::errc::address_not_available, "the name has no address");
+    for (const net::endpoint& to : *endpoints) {
+        auto made = rpc::make_stream_client(runtime_.shard(), runtime_.buffers(), to.to_string(), options);
+        if (!made)
+            co_return made.error();
+        auto connected = co_await (*made)->connect();
+        if (connected)
+            co_return std::move(*made);
+        last = connected.error();
+        co_await (*made)->close();
+    }
+    co_return last;
+}
+
+task<result<std::unique_ptr<rpc::client_transport>>> session::connect_nfs(std::uint16_t port)
+{
+    if (url_.transport == transport_kind::tcp)
+        co_return co_await connect_tcp(port);
+    auto endpoints = net::resolve(url_.authority(port));
+    if (!endpoints)
+        co_return endpoints.error();
+    rpcrdma::requester_options options;
+    options.client = client_options();
+    error last(std::errc::address_not_available, "the name has no address");
+    for (const net::endpoint& to : *endpoints) {
+        auto made = rpcrdma::make_requester(runtime_.iwarp(), runtime_.buffers(), to.to_string(), options);
+        auto connected = co_await made->connect();
+        if (connected)
+            co_return std::move(made);
+        last = connected.error();
+        co_await made->close();
+    }
+    co_return last;
+}
+
+task<result<std::uint16_t>> session::ask_rpcbind(std::uint32_t program)
+{
+    auto rpcbind = co_await connect_tcp(nfs::portmap::port);
+    if (!rpcbind)
+        co_return rpcbind.error();
+    auto port = co_await nfs::get_port(**rpcbind, program, 3);
+    co_await (*rpcbind)->close();
+    co_return port;
+}
+
+task<failure> session::connect()
+{
+    auto made = co_await connect_nfs(url_.port);
+    if (!made && url_.transport == transport_kind::tcp && !url_.port_given &&
+        made.error() == std::errc::connection_refused) {
+        auto port = co_await ask_rpcbind(nfs::v3::program);
+        if (port && *port != url_.port) {
+            url_.port = *port;
+            made = co_await connect_nfs(url_.port);
+        }
+    }
+    if (!made) {
+        std::string cure;
+        if (made.error() == std::errc::connection_refused)
+            cure = "nothing listens there: start the server, or give its port in the URL (host:PORT)";
+        else if (made.error() == std::errc::timed_out)
+            cure = "no answer: check the address and the firewall";
+        co_return failure("cannot connect to " + url_.authority(url_.port) + " (" +
+                              std::string(to_string(url_.transport)) + ")",
+                          made.error(), cure);
+    }
+    transport_ = std::move(*made);
+    nfs_ = std::make_unique<nfs::client>(*transport_, identity_);
+    co_return failure();
+}
+
+task<result<nfs::mount_client>> session::mounts()
+{
+    if (mount_transport_)
+        co_return nfs::mount_client(*mount_transport_, identity_);
+    std::uint16_t port = url_.mount_port;
+    if (port == 0) {
+        // Servers that answer both programs on one port need nothing else.
+        nfs::mount_client here(*transport_, identity_);
+        auto asked = co_await here.null();
+        if (asked)
+            co_return here;
+        if (!unavailable(asked.error()))
+            co_return asked.error();
+        auto found = co_await ask_rpcbind(nfs::mount3::program);
+        if (!found)
+            co_return found.error();
+        port = *found;
+    }
+    auto made = co_await connect_tcp(port);
+    if (!made)
+        co_return made.error();
+    mount_transport_ = std::move(*made);
+    co_return nfs::mount_client(*mount_transport_, identity_);
+}
+
+task<failure> session::mount()
+{
+    failure failed = co_await connect();
+    if (failed.failed())
+        co_return failed;
+    auto mounts = co_await this->mounts();
+    if (!mounts)
+        co_return failure(
+            "cannot reach the MOUNT service of " + url_.host, mounts.error(),
+            "it answers neither on the NFS port nor through rpcbind; give its port with ?mountport=N");
+    auto found = co_await mounts->mount_path(url_.path);
+    if (!found)
+        co_return failure("cannot mount " + url_.to_string(), found.error(),
+                          "`verbena mounts` with the same URL lists what the server exports and to whom");
+    mounted_ = std::move(*found);
+    auto info = co_await nfs_->fsinfo(mounted_.root);
+    if (!info)
+        co_return failure("cannot ask " + mounted_.directory + " for its limits", info.error());
+    co_return failure();
+}
+
+task<void> session::close()
+{
+    if (mount_transport_)
+        co_await mount_transport_->close();
+    if (transport_)
+        co_await transport_->close();
+}
+
+task<result<nfs::node>> session::walk(std::string_view path, bool follow_last)
+{
+    return nfs_->walk(mounted_.root, path, follow_last);
+}
+
+} // namespace verbena::cli

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// A connection to the server that a URL names, and the way from there to the file.
+#pragma once
+
+#include "runtime.hpp"
+#include "url.hpp"
+
+#include <verbena/core/result.hpp>
+#include <verbena/core/task.hpp>
+#include <verbena/protocols/nfs/client.hpp>
+#include <verbena/protocols/nfs/mount_client.hpp>
+#include <verbena/protocols/rpc/client.hpp>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace verbena::cli {
+
+/// An error with the sentence that the user reads: what failed, why, and what helps.
+class failure {
+public:
+    failure() = default;
+    failure(std::string what, const error& why, std::string cure = {});
+    const std::string& text() const noexcept { return text_; }
+    bool failed() const noexcept { return !text_.empty(); }
+
+private:
+    std::string text_;
+};
+
+/// Shard-local. close() before it goes.
+class session {
+public:
+    session(runtime& r, url where)
+        : runtime_(r), url_(std::move(where)), identity_(nfs::identity::of_process())
+    {
+    }
+
+    /// Connects to the NFS port, at once or never: a wrong address is an error.
+    task<failure> connect();
+    /// connect(), then finds the export that the URL's path lies in.
+    task<failure> mount();
+    task<void> close();
+
+    nfs::client& nfs() noexcept { return *nfs_; }
+    rpc::client_transport& transport() noexcept { return *transport_; }
+    /// Where MOUNT is asked; after mount_transport() succeeded.
+    task<result<nfs::mount_client>> mounts();
+    const cli::url& where() const noexcept { return url_; }
+    const nfs::mounted& mounted() const noexcept { return mounted_; }
+    /// Looks a path up below the export's root.
+    task<result<nfs::node>> walk(std::string_view path, bool follow_last = true);
+
+private:
+    task<result<std::unique_ptr<rpc::client_transport>>> connect_tcp(std::uint16_t port);
+    task<result<std::unique_ptr<rpc::client_transport>>> connect_nfs(std::uint16_t port);
+    task<result<std::uint16_t>> ask_rpcbind(std::uint32_t program);
+    rpc::client_options client_options() const;
+
+    runtime& runtime_;
+    cli::url url_;
+    nfs::identity identity_;
+    std::unique_ptr<rpc::client_transport> transport_;
+    std::unique_ptr<rpc::client_transport> mount_transport_;
+    std::unique_ptr<nfs::client> nfs_;
+    nfs::mounted mounted_;
+};
+
+} // namespace verbena::cli

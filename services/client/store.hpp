@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tree of files to copy from or to, on this machine or on a server. Paths are relative to the
+// tree's root, "" is the root itself. Shard-local.
+#pragma once
+
+#include "runtime.hpp"
+#include "session.hpp"
+
+#include <verbena/core/buffer.hpp>
+#include <verbena/core/result.hpp>
+#include <verbena/core/task.hpp>
+#include <verbena/protocols/rpc/payload.hpp>
+
+#include <cstdint>
+#include <ctime>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace verbena::cli {
+
+enum class file_kind : std::uint8_t { regular, directory, link, other };
+
+struct file_info {
+    file_kind kind = file_kind::other;
+    std::uint32_t mode = 0; ///< permission bits
+    std::uint64_t size = 0;
+    timespec mtime{};
+    timespec atime{};
+};
+
+/// An open file. close() reports what writing left undone; after it nothing else is called.
+class open_file {
+public:
+    virtual ~open_file() = default;
+    /// At most `count` bytes; fewer only at the end or when the server likes so; none at the end.
+    virtual task<result<rpc::payload>> read(std::uint64_t offset, std::uint32_t count) = 0;
+    virtual task<result<void>> write(std::uint64_t offset, rpc::payload data) = 0;
+    /// What was written is stable (server) or handed to the kernel (local) afterwards.
+    virtual task<result<void>> close() = 0;
+};
+
+class store {
+public:
+    virtual ~store() = default;
+    virtual task<result<file_info>> stat(std::string path, bool follow) = 0;
+    virtual task<result<std::vector<std::string>>> list(std::string path) = 0;
+    virtual task<result<std::string>> read_link(std::string path) = 0;
+    virtual task<result<std::unique_ptr<open_file>>> open(std::string path) = 0;
+    /// Truncates what is there.
+    virtual task<result<std::unique_ptr<open_file>>> create(std::string path, std::uint32_t mode) = 0;
+    /// Succeeds when a directory is there already.
+    virtual task<result<void>> make_directory(std::string path, std::uint32_t mode) = 0;
+    virtual task<result<void>> make_link(std::string path, std::string target) = 0;
+    virtual task<result<void>> set_mode_and_times(std::string path, const file_info& info) = 0;
+    /// The most that one read or write should move.
+    virtual std::uint32_t transfer_size() const noexcept = 0;
+    /// How the user would write the path.
+    virtual std::string name_of(const std::string& path) const = 0;
+};
+
+std::unique_ptr<store> make_local_store(runtime& r, std::string root);
+/// `s` is mounted and outlives the store; `root` lies below the mounted export.
+std::unique_ptr<store> make_remote_store(session& s, std::string root);
+
+/// "a" and "b" give "a/b"; either may be empty.
+std::string join(const std::string& directory, const std::string& name);
+
+} // namespace verbena::cli

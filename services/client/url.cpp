@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "url.hpp"
+
+#include <verbena/core/net.hpp>
+
+#include <charconv>
+
+namespace verbena::cli {
+namespace {
+
+constexpr std::uint16_t tcp_port = 2049;
+constexpr std::uint16_t iwarp_port = 20049; // RFC 8166 9
+constexpr std::size_t max_path = 4096;
+
+error bad(const char* rule) { return error(std::errc::invalid_argument, rule); }
+
+int hex_digit(char c) noexcept
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F')
+        return c - 'A' + 10;
+    return -1;
+}
+
+result<std::string> decode_percent(std::string_view text)
+{
+    std::string out;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        if (text[i] != '%') {
+            out += text[i];
+            continue;
+        }
+        const int high = i + 2 < text.size() ? hex_digit(text[i + 1]) : -1;
+        const int low = i + 2 < text.size() ? hex_digit(text[i + 2]) : -1;
+        if (high < 0 || low < 0)
+            return bad("'%' in a URL stands before two hexadecimal digits; write %25 for a percent sign");
+        const char c = static_cast<char>(high * 16 + low);
+        if (c == '\0')
+            return bad("a path holds no NUL");
+        out += c;
+        i += 2;
+    }
+    return out;
+}
+
+result<std::uint16_t> parse_port(std::string_view text)
+{
+    unsigned value = 0;
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (code != std::errc() || end != text.data() + text.size() || value == 0 || value > UINT16_MAX)
+        return bad("a port is a number from 1 to 65535");
+    return static_cast<std::uint16_t>(value);
+}
+
+result<void> parse_query(std::string_view query, url& out)
+{
+    while (!query.empty()) {
+        const std::size_t end = query.find('&');
+        const std::string_view pair = query.substr(0, end);
+        query = end == std::string_view::npos ? std::string_view() : query.substr(end + 1);
+        const std::size_t equals = pair.find('=');
+        const std::string_view key = pair.substr(0, equals);
+        if (key != "mountport" && key != "nfsport")
+            return bad("a URL's options are mountport=N and nfsport=N");
+        auto port =
+            parse_port(equals == std::string_view::npos ? std::string_view() : pair.substr(equals + 1));
+        if (!port)
+            return port.error();
+        if (key == "mountport") {
+            out.mount_port = *port;
+        } else {
+            out.port = *port;
+            out.port_given = true;
+        }
+    }
+    return {};
+}
+
+} // namespace
+
+std::string_view to_string(transport_kind kind) noexcept
+{
+    return kind == transport_kind::iwarp ? "iwarp" : "tcp";
+}
+
+std::string url::authority(std::uint16_t for_port) const
+{
+    const bool v6 = host.find(':') != std::string::npos;
+    return (v6 ? "[" + host + "]" : host) + ":" + std::to_string(for_port);
+}
+
+std::string url::to_string() const
+{
+    return "nfs+" + std::string(cli::to_string(transport)) + "://" + authority(port) + path;
+}
+
+bool is_url(std::string_view text) noexcept
+{
+    const std::size_t colon = text.find("://");
+    return colon != std::string_view::npos && text.substr(0, colon).find('/') == std::string_view::npos;
+}
+
+result<url> parse_url(std::string_view text)
+{
+    url out;
+    const std::size_t colon = text.find("://");
+    const std::string_view scheme = text.substr(0, colon == std::string_view::npos ? 0 : colon);
+    if (scheme == "nfs+tcp" || scheme == "nfs")
+        out.transport = transport_kind::tcp;
+    else if (scheme == "nfs+iwarp")
+        out.transport = transport_kind::iwarp;
+    else
+        return bad("a URL begins with nfs+tcp:// or nfs+iwarp://");
+    out.port = out.transport == transport_kind::iwarp ? iwarp_port : tcp_port;
+    std::string_view rest = text.substr(colon + 3);
+    const std::size_t question = rest.find('?');
+    const std::string_view query =
+        question == std::string_view::npos ? std::string_view() : rest.substr(question + 1);
+    rest = rest.substr(0, question);
+    const std::size_t slash = rest.find('/');
+    const std::string_view authority = rest.substr(0, slash);
+    if (authority.empty())
+        return bad("a URL names a host behind the two slashes");
+    auto split = net::split_host_port(authority, out.port);
+    if (!split)
+        return split.error();
+    if (split->host.empty())
+        return bad("a URL names a host behind the two slashes");
+    if (split->port == 0)
+        return bad("a port is a number from 1 to 65535");
+    out.port_given = authority.ends_with(':' + std::to_string(split->port));
+    out.host = split->host;
+    out.port = split->port;
+    auto path = decode_percent(slash == std::string_view::npos ? "/" : rest.substr(slash));
+    if (!path)
+        return path.error();
+    if (path->size() > max_path)
+        return bad("a path has at most 4096 octets");
+    out.path = std::move(*path);
+    if (auto parsed = parse_query(query, out); !parsed)
+        return parsed.error();
+    return out;
+}
+
+} // namespace verbena::cli

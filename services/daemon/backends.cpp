@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends.hpp"
+
+#include <verbena/plugins/memfs.hpp>
+#include <verbena/plugins/posixfs.hpp>
+
+namespace verbena::daemon {
+
+namespace {
+
+opened_backend open_posixfs(const export_config& e, blocking_pool& pool)
+{
+    posixfs::posixfs_options options;
+    options.root = e.directory;
+    options.async = e.async;
+    options.crossmnt = e.crossmnt;
+    options.read_only = e.read_only;
+    auto opened = posixfs::open_posixfs(options, pool);
+    if (!opened)
+        throw config_error("export " + e.pseudo + ": " + e.directory + ": " + opened.error().message());
+    opened_backend out;
+    out.files = std::move(*opened);
+    out.notes = posixfs::describe(*out.files);
+    return out;
+}
+
+opened_backend open_memfs(const export_config& e, blocking_pool& pool)
+{
+    memfs::memfs_options options;
+    options.root_mode = 01777; // as /tmp: nobody is there to hand out rights
+    options.read_only = e.read_only;
+    auto opened = memfs::open_memfs(options, pool);
+    if (!opened)
+        throw config_error("export " + e.pseudo + ": " + opened.error().message());
+    opened_backend out;
+    out.files = std::move(*opened);
+    out.notes = "in memory: files are gone when the daemon ends";
+    return out;
+}
+
+} // namespace
+
+opened_backend open_backend(const export_config& e, blocking_pool& pool)
+{
+    if (e.backend == "posixfs")
+        return open_posixfs(e, pool);
+    if (e.backend == "memfs")
+        return open_memfs(e, pool);
+    throw config_error("export " + e.pseudo + ": the back end " + e.backend + " is not built in");
+}
+
+} // namespace verbena::daemon

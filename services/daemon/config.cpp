@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config.hpp"
+
+#include <verbena/core/net.hpp>
+#include <verbena/core/runtime.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+#include <thread>
+#include <unistd.h>
+
+namespace verbena::daemon {
+
+namespace {
+
+constexpr std::size_t max_exports = 4096;
+constexpr std::size_t max_listeners = 64;
+
+std::string name_of(const export_config& e)
+{
+    return "export of " + (e.directory.empty() ? std::string(e.backend) : e.directory);
+}
+
+void check_pseudo(const export_config& e)
+{
+    const std::string& path = e.pseudo;
+    const auto fail = [&](const char* rule) {
+        throw config_error(name_of(e) + ": the pseudo-path " + path + ' ' + rule);
+    };
+    if (path.size() > 1024) // RFC 1813 5.2, MNTPATHLEN
+        fail("is longer than 1024 bytes");
+    if (path.front() != '/')
+        fail("must begin with /");
+    if (path == "/")
+        return;
+    for (std::size_t begin = 1; begin <= path.size();) {
+        const std::size_t end = std::min(path.find('/', begin), path.size());
+        const std::string_view part = std::string_view(path).substr(begin, end - begin);
+        if (part.empty())
+            fail("must not end with / or hold two of them in a row");
+        if (part == "." || part == "..")
+            fail("must not hold . or ..");
+        begin = end + 1;
+    }
+}
+
+void complete_export(export_config& e, bool first)
+{
+    if (e.backend == "posixfs") {
+        if (e.directory.empty())
+            throw config_error("an export needs a directory, as in /srv/data:/data");
+        e.directory = std::filesystem::absolute(e.directory).lexically_normal().string();
+        if (e.directory.size() > 1 && e.directory.back() == '/')
+            e.directory.pop_back();
+    }
+    if (std::ranges::find(known_backends, e.backend) == std::end(known_backends)) {
+        throw config_error(name_of(e) + ": no back end " + e.backend +
+                           did_you_mean(e.backend, {std::begin(known_backends), std::end(known_backends)}));
+    }
+    for (const std::string& t : e.transports) {
+        if (std::ranges::find(known_transports, t) == std::end(known_transports)) {
+            throw config_error(name_of(e) + ": no transport " + t +
+                               did_you_mean(t, {std::begin(known_transports), std::end(known_transports)}));
+        }
+    }
+    if (e.pseudo.empty()) {
+        if (!first) {
+            const std::string name = std::filesystem::path(e.directory).filename().string();
+            const std::string example = name.empty() ? std::string("data") : name;
+            throw config_error(name_of(e) +
+                               " needs a pseudo-path of its own, since only the first export may do "
+                               "without: write " +
+                               e.directory + ":/" + example);
+        }
+        e.pseudo = "/export";
+    }
+    check_pseudo(e);
+}
+
+std::string default_state_directory()
+{
+    if (::geteuid() == 0)
+        return "/var/lib/verbena";
+    if (const char* base = std::getenv("XDG_STATE_HOME"); base != nullptr && *base == '/')
+        return std::string(base) + "/verbena";
+    if (const char* home = std::getenv("HOME"); home != nullptr && *home == '/')
+        return std::string(home) + "/.local/state/verbena";
+    throw config_error("neither XDG_STATE_HOME nor HOME is set: say where state is kept with --state DIR");
+}
+
+std::uint16_t default_port(std::string_view scheme) { return scheme == "iwarp" ? 20049 : 2049; }
+
+} // namespace
+
+std::string listen_url::address() const
+{
+    const bool brackets = host.find(':') != std::string::npos;
+    return (brackets ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+std::string listen_url::text() const { return scheme + "://" + address(); }
+
+listen_url parse_listen_url(std::string_view text)
+{
+    const auto fail = [&](const std::string& rule) {
+        throw config_error("listen " + std::string(text) + ": " + rule);
+    };
+    const std::size_t colon = text.find("://");
+    if (colon == std::string_view::npos)
+        fail("must be a URL, as in tcp://127.0.0.1:2049");
+    listen_url url;
+    url.scheme = text.substr(0, colon);
+    const std::vector<std::string_view> schemes(std::begin(known_transports), std::end(known_transports));
+    if (std::ranges::find(schemes, url.scheme) == schemes.end())
+        fail("no transport " + url.scheme + did_you_mean(url.scheme, schemes));
+    std::string_view rest = text.substr(colon + 3);
+    if (rest.ends_with('/'))
+        rest.remove_suffix(1);
+    // Port 0 is a wish for a free port here, which the splitter takes for no port at all.
+    const bool any_port = rest.ends_with(":0");
+    if (any_port)
+        rest.remove_suffix(2);
+    const auto split = net::split_host_port(rest, default_port(url.scheme));
+    if (!split)
+        fail(split.error().context());
+    url.host = split->host;
+    url.port = any_port ? 0 : split->port;
+    return url;
+}
+
+void complete(config& c)
+{
+    if (c.exports.empty())
+        throw config_error(
+            "nothing is exported: name a directory with --export DIR, or in an [[nfs.export]] table");
+    if (c.exports.size() > max_exports)
+        throw config_error("more than " + std::to_string(max_exports) + " exports");
+    std::set<std::string_view> pseudo_paths;
+    for (std::size_t i = 0; i < c.exports.size(); ++i) {
+        complete_export(c.exports[i], i == 0);
+        if (!pseudo_paths.insert(c.exports[i].pseudo).second)
+            throw config_error(name_of(c.exports[i]) + ": the pseudo-path " + c.exports[i].pseudo +
+                               " is taken by an export before it; give it another one");
+    }
+
+    if (c.listen.empty())
+        c.listen = {"iwarp://127.0.0.1:20049", "tcp://127.0.0.1:2049"};
+    if (c.listen.size() > max_listeners)
+        throw config_error("more than " + std::to_string(max_listeners) + " listeners");
+    std::set<std::string> addresses;
+    for (std::string& text : c.listen) {
+        const listen_url url = parse_listen_url(text);
+        if (url.port != 0 && !addresses.insert(url.address()).second)
+            throw config_error("listen " + text + ": " + url.address() +
+                               " stands twice; each transport needs a port "
+                               "of its own");
+        text = url.text();
+    }
+    if (c.metrics != "off") {
+        const auto split = net::split_host_port(c.metrics, 9464);
+        if (!split && !c.metrics.ends_with(":0"))
+            throw config_error("metrics " + c.metrics + ": must be ADDR:PORT or off");
+    }
+
+    if (c.state.empty())
+        c.state = default_state_directory();
+    c.state = std::filesystem::absolute(c.state).lexically_normal().string();
+    if (!c.shards)
+        c.shards = std::clamp(std::thread::hardware_concurrency(), 1U, config::max_default_shards);
+    const auto in_range = [](const char* name, std::uint64_t value, std::uint64_t low, std::uint64_t high) {
+        if (value < low || value > high)
+            throw config_error(std::string(name) + ": must lie between " + std::to_string(low) + " and " +
+                               std::to_string(high) + ", not " + std::to_string(value));
+    };
+    in_range("shards", *c.shards, 1, runtime::max_shards);
+    in_range("spin_microseconds", c.spin_microseconds, 0, 1'000'000);
+    in_range("memory_mib", c.memory_mib, 64, std::uint64_t(1) << 20);
+    in_range("blocking_threads", c.blocking_threads, 1, blocking_pool::max_threads);
+    in_range("drain_seconds", c.drain_seconds, 0, 3600);
+}
+
+} // namespace verbena::daemon

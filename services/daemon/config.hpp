@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// What verbenad shall do: filled from the command line or a TOML file, then checked and completed.
+#pragma once
+
+#include <verbena/core/log.hpp>
+#include <verbena/core/reactor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace verbena::daemon {
+
+/// A setting that can't be used. what() names the setting, the rule it broke and the cure.
+class config_error : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
+};
+
+/// One exported directory, as written.
+struct export_config {
+    static constexpr std::uint32_t nobody = 65534;
+
+    std::string directory; ///< absolute once completed; empty for a back end without one
+    std::string pseudo;    ///< what clients mount; empty: not written
+    std::string backend = "posixfs";
+    std::vector<std::string> clients;    ///< "*", addresses, CIDR; none: this host only
+    std::vector<std::string> transports; ///< none: all
+    bool read_only = false;
+    bool root_squash = true;
+    bool all_squash = false;
+    bool secure = false;
+    bool crossmnt = false;
+    bool async = false;
+    std::uint32_t anonuid = nobody;
+    std::uint32_t anongid = nobody;
+    bool operator==(const export_config&) const = default;
+};
+
+/// Back ends and transports that an export may name.
+inline constexpr std::string_view known_backends[] = {"memfs", "posixfs"};
+inline constexpr std::string_view known_transports[] = {"iwarp", "tcp"};
+
+/// "tcp://127.0.0.1:2049".
+struct listen_url {
+    std::string scheme;
+    std::string host; ///< a name or an address without brackets; "*" for every address
+    std::uint16_t port = 0;
+    std::string text() const;
+    /// "host:port" or "[v6]:port".
+    std::string address() const;
+    bool operator==(const listen_url&) const = default;
+};
+/// The port may be left out: 2049 for tcp, 20049 for iwarp. Port 0 takes a free one. Throws config_error.
+listen_url parse_listen_url(std::string_view text);
+
+enum class rpcbind_mode : std::uint8_t { automatic, no };
+
+struct config {
+    static constexpr unsigned max_default_shards = 8;
+
+    std::vector<export_config> exports;
+    std::vector<std::string> listen; ///< URLs; none: iwarp and tcp on 127.0.0.1
+    rpcbind_mode rpcbind = rpcbind_mode::automatic;
+    bool allow_public = false;
+
+    std::string metrics = "127.0.0.1:9464"; ///< "off": none
+
+    std::string state;              ///< empty: /var/lib/verbena for root, else $XDG_STATE_HOME/verbena
+    std::optional<unsigned> shards; ///< none: one per CPU, at most max_default_shards
+    wait_policy policy = wait_policy::adaptive;
+    std::uint64_t spin_microseconds = 50;
+    bool pin = false;
+    std::uint64_t memory_mib = 512;
+    unsigned blocking_threads = 8;
+    std::uint64_t drain_seconds = 10;
+    verbena::log_level log_level = verbena::log_level::info;
+};
+
+/// Fills in what was left out (pseudo-path, listeners, state directory, shards), makes directories
+/// absolute, and throws config_error for what can't work together.
+void complete(config& c);
+
+/// "tcp", for the candidates {"tcp", "iwarp"} and the word "tpc"; empty when nothing is near.
+std::string_view nearest(std::string_view word, const std::vector<std::string_view>& candidates);
+/// "; did you mean tcp?" or "; known: iwarp tcp".
+std::string did_you_mean(std::string_view word, const std::vector<std::string_view>& candidates);
+
+} // namespace verbena::daemon

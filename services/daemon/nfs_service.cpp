@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nfs_service.hpp"
+#include "backends.hpp"
+#include "shard_server.hpp"
+
+#include <verbena/core/log.hpp>
+#include <verbena/transports/stream.hpp>
+
+#include <filesystem>
+#include <future>
+#include <sys/stat.h>
+
+namespace verbena::daemon {
+
+namespace {
+
+// A connection on its way to the shard that will serve it.
+class handover final : public remote_message {
+public:
+    handover(shard_server& to, net::unique_fd socket, const net::endpoint& peer) noexcept
+        : to_(to), socket_(std::move(socket)), peer_(peer)
+    {
+    }
+    void serve(std::optional<std::size_t> iwarp_listener) noexcept
+    {
+        if (iwarp_listener)
+            to_.adopt_iwarp(std::move(socket_), *iwarp_listener);
+        else
+            to_.adopt_tcp(std::move(socket_), peer_);
+    }
+    void send(std::optional<std::size_t> iwarp_listener) noexcept
+    {
+        iwarp_listener_ = iwarp_listener;
+        to_.where().post_remote(*this);
+    }
+    void deliver() noexcept override
+    {
+        const std::unique_ptr<handover> self(this);
+        serve(iwarp_listener_);
+    }
+
+private:
+    shard_server& to_;
+    net::unique_fd socket_;
+    net::endpoint peer_;
+    std::optional<std::size_t> iwarp_listener_;
+};
+
+std::string join(const std::vector<std::string>& words, const char* between)
+{
+    std::string text;
+    for (const std::string& word : words)
+        text += (text.empty() ? "" : between) + word;
+    return text;
+}
+
+std::string option_text(const export_config& e)
+{
+    std::vector<std::string> words = {e.read_only ? "ro" : "rw"};
+    if (e.all_squash)
+        words.emplace_back("all_squash");
+    else
+        words.emplace_back(e.root_squash ? "root_squash" : "root_squash=no");
+    words.emplace_back(e.async ? "async" : "sync");
+    if (e.secure)
+        words.emplace_back("secure");
+    if (e.crossmnt)
+        words.emplace_back("crossmnt");
+    for (const std::string& t : e.transports)
+        words.push_back("transport=" + t);
+    return join(words, ",");
+}
+
+std::string who(const nfs::client_list& clients)
+{
+    if (clients.everybody())
+        return "everybody";
+    return clients.local_only() ? "this host only" : join(clients.texts(), " ");
+}
+
+std::vector<net::endpoint> endpoints_of(const listen_url& url)
+{
+    std::vector<net::endpoint> all;
+    const std::string port = ":" + std::to_string(url.port);
+    if (url.host == "*") {
+        for (const char* any : {"0.0.0.0", "[::]"})
+            all.push_back(*net::endpoint::parse(any + port));
+        return all;
+    }
+    // Port 0 asks for a free one, which an address to connect to can't.
+    listen_url asked = url;
+    if (asked.port == 0)
+        asked.port = 1;
+    auto found = net::resolve(asked.address());
+    if (!found)
+        throw config_error("listen " + url.text() + ": " + found.error().message());
+    all = std::move(*found);
+    for (net::endpoint& e : all)
+        e.set_port(url.port);
+    return all;
+}
+
+std::string cure_of(const error& e, const listen_url& url)
+{
+    switch (e.errno_value()) {
+    case EADDRINUSE:
+        return "another server has it; choose another port, as in --listen " + url.scheme + "://" +
+               (url.host.find(':') == std::string::npos ? url.host : "[" + url.host + "]") + ":" +
+               std::to_string(url.port + 10000U > 65535U ? url.port - 10000U : url.port + 10000U);
+    case EADDRNOTAVAIL: return "the address is not of this host; `ip address` lists those that are";
+    case EACCES: return "ports below 1024 need CAP_NET_BIND_SERVICE";
+    default: return "see errno";
+    }
+}
+
+void make_state_directory(const std::string& path)
+{
+    std::error_code status;
+    std::filesystem::create_directories(path, status);
+    if (!status)
+        std::filesystem::permissions(path, std::filesystem::perms::owner_all, status);
+    if (status)
+        throw config_error("state " + path + ": " + status.message() +
+                           "; choose a directory of yours with --state DIR");
+}
+
+} // namespace
+
+struct nfs_service::impl {
+    explicit impl(runtime& r) : rt(r) {}
+
+    struct acceptor {
+        std::unique_ptr<stream::listener> socket;
+        std::optional<std::size_t> iwarp_listener;
+        std::size_t next = 0; // shard 0's
+    };
+
+    void open_exports(const config& c);
+    void refuse_public(const config& c);
+    void make_servers(const config& c);
+    void listen(const listen_url& url, const net::endpoint& where);
+    void hand_over(acceptor& from, net::unique_fd socket, const net::endpoint& peer);
+    void expose(metric_registry& registry);
+    void take_down(std::chrono::milliseconds limit);
+
+    runtime& rt;
+    std::vector<std::unique_ptr<storage::file_backend>> backends;
+    nfs::export_table table;
+    nfs::handle_key key{};
+    nfs::mount3::mount_list mounts;
+    std::unique_ptr<rpc::duplicate_request_cache> duplicates;
+    std::vector<std::unique_ptr<shard_server>> servers;
+    std::vector<std::unique_ptr<acceptor>> acceptors;
+    std::vector<metric_registry::registration> metrics;
+    std::vector<listening> listening_at;
+    std::vector<exported> exported_as;
+    bool running = true;
+};
+
+void nfs_service::impl::open_exports(const config& c)
+{
+    for (const export_config& e : c.exports) {
+        nfs::export_options options;
+        options.pseudo = e.pseudo;
+        const std::string name = "export " + e.pseudo;
+        for (const std::string& client : e.clients) {
+            if (const auto added = options.clients.add(client); !added)
+                throw config_error(name + ": clients=" + client + ": " + added.error().context() +
+                                   "; write an address, a prefix as 10.0.0.0/8, or *");
+        }
+        options.transports = e.transports;
+        options.read_only = e.read_only;
+        options.root_squash = e.root_squash;
+        options.all_squash = e.all_squash;
+        options.anonuid = e.anonuid;
+        options.anongid = e.anongid;
+        options.secure = e.secure;
+        options.crossmnt = e.crossmnt;
+        options.async = e.async;
+        opened_backend backend = open_backend(e, rt.blocking());
+        options.backend = backend.files.get();
+        const std::string clients = who(options.clients);
+        if (const auto added = table.add(std::move(options)); !added)
+            throw config_error(name + ": " + added.error().message());
+        exported_as.push_back({e.pseudo, e.directory.empty() ? e.backend : e.directory, option_text(e),
+                               clients, std::move(backend.notes)});
+        backends.push_back(std::move(backend.files));
+    }
+}
+
+void nfs_service::impl::refuse_public(const config& c)
+{
+    if (c.allow_public)
+        return;
+    std::vector<ip_address> addresses;
+    for (const std::string& text : c.listen) {
+        for (const net::endpoint& where : endpoints_of(parse_listen_url(text))) {
+            if (const auto address = ip_address::parse(where.address()))
+                addresses.push_back(*address);
+        }
+    }
+    const host_addresses host;
+    for (const nfs::export_options& e : table.all()) {
+        if (const auto fine = nfs::refuse_public(e, addresses, host); !fine)
+            throw config_error(
+                "export " + e.pseudo +
+                " would be open to the Internet, where AUTH_SYS lets everybody claim to be anybody: "
+                "narrow clients=, listen on a private address, or insist with --allow-public");
+    }
+}
+
+void nfs_service::impl::make_servers(const config& c)
+{
+    make_state_directory(c.state);
+    auto loaded = nfs::load_or_create_key(c.state);
+    if (!loaded)
+        throw config_error("state " + c.state + ": " + loaded.error().message());
+    key = *loaded;
+    std::vector<reactor*> reactors;
+    for (std::size_t i = 0; i < rt.size(); ++i)
+        reactors.push_back(&rt.at(i).reactor());
+    duplicates = std::make_unique<rpc::duplicate_request_cache>(std::move(reactors));
+    for (std::size_t i = 0; i < rt.size(); ++i) {
+        servers.push_back(rt.call(
+            i, [&](shard& s) { return std::make_unique<shard_server>(s, table, key, mounts, *duplicates); }));
+    }
+}
+
+void nfs_service::impl::hand_over(acceptor& from, net::unique_fd socket, const net::endpoint& peer)
+{
+    const std::size_t chosen = from.next;
+    from.next = (from.next + 1) % servers.size();
+    auto message = std::make_unique<handover>(*servers[chosen], std::move(socket), peer);
+    if (chosen == 0)
+        message->serve(from.iwarp_listener);
+    else
+        message.release()->send(from.iwarp_listener);
+}
+
+void nfs_service::impl::listen(const listen_url& url, const net::endpoint& where)
+{
+    acceptors.push_back(std::make_unique<acceptor>());
+    acceptor& a = *acceptors.back();
+    const auto fail = [&](const error& e) {
+        throw config_error("listen " + url.text() + ": " + e.message() + ": " + cure_of(e, url));
+    };
+    if (url.scheme == "iwarp") {
+        // Each shard has the same listeners in the same order, so one number names all of them.
+        for (std::size_t i = 0; i < servers.size(); ++i) {
+            const auto number = rt.call(i, [&](shard&) { return servers[i]->listen_iwarp(url.text()); });
+            if (!number)
+                fail(number.error());
+            a.iwarp_listener = *number;
+        }
+    }
+    const result<void> opened = rt.call(0, [&](shard& s) -> result<void> {
+        auto made = stream::listener::open(
+            s.reactor(), where,
+            [this, &a](net::unique_fd fd, const net::endpoint& peer) { hand_over(a, std::move(fd), peer); });
+        if (!made)
+            return made.error();
+        a.socket = std::move(*made);
+        return {};
+    });
+    if (!opened)
+        fail(opened.error());
+    listening_at.push_back({url.scheme, a.socket->where()});
+}
+
+void nfs_service::impl::expose(metric_registry& registry)
+{
+    std::vector<const shard_server*> shards;
+    for (const auto& s : servers)
+        shards.push_back(s.get());
+    metrics = expose_nfs(registry, shards, *duplicates);
+}
+
+void nfs_service::impl::take_down(std::chrono::milliseconds limit)
+{
+    if (!std::exchange(running, false))
+        return;
+    metrics.clear();
+    rt.call(0, [&](shard&) {
+        for (auto& a : acceptors)
+            a->socket.reset();
+    });
+    const time_point deadline = system_clock().now() + limit;
+    // A connection on its way to a shard arrives there before the call that shuts it down.
+    std::vector<std::future<void>> ends;
+    for (std::size_t i = 0; i < servers.size(); ++i) {
+        ends.push_back(std::async(std::launch::async, [this, i, deadline] {
+            auto shut_down = [this, i, deadline](shard&) { return servers[i]->shut_down(deadline); };
+            rt.run(i, shut_down);
+        }));
+    }
+    for (auto& end : ends)
+        end.get();
+    for (std::size_t i = 0; i < servers.size(); ++i)
+        rt.call(i, [&](shard&) { servers[i].reset(); });
+    acceptors.clear();
+}
+
+nfs_service::nfs_service(const config& c, runtime& rt, metric_registry& registry)
+    : impl_(std::make_unique<impl>(rt))
+{
+    impl_->open_exports(c);
+    impl_->refuse_public(c);
+    impl_->make_servers(c);
+    try {
+        for (const std::string& text : c.listen) {
+            const listen_url url = parse_listen_url(text);
+            for (const net::endpoint& where : endpoints_of(url))
+                impl_->listen(url, where);
+        }
+        impl_->expose(registry);
+    } catch (...) {
+        impl_->take_down(std::chrono::milliseconds(0));
+        throw;
+    }
+}
+
+nfs_service::~nfs_service() { stop(std::chrono::milliseconds(0)); }
+
+std::string nfs_service::listening::url() const { return transport + "://" + where.to_string(); }
+
+const std::vector<nfs_service::listening>& nfs_service::listeners() const noexcept
+{
+    return impl_->listening_at;
+}
+const std::vector<nfs_service::exported>& nfs_service::exports() const noexcept { return impl_->exported_as; }
+
+void nfs_service::stop(std::chrono::milliseconds limit) { impl_->take_down(limit); }
+
+} // namespace verbena::daemon

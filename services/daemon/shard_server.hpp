@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the NFS service keeps on one shard.
+#pragma once
+
+#include <verbena/core/metrics.hpp>
+#include <verbena/core/net.hpp>
+#include <verbena/core/runtime.hpp>
+#include <verbena/protocols/nfs/exports.hpp>
+#include <verbena/protocols/nfs/file_handle.hpp>
+#include <verbena/protocols/nfs/mount_server.hpp>
+#include <verbena/protocols/nfs/v3/server.hpp>
+#include <verbena/protocols/rpc/dispatcher.hpp>
+#include <verbena/protocols/rpc/duplicate_request_cache.hpp>
+#include <verbena/protocols/rpc/stream_server.hpp>
+#include <verbena/protocols/rpcrdma/responder.hpp>
+#include <verbena/transports/iwarp.hpp>
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+namespace verbena::daemon {
+
+/// Programs, streams and RDMA connections of one shard. Made, used and destroyed on it, except where it
+/// says any thread.
+class shard_server {
+public:
+    shard_server(shard& s, const nfs::export_table& exports, const nfs::handle_key& key,
+                 nfs::mount3::mount_list& mounts, rpc::duplicate_request_cache& duplicates);
+
+    /// Serves the connections that adopt_iwarp() will bring for `url`; yields the listener's number.
+    result<std::size_t> listen_iwarp(std::string_view url);
+    /// Takes over a connected socket. Inside a poll too.
+    void adopt_tcp(net::unique_fd socket, const net::endpoint& peer);
+    void adopt_iwarp(net::unique_fd socket, std::size_t listener);
+
+    /// Starts no more calls, lets those in flight finish until `deadline`, and ends the connections.
+    task<void> shut_down(time_point deadline);
+
+    // Any thread:
+    reactor& where() const noexcept { return reactor_; }
+    const rpc::service_dispatcher& calls() const noexcept { return dispatcher_; }
+    const rpc::stream_stats& streams() const noexcept { return streams_.stats(); }
+    const nfs::v3::server& nfs() const noexcept { return nfs_; }
+    const nfs::mount3::server& mount() const noexcept { return mount_; }
+    const rpcrdma::responder_stats& rdma() const noexcept { return rdma_stats_; }
+    const iwarp::stats& iwarp() const noexcept { return iwarp_->counters(); }
+
+private:
+    reactor& reactor_;
+    buffer_pool& buffers_;
+    nfs::v3::server nfs_;
+    nfs::mount3::server mount_;
+    rpc::service_dispatcher dispatcher_;
+    rpc::stream_server streams_;
+    std::unique_ptr<iwarp::context> iwarp_;
+    std::vector<std::unique_ptr<verbs::listener>> iwarp_listeners_;
+    rpcrdma::responder_options rdma_options_;
+    rpcrdma::responder_stats rdma_stats_;
+    scope rdma_tasks_;
+};
+
+/// Registers what the shards count. The servers and the cache outlive the registrations.
+std::vector<metric_registry::registration> expose_nfs(metric_registry& registry,
+                                                      const std::vector<const shard_server*>& shards,
+                                                      const rpc::duplicate_request_cache& duplicates);
+
+} // namespace verbena::daemon

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// verbenad: reads its configuration, starts the shards and the service, waits for a signal, drains.
+#include "command_line.hpp"
+#include "config_file.hpp"
+#include "metrics_exporter.hpp"
+#include "nfs_service.hpp"
+#include "notify.hpp"
+#include "rpcbind.hpp"
+
+#include <verbena/core/log.hpp>
+#include <verbena/core/runtime.hpp>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace verbena::daemon {
+
+namespace {
+
+// Every thread inherits this: signals come to the main thread, when it asks for them.
+sigset_t block_signals()
+{
+    sigset_t wanted;
+    ::sigemptyset(&wanted);
+    for (const int number : {SIGTERM, SIGINT, SIGHUP})
+        ::sigaddset(&wanted, number);
+    ::pthread_sigmask(SIG_BLOCK, &wanted, nullptr);
+    ::signal(SIGPIPE, SIG_IGN);
+    ::signal(SIGXFSZ, SIG_IGN); // a file over RLIMIT_FSIZE is an answer to a client, not our end
+    return wanted;
+}
+
+void prepare_process()
+{
+    // Modes in requests are meant as they stand.
+    ::umask(0);
+    rlimit files{};
+    if (::getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+        files.rlim_cur = files.rlim_max;
+        ::setrlimit(RLIMIT_NOFILE, &files);
+    }
+}
+
+std::string host_name()
+{
+    char name[256] = "";
+    ::gethostname(name, sizeof name - 1);
+    return name[0] != '\0' ? name : "localhost";
+}
+
+std::string mount_line(const nfs_service::listening& l, const std::vector<nfs_service::listening>& all,
+                       const std::string& pseudo)
+{
+    std::string host = l.where.is_wildcard() ? host_name() : l.where.address();
+    if (host.find(':') != std::string::npos)
+        host = '[' + host + ']';
+    const std::string port = std::to_string(l.where.port());
+    const std::string target = host + ':' + pseudo + " /mnt";
+    if (l.transport == "tcp")
+        return "mount -t nfs -o vers=3,proto=tcp,port=" + port + ",mountport=" + port + ",nolock " + target;
+    // The kernel's client speaks MOUNT over TCP only.
+    const auto tcp = std::ranges::find(all, "tcp", &nfs_service::listening::transport);
+    const std::string mount_port = tcp == all.end() ? "PORT" : std::to_string(tcp->where.port());
+    return "mount -t nfs -o vers=3,proto=rdma,port=" + port + ",mountproto=tcp,mountport=" + mount_port +
+           ",nolock " + target;
+}
+
+void print_start(const config& c, const nfs_service& service, const metrics_exporter* metrics,
+                 const rpcbind_registration& rpcbind)
+{
+    std::string text = std::string("verbenad ") + VERBENA_VERSION + ": " + std::to_string(*c.shards) +
+                       " shards, policy " + std::string(to_string(c.policy)) + ", state in " + c.state + '\n';
+    for (const auto& e : service.exports()) {
+        text += "export " + e.pseudo + " from " + e.source + " (" + e.options + ") to " + e.clients + '\n';
+        if (!e.notes.empty())
+            text += "  " + e.notes + '\n';
+        if (e.options.find("async") != std::string::npos)
+            text += "  async is unsafe: what a client was told is written may be lost when power fails\n";
+    }
+    for (const auto& l : service.listeners()) {
+        text += "listening at " + l.url() + '\n';
+        for (const auto& e : service.exports())
+            text += "  " + mount_line(l, service.listeners(), e.pseudo) + '\n';
+    }
+    if (!rpcbind.summary().empty())
+        text += rpcbind.summary() + '\n';
+    text += metrics != nullptr ? "metrics at " + metrics->url() + '\n' : std::string("no metrics\n");
+    text += "ready\n";
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+}
+
+runtime_options runtime_options_of(const config& c)
+{
+    runtime_options o;
+    o.shards = *c.shards;
+    o.reactor.policy = c.policy;
+    o.reactor.spin = std::chrono::microseconds(c.spin_microseconds);
+    o.memory_limit = std::size_t(c.memory_mib) << 20;
+    o.blocking_threads = c.blocking_threads;
+    o.pin = c.pin;
+    return o;
+}
+
+int serve(const config& c)
+{
+    set_log_level(c.log_level);
+    const sigset_t signals = block_signals();
+    prepare_process();
+
+    metric_registry registry; // outlives all that register there
+    auto started = runtime::start(runtime_options_of(c));
+    if (!started)
+        throw config_error("the shards do not start: " + started.error().message());
+    runtime& rt = **started;
+    const auto process = expose_process(registry);
+    rt.expose(registry);
+    nfs_service service(c, rt, registry);
+    std::unique_ptr<metrics_exporter> metrics;
+    if (c.metrics != "off")
+        metrics = std::make_unique<metrics_exporter>(registry, c.metrics);
+    rpcbind_registration rpcbind;
+    if (c.rpcbind == rpcbind_mode::automatic)
+        rpcbind = rpcbind_registration(service.listeners());
+    print_start(c, service, metrics.get(), rpcbind);
+    notify_manager("READY=1");
+
+    int number = 0;
+    do {
+        ::sigwait(&signals, &number);
+        if (number == SIGHUP)
+            log(log_level::warning, "verbenad",
+                "SIGHUP: the configuration is read at start only; restart to change it");
+    } while (number == SIGHUP);
+    log(log_level::info, "verbenad", "draining",
+        {{"signal", ::strsignal(number)}, {"seconds", c.drain_seconds}});
+    notify_manager("STOPPING=1");
+    rpcbind = {};
+    service.stop(std::chrono::seconds(c.drain_seconds));
+    metrics.reset();
+    rt.stop();
+    log(log_level::info, "verbenad", "stopped");
+    return 0;
+}
+
+} // namespace
+
+} // namespace verbena::daemon
+
+int main(int argc, char** argv)
+{
+    using namespace verbena::daemon;
+    try {
+        const parsed_command_line line = parse_command_line(argc, argv);
+        if (!line.wanted)
+            return line.exit_status;
+        if (line.wanted->kind == command_kind::check) {
+            std::fputs(to_toml(line.wanted->settings).c_str(), stdout);
+            return 0;
+        }
+        return serve(line.wanted->settings);
+    } catch (const config_error& e) {
+        std::fprintf(stderr, "verbenad: %s\n", e.what());
+        return 2;
+    } catch (const std::exception& e) {
+        std::fprintf(stderr, "verbenad: %s\n", e.what());
+        return 1;
+    }
+}

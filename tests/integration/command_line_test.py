@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What verbenad says to a command line or configuration that can't work, and --check."""
+import glob
+import os
+
+import daemon
+
+
+class CommandLine(daemon.DaemonTest):
+    def refuses(self, *arguments, saying):
+        done = self.run_binary(*arguments)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn(saying, done.stderr)
+        self.assertNotIn("terminate called", done.stderr)
+
+    def test_help_names_every_option(self):
+        done = self.run_binary("nfs", "--help")
+        self.assertEqual(done.returncode, 0)
+        for option in ("--export", "--listen", "--metrics", "--state", "--shards", "--policy", "--rpcbind",
+                       "--allow-public", "--log-level"):
+            self.assertIn(option, done.stdout)
+        self.assertEqual(self.run_binary("--version").stdout.split()[0], "verbenad")
+
+    def test_bad_command_lines(self):
+        self.refuses(saying="subcommand")
+        self.refuses("nfs", saying="--export")
+        self.refuses("nfs", "--export", "/a", "--exprt", "/b", saying="--exprt")
+        self.refuses("nfs", "--export", "/a,rw,raed=1", saying="unknown option raed")
+        self.refuses("nfs", "--export", "/a", "--export", "/b", saying="write /b:/b")
+        self.refuses("nfs", "--export", "/a", "--listen", "tpc://127.0.0.1:1", saying="did you mean tcp?")
+        self.refuses("nfs", "--export", "/a", "--policy", "lazy", saying="busy, adaptive or event")
+        self.refuses("nfs", "--export", "/a", "--shards", "0", saying="between 1 and 256")
+        self.refuses("nfs", "--export", "/a", "--shards", "many", saying="--shards")
+        self.refuses("serve", "/no/such/file.toml", saying="/no/such/file.toml")
+
+    def test_an_export_that_is_not_there(self):
+        self.refuses("nfs", "--export", self.folder + "/nothing", "--state", self.folder + "/state",
+                     "--listen", "tcp://127.0.0.1:0", "--metrics", "off", saying=self.folder + "/nothing")
+
+    def test_unknown_keys_are_named_with_their_place(self):
+        path = os.path.join(self.folder, "bad.toml")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write('[[nfs.export]]\ndirectory = "/a"\nreed_only = true\n')
+        self.refuses("serve", path, "--check", saying=f"{path}:3:1: unknown key nfs.export.reed_only; "
+                                                      "did you mean read_only?")
+
+    def test_check_prints_a_config_that_reads_back(self):
+        examples = glob.glob(os.path.join(daemon.SOURCES, "services/examples/*.toml"))
+        self.assertGreaterEqual(len(examples), 3)
+        for example in examples:
+            with self.subTest(example):
+                first = self.run_binary("serve", "--check", example)
+                self.assertEqual(first.returncode, 0, first.stderr)
+                path = os.path.join(self.folder, "again.toml")
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(first.stdout)
+                self.assertEqual(self.run_binary("serve", "--check", path).stdout, first.stdout)
+
+
+if __name__ == "__main__":
+    daemon.main()

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs verbenad on free ports of 127.0.0.1 for a test."""
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+import urllib.request
+
+BINARY = ""
+SOURCES = ""
+START_LIMIT = 30
+STOP_LIMIT = 30
+
+
+class Daemon:
+    """A verbenad that serves until stop(). Its exports and state lie in self.folder."""
+
+    def __init__(self, *arguments, folder, environment=None):
+        self.folder = folder
+        self.errors = open(os.path.join(folder, "stderr"), "wb")
+        self.process = subprocess.Popen([BINARY, *arguments], stdout=subprocess.PIPE, stderr=self.errors,
+                                        env={**os.environ, **(environment or {})}, text=True)
+        self.lines = []
+        watchdog = threading.Timer(START_LIMIT, self.process.kill)
+        watchdog.start()
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip("\n"))
+            if self.lines[-1] == "ready":
+                break
+        watchdog.cancel()
+        if not self.lines or self.lines[-1] != "ready":
+            self.process.wait()
+            raise AssertionError(f"verbenad did not start ({self.process.returncode}): {self.log()}")
+
+    def log(self):
+        with open(os.path.join(self.folder, "stderr"), encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def port(self, transport):
+        for line in self.lines:
+            found = re.fullmatch(rf"listening at {transport}://.*:(\d+)", line)
+            if found:
+                return int(found.group(1))
+        raise AssertionError(f"no {transport} listener in {self.lines}")
+
+    def metrics_url(self):
+        return next(line.split()[-1] for line in self.lines if line.startswith("metrics at "))
+
+    def scrape(self):
+        with urllib.request.urlopen(self.metrics_url(), timeout=10) as answer:
+            return answer.read().decode()
+
+    def metric(self, series):
+        """The value of a series as Prometheus writes it, or None."""
+        for line in self.scrape().splitlines():
+            if line.startswith(series + " "):
+                return float(line.split()[-1])
+        return None
+
+    def nfs_url(self, path, pseudo="/export"):
+        port = self.port("tcp")
+        return f"nfs://127.0.0.1{pseudo}/{path}?version=3&nfsport={port}&mountport={port}"
+
+    def stop(self, number=signal.SIGTERM):
+        """Ends it; the exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        try:
+            return self.process.wait(STOP_LIMIT)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"verbenad did not stop: {self.log()}") from None
+        finally:
+            self.process.stdout.close()
+            self.errors.close()
+
+
+class DaemonTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="verbena-test-")
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.data = os.path.join(self.folder, "data")
+        os.mkdir(self.data, 0o777)
+        os.chmod(self.folder, 0o755)
+        os.chmod(self.data, 0o777)
+
+    def start(self, *more, export="", environment=None):
+        daemon = Daemon("nfs", "--export", self.data + export, "--state", os.path.join(self.folder, "state"),
+                        "--listen", "tcp://127.0.0.1:0", "--listen", "iwarp://127.0.0.1:0",
+                        "--metrics", "127.0.0.1:0", "--rpcbind", "no", *more,
+                        folder=self.folder, environment=environment)
+        self.addCleanup(daemon.stop)
+        return daemon
+
+    def run_binary(self, *arguments):
+        return subprocess.run([BINARY, *arguments], capture_output=True, text=True, timeout=START_LIMIT, check=False)
+
+    def run_tool(self, *arguments, **options):
+        done = subprocess.run(arguments, capture_output=True, timeout=120, check=False, **options)
+        self.assertEqual(done.returncode, 0, f"{arguments}: {done.stdout[-2000:]} {done.stderr[-2000:]}")
+        return done.stdout
+
+
+def main():
+    """SCRIPT VERBENAD SOURCES [TEST...]"""
+    global BINARY, SOURCES
+    BINARY, SOURCES = sys.argv[1], sys.argv[2]
+    unittest.main(module="__main__", argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The metrics endpoint, judged by promtool and scraped by a real Prometheus."""
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import daemon
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        return s.getsockname()[1]
+
+
+class Metrics(daemon.DaemonTest):
+    def setUp(self):
+        super().setUp()
+        self.daemon = self.start("--shards", "3")
+        with open(os.path.join(self.data, "file"), "wb") as file:
+            file.write(bytes(100_000))
+        self.run_tool("nfs-cp", self.daemon.nfs_url("file"), os.path.join(self.folder, "copy"))
+
+    def test_promtool_has_no_complaint(self):
+        text = self.daemon.scrape()
+        done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True,
+                              timeout=60, check=False)
+        self.assertEqual((done.returncode, done.stdout + done.stderr), (0, ""))
+
+    def test_every_family_of_a_scrape_is_documented(self):
+        with open(os.path.join(daemon.SOURCES, "docs/reference/metrics.md"), encoding="utf-8") as file:
+            documented = set(re.findall(r"^\| `(\w+)`", file.read(), re.M))
+        scraped = set(re.findall(r"^# TYPE (\w+)", self.daemon.scrape(), re.M))
+        self.assertIn("verbena_rpc_calls_total", scraped)
+        # Those of the HTTP server's library.
+        ours = {name for name in scraped if not name.startswith("exposer_")}
+        self.assertEqual(ours - documented, set())
+
+    def test_calls_are_counted_by_procedure_and_transport(self):
+        labels = '{program="nfs",version="3",procedure="%s",transport="tcp"}'
+        self.assertGreaterEqual(self.daemon.metric("verbena_rpc_calls_total" + labels % "READ"), 1)
+        self.assertGreaterEqual(self.daemon.metric("verbena_rpc_sent_bytes_total" + labels % "READ"), 100_000)
+        self.assertEqual(self.daemon.metric("verbena_rpc_latency_seconds_count" + labels % "READ"),
+                         self.daemon.metric("verbena_rpc_calls_total" + labels % "READ"))
+        self.assertEqual(self.daemon.metric("verbena_nfs_read_bytes_total"), 100_000)
+
+    def test_prometheus_scrapes_it(self):
+        target = urllib.parse.urlsplit(self.daemon.metrics_url()).netloc
+        config = os.path.join(self.folder, "prometheus.yml")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write("global: {scrape_interval: 1s}\nscrape_configs:\n- job_name: verbena\n"
+                       f"  static_configs: [{{targets: ['{target}']}}]\n")
+        port = free_port()
+        binary = shutil.which("prometheus")
+        self.assertIsNotNone(binary, "needs the package prometheus")
+        with open(os.path.join(self.folder, "prometheus.log"), "wb") as log:
+            prometheus = subprocess.Popen(
+                [binary, "--config.file", config, "--storage.tsdb.path", os.path.join(self.folder, "tsdb"),
+                 "--web.listen-address", f"127.0.0.1:{port}"], stdout=log, stderr=log)
+        try:
+            value = self.query(port, 'sum(verbena_rpc_calls_total{job="verbena",program="nfs"})')
+            self.assertGreaterEqual(value, 1)
+            self.assertEqual(self.query(port, 'up{job="verbena"}'), 1)
+            self.assertEqual(self.query(port, "count(verbena_shard_turns_total)"), 3)
+            quantile = self.query(port, "histogram_quantile(0.5, sum by (le) (verbena_rpc_latency_seconds_bucket))")
+            self.assertTrue(0 < quantile < 10, quantile)
+        finally:
+            prometheus.terminate()
+            prometheus.wait(30)
+
+    def query(self, port, expression):
+        url = f"http://127.0.0.1:{port}/api/v1/query?" + urllib.parse.urlencode({"query": expression})
+        limit = time.monotonic() + 60
+        while time.monotonic() < limit:
+            try:
+                with urllib.request.urlopen(url, timeout=5) as answer:
+                    result = json.load(answer)["data"]["result"]
+                if result:
+                    return float(result[0]["value"][1])
+            except (urllib.error.URLError, ConnectionError):
+                pass # not up yet
+            time.sleep(0.2)
+        raise AssertionError(f"Prometheus has no answer to {expression}")
+
+
+if __name__ == "__main__":
+    daemon.main()

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Files in and out over TCP, by libnfs's tools."""
+import hashlib
+import os
+import socket
+import struct
+import time
+
+import daemon
+
+
+def digest(path):
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class Files(daemon.DaemonTest):
+    def test_what_goes_in_comes_out(self):
+        d = self.start("--shards", "2")
+        source = os.path.join(self.folder, "source")
+        with open(source, "wb") as file:
+            file.write(os.urandom(5_000_001))
+        self.run_tool("nfs-cp", source, d.nfs_url("copy"))
+        self.assertEqual(digest(os.path.join(self.data, "copy")), digest(source))
+        back = os.path.join(self.folder, "back")
+        self.run_tool("nfs-cp", d.nfs_url("copy"), back)
+        self.assertEqual(digest(back), digest(source))
+        listing = self.run_tool("nfs-ls", d.nfs_url("")).decode()
+        self.assertIn("copy", listing)
+        self.assertIn("5000001", listing)
+        self.assertGreaterEqual(d.metric("verbena_nfs_written_bytes_total"), 5_000_001)
+        self.assertGreaterEqual(d.metric("verbena_nfs_read_bytes_total"), 5_000_001)
+        self.assertEqual(d.stop(), 0)
+
+    def test_memory_is_a_back_end_too(self):
+        d = daemon.Daemon("nfs", "--export", ":/scratch,backend=memfs", "--state", self.folder + "/state",
+                          "--listen", "tcp://127.0.0.1:0", "--metrics", "127.0.0.1:0", "--rpcbind", "no",
+                          folder=self.folder)
+        self.addCleanup(d.stop)
+        self.run_tool("nfs-cp", __file__, d.nfs_url("copy", "/scratch"))
+        back = os.path.join(self.folder, "back")
+        self.run_tool("nfs-cp", d.nfs_url("copy", "/scratch"), back)
+        self.assertEqual(digest(back), digest(__file__))
+
+    def test_files_are_there_after_a_restart(self):
+        with open(os.path.join(self.data, "f"), "wb") as file:
+            file.write(b"x" * 1000)
+        for _ in range(2):
+            d = self.start()
+            self.assertIn("f", self.run_tool("nfs-ls", d.nfs_url("")).decode())
+            d.stop()
+
+    def test_connections_spread_over_shards(self):
+        d = self.start("--shards", "3")
+        before = [d.metric(f'verbena_shard_messages_total{{shard="{i}"}}') for i in range(3)]
+        sockets = [socket.create_connection(("127.0.0.1", d.port("tcp"))) for _ in range(9)]
+        # NULL of NFS version 3 (RFC 5531, RFC 1813).
+        call = struct.pack(">10I", 7, 0, 2, 100003, 3, 0, 0, 0, 0, 0)
+        for s in sockets:
+            s.sendall(struct.pack(">I", 0x80000000 | len(call)) + call)
+        for s in sockets:
+            reply = s.recv(28, socket.MSG_WAITALL)
+            self.assertEqual(struct.unpack(">7I", reply), (0x80000018, 7, 1, 0, 0, 0, 0))
+        self.assertEqual(d.metric('verbena_connections{transport="tcp"}'), 9)
+        after = [d.metric(f'verbena_shard_messages_total{{shard="{i}"}}') for i in range(3)]
+        # Shard 0 takes them all; two thirds are handed on.
+        self.assertGreaterEqual(after[1] - before[1], 3)
+        self.assertGreaterEqual(after[2] - before[2], 3)
+        for s in sockets:
+            s.close()
+        limit = time.monotonic() + 20
+        while d.metric('verbena_connections{transport="tcp"}') != 0:
+            self.assertLess(time.monotonic(), limit)
+            time.sleep(0.05)
+
+    def test_a_read_only_export_stays_as_it_is(self):
+        d = self.start(export=",ro")
+        done = daemon.subprocess.run(["nfs-cp", __file__, d.nfs_url("copy")], capture_output=True, timeout=60,
+                                     check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertEqual(os.listdir(self.data), [])
+        self.assertGreaterEqual(d.metric('verbena_nfs_refusals_total{reason="read_only"}'), 1)
+
+
+if __name__ == "__main__":
+    daemon.main()

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by the plan, as the guest's first process. Runs each scenario in namespaces of its own, so that
+# its processes and mounts end with it, and writes for each, in /lab/job/NAME: `begun`, `log`, `reason` if
+# the scenario gave one, `dmesg` if the kernel said something, and at last `result` (status and seconds).
+
+# What the kernel prints when it is in trouble. siw and the NFS client print none of it in a good run.
+trouble='BUG:|Oops|WARNING: |general protection fault|blocked for more than|INFO: rcu|refcount_t:|KASAN'
+
+ip link set lo up
+if [[ $LAB_NET == user ]]; then
+    ip link set eth0 up
+    ip address add 10.0.2.15/24 dev eth0
+    ip route add default via 10.0.2.2
+fi
+hostname lab
+echo 1 >/proc/sys/kernel/sysrq
+# The console is for the kernel: as a serial line it may stall for seconds on a loaded host.
+exec >/dev/vport*p1 2>&1
+
+# scenario NAME SECONDS SCRIPT [ARGUMENT...]
+scenario() {
+    local name=$1 limit=$2 log tee pid watcher begun=${EPOCHREALTIME/./} took status=0 said
+    shift 2
+    export LAB_OUT=/lab/job/$name
+    printf -- '--- %s\n' "$name"
+    touch "$LAB_OUT/begun"
+    dmesg --clear
+    exec {log}> >(exec tee "$LAB_OUT/log")
+    tee=$!
+    unshare --mount --pid --fork --kill-child --mount-proc \
+        bash -c 'mount -t tmpfs work /lab/work && cd /lab/work && exec bash "$@"' scenario "$@" \
+        </dev/null >&"$log" 2>&1 {log}>&- &
+    pid=$!
+    (sleep "$limit" && hung "$pid") {log}>&- &
+    watcher=$!
+    exec {log}>&-
+    # Bash tells on its error output about children that a signal ended.
+    { wait "$pid" || status=$?; } 2>/dev/null
+    { kill "$watcher" && wait "$watcher"; } 2>/dev/null
+    wait "$tee"
+    took=$((${EPOCHREALTIME/./} - begun))
+    reset_kernel
+    dmesg --notime >"$LAB_OUT/dmesg"
+    if said=$(grep -m 1 -E "$trouble" "$LAB_OUT/dmesg"); then
+        echo "the kernel said: $said" >>"$LAB_OUT/reason"
+        grep -A 30 -m 1 -E "$trouble" "$LAB_OUT/dmesg"
+    fi
+    printf '%d %d.%d\n' "$status" $((took / 1000000)) $((took / 100000 % 10)) >"$LAB_OUT/result"
+}
+
+# hung PID: writes down what the scenario was doing, then kills it.
+hung() {
+    echo w >/proc/sysrq-trigger
+    ps -A f -o pid,stat,wchan:24,args >"$LAB_OUT/processes"
+    ss -tnoie >"$LAB_OUT/sockets"
+    echo "not finished after $limit s" >>"$LAB_OUT/reason"
+    printf 'lab: not finished after %d s; the end of the kernel log:\n' "$limit"
+    dmesg --notime | tail -n 40
+    kill -KILL "$1"
+}
+
+# Puts down what a scenario may have left in the kernel and what no namespace ends with.
+reset_kernel() {
+    local device
+    if [[ -d /sys/module/nfsd ]]; then stop_knfsd; fi
+    for device in /sys/class/infiniband/*; do
+        [[ ! -e $device ]] || rdma link delete "${device##*/}"
+    done
+    for device in /sys/class/net/lab*; do
+        [[ ! -e $device ]] || ip link delete "${device##*/}"
+    done
+}
+
+# The server of the kernel takes itself out of rpcbind, which ended with the scenario, and would wait for it.
+stop_knfsd() {
+    local registry server
+    mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
+    [[ $(</proc/fs/nfsd/threads) != 0 ]] || return
+    rpcbind -f &
+    registry=$!
+    # With a thread that hangs in the kernel this would hang too.
+    echo 0 >/proc/fs/nfsd/threads &
+    server=$!
+    timeout 10 tail --pid "$server" -s 0.1 -f /dev/null || echo 'lab: the kernel server does not stop'
+    exportfs -au
+    kill "$registry" && wait "$registry"
+}
+
+# The end of the plan.
+finish() {
+    touch /lab/job/finished
+    sync
+    echo o >/proc/sysrq-trigger
+    sleep 60
+}

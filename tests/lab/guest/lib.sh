@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by scenarios (`. "$LAB_LIB"`): failing with a reason, links, servers, data and its comparison.
+# A command that fails ends the scenario; the reason is then the command and its line.
+set -Eeuo pipefail
+trap 'fail "line $LINENO of ${BASH_SOURCE##*/}: \"$BASH_COMMAND\" returned $?"' ERR
+
+# fail REASON: ends the scenario. Only the first reason is kept, as the others follow from it.
+fail() {
+    trap - ERR
+    [[ -s $LAB_OUT/reason ]] || printf '%s\n' "$*" | tee "$LAB_OUT/reason"
+    exit 1
+}
+
+# needs FILE...: programs that the build must have made.
+needs() {
+    local file
+    for file in "$@"; do [[ -x $file ]] || fail "$file is not there; build it first"; done
+}
+
+# timed LABEL COMMAND...: prints how long it took.
+timed() {
+    local label=$1 begun=${EPOCHREALTIME/./} took status=0
+    shift
+    "$@" || status=$?
+    took=$((${EPOCHREALTIME/./} - begun))
+    printf '%6d.%03d s  %s\n' $((took / 1000000)) $((took / 1000 % 1000)) "$label"
+    return "$status"
+}
+
+# until_true SECONDS COMMAND...: repeats COMMAND until it succeeds; returns 1 when the time is over.
+until_true() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@" 2>/dev/null; do
+        ((SECONDS < end)) || return 1
+        sleep 0.05
+    done
+}
+
+listens() { (: </dev/tcp/"$1"/"$2") 2>/dev/null; }
+
+# --- links ------------------------------------------------------------------------------------
+
+# The addresses that the guest has on its own: neither siw nor rxe takes lo for connection set-up.
+rxe_address=192.0.2.1
+siw_address=198.51.100.1
+
+# links rxe|siw...: software RDMA devices on dummy interfaces, reachable from the guest itself.
+links() {
+    local kind
+    modprobe -a dummy rdma_ucm ib_uverbs
+    for kind in "$@"; do
+        local address=${kind}_address
+        ip link add "lab-$kind" type dummy
+        ip address add "${!address}/24" dev "lab-$kind"
+        ip link set "lab-$kind" up
+        rdma_device "$kind" "lab-$kind"
+    done
+}
+
+# rdma_device rxe|siw INTERFACE [NAME]: adds a device to an interface, KIND0 if it gets no name.
+rdma_device() {
+    case $1 in
+    # Without crc32_generic adding an rxe link fails with ENOENT.
+    rxe) modprobe -a crc32_generic rdma_rxe ;;
+    siw) modprobe siw ;;
+    esac
+    rdma link add "${3:-${1}0}" type "$1" netdev "$2"
+}
+
+# --- servers ----------------------------------------------------------------------------------
+
+# start NAME COMMAND...: runs a server in the background, its output in the artefact NAME.log; $! is its id.
+start() {
+    local name=$1
+    shift
+    "$@" >"$LAB_OUT/$name.log" 2>&1 &
+}
+
+# knfsd FOLDER...: exports folders (not from the guest's root: overlays cannot be exported) by the kernel's
+# server on TCP 2049 and RDMA 20049. The driver stops it after the scenario.
+knfsd() {
+    local folder number=0
+    modprobe -a nfsd rpcrdma
+    # Made by the packages when they are installed, and so missing where they are only unpacked.
+    grep -q '^_rpc:' /etc/passwd || echo '_rpc:x:120:65534::/run/rpcbind:/usr/sbin/nologin' >>/etc/passwd
+    mkdir -p /run/rpcbind /var/lib/nfs/v4recovery
+    touch /var/lib/nfs/etab /var/lib/nfs/rmtab
+    mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
+    rpcbind
+    until_true 10 rpcinfo -T tcp 127.0.0.1 100000 >/dev/null || fail 'rpcbind does not answer'
+    for folder in "$@"; do
+        number=$((number + 1))
+        exportfs -o "rw,no_root_squash,insecure,no_subtree_check,fsid=$number" "*:$folder"
+    done
+    rpc.mountd
+    rpc.nfsd --rdma=20049 8
+    # Nobody has state to reclaim.
+    echo Y >/proc/fs/nfsd/v4_end_grace
+}
+
+# --- data -------------------------------------------------------------------------------------
+
+# listing FOLDER: name, kind, mode, owner, time of change and link target of everything in it.
+listing() { (cd "$1" && find . -mindepth 1 -printf '%p %y %m %U:%G %T@ %l\n' | sort); }
+
+# same_data LABEL A B: fails unless both folders hold the same, octet by octet.
+same_data() {
+    timed "compare: $1" compare "$2" "$3" || fail "$1: $(head -n 5 differences | xargs -d '\n')"
+}
+compare() { diff <(listing "$1") <(listing "$2") >differences && diff -r --no-dereference "$1" "$2" >differences; }
+
+# copy_both_ways MOUNT_COMMAND FOLDER: copies $LAB_DATA in, looks at it through a new mount, and copies it out.
+# MOUNT_COMMAND is a function that mounts on FOLDER.
+copy_both_ways() {
+    local mount_it=$1 folder=$2
+    mkdir -p back "$folder"
+    timed 'mount' "$mount_it"
+    timed 'copy in' cp -a "$LAB_DATA/." "$folder/"
+    timed 'unmount' umount "$folder"
+    # Through a new mount nothing comes from the client's cache; the copy must be made through another one.
+    timed 'mount again' "$mount_it"
+    same_data 'what was copied in' "$LAB_DATA" "$folder"
+    umount "$folder"
+    "$mount_it"
+    timed 'copy out' cp -a "$folder/." back/
+    same_data 'what was copied out' "$LAB_DATA" back
+    timed 'remove' find "$folder" -mindepth 1 -delete
+    [[ -z $(ls -A "$folder") ]] || fail "files are left after a removal: $(ls -A "$folder" | head -n 3 | xargs)"
+    timed 'unmount' umount "$folder"
+}

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs scenarios: artefact folders, host parts, one boot per kernel, results."""
+import os
+import pathlib
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+from . import boot, data
+from .common import LAB, SOURCE, LabError, last_lines, read_or_none, say
+
+SHOWN_LINES = 60
+
+
+def run(kernels, scenarios, args):
+    folders = [scenario.folder for scenario in scenarios]
+    if len(set(folders)) != len(folders):
+        raise LabError("a scenario with the same arguments can stand only once in a boot")
+    out = pathlib.Path(args.out or tempfile.mkdtemp(prefix="verbena-lab-")).absolute()
+    build = pathlib.Path(args.build or SOURCE / "build").absolute()
+    passed = failed = 0
+    try:
+        for kernel in kernels:
+            show = args.command == "run"
+            good, bad = run_boot(kernel, scenarios, out / kernel.series, build, args, show)
+            passed, failed = passed + good, failed + bad
+    finally:
+        if args.out or failed:
+            say(f"artefacts: {out}")
+        else:
+            shutil.rmtree(out, ignore_errors=True)
+    say(f"{passed} passed, {failed} failed")
+    return 0 if passed and not failed else 1
+
+
+def run_boot(kernel, scenarios, out, build, args, show):
+    """Runs all scenarios in one boot of one kernel; returns how many passed and failed."""
+    shutil.rmtree(out, ignore_errors=True)
+    net = args.net or ("user" if any(scenario.net == "user" for scenario in scenarios) else "none")
+    variables = {"LAB_ROOT": SOURCE, "LAB_BUILD": build, "LAB_LIB": LAB / "guest/lib.sh", "LAB_NET": net,
+                 "LAB_DATA": data.prepare(args.size)}
+    for scenario in scenarios:
+        (out / scenario.folder).mkdir(parents=True)
+    begun = time.monotonic()
+    host_parts = {}
+    try:
+        for scenario in scenarios:
+            if scenario.host_part:
+                host_parts[scenario.folder] = HostPart(scenario, out / scenario.folder, variables)
+        ready = [scenario for scenario in scenarios
+                 if scenario.folder not in host_parts or host_parts[scenario.folder].wait_until_ready()]
+        write_plan(out, ready, variables)
+        ended = boot.run(kernel, out, net, args, sum(scenario.limit for scenario in ready), show) if ready else ""
+    finally:
+        for part in host_parts.values():
+            part.stop()
+    good = 0
+    for scenario in scenarios:
+        reason = verdict(out / scenario.folder, host_parts.get(scenario.folder), ended)
+        good += report(kernel, scenario, out, reason, show)
+    say(f"{kernel.release}: {time.monotonic() - begun:.0f} s for this boot")
+    return good, len(scenarios) - good
+
+
+def write_plan(out, scenarios, variables):
+    """What the guest runs after its start: variables and one line for each scenario."""
+    lines = [f"export {name}={shlex.quote(str(value))}" for name, value in variables.items()]
+    lines.append(f". {shlex.quote(str(LAB / 'guest/driver.sh'))}")
+    for scenario in scenarios:
+        words = [scenario.folder, str(scenario.limit), str(scenario.path), *scenario.arguments]
+        lines.append("scenario " + " ".join(shlex.quote(word) for word in words))
+    (out / "plan").write_text("\n".join([*lines, "finish", ""]), encoding="utf-8")
+
+
+def verdict(folder, host_part, ended):
+    """Why the scenario has failed, or None."""
+    if host_part and host_part.failure:
+        return host_part.failure
+    result = read_or_none(folder / "result")
+    if result is None:
+        return f"{ended or 'the guest went down'} while it ran" if (folder / "begun").exists() \
+            else f"not reached: {ended or 'the guest went down before'}"
+    reason = (read_or_none(folder / "reason") or "").strip().replace("\n", " / ")
+    status = int(result.split()[0])
+    if status or reason:
+        return reason or f"ended with status {status}"
+    return None
+
+
+def report(kernel, scenario, out, reason, shown):
+    """Prints the line of one result; returns whether it is a good one."""
+    name = f"{scenario.title} on {kernel.series}"
+    if reason is None:
+        seconds = read_or_none(out / scenario.folder / "result").split()[1]
+        say(f"PASS {name} ({seconds} s)")
+        return True
+    if not shown:
+        for log in ("log", "host.log"):
+            for line in last_lines(out / scenario.folder / log, SHOWN_LINES):
+                say(line)
+    say(f"FAIL {name}: {reason}")
+    return False
+
+
+class HostPart:
+    """The script beside a scenario that runs on this machine from before the boot until after it.
+
+    It makes the file $LAB_OUT/ready when the guest may come; assignments in it are seen by the guest part.
+    At the end it gets SIGTERM, then, as all that it started, SIGKILL.
+    """
+    READY_SECONDS = 30
+    STOP_SECONDS = 10
+
+    def __init__(self, scenario, folder, variables):
+        self.folder = folder
+        self.failure = None
+        environment = {**os.environ, **{name: str(value) for name, value in variables.items()}, "LAB_OUT": str(folder)}
+        with open(folder / "host.log", "wb") as log:
+            self.process = subprocess.Popen(["bash", str(scenario.host_part), *scenario.arguments], env=environment,
+                                            cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                                            start_new_session=True)
+
+    def wait_until_ready(self):
+        deadline = time.monotonic() + self.READY_SECONDS
+        while not (self.folder / "ready").exists():
+            if self.process.poll() is not None:
+                self.failure = f"the host part ended with status {self.process.returncode} before it was ready"
+            elif time.monotonic() > deadline:
+                self.failure = f"the host part was not ready after {self.READY_SECONDS} s"
+            if self.failure:
+                self.failure = (read_or_none(self.folder / "reason") or self.failure).strip()
+                return False
+            time.sleep(0.02)
+        return True
+
+    def stop(self):
+        early = self.process.poll()
+        if early is not None and not self.failure:
+            self.failure = f"the host part ended early with status {early}"
+        if early is None:
+            os.killpg(self.process.pid, signal.SIGTERM)
+        try:
+            status = self.process.wait(self.STOP_SECONDS)
+            if status not in (0, -signal.SIGTERM, 128 + signal.SIGTERM) and not self.failure:
+                self.failure = f"the host part ended with status {status}"
+        except subprocess.TimeoutExpired:
+            self.failure = self.failure or f"the host part did not end within {self.STOP_SECONDS} s of SIGTERM"
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()

@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The public headers as one includes them, one per line.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+find {core,transports,protocols,plugins}/include -name '*.hpp' -printf '%P\n' | sort

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+# Debian packages by purpose, and their installation. Sourced by `check` and `quickstart`.
+
+# The packages that PURPOSE needs, one per line. Recommended packages are not installed, so what is
+# needed stands here by name.
+packages_for() {
+    case $1 in
+    build) words clang-19 lld-19 meson ninja-build pkg-config python3 libstdc++-12-dev liburing-dev \
+        libspdlog-dev libcli11-dev libtomlplusplus-dev prometheus-cpp-dev nlohmann-json3-dev \
+        libssl-dev ;;
+    tests) words libboost-test-dev libnfs-dev ;;
+    gcc) words g++-12 ;;
+    sanitizers) words libclang-rt-19-dev llvm-19 ;;
+    format) words clang-format-19 ;;
+    tidy) words clang-tidy-19 ;;
+    reuse) words reuse ;;
+    nfs_tools) words libnfs-utils curl prometheus rpcbind iproute2 ;;
+    lab) tests/lab/lab packages ;;
+    *) printf 'packages_for: unknown purpose %s\n' "$1" >&2; return 1 ;;
+    esac
+}
+
+words() { printf '%s\n' "$@"; }
+
+# Those of the named packages that are not installed, one per line.
+missing_packages() {
+    local name
+    for name in "$@"; do
+        [[ $(dpkg-query -W -f='${db:Status-Status}' "$name" 2>/dev/null) == installed ]] || words "$name"
+    done
+}
+
+# Installs what is missing of the named packages; says which. Returns 1 if some still is missing.
+install_packages() {
+    local missing root=() log
+    mapfile -t missing < <(missing_packages "$@")
+    ((${#missing[@]})) || return 0
+    if ! command -v apt-get >/dev/null; then
+        printf 'apt-get is not here; these Debian packages, or what they hold, are needed: %s\n' "${missing[*]}" >&2
+        return 1
+    fi
+    if ((EUID != 0)); then
+        if ! command -v sudo >/dev/null; then
+            printf 'installing needs root; run: apt-get install --no-install-recommends %s\n' "${missing[*]}" >&2
+            return 1
+        fi
+        root=(sudo)
+    fi
+    printf 'installing %d Debian packages: %s\n' "${#missing[@]}" "${missing[*]}"
+    log=$(mktemp)
+    # The lists may be empty or old, so they are fetched once before the first try.
+    {
+        "${root[@]}" apt-get update -q
+        "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 \
+            install --no-install-recommends "${missing[@]}" ||
+            # One package that cannot be had must not keep the others away.
+            for name in "${missing[@]}"; do
+                "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 \
+                    install --no-install-recommends "$name"
+            done
+    } </dev/null >"$log" 2>&1
+    mapfile -t missing < <(missing_packages "$@")
+    if ((${#missing[@]})); then
+        tail -n 12 "$log" >&2
+        printf 'could not install: %s\n' "${missing[*]}" >&2
+        rm -f "$log"
+        return 1
+    fi
+    rm -f "$log"
+}

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+# Steps with a time limit and visible progress, and the table of results. Sourced by `check`.
+
+logs=build/logs
+running=
+
+# step SECONDS NAME COMMAND...: runs COMMAND with its output in $logs/NAME.log, and shows the last
+# line of it now and then: each second on a terminal, else every half minute. Returns its status;
+# 124 means that the time was over.
+step() {
+    local limit=$1 name=$2 log=$logs/$2.log begun=$SECONDS shown=$SECONDS status=0
+    shift 2
+    mkdir -p "$logs"
+    timeout -k 20 "$limit" "$@" </dev/null >"$log" 2>&1 &
+    running=$!
+    while kill -0 "$running" 2>/dev/null; do
+        if [[ -t 1 ]] && ((SECONDS > shown)); then
+            shown=$SECONDS
+            printf '\r\e[K  %s, %d s: %.90s' "$name" $((SECONDS - begun)) "$(last_line "$log")"
+        elif ((SECONDS >= shown + 30)); then
+            shown=$SECONDS
+            printf '  %s, %d s: %.90s\n' "$name" $((SECONDS - begun)) "$(last_line "$log")"
+        fi
+        sleep 0.1
+    done
+    wait "$running" || status=$?
+    running=
+    [[ -t 1 ]] && printf '\r\e[K'
+    ((status != 124)) || printf '  %s: stopped, its %d s are over\n' "$name" "$limit"
+    return "$status"
+}
+
+last_line() { tail -n 1 "$1" | tr '\r' '\n' | tail -n 1 | tr -cd '[:print:]'; }
+
+# Ends the step that runs, if any; timeout passes the signal on to all that the step started.
+stop_step() { [[ -z $running ]] || kill "$running" 2>/dev/null; }
+
+# The end of a step's output, for a step that failed.
+show_log() { tail -n "${2:-60}" "$logs/$1.log" | sed 's/^/    /'; }
+
+rows=()
+total_passed=0
+total_failed=0
+
+# record SUITE SECONDS PASSED FAILED
+record() {
+    total_passed=$((total_passed + $3))
+    total_failed=$((total_failed + $4))
+    rows+=("$(printf '%-14s %6d s %8d %8d' "$@")")
+    printf '%s: %d passed, %d failed (%d s)\n' "$1" "$3" "$4" "$2"
+}
+
+summary() {
+    local row
+    printf '\n%-14s %8s %8s %8s\n' suite time passed failed
+    for row in "${rows[@]}"; do printf '%s\n' "$row"; done
+    printf '%-14s %6d s\n\n' total "$SECONDS"
+    printf '%d passed, %d failed\n' "$total_passed" "$total_failed"
+}

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Rules for the tree that no compiler and no formatter checks. Each rule is one test; the last line
+is `N passed, N failed`."""
+import os
+import re
+import subprocess
+import sys
+
+TOP = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+LAYERS = ("core", "transports", "protocols", "plugins", "services")
+# What each layer may include besides itself: only what stands below it, and protocols know the verbs
+# interface of core but no provider.
+BELOW = {
+    "core": (),
+    "transports": ("core",),
+    "protocols": ("core",),
+    "plugins": ("core", "protocols"),
+    "services": ("core", "transports", "protocols", "plugins"),
+}
+SYSTEM_HEADER = re.compile(r"^([a-z_0-9]+|(sys|netinet|arpa|net|linux|asm)/[\w./]+|"
+                           r"(dirent|dlfcn|endian|errno|fcntl|grp|limits|netdb|poll|pthread|pwd|sched|signal|"
+                           r"stdint|stdlib|string|time|unistd)\.h)$")
+# The two places where a third-party header is the subject of the public header.
+THIRD_PARTY = {"transports/include/verbena/transports/rdma/": "infiniband/",
+               "core/include/verbena/asio/": "boost/asio"}
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
+
+
+def listed(*patterns):
+    script = os.path.join(TOP, "tests/tools/sources.sh")
+    return subprocess.run([script, *patterns], check=True, text=True, stdout=subprocess.PIPE).stdout.splitlines()
+
+
+def text(name):
+    with open(os.path.join(TOP, name), encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
+def code():
+    return [name for name in listed("*.cpp", "*.hpp", "*.h")]
+
+
+def public_headers():
+    return [name for name in code() if name.startswith(LAYERS) and "/include/verbena/" in name]
+
+
+def spdx_line_first():
+    """the first line, or the second after #!, is the SPDX line"""
+    commands = [name for name in ("check", "quickstart", ".ci/run") if os.path.exists(os.path.join(TOP, name))]
+    for name in code() + commands + listed("*.sh", "*.py", "*.in", "*.toml", "*.service", "*.yml", "meson.build",
+                                           "meson_options.txt"):
+        lines = text(name).split("\n", 2)
+        line = lines[1] if lines[0].startswith("#!") and len(lines) > 1 else lines[0]
+        # In two parts, so that `reuse` does not take it for a licence of this file.
+        if line not in [f"{mark} SPDX-License" + "-Identifier: Apache-2.0" for mark in ("//", "#")]:
+            yield f"{name}:1: {line[:60]!r}"
+
+
+def no_path_of_one_machine():
+    """no file names a path that only one developer's machine has"""
+    path = re.compile(r"(?<![\w.$}/-])/(?:home|Users|work|tmp/w)/[\w.-]+")
+    for name in listed():
+        if name.startswith("tests/fuzz/corpus/"):
+            continue
+        for number, line in enumerate(text(name).split("\n"), 1):
+            if found := path.search(line):
+                yield f"{name}:{number}: {found[0]}"
+
+
+def layers_include_only_what_stands_below():
+    """a layer includes itself and the layers below it, nothing else of verbena"""
+    for name in code():
+        layer = name.split("/", 1)[0]
+        if layer not in BELOW:
+            continue
+        for included in INCLUDE.findall(text(name)):
+            target = re.match(r"verbena/([a-z]+)/", included)
+            if target and target[1] in LAYERS and target[1] != layer and target[1] not in BELOW[layer]:
+                yield f"{name}: <{included}>"
+
+
+def public_headers_are_self_sufficient_in_kind():
+    """a public header includes verbena's and the system's headers only, and is guarded by pragma once"""
+    for name in public_headers():
+        content = text(name)
+        if not re.search(r"^#pragma once$", content, re.M):
+            yield f"{name}: no #pragma once"
+        allowed = tuple(prefix for folder, prefix in THIRD_PARTY.items() if name.startswith(folder))
+        for included in INCLUDE.findall(content):
+            if not (included.startswith(("verbena/",) + allowed) or SYSTEM_HEADER.match(included)):
+                yield f"{name}: <{included}>"
+
+
+def each_unit_test_is_listed():
+    """a file tests/unit/**/*_test.cpp that Meson does not know would never run"""
+    known = text("tests/unit/meson.build")
+    for name in listed("tests/unit/*_test.cpp"):
+        if f"'{name.removeprefix('tests/unit/')}'" not in known:
+            yield name
+
+
+def links_in_documents_lead_somewhere():
+    """a relative link in a Markdown file names a file of the tree"""
+    for name in listed("*.md"):
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text(name)):
+            if re.match(r"[a-z]+:", target):
+                continue
+            if not os.path.exists(os.path.join(TOP, os.path.dirname(name), target)):
+                yield f"{name}: {target}"
+
+
+def no_owning_temporary_inside_co_await():
+    """g++ 12 destroys owning lambdas and braced temporaries in a co_await expression twice"""
+    # What is captured by reference is not owned: [&], [&name] and [this] are harmless.
+    owning_lambda = re.compile(r"co_await[^;]*[(,]\s*\[(?!\s*(?:&\s*\w*|this)(?:\s*,\s*(?:&\s*\w+|this))*\s*\])"
+                               r"[^\]]+\]\s*[({]")
+    braces = re.compile(r"co_await\s+[A-Za-z_:]+\{[^}]")
+    for name in code():
+        for number, line in enumerate(text(name).split("\n"), 1):
+            if (owning_lambda.search(line) or braces.search(line)) and not line.lstrip().startswith("//"):
+                yield f"{name}:{number}: {line.strip()[:80]}"
+
+
+RULES = (spdx_line_first, no_path_of_one_machine, layers_include_only_what_stands_below,
+         public_headers_are_self_sufficient_in_kind, each_unit_test_is_listed,
+         links_in_documents_lead_somewhere, no_owning_temporary_inside_co_await)
+
+
+def main():
+    failed = 0
+    for rule in RULES:
+        broken = list(rule())
+        failed += bool(broken)
+        if broken:
+            print(f"{rule.__name__}: {rule.__doc__}")
+            print("".join(f"  {where}\n" for where in broken), end="")
+    print(f"{len(RULES) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+sys.exit(main())

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+# The suites of `check`. Each has a line in the table and a function suite_NAME, which adds to
+# `passed` and `failed`; a suite that ends with both at zero has failed.
+
+# name, purposes of the packages it needs (see packages.sh), time share in seconds, description
+suite_table="
+format       format                       60   clang-format 19 changes no source file
+style        -                            60   rules for source files that no compiler knows
+reuse        reuse                        60   every file has a licence and an owner
+unit         build,tests                 120   one executable per source file of tests/unit
+"
+[[ ! -d tests/sim ]] || suite_table+="
+sim          build,tests                 120   client and server on the loop provider, faults injected
+"
+[[ ! -d tests/integration ]] || suite_table+="
+integration  build,tests,nfs_tools       180   real processes on 127.0.0.1
+"
+[[ ! -e tests/lab/lab ]] || suite_table+="
+lab          build,lab                   480   a stock kernel under qemu as the peer, the smoke scenarios
+"
+default_suites=$(awk 'NF {print $1}' <<<"$suite_table")
+suite_table+="
+gcc          build,tests,gcc             900   all suites above, built by g++ 12
+asan         build,tests,sanitizers     1200   all suites above under ASan and UBSan
+tsan         build,tests,sanitizers     1200   unit and integration under TSan
+fuzz         build,tests,sanitizers      900   each target of tests/fuzz for a while, under ASan and UBSan
+tidy         build,tests,tidy            900   clang-tidy 19
+"
+
+all_suites() { awk 'NF {print $1}' <<<"$suite_table"; }
+suite_field() { awk -v name="$1" -v field="$2" '$1 == name {print $field}' <<<"$suite_table"; }
+suite_purposes() { suite_field "$1" 2 | tr -s ',-' '\n'; }
+suite_share() { suite_field "$1" 3; }
+
+# --- running ----------------------------------------------------------------------------------
+
+# meson_suites FOLDER SECONDS SUITE...: runs those Meson suites that exist in FOLDER and counts.
+meson_suites() {
+    local dir=$1 limit=$2 suite log counts
+    shift 2
+    for suite in "$@"; do
+        log=$dir-$suite
+        BOOST_TEST_REPORT_LEVEL=short BOOST_TEST_COLOR_OUTPUT=no step "$limit" "$log" \
+            meson test -C "$dir" --no-rebuild --num-processes "$jobs" --suite "$suite" --logbase "$suite" \
+            --print-errorlogs
+        local status=$?
+        counts=$(python3 tests/tools/count_tests.py "$dir/meson-logs/$suite.json") || counts='0 1'
+        local good bad
+        read -r good bad <<<"$counts"
+        ((good + bad > 0 && (status == 0 || bad > 0))) || bad=$((bad + 1))
+        passed=$((passed + good))
+        failed=$((failed + bad))
+        if ((bad)); then
+            show_log "$log" 120
+            tail -n +2 <<<"$counts" | sed 's/^/  /'
+        fi
+    done
+}
+
+# The Meson suites that the tree has, of those named.
+present() {
+    local suite
+    for suite in "$@"; do [[ ! -d tests/$suite ]] || printf '%s\n' "$suite"; done
+}
+
+# verdict NAME COMMAND...: one test, passed if COMMAND succeeds.
+verdict() {
+    local name=$1
+    shift
+    if step "$share" "$name" "$@"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        show_log "$name"
+    fi
+}
+
+# counted NAME COMMAND...: a command that ends in a line `N passed, N failed`.
+counted() {
+    local name=$1 status=0
+    shift
+    step "$share" "$name" "$@" || status=$?
+    if [[ $(tail -n 1 "$logs/$name.log") =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
+        passed=$((passed + BASH_REMATCH[1]))
+        failed=$((failed + BASH_REMATCH[2]))
+    fi
+    ((status == 0 || failed > 0)) || failed=1
+    ((failed == 0)) || show_log "$name"
+}
+
+# --- the suites -------------------------------------------------------------------------------
+
+# Builds as build_in does, with a row of its own in the summary, so that the suite which happens to
+# build first is not charged with it. A suite whose build failed has failed.
+built_in() {
+    local start=$SECONDS known=${built[$1]:-}
+    build_in "$@" || failed=$((failed + 1))
+    if [[ -z $known ]]; then
+        rows+=("$(printf '%-14s %6d s %17s' "$1" $((SECONDS - start)) "${built[$1]}")")
+        begun=$((begun + SECONDS - start))
+    fi
+    [[ ${built[$1]} == ok ]]
+}
+build_clang() { built_in build clang++-19; }
+
+suite_format() { verdict format tests/tools/format.sh; }
+suite_reuse() { verdict reuse reuse lint; }
+suite_style() { counted style python3 tests/tools/source_rules.py; }
+suite_unit() { build_clang && meson_suites build "$share" unit; }
+suite_sim() { build_clang && meson_suites build "$share" sim; }
+suite_integration() { build_clang && meson_suites build "$share" integration; }
+
+suite_lab() {
+    build_clang && counted lab tests/lab/lab smoke --build build $([[ $install == yes ]] || printf -- --no-install)
+}
+
+suite_gcc() {
+    # -O0 is an embedder's Meson default, and where g++ 12 has no tail calls at all.
+    built_in build-gcc g++-12 -Doptimization=0 -Ddebug=false && meson_suites build-gcc "$share" $(present unit sim integration)
+}
+# One build serves asan and fuzz: a sanitizer build is what costs most.
+build_asan() {
+    built_in build-asan clang++-19 -Doptimization=1 -Ddebug=false -Dfuzz=enabled \
+        -Db_sanitize=address,undefined -Db_lundef=false \
+        -Dcpp_args=-gline-tables-only,-fno-sanitize-recover=undefined,-fsanitize=fuzzer-no-link
+}
+suite_asan() {
+    build_asan &&
+        ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
+            meson_suites build-asan "$share" $(present unit sim integration)
+}
+suite_tsan() {
+    built_in build-tsan clang++-19 -Doptimization=1 -Ddebug=false -Dcpp_args=-gline-tables-only \
+        -Db_sanitize=thread -Db_lundef=false &&
+        TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 \
+            meson_suites build-tsan "$share" $(present unit integration)
+}
+suite_fuzz() { build_asan && meson_suites build-asan "$share" fuzz; }
+suite_tidy() { build_clang && verdict tidy tests/tools/tidy.sh build; }

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#define BOOST_TEST_MODULE metrics
+#include <boost/test/unit_test.hpp>
+
+#include <verbena/core/metrics.hpp>
+
+#include <stdexcept>
+
+using namespace verbena;
+
+namespace {
+
+metric_family family(const char* name, metric_type type, std::vector<std::string> labels, std::size_t bound)
+{
+    return {name, "help", type, "things", std::move(labels), bound};
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(buckets_meet_without_gap_and_hold_their_own_ends)
+{
+    using h = log_linear_histogram;
+    BOOST_TEST(h::bucket_of(0) == 0U);
+    BOOST_TEST(h::bucket_of(255) == 0U);
+    BOOST_TEST(h::bucket_of(256) == 1U);
+    BOOST_TEST(h::end_of(0) == 256U);
+    BOOST_TEST(h::end_of(1) == 320U); // a quarter of the octave 256..512
+    BOOST_TEST(h::end_of(4) == 512U);
+    for (std::size_t i = 0; i + 1 < h::bucket_count; ++i) {
+        BOOST_TEST(h::bucket_of(h::end_of(i) - 1) == i);
+        BOOST_TEST(h::bucket_of(h::end_of(i)) == i + 1);
+    }
+    BOOST_TEST(h::end_of(h::bucket_count - 2) == std::uint64_t(1) << 35);
+    BOOST_TEST(h::bucket_of(~std::uint64_t(0)) == h::bucket_count - 1);
+}
+
+BOOST_AUTO_TEST_CASE(a_snapshot_counts_sums_and_finds_quantiles)
+{
+    log_linear_histogram h;
+    for (int i = 0; i < 99; ++i)
+        h.observe(1000); // bucket 896..1024
+    h.observe(1'000'000);
+    histogram_snapshot s;
+    h.add_to(s);
+    BOOST_TEST(s.count() == 100U);
+    BOOST_TEST(s.sum_nanoseconds == 99U * 1000 + 1'000'000);
+    BOOST_TEST(s.quantile(0.5) == 1024U);
+    BOOST_TEST(s.quantile(0.99) == 1024U);
+    BOOST_TEST(s.quantile(1.0) == 1U << 20); // 917504..1048576 holds a million
+    BOOST_TEST(histogram_snapshot{}.quantile(0.5) == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(shards_that_share_a_family_are_added_up)
+{
+    metric_registry registry;
+    counter shard0, shard1;
+    shard0.add(3);
+    shard1.add();
+    const auto count = [](counter& c) {
+        return [&c](metric_sink& out) { out.value({"tcp"}, double(c.value())); };
+    };
+    auto r0 = registry.add(family("b_total", metric_type::counter, {"transport"}, 4), count(shard0));
+    auto r1 = registry.add(family("b_total", metric_type::counter, {"transport"}, 4), count(shard1));
+    gauge level;
+    level.set(-7);
+    auto r2 = registry.add(family("a", metric_type::gauge, {}, 1), level);
+
+    auto all = registry.collect();
+    BOOST_REQUIRE(all.size() == 2U);
+    BOOST_TEST(all[0].family.name == "a");
+    BOOST_TEST(all[0].samples.at(0).value == -7);
+    BOOST_TEST(all[1].samples.size() == 1U);
+    BOOST_TEST(all[1].samples.at(0).value == 4);
+    BOOST_TEST(all[1].samples.at(0).labels.at(0) == "tcp");
+
+    r1 = {};
+    BOOST_TEST(registry.collect()[1].samples.at(0).value == 3);
+}
+
+BOOST_AUTO_TEST_CASE(histograms_of_shards_are_added_up)
+{
+    metric_registry registry;
+    log_linear_histogram h;
+    h.observe(5000);
+    auto collect = [&h](metric_sink& out) {
+        histogram_snapshot s;
+        h.add_to(s);
+        out.histogram({"read"}, s);
+        out.histogram({"read"}, s);
+    };
+    auto r = registry.add(family("h_seconds", metric_type::histogram, {"procedure"}, 30), collect);
+    const auto all = registry.collect();
+    BOOST_REQUIRE(all.at(0).samples.size() == 1U);
+    BOOST_TEST(all[0].samples[0].histogram->count() == 2U);
+    BOOST_TEST(all[0].samples[0].histogram->sum_nanoseconds == 10000U);
+}
+
+BOOST_AUTO_TEST_CASE(series_beyond_the_bound_fold_into_one)
+{
+    metric_registry registry;
+    auto r = registry.add(family("clients", metric_type::gauge, {"client"}, 2), [](metric_sink& out) {
+        for (const char* client : {"a", "b", "c", "d"})
+            out.value({client}, 1);
+        out.value({"a"}, 1);
+    });
+    const auto all = registry.collect();
+    BOOST_REQUIRE(all.at(0).samples.size() == 3U);
+    BOOST_TEST(all[0].samples[0].labels.at(0) == "a");
+    BOOST_TEST(all[0].samples[0].value == 2);
+    BOOST_TEST(all[0].samples[1].labels.at(0) == "b");
+    BOOST_TEST(all[0].samples[2].labels.at(0) == "other");
+    BOOST_TEST(all[0].samples[2].value == 2);
+}
+
+BOOST_AUTO_TEST_CASE(one_name_has_one_meaning)
+{
+    metric_registry registry;
+    counter c;
+    gauge g;
+    auto r = registry.add(family("x", metric_type::counter, {}, 1), c);
+    BOOST_CHECK_THROW((void)registry.add(family("x", metric_type::gauge, {}, 1), g), std::logic_error);
+    BOOST_TEST(registry.families().size() == 1U);
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#define BOOST_TEST_MODULE task
+#include <boost/test/unit_test.hpp>
+
+#include <verbena/core/blocking.hpp>
+#include <verbena/core/event.hpp>
+#include <verbena/core/scope.hpp>
+#include <verbena/core/semaphore.hpp>
+#include <verbena/core/sleep.hpp>
+
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+using namespace verbena;
+using namespace std::chrono_literals;
+
+namespace {
+
+std::unique_ptr<reactor> make(reactor_options o = {})
+{
+    auto r = reactor::create(o);
+    BOOST_REQUIRE_MESSAGE(r, (r ? std::string() : r.error().message()));
+    return std::move(*r);
+}
+
+task<int> ready(int n) { co_return n; }
+task<long> sum(int n)
+{
+    long total = 0;
+    for (int i = 0; i < n; ++i)
+        total += co_await ready(1);
+    co_return total;
+}
+task<int> throws()
+{
+    throw std::runtime_error("boom");
+    co_return 0;
+}
+
+} // namespace
+
+// Constant stack in every compiler and build type, -O0 and ASan included.
+BOOST_AUTO_TEST_CASE(a_million_ready_tasks)
+{
+    auto r = make();
+    BOOST_TEST(run_until_complete(*r, sum(1'000'000)) == 1'000'000);
+}
+
+BOOST_AUTO_TEST_CASE(a_million_waits_use_constant_stack)
+{
+    auto r = make();
+    semaphore ping(0);
+    semaphore pong(0);
+    int hits = 0;
+    auto player = [](semaphore& in, semaphore& out, int& count, int n) -> task<void> {
+        for (int i = 0; i < n; ++i) {
+            if (!co_await in.acquire())
+                co_return;
+            ++count;
+            out.release();
+        }
+    };
+    auto game = [&]() -> task<void> {
+        const task_context& context = co_await current_context();
+        scope s(*context.shard);
+        s.spawn(player(ping, pong, hits, 200'000));
+        s.spawn(player(pong, ping, hits, 200'000));
+        ping.release();
+        co_await s.join();
+    };
+    run_until_complete(*r, game());
+    BOOST_TEST(hits == 400'000);
+}
+
+BOOST_AUTO_TEST_CASE(exceptions_reach_the_awaiter)
+{
+    auto r = make();
+    auto outer = []() -> task<std::string> {
+        std::string text;
+        try {
+            co_await throws();
+        } catch (const std::exception& e) {
+            text = e.what();
+        }
+        co_return text;
+    };
+    BOOST_TEST(run_until_complete(*r, outer()) == "boom");
+}
+
+BOOST_AUTO_TEST_CASE(virtual_time_jumps)
+{
+    virtual_clock clock;
+    reactor_options o;
+    o.clock = &clock;
+    auto r = make(o);
+    const auto start = clock.now();
+    auto nap = []() -> task<bool> { co_return co_await sleep_for(3h); };
+    BOOST_TEST(run_until_complete(*r, nap()));
+    BOOST_TEST((clock.now() - start >= 3h));
+}
+
+BOOST_AUTO_TEST_CASE(stop_ends_waits)
+{
+    virtual_clock clock;
+    reactor_options o;
+    o.clock = &clock;
+    auto r = make(o);
+    event never;
+    int stopped = 0;
+    auto wait_for_ever = [](event& e, int& n) -> task<void> {
+        if (!co_await e.wait())
+            ++n;
+    };
+    auto sleep_long = [](int& n) -> task<void> {
+        if (!co_await sleep_for(1000h))
+            ++n;
+    };
+    auto body = [&]() -> task<void> {
+        const task_context& context = co_await current_context();
+        scope s(*context.shard);
+        s.spawn(wait_for_ever(never, stopped));
+        s.spawn(sleep_long(stopped));
+        co_await sleep_for(1s);
+        s.request_stop();
+        co_await s.join();
+    };
+    run_until_complete(*r, body());
+    BOOST_TEST(stopped == 2);
+}
+
+BOOST_AUTO_TEST_CASE(blocking_calls_come_back_to_the_shard)
+{
+    auto r = make();
+    blocking_pool pool(2);
+    const auto home = std::this_thread::get_id();
+    auto body = [&]() -> task<bool> {
+        bool elsewhere = true;
+        bool back = true;
+        for (int i = 0; i < 1000; ++i) {
+            auto f = [] { return std::this_thread::get_id(); };
+            const auto there = co_await pool.run(std::move(f));
+            elsewhere = elsewhere && there != home;
+            back = back && std::this_thread::get_id() == home;
+        }
+        co_return elsewhere&& back;
+    };
+    BOOST_TEST(run_until_complete(*r, body()));
+}
+
+BOOST_AUTO_TEST_CASE(works_without_the_newer_ring_features)
+{
+    reactor_options o;
+    o.masked_ring_features = unsigned(ring_feature::single_issuer) | unsigned(ring_feature::defer_taskrun);
+    o.policy = wait_policy::event;
+    auto r = make(o);
+    blocking_pool pool(1);
+    auto body = [&]() -> task<int> {
+        co_await sleep_for(2ms);
+        auto f = [] { return 42; };
+        co_return co_await pool.run(std::move(f));
+    };
+    BOOST_TEST(run_until_complete(*r, body()) == 42);
+}
+
+BOOST_AUTO_TEST_CASE(frames_are_reused)
+{
+    auto r = make();
+    BOOST_TEST(run_until_complete(*r, sum(100)) == 100);
+    const auto before = current_frame_pool_stats();
+    BOOST_TEST(run_until_complete(*r, sum(1000)) == 1000);
+    const auto after = current_frame_pool_stats();
+    BOOST_TEST(after.fresh == before.fresh);
+    BOOST_TEST(after.reused > before.reused);
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#define BOOST_TEST_MODULE memfs
+#include "backend_suite.hpp"
+
+#include <verbena/plugins/memfs.hpp>
+
+namespace suite {
+
+std::unique_ptr<file_backend> make_backend(blocking_pool& pool, const backend_options& options)
+{
+    memfs::memfs_options o;
+    o.root_mode = 0777;
+    o.read_only = options.read_only;
+    o.max_bytes = 8 << 20;
+    o.max_files = 1000;
+    auto fs = memfs::open_memfs(o, pool);
+    BOOST_REQUIRE(fs);
+    return std::move(*fs);
+}
+
+bool tells_users_apart() { return true; }
+
+} // namespace suite
+
+using namespace suite;
+
+BOOST_FIXTURE_TEST_CASE(space_is_bounded, fixture)
+{
+    const auto empty = must(fs->statfs(me, fs->root()));
+    BOOST_TEST(empty.total_bytes == 8u << 20);
+    const handle f = make_file("f");
+    const std::string chunk(1 << 20, 'x');
+    for (int i = 0; i < 8; ++i)
+        put(me, f, std::uint64_t(i) << 20, chunk);
+    BOOST_TEST(fails(write(me, f, 8 << 20, "x")) == ENOSPC);
+    BOOST_TEST(must(fs->statfs(me, fs->root())).free_bytes == 0u);
+    put(me, f, 100, "there is room within");
+    // A hole costs nothing.
+    set_attributes set;
+    set.size = std::uint64_t(1) << 50;
+    must(fs->setattr(me, f, set, std::nullopt));
+    must(fs->remove(me, fs->root(), "f"));
+    BOOST_TEST(must(fs->statfs(me, fs->root())).free_bytes == 8u << 20);
+    BOOST_TEST(must(fs->statfs(me, fs->root())).free_files == empty.free_files);
+}
+
+BOOST_FIXTURE_TEST_CASE(files_are_bounded, fixture)
+{
+    for (int i = 1; i < 1000; ++i)
+        make_file("f" + std::to_string(i));
+    BOOST_TEST(fails(fs->create(me, fs->root(), "one_more", create_mode::guarded, {}, 0)) == ENOSPC);
+    BOOST_TEST(fails(fs->mkdir(me, fs->root(), "one_more", {})) == ENOSPC);
+    must(fs->remove(me, fs->root(), "f1"));
+    make_file("one_more");
+}
+
+BOOST_FIXTURE_TEST_CASE(changes_carry_attributes_from_before, fixture)
+{
+    const handle f = make_file("f", "x");
+    set_attributes set;
+    set.mode = 0600;
+    auto c = must(fs->setattr(me, f, set, std::nullopt));
+    BOOST_REQUIRE(c.before);
+    BOOST_TEST(c.before->mode == 0644u);
+    BOOST_TEST(c.after->mode == 0600u);
+    auto w = must(write(me, f, 1, "y"));
+    BOOST_REQUIRE(w.file.before);
+    BOOST_TEST(w.file.before->size == 1u);
+    BOOST_TEST(w.file.after->size == 2u);
+}
+
+BOOST_FIXTURE_TEST_CASE(what_was_cut_off_stays_away, fixture)
+{
+    const handle f = make_file("f", "secret");
+    set_attributes set;
+    set.size = 2;
+    must(fs->setattr(me, f, set, std::nullopt));
+    set.size = 6;
+    must(fs->setattr(me, f, set, std::nullopt));
+    BOOST_TEST(get(me, f) == std::string("se\0\0\0\0", 6));
+}

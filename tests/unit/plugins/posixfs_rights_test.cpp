@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// posixfs in daemons with other rights than root's: each case runs in a child process that gives up what
+// it should not have. They need root to start from; run as another user they have nothing to give up.
+#define BOOST_TEST_MODULE posixfs_rights
+#include <boost/test/unit_test.hpp>
+
+#include "temporary_directory.hpp"
+
+#include <verbena/core/blocking.hpp>
+#include <verbena/core/scope.hpp>
+#include <verbena/plugins/posixfs.hpp>
+
+#include <cstdio>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+using namespace verbena;
+using namespace verbena::storage;
+
+namespace {
+
+constexpr uid_t daemon_uid = 500;
+int failures = 0;
+
+void check(bool ok, const char* what)
+{
+    if (!ok) {
+        std::fprintf(stderr, "not so: %s\n", what);
+        ++failures;
+    }
+}
+
+/// Runs `f` in a child and requires that all its checks held.
+template<class F>
+void in_child(F f)
+{
+    const pid_t child = ::fork();
+    BOOST_REQUIRE(child >= 0);
+    if (child == 0) {
+        ::umask(0);
+        f();
+        std::_Exit(failures == 0 ? 0 : 1);
+    }
+    int status = 0;
+    BOOST_REQUIRE(::waitpid(child, &status, 0) == child);
+    BOOST_TEST(WIFEXITED(status));
+    BOOST_TEST(WEXITSTATUS(status) == 0);
+}
+
+void become_daemon_user(bool keep_capabilities)
+{
+    ::prctl(PR_SET_KEEPCAPS, keep_capabilities ? 1 : 0);
+    check(::setresgid(daemon_uid, daemon_uid, daemon_uid) == 0, "setresgid");
+    check(::setresuid(daemon_uid, daemon_uid, daemon_uid) == 0, "setresuid");
+    if (keep_capabilities) {
+        __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+        __user_cap_data_struct data[2]{};
+        check(::syscall(SYS_capget, &header, data) == 0, "capget");
+        data[0].effective = data[0].permitted;
+        data[1].effective = data[1].permitted;
+        check(::syscall(SYS_capset, &header, data) == 0, "capset");
+    }
+}
+
+void make_secret(const std::filesystem::path& directory)
+{
+    const int fd = ::open((directory / "secret").c_str(), O_CREAT | O_WRONLY, 0600);
+    check(fd >= 0 && ::fchmod(fd, 0600) == 0 && ::write(fd, "x", 1) == 1, "a file of root");
+    ::close(fd);
+}
+
+request user(std::uint32_t uid)
+{
+    request r;
+    r.who = credential(uid, uid);
+    return r;
+}
+
+struct server {
+    explicit server(const posixfs::posixfs_options& o)
+    {
+        auto r = reactor::create();
+        check(r.has_value(), "a reactor");
+        shard = std::move(*r);
+        auto opened = posixfs::open_posixfs(o, pool);
+        check(opened.has_value(), "the back end opens");
+        if (!opened) {
+            std::fprintf(stderr, "%s\n", opened.error().message().c_str());
+            std::_Exit(1);
+        }
+        fs = std::move(*opened);
+    }
+    template<class T>
+    result<T> run(task<result<T>> t)
+    {
+        return run_until_complete(*shard, std::move(t));
+    }
+    int read(const request& who, const handle& file)
+    {
+        std::byte out[4];
+        auto r = run(fs->read(who, file, 0, out));
+        return r ? 0 : r.error().errno_value();
+    }
+    int write(const request& who, const handle& file)
+    {
+        const std::byte data[1] = {};
+        const std::span<const std::byte> piece(data);
+        auto r = run(fs->write(who, file, 0, std::span(&piece, 1), stability::file_sync));
+        return r ? 0 : r.error().errno_value();
+    }
+    std::unique_ptr<reactor> shard;
+    blocking_pool pool{3};
+    std::unique_ptr<file_backend> fs;
+};
+
+} // namespace
+
+// The kernel drops file capabilities by itself only when fsuid leaves 0; here it does not.
+BOOST_AUTO_TEST_CASE(a_daemon_with_file_capabilities_binds_its_callers)
+{
+    if (::geteuid() != 0)
+        return;
+    in_child([] {
+        suite::temporary_directory directory;
+        make_secret(directory.path());
+        become_daemon_user(true);
+        posixfs::posixfs_options o;
+        o.root = directory.path();
+        o.handles = posixfs::handle_mode::kernel;
+        server s(o);
+        const request alice = user(1000);
+        const handle root = s.fs->root();
+        for (int round = 0; round < 3; ++round) {
+            auto secret = s.run(s.fs->lookup(alice, root, "secret"));
+            check(secret.has_value(), "the secret is found");
+            check(s.read(alice, secret->found.handle) == EACCES, "a caller may not read it");
+            check(s.write(alice, secret->found.handle) == EACCES, "nor write it");
+            check(s.read(user(daemon_uid), secret->found.handle) == EACCES, "nor may the daemon's own user");
+            check(s.read(user(0), secret->found.handle) == 0, "root may");
+            set_attributes set;
+            set.mode = 0666;
+            check(!s.run(s.fs->setattr(alice, secret->found.handle, set, std::nullopt)),
+                  "nor change its mode");
+        }
+        set_attributes set;
+        set.mode = 0444;
+        auto made = s.run(s.fs->create(alice, root, "mine", create_mode::guarded, set, 0));
+        check(made.has_value() && made->made.attrs->uid == 1000, "a new file is its maker's");
+        check(s.write(alice, made->made.handle) == 0, "the owner writes his read-only file");
+        check(s.write(user(1001), made->made.handle) == EACCES, "others don't");
+        check(!s.run(s.fs->mknod(alice, root, "dev", file_type::character_device, 1, 3, {})), "no devices");
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_daemon_without_capabilities_says_so)
+{
+    if (::geteuid() != 0)
+        return;
+    in_child([] {
+        suite::temporary_directory directory;
+        make_secret(directory.path());
+        become_daemon_user(false);
+        posixfs::posixfs_options o;
+        o.root = directory.path();
+        server s(o);
+        const std::string says = posixfs::describe(*s.fs);
+        check(says.find("everything runs as the daemon's user 500") != says.npos, "whose rights");
+        check(says.find("path table") != says.npos, "which handles");
+        check(says.find("CAP_DAC_READ_SEARCH") != says.npos, "what is missing");
+        const handle root = s.fs->root();
+        set_attributes set;
+        set.mode = 0600;
+        auto made = s.run(s.fs->create(user(1000), root, "mine", create_mode::guarded, set, 0));
+        check(made.has_value() && made->made.attrs->uid == daemon_uid, "a new file is the daemon's");
+        check(s.write(user(1000), made->made.handle) == 0, "and written");
+        auto secret = s.run(s.fs->lookup(user(0), root, "secret"));
+        check(secret && s.read(user(0), secret->found.handle) == EACCES,
+              "the daemon's user can't read root's file");
+        o.handles = posixfs::handle_mode::kernel;
+        auto refused = posixfs::open_posixfs(o, s.pool);
+        check(!refused && refused.error().errno_value() == EPERM, "kernel handles are refused");
+    });
+}
+
+// Needs CAP_SYS_ADMIN for a mount namespace of its own.
+BOOST_AUTO_TEST_CASE(mounts_beneath_an_export)
+{
+    if (::geteuid() != 0)
+        return;
+    suite::temporary_directory directory;
+    const pid_t probe = ::fork();
+    if (probe == 0)
+        std::_Exit(::unshare(CLONE_NEWNS) == 0 ? 0 : 1);
+    int status = 0;
+    ::waitpid(probe, &status, 0);
+    BOOST_WARN_MESSAGE(status == 0, "not run: no mount namespace is to be had here");
+    if (status != 0)
+        return;
+    in_child([&] {
+        check(::unshare(CLONE_NEWNS) == 0 && ::mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0,
+              "unshare");
+        const auto inner = directory.path() / "inner";
+        check(::mkdir(inner.c_str(), 0777) == 0, "mkdir");
+        check(::mount("none", inner.c_str(), "tmpfs", 0, "size=1m,mode=0777") == 0, "mount");
+        posixfs::posixfs_options o;
+        o.root = directory.path();
+        const request root = user(0);
+        handle file;
+        {
+            server s(o);
+            auto refused = s.run(s.fs->lookup(root, s.fs->root(), "inner"));
+            check(!refused && refused.error() == errc::crosses_mount, "a mount is not entered");
+        }
+        o.crossmnt = true;
+        {
+            server s(o);
+            auto entered = s.run(s.fs->lookup(root, s.fs->root(), "inner"));
+            check(entered.has_value(), "crossmnt enters it");
+            const handle top = entered->found.handle;
+            auto outer = s.run(s.fs->getattr(root, s.fs->root()));
+            check(entered->found.attrs->fsid != outer->fsid, "as another file system");
+            auto up = s.run(s.fs->lookup(root, top, ".."));
+            check(up && up->found.handle == s.fs->root(), ".. leads out again");
+            set_attributes set;
+            set.mode = 0666;
+            auto made = s.run(s.fs->create(user(1000), top, "f", create_mode::guarded, set, 0));
+            check(made.has_value(), "a file is made there");
+            file = made->made.handle;
+            auto link = s.run(s.fs->link(root, file, s.fs->root(), "f"));
+            check(!link && link.error().errno_value() == EXDEV, "no link across");
+            auto moved = s.run(s.fs->rename(root, top, "f", s.fs->root(), "f"));
+            check(!moved && moved.error().errno_value() == EXDEV, "no rename across");
+            // Full is an answer like another.
+            const std::vector<std::byte> chunk(256 << 10);
+            const std::span<const std::byte> piece(chunk);
+            int error = 0;
+            for (std::uint64_t i = 0; i < 64 && error == 0; ++i) {
+                auto w =
+                    s.run(s.fs->write(user(1000), file, i << 18, std::span(&piece, 1), stability::unstable));
+                error = w ? 0 : w.error().errno_value();
+            }
+            check(error == ENOSPC, "a full file system says ENOSPC");
+        }
+        {
+            server s(o);
+            check(s.run(s.fs->getattr(root, file)).has_value(), "its handles survive a restart");
+            check(::mount("none", inner.c_str(), nullptr, MS_REMOUNT | MS_RDONLY, "size=1m") == 0, "remount");
+            check(s.write(root, file) == EROFS, "a read-only file system says EROFS");
+        }
+        {
+            check(::umount2(inner.c_str(), MNT_DETACH) == 0, "umount");
+            server s(o);
+            auto gone = s.run(s.fs->getattr(root, file));
+            check(!gone && gone.error().errno_value() == ESTALE, "without the mount they are stale");
+        }
+    });
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#define BOOST_TEST_MODULE posixfs
+#include "backend_suite.hpp"
+#include "temporary_directory.hpp"
+
+#include <verbena/plugins/posixfs.hpp>
+
+#include <fcntl.h>
+
+namespace suite {
+
+std::unique_ptr<file_backend> make_backend(blocking_pool& pool, const backend_options& options)
+{
+    static temporary_directory* directory = nullptr;
+    if (!options.read_only) {
+        delete directory;
+        directory = new temporary_directory;
+    }
+    posixfs::posixfs_options o;
+    o.root = directory->path();
+    o.read_only = options.read_only;
+    auto fs = posixfs::open_posixfs(o, pool);
+    BOOST_REQUIRE_MESSAGE(fs, (fs ? std::string() : fs.error().message()));
+    return std::move(*fs);
+}
+
+bool tells_users_apart() { return ::geteuid() == 0; }
+
+} // namespace suite
+
+using namespace suite;
+
+namespace {
+
+/// A back end on a directory that outlives it.
+struct restartable : fixture {
+    restartable() { restart(); }
+    void restart(posixfs::handle_mode handles = posixfs::handle_mode::automatic, std::size_t paths = 1000)
+    {
+        fs.reset();
+        posixfs::posixfs_options o;
+        o.root = directory.path();
+        o.handles = handles;
+        o.path_table_entries = paths;
+        auto opened = posixfs::open_posixfs(o, pool);
+        BOOST_REQUIRE_MESSAGE(opened, (opened ? std::string() : opened.error().message()));
+        fs = std::move(*opened);
+    }
+    temporary_directory directory;
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(handles_survive_restart_and_rename, restartable)
+{
+    if (::geteuid() != 0)
+        return;
+    const handle root = fs->root();
+    const handle d = make_directory(root, "d");
+    const handle f = make_file(me, d, "f", "data");
+    const std::uint64_t fsid = stat(f).fsid;
+    const handle x = must(fs->create(me, root, "x", create_mode::exclusive, {}, 42)).made.handle;
+    const std::uint64_t verifier = fs->write_verifier();
+    restart();
+    std::filesystem::rename(directory.path() / "d", directory.path() / "e");
+    BOOST_TEST((fs->root() == root));
+    BOOST_TEST(get(me, f) == "data");
+    BOOST_TEST(stat(f).fsid == fsid);
+    BOOST_TEST((find(root, "e") == d));
+    BOOST_TEST((must(fs->create(me, root, "x", create_mode::exclusive, {}, 42)).made.handle == x));
+    BOOST_TEST(fails(fs->create(me, root, "x", create_mode::exclusive, {}, 43)) == EEXIST);
+    BOOST_TEST(fs->write_verifier() != verifier);
+    // At most 14 bytes where the kernel's handle takes 12, so that a protocol has room in 32.
+    BOOST_TEST(f.bytes().size() <= 14u);
+}
+
+BOOST_FIXTURE_TEST_CASE(changes_behind_the_server_are_seen, restartable)
+{
+    const handle root = fs->root();
+    const handle f = make_file("f", "x");
+    BOOST_TEST(get(me, f) == "x");
+    std::filesystem::remove(directory.path() / "f");
+    BOOST_TEST(fails(fs->getattr(me, f)) == ESTALE);
+    BOOST_TEST(fails(write(me, f, 0, "y")) == ESTALE);
+    BOOST_TEST(fails(fs->lookup(me, root, "f")) == ENOENT);
+    const handle d = make_directory(root, "d");
+    const handle e = make_directory(d, "e");
+    BOOST_TEST((find(e, "..") == d));
+    temporary_directory outside;
+    std::filesystem::rename(directory.path() / "d" / "e", outside.path() / "e");
+    BOOST_TEST(fails(fs->lookup(me, e, "..")) == ESTALE);
+}
+
+BOOST_FIXTURE_TEST_CASE(the_path_table, restartable)
+{
+    restart(posixfs::handle_mode::path_table, 16);
+    const handle root = fs->root();
+    const handle d = make_directory(root, "d");
+    const handle f = make_file(me, d, "f", "data");
+    BOOST_TEST((find(d, "f") == f));
+    must(fs->rename(me, root, "d", root, "e"));
+    BOOST_TEST(get(me, f) == "data");
+    const handle old = f;
+    restart(posixfs::handle_mode::path_table, 16);
+    BOOST_TEST(fails(fs->getattr(me, old)) == ESTALE);
+    // The table is bounded: what was unused longest goes stale when nothing else remembers it.
+    const handle again = find(fs->root(), "e");
+    for (int i = 0; i < 40; ++i)
+        make_file("f" + std::to_string(i));
+    BOOST_TEST((find(fs->root(), "e") == again));
+    std::filesystem::remove(directory.path() / "f39");
+    std::filesystem::create_symlink("/etc/passwd", directory.path() / "f39");
+    BOOST_TEST(int(must(fs->lookup(me, fs->root(), "f39")).found.attrs->type) == int(file_type::symlink));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_shard_is_the_daemon_again_after_its_turn, restartable)
+{
+    if (::geteuid() != 0)
+        return;
+    make_file("f", "x", 0600);
+    must(fs->lookup(user(1000, 1000), fs->root(), "f"));
+    // Opening root's file needs root's identity.
+    BOOST_TEST(std::filesystem::file_size(directory.path() / "f") == 1u);
+    BOOST_TEST(::open((directory.path() / "f").c_str(), O_RDONLY | O_CLOEXEC) >= 0);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_listing_of_many_entries_in_small_steps, restartable)
+{
+    constexpr std::size_t files = 20'000;
+    for (std::size_t i = 0; i < files; ++i)
+        ::close(::open((directory.path() / ("f" + std::to_string(i))).c_str(), O_CREAT | O_WRONLY | O_CLOEXEC,
+                       0644));
+    listing all;
+    std::uint64_t verifier = 0;
+    for (bool end = false; !end;) {
+        all.room = 150;
+        auto r = must(fs->readdir(me, fs->root(), all.last, verifier, true, all));
+        verifier = r.verifier;
+        end = r.end;
+    }
+    BOOST_TEST(all.seen.size() == files + 2);
+    BOOST_TEST(all.handles.size() == files + 2);
+}
+
+BOOST_AUTO_TEST_CASE(a_root_that_cannot_be_served_is_refused)
+{
+    blocking_pool pool(1);
+    posixfs::posixfs_options o;
+    o.root = "/nonexistent";
+    auto missing = posixfs::open_posixfs(o, pool);
+    BOOST_REQUIRE(!missing);
+    BOOST_TEST(missing.error().errno_value() == ENOENT);
+    o.root = "/etc/passwd";
+    auto file = posixfs::open_posixfs(o, pool);
+    BOOST_REQUIRE(!file);
+    BOOST_TEST(file.error().errno_value() == ENOTDIR);
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls that never leave memory: what a transport would hand to the dispatcher, and what it would send.
+#pragma once
+
+#include <verbena/core/scope.hpp>
+#include <verbena/protocols/rpc/dispatcher.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace verbena::test {
+
+/// One call. Its message is written by the constructor's function; the reply stands in reply().
+class memory_call final : public rpc::call {
+public:
+    memory_call(buffer_pool& pool, const rpc::peer& from)
+        : from_(from), call_(1 << 20), block_(inline_results)
+    {
+        buffers_ = &pool;
+        peer_ = &from_;
+    }
+    xdr::encoder begin(std::uint32_t program, std::uint32_t version, std::uint32_t procedure,
+                       const rpc::auth_sys* user)
+    {
+        std::array<std::byte, rpc::max_auth_body> body;
+        rpc::call_header header;
+        header.xid = 0x1234;
+        header.program = program;
+        header.version = version;
+        header.procedure = procedure;
+        if (user != nullptr) {
+            xdr::encoder credential(body);
+            encode(credential, *user);
+            header.credential.flavor = rpc::auth_flavor::sys;
+            header.credential.body = std::span(body).first(credential.size());
+        }
+        xdr::encoder out(call_);
+        encode(out, header);
+        return out;
+    }
+    void end(const xdr::encoder& written)
+    {
+        BOOST_REQUIRE(written.ok());
+        size_ = written.size();
+        rewind();
+    }
+    /// The argument's payload, which `written` announced, comes in a Read chunk.
+    void end(const xdr::encoder& written, std::vector<std::byte> chunk)
+    {
+        end(written);
+        BOOST_REQUIRE(written.payloads().size() == 1);
+        chunk_ = std::move(chunk);
+        position_ = written.payloads().front().position;
+        in_chunk_ = true;
+        rewind();
+    }
+    /// Makes the call as good as new.
+    void rewind()
+    {
+        const std::span<const std::byte> message(call_.data(), size_);
+        args_ = in_chunk_
+                    ? xdr::decoder(message,
+                                   xdr::external_item{position_, static_cast<std::uint32_t>(chunk_.size())})
+                    : xdr::decoder(message);
+        results_ = xdr::encoder(block_);
+        result_payload_.clear();
+    }
+    void cut_short(std::size_t bytes)
+    {
+        size_ -= bytes;
+        rewind();
+    }
+    /// The results, behind the header of a successful reply.
+    xdr::decoder reply()
+    {
+        whole_.assign(results_.bytes().begin(), results_.bytes().end());
+        if (!results_.payloads().empty()) {
+            BOOST_REQUIRE(results_.payloads().size() == 1);
+            const xdr::payload_item item = results_.payloads().front();
+            BOOST_TEST(item.length == result_payload_.size());
+            std::vector<std::byte> data;
+            for (const auto piece : result_payload_.pieces())
+                data.insert(data.end(), piece.begin(), piece.end());
+            data.resize(xdr::padded(data.size()));
+            whole_.insert(whole_.begin() + static_cast<std::ptrdiff_t>(item.offset), data.begin(),
+                          data.end());
+        }
+        xdr::decoder in(whole_);
+        decode(in, header_of_reply);
+        return in;
+    }
+    rpc::reply_header header_of_reply;
+    int pulls = 0;
+    bool pull_fails = false;
+    bool no_memory = false;
+
+    task<result<rpc::payload>> pull(xdr::payload_ref ref) override
+    {
+        ++pulls;
+        if (pull_fails)
+            co_return error(std::errc::connection_reset);
+        rpc::payload got;
+        if (ref.external) {
+            // Two pieces, as large payloads come over a stream.
+            const auto all = std::span<const std::byte>(chunk_).first(ref.length);
+            got.append(lease(), all.first(all.size() / 2));
+            got.append(lease(), all.subspan(all.size() / 2));
+        } else {
+            got.append(lease(), ref.inline_bytes);
+        }
+        co_return got;
+    }
+    task<bool> reserve_results(std::size_t size) override
+    {
+        if (no_memory)
+            co_return false;
+        if (size > block_.size()) {
+            std::vector<std::byte> larger(size);
+            const auto written = results_.bytes();
+            std::copy(written.begin(), written.end(), larger.begin());
+            const std::size_t count = written.size();
+            block_ = std::move(larger);
+            results_ = xdr::encoder(block_);
+            (void)results_.reserve(count);
+        }
+        co_return true;
+    }
+
+private:
+    rpc::peer from_;
+    std::vector<std::byte> call_;
+    std::vector<std::byte> block_;
+    std::vector<std::byte> whole_;
+    std::vector<std::byte> chunk_;
+    std::size_t size_ = 0;
+    std::size_t position_ = 0;
+    bool in_chunk_ = false;
+};
+
+/// Programs behind a dispatcher on a reactor of their own, and who calls.
+class memory_server {
+public:
+    memory_server() : shard(make()), pool(budget, shard.get()), dispatcher(*shard) {}
+
+    /// False if no reply is to be sent.
+    bool dispatch(memory_call& c) { return run_until_complete(*shard, dispatcher.dispatch(c)); }
+
+    std::unique_ptr<reactor> shard;
+    memory_budget budget{std::size_t(64) << 20};
+    buffer_pool pool;
+    rpc::service_dispatcher dispatcher;
+    rpc::peer from{"127.0.0.1", "127.0.0.1:700", "tcp", 700};
+    std::optional<rpc::auth_sys> user;
+
+private:
+    static std::unique_ptr<reactor> make()
+    {
+        auto made = reactor::create({});
+        BOOST_REQUIRE_MESSAGE(made, (made ? std::string() : made.error().message()));
+        return std::move(*made);
+    }
+};
+
+} // namespace verbena::test

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the program costs in steady state, and what it counts.
+#define BOOST_TEST_MODULE nfs3_server_cost
+#include <boost/test/unit_test.hpp>
+
+#include "nfs3_server.hpp"
+
+#include <verbena/protocols/nfs/metrics.hpp>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+namespace {
+std::atomic<std::uint64_t> allocations{0};
+} // namespace
+
+// noinline: g++ would see malloc() meet delete and warn.
+[[gnu::noinline]] void* operator new(std::size_t size)
+{
+    allocations.fetch_add(1, std::memory_order_relaxed);
+    if (void* memory = std::malloc(size))
+        return memory;
+    throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+using namespace verbena;
+using namespace verbena::test;
+using storage::file_type;
+
+namespace {
+
+struct fixture : nfs3_fixture {
+    task<std::uint64_t> repeat(memory_call& c, int times)
+    {
+        const std::uint64_t before = allocations.load();
+        for (int i = 0; i < times; ++i) {
+            c.rewind();
+            (void)co_await dispatcher.dispatch(c);
+        }
+        co_return allocations.load() - before;
+    }
+    template<class Arguments>
+    void costs_nothing(procedure what, const Arguments& args)
+    {
+        auto c = prepare(what, args);
+        (void)run_until_complete(*shard, repeat(*c, 3));
+        const std::uint64_t made = run_until_complete(*shard, repeat(*c, 200));
+        BOOST_TEST(made == 0u, to_string(what) << " made " << made << " allocations in 200 calls");
+        xdr::decoder in = c->reply();
+        BOOST_TEST((nfsstat3(in.u32()) == nfsstat3::ok), to_string(what));
+        c->rewind();
+    }
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(allocations_are_counted)
+{
+    const std::uint64_t before = allocations.load();
+    // A new expression could be optimised away; a call of the function can't.
+    ::operator delete(::operator new(7));
+    BOOST_TEST(allocations.load() == before + 1);
+}
+
+BOOST_FIXTURE_TEST_CASE(no_allocations_in_steady_state, fixture)
+{
+    const auto id = files.add(1, "f", file_type::regular);
+    files[id].data = pattern(70'000);
+    GETATTR3args getattr;
+    getattr.object = handle(id);
+    costs_nothing(procedure::getattr, getattr);
+    LOOKUP3args lookup;
+    lookup.what = in_root("f");
+    costs_nothing(procedure::lookup, lookup);
+    ACCESS3args access;
+    access.object = handle(id);
+    access.access = access3::all;
+    costs_nothing(procedure::access, access);
+    READ3args read;
+    read.file = handle(id);
+    read.count = 65'536;
+    costs_nothing(procedure::read, read);
+    const auto bytes = pattern(4096);
+    WRITE3args write;
+    write.file = handle(id);
+    write.count = write.data.length = 4096;
+    write.data.inline_bytes = bytes;
+    costs_nothing(procedure::write, write);
+    FSSTAT3args fsstat;
+    fsstat.fsroot = root();
+    costs_nothing(procedure::fsstat, fsstat);
+    COMMIT3args commit;
+    commit.file = handle(id);
+    costs_nothing(procedure::commit, commit);
+}
+
+BOOST_FIXTURE_TEST_CASE(metrics_show_what_was_counted, fixture)
+{
+    start();
+    nfs::mount3::mount_list mounts;
+    nfs::mount3::server mount(exports, key, mounts);
+    metric_registry registry;
+    const auto registered = nfs::expose(registry, program, mount);
+    GETATTR3args args;
+    (void)call<GETATTR3res>(procedure::getattr, args);
+    double handles = 0;
+    std::vector<std::string> names;
+    for (const auto& family : registry.collect()) {
+        names.push_back(family.family.name);
+        for (const auto& series : family.samples) {
+            if (family.family.name == "verbena_nfs_refusals_total" && series.labels.front() == "handle")
+                handles = series.value;
+        }
+    }
+    BOOST_TEST(handles == 1);
+    const std::vector<std::string> expected = {"verbena_mount_mounts_total", "verbena_mount_refusals_total",
+                                               "verbena_nfs_read_bytes_total", "verbena_nfs_refusals_total",
+                                               "verbena_nfs_written_bytes_total"};
+    BOOST_TEST(names == expected, boost::test_tools::per_element());
+}

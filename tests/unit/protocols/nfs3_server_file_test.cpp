@@ -1,0 +1,515 @@
+// SPDX-License-Identifier: Apache-2.0
+// GETATTR, SETATTR, ACCESS, READLINK, READ, WRITE, COMMIT, FSSTAT, FSINFO, PATHCONF, and what all
+// procedures share: handles, access, squashing.
+#define BOOST_TEST_MODULE nfs3_server_file
+#include <boost/test/unit_test.hpp>
+
+#include "nfs3_server.hpp"
+
+#include <algorithm>
+
+using namespace verbena;
+using namespace verbena::test;
+using storage::file_type;
+
+namespace {
+
+GETATTR3args getattr_of(const nfs_fh3& object)
+{
+    GETATTR3args args;
+    args.object = object;
+    return args;
+}
+
+WRITE3args write_of(const nfs_fh3& file, std::span<const std::byte> bytes, std::uint64_t offset = 0,
+                    stable_how stable = stable_how::unstable)
+{
+    WRITE3args args;
+    args.file = file;
+    args.offset = offset;
+    args.count = static_cast<std::uint32_t>(bytes.size());
+    args.stable = stable;
+    args.data.length = args.count;
+    args.data.inline_bytes = bytes;
+    return args;
+}
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(null_needs_nobody, nfs3_fixture)
+{
+    user.reset();
+    memory_call c(pool, from);
+    c.end(c.begin(100003, 3, 0, nullptr));
+    BOOST_TEST((accept_status_of(c) == rpc::accept_status::success));
+    BOOST_TEST(c.reply().at_end());
+}
+
+BOOST_FIXTURE_TEST_CASE(names_of_procedures, nfs3_fixture)
+{
+    BOOST_TEST(program.procedure_name(3, 0) == "NULL");
+    BOOST_TEST(program.procedure_name(3, 17) == "READDIRPLUS");
+    BOOST_TEST(program.procedure_name(3, 21) == "COMMIT");
+    BOOST_TEST(program.procedure_name(3, 22).empty());
+    BOOST_TEST(program.procedure_name(4, 1).empty());
+    // RFC 1813 4.5, and WRITE.
+    const std::vector<std::uint32_t> expected = {2, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    std::vector<std::uint32_t> found;
+    for (std::uint32_t i = 0; i < 30; ++i) {
+        if (program.non_idempotent(3, i))
+            found.push_back(i);
+    }
+    BOOST_TEST(found == expected, boost::test_tools::per_element());
+}
+
+BOOST_FIXTURE_TEST_CASE(no_such_procedure_and_bad_arguments, nfs3_fixture)
+{
+    start();
+    memory_call none(pool, from);
+    none.end(none.begin(100003, 3, 22, &*user));
+    BOOST_TEST((accept_status_of(none) == rpc::accept_status::procedure_unavailable));
+    for (std::uint32_t i = 1; i < procedure_count; ++i) {
+        memory_call c(pool, from);
+        c.end(c.begin(100003, 3, i, &*user));
+        BOOST_TEST((accept_status_of(c) == rpc::accept_status::garbage_arguments), to_string(procedure(i)));
+    }
+    BOOST_TEST(files.called == "");
+}
+
+BOOST_FIXTURE_TEST_CASE(serves_getattr, nfs3_fixture)
+{
+    const auto id = files.add(1, "f", file_type::character_device, 0100640);
+    auto& attrs = files[id].attrs;
+    attrs.links = 3;
+    attrs.size = 0x123456789a;
+    attrs.used = 8192;
+    attrs.device_major = 8;
+    attrs.device_minor = 1;
+    attrs.atime = {0xfffffff0, 999999999};
+    auto c = prepare(procedure::getattr, getattr_of(handle(id)));
+    BOOST_REQUIRE(dispatch(*c));
+    // RFC 1813 2.6: type, mode, nlink, uid, gid, size, used, rdev, fsid, fileid, atime, mtime, ctime
+    BOOST_TEST(to_hex(c->results().bytes()) ==
+               to_hex("00001234 00000001 00000000 00000000 00000000 00000000 00000000"
+                      "00000004 000001a0 00000003 000003e8 00000064 000000123456789a 0000000000002000"
+                      "00000008 00000001 000000000000004d 0000000000000002 fffffff0 3b9ac9ff"
+                      "3b9aca00 00000005 3b9aca01 00000006"));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_forged_handle_is_badhandle, nfs3_fixture)
+{
+    const nfs_fh3 good = root();
+    for (std::size_t i = 0; i < good.size(); ++i) {
+        std::vector<std::byte> bytes(good.bytes().begin(), good.bytes().end());
+        bytes[i] ^= std::byte(0x10);
+        nfs_fh3 forged;
+        BOOST_REQUIRE(forged.assign(bytes));
+        BOOST_TEST(call<GETATTR3res>(procedure::getattr, getattr_of(forged)).status == nfsstat3::badhandle);
+    }
+    BOOST_TEST(call<GETATTR3res>(procedure::getattr, getattr_of({})).status == nfsstat3::badhandle);
+    BOOST_TEST(program.counters().refused_handle.value() == good.size() + 1);
+    BOOST_TEST(call<GETATTR3res>(procedure::getattr, getattr_of(good)).status == nfsstat3::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_handle_of_an_export_that_is_gone_is_stale, nfs3_fixture)
+{
+    const auto made = nfs::sign_handle(key, 0x5555, files.root());
+    nfs_fh3 gone;
+    BOOST_REQUIRE((made && gone.assign(made->bytes())));
+    BOOST_TEST(call<GETATTR3res>(procedure::getattr, getattr_of(gone)).status == nfsstat3::stale);
+    BOOST_TEST(program.counters().refused_export.value() == 1u);
+    // a file that is gone
+    BOOST_TEST(call<GETATTR3res>(procedure::getattr, getattr_of(handle(999))).status == nfsstat3::stale);
+}
+
+BOOST_FIXTURE_TEST_CASE(peers_that_may_not, nfs3_fixture)
+{
+    first.transports = {"iwarp"};
+    second.secure = true;
+    start();
+    const nfs_fh3 by_transport = root();
+    const nfs_fh3 by_port = handle(1, &second);
+    BOOST_TEST(call<GETATTR3res>(procedure::getattr, getattr_of(by_transport)).status == nfsstat3::acces);
+    BOOST_TEST(call<GETATTR3res>(procedure::getattr, getattr_of(by_port)).status == nfsstat3::ok);
+    from.port = 1024;
+    BOOST_TEST(call<GETATTR3res>(procedure::getattr, getattr_of(by_port)).status == nfsstat3::acces);
+    from.address = "203.0.113.9";
+    from.transport = "iwarp";
+    BOOST_TEST(call<GETATTR3res>(procedure::getattr, getattr_of(by_transport)).status == nfsstat3::acces);
+    from.address = "127.0.0.1";
+    BOOST_TEST(call<GETATTR3res>(procedure::getattr, getattr_of(by_transport)).status == nfsstat3::ok);
+    BOOST_TEST(program.counters().refused.transport.value() == 1u);
+    BOOST_TEST(program.counters().refused.port.value() == 1u);
+    BOOST_TEST(program.counters().refused.address.value() == 1u);
+}
+
+BOOST_FIXTURE_TEST_CASE(callers_reach_the_back_end_squashed, nfs3_fixture)
+{
+    first.anonuid = 4001;
+    first.anongid = 4002;
+    const auto who = [&] {
+        (void)call<GETATTR3res>(procedure::getattr, getattr_of(root()));
+        return std::pair(files.who.uid, files.who.gid);
+    };
+    BOOST_TEST((who() == std::pair(1000u, 100u)));
+    user->uid = 0;
+    BOOST_TEST((who() == std::pair(4001u, 4002u)));
+    user.reset();
+    BOOST_TEST((who() == std::pair(4001u, 4002u)));
+}
+
+BOOST_FIXTURE_TEST_CASE(setattr_passes_what_is_set, nfs3_fixture)
+{
+    SETATTR3args args;
+    args.object = root();
+    args.new_attributes.mode = 0107640; // bits beyond the permissions are dropped
+    args.new_attributes.uid = 7;
+    args.new_attributes.gid = 8;
+    args.new_attributes.size = 99;
+    args.new_attributes.atime = {time_how::set_to_server_time, {}};
+    args.new_attributes.mtime = {time_how::set_to_client_time, {5, 999999999}};
+    args.guard = nfstime3{11, 12};
+    files.give_before = true;
+    const auto res = call<SETATTR3res>(procedure::setattr, args);
+    BOOST_TEST(res.status == nfsstat3::ok);
+    BOOST_TEST((files.set.mode == 07640u));
+    BOOST_TEST((files.set.uid == 7u));
+    BOOST_TEST((files.set.gid == 8u));
+    BOOST_TEST((files.set.size == 99u));
+    BOOST_TEST((files.set.atime.how == storage::set_time::kind::server_time));
+    BOOST_TEST((files.set.mtime.how == storage::set_time::kind::value));
+    BOOST_TEST((files.set.mtime.value == storage::file_time{5, 999999999}));
+    BOOST_REQUIRE(files.guard.has_value());
+    BOOST_TEST((*files.guard == storage::file_time{11, 12}));
+    BOOST_REQUIRE(res.obj_wcc.before.has_value());
+    BOOST_TEST(res.obj_wcc.before->size == 4242u);
+    BOOST_TEST((res.obj_wcc.before->ctime == nfstime3{1'000'000'001, 6}));
+    BOOST_TEST(res.obj_wcc.after.has_value());
+
+    SETATTR3args nothing;
+    nothing.object = root();
+    files.give_before = false;
+    const auto res2 = call<SETATTR3res>(procedure::setattr, nothing);
+    BOOST_TEST(!res2.obj_wcc.before.has_value());
+    BOOST_TEST(!files.set.mode.has_value());
+    BOOST_TEST((files.set.mtime.how == storage::set_time::kind::keep));
+    BOOST_TEST(!files.guard.has_value());
+}
+
+BOOST_FIXTURE_TEST_CASE(setattr_refusals, nfs3_fixture)
+{
+    second.read_only = true;
+    SETATTR3args args;
+    args.object = root();
+    // chown(2) and utimensat(2) would take these for "leave it" and "now".
+    args.new_attributes.uid = 0xffffffff;
+    BOOST_TEST(call<SETATTR3res>(procedure::setattr, args).status == nfsstat3::inval);
+    args.new_attributes.uid.reset();
+    args.new_attributes.gid = 0xffffffff;
+    BOOST_TEST(call<SETATTR3res>(procedure::setattr, args).status == nfsstat3::inval);
+    args.new_attributes.gid.reset();
+    args.new_attributes.mtime = {time_how::set_to_client_time, {5, 0x3fffffff}};
+    BOOST_TEST(call<SETATTR3res>(procedure::setattr, args).status == nfsstat3::inval);
+    args.new_attributes.mtime = {};
+    args.new_attributes.size = 0x8000000000000000;
+    BOOST_TEST(call<SETATTR3res>(procedure::setattr, args).status == nfsstat3::fbig);
+    BOOST_TEST(files.called == "");
+    args.object = handle(1, &second);
+    args.new_attributes.size = 1;
+    BOOST_TEST(call<SETATTR3res>(procedure::setattr, args).status == nfsstat3::rofs);
+    BOOST_TEST(program.counters().refused_read_only.value() == 1u);
+    BOOST_TEST(others.called == "");
+
+    args.object = root();
+    files.fail = error(make_error_code(storage::errc::not_sync));
+    const auto res = call<SETATTR3res>(procedure::setattr, args);
+    BOOST_TEST(res.status == nfsstat3::not_sync);
+    BOOST_TEST(res.obj_wcc.after.has_value()); // so that the client sees what it missed
+}
+
+// RFC 1813 3.3.4: what each permission gives, by type of file.
+BOOST_FIXTURE_TEST_CASE(access_by_type, nfs3_fixture)
+{
+    const auto file = files.add(1, "f", file_type::regular);
+    const struct {
+        std::uint64_t id;
+        unsigned permissions;
+        std::uint32_t granted;
+    } rules[] = {
+        {1, 0, 0},
+        {1, R_OK, access3::read},
+        {1, X_OK, access3::lookup},
+        {1, W_OK, 0}, // an entry that can't be reached can't be changed
+        {1, W_OK | X_OK, access3::lookup | access3::modify | access3::extend | access3::remove},
+        {1, R_OK | W_OK | X_OK,
+         access3::read | access3::lookup | access3::modify | access3::extend | access3::remove},
+        {file, 0, 0},
+        {file, R_OK, access3::read},
+        {file, X_OK, access3::execute},
+        {file, W_OK, access3::modify | access3::extend},
+        {file, R_OK | W_OK | X_OK, access3::read | access3::modify | access3::extend | access3::execute},
+    };
+    for (const auto& rule : rules) {
+        files.permissions = rule.permissions;
+        ACCESS3args args;
+        args.object = handle(rule.id);
+        args.access = 0xffffffff;
+        const auto res = call<ACCESS3res>(procedure::access, args);
+        BOOST_TEST(res.status == nfsstat3::ok);
+        BOOST_TEST(res.access == rule.granted, "file " << rule.id << " permissions " << rule.permissions);
+        BOOST_TEST(res.obj_attributes.has_value());
+        for (std::uint32_t bit = 1; bit <= access3::execute; bit <<= 1) {
+            args.access = bit;
+            BOOST_TEST(call<ACCESS3res>(procedure::access, args).access == (rule.granted & bit));
+        }
+    }
+}
+
+BOOST_FIXTURE_TEST_CASE(access_to_a_read_only_export, nfs3_fixture)
+{
+    first.read_only = true;
+    ACCESS3args args;
+    args.object = root();
+    args.access = access3::all;
+    BOOST_TEST(call<ACCESS3res>(procedure::access, args).access == (access3::read | access3::lookup));
+    files.fail_getattr = error::from_errno(EIO);
+    BOOST_TEST(call<ACCESS3res>(procedure::access, args).status == nfsstat3::io);
+}
+
+BOOST_FIXTURE_TEST_CASE(serves_readlink, nfs3_fixture)
+{
+    const auto link = files.add(1, "l", file_type::symlink);
+    files[link].target = "../some/where";
+    READLINK3args args;
+    args.symlink = handle(link);
+    const auto c = prepare(procedure::readlink, args);
+    BOOST_REQUIRE(dispatch(*c));
+    const auto res = take<READLINK3res>(*c);
+    BOOST_TEST(res.status == nfsstat3::ok);
+    BOOST_TEST(text_of(res.data.inline_bytes) == "../some/where");
+    BOOST_TEST((res.symlink_attributes && res.symlink_attributes->type == ftype3::lnk));
+    // eligible for a Write chunk (RFC 8267), so never inline in the message itself
+    BOOST_TEST(c->results().payloads().size() == 1u);
+    files.fail = error::from_errno(EINVAL);
+    BOOST_TEST(call<READLINK3res>(procedure::readlink, args).status == nfsstat3::inval);
+}
+
+BOOST_FIXTURE_TEST_CASE(serves_read, nfs3_fixture)
+{
+    const auto id = files.add(1, "f", file_type::regular);
+    files[id].data = pattern(10'001);
+    READ3args args;
+    args.file = handle(id);
+    const auto read = [&](std::uint64_t offset, std::uint32_t count) {
+        args.offset = offset;
+        args.count = count;
+        auto c = prepare(procedure::read, args);
+        BOOST_REQUIRE(dispatch(*c));
+        const auto res = take<READ3res>(*c);
+        BOOST_TEST(res.status == nfsstat3::ok);
+        BOOST_TEST(res.count == res.data.inline_bytes.size());
+        const auto expected =
+            std::span<const std::byte>(files[id].data).subspan(std::min<std::uint64_t>(offset, 10'001));
+        BOOST_TEST(std::ranges::equal(res.data.inline_bytes,
+                                      expected.first(std::min<std::size_t>(expected.size(), count))));
+        BOOST_TEST(res.file_attributes.has_value());
+        return std::pair(res.count, res.eof);
+    };
+    BOOST_TEST((read(0, 4096) == std::pair(4096u, false)));
+    BOOST_TEST((read(5904, 4097) == std::pair(4097u, true)));
+    BOOST_TEST((read(10'000, 4096) == std::pair(1u, true)));
+    BOOST_TEST((read(20'000, 4096) == std::pair(0u, true)));
+    BOOST_TEST((read(7, 0) == std::pair(0u, false)));
+    BOOST_TEST((read(0xffffffffffffffff, 4096) == std::pair(0u, true)));
+    BOOST_TEST(files.offset == 0x7fffffffffffffffu);
+    BOOST_TEST(files.count == 0u);
+    BOOST_TEST((read(0, 0xffffffff) == std::pair(10'001u, true)));
+    BOOST_TEST(files.count == server::max_transfer);
+    BOOST_TEST(program.counters().bytes_read.value() == 4096u + 4097 + 1 + 10'001);
+}
+
+BOOST_FIXTURE_TEST_CASE(read_failures, nfs3_fixture)
+{
+    const auto id = files.add(1, "f", file_type::regular);
+    READ3args args;
+    args.file = handle(id);
+    args.count = 100;
+    files.fail = error::from_errno(EACCES);
+    const auto res = call<READ3res>(procedure::read, args);
+    BOOST_TEST(res.status == nfsstat3::acces);
+    BOOST_TEST(res.file_attributes.has_value());
+    files.fail = error::from_errno(EISDIR);
+    BOOST_TEST(call<READ3res>(procedure::read, args).status == nfsstat3::isdir);
+}
+
+BOOST_FIXTURE_TEST_CASE(serves_write, nfs3_fixture)
+{
+    const auto id = files.add(1, "f", file_type::regular);
+    const auto bytes = pattern(5000);
+    auto res = call<WRITE3res>(procedure::write, write_of(handle(id), bytes, 11, stable_how::data_sync));
+    BOOST_TEST(res.status == nfsstat3::ok);
+    BOOST_TEST(res.count == 5000u);
+    BOOST_TEST((res.committed == stable_how::data_sync));
+    BOOST_TEST(to_hex(res.verf) == to_hex("1122334455667788"));
+    BOOST_TEST(res.file_wcc.after.has_value());
+    BOOST_TEST(!res.file_wcc.before.has_value());
+    BOOST_TEST((files.stable == storage::stability::data_sync));
+    BOOST_TEST(files[id].data.size() == 5011u);
+    BOOST_TEST(std::ranges::equal(std::span(files[id].data).subspan(11), bytes));
+    BOOST_TEST(program.counters().bytes_written.value() == 5000u);
+
+    res = call<WRITE3res>(procedure::write, write_of(handle(id), {}, 0, stable_how::file_sync));
+    BOOST_TEST(res.status == nfsstat3::ok);
+    BOOST_TEST(res.count == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(write_of_a_read_chunk, nfs3_fixture)
+{
+    const auto id = files.add(1, "f", file_type::regular);
+    const auto bytes = pattern(40'001);
+    WRITE3args args = write_of(handle(id), bytes);
+    args.data.external = true;
+    const auto prepared = [&] {
+        auto c = std::make_unique<memory_call>(pool, from);
+        xdr::encoder out = c->begin(100003, 3, 7, &*user);
+        encode(out, args);
+        c->end(out, bytes);
+        return c;
+    };
+    auto c = prepared();
+    BOOST_REQUIRE(dispatch(*c));
+    BOOST_TEST(take<WRITE3res>(*c).count == 40'001u);
+    BOOST_TEST(c->pulls == 1);
+    BOOST_TEST(files.pieces == 2u);
+    BOOST_TEST((files[id].data == bytes));
+
+    // Who may not write has not to send it.
+    files.permissions = R_OK;
+    files.called.clear();
+    files[id].attrs.uid = 1;
+    c = prepared();
+    BOOST_REQUIRE(dispatch(*c));
+    const auto refused = take<WRITE3res>(*c);
+    BOOST_TEST(refused.status == nfsstat3::acces);
+    BOOST_TEST(refused.file_wcc.after.has_value());
+    BOOST_TEST(c->pulls == 0);
+    BOOST_TEST(files.called == "");
+    // The owner may, whatever the mode says.
+    files[id].attrs.uid = 1000;
+    c = prepared();
+    BOOST_REQUIRE(dispatch(*c));
+    BOOST_TEST(take<WRITE3res>(*c).status == nfsstat3::ok);
+    // The connection broke in the middle.
+    c = prepared();
+    c->pull_fails = true;
+    files.called.clear();
+    BOOST_TEST(!dispatch(*c));
+    BOOST_TEST(files.called == "");
+}
+
+BOOST_FIXTURE_TEST_CASE(write_refusals, nfs3_fixture)
+{
+    second.read_only = true;
+    const auto id = files.add(1, "f", file_type::regular);
+    const auto bytes = pattern(8);
+    BOOST_TEST(call<WRITE3res>(procedure::write, write_of(handle(1, &second), bytes)).status ==
+               nfsstat3::rofs);
+    for (const std::uint64_t offset : {0x7ffffffffffffff8u, 0x8000000000000000u, 0xffffffffffffffffu})
+        BOOST_TEST(call<WRITE3res>(procedure::write, write_of(handle(id), bytes, offset)).status ==
+                   nfsstat3::fbig);
+    BOOST_TEST(files.called == "");
+    BOOST_TEST(call<WRITE3res>(procedure::write, write_of(handle(id), {}, 0x7fffffffffffffff)).status ==
+               nfsstat3::ok);
+    for (const auto& [number, status] :
+         {std::pair(ENOSPC, nfsstat3::nospc), std::pair(EDQUOT, nfsstat3::dquot),
+          std::pair(EFBIG, nfsstat3::fbig), std::pair(EIO, nfsstat3::io), std::pair(EROFS, nfsstat3::rofs)}) {
+        files.fail = error::from_errno(number);
+        const auto res = call<WRITE3res>(procedure::write, write_of(handle(id), bytes));
+        BOOST_TEST(res.status == status);
+        BOOST_TEST(res.file_wcc.after.has_value());
+    }
+    // count and data differ
+    auto c = prepare(procedure::write, write_of(handle(id), bytes));
+    c->cut_short(4);
+    BOOST_TEST((accept_status_of(*c) == rpc::accept_status::garbage_arguments));
+}
+
+BOOST_FIXTURE_TEST_CASE(serves_commit, nfs3_fixture)
+{
+    const auto id = files.add(1, "f", file_type::regular);
+    COMMIT3args args;
+    args.file = handle(id);
+    args.offset = 5;
+    args.count = 6;
+    files.boot = 3;
+    auto res = call<COMMIT3res>(procedure::commit, args);
+    BOOST_TEST(res.status == nfsstat3::ok);
+    BOOST_TEST(to_hex(res.verf) == to_hex("0000000000000003"));
+    BOOST_TEST(res.file_wcc.after.has_value());
+    BOOST_TEST(files.offset == 5u);
+    BOOST_TEST(files.count == 6u);
+    args.offset = 0xfffffffffffffff0;
+    res = call<COMMIT3res>(procedure::commit, args);
+    BOOST_TEST(res.status == nfsstat3::ok);
+    BOOST_TEST(files.offset == 0u);
+    BOOST_TEST(files.count == 0u);
+    files.fail = error::from_errno(EIO);
+    BOOST_TEST(call<COMMIT3res>(procedure::commit, args).status == nfsstat3::io);
+}
+
+BOOST_FIXTURE_TEST_CASE(serves_fsstat, nfs3_fixture)
+{
+    FSSTAT3args args;
+    args.fsroot = root();
+    const auto res = call<FSSTAT3res>(procedure::fsstat, args);
+    BOOST_TEST(res.status == nfsstat3::ok);
+    BOOST_TEST(res.tbytes == 1000u);
+    BOOST_TEST(res.fbytes == 600u);
+    BOOST_TEST(res.abytes == 500u);
+    BOOST_TEST(res.tfiles == 100u);
+    BOOST_TEST(res.ffiles == 60u);
+    BOOST_TEST(res.afiles == 50u);
+    BOOST_TEST(res.obj_attributes.has_value());
+    files.fail = error::from_errno(EIO);
+    BOOST_TEST(call<FSSTAT3res>(procedure::fsstat, args).status == nfsstat3::io);
+}
+
+BOOST_FIXTURE_TEST_CASE(serves_fsinfo, nfs3_fixture)
+{
+    files.properties.time_granularity_ns = 2'000'000'001;
+    files.properties.max_file_size = 0x1000;
+    FSINFO3args args;
+    args.fsroot = root();
+    auto res = call<FSINFO3res>(procedure::fsinfo, args);
+    BOOST_TEST(res.status == nfsstat3::ok);
+    BOOST_TEST(res.rtmax == 0x100000u);
+    BOOST_TEST(res.rtpref == 0x100000u);
+    BOOST_TEST(res.wtmax == 0x100000u);
+    BOOST_TEST(res.wtpref == 0x100000u);
+    BOOST_TEST(res.dtpref == 0x10000u);
+    BOOST_TEST(res.maxfilesize == 0x1000u);
+    BOOST_TEST((res.time_delta == nfstime3{2, 1}));
+    BOOST_TEST(res.properties == 0x1bu); // LINK, SYMLINK, HOMOGENEOUS, CANSETTIME
+    files.properties.links = files.properties.symlinks = false;
+    BOOST_TEST(call<FSINFO3res>(procedure::fsinfo, args).properties == 0x18u);
+    files.fail_getattr = error::from_errno(ESTALE);
+    BOOST_TEST(call<FSINFO3res>(procedure::fsinfo, args).status == nfsstat3::stale);
+}
+
+BOOST_FIXTURE_TEST_CASE(serves_pathconf, nfs3_fixture)
+{
+    files.properties.max_links = 77;
+    files.properties.max_name = 143;
+    PATHCONF3args args;
+    args.object = root();
+    auto res = call<PATHCONF3res>(procedure::pathconf, args);
+    BOOST_TEST(res.status == nfsstat3::ok);
+    BOOST_TEST(res.linkmax == 77u);
+    BOOST_TEST(res.name_max == 143u);
+    BOOST_TEST(res.no_trunc);
+    BOOST_TEST(res.chown_restricted);
+    BOOST_TEST(!res.case_insensitive);
+    BOOST_TEST(res.case_preserving);
+    files.fail_getattr = error::from_errno(ESTALE);
+    BOOST_TEST(call<PATHCONF3res>(procedure::pathconf, args).status == nfsstat3::stale);
+}

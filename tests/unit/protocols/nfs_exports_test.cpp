@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#define BOOST_TEST_MODULE nfs_exports
+#include <boost/test/unit_test.hpp>
+
+#include <verbena/protocols/nfs/exports.hpp>
+
+#include "fake_backend.hpp"
+
+using namespace verbena;
+using namespace verbena::nfs;
+using verbena::test::fake_backend;
+
+namespace {
+
+ip_address address(std::string_view text) { return ip_address::parse(text).value(); }
+
+struct fixture {
+    fake_backend files;
+    export_table table;
+    host_addresses host{{address("192.0.2.5"), address("8.8.8.8")}};
+
+    export_options options(std::string pseudo)
+    {
+        export_options made;
+        made.pseudo = std::move(pseudo);
+        made.backend = &files;
+        return made;
+    }
+    bool add(std::string pseudo) { return bool(table.add(options(std::move(pseudo)))); }
+    std::string found(std::string_view path)
+    {
+        const auto match = table.by_path(path);
+        return match ? match->exported->pseudo + " + " + std::string(match->rest) : "none";
+    }
+    static rpc::peer peer(std::string_view at, std::string_view transport = "tcp", std::uint16_t port = 50000)
+    {
+        return {at, at, transport, port};
+    }
+};
+
+rpc::auth_sys user(std::uint32_t uid, std::uint32_t gid, std::initializer_list<std::uint32_t> groups = {})
+{
+    rpc::auth_sys made;
+    made.uid = uid;
+    made.gid = gid;
+    for (const std::uint32_t group : groups)
+        made.groups[made.group_count++] = group;
+    return made;
+}
+
+storage::credential who(std::uint32_t uid, std::uint32_t gid,
+                        std::initializer_list<std::uint32_t> groups = {})
+{
+    storage::credential made(uid, gid);
+    const std::vector<std::uint32_t> list(groups);
+    made.set_groups(list);
+    return made;
+}
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(the_longest_export_wins, fixture)
+{
+    BOOST_TEST(add("/export"));
+    BOOST_TEST(add("/export/deep"));
+    BOOST_TEST(add("/exporter"));
+    BOOST_TEST(found("/export") == "/export + ");
+    BOOST_TEST(found("/export/") == "/export + ");
+    BOOST_TEST(found("//export//a/b") == "/export + a/b");
+    BOOST_TEST(found("/export/deep/a") == "/export/deep + a");
+    BOOST_TEST(found("/export/deeper") == "/export + deeper");
+    BOOST_TEST(found("/exporter") == "/exporter + ");
+    BOOST_TEST(found("/expo") == "none");
+    BOOST_TEST(found("/") == "none");
+    BOOST_TEST(found("") == "none");
+    BOOST_TEST(found("export") == "none");
+    BOOST_TEST(add("/"));
+    BOOST_TEST(found("/") == "/ + ");
+    BOOST_TEST(found("/expo/x") == "/ + expo/x");
+    BOOST_TEST(found("/export/x") == "/export + x");
+}
+
+BOOST_FIXTURE_TEST_CASE(what_is_no_export, fixture)
+{
+    for (const char* pseudo : {"", "export", "/export/", "//export", "/a//b", "/a/./b", "/a/..", "/."})
+        BOOST_TEST(!add(pseudo), pseudo);
+    BOOST_TEST(!add("/" + std::string(1024, 'a')));
+    BOOST_TEST(add("/export"));
+    BOOST_TEST(!add("/export"));
+    auto nowhere = options("/x");
+    nowhere.backend = nullptr;
+    BOOST_TEST(!table.add(nowhere));
+    auto same_id = options("/y");
+    same_id.id = export_id_of("/export");
+    BOOST_TEST(!table.add(same_id));
+    auto bad_anonymous = options("/z");
+    bad_anonymous.anongid = 0xffffffff;
+    BOOST_TEST(!table.add(bad_anonymous));
+    fake_backend long_handles(52);
+    auto unsignable = options("/w");
+    unsignable.backend = &long_handles;
+    BOOST_TEST(!table.add(unsignable));
+    BOOST_TEST(table.all().size() == 1u);
+}
+
+BOOST_FIXTURE_TEST_CASE(ids_stay_the_same, fixture)
+{
+    // Handles hold it: another value here makes every client's handles stale at an update.
+    BOOST_TEST(export_id_of("/export") == 0xe4db8904u);
+    BOOST_TEST(add("/export"));
+    BOOST_TEST(add("/other"));
+    auto chosen = options("/chosen");
+    chosen.id = 5;
+    BOOST_TEST(bool(table.add(chosen)));
+    BOOST_TEST((table.by_id(5) && table.by_id(5)->pseudo == "/chosen"));
+    BOOST_TEST(
+        (table.by_id(export_id_of("/other")) && table.by_id(export_id_of("/other"))->pseudo == "/other"));
+    BOOST_TEST(table.by_id(6) == nullptr);
+}
+
+BOOST_FIXTURE_TEST_CASE(who_may_connect, fixture)
+{
+    const auto verdict = [&](const std::vector<std::string>& clients, std::string_view at) {
+        export_options exported = options("/e");
+        for (const auto& text : clients) {
+            const auto added = exported.clients.add(text);
+            BOOST_REQUIRE(added);
+        }
+        return check_access(exported, peer(at), host) == access_refusal::none;
+    };
+    // without clients: this host
+    BOOST_TEST(verdict({}, "127.0.0.1"));
+    BOOST_TEST(verdict({}, "::1"));
+    BOOST_TEST(verdict({}, "192.0.2.5"));
+    BOOST_TEST(verdict({}, "::ffff:192.0.2.5"));
+    BOOST_TEST(!verdict({}, "192.0.2.6"));
+    BOOST_TEST(!verdict({}, "not an address"));
+    // with clients: those, and no others
+    BOOST_TEST(verdict({"10.0.0.0/8"}, "10.9.8.7"));
+    BOOST_TEST(!verdict({"10.0.0.0/8"}, "127.0.0.1"));
+    BOOST_TEST(verdict({"10.0.0.0/8", "fd00::/8"}, "fd00::7"));
+    BOOST_TEST(!verdict({"10.0.0.0/8", "fd00::/8"}, "fe80::7%eth0"));
+    BOOST_TEST(verdict({"fe80::/10"}, "fe80::7%eth0"));
+    BOOST_TEST(verdict({"*"}, "203.0.113.1"));
+    BOOST_TEST(verdict({"10.0.0.0/8", "*"}, "2001:db8::1"));
+    client_list list;
+    for (const char* text : {"", "**", "10.0.0.1/8", "host.example", "10.0.0.0/8 "})
+        BOOST_TEST(!list.add(text).has_value(), text);
+    BOOST_TEST(list.local_only());
+}
+
+BOOST_FIXTURE_TEST_CASE(transports_and_ports, fixture)
+{
+    export_options exported = options("/e");
+    exported.transports = {"iwarp", "rdma"};
+    BOOST_TEST((check_access(exported, peer("127.0.0.1", "iwarp"), host) == access_refusal::none));
+    BOOST_TEST((check_access(exported, peer("127.0.0.1", "tcp"), host) == access_refusal::transport));
+    exported.transports.clear();
+    exported.secure = true;
+    BOOST_TEST((check_access(exported, peer("127.0.0.1", "tcp", 1023), host) == access_refusal::none));
+    BOOST_TEST((check_access(exported, peer("127.0.0.1", "tcp", 1024), host) == access_refusal::port));
+    BOOST_TEST((check_access(exported, peer("127.0.0.1", "tcp", 0), host) == access_refusal::port));
+    BOOST_TEST((check_access(exported, peer("192.0.2.9", "tcp", 1), host) == access_refusal::address));
+    BOOST_TEST((check_access(exported, peer("name", "loop", 0), host) == access_refusal::none));
+}
+
+BOOST_FIXTURE_TEST_CASE(squashing, fixture)
+{
+    struct rule {
+        const char* what;
+        bool root_squash, all_squash;
+        std::optional<rpc::auth_sys> claimed;
+        storage::credential expected;
+    };
+    const rule rules[] = {
+        {"a user", true, false, user(7, 8, {10, 9, 10}), who(7, 8, {9, 10})},
+        {"root", true, false, user(0, 5, {6}), who(100, 200)},
+        {"root's group", true, false, user(7, 0, {0, 9}), who(7, 200, {9, 200})},
+        {"root, believed", false, false, user(0, 0, {0, 9}), who(0, 0, {0, 9})},
+        {"everybody", true, true, user(7, 8, {9}), who(100, 200)},
+        {"everybody, root_squash off", false, true, user(0, 0), who(100, 200)},
+        {"AUTH_NONE", true, false, std::nullopt, who(100, 200)},
+        {"AUTH_NONE, root_squash off", false, false, std::nullopt, who(100, 200)},
+        // setfsuid(-1) would keep the daemon's own identity
+        {"uid -1", false, false, user(0xffffffff, 8, {9}), who(100, 200)},
+        {"gid -1", false, false, user(7, 0xffffffff, {0xffffffff, 9}), who(7, 200, {9, 200})},
+    };
+    for (const rule& r : rules) {
+        export_options exported = options("/e");
+        exported.anonuid = 100;
+        exported.anongid = 200;
+        exported.root_squash = r.root_squash;
+        exported.all_squash = r.all_squash;
+        const auto got = squash(exported, r.claimed ? &*r.claimed : nullptr);
+        BOOST_TEST((got == r.expected), r.what);
+    }
+    const auto sixteen = user(1, 1, {16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1});
+    BOOST_TEST(squash(options("/e"), &sixteen).groups().size() == 16u);
+}
+
+BOOST_FIXTURE_TEST_CASE(strangers_at_a_public_address, fixture)
+{
+    const auto refused = [&](const char* clients, std::vector<ip_address> listeners,
+                             const host_addresses& at) {
+        export_options exported = options("/e");
+        if (clients != nullptr) {
+            const auto added = exported.clients.add(clients);
+            BOOST_REQUIRE(added);
+        }
+        return !refuse_public(exported, listeners, at).has_value();
+    };
+    const host_addresses inside({address("127.0.0.1"), address("10.0.0.1")});
+    const auto any = address("0.0.0.0");
+    BOOST_TEST(refused("*", {address("8.8.8.8")}, host));
+    BOOST_TEST(refused("*", {any}, host));
+    BOOST_TEST(refused("*", {address("::")}, host));
+    BOOST_TEST(refused("0.0.0.0/0", {address("127.0.0.1"), address("8.8.8.8")}, host));
+    BOOST_TEST(!refused("*", {address("127.0.0.1")}, host));
+    BOOST_TEST(!refused("*", {address("192.168.1.1")}, host));
+    BOOST_TEST(!refused("*", {any}, inside));
+    BOOST_TEST(!refused("10.0.0.0/8", {address("8.8.8.8")}, host));
+    BOOST_TEST(!refused(nullptr, {address("8.8.8.8")}, host));
+}

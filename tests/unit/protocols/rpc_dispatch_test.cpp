@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every reject and accept status (RFC 5531 section 9), as bytes on a stream.
+#define BOOST_TEST_MODULE rpc_dispatch
+#include <boost/test/unit_test.hpp>
+
+#include "rpc_server.hpp"
+
+using namespace verbena;
+using namespace verbena::test;
+
+namespace {
+
+struct fixture {
+    served_streams streams;
+    net::unique_fd client = streams.connect();
+
+    /// The reply to a hand-made message, without the record mark, which is checked.
+    std::string reply_to(std::string_view message) { return reply_to(from_hex(message)); }
+    std::string reply_to(const bytes& message)
+    {
+        streams.send(client, framed(message));
+        const bytes all = streams.receive(client);
+        if (all.empty())
+            return streams.closed ? "closed" : "nothing";
+        BOOST_REQUIRE(all.size() >= 4);
+        bytes mark;
+        append_u32(mark, 0x80000000u | static_cast<std::uint32_t>(all.size() - 4));
+        BOOST_TEST(to_hex(mark) == to_hex(std::span(all).first(4)));
+        return to_hex(std::span(all).subspan(4));
+    }
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(success, fixture)
+{
+    BOOST_TEST(
+        reply_to(
+            "11223344 00000000 00000002 20000001 00000003 00000000 00000000 00000000 00000000 00000000") ==
+        "11223344 00000001 00000000 00000000 00000000 00000000");
+    // ECHO of "abcde"
+    BOOST_TEST(
+        reply_to("00000001 00000000 00000002 20000001 00000002 00000001 00000000 00000000 00000000 00000000"
+                 "00000005 61626364 65000000") ==
+        "00000001 00000001 00000000 00000000 00000000 00000000 00000005 61626364 65000000");
+}
+
+BOOST_FIXTURE_TEST_CASE(rpc_version_mismatch, fixture)
+{
+    BOOST_TEST(
+        reply_to(
+            "00000007 00000000 00000003 20000001 00000003 00000000 00000000 00000000 00000000 00000000") ==
+        "00000007 00000001 00000001 00000000 00000002 00000002");
+    BOOST_TEST(streams.calls.refusals().rpc_mismatch.value() == 1);
+}
+
+BOOST_FIXTURE_TEST_CASE(program_unavailable, fixture)
+{
+    BOOST_TEST(
+        reply_to(
+            "00000007 00000000 00000002 20000002 00000003 00000000 00000000 00000000 00000000 00000000") ==
+        "00000007 00000001 00000000 00000000 00000000 00000001");
+}
+
+BOOST_FIXTURE_TEST_CASE(program_mismatch_names_the_versions, fixture)
+{
+    const std::string expected = "00000007 00000001 00000000 00000000 00000000 00000002 00000002 00000003";
+    BOOST_TEST(
+        reply_to(
+            "00000007 00000000 00000002 20000001 00000001 00000000 00000000 00000000 00000000 00000000") ==
+        expected);
+    BOOST_TEST(
+        reply_to(
+            "00000007 00000000 00000002 20000001 00000004 00000000 00000000 00000000 00000000 00000000") ==
+        expected);
+}
+
+BOOST_FIXTURE_TEST_CASE(procedure_unavailable, fixture)
+{
+    BOOST_TEST(reply_to(call_of(7, 0x7fffffff)) == "00000007 00000001 00000000 00000000 00000000 00000003");
+}
+
+BOOST_FIXTURE_TEST_CASE(garbage_arguments, fixture)
+{
+    // ECHO of five bytes of which three are there
+    BOOST_TEST(reply_to(call_of(7, 1, from_hex("00000005 616263"))) ==
+               "00000007 00000001 00000000 00000000 00000000 00000004");
+}
+
+BOOST_FIXTURE_TEST_CASE(system_error, fixture)
+{
+    const std::string expected = "00000007 00000001 00000000 00000000 00000000 00000005";
+    BOOST_TEST(reply_to(call_of(7, 6)) == expected);
+    // results that did not fit must not go out cut short
+    BOOST_TEST(reply_to(call_of(7, 9)) == expected);
+}
+
+BOOST_FIXTURE_TEST_CASE(too_weak, fixture)
+{
+    BOOST_TEST(reply_to(call_of(7, 7)) == "00000007 00000001 00000001 00000001 00000005");
+}
+
+BOOST_FIXTURE_TEST_CASE(credentials, fixture)
+{
+    const std::string call = "00000007 00000000 00000002 20000001 00000003 00000000";
+    const std::string denied = "00000007 00000001 00000001 00000001 ";
+    const std::string accepted = "00000007 00000001 00000000 00000000 00000000 00000000";
+    // AUTH_SYS: stamp 1, machine "ab", uid 0x3e8, gid 0x64, groups {0x64}
+    BOOST_TEST(reply_to(call +
+                        "00000001 0000001c 00000001 00000002 61620000 000003e8 00000064 00000001 00000064"
+                        "00000000 00000000") == accepted);
+    // AUTH_SYS with 17 groups announced
+    BOOST_TEST(reply_to(call + "00000001 00000018 00000001 00000002 61620000 000003e8 00000064 00000011"
+                               "00000000 00000000") == denied + "00000001");
+    // AUTH_SYS with a word too many
+    BOOST_TEST(reply_to(call +
+                        "00000001 0000001c 00000001 00000002 61620000 000003e8 00000064 00000000 00000000"
+                        "00000000 00000000") == denied + "00000001");
+    // AUTH_SHORT, AUTH_DH, RPCSEC_GSS and one that nobody knows
+    for (const std::string flavor : {"00000002", "00000003", "00000006", "00099999"})
+        BOOST_TEST(reply_to(call + flavor + "00000000 00000000 00000000") == denied + "00000002");
+    // a credential over 400 bytes
+    BOOST_TEST(reply_to(call + "00000001 00000194") == denied + "00000001");
+    // verifiers: of 401 bytes, of another flavor, not empty
+    BOOST_TEST(reply_to(call + "00000000 00000000 00000000 00000191") == denied + "00000003");
+    BOOST_TEST(reply_to(call + "00000000 00000000 00000001 00000000") == denied + "00000003");
+    BOOST_TEST(reply_to(call + "00000000 00000000 00000000 00000004 00000000") == denied + "00000003");
+    BOOST_TEST(streams.calls.refusals().auth_error.value() == 10);
+}
+
+// RFC 9289 4.1: accepted, and no STARTTLS in the verifier says that there is no TLS here.
+BOOST_FIXTURE_TEST_CASE(tls_probe, fixture)
+{
+    BOOST_TEST(
+        reply_to(
+            "00000007 00000000 00000002 20000001 00000003 00000000 00000007 00000000 00000000 00000000") ==
+        "00000007 00000001 00000000 00000000 00000000 00000000");
+    // with another procedure, with a body
+    BOOST_TEST(
+        reply_to(
+            "00000007 00000000 00000002 20000001 00000003 00000001 00000007 00000000 00000000 00000000") ==
+        "00000007 00000001 00000001 00000001 00000001");
+    BOOST_TEST(reply_to("00000007 00000000 00000002 20000001 00000003 00000000 00000007 00000004 00000000 "
+                        "00000000 00000000") == "00000007 00000001 00000001 00000001 00000001");
+}
+
+BOOST_FIXTURE_TEST_CASE(what_is_not_a_call_gets_no_answer, fixture)
+{
+    BOOST_TEST(reply_to("00000007") == "nothing");
+    BOOST_TEST(reply_to("00000007 00000001 00000000 00000000 00000000 00000000") == "nothing"); // a reply
+    BOOST_TEST(reply_to("00000007 00000002 00000002 20000001 00000003 00000000") == "nothing");
+    BOOST_TEST(reply_to("00000007 00000000 00000002 20000001 00000003 00000000 00000001 00000004") ==
+               "nothing");
+    BOOST_TEST(reply_to("") == "nothing");
+    BOOST_TEST(reply_to(call_of(7, 8)) == "nothing"); // dropped by the procedure
+    BOOST_TEST(streams.calls.refusals().unanswerable.value() == 5);
+    // and the stream goes on
+    BOOST_TEST(reply_to(call_of(9, 0)) == "00000009 00000001 00000000 00000000 00000000 00000000");
+}
+
+BOOST_FIXTURE_TEST_CASE(calls_are_counted_by_procedure, fixture)
+{
+    reply_to(call_of(1, 0));
+    reply_to(call_of(2, 0));
+    reply_to(call_of(3, 1, from_hex("00000005 616263")));
+    reply_to(call_of(4, 99, {}, 2));
+    std::string seen;
+    streams.calls.for_each(
+        [&](const rpc::service_dispatcher::procedure_label& label, const rpc::procedure_stats& s) {
+            histogram_snapshot h;
+            s.latency.add_to(h);
+            BOOST_TEST(h.count() == s.calls.value());
+            seen += std::string(label.program) + std::to_string(label.version) + ' ' +
+                    std::string(label.procedure) + ' ' + std::string(label.transport) + " calls " +
+                    std::to_string(s.calls.value()) + " errors " + std::to_string(s.errors.value()) + " in " +
+                    std::to_string(s.bytes_in.value()) + " out " + std::to_string(s.bytes_out.value()) + '\n';
+        });
+    BOOST_TEST(seen == "test2 unknown tcp calls 1 errors 1 in 40 out 24\n"
+                       "test3 NULL tcp calls 2 errors 0 in 80 out 48\n"
+                       "test3 ECHO tcp calls 1 errors 1 in 44 out 24\n");
+}

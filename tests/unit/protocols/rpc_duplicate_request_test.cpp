@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// A call that changes something runs once, however often, from wherever and on whichever shard it comes.
+#define BOOST_TEST_MODULE rpc_duplicate_request
+#include <boost/test/unit_test.hpp>
+
+#include "rpc_server.hpp"
+
+#include <verbena/core/runtime.hpp>
+#include <verbena/protocols/rpc/duplicate_request_cache.hpp>
+
+using namespace verbena;
+using namespace verbena::test;
+using namespace std::chrono_literals;
+using state = rpc::duplicate_request_cache::state;
+
+namespace {
+
+rpc::request_key key_of(std::uint32_t xid, std::string address = "192.0.2.1")
+{
+    rpc::request_key key;
+    key.address = std::move(address);
+    key.xid = xid;
+    return key;
+}
+
+/// Two dispatchers' worth of streams on one shard, with one cache.
+struct cached_streams {
+    explicit cached_streams(const rpc::duplicate_request_options& options = {})
+        : cache({plain.shard.get()}, options),
+          calls(*plain.shard, &cache),
+          server(std::make_unique<rpc::stream_server>(*plain.shard, plain.pool, calls))
+    {
+        calls.add(plain.program);
+    }
+    ~cached_streams()
+    {
+        plain.program.go.set();
+        run_until_complete(*plain.shard, server->shut_down(plain.shard->clock().now()));
+        server.reset();
+    }
+    net::unique_fd connect(const char* from)
+    {
+        int ends[2];
+        BOOST_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+        server->adopt(net::unique_fd(ends[0]), *net::endpoint::parse(from));
+        return net::unique_fd(ends[1]);
+    }
+    std::string ask(const net::unique_fd& to, const bytes& message)
+    {
+        plain.send(to, framed(message));
+        return to_hex(plain.receive(to));
+    }
+    virtual_clock clock;
+    served_streams plain{{}, &clock};
+    rpc::duplicate_request_cache cache;
+    rpc::service_dispatcher calls;
+    std::unique_ptr<rpc::stream_server> server;
+};
+
+std::string reply(const char* xid, const char* count)
+{
+    return "8000001c 000000" + std::string(xid) + " 00000001 00000000 00000000 00000000 00000000 000000" +
+           count;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(a_repeat_gets_the_same_reply_and_does_not_run)
+{
+    cached_streams s;
+    auto a = s.connect("192.0.2.1:1000");
+    const auto message = call_of(0x11, 5, opaque(300));
+    BOOST_TEST(s.ask(a, message) == reply("11", "01"));
+    BOOST_TEST(s.ask(a, message) == reply("11", "01"));
+    // after a reconnect from another port
+    a.reset();
+    auto b = s.connect("192.0.2.1:2000");
+    BOOST_TEST(s.ask(b, message) == reply("11", "01"));
+    BOOST_TEST(s.plain.program.count == 1);
+    BOOST_TEST(s.cache.stats(0).remembered.value() == 1);
+    BOOST_TEST(s.cache.stats(0).replayed.value() == 2);
+    BOOST_TEST(s.cache.stats(0).bytes.value() == 28);
+}
+
+BOOST_AUTO_TEST_CASE(whatever_differs_is_another_call)
+{
+    cached_streams s;
+    auto a = s.connect("192.0.2.1:1000");
+    auto b = s.connect("192.0.2.2:1000");
+    BOOST_TEST(s.ask(a, call_of(0x11, 5, opaque(300))) == reply("11", "01"));
+    BOOST_TEST(s.ask(a, call_of(0x12, 5, opaque(300))) == reply("12", "02"));      // the XID
+    BOOST_TEST(s.ask(b, call_of(0x11, 5, opaque(300))) == reply("11", "03"));      // the peer
+    BOOST_TEST(s.ask(a, call_of(0x11, 5, opaque(300, 'v'))) == reply("11", "04")); // the arguments
+    BOOST_TEST(s.ask(a, call_of(0x11, 5, opaque(304))) == reply("11", "05"));      // their length
+    BOOST_TEST(s.ask(a, call_of(0x11, 5, opaque(300), 2)) == reply("11", "06"));   // the version
+    const auto as_user =
+        from_hex("00000011 00000000 00000002 20000001 00000003 00000005 00000001 00000014 00000000"
+                 "00000000 000003e8 00000000 00000000 00000000 00000000");
+    auto with_arguments = as_user;
+    append(with_arguments, opaque(300));
+    BOOST_TEST(s.ask(a, with_arguments) == reply("11", "07")); // the user
+    BOOST_TEST(s.plain.program.count == 7);
+}
+
+BOOST_AUTO_TEST_CASE(idempotent_calls_run_each_time)
+{
+    cached_streams s;
+    auto a = s.connect("192.0.2.1:1000");
+    s.ask(a, call_of(1, 0));
+    s.ask(a, call_of(1, 0));
+    BOOST_TEST(s.plain.program.served == 2);
+    BOOST_TEST(s.cache.stats(0).entries.value() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_repeat_of_a_call_in_progress_waits_for_it)
+{
+    cached_streams s;
+    s.plain.program.wait_in_count = true;
+    auto a = s.connect("192.0.2.1:1000");
+    auto b = s.connect("192.0.2.1:1001");
+    const auto message = call_of(0x11, 5);
+    BOOST_TEST(s.ask(a, message) == "");
+    a.reset(); // the client lost its connection
+    s.plain.turns();
+    for (int i = 0; i < 6; ++i)
+        BOOST_TEST(s.ask(b, message) == "");
+    BOOST_TEST(s.cache.stats(0).dropped.value() == 2); // the fifth and sixth: at most four wait
+    s.plain.program.go.set();
+    const auto all = to_hex(s.plain.receive(b));
+    BOOST_TEST(all == reply("11", "01") + ' ' + reply("11", "01") + ' ' + reply("11", "01") + ' ' +
+                          reply("11", "01"));
+    BOOST_TEST(s.plain.program.count == 1);
+}
+
+BOOST_AUTO_TEST_CASE(replies_are_kept_for_a_time)
+{
+    cached_streams s;
+    auto a = s.connect("192.0.2.1:1000");
+    s.ask(a, call_of(0x11, 5));
+    s.clock.advance(119s);
+    BOOST_TEST(s.ask(a, call_of(0x11, 5)) == reply("11", "01"));
+    s.clock.advance(2s);
+    BOOST_TEST(s.ask(a, call_of(0x11, 5)) == reply("11", "02"));
+}
+
+BOOST_AUTO_TEST_CASE(entries_and_bytes_are_bounded)
+{
+    rpc::duplicate_request_options options;
+    options.max_entries = 4;
+    options.max_bytes = 3 * 28;
+    cached_streams s(options);
+    auto a = s.connect("192.0.2.1:1000");
+    for (std::uint32_t xid = 1; xid <= 10; ++xid) {
+        s.ask(a, call_of(xid, 5));
+        BOOST_TEST(s.cache.stats(0).entries.value() <= 4);
+        BOOST_TEST(s.cache.stats(0).bytes.value() <= 84);
+    }
+    BOOST_TEST(s.cache.stats(0).evicted.value() == 7);
+    BOOST_TEST(s.ask(a, call_of(10, 5)) == reply("0a", "0a")); // the newest are there
+    BOOST_TEST(s.ask(a, call_of(8, 5)) == reply("08", "08"));
+    BOOST_TEST(s.ask(a, call_of(7, 5)) == reply("07", "0b")); // the oldest aren't
+}
+
+BOOST_AUTO_TEST_CASE(a_full_table_of_calls_in_progress_lets_others_run)
+{
+    rpc::duplicate_request_options options;
+    options.max_entries = 2;
+    cached_streams s(options);
+    s.plain.program.wait_in_count = true;
+    auto a = s.connect("192.0.2.1:1000");
+    for (std::uint32_t xid = 1; xid <= 3; ++xid)
+        s.ask(a, call_of(xid, 5));
+    BOOST_TEST(s.plain.program.count == 3);
+    BOOST_TEST(s.cache.stats(0).uncached.value() == 1);
+    s.plain.program.go.set();
+    BOOST_TEST(s.plain.receive(a).size() == 3 * 32);
+}
+
+// Only the home shard of a peer may touch its entries: ThreadSanitizer watches this one.
+BOOST_AUTO_TEST_CASE(visits_from_all_shards)
+{
+    runtime_options options;
+    options.shards = 3;
+    options.reactor.policy = wait_policy::event;
+    auto r = runtime::start(options);
+    BOOST_REQUIRE(r);
+    runtime& shards = **r;
+    std::vector<reactor*> reactors;
+    for (std::size_t i = 0; i < shards.size(); ++i)
+        reactors.push_back(&shards.at(i).reactor());
+    rpc::duplicate_request_cache cache(reactors);
+    const auto answer = from_hex("01020304");
+    constexpr int peers = 20;
+
+    struct outcome {
+        int fresh = 0, answered = 0, wrong = 0;
+    };
+    const auto visit_all = [&](shard& here) -> task<outcome> {
+        outcome o;
+        for (int i = 0; i < peers; ++i) {
+            auto key = key_of(7, "192.0.2." + std::to_string(i));
+            rpc::duplicate_request_cache::visit v(cache, here.reactor(), std::move(key));
+            switch (co_await v.begin()) {
+            case state::fresh:
+                ++o.fresh;
+                v.remember(answer);
+                break;
+            case state::answered:
+                ++o.answered;
+                o.wrong += to_hex(v.reply()) != "01020304";
+                break;
+            default: ++o.wrong;
+            }
+        }
+        co_return o;
+    };
+    // At the same time from all shards, then once more.
+    std::vector<std::thread> threads;
+    std::vector<outcome> outcomes(3);
+    for (std::size_t i = 0; i < 3; ++i)
+        threads.emplace_back([&, i] { outcomes[i] = shards.run(i, visit_all); });
+    for (auto& t : threads)
+        t.join();
+    BOOST_TEST(outcomes[0].fresh + outcomes[1].fresh + outcomes[2].fresh == peers);
+    BOOST_TEST(outcomes[0].answered + outcomes[1].answered + outcomes[2].answered == 2 * peers);
+    BOOST_TEST(outcomes[0].wrong + outcomes[1].wrong + outcomes[2].wrong == 0);
+    BOOST_TEST(shards.run(1, visit_all).answered == peers);
+    std::uint64_t remembered = 0;
+    for (std::size_t i = 0; i < 3; ++i) {
+        BOOST_TEST(cache.stats(i).remembered.value() > 0u); // the peers spread over the shards
+        remembered += cache.stats(i).remembered.value();
+    }
+    BOOST_TEST(remembered == peers);
+    shards.stop();
+}
+
+// A visit that ends without a word (the call was dropped or failed) sets the next one free to run.
+BOOST_AUTO_TEST_CASE(forgotten_calls_run_again)
+{
+    runtime_options options;
+    options.shards = 2;
+    options.reactor.policy = wait_policy::event;
+    auto r = runtime::start(options);
+    BOOST_REQUIRE(r);
+    runtime& shards = **r;
+    rpc::duplicate_request_cache cache({&shards.at(0).reactor(), &shards.at(1).reactor()});
+    const auto visit_once = [&](shard& here) -> task<state> {
+        rpc::duplicate_request_cache::visit v(cache, here.reactor(), key_of(1));
+        co_return co_await v.begin();
+    };
+    for (int i = 0; i < 6; ++i)
+        BOOST_TEST((shards.run(static_cast<std::size_t>(i % 2), visit_once) == state::fresh));
+    shards.stop();
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program and a stream server for tests, driven by hand-made bytes from a client socket.
+#pragma once
+
+#include "bytes.hpp"
+
+#include <verbena/core/event.hpp>
+#include <verbena/core/scope.hpp>
+#include <verbena/protocols/rpc/dispatcher.hpp>
+#include <verbena/protocols/rpc/stream_server.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <sys/socket.h>
+#include <thread>
+#include <vector>
+
+namespace verbena::test {
+
+using bytes = std::vector<std::byte>;
+
+/// Program 0x20000001 at versions 2 and 3 whose procedures misbehave on request.
+class test_program final : public rpc::program {
+public:
+    std::uint32_t number() const noexcept override { return 0x20000001; }
+    std::uint32_t low_version() const noexcept override { return 2; }
+    std::uint32_t high_version() const noexcept override { return 3; }
+    std::string_view name() const noexcept override { return "test"; }
+    std::string_view procedure_name(std::uint32_t, std::uint32_t procedure) const noexcept override
+    {
+        static constexpr std::string_view names[] = {"NULL", "ECHO", "WAIT", "WRITE", "READ", "COUNT"};
+        return procedure < std::size(names) ? names[procedure] : std::string_view();
+    }
+    bool non_idempotent(std::uint32_t, std::uint32_t procedure) const noexcept override
+    {
+        return procedure == 5;
+    }
+
+    task<rpc::outcome> serve(rpc::call& c) override
+    {
+        ++served;
+        switch (c.header().procedure) {
+        case 0: break;
+        case 1: { // returns its opaque<>
+            const auto text = c.args().opaque_var(4096);
+            if (!c.args().ok())
+                co_return rpc::outcome::garbage_args;
+            if (!co_await c.reserve_results(text.size() + 8))
+                co_return rpc::outcome::system_error;
+            c.results().opaque_var(text);
+            break;
+        }
+        case 2: // returns when the test says so
+            if (!co_await go.wait())
+                ++stopped;
+            break;
+        case 3: { // takes a payload, returns its length and what it was made of
+            const auto ref = c.args().payload(1 << 20);
+            if (!c.args().ok())
+                co_return rpc::outcome::garbage_args;
+            auto data = co_await c.pull(ref);
+            if (!data)
+                co_return rpc::outcome::drop;
+            written.clear();
+            for (const auto piece : data->pieces())
+                written.insert(written.end(), piece.begin(), piece.end());
+            c.results().u32(static_cast<std::uint32_t>(data->size()));
+            c.results().u32(static_cast<std::uint32_t>(data->pieces().size()));
+            break;
+        }
+        case 4: { // returns a payload of the length asked for
+            const std::uint32_t length = c.args().u32();
+            lease block = c.buffers().try_acquire(length);
+            if (!block)
+                co_return rpc::outcome::system_error;
+            std::memset(block.data(), 'r', length);
+            c.results().note_payload(length);
+            const std::span<const std::byte> view(block.data(), length);
+            c.attach(rpc::payload(std::move(block), view));
+            break;
+        }
+        case 5: // counts
+            ++count;
+            if (wait_in_count && !co_await go.wait())
+                ++stopped;
+            c.results().u32(static_cast<std::uint32_t>(count));
+            break;
+        case 6: co_return rpc::outcome::system_error;
+        case 7: co_return rpc::outcome::auth_too_weak;
+        case 8: co_return rpc::outcome::drop;
+        case 9: // more than results() holds
+            for (int i = 0; i < 1000; ++i)
+                c.results().u32(1);
+            break;
+        default: co_return rpc::outcome::proc_unavail;
+        }
+        co_return rpc::outcome::success;
+    }
+
+    event go;
+    int served = 0;
+    int count = 0;
+    int stopped = 0;
+    bool wait_in_count = false;
+    bytes written;
+};
+
+/// A server on one shard and, in the same thread, the client ends of its streams.
+class served_streams {
+public:
+    explicit served_streams(const rpc::stream_options& options = {}, clock_source* clock = nullptr,
+                            std::size_t memory = std::size_t(256) << 20)
+        : budget(memory),
+          shard(make(clock)),
+          pool(budget, shard.get()),
+          calls(*shard),
+          server(std::make_unique<rpc::stream_server>(*shard, pool, calls, options))
+    {
+        calls.add(program);
+    }
+    ~served_streams()
+    {
+        program.go.set();
+        run_until_complete(*shard, server->shut_down(shard->clock().now()));
+        server.reset();
+    }
+
+    net::unique_fd connect()
+    {
+        int ends[2];
+        BOOST_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+        server->adopt(net::unique_fd(ends[0]), *net::endpoint::parse("192.0.2.1:1023"));
+        return net::unique_fd(ends[1]);
+    }
+    void turns(int n = 20)
+    {
+        for (int i = 0; i < n; ++i)
+            shard->turn();
+    }
+    /// Sends all of it, turning the shard as the socket fills up.
+    void send(const net::unique_fd& to, std::span<const std::byte> data)
+    {
+        for (int i = 0; !data.empty() && i < 100'000; ++i) {
+            const ssize_t n = ::send(to.get(), data.data(), data.size(), MSG_NOSIGNAL);
+            if (n > 0)
+                data = data.subspan(static_cast<std::size_t>(n));
+            shard->turn();
+        }
+        BOOST_REQUIRE(data.empty());
+    }
+    /// What arrives until `size` bytes are there, the stream ends, or nothing comes any more.
+    bytes receive(const net::unique_fd& from, std::size_t size = ~std::size_t(0))
+    {
+        bytes all;
+        closed = false;
+        for (int quiet = 0; quiet < 50 && all.size() < size; ++quiet) {
+            shard->turn();
+            std::byte part[65536];
+            const ssize_t n = ::recv(from.get(), part, std::min(sizeof part, size - all.size()), 0);
+            if (n > 0) {
+                all.insert(all.end(), part, part + n);
+                quiet = 0;
+            } else if (n == 0 || errno != EAGAIN) {
+                closed = true;
+                break;
+            }
+        }
+        return all;
+    }
+    std::uint64_t ended(rpc::stream_end cause) const
+    {
+        return server->stats().ended[static_cast<std::size_t>(cause)].value();
+    }
+
+    memory_budget budget;
+    std::unique_ptr<reactor> shard;
+    buffer_pool pool;
+    test_program program;
+    rpc::service_dispatcher calls;
+    std::unique_ptr<rpc::stream_server> server;
+    bool closed = false; ///< the server closed the stream that receive() read
+
+private:
+    static std::unique_ptr<reactor> make(clock_source* clock)
+    {
+        reactor_options o;
+        o.clock = clock;
+        auto r = reactor::create(o);
+        BOOST_REQUIRE_MESSAGE(r, (r ? std::string() : r.error().message()));
+        return std::move(*r);
+    }
+};
+
+inline void append(bytes& to, std::span<const std::byte> more)
+{
+    to.insert(to.end(), more.begin(), more.end());
+}
+inline void append_u32(bytes& to, std::uint32_t value)
+{
+    for (int shift = 24; shift >= 0; shift -= 8)
+        to.push_back(static_cast<std::byte>(value >> shift));
+}
+/// A record of one fragment.
+inline bytes framed(std::span<const std::byte> message)
+{
+    bytes all;
+    append_u32(all, 0x80000000u | static_cast<std::uint32_t>(message.size()));
+    append(all, message);
+    return all;
+}
+/// A call of the test program with AUTH_NONE.
+inline bytes call_of(std::uint32_t xid, std::uint32_t procedure, std::span<const std::byte> arguments = {},
+                     std::uint32_t version = 3)
+{
+    bytes all;
+    for (const std::uint32_t word : {xid, 0u, 2u, 0x20000001u, version, procedure, 0u, 0u, 0u, 0u})
+        append_u32(all, word);
+    append(all, arguments);
+    return all;
+}
+/// An opaque<> with its pad.
+inline bytes opaque(std::size_t length, char fill = 'w')
+{
+    bytes all;
+    append_u32(all, static_cast<std::uint32_t>(length));
+    all.resize(4 + length, static_cast<std::byte>(fill));
+    all.resize(4 + (length + 3) / 4 * 4);
+    return all;
+}
+
+} // namespace verbena::test

@@ -1,0 +1,511 @@
+// SPDX-License-Identifier: Apache-2.0
+#define BOOST_TEST_MODULE rpc_stream_client
+#include <boost/test/unit_test.hpp>
+
+#include <verbena/core/net.hpp>
+#include <verbena/core/scope.hpp>
+#include <verbena/core/sleep.hpp>
+#include <verbena/protocols/rpc/stream_client.hpp>
+#include <verbena/protocols/xdr/byte_order.hpp>
+
+#include <cerrno>
+#include <functional>
+#include <poll.h>
+#include <string>
+#include <sys/socket.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+using namespace verbena;
+using namespace std::chrono_literals;
+
+namespace {
+
+using bytes = std::vector<std::byte>;
+
+bytes words(std::initializer_list<std::uint32_t> values)
+{
+    bytes out;
+    for (std::uint32_t v : values) {
+        for (int shift = 24; shift >= 0; shift -= 8)
+            out.push_back(std::byte(v >> shift));
+    }
+    return out;
+}
+
+std::uint32_t word(const bytes& b, std::size_t index) { return xdr::load_u32(b.data() + 4 * index); }
+
+// The other end of one connection: blocking calls on a thread of its own.
+class peer {
+public:
+    explicit peer(net::unique_fd fd) : fd_(std::move(fd)) {}
+
+    // The next record without its marks; empty at the end of the stream.
+    bytes record()
+    {
+        bytes out;
+        for (bool last = false; !last;) {
+            const bytes mark = read(4);
+            if (mark.empty())
+                return {};
+            const std::uint32_t w = xdr::load_u32(mark.data());
+            last = (w & 0x80000000) != 0;
+            const bytes part = read(w & 0x7fffffff);
+            out.insert(out.end(), part.begin(), part.end());
+        }
+        return out;
+    }
+    void write(const bytes& b)
+    {
+        for (std::size_t done = 0; done < b.size();) {
+            const auto n = ::send(fd_.get(), b.data() + done, b.size() - done, MSG_NOSIGNAL);
+            if (n <= 0)
+                return;
+            done += static_cast<std::size_t>(n);
+        }
+    }
+    void fragment(const bytes& b, bool last)
+    {
+        write(words({static_cast<std::uint32_t>(b.size()) | (last ? 0x80000000u : 0)}));
+        write(b);
+    }
+    // True if nothing comes for a while.
+    bool quiet() const
+    {
+        pollfd p{fd_.get(), POLLIN, 0};
+        return ::poll(&p, 1, 50) == 0;
+    }
+    // A successful reply to `call`, whose only result is `value`.
+    void answer(const bytes& call, std::uint32_t value)
+    {
+        fragment(words({word(call, 0), 1, 0, 0, 0, 0, value}), true);
+    }
+
+private:
+    bytes read(std::size_t n)
+    {
+        bytes out(n);
+        for (std::size_t done = 0; done < n;) {
+            const auto got = ::recv(fd_.get(), out.data() + done, n - done, 0);
+            if (got <= 0)
+                return {};
+            done += static_cast<std::size_t>(got);
+        }
+        return out;
+    }
+    net::unique_fd fd_;
+};
+
+// Runs `script` for each connection in turn.
+class fake_server {
+public:
+    explicit fake_server(std::vector<std::function<void(peer&)>> scripts)
+    {
+        auto any = net::endpoint::parse("127.0.0.1:0");
+        listener_ = std::move(*net::open_listener(*any));
+        address_ = net::endpoint::local(listener_.get())->to_string();
+        thread_ = std::thread([this, scripts = std::move(scripts)] {
+            for (const auto& script : scripts) {
+                pollfd p{listener_.get(), POLLIN, 0};
+                if (::poll(&p, 1, 10'000) != 1)
+                    return;
+                const int fd = ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC);
+                peer client{net::unique_fd(fd)};
+                script(client);
+            }
+        });
+    }
+    ~fake_server() { thread_.join(); }
+    const std::string& address() const { return address_; }
+
+private:
+    net::unique_fd listener_;
+    std::string address_;
+    std::thread thread_;
+};
+
+struct fixture {
+    fixture() : budget(64 << 20)
+    {
+        auto made = reactor::create();
+        BOOST_REQUIRE(made);
+        shard = std::move(*made);
+        buffers.emplace(budget, shard.get());
+    }
+    std::unique_ptr<rpc::client_transport> client(const fake_server& server, rpc::client_options options = {})
+    {
+        rpc::stream_client_options o;
+        o.client = options;
+        auto made = rpc::make_stream_client(*shard, *buffers, server.address(), o);
+        BOOST_REQUIRE(made);
+        return std::move(*made);
+    }
+    rpc::request ask(std::uint32_t procedure)
+    {
+        rpc::call_header header;
+        header.program = 100003;
+        header.version = 3;
+        header.procedure = procedure;
+        return rpc::request(buffers->try_acquire(4096), header);
+    }
+    memory_budget budget;
+    std::unique_ptr<reactor> shard;
+    std::optional<buffer_pool> buffers;
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(a_call_and_a_reply_in_fragments, fixture)
+{
+    bytes seen;
+    fake_server server({[&](peer& p) {
+        seen = p.record();
+        p.fragment(words({word(seen, 0), 1, 0}), false);
+        p.fragment({}, false);
+        p.fragment(words({0, 0, 0, 0xabcd0123}), true);
+    }});
+    auto client = this->client(server);
+    auto main = [&]() -> task<std::uint32_t> {
+        rpc::request r = ask(17);
+        r.message().u32(0x11223344);
+        auto reply = co_await client->call(r);
+        const std::uint32_t value = reply ? reply->results().u32() : 0;
+        if (reply)
+            BOOST_TEST(reply->results().at_end());
+        co_await client->close();
+        co_return value;
+    };
+    BOOST_TEST(run_until_complete(*shard, main()) == 0xabcd0123u);
+    // RFC 5531 9: xid, CALL, rpcvers 2, prog, vers, proc, two empty AUTH_NONE, then the argument.
+    BOOST_TEST(seen.size() == 44u);
+    const bytes expected = words({word(seen, 0), 0, 2, 100003, 3, 17, 0, 0, 0, 0, 0x11223344});
+    BOOST_TEST((seen == expected));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_payload_travels_in_its_place_with_its_pad, fixture)
+{
+    bytes seen;
+    fake_server server({[&](peer& p) {
+        seen = p.record();
+        p.answer(seen, 1);
+    }});
+    auto client = this->client(server);
+    auto main = [&]() -> task<bool> {
+        rpc::request r = ask(7);
+        r.message().u32(1);
+        r.message().note_payload(5);
+        r.message().u32(2);
+        lease data = buffers->try_acquire(4096);
+        std::memcpy(data.data(), "hello", 5);
+        const std::span<const std::byte> view(data.data(), 5);
+        r.attach(rpc::payload(std::move(data), view));
+        auto reply = co_await client->call(r);
+        co_await client->close();
+        co_return bool(reply);
+    };
+    BOOST_TEST(run_until_complete(*shard, main()));
+    const bytes expected = words({1, 5, 0x68656c6c, 0x6f000000, 2});
+    BOOST_REQUIRE(seen.size() == 60u);
+    BOOST_TEST((bytes(seen.begin() + 40, seen.end()) == expected));
+}
+
+BOOST_FIXTURE_TEST_CASE(replies_in_another_order_reach_their_calls, fixture)
+{
+    constexpr int count = 100;
+    fake_server server({[&](peer& p) {
+        std::vector<bytes> calls;
+        for (int i = 0; i < count; ++i)
+            calls.push_back(p.record());
+        for (int i = count; i-- > 0;)
+            p.answer(calls[i], word(calls[i], 10) * 3);
+    }});
+    auto client = this->client(server);
+    int right = 0;
+    auto one = [&](std::uint32_t n) -> task<void> {
+        rpc::request r = ask(1);
+        r.message().u32(n);
+        auto reply = co_await client->call(r);
+        if (reply && reply->results().u32() == 3 * n)
+            ++right;
+    };
+    auto main = [&]() -> task<void> {
+        scope s(*shard);
+        for (std::uint32_t i = 0; i < count; ++i)
+            s.spawn(one(i));
+        co_await s.join();
+        co_await client->close();
+    };
+    run_until_complete(*shard, main());
+    BOOST_TEST(right == count);
+}
+
+BOOST_FIXTURE_TEST_CASE(max_calls_bounds_what_is_outstanding, fixture)
+{
+    bool two_only = false;
+    fake_server server({[&](peer& p) {
+        const bytes first = p.record();
+        const bytes second = p.record();
+        two_only = p.quiet();
+        p.answer(first, 1);
+        p.answer(p.record(), 1);
+        p.answer(second, 1);
+    }});
+    rpc::client_options options;
+    options.max_calls = 2;
+    auto client = this->client(server, options);
+    int answered = 0;
+    auto one = [&]() -> task<void> {
+        rpc::request r = ask(1);
+        if (co_await client->call(r))
+            ++answered;
+    };
+    auto main = [&]() -> task<void> {
+        scope s(*shard);
+        for (int i = 0; i < 3; ++i)
+            s.spawn(one());
+        co_await s.join();
+        co_await client->close();
+    };
+    run_until_complete(*shard, main());
+    BOOST_TEST(answered == 3);
+    BOOST_TEST(two_only);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_new_connection_carries_the_same_calls, fixture)
+{
+    std::vector<bytes> before, after;
+    fake_server server({[&](peer& p) {
+                            before = {p.record(), p.record()};
+                            p.write(words({0x80000010, word(before[1], 0), 1})); // cut short
+                        },
+                        [&](peer& p) {
+                            after = {p.record(), p.record()};
+                            p.answer(after[0], 10);
+                            p.answer(after[1], 11);
+                        }});
+    auto client = this->client(server);
+    std::vector<std::uint32_t> values(2);
+    auto one = [&](std::uint32_t i) -> task<void> {
+        rpc::request r = ask(1);
+        r.message().u32(i);
+        auto reply = co_await client->call(r);
+        values[i] = reply ? reply->results().u32() : 0;
+    };
+    auto main = [&]() -> task<void> {
+        scope s(*shard);
+        s.spawn(one(0));
+        s.spawn(one(1));
+        co_await s.join();
+        BOOST_TEST(client->connections() == 2u);
+        co_await client->close();
+    };
+    run_until_complete(*shard, main());
+    BOOST_TEST((before == after));
+    BOOST_TEST(values[0] == 10u);
+    BOOST_TEST(values[1] == 11u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_large_reply_arrives_whole, fixture)
+{
+    constexpr std::uint32_t size = (1 << 20) + 3;
+    fake_server server({[&](peer& p) {
+        const bytes call = p.record();
+        bytes reply = words({word(call, 0), 1, 0, 0, 0, 0, size});
+        for (std::uint32_t i = 0; i < xdr::padded(size); ++i)
+            reply.push_back(std::byte(i * 31 >> 3));
+        p.fragment(reply, true);
+        p.answer(p.record(), 5);
+    }});
+    auto client = this->client(server);
+    auto main = [&]() -> task<bool> {
+        bool same = false;
+        rpc::request r = ask(6);
+        r.max_result = size;
+        auto reply = co_await client->call(r);
+        if (reply) {
+            auto ref = reply->results().payload(size);
+            auto data = reply->take(ref);
+            same = data && data->size() == size;
+            for (std::uint32_t i = 0; same && i < size; ++i)
+                same = data->pieces()[0][i] == std::byte(i * 31 >> 3);
+        }
+        rpc::request next = ask(0);
+        auto second = co_await client->call(next);
+        co_await client->close();
+        co_return same&& second && second->results().u32() == 5;
+    };
+    BOOST_TEST(run_until_complete(*shard, main()));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_large_call_to_a_slow_reader, fixture)
+{
+    constexpr std::uint32_t size = 8 << 20;
+    bytes seen;
+    fake_server server({[&](peer& p) {
+        std::this_thread::sleep_for(100ms);
+        seen = p.record();
+        p.answer(seen, 1);
+    }});
+    auto client = this->client(server);
+    auto main = [&]() -> task<bool> {
+        rpc::request r = ask(7);
+        r.message().note_payload(size);
+        lease data = buffers->try_acquire(size);
+        for (std::uint32_t i = 0; i < size; ++i)
+            data.data()[i] = std::byte(i >> 7);
+        const auto view = std::span<const std::byte>(data.data(), size);
+        r.attach(rpc::payload(std::move(data), view));
+        auto reply = co_await client->call(r);
+        co_await client->close();
+        co_return bool(reply);
+    };
+    BOOST_TEST(run_until_complete(*shard, main()));
+    BOOST_REQUIRE(seen.size() == 44u + size);
+    bool same = true;
+    for (std::uint32_t i = 0; i < size; ++i)
+        same = same && seen[44 + i] == std::byte(i >> 7);
+    BOOST_TEST(same);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_call_given_up_half_sent_does_not_break_the_stream, fixture)
+{
+    constexpr std::uint32_t size = 8 << 20;
+    std::vector<bytes> seen;
+    fake_server server({[&](peer& p) {
+        std::this_thread::sleep_for(150ms);
+        seen = {p.record(), p.record()};
+        p.answer(seen[0], 1);
+        p.answer(seen[1], 2);
+    }});
+    auto client = this->client(server);
+    error first;
+    auto abandoned = [&]() -> task<void> {
+        rpc::request r = ask(7);
+        r.message().note_payload(size);
+        lease data = buffers->try_acquire(size);
+        std::memset(data.data(), 0x5a, size);
+        const auto view = std::span<const std::byte>(data.data(), size);
+        r.attach(rpc::payload(std::move(data), view));
+        auto reply = co_await client->call(r);
+        if (!reply)
+            first = reply.error();
+    };
+    auto main = [&]() -> task<std::uint32_t> {
+        scope s(*shard);
+        s.spawn(abandoned());
+        co_await sleep_for(50ms);
+        s.request_stop();
+        co_await s.join();
+        rpc::request r = ask(0);
+        auto reply = co_await client->call(r);
+        const std::uint32_t value = reply ? reply->results().u32() : 0;
+        co_await client->close();
+        co_return value;
+    };
+    BOOST_TEST(run_until_complete(*shard, main()) == 2u);
+    BOOST_TEST((first == std::errc::operation_canceled));
+    BOOST_REQUIRE(seen.size() == 2u);
+    BOOST_TEST(seen[0].size() == 44u + size);
+    BOOST_TEST((seen[0].back() == std::byte(0x5a)));
+    BOOST_TEST(word(seen[1], 5) == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_soft_client_gives_up_and_a_rejection_is_an_error, fixture)
+{
+    int calls = 0;
+    auto silent = [&](peer& p) {
+        while (!p.record().empty())
+            ++calls;
+    };
+    fake_server server({silent, silent, [&](peer& p) {
+                            const bytes call = p.record();
+                            p.fragment(words({word(call, 0), 1, 0, 0, 0, 2, 2, 4}), true); // PROG_MISMATCH
+                        }});
+    rpc::client_options options;
+    options.hard = false;
+    options.timeout = 100ms;
+    options.retries = 1;
+    options.reconnect_delay = 10ms;
+    auto client = this->client(server, options);
+    auto main = [&]() -> task<void> {
+        rpc::request r = ask(1);
+        auto reply = co_await client->call(r);
+        BOOST_TEST((!reply && reply.error() == std::errc::timed_out));
+        co_await client->close();
+    };
+    run_until_complete(*shard, main());
+    BOOST_TEST(calls == 2);
+    auto second = this->client(server);
+    auto rejected = [&]() -> task<void> {
+        rpc::request r = ask(1);
+        auto reply = co_await second->call(r);
+        BOOST_TEST((!reply && reply.error().code() == make_error_code(rpc::accept_status::program_mismatch)));
+        co_await second->close();
+    };
+    run_until_complete(*shard, rejected());
+}
+
+BOOST_FIXTURE_TEST_CASE(close_ends_calls_and_a_refused_connect_is_an_error, fixture)
+{
+    std::unique_ptr<rpc::client_transport> client;
+    {
+        fake_server server({[](peer& p) {
+            p.record();
+            p.record();
+        }});
+        client = this->client(server);
+        auto main = [&]() -> task<void> {
+            scope s(*shard);
+            error outcome;
+            auto one = [&]() -> task<void> {
+                rpc::request r = ask(1);
+                auto reply = co_await client->call(r);
+                if (!reply)
+                    outcome = reply.error();
+            };
+            s.spawn(one());
+            co_await sleep_for(20ms);
+            co_await client->close();
+            co_await s.join();
+            BOOST_TEST((outcome == std::errc::operation_canceled));
+        };
+        run_until_complete(*shard, main());
+        client = this->client(server);
+    }
+    auto main = [&]() -> task<void> {
+        auto connected = co_await client->connect();
+        BOOST_TEST((!connected && connected.error().errno_value() == ECONNREFUSED));
+        co_await client->close();
+    };
+    run_until_complete(*shard, main());
+}
+
+BOOST_FIXTURE_TEST_CASE(what_is_no_reply_ends_the_connection, fixture)
+{
+    fake_server server({[](peer& p) {
+                            p.record();
+                            p.fragment(words({1}), true);
+                        },
+                        [](peer& p) {
+                            p.record();
+                            p.write(words({0xffffffff}));
+                        },
+                        [](peer& p) {
+                            const bytes call = p.record();
+                            p.answer(words({~word(call, 0)}), 1); // nobody's
+                            p.answer(call, 9);
+                        }});
+    rpc::client_options options;
+    options.reconnect_delay = 10ms;
+    auto client = this->client(server, options);
+    auto main = [&]() -> task<std::uint32_t> {
+        rpc::request r = ask(1);
+        auto reply = co_await client->call(r);
+        const std::uint32_t value = reply ? reply->results().u32() : 0;
+        BOOST_TEST(client->connections() == 3u);
+        co_await client->close();
+        co_return value;
+    };
+    BOOST_TEST(run_until_complete(*shard, main()) == 9u);
+}

@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls over streams: limits, payloads, ends.
+#define BOOST_TEST_MODULE rpc_stream_server
+#include <boost/test/unit_test.hpp>
+
+#include "rpc_server.hpp"
+
+#include <verbena/core/sleep.hpp>
+#include <verbena/protocols/rpc/record_reader.hpp>
+#include <verbena/transports/stream.hpp>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+using namespace verbena;
+using namespace verbena::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+std::atomic<std::uint64_t> allocations{0};
+
+} // namespace
+
+// Not inlined, or g++ takes the pairs for mismatched ones.
+[[gnu::noinline]] void* operator new(std::size_t size)
+{
+    allocations.fetch_add(1, std::memory_order_relaxed);
+    if (void* memory = std::malloc(size))
+        return memory;
+    throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace {
+
+constexpr std::size_t null_reply = 28;
+
+bytes calls_of(int n, std::uint32_t procedure, std::span<const std::byte> arguments = {})
+{
+    bytes all;
+    for (int i = 0; i < n; ++i)
+        append(all, framed(call_of(static_cast<std::uint32_t>(i), procedure, arguments)));
+    return all;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(all_replies_of_a_turn_go_in_one_call)
+{
+    served_streams s;
+    auto client = s.connect();
+    const auto stream = calls_of(200, 0);
+    BOOST_REQUIRE(::send(client.get(), stream.data(), stream.size(), 0) ==
+                  static_cast<ssize_t>(stream.size()));
+    const auto replies = s.receive(client, 200 * null_reply);
+    BOOST_REQUIRE(replies.size() == 200 * null_reply);
+    for (std::uint32_t i = 0; i < 200; ++i) {
+        bytes expected = from_hex("80000018");
+        append_u32(expected, i);
+        append(expected, from_hex("00000001 00000000 00000000 00000000 00000000"));
+        BOOST_TEST(to_hex(std::span(replies).subspan(i * null_reply, null_reply)) == to_hex(expected));
+    }
+    BOOST_TEST(s.server->stats().receives.value() == 1);
+    BOOST_TEST(s.server->stats().sends.value() == 1);
+}
+
+BOOST_AUTO_TEST_CASE(bytes_may_come_one_by_one)
+{
+    served_streams s;
+    auto client = s.connect();
+    for (const std::byte b : calls_of(3, 1, opaque(10, 'x')))
+        s.send(client, {&b, 1});
+    BOOST_TEST(s.receive(client).size() == 3 * (null_reply + 16));
+}
+
+BOOST_AUTO_TEST_CASE(a_call_in_fragments_is_served)
+{
+    served_streams s;
+    auto client = s.connect();
+    const auto message = call_of(5, 1, opaque(10, 'x'));
+    bytes stream;
+    for (std::size_t at = 0; at < message.size(); at += 8) {
+        const std::size_t n = std::min<std::size_t>(8, message.size() - at);
+        append_u32(stream, static_cast<std::uint32_t>(n) | (at + n == message.size() ? 0x80000000u : 0));
+        append(stream, std::span(message).subspan(at, n));
+    }
+    s.send(client, stream);
+    BOOST_TEST(to_hex(s.receive(client)) ==
+               to_hex("80000028 00000005 00000001 00000000 00000000 00000000 00000000"
+                      "0000000a 78787878 78787878 78780000"));
+}
+
+BOOST_AUTO_TEST_CASE(reading_stops_at_the_limit_of_calls)
+{
+    served_streams s;
+    auto client = s.connect();
+    s.send(client, calls_of(300, 2));
+    s.turns();
+    BOOST_TEST(s.program.served == 256);
+    BOOST_TEST(s.server->stats().calls_in_flight.value() == 256);
+    BOOST_TEST(s.server->stats().pauses.value() == 1);
+    s.program.go.set();
+    BOOST_TEST(s.receive(client).size() == 300 * null_reply);
+    BOOST_TEST(s.program.served == 300);
+    BOOST_TEST(s.server->stats().calls_in_flight.value() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(reading_stops_at_the_limit_of_bytes)
+{
+    served_streams s;
+    auto client = s.connect();
+    const auto stream = calls_of(12, 2, bytes(1 << 20));
+    std::span<const std::byte> rest(stream);
+    for (int quiet = 0; quiet < 100; ++quiet) {
+        const ssize_t n = ::send(client.get(), rest.data(), rest.size(), MSG_NOSIGNAL);
+        if (n > 0) {
+            rest = rest.subspan(static_cast<std::size_t>(n));
+            quiet = 0;
+        }
+        s.shard->turn();
+    }
+    BOOST_TEST(s.program.served == 8);
+    BOOST_TEST(!rest.empty());
+    BOOST_TEST(s.budget.used() < 20u << 20);
+    s.program.go.set();
+    s.send(client, rest);
+    BOOST_TEST(s.receive(client).size() == 12 * null_reply);
+}
+
+BOOST_AUTO_TEST_CASE(large_arguments_are_not_copied)
+{
+    served_streams s;
+    auto client = s.connect();
+    std::uint32_t xid = 0;
+    for (const std::size_t size : {16384u, 16385u, 20000u, 65535u, 65536u, 100'001u, 262'144u, 1u << 20}) {
+        for (int i = 0; i < 12; ++i) {
+            const char fill = static_cast<char>('a' + i);
+            s.send(client, framed(call_of(++xid, 3, opaque(size, fill))));
+            const auto reply = s.receive(client, null_reply + 8);
+            BOOST_REQUIRE(reply.size() == null_reply + 8);
+            const auto length = xdr::load_u32(reply.data() + null_reply);
+            const auto pieces = xdr::load_u32(reply.data() + null_reply + 4);
+            BOOST_TEST(length == size);
+            BOOST_TEST(pieces <= 2u);
+            BOOST_TEST((s.program.written == bytes(size, static_cast<std::byte>(fill))));
+        }
+    }
+    BOOST_TEST(s.server->stats().payload_copied_bytes.value() == 0);
+    // In fragments they are, and it is counted.
+    const auto message = call_of(1, 3, opaque(20000));
+    bytes stream;
+    append_u32(stream, 10000);
+    append(stream, std::span(message).first(10000));
+    append(stream, framed(std::span(message).subspan(10000)));
+    s.send(client, stream);
+    BOOST_TEST(s.receive(client).size() == null_reply + 8);
+    BOOST_TEST(s.server->stats().payload_copied_bytes.value() == 20000);
+}
+
+BOOST_AUTO_TEST_CASE(large_arguments_back_to_back_are_not_copied)
+{
+    served_streams s;
+    auto client = s.connect();
+    s.send(client, calls_of(100, 3, opaque(50'001, 'k')));
+    BOOST_TEST(s.receive(client).size() == 100 * (null_reply + 8));
+    BOOST_TEST((s.program.written == bytes(50'001, std::byte('k'))));
+    BOOST_TEST(s.server->stats().payload_copied_bytes.value() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(large_results_are_not_copied)
+{
+    served_streams s;
+    auto client = s.connect();
+    std::uint32_t xid = 0;
+    for (const std::uint32_t size : {1u, 256u, 257u, 16384u, 16387u, 1u << 20}) {
+        bytes argument;
+        append_u32(argument, size);
+        const auto before = s.server->stats().payload_copied_bytes.value();
+        s.send(client, framed(call_of(++xid, 4, argument)));
+        const auto reply = s.receive(client);
+        const auto expected = opaque(size, 'r');
+        BOOST_REQUIRE(reply.size() == null_reply + expected.size());
+        BOOST_TEST(xdr::load_u32(reply.data()) == 0x80000000u + reply.size() - 4);
+        BOOST_TEST(std::equal(expected.begin(), expected.end(), reply.begin() + null_reply));
+        BOOST_TEST(s.server->stats().payload_copied_bytes.value() - before == (size <= 256 ? size : 0));
+    }
+    BOOST_TEST(s.pool.outstanding() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_peer_that_takes_no_replies_costs_bounded_memory)
+{
+    served_streams s;
+    auto client = s.connect();
+    bytes argument;
+    append_u32(argument, 1 << 20);
+    s.send(client, calls_of(100, 4, argument));
+    s.turns(100);
+    BOOST_TEST(s.program.served <= 6);
+    BOOST_TEST(s.budget.used() < 10u << 20);
+    BOOST_TEST(s.receive(client).size() == 100 * (null_reply + 4 + (1u << 20)));
+    BOOST_TEST(s.program.served == 100);
+}
+
+BOOST_AUTO_TEST_CASE(an_idle_stream_holds_no_buffer)
+{
+    served_streams s;
+    auto client = s.connect();
+    s.send(client, calls_of(3, 0));
+    BOOST_TEST(s.receive(client).size() == 3 * null_reply);
+    BOOST_TEST(s.pool.outstanding() == 0);
+    // nor after a call that took its time
+    s.send(client, calls_of(1, 2));
+    BOOST_TEST(s.pool.outstanding() == 1);
+    s.program.go.set();
+    BOOST_TEST(s.receive(client).size() == null_reply);
+    BOOST_TEST(s.pool.outstanding() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(steady_calls_allocate_nothing)
+{
+    served_streams s;
+    auto client = s.connect();
+    bytes argument;
+    append_u32(argument, 65536);
+    bytes stream = calls_of(20, 0);
+    append(stream, calls_of(3, 3, opaque(65536)));
+    append(stream, calls_of(3, 4, argument));
+    const std::size_t expected = 20 * null_reply + 3 * (null_reply + 8) + 3 * (null_reply + 4 + 65536);
+    std::vector<std::byte> sink(expected);
+    std::uint64_t before = 0;
+    for (int round = 0; round < 30; ++round) {
+        if (round == 10)
+            before = allocations.load();
+        std::span<const std::byte> to_send(stream);
+        std::size_t got = 0;
+        for (int i = 0; i < 10'000 && got < expected; ++i) {
+            const ssize_t sent = ::send(client.get(), to_send.data(), to_send.size(), MSG_NOSIGNAL);
+            if (sent > 0)
+                to_send = to_send.subspan(static_cast<std::size_t>(sent));
+            s.shard->turn();
+            const ssize_t n = ::recv(client.get(), sink.data() + got, expected - got, 0);
+            if (n > 0)
+                got += static_cast<std::size_t>(n);
+        }
+        if (got != expected)
+            BOOST_REQUIRE(got == expected);
+    }
+    BOOST_TEST(allocations.load() - before == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(bad_records_end_the_stream_alone)
+{
+    served_streams s;
+    auto good = s.connect();
+    auto too_long = s.connect();
+    auto too_many = s.connect();
+    s.send(too_long, from_hex("ffffffff 00000000"));
+    BOOST_TEST(s.receive(too_long).empty());
+    BOOST_TEST(s.closed);
+    s.send(too_many, bytes(4 * (rpc::record_reader::max_fragments + 1)));
+    s.receive(too_many);
+    BOOST_TEST(s.closed);
+    BOOST_TEST(s.ended(rpc::stream_end::record_too_long) == 1);
+    BOOST_TEST(s.ended(rpc::stream_end::too_many_fragments) == 1);
+    s.send(good, calls_of(1, 0));
+    BOOST_TEST(s.receive(good).size() == null_reply);
+    BOOST_TEST(s.server->connections() == 1);
+    BOOST_TEST(s.server->stats().connections.value() == 1);
+}
+
+BOOST_AUTO_TEST_CASE(calls_before_the_end_of_a_stream_are_answered)
+{
+    served_streams s;
+    auto client = s.connect();
+    s.send(client, calls_of(2, 2));
+    ::shutdown(client.get(), SHUT_WR);
+    s.turns();
+    BOOST_TEST(s.server->connections() == 1);
+    s.program.go.set();
+    BOOST_TEST(s.receive(client).size() == 2 * null_reply);
+    BOOST_TEST(s.closed);
+    BOOST_TEST(s.ended(rpc::stream_end::closed_by_peer) == 1);
+}
+
+BOOST_AUTO_TEST_CASE(a_client_that_vanishes_does_not_stop_its_calls)
+{
+    served_streams s;
+    auto client = s.connect();
+    s.send(client, calls_of(2, 2));
+    bytes large;
+    append_u32(large, 1 << 20);
+    s.send(client, calls_of(1, 4, large)); // its reply waits for the client
+    client.reset();
+    s.turns();
+    BOOST_TEST(s.program.stopped == 0);
+    BOOST_TEST(s.server->stats().calls_in_flight.value() == 2);
+    s.program.go.set();
+    s.turns();
+    BOOST_TEST(s.server->stats().calls_in_flight.value() == 0);
+    BOOST_TEST(s.server->connections() == 0);
+    BOOST_TEST(s.pool.outstanding() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(time_limits)
+{
+    virtual_clock clock;
+    served_streams s({}, &clock);
+    const auto pass = [&](duration d) {
+        clock.advance(d);
+        s.turns(3);
+    };
+    auto silent = s.connect();
+    auto slow = s.connect();
+    auto idle = s.connect();
+    auto stuck = s.connect();
+    auto waiting = s.connect();
+    s.send(slow, calls_of(1, 0));
+    s.send(idle, calls_of(1, 0));
+    bytes large;
+    append_u32(large, 1 << 20);
+    s.send(stuck, calls_of(4, 4, large));
+    s.send(waiting, calls_of(1, 2));
+    s.send(slow, from_hex("80000100 00"));
+    pass(14s);
+    BOOST_TEST(s.server->connections() == 5);
+    pass(2s);
+    BOOST_TEST(s.ended(rpc::stream_end::no_first_call) == 1);
+    for (int i = 0; i < 4; ++i) { // a byte now and then does not help
+        pass(10s);
+        s.send(slow, from_hex("00"));
+    }
+    BOOST_TEST(s.server->connections() == 4);
+    pass(5s);
+    BOOST_TEST(s.ended(rpc::stream_end::slow_record) == 1);
+    BOOST_TEST(s.ended(rpc::stream_end::output_not_taken) == 1);
+    BOOST_TEST(s.server->connections() == 2);
+    pass(5min);
+    BOOST_TEST(s.ended(rpc::stream_end::idle) == 1);
+    BOOST_TEST(s.server->connections() == 1); // a call of ours that takes long is not the peer's fault
+    s.program.go.set();
+    s.turns();
+    BOOST_TEST(s.receive(waiting).size() == null_reply);
+}
+
+BOOST_AUTO_TEST_CASE(a_peer_that_goes_on_is_not_idle)
+{
+    virtual_clock clock;
+    served_streams s({}, &clock);
+    auto client = s.connect();
+    for (int i = 0; i < 10; ++i) {
+        s.send(client, calls_of(1, 0));
+        BOOST_TEST(s.receive(client).size() == null_reply);
+        clock.advance(5min);
+        s.turns(3);
+    }
+    BOOST_TEST(s.server->connections() == 1);
+}
+
+BOOST_AUTO_TEST_CASE(connections_have_a_limit)
+{
+    rpc::stream_options options;
+    options.max_connections = 2;
+    served_streams s(options);
+    auto a = s.connect();
+    auto b = s.connect();
+    auto c = s.connect();
+    s.receive(c);
+    BOOST_TEST(s.closed);
+    BOOST_TEST(s.ended(rpc::stream_end::refused) == 1);
+    a.reset();
+    s.turns();
+    auto d = s.connect();
+    s.send(d, calls_of(1, 0));
+    BOOST_TEST(s.receive(d).size() == null_reply);
+}
+
+BOOST_AUTO_TEST_CASE(a_spent_budget_slows_streams_and_ends_none)
+{
+    virtual_clock clock;
+    served_streams s({}, &clock, 128u << 10);
+    auto a = s.connect();
+    auto b = s.connect();
+    lease hog = s.pool.try_acquire(128u << 10);
+    BOOST_REQUIRE(hog);
+    s.send(a, calls_of(3, 0));
+    s.send(b, calls_of(3, 0));
+    BOOST_TEST(s.receive(a).empty());
+    BOOST_TEST(s.server->stats().memory_waits.value() == 2);
+    hog.reset();
+    clock.advance(2ms);
+    BOOST_TEST(s.receive(a).size() == 3 * null_reply);
+    clock.advance(2ms);
+    BOOST_TEST(s.receive(b).size() == 3 * null_reply);
+    BOOST_TEST(s.server->connections() == 2);
+}
+
+BOOST_AUTO_TEST_CASE(replies_go_out_when_no_buffer_is_left_to_gather_them)
+{
+    served_streams s({}, nullptr, 64u << 10);
+    auto client = s.connect();
+    s.send(client, calls_of(20, 0)); // the call buffer takes the whole budget
+    BOOST_TEST(s.receive(client).size() == 20 * null_reply);
+    s.turns();
+    BOOST_TEST(s.server->stats().calls_in_flight.value() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(shut_down_lets_calls_finish)
+{
+    served_streams s;
+    auto client = s.connect();
+    auto idle = s.connect();
+    s.send(client, calls_of(2, 2));
+    auto body = [](served_streams& streams) -> task<void> {
+        const task_context& context = co_await current_context();
+        scope work(*context.shard);
+        auto later = [](event& e) -> task<void> {
+            co_await sleep_for(5ms);
+            e.set();
+        };
+        work.spawn(later(streams.program.go));
+        co_await streams.server->shut_down(streams.shard->clock().now() + 10s);
+        co_await work.join();
+    };
+    run_until_complete(*s.shard, body(s));
+    BOOST_TEST(s.program.stopped == 0);
+    BOOST_TEST(s.receive(client).size() == 2 * null_reply);
+    BOOST_TEST(s.closed);
+    BOOST_TEST(s.ended(rpc::stream_end::shutdown) == 2);
+    auto late = s.connect();
+    s.receive(late);
+    BOOST_TEST(s.closed);
+}
+
+BOOST_AUTO_TEST_CASE(shut_down_stops_calls_at_the_deadline)
+{
+    virtual_clock clock;
+    served_streams s({}, &clock);
+    auto client = s.connect();
+    s.send(client, calls_of(2, 2));
+    run_until_complete(*s.shard, s.server->shut_down(clock.now() + 10s));
+    BOOST_TEST(s.program.stopped == 2);
+    BOOST_TEST(s.receive(client).empty());
+    BOOST_TEST(s.closed);
+}
+
+BOOST_AUTO_TEST_CASE(over_tcp)
+{
+    served_streams s;
+    for (const char* where : {"127.0.0.1:0", "[::1]:0"}) {
+        auto handler = [&](net::unique_fd socket, const net::endpoint& peer) {
+            s.server->adopt(std::move(socket), peer);
+        };
+        auto listener = stream::listener::open(*s.shard, *net::endpoint::parse(where), std::move(handler));
+        BOOST_REQUIRE(listener);
+        BOOST_TEST((*listener)->local_url() == "tcp://" + (*listener)->where().to_string());
+        for (int i = 0; i < 3; ++i) {
+            auto client = net::start_connect((*listener)->where());
+            BOOST_REQUIRE(client);
+            s.turns(50);
+            std::this_thread::sleep_for(1ms);
+            s.turns(50);
+            s.send(*client, calls_of(10, 0));
+            BOOST_TEST(s.receive(*client, 10 * null_reply).size() == 10 * null_reply);
+        }
+        BOOST_TEST((*listener)->stats().accepted.value() == 3);
+    }
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#define BOOST_TEST_MODULE client_url
+#include <boost/test/unit_test.hpp>
+
+#include "client/url.hpp"
+
+#include <string>
+
+using namespace verbena;
+using cli::parse_url;
+
+BOOST_AUTO_TEST_CASE(defaults_follow_the_transport)
+{
+    const auto tcp = parse_url("nfs+tcp://server/export/a");
+    BOOST_REQUIRE(tcp);
+    BOOST_TEST((tcp->transport == cli::transport_kind::tcp));
+    BOOST_TEST(tcp->host == "server");
+    BOOST_TEST(tcp->port == 2049);
+    BOOST_TEST(!tcp->port_given);
+    BOOST_TEST(tcp->mount_port == 0);
+    BOOST_TEST(tcp->path == "/export/a");
+    const auto iwarp = parse_url("nfs+iwarp://server");
+    BOOST_REQUIRE(iwarp);
+    BOOST_TEST((iwarp->transport == cli::transport_kind::iwarp));
+    BOOST_TEST(iwarp->port == 20049); // RFC 8166 9
+    BOOST_TEST(iwarp->path == "/");
+    BOOST_TEST(parse_url("nfs://server/")->port == 2049);
+}
+
+BOOST_AUTO_TEST_CASE(ports_and_ipv6)
+{
+    const auto u = parse_url("nfs+iwarp://[2001:db8::7]:4000/a/b?mountport=635&nfsport=5000");
+    BOOST_REQUIRE(u);
+    BOOST_TEST(u->host == "2001:db8::7");
+    BOOST_TEST(u->port == 5000);
+    BOOST_TEST(u->port_given);
+    BOOST_TEST(u->mount_port == 635);
+    BOOST_TEST(u->path == "/a/b");
+    BOOST_TEST(u->to_string() == "nfs+iwarp://[2001:db8::7]:5000/a/b");
+    BOOST_TEST(u->authority(111) == "[2001:db8::7]:111");
+    const auto bare = parse_url("nfs+tcp://[::1]/x");
+    BOOST_REQUIRE(bare);
+    BOOST_TEST(bare->host == "::1");
+    BOOST_TEST(!bare->port_given);
+    BOOST_TEST(parse_url("nfs+tcp://h:2049/x")->port_given);
+}
+
+BOOST_AUTO_TEST_CASE(percent_signs)
+{
+    BOOST_TEST(parse_url("nfs+tcp://h/a%20b%3Fc")->path == "/a b?c");
+    BOOST_TEST(!parse_url("nfs+tcp://h/a%2"));
+    BOOST_TEST(!parse_url("nfs+tcp://h/a%zz"));
+    BOOST_TEST(!parse_url("nfs+tcp://h/a%00b"));
+}
+
+BOOST_AUTO_TEST_CASE(what_is_no_url_is_refused_with_the_rule)
+{
+    for (const char* text : {"", "server:/export", "http://h/x", "nfs+rdma://h/x", "nfs+tcp:///x",
+                             "nfs+tcp://h:0/", "nfs+tcp://h:70000/", "nfs+tcp://h:x/", "nfs+tcp://[::1/x",
+                             "nfs+tcp://h/?port=1", "nfs+tcp://h/?mountport=", "nfs+tcp://h/?mountport=1x"}) {
+        const auto u = parse_url(text);
+        BOOST_TEST(!u, text);
+        if (!u)
+            BOOST_TEST(std::string(u.error().context()) != "");
+    }
+    BOOST_TEST(!parse_url("nfs+tcp://h/" + std::string(5000, 'a')));
+}
+
+BOOST_AUTO_TEST_CASE(local_paths_are_no_urls)
+{
+    BOOST_TEST(cli::is_url("nfs+tcp://h/x"));
+    BOOST_TEST(!cli::is_url("/srv/nfs+tcp://x"));
+    BOOST_TEST(!cli::is_url("file"));
+    BOOST_TEST(!cli::is_url("./a:b"));
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#define BOOST_TEST_MODULE config
+#include <boost/test/unit_test.hpp>
+
+#include <daemon/config.hpp>
+#include <daemon/config_file.hpp>
+
+#include <cstdlib>
+#include <string>
+
+using namespace verbena::daemon;
+
+namespace {
+
+template<class F>
+std::string complaint(F f)
+{
+    try {
+        f();
+    } catch (const config_error& e) {
+        return e.what();
+    }
+    return {};
+}
+
+bool parse_complains(const char* text, const char* part)
+{
+    const std::string said = complaint([&] { (void)parse_config(text, "f.toml"); });
+    BOOST_TEST_INFO_SCOPE(said);
+    return said.find(part) != std::string::npos;
+}
+
+bool complete_complains(config c, const char* part)
+{
+    const std::string said = complaint([&] { complete(c); });
+    BOOST_TEST_INFO_SCOPE(said);
+    return said.find(part) != std::string::npos;
+}
+
+config with_exports(std::initializer_list<std::pair<const char*, const char*>> exports)
+{
+    config c;
+    for (const auto& [directory, pseudo] : exports) {
+        export_config e;
+        e.directory = directory;
+        e.pseudo = pseudo;
+        c.exports.push_back(e);
+    }
+    return c;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(every_key_is_read)
+{
+    const config c = parse_config(R"(
+[daemon]
+state = "/var/lib/x"
+shards = 3
+policy = "event"
+spin_microseconds = 20
+pin = true
+memory_mib = 128
+blocking_threads = 4
+drain_seconds = 2
+log_level = "debug"
+
+[metrics]
+listen = "off"
+
+[nfs]
+listen = ["tcp://[::1]:2049"]
+rpcbind = "no"
+allow_public = true
+
+[[nfs.export]]
+directory = "/srv/a"
+pseudo = "/a"
+clients = ["10.0.0.0/8", "*"]
+transports = ["tcp"]
+read_only = true
+root_squash = false
+all_squash = true
+anonuid = 1
+anongid = 2
+secure = true
+crossmnt = true
+async = true
+
+[[nfs.export]]
+pseudo = "/scratch"
+backend = "memfs"
+)",
+                                  "f.toml");
+    BOOST_TEST(c.state == "/var/lib/x");
+    BOOST_TEST(c.shards.value() == 3U);
+    BOOST_TEST((c.policy == verbena::wait_policy::event));
+    BOOST_TEST(c.spin_microseconds == 20U);
+    BOOST_TEST(c.pin);
+    BOOST_TEST(c.memory_mib == 128U);
+    BOOST_TEST(c.blocking_threads == 4U);
+    BOOST_TEST(c.drain_seconds == 2U);
+    BOOST_TEST((c.log_level == verbena::log_level::debug));
+    BOOST_TEST(c.metrics == "off");
+    BOOST_TEST(c.listen.at(0) == "tcp://[::1]:2049");
+    BOOST_TEST((c.rpcbind == rpcbind_mode::no));
+    BOOST_TEST(c.allow_public);
+    BOOST_REQUIRE(c.exports.size() == 2U);
+    const export_config& a = c.exports[0];
+    BOOST_TEST(a.directory == "/srv/a");
+    BOOST_TEST(a.pseudo == "/a");
+    BOOST_TEST((a.clients == std::vector<std::string>{"10.0.0.0/8", "*"}));
+    BOOST_TEST((a.transports == std::vector<std::string>{"tcp"}));
+    BOOST_TEST((a.read_only && !a.root_squash && a.all_squash && a.secure && a.crossmnt && a.async));
+    BOOST_TEST(a.anonuid == 1U);
+    BOOST_TEST(a.anongid == 2U);
+    BOOST_TEST(c.exports[1].backend == "memfs");
+}
+
+BOOST_AUTO_TEST_CASE(what_is_not_known_is_an_error_with_its_place_and_a_suggestion)
+{
+    BOOST_TEST(
+        parse_complains("[nfs]\nlisen = []\n", "f.toml:2:1: unknown key nfs.lisen; did you mean listen?"));
+    BOOST_TEST(parse_complains("[deamon]\n", "unknown key deamon; did you mean daemon?"));
+    BOOST_TEST(parse_complains("shards = 1\n", "unknown key shards"));
+    BOOST_TEST(parse_complains("[[nfs.export]]\nread-only = true\n",
+                               "nfs.export.read-only; did you mean read_only?"));
+    BOOST_TEST(parse_complains("[nfs]\nqqqqqqqq = 1\n", "known: listen rpcbind allow_public export"));
+}
+
+BOOST_AUTO_TEST_CASE(values_of_another_type_or_range_are_refused)
+{
+    BOOST_TEST(
+        parse_complains("[daemon]\nshards = \"2\"\n", "daemon.shards must be a number from 0 to 4294967295"));
+    BOOST_TEST(parse_complains("[daemon]\nshards = -1\n", "daemon.shards must be a number"));
+    BOOST_TEST(parse_complains("[daemon]\nshards = 4294967296\n", "daemon.shards must be a number"));
+    BOOST_TEST(parse_complains("[daemon]\npin = 1\n", "daemon.pin must be true or false"));
+    BOOST_TEST(parse_complains("[daemon]\npolicy = \"fast\"\n", "daemon.policy must be \"busy\""));
+    BOOST_TEST(parse_complains("[daemon]\nlog_level = \"loud\"\n", "daemon.log_level must be"));
+    BOOST_TEST(parse_complains("[nfs]\nlisten = \"tcp://x\"\n", "nfs.listen must be a list of strings"));
+    BOOST_TEST(parse_complains("[nfs]\nlisten = [1]\n", "nfs.listen must be a string"));
+    BOOST_TEST(parse_complains("[nfs]\nrpcbind = true\n", "nfs.rpcbind must be a string"));
+    BOOST_TEST(
+        parse_complains("[nfs.export]\npseudo = \"/a\"\n", "a list of tables, written [[nfs.export]]"));
+    BOOST_TEST(parse_complains("nfs = 1\n", "nfs must be a table"));
+    BOOST_TEST(parse_complains("[[nfs.export]]\npseudo = \"/a\\u0000\"\n", "NUL"));
+    BOOST_TEST(parse_complains("[nfs\n", "f.toml:1:"));
+    BOOST_TEST(parse_complains("[nfs]\n[nfs]\n", "f.toml:2:"));
+}
+
+BOOST_AUTO_TEST_CASE(the_effective_config_reads_back_as_itself)
+{
+    config c = with_exports({{"/srv/\"q\\", ""}, {"/srv/b", "/b"}});
+    c.exports[1].clients = {"*"};
+    c.exports[1].read_only = true;
+    c.state = "/tmp/s";
+    c.policy = verbena::wait_policy::busy;
+    complete(c);
+    const std::string text = to_toml(c);
+    config again = parse_config(text, "again");
+    complete(again);
+    BOOST_TEST(to_toml(again) == text);
+    BOOST_TEST((again.exports == c.exports));
+    BOOST_TEST((again.listen == c.listen));
+    BOOST_TEST(text.find("policy = 'busy'") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(what_is_left_out_is_filled_in)
+{
+    config c = with_exports({{"rel/../data/", ""}});
+    c.state = "/tmp/s";
+    complete(c);
+    BOOST_TEST(c.exports[0].pseudo == "/export");
+    BOOST_TEST(c.exports[0].directory.ends_with("/data"));
+    BOOST_TEST(c.exports[0].directory.front() == '/');
+    BOOST_TEST((c.listen == std::vector<std::string>{"iwarp://127.0.0.1:20049", "tcp://127.0.0.1:2049"}));
+    BOOST_TEST(c.metrics == "127.0.0.1:9464");
+    BOOST_TEST(c.shards.value() >= 1U);
+}
+
+BOOST_AUTO_TEST_CASE(only_the_first_export_may_do_without_a_pseudo_path)
+{
+    BOOST_TEST(complete_complains(with_exports({{"/srv/a", ""}, {"/srv/b", ""}}), "write /srv/b:/b"));
+    BOOST_TEST(complete_complains(with_exports({{"/srv/a", "/a"}, {"/srv/b", ""}}), "write /srv/b:/b"));
+    BOOST_TEST(complete_complains(with_exports({{"/srv/a", ""}, {"/srv/b", "/export"}}), "is taken"));
+    BOOST_TEST(complete_complains(with_exports({}), "--export DIR"));
+    BOOST_TEST(complete_complains(with_exports({{"", "/a"}}), "needs a directory"));
+}
+
+BOOST_AUTO_TEST_CASE(pseudo_paths_are_plain)
+{
+    for (const char* bad : {"a", "/a/", "//a", "/a//b", "/./a", "/a/..", "/../a"})
+        BOOST_TEST(complete_complains(with_exports({{"/srv/a", bad}}), "pseudo-path"));
+    const std::string longest = "/" + std::string(1023, 'a');
+    config c = with_exports({{"/srv/a", longest.c_str()}, {"/srv/b", "/"}, {"/srv/c", "/..a/b."}});
+    c.state = "/tmp/s";
+    BOOST_CHECK_NO_THROW(complete(c));
+    BOOST_TEST(complete_complains(with_exports({{"/srv/a", (longest + "a").c_str()}}), "longer than 1024"));
+}
+
+BOOST_AUTO_TEST_CASE(names_of_back_ends_and_transports_are_checked)
+{
+    config c = with_exports({{"/srv/a", ""}});
+    c.exports[0].backend = "posixf";
+    BOOST_TEST(complete_complains(c, "did you mean posixfs?"));
+    c.exports[0].backend = "posixfs";
+    c.exports[0].transports = {"iwrap"};
+    BOOST_TEST(complete_complains(c, "did you mean iwarp?"));
+}
+
+BOOST_AUTO_TEST_CASE(listen_urls_have_a_known_scheme_a_host_and_a_port)
+{
+    BOOST_TEST((parse_listen_url("tcp://127.0.0.1:7") == listen_url{"tcp", "127.0.0.1", 7}));
+    BOOST_TEST(parse_listen_url("tcp://localhost").port == 2049U);
+    BOOST_TEST(parse_listen_url("iwarp://localhost").port == 20049U);
+    BOOST_TEST(parse_listen_url("iwarp://[::1]:0").port == 0U);
+    BOOST_TEST(parse_listen_url("iwarp://[2001:db8::1]:20049/").text() == "iwarp://[2001:db8::1]:20049");
+    for (const char* bad : {"127.0.0.1:2049", "tcp:/127.0.0.1", "tpc://127.0.0.1:1", "tcp://", "tcp://:7",
+                            "tcp://h:65536", "tcp://h:x", "tcp://h:1:2", "tcp://[::1", "tcp://h:-1"})
+        BOOST_CHECK_THROW((void)parse_listen_url(bad), config_error);
+}
+
+BOOST_AUTO_TEST_CASE(two_listeners_cannot_share_an_address)
+{
+    config c = with_exports({{"/srv/a", ""}});
+    c.listen = {"tcp://127.0.0.1:20049", "iwarp://127.0.0.1"};
+    BOOST_TEST(complete_complains(c, "stands twice"));
+    c.listen = {"tcp://127.0.0.1:0", "iwarp://127.0.0.1:0"};
+    c.state = "/tmp/s";
+    BOOST_CHECK_NO_THROW(complete(c));
+}
+
+BOOST_AUTO_TEST_CASE(numbers_have_limits)
+{
+    config c = with_exports({{"/srv/a", ""}});
+    c.shards = 257;
+    BOOST_TEST(complete_complains(c, "shards: must lie between 1 and 256, not 257"));
+    c.shards = 1;
+    c.memory_mib = 1;
+    BOOST_TEST(complete_complains(c, "memory_mib"));
+    c.memory_mib = 512;
+    c.blocking_threads = 0;
+    BOOST_TEST(complete_complains(c, "blocking_threads"));
+    c.blocking_threads = 1;
+    c.metrics = "nonsense:port";
+    BOOST_TEST(complete_complains(c, "ADDR:PORT or off"));
+}
+
+BOOST_AUTO_TEST_CASE(the_state_directory_is_where_the_user_keeps_state)
+{
+    config c = with_exports({{"/srv/a", ""}});
+    ::setenv("XDG_STATE_HOME", "/tmp/xdg", 1);
+    complete(c);
+    BOOST_TEST((c.state == "/var/lib/verbena" || c.state == "/tmp/xdg/verbena"));
+}

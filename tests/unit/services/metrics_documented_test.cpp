@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// docs/reference/metrics.md has a row for each family that the daemon registers, and the row is true.
+#define BOOST_TEST_MODULE metrics_documented
+#include <boost/test/unit_test.hpp>
+
+#include <daemon/metrics_exporter.hpp>
+#include <daemon/shard_server.hpp>
+
+#include <verbena/core/runtime.hpp>
+#include <verbena/protocols/nfs/metrics.hpp>
+
+#include <fstream>
+#include <map>
+#include <string>
+
+using namespace verbena;
+
+namespace {
+
+// The rows by name: "| `name` | type | unit | labels | bound | meaning |".
+std::map<std::string, std::string> documented()
+{
+    std::map<std::string, std::string> rows;
+    std::ifstream in(VERBENA_SOURCE_ROOT "/docs/reference/metrics.md");
+    BOOST_REQUIRE(in.good());
+    for (std::string line; std::getline(in, line);) {
+        if (line.starts_with("| `"))
+            rows.emplace(line.substr(3, line.find('`', 3) - 3), line);
+    }
+    return rows;
+}
+
+std::string row_of(const metric_family& f)
+{
+    std::string labels;
+    for (const std::string& label : f.labels)
+        labels += (labels.empty() ? "" : ", ") + label;
+    const auto cell = [](const std::string& text) { return text.empty() ? std::string("-") : text; };
+    return "| `" + f.name + "` | " + std::string(to_string(f.type)) + " | " + cell(f.unit) + " | " +
+           cell(labels) + " | " + std::to_string(f.bound) + " | " + f.help + " |";
+}
+
+} // namespace
+
+// What verbenad registers.
+std::vector<metric_family> all_families()
+{
+    metric_registry registry;
+    auto process = daemon::expose_process(registry);
+    auto rt = runtime::start();
+    BOOST_REQUIRE(rt.has_value());
+    (*rt)->expose(registry);
+    const rpc::duplicate_request_cache duplicates({});
+    auto service = daemon::expose_nfs(registry, {}, duplicates);
+    const nfs::export_table exports;
+    nfs::mount3::mount_list mounts;
+    const nfs::v3::server program(exports, {});
+    const nfs::mount3::server mount(exports, {}, mounts);
+    auto programs = nfs::expose(registry, program, mount);
+    return registry.families();
+}
+
+BOOST_AUTO_TEST_CASE(every_family_is_documented_as_it_is)
+{
+    const auto rows = documented();
+    const auto families = all_families();
+    BOOST_TEST(families.size() > 40U);
+    for (const metric_family& f : families) {
+        const auto row = rows.find(f.name);
+        BOOST_TEST_CONTEXT("the row should be\n" << row_of(f))
+        {
+            BOOST_TEST((row != rows.end() && row->second == row_of(f)));
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(names_follow_the_rules)
+{
+    for (const metric_family& f : all_families()) {
+        BOOST_TEST_CONTEXT(f.name)
+        {
+            BOOST_TEST((f.name.starts_with("verbena_") || f.name.starts_with("process_")));
+            BOOST_TEST((f.type == metric_type::counter) == f.name.ends_with("_total"));
+            BOOST_TEST(!f.help.empty());
+            BOOST_TEST(f.bound >= 1U);
+            BOOST_TEST((f.bound == 1 || !f.labels.empty()));
+            if (f.unit == "seconds" || f.unit == "bytes")
+                BOOST_TEST(f.name.find("_" + f.unit) != std::string::npos);
+        }
+    }
+}

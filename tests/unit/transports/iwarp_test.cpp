@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two ends of the stack over a real TCP connection on loopback.
+#define BOOST_TEST_MODULE iwarp
+#include <boost/test/unit_test.hpp>
+
+#include <verbena/core/scope.hpp>
+#include <verbena/core/sleep.hpp>
+#include <verbena/transports/iwarp.hpp>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+using namespace verbena;
+using namespace std::chrono_literals;
+using verbs::opcode;
+using verbs::status;
+
+namespace {
+
+struct recorder final : verbs::completion_handler {
+    void on_completions(std::span<const verbs::completion> batch) noexcept override
+    {
+        for (const auto& c : batch)
+            seen.push_back(c);
+    }
+    void on_disconnected(const error& cause) noexcept override
+    {
+        ended = true;
+        why = cause;
+    }
+    const verbs::completion* find(std::uint64_t id) const
+    {
+        const auto i = std::ranges::find(seen, id, &verbs::completion::id);
+        return i == seen.end() ? nullptr : &*i;
+    }
+    std::vector<verbs::completion> seen;
+    bool ended = false;
+    error why;
+};
+
+std::vector<std::byte> pattern(std::size_t n, unsigned seed = 1)
+{
+    std::vector<std::byte> v(n);
+    for (std::size_t i = 0; i < n; ++i)
+        v[i] = std::byte((i * 31 + seed) & 0xff);
+    return v;
+}
+
+verbs::segment seg(std::vector<std::byte>& v) { return {v.data(), std::uint32_t(v.size()), 0}; }
+
+// Both ends on one reactor; `body` runs when they are connected.
+struct pair_of_ends {
+    explicit pair_of_ends(iwarp::options o = {})
+    {
+        auto made = reactor::create();
+        BOOST_REQUIRE(made);
+        r = std::move(*made);
+        server = iwarp::make_context(*r, o);
+        client = iwarp::make_context(*r, o);
+        server_domain = std::move(*server->make_domain());
+        client_domain = std::move(*client->make_domain());
+    }
+    task<void> serve(verbs::listener& l)
+    {
+        auto request = co_await l.next();
+        BOOST_REQUIRE(request);
+        request_data.assign((*request)->private_data().begin(), (*request)->private_data().end());
+        auto qp = (*request)->make_queue_pair(*server_domain, verbs::queue_pair_options());
+        BOOST_REQUIRE(qp);
+        s = std::move(*qp);
+        s->set_handler(&s_seen);
+        verbs::connect_options o;
+        const auto data = pattern(8, 9);
+        o.private_data = data;
+        auto accepted = co_await (*request)->accept(o);
+        BOOST_REQUIRE(accepted);
+    }
+    task<void> main(std::function<task<void>(pair_of_ends&)>& body)
+    {
+        auto l = server->listen("127.0.0.1:0");
+        BOOST_REQUIRE(l);
+        scope children(*r);
+        children.spawn(serve(**l));
+        const auto data = pattern(56, 3);
+        verbs::connect_options o;
+        o.private_data = data;
+        std::vector<std::byte> reply;
+        const std::string url = (*l)->local_url();
+        auto qp = co_await client->connect(std::string_view(url).substr(8), *client_domain, o, reply);
+        BOOST_REQUIRE_MESSAGE(qp, (qp ? std::string() : qp.error().message()));
+        c = std::move(*qp);
+        c->set_handler(&c_seen);
+        co_await children.join();
+        BOOST_TEST((request_data == data));
+        BOOST_TEST((reply == pattern(8, 9)));
+        co_await body(*this);
+        s.reset();
+        c.reset();
+    }
+    void run(std::function<task<void>(pair_of_ends&)> body) { run_until_complete(*r, main(body)); }
+    task<void> until(const std::function<bool()>& done)
+    {
+        for (int i = 0; i < 5000 && !done(); ++i)
+            co_await sleep_for(1ms);
+        BOOST_TEST(done());
+    }
+
+    std::unique_ptr<reactor> r;
+    std::unique_ptr<iwarp::context> server, client;
+    std::unique_ptr<verbs::protection_domain> server_domain, client_domain;
+    std::unique_ptr<verbs::queue_pair> s, c;
+    recorder s_seen, c_seen;
+    std::vector<std::byte> request_data;
+};
+
+result<void> post(verbs::queue_pair& q, std::uint64_t id, opcode op, std::span<const verbs::segment> sg,
+                  const verbs::remote_segment& remote = {}, std::uint32_t invalidate = 0)
+{
+    verbs::send_request w;
+    w.id = id;
+    w.opcode = op;
+    w.segments = sg;
+    w.remote_address = remote.address;
+    w.remote_key = remote.key;
+    w.invalidate_key = invalidate;
+    return q.post_send({&w, 1});
+}
+
+result<void> post_receive(verbs::queue_pair& q, std::uint64_t id, verbs::segment s)
+{
+    const verbs::receive_request w{id, s};
+    return q.post_receive({&w, 1});
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(every_operation)
+{
+    for (auto crc : {iwarp::crc_mode::off, iwarp::crc_mode::on}) {
+        iwarp::options o;
+        o.crc = crc;
+        pair_of_ends ends(o);
+        ends.run([](pair_of_ends& e) -> task<void> {
+            for (std::size_t size : {0u, 1u, 7u, 1000u, 8192u, 65536u, 1000001u}) {
+                auto out = pattern(size, unsigned(size));
+                std::vector<std::byte> in(size + 16);
+                BOOST_REQUIRE(post_receive(*e.s, size * 10 + 1, seg(in)));
+                const verbs::segment parts[] = {{out.data(), std::uint32_t(size / 3), 0},
+                                                {out.data() + size / 3, std::uint32_t(size - size / 3), 0}};
+                BOOST_REQUIRE(post(*e.c, size * 10 + 2, opcode::send, parts));
+                co_await e.until(
+                    [&] { return e.s_seen.find(size * 10 + 1) && e.c_seen.find(size * 10 + 2); });
+                BOOST_TEST(e.s_seen.find(size * 10 + 1)->length == size);
+                BOOST_TEST(std::equal(out.begin(), out.end(), in.begin()));
+
+                // Write into, then read back from, granted memory of the server.
+                std::vector<std::byte> memory(size);
+                auto g = e.server_domain->make_grant(
+                    memory, verbs::access::remote_write | verbs::access::remote_read, e.s.get());
+                BOOST_REQUIRE(g);
+                const auto where = (*g)->where();
+                const verbs::segment all[] = {seg(out)};
+                BOOST_REQUIRE(post(*e.c, size * 10 + 3, opcode::rdma_write, all, where));
+                std::vector<std::byte> back(size);
+                const verbs::segment sink[] = {seg(back)};
+                BOOST_REQUIRE(post(*e.c, size * 10 + 4, opcode::rdma_read, sink, where));
+                const std::function<bool()> done1 = [&] { return e.c_seen.find(size * 10 + 4) != nullptr; };
+                co_await e.until(done1);
+                BOOST_TEST_CONTEXT("size " << size << ": " << e.s_seen.why.message() << "; "
+                                           << e.c_seen.why.message())
+                BOOST_TEST((e.c_seen.find(size * 10 + 4)->status == status::success));
+                BOOST_TEST((memory == out));
+                BOOST_TEST((back == out));
+            }
+        });
+    }
+}
+
+BOOST_AUTO_TEST_CASE(send_with_invalidate_revokes)
+{
+    pair_of_ends ends;
+    ends.run([](pair_of_ends& e) -> task<void> {
+        std::vector<std::byte> memory(4096);
+        auto g = e.client_domain->make_grant(memory, verbs::access::remote_write, e.c.get());
+        BOOST_REQUIRE(g);
+        std::vector<std::byte> in(64);
+        BOOST_REQUIRE(post_receive(*e.c, 1, seg(in)));
+        auto out = pattern(10);
+        const verbs::segment all[] = {seg(out)};
+        BOOST_REQUIRE(post(*e.s, 2, opcode::send_with_invalidate, all, {}, (*g)->where().key));
+        const auto key = (*g)->where().key;
+        const std::function<bool()> done2 = [&] { return e.c_seen.find(1) != nullptr; };
+        co_await e.until(done2);
+        BOOST_TEST(e.c_seen.find(1)->invalidated_key == key);
+        BOOST_TEST(!(*g)->valid());
+        // Its key is dead: a Write under it ends the connection.
+        BOOST_REQUIRE(post(*e.s, 3, opcode::rdma_write, all,
+                           {key, 10, reinterpret_cast<std::uint64_t>(memory.data())}));
+        const std::function<bool()> done3 = [&] { return e.s_seen.ended && e.c_seen.ended; };
+        co_await e.until(done3);
+        BOOST_TEST((e.client->counters().ends[std::size_t(iwarp::end_cause::access_error)] == 1u));
+        BOOST_TEST((e.server->counters().ends[std::size_t(iwarp::end_cause::peer_terminate)] == 1u));
+        BOOST_TEST((memory == std::vector<std::byte>(4096)));
+    });
+}
+
+BOOST_AUTO_TEST_CASE(what_a_peer_may_not_touch)
+{
+    struct attempt {
+        const char* name;
+        verbs::access rights;
+        bool other_connection;
+        std::uint64_t shift;
+        opcode op;
+    };
+    const attempt attempts[] = {
+        {"write without the right", verbs::access::remote_read, false, 0, opcode::rdma_write},
+        {"read without the right", verbs::access::remote_write, false, 0, opcode::rdma_read},
+        {"another connection's key", verbs::access::remote_write, true, 0, opcode::rdma_write},
+        {"beyond the end", verbs::access::remote_write, false, 1, opcode::rdma_write},
+        {"before the start", verbs::access::remote_write, false, std::uint64_t(-1), opcode::rdma_write},
+        {"read beyond the end", verbs::access::remote_read, false, 1, opcode::rdma_read},
+    };
+    for (const auto& a : attempts) {
+        BOOST_TEST_CONTEXT(a.name)
+        {
+            pair_of_ends ends;
+            ends.run([&a](pair_of_ends& e) -> task<void> {
+                std::vector<std::byte> memory(1000);
+                // A grant scoped to the other queue pair on this host stands for another client's.
+                auto g =
+                    e.server_domain->make_grant(memory, a.rights, a.other_connection ? e.c.get() : e.s.get());
+                BOOST_REQUIRE(g);
+                auto where = (*g)->where();
+                where.address += a.shift;
+                auto data = pattern(1000);
+                const verbs::segment all[] = {seg(data)};
+                BOOST_REQUIRE(post(*e.c, 1, a.op, all, where));
+                const std::function<bool()> done4 = [&] { return e.s_seen.ended && e.c_seen.ended; };
+                co_await e.until(done4);
+                BOOST_TEST((e.server->counters().ends[std::size_t(iwarp::end_cause::access_error)] == 1u));
+                BOOST_TEST((memory == std::vector<std::byte>(1000)));
+                if (a.op == opcode::rdma_read)
+                    BOOST_TEST((e.c_seen.find(1)->status != status::success));
+            });
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_send_without_a_receive_ends_the_connection)
+{
+    pair_of_ends ends;
+    ends.run([](pair_of_ends& e) -> task<void> {
+        auto data = pattern(10);
+        const verbs::segment all[] = {seg(data)};
+        BOOST_REQUIRE(post(*e.c, 1, opcode::send, all));
+        const std::function<bool()> done5 = [&] { return e.s_seen.ended && e.c_seen.ended; };
+        co_await e.until(done5);
+        BOOST_TEST((e.server->counters().ends[std::size_t(iwarp::end_cause::no_receive)] == 1u));
+    });
+}
+
+BOOST_AUTO_TEST_CASE(an_orderly_end_drains_and_flushes)
+{
+    pair_of_ends ends;
+    ends.run([](pair_of_ends& e) -> task<void> {
+        auto out = pattern(3'000'000);
+        std::vector<std::byte> in(out.size());
+        std::vector<std::byte> spare(10);
+        BOOST_REQUIRE(post_receive(*e.s, 1, seg(in)));
+        BOOST_REQUIRE(post_receive(*e.s, 2, seg(spare)));
+        const verbs::segment all[] = {seg(out)};
+        BOOST_REQUIRE(post(*e.c, 3, opcode::send, all));
+        e.c->disconnect();
+        BOOST_TEST(!post(*e.c, 4, opcode::send, all));
+        const std::function<bool()> done6 = [&] { return e.s_seen.ended && e.c_seen.ended; };
+        co_await e.until(done6);
+        BOOST_TEST((in == out));
+        BOOST_TEST((e.s_seen.find(1)->status == status::success));
+        BOOST_TEST((e.s_seen.find(2)->status == status::work_request_flushed));
+        BOOST_TEST((e.c_seen.find(3)->status == status::success));
+    });
+}
+
+BOOST_AUTO_TEST_CASE(large_payloads_are_placed_without_a_copy)
+{
+    pair_of_ends ends;
+    ends.run([](pair_of_ends& e) -> task<void> {
+        std::vector<std::byte> memory(8 << 20);
+        auto g = e.server_domain->make_grant(memory, verbs::access::remote_write | verbs::access::remote_read,
+                                             e.s.get());
+        BOOST_REQUIRE(g);
+        auto out = pattern(memory.size(), 5);
+        const verbs::segment all[] = {seg(out)};
+        BOOST_REQUIRE(post(*e.c, 1, opcode::rdma_write, all, (*g)->where()));
+        std::vector<std::byte> back(memory.size());
+        const verbs::segment sink[] = {seg(back)};
+        BOOST_REQUIRE(post(*e.c, 2, opcode::rdma_read, sink, (*g)->where()));
+        const std::function<bool()> done7 = [&] { return e.c_seen.find(2) != nullptr; };
+        co_await e.until(done7);
+        BOOST_TEST((back == out));
+        BOOST_TEST(e.server->counters().payload_copied_bytes == 0u);
+        BOOST_TEST(e.client->counters().payload_copied_bytes == 0u);
+    });
+}

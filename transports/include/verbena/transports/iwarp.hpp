@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// iWARP in user space over an ordinary TCP socket: RFC 5040 (RDMAP), 5041 (DDP), 5044 (MPA) and 6581
+// (enhanced set-up, revision 2), as the Linux siw driver and iWARP adapters speak it. No RDMA
+// device, no kernel module. docs/internals/iwarp.md.
+#pragma once
+
+#include <verbena/core/verbs.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+
+namespace verbena::iwarp {
+
+/// What this end asks for in MPA start-up. CRC is used when either end asks (RFC 5044 7.1.1).
+enum class crc_mode : std::uint8_t { off, on };
+
+struct options {
+    crc_mode crc = crc_mode::off;
+    /// A peer that has not sent a valid MPA frame by then is dropped.
+    duration startup_timeout = std::chrono::seconds(5);
+    /// Peers between accept and a valid MPA frame; one more costs the oldest its place.
+    std::uint32_t max_starting = 4096;
+    /// Connections that wait for the service to accept them.
+    std::uint32_t max_waiting = 1024;
+    /// An end that was asked for but not answered is forced after this.
+    duration close_timeout = std::chrono::seconds(2);
+    /// Data or a keep-alive unacknowledged for this long ends the connection.
+    duration peer_timeout = std::chrono::seconds(60);
+    /// Sees each accepted socket before the listener does; true means taken (for another shard).
+    std::function<bool(int fd)> divert;
+};
+
+/// Why a connection was refused or ended. Bounded label of the metrics.
+enum class end_cause : std::uint8_t {
+    orderly,              ///< closed by us after draining, or by the peer between messages
+    peer_reset,           ///< TCP ended in the middle of something
+    peer_terminate,       ///< the peer sent Terminate
+    startup_timeout,      ///< no valid MPA frame in time
+    startup_crowded,      ///< too many peers in start-up
+    bad_startup,          ///< wrong key, flags or private-data length
+    revision_refused,     ///< MPA revision other than 2
+    markers_refused,      ///< the peer wants markers
+    peer_to_peer_refused, ///< no ready-to-receive message both ends can use
+    waiting_crowded,      ///< the service accepts too slowly
+    rejected,             ///< the service or the peer said no
+    crc_error,
+    protocol_error, ///< DDP or RDMAP header against the rules
+    access_error,   ///< steering tag, range or access
+    no_receive,     ///< a Send without a posted receive, or too long for it
+    local,          ///< killed by this end
+    count_
+};
+std::string_view to_string(end_cause c) noexcept;
+
+/// Counters of one context. One writer; any thread may read.
+struct stats {
+    std::array<std::atomic<std::uint64_t>, std::size_t(end_cause::count_)> ends{};
+    std::atomic<std::uint64_t> accepted{0};
+    std::atomic<std::uint64_t> connected{0};
+    std::atomic<std::uint64_t> active{0};
+    std::atomic<std::uint64_t> bytes_received{0};
+    std::atomic<std::uint64_t> bytes_sent{0};
+    std::atomic<std::uint64_t> payload_copied_bytes{0}; ///< through the staging buffer rather than in place
+    std::atomic<std::uint64_t> read_depth_waits{0};     ///< Reads that waited for ORD
+    std::atomic<std::uint64_t> receives{0};             ///< recvmsg calls
+    std::atomic<std::uint64_t> sends{0};                ///< sendmsg calls
+};
+
+/// The provider on one shard. Also the home of what only iWARP has.
+class context : public verbs::context {
+public:
+    virtual const iwarp::stats& counters() const noexcept = 0;
+    /// A listener without a socket of its own: it serves the sockets given to adopt().
+    virtual result<std::unique_ptr<verbs::listener>> listen_adopted(std::string_view url) = 0;
+    /// Takes over a connected, just accepted socket for `where`, one of this context's listeners.
+    virtual void adopt(int fd, verbs::listener& where) noexcept = 0;
+};
+
+/// Makes the provider for `shard`; call it on the shard's thread or before it runs.
+std::unique_ptr<context> make_context(reactor& shard, const options& o = {});
+
+} // namespace verbena::iwarp

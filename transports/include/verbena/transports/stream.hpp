@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Byte streams: accepts TCP connections for one shard and hands the sockets on.
+//
+// Whoever takes a socket (rpc::stream_server) works on the descriptor itself through io_watch, so
+// there is no stream interface to pass every byte through; docs/internals/rpc.md says why.
+#pragma once
+
+#include <verbena/core/io_watch.hpp>
+#include <verbena/core/metrics.hpp>
+#include <verbena/core/net.hpp>
+#include <verbena/core/reactor.hpp>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace verbena::stream {
+
+struct listener_options {
+    net::listen_options socket;
+    net::keep_alive keep_alive;
+};
+
+/// Any thread may read them.
+struct listener_stats {
+    counter accepted;
+    counter failed;    ///< connections lost before they were handed on
+    counter exhausted; ///< times that descriptors or memory ran out and accepting paused
+};
+
+/// Listens on one address for one shard. Several shards may listen on one address with
+/// net::listen_options::reuse_port. Shard-local. Destroying it stops listening; what it accepted lives on.
+class listener final : io_watch {
+public:
+    /// Takes over a connected, non-blocking socket with TCP_NODELAY and keep-alive set. Called in the
+    /// poll phase: it must not resume coroutines.
+    using handler = std::function<void(net::unique_fd socket, const net::endpoint& peer)>;
+
+    /// Connections taken in one poll, so that a flood of them can't hold the shard.
+    static constexpr int max_accepts_per_poll = 64;
+    /// How long accepting pauses when descriptors or memory ran out.
+    static constexpr auto pause = std::chrono::milliseconds(100);
+
+    /// Errors: those of net::open_listener.
+    static result<std::unique_ptr<listener>> open(reactor& shard, const net::endpoint& where, handler h,
+                                                  const listener_options& options = {});
+    ~listener();
+
+    /// The address as bound, with the real port.
+    const net::endpoint& where() const noexcept { return where_; }
+    /// "tcp://127.0.0.1:2049".
+    std::string local_url() const;
+    const listener_stats& stats() const noexcept { return stats_; }
+
+private:
+    class resume_timer final : public timer {
+    public:
+        explicit resume_timer(listener& l) noexcept : listener_(l) {}
+        void on_timer() noexcept override { listener_.want_read(true); }
+
+    private:
+        listener& listener_;
+    };
+    listener(reactor& shard, net::unique_fd fd, const net::endpoint& where, handler h,
+             const listener_options& options);
+    bool on_readable() noexcept override;
+    void on_writable() noexcept override {}
+
+    net::unique_fd fd_;
+    net::endpoint where_;
+    handler handler_;
+    listener_options options_;
+    listener_stats stats_;
+    resume_timer resume_{*this};
+};
+
+} // namespace verbena::stream

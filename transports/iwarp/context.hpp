@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// One shard's iWARP: its steering tags, its staging buffer, its counters, its listeners.
+#pragma once
+
+#include "steering.hpp"
+
+#include <verbena/transports/iwarp.hpp>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace verbena::iwarp {
+
+class mpa_listener;
+
+class context_impl final : public context {
+public:
+    /// Bytes received at once when nothing large is expected; shared by all connections, since each
+    /// consumes what it received before the next one is polled.
+    static constexpr std::size_t staging_size = 131072;
+
+    context_impl(reactor& shard, const iwarp::options& o);
+    ~context_impl() override;
+
+    const verbs::capabilities& query() const noexcept override { return capabilities_; }
+    reactor& shard() noexcept override { return shard_; }
+    result<std::unique_ptr<verbs::protection_domain>> make_domain() override;
+    result<std::unique_ptr<verbs::listener>> listen(std::string_view address) override;
+    task<result<std::unique_ptr<verbs::queue_pair>>> connect(std::string_view address,
+                                                             verbs::protection_domain& domain,
+                                                             const verbs::connect_options& o,
+                                                             std::vector<std::byte>& reply) override;
+    const iwarp::stats& counters() const noexcept override { return stats_; }
+    result<std::unique_ptr<verbs::listener>> listen_adopted(std::string_view url) override;
+    void adopt(int fd, verbs::listener& where) noexcept override;
+
+    const iwarp::options& options() const noexcept { return options_; }
+    iwarp::stats& stats() noexcept { return stats_; }
+    steering_table& table() noexcept { return table_; }
+    std::span<std::byte> staging() noexcept { return {staging_.get(), staging_size}; }
+    void count(end_cause c) noexcept { add(stats_.ends[std::size_t(c)], 1); }
+    static void add(std::atomic<std::uint64_t>& counter, std::uint64_t n) noexcept
+    {
+        counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+    }
+
+private:
+    reactor& shard_;
+    iwarp::options options_;
+    verbs::capabilities capabilities_;
+    iwarp::stats stats_;
+    steering_table table_;
+    std::unique_ptr<std::byte[]> staging_;
+};
+
+} // namespace verbena::iwarp

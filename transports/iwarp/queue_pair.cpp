@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "queue_pair.hpp"
+
+#include <algorithm>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace verbena::iwarp {
+namespace {
+
+constexpr std::size_t min_segment = 128;     // RFC 5044 4.5: MULPDU is never below 128
+constexpr std::size_t largest_ulpdu = 65532; // 16 bits of length, kept a multiple of 4
+
+// RFC 5044 4.5, without markers: MULPDU = EMSS - (6 + EMSS mod 4).
+std::size_t payload_limit(int fd) noexcept
+{
+    int mss = 0;
+    socklen_t size = sizeof mss;
+    if (::getsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &mss, &size) != 0 || mss <= 0)
+        mss = 1460;
+    const auto emss = static_cast<std::size_t>(mss);
+    const std::size_t overhead = 6 + emss % 4;
+    const std::size_t mulpdu =
+        std::min(emss > overhead + min_segment ? emss - overhead : min_segment, largest_ulpdu);
+    return (mulpdu - (wire::untagged_size - wire::length_size)) & ~std::size_t(7);
+}
+
+} // namespace
+
+connection::connection(context_impl& owner, int fd, iwarp::domain& d, const verbs::queue_pair_options& o,
+                       std::string peer_name, std::string peer_address)
+    : io_watch(owner.shard(), fd),
+      owner_(owner),
+      fd_(fd),
+      domain_(d),
+      peer_name_(std::move(peer_name)),
+      peer_address_(std::move(peer_address)),
+      send_queue_(o.send_depth),
+      reads_(256),
+      peer_reads_(256),
+      receive_queue_(o.receive_depth)
+{
+}
+
+connection::~connection()
+{
+    handler_ = nullptr;
+    if (state_ != state::closed)
+        finish(end_cause::local, error(std::errc::connection_aborted, "queue pair destroyed"));
+}
+
+void connection::open(const agreement& a)
+{
+    agreed_ = a;
+    reads_ = bounded_ring<outstanding_read>(std::max(1u, a.ord));
+    peer_reads_ = bounded_ring<peer_read>(a.ird);
+    max_payload_ = payload_limit(fd_);
+    state_ = state::open;
+    context_impl::add(owner_.stats().connected, 1);
+    context_impl::add(owner_.stats().active, 1);
+    want_read(true);
+}
+
+result<void> connection::post_send(std::span<const verbs::send_request> batch)
+{
+    if (state_ != state::open)
+        return error(std::errc::not_connected, "post_send on a queue pair that is not connected");
+    if (batch.size() > send_queue_.room())
+        return error(std::errc::no_buffer_space, "send queue is full", send_queue_.size());
+    for (const auto& r : batch) {
+        if (r.segments.size() > max_segments)
+            return error(std::errc::argument_list_too_long, "segments of a work request", r.segments.size());
+        if (r.opcode == verbs::opcode::rdma_read && (r.segments.size() != 1 || agreed_.ord == 0))
+            return error(std::errc::invalid_argument, "an RDMA Read takes one segment and an ORD above 0");
+        std::uint64_t length = 0;
+        for (const auto& s : r.segments)
+            length += s.length;
+        if (length > owner_.query().max_message)
+            return error(std::errc::message_size, "message length", length);
+    }
+    for (const auto& r : batch) {
+        work w{};
+        w.id = r.id;
+        w.op = r.opcode;
+        w.signalled = r.signalled;
+        w.fence = r.fence;
+        w.segment_count = static_cast<std::uint8_t>(r.segments.size());
+        std::copy(r.segments.begin(), r.segments.end(), w.segments.begin());
+        for (const auto& s : r.segments)
+            w.length += s.length;
+        const bool invalidates =
+            r.opcode == verbs::opcode::send_with_invalidate || r.opcode == verbs::opcode::local_invalidate;
+        w.key = invalidates ? r.invalidate_key : r.remote_key;
+        w.remote = r.remote_address;
+        send_queue_.push(w);
+    }
+    ring_doorbell();
+    return {};
+}
+
+result<void> connection::post_receive(std::span<const verbs::receive_request> batch)
+{
+    if (state_ != state::open && state_ != state::starting)
+        return error(std::errc::not_connected, "post_receive on a queue pair that has ended");
+    if (batch.size() > receive_queue_.room())
+        return error(std::errc::no_buffer_space, "receive queue is full", receive_queue_.size());
+    for (const auto& r : batch)
+        receive_queue_.push(r);
+    return {};
+}
+
+void connection::ring_doorbell() noexcept
+{
+    if (!deferred::is_linked())
+        shard().at_turn_end(*this);
+}
+
+void connection::run() noexcept
+{
+    if (state_ != state::closed && state_ != state::starting && state_ != state::closing)
+        transmit();
+    deliver();
+}
+
+bool connection::on_readable() noexcept
+{
+    const bool any = receive();
+    deliver();
+    return any;
+}
+
+void connection::on_writable() noexcept
+{
+    write_blocked_ = false;
+    if (state_ != state::closed && state_ != state::closing)
+        transmit();
+    deliver();
+}
+
+void connection::disconnect() noexcept
+{
+    if (state_ == state::starting) {
+        finish(end_cause::local, error(std::errc::connection_aborted, "disconnected during start-up"));
+        return;
+    }
+    if (state_ != state::open)
+        return;
+    state_ = state::draining;
+    end_ = end_cause::orderly;
+    end_error_ = error(std::errc::connection_reset, "disconnected by this end");
+    shard().timers().arm(*this, shard().clock().now() + owner_.options().close_timeout);
+    ring_doorbell();
+}
+
+void connection::kill(const error& cause) noexcept { finish(end_cause::local, cause); }
+
+// Everything went out: say so with a FIN and wait for the peer's.
+void connection::shut_sending() noexcept
+{
+    ::shutdown(fd_, SHUT_WR);
+    state_ = state::closing;
+}
+
+void connection::on_timer() noexcept { finish(end_, end_error_); }
+
+void connection::retire() noexcept
+{
+    while (!send_queue_.empty() && send_queue_.front().done) {
+        const work& w = send_queue_.front();
+        if (w.signalled) {
+            verbs::completion c;
+            c.id = w.id;
+            c.opcode = w.op;
+            c.length = w.length;
+            complete(c);
+        }
+        send_queue_.pop();
+    }
+}
+
+// Hands completions over. The handler may post more; what that completes waits for the next round.
+void connection::deliver() noexcept
+{
+    if (delivering_ || batch_.empty())
+        return;
+    delivering_ = true;
+    std::vector<verbs::completion> batch;
+    batch.swap(batch_);
+    if (handler_ != nullptr)
+        handler_->on_completions(batch);
+    batch.clear();
+    if (batch_.empty())
+        batch_.swap(batch); // keeps the capacity: no allocation in steady state
+    else
+        ring_doorbell();
+    delivering_ = false;
+}
+
+void connection::finish(end_cause cause, const error& e) noexcept
+{
+    if (state_ == state::closed)
+        return;
+    const bool was_up = state_ != state::starting;
+    // What made the end begin is the cause, not how the socket died afterwards.
+    const bool ending = state_ == state::terminating || state_ == state::draining || state_ == state::closing;
+    const end_cause counted = ending ? end_ : cause;
+    const error told = ending && cause != end_cause::peer_terminate ? end_error_ : e;
+    state_ = state::closed;
+    timer::cancel();
+    io_watch::stop();
+    deferred::unlink();
+    if (blocked_registered_)
+        std::erase(domain_.responding, this);
+    ::close(fd_);
+    fd_ = -1;
+    owner_.count(counted);
+    if (was_up)
+        context_impl::add(owner_.stats().active, std::uint64_t(-1));
+
+    // The order of verbs: what had finished first, then the flush, one by one.
+    verbs::completion c;
+    c.status = verbs::status::work_request_flushed;
+    if (counted == end_cause::peer_terminate)
+        c.vendor_error = static_cast<std::uint32_t>(told.detail());
+    bool first_error = counted == end_cause::peer_terminate;
+    while (!send_queue_.empty()) {
+        const work& w = send_queue_.front();
+        c.id = w.id;
+        c.opcode = w.op;
+        if (w.done) {
+            if (w.signalled) {
+                verbs::completion good;
+                good.id = w.id;
+                good.opcode = w.op;
+                good.length = w.length;
+                complete(good);
+            }
+        } else {
+            c.status = std::exchange(first_error, false) ? verbs::status::remote_access_error
+                                                         : verbs::status::work_request_flushed;
+            complete(c);
+        }
+        send_queue_.pop();
+    }
+    c.status = verbs::status::work_request_flushed;
+    c.opcode = verbs::opcode::receive;
+    while (!receive_queue_.empty()) {
+        c.id = receive_queue_.front().id;
+        complete(c);
+        receive_queue_.pop();
+    }
+    std::vector<verbs::completion> batch;
+    batch.swap(batch_);
+    if (handler_ != nullptr) {
+        if (!batch.empty())
+            handler_->on_completions(batch);
+        handler_->on_disconnected(told);
+    }
+}
+
+} // namespace verbena::iwarp

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// One iWARP connection in full operation: what is posted, what is being sent, what is being placed.
+//
+// receive.cpp places, transmit.cpp segments and sends, queue_pair.cpp owns the queues and the end.
+#pragma once
+
+#include "context.hpp"
+#include "steering.hpp"
+#include "wire.hpp"
+
+#include <verbena/core/io_watch.hpp>
+#include <verbena/core/verbs.hpp>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <sys/uio.h>
+#include <vector>
+
+namespace verbena::iwarp {
+
+/// A ring that grows by doubling up to a limit; never shrinks, so steady state allocates nothing.
+template<class T>
+class bounded_ring {
+public:
+    explicit bounded_ring(std::size_t limit) : limit_(limit) {}
+    std::size_t size() const noexcept { return static_cast<std::size_t>(tail_ - head_); }
+    bool empty() const noexcept { return head_ == tail_; }
+    std::size_t room() const noexcept { return limit_ - size(); }
+    /// Indices count for ever; index(i) is valid for head() <= i < tail().
+    std::uint64_t head() const noexcept { return head_; }
+    std::uint64_t tail() const noexcept { return tail_; }
+    T& at(std::uint64_t i) noexcept { return items_[i & (items_.size() - 1)]; }
+    T& front() noexcept { return at(head_); }
+    void push(const T& item)
+    {
+        if (size() == items_.size())
+            grow();
+        at(tail_++) = item;
+    }
+    void pop() noexcept { ++head_; }
+
+private:
+    void grow()
+    {
+        std::vector<T> larger(items_.empty() ? 16 : items_.size() * 2);
+        for (std::uint64_t i = head_; i != tail_; ++i)
+            larger[i & (larger.size() - 1)] = at(i);
+        items_.swap(larger);
+    }
+    std::vector<T> items_;
+    std::uint64_t head_ = 0;
+    std::uint64_t tail_ = 0;
+    std::size_t limit_;
+};
+
+/// What the two ends agreed on in MPA start-up.
+struct agreement {
+    bool crc = false;
+    std::uint32_t ord = 0; ///< Reads we may have outstanding
+    std::uint32_t ird = 0; ///< Reads the peer may have outstanding
+};
+
+class connection final : public verbs::queue_pair, private io_watch, private deferred, private timer {
+public:
+    static constexpr std::size_t max_segments = 4;
+
+    connection(context_impl& owner, int fd, iwarp::domain& d, const verbs::queue_pair_options& o,
+               std::string peer_name, std::string peer_address);
+    ~connection() override;
+
+    /// Start-up is over: FPDUs flow from now on. The initiator may send first.
+    void open(const agreement& a);
+
+    void set_handler(verbs::completion_handler* handler) noexcept override { handler_ = handler; }
+    result<void> post_send(std::span<const verbs::send_request> batch) override;
+    result<void> post_receive(std::span<const verbs::receive_request> batch) override;
+    /// Called by a grant that is revoked while this connection's socket still owes its bytes.
+    bool owes(std::uint32_t stag) const noexcept;
+    void disconnect() noexcept override;
+    void kill(const error& cause) noexcept override;
+    bool connected() const noexcept override { return state_ == state::open; }
+    verbs::protection_domain& domain() noexcept override { return domain_; }
+    std::uint32_t max_reads() const noexcept override { return agreed_.ord; }
+    std::string_view peer_name() const noexcept override { return peer_name_; }
+    std::string_view peer_address() const noexcept override { return peer_address_; }
+
+private:
+    enum class state : std::uint8_t {
+        starting, ///< MPA start-up still runs; receives may be posted
+        open,
+        draining,    ///< disconnect(): sends what was posted, then FIN
+        terminating, ///< a Terminate is on its way, then FIN
+        closing,     ///< FIN sent; waits for the peer's
+        closed,
+    };
+    struct work {
+        std::uint64_t id;
+        verbs::opcode op;
+        bool signalled;
+        bool fence;
+        bool done;
+        std::uint8_t segment_count;
+        std::uint32_t length;
+        std::uint32_t key; // remote key, or the key to invalidate
+        std::uint64_t remote;
+        std::array<verbs::segment, max_segments> segments;
+    };
+    struct outstanding_read {
+        std::uint64_t work_index;
+        std::byte* sink;
+        std::uint32_t stag;
+        std::uint32_t length;
+        std::uint32_t placed;
+    };
+    struct peer_read {
+        wire::read_request request;
+    };
+
+    /// What grants compare with.
+    const void* scope() const noexcept { return static_cast<const verbs::queue_pair*>(this); }
+
+    // --- queue_pair.cpp ---
+    bool on_readable() noexcept override;
+    void on_writable() noexcept override;
+    void run() noexcept override; // end of the turn: the doorbell
+    void on_timer() noexcept override;
+    void complete(const verbs::completion& c) { batch_.push_back(c); }
+    void deliver() noexcept;
+    void retire() noexcept;
+    void finish(end_cause cause, const error& e) noexcept;
+    void shut_sending() noexcept;
+    void ring_doorbell() noexcept;
+
+    // --- transmit.cpp ---
+    void transmit() noexcept;
+    bool build() noexcept;
+    bool start_next() noexcept;
+    bool add_segment() noexcept;
+    void end_fpdu(std::uint32_t crc_so_far, std::size_t ulpdu) noexcept;
+    bool flush() noexcept;
+    void add_terminate() noexcept;
+    void fail_response(const steering_check& check) noexcept;
+    std::byte* scratch(std::size_t size) noexcept;
+    void add_vector(const std::byte* data, std::size_t size);
+
+    // --- receive.cpp ---
+    enum class phase : std::uint8_t { header, payload, trailer };
+    bool receive() noexcept;
+    bool consume(const std::byte* data, std::size_t size) noexcept;
+    bool advance(std::size_t size) noexcept;
+    bool header_complete() noexcept;
+    bool begin_tagged() noexcept;
+    bool begin_untagged() noexcept;
+    bool fpdu_complete() noexcept;
+    bool end_of_message() noexcept;
+    bool bulk_expected() const noexcept;
+    bool refuse(const wire::terminate_code& code, end_cause cause, const char* rule) noexcept;
+
+    context_impl& owner_;
+    int fd_;
+    iwarp::domain& domain_;
+    verbs::completion_handler* handler_ = nullptr;
+    state state_ = state::starting;
+    agreement agreed_;
+    std::string peer_name_;
+    std::string peer_address_;
+    std::vector<verbs::completion> batch_;
+    bool delivering_ = false;
+    end_cause end_ = end_cause::orderly;
+    error end_error_;
+
+    // Sending: head_ .. next_to_send_ .. tail of the queue; done ones retire in order.
+    bounded_ring<work> send_queue_;
+    std::uint64_t next_to_send_ = 0;
+    bounded_ring<outstanding_read> reads_;
+    bounded_ring<peer_read> peer_reads_;
+    std::uint64_t bulk_read_bytes_ = 0;
+    std::uint32_t send_sequence_ = 0;
+    std::uint32_t read_sequence_ = 0;
+    bool turn_of_responses_ = false;
+    bool ord_waiting_ = false;
+    struct sending_message {
+        enum class kind : std::uint8_t { none, work, response } what = kind::none;
+        std::uint64_t work_index = 0;
+        wire::read_request response{};
+        std::uint32_t offset = 0;
+        std::uint32_t length = 0;
+        std::uint32_t step = 0; // payload of each FPDU but the last: an even split wastes no small one
+        std::uint8_t segment = 0;
+        std::uint32_t segment_offset = 0;
+    } sending_;
+    std::size_t max_payload_ = 1024;
+    static constexpr std::size_t max_batch = 32; // FPDUs built before a sendmsg
+    using scratch_memory = std::array<std::byte, max_batch*(wire::max_header + 8) + 128>;
+    std::unique_ptr<scratch_memory> scratch_; // headers and trailers of the batch
+    std::size_t scratch_used_ = 0;
+    std::size_t batch_fpdus_ = 0;
+    std::vector<std::uint32_t> response_tags_; // whose memory the batch reads
+    std::vector<iovec> vectors_;
+    std::size_t vectors_done_ = 0;
+    std::uint64_t sent_through_ = 0; // work index: everything before is in vectors_ or sent
+    bool write_blocked_ = false;
+    bool terminate_queued_ = false;
+    std::array<std::byte, wire::max_terminate> terminate_payload_{};
+    std::size_t terminate_size_ = 0;
+    bool blocked_registered_ = false;
+
+    // Receiving.
+    bounded_ring<verbs::receive_request> receive_queue_;
+    phase phase_ = phase::header;
+    std::array<std::byte, wire::max_header> header_{};
+    std::array<std::byte, wire::tagged_size> next_header_{};
+    std::size_t header_have_ = 0;
+    std::size_t header_need_ = wire::tagged_size;
+    std::byte* target_ = nullptr;
+    std::byte* target_start_ = nullptr;
+    std::size_t payload_left_ = 0;
+    std::size_t payload_size_ = 0;
+    std::array<std::byte, 8> trailer_{};
+    std::size_t trailer_have_ = 0;
+    std::size_t trailer_need_ = 0;
+    bool small_fpdus_ = false;
+    bool last_ = false;
+    wire::opcode op_ = wire::opcode::write;
+    std::uint32_t tagged_stag_ = 0;
+    bool tagged_open_ = false; // a tagged message has more segments to come
+    wire::opcode tagged_op_ = wire::opcode::write;
+    std::uint64_t tagged_next_ = 0;
+    bool send_open_ = false; // an untagged message on queue 0 has more segments to come
+    std::uint32_t send_have_ = 0;
+    std::uint32_t expected_send_ = 1;
+    std::uint32_t expected_read_ = 1;
+    std::uint32_t invalidate_ = 0;
+    std::array<std::byte, 64> small_{}; // Terminate's payload
+};
+
+} // namespace verbena::iwarp

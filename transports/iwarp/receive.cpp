@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: Apache-2.0
+// The placement engine. Bytes come either through the shard's staging buffer, many small FPDUs per
+// recvmsg, or straight to where they belong: payload into its target, trailer and next header into
+// scratch. Both ways walk the same states.
+#include "queue_pair.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <sys/socket.h>
+
+namespace verbena::iwarp {
+namespace {
+
+constexpr std::size_t large_fpdu = 8192;  // payload from which one recvmsg per FPDU beats a copy
+constexpr int max_receives_per_poll = 32; // then others get their turn
+
+} // namespace
+
+bool connection::bulk_expected() const noexcept
+{
+    return !small_fpdus_ && (bulk_read_bytes_ != 0 || domain_.bulk_grants != 0);
+}
+
+// Reads what there is; true if there was anything.
+bool connection::receive() noexcept
+{
+    bool any = false;
+    for (int i = 0; i < max_receives_per_poll; ++i) {
+        iovec v[4];
+        unsigned n = 0;
+        std::size_t direct = 0;
+        std::size_t wanted = 0;
+        const auto add = [&](std::byte* p, std::size_t size) {
+            v[n++] = {p, size};
+            wanted += size;
+        };
+        const bool live = state_ == state::open || state_ == state::draining;
+        const bool bulk = live && bulk_expected();
+        if (phase_ == phase::header && bulk) {
+            add(header_.data() + header_have_, header_need_ - header_have_);
+            direct = wanted;
+        } else if (phase_ == phase::payload && live) {
+            if (op_ == wire::opcode::write) {
+                // The grant may have gone since the header was checked.
+                const auto offset = static_cast<std::size_t>(target_ - target_start_);
+                const auto check =
+                    domain_.table().check(tagged_stag_, tagged_next_ - payload_size_ + offset, payload_left_,
+                                          verbs::access::remote_write, domain_, scope(), false);
+                if (check.rule != nullptr) {
+                    refuse(check.fault, end_cause::access_error, check.rule);
+                    return true;
+                }
+            }
+            add(target_, payload_left_);
+            add(trailer_.data(), trailer_need_);
+            // With a large FPDU behind us the next header predicts as well: no byte of it is staged.
+            if (bulk && payload_size_ >= large_fpdu)
+                add(next_header_.data(), wire::tagged_size);
+            direct = wanted;
+        }
+        if (!(bulk && direct != 0)) {
+            const auto staging = owner_.staging();
+            add(staging.data(), staging.size());
+        }
+        msghdr m{};
+        m.msg_iov = v;
+        m.msg_iovlen = n;
+        const ssize_t got = ::recvmsg(fd_, &m, MSG_DONTWAIT);
+        context_impl::add(owner_.stats().receives, 1);
+        if (got < 0) {
+            if (errno == EINTR)
+                continue;
+            if (errno == EAGAIN || errno == EWOULDBLOCK)
+                return any;
+            finish(end_cause::peer_reset, error::from_errno(errno, "receive from the peer"));
+            return true;
+        }
+        any = true;
+        if (got == 0) {
+            const bool between = phase_ == phase::header && header_have_ == 0 && !send_open_ && !tagged_open_;
+            finish(between ? end_cause::orderly : end_cause::peer_reset,
+                   error(std::errc::connection_reset,
+                         between ? "the peer closed the connection"
+                                 : "the peer closed the connection inside a message"));
+            return true;
+        }
+        auto left = static_cast<std::size_t>(got);
+        context_impl::add(owner_.stats().bytes_received, left);
+        if (!live)
+            continue; // what arrives after the end is read and dropped, so that the FIN is seen
+        const std::size_t in_place = std::min(left, direct);
+        if (in_place != 0 && !advance(in_place))
+            return true;
+        left -= in_place;
+        if (left != 0 && !consume(owner_.staging().data(), left))
+            return true;
+        if (static_cast<std::size_t>(got) < wanted)
+            return true; // drained: the next call would only say so
+    }
+    return any;
+}
+
+// Accounts for `size` bytes that recvmsg put where the vectors said.
+bool connection::advance(std::size_t size) noexcept
+{
+    while (size > 0) {
+        switch (phase_) {
+        case phase::header: {
+            const std::size_t part = std::min(size, header_need_ - header_have_);
+            header_have_ += part;
+            size -= part;
+            if (header_have_ == header_need_ && !header_complete())
+                return false;
+            break;
+        }
+        case phase::payload: {
+            const std::size_t part = std::min(size, payload_left_);
+            target_ += part;
+            payload_left_ -= part;
+            size -= part;
+            if (payload_left_ == 0)
+                phase_ = phase::trailer;
+            break;
+        }
+        case phase::trailer: {
+            const std::size_t part = std::min(size, trailer_need_ - trailer_have_);
+            trailer_have_ += part;
+            size -= part;
+            if (trailer_have_ == trailer_need_) {
+                if (!fpdu_complete())
+                    return false;
+                // The CRC needed the old header until here.
+                if (size > 0)
+                    std::ranges::copy(next_header_, header_.begin());
+            }
+            break;
+        }
+        }
+    }
+    return true;
+}
+
+// Places `size` staged bytes.
+bool connection::consume(const std::byte* data, std::size_t size) noexcept
+{
+    while (size > 0) {
+        std::byte* to = nullptr;
+        std::size_t room = 0;
+        switch (phase_) {
+        case phase::header:
+            to = header_.data() + header_have_;
+            room = header_need_ - header_have_;
+            break;
+        case phase::payload:
+            to = target_;
+            room = payload_left_;
+            break;
+        case phase::trailer:
+            to = trailer_.data() + trailer_have_;
+            room = trailer_need_ - trailer_have_;
+            break;
+        }
+        const std::size_t part = std::min(size, room);
+        std::memcpy(to, data, part);
+        if (phase_ == phase::payload)
+            context_impl::add(owner_.stats().payload_copied_bytes, part);
+        data += part;
+        size -= part;
+        if (!advance(part))
+            return false;
+    }
+    return true;
+}
+
+// The connection fails: says why in a Terminate, then ends. Always false.
+bool connection::refuse(const wire::terminate_code& code, end_cause cause, const char* rule) noexcept
+{
+    if (state_ != state::open && state_ != state::draining)
+        return false;
+    end_ = cause;
+    end_error_ = error(std::errc::protocol_error, rule);
+    // RFC 5040 4.8: MPA errors carry no headers, the others the offending DDP header.
+    std::span<const std::byte> ddp;
+    if (code.layer != 2 && header_have_ >= wire::tagged_size) {
+        const bool tagged = (wire::load16(&header_[2]) & wire::flag_tagged) != 0;
+        ddp = std::span(header_).subspan(
+            wire::length_size, (tagged ? wire::tagged_size : wire::untagged_size) - wire::length_size);
+    }
+    terminate_size_ =
+        wire::encode_terminate(code, ddp, wire::load16(header_.data()), terminate_payload_.data());
+    terminate_queued_ = true;
+    state_ = state::terminating;
+    shard().timers().arm(*this, shard().clock().now() + owner_.options().close_timeout);
+    ring_doorbell();
+    return false;
+}
+
+bool connection::header_complete() noexcept
+{
+    const std::size_t ulpdu = wire::load16(header_.data());
+    const std::uint16_t control = wire::load16(&header_[2]);
+    const bool tagged = (control & wire::flag_tagged) != 0;
+    if (header_need_ == wire::tagged_size) {
+        if ((control & wire::ddp_version_mask) != wire::ddp_version)
+            return refuse(tagged ? wire::ddp_tagged_version : wire::ddp_untagged_version,
+                          end_cause::protocol_error, "DDP version is not 1 (RFC 5041 4.1)");
+        if ((control & wire::rdmap_version_mask) != wire::rdmap_version)
+            return refuse(wire::rdmap_version_error, end_cause::protocol_error,
+                          "RDMAP version is not 1 (RFC 5040 4.1)");
+        if (!tagged) {
+            const auto op = wire::opcode(control & wire::opcode_mask);
+            header_need_ = op == wire::opcode::read_request ? wire::read_request_size : wire::untagged_size;
+        }
+        if (ulpdu + wire::length_size < header_need_)
+            return refuse(wire::mpa_length, end_cause::protocol_error, "ULPDU shorter than its header");
+        if (header_have_ < header_need_)
+            return true;
+    }
+    payload_size_ = ulpdu + wire::length_size - header_need_;
+    payload_left_ = payload_size_;
+    trailer_need_ = wire::pad_of(ulpdu) + wire::crc_size;
+    trailer_have_ = 0;
+    if (!(tagged ? begin_tagged() : begin_untagged()))
+        return false;
+    target_start_ = target_;
+    phase_ = payload_size_ != 0 ? phase::payload : phase::trailer;
+    return true;
+}
+
+bool connection::begin_tagged() noexcept
+{
+    const wire::tagged_header h = wire::parse_tagged(header_.data());
+    op_ = h.op;
+    last_ = h.last;
+    if (op_ != wire::opcode::write && op_ != wire::opcode::read_response)
+        return refuse(wire::unexpected_opcode, end_cause::protocol_error,
+                      "tagged message with an untagged opcode");
+    if (tagged_open_) {
+        if (h.op != tagged_op_ || h.stag != tagged_stag_ || h.offset != tagged_next_)
+            return refuse(wire::ddp_bounds, end_cause::protocol_error,
+                          "segments of a tagged message are not contiguous (RFC 5041 5.2)");
+    }
+    tagged_op_ = h.op;
+    tagged_stag_ = h.stag;
+    tagged_next_ = h.offset + payload_size_;
+    tagged_open_ = !h.last;
+    if (!last_)
+        small_fpdus_ = payload_size_ < large_fpdu;
+    target_ = nullptr;
+
+    if (op_ == wire::opcode::read_response) {
+        if (reads_.empty())
+            return refuse(wire::unexpected_opcode, end_cause::protocol_error,
+                          "Read Response without a Read Request");
+        outstanding_read& read = reads_.front();
+        const auto base = reinterpret_cast<std::uint64_t>(read.sink);
+        if (h.stag != read.stag || h.offset != base + read.placed)
+            return refuse(wire::ddp_invalid_stag, end_cause::access_error,
+                          "Read Response does not match the oldest Read Request");
+        if (payload_size_ > read.length - read.placed)
+            return refuse(wire::ddp_bounds, end_cause::access_error, "Read Response longer than its request");
+        if (last_ != (payload_size_ == read.length - read.placed))
+            return refuse(wire::ddp_bounds, end_cause::protocol_error,
+                          "Read Response shorter than its request");
+        target_ = read.sink + read.placed;
+        read.placed += static_cast<std::uint32_t>(payload_size_);
+        return true;
+    }
+    // RFC 5041 5.2: the tag and offset of a zero-length message are not checked.
+    if (payload_size_ == 0)
+        return true;
+    const auto check = domain_.table().check(h.stag, h.offset, payload_size_, verbs::access::remote_write,
+                                             domain_, scope(), false);
+    if (check.rule != nullptr)
+        return refuse(check.fault, end_cause::access_error, check.rule);
+    target_ = check.address;
+    return true;
+}
+
+bool connection::begin_untagged() noexcept
+{
+    const wire::untagged_header h = wire::parse_untagged(header_.data());
+    op_ = h.op;
+    last_ = h.last;
+    switch (op_) {
+    case wire::opcode::send:
+    case wire::opcode::send_invalidate:
+    case wire::opcode::send_solicited:
+    case wire::opcode::send_solicited_invalidate: {
+        if (h.queue != wire::queue_send)
+            return refuse(wire::ddp_queue, end_cause::protocol_error, "Send on a queue other than 0");
+        if (h.sequence != expected_send_)
+            return refuse(wire::ddp_sequence, end_cause::protocol_error,
+                          "message sequence number out of order");
+        if (h.offset != send_have_)
+            return refuse(wire::ddp_offset, end_cause::protocol_error, "message offset out of order");
+        if (receive_queue_.empty())
+            return refuse(wire::ddp_no_buffer, end_cause::no_receive, "Send without a posted receive");
+        const verbs::segment& s = receive_queue_.front().segment;
+        if (payload_size_ > s.length - send_have_)
+            return refuse(wire::ddp_no_buffer, end_cause::no_receive, "Send longer than the posted receive");
+        const bool with =
+            op_ == wire::opcode::send_invalidate || op_ == wire::opcode::send_solicited_invalidate;
+        invalidate_ = with ? h.invalidate : 0;
+        if (with && h.invalidate == 0)
+            return refuse(wire::cannot_invalidate, end_cause::access_error,
+                          "steering tag 0 cannot be invalidated");
+        target_ = s.address + send_have_;
+        send_open_ = !last_;
+        if (!last_)
+            small_fpdus_ = payload_size_ < large_fpdu;
+        return true;
+    }
+    case wire::opcode::read_request: {
+        if (h.queue != wire::queue_read)
+            return refuse(wire::ddp_queue, end_cause::protocol_error, "Read Request on a queue other than 1");
+        if (h.sequence != expected_read_ || h.offset != 0 || !last_)
+            return refuse(wire::ddp_sequence, end_cause::protocol_error, "Read Request out of order");
+        if (payload_size_ != 0)
+            return refuse(wire::mpa_length, end_cause::protocol_error, "Read Request with a payload");
+        if (peer_reads_.room() == 0)
+            return refuse(wire::ddp_no_buffer, end_cause::protocol_error,
+                          "more Read Requests than the agreed IRD");
+        return true;
+    }
+    case wire::opcode::terminate:
+        if (h.queue != wire::queue_terminate)
+            return refuse(wire::ddp_queue, end_cause::protocol_error, "Terminate on a queue other than 2");
+        if (payload_size_ > small_.size())
+            return refuse(wire::ddp_too_long, end_cause::protocol_error,
+                          "Terminate longer than its largest form");
+        target_ = small_.data();
+        return true;
+    default:
+        return refuse(wire::unexpected_opcode, end_cause::protocol_error,
+                      "unknown or tagged opcode in an untagged message");
+    }
+}
+
+bool connection::fpdu_complete() noexcept
+{
+    if (agreed_.crc) {
+        std::uint32_t crc = wire::crc32c(0, header_.data(), header_need_);
+        crc = wire::crc32c(crc, target_start_, payload_size_);
+        const std::size_t pad = trailer_need_ - wire::crc_size;
+        crc = wire::crc32c(crc, trailer_.data(), pad);
+        std::uint32_t sent = 0;
+        for (unsigned i = 0; i < wire::crc_size; ++i)
+            sent |= std::to_integer<std::uint32_t>(trailer_[pad + i]) << (8 * i);
+        if (sent != crc)
+            return refuse(wire::mpa_crc, end_cause::crc_error, "CRC of an FPDU is wrong (RFC 5044 4.4)");
+    }
+    if (!end_of_message())
+        return false;
+    phase_ = phase::header;
+    header_have_ = 0;
+    header_need_ = wire::tagged_size;
+    return state_ == state::open || state_ == state::draining;
+}
+
+// What a whole FPDU, checked and placed, means.
+bool connection::end_of_message() noexcept
+{
+    switch (op_) {
+    case wire::opcode::write: return true;
+    case wire::opcode::read_response: {
+        if (!last_)
+            return true;
+        const outstanding_read read = reads_.front();
+        reads_.pop();
+        if (read.length >= iwarp::domain::bulk)
+            bulk_read_bytes_ -= read.length;
+        send_queue_.at(read.work_index).done = true;
+        retire();
+        ring_doorbell(); // a fenced request or one that waited for ORD may go now
+        return true;
+    }
+    case wire::opcode::read_request: {
+        const wire::read_request r = wire::parse_read_request(&header_[wire::untagged_size]);
+        ++expected_read_;
+        if (r.size != 0) {
+            const auto check = domain_.table().check(r.source_stag, r.source_offset, r.size,
+                                                     verbs::access::remote_read, domain_, scope(), true);
+            if (check.rule != nullptr)
+                return refuse(check.fault, end_cause::access_error, check.rule);
+        }
+        peer_reads_.push({r});
+        ring_doorbell();
+        return true;
+    }
+    case wire::opcode::terminate: {
+        const auto reading = wire::parse_terminate(std::span(small_).first(payload_size_));
+        const auto& c = reading.as_specified;
+        finish(end_cause::peer_terminate,
+               error(std::errc::connection_aborted, "the peer sent Terminate (layer, type, code as 0xLTCC)",
+                     std::uint64_t(c.layer) << 12 | std::uint64_t(c.type) << 8 | c.code));
+        return false;
+    }
+    default: break;
+    }
+    send_have_ += static_cast<std::uint32_t>(payload_size_);
+    if (!last_)
+        return true;
+    verbs::completion c;
+    c.id = receive_queue_.front().id;
+    c.opcode = verbs::opcode::receive;
+    c.length = send_have_;
+    if (invalidate_ != 0) {
+        // RFC 5040 5.3: the tag is invalid before the Send is delivered.
+        if (!domain_.table().invalidate(invalidate_, domain_, scope()))
+            return refuse(wire::cannot_invalidate, end_cause::access_error,
+                          "Send with Invalidate of a steering tag that is not this connection's");
+        c.invalidated_key = invalidate_;
+    }
+    receive_queue_.pop();
+    send_have_ = 0;
+    ++expected_send_;
+    complete(c);
+    return true;
+}
+
+} // namespace verbena::iwarp

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+// Segmenting and sending: work requests and Read Responses become FPDUs, FPDUs become one sendmsg.
+#include "queue_pair.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <sys/socket.h>
+
+namespace verbena::iwarp {
+namespace {
+
+constexpr std::size_t max_batch_bytes = std::size_t(1) << 20;
+
+} // namespace
+
+std::byte* connection::scratch(std::size_t size) noexcept
+{
+    std::byte* p = scratch_->data() + scratch_used_;
+    scratch_used_ += size;
+    return p;
+}
+
+void connection::add_vector(const std::byte* data, std::size_t size)
+{
+    if (size == 0)
+        return;
+    // A trailer and the header behind it stand side by side in the scratch memory.
+    if (!vectors_.empty() &&
+        static_cast<const std::byte*>(vectors_.back().iov_base) + vectors_.back().iov_len == data)
+        vectors_.back().iov_len += size;
+    else
+        vectors_.push_back({const_cast<std::byte*>(data), size});
+}
+
+// Adds pad and CRC; `crc_so_far` covers header and payload.
+void connection::end_fpdu(std::uint32_t crc_so_far, std::size_t ulpdu) noexcept
+{
+    const std::size_t pad = wire::pad_of(ulpdu);
+    std::byte* trailer = scratch(pad + wire::crc_size);
+    std::fill_n(trailer, pad, std::byte(0));
+    std::uint32_t crc = 0;
+    if (agreed_.crc) {
+        crc = wire::crc32c(crc_so_far, trailer, pad);
+        // RFC 5044 4.4: least significant byte first.
+        for (unsigned i = 0; i < wire::crc_size; ++i)
+            trailer[pad + i] = std::byte(crc >> (8 * i));
+    } else {
+        std::fill_n(trailer + pad, wire::crc_size, std::byte(0));
+    }
+    add_vector(trailer, pad + wire::crc_size);
+    ++batch_fpdus_;
+}
+
+void connection::add_terminate() noexcept
+{
+    std::byte* header = scratch(wire::untagged_size);
+    const wire::untagged_header h{wire::opcode::terminate, true, 0, wire::queue_terminate, 1, 0};
+    wire::encode(h, terminate_size_, header);
+    add_vector(header, wire::untagged_size);
+    add_vector(terminate_payload_.data(), terminate_size_);
+    std::uint32_t crc = 0;
+    if (agreed_.crc) {
+        crc = wire::crc32c(0, header, wire::untagged_size);
+        crc = wire::crc32c(crc, terminate_payload_.data(), terminate_size_);
+    }
+    end_fpdu(crc, wire::untagged_size - wire::length_size + terminate_size_);
+    terminate_queued_ = false;
+}
+
+// Chooses the next message. Messages are never interleaved; Read Responses and our own requests
+// take turns, so that neither starves the other.
+bool connection::start_next() noexcept
+{
+    for (int tries = 0; tries < 2; ++tries) {
+        turn_of_responses_ = !turn_of_responses_;
+        if (turn_of_responses_) {
+            if (peer_reads_.empty())
+                continue;
+            const wire::read_request r = peer_reads_.front().request;
+            peer_reads_.pop();
+            sending_ = {};
+            sending_.what = sending_message::kind::response;
+            sending_.response = r;
+            sending_.length = r.size;
+        } else {
+            for (;;) {
+                if (next_to_send_ == send_queue_.tail())
+                    break;
+                work& w = send_queue_.at(next_to_send_);
+                if (w.fence && !reads_.empty())
+                    break;
+                if (w.op == verbs::opcode::local_invalidate) {
+                    domain_.table().invalidate(w.key, domain_, scope());
+                    w.done = true;
+                    ++next_to_send_;
+                    continue;
+                }
+                if (w.op == verbs::opcode::rdma_read && reads_.size() >= agreed_.ord) {
+                    if (!ord_waiting_)
+                        context_impl::add(owner_.stats().read_depth_waits, 1);
+                    ord_waiting_ = true;
+                    break;
+                }
+                ord_waiting_ = false;
+                sending_ = {};
+                sending_.what = sending_message::kind::work;
+                sending_.work_index = next_to_send_++;
+                sending_.length = w.op == verbs::opcode::rdma_read ? 0 : w.length;
+                break;
+            }
+            if (sending_.what == sending_message::kind::none)
+                continue;
+        }
+        const std::size_t n = std::max<std::size_t>(1, (sending_.length + max_payload_ - 1) / max_payload_);
+        sending_.step = static_cast<std::uint32_t>(
+            std::min(max_payload_, ((sending_.length + n - 1) / n + 7) & ~std::size_t(7)));
+        return true;
+    }
+    return false;
+}
+
+void connection::fail_response(const steering_check& check) noexcept
+{
+    refuse(check.fault, end_cause::access_error, check.rule);
+}
+
+// Adds one FPDU of the message in hand; false if the connection is failing.
+bool connection::add_segment() noexcept
+{
+    const std::uint32_t payload = std::min(sending_.step, sending_.length - sending_.offset);
+    const bool last = sending_.offset + payload == sending_.length;
+    std::uint32_t crc = 0;
+    std::size_t ulpdu = 0;
+    const auto add_header = [&](std::byte* header, std::size_t size) {
+        ulpdu = size - wire::length_size + payload;
+        add_vector(header, size);
+        if (agreed_.crc)
+            crc = wire::crc32c(0, header, size);
+    };
+    const auto add_payload = [&](const std::byte* data, std::size_t size) {
+        add_vector(data, size);
+        if (agreed_.crc)
+            crc = wire::crc32c(crc, data, size);
+    };
+
+    if (sending_.what == sending_message::kind::response) {
+        const wire::read_request& r = sending_.response;
+        const std::byte* source = nullptr;
+        if (payload != 0) {
+            // Looked up for every FPDU: the grant may have gone while the socket was full.
+            const auto check =
+                domain_.table().check(r.source_stag, r.source_offset + sending_.offset, payload,
+                                      verbs::access::remote_read, domain_, scope(), true);
+            if (check.rule != nullptr) {
+                fail_response(check);
+                return false;
+            }
+            source = check.address;
+            response_tags_.push_back(r.source_stag);
+        }
+        std::byte* header = scratch(wire::tagged_size);
+        const wire::tagged_header h{wire::opcode::read_response, last, r.sink_stag,
+                                    r.sink_offset + sending_.offset};
+        add_header(header, wire::encode(h, payload, header));
+        add_payload(source, payload);
+        end_fpdu(crc, ulpdu);
+        sending_.offset += payload;
+        if (last)
+            sending_.what = sending_message::kind::none;
+        return true;
+    }
+
+    work& w = send_queue_.at(sending_.work_index);
+    switch (w.op) {
+    case verbs::opcode::rdma_read: {
+        const std::uint32_t tag = w.key;
+        outstanding_read read{sending_.work_index, w.segments[0].address, owner_.table().fresh_tag(),
+                              w.length, 0};
+        reads_.push(read);
+        if (read.length >= iwarp::domain::bulk)
+            bulk_read_bytes_ += read.length;
+        std::byte* header = scratch(wire::read_request_size);
+        const wire::untagged_header h{wire::opcode::read_request, true, 0, wire::queue_read,
+                                      ++read_sequence_,           0};
+        wire::encode(h, wire::read_request_size - wire::untagged_size, header);
+        const wire::read_request r{read.stag, reinterpret_cast<std::uint64_t>(read.sink), read.length, tag,
+                                   w.remote};
+        wire::encode(r, header + wire::untagged_size);
+        add_header(header, wire::read_request_size);
+        break;
+    }
+    case verbs::opcode::rdma_write: {
+        std::byte* header = scratch(wire::tagged_size);
+        const wire::tagged_header h{wire::opcode::write, last, w.key, w.remote + sending_.offset};
+        add_header(header, wire::encode(h, payload, header));
+        break;
+    }
+    default: {
+        if (sending_.offset == 0)
+            ++send_sequence_;
+        std::byte* header = scratch(wire::untagged_size);
+        const bool invalidate = w.op == verbs::opcode::send_with_invalidate;
+        const wire::untagged_header h{invalidate ? wire::opcode::send_invalidate : wire::opcode::send,
+                                      last,
+                                      invalidate ? w.key : 0,
+                                      wire::queue_send,
+                                      send_sequence_,
+                                      sending_.offset};
+        add_header(header, wire::encode(h, payload, header));
+        break;
+    }
+    }
+    for (std::uint32_t left = payload; left > 0;) {
+        const verbs::segment& s = w.segments[sending_.segment];
+        const std::uint32_t part = std::min(left, s.length - sending_.segment_offset);
+        add_payload(s.address + sending_.segment_offset, part);
+        left -= part;
+        sending_.segment_offset += part;
+        if (sending_.segment_offset == s.length) {
+            ++sending_.segment;
+            sending_.segment_offset = 0;
+        }
+    }
+    end_fpdu(crc, ulpdu);
+    sending_.offset += payload;
+    if (last)
+        sending_.what = sending_message::kind::none;
+    return true;
+}
+
+// Fills the batch; false if there is nothing to send.
+bool connection::build() noexcept
+{
+    vectors_.clear();
+    vectors_done_ = 0;
+    scratch_used_ = 0;
+    batch_fpdus_ = 0;
+    response_tags_.clear();
+    if (!scratch_) {
+        scratch_ = std::make_unique<scratch_memory>();
+        vectors_.reserve(max_batch * 4);
+    }
+    std::size_t bytes = 0;
+    while (batch_fpdus_ < max_batch && bytes < max_batch_bytes) {
+        if (terminate_queued_ && sending_.what == sending_message::kind::none) {
+            add_terminate();
+            break;
+        }
+        if (state_ == state::terminating && sending_.what == sending_message::kind::none)
+            break;
+        if (sending_.what == sending_message::kind::none && !start_next())
+            break;
+        bytes += sending_.step;
+        if (!add_segment())
+            break;
+    }
+    // A work request is out when no byte of it is left to build.
+    sent_through_ = sending_.what == sending_message::kind::work ? sending_.work_index : next_to_send_;
+    return !vectors_.empty();
+}
+
+// Hands the batch to the socket; false if the socket is full or gone.
+bool connection::flush() noexcept
+{
+    while (vectors_done_ < vectors_.size()) {
+        msghdr m{};
+        m.msg_iov = &vectors_[vectors_done_];
+        m.msg_iovlen = vectors_.size() - vectors_done_;
+        const ssize_t n = ::sendmsg(fd_, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+        context_impl::add(owner_.stats().sends, 1);
+        if (n < 0) {
+            if (errno == EINTR)
+                continue;
+            if (errno == EAGAIN || errno == EWOULDBLOCK) {
+                write_blocked_ = true;
+                if (!response_tags_.empty() && !blocked_registered_) {
+                    blocked_registered_ = true;
+                    domain_.responding.push_back(this);
+                }
+                want_write();
+                return false;
+            }
+            finish(end_cause::peer_reset, error::from_errno(errno, "send to the peer"));
+            return false;
+        }
+        context_impl::add(owner_.stats().bytes_sent, static_cast<std::uint64_t>(n));
+        std::size_t left = static_cast<std::size_t>(n);
+        while (left > 0) {
+            iovec& v = vectors_[vectors_done_];
+            const std::size_t part = std::min(left, v.iov_len);
+            v.iov_base = static_cast<std::byte*>(v.iov_base) + part;
+            v.iov_len -= part;
+            left -= part;
+            if (v.iov_len == 0)
+                ++vectors_done_;
+        }
+    }
+    if (blocked_registered_) {
+        blocked_registered_ = false;
+        std::erase(domain_.responding, this);
+    }
+    response_tags_.clear();
+    return true;
+}
+
+bool connection::owes(std::uint32_t stag) const noexcept
+{
+    return std::ranges::find(response_tags_, stag) != response_tags_.end();
+}
+
+void connection::transmit() noexcept
+{
+    if (write_blocked_)
+        return;
+    for (;;) {
+        if (vectors_done_ < vectors_.size()) {
+            if (!flush())
+                return;
+        }
+        // The kernel has copied or holds every byte: the memory is the caller's again.
+        for (std::uint64_t i = send_queue_.head(); i < sent_through_; ++i) {
+            work& w = send_queue_.at(i);
+            if (w.op != verbs::opcode::rdma_read)
+                w.done = true;
+        }
+        retire();
+        if (state_ == state::closed || state_ == state::closing)
+            return;
+        if (!build())
+            break;
+    }
+    retire();
+    if (state_ == state::terminating)
+        shut_sending();
+    else if (state_ == state::draining && send_queue_.empty() && peer_reads_.empty())
+        shut_sending();
+}
+
+} // namespace verbena::iwarp

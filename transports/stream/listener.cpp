@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/transports/stream.hpp>
+
+#include <cerrno>
+
+namespace verbena::stream {
+
+listener::listener(reactor& shard, net::unique_fd fd, const net::endpoint& where, handler h,
+                   const listener_options& options)
+    : io_watch(shard, fd.get()), fd_(std::move(fd)), where_(where), handler_(std::move(h)), options_(options)
+{
+}
+
+listener::~listener()
+{
+    stop(); // before fd_ closes the descriptor
+}
+
+result<std::unique_ptr<listener>> listener::open(reactor& shard, const net::endpoint& where, handler h,
+                                                 const listener_options& options)
+{
+    auto fd = net::open_listener(where, options.socket);
+    if (!fd)
+        return fd.error();
+    const auto bound = net::endpoint::local(fd->get());
+    if (!bound)
+        return bound.error();
+    std::unique_ptr<listener> l(new listener(shard, std::move(*fd), *bound, std::move(h), options));
+    l->want_read(true);
+    return l;
+}
+
+std::string listener::local_url() const { return "tcp://" + where_.to_string(); }
+
+bool listener::on_readable() noexcept
+{
+    for (int n = 0; n < max_accepts_per_poll; ++n) {
+        auto next = net::accept(fd_.get());
+        if (!next) {
+            const int code = next.error().errno_value();
+            if (code == EAGAIN || code == EWOULDBLOCK)
+                return n > 0;
+            // The connection stays in the queue, so the listener would be readable for ever: wait
+            // until somebody has closed something.
+            stats_.exhausted.add();
+            want_read(false);
+            shard().timers().arm(resume_, shard().now() + pause);
+            return true;
+        }
+        if (!net::set_no_delay(next->fd.get()) || !net::set_keep_alive(next->fd.get(), options_.keep_alive)) {
+            stats_.failed.add(); // the peer has gone already
+            continue;
+        }
+        stats_.accepted.add();
+        handler_(std::move(next->fd), next->peer);
+    }
+    return true;
+}
+
+} // namespace verbena::stream
