@@ -122,7 +122,7 @@ suite_gcc() {
 build_asan() {
     built_in build-asan clang++-19 -Doptimization=1 -Ddebug=false -Dfuzz=enabled \
         -Db_sanitize=address,undefined -Db_lundef=false \
-        -Dcpp_args=-gline-tables-only,-fno-sanitize-recover=undefined,-fsanitize=fuzzer-no-link
+        '-Dcpp_args=-gline-tables-only -fno-sanitize-recover=undefined'
 }
 suite_asan() {
     build_asan &&

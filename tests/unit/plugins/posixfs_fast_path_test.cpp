@@ -4,36 +4,18 @@
 #include <boost/test/unit_test.hpp>
 
 #include "../../../plugins/posixfs/sync_group.hpp"
+#include "../allocation_count.hpp"
 #include "temporary_directory.hpp"
 
 #include <verbena/core/scope.hpp>
 #include <verbena/plugins/posixfs.hpp>
 
-#include <atomic>
-#include <cstdlib>
 #include <fcntl.h>
-#include <new>
 #include <unistd.h>
 
 using namespace verbena;
 using namespace verbena::storage;
-
-namespace {
-
-std::atomic<std::uint64_t> allocations{0};
-
-} // namespace
-
-// Not inlined, or g++ takes the pairs for mismatched ones.
-[[gnu::noinline]] void* operator new(std::size_t size)
-{
-    allocations.fetch_add(1, std::memory_order_relaxed);
-    if (void* memory = std::malloc(size))
-        return memory;
-    throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+using verbena::test::allocations;
 
 namespace {
 

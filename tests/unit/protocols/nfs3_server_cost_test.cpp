@@ -3,28 +3,10 @@
 #define BOOST_TEST_MODULE nfs3_server_cost
 #include <boost/test/unit_test.hpp>
 
+#include "../allocation_count.hpp"
 #include "nfs3_server.hpp"
 
 #include <verbena/protocols/nfs/metrics.hpp>
-
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
-namespace {
-std::atomic<std::uint64_t> allocations{0};
-} // namespace
-
-// noinline: g++ would see malloc() meet delete and warn.
-[[gnu::noinline]] void* operator new(std::size_t size)
-{
-    allocations.fetch_add(1, std::memory_order_relaxed);
-    if (void* memory = std::malloc(size))
-        return memory;
-    throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 using namespace verbena;
 using namespace verbena::test;

@@ -3,36 +3,17 @@
 #define BOOST_TEST_MODULE rpc_stream_server
 #include <boost/test/unit_test.hpp>
 
+#include "../allocation_count.hpp"
 #include "rpc_server.hpp"
 
 #include <verbena/core/sleep.hpp>
 #include <verbena/protocols/rpc/record_reader.hpp>
 #include <verbena/transports/stream.hpp>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
 
 using namespace verbena;
 using namespace verbena::test;
 using namespace std::chrono_literals;
-
-namespace {
-
-std::atomic<std::uint64_t> allocations{0};
-
-} // namespace
-
-// Not inlined, or g++ takes the pairs for mismatched ones.
-[[gnu::noinline]] void* operator new(std::size_t size)
-{
-    allocations.fetch_add(1, std::memory_order_relaxed);
-    if (void* memory = std::malloc(size))
-        return memory;
-    throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace {
 
