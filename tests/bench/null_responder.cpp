@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// null_responder PORT [spin]: answers every record of 44 bytes with an accepted, empty reply, in a bare
-// epoll loop. The floor that a server of NULL is compared with.
+// null_responder PORT [spin]: answers every record with an accepted, empty reply, in a bare epoll loop.
+// All calls of a connection have the size of its first one. The floor that a server of NULL is compared with.
 #include <verbena/core/net.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 
@@ -29,7 +29,7 @@ int main(int argc, char** argv)
     e.events = EPOLLIN;
     e.data.fd = listener->get();
     ::epoll_ctl(poll, EPOLL_CTL_ADD, listener->get(), &e);
-    static std::byte in[65536 - 65536 % 44];
+    static std::byte in[65536 + 4096];
     static std::byte out[65536];
     for (;;) {
         epoll_event events[64];
@@ -46,18 +46,21 @@ int main(int argc, char** argv)
             }
             // A call may arrive in parts: those of one connection that don't end in a whole call are rare
             // here, and waited for.
-            ssize_t n = ::recv(fd, in, sizeof in, 0);
-            while (n > 0 && n % 44 != 0) {
-                const ssize_t more = ::recv(fd, in + n, sizeof in - static_cast<std::size_t>(n), 0);
+            ssize_t n = ::recv(fd, in, 65536, 0);
+            const ssize_t size = n >= 4 ? ssize_t(xdr::load_u32(in) & 0x7fffffff) + 4 : 4;
+            while (n > 0 && size <= 4096 && n % size != 0) {
+                const ssize_t more = ::recv(fd, in + n, std::size_t(size - n % size), 0);
+                if (more == 0)
+                    n = 0;
                 if (more > 0)
                     n += more;
             }
-            if (n <= 0) {
+            if (n <= 0 || size < 44 || size > 4096) {
                 ::close(fd);
                 continue;
             }
             std::byte* to = out;
-            for (ssize_t at = 0; at < n; at += 44, to += 28) {
+            for (ssize_t at = 0; at < n; at += size, to += 28) {
                 const std::uint32_t words[] = {0x80000018, xdr::load_u32(in + at + 4), 1, 0, 0, 0, 0};
                 for (std::size_t w = 0; w < 7; ++w)
                     xdr::store_u32(to + 4 * w, words[w]);

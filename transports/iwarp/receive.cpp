@@ -162,7 +162,8 @@ bool connection::consume(const std::byte* data, std::size_t size) noexcept
         }
         const std::size_t part = std::min(size, room);
         std::memcpy(to, data, part);
-        if (phase_ == phase::payload)
+        // A Send carries a message of the layer above, which is small, and not the payload that it moves.
+        if (phase_ == phase::payload && (op_ == wire::opcode::write || op_ == wire::opcode::read_response))
             context_impl::add(owner_.stats().payload_copied_bytes, part);
         data += part;
         size -= part;

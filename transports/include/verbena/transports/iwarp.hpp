@@ -64,10 +64,11 @@ struct stats {
     std::atomic<std::uint64_t> active{0};
     std::atomic<std::uint64_t> bytes_received{0};
     std::atomic<std::uint64_t> bytes_sent{0};
-    std::atomic<std::uint64_t> payload_copied_bytes{0}; ///< through the staging buffer rather than in place
-    std::atomic<std::uint64_t> read_depth_waits{0};     ///< Reads that waited for ORD
-    std::atomic<std::uint64_t> receives{0};             ///< recvmsg calls
-    std::atomic<std::uint64_t> sends{0};                ///< sendmsg calls
+    std::atomic<std::uint64_t> payload_copied_bytes{
+        0};                                         ///< of Writes and Reads, not placed where they arrived
+    std::atomic<std::uint64_t> read_depth_waits{0}; ///< Reads that waited for ORD
+    std::atomic<std::uint64_t> receives{0};         ///< recvmsg calls
+    std::atomic<std::uint64_t> sends{0};            ///< sendmsg calls
 };
 
 /// The provider on one shard. Also the home of what only iWARP has.
