@@ -285,9 +285,10 @@ void responder_connection::begin_call(lease message, std::uint32_t length) noexc
 
 task<bool> responder_connection::send_queue_room(std::uint32_t entries)
 {
-    while (send_queue_used_ + entries > send_depth) {
+    while (!down_ && send_queue_used_ + entries > send_depth) {
         send_queue_moved_.reset();
-        if (down_ || !co_await send_queue_moved_.wait())
+        const bool moved = co_await send_queue_moved_.wait();
+        if (!moved)
             co_return false;
     }
     co_return !down_;

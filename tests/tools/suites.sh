@@ -116,7 +116,9 @@ suite_lab() {
 
 suite_gcc() {
     # -O0 is an embedder's Meson default, and where g++ 12 has no tail calls at all.
-    built_in build-gcc g++-12 -Doptimization=0 -Ddebug=false && meson_suites build-gcc "$share" $(present unit sim integration)
+    built_in build-gcc g++-12 -Doptimization=0 -Ddebug=false &&
+        meson_suites build-gcc "$share" $(present unit sim integration) &&
+        counted coroutine_frames python3 tests/tools/coroutine_frames.py build-gcc
 }
 # One build serves asan and fuzz: a sanitizer build is what costs most.
 build_asan() {
