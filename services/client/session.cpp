@@ -22,7 +22,7 @@ bool unavailable(const error& e)
 
 } // namespace
 
-failure::failure(std::string what, const error& why, std::string cure) : text_(std::move(what))
+failure::failure(std::string what, const error& why, const std::string& cure) : text_(std::move(what))
 {
     text_ += ": " + why.message();
     if (!cure.empty())

@@ -21,7 +21,7 @@ namespace verbena::cli {
 class failure {
 public:
     failure() = default;
-    failure(std::string what, const error& why, std::string cure = {});
+    failure(std::string what, const error& why, const std::string& cure = {});
     const std::string& text() const noexcept { return text_; }
     bool failed() const noexcept { return !text_.empty(); }
 

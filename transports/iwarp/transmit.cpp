@@ -330,9 +330,8 @@ void connection::transmit() noexcept
             break;
     }
     retire();
-    if (state_ == state::terminating)
-        shut_sending();
-    else if (state_ == state::draining && send_queue_.empty() && peer_reads_.empty())
+    const bool drained = state_ == state::draining && send_queue_.empty() && peer_reads_.empty();
+    if (state_ == state::terminating || drained)
         shut_sending();
 }
 
