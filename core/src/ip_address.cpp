@@ -30,8 +30,11 @@ std::optional<ip_address> parse_v4(std::string_view text) noexcept
     const char* next = text.data();
     const char* const end = next + text.size();
     for (unsigned i = 0; i < 4; ++i) {
-        if (i != 0 && (next == end || *next++ != '.'))
-            return std::nullopt;
+        if (i != 0) {
+            if (next == end || *next != '.')
+                return std::nullopt;
+            ++next;
+        }
         const char* const start = next;
         const auto [stop, failed] = std::from_chars(start, end, four[i]);
         if (failed != std::errc() || (*start == '0' && stop - start > 1))

@@ -136,7 +136,7 @@ result<std::unique_ptr<runtime>> runtime::start(const runtime_options& options)
     for (auto& s : started) {
         result<void> one = s.get();
         if (outcome && !one)
-            outcome = std::move(one);
+            outcome = one;
     }
     if (!outcome)
         return outcome.error(); // the destructor stops those that did start

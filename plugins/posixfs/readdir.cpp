@@ -125,7 +125,8 @@ void backend::describe_entry(const cached_file& d, bool is_root, listed_entry& e
         return;
     }
     // By one descriptor, so that attributes and handle are of the same file whatever happens meanwhile.
-    auto fd = open_name(d.path.get(), e.raw.name.data());
+    // The name is the kernel's own, which ends it with a NUL.
+    auto fd = open_name(d.path.get(), e.raw.name.data()); // NOLINT(bugprone-suspicious-stringview-data-usage)
     struct stat st{};
     if (!fd || ::fstat(fd->get(), &st) != 0)
         return;

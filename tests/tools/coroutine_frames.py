@@ -12,19 +12,19 @@ import subprocess
 import sys
 
 FUNCTION = re.compile(r"^[0-9a-f]+ <(.*)>:$")
-ACTOR = re.compile(r"\slea\s.*\[clone \.actor\]>$")
-STORE = re.compile(r"\smov\s+%r\w+,(0x[0-9a-f]+)?\(%rax\)$")
+ACTOR = re.compile(r"\sleaq\s.*\.actor>$")
+STORE = re.compile(r"\smovq\s+%r\w+, (0x[0-9a-f]+)?\(%rax\)$")
 
 
 def frames(objects):
-    text = subprocess.run(["objdump", "-dC", "--no-show-raw-insn", *objects], check=True, text=True,
+    text = subprocess.run(["llvm-objdump-19", "-d", "--no-show-raw-insn", *objects], check=True, text=True,
                           stdout=subprocess.PIPE).stdout.splitlines()
     function = ""
     for line, following in zip(text, text[1:]):
         begins = FUNCTION.match(line)
         if begins:
             function = begins.group(1)
-        elif ACTOR.search(line) and "[clone" not in function:
+        elif ACTOR.search(line) and not function.endswith((".actor", ".destroy")):
             store = STORE.search(following)
             if store:
                 yield function, store.group(1)
@@ -32,7 +32,8 @@ def frames(objects):
 
 def main():
     good = bad = 0
-    objects = sorted(str(path) for path in pathlib.Path(sys.argv[1]).rglob("*.o"))
+    objects = sorted(str(path) for path in pathlib.Path(sys.argv[1]).rglob("*.o")
+                     if "tests" not in path.parts)
     for function, gap in frames(objects):
         if gap:
             bad += 1

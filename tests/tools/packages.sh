@@ -9,7 +9,7 @@ packages_for() {
         libspdlog-dev libcli11-dev libtomlplusplus-dev prometheus-cpp-dev nlohmann-json3-dev \
         libssl-dev libisal-dev ;;
     tests) words libboost-test-dev libnfs-dev ;;
-    gcc) words g++-12 ;;
+    gcc) words g++-12 llvm-19 ;;
     sanitizers) words libclang-rt-19-dev llvm-19 ;;
     format) words clang-format-19 ;;
     tidy) words clang-tidy-19 ;;

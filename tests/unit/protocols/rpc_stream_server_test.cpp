@@ -10,7 +10,6 @@
 #include <verbena/protocols/rpc/record_reader.hpp>
 #include <verbena/transports/stream.hpp>
 
-
 using namespace verbena;
 using namespace verbena::test;
 using namespace std::chrono_literals;
