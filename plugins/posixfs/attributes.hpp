@@ -50,6 +50,31 @@ inline storage::attributes attributes_of(const struct stat& st, std::uint64_t fs
     return a;
 }
 
+inline timespec to_timespec(const struct statx_timestamp& t) noexcept
+{
+    return {static_cast<time_t>(t.tv_sec), static_cast<long>(t.tv_nsec)};
+}
+
+/// All of STATX_BASIC_STATS.
+inline struct stat to_stat(const struct statx& x) noexcept
+{
+    struct stat st{};
+    st.st_dev = makedev(x.stx_dev_major, x.stx_dev_minor);
+    st.st_ino = x.stx_ino;
+    st.st_mode = x.stx_mode;
+    st.st_nlink = x.stx_nlink;
+    st.st_uid = x.stx_uid;
+    st.st_gid = x.stx_gid;
+    st.st_rdev = makedev(x.stx_rdev_major, x.stx_rdev_minor);
+    st.st_size = static_cast<off_t>(x.stx_size);
+    st.st_blksize = static_cast<blksize_t>(x.stx_blksize);
+    st.st_blocks = static_cast<blkcnt_t>(x.stx_blocks);
+    st.st_atim = to_timespec(x.stx_atime);
+    st.st_mtim = to_timespec(x.stx_mtime);
+    st.st_ctim = to_timespec(x.stx_ctime);
+    return st;
+}
+
 /// A name from a request, checked and ended with NUL.
 class checked_name {
 public:

@@ -110,6 +110,27 @@ task<result<storage::attributes>> backend::getattr(const storage::request&, cons
     co_return attributes(st, *f);
 }
 
+file_ref backend::guess(shard& s, const cached_file& directory, const char* name,
+                        struct stat& st) const noexcept
+{
+    if (handles_->uses_paths())
+        return {};
+    const storage::handle* handle = s.names.find(directory.handle, name);
+    file_ref f = handle != nullptr ? s.files.find(*handle) : file_ref();
+    // The descriptor keeps the file's entry in the kernel's cache, so this asks no disk unless the name
+    // leads elsewhere by now.
+    struct statx now{};
+    if (!f || ::statx(directory.path.get(), name, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT,
+                      STATX_BASIC_STATS | STATX_MNT_ID, &now) != 0)
+        return {};
+    if ((now.stx_mask & STATX_MNT_ID) == 0 || now.stx_mnt_id != std::uint64_t(f->mount->id) ||
+        makedev(now.stx_dev_major, now.stx_dev_minor) != f->dev || now.stx_ino != f->ino ||
+        (now.stx_mode & S_IFMT) != f->format)
+        return {};
+    st = to_stat(now);
+    return f;
+}
+
 task<result<storage::lookup_result>> backend::lookup(const storage::request& r,
                                                      const storage::handle& directory, std::string_view name)
 {
@@ -142,6 +163,11 @@ task<result<storage::lookup_result>> backend::lookup(const storage::request& r,
     } else {
         if (auto acting = act_as(r.who, s.home); !acting)
             co_return acting.error();
+        if (const file_ref known = guess(s, *d, text, found_stat)) {
+            out.found.handle = known->handle;
+            out.found.attrs = attributes(found_stat, *known);
+            co_return out;
+        }
         auto quick = open_name(d->path.get(), text, RESOLVE_CACHED);
         if (!quick && (quick.error().errno_value() == EAGAIN || quick.error().errno_value() == EMFILE)) {
             if (quick.error().errno_value() == EMFILE)
@@ -163,6 +189,8 @@ task<result<storage::lookup_result>> backend::lookup(const storage::request& r,
     auto entry = remember(s, std::move(found), found_stat, directory, checked.text());
     if (!entry)
         co_return entry.error();
+    if (!checked.is_dot() && !checked.is_dot_dot())
+        s.names.note(directory, checked.text(), entry->handle);
     out.found = *entry;
     co_return out;
 }

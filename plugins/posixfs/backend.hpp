@@ -90,6 +90,7 @@ private:
         shard(std::size_t files, removal_log& removals) : files(files, removals) {}
         reactor* home = nullptr;
         descriptor_cache files;
+        name_guesses names;
         stream_cache streams;
     };
     enum class use : std::uint8_t { read, write };
@@ -106,6 +107,9 @@ private:
     /// instead of waiting for a disk. One name, no symbolic link, no way out of the export.
     result<unique_fd> open_name(int directory, const char* name,
                                 std::uint64_t extra_resolve = 0) const noexcept;
+    /// The file that `name` leads to, if it is the one it led to last time: half the system calls. Empty
+    /// otherwise, whatever the reason. With the calling thread's identity.
+    file_ref guess(shard& s, const cached_file& directory, const char* name, struct stat& st) const noexcept;
     /// ".." of a directory, never above the root. On a pool thread.
     result<unique_fd> open_parent(const storage::credential& who, int directory) const;
 

@@ -30,6 +30,38 @@ shard_ref<user_descriptors> cached_file::find_or_add(const storage::credential& 
     return made;
 }
 
+std::uint64_t name_guesses::key_of(const storage::handle& directory, std::string_view name) noexcept
+{
+    std::uint64_t x = 0xcbf29ce484222325ull;
+    const auto mix = [&x](const auto* bytes, std::size_t size) {
+        for (std::size_t i = 0; i < size; ++i)
+            x = (x ^ static_cast<unsigned char>(bytes[i])) * 0x100000001b3ull;
+    };
+    mix(directory.bytes().data(), directory.bytes().size());
+    mix(name.data(), name.size());
+    return x ^ (x >> 29);
+}
+
+void name_guesses::note(const storage::handle& directory, std::string_view name, const storage::handle& file)
+{
+    if (entries_.empty())
+        entries_.resize(max_entries);
+    const std::uint64_t key = key_of(directory, name);
+    entry& e = entries_[key % max_entries];
+    e.key = key;
+    e.file = file;
+}
+
+const storage::handle* name_guesses::find(const storage::handle& directory,
+                                          std::string_view name) const noexcept
+{
+    if (entries_.empty())
+        return nullptr;
+    const std::uint64_t key = key_of(directory, name);
+    const entry& e = entries_[key % max_entries];
+    return e.key == key && !e.file.empty() ? &e.file : nullptr;
+}
+
 void removal_log::add(const storage::handle& h)
 {
     std::lock_guard lock(mutex_);
@@ -75,13 +107,13 @@ file_ref descriptor_cache::find(const storage::handle& h) noexcept
 }
 
 file_ref descriptor_cache::insert(const storage::handle& h, unique_fd path, const mount_point* mount,
-                                  mode_t mode)
+                                  const struct stat& st)
 {
     if (file_ref present = find(h))
         return present;
     while (size_ >= limit_)
         remove(*uses_.front());
-    auto* f = new cached_file(h, std::move(path), mount, mode);
+    auto* f = new cached_file(h, std::move(path), mount, st);
     file_ref ref(f);
     ++f->references; // the cache's own
     f->last_use = sweeps_;

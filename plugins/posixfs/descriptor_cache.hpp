@@ -17,6 +17,7 @@
 #include <array>
 #include <cstdint>
 #include <mutex>
+#include <string_view>
 #include <sys/stat.h>
 #include <utility>
 #include <vector>
@@ -89,8 +90,13 @@ struct user_descriptors {
 struct cached_file : list_hook {
     static constexpr std::size_t max_users = 8;
 
-    cached_file(const storage::handle& h, unique_fd fd, const mount_point* m, mode_t mode) noexcept
-        : handle(h), path(std::move(fd)), mount(m), format(mode & S_IFMT)
+    cached_file(const storage::handle& h, unique_fd fd, const mount_point* m, const struct stat& st) noexcept
+        : handle(h),
+          path(std::move(fd)),
+          mount(m),
+          format(st.st_mode & S_IFMT),
+          dev(st.st_dev),
+          ino(st.st_ino)
     {
     }
     bool is_directory() const noexcept { return format == S_IFDIR; }
@@ -104,12 +110,34 @@ struct cached_file : list_hook {
     unique_fd path; ///< O_PATH, opened with the daemon's rights
     const mount_point* mount;
     mode_t format;
+    // What `path` keeps alive keeps its number: no other file has it meanwhile.
+    dev_t dev;
+    ino_t ino;
     unique_fd sync; ///< readable, for fsync; opened with the daemon's rights when first needed
     std::vector<shard_ref<user_descriptors>> users; ///< most recent first
     cached_file* next_in_bucket = nullptr;
     std::uint64_t last_use = 0; ///< sweep count
 };
 using file_ref = shard_ref<cached_file>;
+
+/// Which file a name led to lately: a guess, which whoever takes it must check. Shard-local.
+class name_guesses {
+public:
+    static constexpr std::size_t max_entries = 1024;
+
+    void note(const storage::handle& directory, std::string_view name, const storage::handle& file);
+    /// nullptr: no guess. Good until the next note().
+    const storage::handle* find(const storage::handle& directory, std::string_view name) const noexcept;
+
+private:
+    struct entry {
+        std::uint64_t key = 0;
+        storage::handle file;
+    };
+    static std::uint64_t key_of(const storage::handle& directory, std::string_view name) noexcept;
+
+    std::vector<entry> entries_; // by key; a later name takes the place of an earlier one
+};
 
 /// Files removed lately, told by one shard to all: an open descriptor would keep their space. Each
 /// shard's cache reads it at its next call or sweep. Thread-safe.
@@ -152,7 +180,8 @@ public:
     /// Empty if the file isn't cached.
     file_ref find(const storage::handle& h) noexcept;
     /// Takes the descriptor; if another one of the same file came first, that one is kept.
-    file_ref insert(const storage::handle& h, unique_fd path, const mount_point* mount, mode_t mode);
+    file_ref insert(const storage::handle& h, unique_fd path, const mount_point* mount,
+                    const struct stat& st);
     void drop(const storage::handle& h) noexcept;
     /// Closes the longer unused half: the process is out of descriptors.
     void shrink() noexcept;

@@ -88,7 +88,7 @@ task<result<file_ref>> backend::open_slow(shard& s, const storage::handle& h)
         if (opened) {
             if (opened->st.st_nlink == 0)
                 co_return error::from_errno(ESTALE, "the file was removed");
-            co_return s.files.insert(h, std::move(opened->fd), opened->mount, opened->st.st_mode);
+            co_return s.files.insert(h, std::move(opened->fd), opened->mount, opened->st);
         }
         const int e = opened.error().errno_value();
         if (attempt != 0 || (e != EMFILE && e != ENFILE))
@@ -223,7 +223,7 @@ result<storage::entry> backend::remember(shard& s, unique_fd fd, const struct st
     auto handle = handles_->handle_of(fd.get(), st, directory, name, &mount);
     if (!handle)
         return handle.error();
-    file_ref f = s.files.insert(*handle, std::move(fd), mount, st.st_mode);
+    file_ref f = s.files.insert(*handle, std::move(fd), mount, st);
     storage::entry e;
     e.handle = *handle;
     e.attrs = attributes(st, *f);

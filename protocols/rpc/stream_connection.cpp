@@ -161,13 +161,16 @@ void stream_connection::complete(std::unique_ptr<stream_call> c, bool reply) noe
         if (output_.queued() == 0)
             output_progress_ = shard().now();
         output_.append(std::move(c));
-        if (!blocked_)
+        // Large results go out while the caches still hold them, and their buffers serve the next call.
+        if (!blocked_ && output_.queued() >= server_.options.flush_at)
+            flush();
+        else if (!blocked_)
             shard().at_turn_end(flusher_);
     } else {
         c.reset();
         end_if_finished();
     }
-    if (paused_ && may_serve()) {
+    if (!ended_ && paused_ && may_serve()) {
         paused_ = false;
         shard().post(parser_);
     }

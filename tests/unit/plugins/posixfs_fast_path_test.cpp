@@ -11,6 +11,7 @@
 #include <verbena/plugins/posixfs.hpp>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 using namespace verbena;
@@ -113,4 +114,70 @@ BOOST_AUTO_TEST_CASE(a_failed_sync_fails_all_who_wait)
     run_until_complete(*shard, all());
     BOOST_TEST(failed == 50);
     BOOST_TEST(group.failures() > 0u);
+}
+
+namespace {
+
+task<int> errno_of_lookup(file_backend& fs, const request& r, const char* name, handle& found)
+{
+    auto l = co_await fs.lookup(r, fs.root(), name);
+    if (!l)
+        co_return l.error().errno_value();
+    found = l->found.handle;
+    co_return 0;
+}
+
+} // namespace
+
+// What a name led to last time is only a guess.
+BOOST_AUTO_TEST_CASE(a_name_that_leads_elsewhere_by_now)
+{
+    suite::temporary_directory directory;
+    const std::string a = (directory.path() / "a").string();
+    const std::string b = (directory.path() / "b").string();
+    auto shard = make_reactor();
+    blocking_pool pool(2);
+    posixfs::posixfs_options o;
+    o.root = directory.path();
+    auto fs = posixfs::open_posixfs(o, pool);
+    BOOST_REQUIRE(fs);
+    request r;
+    r.who = credential(::geteuid(), ::getegid());
+    const auto lookup = [&](const char* name, handle& found) {
+        return run_until_complete(*shard, errno_of_lookup(**fs, r, name, found));
+    };
+    const auto make = [](const std::string& path) {
+        const int fd = ::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
+        BOOST_REQUIRE(fd >= 0);
+        ::close(fd);
+    };
+    make(a);
+    make(b);
+    handle first;
+    handle second;
+    handle now;
+    BOOST_TEST(lookup("a", first) == 0);
+    BOOST_TEST(lookup("b", second) == 0);
+    BOOST_TEST(!(first == second));
+    BOOST_TEST(lookup("a", now) == 0);
+    BOOST_TEST((now == first));
+
+    BOOST_REQUIRE(::rename(b.c_str(), a.c_str()) == 0);
+    BOOST_TEST(lookup("a", now) == 0);
+    BOOST_TEST((now == second));
+    BOOST_TEST(lookup("b", now) == ENOENT);
+
+    BOOST_REQUIRE(::unlink(a.c_str()) == 0);
+    BOOST_TEST(lookup("a", now) == ENOENT);
+    make(a);
+    BOOST_TEST(lookup("a", now) == 0);
+    BOOST_TEST(!(now == first));
+    BOOST_TEST(!(now == second));
+
+    if (::geteuid() == 0) { // somebody who may not search the directory learns nothing
+        BOOST_REQUIRE(::chmod(directory.path().c_str(), 0700) == 0);
+        BOOST_TEST(lookup("a", now) == 0);
+        r.who = credential(12345, 12345);
+        BOOST_TEST(lookup("a", now) == EACCES);
+    }
 }

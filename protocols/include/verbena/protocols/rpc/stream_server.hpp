@@ -29,6 +29,8 @@ struct stream_options {
     std::size_t max_call_bytes = std::size_t(8) << 20;
     /// Bytes of replies that the peer has not taken. When it is reached, reading stops.
     std::size_t max_queued_output = std::size_t(4) << 20;
+    /// Replies of this many bytes don't wait for the end of the turn.
+    std::size_t flush_at = std::size_t(128) << 10;
     /// One message: a payload of 1 MiB and what stands before it.
     std::size_t max_record = (std::size_t(1) << 20) + (std::size_t(16) << 10);
     std::size_t max_connections = 16384; ///< of the server; more are closed at once
