@@ -31,4 +31,13 @@ const std::error_category& status_category() noexcept
 
 std::error_code make_error_code(status s) noexcept { return {static_cast<int>(s), status_category()}; }
 
+std::error_code make_error_code(connection_end e) noexcept
+{
+    static const class : public std::error_category {
+        const char* name() const noexcept override { return "connection"; }
+        std::string message(int) const override { return "in good order"; }
+    } category;
+    return {static_cast<int>(e), category};
+}
+
 } // namespace verbena::verbs

@@ -47,6 +47,16 @@ std::vector<metric_registry::registration> expose(metric_registry& registry, con
                          show(out, "export", nfs.refused_export);
                          show(out, "read_only", nfs.refused_read_only);
                      }));
+    made.push_back(registry.add({"verbena_nfs_errors_total",
+                                 "NFS calls answered with an error of NFS, by status; refusals included.",
+                                 metric_type::counter,
+                                 "calls",
+                                 {"status"},
+                                 v3::error_statuses.size()},
+                                [&nfs](metric_sink& out) {
+                                    for (std::size_t i = 0; i < v3::error_statuses.size(); ++i)
+                                        show(out, v3::to_string(v3::error_statuses[i]), nfs.errors.of(i));
+                                }));
     made.push_back(registry.add({"verbena_mount_mounts_total", "MNT calls that handed out a file handle.",
                                  metric_type::counter, "calls"},
                                 mounts.mounted));

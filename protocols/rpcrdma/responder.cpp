@@ -128,6 +128,8 @@ task<void> responder_connection::run(std::unique_ptr<verbs::connect_request> req
     if (accepted) {
         reads_.release(queue_pair_->max_reads());
         stats_.connections.add(1);
+        accepted_ = true;
+        end_if_drained();
         if (!co_await ended_.wait())
             queue_pair_->disconnect();
         // The provider forces an end that the peer delays, so this one is certain.
@@ -137,6 +139,18 @@ task<void> responder_connection::run(std::unique_ptr<verbs::connect_request> req
     calls_scope_.request_stop();
     co_await calls_scope_.join();
     queue_pair_.reset();
+}
+
+void responder_connection::drain() noexcept
+{
+    draining_ = true;
+    end_if_drained();
+}
+
+void responder_connection::end_if_drained() noexcept
+{
+    if (draining_ && accepted_ && !down_ && calls_in_use() == 0)
+        queue_pair_->disconnect();
 }
 
 bool responder_connection::post_receives() noexcept
@@ -180,6 +194,8 @@ void responder_connection::on_completions(std::span<const verbs::completion> bat
             if (c.status != verbs::status::success)
                 call->read_failed_ = true;
             reads_.release();
+            --reads_out_;
+            read_progress_ = provider_.shard().now();
             --send_queue_used_;
             if (--call->reads_pending_ == 0)
                 call->reads_done_.set();
@@ -231,11 +247,18 @@ responder_call* responder_connection::take_call()
 
 void responder_connection::release(responder_call& c) noexcept
 {
+    if (!c.answered_)
+        --unanswered_;
+    if (c.chunk_bytes_ != 0) {
+        chunk_bytes_ -= c.chunk_bytes_;
+        chunk_bytes_freed_.set();
+    }
     c.clear();
     ++c.generation_;
     free_calls_.push_back(c.index_);
     if (!down_ && !empty_slots_.empty())
         post_receives();
+    end_if_drained();
 }
 
 responder_call* responder_connection::find(std::uint64_t id) noexcept
@@ -251,8 +274,24 @@ void responder_connection::begin_call(lease message, std::uint32_t length) noexc
 {
     if (down_)
         return;
+    if (draining_) {
+        stats_.refused_draining.add(); // the requester sends it again, to whoever serves it then
+        return;
+    }
+    // Receives are posted again before their calls are served, so nothing else bounds a requester that
+    // ignores its credits (RFC 8166 3.3.1). Answered calls are in use until their Sends complete, which
+    // the requester can't see.
+    const std::uint32_t allowed = options_.credits + receive_slack;
+    if (unanswered_ >= allowed || calls_in_use() >= allowed + options_.credits) {
+        stats_.credit_overruns.add();
+        log_limited(stats_.refusals_logged, log_level::warning, "rpcrdma", "credits exceeded",
+                    {{"peer", peer_name_}, {"calls", unanswered_}});
+        queue_pair_->kill(error(std::errc::protocol_error, "more calls than credits (RFC 8166 3.3.1)"));
+        return;
+    }
     responder_call& c = *take_call();
     c.begin(std::move(message), peer_, buffers_);
+    ++unanswered_;
     const std::span<const std::byte> bytes(c.received_.data(), length);
     const decoded_header d = decode(bytes, c.transport_);
     const auto refuse = [&](const char* rule, error_kind kind) {
@@ -306,7 +345,11 @@ task<bool> responder_connection::read_chunk(responder_call& c, std::span<const r
     for (const auto& s : chunk) {
         if (s.target.length == 0)
             continue;
-        const bool permit = co_await reads_.acquire();
+        bool permit = reads_.try_acquire();
+        if (!permit) {
+            stats_.read_depth_waits.add();
+            permit = co_await reads_.acquire();
+        }
         if (!permit || !co_await send_queue_room(1)) {
             if (permit)
                 reads_.release();
@@ -322,9 +365,14 @@ task<bool> responder_connection::read_chunk(responder_call& c, std::span<const r
         w.remote_key = s.target.handle;
         ++c.reads_pending_;
         ++send_queue_used_;
+        if (reads_out_++ == 0)
+            read_progress_ = provider_.shard().now();
+        if (!timer::is_armed())
+            provider_.shard().timers().arm(*this, read_progress_ + options_.read_limit);
         if (!queue_pair_->post_send({&w, 1})) {
             --c.reads_pending_;
             --send_queue_used_;
+            --reads_out_;
             reads_.release();
             c.read_failed_ = true;
             break;
@@ -337,6 +385,42 @@ task<bool> responder_connection::read_chunk(responder_call& c, std::span<const r
     if (c.read_failed_)
         stats_.failed_reads.add();
     co_return !c.read_failed_;
+}
+
+// Armed once for many Reads, and again only while there are some: a Read costs no timer.
+void responder_connection::on_timer() noexcept
+{
+    if (down_ || reads_out_ == 0)
+        return;
+    const time_point limit = read_progress_ + options_.read_limit;
+    if (provider_.shard().clock().now() < limit) {
+        provider_.shard().timers().arm(*this, limit);
+        return;
+    }
+    stats_.stalled_reads.add();
+    queue_pair_->kill(error(std::errc::timed_out, "the requester does not answer RDMA Reads"));
+}
+
+// What a call may move through chunks. The lengths may be absurd; what is moved is bounded.
+std::uint64_t responder_connection::chunk_bytes_of(const header& h) const noexcept
+{
+    const std::uint64_t limit = options_.max_call_size;
+    return std::min(total_length(h.reads.all()), limit) +
+           std::min(total_length(h.writes.segments()) + total_length(h.reply.all()), limit);
+}
+
+task<bool> responder_connection::chunk_room(responder_call& c, std::uint64_t wanted)
+{
+    while (chunk_bytes_ != 0 && chunk_bytes_ + wanted > options_.max_chunk_bytes) {
+        stats_.chunk_waits.add();
+        chunk_bytes_freed_.reset();
+        const bool freed = co_await chunk_bytes_freed_.wait();
+        if (!freed || down_)
+            co_return false;
+    }
+    c.chunk_bytes_ = wanted;
+    chunk_bytes_ += wanted;
+    co_return !down_;
 }
 
 // Puts the call's stream together where it isn't simply "inline, and perhaps one Read chunk".
@@ -403,6 +487,11 @@ task<bool> responder_connection::assemble(responder_call& c, std::size_t header_
 
 task<void> responder_connection::serve(responder_call& c, std::size_t header_size, std::uint32_t length)
 {
+    const std::uint64_t chunk_bytes = chunk_bytes_of(c.transport_);
+    if (chunk_bytes != 0 && !co_await chunk_room(c, chunk_bytes)) {
+        release(c);
+        co_return;
+    }
     if (!co_await assemble(c, header_size, length)) {
         if (c.read_failed_ || down_) {
             if (!down_)
@@ -483,7 +572,10 @@ result<void> responder_connection::post_reply(responder_call& c, std::span<verbs
         release(c);
         if (!down_)
             queue_pair_->kill(posted.error());
+        return posted;
     }
+    c.answered_ = true;
+    --unanswered_;
     return posted;
 }
 
@@ -523,7 +615,7 @@ bool responder_connection::build_reply(responder_call& c, std::size_t header_siz
     header& h = c.transport_;
     const auto head = c.results_.bytes();
     const auto announced = c.results_.payloads();
-    const bool has_item = !announced.empty() && c.result_payload_.size() != 0;
+    const bool has_item = !announced.empty() && !c.result_payload_.empty();
     const std::size_t item_offset = has_item ? announced.front().offset : head.size();
     const std::size_t pad = has_item ? (0 - c.result_payload_.size()) & 3 : 0;
     batch_.clear();
@@ -531,7 +623,7 @@ bool responder_connection::build_reply(responder_call& c, std::size_t header_siz
     std::uint64_t chunk_bytes = 0;
 
     // RFC 8166 4.3.2: the first Write chunk takes the reply's data item; an empty one wants it inline.
-    const bool reduced = has_item && h.writes.size() != 0 && !h.writes.chunk(0).empty();
+    const bool reduced = has_item && !h.writes.empty() && !h.writes.chunk(0).empty();
     for (std::size_t i = 0; i < h.writes.size(); ++i) {
         const auto chunk = h.writes.chunk(i);
         std::uint64_t returned = 0;
@@ -617,12 +709,23 @@ bool responder_connection::build_reply(responder_call& c, std::size_t header_siz
 
 namespace {
 
+// The connections of one listener.
+struct serving {
+    std::vector<responder_connection*> connections;
+    event empty;
+};
+
 task<void> serve_one(std::unique_ptr<verbs::connect_request> request, verbs::context& provider,
                      verbs::protection_domain& domain, buffer_pool& buffers, rpc::dispatcher& dispatcher,
-                     const responder_options& options, responder_stats& stats)
+                     const responder_options& options, responder_stats& stats, serving& all)
 {
     auto connection = std::make_unique<responder_connection>(provider, buffers, dispatcher, options, stats);
+    all.connections.push_back(connection.get());
     co_await connection->run(std::move(request), domain);
+    std::erase(all.connections, connection.get());
+    connection.reset();
+    if (all.connections.empty())
+        all.empty.set();
 }
 
 } // namespace
@@ -633,6 +736,7 @@ task<void> serve(verbs::context& provider, verbs::listener& listener, buffer_poo
     auto domain = provider.make_domain();
     if (!domain)
         co_return;
+    serving all;
     scope connections(provider.shard());
     for (;;) {
         auto request = co_await listener.next();
@@ -644,7 +748,17 @@ task<void> serve(verbs::context& provider, verbs::listener& listener, buffer_poo
             continue;
         }
         connections.spawn(
-            serve_one(std::move(*request), provider, **domain, buffers, dispatcher, options, stats));
+            serve_one(std::move(*request), provider, **domain, buffers, dispatcher, options, stats, all));
+    }
+    // A copy: a connection without calls may end at once.
+    const auto draining = all.connections;
+    for (responder_connection* c : draining)
+        c->drain();
+    while (!all.connections.empty()) {
+        all.empty.reset();
+        const bool ended = co_await all.empty.wait();
+        if (!ended)
+            break;
     }
     connections.request_stop();
     co_await connections.join();

@@ -17,6 +17,8 @@ void responder_call::begin(lease received, const rpc::peer& from, buffer_pool& b
     reads_pending_ = 0;
     read_failed_ = false;
     posted_ = 0;
+    chunk_bytes_ = 0;
+    answered_ = false;
 }
 
 void responder_call::clear() noexcept

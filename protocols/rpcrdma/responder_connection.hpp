@@ -45,10 +45,12 @@ private:
     std::uint32_t generation_ = 0;
     std::uint32_t index_ = 0;
     std::uint32_t posted_ = 0; // send-queue entries that its Send retires
+    std::uint64_t chunk_bytes_ = 0;
+    bool answered_ = false; // its Send is posted
     alignas(8) std::array<std::byte, inline_results> small_results_;
 };
 
-class responder_connection final : private verbs::completion_handler, private deferred {
+class responder_connection final : private verbs::completion_handler, private deferred, private timer {
 public:
     responder_connection(verbs::context& provider, buffer_pool& buffers, rpc::dispatcher& dispatcher,
                          const responder_options& options, responder_stats& stats);
@@ -56,6 +58,8 @@ public:
 
     /// Accepts the peer and serves it until the connection ends.
     task<void> run(std::unique_ptr<verbs::connect_request> request, verbs::protection_domain& domain);
+    /// Starts no more calls; disconnects when those in flight are over.
+    void drain() noexcept;
 
 private:
     friend class responder_call;
@@ -76,7 +80,14 @@ private:
     void on_disconnected(const error& cause) noexcept override;
     // deferred: after the polls
     void run() noexcept override;
+    // timer: reads that may have stalled
+    void on_timer() noexcept override;
 
+    std::size_t calls_in_use() const noexcept { return calls_.size() - free_calls_.size(); }
+    void end_if_drained() noexcept;
+    std::uint64_t chunk_bytes_of(const header& h) const noexcept;
+    /// Waits until the connection's calls leave room for the bytes that `c` moves through chunks.
+    task<bool> chunk_room(responder_call& c, std::uint64_t wanted);
     bool post_receives() noexcept;
     void begin_call(lease message, std::uint32_t length) noexcept;
     task<void> serve(responder_call& c, std::size_t header_size, std::uint32_t length);
@@ -116,6 +127,13 @@ private:
     std::vector<std::unique_ptr<responder_call>> calls_;
     std::vector<std::uint32_t> free_calls_;
     semaphore reads_{0};
+    std::uint32_t reads_out_ = 0;
+    time_point read_progress_;
+    std::uint32_t unanswered_ = 0;
+    std::uint64_t chunk_bytes_ = 0; // of the calls in use
+    event chunk_bytes_freed_;
+    bool accepted_ = false;
+    bool draining_ = false;
     std::uint32_t send_queue_used_ = 0;
     event send_queue_moved_;
     event ended_;

@@ -184,12 +184,16 @@ void add_rdma(builder& b)
               out.value({"write"}, value_of(s.rdma().write_chunk_bytes));
           });
     b.add("verbena_rpcrdma_errors_total",
-          "RDMA_ERROR replies, messages dropped in silence and RDMA Reads that failed.", metric_type::counter,
-          "errors", {"kind"}, 8, [](metric_sink& out, const shard_server& s) {
+          "RDMA_ERROR replies, messages dropped in silence, RDMA Reads that failed or stalled, and credits "
+          "exceeded.",
+          metric_type::counter, "errors", {"kind"}, 8, [](metric_sink& out, const shard_server& s) {
               out.value({"version"}, value_of(s.rdma().version_errors));
               out.value({"chunk"}, value_of(s.rdma().chunk_errors));
               out.value({"dropped"}, value_of(s.rdma().dropped));
               out.value({"read"}, value_of(s.rdma().failed_reads));
+              out.value({"read_stalled"}, value_of(s.rdma().stalled_reads));
+              out.value({"credits"}, value_of(s.rdma().credit_overruns));
+              out.value({"draining"}, value_of(s.rdma().refused_draining));
           });
     counter_of("verbena_rpcrdma_remote_invalidations_total", "Replies that invalidated a requester's key.",
                "replies", &r::remote_invalidations);
@@ -200,7 +204,12 @@ void add_rdma(builder& b)
                &r::receive_shortages);
     b.sum("verbena_rdma_read_depth_waits_total",
           "RDMA Reads that waited since as many as the peer allows were out.", metric_type::counter, "reads",
-          [](const shard_server& s) { return value_of(s.iwarp().read_depth_waits); });
+          [](const shard_server& s) {
+              return value_of(s.rdma().read_depth_waits) + value_of(s.iwarp().read_depth_waits);
+          });
+    counter_of("verbena_rpcrdma_chunk_waits_total",
+               "Calls that waited since their connection's calls moved as much as they may at once.", "calls",
+               &r::chunk_waits);
 }
 
 void add_duplicates(builder& b, const rpc::duplicate_request_cache& cache)
@@ -241,6 +250,24 @@ std::vector<metric_registry::registration> expose_nfs(metric_registry& registry,
             all.push_back(std::move(programs));
     }
     return all;
+}
+
+metric_registry::registration expose_listeners(metric_registry& registry,
+                                               std::vector<const stream::listener*> listeners)
+{
+    return registry.add(
+        {"verbena_listener_failures_total",
+         "Connections lost while they were accepted, and pauses for want of descriptors or memory.",
+         metric_type::counter,
+         "failures",
+         {"reason"},
+         2},
+        [listeners = std::move(listeners)](metric_sink& out) {
+            for (const stream::listener* l : listeners) {
+                out.value({"lost"}, value_of(l->stats().failed));
+                out.value({"exhausted"}, value_of(l->stats().exhausted));
+            }
+        });
 }
 
 } // namespace verbena::daemon

@@ -165,7 +165,7 @@ void nfs_service::impl::open_exports(const config& c)
         const std::string name = "export " + e.pseudo;
         for (const std::string& client : e.clients) {
             if (const auto added = options.clients.add(client); !added)
-                throw config_error(name + ": clients=" + client + ": " + added.error().context() +
+                throw config_error(join({name, "clients=" + client, added.error().context()}, ": ") +
                                    "; write an address, a prefix as 10.0.0.0/8, or *");
         }
         options.transports = e.transports;
@@ -217,12 +217,14 @@ void nfs_service::impl::make_servers(const config& c)
         throw config_error("state " + c.state + ": " + loaded.error().message());
     key = *loaded;
     std::vector<reactor*> reactors;
+    reactors.reserve(rt.size());
     for (std::size_t i = 0; i < rt.size(); ++i)
         reactors.push_back(&rt.at(i).reactor());
     duplicates = std::make_unique<rpc::duplicate_request_cache>(std::move(reactors));
     for (std::size_t i = 0; i < rt.size(); ++i) {
-        servers.push_back(rt.call(
-            i, [&](shard& s) { return std::make_unique<shard_server>(s, table, key, mounts, *duplicates); }));
+        servers.push_back(rt.call(i, [&](shard& s) {
+            return std::make_unique<shard_server>(s, rt.size(), table, key, mounts, *duplicates);
+        }));
     }
 }
 
@@ -270,9 +272,15 @@ void nfs_service::impl::listen(const listen_url& url, const net::endpoint& where
 void nfs_service::impl::expose(metric_registry& registry)
 {
     std::vector<const shard_server*> shards;
+    shards.reserve(servers.size());
     for (const auto& s : servers)
         shards.push_back(s.get());
     metrics = expose_nfs(registry, shards, *duplicates);
+    std::vector<const stream::listener*> sockets;
+    sockets.reserve(acceptors.size());
+    for (const auto& a : acceptors)
+        sockets.push_back(a->socket.get());
+    metrics.push_back(expose_listeners(registry, std::move(sockets)));
 }
 
 void nfs_service::impl::take_down(std::chrono::milliseconds limit)
@@ -287,6 +295,7 @@ void nfs_service::impl::take_down(std::chrono::milliseconds limit)
     const time_point deadline = system_clock().now() + limit;
     // A connection on its way to a shard arrives there before the call that shuts it down.
     std::vector<std::future<void>> ends;
+    ends.reserve(servers.size());
     for (std::size_t i = 0; i < servers.size(); ++i) {
         ends.push_back(std::async(std::launch::async, [this, i, deadline] {
             auto shut_down = [this, i, deadline](shard&) { return servers[i]->shut_down(deadline); };

@@ -3,10 +3,26 @@
 
 #include <verbena/core/sleep.hpp>
 
+#include <algorithm>
+
 namespace verbena::daemon {
 
-shard_server::shard_server(shard& s, const nfs::export_table& exports, const nfs::handle_key& key,
-                           nfs::mount3::mount_list& mounts, rpc::duplicate_request_cache& duplicates)
+namespace {
+
+// Each connection posts receives for all its credits: idle ones must leave half of the budget to work with.
+std::uint32_t most_rdma_connections(const rpcrdma::responder_options& o, std::size_t budget,
+                                    std::size_t shards)
+{
+    const std::size_t one = o.credits * std::max<std::size_t>(o.inline_size, buffer_pool::min_size);
+    return static_cast<std::uint32_t>(
+        std::clamp<std::size_t>(budget / 2 / one / shards, 1, o.max_connections));
+}
+
+} // namespace
+
+shard_server::shard_server(shard& s, std::size_t shards, const nfs::export_table& exports,
+                           const nfs::handle_key& key, nfs::mount3::mount_list& mounts,
+                           rpc::duplicate_request_cache& duplicates)
     : reactor_(s.reactor()),
       buffers_(s.buffers()),
       nfs_(exports, key),
@@ -16,6 +32,8 @@ shard_server::shard_server(shard& s, const nfs::export_table& exports, const nfs
       iwarp_(iwarp::make_context(s.reactor())),
       rdma_tasks_(s.reactor())
 {
+    rdma_options_.max_connections =
+        most_rdma_connections(rdma_options_, s.buffers().budget().limit(), shards);
     dispatcher_.add(nfs_);
     dispatcher_.add(mount_);
 }

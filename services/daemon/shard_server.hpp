@@ -14,6 +14,7 @@
 #include <verbena/protocols/rpc/stream_server.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
 #include <verbena/transports/iwarp.hpp>
+#include <verbena/transports/stream.hpp>
 
 #include <memory>
 #include <string_view>
@@ -25,7 +26,8 @@ namespace verbena::daemon {
 /// says any thread.
 class shard_server {
 public:
-    shard_server(shard& s, const nfs::export_table& exports, const nfs::handle_key& key,
+    /// One of `shards`, which share the memory budget.
+    shard_server(shard& s, std::size_t shards, const nfs::export_table& exports, const nfs::handle_key& key,
                  nfs::mount3::mount_list& mounts, rpc::duplicate_request_cache& duplicates);
 
     /// Serves the connections that adopt_iwarp() will bring for `url`; yields the listener's number.
@@ -64,5 +66,8 @@ private:
 std::vector<metric_registry::registration> expose_nfs(metric_registry& registry,
                                                       const std::vector<const shard_server*>& shards,
                                                       const rpc::duplicate_request_cache& duplicates);
+/// Registers what the sockets that accept connections count. They outlive the registration.
+metric_registry::registration expose_listeners(metric_registry& registry,
+                                               std::vector<const stream::listener*> listeners);
 
 } // namespace verbena::daemon

@@ -149,7 +149,7 @@ void connection::disconnect() noexcept
         return;
     state_ = state::draining;
     end_ = end_cause::orderly;
-    end_error_ = error(std::errc::connection_reset, "disconnected by this end");
+    end_error_ = error(verbs::connection_end::orderly, "closed by this end");
     shard().timers().arm(*this, shard().clock().now() + owner_.options().close_timeout);
     ring_doorbell();
 }

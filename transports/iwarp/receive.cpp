@@ -78,10 +78,12 @@ bool connection::receive() noexcept
         any = true;
         if (got == 0) {
             const bool between = phase_ == phase::header && header_have_ == 0 && !send_open_ && !tagged_open_;
-            finish(between ? end_cause::orderly : end_cause::peer_reset,
-                   error(std::errc::connection_reset,
-                         between ? "the peer closed the connection"
-                                 : "the peer closed the connection inside a message"));
+            if (between)
+                finish(end_cause::orderly,
+                       error(verbs::connection_end::orderly, "the peer closed the connection"));
+            else
+                finish(end_cause::peer_reset,
+                       error(std::errc::connection_reset, "the peer closed the connection inside a message"));
             return true;
         }
         auto left = static_cast<std::size_t>(got);

@@ -19,8 +19,10 @@ bool read_arguments(rpc::call& c, Arguments& args) noexcept
 }
 
 template<class Results>
-rpc::outcome reply(rpc::call& c, const Results& res) noexcept
+rpc::outcome server::reply(rpc::call& c, const Results& res) noexcept
 {
+    if (res.status != nfsstat3::ok)
+        counters_.errors.note(res.status);
     encode(c.results(), res);
     return c.results().ok() ? rpc::outcome::success : rpc::outcome::system_error;
 }

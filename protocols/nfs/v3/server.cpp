@@ -1,7 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reply.hpp"
 
+#include <algorithm>
+
 namespace verbena::nfs::v3 {
+
+void server_counters::error_counts::note(nfsstat3 status) noexcept
+{
+    const auto found = std::ranges::find(error_statuses, status);
+    if (found != error_statuses.end())
+        counts_[static_cast<std::size_t>(found - error_statuses.begin())].add();
+}
 
 std::uint32_t server::number() const noexcept { return v3::program; }
 std::uint32_t server::low_version() const noexcept { return v3::version; }

@@ -52,6 +52,7 @@ std::vector<metric_family> all_families()
     (*rt)->expose(registry);
     const rpc::duplicate_request_cache duplicates({});
     auto service = daemon::expose_nfs(registry, {}, duplicates);
+    auto listeners = daemon::expose_listeners(registry, {});
     const nfs::export_table exports;
     nfs::mount3::mount_list mounts;
     const nfs::v3::server program(exports, {});

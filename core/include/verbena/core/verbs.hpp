@@ -39,6 +39,10 @@ std::string_view to_string(status s) noexcept;
 const std::error_category& status_category() noexcept;
 std::error_code make_error_code(status s) noexcept;
 
+/// How a connection ended where nothing went wrong. Its other ends have codes of errno or of status.
+enum class connection_end : std::uint8_t { orderly = 1 };
+std::error_code make_error_code(connection_end e) noexcept;
+
 /// What was asked for (work requests) or what happened (completions).
 enum class opcode : std::uint8_t {
     send,
@@ -151,7 +155,8 @@ class completion_handler {
 public:
     /// One batch, in order per direction.
     virtual void on_completions(std::span<const completion> batch) noexcept = 0;
-    /// The connection ended; every request outstanding has been flushed before. Called once.
+    /// The connection ended; every request outstanding has been flushed before. Called once. `cause` is
+    /// connection_end::orderly when one of the two ends closed it between messages.
     virtual void on_disconnected(const error& cause) noexcept = 0;
 
 protected:
@@ -248,3 +253,5 @@ public:
 
 template<>
 struct std::is_error_code_enum<verbena::verbs::status> : std::true_type {};
+template<>
+struct std::is_error_code_enum<verbena::verbs::connection_end> : std::true_type {};

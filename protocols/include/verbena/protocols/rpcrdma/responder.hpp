@@ -27,6 +27,11 @@ struct responder_options {
     std::uint32_t max_call_size = (1u << 20) + 65536;
     std::uint32_t max_connections = 1024; ///< of one listener; more are rejected
     std::uint32_t read_depth = 32;        ///< RDMA Reads outstanding per connection (ORD), if the peer allows
+    /// Bytes that the calls of one connection may move through chunks at once; more calls wait. So a peer
+    /// that takes or gives nothing holds no more of the budget.
+    std::uint64_t max_chunk_bytes = 32u << 20;
+    /// A connection whose RDMA Reads make no progress for this long is ended.
+    duration read_limit = std::chrono::seconds(30);
 };
 
 /// Counters of one shard's connections. One writer.
@@ -46,13 +51,20 @@ struct responder_stats {
     counter credits_wanted;    ///< sum over calls of what the requester asked for
     counter credits_granted;   ///< sum over replies
     counter receive_shortages; ///< receives not posted again at once, for want of memory
+    counter credit_overruns;   ///< connections ended since the requester exceeded its credits
+    counter stalled_reads;     ///< connections ended by responder_options::read_limit
+    counter read_depth_waits;  ///< RDMA Reads that waited for ORD
+    counter chunk_waits;       ///< calls that waited for responder_options::max_chunk_bytes
+    counter refused_draining;  ///< calls that came while the connection was being drained
     gauge connections;
     log_limiter ends_logged;
     log_limiter refusals_logged;
 };
 
-/// Serves every peer of `listener` until it is closed or `context`'s stop is requested, then ends the
-/// connections and returns. All arguments outlive the task. Shard-local.
+/// Serves every peer of `listener` until it is closed; then starts no more calls, lets those in flight finish and
+/// ends their connections. When the task's stop is requested, connections end with their calls unanswered.
+/// Returns when no connection is left: a back end's call that has begun is waited for. All arguments
+/// outlive the task. Shard-local.
 task<void> serve(verbs::context& provider, verbs::listener& listener, buffer_pool& buffers,
                  rpc::dispatcher& dispatcher, const responder_options& options, responder_stats& stats);
 

@@ -9,18 +9,31 @@
 #include <verbena/protocols/nfs/v3/results.hpp>
 #include <verbena/protocols/rpc/service.hpp>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace verbena::nfs::v3 {
 
 /// What one shard's program has done. Written by its shard, read from any thread.
 struct server_counters {
+    /// Calls answered with an error, by status.
+    class error_counts {
+    public:
+        void note(nfsstat3 status) noexcept;
+        const counter& of(std::size_t index) const noexcept { return counts_[index]; } ///< as error_statuses
+
+    private:
+        std::array<counter, error_statuses.size()> counts_;
+    };
+
     counter bytes_read;
     counter bytes_written;
     access_counters refused;
     counter refused_handle;    ///< forged, or signed with another key
     counter refused_export;    ///< a good handle of an export that is gone
     counter refused_read_only; ///< a change to a read-only export
+    error_counts errors;
 };
 
 /// One shard's program. Calls of all of the shard's connections go through it, whatever their
@@ -59,6 +72,9 @@ private:
 
     nfsstat3 open(const rpc::call& c, const nfs_fh3& handle, purpose why, target& to);
     post_op_fh3 sign(const export_options& exported, const storage::handle& inner) const noexcept;
+    // Ends a procedure. An error is counted here, so that none is missed.
+    template<class Results>
+    rpc::outcome reply(rpc::call& c, const Results& res) noexcept;
     // What a procedure returns beside its results, if it can be had.
     task<post_op_attr> attributes_of(const target& of);
 

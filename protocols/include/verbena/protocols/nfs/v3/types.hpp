@@ -86,6 +86,16 @@ enum class nfsstat3 : std::uint32_t {
     jukebox = 10008,
 };
 
+/// All statuses but ok, in the order of RFC 1813 2.6.
+inline constexpr std::array error_statuses = {
+    nfsstat3::perm,        nfsstat3::noent,    nfsstat3::io,         nfsstat3::nxio,    nfsstat3::acces,
+    nfsstat3::exist,       nfsstat3::xdev,     nfsstat3::nodev,      nfsstat3::notdir,  nfsstat3::isdir,
+    nfsstat3::inval,       nfsstat3::fbig,     nfsstat3::nospc,      nfsstat3::rofs,    nfsstat3::mlink,
+    nfsstat3::nametoolong, nfsstat3::notempty, nfsstat3::dquot,      nfsstat3::stale,   nfsstat3::remote,
+    nfsstat3::badhandle,   nfsstat3::not_sync, nfsstat3::bad_cookie, nfsstat3::notsupp, nfsstat3::toosmall,
+    nfsstat3::serverfault, nfsstat3::badtype,  nfsstat3::jukebox,
+};
+
 /// "NFS3ERR_STALE" and so on; "NFS3ERR_unknown" for values that RFC 1813 does not list.
 const char* to_string(nfsstat3 status) noexcept;
 
