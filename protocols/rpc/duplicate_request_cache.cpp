@@ -207,7 +207,7 @@ private:
     duplicate_request_stats stats_;
 };
 
-duplicate_request_cache::duplicate_request_cache(std::vector<reactor*> shards,
+duplicate_request_cache::duplicate_request_cache(const std::vector<reactor*>& shards,
                                                  const duplicate_request_options& options)
 {
     for (reactor* shard : shards)

@@ -42,12 +42,9 @@ public:
     /// Gives permits back; each goes to the longest waiter, if there is one.
     void release(std::size_t n = 1) noexcept
     {
-        for (; n > 0; --n) {
-            if (detail::waiter* w = waiters_.front())
-                w->wake();
-            else
-                ++permits_;
-        }
+        for (detail::waiter* w; n > 0 && (w = waiters_.front()) != nullptr; --n)
+            w->wake();
+        permits_ += n;
     }
     std::size_t available() const noexcept { return permits_; }
 

@@ -70,7 +70,7 @@ class duplicate_request_cache {
 public:
     /// `shards` are the reactors of all shards, by index; they outlive the cache, and run no visit any
     /// more when it is destroyed.
-    explicit duplicate_request_cache(std::vector<reactor*> shards,
+    explicit duplicate_request_cache(const std::vector<reactor*>& shards,
                                      const duplicate_request_options& options = {});
     ~duplicate_request_cache();
     duplicate_request_cache(const duplicate_request_cache&) = delete;

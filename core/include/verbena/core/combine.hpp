@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// when_all, when_any and with_timeout: several tasks, or a task and a clock, as one task.
+//
+// All of them join what they started: when they return, nothing of it runs any more. Stopping the task
+// that awaits them stops what they run. An exception that leaves a child is rethrown after the join.
+#pragma once
+
+#include <verbena/core/scope.hpp>
+#include <verbena/core/timer.hpp>
+
+#include <algorithm>
+#include <cassert>
+#include <concepts>
+#include <cstddef>
+#include <exception>
+#include <limits>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace verbena {
+
+namespace detail {
+
+/// void has no values, so std::monostate stands for it.
+template<class T>
+using value_of = std::conditional_t<std::is_void_v<T>, std::monostate, T>;
+
+template<class T>
+class outcome {
+public:
+    std::optional<value_of<T>> value;
+    std::exception_ptr failure;
+
+    value_of<T> take()
+    {
+        if (failure)
+            std::rethrow_exception(failure);
+        return std::move(*value);
+    }
+};
+
+template<class T>
+task<void> keep(task<T> t, outcome<T>& out)
+{
+    try {
+        if constexpr (std::is_void_v<T>) {
+            co_await t;
+            out.value.emplace();
+        } else {
+            out.value.emplace(co_await t);
+        }
+    } catch (...) {
+        out.failure = std::current_exception();
+    }
+}
+
+/// A scope whose stop follows that of the context it was made in.
+class linked_scope {
+public:
+    explicit linked_scope(const task_context& parent) noexcept : scope_(*parent.shard, &parent), link_(scope_)
+    {
+        if (!parent.stop.subscribe(link_))
+            scope_.request_stop();
+    }
+    scope& get() noexcept { return scope_; }
+
+private:
+    class link final : public stop_listener {
+    public:
+        explicit link(scope& s) noexcept : scope_(s) {}
+        void on_stop() noexcept override { scope_.request_stop(); }
+
+    private:
+        scope& scope_;
+    };
+    scope scope_;
+    link link_;
+};
+
+template<class T>
+task<void> race(task<T> t, outcome<T>& out, std::size_t index, std::size_t& winner, scope& s)
+{
+    co_await keep(std::move(t), out);
+    if (winner == std::numeric_limits<std::size_t>::max()) {
+        winner = index;
+        s.request_stop();
+    }
+}
+
+class expiry final : public timer {
+public:
+    explicit expiry(scope& s) noexcept : scope_(s) {}
+    void on_timer() noexcept override
+    {
+        expired = true;
+        scope_.request_stop();
+    }
+    bool expired = false;
+
+private:
+    scope& scope_;
+};
+
+} // namespace detail
+
+/// Runs all tasks at once and yields their values in order (std::monostate for void).
+template<class... Ts>
+task<std::tuple<detail::value_of<Ts>...>> when_all(task<Ts>... tasks)
+{
+    const task_context& context = co_await current_context();
+    std::tuple<detail::outcome<Ts>...> outcomes;
+    detail::linked_scope running(context);
+    std::apply([&](auto&... out) { (running.get().spawn(detail::keep(std::move(tasks), out)), ...); },
+               outcomes);
+    co_await running.get().join();
+    co_return std::apply([](auto&... out) { return std::tuple<detail::value_of<Ts>...>{out.take()...}; },
+                         outcomes);
+}
+
+/// The same for any number of tasks of one type.
+template<class T>
+task<std::vector<detail::value_of<T>>> when_all(std::vector<task<T>> tasks)
+{
+    const task_context& context = co_await current_context();
+    std::vector<detail::outcome<T>> outcomes(tasks.size());
+    detail::linked_scope running(context);
+    for (std::size_t i = 0; i < tasks.size(); ++i)
+        running.get().spawn(detail::keep(std::move(tasks[i]), outcomes[i]));
+    co_await running.get().join();
+    std::vector<detail::value_of<T>> values;
+    values.reserve(outcomes.size());
+    for (auto& out : outcomes)
+        values.push_back(out.take());
+    co_return values;
+}
+
+/// Which task was first, and what it yielded.
+template<class T>
+class first_of {
+public:
+    first_of(std::size_t i, detail::value_of<T> v) : index(i), value(std::move(v)) {}
+    std::size_t index;
+    detail::value_of<T> value;
+};
+
+/// Runs all tasks (at least one) until the first of them ends, asks the others to stop, waits for them
+/// and drops their values.
+template<class T>
+task<first_of<T>> when_any(std::vector<task<T>> tasks)
+{
+    assert(!tasks.empty());
+    const task_context& context = co_await current_context();
+    std::vector<detail::outcome<T>> outcomes(tasks.size());
+    std::size_t winner = std::numeric_limits<std::size_t>::max();
+    detail::linked_scope running(context);
+    for (std::size_t i = 0; i < tasks.size(); ++i)
+        running.get().spawn(detail::race(std::move(tasks[i]), outcomes[i], i, winner, running.get()));
+    co_await running.get().join();
+    co_return first_of<T>(winner, outcomes[winner].take());
+}
+
+/// The same for tasks named one by one.
+template<class T, std::same_as<task<T>>... More>
+task<first_of<T>> when_any(task<T> first, More... more)
+{
+    std::vector<task<T>> tasks;
+    tasks.reserve(1 + sizeof...(more));
+    tasks.push_back(std::move(first));
+    (tasks.push_back(std::move(more)), ...);
+    return when_any(std::move(tasks));
+}
+
+/// Gives `t` at most `limit` on the shard's clock: then asks it to stop and, once it has ended, yields
+/// ETIMEDOUT in place of its error. A task that succeeds all the same keeps its value: nothing done is lost.
+/// The task sees the nearer deadline in its context.
+template<class T>
+task<result<T>> with_timeout(duration limit, task<result<T>> t)
+{
+    const task_context& context = co_await current_context();
+    task_context narrowed = context;
+    narrowed.deadline = std::min(narrowed.deadline, context.shard->clock().now() + limit);
+    detail::outcome<result<T>> out;
+    detail::linked_scope running(narrowed);
+    detail::expiry expiry(running.get());
+    context.shard->timers().arm(expiry, narrowed.deadline);
+    running.get().spawn(detail::keep(std::move(t), out));
+    co_await running.get().join();
+    expiry.cancel();
+    result<T> value = out.take();
+    if (!value && expiry.expired)
+        co_return error(std::errc::timed_out, "the time limit passed");
+    co_return value;
+}
+
+} // namespace verbena

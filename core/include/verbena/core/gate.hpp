@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// gate: lets work in until it is closed, then tells when the last has left. For orderly shutdown.
+#pragma once
+
+#include <verbena/core/event.hpp>
+
+#include <cassert>
+#include <cstddef>
+#include <utility>
+
+namespace verbena {
+
+/// Shard-local. Must outlive its passes.
+class gate {
+public:
+    /// Keeps the gate from being empty while it lives. Move-only; empty if the gate was closed.
+    class pass {
+    public:
+        pass() = default;
+        pass(pass&& other) noexcept : gate_(std::exchange(other.gate_, nullptr)) {}
+        pass& operator=(pass&& other) noexcept
+        {
+            if (this != &other) {
+                leave();
+                gate_ = std::exchange(other.gate_, nullptr);
+            }
+            return *this;
+        }
+        ~pass() { leave(); }
+        explicit operator bool() const noexcept { return gate_ != nullptr; }
+        void leave() noexcept
+        {
+            if (gate* g = std::exchange(gate_, nullptr))
+                g->left();
+        }
+
+    private:
+        friend class gate;
+        explicit pass(gate& g) noexcept : gate_(&g) {}
+        gate* gate_ = nullptr;
+    };
+
+    gate() = default;
+    gate(const gate&) = delete;
+    gate& operator=(const gate&) = delete;
+    ~gate() { assert(inside_ == 0 && "passes must not outlive their gate"); }
+
+    /// A pass, or an empty one if the gate is closed.
+    pass enter() noexcept
+    {
+        if (closed_)
+            return {};
+        ++inside_;
+        return pass(*this);
+    }
+    /// Lets nobody in from now on; `co_await g.close()` waits for the last to leave, deaf to stop, since
+    /// what is inside was asked to stop by other means. Idempotent.
+    event::shielded_awaiter close() noexcept
+    {
+        closed_ = true;
+        if (inside_ == 0)
+            empty_.set();
+        return empty_.wait_shielded();
+    }
+    bool closed() const noexcept { return closed_; }
+    std::size_t inside() const noexcept { return inside_; }
+
+private:
+    void left() noexcept
+    {
+        if (--inside_ == 0 && closed_)
+            empty_.set();
+    }
+    std::size_t inside_ = 0;
+    bool closed_ = false;
+    event empty_;
+};
+
+} // namespace verbena
