@@ -35,7 +35,7 @@ public:
     }
     std::span<const std::span<const std::byte>> pieces() const noexcept { return {pieces_.data(), count_}; }
     std::size_t size() const noexcept { return size_; }
-    bool empty() const noexcept { return count_ == 0; }
+    bool empty() const noexcept { return size_ == 0; }
     /// The lease that keeps piece `i` alive; empty for memory that outlives the call by itself.
     const lease& owner(std::size_t i) const noexcept { return owners_[i]; }
     void clear() noexcept
