@@ -8,6 +8,8 @@
 #include "steering.hpp"
 #include "wire.hpp"
 
+#include "../common/bounded_ring.hpp"
+
 #include <verbena/core/io_watch.hpp>
 #include <verbena/core/verbs.hpp>
 
@@ -18,41 +20,6 @@
 #include <vector>
 
 namespace verbena::iwarp {
-
-/// A ring that grows by doubling up to a limit; never shrinks, so steady state allocates nothing.
-template<class T>
-class bounded_ring {
-public:
-    explicit bounded_ring(std::size_t limit) : limit_(limit) {}
-    std::size_t size() const noexcept { return static_cast<std::size_t>(tail_ - head_); }
-    bool empty() const noexcept { return head_ == tail_; }
-    std::size_t room() const noexcept { return limit_ - size(); }
-    /// Indices count for ever; index(i) is valid for head() <= i < tail().
-    std::uint64_t head() const noexcept { return head_; }
-    std::uint64_t tail() const noexcept { return tail_; }
-    T& at(std::uint64_t i) noexcept { return items_[i & (items_.size() - 1)]; }
-    T& front() noexcept { return at(head_); }
-    void push(const T& item)
-    {
-        if (size() == items_.size())
-            grow();
-        at(tail_++) = item;
-    }
-    void pop() noexcept { ++head_; }
-
-private:
-    void grow()
-    {
-        std::vector<T> larger(items_.empty() ? 16 : items_.size() * 2);
-        for (std::uint64_t i = head_; i != tail_; ++i)
-            larger[i & (larger.size() - 1)] = at(i);
-        items_.swap(larger);
-    }
-    std::vector<T> items_;
-    std::uint64_t head_ = 0;
-    std::uint64_t tail_ = 0;
-    std::size_t limit_;
-};
 
 /// What the two ends agreed on in MPA start-up.
 struct agreement {
@@ -77,6 +44,8 @@ public:
     result<void> post_receive(std::span<const verbs::receive_request> batch) override;
     /// Called by a grant that is revoked while this connection's socket still owes its bytes.
     bool owes(std::uint32_t stag) const noexcept;
+    /// What grants compare with.
+    steering::scope_id scope() const noexcept { return scope_; }
     void disconnect() noexcept override;
     void kill(const error& cause) noexcept override;
     bool connected() const noexcept override { return state_ == state::open; }
@@ -116,9 +85,6 @@ private:
     struct peer_read {
         wire::read_request request;
     };
-
-    /// What grants compare with.
-    const void* scope() const noexcept { return static_cast<const verbs::queue_pair*>(this); }
 
     // --- queue_pair.cpp ---
     bool on_readable() noexcept override;
@@ -160,6 +126,7 @@ private:
     context_impl& owner_;
     int fd_;
     iwarp::domain& domain_;
+    const steering::scope_id scope_ = steering::new_scope();
     verbs::completion_handler* handler_ = nullptr;
     state state_ = state::starting;
     agreement agreed_;

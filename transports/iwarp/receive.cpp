@@ -410,7 +410,7 @@ bool connection::end_of_message() noexcept
     c.length = send_have_;
     if (invalidate_ != 0) {
         // RFC 5040 5.3: the tag is invalid before the Send is delivered.
-        if (!domain_.table().invalidate(invalidate_, domain_, scope()))
+        if (!domain_.table().invalidate(invalidate_, &domain_, scope()))
             return refuse(wire::cannot_invalidate, end_cause::access_error,
                           "Send with Invalidate of a steering tag that is not this connection's");
         c.invalidated_key = invalidate_;

@@ -90,7 +90,7 @@ bool connection::start_next() noexcept
                 if (w.fence && !reads_.empty())
                     break;
                 if (w.op == verbs::opcode::local_invalidate) {
-                    domain_.table().invalidate(w.key, domain_, scope());
+                    domain_.table().invalidate(w.key, &domain_, scope());
                     w.done = true;
                     ++next_to_send_;
                     continue;
