@@ -205,7 +205,11 @@ bool reactor::run_ready()
             running_[i].resume();
         running_.clear();
     }
-    while (deferred* d = turn_end_.pop_front()) {
+    // Likewise: a handler that answers each completion with new work must not keep the shard here.
+    intrusive_list<deferred> batch;
+    while (deferred* d = turn_end_.pop_front())
+        batch.push_back(*d);
+    while (deferred* d = batch.pop_front()) {
         any = true;
         d->run();
     }
@@ -282,7 +286,7 @@ void reactor::disarm_all() noexcept
 
 bool reactor::try_arm() noexcept
 {
-    if (!run_queue_.empty() || !deferred_.empty() || !arm_all())
+    if (!run_queue_.empty() || !deferred_.empty() || !turn_end_.empty() || !arm_all())
         return false;
     ring_->submit();
     return true;

@@ -27,11 +27,13 @@ public:
     std::uint64_t tail() const noexcept { return tail_; }
     T& at(std::uint64_t i) noexcept { return items_[i & (items_.size() - 1)]; }
     T& front() noexcept { return at(head_); }
-    void push(const T& item)
+    void push(const T& item) { push() = item; }
+    /// A new last item, with whatever an earlier one left in it.
+    T& push()
     {
         if (size() == items_.size())
             grow();
-        at(tail_++) = item;
+        return at(tail_++);
     }
     void pop() noexcept { ++head_; }
 

@@ -200,9 +200,12 @@ task<result<std::unique_ptr<verbs::queue_pair>>> context_impl::connect(std::stri
     watch.reset();
     const auto data =
         std::span<const std::byte>(in).subspan(wire::mpa_header_size, answer.private_data_length);
-    if (answer.reject)
+    if (answer.reject) {
+        if (data.size() >= wire::enhanced_size)
+            reply.assign(data.begin() + wire::enhanced_size, data.end());
         co_return fail(end_cause::rejected,
                        error(std::errc::connection_refused, "the peer rejected the connection"));
+    }
     if (answer.revision != 2 || !answer.enhanced)
         co_return fail(end_cause::revision_refused,
                        error(std::errc::protocol_not_supported, "the peer's MPA revision", answer.revision));

@@ -169,33 +169,47 @@ void connection::retire() noexcept
 {
     while (!send_queue_.empty() && send_queue_.front().done) {
         const work& w = send_queue_.front();
-        if (w.signalled) {
+        if (w.signalled || w.refused) {
             verbs::completion c;
             c.id = w.id;
             c.opcode = w.op;
-            c.length = w.length;
+            if (w.refused)
+                c.status = verbs::status::local_protection_error;
+            else
+                c.length = w.length;
             complete(c);
         }
         send_queue_.pop();
     }
 }
 
-// Hands completions over. The handler may post more; what that completes waits for the next round.
+// Hands completions over. The handler may post more; what that completes waits for the next round. It may
+// end the connection too: the flush then follows the batch that it is looking at.
 void connection::deliver() noexcept
 {
     if (delivering_ || batch_.empty())
         return;
+    const bool was_up = state_ != state::closed;
     delivering_ = true;
     std::vector<verbs::completion> batch;
     batch.swap(batch_);
     if (handler_ != nullptr)
         handler_->on_completions(batch);
     batch.clear();
-    if (batch_.empty())
+    delivering_ = false;
+    if (was_up && state_ == state::closed)
+        tell_end();
+    else if (batch_.empty())
         batch_.swap(batch); // keeps the capacity: no allocation in steady state
     else
         ring_doorbell();
-    delivering_ = false;
+}
+
+void connection::tell_end() noexcept
+{
+    deliver();
+    if (handler_ != nullptr)
+        handler_->on_disconnected(end_error_);
 }
 
 void connection::finish(end_cause cause, const error& e) noexcept
@@ -229,7 +243,7 @@ void connection::finish(end_cause cause, const error& e) noexcept
         const work& w = send_queue_.front();
         c.id = w.id;
         c.opcode = w.op;
-        if (w.done) {
+        if (w.done && !w.refused) {
             if (w.signalled) {
                 verbs::completion good;
                 good.id = w.id;
@@ -244,20 +258,16 @@ void connection::finish(end_cause cause, const error& e) noexcept
         }
         send_queue_.pop();
     }
-    c.status = verbs::status::work_request_flushed;
     c.opcode = verbs::opcode::receive;
     while (!receive_queue_.empty()) {
         c.id = receive_queue_.front().id;
+        c.status = std::exchange(first_receive_, verbs::status::work_request_flushed);
         complete(c);
         receive_queue_.pop();
     }
-    std::vector<verbs::completion> batch;
-    batch.swap(batch_);
-    if (handler_ != nullptr) {
-        if (!batch.empty())
-            handler_->on_completions(batch);
-        handler_->on_disconnected(told);
-    }
+    end_error_ = told;
+    if (!delivering_)
+        tell_end();
 }
 
 } // namespace verbena::iwarp

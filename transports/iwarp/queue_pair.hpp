@@ -69,6 +69,7 @@ private:
         bool signalled;
         bool fence;
         bool done;
+        bool refused; // done, but not as asked: a local invalidate of what is not valid here
         std::uint8_t segment_count;
         std::uint32_t length;
         std::uint32_t key; // remote key, or the key to invalidate
@@ -93,6 +94,7 @@ private:
     void on_timer() noexcept override;
     void complete(const verbs::completion& c) { batch_.push_back(c); }
     void deliver() noexcept;
+    void tell_end() noexcept;
     void retire() noexcept;
     void finish(end_cause cause, const error& e) noexcept;
     void shut_sending() noexcept;
@@ -136,6 +138,9 @@ private:
     bool delivering_ = false;
     end_cause end_ = end_cause::orderly;
     error end_error_;
+    verbs::status first_receive_ =
+        verbs::status::work_request_flushed; // of the receive that the end meets first
+    bool local_fault_ = false;               // a request that this end got wrong: the queue pair ends
 
     // Sending: head_ .. next_to_send_ .. tail of the queue; done ones retire in order.
     bounded_ring<work> send_queue_;

@@ -300,8 +300,10 @@ bool connection::begin_untagged() noexcept
         if (receive_queue_.empty())
             return refuse(wire::ddp_no_buffer, end_cause::no_receive, "Send without a posted receive");
         const verbs::segment& s = receive_queue_.front().segment;
-        if (payload_size_ > s.length - send_have_)
+        if (payload_size_ > s.length - send_have_) {
+            first_receive_ = verbs::status::local_length_error;
             return refuse(wire::ddp_no_buffer, end_cause::no_receive, "Send longer than the posted receive");
+        }
         const bool with =
             op_ == wire::opcode::send_invalidate || op_ == wire::opcode::send_solicited_invalidate;
         invalidate_ = with ? h.invalidate : 0;

@@ -90,10 +90,13 @@ bool connection::start_next() noexcept
                 if (w.fence && !reads_.empty())
                     break;
                 if (w.op == verbs::opcode::local_invalidate) {
-                    domain_.table().invalidate(w.key, &domain_, scope());
+                    w.refused = !domain_.table().invalidate(w.key, &domain_, scope());
                     w.done = true;
                     ++next_to_send_;
-                    continue;
+                    if (!w.refused)
+                        continue;
+                    local_fault_ = true;
+                    return false;
                 }
                 if (w.op == verbs::opcode::rdma_read && reads_.size() >= agreed_.ord) {
                     if (!ord_waiting_)
@@ -248,7 +251,7 @@ bool connection::build() noexcept
         }
         if (state_ == state::terminating && sending_.what == sending_message::kind::none)
             break;
-        if (sending_.what == sending_message::kind::none && !start_next())
+        if (sending_.what == sending_message::kind::none && (local_fault_ || !start_next()))
             break;
         bytes += sending_.step;
         if (!add_segment())
@@ -330,6 +333,11 @@ void connection::transmit() noexcept
             break;
     }
     retire();
+    if (local_fault_) {
+        finish(end_cause::local,
+               error(std::errc::invalid_argument, "local invalidate of a key that is not valid here"));
+        return;
+    }
     const bool drained = state_ == state::draining && send_queue_.empty() && peer_reads_.empty();
     if (state_ == state::terminating || drained)
         shut_sending();

@@ -109,6 +109,9 @@ struct capabilities {
     bool needs_local_keys = false;             ///< segments must lie in registered memory and name its key
     bool read_sink_needs_remote_write = false; ///< iWARP (RFC 5040 5.2): a Read's sink key travels
     bool receive_not_ready_retry = false;      ///< false: a Send without a posted receive is fatal (iWARP)
+    /// true: success of a Send or Write tells that the peer's end took it. false (iWARP): only that its memory is
+    /// free again; what the peer refuses shows as the end of the connection.
+    bool completion_means_delivered = false;
     std::uint32_t max_inline = 0;
     std::uint32_t max_send_segments = 1;
     std::uint32_t max_read_segments = 1;
@@ -150,7 +153,8 @@ public:
 };
 
 /// Hears the completions of one queue pair. Called from the shard's poll phase: it notes them and posts
-/// work; it must not resume coroutines, post to the queue pair is allowed.
+/// work; it must not resume coroutines nor destroy the queue pair. It may post and end the connection: the
+/// flush then follows the batch at hand.
 class completion_handler {
 public:
     /// One batch, in order per direction.
@@ -183,7 +187,8 @@ public:
     virtual result<void> post_receive(std::span<const receive_request> batch) = 0;
     /// Orderly end: what was posted drains, then the connection closes. on_disconnected() follows.
     virtual void disconnect() noexcept = 0;
-    /// Ends it now; outstanding requests flush.
+    /// Ends it now; outstanding requests flush, and on_disconnected() has been called when this returns (except
+    /// inside on_completions(): after it).
     virtual void kill(const error& cause) noexcept = 0;
 
     virtual bool connected() const noexcept = 0;
@@ -242,7 +247,8 @@ public:
     virtual result<std::unique_ptr<protection_domain>> make_domain() = 0;
     /// `address` is what follows "scheme://": "host:port", "[v6]:port", or a name for loop.
     virtual result<std::unique_ptr<listener>> listen(std::string_view address) = 0;
-    /// Connects; on success the queue pair is connected and `reply` holds the peer's private data.
+    /// Connects; on success the queue pair is connected and `reply` holds the peer's private data, as it does when
+    /// the peer rejected (ECONNREFUSED).
     virtual task<result<std::unique_ptr<queue_pair>>> connect(std::string_view address,
                                                               protection_domain& domain,
                                                               const connect_options& options,

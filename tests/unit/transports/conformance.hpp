@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every verbs provider must do alike: the providers under test, and two connected ends of one.
+//
+// A case asks query() what the provider can do and states the opposite where it can't; it skips nothing.
+#pragma once
+
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include <verbena/core/scope.hpp>
+#include <verbena/core/sleep.hpp>
+#include <verbena/transports/iwarp.hpp>
+#include <verbena/transports/loop.hpp>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace verbena::conformance {
+
+using namespace std::chrono_literals;
+using verbs::opcode;
+using verbs::status;
+
+/// Contexts of one provider that can reach each other.
+class world {
+public:
+    virtual ~world() = default;
+    reactor& shard() noexcept { return *shard_; }
+    virtual std::unique_ptr<verbs::context> make_context(const std::string& name) = 0;
+    /// Where a test listens.
+    virtual std::string address() const = 0;
+
+protected:
+    explicit world(bool virtual_time)
+    {
+        reactor_options o;
+        if (virtual_time)
+            o.clock = &clock_;
+        auto made = reactor::create(o);
+        BOOST_REQUIRE(made);
+        shard_ = std::move(*made);
+    }
+
+private:
+    virtual_clock clock_;
+    std::unique_ptr<reactor> shard_;
+};
+
+class loop_world final : public world {
+public:
+    loop_world(const loop::options& o, const loop::conditions& c) : world(true), options_(o)
+    {
+        loop::fabric_options f;
+        f.conditions = c;
+        fabric_ = loop::make_fabric(shard(), f);
+    }
+    std::unique_ptr<verbs::context> make_context(const std::string& name) override
+    {
+        loop::options o = options_;
+        o.name = name;
+        return fabric_->make_context(o);
+    }
+    std::string address() const override { return "here"; }
+
+private:
+    loop::options options_;
+    std::unique_ptr<loop::fabric> fabric_;
+};
+
+class iwarp_world final : public world {
+public:
+    explicit iwarp_world(iwarp::crc_mode crc) : world(false) { options_.crc = crc; }
+    std::unique_ptr<verbs::context> make_context(const std::string&) override
+    {
+        return iwarp::make_context(shard(), options_);
+    }
+    std::string address() const override { return "127.0.0.1:0"; }
+
+private:
+    iwarp::options options_;
+};
+
+struct provider {
+    const char* name;
+    std::unique_ptr<world> (*make)();
+};
+inline std::ostream& operator<<(std::ostream& out, const provider& p) { return out << p.name; }
+
+template<class Change>
+std::unique_ptr<world> make_loop(Change change)
+{
+    loop::options o;
+    loop::conditions c;
+    change(o.profile, c);
+    return std::make_unique<loop_world>(o, c);
+}
+
+/// Each provider, and loop as providers that can less.
+inline const std::vector<provider>& providers()
+{
+    using caps = verbs::capabilities;
+    using conditions = loop::conditions;
+    static const std::vector<provider> all = {
+        {"loop", [] { return make_loop([](caps&, conditions&) {}); }},
+        {"loop, no windows",
+         [] {
+             return make_loop([](caps& p, conditions&) {
+                 p.remote_invalidate = false;
+                 p.grant_per_queue_pair = false;
+             });
+         }},
+        {"loop, ORD 1, one segment, no inline",
+         [] {
+             return make_loop([](caps& p, conditions&) {
+                 p.max_outstanding_reads = 1;
+                 p.max_send_segments = 1;
+                 p.max_inline = 0;
+             });
+         }},
+        {"loop, segments of a Read",
+         [] { return make_loop([](caps& p, conditions&) { p.max_read_segments = 4; }); }},
+        {"loop, local keys",
+         [] { return make_loop([](caps& p, conditions&) { p.needs_local_keys = true; }); }},
+        {"loop, no receiver-not-ready retry",
+         [] { return make_loop([](caps& p, conditions&) { p.receive_not_ready_retry = false; }); }},
+        // What a healthy but slow and lossy path does changes no outcome.
+        {"loop, slow path",
+         [] {
+             return make_loop([](caps&, conditions& c) {
+                 c.latency = 30us;
+                 c[loop::fault::drop] = 100'000;
+                 c[loop::fault::delay] = 200'000;
+                 c[loop::fault::reorder] = 300'000;
+                 c[loop::fault::receiver_not_ready] = 100'000;
+                 c.retries = 1000;
+             });
+         }},
+        {"iwarp",
+         []() -> std::unique_ptr<world> { return std::make_unique<iwarp_world>(iwarp::crc_mode::off); }},
+        {"iwarp, CRC",
+         []() -> std::unique_ptr<world> { return std::make_unique<iwarp_world>(iwarp::crc_mode::on); }},
+    };
+    return all;
+}
+
+/// One case for each provider; `p` in its body.
+#define CONFORMANCE_CASE(name) \
+    BOOST_DATA_TEST_CASE(name, boost::unit_test::data::make(verbena::conformance::providers()), p)
+
+inline std::vector<std::byte> pattern(std::size_t n, std::size_t seed = 1)
+{
+    std::vector<std::byte> v(n);
+    for (std::size_t i = 0; i < n; ++i)
+        v[i] = std::byte((i * 31 + i / 251 + seed) & 0xff);
+    return v;
+}
+
+struct recorder final : verbs::completion_handler {
+    void on_completions(std::span<const verbs::completion> batch) noexcept override
+    {
+        for (const auto& c : batch) {
+            BOOST_TEST(ends == 0, "a completion after the end");
+            seen.push_back(c);
+            if (hook)
+                hook(c);
+        }
+    }
+    void on_disconnected(const error& cause) noexcept override
+    {
+        ++ends;
+        why = cause;
+    }
+    const verbs::completion* find(std::uint64_t id) const
+    {
+        const auto i = std::ranges::find(seen, id, &verbs::completion::id);
+        return i == seen.end() ? nullptr : &*i;
+    }
+    std::size_t count(std::uint64_t id) const
+    {
+        return std::size_t(std::ranges::count(seen, id, &verbs::completion::id));
+    }
+    bool good(std::uint64_t id) const { return find(id) != nullptr && find(id)->status == status::success; }
+    /// The ids of one direction, in the order of their completions.
+    std::vector<std::uint64_t> order(bool receives) const
+    {
+        std::vector<std::uint64_t> ids;
+        for (const auto& c : seen) {
+            if ((c.opcode == opcode::receive) == receives)
+                ids.push_back(c.id);
+        }
+        return ids;
+    }
+    std::vector<verbs::completion> seen;
+    std::function<void(const verbs::completion&)> hook;
+    unsigned ends = 0;
+    error why;
+};
+
+/// Memory that a domain knows.
+struct memory {
+    memory(verbs::protection_domain& d, std::size_t size) : memory(d, std::vector<std::byte>(size)) {}
+    memory(verbs::protection_domain& d, std::vector<std::byte> content) : bytes(std::move(content))
+    {
+        auto made = d.register_memory(bytes);
+        BOOST_REQUIRE(made);
+        region = std::move(*made);
+    }
+    verbs::segment part(std::size_t offset, std::size_t size)
+    {
+        return {bytes.data() + offset, std::uint32_t(size), region->local_key()};
+    }
+    verbs::segment all() { return part(0, bytes.size()); }
+
+    std::vector<std::byte> bytes;
+    std::unique_ptr<verbs::region> region;
+};
+
+struct side {
+    explicit side(std::unique_ptr<verbs::context> c)
+        : context(std::move(c)), domain(std::move(*context->make_domain()))
+    {
+    }
+    std::unique_ptr<verbs::context> context;
+    std::unique_ptr<verbs::protection_domain> domain;
+};
+
+/// One connection: `c` is the initiator's end, `s` the responder's.
+struct connection {
+    recorder c_seen, s_seen;
+    std::unique_ptr<verbs::queue_pair> c, s;
+};
+
+inline result<void> post(verbs::queue_pair& q, std::uint64_t id, opcode op,
+                         std::vector<verbs::segment> segments, const verbs::remote_segment& remote = {},
+                         std::uint32_t invalidate = 0, bool signalled = true)
+{
+    verbs::send_request w;
+    w.id = id;
+    w.opcode = op;
+    w.signalled = signalled;
+    w.segments = segments;
+    w.remote_address = remote.address;
+    w.remote_key = remote.key;
+    w.invalidate_key = invalidate;
+    return q.post_send({&w, 1});
+}
+
+inline result<void> post_receive(verbs::queue_pair& q, std::uint64_t id, const verbs::segment& s)
+{
+    const verbs::receive_request w{id, s};
+    return q.post_receive({&w, 1});
+}
+
+/// A listener and one connection to it, and whatever else the body makes.
+struct fixture {
+    explicit fixture(const provider& p)
+        : under(p.make()), server(under->make_context("server")), client(under->make_context("client"))
+    {
+        auto l = server.context->listen(under->address());
+        BOOST_REQUIRE(l);
+        listener = std::move(*l);
+        where = listener->local_url().substr(listener->local_url().find("://") + 3);
+    }
+    const verbs::capabilities& can() const { return server.context->query(); }
+    reactor& shard() { return under->shard(); }
+
+    task<void> answer(connection& n, verbs::connect_options o)
+    {
+        auto request = co_await listener->next();
+        BOOST_REQUIRE(request);
+        auto q = (*request)->make_queue_pair(*server.domain, o.queue_pair);
+        BOOST_REQUIRE(q);
+        n.s = std::move(*q);
+        n.s->set_handler(&n.s_seen);
+        auto accepted = co_await (*request)->accept(o);
+        BOOST_REQUIRE(accepted);
+    }
+    task<void> connect(connection& n, verbs::connect_options of_client = {},
+                       verbs::connect_options of_server = {})
+    {
+        scope children(shard());
+        children.spawn(answer(n, of_server));
+        std::vector<std::byte> reply;
+        auto q = co_await client.context->connect(where, *client.domain, of_client, reply);
+        BOOST_REQUIRE_MESSAGE(q, (q ? std::string() : q.error().message()));
+        n.c = std::move(*q);
+        n.c->set_handler(&n.c_seen);
+        co_await children.join();
+    }
+    /// Waits until `done`; fails after some seconds of the shard's clock.
+    task<void> until(const std::function<bool()>& done)
+    {
+        for (int i = 0; i < 5000 && !done(); ++i)
+            co_await sleep_for(1ms);
+        BOOST_TEST_REQUIRE(done());
+    }
+    task<void> both_ended(connection& n)
+    {
+        const std::function<bool()> ended = [&n] { return n.c_seen.ends != 0 && n.s_seen.ends != 0; };
+        co_await until(ended);
+        // Long enough for a second end to show.
+        co_await sleep_for(5ms);
+        BOOST_TEST(n.c_seen.ends == 1u);
+        BOOST_TEST(n.s_seen.ends == 1u);
+    }
+    void run(const std::function<task<void>()>& body) { run_until_complete(shard(), body()); }
+
+    std::unique_ptr<world> under;
+    side server, client;
+    std::unique_ptr<verbs::listener> listener;
+    std::string where;
+};
+
+} // namespace verbena::conformance
+
+namespace verbena::verbs {
+inline std::ostream& operator<<(std::ostream& out, status s) { return out << to_string(s); }
+} // namespace verbena::verbs

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+// How connections begin and end.
+#define BOOST_TEST_MODULE conformance_connections
+
+#include "conformance.hpp"
+
+using namespace verbena;
+using namespace verbena::conformance;
+
+namespace {
+
+using connect_result = result<std::unique_ptr<verbs::queue_pair>>;
+
+// connect(), beside whatever the test does with the request.
+struct attempt {
+    task<void> go(fixture& f, verbs::connect_options o)
+    {
+        outcome.emplace(co_await f.client.context->connect(f.where, *f.client.domain, o, reply));
+        if (*outcome)
+            (**outcome)->set_handler(&seen);
+    }
+    bool failed(std::errc e) const { return outcome && !*outcome && outcome->error() == e; }
+    std::vector<std::byte> reply;
+    std::optional<connect_result> outcome;
+    recorder seen;
+};
+
+} // namespace
+
+CONFORMANCE_CASE(private_data_travels_both_ways)
+{
+    fixture f(p);
+    f.run([&]() -> task<void> {
+        const std::size_t most = f.can().max_private_data;
+        BOOST_TEST(most >= 56u);
+        for (std::size_t size : {std::size_t(0), std::size_t(1), std::size_t(56), most}) {
+            const auto question = pattern(size, 3);
+            const auto answer = pattern(size, 4);
+            verbs::connect_options o;
+            o.private_data = question;
+            attempt a;
+            scope s(f.shard());
+            s.spawn(a.go(f, o));
+            auto request = co_await f.listener->next();
+            BOOST_REQUIRE(request);
+            const auto got = (*request)->private_data();
+            BOOST_TEST((std::vector<std::byte>(got.begin(), got.end()) == question));
+            auto q = (*request)->make_queue_pair(*f.server.domain, {});
+            BOOST_REQUIRE(q);
+            BOOST_TEST(!(*q)->connected());
+            recorder seen;
+            (*q)->set_handler(&seen);
+            o.private_data = answer;
+            const auto accepted = co_await (*request)->accept(o);
+            BOOST_REQUIRE(accepted);
+            co_await s.join();
+            BOOST_REQUIRE((a.outcome && *a.outcome));
+            BOOST_TEST((a.reply == answer));
+            BOOST_TEST((*q)->connected());
+            BOOST_TEST((**a.outcome)->connected());
+            BOOST_TEST(!(*q)->peer_address().empty());
+            BOOST_TEST(!(*q)->peer_name().empty());
+            BOOST_TEST((*request)->peer_address() == (*q)->peer_address());
+            BOOST_TEST(!(**a.outcome)->peer_name().empty());
+        }
+        const auto too_long = pattern(most + 1);
+        verbs::connect_options o;
+        o.private_data = too_long;
+        attempt a;
+        co_await a.go(f, o);
+        BOOST_TEST(a.failed(std::errc::message_size));
+    });
+}
+
+CONFORMANCE_CASE(an_answer_longer_than_private_data_may_be)
+{
+    fixture f(p);
+    f.run([&]() -> task<void> {
+        attempt a;
+        scope s(f.shard());
+        s.spawn(a.go(f, {}));
+        auto request = co_await f.listener->next();
+        BOOST_REQUIRE(request);
+        auto q = (*request)->make_queue_pair(*f.server.domain, {});
+        BOOST_REQUIRE(q);
+        recorder seen;
+        (*q)->set_handler(&seen);
+        const auto too_long = pattern(f.can().max_private_data + 1);
+        verbs::connect_options o;
+        o.private_data = too_long;
+        const auto accepted = co_await (*request)->accept(o);
+        BOOST_REQUIRE(!accepted);
+        BOOST_TEST((accepted.error() == std::errc::message_size));
+        BOOST_TEST(!(*q)->connected());
+        q->reset();
+        request->reset();
+        co_await s.join();
+        BOOST_REQUIRE(a.outcome);
+        BOOST_TEST(!*a.outcome);
+    });
+}
+
+CONFORMANCE_CASE(a_reject_carries_private_data)
+{
+    fixture f(p);
+    f.run([&]() -> task<void> {
+        attempt a;
+        scope s(f.shard());
+        s.spawn(a.go(f, {}));
+        auto request = co_await f.listener->next();
+        BOOST_REQUIRE(request);
+        const auto why = pattern(20, 8);
+        const auto rejected = co_await (*request)->reject(why);
+        BOOST_TEST(bool(rejected));
+        request->reset();
+        co_await s.join();
+        BOOST_TEST(a.failed(std::errc::connection_refused));
+        BOOST_TEST((a.reply == why));
+    });
+}
+
+CONFORMANCE_CASE(a_request_that_nobody_answers_is_refused)
+{
+    fixture f(p);
+    f.run([&]() -> task<void> {
+        attempt a;
+        scope s(f.shard());
+        s.spawn(a.go(f, {}));
+        auto request = co_await f.listener->next();
+        BOOST_REQUIRE(request);
+        request->reset();
+        co_await s.join();
+        BOOST_TEST(a.failed(std::errc::connection_refused));
+    });
+}
+
+CONFORMANCE_CASE(a_closed_listener)
+{
+    fixture f(p);
+    f.run([&]() -> task<void> {
+        // Someone waits in next(), a peer waits for an answer.
+        attempt waiting;
+        scope s(f.shard());
+        s.spawn(waiting.go(f, {}));
+        co_await sleep_for(20ms);
+        BOOST_TEST(!waiting.outcome);
+        f.listener->close();
+        co_await s.join();
+        BOOST_TEST(waiting.failed(std::errc::connection_refused));
+        auto next = co_await f.listener->next();
+        BOOST_REQUIRE(!next);
+        BOOST_TEST((next.error() == std::errc::operation_canceled));
+        attempt late;
+        co_await late.go(f, {});
+        BOOST_TEST(late.failed(std::errc::connection_refused));
+        f.listener->close();
+    });
+}
+
+CONFORMANCE_CASE(close_and_stop_end_a_wait_for_peers)
+{
+    fixture f(p);
+    f.run([&]() -> task<void> {
+        int ended = 0;
+        const auto wait = [&]() -> task<void> {
+            auto next = co_await f.listener->next();
+            ended += !next && next.error() == std::errc::operation_canceled;
+        };
+        {
+            scope s(f.shard());
+            s.spawn(wait());
+            s.request_stop();
+            co_await s.join();
+        }
+        BOOST_TEST(ended == 1);
+        scope s(f.shard());
+        s.spawn(wait());
+        f.listener->close();
+        co_await s.join();
+        BOOST_TEST(ended == 2);
+    });
+}
+
+CONFORMANCE_CASE(connect_has_a_time_limit_and_can_be_stopped)
+{
+    fixture f(p);
+    f.run([&]() -> task<void> {
+        verbs::connect_options o;
+        o.timeout = 50ms;
+        attempt a; // nobody answers it
+        co_await a.go(f, o);
+        BOOST_TEST(a.failed(std::errc::timed_out));
+        attempt stopped;
+        scope s(f.shard());
+        s.spawn(stopped.go(f, {}));
+        co_await sleep_for(5ms);
+        s.request_stop();
+        co_await s.join();
+        BOOST_TEST(stopped.failed(std::errc::operation_canceled));
+    });
+}
+
+CONFORMANCE_CASE(read_depths_are_negotiated)
+{
+    fixture f(p);
+    f.run([&]() -> task<void> {
+        const std::uint32_t most = f.can().max_outstanding_reads;
+        struct wish {
+            std::uint32_t c_ord, c_ird, s_ord, s_ird;
+        };
+        for (const wish w :
+             {wish{16, 16, 16, 16}, wish{8, 2, 4, 6}, wish{3, 9, 100000, 100000}, wish{0, 1, 0, 1}}) {
+            connection n;
+            verbs::connect_options client, server;
+            client.initiator_depth = w.c_ord;
+            client.responder_resources = w.c_ird;
+            server.initiator_depth = w.s_ord;
+            server.responder_resources = w.s_ird;
+            co_await f.connect(n, client, server);
+            // RFC 6581 9.1, and the same of InfiniBand's CM: never more than the other end answers.
+            BOOST_TEST(n.c->max_reads() == std::min({w.c_ord, w.s_ird, most}));
+            BOOST_TEST(n.s->max_reads() == std::min({w.s_ord, w.c_ird, most}));
+            if (w.c_ord == 0) {
+                memory sink(*f.client.domain, 8);
+                BOOST_TEST(!post(*n.c, 1, opcode::rdma_read, {sink.all()}));
+            }
+        }
+    });
+}
+
+CONFORMANCE_CASE(an_orderly_end_drains_and_flushes)
+{
+    fixture f(p);
+    f.run([&]() -> task<void> {
+        connection n;
+        co_await f.connect(n);
+        memory out(*f.client.domain, pattern(3'000'000));
+        memory in(*f.server.domain, out.bytes.size());
+        memory spare(*f.server.domain, 10);
+        BOOST_REQUIRE(post_receive(*n.s, 1, in.all()));
+        BOOST_REQUIRE(post_receive(*n.s, 2, spare.all()));
+        BOOST_REQUIRE(post(*n.c, 3, opcode::send, {out.all()}));
+        n.c->disconnect();
+        n.c->disconnect();
+        BOOST_TEST(!n.c->connected());
+        const auto late = post(*n.c, 4, opcode::send, {out.all()});
+        BOOST_REQUIRE(!late);
+        BOOST_TEST((late.error() == std::errc::not_connected));
+        co_await f.both_ended(n);
+        BOOST_TEST((in.bytes == out.bytes));
+        BOOST_TEST(n.s_seen.find(1)->status == status::success);
+        BOOST_TEST(n.s_seen.find(2)->status == status::work_request_flushed);
+        BOOST_TEST(n.c_seen.find(3)->status == status::success);
+        BOOST_TEST(n.c_seen.count(4) == 0u);
+        BOOST_TEST(!n.s->connected());
+        BOOST_TEST(!post(*n.s, 5, opcode::send, {in.part(0, 1)}));
+        BOOST_TEST(!post_receive(*n.s, 6, spare.all()));
+    });
+}
+
+CONFORMANCE_CASE(an_abrupt_end_flushes_everything_once_and_in_order)
+{
+    fixture f(p);
+    f.run([&]() -> task<void> {
+        connection n;
+        co_await f.connect(n);
+        memory in(*f.client.domain, 4096);
+        memory out(*f.client.domain, 4096);
+        memory target(*f.server.domain, 4096);
+        auto g = f.server.domain->make_grant(target.bytes, verbs::access::remote_read, nullptr);
+        BOOST_REQUIRE(g);
+        std::vector<std::uint64_t> expected;
+        for (std::uint64_t i = 0; i < 50; ++i) {
+            BOOST_REQUIRE(post_receive(*n.c, 1000 + i, in.all()));
+            // Unsignalled ones show too when they fail.
+            BOOST_REQUIRE(post(*n.c, i, opcode::rdma_read, {in.all()}, (*g)->where(), 0, i % 2 == 0));
+            expected.push_back(i);
+        }
+        n.c->kill(error(std::errc::owner_dead, "for a test"));
+        BOOST_TEST(n.c_seen.ends == 1u);
+        BOOST_TEST((n.c_seen.why == std::errc::owner_dead));
+        BOOST_TEST(n.c_seen.order(false) == expected, boost::test_tools::per_element());
+        BOOST_TEST(n.c_seen.order(true).size() == 50u);
+        BOOST_TEST((std::ranges::is_sorted(n.c_seen.order(true))));
+        BOOST_TEST((std::ranges::all_of(n.c_seen.seen, [](const verbs::completion& c) {
+            return c.status == status::work_request_flushed;
+        })));
+        BOOST_TEST(!n.c->connected());
+        const auto late = post(*n.c, 99, opcode::send, {out.all()});
+        BOOST_REQUIRE(!late);
+        BOOST_TEST((late.error() == std::errc::not_connected));
+        n.c->kill(error(std::errc::io_error, "again"));
+        n.c->disconnect();
+        co_await f.both_ended(n);
+    });
+}
+
+CONFORMANCE_CASE(a_destroyed_queue_pair_ends_the_peers_and_touches_nothing_more)
+{
+    fixture f(p);
+    f.run([&]() -> task<void> {
+        connection n;
+        co_await f.connect(n);
+        memory in(*f.server.domain, 64);
+        auto out = std::make_unique<memory>(*f.client.domain, pattern(2'000'000));
+        BOOST_REQUIRE(post_receive(*n.s, 1, in.all()));
+        for (std::uint64_t i = 0; i < 16; ++i)
+            BOOST_REQUIRE(post(*n.c, i, opcode::send, {out->all()}));
+        n.c.reset();
+        out.reset(); // no sanitizer shall see it read
+        const std::function<bool()> ended = [&] { return n.s_seen.ends != 0; };
+        co_await f.until(ended);
+        BOOST_TEST(n.s_seen.find(1)->status == status::work_request_flushed);
+        BOOST_TEST(n.c_seen.seen.empty()); // who is gone hears nothing
+        BOOST_TEST(n.c_seen.ends == 0u);
+    });
+}
+
+CONFORMANCE_CASE(connections_do_not_disturb_each_other)
+{
+    constexpr std::size_t count = 20;
+    fixture f(p);
+    f.run([&]() -> task<void> {
+        std::vector<std::unique_ptr<connection>> all;
+        for (std::size_t i = 0; i < count; ++i) {
+            all.push_back(std::make_unique<connection>());
+            co_await f.connect(*all.back());
+        }
+        memory in(*f.server.domain, count * 16);
+        memory out(*f.client.domain, pattern(count * 16));
+        for (std::size_t i = 0; i < count; ++i) {
+            BOOST_REQUIRE(post_receive(*all[i]->s, 1, in.part(i * 16, 16)));
+            if (i % 2 == 0)
+                all[i]->c->kill(error(std::errc::owner_dead, "for a test"));
+            else
+                BOOST_REQUIRE(post(*all[i]->c, 2, opcode::send, {out.part(i * 16, 16)}));
+        }
+        const std::function<bool()> done = [&] {
+            return std::ranges::all_of(all, [](const auto& n) { return n->s_seen.find(1) != nullptr; });
+        };
+        co_await f.until(done);
+        for (std::size_t i = 0; i < count; ++i) {
+            BOOST_TEST((all[i]->s_seen.find(1)->status == status::success) == (i % 2 == 1));
+            BOOST_TEST((all[i]->s_seen.ends == 0u) == (i % 2 == 1));
+        }
+    });
+}
+
+CONFORMANCE_CASE(a_handler_may_post_and_may_end_the_connection)
+{
+    fixture f(p);
+    f.run([&]() -> task<void> {
+        connection n;
+        co_await f.connect(n);
+        memory in(*f.server.domain, 64);
+        memory out(*f.client.domain, pattern(64));
+        int rounds = 0;
+        // Each message asks for the next.
+        n.s_seen.hook = [&](const verbs::completion& c) {
+            // More may stand in the batch that ended it.
+            if (c.status != status::success || rounds == 20)
+                return;
+            if (++rounds == 20) {
+                n.s->kill(error(std::errc::owner_dead, "enough"));
+                return;
+            }
+            BOOST_TEST(bool(post_receive(*n.s, 1, in.all())));
+        };
+        n.c_seen.hook = [&](const verbs::completion& c) {
+            if (c.status == status::success)
+                (void)post(*n.c, 2, opcode::send, {out.all()});
+        };
+        BOOST_REQUIRE(post_receive(*n.s, 1, in.all()));
+        if (!f.can().receive_not_ready_retry) {
+            // One receive at a time is not enough there.
+            for (int i = 0; i < 100; ++i)
+                BOOST_REQUIRE(post_receive(*n.s, 1, in.all()));
+        }
+        BOOST_REQUIRE(post(*n.c, 2, opcode::send, {out.all()}));
+        co_await f.both_ended(n);
+        BOOST_TEST(rounds == 20);
+        BOOST_TEST((n.s_seen.why == std::errc::owner_dead));
+    });
+}

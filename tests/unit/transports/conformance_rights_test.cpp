@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keys: what a peer may touch, and how the permission ends.
+#define BOOST_TEST_MODULE conformance_rights
+
+#include "conformance.hpp"
+
+using namespace verbena;
+using namespace verbena::conformance;
+
+namespace {
+
+constexpr auto read_and_write = verbs::access::remote_read | verbs::access::remote_write;
+
+// The narrowest grant that the provider has.
+std::unique_ptr<verbs::grant> narrow(fixture& f, side& s, memory& m, verbs::access rights,
+                                     verbs::queue_pair* q)
+{
+    auto g = s.domain->make_grant(m.bytes, rights, f.can().grant_per_queue_pair ? q : nullptr);
+    BOOST_REQUIRE(g);
+    return std::move(*g);
+}
+
+// `op` under `where`, from the client: the connection ends, and nothing was touched.
+task<void> must_fail(fixture& f, connection& n, opcode op, const verbs::remote_segment& where, memory& target)
+{
+    const auto before = target.bytes;
+    const auto content = pattern(where.length, 77);
+    memory local(*f.client.domain, content);
+    memory in(*f.server.domain, 16);
+    BOOST_REQUIRE(post_receive(*n.s, 1, in.all()));
+    BOOST_REQUIRE(post(*n.c, 2, op, {local.all()}, where));
+    BOOST_REQUIRE(post(*n.c, 3, opcode::send, {local.part(0, 1)}));
+    co_await f.both_ended(n);
+    BOOST_TEST((target.bytes == before));
+    BOOST_REQUIRE(n.c_seen.count(2) == 1u);
+    BOOST_REQUIRE(n.c_seen.count(3) == 1u);
+    // A Read always hears of it.
+    if (op == opcode::rdma_read) {
+        BOOST_TEST((local.bytes == content));
+        BOOST_TEST(n.c_seen.find(2)->status != status::success);
+    }
+    if (f.can().completion_means_delivered) {
+        BOOST_TEST(n.c_seen.find(2)->status == status::remote_access_error);
+        BOOST_TEST(n.c_seen.find(3)->status == status::work_request_flushed);
+    }
+    // What was posted behind it never arrived.
+    BOOST_TEST(n.s_seen.find(1)->status == status::work_request_flushed);
+}
+
+} // namespace
+
+CONFORMANCE_CASE(what_a_peer_may_not_touch)
+{
+    struct attempt {
+        const char* name;
+        verbs::access rights;
+        std::uint64_t shift;
+        opcode op;
+    };
+    const attempt attempts[] = {
+        {"write without the right", verbs::access::remote_read, 0, opcode::rdma_write},
+        {"read without the right", verbs::access::remote_write, 0, opcode::rdma_read},
+        {"write beyond the end", read_and_write, 1, opcode::rdma_write},
+        {"read beyond the end", read_and_write, 1, opcode::rdma_read},
+        {"write before the start", read_and_write, std::uint64_t(-1), opcode::rdma_write},
+        {"read before the start", read_and_write, std::uint64_t(-1), opcode::rdma_read},
+        {"write that wraps", read_and_write, std::uint64_t(1) << 63, opcode::rdma_write},
+    };
+    for (const auto& a : attempts) {
+        BOOST_TEST_CONTEXT(a.name)
+        {
+            fixture f(p);
+            f.run([&]() -> task<void> {
+                connection n;
+                co_await f.connect(n);
+                memory target(*f.server.domain, 1000);
+                auto g = narrow(f, f.server, target, a.rights, n.s.get());
+                auto where = g->where();
+                BOOST_TEST(where.length == 1000u);
+                where.address += a.shift;
+                co_await must_fail(f, n, a.op, where, target);
+            });
+        }
+    }
+}
+
+CONFORMANCE_CASE(keys_that_are_no_keys)
+{
+    for (const bool reads : {false, true}) {
+        const opcode op = reads ? opcode::rdma_read : opcode::rdma_write;
+        BOOST_TEST_CONTEXT("revoked, then made again")
+        {
+            fixture f(p);
+            f.run([&]() -> task<void> {
+                connection n;
+                co_await f.connect(n);
+                memory target(*f.server.domain, 100);
+                auto old = narrow(f, f.server, target, read_and_write, n.s.get());
+                const auto where = old->where();
+                BOOST_TEST(old->valid());
+                old->revoke();
+                old->revoke();
+                BOOST_TEST(!old->valid());
+                auto current = narrow(f, f.server, target, read_and_write, n.s.get());
+                BOOST_TEST(current->where().key != where.key);
+                // The old key with the new offsets: only the key is wrong.
+                auto stale = current->where();
+                stale.key = where.key;
+                co_await must_fail(f, n, op, stale, target);
+            });
+        }
+        BOOST_TEST_CONTEXT("of another protection domain")
+        {
+            fixture f(p);
+            f.run([&]() -> task<void> {
+                connection n;
+                co_await f.connect(n);
+                auto other = std::move(*f.server.context->make_domain());
+                memory target(*other, 100);
+                auto g = other->make_grant(target.bytes, read_and_write, nullptr);
+                BOOST_REQUIRE(g);
+                co_await must_fail(f, n, op, (*g)->where(), target);
+            });
+        }
+        BOOST_TEST_CONTEXT("made up")
+        {
+            fixture f(p);
+            f.run([&]() -> task<void> {
+                connection n;
+                co_await f.connect(n);
+                memory target(*f.server.domain, 100);
+                auto g = narrow(f, f.server, target, read_and_write, n.s.get());
+                auto where = g->where();
+                where.key += 1;
+                co_await must_fail(f, n, op, where, target);
+            });
+        }
+    }
+}
+
+CONFORMANCE_CASE(a_grant_for_one_queue_pair)
+{
+    fixture f(p);
+    f.run([&]() -> task<void> {
+        connection n, other;
+        co_await f.connect(n);
+        co_await f.connect(other);
+        memory target(*f.server.domain, 100);
+        auto g = f.server.domain->make_grant(target.bytes, read_and_write, n.s.get());
+        if (!f.can().grant_per_queue_pair) {
+            BOOST_REQUIRE(!g);
+            BOOST_TEST((g.error() == std::errc::operation_not_supported));
+            // One without a scope serves every connection of the domain.
+            auto wide = f.server.domain->make_grant(target.bytes, read_and_write, nullptr);
+            BOOST_REQUIRE(wide);
+            memory out(*f.client.domain, pattern(100));
+            BOOST_REQUIRE(post(*other.c, 1, opcode::rdma_write, {out.all()}, (*wide)->where()));
+            const std::function<bool()> written = [&] { return target.bytes == out.bytes; };
+            co_await f.until(written);
+            co_return;
+        }
+        BOOST_REQUIRE(g);
+        const auto where = (*g)->where();
+        co_await must_fail(f, other, opcode::rdma_write, where, target);
+        // The one that it is for is untouched by that.
+        memory out(*f.client.domain, pattern(100));
+        BOOST_REQUIRE(post(*n.c, 1, opcode::rdma_write, {out.all()}, where));
+        const std::function<bool()> written = [&] { return target.bytes == out.bytes; };
+        co_await f.until(written);
+        // Its queue pair gone, it serves no other, whatever address that one has.
+        for (int i = 0; i < 8; ++i) {
+            n.s.reset();
+            n.c.reset();
+            connection next;
+            co_await f.connect(next);
+            co_await must_fail(f, next, opcode::rdma_read, where, target);
+            n.s = std::move(next.s);
+            n.c = std::move(next.c);
+            n.s->set_handler(nullptr);
+            n.c->set_handler(nullptr);
+        }
+    });
+}
+
+CONFORMANCE_CASE(send_with_invalidate)
+{
+    fixture f(p);
+    f.run([&]() -> task<void> {
+        if (!f.can().remote_invalidate)
+            co_return; // that it is refused: requests_beyond_what_query_says_are_refused
+        connection n;
+        co_await f.connect(n);
+        memory target(*f.server.domain, 100);
+        memory in(*f.server.domain, 100);
+        memory out(*f.client.domain, pattern(10));
+        auto g = narrow(f, f.server, target, read_and_write, n.s.get());
+        const auto where = g->where();
+        bool valid_at_delivery = true;
+        n.s_seen.hook = [&](const verbs::completion& c) {
+            if (c.id == 1 && c.status == status::success)
+                valid_at_delivery = g->valid();
+        };
+        BOOST_REQUIRE(post_receive(*n.s, 1, in.all()));
+        BOOST_REQUIRE(post(*n.c, 2, opcode::send_with_invalidate, {out.all()}, {}, where.key));
+        const std::function<bool()> there = [&] { return n.s_seen.good(1); };
+        co_await f.until(there);
+        BOOST_TEST(n.s_seen.find(1)->invalidated_key == where.key);
+        BOOST_TEST(!valid_at_delivery);
+        BOOST_TEST(n.s_seen.ends == 0u);
+        n.s_seen.seen.clear();
+        n.c_seen.seen.clear();
+        auto dead = where;
+        dead.length = 10;
+        co_await must_fail(f, n, opcode::rdma_write, dead, target);
+    });
+}
+
+CONFORMANCE_CASE(send_with_invalidate_of_what_is_not_the_peers_to_invalidate)
+{
+    enum class what { made_up, of_another_domain };
+    for (const what w : {what::made_up, what::of_another_domain}) {
+        fixture f(p);
+        f.run([&]() -> task<void> {
+            if (!f.can().remote_invalidate)
+                co_return;
+            connection n;
+            co_await f.connect(n);
+            auto other = std::move(*f.server.context->make_domain());
+            memory target(*other, 100);
+            auto g = other->make_grant(target.bytes, read_and_write, nullptr);
+            BOOST_REQUIRE(g);
+            memory in(*f.server.domain, 100);
+            memory out(*f.client.domain, pattern(10));
+            const std::uint32_t key = (*g)->where().key + (w == what::made_up ? 1 : 0);
+            BOOST_REQUIRE(post_receive(*n.s, 1, in.all()));
+            BOOST_REQUIRE(post(*n.c, 2, opcode::send_with_invalidate, {out.all()}, {}, key));
+            co_await f.both_ended(n);
+            BOOST_TEST(n.s_seen.find(1)->status != status::success);
+            BOOST_TEST((*g)->valid());
+        });
+    }
+}
+
+CONFORMANCE_CASE(local_invalidate)
+{
+    fixture f(p);
+    f.run([&]() -> task<void> {
+        connection n;
+        co_await f.connect(n);
+        memory target(*f.server.domain, 100);
+        auto g = narrow(f, f.server, target, read_and_write, n.s.get());
+        const auto where = g->where();
+        BOOST_REQUIRE(post(*n.s, 9, opcode::local_invalidate, {}, {}, where.key));
+        const std::function<bool()> done = [&] { return n.s_seen.find(9) != nullptr; };
+        co_await f.until(done);
+        BOOST_TEST(n.s_seen.find(9)->status == status::success);
+        BOOST_TEST((n.s_seen.find(9)->opcode == opcode::local_invalidate));
+        BOOST_TEST(!g->valid());
+        co_await must_fail(f, n, opcode::rdma_write, where, target);
+    });
+}
+
+CONFORMANCE_CASE(local_invalidate_of_a_dead_key_breaks_the_queue_pair)
+{
+    fixture f(p);
+    f.run([&]() -> task<void> {
+        connection n;
+        co_await f.connect(n);
+        memory target(*f.server.domain, 100);
+        auto g = narrow(f, f.server, target, read_and_write, n.s.get());
+        const auto key = g->where().key;
+        g->revoke();
+        memory out(*f.server.domain, 10);
+        // An error completes even if nobody asked for a completion.
+        BOOST_REQUIRE(post(*n.s, 1, opcode::local_invalidate, {}, {}, key, false));
+        BOOST_REQUIRE(post(*n.s, 2, opcode::send, {out.all()}));
+        co_await f.both_ended(n);
+        BOOST_REQUIRE(n.s_seen.count(1) == 1u);
+        BOOST_TEST(n.s_seen.find(1)->status == status::local_protection_error);
+        BOOST_REQUIRE(n.s_seen.count(2) == 1u);
+        BOOST_TEST(n.s_seen.find(2)->status == status::work_request_flushed);
+    });
+}
+
+CONFORMANCE_CASE(local_keys)
+{
+    fixture f(p);
+    f.run([&]() -> task<void> {
+        connection n;
+        co_await f.connect(n);
+        memory in(*f.server.domain, 100);
+        memory out(*f.client.domain, pattern(100));
+        BOOST_REQUIRE(post_receive(*n.s, 1, in.all()));
+        std::vector<std::byte> unknown = pattern(100);
+        const verbs::segment no_key{unknown.data(), 100, 0};
+        BOOST_REQUIRE(post(*n.c, 2, opcode::send, {no_key}));
+        if (!f.can().needs_local_keys) {
+            const std::function<bool()> there = [&] { return n.s_seen.good(1); };
+            co_await f.until(there);
+            BOOST_TEST((in.bytes == unknown));
+            co_return;
+        }
+        co_await f.both_ended(n);
+        BOOST_TEST(n.c_seen.find(2)->status == status::local_protection_error);
+        BOOST_TEST(n.s_seen.find(1)->status == status::work_request_flushed);
+        // A grant lies in registered memory too.
+        BOOST_TEST(!f.server.domain->make_grant(unknown, read_and_write, nullptr));
+        // A key serves its own memory only, and its own domain.
+        connection second;
+        co_await f.connect(second);
+        verbs::segment beyond = out.all();
+        beyond.address += 1;
+        BOOST_REQUIRE(post_receive(*second.s, 1, in.all()));
+        BOOST_REQUIRE(post(*second.c, 2, opcode::send, {beyond}));
+        co_await f.both_ended(second);
+        BOOST_TEST(second.c_seen.find(2)->status == status::local_protection_error);
+        connection third;
+        co_await f.connect(third);
+        verbs::segment foreign = in.all();
+        foreign.local_key = out.all().local_key;
+        BOOST_REQUIRE(post_receive(*third.s, 1, foreign));
+        BOOST_REQUIRE(post(*third.c, 2, opcode::send, {out.all()}));
+        co_await f.both_ended(third);
+        BOOST_TEST(third.s_seen.find(1)->status == status::local_protection_error);
+        BOOST_TEST(third.c_seen.find(2)->status == status::remote_operation_error);
+    });
+}
+
+CONFORMANCE_CASE(revoking_takes_effect_at_once)
+{
+    fixture f(p);
+    f.run([&]() -> task<void> {
+        connection n;
+        co_await f.connect(n);
+        memory target(*f.server.domain, 4 << 20);
+        memory out(*f.client.domain, pattern(target.bytes.size()));
+        auto g = narrow(f, f.server, target, read_and_write, n.s.get());
+        const auto where = g->where();
+        // Many Writes on their way; some have arrived, most have not.
+        for (std::uint64_t i = 0; i < 64; ++i) {
+            auto at = where;
+            at.address += i << 16;
+            BOOST_REQUIRE(post(*n.c, i, opcode::rdma_write, {out.part(i << 16, 1 << 16)}, at));
+        }
+        g->revoke();
+        const auto at_revocation = target.bytes;
+        co_await f.both_ended(n);
+        BOOST_TEST((target.bytes == at_revocation));
+    });
+}

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "connect.hpp"
+
+#include <verbena/core/sleep.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace verbena::loop {
+namespace {
+
+error refused(const char* why) { return error(std::errc::connection_refused, why); }
+
+class time_limit final : private timer {
+public:
+    time_limit(reactor& r, time_point when, event& changed) : changed_(changed)
+    {
+        r.timers().arm(*this, when);
+    }
+    bool passed() const noexcept { return passed_; }
+
+private:
+    void on_timer() noexcept override
+    {
+        passed_ = true;
+        changed_.set();
+    }
+    event& changed_;
+    bool passed_ = false;
+};
+
+// The initiator leaves connect(), by whatever way.
+class asking {
+public:
+    explicit asking(std::shared_ptr<handshake> h) : handshake_(std::move(h)) {}
+    asking(const asking&) = delete;
+    ~asking() { handshake_->abandon(); }
+    handshake* operator->() const noexcept { return handshake_.get(); }
+    const std::shared_ptr<handshake>& get() const noexcept { return handshake_; }
+
+private:
+    std::shared_ptr<handshake> handshake_;
+};
+
+} // namespace
+
+// --- handshake ---
+
+handshake::handshake(context_impl& from, std::string name, const verbs::connect_options& o)
+    : initiator(from),
+      initiator_name(std::move(name)),
+      initiator_address(from.options().name),
+      question(o.private_data.begin(), o.private_data.end()),
+      initiator_depth(std::min(o.initiator_depth, from.query().max_outstanding_reads)),
+      responder_resources(std::min(o.responder_resources, from.query().max_outstanding_reads))
+{
+    from.add(*this);
+}
+
+handshake::~handshake()
+{
+    // The initiator has left; its context may be gone.
+    if (responder != nullptr)
+        responder->watch(nullptr);
+}
+
+void handshake::accept(queue_pair& r, std::uint32_t ours, std::uint32_t ird,
+                       std::span<const std::byte> data) noexcept
+{
+    phase = phase::accepted;
+    answer.assign(data.begin(), data.end());
+    ord = std::min(initiator_depth, ird);
+    responder = &r;
+    r.watch(&responder);
+    r.open(ours);
+    changed.set();
+}
+
+void handshake::refuse(const error& why, std::span<const std::byte> data) noexcept
+{
+    if (phase != phase::asking)
+        return;
+    phase = phase::refused;
+    failure = why;
+    answer.assign(data.begin(), data.end());
+    initiator.fabric().note(fabric_impl::happening::refused, 0, 0, data.size());
+    changed.set();
+}
+
+void handshake::abandon() noexcept
+{
+    initiator.remove(*this);
+    phase = phase::abandoned;
+    if (responder != nullptr)
+        responder->end_at(initiator.shard().now(), error(std::errc::connection_reset, "the peer gave up"));
+}
+
+void handshake::device_gone(const error& why) noexcept
+{
+    failure = why;
+    if (phase != phase::abandoned)
+        phase = phase::refused;
+    changed.set();
+}
+
+// --- request ---
+
+request::~request()
+{
+    handshake_->refuse(refused("the peer did not answer the request"));
+    if (made_pair_ != nullptr)
+        made_pair_->watch(nullptr);
+}
+
+result<std::unique_ptr<verbs::queue_pair>> request::make_queue_pair(verbs::protection_domain& d,
+                                                                    const verbs::queue_pair_options& o)
+{
+    if (std::exchange(made_, true))
+        return error(std::errc::invalid_argument, "a connect request makes one queue pair");
+    auto q = std::make_unique<queue_pair>(context_, static_cast<loop::domain&>(d), o,
+                                          handshake_->initiator_name, handshake_->initiator_address);
+    made_pair_ = q.get();
+    q->watch(&made_pair_);
+    return std::unique_ptr<verbs::queue_pair>(std::move(q));
+}
+
+task<result<void>> request::accept(const verbs::connect_options& o)
+{
+    if (made_pair_ == nullptr)
+        co_return error(std::errc::invalid_argument, "make_queue_pair() comes before accept()");
+    queue_pair& q = *std::exchange(made_pair_, nullptr);
+    q.watch(nullptr);
+    handshake& h = *handshake_;
+    error failure;
+    if (o.private_data.size() > context_.query().max_private_data)
+        failure = error(std::errc::message_size, "private data longer than the provider carries",
+                        o.private_data.size());
+    else if (!context_.present())
+        failure = error(std::errc::no_such_device, "the device was removed");
+    else if (h.phase != handshake::phase::asking)
+        failure = error(std::errc::connection_aborted, "the peer has given up");
+    if (failure.code()) {
+        h.refuse(refused("the peer could not accept"));
+        q.kill(failure);
+        co_return failure;
+    }
+    const std::uint32_t limit = context_.query().max_outstanding_reads;
+    h.accept(q, std::min({o.initiator_depth, h.responder_resources, limit}),
+             std::min(o.responder_resources, limit), o.private_data);
+    co_return result<void>();
+}
+
+task<result<void>> request::reject(std::span<const std::byte> data)
+{
+    if (made_)
+        co_return error(std::errc::invalid_argument, "reject() takes a request without a queue pair");
+    if (data.size() > context_.query().max_private_data)
+        co_return error(std::errc::message_size, "private data longer than the provider carries",
+                        data.size());
+    handshake_->refuse(refused("the peer rejected the connection"), data);
+    co_return result<void>();
+}
+
+// --- listener ---
+
+listener::listener(context_impl& c, std::string name) : context_(c), name_(std::move(name))
+{
+    c.fabric().listeners().emplace(name_, this);
+}
+
+void listener::close() noexcept
+{
+    if (std::exchange(closed_, true))
+        return;
+    context_.fabric().listeners().erase(name_);
+    waiting_.clear();
+    changed_.set();
+}
+
+bool listener::offer(std::shared_ptr<handshake> h)
+{
+    if (!context_.present() || waiting_.size() >= max_waiting)
+        return false;
+    waiting_.push_back(std::make_unique<request>(context_, std::move(h)));
+    changed_.set();
+    return true;
+}
+
+task<result<std::unique_ptr<verbs::connect_request>>> listener::next()
+{
+    for (;;) {
+        if (closed_)
+            co_return error(std::errc::operation_canceled, "the listener was closed");
+        if (!waiting_.empty()) {
+            std::unique_ptr<request> r = std::move(waiting_.front());
+            waiting_.pop_front();
+            if (r->abandoned())
+                continue;
+            co_return std::unique_ptr<verbs::connect_request>(std::move(r));
+        }
+        changed_.reset();
+        const bool woken = co_await changed_.wait();
+        if (!woken)
+            co_return error(std::errc::operation_canceled, "the wait for a connection was stopped");
+    }
+}
+
+result<std::unique_ptr<verbs::listener>> context_impl::listen(std::string_view address)
+{
+    if (address.empty())
+        return error(std::errc::invalid_argument, "a loop address is a name");
+    if (fabric_.listeners().contains(address))
+        return error(std::errc::address_in_use, "another listener has this loop address");
+    return std::unique_ptr<verbs::listener>(std::make_unique<listener>(*this, std::string(address)));
+}
+
+// --- initiator ---
+
+task<result<std::unique_ptr<verbs::queue_pair>>> context_impl::connect(std::string_view address,
+                                                                       verbs::protection_domain& d,
+                                                                       const verbs::connect_options& o,
+                                                                       std::vector<std::byte>& reply)
+{
+    if (o.private_data.size() > query().max_private_data)
+        co_return error(std::errc::message_size, "private data longer than the provider carries",
+                        o.private_data.size());
+    if (!present_)
+        co_return error(std::errc::no_such_device, "the device was removed");
+    const std::string to(address);
+    const asking h(std::make_shared<handshake>(
+        *this, options_.name + ":" + std::to_string(fabric_.stats().connections + 1), o));
+    const time_limit limit(shard(), shard().clock().now() + o.timeout, h->changed);
+    const auto give_up = [&] {
+        return limit.passed() ? error(std::errc::timed_out, "connect")
+                              : error(std::errc::operation_canceled, "connect was stopped");
+    };
+    // There and back; a message that is lost for good leaves only the time limit.
+    for (const bool there : {true, false}) {
+        const duration takes = fabric_.is_calm() ? duration::zero() : fabric_.path_delay();
+        if (takes < duration::zero()) {
+            while (!limit.passed() && h->phase != handshake::phase::refused) {
+                h->changed.reset();
+                const bool woken = co_await h->changed.wait();
+                if (!woken)
+                    break;
+            }
+            co_return h->failure.code() ? h->failure : give_up();
+        }
+        if (takes > duration::zero()) {
+            const bool slept = co_await sleep_for(takes);
+            if (!slept)
+                co_return give_up();
+        }
+        if (!there)
+            break;
+        const auto found = fabric_.listeners().find(to);
+        if (found == fabric_.listeners().end() || !found->second->offer(h.get()))
+            co_return refused("nobody listens at this loop address");
+        while (h->phase == handshake::phase::asking && !limit.passed()) {
+            h->changed.reset();
+            const bool woken = co_await h->changed.wait();
+            if (!woken)
+                break;
+        }
+        if (h->phase == handshake::phase::asking)
+            co_return give_up();
+    }
+    reply = h->answer;
+    if (h->phase == handshake::phase::refused)
+        co_return h->failure;
+    if (h->responder == nullptr)
+        co_return error(std::errc::connection_reset, "the peer ended the connection");
+    if (limit.passed())
+        co_return give_up();
+    auto q = std::make_unique<queue_pair>(*this, static_cast<loop::domain&>(d), o.queue_pair, to, to);
+    q->open(h->ord);
+    queue_pair& responder = *std::exchange(h->responder, nullptr);
+    responder.watch(nullptr);
+    queue_pair::link(*q, responder);
+    std::unique_ptr<verbs::queue_pair> made = std::move(q);
+    co_return made;
+}
+
+} // namespace verbena::loop

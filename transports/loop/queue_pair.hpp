@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// One end of a loop connection: its queues, what is under way, and the end.
+//
+// A send-queue entry is posted, carried out at the peer when its time has come, and retired when the
+// acknowledgement is back; three cursors walk the same ring. Entries keep their slots until a completion tells
+// the user of them, as hardware does it: who never asks for one runs out of room.
+#pragma once
+
+#include "../common/bounded_ring.hpp"
+#include "context.hpp"
+
+#include <array>
+#include <string>
+#include <vector>
+
+namespace verbena::loop {
+
+class queue_pair final : public verbs::queue_pair, public list_hook, private timer {
+public:
+    queue_pair(context_impl& owner, loop::domain& d, const verbs::queue_pair_options& o,
+               std::string peer_name, std::string peer_address);
+    ~queue_pair() override;
+
+    void set_handler(verbs::completion_handler* handler) noexcept override { handler_ = handler; }
+    result<void> post_send(std::span<const verbs::send_request> batch) override;
+    result<void> post_receive(std::span<const verbs::receive_request> batch) override;
+    void disconnect() noexcept override;
+    void kill(const error& cause) noexcept override;
+    bool connected() const noexcept override { return state_ == state::open; }
+    verbs::protection_domain& domain() noexcept override { return domain_; }
+    std::uint32_t max_reads() const noexcept override { return ord_; }
+    std::string_view peer_name() const noexcept override { return peer_name_; }
+    std::string_view peer_address() const noexcept override { return peer_address_; }
+
+    /// The responder's end works from accept() on; what it posts waits until the initiator is there.
+    void open(std::uint32_t ord) noexcept;
+    /// Joins two open ends.
+    static void link(queue_pair& a, queue_pair& b) noexcept;
+    /// The connection ends at `when`, unless it does before.
+    void end_at(time_point when, const error& cause) noexcept;
+    /// Does what is due. From the fabric's poll.
+    void progress() noexcept;
+    steering::scope_id scope() const noexcept { return scope_; }
+    /// Set to nullptr when this queue pair ends, for a handshake that points at it.
+    void watch(queue_pair** pointer) noexcept { watcher_ = pointer; }
+
+private:
+    enum class state : std::uint8_t { starting, open, draining, closed };
+    struct work {
+        std::uint64_t id;
+        std::uint64_t remote;
+        time_point due;  // arrives at the peer
+        time_point done; // its acknowledgement is back
+        std::uint32_t key;
+        std::uint32_t length;
+        verbs::opcode op;
+        bool signalled;
+        bool fence;
+        bool lost; // on the way there, later: on the way back
+        std::uint8_t segment_count;
+        std::uint32_t waits; // times that no receive was ready
+        std::array<verbs::segment, loop::options::max_segments> segments;
+    };
+    struct receive {
+        verbs::receive_request request;
+        verbs::completion outcome;
+        time_point visible;
+    };
+    enum class verdict : std::uint8_t { done, wait, over };
+
+    void carry_out_due() noexcept;
+    verdict carry_out(work& w) noexcept;
+    verdict send(work& w) noexcept;
+    bool read_back(work& w) noexcept;
+    verdict not_ready(work& w) noexcept;
+    /// Retires what is back; all that was carried out if `regardless` of the time. True if Reads were.
+    bool retire(bool regardless) noexcept;
+    void show_receives(bool regardless) noexcept;
+    void fill(receive& r, const verbs::completion& c) noexcept;
+    verdict fail(std::uint64_t index, verbs::status s, const error& cause) noexcept;
+    verdict refused_by_peer(std::uint64_t index, verbs::status s, const char* rule) noexcept;
+    void finish(const error& cause, std::uint64_t failed, verbs::status s) noexcept;
+    void complete(const verbs::completion& c);
+    void deliver() noexcept;
+    void tell_end() noexcept;
+    void arm() noexcept;
+    bool over() const noexcept { return ending_ && end_when_ <= now(); }
+    void on_timer() noexcept override { owner_.fabric().ready(*this); }
+    time_point now() const noexcept { return owner_.shard().now(); }
+
+    static constexpr std::uint64_t none = ~std::uint64_t(0);
+
+    context_impl& owner_;
+    loop::domain& domain_;
+    const steering::scope_id scope_ = steering::new_scope();
+    std::uint64_t number_; // on the fabric; for the trace
+    queue_pair* peer_ = nullptr;
+    queue_pair** watcher_ = nullptr;
+    verbs::completion_handler* handler_ = nullptr;
+    state state_ = state::starting;
+    bool linked_ = false; // was joined once: without a peer now, it is alone for good
+    std::uint32_t ord_ = 0;
+    std::uint32_t reads_ = 0; // carried out, not back
+    bool ord_waiting_ = false;
+    std::string peer_name_;
+    std::string peer_address_;
+
+    bounded_ring<work> sends_;
+    std::uint64_t executed_ = 0; // before it: carried out
+    std::uint64_t retired_ = 0;  // before it: back; slots from sends_.head() on are still held
+    time_point last_due_{};
+    time_point last_done_{};
+    bounded_ring<receive> receives_;
+    std::uint64_t filled_ = 0; // before it: filled by the peer
+    time_point last_visible_{};
+
+    bool ending_ = false;
+    time_point end_when_{};
+    error end_cause_;
+    std::vector<verbs::completion> batch_;
+    std::vector<verbs::completion> delivered_;
+    bool delivering_ = false;
+};
+
+} // namespace verbena::loop
