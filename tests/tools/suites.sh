@@ -24,6 +24,7 @@ gcc          build,tests,gcc             900   all suites above, built by g++ 12
 asan         build,tests,sanitizers     1200   all suites above under ASan and UBSan
 tsan         build,tests,sanitizers     1200   unit and integration under TSan
 fuzz         build,tests,sanitizers      900   each target of tests/fuzz for a while, under ASan and UBSan
+embed        build,gcc                   600   verbena as a Meson subproject, with an embedder's defaults
 tidy         build,tests,tidy            900   clang-tidy 19
 "
 
@@ -138,4 +139,5 @@ suite_tsan() {
             meson_suites build-tsan "$share" $(present unit integration)
 }
 suite_fuzz() { build_asan && meson_suites build-asan "$share" fuzz; }
+suite_embed() { verdict embed tests/embed/run.sh subproject; }
 suite_tidy() { build_clang && verdict tidy tests/tools/tidy.sh build; }

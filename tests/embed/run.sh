@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# run.sh installed BUILD | subproject: builds examples/greeter.cpp as an embedder would, in a folder of its
+# own, and runs it. `installed` uses what `meson install` puts down and pkg-config tells; `subproject` has
+# verbena as a Meson subproject with an embedder's defaults (-O0, g++).
+set -euo pipefail
+source=$(cd "$(dirname "$0")/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+greets() {
+    local heard
+    heard=$("$1" embedder 2>"$work/stderr") || { cat "$work/stderr"; return 1; }
+    printf '%s\n' "$heard"
+    [[ $heard == $'hello, embedder, by tcp\nhello, embedder, by iwarp' ]]
+}
+
+case ${1-} in
+installed)
+    DESTDIR=$work/root meson install -C "$2" --no-rebuild --quiet >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+    pc=$(find "$work/root" -name verbena.pc)
+    export PKG_CONFIG_PATH=${pc%/*}
+    prefix=$work/root$(pkg-config --variable=prefix verbena)
+    flags=$(pkg-config --define-variable=prefix="$prefix" --cflags --libs verbena)
+    # shellcheck disable=SC2086
+    "${CXX:-clang++-19}" -std=c++20 -pthread "$source/examples/greeter.cpp" $flags -o "$work/greeter"
+    greets "$work/greeter"
+    ;;
+subproject)
+    mkdir -p "$work/app/subprojects"
+    ln -s "$source" "$work/app/subprojects/verbena"
+    cp "$source/examples/greeter.cpp" "$work/app/"
+    cat >"$work/app/meson.build" <<'MESON'
+project('app', 'cpp', default_options: ['cpp_std=c++20'])
+executable('greeter', 'greeter.cpp', dependencies: dependency('verbena', fallback: 'verbena'))
+MESON
+    CXX=${CXX:-g++-12} meson setup "$work/app/build" "$work/app" >"$work/log" || { cat "$work/log"; exit 1; }
+    # Nothing but the libraries: no test, program or installed file of verbena's comes with it.
+    if ninja -C "$work/app/build" -t targets all | grep -E 'subprojects/verbena/(tests|services|examples)/'; then
+        echo 'a subproject must not build tests, services or examples'
+        exit 1
+    fi
+    ninja -C "$work/app/build" >"$work/log" || { tail -n 40 "$work/log"; exit 1; }
+    DESTDIR=$work/root meson install -C "$work/app/build" --no-rebuild >"$work/log"
+    if [[ -e $work/root ]] && find "$work/root" -type f | grep .; then
+        echo 'a subproject must install nothing'
+        exit 1
+    fi
+    greets "$work/app/build/greeter"
+    ;;
+*)
+    echo 'run.sh installed BUILD | subproject' >&2
+    exit 2
+    ;;
+esac
