@@ -47,6 +47,8 @@ public:
     task<result<std::string>> readlink(const storage::request& r, const storage::handle& link) override;
     task<result<storage::read_result>> read(const storage::request& r, const storage::handle& file,
                                             std::uint64_t offset, std::span<std::byte> out) override;
+    task<result<storage::located_read>> locate(const storage::request& r, const storage::handle& file,
+                                               std::uint64_t offset, std::uint32_t count) override;
     task<result<storage::write_result>> write(const storage::request& r, const storage::handle& file,
                                               std::uint64_t offset,
                                               std::span<const std::span<const std::byte>> pieces,
@@ -119,6 +121,8 @@ private:
     task<result<file_ref>> open_directory(shard& s, const storage::handle& h);
     task<result<shard_ref<user_descriptors>>> open_for(shard& s, const storage::request& r, const file_ref& f,
                                                        use what);
+    /// True if the kernel has all of it in memory.
+    bool is_cached(int fd, std::uint64_t offset, std::uint64_t size) noexcept;
     /// Asks the kernel again whether `who` may use a descriptor whose stamp has changed.
     static result<void> still_allowed(shard& s, const storage::credential& who, const struct stat& st, int fd,
                                       use what) noexcept;
@@ -169,6 +173,7 @@ private:
     sync_group syncs_;
     removal_log removals_;
     std::atomic<bool> nowait_works_{true};
+    std::atomic<bool> cachestat_works_{true};
     mutable std::array<std::mutex, 64> guards_; ///< by inode: a guard and the change it guards are one
     std::array<std::atomic<shard*>, max_shards> shards_{};
 };

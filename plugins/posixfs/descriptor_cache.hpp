@@ -16,6 +16,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string_view>
 #include <sys/stat.h>
@@ -80,7 +81,7 @@ struct user_descriptors {
     explicit user_descriptors(const storage::credential& w) noexcept : who(w) {}
     unsigned references = 0;
     storage::credential who;
-    unique_fd read;
+    std::shared_ptr<const unique_fd> read; ///< shared with replies that are still being sent from it
     permission_stamp read_stamp;
     unique_fd write;
     permission_stamp write_stamp;

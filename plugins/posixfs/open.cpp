@@ -176,7 +176,7 @@ task<result<shard_ref<user_descriptors>>> backend::open_for(shard& s, const stor
                 user->write = std::move(done->fd);
                 user->write_stamp = done->stamp;
             } else {
-                user->read = std::move(done->fd);
+                user->read = std::make_shared<const unique_fd>(std::move(done->fd));
                 user->read_stamp = done->stamp;
             }
             co_return user;

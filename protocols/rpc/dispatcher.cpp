@@ -20,7 +20,8 @@ std::size_t index_of(std::string_view transport) noexcept
 void answer(call& c, const reply_header& header) noexcept
 {
     c.results().truncate(0);
-    c.attach({});
+    c.attach(payload());
+    c.attach(file_range());
     encode(c.results(), header);
 }
 
@@ -43,7 +44,8 @@ bool complete(const call& c, const xdr::encoder& results) noexcept
     const auto items = results.payloads();
     if (!results.ok() || items.size() > 1)
         return false;
-    return items.empty() ? c.result_payload().empty() : items.front().length == c.result_payload().size();
+    const std::size_t attached = c.result_payload().size() + c.result_file().size;
+    return items.empty() ? attached == 0 : items.front().length == attached;
 }
 
 } // namespace

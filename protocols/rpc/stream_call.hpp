@@ -27,6 +27,7 @@ public:
 
     task<result<payload>> pull(xdr::payload_ref ref) override;
     task<bool> reserve_results(std::size_t size) override;
+    bool takes_files() const noexcept override { return true; }
 
     stream_connection& connection() noexcept { return connection_; }
     const task_context& context() const noexcept { return context_; }
@@ -37,7 +38,7 @@ public:
     std::span<const std::byte> framed_reply() noexcept;
     /// The block that framed_reply() lies in, if it isn't in this object.
     const lease& block() const noexcept { return block_; }
-    payload& result_payload_to_send() noexcept { return result_payload_; }
+    file_range take_result_file() noexcept { return std::move(result_file_); }
 
 private:
     stream_connection& connection_;

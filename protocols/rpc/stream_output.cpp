@@ -4,11 +4,44 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 namespace verbena::rpc {
+namespace {
+
+// sendfile(2) has no MSG_NOSIGNAL: a peer that went must not end a process that minds SIGPIPE.
+class quiet_pipe {
+public:
+    quiet_pipe() noexcept
+    {
+        ::sigemptyset(&pipe_);
+        ::sigaddset(&pipe_, SIGPIPE);
+        ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+    }
+    quiet_pipe(const quiet_pipe&) = delete;
+    quiet_pipe& operator=(const quiet_pipe&) = delete;
+    ~quiet_pipe()
+    {
+        const int why = errno;
+        if (::sigismember(&before_, SIGPIPE) == 0) {
+            const timespec at_once{};
+            if (why == EPIPE)
+                ::sigtimedwait(&pipe_, nullptr, &at_once);
+            ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+        }
+        errno = why;
+    }
+
+private:
+    sigset_t pipe_;
+    sigset_t before_;
+};
+
+} // namespace
 
 void stream_output::append(std::unique_ptr<stream_call> c)
 {
@@ -28,6 +61,9 @@ void stream_output::append(std::unique_ptr<stream_call> c)
         put(rest.first(before));
         rest = rest.subspan(before);
         const payload& bytes = c->result_payload();
+        const std::size_t size = items.front().length;
+        if (!c->result_file().empty())
+            refer(c->take_result_file());
         for (std::size_t i = 0; i < bytes.pieces().size(); ++i) {
             const auto piece = bytes.pieces()[i];
             if (piece.size() <= max_copied_piece && copy(piece)) {
@@ -37,7 +73,7 @@ void stream_output::append(std::unique_ptr<stream_call> c)
             keep = keep || !bytes.owner(i);
             refer(piece, bytes.owner(i).share());
         }
-        if (const std::size_t pad = xdr::pad_of(bytes.size()); pad != 0) {
+        if (const std::size_t pad = xdr::pad_of(size); pad != 0) {
             const auto bytes_of_pad = std::span(zeros).first(pad);
             if (!copy(bytes_of_pad))
                 refer(bytes_of_pad, {});
@@ -82,34 +118,68 @@ void stream_output::refer(std::span<const std::byte> bytes, lease owner)
     queued_ += bytes.size();
 }
 
+void stream_output::refer(file_range file)
+{
+    queued_ += file.size;
+    segments_.emplace_back(std::move(file));
+}
+
 stream_output::status stream_output::send(int fd, std::size_t& sent, unsigned& calls) noexcept
 {
     sent = 0;
     while (queued_ != 0) {
-        std::array<iovec, max_gathered> entries;
-        const std::size_t count = std::min(segments_.size() - first_, max_gathered);
-        std::size_t size = 0;
-        for (std::size_t i = 0; i < count; ++i) {
-            const auto bytes = segments_[first_ + i].bytes;
-            entries[i] = {const_cast<std::byte*>(bytes.data()), bytes.size()};
-            size += bytes.size();
-        }
-        msghdr message{};
-        message.msg_iov = entries.data();
-        message.msg_iovlen = count;
         ssize_t n;
+        std::size_t offered =
+            0; // a file may come in several parts: only the socket's word says that it is full
         do
-            n = ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+            n = segments_[first_].file.empty() ? send_memory(fd, offered) : send_file(fd);
         while (n < 0 && errno == EINTR);
         if (n < 0)
             return errno == EAGAIN || errno == EWOULDBLOCK ? status::blocked : status::failed;
         ++calls;
         sent += static_cast<std::size_t>(n);
         drop(static_cast<std::size_t>(n));
-        if (static_cast<std::size_t>(n) < size)
+        if (static_cast<std::size_t>(n) < offered)
             return status::blocked;
     }
     return status::drained;
+}
+
+// All that lies in memory up to the next file.
+ssize_t stream_output::send_memory(int fd, std::size_t& offered) noexcept
+{
+    offered = 0;
+    std::array<iovec, max_gathered> entries;
+    std::size_t count = 0;
+    std::size_t i = first_;
+    for (; i < segments_.size() && count < max_gathered && segments_[i].file.empty(); ++i) {
+        const auto bytes = segments_[i].bytes;
+        entries[count++] = {const_cast<std::byte*>(bytes.data()), bytes.size()};
+        offered += bytes.size();
+    }
+    msghdr message{};
+    message.msg_iov = entries.data();
+    message.msg_iovlen = count;
+    return ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT | (i < segments_.size() ? MSG_MORE : 0));
+}
+
+ssize_t stream_output::send_file(int fd) noexcept
+{
+    file_range& file = segments_[first_].file;
+    if (file.fd >= 0) {
+        auto at = static_cast<off_t>(file.offset);
+        const quiet_pipe no_signal;
+        const ssize_t n = ::sendfile(fd, file.fd, &at, file.size);
+        if (n != 0)
+            return n;
+        // The file has become shorter, and the length is told already: the rest reads as a hole does.
+        file.owner.reset();
+        file.fd = -1;
+    }
+    static constexpr std::array<std::byte, 4096> zeros{};
+    const std::size_t size = std::min(file.size, zeros.size());
+    const bool more = size < file.size || first_ + 1 < segments_.size();
+    return ::send(fd, zeros.data(), size, MSG_NOSIGNAL | MSG_DONTWAIT | (more ? MSG_MORE : 0));
 }
 
 void stream_output::drop(std::size_t bytes) noexcept
@@ -117,13 +187,19 @@ void stream_output::drop(std::size_t bytes) noexcept
     queued_ -= bytes;
     while (bytes != 0) {
         segment& s = segments_[first_];
-        if (bytes < s.bytes.size()) {
-            s.bytes = s.bytes.subspan(bytes);
+        if (bytes < s.size()) {
+            if (s.file.empty()) {
+                s.bytes = s.bytes.subspan(bytes);
+            } else {
+                s.file.offset += bytes;
+                s.file.size -= bytes;
+            }
             break;
         }
-        bytes -= s.bytes.size();
+        bytes -= s.size();
         s.owner.reset();
         s.keeper.reset();
+        s.file = file_range();
         ++first_;
     }
     if (queued_ == 0) {

@@ -40,12 +40,18 @@ public:
 private:
     struct segment {
         segment(std::span<const std::byte> b, lease o) noexcept : bytes(b), owner(std::move(o)) {}
+        explicit segment(file_range f) noexcept : file(std::move(f)) {}
+        std::size_t size() const noexcept { return bytes.size() + file.size; }
         std::span<const std::byte> bytes;
         lease owner;
+        file_range file;                     // instead of `bytes`
         std::unique_ptr<stream_call> keeper; // a call whose own memory `bytes` may be
     };
     bool copy(std::span<const std::byte> bytes);
     void refer(std::span<const std::byte> bytes, lease owner);
+    void refer(file_range file);
+    ssize_t send_memory(int fd, std::size_t& offered) noexcept;
+    ssize_t send_file(int fd) noexcept;
     void drop(std::size_t bytes) noexcept;
 
     buffer_pool& pool_;

@@ -45,10 +45,11 @@ task<std::uint64_t> allocations_of_steady_state(file_backend& fs)
             before = allocations.load();
         auto w = co_await fs.write(r, f, 0, std::span(&piece, 1), stability::unstable);
         auto n = co_await fs.read(r, f, 0, memory);
+        auto where = co_await fs.locate(r, f, 0, 4096);
         auto a = co_await fs.getattr(r, f);
         auto l = co_await fs.lookup(r, fs.root(), "f");
         auto x = co_await fs.access(r, f, R_OK | W_OK);
-        if (!w || !n || n->count != 4096 || !a || !l || !x)
+        if (!w || !n || n->count != 4096 || !a || !l || !x || !where)
             co_return ~std::uint64_t(0);
     }
     co_return allocations.load() - before;
@@ -180,4 +181,69 @@ BOOST_AUTO_TEST_CASE(a_name_that_leads_elsewhere_by_now)
         r.who = credential(12345, 12345);
         BOOST_TEST(lookup("a", now) == EACCES);
     }
+}
+
+namespace {
+
+task<located_read> located(file_backend& fs, const request& r, const handle& file, std::uint64_t offset,
+                           std::uint32_t count)
+{
+    auto there = co_await fs.locate(r, file, offset, count);
+    co_return there ? *there : located_read();
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(bytes_are_located_for_who_may_read_them)
+{
+    suite::temporary_directory directory;
+    const std::string path = (directory.path() / "f").string();
+    auto shard = make_reactor();
+    blocking_pool pool(2);
+    posixfs::posixfs_options o;
+    o.root = directory.path();
+    auto fs = posixfs::open_posixfs(o, pool);
+    BOOST_REQUIRE(fs);
+    request r;
+    r.who = credential(::geteuid(), ::getegid());
+    const std::string text(100'000, 't');
+    const int fd = ::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0644);
+    BOOST_REQUIRE(fd >= 0);
+    BOOST_REQUIRE(::write(fd, text.data(), text.size()) == ssize_t(text.size()));
+    handle f;
+    BOOST_REQUIRE(run_until_complete(*shard, errno_of_lookup(**fs, r, "f", f)) == 0);
+    const auto locate = [&](std::uint64_t offset, std::uint32_t count) {
+        return run_until_complete(*shard, located(**fs, r, f, offset, count));
+    };
+    const auto read = [&]() -> task<void> {
+        std::vector<std::byte> memory(10);
+        auto done = co_await (*fs)->read(r, f, 0, memory);
+        BOOST_TEST(bool(done));
+    };
+    BOOST_TEST(!locate(0, 65536).here); // nobody has opened it yet
+    run_until_complete(*shard, read());
+    const auto part = locate(50'000, 65536);
+    if (!part.here) { // Linux before 6.5 can't say what is in memory
+        BOOST_TEST_MESSAGE("this kernel has no cachestat");
+        ::close(fd);
+        return;
+    }
+    BOOST_TEST(part.bytes.size == 50'000u);
+    BOOST_TEST(part.read.count == 50'000u);
+    BOOST_TEST(part.read.end_of_file);
+    std::string seen(50'000, 0);
+    BOOST_TEST(::pread(part.bytes.fd, seen.data(), seen.size(), off_t(part.bytes.offset)) == 50'000);
+    BOOST_TEST((seen == text.substr(50'000)));
+    BOOST_TEST(!locate(0, 99'999).read.end_of_file);
+    BOOST_TEST(!locate(100'000, 65536).here);
+
+    // What isn't in memory would hold the shard.
+    BOOST_REQUIRE(::fsync(fd) == 0);
+    if (::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0)
+        BOOST_TEST(!locate(0, 65536).here);
+    // A change of rights sends it the way that asks the kernel.
+    run_until_complete(*shard, read());
+    BOOST_REQUIRE(::fchmod(fd, 0600) == 0);
+    BOOST_TEST(!locate(0, 10).here);
+    ::close(fd);
 }

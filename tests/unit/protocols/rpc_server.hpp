@@ -12,6 +12,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -97,10 +98,20 @@ public:
             for (int i = 0; i < 1000; ++i)
                 c.results().u32(1);
             break;
+        case 10: { // returns a payload out of `file`, from its start
+            const std::uint32_t length = c.args().u32();
+            if (!c.takes_files())
+                co_return rpc::outcome::system_error;
+            c.results().note_payload(length);
+            c.attach(file_range(file, fileno(file.get()), 0, length));
+            break;
+        }
         default: co_return rpc::outcome::proc_unavail;
         }
         co_return rpc::outcome::success;
     }
+
+    std::shared_ptr<std::FILE> file;
 
     event go;
     int served = 0;

@@ -170,6 +170,69 @@ BOOST_AUTO_TEST_CASE(large_results_are_not_copied)
     BOOST_TEST(s.pool.outstanding() == 0);
 }
 
+BOOST_AUTO_TEST_CASE(results_out_of_a_file)
+{
+    served_streams s;
+    auto client = s.connect();
+    s.program.file.reset(std::tmpfile(), [](std::FILE* f) { std::fclose(f); });
+    BOOST_REQUIRE(s.program.file);
+    constexpr std::size_t in_file = (1u << 20) + 5;
+    const bytes content(in_file, std::byte('f'));
+    BOOST_REQUIRE(std::fwrite(content.data(), 1, in_file, s.program.file.get()) == in_file);
+    BOOST_REQUIRE(std::fflush(s.program.file.get()) == 0);
+    std::uint32_t xid = 0;
+    for (const std::uint32_t size : {1u, 65536u, 65537u, 1u << 20}) {
+        bytes argument;
+        append_u32(argument, size);
+        // Behind it one from memory, so that what follows the file is seen to be in its place.
+        bytes both = framed(call_of(++xid, 10, argument));
+        append(both, framed(call_of(++xid, 4, argument)));
+        s.send(client, both);
+        auto expected = opaque(size, 'f');
+        append(expected, bytes(null_reply));
+        append(expected, opaque(size, 'r'));
+        const auto reply = s.receive(client, null_reply + expected.size());
+        BOOST_REQUIRE(reply.size() == null_reply + expected.size());
+        const std::size_t first = opaque(size).size();
+        BOOST_TEST(xdr::load_u32(reply.data()) == 0x80000000u + null_reply + first - 4);
+        BOOST_TEST(std::equal(expected.begin(), expected.begin() + std::ptrdiff_t(first),
+                              reply.begin() + null_reply));
+        BOOST_TEST(std::equal(expected.end() - std::ptrdiff_t(first), expected.end(),
+                              reply.end() - std::ptrdiff_t(first)));
+    }
+    // A file that became shorter after its length was told: the record keeps its length, and the rest is zeros.
+    constexpr std::size_t left = 70'000;
+    BOOST_REQUIRE(::ftruncate(fileno(s.program.file.get()), left) == 0);
+    bytes argument;
+    append_u32(argument, 1u << 20);
+    s.send(client, framed(call_of(++xid, 10, argument)));
+    const auto reply = s.receive(client);
+    BOOST_REQUIRE(reply.size() == null_reply + 4 + (1u << 20));
+    const auto data = std::span(reply).subspan(null_reply + 4);
+    BOOST_TEST(std::ranges::count(data.first(left), std::byte('f')) == std::ptrdiff_t(left));
+    BOOST_TEST(std::ranges::count(data.subspan(left), std::byte(0)) == std::ptrdiff_t(data.size() - left));
+    BOOST_TEST(s.program.file.use_count() == 1);
+    BOOST_TEST(s.pool.outstanding() == 0);
+}
+
+// sendfile(2) would raise SIGPIPE, which ends this test.
+BOOST_AUTO_TEST_CASE(a_peer_that_goes_while_a_file_is_sent)
+{
+    served_streams s;
+    auto client = s.connect();
+    s.program.file.reset(std::tmpfile(), [](std::FILE* f) { std::fclose(f); });
+    BOOST_REQUIRE(s.program.file);
+    BOOST_REQUIRE(::ftruncate(fileno(s.program.file.get()), 1 << 20) == 0);
+    bytes argument;
+    append_u32(argument, 1u << 20);
+    s.send(client, framed(call_of(1, 10, argument)));
+    BOOST_REQUIRE(s.receive(client, 1000).size() == 1000);
+    client.reset();
+    s.turns();
+    BOOST_TEST(s.server->stats().connections.value() == 0);
+    BOOST_TEST(s.program.file.use_count() == 1);
+}
+
 BOOST_AUTO_TEST_CASE(a_peer_that_takes_no_replies_costs_bounded_memory)
 {
     served_streams s;

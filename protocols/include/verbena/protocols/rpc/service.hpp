@@ -8,6 +8,7 @@
 #pragma once
 
 #include <verbena/core/buffer.hpp>
+#include <verbena/core/file_range.hpp>
 #include <verbena/core/task.hpp>
 #include <verbena/protocols/rpc/auth_sys.hpp>
 #include <verbena/protocols/rpc/message.hpp>
@@ -65,6 +66,12 @@ public:
     /// The bytes of the payload item that results().note_payload() announced last. Once per item.
     void attach(payload bytes) noexcept { result_payload_ = std::move(bytes); }
     const payload& result_payload() const noexcept { return result_payload_; }
+    /// Instead of memory, where the transport takes it.
+    void attach(file_range bytes) noexcept { result_file_ = std::move(bytes); }
+    const file_range& result_file() const noexcept { return result_file_; }
+    /// True if a payload may be a range of a file: the transport sends it from the page cache. It must be there,
+    /// or the shard waits for the disk.
+    virtual bool takes_files() const noexcept { return false; }
 
 protected:
     call_header header_;
@@ -75,6 +82,7 @@ protected:
     xdr::encoder results_;
     buffer_pool* buffers_ = nullptr;
     payload result_payload_;
+    file_range result_file_;
 };
 
 /// What the dispatcher puts into the reply when a procedure returns.

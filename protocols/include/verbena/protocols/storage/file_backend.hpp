@@ -44,6 +44,12 @@ public:
     /// Reads up to out.size() bytes; short only at the end of the file.
     virtual task<result<read_result>> read(const request& r, const handle& file, std::uint64_t offset,
                                            std::span<std::byte> out) = 0;
+    /// read() for who can send from a file: where the bytes lie. Not `here` when this back end has no such
+    /// thing to show or the bytes are not in memory; ask read() then. Rights are checked as there.
+    virtual task<result<located_read>> locate(const request&, const handle&, std::uint64_t, std::uint32_t)
+    {
+        co_return located_read();
+    }
     /// Writes the pieces one after another from `offset`.
     virtual task<result<write_result>> write(const request& r, const handle& file, std::uint64_t offset,
                                              std::span<const std::span<const std::byte>> pieces,

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <verbena/core/clock.hpp>
+#include <verbena/core/file_range.hpp>
 #include <verbena/core/result.hpp>
 
 #include <algorithm>
@@ -178,6 +179,11 @@ struct read_result {
     std::uint32_t count = 0;
     bool end_of_file = false;
     std::optional<attributes> attrs;
+};
+struct located_read {
+    bool here = false; ///< false: ask read()
+    read_result read;
+    file_range bytes;
 };
 struct write_result {
     std::uint32_t count = 0;

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bytes of a file that need not be brought into memory: where they lie, for whoever can send from there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace verbena {
+
+/// A range of an open file. `owner` keeps the descriptor open; shared with whoever opened it, so that taking a
+/// range allocates nothing. Between the making and the sending the file may change, as under any read that takes
+/// time, and may even become shorter.
+struct file_range {
+    file_range() = default;
+    file_range(std::shared_ptr<const void> o, int f, std::uint64_t at, std::size_t n) noexcept
+        : owner(std::move(o)), fd(f), offset(at), size(n)
+    {
+    }
+    bool empty() const noexcept { return size == 0; }
+
+    std::shared_ptr<const void> owner;
+    int fd = -1;
+    std::uint64_t offset = 0;
+    std::size_t size = 0;
+};
+
+} // namespace verbena
