@@ -98,8 +98,8 @@ BOOST_FIXTURE_TEST_CASE(metrics_show_what_was_counted, fixture)
         }
     }
     BOOST_TEST(handles == 1);
-    const std::vector<std::string> expected = {"verbena_mount_mounts_total", "verbena_mount_refusals_total",
-                                               "verbena_nfs_read_bytes_total", "verbena_nfs_refusals_total",
-                                               "verbena_nfs_written_bytes_total"};
+    const std::vector<std::string> expected = {
+        "verbena_mount_mounts_total",   "verbena_mount_refusals_total", "verbena_nfs_errors_total",
+        "verbena_nfs_read_bytes_total", "verbena_nfs_refusals_total",   "verbena_nfs_written_bytes_total"};
     BOOST_TEST(names == expected, boost::test_tools::per_element());
 }
