@@ -2,6 +2,7 @@
 #include "requester.hpp"
 
 #include <verbena/protocols/rpc/message.hpp>
+#include <verbena/protocols/rpc/service.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -21,7 +22,11 @@ requester::requester(verbs::context& provider, buffer_pool& buffers, std::string
 {
 }
 
-requester::~requester() { drop(); }
+requester::~requester()
+{
+    drop();
+    deferred::unlink();
+}
 
 task<result<void>> requester::open()
 {
@@ -39,8 +44,9 @@ task<result<void>> requester::open()
     o.private_data = private_data;
     o.initiator_depth = 0; // a requester never reads
     o.responder_resources = std::max<std::uint32_t>(options_.responder_resources, 1);
-    o.queue_pair.receive_depth = max_credits_ + slack;
-    o.queue_pair.send_depth = 2 * max_credits_ + slack;
+    const std::uint32_t callbacks = options_.callbacks != nullptr ? options_.callback_credits : 0;
+    o.queue_pair.receive_depth = max_credits_ + callbacks + slack;
+    o.queue_pair.send_depth = 2 * (max_credits_ + callbacks) + slack;
     o.timeout = options().connect_timeout;
     std::vector<std::byte> answer;
     auto connected = co_await provider_.connect(address_, *domain_, o, answer);
@@ -52,6 +58,9 @@ task<result<void>> requester::open()
     credits_ = 1; // until the first reply (RFC 8166 3.3.3)
     in_flight_ = 0;
     ended_.reset();
+    ++epoch_;
+    callbacks_in_service_ = 0;
+    peer_address_ = queue_pair_->peer_address();
     receives_.resize(o.queue_pair.receive_depth);
     sends_.resize(o.queue_pair.send_depth);
     free_sends_.clear();
@@ -83,6 +92,7 @@ void requester::drop() noexcept
     receives_.clear();
     sends_.clear();
     abandoned_.clear();
+    callbacks_.clear();
 }
 
 void requester::fail_connection(const error& cause) noexcept
@@ -270,15 +280,17 @@ result<void> requester::send(outstanding& o)
     bool with_payload = true;
     if (auto built = build_call(o.call, t, h, with_head, with_payload); !built)
         return built;
-    if (auto posted = post_message(h, o.call, with_head, with_payload); !posted)
+    if (auto posted =
+            post_message(h, with_head ? &o.call.message() : nullptr, o.call.argument(), with_payload);
+        !posted)
         return posted;
     t.sent = true;
     ++in_flight_;
     return {};
 }
 
-result<void> requester::post_message(const header& h, const rpc::request& call, bool with_head,
-                                     bool with_payload)
+result<void> requester::post_message(const header& h, const xdr::encoder* message,
+                                     const rpc::payload& payload, bool with_payload)
 {
     if (free_sends_.empty())
         return error(std::errc::no_buffer_space, "send queue");
@@ -292,20 +304,20 @@ result<void> requester::post_message(const header& h, const rpc::request& call, 
         if (!to.empty())
             std::memcpy(to.data(), bytes.data(), bytes.size());
     };
-    if (with_head) {
-        const auto head = call.message().bytes();
-        const auto items = call.message().payloads();
+    if (message != nullptr) {
+        const auto head = message->bytes();
+        const auto items = message->payloads();
         const std::size_t cut = items.empty() ? head.size() : items[0].offset;
         put(head.first(cut));
         if (!items.empty() && with_payload) {
-            for (auto piece : call.argument().pieces())
+            for (auto piece : payload.pieces())
                 put(piece);
             out.pad(items[0].length);
         }
         put(head.subspan(cut));
     }
     if (!out.ok())
-        return error(std::errc::message_size, "call exceeds the inline threshold");
+        return error(std::errc::message_size, "a message exceeds the inline threshold");
     const verbs::segment local{memory.data(), static_cast<std::uint32_t>(out.size()), 0};
     const std::uint32_t slot = free_sends_.back();
     verbs::send_request request;
@@ -356,11 +368,10 @@ void requester::on_message(lease message, std::uint32_t length) noexcept
         return;
     }
     const auto payload = bytes.subspan(decoded.offset);
-    // A call of the server, for which there is no service here; its credits are of the other direction
-    // (RFC 8167 4.1).
+    // A call of the server; its credits are of the other direction (RFC 8167 4.1).
     const auto prefix = rpc::peek(payload);
     if (h.proc == procedure::msg && prefix && prefix->type == rpc::message_type::call) {
-        ++stats_.dropped;
+        take_callback(std::move(message), length);
         return;
     }
     outstanding* o = find(h.xid);
@@ -382,6 +393,98 @@ void requester::on_message(lease message, std::uint32_t length) noexcept
     if (answers)
         complete(*o, take_reply(*t, h, std::move(message), payload));
     pump();
+}
+
+namespace {
+
+/// A call of the server. Everything of it came inline.
+class reverse_call final : public rpc::call {
+public:
+    reverse_call(lease received, std::span<const std::byte> body, const rpc::peer& from, buffer_pool& buffers,
+                 lease results)
+        : received_(std::move(received)), results_memory_(std::move(results))
+    {
+        peer_ = &from;
+        buffers_ = &buffers;
+        args_ = xdr::decoder(body);
+        results_ = xdr::encoder(results_memory_.bytes());
+    }
+    task<result<rpc::payload>> pull(xdr::payload_ref ref) override
+    {
+        if (ref.external)
+            co_return error(std::errc::bad_message, "the argument lies in no chunk", ref.position);
+        co_return rpc::payload(received_.share(), ref.inline_bytes);
+    }
+    // More than the threshold cannot be sent anyhow.
+    task<bool> reserve_results(std::size_t size) override
+    {
+        co_return results_.size() + results_.room() >= size;
+    }
+
+private:
+    lease received_;
+    lease results_memory_;
+};
+
+} // namespace
+
+void requester::take_callback(lease message, std::uint32_t length) noexcept
+{
+    if (options_.callbacks == nullptr) {
+        ++stats_.dropped;
+        return;
+    }
+    // Receives stand again at once, so the credits must be counted (RFC 8166 3.3.1).
+    if (callbacks_in_service_ >= options_.callback_credits) {
+        fail_connection(error(std::errc::protocol_error, "more calls of the server than credits"));
+        return;
+    }
+    ++callbacks_in_service_;
+    callbacks_.push_back({std::move(message), length});
+    shard().post(static_cast<deferred&>(*this));
+}
+
+void requester::run() noexcept
+{
+    for (callback& c : std::exchange(callbacks_, {}))
+        spawn(serve_callback(std::move(c.message), c.length));
+}
+
+task<void> requester::serve_callback(lease message, std::uint32_t length)
+{
+    const std::uint64_t epoch = epoch_;
+    const std::span<const std::byte> bytes(message.data(), length);
+    header h;
+    const decoded_header decoded = decode(bytes, h);
+    const rpc::peer from{peer_address_, address_, name(), 0};
+    lease results = buffers_.try_acquire(std::max<std::size_t>(terms_.send_threshold, buffer_pool::min_size));
+    header answer;
+    answer.xid = h.xid;
+    answer.credits = options_.callback_credits;
+    const bool chunks = !h.reads.empty() || !h.writes.empty() || h.has_reply_chunk;
+    if (chunks || !results) {
+        // RFC 8167 5.3: chunks are for those who support them.
+        --callbacks_in_service_;
+        answer = error_reply(h, error_kind::chunk, options_.callback_credits);
+        if (auto posted = post_message(answer, nullptr, {}, false); !posted)
+            fail_connection(posted.error());
+        co_return;
+    }
+    reverse_call call(std::move(message), bytes.subspan(decoded.offset), from, buffers_, std::move(results));
+    const bool replies = co_await options_.callbacks->dispatch(call);
+    if (epoch != epoch_ || !connected())
+        co_return;
+    --callbacks_in_service_;
+    ++stats_.callbacks;
+    if (!replies)
+        co_return;
+    auto posted = post_message(answer, &call.results(), call.result_payload(), true);
+    if (!posted && posted.error() == std::errc::message_size) {
+        answer = error_reply(h, error_kind::chunk, options_.callback_credits);
+        posted = post_message(answer, nullptr, {}, false);
+    }
+    if (!posted)
+        fail_connection(posted.error()); // a call without an answer (RFC 8166 4.5.3)
 }
 
 // Puts the reply together from the message and the chunks, which are out of the server's reach afterwards.

@@ -14,7 +14,7 @@
 
 namespace verbena::rpcrdma {
 
-class requester final : public rpc::reconnecting_client, private verbs::completion_handler {
+class requester final : public rpc::reconnecting_client, private verbs::completion_handler, private deferred {
 public:
     requester(verbs::context& provider, buffer_pool& buffers, std::string_view address,
               const requester_options& options, requester_stats* stats);
@@ -77,6 +77,8 @@ private:
     // completion_handler
     void on_completions(std::span<const verbs::completion> batch) noexcept override;
     void on_disconnected(const error& cause) noexcept override;
+    // deferred: the server's calls, after the polls
+    void run() noexcept override;
 
     transfer& transfer_of(const outstanding& o) noexcept
     {
@@ -92,7 +94,11 @@ private:
     result<exposure> expose(lease memory, std::span<std::byte> bytes, verbs::access rights);
     result<exposure> expose_new(std::size_t size, verbs::access rights);
     static segment segment_of(const exposure& e) noexcept;
-    result<void> post_message(const header& h, const rpc::request& call, bool with_head, bool with_payload);
+    /// Sends `h` and, inline, `message` (nullptr: nothing) with the payload that belongs into it, if wanted.
+    result<void> post_message(const header& h, const xdr::encoder* message, const rpc::payload& payload,
+                              bool with_payload);
+    void take_callback(lease message, std::uint32_t length) noexcept;
+    task<void> serve_callback(lease message, std::uint32_t length);
     bool post_receive(std::uint32_t slot) noexcept;
     void on_message(lease message, std::uint32_t length) noexcept;
     result<rpc::reply> take_reply(transfer& t, const header& h, lease message,
@@ -118,6 +124,14 @@ private:
     std::vector<std::uint32_t> free_sends_;
     std::vector<std::uint32_t> abandoned_; // XIDs given up, whose replies still return a credit
     event ended_;
+    struct callback {
+        lease message;
+        std::uint32_t length;
+    };
+    std::vector<callback> callbacks_;
+    std::uint32_t callbacks_in_service_ = 0;
+    std::string peer_address_;
+    std::uint64_t epoch_ = 0; // of the connection: an answer for an earlier one is dropped
 };
 
 } // namespace verbena::rpcrdma

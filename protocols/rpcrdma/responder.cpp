@@ -81,6 +81,8 @@ responder_connection::responder_connection(verbs::context& provider, buffer_pool
 
 responder_connection::~responder_connection()
 {
+    if (reverse_)
+        reverse_->closed();
     queue_pair_.reset();
     deferred::unlink();
 }
@@ -100,7 +102,7 @@ task<void> responder_connection::run(std::unique_ptr<verbs::connect_request> req
     terms_ = negotiate(mine, find_private_message(request->private_data()));
     const auto private_data = encode(mine);
 
-    const std::uint32_t receives = options_.credits + receive_slack;
+    const std::uint32_t receives = options_.credits + receive_slack + options_.reverse_credits;
     verbs::connect_options o;
     o.private_data = private_data;
     o.initiator_depth = options_.read_depth;
@@ -187,6 +189,15 @@ void responder_connection::on_completions(std::span<const verbs::completion> bat
                 receive_slots_[slot].reset();
             continue;
         }
+        if (op == operation::reverse) {
+            const auto slot = static_cast<std::uint32_t>(c.id);
+            reverse_sends_[slot].reset();
+            free_reverse_sends_.push_back(slot);
+            --send_queue_used_;
+            send_queue_moved_.set();
+            reverse_->progress();
+            continue;
+        }
         responder_call* call = find(c.id);
         if (call == nullptr)
             continue;
@@ -215,6 +226,8 @@ void responder_connection::on_disconnected(const error& cause) noexcept
     log_limited(stats_.ends_logged, log_level::info, "rpcrdma", "connection ended",
                 {{"peer", peer_name_}, {"cause", cause.message()}});
     calls_scope_.request_stop();
+    if (reverse_)
+        reverse_->closed();
     ended_.set();
 }
 
@@ -227,6 +240,8 @@ void responder_connection::run() noexcept
         // First a receive for the next message, then this one.
         if (!down_)
             post_receives();
+        if (!down_ && reverse_ && reverse_->answered(message, a.length))
+            continue;
         begin_call(std::move(message), a.length);
     }
     handling_.clear();
@@ -320,6 +335,42 @@ void responder_connection::begin_call(lease message, std::uint32_t length) noexc
     stats_.calls.add();
     stats_.credits_wanted.add(c.transport_.credits);
     calls_scope_.spawn(serve(c, d.offset, length));
+}
+
+bool responder_connection::reverse_room() const noexcept
+{
+    return !free_reverse_sends_.empty() && send_queue_used_ < send_depth;
+}
+
+result<void> responder_connection::send_reverse(lease message, std::uint32_t length)
+{
+    const verbs::segment local{message.data(), length, 0};
+    const std::uint32_t slot = free_reverse_sends_.back();
+    verbs::send_request w;
+    w.id = make_id(operation::reverse, 0, slot);
+    w.segments = {&local, 1};
+    if (auto posted = queue_pair_->post_send({&w, 1}); !posted)
+        return posted;
+    free_reverse_sends_.pop_back();
+    reverse_sends_[slot] = std::move(message);
+    ++send_queue_used_;
+    return {};
+}
+
+std::shared_ptr<rpc::reverse_channel> responder_call::reverse() { return connection_.reverse(); }
+
+std::shared_ptr<rpc::reverse_channel> responder_connection::reverse()
+{
+    if (!reverse_ && options_.reverse_credits != 0 && !down_) {
+        // More Sends than calls: a reply may come before the Send that it answers has completed.
+        const std::uint32_t sends = 2 * options_.reverse_credits;
+        reverse_sends_.resize(sends);
+        for (std::uint32_t i = 0; i < sends; ++i)
+            free_reverse_sends_.push_back(i);
+        reverse_ = std::make_shared<reverse_requester>(static_cast<reverse_link&>(*this), buffers_,
+                                                       options_.reverse_credits, terms_.send_threshold);
+    }
+    return reverse_;
 }
 
 task<bool> responder_connection::send_queue_room(std::uint32_t entries)

@@ -8,6 +8,8 @@
 #include <verbena/protocols/rpcrdma/private_data.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
 
+#include "reverse_requester.hpp"
+
 #include <array>
 #include <memory>
 #include <string>
@@ -24,6 +26,7 @@ public:
 
     task<result<rpc::payload>> pull(xdr::payload_ref ref) override;
     task<bool> reserve_results(std::size_t size) override;
+    std::shared_ptr<rpc::reverse_channel> reverse() override;
 
 private:
     friend class responder_connection;
@@ -50,7 +53,10 @@ private:
     alignas(8) std::array<std::byte, inline_results> small_results_;
 };
 
-class responder_connection final : private verbs::completion_handler, private deferred, private timer {
+class responder_connection final : private verbs::completion_handler,
+                                   private deferred,
+                                   private timer,
+                                   private reverse_link {
 public:
     responder_connection(verbs::context& provider, buffer_pool& buffers, rpc::dispatcher& dispatcher,
                          const responder_options& options, responder_stats& stats);
@@ -58,12 +64,13 @@ public:
 
     /// Accepts the peer and serves it until the connection ends.
     task<void> run(std::unique_ptr<verbs::connect_request> request, verbs::protection_domain& domain);
+    std::shared_ptr<rpc::reverse_channel> reverse();
     /// Starts no more calls; disconnects when those in flight are over.
     void drain() noexcept;
 
 private:
     friend class responder_call;
-    enum class operation : std::uint8_t { receive, send, read };
+    enum class operation : std::uint8_t { receive, send, read, reverse };
     static constexpr std::uint32_t receive_slack = 8; // for RDMA_DONE and the like, which use no credit
     static constexpr std::uint32_t send_depth = 1024;
     /// Requests of one reply: a piece is cut at every segment of its chunk.
@@ -88,6 +95,10 @@ private:
     std::uint64_t chunk_bytes_of(const header& h) const noexcept;
     /// Waits until the connection's calls leave room for the bytes that `c` moves through chunks.
     task<bool> chunk_room(responder_call& c, std::uint64_t wanted);
+    // reverse_link
+    bool reverse_room() const noexcept override;
+    result<void> send_reverse(lease message, std::uint32_t length) override;
+
     bool post_receives() noexcept;
     void begin_call(lease message, std::uint32_t length) noexcept;
     task<void> serve(responder_call& c, std::size_t header_size, std::uint32_t length);
@@ -134,6 +145,9 @@ private:
     event chunk_bytes_freed_;
     bool accepted_ = false;
     bool draining_ = false;
+    std::shared_ptr<reverse_requester> reverse_; // made when a program first asks
+    std::vector<lease> reverse_sends_;
+    std::vector<std::uint32_t> free_reverse_sends_;
     std::uint32_t send_queue_used_ = 0;
     event send_queue_moved_;
     event ended_;

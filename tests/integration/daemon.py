@@ -81,6 +81,13 @@ class Daemon:
             self.errors.close()
 
 
+def memory_factor():
+    """How much more memory a build takes than a plain one: sanitizers
+    keep shadows, redzones and a quarantine."""
+    with open(BINARY, "rb") as file:
+        return 16 if re.search(rb"__[at]san_init\b", file.read()) else 1
+
+
 class DaemonTest(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="verbena-test-")

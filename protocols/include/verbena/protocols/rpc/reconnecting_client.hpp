@@ -79,6 +79,8 @@ protected:
     /// The call that `xid` names, or nullptr.
     outstanding* find(std::uint32_t xid) noexcept;
     void complete(outstanding& o, result<reply> outcome) noexcept;
+    /// Runs `t` until close(), which asks it to stop and joins it.
+    void spawn(task<void> t) { tasks_.spawn(std::move(t)); }
 
     reactor& shard() noexcept { return shard_; }
     const client_options& options() const noexcept { return options_; }

@@ -18,9 +18,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 
 namespace verbena::rpc {
+
+class reverse_channel;
 
 /// One peer, as seen by access rules, the duplicate-request cache and logs. Owned by the
 /// connection; lives as long as its calls.
@@ -62,6 +65,9 @@ public:
     /// memory can't be had (answer with an error that asks for another try).
     virtual task<bool> reserve_results(std::size_t size) = 0;
     static constexpr std::size_t inline_results = 512;
+
+    /// The way back to the caller over the connection that this call came on; nullptr where that has none.
+    virtual std::shared_ptr<reverse_channel> reverse() { return nullptr; }
 
     /// The bytes of the payload item that results().note_payload() announced last. Once per item.
     void attach(payload bytes) noexcept { result_payload_ = std::move(bytes); }

@@ -15,6 +15,10 @@
 #include <memory>
 #include <string_view>
 
+namespace verbena::rpc {
+class dispatcher;
+}
+
 namespace verbena::rpcrdma {
 
 struct requester_options {
@@ -22,6 +26,11 @@ struct requester_options {
     rpc::client_options client;
     /// Largest inline message either way, in bytes: 1 KiB to 256 KiB.
     std::uint32_t inline_size = 4096;
+    /// Answers the server's own calls, which come over the same connection (RFC 8167); nullptr: they are
+    /// dropped. Inline only. Outlives the requester.
+    rpc::dispatcher* callbacks = nullptr;
+    /// Calls of the server that may be outstanding, if there is a dispatcher; as many more receives are posted.
+    std::uint32_t callback_credits = 8;
     /// RDMA Reads that the server may have outstanding (IRD). Never 0: knfsd refuses that.
     std::uint32_t responder_resources = 16;
 };
@@ -37,6 +46,7 @@ struct requester_stats {
     std::uint64_t errors = 0;  ///< RDMA_ERROR received
     std::uint64_t dropped = 0; ///< messages that were no reply to anything
     std::uint64_t credit_waits = 0;
+    std::uint64_t callbacks = 0; ///< calls of the server that were served
 };
 
 /// Calls the server at `address`, as verbs::context::connect() takes it. Connects on use. `provider`,

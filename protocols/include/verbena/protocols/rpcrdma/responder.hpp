@@ -30,6 +30,9 @@ struct responder_options {
     /// Bytes that the calls of one connection may move through chunks at once; more calls wait. So a peer
     /// that takes or gives nothing holds no more of the budget.
     std::uint64_t max_chunk_bytes = 32u << 20;
+    /// Calls that programs may have outstanding to one requester (rpc::call::reverse()); as many more receives
+    /// are posted. 0: programs can't call back.
+    std::uint32_t reverse_credits = 0;
     /// A connection whose RDMA Reads make no progress for this long is ended.
     duration read_limit = std::chrono::seconds(30);
 };
