@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the responder allows one requester: a raw peer at the other end of a socket speaks iWARP made by
+// hand, and answers RDMA Reads when the test says so.
+#define BOOST_TEST_MODULE rpcrdma_responder
+#include <boost/test/unit_test.hpp>
+
+#include "bytes.hpp"
+
+#include <verbena/core/log.hpp>
+#include <verbena/core/scope.hpp>
+#include <verbena/protocols/rpcrdma/responder.hpp>
+#include <verbena/protocols/xdr/byte_order.hpp>
+#include <verbena/transports/iwarp.hpp>
+
+#include <functional>
+#include <source_location>
+#include <string>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <vector>
+
+using namespace verbena;
+using namespace std::chrono_literals;
+using test::from_hex;
+using bytes = std::vector<std::byte>;
+
+namespace {
+
+constexpr std::uint32_t argument_size = 4096;
+
+// Pulls the opaque argument of each call.
+class puller final : public rpc::dispatcher {
+public:
+    task<bool> dispatch(rpc::call& c) override
+    {
+        BOOST_REQUIRE((c.decode_header() == rpc::call_verdict::good));
+        const auto ref = c.args().payload(1 << 20);
+        rpc::encode(c.results(),
+                    rpc::reply_header::accepted_with(c.header().xid, rpc::accept_status::success));
+        const auto got = co_await c.pull(ref);
+        pulled += got ? 1 : 0;
+        co_return got.has_value();
+    }
+    unsigned pulled = 0;
+};
+
+void put(bytes& to, std::initializer_list<std::uint32_t> words)
+{
+    for (const std::uint32_t w : words) {
+        for (int shift = 24; shift >= 0; shift -= 8)
+            to.push_back(std::byte(w >> shift));
+    }
+}
+
+// RFC 5044 4.1: length, ULPDU, pad, CRC that nobody asked for.
+bytes fpdu(const bytes& ulpdu)
+{
+    bytes all = {std::byte(ulpdu.size() >> 8), std::byte(ulpdu.size() & 0xff)};
+    all.insert(all.end(), ulpdu.begin(), ulpdu.end());
+    all.resize((all.size() + 3) / 4 * 4 + 4);
+    return all;
+}
+
+struct fixture {
+    fixture()
+    {
+        set_log_level(log_level::off);
+        reactor_options r;
+        r.clock = &clock;
+        auto made = reactor::create(r);
+        BOOST_REQUIRE(made);
+        shard = std::move(*made);
+        pool = std::make_unique<buffer_pool>(budget, shard.get());
+        iwarp::options o;
+        o.close_timeout = 10ms;
+        provider = iwarp::make_context(*shard, o);
+    }
+    void start()
+    {
+        auto l = provider->listen_adopted("iwarp://test");
+        BOOST_REQUIRE(l);
+        listener = std::move(*l);
+        tasks.emplace(*shard);
+        tasks->spawn(rpcrdma::serve(*provider, *listener, *pool, dispatcher, options, stats));
+        int ends[2];
+        BOOST_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+        peer = ends[1];
+        provider->adopt(ends[0], *listener);
+        // MPA revision 2, enhanced, IRD 8, ORD 0 (RFC 6581 6).
+        write(from_hex("4d504120 49442052 65712046 72616d65 10020004 00080000"));
+        BOOST_TEST(read(32).size() == 32u); // header, depths, private message
+    }
+    ~fixture()
+    {
+        listener->close();
+        tasks->request_stop();
+        ending = true;
+        until([&] { return tasks->live() == 0; });
+        ::close(peer);
+        // Whatever the peer did, nothing of it stays behind.
+        BOOST_TEST(pool->outstanding() == 0u);
+        BOOST_TEST(provider->counters().active == 0u);
+    }
+    void until(const std::function<bool()>& done,
+               std::source_location where = std::source_location::current())
+    {
+        for (const time_point limit = system_clock().now() + 30s; !done();) {
+            BOOST_REQUIRE_MESSAGE(system_clock().now() < limit, "nothing came at line " << where.line());
+            if (ending)
+                clock.advance(1ms); // close_timeout
+            shard->turn();
+        }
+    }
+    void write(const bytes& b)
+    {
+        BOOST_REQUIRE(::write(peer, b.data(), b.size()) == static_cast<ssize_t>(b.size()));
+    }
+    bytes read(std::size_t size, std::source_location where = std::source_location::current())
+    {
+        bytes got;
+        until(
+            [&] {
+                std::byte b[1024];
+                const ssize_t n = ::recv(peer, b, std::min(sizeof b, size - got.size()), MSG_DONTWAIT);
+                if (n > 0)
+                    got.insert(got.end(), b, b + n);
+                return got.size() == size || n == 0;
+            },
+            where);
+        return got;
+    }
+    /// The next ULPDU from the server; empty at the end.
+    bytes receive(std::source_location where = std::source_location::current())
+    {
+        const bytes length = read(2, where);
+        if (length.empty())
+            return {};
+        const auto size =
+            std::to_integer<std::size_t>(length[0]) << 8 | std::to_integer<std::size_t>(length[1]);
+        const bytes ulpdu = read(size);
+        (void)read(((size + 2 + 3) / 4 * 4 - size - 2) + 4);
+        return ulpdu;
+    }
+    /// RFC 8166 4.1: RDMA_MSG with a Read chunk of argument_size bytes at the opaque's position.
+    void call(std::uint32_t xid)
+    {
+        bytes u = from_hex("4143 00000000 00000000");
+        put(u, {++sequence, 0});
+        put(u, {xid, 1, 32, 0, 1, 44, 0xabcd, argument_size, 0, 0, 0, 0, 0});
+        put(u, {xid, 0, 2, 1, 1, 1, 0, 0, 0, 0, argument_size});
+        write(fpdu(u));
+    }
+    void inline_call(std::uint32_t xid)
+    {
+        bytes u = from_hex("4143 00000000 00000000");
+        put(u, {++sequence, 0, xid, 1, 32, 0, 0, 0, 0, xid, 0, 2, 1, 1, 1, 0, 0, 0, 0, 4, 0x61626364});
+        write(fpdu(u));
+    }
+    /// RFC 5040 4.4: answers a Read Request with a Read Response.
+    void answer(const bytes& request)
+    {
+        BOOST_REQUIRE(request.size() == 46u);
+        bytes u = from_hex("c142");
+        u.insert(u.end(), request.begin() + 18, request.begin() + 30); // sink tag and offset
+        u.resize(u.size() + argument_size);
+        write(fpdu(u));
+    }
+
+    virtual_clock clock;
+    memory_budget budget{std::size_t(64) << 20};
+    std::unique_ptr<reactor> shard;
+    std::unique_ptr<buffer_pool> pool;
+    std::unique_ptr<iwarp::context> provider;
+    puller dispatcher;
+    rpcrdma::responder_options options;
+    rpcrdma::responder_stats stats;
+    std::unique_ptr<verbs::listener> listener;
+    std::optional<scope> tasks;
+    int peer = -1;
+    std::uint32_t sequence = 0;
+    bool ending = false;
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(reads_that_nobody_answers_end_the_connection, fixture)
+{
+    start();
+    call(1);
+    BOOST_TEST(receive().size() == 46u); // the Read Request
+    clock.advance(options.read_limit);
+    BOOST_TEST(receive().empty());
+    BOOST_TEST(stats.stalled_reads.value() == 1u);
+    until([&] { return stats.failed_reads.value() == 1; });
+    BOOST_TEST(dispatcher.pulled == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(reads_that_are_answered_slowly_do_not, fixture)
+{
+    start();
+    for (std::uint32_t xid = 1; xid <= 3; ++xid) {
+        call(xid);
+        const bytes request = receive();
+        clock.advance(options.read_limit - 1ms);
+        shard->turn();
+        answer(request);
+        BOOST_TEST(receive().size() > 18u + 28u); // the reply
+        clock.advance(options.read_limit * 2);    // idle
+        shard->turn();
+    }
+    BOOST_TEST(dispatcher.pulled == 3u);
+    BOOST_TEST(stats.stalled_reads.value() == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_requester_that_ignores_its_credits_is_sent_away, fixture)
+{
+    options.credits = 4; // and 8 receives more than that
+    start();
+    for (std::uint32_t xid = 1; xid <= 12; ++xid)
+        call(xid);
+    until([&] { return stats.calls.value() == 12; });
+    BOOST_TEST(stats.credit_overruns.value() == 0u);
+    call(13);
+    until([&] { return provider->counters().active == 0; });
+    BOOST_TEST(stats.credit_overruns.value() == 1u);
+    BOOST_TEST(stats.calls.value() == 12u);
+}
+
+// Sends complete in order of posting, so behind a Read: what a requester can't see is no fault of its.
+BOOST_FIXTURE_TEST_CASE(answered_calls_behind_a_slow_read_need_no_credits, fixture)
+{
+    options.credits = 4;
+    start();
+    call(1);
+    const bytes request = receive();
+    for (std::uint32_t xid = 2; xid < 100; ++xid) {
+        inline_call(xid);
+        const bytes reply = receive();
+        BOOST_REQUIRE(reply.size() > 22u);
+        BOOST_TEST(xdr::load_u32(reply.data() + 18) == xid);
+    }
+    answer(request);
+    BOOST_TEST(xdr::load_u32(receive().data() + 18) == 1u);
+    BOOST_TEST(stats.credit_overruns.value() == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(calls_wait_for_room_in_the_share_of_their_connection, fixture)
+{
+    options.max_chunk_bytes = 2 * argument_size;
+    start();
+    for (std::uint32_t xid = 1; xid <= 3; ++xid)
+        call(xid);
+    const bytes first = receive();
+    const bytes second = receive();
+    until([&] { return stats.calls.value() == 3; });
+    BOOST_TEST(stats.chunk_waits.value() == 1u);
+    answer(first);
+    answer(second);
+    // Two replies and the Read Request of the third, in any order.
+    bytes third;
+    for (int i = 0; i < 3; ++i) {
+        bytes next = receive();
+        if (next.size() == 46)
+            third = next;
+    }
+    answer(third);
+    until([&] { return dispatcher.pulled == 3; });
+    BOOST_TEST(stats.chunk_waits.value() == 1u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_drain_answers_what_was_begun_and_begins_nothing, fixture)
+{
+    start();
+    call(1);
+    const bytes request = receive();
+    listener->close();
+    for (int i = 0; i < 10; ++i)
+        shard->turn();
+    call(2);
+    until([&] { return stats.refused_draining.value() == 1; });
+    BOOST_TEST(provider->counters().active == 1u);
+    answer(request);
+    const bytes reply = receive();
+    BOOST_REQUIRE(reply.size() > 22u);
+    BOOST_TEST(xdr::load_u32(reply.data() + 18) == 1u);
+    BOOST_TEST(receive().empty());
+    BOOST_TEST(dispatcher.pulled == 1u);
+    ::shutdown(peer, SHUT_WR);
+    until([&] { return tasks->live() == 0; });
+}
+
+BOOST_FIXTURE_TEST_CASE(a_drain_that_is_stopped_leaves_a_stuck_call_behind, fixture)
+{
+    start();
+    call(1);
+    (void)receive();
+    listener->close();
+    for (int i = 0; i < 100; ++i)
+        shard->turn();
+    BOOST_TEST(tasks->live() == 1u);
+    tasks->request_stop();
+    ending = true;
+    until([&] { return tasks->live() == 0; }); // though the peer says nothing
+}
