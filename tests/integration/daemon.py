@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs verbenad on free ports of 127.0.0.1 for a test."""
+import http.client
 import os
 import re
 import shutil
@@ -81,6 +82,27 @@ class Daemon:
             self.errors.close()
 
 
+class Scraper:
+    """Reads the metrics all the time, so that a sanitizer sees readers beside the shards that write."""
+
+    def __init__(self, daemon):
+        self.daemon = daemon
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        while not self.ended.wait(0.02):
+            try:
+                self.daemon.scrape()
+            except (OSError, http.client.HTTPException):
+                return  # it has been stopped
+
+    def stop(self):
+        self.ended.set()
+        self.thread.join()
+
+
 def memory_factor():
     """How much more memory a build takes than a plain one: sanitizers
     keep shadows, redzones and a quarantine."""
@@ -98,11 +120,17 @@ class DaemonTest(unittest.TestCase):
         os.chmod(self.data, 0o777)
 
     def start(self, *more, export="", environment=None):
+        shards = os.environ.get("VERBENA_TEST_SHARDS")
+        if shards and "--shards" not in more:
+            more = (*more, "--shards", shards)
         daemon = Daemon("nfs", "--export", self.data + export, "--state", os.path.join(self.folder, "state"),
                         "--listen", "tcp://127.0.0.1:0", "--listen", "iwarp://127.0.0.1:0",
                         "--metrics", "127.0.0.1:0", "--rpcbind", "no", *more,
                         folder=self.folder, environment=environment)
         self.addCleanup(daemon.stop)
+        if os.environ.get("VERBENA_TEST_SCRAPES"):
+            scraper = Scraper(daemon)
+            self.addCleanup(scraper.stop)
         return daemon
 
     def run_binary(self, *arguments):

@@ -135,7 +135,7 @@ suite_asan() {
 suite_tsan() {
     built_in build-tsan clang++-19 -Doptimization=1 -Ddebug=false -Dcpp_args=-gline-tables-only \
         -Db_sanitize=thread -Db_lundef=false &&
-        TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 \
+        TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 VERBENA_TEST_SHARDS=3 VERBENA_TEST_SCRAPES=1 \
             meson_suites build-tsan "$share" $(present unit integration)
 }
 suite_fuzz() { build_asan && meson_suites build-asan "$share" fuzz; }
