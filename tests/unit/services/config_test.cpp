@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <string>
+#include <unistd.h>
 
 using namespace verbena::daemon;
 
@@ -252,4 +253,34 @@ BOOST_AUTO_TEST_CASE(the_state_directory_is_where_the_user_keeps_state)
     ::setenv("XDG_STATE_HOME", "/tmp/xdg", 1);
     complete(c);
     BOOST_TEST((c.state == "/var/lib/verbena" || c.state == "/tmp/xdg/verbena"));
+}
+
+BOOST_AUTO_TEST_CASE(files_are_read_strictly_too)
+{
+    BOOST_TEST(complaint([] { (void)load_config("/nonexistent/f.toml"); }).find("can't be opened") !=
+               std::string::npos);
+    char name[] = "/tmp/verbena-config-XXXXXX";
+    const int fd = ::mkstemp(name);
+    BOOST_REQUIRE(fd >= 0);
+    const std::string text = "[nfs]\nallow_public = true\n";
+    BOOST_TEST(::write(fd, text.data(), text.size()) == ssize_t(text.size()));
+    const auto read_it = [&] { return load_config(name); };
+    BOOST_TEST(read_it().allow_public);
+    // Longer than any configuration: a comment without an end.
+    BOOST_TEST(::ftruncate(fd, off_t(max_config_size) + 1) == 0);
+    BOOST_TEST(complaint([&] { (void)read_it(); }).find("larger than 4 MiB") != std::string::npos);
+    ::close(fd);
+    ::unlink(name);
+}
+
+BOOST_AUTO_TEST_CASE(lists_have_their_limits)
+{
+    config c;
+    c.exports.resize(4097);
+    BOOST_TEST(complete_complains(c, "more than 4096 exports"));
+    c = with_exports({{"/a", "/a"}});
+    c.listen.assign(65, "tcp://127.0.0.1:0");
+    BOOST_TEST(complete_complains(c, "more than 64 listeners"));
+    BOOST_TEST(parse_complains("[nfs]\nexport = [1]\n", "a list of tables"));
+    BOOST_TEST(parse_complains("[nfs]\nrpcbind = \"perhaps\"\n", "\"auto\" or \"no\""));
 }

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bytes that no peer may send, made by hand: each is refused for its cause, told in a Terminate (RFC 5040
+// 4.8) once there is a connection, and costs that connection only.
+#define BOOST_TEST_MODULE iwarp_refusals
+#include <boost/test/unit_test.hpp>
+
+#include "../protocols/bytes.hpp"
+
+#include <verbena/core/scope.hpp>
+#include <verbena/transports/iwarp.hpp>
+
+#include <functional>
+#include <optional>
+#include <source_location>
+#include <string>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <vector>
+
+using namespace verbena;
+using namespace std::chrono_literals;
+using iwarp::end_cause;
+using test::from_hex;
+using test::to_hex;
+using bytes = std::vector<std::byte>;
+
+namespace {
+
+constexpr std::string_view request = "4d504120 49442052 65712046 72616d65";
+const bytes good_start = from_hex(std::string(request) + "10020004 00010001");
+
+struct nobody final : verbs::completion_handler {
+    void on_completions(std::span<const verbs::completion>) noexcept override {}
+    void on_disconnected(const error&) noexcept override { ended = true; }
+    bool ended = false;
+};
+
+bytes operator+(bytes a, const bytes& b)
+{
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+}
+
+// RFC 5044 4.1; `length` of the ULPDU may lie.
+bytes fpdu(std::string_view hex, std::size_t payload = 0, std::optional<std::size_t> length = {})
+{
+    bytes ulpdu = from_hex(hex);
+    ulpdu.resize(ulpdu.size() + payload);
+    const std::size_t size = length.value_or(ulpdu.size());
+    bytes all = bytes{std::byte(size >> 8), std::byte(size & 0xff)} + ulpdu;
+    all.resize((all.size() + 3) / 4 * 4 + 4);
+    return all;
+}
+
+// Accepts every peer with one receive of 100 bytes, IRD 1, and one RDMA Read of its own of 100 bytes.
+struct fixture {
+    fixture()
+    {
+        reactor_options r;
+        r.clock = &clock;
+        auto made = reactor::create(r);
+        BOOST_REQUIRE(made);
+        shard = std::move(*made);
+        options.close_timeout = 10ms;
+    }
+    void start(bool accepts = true)
+    {
+        provider = iwarp::make_context(*shard, options);
+        domain = std::move(*provider->make_domain());
+        listener = std::move(*provider->listen_adopted("iwarp://test"));
+        tasks.emplace(*shard);
+        if (accepts)
+            tasks->spawn(serve());
+    }
+    ~fixture()
+    {
+        queue_pair.reset();
+        listener->close();
+        tasks->request_stop();
+        until([&] { return tasks->live() == 0; });
+        for (const int fd : peers)
+            ::close(fd);
+    }
+    task<void> serve()
+    {
+        for (;;) {
+            auto next = co_await listener->next();
+            if (!next)
+                co_return;
+            if (rejects) {
+                const result<void> said = co_await (*next)->reject({});
+                BOOST_TEST(said.has_value());
+                continue;
+            }
+            auto made = (*next)->make_queue_pair(*domain, verbs::queue_pair_options());
+            BOOST_REQUIRE(made);
+            queue_pair = std::move(*made);
+            handler.ended = false;
+            queue_pair->set_handler(&handler);
+            const verbs::receive_request receive{1, {memory.data(), 100, 0}};
+            BOOST_REQUIRE(queue_pair->post_receive({&receive, 1}));
+            verbs::connect_options o;
+            o.responder_resources = 1;
+            const result<void> accepted = co_await (*next)->accept(o);
+            if (!accepted || !reads)
+                continue;
+            const verbs::segment sink{memory.data(), 100, 0};
+            verbs::send_request read;
+            read.opcode = verbs::opcode::rdma_read;
+            read.segments = {&sink, 1};
+            BOOST_REQUIRE(queue_pair->post_send({&read, 1}));
+        }
+    }
+    int connect()
+    {
+        int ends[2];
+        BOOST_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+        peers.push_back(ends[1]);
+        provider->adopt(ends[0], *listener);
+        return ends[1];
+    }
+    void until(const std::function<bool()>& done,
+               std::source_location where = std::source_location::current())
+    {
+        for (const time_point limit = system_clock().now() + 30s; !done();) {
+            BOOST_REQUIRE_MESSAGE(system_clock().now() < limit, "nothing came at line " << where.line());
+            clock.advance(10us);
+            shard->turn();
+        }
+    }
+    std::uint64_t ends(end_cause c) const { return provider->counters().ends[std::size_t(c)].load(); }
+    static void write(int peer, const bytes& b)
+    {
+        BOOST_REQUIRE(::write(peer, b.data(), b.size()) == static_cast<ssize_t>(b.size()));
+    }
+    bytes read(int peer, std::size_t size)
+    {
+        bytes got;
+        until([&] {
+            std::byte b[256];
+            const ssize_t n = ::recv(peer, b, std::min(sizeof b, size - got.size()), MSG_DONTWAIT);
+            if (n > 0)
+                got.insert(got.end(), b, b + n);
+            return got.size() == size || n == 0 || (n < 0 && errno == ECONNRESET);
+        });
+        return got;
+    }
+    /// What start-up does with `hello`.
+    void start_up(const bytes& hello, end_cause expected, bool finishes = false)
+    {
+        BOOST_TEST_CONTEXT(to_hex(hello) << ", " << iwarp::to_string(expected))
+        {
+            const auto before = ends(expected);
+            const int peer = connect();
+            write(peer, hello);
+            if (finishes)
+                ::shutdown(peer, SHUT_WR);
+            until([&] { return ends(expected) == before + 1; });
+        }
+    }
+    /// Sends `attack` on a new connection; `code` is layer, type and code of the Terminate.
+    void refused(const bytes& attack, end_cause expected, std::string_view code)
+    {
+        BOOST_TEST_CONTEXT(to_hex(attack).substr(0, 60) << ", " << iwarp::to_string(expected))
+        {
+            const auto before = ends(expected);
+            const int peer = connect();
+            write(peer, good_start);
+            BOOST_TEST(read(peer, 24).size() == 24u);
+            if (reads) {
+                const bytes question = read(peer, 52);
+                sink = to_hex(std::span(question).subspan(20, 12));
+                write(peer, on_read(sink));
+            }
+            write(peer, attack);
+            const bytes head = read(peer, 24);
+            BOOST_REQUIRE(head.size() == 24u);
+            BOOST_TEST(to_hex(std::span(head).subspan(2, 2)) == "4147"); // Terminate
+            BOOST_TEST(to_hex(std::span(head).subspan(20, 2)) == to_hex(code));
+            ::shutdown(peer, SHUT_WR);
+            until([&] { return ends(expected) == before + 1 && handler.ended; });
+        }
+    }
+
+    virtual_clock clock;
+    iwarp::options options;
+    std::unique_ptr<reactor> shard;
+    std::unique_ptr<iwarp::context> provider;
+    std::unique_ptr<verbs::protection_domain> domain;
+    std::unique_ptr<verbs::listener> listener;
+    std::unique_ptr<verbs::queue_pair> queue_pair;
+    std::optional<scope> tasks;
+    nobody handler;
+    std::vector<std::byte> memory = bytes(100);
+    std::vector<int> peers;
+    bool rejects = false;
+    bool reads = false;
+    std::string sink; // tag and offset of our Read
+    std::function<bytes(const std::string&)> on_read;
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(start_up_frames, fixture)
+{
+    start();
+    const std::string key(request);
+    start_up(from_hex("4d504120 49442052 65702046 72616d65 10020004 00010001"), end_cause::bad_startup);
+    start_up(from_hex(key + "10020201"), end_cause::bad_startup); // 513 bytes
+    start_up(from_hex(key + "10020003"), end_cause::bad_startup); // no room for the depths
+    start_up(from_hex(key + "30020004"), end_cause::bad_startup); // a request that rejects
+    start_up(from_hex(key + "00000000"), end_cause::revision_refused);
+    start_up(from_hex(key + "00010000"), end_cause::revision_refused);
+    start_up(from_hex(key + "00020004 00010001"), end_cause::revision_refused); // not enhanced
+    start_up(from_hex(key + "90020004 00010001"), end_cause::markers_refused);
+    for (std::size_t size = 1; size < good_start.size(); ++size)
+        start_up(bytes(good_start.begin(), good_start.begin() + std::ptrdiff_t(size)), end_cause::peer_reset,
+                 true);
+    // Peer to peer with a zero-length Send only (RFC 6581 9.2); a Write or a Read would do.
+    start_up(from_hex(key + "10020004 c0010001"), end_cause::peer_to_peer_refused);
+    for (const char* good : {"80018001", "80014001", "80014000"}) {
+        const int peer = connect();
+        write(peer, from_hex(key + "10020004" + good));
+        BOOST_TEST(read(peer, 24).size() == 24u);
+    }
+    rejects = true;
+    start_up(good_start, end_cause::rejected);
+}
+
+BOOST_FIXTURE_TEST_CASE(start_up_takes_no_longer_than_it_may, fixture)
+{
+    start();
+    const int silent = connect();
+    const int slow = connect();
+    write(slow, from_hex("4d50"));
+    shard->turn();
+    clock.advance(options.startup_timeout);
+    until([&] { return ends(end_cause::startup_timeout) == 2; });
+    BOOST_TEST(read(silent, 1).empty());
+    BOOST_TEST(read(slow, 1).empty());
+}
+
+BOOST_FIXTURE_TEST_CASE(start_up_has_room_for_so_many, fixture)
+{
+    options.max_starting = 2;
+    options.max_waiting = 1;
+    start(false);
+    const int oldest = connect();
+    const int second = connect();
+    const int third = connect();
+    BOOST_TEST(ends(end_cause::startup_crowded) == 1u);
+    BOOST_TEST(read(oldest, 1).empty());
+    write(second, good_start);
+    shard->turn();
+    write(third, good_start);
+    until([&] { return ends(end_cause::waiting_crowded) == 1; });
+    // Those that wait are closed with their listener.
+    const int last = connect();
+    listener->close();
+    BOOST_TEST(read(last, 1).empty());
+    BOOST_TEST(read(second, 1).empty());
+}
+
+BOOST_FIXTURE_TEST_CASE(segments, fixture)
+{
+    start();
+    constexpr auto protocol = end_cause::protocol_error;
+    const std::string zero = "00000000";
+    const auto untagged = [&](const char* control, const char* queue, const char* sequence,
+                              const char* offset, std::size_t payload) {
+        return fpdu(std::string(control) + zero + queue + sequence + offset, payload);
+    };
+    // Too short for what they are.
+    refused(fpdu("c140 00000001 00000000 00000000", 0, 13), protocol, "2003");
+    refused(fpdu("4143 00000000 00000000", 8, 17), protocol, "2003");
+    refused(untagged("4141", "00000001", "00000001", "00000000", 10), protocol, "2003");
+    // Versions and opcodes.
+    refused(untagged("4043", "00000000", "00000001", "00000000", 4), protocol, "1206");
+    refused(fpdu("c240 00000001 00000000 00000000"), protocol, "1104");
+    refused(untagged("4183", "00000000", "00000001", "00000000", 4), protocol, "0205");
+    refused(untagged("4140", "00000000", "00000001", "00000000", 4), protocol, "0206");
+    refused(untagged("414f", "00000000", "00000001", "00000000", 4), protocol, "0206");
+    refused(fpdu("c143 00000001 00000000 00000000", 4), protocol, "0206");
+    // Queues, sequence and offset.
+    refused(untagged("4143", "00000001", "00000001", "00000000", 4), protocol, "1201");
+    refused(untagged("4143", "00000000", "00000002", "00000000", 4), protocol, "1203");
+    refused(untagged("4143", "00000000", "00000001", "00000004", 4), protocol, "1204");
+    refused(untagged("4143", "00000000", "00000001", "00000000", 101), end_cause::no_receive, "1202");
+    refused(untagged("4143", "00000000", "00000001", "00000000", 4) +
+                untagged("4143", "00000000", "00000002", "00000000", 4),
+            end_cause::no_receive, "1202");
+    // Invalidation of tag 0, and of one that is nobody's.
+    refused(untagged("4144", "00000000", "00000001", "00000000", 4), end_cause::access_error, "0109");
+    refused(fpdu("4144 00000007 00000000 00000001 00000000", 4), end_cause::access_error, "0109");
+    // RDMA Reads: another queue, out of order, with a payload, of memory that isn't granted, more than IRD.
+    const auto read = [&](const char* queue, const char* sequence, std::size_t more) {
+        return untagged("4141", queue, sequence, "00000000", 28 + more);
+    };
+    refused(read("00000000", "00000001", 0), protocol, "1201");
+    refused(read("00000001", "00000002", 0), protocol, "1203");
+    refused(read("00000001", "00000001", 4), protocol, "2003");
+    refused(fpdu("4141" + zero +
+                 "00000001 00000001 00000000 00000001 00000000 00000000 00000004 00000007 "
+                 "00000000 00000000"),
+            end_cause::access_error, "0100");
+    refused(read("00000001", "00000001", 0) + read("00000001", "00000002", 0), protocol, "1202");
+    // A Terminate on another queue, and one that is too long.
+    refused(untagged("4147", "00000000", "00000001", "00000000", 4), protocol, "1201");
+    refused(untagged("4147", "00000002", "00000001", "00000000", 100), protocol, "1205");
+    // Writes to nobody's tag; segments of one message that do not follow each other.
+    refused(fpdu("c140 00000007 00000000 00000000", 4), end_cause::access_error, "1100");
+    refused(fpdu("8140 00000007 00000000 00000000") + fpdu("c140 00000007 00000000 00000004", 4), protocol,
+            "1101");
+    refused(fpdu("c142 00000007 00000000 00000000", 4), protocol, "0206");
+}
+
+BOOST_FIXTURE_TEST_CASE(answers_to_a_read, fixture)
+{
+    reads = true;
+    start();
+    struct {
+        const char* what;
+        std::function<bytes(const std::string&)> answer;
+        end_cause cause;
+        const char* code;
+    } const all[] = {
+        {"another tag", [](const std::string& s) { return fpdu("c142 00000000" + s.substr(8), 100); },
+         end_cause::access_error, "1100"},
+        {"too long", [](const std::string& s) { return fpdu("c142" + s, 101); }, end_cause::access_error,
+         "1101"},
+        {"too short", [](const std::string& s) { return fpdu("c142" + s, 99); }, end_cause::protocol_error,
+         "1101"},
+        {"whole, but not the last", [](const std::string& s) { return fpdu("8142" + s, 100); },
+         end_cause::protocol_error, "1101"},
+    };
+    for (const auto& a : all) {
+        BOOST_TEST_CONTEXT(a.what)
+        {
+            on_read = a.answer;
+            refused({}, a.cause, a.code);
+        }
+    }
+}
+
+BOOST_FIXTURE_TEST_CASE(a_wrong_crc, fixture)
+{
+    options.crc = iwarp::crc_mode::on;
+    start();
+    refused(fpdu("4143 00000000 00000000 00000001 00000000", 4), end_cause::crc_error, "2002");
+}
