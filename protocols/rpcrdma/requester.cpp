@@ -30,6 +30,9 @@ requester::~requester()
 
 task<result<void>> requester::open()
 {
+    if (provider_.query().needs_local_keys)
+        co_return error(std::errc::operation_not_supported,
+                        "this provider needs registered buffers, which RPC-over-RDMA has not");
     if (!domain_) {
         auto made = provider_.make_domain();
         if (!made)
@@ -124,7 +127,9 @@ void requester::transmit(outstanding& o) noexcept
 
 void requester::pump() noexcept
 {
-    while (connected() && in_flight_ < credits_) {
+    // A Send completes late at times, after the reply to it: its slot is waited for as a credit is. What a queue
+    // pair that has ended can't take goes out on the next one.
+    while (connected() && queue_pair_->connected() && in_flight_ < credits_ && !free_sends_.empty()) {
         outstanding* o = waiting_.pop_front();
         if (o == nullptr)
             return;
@@ -148,7 +153,8 @@ result<requester::exposure> requester::expose(lease memory, std::span<std::byte>
     auto region = domain_->register_memory(bytes);
     if (!region)
         return region.error();
-    auto grant = domain_->make_grant(bytes, rights, queue_pair_.get());
+    verbs::queue_pair* const scope = provider_.query().grant_per_queue_pair ? queue_pair_.get() : nullptr;
+    auto grant = domain_->make_grant(bytes, rights, scope);
     if (!grant)
         return grant.error();
     return exposure(std::move(memory), std::move(*region), std::move(*grant));
@@ -332,11 +338,13 @@ result<void> requester::post_message(const header& h, const xdr::encoder* messag
 
 void requester::on_completions(std::span<const verbs::completion> batch) noexcept
 {
+    bool freed = false;
     for (const verbs::completion& c : batch) {
         const auto slot = static_cast<std::uint32_t>(c.id);
         if (operation(c.id >> 32) == operation::send) {
             sends_[slot].reset();
             free_sends_.push_back(slot);
+            freed = true;
             continue;
         }
         lease message = std::move(receives_[slot]);
@@ -350,6 +358,8 @@ void requester::on_completions(std::span<const verbs::completion> batch) noexcep
         }
         on_message(std::move(message), c.length);
     }
+    if (freed)
+        pump();
 }
 
 void requester::on_disconnected(const error& cause) noexcept

@@ -639,12 +639,17 @@ task<void> responder_connection::reply(responder_call& c)
     const auto head = c.results_.bytes();
     const std::size_t header_size = encoded_size(h); // returned lengths don't change it
     // Both waits come first: from here to the post nothing suspends, so the batch is this call's alone.
-    c.send_memory_ = co_await buffers_.acquire(header_size + head.size() + zero_pad.size());
+    // A provider whose Sends gather too little has an inline payload copied.
+    const std::size_t pieces = c.result_payload_.pieces().size();
+    const bool gathers = pieces + 2 <= provider_.query().max_send_segments;
+    const std::size_t copied =
+        gathers ? 0 : std::min<std::size_t>(c.result_payload_.size(), terms_.send_threshold);
+    c.send_memory_ = co_await buffers_.acquire(header_size + head.size() + copied + zero_pad.size());
     if (!c.send_memory_ || !co_await send_queue_room(max_reply_requests)) {
         release(c);
         co_return;
     }
-    if (!build_reply(c, header_size, invalidate)) {
+    if (!build_reply(c, header_size, invalidate, gathers)) {
         // The requester's estimate was too small. It may try again with more room, under a new XID.
         log_limited(stats_.refusals_logged, log_level::warning, "rpcrdma",
                     "reply does not fit the requester's chunks",
@@ -660,7 +665,8 @@ task<void> responder_connection::reply(responder_call& c)
 }
 
 // Fills batch_ with the Writes and the Send of a reply; false if it fits nowhere.
-bool responder_connection::build_reply(responder_call& c, std::size_t header_size, std::uint32_t invalidate)
+bool responder_connection::build_reply(responder_call& c, std::size_t header_size, std::uint32_t invalidate,
+                                       bool gathers)
 {
     header& h = c.transport_;
     const auto head = c.results_.bytes();
@@ -729,15 +735,22 @@ bool responder_connection::build_reply(responder_call& c, std::size_t header_siz
         std::byte* rest = memory + header_size + item_offset;
         const std::size_t rest_pad = inline_item != 0 ? pad : 0;
         if (inline_item != 0) {
-            for (const auto& piece : c.result_payload_.pieces())
-                add_segment(piece.data(), piece.size());
+            for (const auto& piece : c.result_payload_.pieces()) {
+                if (gathers) {
+                    add_segment(piece.data(), piece.size());
+                } else if (!piece.empty()) {
+                    std::memcpy(rest, piece.data(), piece.size());
+                    rest += piece.size();
+                }
+            }
         }
         std::memset(rest, 0, rest_pad);
         std::memcpy(rest + rest_pad, head.data() + item_offset, head.size() - item_offset);
-        if (inline_item != 0)
-            add_segment(rest, rest_pad + head.size() - item_offset);
+        rest += rest_pad + head.size() - item_offset;
+        if (inline_item != 0 && gathers)
+            add_segment(rest - (rest_pad + head.size() - item_offset), rest_pad + head.size() - item_offset);
         else
-            local_[first].length += static_cast<std::uint32_t>(head.size() - item_offset);
+            local_[first].length = static_cast<std::uint32_t>(rest - memory);
     }
     const std::size_t segments = local_.size() - first;
     if (segments > provider_.query().max_send_segments)
@@ -783,6 +796,13 @@ task<void> serve_one(std::unique_ptr<verbs::connect_request> request, verbs::con
 task<void> serve(verbs::context& provider, verbs::listener& listener, buffer_pool& buffers,
                  rpc::dispatcher& dispatcher, const responder_options& options, responder_stats& stats)
 {
+    if (provider.query().needs_local_keys) {
+        // Buffers are not registered yet, so every request would name a wrong key.
+        log(log_level::error, "rpcrdma",
+            "this provider needs registered buffers, which RPC-over-RDMA has not",
+            {{"provider", provider.query().provider}});
+        co_return;
+    }
     auto domain = provider.make_domain();
     if (!domain)
         co_return;

@@ -106,7 +106,7 @@ private:
     /// Reads all segments to `to`, in parallel up to the negotiated depth.
     task<bool> read_chunk(responder_call& c, std::span<const read_segment> chunk, std::byte* to);
     task<void> reply(responder_call& c);
-    bool build_reply(responder_call& c, std::size_t header_size, std::uint32_t invalidate);
+    bool build_reply(responder_call& c, std::size_t header_size, std::uint32_t invalidate, bool gathers);
     task<void> reply_error(responder_call& c, error_kind kind);
     task<bool> send_queue_room(std::uint32_t entries);
     result<void> post_reply(responder_call& c, std::span<verbs::send_request> batch);

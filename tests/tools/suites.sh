@@ -8,8 +8,6 @@ format       format                       60   clang-format 19 changes no source
 style        -                            60   rules for source files that no compiler knows
 reuse        reuse                        60   every file has a licence and an owner
 unit         build,tests                 120   one executable per source file of tests/unit
-"
-[[ ! -d tests/sim ]] || suite_table+="
 sim          build,tests                 120   client and server on the loop provider, faults injected
 "
 [[ ! -d tests/integration ]] || suite_table+="

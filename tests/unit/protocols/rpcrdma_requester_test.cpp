@@ -193,6 +193,7 @@ public:
     {
         capabilities_.provider = "fake";
         capabilities_.remote_invalidate = true;
+        capabilities_.grant_per_queue_pair = true;
     }
     const verbs::capabilities& query() const noexcept override { return capabilities_; }
     reactor& shard() noexcept override { return shard_; }
