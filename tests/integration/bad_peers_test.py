@@ -113,6 +113,27 @@ class Silence(BadPeers):
         self.iwarp().mount()
 
 
+class Descriptors(BadPeers):
+    def test_more_connects_than_descriptors(self):
+        pid = self.daemon.process.pid
+        in_use = len(os.listdir(f"/proc/{pid}/fd"))
+        limit = in_use + 50
+        before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, before[1]))
+        many = [self.plain("tcp") for _ in range(100)] # those it can't take wait in the kernel's queue
+        until = time.monotonic() + peers.LIMIT
+        while len(os.listdir(f"/proc/{pid}/fd")) < limit:
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.01)
+        self.bystander.check()
+        for s in many:
+            s.close()
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+        # Accepting goes on by itself.
+        self.tcp().mount()
+        self.assertGreaterEqual(self.value('verbena_listener_failures_total{reason="exhausted"}'), 1)
+
+
 class TcpRecords(BadPeers):
     def test_records(self):
         self.ends_as("tcp", "record_too_long", lambda: self.hostile(struct.pack(">I", 0xffffffff) + bytes(100)))
