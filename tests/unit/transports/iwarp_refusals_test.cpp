@@ -348,3 +348,45 @@ BOOST_FIXTURE_TEST_CASE(a_wrong_crc, fixture)
     start();
     refused(fpdu("4143 00000000 00000000 00000001 00000000", 4), end_cause::crc_error, "2002");
 }
+
+BOOST_FIXTURE_TEST_CASE(answers_that_a_service_may_not_give, fixture)
+{
+    start(false);
+    unsigned answered = 0;
+    const auto answer = [](fixture& f, unsigned& done) -> task<void> {
+        const std::vector<std::byte> long_data(f.provider->query().max_private_data + 1);
+        auto first = co_await f.listener->next();
+        BOOST_REQUIRE(first);
+        verbs::connect_options o;
+        const result<void> early = co_await (*first)->accept(o);
+        BOOST_TEST((!early && early.error() == std::errc::invalid_argument));
+        const result<void> longer = co_await (*first)->reject(long_data);
+        BOOST_TEST((!longer && longer.error() == std::errc::message_size));
+        ++done;
+        auto second = co_await f.listener->next();
+        BOOST_REQUIRE(second);
+        auto made = (*second)->make_queue_pair(*f.domain, verbs::queue_pair_options());
+        BOOST_REQUIRE(made);
+        const auto again = (*second)->make_queue_pair(*f.domain, verbs::queue_pair_options());
+        BOOST_TEST((!again && again.error() == std::errc::invalid_argument));
+        const result<void> late = co_await (*second)->reject({});
+        BOOST_TEST((!late && late.error() == std::errc::invalid_argument));
+        // The peer went away before the answer.
+        const result<void> gone = co_await (*second)->accept(o);
+        BOOST_TEST((!gone && gone.error() == std::errc::broken_pipe));
+        BOOST_TEST(!(*made)->connected());
+        ++done;
+        const auto third = co_await f.listener->next();
+        BOOST_TEST((!third && third.error() == std::errc::operation_canceled));
+        ++done;
+    };
+    write(connect(), good_start);
+    tasks->spawn(answer(*this, answered));
+    until([&] { return answered == 1; });
+    const int impatient = connect();
+    write(impatient, good_start);
+    BOOST_TEST(::shutdown(impatient, SHUT_RD) == 0);
+    until([&] { return answered == 2; });
+    tasks->request_stop();
+    until([&] { return answered == 3; });
+}
