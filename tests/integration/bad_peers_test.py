@@ -81,14 +81,17 @@ class Silence(BadPeers):
     COUNT = 10_000
     PER_CONNECTION = 1024
 
-    def test_ten_thousand_connects_that_send_nothing(self):
+    def setUp(self):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = self.COUNT + 200
-        if hard < wanted:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, wanted)) # root may
-            self.fail("verbenad was started before the limit of descriptors was raised: ulimit -n 16384")
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        wanted = max(hard, self.COUNT + 500)
+        try: # the server is started with what this process has
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, wanted))
+        except (ValueError, PermissionError) as e:
+            self.fail(f"this test needs {wanted} descriptors, and the hard limit is {hard} (ulimit -Hn): {e}")
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (min(soft, wanted), wanted))
+        super().setUp()
+
+    def test_ten_thousand_connects_that_send_nothing(self):
         before = self.value("process_resident_memory_bytes")
         open_before = self.value("process_open_fds")
         port = self.daemon.port("iwarp")
@@ -108,7 +111,7 @@ class Silence(BadPeers):
             s.close()
         self.wait_for("ends", lambda: self.ends("iwarp", "startup_timeout") + self.ends("iwarp", "startup_crowded")
                       >= self.COUNT)
-        self.wait_for("descriptors", lambda: self.value("process_open_fds") <= open_before)
+        self.wait_for("descriptors", lambda: self.value("process_open_fds") <= open_before + 10)
         # And the next one is served.
         self.iwarp().mount()
 
@@ -238,7 +241,7 @@ class TcpRecords(BadPeers):
             peer.socket.settimeout(peers.LIMIT)
             self.assertEqual(len(peer.socket.recv(1)), 1)
         self.bystander.check()
-        self.assertLess(self.value("process_resident_memory_bytes") - before, 64 * MIB)
+        self.assertLess(self.value("process_resident_memory_bytes") - before, 64 * MIB * daemon.memory_factor())
         peers.reset(peer.socket)
         self.wait_for("calls over", lambda: self.value("verbena_stream_calls_in_flight") <= 1)
 
