@@ -7,7 +7,7 @@
 using namespace verbena;
 using namespace verbena::conformance;
 
-namespace {
+namespace connections_test {
 
 using connect_result = result<std::unique_ptr<verbs::queue_pair>>;
 
@@ -25,7 +25,10 @@ struct attempt {
     recorder seen;
 };
 
-} // namespace
+} // namespace connections_test
+
+// Not anonymous: g++ 12 warns of coroutine frames in templates that hold such a thing.
+using connections_test::attempt;
 
 CONFORMANCE_CASE(private_data_travels_both_ways)
 {
