@@ -85,7 +85,7 @@ knfsd() {
     # Made by the packages when they are installed, and so missing where they are only unpacked.
     grep -q '^_rpc:' /etc/passwd || echo '_rpc:x:120:65534::/run/rpcbind:/usr/sbin/nologin' >>/etc/passwd
     mkdir -p /run/rpcbind /var/lib/nfs/v4recovery
-    touch /var/lib/nfs/etab /var/lib/nfs/rmtab
+    touch /var/lib/nfs/etab /var/lib/nfs/rmtab /etc/exports
     mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
     rpcbind
     until_true 10 rpcinfo -T tcp 127.0.0.1 100000 >/dev/null || fail 'rpcbind does not answer'
