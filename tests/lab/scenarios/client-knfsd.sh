@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+# verbena's client on a stock kernel's server: by our iWARP stack on its siw device, and by TCP.
+# lab: limit=300
+. "$LAB_LIB"
+verbena=$LAB_BUILD/services/verbena
+needs "$verbena"
+links siw
+mkdir exported
+mount -t tmpfs -o mode=755 exported exported
+knfsd "$PWD/exported"
+
+
+for url in "nfs+iwarp://$siw_address:20049$PWD/exported" "nfs+tcp://$siw_address:2049$PWD/exported"; do
+    scheme=${url%%:*}
+    timed "$scheme ping" "$verbena" ping -c 5 "$url"
+    timed "$scheme copy in" "$verbena" cp -r "$LAB_DATA" "$url/tree"
+    diff -r --no-dereference "$LAB_DATA" exported/tree >differences || fail "$scheme in: $(head -n 3 differences | xargs -d '\n')"
+    timed "$scheme copy out" "$verbena" cp -r "$url/tree" "back-$scheme"
+    diff -r --no-dereference "$LAB_DATA" "back-$scheme" >differences || fail "$scheme out: $(head -n 3 differences | xargs -d '\n')"
+    timed "$scheme remove" "$verbena" rm -r "$url/tree"
+    [[ -z $(ls -A exported) ]] || fail "$scheme: files are left after a removal"
+done
