@@ -20,7 +20,9 @@ blocking_pool::blocking_pool(unsigned threads)
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-blocking_pool::~blocking_pool()
+blocking_pool::~blocking_pool() { finish(); }
+
+void blocking_pool::finish()
 {
     {
         std::lock_guard lock(mutex_);
@@ -29,6 +31,7 @@ blocking_pool::~blocking_pool()
     wake_.notify_all();
     for (auto& t : threads_)
         t.join();
+    threads_.clear();
 }
 
 void blocking_pool::submit(job& j, reactor& home)

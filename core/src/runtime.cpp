@@ -57,8 +57,9 @@ task<void> join(scope& s) { co_await s.join(); }
 struct runtime::worker {
     // What the threads of one runtime wait for together.
     struct gate {
-        explicit gate(std::ptrdiff_t shards) : drained(shards + 1), emptied(shards) {}
-        // Also for the thread that stops them: it touches their reactors until it arrives.
+        explicit gate(std::ptrdiff_t shards) : drained(shards + 1), emptied(shards + 1) {}
+        // Also for the thread that stops them: it touches their reactors, and ends the pool's threads, which do
+        // so too when they hand a job back.
         std::barrier<> drained;
         std::barrier<> emptied;
     };
@@ -160,7 +161,10 @@ void runtime::stop()
         if (w->view)
             w->view->reactor().stop();
     }
-    (void)shards_.front()->end->drained.arrive();
+    auto& end = *shards_.front()->end;
+    end.drained.arrive_and_wait();
+    blocking_.finish();
+    end.emptied.arrive_and_wait();
     for (auto& w : shards_)
         w->thread.join();
     shards_.clear();

@@ -23,15 +23,6 @@ using verbena::xdr::encoder;
 
 namespace {
 
-/// libnfs places what it decodes wherever its arena stands.
-template<class T>
-T aligned(const T* where)
-{
-    T copy;
-    std::memcpy(static_cast<void*>(&copy), static_cast<const void*>(where), sizeof copy);
-    return copy;
-}
-
 /// Decodes what `write` writes with libnfs's `codec` and hands the result to `check`.
 template<class T, class Write, class Check>
 void oracle(std::uint32_t (*codec)(ZDR*, T*), Write&& write, Check&& check)
@@ -479,15 +470,14 @@ BOOST_AUTO_TEST_CASE(readdir)
             BOOST_TEST(verifier_of(ok.cookieverf) == "verifier");
             BOOST_TEST(ok.reply.eof == 1u);
             BOOST_REQUIRE(ok.reply.entries);
-            const entry3 first = aligned(ok.reply.entries);
-            BOOST_TEST(first.fileid == 11u);
-            BOOST_TEST(std::string(first.name) == "a");
-            BOOST_TEST(first.cookie == 12u);
-            BOOST_REQUIRE(first.nextentry);
-            const entry3 second = aligned(first.nextentry);
-            BOOST_TEST(second.fileid == 21u);
-            BOOST_TEST(std::string(second.name) == "name.c");
-            BOOST_TEST(!second.nextentry);
+            BOOST_TEST(ok.reply.entries->fileid == 11u);
+            BOOST_TEST(std::string(ok.reply.entries->name) == "a");
+            BOOST_TEST(ok.reply.entries->cookie == 12u);
+            const entry3* second = ok.reply.entries->nextentry;
+            BOOST_REQUIRE(second);
+            BOOST_TEST(second->fileid == 21u);
+            BOOST_TEST(std::string(second->name) == "name.c");
+            BOOST_TEST(!second->nextentry);
         });
 }
 
@@ -509,15 +499,14 @@ BOOST_AUTO_TEST_CASE(readdirplus)
             BOOST_TEST(verifier_of(ok.cookieverf) == "verifier");
             BOOST_TEST(ok.reply.eof == 0u);
             BOOST_REQUIRE(ok.reply.entries);
-            const entryplus3 first = aligned(ok.reply.entries);
-            BOOST_TEST(first.fileid == 11u);
-            is_sample(first.name_attributes);
-            is(first.name_handle.post_op_fh3_u.handle, sample_handle());
-            BOOST_REQUIRE(first.nextentry);
-            const entryplus3 second = aligned(first.nextentry);
-            BOOST_TEST(std::string(second.name) == "name.c");
-            BOOST_TEST(second.cookie == 22u);
-            BOOST_TEST(second.name_handle.handle_follows == 0u);
+            BOOST_TEST(ok.reply.entries->fileid == 11u);
+            is_sample(ok.reply.entries->name_attributes);
+            is(ok.reply.entries->name_handle.post_op_fh3_u.handle, sample_handle());
+            const entryplus3* second = ok.reply.entries->nextentry;
+            BOOST_REQUIRE(second);
+            BOOST_TEST(std::string(second->name) == "name.c");
+            BOOST_TEST(second->cookie == 22u);
+            BOOST_TEST(second->name_handle.handle_follows == 0u);
         });
 }
 

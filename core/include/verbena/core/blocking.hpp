@@ -25,7 +25,7 @@ public:
     static constexpr unsigned max_threads = 256;
 
     explicit blocking_pool(unsigned threads = 8);
-    /// Runs what is queued, then joins the threads.
+    /// Calls finish().
     ~blocking_pool();
     blocking_pool(const blocking_pool&) = delete;
 
@@ -42,6 +42,9 @@ public:
         job* next_job_ = nullptr;
         reactor* home_ = nullptr;
     };
+    /// Runs what is queued, then joins the threads; nothing may be submitted afterwards. A reactor that gave
+    /// it work must not go before: a thread still touches it after the job has come home. Idempotent.
+    void finish();
     /// Queues `j`; its deliver() runs on `home` afterwards. Any thread.
     void submit(job& j, reactor& home);
 
