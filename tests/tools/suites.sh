@@ -18,12 +18,12 @@ lab          build,lab                   480   a stock kernel under qemu as the 
 "
 default_suites=$(awk 'NF {print $1}' <<<"$suite_table")
 suite_table+="
-gcc          build,tests,gcc             900   all suites above, built by g++ 12
-asan         build,tests,sanitizers     1200   all suites above under ASan and UBSan
-tsan         build,tests,sanitizers     1200   unit and integration under TSan
-fuzz         build,tests,sanitizers      900   each target of tests/fuzz for a while, under ASan and UBSan
-embed        build,gcc                   600   verbena as a Meson subproject, with an embedder's defaults
-tidy         build,tests,tidy            900   clang-tidy 19
+gcc          build,tests,gcc             300   unit, sim and integration, built by g++ 12 at -O0
+asan         build,tests,sanitizers      300   unit, sim and integration under ASan and UBSan
+tsan         build,tests,sanitizers      300   unit and integration under TSan, three shards, scrapes running
+fuzz         build,tests,sanitizers      400   each target of tests/fuzz for a while, under ASan and UBSan
+embed        build,gcc                   400   verbena as a Meson subproject, with an embedder's defaults
+tidy         build,tests,tidy            600   clang-tidy 19 over what is not a test
 "
 
 all_suites() { awk 'NF {print $1}' <<<"$suite_table"; }
