@@ -176,6 +176,7 @@ bool ring::wait(std::optional<duration> timeout) noexcept
     ++impl_->stats.enters;
     const unsigned ready = io_uring_sq_ready(&impl_->uring);
     io_uring_cqe* cqe = nullptr;
+    // Errors are a signal, the time limit, or a kernel short of memory: what was not taken stays for next time.
     if (timeout) {
         const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(*timeout).count();
         __kernel_timespec ts{};
@@ -185,7 +186,7 @@ bool ring::wait(std::optional<duration> timeout) noexcept
     } else {
         io_uring_submit_and_wait(&impl_->uring, 1);
     }
-    impl_->stats.submitted += ready;
+    impl_->stats.submitted += ready - io_uring_sq_ready(&impl_->uring);
     return deliver();
 }
 
