@@ -262,29 +262,47 @@ class IwarpPeer(Calls):
         self.reads.clear()
 
     def message(self, xid, rpc, reads=(), writes=(), reply=None, proc=0, version=1, credits=32):
-        """RFC 8166 4.1; reads: (position, key, length), writes: lists of (key, length), reply: such a list."""
+        """RFC 8166 4.1; reads: (position, segment), writes: lists of segments, reply: such a list.
+        A segment is (key, length) or (key, length, offset)."""
+        def segment(key, length, offset=0):
+            return struct.pack(">2IQ", key, length, offset)
         def segments(of):
-            return struct.pack(">I", len(of)) + b"".join(struct.pack(">2IQ", k, n, 0) for k, n in of)
+            return struct.pack(">I", len(of)) + b"".join(segment(*s) for s in of)
         text = struct.pack(">4I", xid, version, credits, proc)
-        text += b"".join(struct.pack(">4IQ", 1, p, k, n, 0) for p, k, n in reads) + bytes(4)
+        text += b"".join(struct.pack(">2I", 1, p) + segment(*s) for p, *s in reads) + bytes(4)
         text += b"".join(struct.pack(">I", 1) + segments(w) for w in writes) + bytes(4)
         text += bytes(4) if reply is None else struct.pack(">I", 1) + segments(reply)
         return text + rpc
 
     def answer(self, xid):
         """The reply to `xid`: (proc, what follows the lists); for RDMA_ERROR what follows proc."""
+        proc, _, _, rest = self.answer_with_lists(xid)
+        return proc, rest
+
+    def answer_with_lists(self, xid):
+        """(proc, Write list, Reply chunk or None, what follows); both as message() takes them, with offsets."""
         message = self.receive_send()
         got, _, self.credits, proc = struct.unpack(">4I", message[:16])
         assert got == xid, (got, xid)
         if proc == 4:
-            return proc, message[16:]
-        at = 20 # a reply has no Read list
-        while struct.unpack(">I", message[at:at + 4])[0]:
-            at += 8 + 16 * struct.unpack(">I", message[at + 4:at + 8])[0]
-        at += 4
-        if struct.unpack(">I", message[at:at + 4])[0]:
-            at += 4 + 16 * struct.unpack(">I", message[at + 4:at + 8])[0]
-        return proc, message[at + 4:]
+            return proc, [], None, message[16:]
+        assert message[16:20] == bytes(4), "a reply has no Read list"
+        at = 20
+        def chunk():
+            """The next one, or None at the end of a list."""
+            nonlocal at
+            present, = struct.unpack(">I", message[at:at + 4])
+            at += 4
+            if not present:
+                return None
+            count, = struct.unpack(">I", message[at:at + 4])
+            found = list(struct.iter_unpack(">2IQ", message[at + 4:at + 4 + 16 * count]))
+            assert len(found) == count
+            at += 4 + 16 * count
+            return found
+        writes = list(iter(chunk, None))
+        reply = chunk()
+        return proc, writes, reply, message[at:]
 
     def call(self, procedure, arguments=b"", **more):
         xid = next(self.xids)

@@ -15,4 +15,14 @@ mount_it() {
     mount -t nfs -o vers=3,proto=rdma,port=20049,mountproto=tcp,mountport=2049,nolock "$siw_address:/export" mounted
 }
 copy_both_ways mount_it mounted
-curl -s 127.0.0.1:9464/metrics >"$LAB_OUT/metrics.txt" || true
+
+# What was copied went through chunks both ways, and no key was ever used that the kernel had taken back.
+metrics=$LAB_OUT/metrics.txt
+curl -sS --fail --max-time 10 127.0.0.1:9464/metrics >"$metrics"
+for direction in read write; do
+    bytes=$(sed -n "s/^verbena_rpcrdma_chunk_bytes_total{direction=\"$direction\"} //p" "$metrics")
+    awk -v bytes="$bytes" 'BEGIN { exit !(bytes > 0) }' || fail "bytes of $direction chunks: \"$bytes\""
+done
+grep -q '^verbena_connection_ends_total{transport="iwarp",' "$metrics" || fail 'no end of a connection was counted'
+refused=$(sed -n 's/^verbena_connection_ends_total{.*cause="access_error"} //p' "$metrics" | grep -vx 0 || true)
+[[ -z $refused ]] || fail "connections ended with access_error: $refused"
