@@ -1,0 +1,299 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Each command of the client `verbena` against a daemon, over TCP and iWARP: what it does, and its exit code."""
+import filecmp
+import json
+import os
+import random
+import re
+import socket
+import stat
+import subprocess
+import unittest
+
+import daemon
+
+DONE, FAILED, USAGE, UNREACHABLE = range(4)
+
+
+def tree(top):
+    """What lies below a folder: names, kinds, contents and targets of links."""
+    found = {}
+    for folder, directories, files in os.walk(top):
+        for name in directories + files:
+            path = os.path.join(folder, name)
+            status = os.lstat(path)
+            content = None
+            if stat.S_ISLNK(status.st_mode):
+                content = os.readlink(path)
+            elif stat.S_ISREG(status.st_mode):
+                with open(path, "rb") as file:
+                    content = file.read()
+            found[os.path.relpath(path, top)] = (stat.S_IFMT(status.st_mode), content)
+    return found
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        return s.getsockname()[1]
+
+
+class Client(daemon.DaemonTest):
+    listeners = ()
+    transport, host = "tcp", "127.0.0.1"
+
+    def setUp(self):
+        super().setUp()
+        self.client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
+        # The caller stays who it is, so that it may change what this test made.
+        self.daemon = self.start("--shards", "2", *self.listeners, export=":/export,root_squash=no")
+        self.top = self.base(self.transport, self.host)
+
+    def base(self, transport, host):
+        pattern = rf"listening at {transport}://{re.escape(host)}:(\d+)"
+        port = next(m.group(1) for m in (re.fullmatch(pattern, line) for line in self.daemon.lines) if m)
+        # MOUNT is asked on the same connection, so no other port has to be known.
+        return f"nfs+{transport}://{host}:{port}/export"
+
+    def run_client(self, *arguments, code=DONE):
+        """Its standard output."""
+        done = subprocess.run([self.client, *arguments], capture_output=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, code, f"{arguments}: {done.stdout[-2000:]} {done.stderr[-2000:]}")
+        if code != DONE:
+            self.assertTrue(done.stderr + done.stdout, f"{arguments}: failed without a word")
+        return done.stdout
+
+    def run_json(self, *arguments, **more):
+        return json.loads(self.run_client("--json", *arguments, **more))
+
+    def there(self, *names):
+        return os.path.join(self.data, *names)
+
+    def write(self, path, data):
+        with open(path, "wb") as file:
+            file.write(data)
+        return path
+
+    def make_tree(self, top):
+        numbers = random.Random(11)
+        os.makedirs(os.path.join(top, "deep", "deeper"))
+        os.mkdir(os.path.join(top, "hollow"))
+        for name, size in (("nothing", 0), ("odd", 4097), ("deep/some", 300_001), ("deep/deeper/much", 5_000_003)):
+            self.write(os.path.join(top, name), numbers.randbytes(size))
+        self.write(os.path.join(top, "ünïcode and blank"), b"text")
+        os.symlink("../odd", os.path.join(top, "deep", "link"))
+
+
+class Commands:
+    """Once for each transport; see below."""
+
+    # --- that look ---
+
+    def test_ping(self):
+        answer = self.run_json("ping", "-c", "5", self.top)
+        self.assertEqual((answer["calls"], answer["answered"], answer["transport"]), (5, 5, self.transport))
+        self.assertTrue(0 < answer["microseconds"]["min"] <= answer["microseconds"]["max"])
+        answer = self.run_json("ping", "-c", "100", "-d", "10", self.top)
+        self.assertEqual(answer["answered"], 100)
+        self.assertTrue(self.run_client("ping", "-c", "1", self.top))
+        self.assertEqual(self.daemon.metric(
+            f'verbena_rpc_calls_total{{program="nfs",version="3",procedure="NULL",transport="{self.transport}"}}'), 106)
+
+    def test_ls(self):
+        self.make_tree(self.there("tree"))
+        self.write(self.there("tree", ".hidden"), b"")
+        names = ["deep", "hollow", "nothing", "odd", "ünïcode and blank"]
+        self.assertEqual(self.run_client("ls", self.top + "/tree").decode().splitlines(), names)
+        self.assertEqual(self.run_client("ls", "-a", self.top + "/tree").decode().splitlines(), [".hidden", *names])
+        lines = self.run_client("ls", "-l", self.top + "/tree").decode().splitlines()
+        self.assertEqual(len(lines), len(names))
+        odd = next(line.split() for line in lines if line.endswith(" odd"))
+        mode = os.lstat(self.there("tree", "odd"))
+        self.assertEqual(odd[0], stat.filemode(mode.st_mode))
+        self.assertEqual([int(x) for x in odd[1:5]], [1, mode.st_uid, mode.st_gid, 4097])
+        deep = self.run_client("ls", "-l", self.top + "/tree/deep").decode()
+        self.assertIn("link -> ../odd", deep)
+        lines = self.run_client("ls", "-R", self.top + "/tree").decode().splitlines()
+        for line in ("deep", "deeper", "link", "some", "much", "odd"):
+            self.assertIn(line, lines)
+        every = self.run_json("ls", "-R", self.top)
+        self.assertEqual({item["name"].lstrip("/") for item in every},
+                         {name for name in tree(self.data) if not os.path.basename(name).startswith(".")})
+        self.assertEqual(self.run_client("ls", self.top + "/tree/hollow"), b"")
+        self.run_client("ls", "-d", self.top + "/tree")
+        self.run_client("ls", self.top + "/not-there", code=FAILED)
+
+    def test_a_long_listing(self): # more than one page
+        names = sorted(f"file-{i:05}" for i in range(3000))
+        for name in names:
+            self.write(self.there(name), b"")
+        self.assertEqual(self.run_client("ls", self.top).decode().splitlines(), names)
+
+    def test_cat(self):
+        data = random.Random(1).randbytes(2_500_001)
+        self.write(self.there("file"), data)
+        self.write(self.there("empty"), b"")
+        self.assertEqual(self.run_client("cat", self.top + "/file"), data)
+        self.assertEqual(self.run_client("cat", self.top + "/empty"), b"")
+        self.assertEqual(self.run_client("cat", self.top + "/file", self.top + "/empty", self.top + "/file"), data * 2)
+        # What fails is told, and the rest goes on.
+        self.assertEqual(self.run_client("cat", self.top + "/not-there", self.top + "/file", code=FAILED), data)
+        self.run_client("cat", self.top, code=FAILED)
+
+    def test_stat(self):
+        path = self.write(self.there("a file"), bytes(1234))
+        os.chmod(path, 0o640)
+        os.utime(path, ns=(10**18, 10**18 + 500_000_000))
+        os.link(path, self.there("other"))
+        os.symlink("a file", self.there("link"))
+        is_file, is_link = self.run_json("stat", self.top + "/a%20file", self.top + "/link")
+        status = os.lstat(path)
+        self.assertEqual([is_file[k] for k in ("type", "mode", "nlink", "uid", "gid", "size", "fileid", "mtime")],
+                         ["file", 0o640, 2, status.st_uid, status.st_gid, 1234, status.st_ino, 10**9 + 0.5])
+        self.assertEqual((is_link["type"], is_link["size"]), ("symlink", 6))
+        other, = self.run_json("stat", self.top + "/other")
+        self.assertEqual((other["fileid"], other["fsid"]), (is_file["fileid"], is_file["fsid"]))
+        int(is_file["handle"], 16)
+        self.assertIn(b"1234", self.run_client("stat", self.top + "/other"))
+        self.run_client("stat", self.top + "/not-there", code=FAILED)
+
+    def test_df_and_mounts(self):
+        space, = self.run_json("df", self.top)
+        status = os.statvfs(self.data)
+        self.assertEqual(space["bytes"]["total"], status.f_blocks * status.f_frsize)
+        self.assertEqual(space["files"]["total"], status.f_files)
+        self.assertTrue(self.run_client("df", self.top))
+        known = self.run_json("mounts", self.top)
+        self.assertEqual([export["directory"] for export in known["exports"]], ["/export"])
+        self.assertIn(b"/export", self.run_client("mounts", self.top))
+
+    def test_doctor(self):
+        for arguments in ((), (self.top,)):
+            done = subprocess.run([self.client, "--json", "doctor", *arguments], capture_output=True, timeout=120,
+                                  check=False)
+            found = {finding["check"]: finding for finding in json.loads(done.stdout)}
+            self.assertIn("kernel", found)
+            # The machine may have problems of its own: the code agrees with what was found.
+            bad = any(finding["state"] == "problem" for finding in found.values())
+            self.assertEqual(done.returncode, FAILED if bad else DONE, found)
+        self.assertEqual((found["server"]["state"], found["MOUNT"]["state"]), ("ok", "ok"))
+
+    # --- that change ---
+
+    def test_cp_of_trees_both_ways(self):
+        source, back = os.path.join(self.folder, "source"), os.path.join(self.folder, "back")
+        self.make_tree(source)
+        self.assertEqual(self.run_client("-q", "cp", "-r", "--checksum", source, self.top + "/checked").count(b"\n"), 5)
+        self.assertEqual(tree(self.there("checked")), tree(source))
+        totals = self.run_json("cp", "-r", source, self.top + "/tree")
+        self.assertEqual((totals["files"], totals["links"], totals["failures"]), (5, 1, 0))
+        self.assertEqual(totals["bytes"], 4097 + 300_001 + 5_000_003 + 4)
+        self.assertEqual(tree(self.there("tree")), tree(source))
+        self.run_client("-q", "cp", "-r", "--checksum", self.top + "/tree", back)
+        self.assertEqual(tree(back), tree(source))
+        # Between two places at a server, into a directory that is there.
+        os.mkdir(self.there("into"))
+        self.run_client("-q", "cp", "-r", self.top + "/tree", self.top + "/into")
+        self.assertEqual(tree(self.there("into", "tree")), tree(source))
+
+    def test_cp_of_files(self):
+        source = self.write(os.path.join(self.folder, "one"), random.Random(2).randbytes(3_000_001))
+        second = self.write(os.path.join(self.folder, "two"), b"two")
+        os.chmod(source, 0o750)
+        os.utime(source, ns=(10**18, 10**18))
+        self.run_client("-q", "cp", "-p", source, self.top + "/copy")
+        status = os.stat(self.there("copy"))
+        self.assertEqual((stat.S_IMODE(status.st_mode), status.st_mtime_ns), (0o750, 10**18))
+        # The lines that it prints are those of sha256sum.
+        back = os.path.join(self.folder, "back")
+        lines = self.run_client("-q", "cp", "--checksum", self.top + "/copy", back)
+        self.assertTrue(filecmp.cmp(source, back, shallow=False))
+        self.run_tool("sha256sum", "-c", "--strict", input=lines)
+        # Over a longer one, and several into a directory.
+        self.run_client("-q", "cp", second, self.top + "/copy")
+        self.assertEqual(self.run_client("cat", self.top + "/copy"), b"two")
+        self.run_client("-q", "cp", source, second, self.top)
+        self.assertEqual({"copy", "one", "two"}, set(os.listdir(self.data)))
+        self.run_client("-q", "cp", source, second, self.top + "/copy", code=USAGE)
+        self.run_client("-q", "cp", source + "-not-there", self.top + "/new", code=FAILED)
+        self.run_client("-q", "cp", self.data, self.top + "/new", code=FAILED) # a folder without -r
+        self.assertFalse(os.path.isfile(self.there("new")))
+
+    def test_mkdir_mv_and_rm(self):
+        self.run_client("mkdir", self.top + "/a")
+        self.run_client("mkdir", self.top + "/a", code=FAILED)
+        self.run_client("mkdir", self.top + "/b/c/d", code=FAILED)
+        self.run_client("mkdir", "-p", "-m", "711", self.top + "/b/c/d", self.top + "/a")
+        self.assertEqual(stat.S_IMODE(os.stat(self.there("b", "c", "d")).st_mode), 0o711)
+        self.make_tree(self.there("a", "tree"))
+        before = tree(self.there("a"))
+
+        self.run_client("mv", self.top + "/a", self.top + "/e")
+        self.assertEqual(tree(self.there("e")), before)
+        self.run_client("mv", self.top + "/e/tree/odd", self.top + "/b/c") # into a directory
+        self.assertEqual(os.path.getsize(self.there("b", "c", "odd")), 4097)
+        self.run_client("mv", self.top + "/not-there", self.top + "/x", code=FAILED)
+        elsewhere = self.base("iwarp" if self.transport == "tcp" else "tcp", self.host)
+        self.run_client("mv", self.top + "/e", elsewhere + "/x", code=USAGE) # by one connection only
+
+        self.run_client("rm", self.top + "/e", code=FAILED) # a folder without -r
+        self.run_client("rm", self.top + "/not-there", code=FAILED)
+        self.run_client("rm", "-f", self.top + "/not-there")
+        self.run_client("rm", self.top + "/b/c/odd")
+        self.run_client("rm", "-r", self.top + "/e", self.top + "/b")
+        self.assertEqual(os.listdir(self.data), [])
+        self.run_client("rm", "-r", self.top, code=FAILED) # the export itself
+
+    # --- exit codes ---
+
+    def test_what_makes_no_sense(self):
+        for arguments in ((), ("no-such-command",), ("ls",), ("ls", "--no-such-option", self.top), ("ls", "/a/path"),
+                          ("ls", "http://127.0.0.1/export"), ("stat", "nfs+tcp://127.0.0.1:99999/export"),
+                          ("cat", "nfs+tcp:///export"), ("mkdir", "-m", "9", self.top + "/x"),
+                          ("ping", "-c", "0", self.top)):
+            self.run_client(*arguments, code=USAGE)
+
+    def test_what_cannot_be_reached(self):
+        nobody = f"nfs+{self.transport}://{self.host}:{free_port()}/export"
+        for arguments in (("ls",), ("stat",), ("cat",), ("df",), ("mounts",), ("ping", "-c", "1"), ("rm",), ("mkdir",)):
+            self.run_client("--soft", "--timeout", "5", *arguments, nobody, code=UNREACHABLE)
+        source = self.write(os.path.join(self.folder, "one"), b"one")
+        self.run_client("--soft", "--timeout", "5", "-q", "cp", source, nobody, code=UNREACHABLE)
+        self.run_client("ls", self.top.replace("/export", "/elsewhere"), code=UNREACHABLE)
+        found = self.run_json("--soft", "--timeout", "5", "doctor", nobody, code=FAILED)
+        self.assertEqual({f["check"]: f["state"] for f in found}["server"], "problem")
+
+
+class OverTcp(Commands, Client):
+    transport = "tcp"
+
+
+class OverIwarp(Commands, Client):
+    transport = "iwarp"
+
+
+class OverIpv6(Client):
+    listeners = ("--listen", "tcp://[::1]:0", "--listen", "iwarp://[::1]:0")
+    host = "[::1]"
+
+    def setUp(self):
+        try:
+            socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+        except OSError as e:
+            raise unittest.SkipTest(f"no IPv6 on loopback: {e}") from e
+        super().setUp()
+
+    def test_the_commands_over_ipv6(self):
+        source = self.write(os.path.join(self.folder, "one"), random.Random(4).randbytes(1_500_001))
+        for transport in ("tcp", "iwarp"):
+            top = self.base(transport, "[::1]")
+            self.assertEqual(self.run_json("ping", "-c", "2", top)["answered"], 2)
+            self.run_client("-q", "cp", "--checksum", source, f"{top}/by-{transport}")
+            self.assertIn(f"by-{transport}", self.run_client("ls", top).decode())
+            with open(source, "rb") as file:
+                self.assertEqual(self.run_client("cat", f"{top}/by-{transport}"), file.read())
+            self.run_client("rm", f"{top}/by-{transport}")
+
+
+if __name__ == "__main__":
+    daemon.main()
