@@ -97,6 +97,11 @@ access_refusal check_access(const export_options& exported, const rpc::peer& pee
     if (!exported.transports.empty() && std::find(exported.transports.begin(), exported.transports.end(),
                                                   peer.transport) == exported.transports.end())
         return access_refusal::transport;
+    return check_mount_access(exported, peer, host);
+}
+
+access_refusal check_mount_access(const export_options& exported, const rpc::peer& peer, host_addresses& host)
+{
     if (peer.transport != "loop") {
         if (!exported.clients.everybody()) {
             const auto address = ip_address::parse(peer.address);

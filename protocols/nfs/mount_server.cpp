@@ -109,7 +109,7 @@ task<mountstat3> server::find(rpc::call& c, std::string_view path, v3::nfs_fh3& 
         co_return mountstat3::noent;
     }
     const export_options& exported = *found->exported;
-    if (const auto refusal = check_access(exported, c.from(), host_); refusal != access_refusal::none) {
+    if (const auto refusal = check_mount_access(exported, c.from(), host_); refusal != access_refusal::none) {
         counters_.refused.note(refusal);
         co_return mountstat3::acces;
     }

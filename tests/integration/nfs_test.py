@@ -82,6 +82,14 @@ class Files(daemon.DaemonTest):
         self.assertEqual(os.listdir(self.data), [])
         self.assertGreaterEqual(d.metric('verbena_nfs_refusals_total{reason="read_only"}'), 1)
 
+    def test_an_export_for_one_transport(self):
+        d = self.start(export=",transport=iwarp")
+        # MNT over TCP is answered, as kernels need it; what follows is not.
+        done = daemon.subprocess.run(["nfs-ls", d.nfs_url("")], capture_output=True, timeout=60, check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertEqual(d.metric("verbena_mount_mounts_total"), 1)
+        self.assertGreaterEqual(d.metric('verbena_nfs_refusals_total{reason="transport"}'), 1)
+
 
 if __name__ == "__main__":
     daemon.main()

@@ -160,6 +160,19 @@ BOOST_FIXTURE_TEST_CASE(who_may_mount, fixture)
     BOOST_TEST(mount("/export").status == mountstat3::ok);
 }
 
+// A kernel that mounts by RDMA asks for the handle over TCP.
+BOOST_FIXTURE_TEST_CASE(any_transport_may_ask_for_a_handle, fixture)
+{
+    export_options remote;
+    remote.pseudo = "/rdma";
+    remote.backend = &files;
+    remote.transports = {"iwarp"};
+    const auto added = exports.add(remote);
+    BOOST_REQUIRE(added);
+    BOOST_TEST(from.transport == "tcp");
+    BOOST_TEST(mount("/rdma").status == mountstat3::ok);
+}
+
 BOOST_FIXTURE_TEST_CASE(the_list_of_mounts, fixture)
 {
     files.add(1, "d", file_type::directory);

@@ -155,10 +155,13 @@ BOOST_FIXTURE_TEST_CASE(transports_and_ports, fixture)
     exported.transports = {"iwarp", "rdma"};
     BOOST_TEST((check_access(exported, peer("127.0.0.1", "iwarp"), host) == access_refusal::none));
     BOOST_TEST((check_access(exported, peer("127.0.0.1", "tcp"), host) == access_refusal::transport));
+    BOOST_TEST((check_mount_access(exported, peer("127.0.0.1", "tcp"), host) == access_refusal::none));
+    BOOST_TEST((check_mount_access(exported, peer("192.0.2.9", "tcp"), host) == access_refusal::address));
     exported.transports.clear();
     exported.secure = true;
     BOOST_TEST((check_access(exported, peer("127.0.0.1", "tcp", 1023), host) == access_refusal::none));
     BOOST_TEST((check_access(exported, peer("127.0.0.1", "tcp", 1024), host) == access_refusal::port));
+    BOOST_TEST((check_mount_access(exported, peer("127.0.0.1", "tcp", 1024), host) == access_refusal::port));
     BOOST_TEST((check_access(exported, peer("127.0.0.1", "tcp", 0), host) == access_refusal::port));
     BOOST_TEST((check_access(exported, peer("192.0.2.9", "tcp", 1), host) == access_refusal::address));
     BOOST_TEST((check_access(exported, peer("name", "loop", 0), host) == access_refusal::none));

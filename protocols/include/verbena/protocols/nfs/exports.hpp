@@ -80,6 +80,10 @@ struct access_counters {
 
 /// Whether `peer` may use the export. A peer of transport "loop" is in this process, thus on this host.
 access_refusal check_access(const export_options& exported, const rpc::peer& peer, host_addresses& host);
+/// Whether `peer` may ask for a handle of the export: as check_access(), by any transport, since kernels
+/// speak MOUNT over TCP even for a mount by RDMA. The handle serves over the export's transports only.
+access_refusal check_mount_access(const export_options& exported, const rpc::peer& peer,
+                                  host_addresses& host);
 
 /// As whom a caller acts that claims to be `claimed`; nullptr for one that does not say (AUTH_NONE).
 storage::credential squash(const export_options& exported, const rpc::auth_sys* claimed) noexcept;
