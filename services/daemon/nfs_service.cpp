@@ -183,7 +183,7 @@ void nfs_service::impl::open_exports(const config& c)
         if (const auto added = table.add(std::move(options)); !added)
             throw config_error(name + ": " + added.error().message());
         exported_as.push_back({e.pseudo, e.directory.empty() ? e.backend : e.directory, option_text(e),
-                               clients, std::move(backend.notes)});
+                               clients, e.transports, std::move(backend.notes)});
         backends.push_back(std::move(backend.files));
     }
 }

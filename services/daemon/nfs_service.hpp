@@ -27,10 +27,11 @@ public:
     };
     struct exported {
         std::string pseudo;
-        std::string source;  ///< the directory, or the back end's name
-        std::string options; ///< "rw,root_squash,sync"
-        std::string clients; ///< who may connect
-        std::string notes;   ///< what the back end can and can't do here
+        std::string source;                  ///< the directory, or the back end's name
+        std::string options;                 ///< "rw,root_squash,sync"
+        std::string clients;                 ///< who may connect
+        std::vector<std::string> transports; ///< allowed ones; none: all
+        std::string notes;                   ///< what the back end can and can't do here
     };
 
     /// `c` is complete; `rt` and `registry` outlive the service. Throws config_error, saying which export

@@ -11,6 +11,7 @@
 #include <verbena/core/runtime.hpp>
 
 #include <algorithm>
+#include <cctype>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -53,21 +54,62 @@ std::string host_name()
     return name[0] != '\0' ? name : "localhost";
 }
 
-std::string mount_line(const nfs_service::listening& l, const std::vector<nfs_service::listening>& all,
-                       const std::string& pseudo)
+std::string bracketed(const std::string& host)
 {
-    std::string host = l.where.is_wildcard() ? host_name() : l.where.address();
-    if (host.find(':') != std::string::npos)
-        host = '[' + host + ']';
-    const std::string port = std::to_string(l.where.port());
-    const std::string target = host + ':' + pseudo + " /mnt";
-    if (l.transport == "tcp")
-        return "mount -t nfs -o vers=3,proto=tcp,port=" + port + ",mountport=" + port + ",nolock " + target;
+    return host.find(':') == std::string::npos ? host : '[' + host + ']';
+}
+
+// As one word of a shell.
+std::string quoted(const std::string& text)
+{
+    const auto plain = [](unsigned char c) {
+        return std::isalnum(c) != 0 || std::strchr("/:[]._-%+", c) != nullptr;
+    };
+    if (std::ranges::all_of(text, plain))
+        return text;
+    std::string out = "'";
+    for (const char c : text)
+        out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    return out + '\'';
+}
+
+// The TCP listener that a kernel reaches under the name by which it reaches `l`: at the same address or at
+// every one; where `l` takes every address, any of the family does.
+const nfs_service::listening* mount_listener(const nfs_service::listening& l,
+                                             const std::vector<nfs_service::listening>& all)
+{
+    const nfs_service::listening* best = nullptr;
+    for (const auto& tcp : all) {
+        if (tcp.transport != "tcp" || tcp.where.family() != l.where.family())
+            continue;
+        if (tcp.where.address() == l.where.address())
+            return &tcp;
+        if (tcp.where.is_wildcard() || (l.where.is_wildcard() && best == nullptr))
+            best = &tcp;
+    }
+    return best;
+}
+
+// What root types on a client. The netids are those of nfs(5).
+std::string mount_line(const nfs_service::listening& l, const std::vector<nfs_service::listening>& all,
+                       const nfs_service::exported& e)
+{
+    const std::string six = l.where.family() == AF_INET6 ? "6" : "";
     // The kernel's client speaks MOUNT over TCP only.
-    const auto tcp = std::ranges::find(all, "tcp", &nfs_service::listening::transport);
-    const std::string mount_port = tcp == all.end() ? "PORT" : std::to_string(tcp->where.port());
-    return "mount -t nfs -o vers=3,proto=rdma,port=" + port + ",mountproto=tcp,mountport=" + mount_port +
-           ",nolock " + target;
+    const nfs_service::listening* mount = l.transport == "tcp" ? &l : mount_listener(l, all);
+    if (mount == nullptr)
+        return "kernels can't mount " + e.pseudo +
+               " here, since they ask for the mount over TCP: add --listen tcp://" +
+               bracketed(l.where.address()) + ":2049";
+    const net::endpoint& named = l.where.is_wildcard() ? mount->where : l.where;
+    const std::string host = named.is_wildcard() ? host_name() : bracketed(named.address());
+    const std::string port = std::to_string(l.where.port());
+    const std::string mount_port = std::to_string(mount->where.port());
+    const std::string options = l.transport == "tcp"
+                                    ? "proto=tcp" + six + ",port=" + port
+                                    : "proto=rdma" + six + ",port=" + port + ",mountproto=tcp" + six;
+    return "mount -t nfs -o vers=3," + options + ",mountport=" + mount_port + ",nolock " +
+           quoted(host + ':' + e.pseudo) + " /mnt";
 }
 
 void print_start(const config& c, const nfs_service& service, const metrics_exporter* metrics,
@@ -84,8 +126,10 @@ void print_start(const config& c, const nfs_service& service, const metrics_expo
     }
     for (const auto& l : service.listeners()) {
         text += "listening at " + l.url() + '\n';
-        for (const auto& e : service.exports())
-            text += "  " + mount_line(l, service.listeners(), e.pseudo) + '\n';
+        for (const auto& e : service.exports()) {
+            if (e.transports.empty() || std::ranges::find(e.transports, l.transport) != e.transports.end())
+                text += "  " + mount_line(l, service.listeners(), e) + '\n';
+        }
     }
     if (!rpcbind.summary().empty())
         text += rpcbind.summary() + '\n';

@@ -57,6 +57,36 @@ class CommandLine(daemon.DaemonTest):
                     file.write(first.stdout)
                 self.assertEqual(self.run_binary("serve", "--check", path).stdout, first.stdout)
 
+    def lines_of(self, *listen, exports):
+        d = daemon.Daemon("nfs", *(word for e in exports for word in ("--export", e)), "--state",
+                          self.folder + "/state", *(word for url in listen for word in ("--listen", url)),
+                          "--metrics", "off", "--rpcbind", "no", folder=self.folder)
+        self.addCleanup(d.stop)
+        ports = {}
+        for line in d.lines:
+            if line.startswith("listening at "):
+                ports[line.split()[-1].rsplit(":", 1)[0]] = line.rsplit(":", 1)[1]
+        return ports, [line.strip() for line in d.lines if line.startswith("  ")]
+
+    def test_mount_lines(self):
+        ports, lines = self.lines_of("tcp://[::1]:0", "tcp://127.0.0.1:0", "iwarp://127.0.0.1:0", "iwarp://[::1]:0",
+                                     exports=[":/a b,backend=memfs,transport=iwarp", ":/t,backend=memfs"])
+        four, six = ports["tcp://127.0.0.1"], ports["tcp://[::1]"]
+        rdma = ports["iwarp://127.0.0.1"]
+        start = "mount -t nfs -o vers=3,"
+        self.assertIn(f"{start}proto=rdma,port={rdma},mountproto=tcp,mountport={four},nolock '127.0.0.1:/a b' /mnt",
+                      lines)
+        rdma = ports["iwarp://[::1]"]
+        self.assertIn(f"{start}proto=rdma6,port={rdma},mountproto=tcp6,mountport={six},nolock [::1]:/t /mnt", lines)
+        self.assertIn(f"{start}proto=tcp6,port={six},mountport={six},nolock [::1]:/t /mnt", lines)
+        self.assertIn(f"{start}proto=tcp,port={four},mountport={four},nolock 127.0.0.1:/t /mnt", lines)
+        self.assertFalse([line for line in lines if "/a b" in line and "rdma" not in line])
+
+    def test_mount_lines_without_tcp(self):
+        _, lines = self.lines_of("iwarp://127.0.0.1:0", exports=[":/t,backend=memfs"])
+        self.assertFalse([line for line in lines if line.startswith("mount ")])
+        self.assertTrue([line for line in lines if "add --listen tcp://127.0.0.1:2049" in line], lines)
+
 
 if __name__ == "__main__":
     daemon.main()
