@@ -25,6 +25,18 @@ result<std::uint16_t> parse_port(std::string_view text) noexcept
     return static_cast<std::uint16_t>(value);
 }
 
+// What getaddrinfo() answers. For callers all of it means: no address.
+class resolver_category final : public std::error_category {
+public:
+    const char* name() const noexcept override { return "resolver"; }
+    std::string message(int value) const override { return ::gai_strerror(value); }
+    std::error_condition default_error_condition(int) const noexcept override
+    {
+        return std::make_error_condition(std::errc::address_not_available);
+    }
+};
+const resolver_category resolver;
+
 result<void> set_option(int fd, int level, int name, int value, const char* what) noexcept
 {
     if (::setsockopt(fd, level, name, &value, sizeof value) != 0)
@@ -213,7 +225,7 @@ result<std::vector<endpoint>> resolve(std::string_view text, std::uint16_t defau
     if (const int rc = ::getaddrinfo(parts->host.c_str(), nullptr, &hints, &list); rc != 0) {
         if (rc == EAI_SYSTEM)
             return last_error("the host's name can't be resolved");
-        return error(std::errc::address_not_available, ::gai_strerror(rc));
+        return error(std::error_code(rc, resolver), "look up the host's name");
     }
     const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, ::freeaddrinfo);
     std::vector<endpoint> found;

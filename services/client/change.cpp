@@ -233,7 +233,7 @@ task<int> rm(runtime& r, rm_options o)
         } else {
             auto removed = co_await remove_path(s, o.recursive);
             if (!removed && !(o.force && removed.error() == std::errc::no_such_file_or_directory))
-                code = std::max(code, complain(text + ": " + removed.error().message(), exit_failed));
+                code = std::max(code, complain(text + ": " + refusal(removed.error()), exit_failed));
         }
         co_await s.close();
     }
@@ -254,7 +254,7 @@ task<int> mkdir(runtime& r, mkdir_options o)
         } else {
             auto made = co_await make_path(s, o);
             if (!made)
-                code = std::max(code, complain(text + ": " + made.error().message(), exit_failed));
+                code = std::max(code, complain(text + ": " + refusal(made.error()), exit_failed));
         }
         co_await s.close();
     }
@@ -299,7 +299,7 @@ task<int> mv(runtime& r, std::string from, std::string to)
                                             new_path.name);
         if (!moved) {
             const char* cure = moved.error() == std::errc::cross_device_link ? "; use cp, then rm" : "";
-            code = complain(from + ": " + moved.error().message() + cure, exit_failed);
+            code = complain(from + ": " + refusal(moved.error()) + cure, exit_failed);
         }
     }
     co_await a.close();

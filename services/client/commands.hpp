@@ -73,6 +73,8 @@ int doctor_without_shard(const std::string& why, bool json);
 
 /// "verbena: TEXT" on stderr; returns `code`.
 int complain(const std::string& text, int code);
+/// What a change that failed with `e` is answered with: its message, and for root what root_squash means.
+std::string refusal(const error& e);
 /// Parses a URL or complains.
 result<url> url_argument(const std::string& text);
 /// "1.5 GiB".

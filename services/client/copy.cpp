@@ -2,6 +2,7 @@
 #include "copy.hpp"
 
 #include "checksum.hpp"
+#include "commands.hpp"
 
 #include <verbena/core/event.hpp>
 
@@ -9,6 +10,7 @@
 #include <cstdio>
 #include <optional>
 #include <unistd.h>
+#include <utility>
 
 namespace verbena::cli {
 
@@ -41,7 +43,10 @@ void copier::fail(const std::string& what, const error& why)
 {
     ++totals_.failures;
     const char* clear_progress = ::isatty(STDERR_FILENO) ? "\r\033[K" : "";
-    std::fprintf(stderr, "%sverbena: %s: %s\n", clear_progress, what.c_str(), why.message().c_str());
+    // What root_squash means is told once.
+    const bool tell = why == std::errc::permission_denied && !std::exchange(denied_, true);
+    std::fprintf(stderr, "%sverbena: %s: %s\n", clear_progress, what.c_str(),
+                 (tell ? refusal(why) : why.message()).c_str());
 }
 
 task<void> copier::copy(store& from, std::string from_path, store& to, std::string to_path)

@@ -56,6 +56,7 @@ private:
     runtime& runtime_;
     copy_options options_;
     copy_totals totals_;
+    bool denied_ = false;
     std::vector<std::pair<std::string, file_info>> finish_; ///< directories to get their times
     semaphore file_permits_;
     semaphore chunk_permits_{max_chunks};

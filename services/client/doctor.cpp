@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -183,12 +184,51 @@ finding check_capabilities()
         "AmbientCapabilities="};
 }
 
+// How long a server may be silent: who asks what is wrong wants an answer, whatever --soft and --timeout say.
+constexpr std::chrono::seconds patience{5};
+
+// Tells each finding at once, as text; as JSON all of them together.
+class report {
+public:
+    explicit report(bool as_json) : as_json_(as_json) {}
+
+    void add(const finding& f)
+    {
+        if (f.result == state::bad)
+            code_ = exit_failed;
+        if (as_json_) {
+            all_.push_back({{"check", f.check},
+                            {"state", f.result == state::bad ? "problem" : to_string(f.result)},
+                            {"text", f.text},
+                            {"cure", f.cure}});
+            return;
+        }
+        std::printf("%-8s %-13s %s\n", to_string(f.result), f.check.c_str(), f.text.c_str());
+        if (!f.cure.empty())
+            std::printf("%-8s %-13s cure: %s\n", "", "", f.cure.c_str());
+        std::fflush(stdout);
+    }
+    /// The exit code.
+    int finish()
+    {
+        if (as_json_)
+            std::printf("%s\n", all_.dump(2).c_str());
+        return code_;
+    }
+
+private:
+    bool as_json_;
+    int code_ = exit_ok;
+    nlohmann::json all_ = nlohmann::json::array();
+};
+
 task<finding> check_rpcbind(runtime& r)
 {
     url where;
     where.host = "127.0.0.1";
     where.port = 111;
     session s(r, where);
+    s.give_up_after(patience);
     const failure failed = co_await s.connect();
     co_await s.close();
     if (failed.failed())
@@ -199,30 +239,37 @@ task<finding> check_rpcbind(runtime& r)
     co_return finding{"rpcbind", state::good, "answers on 127.0.0.1:111", ""};
 }
 
-task<void> check_server(runtime& r, url where, std::vector<finding>& found)
+task<void> check_server(runtime& r, url where, report& out)
 {
     session s(r, std::move(where));
+    s.give_up_after(patience);
     const failure failed = co_await s.connect();
+    result<void> answered;
+    if (!failed.failed())
+        answered = co_await s.nfs().null();
     if (failed.failed()) {
-        found.push_back({"server", state::bad, failed.text(), ""});
+        out.add({"server", state::bad, failed.what(), failed.cure()});
+    } else if (!answered && answered.error() == std::errc::timed_out) {
+        // MOUNT would be asked there too.
+        out.add({"server", state::bad, "something takes the connection and does not answer in time",
+                 "give the port of an NFS server, or look whether that one hangs"});
     } else {
-        auto answered = co_await s.nfs().null();
         if (answered)
-            found.push_back({"server", state::good, "NFS version 3 answers at " + s.where().to_string(), ""});
+            out.add({"server", state::good, "NFS version 3 answers at " + s.where().to_string(), ""});
         else
-            found.push_back({"server", state::bad, "NULL: " + answered.error().message(),
-                             "the port answers, but not as NFS version 3"});
+            out.add({"server", state::bad, "NULL: " + answered.error().message(),
+                     "the port answers, but not as NFS version 3: give the port of an NFS server"});
         auto mounts = co_await s.mounts();
         auto exports =
             mounts ? co_await mounts->exports() : result<std::vector<nfs::export_entry>>(mounts.error());
         if (!exports) {
-            found.push_back({"MOUNT", state::bad, exports.error().message(),
-                             "give its port with ?mountport=N, or start rpcbind over there"});
+            out.add({"MOUNT", state::bad, exports.error().message(),
+                     "give its port with ?mountport=N, or start rpcbind over there"});
         } else {
             std::string text = std::to_string(exports->size()) + " exports";
             for (const nfs::export_entry& e : *exports)
                 text += " " + e.directory;
-            found.push_back({"MOUNT", state::good, text, ""});
+            out.add({"MOUNT", state::good, text, ""});
         }
     }
     co_await s.close();
@@ -248,48 +295,31 @@ std::vector<finding> look_at_machine(bool ring_works, const std::string& why)
     return found;
 }
 
-int report(const std::vector<finding>& found, bool as_json)
-{
-    int code = exit_ok;
-    nlohmann::json all = nlohmann::json::array();
-    for (const finding& f : found) {
-        if (f.result == state::bad)
-            code = exit_failed;
-        if (as_json) {
-            all.push_back({{"check", f.check},
-                           {"state", f.result == state::bad ? "problem" : to_string(f.result)},
-                           {"text", f.text},
-                           {"cure", f.cure}});
-            continue;
-        }
-        std::printf("%-8s %-13s %s\n", to_string(f.result), f.check.c_str(), f.text.c_str());
-        if (!f.cure.empty())
-            std::printf("%-8s %-13s cure: %s\n", "", "", f.cure.c_str());
-    }
-    if (as_json)
-        std::printf("%s\n", all.dump(2).c_str());
-    return code;
-}
-
 } // namespace
 
 int doctor_without_shard(const std::string& why, bool as_json)
 {
-    return report(look_at_machine(false, why), as_json);
+    report out(as_json);
+    for (finding& f : look_at_machine(false, why))
+        out.add(std::move(f));
+    return out.finish();
 }
 
 task<int> doctor(runtime& r, std::string text)
 {
-    std::vector<finding> found = look_at_machine(true, {});
-    finding rpcbind = co_await check_rpcbind(r);
-    found.push_back(std::move(rpcbind));
-    if (!text.empty()) {
-        auto where = url_argument(text);
-        if (!where)
-            co_return exit_usage;
-        co_await check_server(r, *where, found);
-    }
-    co_return report(found, r.options().json);
+    result<url> where = url();
+    if (!text.empty())
+        where = url_argument(text);
+    if (!where)
+        co_return exit_usage;
+    report out(r.options().json);
+    for (finding& f : look_at_machine(true, {}))
+        out.add(std::move(f));
+    const finding rpcbind = co_await check_rpcbind(r);
+    out.add(rpcbind);
+    if (!text.empty())
+        co_await check_server(r, *where, out);
+    co_return out.finish();
 }
 
 } // namespace verbena::cli

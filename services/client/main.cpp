@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands.hpp"
 
+#include "../unknown_words.hpp"
+
 #include <verbena/core/scope.hpp>
 
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
 #include <functional>
+#include <unistd.h>
 
 namespace verbena::cli {
 
@@ -15,6 +18,16 @@ int complain(const std::string& text, int code)
     std::fflush(stdout);
     std::fprintf(stderr, "verbena: %s\n", text.c_str());
     return code;
+}
+
+std::string refusal(const error& e)
+{
+    std::string text = e.message();
+    if (e == std::errc::permission_denied && ::geteuid() == 0)
+        text += "\n  servers take root for nobody (root_squash): act as a user who may write there, or "
+                "export it with "
+                "root_squash=no";
+    return text;
 }
 
 result<url> url_argument(const std::string& text)
@@ -176,6 +189,8 @@ int main(int argc, char** argv)
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
+        if (const std::string said = unknown_word(app); e.get_exit_code() != 0 && !said.empty())
+            return complain(said, exit_usage);
         return app.exit(e) == 0 ? exit_ok : exit_usage;
     }
     auto shard = reactor::create();

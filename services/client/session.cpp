@@ -22,11 +22,10 @@ bool unavailable(const error& e)
 
 } // namespace
 
-failure::failure(std::string what, const error& why, const std::string& cure) : text_(std::move(what))
+failure::failure(std::string what, const error& why, std::string cure)
+    : what_(std::move(what)), cure_(std::move(cure))
 {
-    text_ += ": " + why.message();
-    if (!cure.empty())
-        text_ += "\n  " + cure;
+    what_ += ": " + why.message();
 }
 
 rpc::client_options session::client_options() const
@@ -34,6 +33,11 @@ rpc::client_options session::client_options() const
     rpc::client_options o;
     o.hard = !runtime_.options().soft;
     o.timeout = std::chrono::seconds(runtime_.options().timeout_seconds);
+    if (limit_.count() != 0) {
+        o.hard = false;
+        o.timeout = limit_;
+        o.retries = 0;
+    }
     o.connect_timeout = std::min<duration>(o.connect_timeout, o.timeout);
     return o;
 }
@@ -91,6 +95,30 @@ task<result<std::uint16_t>> session::ask_rpcbind(std::uint32_t program)
     co_return port;
 }
 
+std::string session::cure_of(const error& e) const
+{
+    // The context tells how far it came.
+    const std::string_view step = e.context();
+    if (std::string_view(e.code().category().name()) == "resolver")
+        return "check the spelling; `getent hosts " + url_.host +
+               "` must find the name in /etc/hosts or DNS, or write the address";
+    if (step == "the peer rejected the connection")
+        return "an iWARP service answers and wants none of this: another one than NFS, or a full one";
+    if (url_.transport == transport_kind::iwarp && step != "connect" &&
+        (e == std::errc::connection_refused || e == std::errc::timed_out || e == std::errc::protocol_error ||
+         e == std::errc::protocol_not_supported)) {
+        url other = url_;
+        other.transport = transport_kind::tcp;
+        return "the port answers, but not as iWARP: give the port of an iWARP listener, or try " +
+               other.to_string();
+    }
+    if (e == std::errc::connection_refused)
+        return "nothing listens there: start the server, or give its port in the URL (host:PORT)";
+    if (e == std::errc::timed_out)
+        return "no answer: check the address and the firewall";
+    return {};
+}
+
 task<failure> session::connect()
 {
     auto made = co_await connect_nfs(url_.port);
@@ -103,14 +131,10 @@ task<failure> session::connect()
         }
     }
     if (!made) {
-        std::string cure;
-        if (made.error() == std::errc::connection_refused)
-            cure = "nothing listens there: start the server, or give its port in the URL (host:PORT)";
-        else if (made.error() == std::errc::timed_out)
-            cure = "no answer: check the address and the firewall";
+        std::string cure = cure_of(made.error());
         co_return failure("cannot connect to " + url_.authority(url_.port) + " (" +
                               std::string(to_string(url_.transport)) + ")",
-                          made.error(), cure);
+                          made.error(), std::move(cure));
     }
     transport_ = std::move(*made);
     nfs_ = std::make_unique<nfs::client>(*transport_, identity_);

@@ -11,6 +11,7 @@
 #include <verbena/protocols/nfs/mount_client.hpp>
 #include <verbena/protocols/rpc/client.hpp>
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -21,12 +22,17 @@ namespace verbena::cli {
 class failure {
 public:
     failure() = default;
-    failure(std::string what, const error& why, const std::string& cure = {});
-    const std::string& text() const noexcept { return text_; }
-    bool failed() const noexcept { return !text_.empty(); }
+    failure(std::string what, const error& why, std::string cure = {});
+    /// What failed and why.
+    const std::string& what() const noexcept { return what_; }
+    const std::string& cure() const noexcept { return cure_; }
+    /// All of it, as lines.
+    std::string text() const { return cure_.empty() ? what_ : what_ + "\n  " + cure_; }
+    bool failed() const noexcept { return !what_.empty(); }
 
 private:
-    std::string text_;
+    std::string what_;
+    std::string cure_;
 };
 
 /// Shard-local. close() before it goes.
@@ -37,6 +43,8 @@ public:
     {
     }
 
+    /// Each connect and each call fails after `limit`, whatever --soft and --timeout say. Before connect().
+    void give_up_after(std::chrono::seconds limit) noexcept { limit_ = limit; }
     /// Connects to the NFS port, at once or never: a wrong address is an error.
     task<failure> connect();
     /// connect(), then finds the export that the URL's path lies in.
@@ -57,6 +65,7 @@ private:
     task<result<std::unique_ptr<rpc::client_transport>>> connect_nfs(std::uint16_t port);
     task<result<std::uint16_t>> ask_rpcbind(std::uint32_t program);
     rpc::client_options client_options() const;
+    std::string cure_of(const error& e) const;
 
     runtime& runtime_;
     cli::url url_;
@@ -65,6 +74,7 @@ private:
     std::unique_ptr<rpc::client_transport> mount_transport_;
     std::unique_ptr<nfs::client> nfs_;
     nfs::mounted mounted_;
+    std::chrono::seconds limit_{0}; // 0: none
 };
 
 } // namespace verbena::cli

@@ -146,7 +146,10 @@ task<int> ls_one(runtime& r, const ls_options& o, const std::string& text, json*
         if (!found) {
             listed = found.error();
         } else if (found->attributes.type == nfs::v3::ftype3::dir && !o.directory) {
-            listed = co_await list_tree(s, o, s.mounted().rest, *found, out);
+            std::string top = s.where().path;
+            while (top.ends_with('/'))
+                top.pop_back();
+            listed = co_await list_tree(s, o, std::move(top), *found, out);
         } else {
             nfs::directory_entry entry;
             entry.name = s.where().path;

@@ -15,6 +15,9 @@ opened_backend open_posixfs(const export_config& e, blocking_pool& pool)
     options.async = e.async;
     options.crossmnt = e.crossmnt;
     options.read_only = e.read_only;
+    if (e.handles != "auto")
+        options.handles =
+            e.handles == "path" ? posixfs::handle_mode::path_table : posixfs::handle_mode::kernel;
     auto opened = posixfs::open_posixfs(options, pool);
     if (!opened)
         throw config_error("export " + e.pseudo + ": " + e.directory + ": " + opened.error().message());

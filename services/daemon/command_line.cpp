@@ -3,6 +3,8 @@
 #include "config_file.hpp"
 #include "export_spec.hpp"
 
+#include "../unknown_words.hpp"
+
 #include <CLI/CLI.hpp>
 
 namespace verbena::daemon {
@@ -13,7 +15,8 @@ constexpr const char* export_help =
     "Export DIR as PSEUDO (default for the first: /export); repeated for more. DIR ends at the last \":/\"; "
     "a backslash "
     "escapes. Options: ro root_squash=no all_squash anonuid=N anongid=N clients=CIDR transport=NAME "
-    "backend=NAME crossmnt async secure. Without clients= only this host may connect; clients=* admits "
+    "backend=NAME crossmnt async secure handles=path. Without clients= only this host may connect; clients=* "
+    "admits "
     "everybody";
 
 } // namespace
@@ -68,6 +71,8 @@ parsed_command_line parse_command_line(int argc, const char* const* argv)
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
+        if (const std::string said = unknown_word(app); e.get_exit_code() != 0 && !said.empty())
+            throw config_error(said);
         return {{}, app.exit(e) == 0 ? 0 : 2};
     }
 

@@ -60,6 +60,10 @@ void complete_export(export_config& e, bool first)
         throw config_error(name_of(e) + ": no back end " + e.backend +
                            did_you_mean(e.backend, {std::begin(known_backends), std::end(known_backends)}));
     }
+    if (std::ranges::find(known_handles, e.handles) == std::end(known_handles)) {
+        throw config_error(name_of(e) + ": no handles " + e.handles +
+                           did_you_mean(e.handles, {std::begin(known_handles), std::end(known_handles)}));
+    }
     for (const std::string& t : e.transports) {
         if (std::ranges::find(known_transports, t) == std::end(known_transports)) {
             throw config_error(name_of(e) + ": no transport " + t +
@@ -160,9 +164,10 @@ void complete(config& c)
         text = url.text();
     }
     if (c.metrics != "off") {
-        const auto split = net::split_host_port(c.metrics, 9464);
-        if (!split && !c.metrics.ends_with(":0"))
-            throw config_error("metrics " + c.metrics + ": must be ADDR:PORT or off");
+        const bool local = c.metrics.starts_with("localhost:");
+        if (!net::endpoint::parse(local ? "127.0.0.1" + c.metrics.substr(9) : c.metrics))
+            throw config_error("metrics " + c.metrics +
+                               ": must be a numeric address with a port, as in 127.0.0.1:9464, or off");
     }
 
     if (c.state.empty())

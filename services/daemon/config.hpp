@@ -2,6 +2,8 @@
 // What verbenad shall do: filled from the command line or a TOML file, then checked and completed.
 #pragma once
 
+#include "../suggestion.hpp"
+
 #include <verbena/core/log.hpp>
 #include <verbena/core/reactor.hpp>
 
@@ -36,6 +38,8 @@ struct export_config {
     bool secure = false;
     bool crossmnt = false;
     bool async = false;
+    /// posixfs's file handles: "auto", "kernel", "path".
+    std::string handles = "auto";
     std::uint32_t anonuid = nobody;
     std::uint32_t anongid = nobody;
     bool operator==(const export_config&) const = default;
@@ -44,6 +48,9 @@ struct export_config {
 /// Back ends and transports that an export may name.
 inline constexpr std::string_view known_backends[] = {"memfs", "posixfs"};
 inline constexpr std::string_view known_transports[] = {"iwarp", "tcp"};
+
+/// What `handles` may be.
+inline constexpr std::string_view known_handles[] = {"auto", "kernel", "path"};
 
 /// "tcp://127.0.0.1:2049".
 struct listen_url {
@@ -84,10 +91,5 @@ struct config {
 /// Fills in what was left out (pseudo-path, listeners, state directory, shards), makes directories
 /// absolute, and throws config_error for what can't work together.
 void complete(config& c);
-
-/// "tcp", for the candidates {"tcp", "iwarp"} and the word "tpc"; empty when nothing is near.
-std::string_view nearest(std::string_view word, const std::vector<std::string_view>& candidates);
-/// "; did you mean tcp?" or "; known: iwarp tcp".
-std::string did_you_mean(std::string_view word, const std::vector<std::string_view>& candidates);
 
 } // namespace verbena::daemon

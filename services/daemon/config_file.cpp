@@ -180,6 +180,7 @@ void read_export(table_reader& t, config& c)
     t.read("secure", e.secure);
     t.read("crossmnt", e.crossmnt);
     t.read("async", e.async);
+    t.read("handles", e.handles);
     c.exports.push_back(std::move(e));
 }
 
@@ -222,6 +223,7 @@ toml::table export_table(const export_config& e)
     t.insert("secure", e.secure);
     t.insert("crossmnt", e.crossmnt);
     t.insert("async", e.async);
+    t.insert("handles", e.handles);
     return t;
 }
 

@@ -65,7 +65,7 @@ const std::vector<std::string_view>& option_names()
 {
     static const std::vector<std::string_view> names = {
         "ro",        "rw",      "root_squash", "all_squash", "anonuid", "anongid", "clients",
-        "transport", "backend", "crossmnt",    "async",      "sync",    "secure"};
+        "transport", "backend", "crossmnt",    "async",      "sync",    "secure",  "handles"};
     return names;
 }
 
@@ -78,6 +78,7 @@ void apply_option(std::string_view spec, export_config& e, std::string_view name
             fail(spec, "option " + std::string(name) + " needs a value, as in " + std::string(name) + "=" +
                            (name == "clients"     ? "10.0.0.0/8"
                             : name == "transport" ? "tcp"
+                            : name == "handles"   ? "path"
                                                   : "posixfs"));
         return std::string(value);
     };
@@ -99,6 +100,8 @@ void apply_option(std::string_view spec, export_config& e, std::string_view name
         e.transports.push_back(text());
     else if (name == "backend")
         e.backend = text();
+    else if (name == "handles")
+        e.handles = text();
     else if (name == "crossmnt")
         e.crossmnt = flag();
     else if (name == "async")

@@ -93,7 +93,8 @@ std::vector<net::endpoint> endpoints_of(const listen_url& url)
         asked.port = 1;
     auto found = net::resolve(asked.address());
     if (!found)
-        throw config_error("listen " + url.text() + ": " + found.error().message());
+        throw config_error("listen " + url.text() + ": " + found.error().message() +
+                           "; write an address or a name of this host, or * for every address");
     all = std::move(*found);
     for (net::endpoint& e : all)
         e.set_port(url.port);

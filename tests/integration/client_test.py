@@ -114,13 +114,13 @@ class Commands:
         deep = self.run_client("ls", "-l", self.top + "/tree/deep").decode()
         self.assertIn("link -> ../odd", deep)
         lines = self.run_client("ls", "-R", self.top + "/tree").decode().splitlines()
-        for line in ("deep", "deeper", "link", "some", "much", "odd"):
+        for line in ("/export/tree:", "/export/tree/deep:", "deep", "deeper", "link", "some", "much", "odd"):
             self.assertIn(line, lines)
         every = self.run_json("ls", "-R", self.top)
-        self.assertEqual({item["name"].lstrip("/") for item in every},
+        self.assertEqual({item["name"].removeprefix("/export/") for item in every},
                          {name for name in tree(self.data) if not os.path.basename(name).startswith(".")})
         self.assertEqual(self.run_client("ls", self.top + "/tree/hollow"), b"")
-        self.run_client("ls", "-d", self.top + "/tree")
+        self.assertEqual(self.run_client("ls", "-d", self.top + "/tree"), b"/export/tree\n")
         self.run_client("ls", self.top + "/not-there", code=FAILED)
 
     def test_a_long_listing(self): # more than one page
@@ -270,6 +270,41 @@ class OverTcp(Commands, Client):
 
 class OverIwarp(Commands, Client):
     transport = "iwarp"
+
+
+class Messages(Client):
+    def says(self, *arguments, code):
+        done = subprocess.run([self.client, *arguments], capture_output=True, timeout=120, check=False, text=True)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stderr
+
+    def test_words_that_are_not_known(self):
+        self.assertIn("no command lss; did you mean ls?", self.says("lss", code=USAGE))
+        self.assertIn("no option --recursiv; did you mean --recursive?", self.says("ls", "--recursiv", "x", code=USAGE))
+
+    def test_no_connection_and_the_cure(self):
+        port = self.daemon.port("tcp")
+        said = self.says("--soft", "ls", f"nfs+iwarp://127.0.0.1:{port}/export", code=UNREACHABLE)
+        self.assertIn("answers, but not as iWARP", said)
+        self.assertIn(f"nfs+tcp://127.0.0.1:{port}/export", said)
+        said = self.says("ls", "nfs+tcp://no-such-host.invalid/export", code=UNREACHABLE)
+        self.assertIn("getent hosts no-such-host.invalid", said)
+
+    def test_doctor_and_a_port_that_says_nothing(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            done = subprocess.run([self.client, "--json", "doctor", f"nfs+tcp://127.0.0.1:{silent.getsockname()[1]}/x"],
+                                  capture_output=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, FAILED)
+        found = {f["check"]: f for f in json.loads(done.stdout)}
+        self.assertEqual(found["server"]["state"], "problem")
+        self.assertTrue(found["server"]["cure"])
+
+    @unittest.skipIf(os.geteuid() != 0, "what is root's is refused only to root")
+    def test_root_is_told_about_root_squash(self):
+        os.mkdir(self.there("roots"), 0o755)
+        self.daemon.stop()
+        self.daemon = self.start(export=":/export")
+        self.assertIn("root_squash", self.says("mkdir", self.base("tcp", "127.0.0.1") + "/roots/x", code=FAILED))
 
 
 class OverIpv6(Client):

@@ -29,9 +29,15 @@ class CommandLine(daemon.DaemonTest):
         self.refuses("nfs", "--export", "/a,rw,raed=1", saying="unknown option raed")
         self.refuses("nfs", "--export", "/a", "--export", "/b", saying="write /b:/b")
         self.refuses("nfs", "--export", "/a", "--listen", "tpc://127.0.0.1:1", saying="did you mean tcp?")
+        self.refuses("nfs", "--export", "/a,handles=paht", saying="did you mean path?")
         self.refuses("nfs", "--export", "/a", "--policy", "lazy", saying="busy, adaptive or event")
         self.refuses("nfs", "--export", "/a", "--shards", "0", saying="between 1 and 256")
         self.refuses("nfs", "--export", "/a", "--shards", "many", saying="--shards")
+        self.refuses("bogus", saying="no command bogus; known: nfs serve")
+        self.refuses("nfs", "--export", "/a", "--polcy", "event", saying="no option --polcy; did you mean --policy?")
+        self.refuses("nfs", "--export", "/a", "--metrics", "nonsense", saying="must be a numeric address with a port")
+        self.refuses("nfs", "--export", self.data, "--state", self.folder + "/state", "--listen",
+                     "tcp://no-such-host.invalid:1", "--metrics", "off", saying="an address or a name of this host")
         self.refuses("serve", "/no/such/file.toml", saying="/no/such/file.toml")
 
     def test_an_export_that_is_not_there(self):

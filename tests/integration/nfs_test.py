@@ -43,6 +43,12 @@ class Files(daemon.DaemonTest):
         self.run_tool("nfs-cp", d.nfs_url("copy", "/scratch"), back)
         self.assertEqual(digest(back), digest(__file__))
 
+    def test_handles_of_paths(self):
+        d = self.start(export=",handles=path")
+        self.run_tool("nfs-cp", __file__, d.nfs_url("copy"))
+        self.assertEqual(digest(os.path.join(self.data, "copy")), digest(__file__))
+        self.assertIn("handles by a path table", "".join(line for line in d.lines if line.startswith("  ")))
+
     def test_files_are_there_after_a_restart(self):
         with open(os.path.join(self.data, "f"), "wb") as file:
             file.write(b"x" * 1000)

@@ -87,6 +87,7 @@ anongid = 2
 secure = true
 crossmnt = true
 async = true
+handles = "path"
 
 [[nfs.export]]
 pseudo = "/scratch"
@@ -113,6 +114,7 @@ backend = "memfs"
     BOOST_TEST((a.clients == std::vector<std::string>{"10.0.0.0/8", "*"}));
     BOOST_TEST((a.transports == std::vector<std::string>{"tcp"}));
     BOOST_TEST((a.read_only && !a.root_squash && a.all_squash && a.secure && a.crossmnt && a.async));
+    BOOST_TEST(a.handles == "path");
     BOOST_TEST(a.anonuid == 1U);
     BOOST_TEST(a.anongid == 2U);
     BOOST_TEST(c.exports[1].backend == "memfs");
@@ -244,7 +246,9 @@ BOOST_AUTO_TEST_CASE(numbers_have_limits)
     BOOST_TEST(complete_complains(c, "blocking_threads"));
     c.blocking_threads = 1;
     c.metrics = "nonsense:port";
-    BOOST_TEST(complete_complains(c, "ADDR:PORT or off"));
+    BOOST_TEST(complete_complains(c, "a numeric address with a port"));
+    c.metrics = "nonsense";
+    BOOST_TEST(complete_complains(c, "a numeric address with a port"));
 }
 
 BOOST_AUTO_TEST_CASE(the_state_directory_is_where_the_user_keeps_state)

@@ -71,7 +71,7 @@ BOOST_AUTO_TEST_CASE(every_option_is_understood)
 {
     const export_config e = parse_export("/a:/b,ro,root_squash=no,all_squash,anonuid=0,anongid=4294967295,"
                                          "clients=10.0.0.0/8,clients=*,transport=tcp,transport=iwarp,"
-                                         "backend=memfs,crossmnt,async,secure");
+                                         "backend=memfs,crossmnt,async,secure,handles=path");
     BOOST_TEST(e.read_only);
     BOOST_TEST(!e.root_squash);
     BOOST_TEST(e.all_squash);
@@ -83,6 +83,7 @@ BOOST_AUTO_TEST_CASE(every_option_is_understood)
     BOOST_TEST(e.crossmnt);
     BOOST_TEST(e.async);
     BOOST_TEST(e.secure);
+    BOOST_TEST(e.handles == "path");
     BOOST_TEST(!parse_export("/a,rw,sync,root_squash=yes").async);
 }
 

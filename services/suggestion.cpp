@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config.hpp"
+#include "suggestion.hpp"
 
 #include <algorithm>
 #include <numeric>
 
-namespace verbena::daemon {
+namespace verbena {
 
 namespace {
 
@@ -57,4 +57,4 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string_vi
     return known;
 }
 
-} // namespace verbena::daemon
+} // namespace verbena
