@@ -89,6 +89,8 @@ task<result<reply>> reconnecting_client::call(request& r)
     outstanding& o = *slots_[index];
     o.call = std::move(r);
     o.deadline_ = context.deadline;
+    o.limit_ =
+        options_.hard ? time_point::max() : shard_.clock().now() + options_.timeout * (options_.retries + 1);
     for (unsigned enlarged = 0;; ++enlarged) {
         begin(o, index);
         if (!co_await o.done_.wait())
@@ -208,14 +210,14 @@ void reconnecting_client::transmit_all()
 
 void reconnecting_client::arm(outstanding& o) noexcept
 {
-    shard_.timers().arm(o.timer_, std::min(o.deadline_, shard_.clock().now() + options_.timeout));
+    shard_.timers().arm(o.timer_, std::min({o.deadline_, o.limit_, shard_.clock().now() + options_.timeout}));
 }
 
 void reconnecting_client::on_silence(outstanding& o) noexcept
 {
     if (shard_.clock().now() >= o.deadline_)
         return complete(o, error(std::errc::timed_out, "deadline of the call"));
-    if (!options_.hard && o.tries_ >= options_.retries)
+    if (!options_.hard && (o.tries_ >= options_.retries || shard_.clock().now() >= o.limit_))
         return complete(o, connected_ || !last_error_.code()
                                ? error(std::errc::timed_out, "server does not answer")
                                : last_error_);

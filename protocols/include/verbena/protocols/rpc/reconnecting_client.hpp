@@ -54,6 +54,7 @@ protected:
         unsigned tries_ = 0;
         std::uint64_t sequence_ = 0;
         time_point deadline_ = time_point::max();
+        time_point limit_ = time_point::max(); // of a soft call, however often the connection is made anew
         std::optional<result<reply>> outcome_;
         event done_;
         silence timer_;
