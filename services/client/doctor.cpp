@@ -260,8 +260,11 @@ task<void> check_server(runtime& r, url where, report& out)
             out.add({"server", state::bad, "NULL: " + answered.error().message(),
                      "the port answers, but not as NFS version 3: give the port of an NFS server"});
         auto mounts = co_await s.mounts();
-        auto exports =
-            mounts ? co_await mounts->exports() : result<std::vector<nfs::export_entry>>(mounts.error());
+        result<std::vector<nfs::export_entry>> exports = std::vector<nfs::export_entry>();
+        if (mounts)
+            exports = co_await mounts->exports();
+        else
+            exports = mounts.error();
         if (!exports) {
             out.add({"MOUNT", state::bad, exports.error().message(),
                      "give its port with ?mountport=N, or start rpcbind over there"});

@@ -256,8 +256,11 @@ task<int> df_one(runtime& r, const std::string& text, json* out)
         code = complain(failed.text(), exit_unreachable);
     } else {
         auto found = co_await s.walk(s.mounted().rest);
-        auto space =
-            found ? co_await s.nfs().fsstat(found->handle) : result<nfs::v3::FSSTAT3res>(found.error());
+        result<nfs::v3::FSSTAT3res> space = nfs::v3::FSSTAT3res();
+        if (found)
+            space = co_await s.nfs().fsstat(found->handle);
+        else
+            space = found.error();
         if (!space) {
             code = complain(text + ": " + space.error().message(), exit_failed);
         } else if (out != nullptr) {

@@ -111,14 +111,15 @@ def links_in_documents_lead_somewhere():
 
 
 def no_owning_temporary_inside_co_await():
-    """g++ 12 destroys owning lambdas and braced temporaries in a co_await expression twice"""
+    """g++ 12 destroys twice: owning lambdas and braced temporaries in a co_await expression, and values of ?: with one"""
     # What is captured by reference is not owned: [&], [&name] and [this] are harmless.
     owning_lambda = re.compile(r"co_await[^;]*[(,]\s*\[(?!\s*(?:&\s*\w*|this)(?:\s*,\s*(?:&\s*\w+|this))*\s*\])"
                                r"[^\]]+\]\s*[({]")
     braces = re.compile(r"co_await\s+[A-Za-z_:]+\{[^}]")
+    conditional = re.compile(r"\?\s*[(*]*co_await")
     for name in code():
         for number, line in enumerate(text(name).split("\n"), 1):
-            if (owning_lambda.search(line) or braces.search(line)) and not line.lstrip().startswith("//"):
+            if any(form.search(line) for form in (owning_lambda, braces, conditional)) and not line.lstrip().startswith("//"):
                 yield f"{name}:{number}: {line.strip()[:80]}"
 
 
