@@ -303,8 +303,8 @@ std::vector<finding> look_at_machine(bool ring_works, const std::string& why)
 int doctor_without_shard(const std::string& why, bool as_json)
 {
     report out(as_json);
-    for (finding& f : look_at_machine(false, why))
-        out.add(std::move(f));
+    for (const finding& f : look_at_machine(false, why))
+        out.add(f);
     return out.finish();
 }
 
@@ -316,8 +316,8 @@ task<int> doctor(runtime& r, std::string text)
     if (!where)
         co_return exit_usage;
     report out(r.options().json);
-    for (finding& f : look_at_machine(true, {}))
-        out.add(std::move(f));
+    for (const finding& f : look_at_machine(true, {}))
+        out.add(f);
     const finding rpcbind = co_await check_rpcbind(r);
     out.add(rpcbind);
     if (!text.empty())
