@@ -11,6 +11,7 @@
 #include <array>
 #include <cstddef>
 #include <span>
+#include <utility>
 
 namespace verbena::rpc {
 
@@ -38,7 +39,7 @@ public:
     std::span<const std::byte> framed_reply() noexcept;
     /// The block that framed_reply() lies in, if it isn't in this object.
     const lease& block() const noexcept { return block_; }
-    file_range take_result_file() noexcept { return std::move(result_file_); }
+    file_range take_result_file() noexcept { return std::exchange(result_file_, file_range()); }
 
 private:
     stream_connection& connection_;

@@ -463,16 +463,20 @@ void requester::run() noexcept
 task<void> requester::serve_callback(lease message, std::uint32_t length)
 {
     const std::uint64_t epoch = epoch_;
+    const std::string peer_address = peer_address_; // a new connection may bring another one meanwhile
+    const rpc::peer from{peer_address, address_, name(), 0};
     const std::span<const std::byte> bytes(message.data(), length);
     header h;
     const decoded_header decoded = decode(bytes, h);
-    const rpc::peer from{peer_address_, address_, name(), 0};
-    lease results = buffers_.try_acquire(std::max<std::size_t>(terms_.send_threshold, buffer_pool::min_size));
+    lease results =
+        co_await buffers_.acquire(std::max<std::size_t>(terms_.send_threshold, buffer_pool::min_size));
+    if (!results || epoch != epoch_ || !connected())
+        co_return;
     header answer;
     answer.xid = h.xid;
     answer.credits = options_.callback_credits;
     const bool chunks = !h.reads.empty() || !h.writes.empty() || h.has_reply_chunk;
-    if (chunks || !results) {
+    if (chunks) {
         // RFC 8167 5.3: chunks are for those who support them.
         --callbacks_in_service_;
         answer = error_reply(h, error_kind::chunk, options_.callback_credits);

@@ -44,7 +44,7 @@ public:
     {
         BOOST_TEST(c.from().transport == "iwarp");
         most = std::max(most, ++inside);
-        const bool woken = co_await sleep_for(1ms);
+        const bool woken = co_await sleep_for(pause);
         --inside;
         const std::uint32_t value = c.args().u32();
         const std::uint32_t bytes = c.args().u32();
@@ -58,6 +58,7 @@ public:
         ++served;
         co_return rpc::outcome::success;
     }
+    duration pause = 1ms;
     int inside = 0;
     int most = 0;
     int served = 0;
@@ -95,6 +96,12 @@ public:
             c.results().u32(calls);
             co_return rpc::outcome::success;
         }
+        for (std::uint32_t i = 0; i < impatient_calls; ++i) {
+            auto hurried = with_timeout(5ms, call_back(*channel, i, 0, 0));
+            const auto outcome = co_await hurried;
+            if (!outcome)
+                ++given_up;
+        }
         std::vector<task<result<std::uint32_t>>> all;
         for (std::uint32_t i = 0; i < calls; ++i)
             all.push_back(with_timeout(limit, call_back(*channel, i, reply_bytes, argument_bytes)));
@@ -114,6 +121,8 @@ public:
         co_return rpc::outcome::success;
     }
     std::uint32_t calls = 1;
+    std::uint32_t impatient_calls = 0; ///< before the others, with too little time
+    std::uint32_t given_up = 0;
     std::uint32_t reply_bytes = 0;
     std::size_t argument_bytes = 0;
     duration limit = 10s;
@@ -220,6 +229,16 @@ BOOST_FIXTURE_TEST_CASE(a_client_without_a_service_leaves_calls_unanswered, two_
     BOOST_TEST(a.failed == 1u);
     BOOST_TEST((server_program.last == std::errc::timed_out), server_program.last.message());
     BOOST_TEST(requested.dropped == 1u);
+}
+
+// Each has used a credit that comes back with its reply, which nobody waits for.
+BOOST_FIXTURE_TEST_CASE(calls_given_up_return_their_credits, two_ways)
+{
+    client_program.pause = 20ms;
+    server_program.impatient_calls = 12;
+    server_program.calls = 8;
+    BOOST_TEST(run().failed == 0u);
+    BOOST_TEST(server_program.given_up == 12u);
 }
 
 BOOST_FIXTURE_TEST_CASE(a_call_beyond_the_threshold_is_not_sent, two_ways)

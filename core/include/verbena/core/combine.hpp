@@ -8,7 +8,6 @@
 #include <verbena/core/scope.hpp>
 #include <verbena/core/timer.hpp>
 
-#include <algorithm>
 #include <cassert>
 #include <concepts>
 #include <cstddef>
@@ -182,7 +181,9 @@ task<result<T>> with_timeout(duration limit, task<result<T>> t)
 {
     const task_context& context = co_await current_context();
     task_context narrowed = context;
-    narrowed.deadline = std::min(narrowed.deadline, context.shard->clock().now() + limit);
+    const time_point now = context.shard->clock().now();
+    if (limit < narrowed.deadline - now) // compared so, since now + limit may be beyond all times
+        narrowed.deadline = now + limit;
     detail::outcome<result<T>> out;
     detail::linked_scope running(narrowed);
     detail::expiry expiry(running.get());

@@ -19,7 +19,7 @@ public:
 
     /// Sends `r` and waits for the reply; waits for a credit first. Nothing is sent again. Over RDMA both
     /// messages travel inline, large arguments and results too, so both must fit the thresholds.
-    /// Cancellation: the caller goes on with ECANCELED; the client may have run the call. Errors:
+    /// No time limit of its own while the connection lasts: with_timeout() sets one. Cancellation: the caller goes on with ECANCELED; the client may have run the call. Errors:
     /// ENOTCONN when the connection ended, EMSGSIZE when the call does not fit, rejections of the RPC layer.
     virtual task<result<reply>> call(request& r) = 0;
     /// Memory for a call's message. Empty as in buffer_pool::acquire().
