@@ -26,6 +26,8 @@ using bytes = std::vector<std::byte>;
 
 namespace {
 
+const std::span<const std::byte> nothing;
+
 constexpr std::string_view request = "4d504120 49442052 65712046 72616d65";
 const bytes good_start = from_hex(std::string(request) + "10020004 00010001");
 
@@ -88,7 +90,7 @@ struct fixture {
             if (!next)
                 co_return;
             if (rejects) {
-                const result<void> said = co_await (*next)->reject({});
+                const result<void> said = co_await (*next)->reject(nothing);
                 BOOST_TEST(said.has_value());
                 continue;
             }
@@ -369,7 +371,7 @@ BOOST_FIXTURE_TEST_CASE(answers_that_a_service_may_not_give, fixture)
         BOOST_REQUIRE(made);
         const auto again = (*second)->make_queue_pair(*f.domain, verbs::queue_pair_options());
         BOOST_TEST((!again && again.error() == std::errc::invalid_argument));
-        const result<void> late = co_await (*second)->reject({});
+        const result<void> late = co_await (*second)->reject(nothing);
         BOOST_TEST((!late && late.error() == std::errc::invalid_argument));
         // The peer went away before the answer.
         const result<void> gone = co_await (*second)->accept(o);

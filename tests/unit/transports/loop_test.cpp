@@ -11,6 +11,8 @@ using loop::fault;
 
 namespace {
 
+const verbs::connect_options defaults;
+
 struct loop_fixture {
     explicit loop_fixture(std::uint64_t seed = 1, const loop::conditions& conditions = {})
     {
@@ -35,7 +37,7 @@ struct loop_fixture {
         auto q = (*request)->make_queue_pair(*server_domain, {});
         n.s = std::move(*q);
         n.s->set_handler(&n.s_seen);
-        (void)co_await (*request)->accept({});
+        (void)co_await (*request)->accept(defaults);
     }
     task<bool> connect(connection& n)
     {
@@ -308,7 +310,7 @@ BOOST_AUTO_TEST_CASE(a_device_that_goes_takes_the_connects_in_progress_along)
             (of_client ? f.client : f.server)->remove_device();
             auto q = (*request)->make_queue_pair(*f.server_domain, {});
             BOOST_REQUIRE(q);
-            const auto accepted = co_await (*request)->accept({});
+            const auto accepted = co_await (*request)->accept(defaults);
             BOOST_TEST(!accepted);
             request->reset();
             co_await s.join();

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// A listener's connections: taking them, and letting them end in good order.
+#include <verbena/protocols/rpcrdma/responder.hpp>
+
+#include "responder_connection.hpp"
+
+#include <verbena/core/log.hpp>
+
+#include <algorithm>
+
+namespace verbena::rpcrdma {
+namespace {
+
+// The connections of one listener.
+struct serving {
+    std::vector<responder_connection*> connections;
+    event empty;
+};
+
+task<void> serve_one(std::unique_ptr<verbs::connect_request> request, verbs::context& provider,
+                     verbs::protection_domain& domain, buffer_pool& buffers, rpc::dispatcher& dispatcher,
+                     const responder_options& options, responder_stats& stats, serving& all)
+{
+    auto connection = std::make_unique<responder_connection>(provider, buffers, dispatcher, options, stats);
+    all.connections.push_back(connection.get());
+    co_await connection->run(std::move(request), domain);
+    std::erase(all.connections, connection.get());
+    connection.reset();
+    if (all.connections.empty())
+        all.empty.set();
+}
+
+} // namespace
+
+task<void> serve(verbs::context& provider, verbs::listener& listener, buffer_pool& buffers,
+                 rpc::dispatcher& dispatcher, const responder_options& options, responder_stats& stats)
+{
+    if (provider.query().needs_local_keys) {
+        // Buffers are not registered yet, so every request would name a wrong key.
+        log(log_level::error, "rpcrdma",
+            "this provider needs registered buffers, which RPC-over-RDMA has not",
+            {{"provider", provider.query().provider}});
+        co_return;
+    }
+    auto domain = provider.make_domain();
+    if (!domain)
+        co_return;
+    serving all;
+    scope connections(provider.shard());
+    for (;;) {
+        auto request = co_await listener.next();
+        if (!request)
+            break;
+        if (connections.live() >= options.max_connections) {
+            stats.rejected_connections.add();
+            (void)co_await (*request)->reject({});
+            continue;
+        }
+        connections.spawn(
+            serve_one(std::move(*request), provider, **domain, buffers, dispatcher, options, stats, all));
+    }
+    // A copy: a connection without calls may end at once.
+    const auto draining = all.connections;
+    for (responder_connection* c : draining)
+        c->drain();
+    while (!all.connections.empty()) {
+        all.empty.reset();
+        const bool ended = co_await all.empty.wait();
+        if (!ended)
+            break;
+    }
+    connections.request_stop();
+    co_await connections.join();
+}
+
+} // namespace verbena::rpcrdma
