@@ -50,7 +50,13 @@ lease buffer_pool::try_acquire(std::size_t size)
             budget_.release(bytes);
             return {};
         }
+        if (!announce({static_cast<std::byte*>(memory), bytes})) {
+            ::munmap(memory, bytes);
+            budget_.release(bytes);
+            return {};
+        }
         block = new detail::buffer_block;
+        blocks_.push_back(*block);
         block->pool = this;
         block->data = static_cast<std::byte*>(memory);
         block->size = static_cast<std::uint32_t>(bytes);
@@ -83,8 +89,36 @@ void buffer_pool::put_back(detail::buffer_block* block) noexcept
         serve_waiters();
 }
 
+// Every observer takes it, or none.
+bool buffer_pool::announce(std::span<std::byte> memory) noexcept
+{
+    for (buffer_pool_observer* o = observers_.front(); o != nullptr; o = observers_.next(*o)) {
+        if (o->on_added(memory))
+            continue;
+        for (buffer_pool_observer* told = observers_.front(); told != o; told = observers_.next(*told))
+            told->on_removed(memory);
+        return false;
+    }
+    return true;
+}
+
+bool buffer_pool::observe(buffer_pool_observer& o) noexcept
+{
+    for (detail::buffer_block* b = blocks_.front(); b != nullptr; b = blocks_.next(*b)) {
+        if (o.on_added({b->data, b->size}))
+            continue;
+        for (detail::buffer_block* told = blocks_.front(); told != b; told = blocks_.next(*told))
+            o.on_removed({told->data, told->size});
+        return false;
+    }
+    observers_.push_back(o);
+    return true;
+}
+
 void buffer_pool::destroy(detail::buffer_block* block) noexcept
 {
+    for (buffer_pool_observer* o = observers_.front(); o != nullptr; o = observers_.next(*o))
+        o->on_removed({block->data, block->size});
     ::munmap(block->data, block->size);
     budget_.release(block->size);
     delete block;

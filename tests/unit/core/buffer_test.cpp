@@ -6,6 +6,7 @@
 #include <verbena/core/scope.hpp>
 #include <verbena/core/sleep.hpp>
 
+#include <map>
 #include <thread>
 
 using namespace verbena;
@@ -29,6 +30,53 @@ BOOST_AUTO_TEST_CASE(classes_and_sharing)
     const auto used = budget.used();
     lease again = pool.try_acquire(8000);
     BOOST_TEST(budget.used() == used); // reused, not mapped anew
+}
+
+BOOST_AUTO_TEST_CASE(an_observer_knows_all_memory_or_none)
+{
+    struct watcher final : buffer_pool_observer {
+        bool on_added(std::span<std::byte> memory) noexcept override
+        {
+            if (known.size() == limit)
+                return false;
+            BOOST_TEST(known.emplace(memory.data(), memory.size()).second);
+            return true;
+        }
+        void on_removed(std::span<std::byte> memory) noexcept override
+        {
+            BOOST_TEST(known.erase(memory.data()) == 1u);
+        }
+        bool covers(const lease& l) const
+        {
+            const auto i = known.upper_bound(l.data());
+            return i != known.begin() && std::prev(i)->first + std::prev(i)->second >= l.data() + l.size();
+        }
+        std::map<std::byte*, std::size_t> known;
+        std::size_t limit = 100;
+    } all, few;
+    few.limit = 2;
+    memory_budget budget(256 << 20);
+    {
+        buffer_pool pool(budget, nullptr);
+        lease before = pool.try_acquire(16 << 20);
+        BOOST_REQUIRE(pool.observe(all));
+        BOOST_TEST(all.covers(before));
+        lease after = pool.try_acquire(4 << 20);
+        BOOST_TEST(all.covers(after));
+        BOOST_REQUIRE(pool.observe(few));
+        const std::size_t had = budget.used();
+        BOOST_TEST(!pool.try_acquire(8 << 20)); // refused by one: nobody keeps it
+        BOOST_TEST(budget.used() == had);
+        BOOST_TEST(all.known.size() == few.known.size());
+        few.limit = 1;
+        watcher late;
+        late.limit = 1;
+        BOOST_TEST(!pool.observe(late));
+        BOOST_TEST(late.known.empty());
+    }
+    BOOST_TEST(all.known.empty());
+    BOOST_TEST(few.known.empty());
+    BOOST_TEST(!all.is_linked());
 }
 
 BOOST_AUTO_TEST_CASE(the_budget_is_hard_and_waits_in_order)

@@ -44,7 +44,7 @@ private:
 };
 
 namespace detail {
-struct buffer_block final : remote_message {
+struct buffer_block final : remote_message, list_hook {
     void deliver() noexcept override;
     buffer_pool* pool = nullptr;
     std::byte* data = nullptr;
@@ -90,6 +90,19 @@ private:
     friend class buffer_pool;
     explicit lease(detail::buffer_block* block) noexcept : block_(block) {}
     detail::buffer_block* block_ = nullptr;
+};
+
+/// Hears which memory a pool has: a protection domain registers it. Called on the pool's shard. Unlinked when the
+/// pool goes, after on_removed() for all of it; an observer that goes first hears no more.
+class buffer_pool_observer : public list_hook {
+public:
+    /// `memory` belongs to the pool from now on; false: it can't be used, so the pool gives it back.
+    virtual bool on_added(std::span<std::byte> memory) noexcept = 0;
+    /// It is about to go back to the system.
+    virtual void on_removed(std::span<std::byte> memory) noexcept = 0;
+
+protected:
+    ~buffer_pool_observer() = default;
 };
 
 /// One shard's buffers. Sizes are rounded up to a power of two between min_size and max_size.
@@ -144,6 +157,10 @@ public:
     /// Waits, in order, until the budget allows a buffer. This is how a full budget slows admission.
     awaiter acquire(std::size_t size) noexcept { return awaiter(*this, size); }
 
+    /// Tells `o` of all memory that the pool has, and of what comes and goes from now on. False: it refused some,
+    /// and hears nothing more. It gives the rest back.
+    bool observe(buffer_pool_observer& o) noexcept;
+
     std::size_t outstanding() const noexcept { return outstanding_; }
     std::uint64_t waits() const noexcept { return waits_; }
     memory_budget& budget() noexcept { return budget_; }
@@ -155,6 +172,7 @@ private:
     static unsigned class_of(std::size_t size) noexcept;
     void put_back(detail::buffer_block* block) noexcept;
     void give_home(detail::buffer_block* block) noexcept;
+    bool announce(std::span<std::byte> memory) noexcept;
     void destroy(detail::buffer_block* block) noexcept;
     bool trim(std::size_t wanted) noexcept;
     void note_wait();
@@ -172,6 +190,8 @@ private:
     memory_budget& budget_;
     reactor* shard_;
     std::array<detail::buffer_block*, classes> free_{};
+    intrusive_list<detail::buffer_block> blocks_; // all of them
+    intrusive_list<buffer_pool_observer> observers_;
     std::size_t kept_ = 0;
     std::size_t outstanding_ = 0;
     std::uint64_t waits_ = 0;
