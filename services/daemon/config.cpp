@@ -185,6 +185,7 @@ void complete(config& c)
     in_range("memory_mib", c.memory_mib, 64, std::uint64_t(1) << 20);
     in_range("blocking_threads", c.blocking_threads, 1, blocking_pool::max_threads);
     in_range("drain_seconds", c.drain_seconds, 0, 3600);
+    in_range("rdma_read_seconds", c.rdma_read_seconds, 1, 3600);
 }
 
 } // namespace verbena::daemon

@@ -74,6 +74,7 @@ struct config {
     std::vector<std::string> listen; ///< URLs; none: iwarp and tcp on 127.0.0.1
     rpcbind_mode rpcbind = rpcbind_mode::automatic;
     bool allow_public = false;
+    std::uint64_t rdma_read_seconds = 30;
 
     std::string metrics = "127.0.0.1:9464"; ///< "off": none
 

@@ -194,6 +194,7 @@ void read_nfs(table_reader& t, config& c)
         return nullptr;
     });
     t.read("allow_public", c.allow_public);
+    t.read("rdma_read_seconds", c.rdma_read_seconds);
     t.read_tables("export", [&](table_reader& inner) { read_export(inner, c); });
 }
 
@@ -278,6 +279,7 @@ std::string to_toml(const config& c)
     nfs.insert("listen", strings(c.listen));
     nfs.insert("rpcbind", c.rpcbind == rpcbind_mode::no ? "no" : "auto");
     nfs.insert("allow_public", c.allow_public);
+    nfs.insert("rdma_read_seconds", std::int64_t(c.rdma_read_seconds));
     toml::array exports;
     for (const export_config& e : c.exports)
         exports.push_back(export_table(e));

@@ -224,7 +224,7 @@ void nfs_service::impl::make_servers(const config& c)
     duplicates = std::make_unique<rpc::duplicate_request_cache>(std::move(reactors));
     for (std::size_t i = 0; i < rt.size(); ++i) {
         servers.push_back(rt.call(i, [&](shard& s) {
-            return std::make_unique<shard_server>(s, rt.size(), table, key, mounts, *duplicates);
+            return std::make_unique<shard_server>(s, c, table, key, mounts, *duplicates);
         }));
     }
 }

@@ -20,7 +20,7 @@ std::uint32_t most_rdma_connections(const rpcrdma::responder_options& o, std::si
 
 } // namespace
 
-shard_server::shard_server(shard& s, std::size_t shards, const nfs::export_table& exports,
+shard_server::shard_server(shard& s, const config& c, const nfs::export_table& exports,
                            const nfs::handle_key& key, nfs::mount3::mount_list& mounts,
                            rpc::duplicate_request_cache& duplicates)
     : reactor_(s.reactor()),
@@ -33,7 +33,8 @@ shard_server::shard_server(shard& s, std::size_t shards, const nfs::export_table
       rdma_tasks_(s.reactor())
 {
     rdma_options_.max_connections =
-        most_rdma_connections(rdma_options_, s.buffers().budget().limit(), shards);
+        most_rdma_connections(rdma_options_, s.buffers().budget().limit(), *c.shards);
+    rdma_options_.read_limit = std::chrono::seconds(c.rdma_read_seconds);
     dispatcher_.add(nfs_);
     dispatcher_.add(mount_);
 }

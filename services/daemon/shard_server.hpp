@@ -2,6 +2,8 @@
 // What the NFS service keeps on one shard.
 #pragma once
 
+#include "config.hpp"
+
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/net.hpp>
 #include <verbena/core/runtime.hpp>
@@ -26,8 +28,8 @@ namespace verbena::daemon {
 /// says any thread.
 class shard_server {
 public:
-    /// One of `shards`, which share the memory budget.
-    shard_server(shard& s, std::size_t shards, const nfs::export_table& exports, const nfs::handle_key& key,
+    /// One of the runtime's shards, which share the memory budget.
+    shard_server(shard& s, const config& c, const nfs::export_table& exports, const nfs::handle_key& key,
                  nfs::mount3::mount_list& mounts, rpc::duplicate_request_cache& duplicates);
 
     /// Serves the connections that adopt_iwarp() will bring for `url`; yields the listener's number.

@@ -558,24 +558,47 @@ class Headers(BadPeers):
         self.assertNotIn("reset by peer", self.daemon.log())
 
 
-class StuckAtTheEnd(daemon.DaemonTest):
-    def test_the_drain_ends_with_a_stuck_peer(self):
+class Limits(daemon.DaemonTest):
+    def serve(self, of_daemon="", of_nfs=""):
+        """A daemon with these lines in its configuration."""
         config = os.path.join(self.folder, "config.toml")
         with open(config, "w", encoding="utf-8") as file:
             file.write(f"""[daemon]
 state = "{self.folder}/state"
 shards = 2
-drain_seconds = 1
+{of_daemon}
 [metrics]
-listen = "off"
+listen = "127.0.0.1:0"
 [nfs]
 listen = ["tcp://127.0.0.1:0", "iwarp://127.0.0.1:0"]
 rpcbind = "no"
+{of_nfs}
 [[nfs.export]]
 directory = "{self.data}"
 """)
         d = daemon.Daemon("serve", config, folder=self.folder)
         self.addCleanup(d.stop)
+        return d
+
+    def test_rdma_reads_that_are_not_answered_end_the_connection(self):
+        d = self.serve(of_nfs="rdma_read_seconds = 1")
+        stuck = IwarpPeer(d.port("iwarp"))
+        target = stuck.create(stuck.mount(), "target")
+        stuck.begin_write(target, 0, b"", length=MIB)
+        stuck.receive_send(answer_reads=False)
+        begun = time.monotonic()
+        stuck.ended()
+        stuck.close()
+        took = time.monotonic() - begun
+        self.assertGreater(took, 0.9)
+        self.assertLess(took, 15)
+        self.assertEqual(d.metric('verbena_rpcrdma_errors_total{kind="read_stalled"}'), 1)
+        after = IwarpPeer(d.port("iwarp"))
+        self.assertEqual(after.write(target, 0, b"data").nfs_status(), 0)
+        after.close()
+
+    def test_the_drain_ends_with_a_stuck_peer(self):
+        d = self.serve(of_daemon="drain_seconds = 1")
         stuck = IwarpPeer(d.port("iwarp"))
         target = stuck.create(stuck.mount(), "target")
         stuck.begin_write(target, 0, b"", length=MIB)

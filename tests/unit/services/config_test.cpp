@@ -73,6 +73,7 @@ listen = "off"
 listen = ["tcp://[::1]:2049"]
 rpcbind = "no"
 allow_public = true
+rdma_read_seconds = 7
 
 [[nfs.export]]
 directory = "/srv/a"
@@ -107,6 +108,7 @@ backend = "memfs"
     BOOST_TEST(c.listen.at(0) == "tcp://[::1]:2049");
     BOOST_TEST((c.rpcbind == rpcbind_mode::no));
     BOOST_TEST(c.allow_public);
+    BOOST_TEST(c.rdma_read_seconds == 7U);
     BOOST_REQUIRE(c.exports.size() == 2U);
     const export_config& a = c.exports[0];
     BOOST_TEST(a.directory == "/srv/a");
@@ -128,7 +130,8 @@ BOOST_AUTO_TEST_CASE(what_is_not_known_is_an_error_with_its_place_and_a_suggesti
     BOOST_TEST(parse_complains("shards = 1\n", "unknown key shards"));
     BOOST_TEST(parse_complains("[[nfs.export]]\nread-only = true\n",
                                "nfs.export.read-only; did you mean read_only?"));
-    BOOST_TEST(parse_complains("[nfs]\nqqqqqqqq = 1\n", "known: listen rpcbind allow_public export"));
+    BOOST_TEST(parse_complains("[nfs]\nqqqqqqqq = 1\n",
+                               "known: listen rpcbind allow_public rdma_read_seconds export"));
 }
 
 BOOST_AUTO_TEST_CASE(values_of_another_type_or_range_are_refused)
@@ -245,6 +248,9 @@ BOOST_AUTO_TEST_CASE(numbers_have_limits)
     c.blocking_threads = 0;
     BOOST_TEST(complete_complains(c, "blocking_threads"));
     c.blocking_threads = 1;
+    c.rdma_read_seconds = 0;
+    BOOST_TEST(complete_complains(c, "rdma_read_seconds: must lie between 1 and 3600, not 0"));
+    c.rdma_read_seconds = 30;
     c.metrics = "nonsense:port";
     BOOST_TEST(complete_complains(c, "a numeric address with a port"));
     c.metrics = "nonsense";
