@@ -115,6 +115,37 @@ class Relay:
             server.close()
 
 
+class LosesReply(Relay):
+    """Carries everything, but when a call of `procedure` has passed to the server it keeps back what comes
+    from there, waits until `happened`, and cuts the connection. Once."""
+
+    def __init__(self, port, procedure, happened):
+        self.sought = struct.pack(">4I", 2, peers.NFS, 3, procedure) # RFC 5531 9: RPC version, program, version
+        self.happened = happened
+        self.doomed = () # the sockets of the connection that is cut
+        super().__init__(port, None)
+
+    def carry(self, source, to, xids, most):
+        from_client = any(source is connection[0] for connection in self.connections)
+        window = b""
+        try:
+            while data := source.recv(65536):
+                if source in self.doomed:
+                    continue # the reply, which goes nowhere
+                window = (window + data)[-65552:]
+                if from_client and not self.doomed and self.sought in window:
+                    self.doomed = (source, to)
+                    to.sendall(data)
+                    limit = time.monotonic() + peers.LIMIT
+                    while not self.happened() and time.monotonic() < limit:
+                        time.sleep(0.01)
+                    break
+                to.sendall(data)
+        except OSError:
+            pass
+        self.end(source, to)
+
+
 class Recovery(daemon.DaemonTest):
     SIZE = 20 * MIB # the client commits every 32 MiB
 
@@ -183,6 +214,34 @@ class Recovery(daemon.DaemonTest):
 
     def test_what_a_restart_lost_is_sent_again_over_iwarp(self):
         self.what_a_restart_lost_is_sent_again("iwarp")
+
+    def a_lost_reply_is_given_again(self, transport):
+        d = self.start("--shards", "2")
+        replayed = 'verbena_duplicate_requests_total{outcome="replayed"}'
+        gone, made, moved = (os.path.join(self.data, name) for name in ("gone", "made", "moved"))
+        with open(gone, "wb"):
+            pass
+        for count, (procedure, command, happened) in enumerate((
+                # Done twice, each of them fails: EEXIST, ENOENT.
+                (peers.MKDIR, ("mkdir", "made"), lambda: os.path.isdir(made)),
+                (peers.RENAME, ("mv", "gone", "moved"), lambda: os.path.exists(moved)),
+                (peers.REMOVE, ("rm", "moved"), lambda: not os.path.exists(moved))), 1):
+            relay = LosesReply(d.port(transport), procedure, happened)
+            self.addCleanup(relay.close)
+            urls = [f"nfs+{transport}://127.0.0.1:{relay.at}/export/{name}" for name in command[1:]]
+            done = subprocess.run([self.client, command[0], *urls], capture_output=True, text=True,
+                                  timeout=peers.LIMIT, check=False)
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+            self.assertTrue(relay.doomed)
+            self.assertTrue(happened())
+            self.assertGreaterEqual(len(relay.connections), 2)
+            self.assertEqual(d.metric(replayed), count)
+
+    def test_a_lost_reply_is_given_again_over_tcp(self):
+        self.a_lost_reply_is_given_again("tcp")
+
+    def test_a_lost_reply_is_given_again_over_iwarp(self):
+        self.a_lost_reply_is_given_again("iwarp")
 
     def test_hard_waits_and_soft_gives_up(self):
         d = self.start("--shards", "2")

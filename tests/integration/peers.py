@@ -11,7 +11,7 @@ import threading
 LIMIT = 60 # seconds for anything that must come
 
 NFS, MOUNT = 100003, 100005
-GETATTR, LOOKUP, READ, WRITE, CREATE, REMOVE, COMMIT = 1, 3, 6, 7, 8, 12, 21
+GETATTR, LOOKUP, READ, WRITE, CREATE, MKDIR, REMOVE, RENAME, COMMIT = 1, 3, 6, 7, 8, 9, 12, 14, 21
 
 
 def opaque(data):
