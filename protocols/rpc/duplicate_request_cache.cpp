@@ -46,9 +46,10 @@ request_key request_key::of(call& c)
     key.version = c.header().version;
     key.procedure = c.header().procedure;
     key.user = c.credential() != nullptr ? c.credential()->uid : UINT32_MAX;
-    const auto arguments = c.args().rest();
-    key.argument_length = arguments.size();
-    key.checksum = checksum_of(arguments.first(std::min(arguments.size(), checked_bytes)));
+    // Not the length of what is in hand: how much that is of a large call depends on where it began in the stream.
+    key.argument_length = c.args().unread();
+    const auto in_hand = c.args().rest();
+    key.checksum = checksum_of(in_hand.first(std::min(in_hand.size(), checked_bytes)));
     return key;
 }
 

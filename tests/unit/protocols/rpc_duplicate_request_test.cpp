@@ -3,6 +3,7 @@
 #define BOOST_TEST_MODULE rpc_duplicate_request
 #include <boost/test/unit_test.hpp>
 
+#include "memory_call.hpp"
 #include "rpc_server.hpp"
 
 #include <verbena/core/runtime.hpp>
@@ -100,6 +101,49 @@ BOOST_AUTO_TEST_CASE(whatever_differs_is_another_call)
     append(with_arguments, opaque(300));
     BOOST_TEST(s.ask(a, with_arguments) == reply("11", "07")); // the user
     BOOST_TEST(s.plain.program.count == 7);
+}
+
+// Over a stream a large call lies in one piece or in two, as it fell into the receive buffers.
+BOOST_AUTO_TEST_CASE(a_large_repeat_is_recognised_wherever_it_lies)
+{
+    cached_streams s;
+    const auto large = framed(call_of(0x11, 5, opaque(40000)));
+    for (const std::size_t before : {0, 30000, 50000, 60000}) {
+        auto a = s.connect("192.0.2.1:1000");
+        bytes all = framed(call_of(0x77, 0, opaque(before)));
+        const std::size_t reply_before = 28;
+        append(all, large);
+        s.plain.send(a, all);
+        const bytes got = s.plain.receive(a);
+        BOOST_REQUIRE(got.size() == reply_before + 32);
+        BOOST_TEST(to_hex(std::span(got).subspan(reply_before)) == reply("11", "01"));
+    }
+    BOOST_TEST(s.plain.program.count == 1);
+    BOOST_TEST(s.cache.stats(0).replayed.value() == 3);
+}
+
+// The bytes of a Read chunk are with the peer until permissions were checked: only their length counts.
+BOOST_AUTO_TEST_CASE(of_a_read_chunk_only_the_length_counts)
+{
+    memory_budget budget(1 << 20);
+    buffer_pool pool(budget, nullptr);
+    const rpc::peer from{"192.0.2.1", "192.0.2.1:700", "iwarp", 700};
+    const auto key = [&](std::uint32_t file, std::uint32_t length, char fill, bool pad) {
+        memory_call c(pool, from);
+        xdr::encoder out = c.begin(0x20000001, 3, 5, nullptr);
+        out.u32(file);
+        out.note_payload(length);
+        c.end(out, std::vector<std::byte>(pad ? xdr::padded(length) : length, std::byte(fill)));
+        BOOST_REQUIRE((c.decode_header() == rpc::call_verdict::good));
+        rpc::request_key made = rpc::request_key::of(c);
+        BOOST_TEST(c.pulls == 0);
+        return made;
+    };
+    const auto first = key(1, 30001, 'a', false);
+    BOOST_TEST((key(1, 30001, 'a', true) == first)); // the pad may be in the chunk or not (RFC 8166 3.4.5.2)
+    BOOST_TEST((key(1, 30001, 'b', false) == first));
+    BOOST_TEST(!(key(1, 30005, 'a', false) == first));
+    BOOST_TEST(!(key(2, 30001, 'a', false) == first));
 }
 
 BOOST_AUTO_TEST_CASE(idempotent_calls_run_each_time)

@@ -447,6 +447,44 @@ BOOST_FIXTURE_TEST_CASE(a_soft_client_gives_up_and_a_rejection_is_an_error, fixt
     run_until_complete(*shard, rejected());
 }
 
+// A server that ends each connection as soon as it has the call: no connection lives long enough to be silent.
+BOOST_FIXTURE_TEST_CASE(a_soft_call_fails_however_often_the_connection_is_made_anew, fixture)
+{
+    constexpr int most = 300;
+    std::atomic<int> connections = 0;
+    std::atomic<int> calls = 0;
+    const auto end_it = [&](peer& p) {
+        ++connections;
+        if (!p.record().empty())
+            ++calls;
+    };
+    fake_server server(std::vector<std::function<void(peer&)>>(most, end_it));
+    rpc::client_options options;
+    options.hard = false;
+    options.timeout = 200ms;
+    options.retries = 2;
+    options.reconnect_delay = 5ms;
+    options.reconnect_delay_max = 10ms;
+    auto client = this->client(server, options);
+    const time_point begun = system_clock().now();
+    auto main = [&]() -> task<void> {
+        rpc::request r = ask(1);
+        auto reply = co_await client->call(r);
+        BOOST_TEST(!reply);
+        BOOST_TEST(connections < most); // the server would have gone on
+        co_await client->close();
+    };
+    run_until_complete(*shard, main());
+    const duration took = system_clock().now() - begun;
+    BOOST_TEST((took >= 600ms)); // (retries + 1) * timeout
+    BOOST_TEST((took < 5s));
+    BOOST_TEST(calls >= 4);      // more often than time-outs alone would ask
+    while (connections < most) { // what the server still waits for
+        const auto unused = net::start_connect(*net::endpoint::parse(server.address()));
+        std::this_thread::sleep_for(1ms);
+    }
+}
+
 BOOST_FIXTURE_TEST_CASE(close_ends_calls_and_a_refused_connect_is_an_error, fixture)
 {
     std::unique_ptr<rpc::client_transport> client;

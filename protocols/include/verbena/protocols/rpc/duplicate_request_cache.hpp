@@ -32,8 +32,9 @@ struct request_key {
     std::uint32_t version = 0;
     std::uint32_t procedure = 0;
     std::uint32_t user = 0;            ///< of AUTH_SYS
-    std::uint64_t argument_length = 0; ///< of what came inline
-    std::uint64_t checksum = 0;        ///< of the first checked_bytes of the arguments
+    std::uint64_t argument_length = 0; ///< of all, also of what lies in a Read chunk
+    /// Of the first checked_bytes of the arguments, up to the first that lies in a Read chunk.
+    std::uint64_t checksum = 0;
 
     static constexpr std::size_t checked_bytes = 256;
 

@@ -95,6 +95,14 @@ public:
     /// True if an external item was given and payload() has not met it.
     bool item_pending() const noexcept { return reduced_; }
 
+    /// Bytes of the unreduced stream that were not read yet, wherever they are. The item of a chunk counts with
+    /// its pad, whether the chunk holds that or not.
+    std::size_t unread() const noexcept
+    {
+        const std::size_t item = reduced_ ? padded(item_.length) : 0;
+        return static_cast<std::size_t>(real_end_ - next_) + tail_ + item;
+    }
+
     /// The bytes that remaining() counts.
     std::span<const std::byte> rest() const noexcept { return {next_, remaining()}; }
 
