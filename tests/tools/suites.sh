@@ -14,7 +14,7 @@ sim          build,tests                 120   client and server on the loop pro
 integration  build,tests,nfs_tools       180   real processes on 127.0.0.1
 "
 [[ ! -e tests/lab/lab ]] || suite_table+="
-lab          build,lab                   480   a stock kernel under qemu as the peer, the smoke scenarios
+lab          build,lab                   480   a stock kernel 6.1 under qemu as the peer, the smoke scenarios
 "
 default_suites=$(awk 'NF {print $1}' <<<"$suite_table")
 suite_table+="
@@ -24,6 +24,7 @@ tsan         build,tests,sanitizers      300   unit and integration under TSan, 
 fuzz         build,tests,sanitizers      400   each target of tests/fuzz for a while, under ASan and UBSan
 embed        build,gcc                   400   verbena as a Meson subproject, with an embedder's defaults
 tidy         build,tests,tidy            600   clang-tidy 19 over what is not a test
+cells        build,lab                   600   the smoke scenarios on kernel 6.12
 "
 
 all_suites() { awk 'NF {print $1}' <<<"$suite_table"; }
@@ -111,6 +112,10 @@ suite_integration() { build_clang && meson_suites build "$share" integration; }
 
 suite_lab() {
     build_clang && counted lab tests/lab/lab smoke --build build $([[ $install == yes ]] || printf -- --no-install)
+}
+
+suite_cells() {
+    build_clang && counted cells tests/lab/lab smoke --kernel 6.12 --build build $([[ $install == yes ]] || printf -- --no-install)
 }
 
 suite_gcc() {
