@@ -99,6 +99,47 @@ knfsd() {
     echo Y >/proc/fs/nfsd/v4_end_grace
 }
 
+# serve SERVER LINK [OPTION...]: a server of ./exported (a tmpfs), and how it is mounted: $server, $mount_options.
+# SERVER is `knfsd` or the scheme of one of verbenad's listeners (iwarp, tcp, rdma); LINK is siw, rxe, or lo for TCP.
+# Options go to verbenad.
+serve() {
+    local kind=$1 link=$2
+    shift 2
+    if [[ $link == lo ]]; then
+        server=127.0.0.1 mount_options=proto=tcp,port=2049
+    else
+        links "$link"
+        local address=${link}_address
+        server=${!address} mount_options=proto=rdma,port=20049
+    fi
+    mkdir -p exported mounted
+    mountpoint -q exported || mount -t tmpfs -o mode=755 exported exported
+    mount_options+=,vers=3,mountproto=tcp,nolock
+    if [[ $kind == knfsd ]]; then
+        exported=$PWD/exported
+        knfsd "$exported"
+    else
+        exported=/export mount_options+=,mountport=2049
+        verbenad "$kind" "$@"
+    fi
+}
+
+# verbenad SCHEME [OPTION...]: starts it on $server, $! is its process; TCP 2049 answers MOUNT. Waits until it listens.
+verbenad() {
+    local scheme=$1 listen=("tcp://$server:2049")
+    shift
+    [[ $scheme == tcp ]] || listen=("$scheme://$server:20049" "${listen[@]}")
+    needs "$LAB_BUILD/services/verbenad"
+    mkdir -p state
+    : >verbenad.out
+    start verbenad ${verbenad_in:-} "$LAB_BUILD/services/verbenad" nfs --export "$PWD/exported:/export,root_squash=no,clients=*" \
+        "${listen[@]/#/--listen=}" --metrics "$server:9464" --state "$PWD/state" --rpcbind no "$@"
+    until_true 20 listens "$server" 2049 || fail "verbenad does not listen: $(tail -n 3 "$LAB_OUT/verbenad.log")"
+}
+
+# mount_server FOLDER [OPTIONS]: mounts what `serve` serves.
+mount_server() { mount -t nfs -o "$mount_options${2:+,$2}" "$server:$exported" "$1"; }
+
 # --- data -------------------------------------------------------------------------------------
 
 # listing FOLDER: name, kind, mode, owner, time of change and link target of everything in it.
@@ -111,18 +152,18 @@ same_data() {
 compare() { diff <(listing "$1") <(listing "$2") >differences && diff -r --no-dereference "$1" "$2" >differences; }
 
 # copy_both_ways MOUNT_COMMAND FOLDER: copies $LAB_DATA in, looks at it through a new mount, and copies it out.
-# MOUNT_COMMAND is a function that mounts on FOLDER.
+# `MOUNT_COMMAND FOLDER` mounts it.
 copy_both_ways() {
     local mount_it=$1 folder=$2
     mkdir -p back "$folder"
-    timed 'mount' "$mount_it"
+    timed 'mount' "$mount_it" "$folder"
     timed 'copy in' cp -a "$LAB_DATA/." "$folder/"
     timed 'unmount' umount "$folder"
     # Through a new mount nothing comes from the client's cache; the copy must be made through another one.
-    timed 'mount again' "$mount_it"
+    timed 'mount again' "$mount_it" "$folder"
     same_data 'what was copied in' "$LAB_DATA" "$folder"
     umount "$folder"
-    "$mount_it"
+    "$mount_it" "$folder"
     timed 'copy out' cp -a "$folder/." back/
     same_data 'what was copied out' "$LAB_DATA" back
     timed 'remove' find "$folder" -mindepth 1 -delete

@@ -4,14 +4,5 @@
 #   kernel-self [siw|rxe]
 # lab: limit=300
 . "$LAB_LIB"
-kind=${1:-siw}
-links "$kind"
-address=${kind}_address
-mkdir exported mounted
-mount -t tmpfs -o mode=755 exported exported
-knfsd "$PWD/exported"
-
-mount_it() {
-    mount -t nfs -o vers=3,proto=rdma,port=20049,mountproto=tcp,nolock "${!address}:$PWD/exported" mounted
-}
-copy_both_ways mount_it mounted
+serve knfsd "${1:-siw}"
+copy_both_ways mount_server mounted

@@ -10,9 +10,7 @@ modprobe -a rdma_ucm ib_uverbs
 rdma_device siw "$nic" siw1
 
 # 10.0.2.2 is the host's loopback.
-mount_it() {
-    mount -t nfs -o "vers=3,proto=rdma,port=$rdma_port,mountproto=tcp,mountport=$tcp_port,nolock" \
-        10.0.2.2:/export mounted
-}
+server=10.0.2.2 exported=/export
+mount_options=vers=3,proto=rdma,port=$rdma_port,mountproto=tcp,mountport=$tcp_port,nolock
 mkdir mounted
-copy_both_ways mount_it mounted
+copy_both_ways mount_server mounted
