@@ -40,4 +40,17 @@ std::error_code make_error_code(connection_end e) noexcept
     return {static_cast<int>(e), category};
 }
 
+task<result<std::unique_ptr<grant>>> protection_domain::make_grant(std::span<std::byte> memory, access rights,
+                                                                   queue_pair* scope)
+{
+    grant_request one;
+    one.memory = memory;
+    one.rights = rights;
+    one.scope = scope;
+    const auto made = co_await make_grants({&one, 1});
+    if (!made)
+        co_return made.error();
+    co_return std::move(one.made);
+}
+
 } // namespace verbena::verbs

@@ -95,6 +95,8 @@ task<result<reply>> reconnecting_client::call(request& r)
         begin(o, index);
         if (!co_await o.done_.wait())
             complete(o, cancelled);
+        if (std::exchange(o.must_settle, false))
+            co_await settle(o);
         // A reply that found too little room: more of it, under a new XID, if repeating does no harm
         // (RFC 8267 3.1).
         if (*o.outcome_ || !o.call.may_repeat || enlarged == max_enlarged || closing_ ||
@@ -173,6 +175,7 @@ task<void> reconnecting_client::keep_connected()
             transmit_all();
             co_await lost_.wait();
             connected_ = false;
+            co_await quiesce();
             drop();
             if (shard_.now() - begun >= healthy_connection) {
                 delay = options_.reconnect_delay;

@@ -5,6 +5,7 @@
 #include <verbena/protocols/rpc/service.hpp>
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
 namespace verbena::rpcrdma {
@@ -30,13 +31,13 @@ requester::~requester()
 
 task<result<void>> requester::open()
 {
-    if (provider_.query().needs_local_keys)
-        co_return error(std::errc::operation_not_supported,
-                        "this provider needs registered buffers, which RPC-over-RDMA has not");
     if (!domain_) {
         auto made = provider_.make_domain();
         if (!made)
             co_return made.error();
+        const auto added = co_await (*made)->add_pool(buffers_);
+        if (!added)
+            co_return added.error();
         domain_ = std::move(*made);
     }
     private_message mine;
@@ -90,7 +91,7 @@ void requester::drop() noexcept
         o->unlink();
     // Before the queue pair that they are limited to.
     for (transfer& t : transfers_)
-        t = transfer();
+        t.clear();
     queue_pair_.reset();
     receives_.clear();
     sends_.clear();
@@ -133,8 +134,11 @@ void requester::pump() noexcept
         outstanding* o = waiting_.pop_front();
         if (o == nullptr)
             return;
-        if (auto sent = send(*o); !sent)
-            complete(*o, sent.error());
+        ++in_flight_;
+        if (auto started = start(*o); !started) {
+            --in_flight_;
+            complete(*o, started.error());
+        }
     }
 }
 
@@ -144,40 +148,77 @@ void requester::retract(outstanding& o) noexcept
     transfer& t = transfer_of(o);
     if (t.sent)
         abandoned_.push_back(o.xid());
-    // Revokes: from here on the server can't touch the call's memory (RFC 8166 4.4.1).
-    t = transfer();
+    t.sent = false;
+    o.must_settle = t.exposes();
 }
 
-result<requester::exposure> requester::expose(lease memory, std::span<std::byte> bytes, verbs::access rights)
+// From here on the server can't touch the call's memory (RFC 8166 4.4.1).
+task<void> requester::settle(outstanding& o)
 {
-    auto region = domain_->register_memory(bytes);
-    if (!region)
-        return region.error();
-    verbs::queue_pair* const scope = provider_.query().grant_per_queue_pair ? queue_pair_.get() : nullptr;
-    auto grant = domain_->make_grant(bytes, rights, scope);
-    if (!grant)
-        return grant.error();
-    return exposure(std::move(memory), std::move(*region), std::move(*grant));
+    transfer& t = transfer_of(o);
+    if (t.exposing)
+        co_await t.exposed.wait_shielded();
+    std::array<std::unique_ptr<verbs::grant>, max_grants + 2> grants;
+    std::size_t count = 0;
+    t.for_each([&](exposure& e) {
+        if (e.grant)
+            grants[count++] = std::move(e.grant);
+    });
+    if (count != 0)
+        co_await domain_->revoke(std::span(grants).first(count));
+    t.clear();
 }
 
-result<requester::exposure> requester::expose_new(std::size_t size, verbs::access rights)
+task<void> requester::quiesce()
 {
-    lease memory = buffers_.try_acquire(size);
-    if (!memory)
-        return error(std::errc::not_enough_memory, "memory for a chunk", size);
-    const std::span<std::byte> bytes = memory.bytes().first(size);
-    return expose(std::move(memory), bytes, rights);
+    for (transfer& t : transfers_) {
+        if (t.exposing)
+            co_await t.exposed.wait_shielded();
+    }
 }
 
 segment requester::segment_of(const exposure& e) noexcept
 {
+    if (!e.grant)
+        return {};
     const verbs::remote_segment where = e.grant->where();
     return {where.key, where.length, where.address};
 }
 
-// Makes room for the reply, in the way that its largest size asks for.
-result<void> requester::build_replies(const rpc::request& call, transfer& t, header& h)
+// As `t` plans it; without grants, of the right size only.
+header requester::header_of(const outstanding& o, const transfer& t) const noexcept
 {
+    header h;
+    h.xid = o.xid();
+    h.credits = max_credits_;
+    if (t.whole)
+        h.proc = procedure::nomsg;
+    bool room = true;
+    for (std::size_t i = 0; i < t.read_count; ++i)
+        room = h.reads.push_back({t.read_position, segment_of(t.reads[i])}) && room;
+    if (t.result.planned())
+        room = h.writes.add_chunk() && h.writes.add_segment(segment_of(t.result)) && room;
+    h.has_reply_chunk = t.reply.planned();
+    if (h.has_reply_chunk)
+        room = h.reply.push_back(segment_of(t.reply)) && room;
+    assert(room && "a plan has fewer segments than a header holds");
+    return h;
+}
+
+result<void> requester::plan_new(exposure& e, std::size_t size, verbs::access rights)
+{
+    e.memory = buffers_.try_acquire(size);
+    if (!e.memory)
+        return error(std::errc::not_enough_memory, "memory for a chunk", size);
+    e.bytes = e.memory.bytes().first(size);
+    e.rights = rights;
+    return {};
+}
+
+// Makes room for the reply, in the way that its largest size asks for.
+result<void> requester::plan_replies(const rpc::request& call, transfer& t)
+{
+    constexpr auto written = verbs::access::local_write | verbs::access::remote_write;
     const std::size_t unreduced = call.max_reply + xdr::padded(call.max_result);
     if (min_header_size + unreduced <= terms_.receive_threshold)
         return {};
@@ -185,68 +226,55 @@ result<void> requester::build_replies(const rpc::request& call, transfer& t, hea
     if (!echoed.writes.add_chunk() || !echoed.writes.add_segment({}))
         return error(std::errc::no_buffer_space, "Write list");
     if (call.max_result != 0 && encoded_size(echoed) + call.max_reply <= terms_.receive_threshold) {
-        auto result = expose_new(call.max_result, verbs::access::local_write | verbs::access::remote_write);
-        if (!result)
-            return result.error();
-        t.result = std::move(*result);
-        t.result_size = call.max_result;
-        if (!h.writes.add_chunk() || !h.writes.add_segment(segment_of(t.result)))
-            return error(std::errc::no_buffer_space, "Write list");
         ++stats_.write_chunks;
-        return {};
+        return plan_new(t.result, call.max_result, written);
     }
-    auto reply = expose_new(unreduced, verbs::access::local_write | verbs::access::remote_write);
-    if (!reply)
-        return reply.error();
-    t.reply = std::move(*reply);
-    t.reply_size = static_cast<std::uint32_t>(unreduced);
-    h.has_reply_chunk = true;
-    if (!h.reply.push_back(segment_of(t.reply)))
-        return error(std::errc::no_buffer_space, "Reply chunk");
     ++stats_.reply_chunks;
-    return {};
+    return plan_new(t.reply, unreduced, written);
 }
 
-// Decides which parts of the call go inline and exposes the rest.
-result<void> requester::build_call(const rpc::request& call, transfer& t, header& h, bool& with_head,
-                                   bool& with_payload)
+// Decides which parts of the call go inline and which are exposed.
+result<void> requester::plan_call(const rpc::request& call, transfer& t)
 {
     const auto head = call.message().bytes();
     const auto items = call.message().payloads();
     const std::size_t whole = call.message().position();
-    with_head = with_payload = true;
+    header h;
+    if (t.result.planned() && (!h.writes.add_chunk() || !h.writes.add_segment({})))
+        return error(std::errc::no_buffer_space, "Write list");
+    h.has_reply_chunk = t.reply.planned();
+    if (h.has_reply_chunk && !h.reply.push_back({}))
+        return error(std::errc::no_buffer_space, "Reply chunk");
     if (encoded_size(h) + whole <= terms_.send_threshold) {
         ++stats_.inline_calls;
         return {};
     }
     if (!items.empty() && items[0].length != 0) {
-        header reduced = h;
         for (std::size_t i = 0; i < call.argument().pieces().size(); ++i) {
-            if (!reduced.reads.push_back({static_cast<std::uint32_t>(items[0].position), {}}))
+            if (!h.reads.push_back({static_cast<std::uint32_t>(items[0].position), {}}))
                 return error(std::errc::no_buffer_space, "Read list");
         }
-        if (encoded_size(reduced) + head.size() <= terms_.send_threshold) {
+        if (encoded_size(h) + head.size() <= terms_.send_threshold) {
             // The segments' memory stands in the request, which outlives the transfer.
             for (auto piece : call.argument().pieces()) {
-                const std::span<std::byte> bytes(const_cast<std::byte*>(piece.data()), piece.size());
-                auto exposed = expose(lease(), bytes, verbs::access::remote_read);
-                if (!exposed)
-                    return exposed.error();
-                t.reads[t.read_count] = std::move(*exposed);
-                if (!h.reads.push_back(
-                        {static_cast<std::uint32_t>(items[0].position), segment_of(t.reads[t.read_count])}))
-                    return error(std::errc::no_buffer_space, "Read list");
-                ++t.read_count;
+                exposure& e = t.reads[t.read_count];
+                e.bytes = {const_cast<std::byte*>(piece.data()), piece.size()};
+                e.rights = verbs::access::remote_read;
+                t.read_count += e.planned();
             }
-            with_payload = false;
+            t.read_position = static_cast<std::uint32_t>(items[0].position);
             ++stats_.read_chunk_calls;
             return {};
         }
     }
-    auto exposed = expose_new(whole, verbs::access::remote_read);
-    if (!exposed)
-        return exposed.error();
-    std::byte* to = exposed->memory.data();
+    exposure& e = t.reads[0];
+    if (auto planned = plan_new(e, whole, verbs::access::remote_read); !planned)
+        return planned;
+    t.read_count = 1;
+    t.read_position = 0;
+    t.whole = true;
+    ++stats_.long_calls;
+    std::byte* to = e.bytes.data();
     const auto put = [&to](std::span<const std::byte> bytes) {
         if (!bytes.empty())
             std::memcpy(to, bytes.data(), bytes.size());
@@ -261,38 +289,84 @@ result<void> requester::build_call(const rpc::request& call, transfer& t, header
         to += xdr::pad_of(items[0].length);
     }
     put(head.subspan(cut));
-    t.reads[0] = std::move(*exposed);
-    t.read_count = 1;
-    h.proc = procedure::nomsg;
-    with_head = with_payload = false;
-    ++stats_.long_calls;
-    if (!h.reads.push_back({0, segment_of(t.reads[0])}))
-        return error(std::errc::no_buffer_space, "Read list");
     return {};
+}
+
+result<void> requester::start(outstanding& o)
+{
+    transfer& t = transfer_of(o);
+    t.clear();
+    if (!o.call.message().payloads().empty() &&
+        o.call.argument().size() != o.call.message().payloads()[0].length)
+        return error(std::errc::invalid_argument, "payload and its length word differ");
+    if (auto planned = plan_replies(o.call, t); !planned)
+        return planned;
+    if (auto planned = plan_call(o.call, t); !planned)
+        return planned;
+    if (!t.exposes())
+        return send(o);
+    t.exposing = true;
+    t.exposed.reset();
+    spawn(expose_and_send(o));
+    return {};
+}
+
+task<result<void>> requester::expose(transfer& t)
+{
+    verbs::queue_pair* const scope = provider_.query().grant_per_queue_pair ? queue_pair_.get() : nullptr;
+    std::array<verbs::grant_request, max_grants + 2> requests;
+    std::array<exposure*, max_grants + 2> exposures;
+    std::size_t count = 0;
+    t.for_each([&](exposure& e) {
+        exposures[count] = &e;
+        requests[count].memory = e.bytes;
+        requests[count].rights = e.rights;
+        requests[count++].scope = scope;
+    });
+    for (std::size_t i = 0; i < count; ++i) {
+        exposure& e = *exposures[i];
+        if (domain_->is_registered(e.bytes))
+            continue;
+        auto region = co_await domain_->register_memory(e.bytes);
+        if (!region)
+            co_return region.error();
+        e.region = std::move(*region);
+    }
+    const auto made = co_await domain_->make_grants(std::span(requests).first(count));
+    if (!made)
+        co_return made.error();
+    for (std::size_t i = 0; i < count; ++i)
+        exposures[i]->grant = std::move(requests[i].made);
+    co_return result<void>();
+}
+
+task<void> requester::expose_and_send(outstanding& o)
+{
+    const std::uint32_t xid = o.xid();
+    transfer& t = transfer_of(o);
+    auto done = co_await expose(t);
+    t.exposing = false;
+    t.exposed.set();
+    if (!connected())
+        co_return; // drop() takes it all
+    const bool wanted = find(xid) == &o;
+    if (wanted && done)
+        done = send(o);
+    if (!wanted || !done)
+        --in_flight_;
+    if (wanted && !done)
+        complete(o, done.error());
+    pump();
 }
 
 result<void> requester::send(outstanding& o)
 {
     transfer& t = transfer_of(o);
-    header h;
-    h.xid = o.xid();
-    h.credits = max_credits_;
-    if (!o.call.message().payloads().empty() &&
-        o.call.argument().size() != o.call.message().payloads()[0].length)
-        return error(std::errc::invalid_argument, "payload and its length word differ");
-    if (auto built = build_replies(o.call, t, h); !built)
-        return built;
-    bool with_head = true;
-    bool with_payload = true;
-    if (auto built = build_call(o.call, t, h, with_head, with_payload); !built)
-        return built;
-    if (auto posted =
-            post_message(h, with_head ? &o.call.message() : nullptr, o.call.argument(), with_payload);
-        !posted)
-        return posted;
-    t.sent = true;
-    ++in_flight_;
-    return {};
+    const bool with_payload = t.read_count == 0;
+    auto posted =
+        post_message(header_of(o, t), t.whole ? nullptr : &o.call.message(), o.call.argument(), with_payload);
+    t.sent = bool(posted);
+    return posted;
 }
 
 result<void> requester::post_message(const header& h, const xdr::encoder* message,
@@ -501,7 +575,8 @@ task<void> requester::serve_callback(lease message, std::uint32_t length)
         fail_connection(posted.error()); // a call without an answer (RFC 8166 4.5.3)
 }
 
-// Puts the reply together from the message and the chunks, which are out of the server's reach afterwards.
+// Puts the reply together from the message and the chunks, which settle() takes out of the server's reach before the
+// caller decodes them.
 result<rpc::reply> requester::take_reply(transfer& t, const header& h, lease message,
                                          std::span<const std::byte> payload)
 {
@@ -513,17 +588,13 @@ result<rpc::reply> requester::take_reply(transfer& t, const header& h, lease mes
     }
     if (const char* rule = broken_reply_rule(h, payload))
         return error(std::errc::protocol_error, rule);
-    if (h.writes.size() > (t.result_size != 0 ? 1u : 0u))
+    if (h.writes.size() > (t.result.planned() ? 1u : 0u))
         return error(std::errc::protocol_error, "reply with more Write chunks than were offered");
     const std::uint64_t result_size = h.writes.empty() ? 0 : total_length(h.writes.chunk(0));
     const std::uint64_t reply_size = total_length(h.reply.all());
-    if (result_size > t.result_size || reply_size > t.reply_size)
+    if (result_size > t.result.bytes.size() || reply_size > t.reply.bytes.size())
         return error(std::errc::protocol_error, "reply tells of more bytes than its chunk holds");
-    const bool chunk_offered = t.result_size != 0;
-    for (exposure* e : {&t.result, &t.reply}) {
-        if (e->grant)
-            e->grant->revoke();
-    }
+    const bool chunk_offered = t.result.planned();
     rpc::payload data;
     if (result_size != 0) {
         const std::span<const std::byte> bytes(t.result.memory.data(), result_size);

@@ -31,36 +31,51 @@ private:
     /// The Read chunk's pieces, or the two chunks of a long call with a long reply.
     static constexpr std::size_t max_grants = rpc::payload::max_pieces + 1;
 
-    /// Memory that the server may touch until it is revoked.
-    class exposure {
-    public:
-        exposure() = default;
-        exposure(lease m, std::unique_ptr<verbs::region> r, std::unique_ptr<verbs::grant> g)
-            : memory(std::move(m)), region(std::move(r)), grant(std::move(g))
+    /// Memory that the server may touch from the grant until it is revoked.
+    struct exposure {
+        bool planned() const noexcept { return !bytes.empty(); }
+        void clear() noexcept
         {
-        }
-        exposure(exposure&&) = default;
-        // The grant goes first, then the region, then the memory; as in destruction.
-        exposure& operator=(exposure&& other) noexcept
-        {
-            grant = std::move(other.grant);
-            region = std::move(other.region);
-            memory = std::move(other.memory);
-            return *this;
+            grant.reset();
+            region.reset();
+            bytes = {};
+            memory.reset();
         }
         lease memory;
-        std::unique_ptr<verbs::region> region;
+        std::span<std::byte> bytes;
+        verbs::access rights = verbs::access::remote_read;
+        std::unique_ptr<verbs::region> region; // of memory that isn't the pool's
         std::unique_ptr<verbs::grant> grant;
     };
     /// What one call has on the connection.
     struct transfer {
         bool sent = false;
+        bool exposing = false; // a task makes its grants
+        event exposed;
         std::array<exposure, max_grants> reads;
         std::size_t read_count = 0;
-        exposure result; // the Write chunk
-        std::uint32_t result_size = 0;
-        exposure reply; // the Reply chunk
-        std::uint32_t reply_size = 0;
+        std::uint32_t read_position = 0;
+        bool whole = false; // the call's own message lies in the Read chunk
+        exposure result;    // the Write chunk
+        exposure reply;     // the Reply chunk
+
+        bool exposes() const noexcept { return read_count != 0 || result.planned() || reply.planned(); }
+        template<class F>
+        void for_each(F f)
+        {
+            for (std::size_t i = 0; i < read_count; ++i)
+                f(reads[i]);
+            for (exposure* e : {&result, &reply}) {
+                if (e->planned())
+                    f(*e);
+            }
+        }
+        void clear() noexcept
+        {
+            for_each([](exposure& e) { e.clear(); });
+            sent = whole = false;
+            read_count = 0;
+        }
     };
     enum class operation : std::uint8_t { receive, send };
     static std::uint64_t make_id(operation op, std::uint32_t index) noexcept
@@ -73,6 +88,8 @@ private:
     task<void> hang_up() override;
     void transmit(outstanding& o) noexcept override;
     void retract(outstanding& o) noexcept override;
+    task<void> settle(outstanding& o) override;
+    task<void> quiesce() override;
     void drop() noexcept override;
     // completion_handler
     void on_completions(std::span<const verbs::completion> batch) noexcept override;
@@ -86,13 +103,15 @@ private:
     }
     /// Sends what credits allow.
     void pump() noexcept;
-    /// The error is the call's own; the connection is as it was.
+    /// Begins a call, which has its credit. The error is the call's own; the connection is as it was.
+    result<void> start(outstanding& o);
     result<void> send(outstanding& o);
-    result<void> build_replies(const rpc::request& call, transfer& t, header& h);
-    result<void> build_call(const rpc::request& call, transfer& t, header& h, bool& with_head,
-                            bool& with_payload);
-    result<exposure> expose(lease memory, std::span<std::byte> bytes, verbs::access rights);
-    result<exposure> expose_new(std::size_t size, verbs::access rights);
+    task<void> expose_and_send(outstanding& o);
+    task<result<void>> expose(transfer& t);
+    result<void> plan_replies(const rpc::request& call, transfer& t);
+    result<void> plan_call(const rpc::request& call, transfer& t);
+    result<void> plan_new(exposure& e, std::size_t size, verbs::access rights);
+    header header_of(const outstanding& o, const transfer& t) const noexcept;
     static segment segment_of(const exposure& e) noexcept;
     /// Sends `h` and, inline, `message` (nullptr: nothing) with the payload that belongs into it, if wanted.
     result<void> post_message(const header& h, const xdr::encoder* message, const rpc::payload& payload,

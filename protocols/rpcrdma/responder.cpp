@@ -109,7 +109,7 @@ task<void> responder_connection::run(std::unique_ptr<verbs::connect_request> req
     o.responder_resources = 0; // a requester has nothing to read here
     o.queue_pair.receive_depth = receives;
     o.queue_pair.send_depth = send_depth;
-    auto made = request->make_queue_pair(domain, o.queue_pair);
+    auto made = co_await request->make_queue_pair(domain, o.queue_pair);
     if (!made)
         co_return;
     queue_pair_ = std::move(*made);
@@ -644,7 +644,9 @@ task<void> responder_connection::reply(responder_call& c)
     const bool gathers = pieces + 2 <= provider_.query().max_send_segments;
     const std::size_t copied =
         gathers ? 0 : std::min<std::size_t>(c.result_payload_.size(), terms_.send_threshold);
-    c.send_memory_ = co_await buffers_.acquire(header_size + head.size() + copied + zero_pad.size());
+    const bool registered = co_await register_payload(c.result_payload_);
+    if (registered)
+        c.send_memory_ = co_await buffers_.acquire(header_size + head.size() + copied + zero_pad.size());
     if (!c.send_memory_ || !co_await send_queue_room(max_reply_requests)) {
         release(c);
         co_return;
@@ -662,6 +664,26 @@ task<void> responder_connection::reply(responder_call& c)
     if (invalidate != 0)
         stats_.remote_invalidations.add();
     (void)post_reply(c, batch_);
+}
+
+// Remembered replies and a back end's own memory are in no pool.
+task<bool> responder_connection::register_payload(rpc::payload& payload)
+{
+    if (!provider_.query().needs_local_keys || std::ranges::all_of(payload.pieces(), [this](auto p) {
+            return queue_pair_->domain().is_registered(p);
+        }))
+        co_return true;
+    lease memory = co_await buffers_.acquire(payload.size());
+    if (!memory)
+        co_return false;
+    std::size_t filled = 0;
+    for (auto piece : payload.pieces()) {
+        std::memcpy(memory.data() + filled, piece.data(), piece.size());
+        filled += piece.size();
+    }
+    const std::span<const std::byte> bytes(memory.data(), filled);
+    payload = rpc::payload(std::move(memory), bytes);
+    co_return true;
 }
 
 // Fills batch_ with the Writes and the Send of a reply; false if it fits nowhere.
@@ -701,15 +723,25 @@ bool responder_connection::build_reply(responder_call& c, std::size_t header_siz
     if (long_reply) {
         if (!h.has_reply_chunk)
             return false;
-        // The whole stream, pads included (RFC 8166 3.5.3).
+        // The whole stream, pads included (RFC 8166 3.5.3). Where Writes need registered memory, results and pad
+        // stand behind the header.
+        auto results = head;
+        std::span<const std::byte> zeros = zero_pad;
+        if (provider_.query().needs_local_keys) {
+            const auto behind = c.send_memory_.bytes().subspan(header_size);
+            std::ranges::copy(head, behind.begin());
+            results = behind.first(head.size());
+            zeros = behind.subspan(head.size(), zero_pad.size());
+            std::ranges::copy(zero_pad, behind.begin() + static_cast<std::ptrdiff_t>(head.size()));
+        }
         chunk_writer writer(h.reply.all(), batch_, local_);
-        writer.add(head.first(item_offset));
+        writer.add(results.first(item_offset));
         if (has_item && !reduced) {
             for (const auto& piece : c.result_payload_.pieces())
                 writer.add(piece);
-            writer.add(std::span(zero_pad).first(pad));
+            writer.add(zeros.first(pad));
         }
-        writer.add(head.subspan(item_offset));
+        writer.add(results.subspan(item_offset));
         if (writer.full())
             return false;
         reply_bytes = writer.written();

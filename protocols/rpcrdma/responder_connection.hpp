@@ -106,6 +106,8 @@ private:
     /// Reads all segments to `to`, in parallel up to the negotiated depth.
     task<bool> read_chunk(responder_call& c, std::span<const read_segment> chunk, std::byte* to);
     task<void> reply(responder_call& c);
+    /// Brings what lies elsewhere into a registered buffer, where the provider needs that.
+    task<bool> register_payload(rpc::payload& payload);
     bool build_reply(responder_call& c, std::size_t header_size, std::uint32_t invalidate, bool gathers);
     task<void> reply_error(responder_call& c, error_kind kind);
     task<bool> send_queue_room(std::uint32_t entries);

@@ -35,16 +35,15 @@ task<void> serve_one(std::unique_ptr<verbs::connect_request> request, verbs::con
 task<void> serve(verbs::context& provider, verbs::listener& listener, buffer_pool& buffers,
                  rpc::dispatcher& dispatcher, const responder_options& options, responder_stats& stats)
 {
-    if (provider.query().needs_local_keys) {
-        // Buffers are not registered yet, so every request would name a wrong key.
-        log(log_level::error, "rpcrdma",
-            "this provider needs registered buffers, which RPC-over-RDMA has not",
-            {{"provider", provider.query().provider}});
+    auto domain = provider.make_domain();
+    if (!domain) {
+        log(log_level::error, "rpcrdma", "no protection domain", {{"cause", domain.error().message()}});
         co_return;
     }
-    auto domain = provider.make_domain();
-    if (!domain)
+    if (const auto added = co_await (*domain)->add_pool(buffers); !added) {
+        log(log_level::error, "rpcrdma", "buffers can't be registered", {{"cause", added.error().message()}});
         co_return;
+    }
     serving all;
     scope connections(provider.shard());
     for (;;) {

@@ -104,10 +104,10 @@ task<void> echo(std::unique_ptr<verbs::connect_request> request, verbs::protecti
                 std::span<std::byte> memory)
 {
     end e;
-    e.qp = take(request->make_queue_pair(domain, verbs::queue_pair_options()), "make_queue_pair");
+    e.qp = take(co_await request->make_queue_pair(domain, verbs::queue_pair_options()), "make_queue_pair");
     e.qp->set_handler(&e);
     e.prepare(largest_send);
-    auto g = take(domain.make_grant(memory, verbs::access::remote_write, e.qp.get()), "make_grant");
+    auto g = take(co_await domain.make_grant(memory, verbs::access::remote_write, e.qp.get()), "make_grant");
     const auto range = g->where();
     const where_to_write told{range.address, range.key, range.length};
     verbs::connect_options o;

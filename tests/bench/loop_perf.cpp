@@ -84,7 +84,7 @@ task<void> accept_one(verbs::listener& l, verbs::protection_domain& d,
                       std::unique_ptr<verbs::queue_pair>& out)
 {
     auto request = co_await l.next();
-    out = std::move(*(*request)->make_queue_pair(d, {}));
+    out = std::move(*co_await (*request)->make_queue_pair(d, {}));
     const verbs::connect_options o;
     const auto accepted = co_await (*request)->accept(o);
     if (!accepted)
@@ -110,7 +110,8 @@ task<void> measure(loop::fabric& fabric, reactor& shard, std::uint64_t iteration
     waiting w(shard);
     here->set_handler(&w);
     std::vector<std::byte> target(64), source(64);
-    auto granted = std::move(*server_domain->make_grant(target, verbs::access::remote_write, there.get()));
+    auto granted =
+        std::move(*co_await server_domain->make_grant(target, verbs::access::remote_write, there.get()));
     for (const std::size_t depth : {std::size_t(1), std::size_t(8), max_depth}) {
         // The best of many rounds: what the others took longer is other programs'. The first ones warm up.
         row best{clock, depth, 1e9, 0};

@@ -202,6 +202,13 @@ public:
         w.segments = {&s, 1};
         (void)queue_pair_->post_send({&w, 1});
     }
+    task<void> expose(std::size_t i)
+    {
+        auto made = co_await world_.domain->make_grant(
+            memory_[i], verbs::access::remote_read | verbs::access::remote_write, queue_pair_.get());
+        if (made)
+            granted_[i] = std::move(*made);
+    }
     void play(script& in)
     {
         std::uint32_t xid = 1;
@@ -229,10 +236,10 @@ public:
                 const std::size_t i = next_grant++ % grants;
                 granted_[i].reset();
                 memory_[i].assign((in.byte() + 1) * 256, std::byte(0x55));
-                auto made = world_.domain->make_grant(
-                    memory_[i], verbs::access::remote_read | verbs::access::remote_write, queue_pair_.get());
-                if (made)
-                    granted_[i] = std::move(*made);
+                scope s(*world_.shard);
+                s.spawn(expose(i));
+                while (s.live() != 0)
+                    world_.shard->turn();
                 break;
             }
             case 3: granted_[in.byte() % grants].reset(); break;

@@ -40,7 +40,8 @@ connection::connection(context_impl& owner, int fd, iwarp::domain& d, const verb
       send_queue_(o.send_depth),
       reads_(256),
       peer_reads_(256),
-      receive_queue_(o.receive_depth)
+      shared_(static_cast<shared_receives*>(o.shared_receives)),
+      receive_queue_(shared_ != nullptr ? 1 : o.receive_depth)
 {
 }
 
@@ -74,6 +75,12 @@ result<void> connection::post_send(std::span<const verbs::send_request> batch)
             return error(std::errc::argument_list_too_long, "segments of a work request", r.segments.size());
         if (r.opcode == verbs::opcode::rdma_read && (r.segments.size() != 1 || agreed_.ord == 0))
             return error(std::errc::invalid_argument, "an RDMA Read takes one segment and an ORD above 0");
+        if (is_receive(r.opcode))
+            return error(std::errc::invalid_argument, "a receive is not for the send queue");
+        if (r.opcode == verbs::opcode::write_with_immediate)
+            return error(std::errc::operation_not_supported, "iWARP has no Write with Immediate");
+        if (r.inline_data)
+            return error(std::errc::message_size, "inline data, of which this provider takes none");
         std::uint64_t length = 0;
         for (const auto& s : r.segments)
             length += s.length;
@@ -104,6 +111,8 @@ result<void> connection::post_receive(std::span<const verbs::receive_request> ba
 {
     if (state_ != state::open && state_ != state::starting)
         return error(std::errc::not_connected, "post_receive on a queue pair that has ended");
+    if (shared_ != nullptr)
+        return error(std::errc::invalid_argument, "this queue pair takes its receives from a shared queue");
     if (batch.size() > receive_queue_.room())
         return error(std::errc::no_buffer_space, "receive queue is full", receive_queue_.size());
     for (const auto& r : batch)

@@ -9,6 +9,7 @@
 #include "wire.hpp"
 
 #include "../common/bounded_ring.hpp"
+#include "../common/shared_receives.hpp"
 
 #include <verbena/core/io_watch.hpp>
 #include <verbena/core/verbs.hpp>
@@ -179,7 +180,8 @@ private:
     bool blocked_registered_ = false;
 
     // Receiving.
-    bounded_ring<verbs::receive_request> receive_queue_;
+    shared_receives* const shared_;
+    bounded_ring<verbs::receive_request> receive_queue_; // of a shared queue: the one being filled
     phase phase_ = phase::header;
     std::array<std::byte, wire::max_header> header_{};
     std::array<std::byte, wire::tagged_size> next_header_{};

@@ -297,6 +297,9 @@ bool connection::begin_untagged() noexcept
                           "message sequence number out of order");
         if (h.offset != send_have_)
             return refuse(wire::ddp_offset, end_cause::protocol_error, "message offset out of order");
+        verbs::receive_request taken;
+        if (receive_queue_.empty() && shared_ != nullptr && shared_->take(taken))
+            receive_queue_.push(taken);
         if (receive_queue_.empty())
             return refuse(wire::ddp_no_buffer, end_cause::no_receive, "Send without a posted receive");
         const verbs::segment& s = receive_queue_.front().segment;

@@ -101,16 +101,16 @@ mpa_request::mpa_request(context_impl& c, net::unique_fd fd, const wire::mpa_fra
 
 mpa_request::~mpa_request() = default;
 
-result<std::unique_ptr<verbs::queue_pair>> mpa_request::make_queue_pair(verbs::protection_domain& d,
-                                                                        const verbs::queue_pair_options& o)
+task<result<std::unique_ptr<verbs::queue_pair>>>
+mpa_request::make_queue_pair(verbs::protection_domain& d, const verbs::queue_pair_options& o)
 {
     if (!fd_)
-        return error(std::errc::invalid_argument, "a connect request makes one queue pair");
+        co_return error(std::errc::invalid_argument, "a connect request makes one queue pair");
     connection_fd_ = fd_.release();
     auto c = std::make_unique<connection>(context_, connection_fd_, static_cast<iwarp::domain&>(d), o,
                                           peer_name_, peer_address_);
     connection_ = c.get();
-    return std::unique_ptr<verbs::queue_pair>(std::move(c));
+    co_return std::unique_ptr<verbs::queue_pair>(std::move(c));
 }
 
 result<void> mpa_request::send_reply(int fd, bool reject, const wire::mpa_depths& depths,

@@ -61,8 +61,8 @@ public:
     std::string_view peer_address() const noexcept override { return peer_address_; }
     std::string_view peer_name() const noexcept override { return peer_name_; }
     std::uint32_t peer_responder_resources() const noexcept override { return depths_.ird; }
-    result<std::unique_ptr<verbs::queue_pair>> make_queue_pair(verbs::protection_domain& domain,
-                                                               const verbs::queue_pair_options& o) override;
+    task<result<std::unique_ptr<verbs::queue_pair>>>
+    make_queue_pair(verbs::protection_domain& domain, const verbs::queue_pair_options& o) override;
     task<result<void>> accept(const verbs::connect_options& o) override;
     task<result<void>> reject(std::span<const std::byte> private_data) override;
 

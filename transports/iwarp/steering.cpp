@@ -57,26 +57,41 @@ steering_check steering_table::check(std::uint32_t stag, std::uint64_t offset, s
     return {f.address, code(), f.rule};
 }
 
-result<std::unique_ptr<verbs::grant>> domain::make_grant(std::span<std::byte> memory, verbs::access rights,
-                                                         verbs::queue_pair* scope)
+task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
 {
-    if (memory.size() > 0xffffffff)
-        return error(std::errc::invalid_argument, "a grant covers less than 4 GiB", memory.size());
-    return std::unique_ptr<verbs::grant>(new steering_grant(
-        *this, memory, rights, scope != nullptr ? static_cast<connection*>(scope)->scope() : 0));
+    for (const auto& r : batch) {
+        if (r.memory.size() > 0xffffffff)
+            co_return error(std::errc::invalid_argument, "a grant covers less than 4 GiB", r.memory.size());
+    }
+    for (auto& r : batch)
+        r.made.reset(new steering_grant(*this, r.memory, r.rights,
+                                        r.scope != nullptr ? static_cast<connection*>(r.scope)->scope() : 0));
+    co_return result<void>();
+}
+
+task<void> domain::revoke(std::span<std::unique_ptr<verbs::grant>> batch)
+{
+    for (auto& g : batch)
+        g.reset();
+    co_return;
+}
+
+task<result<std::unique_ptr<verbs::shared_receive_queue>>>
+domain::make_shared_receive_queue(const verbs::shared_receive_queue_options& o)
+{
+    co_return std::unique_ptr<verbs::shared_receive_queue>(std::make_unique<shared_receives>(o.depth));
 }
 
 namespace {
-// Software placement needs no pinning: registration only gives the interface its object.
 class plain_region final : public verbs::region {
 public:
     std::uint32_t local_key() const noexcept override { return 0; }
 };
 } // namespace
 
-result<std::unique_ptr<verbs::region>> domain::register_memory(std::span<std::byte>)
+task<result<std::unique_ptr<verbs::region>>> domain::register_memory(std::span<std::byte>)
 {
-    return std::unique_ptr<verbs::region>(std::make_unique<plain_region>());
+    co_return std::unique_ptr<verbs::region>(std::make_unique<plain_region>());
 }
 
 } // namespace verbena::iwarp

@@ -45,9 +45,14 @@ public:
 class domain final : public verbs::protection_domain {
 public:
     explicit domain(steering_table& table) noexcept : table_(table) {}
-    result<std::unique_ptr<verbs::region>> register_memory(std::span<std::byte> memory) override;
-    result<std::unique_ptr<verbs::grant>> make_grant(std::span<std::byte> memory, verbs::access rights,
-                                                     verbs::queue_pair* scope) override;
+    // Software placement needs no pinning, so registration and pools ask for nothing.
+    task<result<std::unique_ptr<verbs::region>>> register_memory(std::span<std::byte> memory) override;
+    task<result<void>> add_pool(buffer_pool&) override { co_return result<void>(); }
+    bool is_registered(std::span<const std::byte>) const noexcept override { return true; }
+    task<result<void>> make_grants(std::span<verbs::grant_request> batch) override;
+    task<void> revoke(std::span<std::unique_ptr<verbs::grant>> batch) override;
+    task<result<std::unique_ptr<verbs::shared_receive_queue>>>
+    make_shared_receive_queue(const verbs::shared_receive_queue_options& o) override;
     steering_table& table() noexcept { return table_; }
     /// Standing grants that let a peer write large payloads: a hint that such payloads come.
     std::uint32_t bulk_grants = 0;

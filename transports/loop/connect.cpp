@@ -112,16 +112,16 @@ request::~request()
         made_pair_->watch(nullptr);
 }
 
-result<std::unique_ptr<verbs::queue_pair>> request::make_queue_pair(verbs::protection_domain& d,
-                                                                    const verbs::queue_pair_options& o)
+task<result<std::unique_ptr<verbs::queue_pair>>> request::make_queue_pair(verbs::protection_domain& d,
+                                                                          const verbs::queue_pair_options& o)
 {
     if (std::exchange(made_, true))
-        return error(std::errc::invalid_argument, "a connect request makes one queue pair");
+        co_return error(std::errc::invalid_argument, "a connect request makes one queue pair");
     auto q = std::make_unique<queue_pair>(context_, static_cast<loop::domain&>(d), o,
                                           handshake_->initiator_name, handshake_->initiator_address);
     made_pair_ = q.get();
     q->watch(&made_pair_);
-    return std::unique_ptr<verbs::queue_pair>(std::move(q));
+    co_return std::unique_ptr<verbs::queue_pair>(std::move(q));
 }
 
 task<result<void>> request::accept(const verbs::connect_options& o)

@@ -56,8 +56,8 @@ public:
     {
         return handshake_->responder_resources;
     }
-    result<std::unique_ptr<verbs::queue_pair>> make_queue_pair(verbs::protection_domain& domain,
-                                                               const verbs::queue_pair_options& o) override;
+    task<result<std::unique_ptr<verbs::queue_pair>>>
+    make_queue_pair(verbs::protection_domain& domain, const verbs::queue_pair_options& o) override;
     task<result<void>> accept(const verbs::connect_options& o) override;
     task<result<void>> reject(std::span<const std::byte> private_data) override;
 

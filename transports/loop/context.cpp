@@ -4,8 +4,11 @@
 #include "connect.hpp"
 #include "queue_pair.hpp"
 
+#include "../common/shared_receives.hpp"
+
 #include <algorithm>
 #include <cassert>
+#include <map>
 
 namespace verbena::loop {
 
@@ -16,6 +19,9 @@ options::options()
     profile.grant_per_queue_pair = true;
     profile.receive_not_ready_retry = true;
     profile.completion_means_delivered = true;
+    profile.write_with_immediate = true;
+    profile.shared_receives = true;
+    profile.max_inline = max_inline;
     profile.max_send_segments = max_segments;
     profile.max_outstanding_reads = 128;
     profile.max_private_data = 252;
@@ -25,36 +31,63 @@ options::options()
 
 class domain::registered final : public verbs::region {
 public:
-    registered(domain& d, std::span<std::byte> m) : domain_(d), memory(m), key_(d.context_.next_local_key())
+    registered(domain& d, std::span<std::byte> m) : domain_(d), memory_(m), key_(d.context_.next_local_key())
     {
         d.regions_.push_back(this);
     }
     ~registered() override { std::erase(domain_.regions_, this); }
     std::uint32_t local_key() const noexcept override { return key_; }
+    bool covers(std::span<const std::byte> part) const noexcept
+    {
+        return part.data() >= memory_.data() && part.size() <= memory_.size() &&
+               static_cast<std::size_t>(part.data() - memory_.data()) <= memory_.size() - part.size();
+    }
 
 private:
     domain& domain_;
-
-public:
-    const std::span<std::byte> memory;
-
-private:
+    std::span<std::byte> memory_;
     std::uint32_t key_;
 };
 
-namespace {
+// What one pool has, each piece a region.
+class domain::pool_memory final : public buffer_pool_observer {
+public:
+    explicit pool_memory(domain& d) noexcept : domain_(d) {}
+    bool on_added(std::span<std::byte> memory) noexcept override
+    {
+        pieces_.emplace(memory.data(), std::make_unique<registered>(domain_, memory));
+        return true;
+    }
+    void on_removed(std::span<std::byte> memory) noexcept override { pieces_.erase(memory.data()); }
 
-bool contains(std::span<std::byte> whole, const std::byte* first, std::size_t size) noexcept
+private:
+    domain& domain_;
+    std::map<std::byte*, std::unique_ptr<registered>> pieces_;
+};
+
+domain::domain(context_impl& c) noexcept : context_(c) {}
+domain::~domain() = default;
+
+task<result<std::unique_ptr<verbs::region>>> domain::register_memory(std::span<std::byte> memory)
 {
-    return first >= whole.data() && size <= whole.size() &&
-           static_cast<std::size_t>(first - whole.data()) <= whole.size() - size;
+    co_return std::unique_ptr<verbs::region>(std::make_unique<registered>(*this, memory));
 }
 
-} // namespace
-
-result<std::unique_ptr<verbs::region>> domain::register_memory(std::span<std::byte> memory)
+task<result<void>> domain::add_pool(buffer_pool& pool)
 {
-    return std::unique_ptr<verbs::region>(std::make_unique<registered>(*this, memory));
+    if (!context_.query().needs_local_keys)
+        co_return result<void>();
+    auto memory = std::make_unique<pool_memory>(*this);
+    if (!pool.observe(*memory))
+        co_return error(std::errc::not_enough_memory, "register a buffer pool");
+    pools_.push_back(std::move(memory));
+    co_return result<void>();
+}
+
+bool domain::is_registered(std::span<const std::byte> memory) const noexcept
+{
+    return !context_.query().needs_local_keys || memory.empty() ||
+           std::ranges::any_of(regions_, [memory](const registered* r) { return r->covers(memory); });
 }
 
 bool domain::owns(const verbs::segment& s) const noexcept
@@ -62,25 +95,42 @@ bool domain::owns(const verbs::segment& s) const noexcept
     if (!context_.query().needs_local_keys || s.length == 0)
         return true;
     return std::ranges::any_of(regions_, [&s](const registered* r) {
-        return r->local_key() == s.local_key && contains(r->memory, s.address, s.length);
+        return (s.local_key == 0 || r->local_key() == s.local_key) && r->covers({s.address, s.length});
     });
 }
 
-result<std::unique_ptr<verbs::grant>> domain::make_grant(std::span<std::byte> memory, verbs::access rights,
-                                                         verbs::queue_pair* scope)
+task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
 {
-    if (memory.size() > 0xffffffff)
-        return error(std::errc::invalid_argument, "a grant covers less than 4 GiB", memory.size());
-    if (scope != nullptr && !context_.query().grant_per_queue_pair)
-        return error(std::errc::operation_not_supported,
-                     "the provider can't limit a grant to one queue pair");
-    if (context_.query().needs_local_keys && std::ranges::none_of(regions_, [memory](const registered* r) {
-            return contains(r->memory, memory.data(), memory.size());
-        }))
-        return error(std::errc::invalid_argument, "a grant lies in registered memory", memory.size());
-    return std::unique_ptr<verbs::grant>(
-        new steering::grant(context_.table(), this, memory, context_.next_offset(memory.size()), rights,
-                            scope != nullptr ? static_cast<queue_pair*>(scope)->scope() : 0));
+    for (const auto& r : batch) {
+        if (r.memory.size() > 0xffffffff)
+            co_return error(std::errc::invalid_argument, "a grant covers less than 4 GiB", r.memory.size());
+        if (r.scope != nullptr && !context_.query().grant_per_queue_pair)
+            co_return error(std::errc::operation_not_supported,
+                            "the provider can't limit a grant to one queue pair");
+        if (!is_registered(r.memory))
+            co_return error(std::errc::invalid_argument, "a grant lies in registered memory",
+                            r.memory.size());
+    }
+    for (auto& r : batch)
+        r.made.reset(new steering::grant(
+            context_.table(), this, r.memory, context_.next_offset(r.memory.size()), r.rights,
+            r.scope != nullptr ? static_cast<queue_pair*>(r.scope)->scope() : 0));
+    co_return result<void>();
+}
+
+task<void> domain::revoke(std::span<std::unique_ptr<verbs::grant>> batch)
+{
+    for (auto& g : batch)
+        g.reset();
+    co_return;
+}
+
+task<result<std::unique_ptr<verbs::shared_receive_queue>>>
+domain::make_shared_receive_queue(const verbs::shared_receive_queue_options& o)
+{
+    if (!context_.query().shared_receives)
+        co_return error(std::errc::operation_not_supported, "the provider has no shared receive queues");
+    co_return std::unique_ptr<verbs::shared_receive_queue>(std::make_unique<shared_receives>(o.depth));
 }
 
 // --- context ---
@@ -92,7 +142,7 @@ context_impl::context_impl(fabric_impl& f, const loop::options& o)
     p.max_send_segments = std::clamp(p.max_send_segments, 1u, loop::options::max_segments);
     p.max_read_segments = std::clamp(p.max_read_segments, 1u, p.max_send_segments);
     p.max_outstanding_reads = std::min(p.max_outstanding_reads, loop::options::max_reads);
-    p.write_with_immediate = false;
+    p.max_inline = std::min(p.max_inline, loop::options::max_inline);
 }
 
 context_impl::~context_impl()

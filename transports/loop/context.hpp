@@ -14,18 +14,25 @@ class handshake;
 
 class domain final : public verbs::protection_domain {
 public:
-    explicit domain(context_impl& c) noexcept : context_(c) {}
-    result<std::unique_ptr<verbs::region>> register_memory(std::span<std::byte> memory) override;
-    result<std::unique_ptr<verbs::grant>> make_grant(std::span<std::byte> memory, verbs::access rights,
-                                                     verbs::queue_pair* scope) override;
+    explicit domain(context_impl& c) noexcept;
+    ~domain() override;
+    task<result<std::unique_ptr<verbs::region>>> register_memory(std::span<std::byte> memory) override;
+    task<result<void>> add_pool(buffer_pool& pool) override;
+    bool is_registered(std::span<const std::byte> memory) const noexcept override;
+    task<result<void>> make_grants(std::span<verbs::grant_request> batch) override;
+    task<void> revoke(std::span<std::unique_ptr<verbs::grant>> batch) override;
+    task<result<std::unique_ptr<verbs::shared_receive_queue>>>
+    make_shared_receive_queue(const verbs::shared_receive_queue_options& o) override;
     context_impl& context() noexcept { return context_; }
     /// Whether this end may use `s` in a work request.
     bool owns(const verbs::segment& s) const noexcept;
 
 private:
     class registered;
+    class pool_memory;
     context_impl& context_;
     std::vector<registered*> regions_;
+    std::vector<std::unique_ptr<pool_memory>> pools_;
 };
 
 class context_impl final : public context, private timer {

@@ -31,7 +31,8 @@ queue_pair::queue_pair(context_impl& owner, loop::domain& d, const verbs::queue_
       peer_name_(std::move(peer_name)),
       peer_address_(std::move(peer_address)),
       sends_(o.send_depth),
-      receives_(o.receive_depth)
+      shared_(static_cast<shared_receives*>(o.shared_receives)),
+      receives_(shared_ != nullptr ? max_taken : o.receive_depth)
 {
     sends_.preallocate();
     receives_.preallocate();
@@ -76,15 +77,19 @@ result<void> queue_pair::post_send(std::span<const verbs::send_request> batch)
             (r.segments.empty() || r.segments.size() > can.max_read_segments || ord_ == 0))
             return error(std::errc::invalid_argument,
                          "an RDMA Read takes 1 to max_read_segments segments and an ORD above 0");
-        if (r.opcode == verbs::opcode::receive)
+        if (is_receive(r.opcode))
             return error(std::errc::invalid_argument, "a receive is not for the send queue");
         if (r.opcode == verbs::opcode::send_with_invalidate && !can.remote_invalidate)
             return error(std::errc::operation_not_supported, "the provider has no Send with Invalidate");
+        if (r.opcode == verbs::opcode::write_with_immediate && !can.write_with_immediate)
+            return error(std::errc::operation_not_supported, "the provider has no Write with Immediate");
         std::uint64_t length = 0;
         for (const auto& s : r.segments)
             length += s.length;
         if (length > can.max_message)
             return error(std::errc::message_size, "message length", length);
+        if (r.inline_data && (length > can.max_inline || r.opcode == verbs::opcode::rdma_read))
+            return error(std::errc::message_size, "inline data of a Send or Write, up to max_inline", length);
     }
     fabric_impl& f = owner_.fabric();
     for (const auto& r : batch) {
@@ -105,6 +110,15 @@ result<void> queue_pair::post_send(std::span<const verbs::send_request> batch)
             r.opcode == verbs::opcode::send_with_invalidate || r.opcode == verbs::opcode::local_invalidate;
         w.key = invalidates ? r.invalidate_key : r.remote_key;
         w.remote = r.remote_address;
+        w.immediate = r.immediate;
+        w.is_inline = r.inline_data;
+        if (r.inline_data) {
+            walk(r.segments, w.length, [&w](std::size_t at, const std::byte* from, std::size_t n) {
+                std::memcpy(&w.inline_data[at], from, n);
+            });
+            w.segment_count = 1;
+            w.segments[0] = {w.inline_data.data(), w.length, 0};
+        }
         duration d = duration::zero();
         if (!f.is_calm() && r.opcode != verbs::opcode::local_invalidate) {
             d = f.path_delay();
@@ -123,6 +137,8 @@ result<void> queue_pair::post_receive(std::span<const verbs::receive_request> ba
 {
     if (state_ != state::open && state_ != state::starting)
         return error(std::errc::not_connected, "post_receive on a queue pair that has ended");
+    if (shared_ != nullptr)
+        return error(std::errc::invalid_argument, "this queue pair takes its receives from a shared queue");
     if (batch.size() > receives_.room())
         return error(std::errc::no_buffer_space, "receive queue is full", receives_.size());
     for (const auto& r : batch)
@@ -234,7 +250,7 @@ queue_pair::verdict queue_pair::carry_out(work& w) noexcept
     }
     const auto segments = std::span(w.segments).first(w.segment_count);
     for (const auto& s : segments) {
-        if (!domain_.owns(s))
+        if (!w.is_inline && !domain_.owns(s))
             return fail(executed_, verbs::status::local_protection_error,
                         error(std::errc::bad_address, "a segment outside of the memory that its key names"));
     }
@@ -245,16 +261,11 @@ queue_pair::verdict queue_pair::carry_out(work& w) noexcept
                 executed_, verbs::status::local_protection_error,
                 error(std::errc::invalid_argument, "local invalidate of a key that is not valid here"));
         break;
-    case verbs::opcode::rdma_write: {
-        if (w.length == 0)
-            break;
-        const auto found = peer_->owner_.table().check(w.key, w.remote, w.length, verbs::access::remote_write,
-                                                       &peer_->domain_, peer_->scope_);
-        if (found.rule != nullptr)
-            return refused_by_peer(executed_, verbs::status::remote_access_error, found.rule);
-        walk(segments, w.length, [&found](std::size_t at, const std::byte* from, std::size_t n) {
-            std::memcpy(found.address + at, from, n);
-        });
+    case verbs::opcode::rdma_write:
+    case verbs::opcode::write_with_immediate: {
+        const verdict v = w.op == verbs::opcode::rdma_write ? write(w) : immediate(w);
+        if (v != verdict::done)
+            return v;
         break;
     }
     case verbs::opcode::rdma_read: {
@@ -306,16 +317,60 @@ queue_pair::verdict queue_pair::not_ready(work& w) noexcept
     return verdict::wait;
 }
 
-queue_pair::verdict queue_pair::send(work& w) noexcept
+queue_pair::verdict queue_pair::write(work& w) noexcept
+{
+    if (w.length == 0)
+        return verdict::done;
+    const auto found = peer_->owner_.table().check(w.key, w.remote, w.length, verbs::access::remote_write,
+                                                   &peer_->domain_, peer_->scope_);
+    if (found.rule != nullptr)
+        return refused_by_peer(executed_, verbs::status::remote_access_error, found.rule);
+    walk(std::span(w.segments).first(w.segment_count), w.length,
+         [&found](std::size_t at, const std::byte* from, std::size_t n) {
+             std::memcpy(found.address + at, from, n);
+         });
+    return verdict::done;
+}
+
+queue_pair::receive* queue_pair::next_receive() noexcept
 {
     queue_pair& to = *peer_;
     fabric_impl& f = owner_.fabric();
     // An injected one is worth a retry; where there is none it would only be another disconnect.
     const bool retries = owner_.query().receive_not_ready_retry && to.owner_.query().receive_not_ready_retry;
-    if (to.filled_ == to.receives_.tail() ||
-        (!f.is_calm() && retries && f.strikes(fault::receiver_not_ready)))
+    if (!f.is_calm() && retries && f.strikes(fault::receiver_not_ready))
+        return nullptr;
+    verbs::receive_request taken;
+    if (to.filled_ == to.receives_.tail() && to.shared_ != nullptr && to.receives_.room() != 0 &&
+        to.shared_->take(taken))
+        to.receives_.push().request = taken;
+    return to.filled_ == to.receives_.tail() ? nullptr : &to.receives_.at(to.filled_);
+}
+
+queue_pair::verdict queue_pair::immediate(work& w) noexcept
+{
+    receive* r = next_receive();
+    if (r == nullptr)
         return not_ready(w);
-    receive& r = to.receives_.at(to.filled_);
+    const verdict v = write(w);
+    if (v != verdict::done)
+        return v;
+    verbs::completion c;
+    c.id = r->request.id;
+    c.opcode = verbs::opcode::receive_immediate;
+    c.length = w.length;
+    c.immediate = w.immediate;
+    peer_->fill(*r, c);
+    return verdict::done;
+}
+
+queue_pair::verdict queue_pair::send(work& w) noexcept
+{
+    queue_pair& to = *peer_;
+    receive* next = next_receive();
+    if (next == nullptr)
+        return not_ready(w);
+    receive& r = *next;
     const verbs::segment& sink = r.request.segment;
     verbs::completion c;
     c.id = r.request.id;

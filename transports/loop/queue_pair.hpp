@@ -7,6 +7,7 @@
 #pragma once
 
 #include "../common/bounded_ring.hpp"
+#include "../common/shared_receives.hpp"
 #include "context.hpp"
 
 #include <array>
@@ -60,6 +61,9 @@ private:
         std::uint8_t segment_count;
         std::uint32_t waits; // times that no receive was ready
         std::array<verbs::segment, loop::options::max_segments> segments;
+        std::uint32_t immediate;
+        bool is_inline;
+        std::array<std::byte, loop::options::max_inline> inline_data;
     };
     struct receive {
         verbs::receive_request request;
@@ -71,6 +75,10 @@ private:
     void carry_out_due() noexcept;
     verdict carry_out(work& w) noexcept;
     verdict send(work& w) noexcept;
+    verdict write(work& w) noexcept;
+    verdict immediate(work& w) noexcept;
+    /// A receive of the peer's that waits, filled next; nullptr if there is none.
+    receive* next_receive() noexcept;
     bool read_back(work& w) noexcept;
     verdict not_ready(work& w) noexcept;
     /// Retires what is back; all that was carried out if `regardless` of the time. True if Reads were.
@@ -89,6 +97,8 @@ private:
     time_point now() const noexcept { return owner_.shard().now(); }
 
     static constexpr std::uint64_t none = ~std::uint64_t(0);
+    /// Receives of a shared queue that are filled but not yet shown, for one queue pair.
+    static constexpr std::uint32_t max_taken = 256;
 
     context_impl& owner_;
     loop::domain& domain_;
@@ -110,6 +120,7 @@ private:
     std::uint64_t retired_ = 0;  // before it: back; slots from sends_.head() on are still held
     time_point last_due_{};
     time_point last_done_{};
+    shared_receives* const shared_;
     bounded_ring<receive> receives_;
     std::uint64_t filled_ = 0; // before it: filled by the peer
     time_point last_visible_{};

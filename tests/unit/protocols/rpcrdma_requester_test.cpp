@@ -89,15 +89,31 @@ private:
 class fake_domain final : public verbs::protection_domain {
 public:
     explicit fake_domain(world& w) : world_(w) {}
-    result<std::unique_ptr<verbs::region>> register_memory(std::span<std::byte>) override
+    task<result<std::unique_ptr<verbs::region>>> register_memory(std::span<std::byte>) override
     {
-        return std::unique_ptr<verbs::region>(std::make_unique<fake_region>(world_));
+        co_return std::unique_ptr<verbs::region>(std::make_unique<fake_region>(world_));
     }
-    result<std::unique_ptr<verbs::grant>> make_grant(std::span<std::byte> m, verbs::access rights,
-                                                     verbs::queue_pair* scope) override
+    task<result<void>> add_pool(buffer_pool&) override { co_return result<void>(); }
+    // Of no memory, so that the requester has to register what it grants.
+    bool is_registered(std::span<const std::byte>) const noexcept override { return false; }
+    task<result<void>> make_grants(std::span<verbs::grant_request> batch) override
     {
-        BOOST_TEST(scope != nullptr);
-        return std::unique_ptr<verbs::grant>(std::make_unique<fake_grant>(world_, m, rights));
+        for (auto& r : batch) {
+            BOOST_TEST(r.scope != nullptr);
+            r.made = std::make_unique<fake_grant>(world_, r.memory, r.rights);
+        }
+        co_return result<void>();
+    }
+    task<void> revoke(std::span<std::unique_ptr<verbs::grant>> batch) override
+    {
+        for (auto& g : batch)
+            g.reset();
+        co_return;
+    }
+    task<result<std::unique_ptr<verbs::shared_receive_queue>>>
+    make_shared_receive_queue(const verbs::shared_receive_queue_options&) override
+    {
+        co_return error(std::errc::operation_not_supported, "not in this fake");
     }
 
 private:

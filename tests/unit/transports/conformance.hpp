@@ -203,12 +203,9 @@ struct recorder final : verbs::completion_handler {
 
 /// Memory that a domain knows.
 struct memory {
-    memory(verbs::protection_domain& d, std::size_t size) : memory(d, std::vector<std::byte>(size)) {}
-    memory(verbs::protection_domain& d, std::vector<std::byte> content) : bytes(std::move(content))
+    memory(std::vector<std::byte> content, std::unique_ptr<verbs::region> r)
+        : bytes(std::move(content)), region(std::move(r))
     {
-        auto made = d.register_memory(bytes);
-        BOOST_REQUIRE(made);
-        region = std::move(*made);
     }
     verbs::segment part(std::size_t offset, std::size_t size)
     {
@@ -219,6 +216,17 @@ struct memory {
     std::vector<std::byte> bytes;
     std::unique_ptr<verbs::region> region;
 };
+
+inline task<memory> registered(verbs::protection_domain& d, std::vector<std::byte> content)
+{
+    auto made = co_await d.register_memory(content);
+    BOOST_REQUIRE(made);
+    co_return memory(std::move(content), std::move(*made));
+}
+inline task<memory> registered(verbs::protection_domain& d, std::size_t size)
+{
+    return registered(d, std::vector<std::byte>(size));
+}
 
 struct side {
     explicit side(std::unique_ptr<verbs::context> c)
@@ -273,7 +281,7 @@ struct fixture {
     {
         auto request = co_await listener->next();
         BOOST_REQUIRE(request);
-        auto q = (*request)->make_queue_pair(*server.domain, o.queue_pair);
+        auto q = co_await (*request)->make_queue_pair(*server.domain, o.queue_pair);
         BOOST_REQUIRE(q);
         n.s = std::move(*q);
         n.s->set_handler(&n.s_seen);

@@ -48,7 +48,7 @@ CONFORMANCE_CASE(private_data_travels_both_ways)
             BOOST_REQUIRE(request);
             const auto got = (*request)->private_data();
             BOOST_TEST((std::vector<std::byte>(got.begin(), got.end()) == question));
-            auto q = (*request)->make_queue_pair(*f.server.domain, {});
+            auto q = co_await (*request)->make_queue_pair(*f.server.domain, {});
             BOOST_REQUIRE(q);
             BOOST_TEST(!(*q)->connected());
             recorder seen;
@@ -84,7 +84,7 @@ CONFORMANCE_CASE(an_answer_longer_than_private_data_may_be)
         s.spawn(a.go(f, {}));
         auto request = co_await f.listener->next();
         BOOST_REQUIRE(request);
-        auto q = (*request)->make_queue_pair(*f.server.domain, {});
+        auto q = co_await (*request)->make_queue_pair(*f.server.domain, {});
         BOOST_REQUIRE(q);
         recorder seen;
         (*q)->set_handler(&seen);
@@ -224,7 +224,7 @@ CONFORMANCE_CASE(read_depths_are_negotiated)
             BOOST_TEST(n.c->max_reads() == std::min({w.c_ord, w.s_ird, most}));
             BOOST_TEST(n.s->max_reads() == std::min({w.s_ord, w.c_ird, most}));
             if (w.c_ord == 0) {
-                memory sink(*f.client.domain, 8);
+                memory sink(co_await registered(*f.client.domain, 8));
                 BOOST_TEST(!post(*n.c, 1, opcode::rdma_read, {sink.all()}));
             }
         }
@@ -237,9 +237,9 @@ CONFORMANCE_CASE(an_orderly_end_drains_and_flushes)
     f.run([&]() -> task<void> {
         connection n;
         co_await f.connect(n);
-        memory out(*f.client.domain, pattern(3'000'000));
-        memory in(*f.server.domain, out.bytes.size());
-        memory spare(*f.server.domain, 10);
+        memory out(co_await registered(*f.client.domain, pattern(3'000'000)));
+        memory in(co_await registered(*f.server.domain, out.bytes.size()));
+        memory spare(co_await registered(*f.server.domain, 10));
         BOOST_REQUIRE(post_receive(*n.s, 1, in.all()));
         BOOST_REQUIRE(post_receive(*n.s, 2, spare.all()));
         BOOST_REQUIRE(post(*n.c, 3, opcode::send, {out.all()}));
@@ -267,10 +267,10 @@ CONFORMANCE_CASE(an_abrupt_end_flushes_everything_once_and_in_order)
     f.run([&]() -> task<void> {
         connection n;
         co_await f.connect(n);
-        memory in(*f.client.domain, 4096);
-        memory out(*f.client.domain, 4096);
-        memory target(*f.server.domain, 4096);
-        auto g = f.server.domain->make_grant(target.bytes, verbs::access::remote_read, nullptr);
+        memory in(co_await registered(*f.client.domain, 4096));
+        memory out(co_await registered(*f.client.domain, 4096));
+        memory target(co_await registered(*f.server.domain, 4096));
+        auto g = co_await f.server.domain->make_grant(target.bytes, verbs::access::remote_read, nullptr);
         BOOST_REQUIRE(g);
         std::vector<std::uint64_t> expected;
         for (std::uint64_t i = 0; i < 50; ++i) {
@@ -304,8 +304,8 @@ CONFORMANCE_CASE(a_destroyed_queue_pair_ends_the_peers_and_touches_nothing_more)
     f.run([&]() -> task<void> {
         connection n;
         co_await f.connect(n);
-        memory in(*f.server.domain, 64);
-        auto out = std::make_unique<memory>(*f.client.domain, pattern(2'000'000));
+        memory in(co_await registered(*f.server.domain, 64));
+        auto out = std::make_unique<memory>(co_await registered(*f.client.domain, pattern(2'000'000)));
         BOOST_REQUIRE(post_receive(*n.s, 1, in.all()));
         for (std::uint64_t i = 0; i < 16; ++i)
             BOOST_REQUIRE(post(*n.c, i, opcode::send, {out->all()}));
@@ -329,8 +329,8 @@ CONFORMANCE_CASE(connections_do_not_disturb_each_other)
             all.push_back(std::make_unique<connection>());
             co_await f.connect(*all.back());
         }
-        memory in(*f.server.domain, count * 16);
-        memory out(*f.client.domain, pattern(count * 16));
+        memory in(co_await registered(*f.server.domain, count * 16));
+        memory out(co_await registered(*f.client.domain, pattern(count * 16)));
         for (std::size_t i = 0; i < count; ++i) {
             BOOST_REQUIRE(post_receive(*all[i]->s, 1, in.part(i * 16, 16)));
             if (i % 2 == 0)
@@ -355,8 +355,8 @@ CONFORMANCE_CASE(a_handler_may_post_and_may_end_the_connection)
     f.run([&]() -> task<void> {
         connection n;
         co_await f.connect(n);
-        memory in(*f.server.domain, 64);
-        memory out(*f.client.domain, pattern(64));
+        memory in(co_await registered(*f.server.domain, 64));
+        memory out(co_await registered(*f.client.domain, pattern(64)));
         int rounds = 0;
         // Each message asks for the next.
         n.s_seen.hook = [&](const verbs::completion& c) {

@@ -16,8 +16,8 @@ CONFORMANCE_CASE(every_operation_at_every_size)
         std::uint64_t id = 0;
         for (std::size_t size : {0u, 1u, 7u, 1000u, 8192u, 65536u, 1'000'001u}) {
             id += 10;
-            memory out(*f.client.domain, pattern(size, size));
-            memory in(*f.server.domain, size + 16);
+            memory out(co_await registered(*f.client.domain, pattern(size, size)));
+            memory in(co_await registered(*f.server.domain, size + 16));
             BOOST_REQUIRE(post_receive(*n.s, id, in.all()));
             std::vector<verbs::segment> parts = {out.part(0, size / 3), out.part(size / 3, size - size / 3)};
             if (f.can().max_send_segments < 2)
@@ -33,12 +33,12 @@ CONFORMANCE_CASE(every_operation_at_every_size)
             BOOST_TEST(
                 (std::vector<std::byte>(in.bytes.end() - 16, in.bytes.end()) == std::vector<std::byte>(16)));
 
-            memory target(*f.server.domain, size);
-            auto g = f.server.domain->make_grant(
+            memory target(co_await registered(*f.server.domain, size));
+            auto g = co_await f.server.domain->make_grant(
                 target.bytes, verbs::access::remote_write | verbs::access::remote_read, nullptr);
             BOOST_REQUIRE(g);
             BOOST_REQUIRE(post(*n.c, id + 2, opcode::rdma_write, parts, (*g)->where()));
-            memory back(*f.client.domain, size);
+            memory back(co_await registered(*f.client.domain, size));
             std::vector<verbs::segment> sinks = {back.all()};
             if (f.can().max_read_segments > 1)
                 sinks = {back.part(0, size / 2), back.part(size / 2, size - size / 2)};
@@ -63,13 +63,13 @@ CONFORMANCE_CASE(each_direction_completes_in_order_and_writes_precede_sends)
     f.run([&]() -> task<void> {
         connection n;
         co_await f.connect(n);
-        memory target(*f.server.domain, rounds);
-        auto g = f.server.domain->make_grant(target.bytes, verbs::access::remote_write, nullptr);
+        memory target(co_await registered(*f.server.domain, rounds));
+        auto g = co_await f.server.domain->make_grant(target.bytes, verbs::access::remote_write, nullptr);
         BOOST_REQUIRE(g);
-        memory in(*f.server.domain, rounds * 3000);
-        memory out(*f.client.domain, pattern(3000));
-        memory answers(*f.client.domain, rounds * 8);
-        memory ones(*f.client.domain, std::vector<std::byte>(rounds, std::byte(1)));
+        memory in(co_await registered(*f.server.domain, rounds * 3000));
+        memory out(co_await registered(*f.client.domain, pattern(3000)));
+        memory answers(co_await registered(*f.client.domain, rounds * 8));
+        memory ones(co_await registered(*f.client.domain, std::vector<std::byte>(rounds, std::byte(1))));
         std::size_t received = 0;
         bool in_order = true;
         n.s_seen.hook = [&](const verbs::completion& c) {
@@ -114,9 +114,9 @@ CONFORMANCE_CASE(unsignalled_work_is_retired_by_a_later_completion)
         verbs::connect_options o;
         o.queue_pair.send_depth = 16;
         co_await f.connect(n, o);
-        memory target(*f.server.domain, 64);
-        memory out(*f.client.domain, pattern(64));
-        auto g = f.server.domain->make_grant(target.bytes, verbs::access::remote_write, nullptr);
+        memory target(co_await registered(*f.server.domain, 64));
+        memory out(co_await registered(*f.client.domain, pattern(64)));
+        auto g = co_await f.server.domain->make_grant(target.bytes, verbs::access::remote_write, nullptr);
         BOOST_REQUIRE(g);
         // Many times what the queue holds.
         for (std::uint64_t round = 0; round < 20; ++round) {
@@ -146,8 +146,8 @@ CONFORMANCE_CASE(a_batch_without_room_is_refused_whole)
         o.queue_pair.send_depth = 8;
         o.queue_pair.receive_depth = 8;
         co_await f.connect(n, o, o);
-        memory in(*f.server.domain, 64);
-        memory out(*f.client.domain, 64);
+        memory in(co_await registered(*f.server.domain, 64));
+        memory out(co_await registered(*f.client.domain, 64));
         std::vector<verbs::receive_request> receives(9);
         for (std::size_t i = 0; i < receives.size(); ++i)
             receives[i] = {i, in.part(i, 1)};
@@ -191,7 +191,7 @@ CONFORMANCE_CASE(requests_beyond_what_query_says_are_refused)
     f.run([&]() -> task<void> {
         connection n;
         co_await f.connect(n);
-        memory out(*f.client.domain, 64);
+        memory out(co_await registered(*f.client.domain, 64));
         const std::vector<verbs::segment> enough(f.can().max_send_segments + 1, out.part(0, 1));
         const auto segments = post(*n.c, 1, opcode::send, enough);
         BOOST_REQUIRE(!segments);
@@ -226,8 +226,8 @@ CONFORMANCE_CASE(queues_as_deep_as_asked_for)
         verbs::connect_options o;
         o.queue_pair.send_depth = o.queue_pair.receive_depth = depth;
         co_await f.connect(n, o, o);
-        memory in(*f.server.domain, depth * 64);
-        memory out(*f.client.domain, pattern(depth * 64));
+        memory in(co_await registered(*f.server.domain, depth * 64));
+        memory out(co_await registered(*f.client.domain, pattern(depth * 64)));
         for (std::uint32_t i = 0; i < depth; ++i)
             BOOST_REQUIRE(post_receive(*n.s, i, in.part(i * 64, 64)));
         for (std::uint32_t i = 0; i < depth; ++i)
@@ -240,8 +240,8 @@ CONFORMANCE_CASE(queues_as_deep_as_asked_for)
 
         // Reads far beyond the ORD wait for it.
         n.c_seen.seen.clear();
-        memory back(*f.client.domain, depth * 64);
-        auto g = f.server.domain->make_grant(in.bytes, verbs::access::remote_read, nullptr);
+        memory back(co_await registered(*f.client.domain, depth * 64));
+        auto g = co_await f.server.domain->make_grant(in.bytes, verbs::access::remote_read, nullptr);
         BOOST_REQUIRE(g);
         BOOST_TEST(n.c->max_reads() >= 1u);
         BOOST_TEST(n.c->max_reads() <= f.can().max_outstanding_reads);
@@ -266,11 +266,11 @@ CONFORMANCE_CASE(a_fence_waits_for_reads)
     f.run([&]() -> task<void> {
         connection n;
         co_await f.connect(n);
-        memory source(*f.server.domain, pattern(300'000));
-        memory sink(*f.client.domain, source.bytes.size());
-        memory in(*f.server.domain, 8);
-        memory out(*f.client.domain, 8);
-        auto g = f.server.domain->make_grant(source.bytes, verbs::access::remote_read, nullptr);
+        memory source(co_await registered(*f.server.domain, pattern(300'000)));
+        memory sink(co_await registered(*f.client.domain, source.bytes.size()));
+        memory in(co_await registered(*f.server.domain, 8));
+        memory out(co_await registered(*f.client.domain, 8));
+        auto g = co_await f.server.domain->make_grant(source.bytes, verbs::access::remote_read, nullptr);
         BOOST_REQUIRE(g);
         bool was_there = false;
         n.s_seen.hook = [&](const verbs::completion&) { was_there = sink.bytes == source.bytes; };
@@ -299,8 +299,8 @@ CONFORMANCE_CASE(a_send_that_comes_before_its_receive)
     f.run([&]() -> task<void> {
         connection n;
         co_await f.connect(n);
-        memory in(*f.server.domain, 64);
-        memory out(*f.client.domain, pattern(64));
+        memory in(co_await registered(*f.server.domain, 64));
+        memory out(co_await registered(*f.client.domain, pattern(64)));
         BOOST_REQUIRE(post(*n.c, 1, opcode::send, {out.all()}));
         co_await sleep_for(1ms);
         if (f.can().receive_not_ready_retry) {
@@ -327,8 +327,8 @@ CONFORMANCE_CASE(a_message_longer_than_its_receive)
     f.run([&]() -> task<void> {
         connection n;
         co_await f.connect(n);
-        memory in(*f.server.domain, 128);
-        memory out(*f.client.domain, pattern(65));
+        memory in(co_await registered(*f.server.domain, 128));
+        memory out(co_await registered(*f.client.domain, pattern(65)));
         BOOST_REQUIRE(post_receive(*n.s, 1, in.part(0, 64)));
         BOOST_REQUIRE(post_receive(*n.s, 2, in.part(64, 64)));
         BOOST_REQUIRE(post(*n.c, 3, opcode::send, {out.all()}));
@@ -350,8 +350,8 @@ CONFORMANCE_CASE(a_message_shorter_than_its_receive_leaves_the_rest)
     f.run([&]() -> task<void> {
         connection n;
         co_await f.connect(n);
-        memory in(*f.server.domain, std::vector<std::byte>(4096, std::byte(0xee)));
-        memory out(*f.client.domain, pattern(100));
+        memory in(co_await registered(*f.server.domain, std::vector<std::byte>(4096, std::byte(0xee))));
+        memory out(co_await registered(*f.client.domain, pattern(100)));
         BOOST_REQUIRE(post_receive(*n.s, 1, in.all()));
         BOOST_REQUIRE(post(*n.c, 2, opcode::send, {out.all()}));
         const std::function<bool()> done = [&] { return n.s_seen.good(1); };

@@ -12,12 +12,12 @@ namespace {
 constexpr auto read_and_write = verbs::access::remote_read | verbs::access::remote_write;
 
 // The narrowest grant that the provider has.
-std::unique_ptr<verbs::grant> narrow(fixture& f, side& s, memory& m, verbs::access rights,
-                                     verbs::queue_pair* q)
+task<std::unique_ptr<verbs::grant>> narrow(fixture& f, side& s, memory& m, verbs::access rights,
+                                           verbs::queue_pair* q)
 {
-    auto g = s.domain->make_grant(m.bytes, rights, f.can().grant_per_queue_pair ? q : nullptr);
+    auto g = co_await s.domain->make_grant(m.bytes, rights, f.can().grant_per_queue_pair ? q : nullptr);
     BOOST_REQUIRE(g);
-    return std::move(*g);
+    co_return std::move(*g);
 }
 
 // `op` under `where`, from the client: the connection ends, and nothing was touched.
@@ -25,8 +25,8 @@ task<void> must_fail(fixture& f, connection& n, opcode op, const verbs::remote_s
 {
     const auto before = target.bytes;
     const auto content = pattern(where.length, 77);
-    memory local(*f.client.domain, content);
-    memory in(*f.server.domain, 16);
+    memory local(co_await registered(*f.client.domain, content));
+    memory in(co_await registered(*f.server.domain, 16));
     BOOST_REQUIRE(post_receive(*n.s, 1, in.all()));
     BOOST_REQUIRE(post(*n.c, 2, op, {local.all()}, where));
     BOOST_REQUIRE(post(*n.c, 3, opcode::send, {local.part(0, 1)}));
@@ -73,8 +73,8 @@ CONFORMANCE_CASE(what_a_peer_may_not_touch)
             f.run([&]() -> task<void> {
                 connection n;
                 co_await f.connect(n);
-                memory target(*f.server.domain, 1000);
-                auto g = narrow(f, f.server, target, a.rights, n.s.get());
+                memory target(co_await registered(*f.server.domain, 1000));
+                auto g = co_await narrow(f, f.server, target, a.rights, n.s.get());
                 auto where = g->where();
                 BOOST_TEST(where.length == 1000u);
                 where.address += a.shift;
@@ -94,14 +94,14 @@ CONFORMANCE_CASE(keys_that_are_no_keys)
             f.run([&]() -> task<void> {
                 connection n;
                 co_await f.connect(n);
-                memory target(*f.server.domain, 100);
-                auto old = narrow(f, f.server, target, read_and_write, n.s.get());
+                memory target(co_await registered(*f.server.domain, 100));
+                auto old = co_await narrow(f, f.server, target, read_and_write, n.s.get());
                 const auto where = old->where();
                 BOOST_TEST(old->valid());
                 old->revoke();
                 old->revoke();
                 BOOST_TEST(!old->valid());
-                auto current = narrow(f, f.server, target, read_and_write, n.s.get());
+                auto current = co_await narrow(f, f.server, target, read_and_write, n.s.get());
                 BOOST_TEST(current->where().key != where.key);
                 // The old key with the new offsets: only the key is wrong.
                 auto stale = current->where();
@@ -116,8 +116,8 @@ CONFORMANCE_CASE(keys_that_are_no_keys)
                 connection n;
                 co_await f.connect(n);
                 auto other = std::move(*f.server.context->make_domain());
-                memory target(*other, 100);
-                auto g = other->make_grant(target.bytes, read_and_write, nullptr);
+                memory target(co_await registered(*other, 100));
+                auto g = co_await other->make_grant(target.bytes, read_and_write, nullptr);
                 BOOST_REQUIRE(g);
                 co_await must_fail(f, n, op, (*g)->where(), target);
             });
@@ -128,8 +128,8 @@ CONFORMANCE_CASE(keys_that_are_no_keys)
             f.run([&]() -> task<void> {
                 connection n;
                 co_await f.connect(n);
-                memory target(*f.server.domain, 100);
-                auto g = narrow(f, f.server, target, read_and_write, n.s.get());
+                memory target(co_await registered(*f.server.domain, 100));
+                auto g = co_await narrow(f, f.server, target, read_and_write, n.s.get());
                 auto where = g->where();
                 where.key += 1;
                 co_await must_fail(f, n, op, where, target);
@@ -145,15 +145,15 @@ CONFORMANCE_CASE(a_grant_for_one_queue_pair)
         connection n, other;
         co_await f.connect(n);
         co_await f.connect(other);
-        memory target(*f.server.domain, 100);
-        auto g = f.server.domain->make_grant(target.bytes, read_and_write, n.s.get());
+        memory target(co_await registered(*f.server.domain, 100));
+        auto g = co_await f.server.domain->make_grant(target.bytes, read_and_write, n.s.get());
         if (!f.can().grant_per_queue_pair) {
             BOOST_REQUIRE(!g);
             BOOST_TEST((g.error() == std::errc::operation_not_supported));
             // One without a scope serves every connection of the domain.
-            auto wide = f.server.domain->make_grant(target.bytes, read_and_write, nullptr);
+            auto wide = co_await f.server.domain->make_grant(target.bytes, read_and_write, nullptr);
             BOOST_REQUIRE(wide);
-            memory out(*f.client.domain, pattern(100));
+            memory out(co_await registered(*f.client.domain, pattern(100)));
             BOOST_REQUIRE(post(*other.c, 1, opcode::rdma_write, {out.all()}, (*wide)->where()));
             const std::function<bool()> written = [&] { return target.bytes == out.bytes; };
             co_await f.until(written);
@@ -163,7 +163,7 @@ CONFORMANCE_CASE(a_grant_for_one_queue_pair)
         const auto where = (*g)->where();
         co_await must_fail(f, other, opcode::rdma_write, where, target);
         // The one that it is for is untouched by that.
-        memory out(*f.client.domain, pattern(100));
+        memory out(co_await registered(*f.client.domain, pattern(100)));
         BOOST_REQUIRE(post(*n.c, 1, opcode::rdma_write, {out.all()}, where));
         const std::function<bool()> written = [&] { return target.bytes == out.bytes; };
         co_await f.until(written);
@@ -190,10 +190,10 @@ CONFORMANCE_CASE(send_with_invalidate)
             co_return; // that it is refused: requests_beyond_what_query_says_are_refused
         connection n;
         co_await f.connect(n);
-        memory target(*f.server.domain, 100);
-        memory in(*f.server.domain, 100);
-        memory out(*f.client.domain, pattern(10));
-        auto g = narrow(f, f.server, target, read_and_write, n.s.get());
+        memory target(co_await registered(*f.server.domain, 100));
+        memory in(co_await registered(*f.server.domain, 100));
+        memory out(co_await registered(*f.client.domain, pattern(10)));
+        auto g = co_await narrow(f, f.server, target, read_and_write, n.s.get());
         const auto where = g->where();
         bool valid_at_delivery = true;
         n.s_seen.hook = [&](const verbs::completion& c) {
@@ -226,11 +226,11 @@ CONFORMANCE_CASE(send_with_invalidate_of_what_is_not_the_peers_to_invalidate)
             connection n;
             co_await f.connect(n);
             auto other = std::move(*f.server.context->make_domain());
-            memory target(*other, 100);
-            auto g = other->make_grant(target.bytes, read_and_write, nullptr);
+            memory target(co_await registered(*other, 100));
+            auto g = co_await other->make_grant(target.bytes, read_and_write, nullptr);
             BOOST_REQUIRE(g);
-            memory in(*f.server.domain, 100);
-            memory out(*f.client.domain, pattern(10));
+            memory in(co_await registered(*f.server.domain, 100));
+            memory out(co_await registered(*f.client.domain, pattern(10)));
             const std::uint32_t key = (*g)->where().key + (w == what::made_up ? 1 : 0);
             BOOST_REQUIRE(post_receive(*n.s, 1, in.all()));
             BOOST_REQUIRE(post(*n.c, 2, opcode::send_with_invalidate, {out.all()}, {}, key));
@@ -247,8 +247,8 @@ CONFORMANCE_CASE(local_invalidate)
     f.run([&]() -> task<void> {
         connection n;
         co_await f.connect(n);
-        memory target(*f.server.domain, 100);
-        auto g = narrow(f, f.server, target, read_and_write, n.s.get());
+        memory target(co_await registered(*f.server.domain, 100));
+        auto g = co_await narrow(f, f.server, target, read_and_write, n.s.get());
         const auto where = g->where();
         BOOST_REQUIRE(post(*n.s, 9, opcode::local_invalidate, {}, {}, where.key));
         const std::function<bool()> done = [&] { return n.s_seen.find(9) != nullptr; };
@@ -266,11 +266,11 @@ CONFORMANCE_CASE(local_invalidate_of_a_dead_key_breaks_the_queue_pair)
     f.run([&]() -> task<void> {
         connection n;
         co_await f.connect(n);
-        memory target(*f.server.domain, 100);
-        auto g = narrow(f, f.server, target, read_and_write, n.s.get());
+        memory target(co_await registered(*f.server.domain, 100));
+        auto g = co_await narrow(f, f.server, target, read_and_write, n.s.get());
         const auto key = g->where().key;
         g->revoke();
-        memory out(*f.server.domain, 10);
+        memory out(co_await registered(*f.server.domain, 10));
         // An error completes even if nobody asked for a completion.
         BOOST_REQUIRE(post(*n.s, 1, opcode::local_invalidate, {}, {}, key, false));
         BOOST_REQUIRE(post(*n.s, 2, opcode::send, {out.all()}));
@@ -288,8 +288,8 @@ CONFORMANCE_CASE(local_keys)
     f.run([&]() -> task<void> {
         connection n;
         co_await f.connect(n);
-        memory in(*f.server.domain, 100);
-        memory out(*f.client.domain, pattern(100));
+        memory in(co_await registered(*f.server.domain, 100));
+        memory out(co_await registered(*f.client.domain, pattern(100)));
         BOOST_REQUIRE(post_receive(*n.s, 1, in.all()));
         std::vector<std::byte> unknown = pattern(100);
         const verbs::segment no_key{unknown.data(), 100, 0};
@@ -304,7 +304,8 @@ CONFORMANCE_CASE(local_keys)
         BOOST_TEST(n.c_seen.find(2)->status == status::local_protection_error);
         BOOST_TEST(n.s_seen.find(1)->status == status::work_request_flushed);
         // A grant lies in registered memory too.
-        BOOST_TEST(!f.server.domain->make_grant(unknown, read_and_write, nullptr));
+        const auto refused = co_await f.server.domain->make_grant(unknown, read_and_write, nullptr);
+        BOOST_TEST(!refused);
         // A key serves its own memory only, and its own domain.
         connection second;
         co_await f.connect(second);
@@ -332,9 +333,9 @@ CONFORMANCE_CASE(revoking_takes_effect_at_once)
     f.run([&]() -> task<void> {
         connection n;
         co_await f.connect(n);
-        memory target(*f.server.domain, 4 << 20);
-        memory out(*f.client.domain, pattern(target.bytes.size()));
-        auto g = narrow(f, f.server, target, read_and_write, n.s.get());
+        memory target(co_await registered(*f.server.domain, 4 << 20));
+        memory out(co_await registered(*f.client.domain, pattern(target.bytes.size())));
+        auto g = co_await narrow(f, f.server, target, read_and_write, n.s.get());
         const auto where = g->where();
         // Many Writes on their way; some have arrived, most have not.
         for (std::uint64_t i = 0; i < 64; ++i) {

@@ -94,7 +94,7 @@ struct fixture {
                 BOOST_TEST(said.has_value());
                 continue;
             }
-            auto made = (*next)->make_queue_pair(*domain, verbs::queue_pair_options());
+            auto made = co_await (*next)->make_queue_pair(*domain, verbs::queue_pair_options());
             BOOST_REQUIRE(made);
             queue_pair = std::move(*made);
             handler.ended = false;
@@ -367,9 +367,9 @@ BOOST_FIXTURE_TEST_CASE(answers_that_a_service_may_not_give, fixture)
         ++done;
         auto second = co_await f.listener->next();
         BOOST_REQUIRE(second);
-        auto made = (*second)->make_queue_pair(*f.domain, verbs::queue_pair_options());
+        auto made = co_await (*second)->make_queue_pair(*f.domain, verbs::queue_pair_options());
         BOOST_REQUIRE(made);
-        const auto again = (*second)->make_queue_pair(*f.domain, verbs::queue_pair_options());
+        const auto again = co_await (*second)->make_queue_pair(*f.domain, verbs::queue_pair_options());
         BOOST_TEST((!again && again.error() == std::errc::invalid_argument));
         const result<void> late = co_await (*second)->reject(nothing);
         BOOST_TEST((!late && late.error() == std::errc::invalid_argument));

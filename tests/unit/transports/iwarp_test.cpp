@@ -66,7 +66,7 @@ struct pair_of_ends {
         auto request = co_await l.next();
         BOOST_REQUIRE(request);
         request_data.assign((*request)->private_data().begin(), (*request)->private_data().end());
-        auto qp = (*request)->make_queue_pair(*server_domain, verbs::queue_pair_options());
+        auto qp = co_await (*request)->make_queue_pair(*server_domain, verbs::queue_pair_options());
         BOOST_REQUIRE(qp);
         s = std::move(*qp);
         s->set_handler(&s_seen);
@@ -156,7 +156,7 @@ BOOST_AUTO_TEST_CASE(every_operation)
 
                 // Write into, then read back from, granted memory of the server.
                 std::vector<std::byte> memory(size);
-                auto g = e.server_domain->make_grant(
+                auto g = co_await e.server_domain->make_grant(
                     memory, verbs::access::remote_write | verbs::access::remote_read, e.s.get());
                 BOOST_REQUIRE(g);
                 const auto where = (*g)->where();
@@ -182,7 +182,7 @@ BOOST_AUTO_TEST_CASE(send_with_invalidate_revokes)
     pair_of_ends ends;
     ends.run([](pair_of_ends& e) -> task<void> {
         std::vector<std::byte> memory(4096);
-        auto g = e.client_domain->make_grant(memory, verbs::access::remote_write, e.c.get());
+        auto g = co_await e.client_domain->make_grant(memory, verbs::access::remote_write, e.c.get());
         BOOST_REQUIRE(g);
         std::vector<std::byte> in(64);
         BOOST_REQUIRE(post_receive(*e.c, 1, seg(in)));
@@ -229,8 +229,8 @@ BOOST_AUTO_TEST_CASE(what_a_peer_may_not_touch)
             ends.run([&a](pair_of_ends& e) -> task<void> {
                 std::vector<std::byte> memory(1000);
                 // A grant scoped to the other queue pair on this host stands for another client's.
-                auto g =
-                    e.server_domain->make_grant(memory, a.rights, a.other_connection ? e.c.get() : e.s.get());
+                auto g = co_await e.server_domain->make_grant(memory, a.rights,
+                                                              a.other_connection ? e.c.get() : e.s.get());
                 BOOST_REQUIRE(g);
                 auto where = (*g)->where();
                 where.address += a.shift;
@@ -288,8 +288,8 @@ BOOST_AUTO_TEST_CASE(large_payloads_are_placed_without_a_copy)
     pair_of_ends ends;
     ends.run([](pair_of_ends& e) -> task<void> {
         std::vector<std::byte> memory(8 << 20);
-        auto g = e.server_domain->make_grant(memory, verbs::access::remote_write | verbs::access::remote_read,
-                                             e.s.get());
+        auto g = co_await e.server_domain->make_grant(
+            memory, verbs::access::remote_write | verbs::access::remote_read, e.s.get());
         BOOST_REQUIRE(g);
         auto out = pattern(memory.size(), 5);
         const verbs::segment all[] = {seg(out)};

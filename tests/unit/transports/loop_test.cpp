@@ -34,7 +34,7 @@ struct loop_fixture {
         auto request = co_await listener->next();
         if (!request)
             co_return;
-        auto q = (*request)->make_queue_pair(*server_domain, {});
+        auto q = co_await (*request)->make_queue_pair(*server_domain, {});
         n.s = std::move(*q);
         n.s->set_handler(&n.s_seen);
         (void)co_await (*request)->accept(defaults);
@@ -308,7 +308,7 @@ BOOST_AUTO_TEST_CASE(a_device_that_goes_takes_the_connects_in_progress_along)
             auto request = co_await f.listener->next();
             BOOST_REQUIRE(request);
             (of_client ? f.client : f.server)->remove_device();
-            auto q = (*request)->make_queue_pair(*f.server_domain, {});
+            auto q = co_await (*request)->make_queue_pair(*f.server_domain, {});
             BOOST_REQUIRE(q);
             const auto accepted = co_await (*request)->accept(defaults);
             BOOST_TEST(!accepted);
@@ -341,7 +341,7 @@ BOOST_AUTO_TEST_CASE(work_that_is_never_signalled_fills_the_queue)
         const bool up = co_await f.connect(n);
         BOOST_TEST(up);
         std::vector<std::byte> memory(8);
-        auto g = f.server_domain->make_grant(memory, verbs::access::remote_write, nullptr);
+        auto g = co_await f.server_domain->make_grant(memory, verbs::access::remote_write, nullptr);
         BOOST_REQUIRE(g);
         const verbs::queue_pair_options depth;
         for (std::uint32_t i = 0; i < depth.send_depth; ++i)

@@ -4,9 +4,11 @@
 // docs/internals/verbs.md maps each operation to ibv_*/rdma_* and says what rxe, siw, mlx5 and cxgb4
 // lack. All objects are shard-local: made, used and destroyed on the shard of the context that made
 // them. Wherever the interface says "posts", the call does not block and does not resume anyone; the
-// outcome arrives as a completion.
+// outcome arrives as a completion. What may have to ask the kernel is a task; a provider that places in
+// software finishes it without suspending.
 #pragma once
 
+#include <verbena/core/buffer.hpp>
 #include <verbena/core/event.hpp>
 #include <verbena/core/result.hpp>
 #include <verbena/core/task.hpp>
@@ -48,10 +50,13 @@ enum class opcode : std::uint8_t {
     send,
     send_with_invalidate,
     rdma_write,
+    write_with_immediate, ///< a Write that takes a receive at the peer and tells it 32 bits
     rdma_read,
     local_invalidate,
     receive,
+    receive_immediate, ///< completions only: a receive that a write_with_immediate took
 };
+constexpr bool is_receive(opcode o) noexcept { return o >= opcode::receive; }
 
 /// What a peer, or this end, may do with memory. A bit set.
 enum class access : std::uint8_t { local_write = 1, remote_read = 2, remote_write = 4 };
@@ -61,7 +66,8 @@ constexpr bool allows(access have, access want) noexcept
     return (unsigned(have) & unsigned(want)) == unsigned(want);
 }
 
-/// Local memory of a work request.
+/// Local memory of a work request. `local_key` is that of its region; 0 has the provider find the region by the
+/// address, among the pools and regions of the domain.
 struct segment {
     std::byte* address = nullptr;
     std::uint32_t length = 0;
@@ -78,12 +84,16 @@ struct remote_segment {
 struct send_request {
     std::uint64_t id = 0; ///< comes back in the completion
     verbs::opcode opcode = opcode::send;
-    bool signalled = true;             ///< false: no completion on success; retired by a later one
-    bool fence = false;                ///< waits for earlier RDMA Reads of this queue pair
+    bool signalled = true; ///< false: no completion on success; retired by a later one
+    bool fence = false;    ///< waits for earlier RDMA Reads of this queue pair
+    /// The data is copied when it is posted: at most max_inline bytes, which need no registration and are the
+    /// caller's again when post_send() returns. Not for rdma_read.
+    bool inline_data = false;
     std::span<const segment> segments; ///< read when the request is posted; may die afterwards
-    std::uint64_t remote_address = 0;  ///< rdma_write, rdma_read
+    std::uint64_t remote_address = 0;  ///< rdma_write, write_with_immediate, rdma_read
     std::uint32_t remote_key = 0;
     std::uint32_t invalidate_key = 0; ///< send_with_invalidate: the peer's key; local_invalidate: ours
+    std::uint32_t immediate = 0;      ///< write_with_immediate
 };
 
 struct receive_request {
@@ -95,8 +105,9 @@ struct completion {
     std::uint64_t id = 0;
     verbs::status status = status::success;
     verbs::opcode opcode = opcode::send;
-    std::uint32_t length = 0;          ///< receive, rdma_read: bytes placed
+    std::uint32_t length = 0;          ///< receive, rdma_read: bytes placed; receive_immediate: bytes written
     std::uint32_t invalidated_key = 0; ///< receive: the local key the peer invalidated, or 0
+    std::uint32_t immediate = 0;       ///< receive_immediate
     std::uint32_t vendor_error = 0;    ///< the provider's own code, 0 if none
 };
 
@@ -106,13 +117,14 @@ struct capabilities {
     bool remote_invalidate = false;    ///< send_with_invalidate works in both directions
     bool grant_per_queue_pair = false; ///< a grant can be limited to one queue pair
     bool write_with_immediate = false;
-    bool needs_local_keys = false;             ///< segments must lie in registered memory and name its key
+    bool shared_receives = false;              ///< make_shared_receive_queue() works
+    bool needs_local_keys = false;             ///< segments must lie in registered memory
     bool read_sink_needs_remote_write = false; ///< iWARP (RFC 5040 5.2): a Read's sink key travels
     bool receive_not_ready_retry = false;      ///< false: a Send without a posted receive is fatal (iWARP)
     /// true: success of a Send or Write tells that the peer's end took it. false (iWARP): only that its memory is
     /// free again; what the peer refuses shows as the end of the connection.
     bool completion_means_delivered = false;
-    std::uint32_t max_inline = 0;
+    std::uint32_t max_inline = 0; ///< bytes of send_request::inline_data
     std::uint32_t max_send_segments = 1;
     std::uint32_t max_read_segments = 1;
     std::uint32_t max_outstanding_reads = 1; ///< largest ORD and IRD
@@ -120,7 +132,8 @@ struct capabilities {
     std::uint32_t max_private_data = 56; ///< bytes of the ULP's own, both ways
 };
 
-/// Registered local memory; the memory must outlive it and every request that names it.
+/// Registered local memory; the memory must outlive it and every request that names it. Destroying it takes the
+/// registration back, which may ask the kernel (tens of microseconds).
 class region {
 public:
     virtual ~region() = default;
@@ -134,22 +147,62 @@ class grant {
 public:
     virtual ~grant() = default;
     virtual remote_segment where() const noexcept = 0;
-    /// Revokes it at once: no byte is read or placed under its key afterwards. Idempotent.
+    /// Revokes it at once: no byte is read or placed under its key afterwards. Idempotent. May ask the kernel;
+    /// where that matters, protection_domain::revoke() waits for it without holding the shard.
     virtual void revoke() noexcept = 0;
     /// True while the key works (not revoked, not invalidated by the peer).
     virtual bool valid() const noexcept = 0;
 };
 
-/// Memory and the queue pairs that may use it. Outlives both.
+struct grant_request {
+    std::span<std::byte> memory; ///< below 4 GiB; stays alive until the grant goes
+    access rights = access::remote_read;
+    /// The peer of this queue pair alone may use it; nullptr: that of any queue pair of the domain. Providers
+    /// without grant_per_queue_pair refuse the former.
+    queue_pair* scope = nullptr;
+    std::unique_ptr<grant> made; ///< the outcome
+};
+
+struct shared_receive_queue_options {
+    std::uint32_t depth = 1024;
+};
+
+/// Receives that stand for several queue pairs of its domain, which it must outlive. What a Send takes completes at
+/// the queue pair that it came to. A queue pair's end flushes none of them.
+class shared_receive_queue {
+public:
+    virtual ~shared_receive_queue() = default;
+    /// ENOBUFS (and nothing posted) when there is no room for all. Memory must stay until the completion, or until
+    /// the queue has been destroyed.
+    virtual result<void> post_receive(std::span<const receive_request> batch) = 0;
+    /// Receives that nothing has taken.
+    virtual std::uint32_t standing() const noexcept = 0;
+};
+
+/// Memory and the queue pairs that may use it. Outlives both, and every task of its own.
 class protection_domain {
 public:
     virtual ~protection_domain() = default;
-    /// Registers memory for local access; its key never leaves the process.
-    virtual result<std::unique_ptr<region>> register_memory(std::span<std::byte> memory) = 0;
-    /// Lets the peer of `scope` (nullptr: of any queue pair of this domain) touch `memory`, which must
-    /// lie inside registered memory and stay alive until the grant goes.
-    virtual result<std::unique_ptr<grant>> make_grant(std::span<std::byte> memory, access rights,
-                                                      queue_pair* scope) = 0;
+    /// Registers memory for local access; its key never leaves the process. Stopping the task doesn't call a
+    /// registration back: it ends when the kernel has answered. Errors: ENOMEM with the cure when memlock is spent.
+    virtual task<result<std::unique_ptr<region>>> register_memory(std::span<std::byte> memory) = 0;
+    /// Registers what `pool` holds, and what it takes from the system later, until one of the two goes. Both are of
+    /// one shard. Needed where needs_local_keys is set, before a buffer of the pool is named in a request.
+    virtual task<result<void>> add_pool(buffer_pool& pool) = 0;
+    /// Whether all of it lies in memory that is registered here, so that it may be granted or named in a request.
+    virtual bool is_registered(std::span<const std::byte> memory) const noexcept = 0;
+    /// Makes each grant of the batch, or none. Memory lies in registered memory where needs_local_keys is set. Not
+    /// stopped once it began. EOPNOTSUPP: a scope that the provider can't hold to.
+    virtual task<result<void>> make_grants(std::span<grant_request> batch) = 0;
+    /// As grant::revoke() for each, with one wait for all; the grants are destroyed. Not stopped once it began.
+    virtual task<void> revoke(std::span<std::unique_ptr<grant>> batch) = 0;
+    /// EOPNOTSUPP where shared_receives is not set.
+    virtual task<result<std::unique_ptr<shared_receive_queue>>>
+    make_shared_receive_queue(const shared_receive_queue_options& options) = 0;
+
+    /// One grant: as make_grants().
+    task<result<std::unique_ptr<grant>>> make_grant(std::span<std::byte> memory, access rights,
+                                                    queue_pair* scope);
 };
 
 /// Hears the completions of one queue pair. Called from the shard's poll phase: it notes them and posts
@@ -170,6 +223,8 @@ protected:
 struct queue_pair_options {
     std::uint32_t send_depth = 256;
     std::uint32_t receive_depth = 256;
+    /// Receives come from here, and the queue pair has none of its own.
+    shared_receive_queue* shared_receives = nullptr;
 };
 
 /// A connected (or once connected) reliable connection. Destroying it kills it: the peer sees the
@@ -184,6 +239,7 @@ public:
     /// all; ENOTCONN after the end. Memory must stay until the request's completion, or, if unsignalled, that
     /// of a later signalled one.
     virtual result<void> post_send(std::span<const send_request> batch) = 0;
+    /// ENOBUFS (and nothing posted) when there is no room for all; EINVAL where receives are shared.
     virtual result<void> post_receive(std::span<const receive_request> batch) = 0;
     /// Orderly end: what was posted drains, then the connection closes. on_disconnected() follows.
     virtual void disconnect() noexcept = 0;
@@ -218,12 +274,15 @@ public:
     virtual std::string_view peer_name() const noexcept = 0;
     /// RDMA Reads the peer is ready to answer at once (its IRD): our ORD can't be more.
     virtual std::uint32_t peer_responder_resources() const noexcept = 0;
-    /// Makes the queue pair, not yet connected: post its receives, then accept(). Once.
-    virtual result<std::unique_ptr<queue_pair>> make_queue_pair(protection_domain& domain,
-                                                                const queue_pair_options& options) = 0;
-    /// Answers; the queue pair is connected when this returns success.
+    /// Makes the queue pair, not yet connected: post its receives, then accept(). Once. Not stopped once it began;
+    /// the request must outlive the task.
+    virtual task<result<std::unique_ptr<queue_pair>>> make_queue_pair(protection_domain& domain,
+                                                                      const queue_pair_options& options) = 0;
+    /// Answers; the queue pair is connected when this returns success. Stopped, or not heard of within
+    /// options.timeout: the queue pair ends (ECANCELED, ETIMEDOUT). ECONNABORTED: the peer has given up; EMSGSIZE:
+    /// private data over max_private_data.
     virtual task<result<void>> accept(const connect_options& options) = 0;
-    /// Refuses, with private data.
+    /// Refuses, with private data. Kills: the request is over whatever this returns, stopped or not.
     virtual task<result<void>> reject(std::span<const std::byte> private_data) = 0;
 };
 
@@ -231,7 +290,8 @@ public:
 class listener {
 public:
     virtual ~listener() = default;
-    /// The next peer, or ECANCELED after close() or when the context is stopped.
+    /// The next peer, or ECANCELED after close() or when the task is stopped, which takes no peer away. One task at
+    /// a time.
     virtual task<result<std::unique_ptr<connect_request>>> next() = 0;
     virtual void close() noexcept = 0;
     /// The address as bound, with the real port: "iwarp://127.0.0.1:20049".
@@ -248,7 +308,8 @@ public:
     /// `address` is what follows "scheme://": "host:port", "[v6]:port", or a name for loop.
     virtual result<std::unique_ptr<listener>> listen(std::string_view address) = 0;
     /// Connects; on success the queue pair is connected and `reply` holds the peer's private data, as it does when
-    /// the peer rejected (ECONNREFUSED).
+    /// the peer rejected (ECONNREFUSED). Stopped (ECANCELED) or out of time (ETIMEDOUT), it lets the attempt go:
+    /// the peer sees a connection that ends. What it is given must outlive the task.
     virtual task<result<std::unique_ptr<queue_pair>>> connect(std::string_view address,
                                                               protection_domain& domain,
                                                               const connect_options& options,

@@ -62,14 +62,14 @@ struct stats {
 
 struct options {
     std::string name = "loop"; ///< the device's; what its peers see as its address
-    /// What query() says, and what is enforced: a request that asks for more fails. Segments and
-    /// outstanding Reads are capped at max_segments and max_reads. max_inline and
-    /// read_sink_needs_remote_write are only told: the interface has no inline flag, and its regions no
-    /// rights. write_with_immediate is not there.
+    /// What query() says, and what is enforced: a request that asks for more fails. Segments, outstanding
+    /// Reads and inline data are capped at max_segments, max_reads and max_inline.
+    /// read_sink_needs_remote_write is only told: regions have no rights of their own.
     verbs::capabilities profile;
 
     static constexpr std::uint32_t max_segments = 4;
     static constexpr std::uint32_t max_reads = 256;
+    static constexpr std::uint32_t max_inline = 64;
     options();
 };
 

@@ -32,7 +32,9 @@ struct mounted {
     v3::nfs_fh3 root;
 };
 
-/// Calls MOUNT over `transport`, which outlives it.
+/// Calls MOUNT version 3 (RFC 1813, Appendix I) over `transport`, which outlives it. Used on the transport's shard. A
+/// stopped call yields ECANCELED and what the server did of it stands. Errors: the transport's, RPC's, those of
+/// mountstat3 as errno's.
 class mount_client {
 public:
     static constexpr std::size_t max_list = 16384; ///< entries of an EXPORT or DUMP answer

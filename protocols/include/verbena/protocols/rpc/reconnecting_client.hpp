@@ -36,6 +36,7 @@ protected:
 
         request call;
         std::array<std::byte, 4> record_mark{}; ///< for byte streams
+        bool must_settle = false;               ///< settle() is awaited before the caller has its memory back
 
     private:
         friend class reconnecting_client;
@@ -68,8 +69,12 @@ protected:
     /// Sends `o.call` on the open connection, now or when it can.
     virtual void transmit(outstanding& o) noexcept = 0;
     /// `o` is over, answered or not: forget it, and make sure that neither the peer nor the kernel
-    /// touches its memory from now on.
+    /// touches its memory from now on, or set must_settle.
     virtual void retract(outstanding& o) noexcept = 0;
+    /// Returns when neither the peer nor the kernel touches the memory of `o` any more. Not stopped.
+    virtual task<void> settle(outstanding&) { co_return; }
+    /// The connection ended: returns when no task uses it. drop() follows. Not stopped.
+    virtual task<void> quiesce() { co_return; }
     /// close(): ends the open connection politely, within bounded time. drop() follows.
     virtual task<void> hang_up() { co_return; }
     /// Lets go of the connection, broken or not. Calls stay outstanding.

@@ -49,8 +49,12 @@ struct requester_stats {
     std::uint64_t callbacks = 0; ///< calls of the server that were served
 };
 
-/// Calls the server at `address`, as verbs::context::connect() takes it. Connects on use. `provider`,
-/// `buffers` and `stats` outlive the client; `stats` may be nullptr.
+/// Calls the server at `address`, as verbs::context::connect() takes it. Connects on use, and again when a
+/// connection ends, with the same XIDs. Made, used and destroyed on the shard of `provider`, which with `buffers` and
+/// `stats` outlives the client; `stats` may be nullptr. Nothing fails here: calls report what connect() says,
+/// ETIMEDOUT when a soft call's time is over, EMSGSIZE and ENOBUFS for a message that no chunk list carries, ENOMEM
+/// when the budget has no memory for a chunk, EOVERFLOW for ERR_CHUNK (RFC 8166 4.5), EPROTO for a reply against its
+/// rules.
 std::unique_ptr<rpc::client_transport> make_requester(verbs::context& provider, buffer_pool& buffers,
                                                       std::string_view address,
                                                       const requester_options& options = {},

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// What only some providers have, and what the rest must say instead: shared receive queues, inline data, Writes with
+// Immediate, and buffers of a registered pool.
+#define BOOST_TEST_MODULE conformance_queues
+
+#include "conformance.hpp"
+
+using namespace verbena;
+using namespace verbena::conformance;
+
+CONFORMANCE_CASE(two_queue_pairs_share_their_receives)
+{
+    fixture f(p);
+    f.run([&]() -> task<void> {
+        verbs::shared_receive_queue_options so;
+        so.depth = 4;
+        auto made = co_await f.server.domain->make_shared_receive_queue(so);
+        BOOST_REQUIRE(bool(made) == f.can().shared_receives);
+        if (!made) {
+            BOOST_TEST((made.error() == std::errc::operation_not_supported));
+            co_return;
+        }
+        const std::unique_ptr<verbs::shared_receive_queue> shared = std::move(*made);
+        verbs::connect_options of_server;
+        of_server.queue_pair.shared_receives = shared.get();
+        connection a, b;
+        co_await f.connect(a, {}, of_server);
+        co_await f.connect(b, {}, of_server);
+        constexpr std::size_t size = 3000;
+        memory in(co_await registered(*f.server.domain, 5 * size));
+        memory out(co_await registered(*f.client.domain, pattern(4 * size)));
+
+        BOOST_TEST((post_receive(*a.s, 9, in.part(0, 8)).error() == std::errc::invalid_argument));
+        std::vector<verbs::receive_request> batch;
+        for (std::uint64_t i = 0; i < 5; ++i)
+            batch.push_back({i, in.part(i * size, size)});
+        BOOST_TEST((shared->post_receive(batch).error() == std::errc::no_buffer_space));
+        BOOST_TEST(shared->standing() == 0u);
+        batch.pop_back();
+        BOOST_REQUIRE(shared->post_receive(batch));
+        BOOST_TEST(shared->standing() == 4u);
+
+        // Each message is told to the queue pair that it came to, whichever receive it took.
+        for (const std::size_t i : {0u, 2u})
+            BOOST_REQUIRE(post(*a.c, 10 + i, opcode::send, {out.part(i * size, size)}));
+        for (const std::size_t i : {1u, 3u})
+            BOOST_REQUIRE(post(*b.c, 10 + i, opcode::send, {out.part(i * size, size)}));
+        const std::function<bool()> all = [&] { return a.s_seen.seen.size() + b.s_seen.seen.size() == 4; };
+        co_await f.until(all);
+        BOOST_TEST(shared->standing() == 0u);
+        std::vector<std::uint64_t> used;
+        for (const auto* end : {&a, &b}) {
+            BOOST_REQUIRE(end->s_seen.seen.size() == 2u);
+            for (std::size_t k = 0; k < 2; ++k) {
+                const auto& c = end->s_seen.seen[k];
+                BOOST_TEST(c.status == status::success);
+                BOOST_TEST(c.length == size);
+                BOOST_REQUIRE(c.id < 4u);
+                used.push_back(c.id);
+                const std::size_t sent = 2 * k + (end == &b);
+                BOOST_TEST((std::equal(&out.bytes[sent * size], &out.bytes[sent * size] + size,
+                                       &in.bytes[c.id * size])));
+            }
+        }
+        std::ranges::sort(used);
+        BOOST_TEST((used == std::vector<std::uint64_t>{0, 1, 2, 3}));
+
+        // The end of one leaves what stands to the other.
+        BOOST_REQUIRE(shared->post_receive(std::span(batch).first(2)));
+        a.c->kill(error(std::errc::connection_aborted, "test"));
+        co_await f.both_ended(a);
+        BOOST_TEST(a.s_seen.seen.size() == 2u);
+        BOOST_TEST(shared->standing() == 2u);
+        BOOST_REQUIRE(post(*b.c, 20, opcode::send, {out.part(0, size)}));
+        const std::function<bool()> more = [&] { return b.s_seen.seen.size() == 3; };
+        co_await f.until(more);
+        BOOST_TEST(b.s_seen.seen.back().status == status::success);
+        a.s.reset();
+        b.s.reset();
+    });
+}
+
+CONFORMANCE_CASE(an_empty_shared_queue_is_receiver_not_ready)
+{
+    fixture f(p);
+    f.run([&]() -> task<void> {
+        if (!f.can().shared_receives)
+            co_return;
+        auto made = co_await f.server.domain->make_shared_receive_queue({});
+        BOOST_REQUIRE(made);
+        verbs::connect_options of_server;
+        of_server.queue_pair.shared_receives = made->get();
+        connection n;
+        co_await f.connect(n, {}, of_server);
+        memory in(co_await registered(*f.server.domain, 64));
+        memory out(co_await registered(*f.client.domain, pattern(64)));
+        BOOST_REQUIRE(post(*n.c, 1, opcode::send, {out.all()}));
+        co_await sleep_for(1ms);
+        if (f.can().receive_not_ready_retry) {
+            const verbs::receive_request r{2, in.all()};
+            BOOST_REQUIRE((*made)->post_receive({&r, 1}));
+            const std::function<bool()> done = [&] { return n.s_seen.good(2) && n.c_seen.good(1); };
+            co_await f.until(done);
+            BOOST_TEST((in.bytes == out.bytes));
+        } else {
+            co_await f.both_ended(n);
+        }
+        n.s.reset();
+    });
+}
+
+CONFORMANCE_CASE(inline_data_is_free_at_once)
+{
+    fixture f(p);
+    f.run([&]() -> task<void> {
+        connection n;
+        co_await f.connect(n);
+        memory in(co_await registered(*f.server.domain, 1024));
+        BOOST_REQUIRE(post_receive(*n.s, 1, in.all()));
+        const std::uint32_t most = f.can().max_inline;
+        std::vector<std::byte> data = pattern(most + 1); // of no region
+        const auto expected = data;
+        const verbs::segment s{data.data(), most, 0};
+        verbs::send_request w;
+        w.id = 2;
+        w.inline_data = true;
+        w.segments = {&s, 1};
+        if (most == 0) {
+            const verbs::segment one{data.data(), 1, 0};
+            w.segments = {&one, 1};
+            BOOST_TEST((n.c->post_send({&w, 1}).error() == std::errc::message_size));
+            co_return;
+        }
+        BOOST_REQUIRE(n.c->post_send({&w, 1}));
+        std::ranges::fill(data, std::byte(0xee));
+        const std::function<bool()> done = [&] { return n.s_seen.good(1) && n.c_seen.good(2); };
+        co_await f.until(done);
+        BOOST_TEST(n.s_seen.find(1)->length == most);
+        BOOST_TEST((std::equal(in.bytes.begin(), in.bytes.begin() + most, expected.begin())));
+
+        const verbs::segment longer{data.data(), most + 1, 0};
+        w.segments = {&longer, 1};
+        BOOST_TEST((n.c->post_send({&w, 1}).error() == std::errc::message_size));
+        w.opcode = opcode::rdma_read;
+        w.segments = {&s, 1};
+        BOOST_TEST((n.c->post_send({&w, 1}).error() == std::errc::message_size));
+        BOOST_TEST(n.c->connected());
+    });
+}
+
+CONFORMANCE_CASE(a_write_with_immediate)
+{
+    fixture f(p);
+    f.run([&]() -> task<void> {
+        connection n;
+        co_await f.connect(n);
+        memory target(co_await registered(*f.server.domain, 5000));
+        memory in(co_await registered(*f.server.domain, 16));
+        memory out(co_await registered(*f.client.domain, pattern(5000)));
+        auto g = co_await f.server.domain->make_grant(target.bytes, verbs::access::remote_write, nullptr);
+        BOOST_REQUIRE(g);
+        for (std::uint64_t i = 1; i <= 3; ++i)
+            BOOST_REQUIRE(post_receive(*n.s, i, in.all()));
+        const verbs::segment all = out.all();
+        verbs::send_request w;
+        w.id = 10;
+        w.opcode = opcode::write_with_immediate;
+        w.immediate = 0x80c0ffee;
+        w.segments = {&all, 1};
+        w.remote_address = (*g)->where().address;
+        w.remote_key = (*g)->where().key;
+        const auto posted = n.c->post_send({&w, 1});
+        BOOST_REQUIRE(bool(posted) == f.can().write_with_immediate);
+        if (!posted) {
+            BOOST_TEST((posted.error() == std::errc::operation_not_supported));
+            BOOST_TEST(n.c->connected());
+            co_return;
+        }
+        // Without a byte it needs no key.
+        w.id = 11;
+        w.immediate = 7;
+        w.segments = {};
+        w.remote_key = 0;
+        BOOST_REQUIRE(n.c->post_send({&w, 1}));
+        const std::function<bool()> done = [&] { return n.s_seen.good(2) && n.c_seen.good(11); };
+        co_await f.until(done);
+        const verbs::completion first = *n.s_seen.find(1);
+        BOOST_TEST(bool(first.opcode == opcode::receive_immediate));
+        BOOST_TEST(first.immediate == 0x80c0ffeeu);
+        BOOST_TEST(first.length == 5000u);
+        BOOST_TEST((target.bytes == out.bytes));
+        BOOST_TEST(n.s_seen.find(2)->immediate == 7u);
+        BOOST_TEST(n.s_seen.find(2)->length == 0u);
+
+        // Where it may not write, it tells nothing.
+        const auto before = target.bytes;
+        w.id = 12;
+        w.segments = {&all, 1};
+        w.remote_key = (*g)->where().key;
+        w.remote_address = (*g)->where().address + 1;
+        BOOST_REQUIRE(n.c->post_send({&w, 1}));
+        co_await f.both_ended(n);
+        BOOST_TEST(n.c_seen.find(12)->status == status::remote_access_error);
+        BOOST_TEST(n.s_seen.find(3)->status == status::work_request_flushed);
+        BOOST_TEST((target.bytes == before));
+    });
+}
+
+CONFORMANCE_CASE(buffers_of_a_pool_need_no_key)
+{
+    fixture f(p);
+    memory_budget budget(64 << 20);
+    buffer_pool pool(budget, &f.shard());
+    lease early = pool.try_acquire(4096);
+    f.run([&]() -> task<void> {
+        connection n;
+        co_await f.connect(n);
+        for (auto* d : {f.client.domain.get(), f.server.domain.get()}) {
+            const auto added = co_await d->add_pool(pool);
+            BOOST_REQUIRE(added);
+        }
+        lease late = pool.try_acquire(6 << 20);
+        lease back = pool.try_acquire(6 << 20);
+        BOOST_TEST(f.server.domain->is_registered(early.bytes()));
+        BOOST_TEST(f.server.domain->is_registered(late.bytes()));
+        std::vector<std::byte> elsewhere(64);
+        BOOST_TEST(f.server.domain->is_registered(elsewhere) == !f.can().needs_local_keys);
+        std::ranges::copy(pattern(late.size()), late.data());
+        auto g = co_await f.client.domain->make_grant(late.bytes(), verbs::access::remote_read, nullptr);
+        BOOST_REQUIRE(g);
+        BOOST_REQUIRE(post_receive(*n.s, 1, {early.data(), 4096, 0}));
+        BOOST_REQUIRE(post(*n.c, 2, opcode::send, {{late.data(), 4096, 0}}));
+        BOOST_REQUIRE(
+            post(*n.s, 3, opcode::rdma_read, {{back.data(), std::uint32_t(back.size()), 0}}, (*g)->where()));
+        const std::function<bool()> done = [&] { return n.s_seen.good(1) && n.s_seen.good(3); };
+        co_await f.until(done);
+        BOOST_TEST(std::ranges::equal(early.bytes(), late.bytes().first(4096)));
+        BOOST_TEST(std::ranges::equal(back.bytes(), late.bytes()));
+        const std::span<std::byte> part(late.data() + 100, 1);
+        std::unique_ptr<verbs::grant> several[] = {std::move(*g), nullptr};
+        auto second = co_await f.client.domain->make_grant(part, verbs::access::remote_write, nullptr);
+        BOOST_REQUIRE(second);
+        several[1] = std::move(*second);
+        const auto where = several[1]->where();
+        co_await f.client.domain->revoke(several);
+        BOOST_TEST(!several[0]);
+        BOOST_TEST(!several[1]);
+        BOOST_REQUIRE(post(*n.s, 4, opcode::rdma_write, {{back.data(), 1, 0}}, where));
+        co_await f.both_ended(n);
+    });
+}
