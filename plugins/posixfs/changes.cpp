@@ -210,7 +210,7 @@ task<result<storage::create_result>> backend::make_entry(const storage::request&
         co_return entry.error();
     if (done->write) {
         auto user = f->find_or_add(r.who);
-        user->write = std::move(done->write);
+        user->write = std::make_shared<const unique_fd>(std::move(done->write));
         user->write_stamp = permission_stamp(done->st);
     }
     if (!options_.async) {

@@ -83,7 +83,7 @@ struct user_descriptors {
     storage::credential who;
     std::shared_ptr<const unique_fd> read; ///< shared with replies that are still being sent from it
     permission_stamp read_stamp;
-    unique_fd write;
+    std::shared_ptr<const unique_fd> write; ///< shared with writes and commits that are still synced by it
     permission_stamp write_stamp;
 };
 

@@ -225,7 +225,8 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
             co_return opened.error();
         user = std::move(*opened);
     }
-    const int fd = user->write.get();
+    const auto open = user->write; // others may replace it while this one is synced
+    const int fd = open->get();
     struct stat st{};
     if (auto live = stat_live(s, *f, fd, st); !live)
         co_return live.error();
@@ -282,8 +283,8 @@ task<result<storage::change>> backend::commit(const storage::request& r, const s
     // Through the descriptor that wrote, if it is here: an error of write-back is told to it once.
     auto user = f->find(r.who);
     if (user && user->write) {
-        if (auto synced =
-                co_await syncs_.sync(sync_group::what::data, user->write.get(), st.st_dev, st.st_ino);
+        const auto open = user->write; // others may replace it meanwhile
+        if (auto synced = co_await syncs_.sync(sync_group::what::data, open->get(), st.st_dev, st.st_ino);
             !synced)
             co_return synced.error();
     } else if (auto synced = co_await settle(f, sync_group::what::data); !synced) {

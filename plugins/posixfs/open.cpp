@@ -173,7 +173,7 @@ task<result<shard_ref<user_descriptors>>> backend::open_for(shard& s, const stor
         if (done) {
             auto user = f->find_or_add(r.who);
             if (what == use::write) {
-                user->write = std::move(done->fd);
+                user->write = std::make_shared<const unique_fd>(std::move(done->fd));
                 user->write_stamp = done->stamp;
             } else {
                 user->read = std::make_shared<const unique_fd>(std::move(done->fd));

@@ -3,9 +3,11 @@
 #include "backend_suite.hpp"
 #include "temporary_directory.hpp"
 
+#include <verbena/core/scope.hpp>
 #include <verbena/plugins/posixfs.hpp>
 
 #include <fcntl.h>
+#include <fstream>
 
 namespace suite {
 
@@ -49,7 +51,37 @@ struct restartable : fixture {
     temporary_directory directory;
 };
 
+task<void> write_stably(file_backend& fs, const request& r, const handle& file, unsigned& good)
+{
+    const std::byte data{'x'};
+    const std::span<const std::byte> piece(&data, 1);
+    auto written = co_await fs.write(r, file, 0, std::span(&piece, 1), stability::file_sync);
+    good += written && written->file.after ? 1 : 0;
+}
+
+/// Writes that all find the file not yet open for writing.
+task<unsigned> write_at_once(file_backend& fs, const request& r, const handle& file, unsigned count)
+{
+    unsigned good = 0;
+    const task_context& context = co_await current_context();
+    scope writes(*context.shard);
+    for (unsigned i = 0; i < count; ++i)
+        writes.spawn(write_stably(fs, r, file, good));
+    co_await writes.join();
+    co_return good;
+}
+
 } // namespace
+
+BOOST_FIXTURE_TEST_CASE(first_writes_at_once_are_synced_by_open_descriptors, restartable)
+{
+    for (int i = 0; i < 200; ++i) {
+        const std::string name = std::to_string(i);
+        std::ofstream(directory.path() / name);
+        const handle f = find(fs->root(), name);
+        BOOST_TEST_REQUIRE(run(write_at_once(*fs, me, f, 8)) == 8u);
+    }
+}
 
 BOOST_FIXTURE_TEST_CASE(handles_survive_restart_and_rename, restartable)
 {
