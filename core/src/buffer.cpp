@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/core/buffer.hpp>
 
+#include "slab.hpp"
+
+#include <algorithm>
 #include <bit>
 #include <cassert>
-#include <sys/mman.h>
 
 namespace verbena {
 
@@ -37,34 +39,55 @@ lease buffer_pool::try_acquire(std::size_t size)
     if (size > max_size)
         return {};
     const unsigned index = class_of(size);
-    detail::buffer_block* block = free_[index];
-    if (block != nullptr) {
-        free_[index] = block->next_free;
-        kept_ -= block->size;
-    } else {
-        const std::size_t bytes = min_size << index;
-        if (!budget_.reserve(bytes) && !(trim(bytes) && budget_.reserve(bytes)))
-            return {};
-        void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (memory == MAP_FAILED) {
-            budget_.release(bytes);
-            return {};
-        }
-        if (!announce({static_cast<std::byte*>(memory), bytes})) {
-            ::munmap(memory, bytes);
-            budget_.release(bytes);
-            return {};
-        }
-        block = new detail::buffer_block;
-        blocks_.push_back(*block);
-        block->pool = this;
-        block->data = static_cast<std::byte*>(memory);
-        block->size = static_cast<std::uint32_t>(bytes);
-        block->size_class = index;
-    }
+    detail::slab* from = find_free(index);
+    if (from == nullptr)
+        from = add_slab(index);
+    for (unsigned larger = index + 1; from == nullptr && larger < classes; ++larger)
+        from = find_free(larger);
+    if (from == nullptr)
+        return {};
+    class_slabs& its = slabs_[from->size_class()];
+    if (from->idle())
+        kept_ -= from->size();
+    detail::buffer_block* block = from->take();
+    if (from->full())
+        its.full.push_front(*from);
+    else
+        its.partial.push_front(*from);
     block->references.store(1, std::memory_order_relaxed);
     ++outstanding_;
+    outstanding_bytes_ += block->size;
     return lease(block);
+}
+
+// Slabs in use first, so that others can go.
+detail::slab* buffer_pool::find_free(unsigned index) noexcept
+{
+    class_slabs& of = slabs_[index];
+    return of.partial.empty() ? of.idle.front() : of.partial.front();
+}
+
+detail::slab* buffer_pool::add_slab(unsigned index)
+{
+    const std::size_t each = min_size << index;
+    std::size_t bytes = std::max(each, budget_.slab_size());
+    if (!budget_.reserve(bytes) && !(trim(bytes) && budget_.reserve(bytes))) {
+        // What is left of the budget may do for a smaller one.
+        do {
+            if (bytes == each)
+                return nullptr;
+            bytes /= 2;
+        } while (!budget_.reserve(bytes));
+    }
+    auto made = detail::slab::map(*this, bytes, each, index);
+    if (made == nullptr || !announce(made->memory())) {
+        made.reset();
+        budget_.release(bytes);
+        return nullptr;
+    }
+    kept_ += bytes;
+    slabs_[index].idle.push_front(*made);
+    return made.release();
 }
 
 void buffer_pool::give_home(detail::buffer_block* block) noexcept
@@ -78,15 +101,48 @@ void buffer_pool::give_home(detail::buffer_block* block) noexcept
 void buffer_pool::put_back(detail::buffer_block* block) noexcept
 {
     --outstanding_;
-    if (kept_ + block->size > max_kept) {
-        destroy(block);
+    outstanding_bytes_ -= block->size;
+    detail::slab& home = *block->home;
+    class_slabs& its = slabs_[home.size_class()];
+    const bool was_full = home.full();
+    home.put_back(*block);
+    if (!home.idle()) {
+        if (was_full)
+            its.partial.push_front(home);
+    } else if (kept_ + home.size() > budget_.max_kept()) {
+        destroy(&home);
     } else {
-        block->next_free = free_[block->size_class];
-        free_[block->size_class] = block;
-        kept_ += block->size;
+        kept_ += home.size();
+        its.idle.push_front(home);
     }
     if (!waiters_.empty())
         serve_waiters();
+}
+
+void buffer_pool::destroy(detail::slab* s) noexcept
+{
+    for (buffer_pool_observer* o = observers_.front(); o != nullptr; o = observers_.next(*o))
+        o->on_removed(s->memory());
+    const std::size_t bytes = s->size();
+    delete s;
+    budget_.release(bytes);
+}
+
+// Gives idle slabs back, of large buffers first, until `wanted` bytes are free in the budget.
+bool buffer_pool::trim(std::size_t wanted) noexcept
+{
+    std::size_t freed = 0;
+    for (unsigned i = classes; i-- > 0 && freed < wanted;) {
+        while (freed < wanted) {
+            detail::slab* s = slabs_[i].idle.pop_front();
+            if (s == nullptr)
+                break;
+            kept_ -= s->size();
+            freed += s->size();
+            destroy(s);
+        }
+    }
+    return freed != 0;
 }
 
 // Every observer takes it, or none.
@@ -102,42 +158,30 @@ bool buffer_pool::announce(std::span<std::byte> memory) noexcept
     return true;
 }
 
+std::vector<std::span<std::byte>> buffer_pool::all_memory()
+{
+    std::vector<std::span<std::byte>> all;
+    for (class_slabs& of : slabs_) {
+        for (auto* list : {&of.partial, &of.idle, &of.full}) {
+            for (detail::slab* s = list->front(); s != nullptr; s = list->next(*s))
+                all.push_back(s->memory());
+        }
+    }
+    return all;
+}
+
 bool buffer_pool::observe(buffer_pool_observer& o) noexcept
 {
-    for (detail::buffer_block* b = blocks_.front(); b != nullptr; b = blocks_.next(*b)) {
-        if (o.on_added({b->data, b->size}))
+    const auto all = all_memory();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        if (o.on_added(all[i]))
             continue;
-        for (detail::buffer_block* told = blocks_.front(); told != b; told = blocks_.next(*told))
-            o.on_removed({told->data, told->size});
+        while (i-- > 0)
+            o.on_removed(all[i]);
         return false;
     }
     observers_.push_back(o);
     return true;
-}
-
-void buffer_pool::destroy(detail::buffer_block* block) noexcept
-{
-    for (buffer_pool_observer* o = observers_.front(); o != nullptr; o = observers_.next(*o))
-        o->on_removed({block->data, block->size});
-    ::munmap(block->data, block->size);
-    budget_.release(block->size);
-    delete block;
-}
-
-// Gives free buffers back, largest first, until `wanted` bytes are free in the budget.
-bool buffer_pool::trim(std::size_t wanted) noexcept
-{
-    std::size_t freed = 0;
-    for (unsigned i = classes; i-- > 0 && freed < wanted;) {
-        while (free_[i] != nullptr && freed < wanted) {
-            detail::buffer_block* block = free_[i];
-            free_[i] = block->next_free;
-            kept_ -= block->size;
-            freed += block->size;
-            destroy(block);
-        }
-    }
-    return freed != 0;
 }
 
 void buffer_pool::serve_waiters() noexcept

@@ -102,7 +102,9 @@ struct runtime::worker {
 };
 
 runtime::runtime(const runtime_options& options)
-    : options_(options), budget_(options.memory_limit), blocking_(options.blocking_threads)
+    : options_(options),
+      budget_(options.memory_limit, options.shards, options.pages),
+      blocking_(options.blocking_threads)
 {
 }
 
@@ -227,6 +229,17 @@ void runtime::expose(metric_registry& registry)
           [this] { return budget_.limit(); });
     level("verbena_memory_registered_bytes", "Buffer memory that is taken from the budget.", "bytes",
           [this] { return budget_.used(); });
+    const auto per_kind = [&](const char* name, const char* help, const char* unit, auto read) {
+        metrics_.push_back(registry.add(
+            {name, help, metric_type::gauge, unit, {"kind"}, slab_kind_count}, [read](metric_sink& out) {
+                for (std::size_t i = 0; i < slab_kind_count; ++i)
+                    out.value({to_string(slab_kind(i))}, double(read(slab_kind(i))));
+            }));
+    };
+    per_kind("verbena_memory_slabs", "Slabs of buffer memory, by what they lie on.", "slabs",
+             [this](slab_kind k) { return budget_.slabs(k); });
+    per_kind("verbena_memory_slab_bytes", "Their bytes.", "bytes",
+             [this](slab_kind k) { return budget_.bytes(k); });
     level("verbena_blocking_threads", "Threads for calls that block.", "threads",
           [this] { return blocking_.threads(); });
     level("verbena_blocking_queued_jobs", "Blocking calls that wait for a thread.", "jobs",

@@ -6,6 +6,7 @@
 
 #include <verbena/core/log.hpp>
 #include <verbena/core/reactor.hpp>
+#include <verbena/core/slab.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -84,6 +85,7 @@ struct config {
     std::uint64_t spin_microseconds = 50;
     bool pin = false;
     std::uint64_t memory_mib = 512;
+    verbena::huge_pages huge_pages = verbena::huge_pages::automatic;
     unsigned blocking_threads = 8;
     std::uint64_t drain_seconds = 10;
     verbena::log_level log_level = verbena::log_level::info;

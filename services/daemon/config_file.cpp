@@ -164,6 +164,16 @@ void read_daemon(table_reader& t, config& c)
     });
 }
 
+void read_memory(table_reader& t, config& c)
+{
+    t.read_word("huge_pages", [&](const std::string& word) -> const char* {
+        if (word != "auto" && word != "no")
+            return "\"auto\" or \"no\"";
+        c.huge_pages = word == "no" ? huge_pages::no : huge_pages::automatic;
+        return nullptr;
+    });
+}
+
 void read_export(table_reader& t, config& c)
 {
     export_config e;
@@ -239,6 +249,7 @@ config parse_config(std::string_view text, std::string_view name)
         config c;
         table_reader reader(root, name, "");
         reader.read_table("daemon", [&](table_reader& t) { read_daemon(t, c); });
+        reader.read_table("memory", [&](table_reader& t) { read_memory(t, c); });
         reader.read_table("metrics", [&](table_reader& t) { t.read("listen", c.metrics); });
         reader.read_table("nfs", [&](table_reader& t) { read_nfs(t, c); });
         reader.finish();
@@ -287,6 +298,7 @@ std::string to_toml(const config& c)
 
     toml::table root;
     root.insert("daemon", std::move(daemon));
+    root.insert("memory", toml::table{{"huge_pages", c.huge_pages == huge_pages::no ? "no" : "auto"}});
     root.insert("metrics", toml::table{{"listen", c.metrics}});
     root.insert("nfs", std::move(nfs));
     std::ostringstream out;

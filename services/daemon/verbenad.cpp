@@ -146,6 +146,7 @@ runtime_options runtime_options_of(const config& c)
     o.reactor.policy = c.policy;
     o.reactor.spin = std::chrono::microseconds(c.spin_microseconds);
     o.memory_limit = std::size_t(c.memory_mib) << 20;
+    o.pages = c.huge_pages;
     o.blocking_threads = c.blocking_threads;
     o.pin = c.pin;
     return o;

@@ -6,8 +6,13 @@
 #include <verbena/core/scope.hpp>
 #include <verbena/core/sleep.hpp>
 
+#include <array>
+#include <cstring>
+#include <fstream>
 #include <map>
+#include <string>
 #include <thread>
+#include <vector>
 
 using namespace verbena;
 using namespace std::chrono_literals;
@@ -24,6 +29,7 @@ BOOST_AUTO_TEST_CASE(classes_and_sharing)
         lease c = b.share();
         b.reset();
         BOOST_TEST(pool.outstanding() == 2u);
+        BOOST_TEST(pool.outstanding_bytes() == 4096u + 8192);
         BOOST_TEST(c.unique());
     }
     BOOST_TEST(pool.outstanding() == 0u);
@@ -68,6 +74,13 @@ BOOST_AUTO_TEST_CASE(an_observer_knows_all_memory_or_none)
         BOOST_TEST(!pool.try_acquire(8 << 20)); // refused by one: nobody keeps it
         BOOST_TEST(budget.used() == had);
         BOOST_TEST(all.known.size() == few.known.size());
+        std::vector<lease> small; // in one slab: nothing more to register
+        few.limit = 3;
+        for (int i = 0; i < 100; ++i)
+            small.push_back(pool.try_acquire(4096));
+        BOOST_TEST(all.known.size() == 3u);
+        BOOST_TEST(all.covers(small.front()));
+        BOOST_TEST(all.covers(small.back()));
         few.limit = 1;
         watcher late;
         late.limit = 1;
@@ -118,4 +131,126 @@ BOOST_AUTO_TEST_CASE(a_lease_dropped_elsewhere_comes_home)
     BOOST_TEST(pool.outstanding() == 1u);
     (*r)->turn();
     BOOST_TEST(pool.outstanding() == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(buffers_of_a_class_are_carved_from_slabs)
+{
+    constexpr std::size_t slab = std::size_t(2) << 20;
+    memory_budget budget(64 << 20);
+    BOOST_TEST(budget.slab_size() == slab);
+    buffer_pool pool(budget, nullptr);
+    std::vector<lease> all;
+    for (int i = 0; i < 512; ++i) {
+        all.push_back(pool.try_acquire(4096));
+        std::memset(all.back().data(), i, 4096);
+    }
+    BOOST_TEST(budget.used() == slab);
+    const auto begin = reinterpret_cast<std::uintptr_t>(all.front().data());
+    BOOST_TEST(begin % slab == 0u); // the first buffer stands first, and the slab is aligned
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        BOOST_TEST((reinterpret_cast<std::uintptr_t>(all[i].data()) - begin) / slab == 0u);
+        BOOST_TEST((all[i].data()[4095] == std::byte(i)));
+    }
+    all.push_back(pool.try_acquire(4096));
+    BOOST_TEST(budget.used() == 2 * slab);
+    all.push_back(pool.try_acquire(8192)); // another class
+    BOOST_TEST(budget.used() == 3 * slab);
+    all.push_back(pool.try_acquire(4 << 20)); // a mapping of its own
+    BOOST_TEST(budget.used() == 5 * slab);
+    std::ptrdiff_t slabs = 0, bytes = 0;
+    for (const auto k : {slab_kind::plain, slab_kind::transparent, slab_kind::huge}) {
+        slabs += budget.slabs(k);
+        bytes += budget.bytes(k);
+    }
+    BOOST_TEST(slabs == 4);
+    BOOST_TEST(bytes == std::ptrdiff_t(5 * slab));
+}
+
+BOOST_AUTO_TEST_CASE(a_small_budget_has_small_slabs_and_room_for_every_class)
+{
+    for (const std::size_t limit : {std::size_t(4) << 20, std::size_t(16) << 20, std::size_t(512) << 20}) {
+        memory_budget budget(limit, limit == std::size_t(512) << 20 ? 8 : 1);
+        std::vector<std::unique_ptr<buffer_pool>> pools;
+        std::vector<lease> all;
+        for (int i = 0; i < (limit == std::size_t(512) << 20 ? 8 : 1); ++i) {
+            pools.push_back(std::make_unique<buffer_pool>(budget, nullptr));
+            for (std::size_t size = 4096; size <= 1 << 20; size *= 2) {
+                all.push_back(pools.back()->try_acquire(size));
+                BOOST_TEST(bool(all.back()));
+            }
+        }
+        BOOST_TEST(budget.used() <= limit * 2 / 3);
+    }
+    memory_budget page(4096);
+    buffer_pool pool(page, nullptr);
+    BOOST_TEST(bool(pool.try_acquire(1)));
+}
+
+BOOST_AUTO_TEST_CASE(idle_slabs_are_kept_up_to_a_limit_and_go_when_room_is_needed)
+{
+    memory_budget budget(4 << 20);
+    BOOST_TEST(budget.max_kept() == std::size_t(1) << 20);
+    buffer_pool pool(budget, nullptr);
+    std::vector<lease> all;
+    for (int i = 0; i < 16; ++i)
+        all.push_back(pool.try_acquire(128 << 10));
+    BOOST_TEST(budget.used() == std::size_t(2) << 20);
+    const std::byte* last = all.back().data();
+    all.clear();
+    BOOST_TEST(budget.used() == std::size_t(1) << 20);      // eight are kept
+    BOOST_TEST(pool.try_acquire(128 << 10).data() != last); // the last ones went
+    lease most = pool.try_acquire(4 << 20);
+    BOOST_TEST(bool(most)); // and make room for others
+    BOOST_TEST(budget.used() == budget.limit());
+    BOOST_TEST(!pool.try_acquire(1));
+}
+
+BOOST_AUTO_TEST_CASE(all_of_the_budget_can_be_had)
+{
+    memory_budget budget(4 << 20); // slabs of 128 KiB
+    buffer_pool pool(budget, nullptr);
+    std::vector<lease> all;
+    all.push_back(pool.try_acquire(2 << 20));
+    all.push_back(pool.try_acquire(1 << 20));
+    all.push_back(pool.try_acquire(512 << 10));
+    all.push_back(pool.try_acquire(256 << 10));
+    all.push_back(pool.try_acquire(128 << 10));
+    all.push_back(pool.try_acquire(32 << 10)); // a whole slab for it
+    BOOST_TEST(budget.used() == budget.limit());
+    all[4].reset();
+    all[4] = pool.try_acquire(4096); // in the place of the one that became idle
+    BOOST_TEST(budget.used() == budget.limit());
+    while (lease l = pool.try_acquire(4096))
+        all.push_back(std::move(l));
+    // Also those of the slab of larger ones were given.
+    BOOST_TEST(all.size() == 6u + 31 + 3);
+    BOOST_TEST(all.back().size() == std::size_t(32) << 10);
+
+    memory_budget odd((4 << 20) + 4096 * 3); // the rest is smaller than a slab
+    buffer_pool other(odd, nullptr);
+    std::vector<lease> rest;
+    rest.push_back(other.try_acquire(4 << 20));
+    for (int i = 0; i < 3; ++i)
+        rest.push_back(other.try_acquire(4096));
+    BOOST_TEST(bool(rest.back()));
+    BOOST_TEST(odd.used() == odd.limit());
+    BOOST_TEST(!other.try_acquire(4096));
+}
+
+BOOST_AUTO_TEST_CASE(huge_pages_are_used_where_there_are_any_unless_told_not_to)
+{
+    long free = 0;
+    std::ifstream meminfo("/proc/meminfo");
+    for (std::string word; meminfo >> word;) {
+        if (word == "HugePages_Free:")
+            meminfo >> free;
+    }
+    memory_budget with(64 << 20), without(64 << 20, 1, huge_pages::no);
+    buffer_pool yes(with, nullptr), no(without, nullptr);
+    const lease a = yes.try_acquire(4096), b = no.try_acquire(4096);
+    std::memset(a.data(), 1, a.size());
+    std::memset(b.data(), 1, b.size());
+    BOOST_TEST((with.slabs(slab_kind::huge) == 1) == (free > 0));
+    BOOST_TEST(without.slabs(slab_kind::plain) == 1);
+    BOOST_TEST(without.bytes(slab_kind::plain) == std::ptrdiff_t(2) << 20);
 }

@@ -66,6 +66,9 @@ blocking_threads = 4
 drain_seconds = 2
 log_level = "debug"
 
+[memory]
+huge_pages = "no"
+
 [metrics]
 listen = "off"
 
@@ -104,6 +107,7 @@ backend = "memfs"
     BOOST_TEST(c.blocking_threads == 4U);
     BOOST_TEST(c.drain_seconds == 2U);
     BOOST_TEST((c.log_level == verbena::log_level::debug));
+    BOOST_TEST((c.huge_pages == verbena::huge_pages::no));
     BOOST_TEST(c.metrics == "off");
     BOOST_TEST(c.listen.at(0) == "tcp://[::1]:2049");
     BOOST_TEST((c.rpcbind == rpcbind_mode::no));
@@ -143,6 +147,7 @@ BOOST_AUTO_TEST_CASE(values_of_another_type_or_range_are_refused)
     BOOST_TEST(parse_complains("[daemon]\npin = 1\n", "daemon.pin must be true or false"));
     BOOST_TEST(parse_complains("[daemon]\npolicy = \"fast\"\n", "daemon.policy must be \"busy\""));
     BOOST_TEST(parse_complains("[daemon]\nlog_level = \"loud\"\n", "daemon.log_level must be"));
+    BOOST_TEST(parse_complains("[memory]\nhuge_pages = \"yes\"\n", "memory.huge_pages must be \"auto\" or"));
     BOOST_TEST(parse_complains("[nfs]\nlisten = \"tcp://x\"\n", "nfs.listen must be a list of strings"));
     BOOST_TEST(parse_complains("[nfs]\nlisten = [1]\n", "nfs.listen must be a string"));
     BOOST_TEST(parse_complains("[nfs]\nrpcbind = true\n", "nfs.rpcbind must be a string"));

@@ -5,13 +5,13 @@
 // reply that waits for its turn. When the last one goes, the buffer returns to its shard's pool.
 #pragma once
 
+#include <verbena/core/slab.hpp>
 #include <verbena/core/wait_queue.hpp>
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <thread>
 #include <utility>
@@ -21,35 +21,14 @@ namespace verbena {
 
 class buffer_pool;
 
-/// The hard limit on buffer memory, shared by all pools. Thread-safe.
-class memory_budget {
-public:
-    explicit memory_budget(std::size_t limit) noexcept : limit_(limit) {}
-    bool reserve(std::size_t bytes) noexcept
-    {
-        std::size_t used = used_.load(std::memory_order_relaxed);
-        do {
-            if (bytes > limit_ || used > limit_ - bytes)
-                return false;
-        } while (!used_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
-        return true;
-    }
-    void release(std::size_t bytes) noexcept { used_.fetch_sub(bytes, std::memory_order_relaxed); }
-    std::size_t limit() const noexcept { return limit_; }
-    std::size_t used() const noexcept { return used_.load(std::memory_order_relaxed); }
-
-private:
-    const std::size_t limit_;
-    std::atomic<std::size_t> used_{0};
-};
-
 namespace detail {
-struct buffer_block final : remote_message, list_hook {
+class slab;
+struct buffer_block final : remote_message {
     void deliver() noexcept override;
     buffer_pool* pool = nullptr;
+    slab* home = nullptr;
     std::byte* data = nullptr;
     std::uint32_t size = 0;
-    std::uint32_t size_class = 0;
     std::atomic<std::uint32_t> references{0};
     buffer_block* next_free = nullptr;
 };
@@ -92,8 +71,8 @@ private:
     detail::buffer_block* block_ = nullptr;
 };
 
-/// Hears which memory a pool has: a protection domain registers it. Called on the pool's shard. Unlinked when the
-/// pool goes, after on_removed() for all of it; an observer that goes first hears no more.
+/// Hears which memory a pool has, slab by slab: a protection domain registers it. Called on the pool's shard. Unlinked
+/// when the pool goes, after on_removed() for all of it; an observer that goes first hears no more.
 class buffer_pool_observer : public list_hook {
 public:
     /// `memory` belongs to the pool from now on; false: it can't be used, so the pool gives it back.
@@ -105,14 +84,12 @@ protected:
     ~buffer_pool_observer() = default;
 };
 
-/// One shard's buffers. Sizes are rounded up to a power of two between min_size and max_size.
+/// One shard's buffers. Sizes are rounded up to a power of two between min_size and max_size; when the budget is
+/// spent a larger one that is free may be given instead.
 class buffer_pool {
 public:
     static constexpr std::size_t min_size = 4096;
     static constexpr std::size_t max_size = std::size_t(16) << 20;
-    /// Free bytes a pool keeps for reuse before it gives memory back to the system and the budget.
-    static constexpr std::size_t max_kept = std::size_t(32) << 20;
-
     struct sized_waiter : detail::waiter {
         std::size_t size = 0;
         lease granted;
@@ -161,7 +138,9 @@ public:
     /// and hears nothing more. It gives the rest back.
     bool observe(buffer_pool_observer& o) noexcept;
 
+    /// Buffers that leases hold, and their bytes.
     std::size_t outstanding() const noexcept { return outstanding_; }
+    std::size_t outstanding_bytes() const noexcept { return outstanding_bytes_; }
     std::uint64_t waits() const noexcept { return waits_; }
     memory_budget& budget() noexcept { return budget_; }
 
@@ -169,12 +148,20 @@ private:
     friend class lease;
     friend struct detail::buffer_block;
     static constexpr unsigned classes = 13; // 4 KiB .. 16 MiB
+    struct class_slabs {
+        intrusive_list<detail::slab> partial; // with buffers in use, and free ones
+        intrusive_list<detail::slab> idle;    // without buffers in use; the one used last stands first
+        intrusive_list<detail::slab> full;
+    };
     static unsigned class_of(std::size_t size) noexcept;
+    detail::slab* find_free(unsigned index) noexcept;
+    detail::slab* add_slab(unsigned index);
     void put_back(detail::buffer_block* block) noexcept;
     void give_home(detail::buffer_block* block) noexcept;
     bool announce(std::span<std::byte> memory) noexcept;
-    void destroy(detail::buffer_block* block) noexcept;
+    void destroy(detail::slab* s) noexcept;
     bool trim(std::size_t wanted) noexcept;
+    std::vector<std::span<std::byte>> all_memory();
     void note_wait();
     void serve_waiters() noexcept;
     // Another shard may have freed the budget that our waiters want; nobody tells us, so we look.
@@ -189,11 +176,11 @@ private:
 
     memory_budget& budget_;
     reactor* shard_;
-    std::array<detail::buffer_block*, classes> free_{};
-    intrusive_list<detail::buffer_block> blocks_; // all of them
+    std::array<class_slabs, classes> slabs_;
     intrusive_list<buffer_pool_observer> observers_;
-    std::size_t kept_ = 0;
+    std::size_t kept_ = 0; // bytes of idle slabs
     std::size_t outstanding_ = 0;
+    std::size_t outstanding_bytes_ = 0;
     std::uint64_t waits_ = 0;
     intrusive_list<detail::waiter> waiters_;
     std::thread::id owner_ = std::this_thread::get_id();

@@ -55,6 +55,15 @@ public:
         head_.previous_->next_ = &hook;
         head_.previous_ = &hook;
     }
+    void push_front(T& node) noexcept
+    {
+        list_hook& hook = node;
+        hook.unlink();
+        hook.next_ = head_.next_;
+        hook.previous_ = &head_;
+        head_.next_->previous_ = &hook;
+        head_.next_ = &hook;
+    }
     T* front() noexcept { return empty() ? nullptr : static_cast<T*>(head_.next_); }
     T* pop_front() noexcept
     {
