@@ -14,7 +14,10 @@
 #include <cctype>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <stdexcept>
+#include <string_view>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -139,11 +142,33 @@ void print_start(const config& c, const nfs_service& service, const metrics_expo
     std::fflush(stdout);
 }
 
+// VERBENA_MASK: features of the ring to do without, as an older or locked-down kernel would; for tests.
+unsigned masked_ring_features()
+{
+    const char* text = std::getenv("VERBENA_MASK");
+    unsigned masked = 0;
+    for (std::string_view rest = text == nullptr ? "" : text; !rest.empty();) {
+        const std::string_view word = rest.substr(0, rest.find(','));
+        rest.remove_prefix(std::min(word.size() + 1, rest.size()));
+        if (word == "single_issuer")
+            masked |= static_cast<unsigned>(ring_feature::single_issuer);
+        else if (word == "defer_taskrun")
+            masked |= static_cast<unsigned>(ring_feature::defer_taskrun);
+        else
+            throw config_error("VERBENA_MASK: no feature " + std::string(word) +
+                               did_you_mean(word, {"single_issuer", "defer_taskrun"}));
+    }
+    if (masked != 0)
+        log(log_level::warning, "verbenad", "features are masked off", {{"mask", text}});
+    return masked;
+}
+
 runtime_options runtime_options_of(const config& c)
 {
     runtime_options o;
     o.shards = *c.shards;
     o.reactor.policy = c.policy;
+    o.reactor.masked_ring_features = masked_ring_features();
     o.reactor.spin = std::chrono::microseconds(c.spin_microseconds);
     o.memory_limit = std::size_t(c.memory_mib) << 20;
     o.pages = c.huge_pages;
@@ -161,7 +186,7 @@ int serve(const config& c)
     metric_registry registry; // outlives all that register there
     auto started = runtime::start(runtime_options_of(c));
     if (!started)
-        throw config_error("the shards do not start: " + started.error().message());
+        throw std::runtime_error("the shards do not start: " + started.error().message());
     runtime& rt = **started;
     const auto process = expose_process(registry);
     rt.expose(registry);

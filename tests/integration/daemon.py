@@ -21,11 +21,12 @@ STOP_LIMIT = 30
 class Daemon:
     """A verbenad that serves until stop(). Its exports and state lie in self.folder."""
 
-    def __init__(self, *arguments, folder, environment=None):
+    def __init__(self, *arguments, folder, environment=None, before_start=None):
         self.folder = folder
         self.errors = open(os.path.join(folder, "stderr"), "wb")
         self.process = subprocess.Popen([BINARY, *arguments], stdout=subprocess.PIPE, stderr=self.errors,
-                                        env={**os.environ, **(environment or {})}, text=True)
+                                        env={**os.environ, **(environment or {})}, text=True,
+                                        preexec_fn=before_start) # pylint: disable=subprocess-popen-preexec-fn
         self.lines = []
         watchdog = threading.Timer(START_LIMIT, self.process.kill)
         watchdog.start()
@@ -119,14 +120,14 @@ class DaemonTest(unittest.TestCase):
         os.chmod(self.folder, 0o755)
         os.chmod(self.data, 0o777)
 
-    def start(self, *more, export="", environment=None):
+    def start(self, *more, export="", environment=None, before_start=None):
         shards = os.environ.get("VERBENA_TEST_SHARDS")
         if shards and "--shards" not in more:
             more = (*more, "--shards", shards)
         daemon = Daemon("nfs", "--export", self.data + export, "--state", os.path.join(self.folder, "state"),
                         "--listen", "tcp://127.0.0.1:0", "--listen", "iwarp://127.0.0.1:0",
                         "--metrics", "127.0.0.1:0", "--rpcbind", "no", *more,
-                        folder=self.folder, environment=environment)
+                        folder=self.folder, environment=environment, before_start=before_start)
         self.addCleanup(daemon.stop)
         if os.environ.get("VERBENA_TEST_SCRAPES"):
             scraper = Scraper(daemon)
