@@ -14,6 +14,8 @@ mountstat3 to_mountstat3(v3::nfsstat3 status) noexcept
     case v3::nfsstat3::ok: return mountstat3::ok;
     case v3::nfsstat3::perm: return mountstat3::perm;
     case v3::nfsstat3::noent: return mountstat3::noent;
+    case v3::nfsstat3::stale:
+        return mountstat3::noent; // the directory was removed; MOUNT knows no stale handles
     case v3::nfsstat3::acces: return mountstat3::acces;
     case v3::nfsstat3::notdir: return mountstat3::notdir;
     case v3::nfsstat3::inval: return mountstat3::inval;

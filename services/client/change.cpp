@@ -189,7 +189,9 @@ task<int> copy_all(runtime& r, const cp_options& o, std::vector<std::unique_ptr<
     const bool into = there && there->kind == file_kind::directory;
     if (sources.size() > 1 && !into)
         co_return complain(o.target + ": several sources need a directory that exists as target", exit_usage);
-    copier c(r, o.copy);
+    copy_options how = o.copy;
+    how.quiet = r.options().json;
+    copier c(r, how);
     const auto begin = std::chrono::steady_clock::now();
     scope progress(r.shard());
     if (::isatty(STDERR_FILENO) && !r.options().quiet)
@@ -203,10 +205,15 @@ task<int> copy_all(runtime& r, const cp_options& o, std::vector<std::unique_ptr<
     const copy_totals& t = c.totals();
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     if (r.options().json) {
-        const nlohmann::json out = {{"files", t.files},       {"directories", t.directories},
-                                    {"links", t.links},       {"bytes", t.bytes},
-                                    {"failures", t.failures}, {"seconds", took.count()}};
-        std::printf("%s\n", out.dump(2).c_str());
+        nlohmann::json out = {{"files", t.files}, {"directories", t.directories}, {"links", t.links},
+                              {"bytes", t.bytes}, {"failures", t.failures},       {"seconds", took.count()}};
+        if (o.copy.checksum) {
+            nlohmann::json& all = out["checksums"] = nlohmann::json::array();
+            for (const copier::file_checksum& one : c.checksums())
+                all.push_back({{"path", one.path}, {"sha256", one.sha256}});
+        }
+        // Names of files are bytes, and JSON is UTF-8.
+        std::printf("%s\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
     } else if (!r.options().quiet) {
         std::fprintf(
             stderr, "%llu files, %s in %.2f s, %s/s\n", static_cast<unsigned long long>(t.files),

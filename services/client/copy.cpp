@@ -49,6 +49,14 @@ void copier::fail(const std::string& what, const error& why)
                  (tell ? refusal(why) : why.message()).c_str());
 }
 
+void copier::note_checksum(std::string path, std::string digest)
+{
+    if (options_.quiet)
+        checksums_.push_back({std::move(path), std::move(digest)});
+    else
+        std::printf("%s  %s\n", digest.c_str(), path.c_str());
+}
+
 task<void> copier::copy(store& from, std::string from_path, store& to, std::string to_path)
 {
     scope files(runtime_.shard());
@@ -163,7 +171,7 @@ task<void> copier::copy_file(store& from, std::string from_path, store& to, std:
             if (!copied)
                 failed = copied.error();
             else if (options_.checksum)
-                std::printf("%s  %s\n", digest.c_str(), to.name_of(to_path).c_str());
+                note_checksum(to.name_of(to_path), std::move(digest));
         }
         [[maybe_unused]] const auto closed = co_await (*source)->close();
     }

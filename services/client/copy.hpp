@@ -18,6 +18,7 @@ struct copy_options {
     bool recursive = false;
     bool preserve = false; ///< mode and times
     bool checksum = false; ///< read back what was written and compare
+    bool quiet = false;    ///< checksums are kept for checksums() rather than printed
     unsigned files = 8;    ///< in flight
     unsigned depth = 8;    ///< requests in flight per file
 };
@@ -44,8 +45,15 @@ public:
     task<void> copy(store& from, std::string from_path, store& to, std::string to_path);
     const copy_totals& totals() const noexcept { return totals_; }
 
+    struct file_checksum {
+        std::string path;
+        std::string sha256;
+    };
+    const std::vector<file_checksum>& checksums() const noexcept { return checksums_; }
+
 private:
     struct one_file;
+    void note_checksum(std::string path, std::string digest);
     task<void> copy_entry(store& from, std::string from_path, store& to, std::string to_path, scope& files);
     task<void> copy_file(store& from, std::string from_path, store& to, std::string to_path, file_info info);
     task<result<void>> copy_data(one_file& f);
@@ -56,6 +64,7 @@ private:
     runtime& runtime_;
     copy_options options_;
     copy_totals totals_;
+    std::vector<file_checksum> checksums_;
     bool denied_ = false;
     std::vector<std::pair<std::string, file_info>> finish_; ///< directories to get their times
     semaphore file_permits_;

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each command of the client `verbena` against a daemon, over TCP and iWARP: what it does, and its exit code."""
 import filecmp
+import hashlib
 import json
 import os
 import random
@@ -189,6 +190,18 @@ class Commands:
         self.assertEqual((totals["files"], totals["links"], totals["failures"]), (5, 1, 0))
         self.assertEqual(totals["bytes"], 4097 + 300_001 + 5_000_003 + 4)
         self.assertEqual(tree(self.there("tree")), tree(source))
+        # With checksums it is one document too.
+        checked = self.run_json("cp", "-r", "--checksum", source, self.top + "/json")
+        found = {item["path"].rsplit("/json/", 1)[1]: item["sha256"] for item in checked["checksums"]}
+        expected = {}
+        for folder, _, names in os.walk(source):
+            for name in names:
+                path = os.path.join(folder, name)
+                if not os.path.islink(path):
+                    with open(path, "rb") as file:
+                        digest = hashlib.file_digest(file, "sha256").hexdigest()
+                    expected[os.path.relpath(path, source)] = digest
+        self.assertEqual(found, expected)
         self.run_client("-q", "cp", "-r", "--checksum", self.top + "/tree", back)
         self.assertEqual(tree(back), tree(source))
         # Between two places at a server, into a directory that is there.

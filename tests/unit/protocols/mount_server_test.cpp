@@ -139,6 +139,8 @@ BOOST_FIXTURE_TEST_CASE(what_can_not_be_mounted, fixture)
     BOOST_TEST(program.counters().refused_path.value() == 8u);
     files.fail_getattr = error::from_errno(EIO);
     BOOST_TEST(mount("/export").status == mountstat3::io);
+    files.fail_getattr = error::from_errno(ESTALE); // the directory was removed
+    BOOST_TEST(mount("/export").status == mountstat3::noent);
     BOOST_TEST(dump() == "");
     // longer than MNTPATHLEN
     const auto c = call(procedure::mnt, std::string(1025, '/'));
