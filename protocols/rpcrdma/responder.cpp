@@ -67,13 +67,14 @@ constexpr std::array<std::byte, 4> zero_pad{};
 
 responder_connection::responder_connection(verbs::context& provider, buffer_pool& buffers,
                                            rpc::dispatcher& dispatcher, const responder_options& options,
-                                           responder_stats& stats)
+                                           responder_stats& stats, chunk_shares& shares)
     : provider_(provider),
       buffers_(buffers),
       dispatcher_(dispatcher),
       options_(options),
       stats_(stats),
-      calls_scope_(provider.shard())
+      calls_scope_(provider.shard()),
+      shares_(shares)
 {
     batch_.reserve(max_reply_requests);
     local_.reserve(max_reply_requests + 8);
@@ -85,6 +86,10 @@ responder_connection::~responder_connection()
         reverse_->closed();
     queue_pair_.reset();
     deferred::unlink();
+    if (chunk_bytes_ != 0) { // of calls whose Sends never completed
+        share_->bytes -= chunk_bytes_;
+        share_->freed.set();
+    }
 }
 
 task<void> responder_connection::run(std::unique_ptr<verbs::connect_request> request,
@@ -93,6 +98,7 @@ task<void> responder_connection::run(std::unique_ptr<verbs::connect_request> req
     peer_address_ = request->peer_address();
     peer_name_ = request->peer_name();
     peer_.address = peer_address_;
+    share_ = chunk_shares::user(shares_, peer_address_);
     peer_.name = peer_name_;
     peer_.transport = provider_.query().provider;
 
@@ -266,7 +272,8 @@ void responder_connection::release(responder_call& c) noexcept
         --unanswered_;
     if (c.chunk_bytes_ != 0) {
         chunk_bytes_ -= c.chunk_bytes_;
-        chunk_bytes_freed_.set();
+        share_->bytes -= c.chunk_bytes_;
+        share_->freed.set();
     }
     c.clear();
     ++c.generation_;
@@ -461,15 +468,20 @@ std::uint64_t responder_connection::chunk_bytes_of(const header& h) const noexce
 
 task<bool> responder_connection::chunk_room(responder_call& c, std::uint64_t wanted)
 {
-    while (chunk_bytes_ != 0 && chunk_bytes_ + wanted > options_.max_chunk_bytes) {
+    const auto full = [wanted](std::uint64_t used, std::uint64_t most) {
+        return used != 0 && used + wanted > most;
+    };
+    while (full(chunk_bytes_, options_.max_chunk_bytes) ||
+           full(share_->bytes, options_.max_address_chunk_bytes)) {
         stats_.chunk_waits.add();
-        chunk_bytes_freed_.reset();
-        const bool freed = co_await chunk_bytes_freed_.wait();
+        share_->freed.reset();
+        const bool freed = co_await share_->freed.wait();
         if (!freed || down_)
             co_return false;
     }
     c.chunk_bytes_ = wanted;
     chunk_bytes_ += wanted;
+    share_->bytes += wanted;
     co_return !down_;
 }
 

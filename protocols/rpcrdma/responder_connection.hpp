@@ -8,6 +8,7 @@
 #include <verbena/protocols/rpcrdma/private_data.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
 
+#include "chunk_share.hpp"
 #include "reverse_requester.hpp"
 
 #include <array>
@@ -59,7 +60,7 @@ class responder_connection final : private verbs::completion_handler,
                                    private reverse_link {
 public:
     responder_connection(verbs::context& provider, buffer_pool& buffers, rpc::dispatcher& dispatcher,
-                         const responder_options& options, responder_stats& stats);
+                         const responder_options& options, responder_stats& stats, chunk_shares& shares);
     ~responder_connection();
 
     /// Accepts the peer and serves it until the connection ends.
@@ -93,7 +94,8 @@ private:
     std::size_t calls_in_use() const noexcept { return calls_.size() - free_calls_.size(); }
     void end_if_drained() noexcept;
     std::uint64_t chunk_bytes_of(const header& h) const noexcept;
-    /// Waits until the connection's calls leave room for the bytes that `c` moves through chunks.
+    /// Waits until the calls of the connection, and of all from its address, leave room for the bytes that `c` moves
+    /// through chunks.
     task<bool> chunk_room(responder_call& c, std::uint64_t wanted);
     // reverse_link
     bool reverse_room() const noexcept override;
@@ -144,7 +146,8 @@ private:
     time_point read_progress_;
     std::uint32_t unanswered_ = 0;
     std::uint64_t chunk_bytes_ = 0; // of the calls in use
-    event chunk_bytes_freed_;
+    chunk_shares& shares_;
+    chunk_shares::user share_; // of the peer's address
     bool accepted_ = false;
     bool draining_ = false;
     std::shared_ptr<reverse_requester> reverse_; // made when a program first asks

@@ -15,13 +15,15 @@ namespace {
 struct serving {
     std::vector<responder_connection*> connections;
     event empty;
+    chunk_shares shares;
 };
 
 task<void> serve_one(std::unique_ptr<verbs::connect_request> request, verbs::context& provider,
                      verbs::protection_domain& domain, buffer_pool& buffers, rpc::dispatcher& dispatcher,
                      const responder_options& options, responder_stats& stats, serving& all)
 {
-    auto connection = std::make_unique<responder_connection>(provider, buffers, dispatcher, options, stats);
+    auto connection =
+        std::make_unique<responder_connection>(provider, buffers, dispatcher, options, stats, all.shares);
     all.connections.push_back(connection.get());
     co_await connection->run(std::move(request), domain);
     std::erase(all.connections, connection.get());

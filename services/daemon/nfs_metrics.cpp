@@ -208,8 +208,9 @@ void add_rdma(builder& b)
               return value_of(s.rdma().read_depth_waits) + value_of(s.iwarp().read_depth_waits);
           });
     counter_of("verbena_rpcrdma_chunk_waits_total",
-               "Calls that waited since their connection's calls moved as much as they may at once.", "calls",
-               &r::chunk_waits);
+               "Calls that waited since the calls of their connection, or of their host, moved as much as "
+               "they may at once.",
+               "calls", &r::chunk_waits);
 }
 
 void add_duplicates(builder& b, const rpc::duplicate_request_cache& cache)

@@ -18,6 +18,13 @@ std::uint32_t most_rdma_connections(const rpcrdma::responder_options& o, std::si
         std::clamp<std::size_t>(budget / 2 / one / shards, 1, o.max_connections));
 }
 
+// Of a host's connections, which spread over the shards: together they leave three quarters of the budget to others.
+std::uint64_t address_share(std::size_t budget, std::size_t shards)
+{
+    constexpr std::uint64_t least = 4u << 20;
+    return std::max<std::uint64_t>(budget / 4 / shards, least);
+}
+
 } // namespace
 
 shard_server::shard_server(shard& s, const config& c, const nfs::export_table& exports,
@@ -34,6 +41,7 @@ shard_server::shard_server(shard& s, const config& c, const nfs::export_table& e
 {
     rdma_options_.max_connections =
         most_rdma_connections(rdma_options_, s.buffers().budget().limit(), *c.shards);
+    rdma_options_.max_address_chunk_bytes = address_share(s.buffers().budget().limit(), *c.shards);
     rdma_options_.read_limit = std::chrono::seconds(c.rdma_read_seconds);
     dispatcher_.add(nfs_);
     dispatcher_.add(mount_);

@@ -532,6 +532,29 @@ class Headers(BadPeers):
         peers.reset(peer.socket)
         self.wait_for("memory", lambda: self.value("verbena_memory_registered_bytes") <= held + 40 * MIB)
 
+    def test_all_connections_of_one_address_take_a_bounded_share(self):
+        target = self.peer.create(self.root, "target")
+        held = self.value("verbena_memory_registered_bytes")
+        budget = self.value("verbena_memory_budget_bytes")
+        waits = self.value("verbena_rpcrdma_chunk_waits_total")
+        many = [self.iwarp(source="127.0.0.2") for _ in range(24)] # 8 for each shard: together all of the budget
+        for peer in many:
+            for _ in range(40):
+                peer.begin_write(target, 0, b"", length=MIB)
+        self.counted("verbena_rpcrdma_chunk_waits_total", waits, 24)
+        self.bystander.check()
+        taken = self.value("verbena_memory_registered_bytes") - held
+        receives = 24 * 136 * 4096
+        self.assertGreater(taken, budget / 8)
+        self.assertLess(taken, budget / 4 + receives + 3 * 8 * MIB)
+        # A host that holds nothing is served at once.
+        other = self.iwarp(source="127.0.0.3")
+        self.assertEqual(other.write(target, 0, bytes(MIB)).nfs_status(), 0)
+        for peer in many:
+            peers.reset(peer.socket)
+        # What they held is free again for their address too.
+        self.assertEqual(self.iwarp(source="127.0.0.2").write(target, 0, bytes(MIB)).nfs_status(), 0)
+
     def test_a_peer_that_stops_reading(self):
         held = self.value("verbena_memory_registered_bytes")
         waits = self.value("verbena_rpcrdma_chunk_waits_total")

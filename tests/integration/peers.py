@@ -187,8 +187,10 @@ class Terminated(Exception):
 class IwarpPeer(Calls):
     """Memory that the server may touch lies in self.memory: key -> bytearray."""
 
-    def __init__(self, port, request=None, receive_buffer=0):
+    def __init__(self, port, request=None, receive_buffer=0, source=None):
         self.socket = socket.socket()
+        if source:
+            self.socket.bind((source, 0))
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(LIMIT)

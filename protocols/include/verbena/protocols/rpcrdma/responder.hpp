@@ -30,6 +30,9 @@ struct responder_options {
     /// Bytes that the calls of one connection may move through chunks at once; more calls wait. So a peer
     /// that takes or gives nothing holds no more of the budget.
     std::uint64_t max_chunk_bytes = 32u << 20;
+    /// The same for all connections of the listener from one address, at least one call's: so a host with many of
+    /// them doesn't hold all of the budget either.
+    std::uint64_t max_address_chunk_bytes = UINT64_MAX;
     /// Calls that programs may have outstanding to one requester (rpc::call::reverse()); as many more receives
     /// are posted. 0: programs can't call back.
     std::uint32_t reverse_credits = 0;
@@ -57,7 +60,7 @@ struct responder_stats {
     counter credit_overruns;   ///< connections ended since the requester exceeded its credits
     counter stalled_reads;     ///< connections ended by responder_options::read_limit
     counter read_depth_waits;  ///< RDMA Reads that waited for ORD
-    counter chunk_waits;       ///< calls that waited for responder_options::max_chunk_bytes
+    counter chunk_waits;       ///< calls that waited for max_chunk_bytes or max_address_chunk_bytes
     counter refused_draining;  ///< calls that came while the connection was being drained
     gauge connections;
     log_limiter ends_logged;
