@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ctime>
 #include <unistd.h>
 
 namespace verbena::memfs {
@@ -84,6 +85,13 @@ unsigned allowed(const storage::attributes& a, const storage::credential& who, u
     if (in_group(who, a.gid))
         return wanted & (a.mode >> 3);
     return wanted & a.mode & 7;
+}
+
+storage::file_time now() noexcept
+{
+    timespec t{};
+    ::clock_gettime(CLOCK_REALTIME, &t);
+    return {t.tv_sec, static_cast<std::uint32_t>(t.tv_nsec)};
 }
 
 } // namespace verbena::memfs

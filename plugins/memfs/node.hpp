@@ -2,6 +2,7 @@
 // Files of memfs, and what their mode bits allow.
 #pragma once
 
+#include <verbena/core/result.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
 #include <array>
@@ -74,5 +75,8 @@ struct node {
 /// executing what nobody may execute.
 unsigned allowed(const storage::attributes& a, const storage::credential& who, unsigned wanted) noexcept;
 bool in_group(const storage::credential& who, std::uint32_t gid) noexcept;
+
+storage::file_time now() noexcept;
+inline error fails(int e, const char* context) noexcept { return error::from_errno(e, context); }
 
 } // namespace verbena::memfs

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+// Changes of directories: names that come, go and move.
+#include "backend.hpp"
+
+#include <cerrno>
+#include <unistd.h>
+
+namespace verbena::memfs {
+
+result<storage::create_result> backend::make(const storage::request& r, const storage::handle& directory,
+                                             std::string_view name, storage::file_type type,
+                                             std::uint32_t default_mode, const storage::set_attributes& set)
+{
+    auto found = find_to_change(r, directory, name, EEXIST);
+    if (!found)
+        return found.error();
+    node& d = **found;
+    if (d.children.contains(name))
+        return fails(EEXIST, "create");
+    if (allowed(d.attrs, r.who, W_OK) == 0)
+        return fails(EACCES, "create");
+    if (nodes_.size() >= options_.max_files)
+        return fails(ENOSPC, "create");
+    const bool inherits = (d.attrs.mode & 02000) != 0;
+    node n;
+    n.attrs.type = type;
+    n.attrs.mode = set.mode ? *set.mode & 07777 : default_mode;
+    n.attrs.uid = r.who.uid;
+    n.attrs.gid = inherits ? d.attrs.gid : r.who.gid;
+    if (type == storage::file_type::directory)
+        n.attrs.mode |= inherits ? 02000u : 0u;
+    n.attrs.links = type == storage::file_type::directory ? 2 : 1;
+    n.attrs.fileid = next_id_;
+    n.parent = d.attrs.fileid;
+    n.attrs.atime = n.attrs.mtime = n.attrs.ctime = now();
+    storage::set_attributes rest = set;
+    rest.mode.reset();
+    if (r.who.uid != 0 || rest.uid == n.attrs.uid)
+        rest.uid.reset();
+    if (rest.gid == n.attrs.gid)
+        rest.gid.reset();
+    if (type != storage::file_type::regular || rest.size == 0)
+        rest.size.reset();
+    if (auto done = apply(n, rest, r.who); !done)
+        return done.error();
+
+    storage::create_result out;
+    out.directory.before = seen(d);
+    const std::uint64_t id = next_id_++;
+    if (n.is_directory())
+        ++d.attrs.links;
+    d.add(name, id);
+    d.attrs.mtime = d.attrs.ctime = now();
+    out.made.handle = handle_of(id);
+    out.made.attrs = seen(n);
+    out.directory.after = seen(d);
+    nodes_.emplace(id, std::move(n));
+    return out;
+}
+
+task<result<storage::create_result>>
+backend::create(const storage::request& r, const storage::handle& directory, std::string_view name,
+                storage::create_mode mode, const storage::set_attributes& set, std::uint64_t verifier)
+{
+    std::lock_guard lock(mutex_);
+    const bool exclusive = mode == storage::create_mode::exclusive;
+    const storage::set_attributes none;
+    auto made = make(r, directory, name, storage::file_type::regular, 0600, exclusive ? none : set);
+    if (made) {
+        if (exclusive)
+            (*find(made->made.handle))->verifier = verifier;
+        co_return std::move(made);
+    }
+    if (made.error().errno_value() != EEXIST || name == "." || name == ".." ||
+        mode == storage::create_mode::guarded)
+        co_return std::move(made);
+    node& d = **find(directory);
+    node& n = nodes_.at(d.children.find(name)->second.fileid);
+    if (!n.is_regular() || (exclusive && n.verifier != verifier))
+        co_return std::move(made);
+    if (!exclusive && set.size) {
+        storage::set_attributes size_only;
+        size_only.size = set.size;
+        if (auto done = apply(n, size_only, r.who); !done)
+            co_return done.error();
+    }
+    storage::create_result out;
+    out.made.handle = handle_of(n.attrs.fileid);
+    out.made.attrs = seen(n);
+    out.directory.before = out.directory.after = seen(d);
+    co_return out;
+}
+
+task<result<storage::create_result>> backend::mkdir(const storage::request& r,
+                                                    const storage::handle& directory, std::string_view name,
+                                                    const storage::set_attributes& set)
+{
+    std::lock_guard lock(mutex_);
+    co_return make(r, directory, name, storage::file_type::directory, 0700, set);
+}
+
+task<result<storage::create_result>> backend::symlink(const storage::request& r,
+                                                      const storage::handle& directory, std::string_view name,
+                                                      std::string_view target,
+                                                      const storage::set_attributes& set)
+{
+    if (target.empty() || target.find('\0') != target.npos)
+        co_return fails(EINVAL, "the target of a symbolic link");
+    if (target.size() >= 4096)
+        co_return fails(ENAMETOOLONG, "the target of a symbolic link");
+    storage::set_attributes without_mode = set;
+    without_mode.mode.reset();
+    std::lock_guard lock(mutex_);
+    auto made = make(r, directory, name, storage::file_type::symlink, 0777, without_mode);
+    if (made) {
+        node& n = **find(made->made.handle);
+        n.target = target;
+        n.attrs.size = target.size();
+        made->made.attrs = seen(n);
+    }
+    co_return std::move(made);
+}
+
+task<result<storage::create_result>> backend::mknod(const storage::request& r,
+                                                    const storage::handle& directory, std::string_view name,
+                                                    storage::file_type type, std::uint32_t major,
+                                                    std::uint32_t minor, const storage::set_attributes& set)
+{
+    using storage::file_type;
+    const bool device = type == file_type::block_device || type == file_type::character_device;
+    if (!device && type != file_type::socket && type != file_type::fifo)
+        co_return fails(EINVAL, "mknod of a type that has its own call");
+    if (device && r.who.uid != 0)
+        co_return fails(EPERM, "mknod of a device");
+    std::lock_guard lock(mutex_);
+    auto made = make(r, directory, name, type, 0600, set);
+    if (made && device) {
+        node& n = **find(made->made.handle);
+        n.attrs.device_major = major;
+        n.attrs.device_minor = minor;
+        made->made.attrs = seen(n);
+    }
+    co_return std::move(made);
+}
+
+bool backend::may_remove(const node& directory, const node& victim, const storage::credential& who) noexcept
+{
+    if (allowed(directory.attrs, who, W_OK) == 0)
+        return false;
+    return (directory.attrs.mode & 01000) == 0 || who.uid == 0 || who.uid == victim.attrs.uid ||
+           who.uid == directory.attrs.uid;
+}
+
+void backend::lose_name(node& n)
+{
+    n.attrs.ctime = now();
+    if (n.is_directory())
+        n.attrs.links = 0;
+    else
+        --n.attrs.links;
+    if (n.attrs.links == 0) {
+        blocks_ -= n.data.blocks();
+        nodes_.erase(n.attrs.fileid);
+    }
+}
+
+result<storage::change> backend::take_away(const storage::request& r, const storage::handle& directory,
+                                           std::string_view name, bool is_rmdir)
+{
+    auto found = find_to_change(r, directory, name, EINVAL);
+    if (!found)
+        return found.error();
+    node& d = **found;
+    auto child = d.children.find(name);
+    if (child == d.children.end())
+        return fails(ENOENT, "remove");
+    node& n = nodes_.at(child->second.fileid);
+    if (!may_remove(d, n, r.who))
+        return fails(EACCES, "remove");
+    if (n.is_directory() != is_rmdir)
+        return fails(is_rmdir ? ENOTDIR : EISDIR, "remove");
+    if (!n.children.empty())
+        return fails(ENOTEMPTY, "rmdir");
+    storage::change out;
+    out.before = seen(d);
+    d.take_away(name);
+    if (is_rmdir)
+        --d.attrs.links;
+    lose_name(n);
+    d.attrs.mtime = d.attrs.ctime = now();
+    out.after = seen(d);
+    return out;
+}
+
+task<result<storage::change>> backend::remove(const storage::request& r, const storage::handle& directory,
+                                              std::string_view name)
+{
+    std::lock_guard lock(mutex_);
+    co_return take_away(r, directory, name, false);
+}
+
+task<result<storage::change>> backend::rmdir(const storage::request& r, const storage::handle& directory,
+                                             std::string_view name)
+{
+    std::lock_guard lock(mutex_);
+    co_return take_away(r, directory, name, true);
+}
+
+task<result<storage::rename_result>> backend::rename(const storage::request& r,
+                                                     const storage::handle& from_directory,
+                                                     std::string_view from,
+                                                     const storage::handle& to_directory, std::string_view to)
+{
+    std::lock_guard lock(mutex_);
+    auto found_source = find_to_change(r, from_directory, from, EINVAL);
+    if (!found_source)
+        co_return found_source.error();
+    auto found_target = find_to_change(r, to_directory, to, EINVAL);
+    if (!found_target)
+        co_return found_target.error();
+    node& source = **found_source;
+    node& target = **found_target;
+    auto child = source.children.find(from);
+    if (child == source.children.end())
+        co_return fails(ENOENT, "rename");
+    const std::uint64_t id = child->second.fileid;
+    node& moved = nodes_.at(id);
+    storage::rename_result out;
+    out.from.before = seen(source);
+    out.to.before = seen(target);
+    auto present = target.children.find(to);
+    node* victim = present != target.children.end() ? &nodes_.at(present->second.fileid) : nullptr;
+    if (victim == &moved) {
+        out.from.after = out.from.before;
+        out.to.after = out.to.before;
+        co_return out;
+    }
+    if (!may_remove(source, moved, r.who) ||
+        (victim != nullptr ? !may_remove(target, *victim, r.who) : allowed(target.attrs, r.who, W_OK) == 0))
+        co_return fails(EACCES, "rename");
+    if (moved.is_directory()) {
+        for (std::uint64_t up = target.attrs.fileid; up != root_id; up = nodes_.at(up).parent) {
+            if (up == id)
+                co_return fails(EINVAL, "rename of a directory into itself");
+        }
+    }
+    if (victim != nullptr) {
+        if (moved.is_directory() != victim->is_directory())
+            co_return fails(moved.is_directory() ? ENOTDIR : EISDIR, "rename");
+        if (!victim->children.empty())
+            co_return fails(ENOTEMPTY, "rename");
+        target.take_away(to);
+        if (victim->is_directory())
+            --target.attrs.links;
+        lose_name(*victim);
+    }
+    source.take_away(from);
+    target.add(to, id);
+    if (moved.is_directory()) {
+        --source.attrs.links;
+        ++target.attrs.links;
+        moved.parent = target.attrs.fileid;
+    }
+    moved.attrs.ctime = source.attrs.mtime = source.attrs.ctime = target.attrs.mtime = target.attrs.ctime =
+        now();
+    out.from.after = seen(source);
+    out.to.after = seen(target);
+    co_return out;
+}
+
+task<result<storage::link_result>> backend::link(const storage::request& r, const storage::handle& file,
+                                                 const storage::handle& directory, std::string_view name)
+{
+    std::lock_guard lock(mutex_);
+    auto found = find_to_change(r, directory, name, EEXIST);
+    if (!found)
+        co_return found.error();
+    auto linked = find(file);
+    if (!linked)
+        co_return linked.error();
+    node& d = **found;
+    node& n = **linked;
+    if (n.is_directory())
+        co_return fails(EPERM, "link of a directory");
+    if (d.children.contains(name))
+        co_return fails(EEXIST, "link");
+    if (allowed(d.attrs, r.who, W_OK) == 0)
+        co_return fails(EACCES, "link");
+    if (n.attrs.links >= info_.max_links)
+        co_return fails(EMLINK, "link");
+    storage::link_result out;
+    out.directory.before = seen(d);
+    d.add(name, n.attrs.fileid);
+    ++n.attrs.links;
+    n.attrs.ctime = d.attrs.mtime = d.attrs.ctime = now();
+    out.file = seen(n);
+    out.directory.after = seen(d);
+    co_return out;
+}
+
+} // namespace verbena::memfs

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// New names: files, directories, symbolic links and special files. Each is made on the pool with the caller's
+// rights; then it and its directory go to stable storage.
+#include "changes.hpp"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/syscall.h>
+
+namespace verbena::posixfs {
+
+namespace {
+
+constexpr std::uint32_t default_file_mode = 0600;
+constexpr std::uint32_t default_directory_mode = 0700;
+
+// RFC 1813 3.3.8: the verifier of an exclusive create stands in the file's times until the client sets them.
+// Whole seconds below 2^31 survive in every file system, so 62 bits are kept, of a mix of all 64.
+struct verifier_times {
+    explicit verifier_times(std::uint64_t v) noexcept
+    {
+        v += 0x9e3779b97f4a7c15ull;
+        v = (v ^ (v >> 30)) * 0xbf58476d1ce4e5b9ull;
+        v = (v ^ (v >> 27)) * 0x94d049bb133111ebull;
+        v ^= v >> 31;
+        times[0].tv_sec = static_cast<time_t>(v & 0x7fffffff);
+        times[1].tv_sec = static_cast<time_t>((v >> 32) & 0x7fffffff);
+    }
+    bool match(const struct stat& st) const noexcept
+    {
+        return st.st_atim.tv_sec == times[0].tv_sec && st.st_mtim.tv_sec == times[1].tv_sec &&
+               st.st_atim.tv_nsec == 0 && st.st_mtim.tv_nsec == 0;
+    }
+    timespec times[2]{};
+};
+
+} // namespace
+
+result<void> backend::apply_to_new(int fd, struct stat& st, const storage::set_attributes& set,
+                                   const storage::credential& who, bool& changed) const
+{
+    storage::set_attributes rest = set;
+    rest.mode.reset();
+    // Clients name the owner in creates as a matter of course; only root may choose another.
+    if (who.uid != 0 || !capabilities::get().switch_user || rest.uid == st.st_uid)
+        rest.uid.reset();
+    if (rest.gid == st.st_gid || !capabilities::get().switch_user)
+        rest.gid.reset();
+    if (!S_ISREG(st.st_mode) || rest.size == 0)
+        rest.size.reset();
+    // mkdir drops these bits from the mode it is given.
+    if (set.mode && !S_ISLNK(st.st_mode) && (*set.mode & 06000 & ~st.st_mode) != 0)
+        rest.mode = (st.st_mode & 07777) | (*set.mode & 06000);
+    if (!rest.mode && !rest.uid && !rest.gid && !rest.size &&
+        rest.atime.how == storage::set_time::kind::keep && rest.mtime.how == storage::set_time::kind::keep)
+        return {};
+    changed = true;
+    if (auto done = apply(fd, st, rest, who); !done)
+        return done;
+    if (::fstat(fd, &st) != 0)
+        return errno_error("fstat");
+    return {};
+}
+
+template<class Make>
+task<result<storage::create_result>> backend::make_entry(const storage::request& r,
+                                                         const storage::handle& directory,
+                                                         std::string_view name, Make make)
+{
+    const checked_name checked(name);
+    if (checked.error() != 0)
+        co_return error::from_errno(checked.error(), "a name");
+    if (checked.is_dot() || checked.is_dot_dot())
+        co_return error::from_errno(EEXIST, "a name that every directory has");
+    if (options_.read_only)
+        co_return error::from_errno(EROFS, "the export is read-only");
+    shard& s = at(co_await this_reactor());
+    auto opened = co_await open_directory(s, directory);
+    if (!opened)
+        co_return opened.error();
+    const file_ref d = std::move(*opened);
+
+    auto job = [fd = d->path.get(), &checked, &make, &who = r.who]() -> result<made> {
+        struct stat st{};
+        if (auto live = live_directory(fd, st); !live)
+            return live.error();
+        acting_as as(who);
+        if (!as)
+            return as.error();
+        result<made> m = make(fd, checked.text());
+        if (m)
+            ::fstat(fd, &m->directory);
+        return m;
+    };
+    auto done = co_await pool_.run(std::move(job));
+    if (!done)
+        co_return done.error();
+    file_ref f;
+    auto entry = remember(s, std::move(done->path), done->st, directory, checked.text(), &f);
+    if (!entry)
+        co_return entry.error();
+    if (done->write) {
+        auto user = f->find_or_add(r.who);
+        user->write = std::make_shared<const unique_fd>(std::move(done->write));
+        user->write_stamp = permission_stamp(done->st);
+    }
+    if (!options_.async) {
+        if (done->own_attributes) {
+            if (auto synced = co_await settle(f, sync_group::what::file); !synced)
+                co_return synced.error();
+        }
+        if (done->new_name) {
+            if (auto synced = co_await settle(d, sync_group::what::metadata); !synced)
+                co_return synced.error();
+        }
+    }
+    storage::create_result out;
+    out.made = *entry;
+    out.directory.after = attributes(done->directory, *d);
+    co_return out;
+}
+
+result<backend::made> backend::create_file(int directory, const char* name, storage::create_mode mode,
+                                           const storage::set_attributes& set, std::uint64_t verifier,
+                                           const storage::credential& who) const
+{
+    made m;
+    open_how how{};
+    how.flags = O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
+    how.mode = set.mode ? *set.mode & 07777 : default_file_mode;
+    how.resolve = handles_->resolve_flags();
+    m.write.reset(static_cast<int>(::syscall(SYS_openat2, directory, name, &how, sizeof(how))));
+    if (m.write) {
+        m.path.reset(::openat(self_.get(), fd_name(m.write.get()).text(), O_PATH | O_CLOEXEC));
+        result<void> ready;
+        if (!m.path || ::fstat(m.path.get(), &m.st) != 0) {
+            ready = errno_error("open of a new file");
+        } else if (mode == storage::create_mode::exclusive) {
+            m.own_attributes = true;
+            if (::futimens(m.write.get(), verifier_times(verifier).times) != 0 ||
+                ::fstat(m.path.get(), &m.st) != 0)
+                ready = errno_error("the verifier of an exclusive create");
+        } else {
+            ready = apply_to_new(m.path.get(), m.st, set, who, m.own_attributes);
+        }
+        if (!ready) {
+            ::unlinkat(directory, name, 0);
+            return ready.error();
+        }
+        return m;
+    }
+    if (errno != EEXIST || mode == storage::create_mode::guarded)
+        return errno_error("create");
+    auto present = open_name(directory, name);
+    if (!present)
+        return present.error();
+    m.path = std::move(*present);
+    m.new_name = false;
+    if (::fstat(m.path.get(), &m.st) != 0)
+        return errno_error("fstat");
+    if (!S_ISREG(m.st.st_mode))
+        return error::from_errno(EEXIST, "create over something that is no file");
+    if (mode == storage::create_mode::exclusive) {
+        if (m.st.st_size != 0 || !verifier_times(verifier).match(m.st))
+            return error::from_errno(EEXIST, "exclusive create with another verifier");
+        // The first reply may have been lost together with the sync before it.
+        m.new_name = m.own_attributes = true;
+        return m;
+    }
+    if (set.size) {
+        storage::set_attributes size_only;
+        size_only.size = set.size;
+        m.own_attributes = true;
+        if (auto done = apply(m.path.get(), m.st, size_only, who); !done)
+            return done.error();
+        if (::fstat(m.path.get(), &m.st) != 0)
+            return errno_error("fstat");
+    }
+    return m;
+}
+
+task<result<storage::create_result>>
+backend::create(const storage::request& r, const storage::handle& directory, std::string_view name,
+                storage::create_mode mode, const storage::set_attributes& set, std::uint64_t verifier)
+{
+    auto make = [this, mode, &set, verifier, &who = r.who](int fd, const char* text) {
+        return create_file(fd, text, mode, set, verifier, who);
+    };
+    co_return co_await make_entry(r, directory, name, std::move(make));
+}
+
+namespace {
+
+// The rest of mkdir, symlink and mknod once the name is made.
+constexpr const char* made_again = "something else stands at the new name";
+
+} // namespace
+
+task<result<storage::create_result>> backend::mkdir(const storage::request& r,
+                                                    const storage::handle& directory, std::string_view name,
+                                                    const storage::set_attributes& set)
+{
+    auto make = [this, &set, &who = r.who](int fd, const char* text) -> result<made> {
+        if (::mkdirat(fd, text, set.mode ? *set.mode & 07777 : default_directory_mode) != 0)
+            return errno_error("mkdir");
+        return finish_new(fd, text, S_IFDIR, set, who);
+    };
+    co_return co_await make_entry(r, directory, name, std::move(make));
+}
+
+task<result<storage::create_result>> backend::symlink(const storage::request& r,
+                                                      const storage::handle& directory, std::string_view name,
+                                                      std::string_view target,
+                                                      const storage::set_attributes& set)
+{
+    if (target.empty() || target.find('\0') != target.npos)
+        co_return error::from_errno(EINVAL, "the target of a symbolic link");
+    if (target.size() >= 4096)
+        co_return error::from_errno(ENAMETOOLONG, "the target of a symbolic link");
+    const std::string to(target);
+    auto make = [this, &to, &set, &who = r.who](int fd, const char* text) -> result<made> {
+        if (::symlinkat(to.c_str(), fd, text) != 0)
+            return errno_error("symlink");
+        return finish_new(fd, text, S_IFLNK, set, who);
+    };
+    co_return co_await make_entry(r, directory, name, std::move(make));
+}
+
+task<result<storage::create_result>> backend::mknod(const storage::request& r,
+                                                    const storage::handle& directory, std::string_view name,
+                                                    storage::file_type type, std::uint32_t major,
+                                                    std::uint32_t minor, const storage::set_attributes& set)
+{
+    mode_t format = 0;
+    switch (type) {
+    case storage::file_type::block_device: format = S_IFBLK; break;
+    case storage::file_type::character_device: format = S_IFCHR; break;
+    case storage::file_type::socket: format = S_IFSOCK; break;
+    case storage::file_type::fifo: format = S_IFIFO; break;
+    default: co_return error::from_errno(EINVAL, "mknod of a type that has its own call");
+    }
+    auto make = [this, format, major, minor, &set, &who = r.who](int fd, const char* text) -> result<made> {
+        const mode_t mode = set.mode ? *set.mode & 07777 : default_file_mode;
+        const bool device = format == S_IFBLK || format == S_IFCHR;
+        if (::mknodat(fd, text, mode | format, device ? makedev(major, minor) : 0) != 0)
+            return errno_error("mknod");
+        return finish_new(fd, text, format, set, who);
+    };
+    co_return co_await make_entry(r, directory, name, std::move(make));
+}
+
+result<backend::made> backend::finish_new(int directory, const char* name, mode_t format,
+                                          const storage::set_attributes& set,
+                                          const storage::credential& who) const
+{
+    made m;
+    auto opened = open_name(directory, name);
+    if (!opened)
+        return opened.error();
+    m.path = std::move(*opened);
+    if (::fstat(m.path.get(), &m.st) != 0)
+        return errno_error("fstat");
+    if ((m.st.st_mode & S_IFMT) != format)
+        return error::from_errno(EEXIST, made_again);
+    if (auto done = apply_to_new(m.path.get(), m.st, set, who, m.own_attributes); !done) {
+        ::unlinkat(directory, name, format == S_IFDIR ? AT_REMOVEDIR : 0);
+        return done.error();
+    }
+    return m;
+}
+
+} // namespace verbena::posixfs
