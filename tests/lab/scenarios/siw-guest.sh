@@ -14,3 +14,41 @@ for direction in read write; do
 done
 refused=$(sed -n 's/^verbena_connection_ends_total{transport="iwarp",cause="access_error"} //p' "$metrics")
 [[ $refused == 0 ]] || fail "connections ended with access_error: \"$refused\""
+
+# Files written by the kernel, by our client over iWARP and by libnfs's tools over TCP: all three read the same in all.
+verbena=$LAB_BUILD/services/verbena
+needs "$verbena" /usr/bin/nfs-cp /usr/bin/nfs-cat
+iwarp="nfs+iwarp://$server:20049$exported" tcp="nfs://$server$exported"
+at='?version=3&nfsport=2049&mountport=2049'
+names=(0-of-1 5-of-4095 7-of-4097 9-of-32767 11-of-65537)
+sources=("${names[@]/#/$LAB_DATA/tree/folder 0/}")
+writers=(by-kernel by-verbena by-libnfs)
+mkdir -p expected read/verbena "${writers[@]/#/expected/}" "${writers[@]/#/read/libnfs/}"
+for writer in "${writers[@]}"; do cp "${sources[@]}" "expected/$writer"; done
+
+write_by_three() {
+    local name
+    mkdir "${writers[@]/#/mounted/}"
+    cp "${sources[@]}" mounted/by-kernel
+    "$verbena" -q cp "${sources[@]}" "$iwarp/by-verbena"
+    for name in "${names[@]}"; do nfs-cp "$LAB_DATA/tree/folder 0/$name" "$tcp/by-libnfs/$name$at" >nfs-cp.out; done
+}
+read_by_verbena() { "$verbena" -q cp -r "${writers[@]/#/$iwarp/}" read/verbena; }
+read_by_libnfs() {
+    local file
+    for file in $(cd expected && echo by-*/*); do nfs-cat "$tcp/$file$at" >"read/libnfs/$file"; done
+}
+sums() { (cd "$1" && sha256sum by-*/*); }
+
+mount_server mounted
+timed 'write by three clients' write_by_three
+umount mounted # so that the kernel's cache knows nothing of them
+mount_server mounted
+timed 'read by verbena' read_by_verbena
+timed 'read by libnfs' read_by_libnfs
+sums expected >sums
+for reader in mounted read/verbena read/libnfs; do
+    sums "$reader" >found
+    diff sums found >differences || fail "$reader: $(head -n 3 differences | xargs -d '\n')"
+done
+umount mounted
