@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace verbena::ledger {
+namespace {
+
+using nfs::v3::ftype3;
+
+constexpr std::size_t max_objects = 40;
+constexpr std::size_t max_file = 128 * 1024;
+
+std::uint64_t below(numbers& random, std::uint64_t limit)
+{
+    return std::uniform_int_distribution<std::uint64_t>(0, limit - 1)(random);
+}
+
+std::string bytes(numbers& random, std::size_t size)
+{
+    std::string out(size, '\0');
+    for (char& c : out)
+        c = static_cast<char>(random());
+    return out;
+}
+
+bool writes(kind k) noexcept
+{
+    return k == kind::write_file_sync || k == kind::write_data_sync || k == kind::write_and_commit;
+}
+
+} // namespace
+
+const char* to_string(kind k) noexcept
+{
+    static constexpr std::array<const char*, kinds> names = {
+        "CREATE",          "MKDIR",           "SYMLINK",         "LINK",         "RENAME",
+        "REMOVE",          "RMDIR",           "SETATTR mode",    "SETATTR size", "SETATTR time",
+        "WRITE FILE_SYNC", "WRITE DATA_SYNC", "WRITE and COMMIT"};
+    return names[static_cast<std::size_t>(k)];
+}
+
+std::string operation::description() const
+{
+    std::string text = std::string(to_string(what)) + " \"" + path + '"';
+    if (!to.empty())
+        text += " to \"" + to + '"';
+    for (const piece& p : pieces)
+        text += ' ' + std::to_string(p.offset) + '+' + std::to_string(p.data.size());
+    return text;
+}
+
+std::pair<std::string, std::string> split(const std::string& path)
+{
+    const std::size_t slash = path.rfind('/');
+    if (slash == std::string::npos)
+        return {"", path};
+    return {path.substr(0, slash), path.substr(slash + 1)};
+}
+
+model::model()
+{
+    auto root = std::make_shared<object>();
+    root->type = ftype3::dir;
+    root->mode = 0755;
+    names_.emplace("", std::move(root));
+}
+
+model::model(const model& other)
+{
+    std::map<const object*, std::shared_ptr<object>> copies;
+    for (const auto& [name, o] : other.names_) {
+        std::shared_ptr<object>& copy = copies[o.get()];
+        if (!copy)
+            copy = std::make_shared<object>(*o);
+        names_.emplace(name, copy);
+    }
+}
+
+unsigned model::links_of(const object& o) const
+{
+    return static_cast<unsigned>(
+        std::ranges::count_if(names_, [&o](const auto& name) { return name.second.get() == &o; }));
+}
+
+std::vector<std::string> model::list(const std::string& path) const
+{
+    std::vector<std::string> out;
+    for (const auto& [name, o] : names_) {
+        auto [parent, last] = split(name);
+        if (!name.empty() && parent == path)
+            out.push_back(std::move(last));
+    }
+    return out;
+}
+
+std::string model::any_of(numbers& random, ftype3 type) const
+{
+    std::vector<const std::string*> found;
+    for (const auto& [name, o] : names_) {
+        if (o->type == type && !name.empty())
+            found.push_back(&name);
+    }
+    return found.empty() ? std::string() : *found[below(random, found.size())];
+}
+
+std::string model::new_name(numbers& random) const
+{
+    std::string parent = below(random, 2) == 0 ? std::string() : any_of(random, ftype3::dir);
+    // Not ever deeper: paths stay short.
+    if (std::ranges::count(parent, '/') > 2)
+        parent.clear();
+    for (;;) {
+        std::string name = parent.empty() ? "" : parent + '/';
+        name += 'n' + std::to_string(below(random, 1'000'000));
+        if (!names_.contains(name))
+            return name;
+    }
+}
+
+operation model::choose(numbers& random) const
+{
+    operation o;
+    o.what = static_cast<kind>(below(random, kinds));
+    if (names_.size() > max_objects && o.what <= kind::link)
+        o.what = below(random, 3) == 0 ? kind::rmdir : kind::remove;
+    const std::string file = any_of(random, ftype3::reg);
+    if (file.empty() && o.what >= kind::link)
+        o.what = kind::create;
+
+    o.path = file;
+    switch (o.what) {
+    case kind::create:
+    case kind::mkdir:
+        o.path = new_name(random);
+        // The caller must be able to go on working in it.
+        o.number = 0700 | static_cast<std::uint32_t>(below(random, 0100));
+        break;
+    case kind::symlink:
+        o.path = new_name(random);
+        o.target = std::string(1 + below(random, 200), 't') + std::to_string(below(random, 1000));
+        break;
+    case kind::link: o.to = new_name(random); break;
+    case kind::rename:
+        // A file to a new name or over another one; a directory to a new name that is not inside it.
+        if (const std::string directory = any_of(random, ftype3::dir);
+            !directory.empty() && below(random, 3) == 0) {
+            o.path = directory;
+            do
+                o.to = new_name(random);
+            while (o.to.starts_with(directory + '/'));
+        } else {
+            o.to = below(random, 2) == 0 ? new_name(random) : any_of(random, ftype3::reg);
+            // Two names of one file: RENAME does nothing (RFC 1813 3.3.14).
+            if (names_.contains(o.to) && names_.at(o.to) == names_.at(o.path))
+                o.to = new_name(random);
+        }
+        break;
+    case kind::remove:
+        if (const std::string link = any_of(random, ftype3::lnk); !link.empty() && below(random, 3) == 0)
+            o.path = link;
+        break;
+    case kind::rmdir:
+        if (const std::string directory = any_of(random, ftype3::dir);
+            !directory.empty() && is_empty(directory))
+            o.path = directory;
+        else
+            o.what = kind::remove;
+        break;
+    case kind::chmod: o.number = 0600 | static_cast<std::uint32_t>(below(random, 0200)); break;
+    case kind::truncate: o.number = static_cast<std::uint32_t>(below(random, max_file)); break;
+    case kind::set_time:
+        o.number = static_cast<std::uint32_t>(1'000'000'000 + below(random, 500'000'000));
+        break;
+    case kind::write_file_sync:
+    case kind::write_data_sync:
+    case kind::write_and_commit:
+        for (std::uint64_t n = o.what == kind::write_and_commit ? 1 + below(random, 4) : 1; n != 0; --n) {
+            const std::size_t size = 1 + below(random, below(random, 3) == 0 ? 40'000 : 3000);
+            o.pieces.push_back({below(random, max_file - size), bytes(random, size)});
+        }
+        break;
+    }
+    return o;
+}
+
+void model::apply(const operation& o)
+{
+    if (writes(o.what)) {
+        object& file = at(o.path);
+        for (const piece& p : o.pieces) {
+            file.data.resize(std::max<std::size_t>(file.data.size(), p.offset + p.data.size()), '\0');
+            file.data.replace(p.offset, p.data.size(), p.data);
+        }
+        file.mtime.reset();
+        return;
+    }
+    switch (o.what) {
+    case kind::create:
+    case kind::mkdir:
+    case kind::symlink: {
+        auto made = std::make_shared<object>();
+        made->type = o.what == kind::create ? ftype3::reg : o.what == kind::mkdir ? ftype3::dir : ftype3::lnk;
+        made->mode = o.number;
+        made->data = o.target;
+        names_.emplace(o.path, std::move(made));
+        break;
+    }
+    case kind::link: names_.emplace(o.to, names_.at(o.path)); break;
+    case kind::rename: {
+        std::map<std::string, std::shared_ptr<object>> moved;
+        for (auto at = names_.begin(); at != names_.end();) {
+            const bool inside = at->first == o.path || at->first.starts_with(o.path + '/');
+            if (inside)
+                moved.emplace(o.to + at->first.substr(o.path.size()), at->second);
+            at = inside ? names_.erase(at) : std::next(at);
+        }
+        for (auto& [name, what] : moved)
+            names_.insert_or_assign(name, std::move(what));
+        break;
+    }
+    case kind::remove:
+    case kind::rmdir: names_.erase(o.path); break;
+    case kind::chmod: at(o.path).mode = o.number; break;
+    case kind::truncate:
+        at(o.path).data.resize(o.number, '\0');
+        at(o.path).mtime.reset();
+        break;
+    case kind::set_time: at(o.path).mtime = o.number; break;
+    default: break;
+    }
+}
+
+void model::begin_write(const operation& o)
+{
+    if (!writes(o.what))
+        return;
+    object& file = at(o.path);
+    file.mtime.reset();
+    for (const piece& p : o.pieces)
+        file.unsure.emplace_back(p.offset, p.offset + p.data.size());
+}
+
+} // namespace verbena::ledger

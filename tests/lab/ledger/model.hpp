@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a server has acknowledged in one folder: names, objects and the operations that made them.
+#pragma once
+
+#include <verbena/protocols/nfs/v3/types.hpp>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace verbena::ledger {
+
+using numbers = std::mt19937_64;
+
+struct object {
+    nfs::v3::ftype3 type = nfs::v3::ftype3::reg;
+    std::uint32_t mode = 0;             ///< not of symbolic links
+    std::string data;                   ///< of a file, or a link's target
+    std::optional<std::uint32_t> mtime; ///< if it was set after the last change
+    std::optional<nfs::v3::nfs_fh3> handle;
+    /// Where WRITEs went that nobody acknowledged as stable: [begin, end). They may lie beyond the data.
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> unsure;
+};
+
+enum class kind : std::uint8_t {
+    create,
+    mkdir,
+    symlink,
+    link,
+    rename,
+    remove,
+    rmdir,
+    chmod,
+    truncate,
+    set_time,
+    write_file_sync,
+    write_data_sync,
+    write_and_commit, ///< UNSTABLE WRITEs and one COMMIT; acknowledged by the COMMIT
+};
+inline constexpr unsigned kinds = 13;
+const char* to_string(kind k) noexcept;
+
+struct piece {
+    std::uint64_t offset = 0;
+    std::string data;
+};
+
+struct operation {
+    kind what = kind::create;
+    std::string path;            ///< relative to the folder
+    std::string to;              ///< rename: the new name; link: the new name
+    std::uint32_t number = 0;    ///< mode, size or seconds
+    std::string target;          ///< of a symbolic link
+    std::vector<piece> pieces{}; ///< of a write
+    std::string description() const;
+};
+
+/// The folder itself has the name "". Copies share no object.
+class model {
+public:
+    model();
+    model(const model& other);
+    model& operator=(const model&) = delete;
+
+    const std::map<std::string, std::shared_ptr<object>>& names() const noexcept { return names_; }
+    object& at(const std::string& path) const { return *names_.at(path); }
+    /// How many names of this folder lead to `o`.
+    unsigned links_of(const object& o) const;
+    /// Names directly in the directory `path`.
+    std::vector<std::string> list(const std::string& path) const;
+
+    /// An operation that the server must carry out in this state.
+    operation choose(numbers& random) const;
+    /// `o` was acknowledged.
+    void apply(const operation& o);
+    /// The write `o` was begun, and nobody knows how far it came.
+    void begin_write(const operation& o);
+
+private:
+    std::string any_of(numbers& random, nfs::v3::ftype3 type) const;
+    std::string new_name(numbers& random) const;
+    bool is_empty(const std::string& path) const { return list(path).empty(); }
+
+    std::map<std::string, std::shared_ptr<object>> names_;
+};
+
+/// "a/b" -> "a", "b"; "b" -> "", "b".
+std::pair<std::string, std::string> split(const std::string& path);
+
+} // namespace verbena::ledger
