@@ -24,10 +24,14 @@ tsan         build,tests,sanitizers      300   unit and integration under TSan, 
 fuzz         build,tests,sanitizers      400   each target of tests/fuzz for a while, under ASan and UBSan
 embed        build,gcc                   400   verbena as a Meson subproject, with an embedder's defaults
 tidy         build,tests,tidy            600   clang-tidy 19 over what is not a test
-cells        build,lab                   600   the smoke scenarios on kernel 6.12
+lab612       build,lab                   480   the smoke scenarios on kernel 6.12
+cells        build,lab                  1500   the interoperation matrix at CI size on kernel 6.1
+power        build,lab                   480   a guest loses its power 8 times under load
+lab_full     build,lab                 36000   matrix and loss of power at full size, both kernels, into docs/interop.md
 "
 
-all_suites() { awk 'NF {print $1}' <<<"$suite_table"; }
+# All but what has an option of its own.
+all_suites() { awk 'NF && $1 != "lab_full" {print $1}' <<<"$suite_table"; }
 suite_field() { awk -v name="$1" -v field="$2" '$1 == name {print $field}' <<<"$suite_table"; }
 suite_purposes() { suite_field "$1" 2 | tr -s ',-' '\n'; }
 suite_share() { suite_field "$1" 3; }
@@ -110,13 +114,18 @@ suite_unit() { build_clang && meson_suites build "$share" unit; }
 suite_sim() { build_clang && meson_suites build "$share" sim; }
 suite_integration() { build_clang && meson_suites build "$share" integration; }
 
-suite_lab() {
-    build_clang && counted lab tests/lab/lab smoke --build build $([[ $install == yes ]] || printf -- --no-install)
+# in_lab NAME COMMAND...: a command of the lab as one step.
+in_lab() {
+    local name=$1 more=()
+    shift
+    [[ $install == yes ]] || more=(--no-install)
+    build_clang && counted "$name" tests/lab/lab "$@" --build build "${more[@]}"
 }
-
-suite_cells() {
-    build_clang && counted cells tests/lab/lab smoke --kernel 6.12 --build build $([[ $install == yes ]] || printf -- --no-install)
-}
+suite_lab() { in_lab lab smoke --kernel 6.1; }
+suite_lab612() { in_lab lab612 smoke --kernel 6.12; }
+suite_cells() { in_lab cells cells --size ci --kernel 6.1; }
+suite_power() { in_lab power power --kills 8 --kernel 6.1; }
+suite_lab_full() { in_lab lab_full full --size full --kernel 6.1 --kernel 6.12 --report docs/interop.md; }
 
 suite_gcc() {
     # -O0 is an embedder's Meson default, and where g++ 12 has no tail calls at all.

@@ -64,10 +64,11 @@ reset_kernel() {
     local device
     if [[ -d /sys/module/nfsd ]]; then stop_knfsd; fi
     for device in /sys/class/infiniband/*; do
-        [[ ! -e $device ]] || rdma link delete "${device##*/}"
+        # It goes by itself with its interface, and that with its network, which may be happening now.
+        [[ ! -e $device ]] || rdma link delete "${device##*/}" 2>/dev/null || [[ ! -e $device ]]
     done
     for device in /sys/class/net/lab*; do
-        [[ ! -e $device ]] || ip link delete "${device##*/}"
+        [[ ! -e $device ]] || ip link delete "${device##*/}" 2>/dev/null || [[ ! -e $device ]]
     done
 }
 

@@ -17,13 +17,13 @@ needs() {
     for file in "$@"; do [[ -x $file ]] || fail "$file is not there; build it first"; done
 }
 
-# timed LABEL COMMAND...: prints how long it took.
+# timed LABEL COMMAND...: tells on the error output how long it took.
 timed() {
     local label=$1 begun=${EPOCHREALTIME/./} took status=0
     shift
     "$@" || status=$?
     took=$((${EPOCHREALTIME/./} - begun))
-    printf '%6d.%03d s  %s\n' $((took / 1000000)) $((took / 1000 % 1000)) "$label"
+    printf '%6d.%03d s  %s\n' $((took / 1000000)) $((took / 1000 % 1000)) "$label" >&2
     return "$status"
 }
 
@@ -35,6 +35,11 @@ until_true() {
         ((SECONDS < end)) || return 1
         sleep 0.05
     done
+}
+
+# load_until_stop KIND N COUNT: rounds of `files.py KIND` in ./mounted until there is a file ./stop.
+load_until_stop() {
+    until [[ -e stop ]]; do python3 "$LAB_ROOT/tests/lab/guest/files.py" "$1" "$PWD/mounted" "$2" "$3" || return 1; done
 }
 
 listens() { (: </dev/tcp/"$1"/"$2") 2>/dev/null; }
@@ -135,6 +140,20 @@ verbenad() {
     start verbenad ${verbenad_in:-} "$LAB_BUILD/services/verbenad" nfs --export "$PWD/exported:/export,root_squash=no,clients=*" \
         "${listen[@]/#/--listen=}" --metrics "$server:9464" --state "$PWD/state" --rpcbind no "$@"
     until_true 20 listens "$server" 2049 || fail "verbenad does not listen: $(tail -n 3 "$LAB_OUT/verbenad.log")"
+}
+
+# serve_from_host: what `serve` sets, for the server of the scenario's host part, through a siw device on the NIC.
+serve_from_host() {
+    local nic
+    . "$LAB_OUT/ready"
+    nic=$(ip -o route get 10.0.2.2 | sed -n 's/.* dev \([^ ]*\).*/\1/p')
+    [[ -n $nic ]] || fail 'the guest has no way to the host'
+    modprobe -a rdma_ucm ib_uverbs
+    rdma_device siw "$nic" siw1
+    # 10.0.2.2 is the host's loopback.
+    server=10.0.2.2 exported=/export
+    mount_options=vers=3,proto=rdma,port=$rdma_port,mountproto=tcp,mountport=$tcp_port,nolock
+    mkdir mounted
 }
 
 # mount_server FOLDER [OPTIONS]: mounts what `serve` serves.

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What scenarios copy: made here and not in the guest, where starting a process costs tens of milliseconds."""
+import dataclasses
+import hashlib
 import os
 import pathlib
 import random
@@ -9,8 +11,26 @@ from .common import cache_folder, cache_lock, recipe, read_or_none
 
 # Around the borders of pages, of inline messages, of chunk segments and of the XDR padding.
 SIZES = (1, 3, 511, 1024, 3999, 4095, 4096, 4097, 8193, 32767, 65536, 65537)
-# Files of the tree, and MiB of the large file.
-EXTENT = {"smoke": (60, 32), "ci": (300, 32), "full": (2000, 256)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Extent:
+    files: int  # of the tree
+    mebibytes: int  # of the large file
+    names: int  # of a large folder
+    storm: int  # files that are created, renamed and removed
+    repository: int  # folders of the tree, 25 files each, that git gets
+    patience: int = 1  # times the limits of the scenarios
+
+    def variables(self):
+        """For scenarios."""
+        return {"LAB_MIB": self.mebibytes, "LAB_NAMES": self.names, "LAB_STORM": self.storm,
+                "LAB_REPOSITORY": self.repository}
+
+
+# What git does costs most under emulation, so that CI gives it a part of the tree.
+EXTENT = {"smoke": Extent(60, 32, 200, 20, 1), "ci": Extent(300, 32, 600, 60, 3),
+          "full": Extent(2000, 256, 20000, 1000, 80, patience=10)}
 
 
 def prepare(size):
@@ -21,7 +41,9 @@ def prepare(size):
     with cache_lock():
         if read_or_none(folder.with_suffix(".recipe")) != made_from:
             shutil.rmtree(folder, ignore_errors=True)
-            make(folder, random.Random(1), *EXTENT[size])
+            make(folder, random.Random(1), EXTENT[size].files, EXTENT[size].mebibytes)
+            sum_of_large = hashlib.sha256((folder / "large").read_bytes()).hexdigest()
+            folder.with_suffix(".sha256").write_text(sum_of_large, encoding="ascii")
             folder.with_suffix(".recipe").write_text(made_from, encoding="ascii")
     return folder
 

@@ -16,32 +16,30 @@ SHOWN_LINES = 60
 
 
 def run(kernels, scenarios, args):
+    """Runs all scenarios on all kernels; returns a row (kernel release, title, reason or None, seconds) for each."""
     folders = [scenario.folder for scenario in scenarios]
     if len(set(folders)) != len(folders):
         raise LabError("a scenario with the same arguments can stand only once in a boot")
     out = pathlib.Path(args.out or tempfile.mkdtemp(prefix="verbena-lab-")).absolute()
     build = pathlib.Path(args.build or SOURCE / "build").absolute()
-    passed = failed = 0
+    rows = []
     try:
         for kernel in kernels:
-            show = args.command == "run"
-            good, bad = run_boot(kernel, scenarios, out / kernel.series, build, args, show)
-            passed, failed = passed + good, failed + bad
+            rows += run_boot(kernel, scenarios, out / kernel.series, build, args, args.command == "run")
     finally:
-        if args.out or failed:
+        if args.out or any(reason for _, _, reason, _ in rows):
             say(f"artefacts: {out}")
         else:
             shutil.rmtree(out, ignore_errors=True)
-    say(f"{passed} passed, {failed} failed")
-    return 0 if passed and not failed else 1
+    return rows
 
 
 def run_boot(kernel, scenarios, out, build, args, show):
-    """Runs all scenarios in one boot of one kernel; returns how many passed and failed."""
+    """Runs all scenarios in one boot of one kernel; returns a row for each."""
     shutil.rmtree(out, ignore_errors=True)
     net = args.net or ("user" if any(scenario.net == "user" for scenario in scenarios) else "none")
     variables = {"LAB_ROOT": SOURCE, "LAB_BUILD": build, "LAB_LIB": LAB / "guest/lib.sh", "LAB_NET": net,
-                 "LAB_DATA": data.prepare(args.size)}
+                 "LAB_DATA": data.prepare(args.size), **data.EXTENT[args.size].variables()}
     for scenario in scenarios:
         (out / scenario.folder).mkdir(parents=True)
     begun = time.monotonic()
@@ -57,12 +55,13 @@ def run_boot(kernel, scenarios, out, build, args, show):
     finally:
         for part in host_parts.values():
             part.stop()
-    good = 0
+    rows = []
     for scenario in scenarios:
         reason = verdict(out / scenario.folder, host_parts.get(scenario.folder), ended)
-        good += report(kernel, scenario, out, reason, show)
+        seconds = report(kernel, scenario, out, reason, show)
+        rows.append((kernel.release, scenario.title, reason, seconds))
     say(f"{kernel.release}: {time.monotonic() - begun:.0f} s for this boot")
-    return good, len(scenarios) - good
+    return rows
 
 
 def write_plan(out, scenarios, variables):
@@ -91,18 +90,18 @@ def verdict(folder, host_part, ended):
 
 
 def report(kernel, scenario, out, reason, shown):
-    """Prints the line of one result; returns whether it is a good one."""
+    """Prints the line of one result; returns its seconds, "-" if it came to no end."""
     name = f"{scenario.title} on {kernel.series}"
+    seconds = (read_or_none(out / scenario.folder / "result") or "0 -").split()[1]
     if reason is None:
-        seconds = read_or_none(out / scenario.folder / "result").split()[1]
         say(f"PASS {name} ({seconds} s)")
-        return True
+        return seconds
     if not shown:
         for log in ("log", "host.log"):
             for line in last_lines(out / scenario.folder / log, SHOWN_LINES):
                 say(line)
     say(f"FAIL {name}: {reason}")
-    return False
+    return seconds
 
 
 class HostPart:

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The interoperation matrix: one line for each cell."""
+import dataclasses
+import datetime
+import pathlib
+
+from .common import SOURCE, command, say
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    scenario: str  # with its arguments
+    client: str
+    server: str
+    wire: str
+    work: str
+
+
+WORK = "files, sequential, fio, storms, names, git, 8 processes"
+CLIENT_WORK = "trees, checksums, names, 8 processes, random procedures"
+OPTIONS = "rsize and wsize 4 KiB to 1 MiB, odd ranges, ten groups, nconnect, soft, hard"
+RESTART = "server killed three times under load; uncommitted writes lost and sent again"
+LINK = "link down and up three times under load"
+LINUX, GUEST, HOST = "Linux NFSv3", "verbenad `{}` in the guest", "verbenad `{}` on the host, no RDMA device there"
+
+# In the order in which they share a boot. What a scenario's arguments may be stands in its first lines.
+CELLS = (
+    Cell("work iwarp siw", LINUX, GUEST.format("iwarp"), "siw", WORK),
+    Cell("work-host", LINUX, HOST.format("iwarp"), "siw through the guest's NIC", WORK),
+    Cell("work tcp lo", LINUX, GUEST.format("tcp"), "TCP", WORK),
+    Cell("client-work iwarp siw", "verbena `iwarp`", "knfsd v3", "siw", CLIENT_WORK),
+    Cell("client-work tcp siw", "verbena `tcp`", "knfsd v3", "TCP", CLIENT_WORK),
+    Cell("options iwarp siw", LINUX, GUEST.format("iwarp"), "siw", OPTIONS),
+    Cell("options tcp lo", LINUX, GUEST.format("tcp"), "TCP", OPTIONS),
+    Cell("restart iwarp siw", LINUX, GUEST.format("iwarp"), "siw", RESTART),
+    Cell("restart tcp lo", LINUX, GUEST.format("tcp"), "TCP", RESTART),
+    Cell("link iwarp siw", LINUX, GUEST.format("iwarp"), "siw", LINK),
+    Cell("link tcp lo", LINUX, GUEST.format("tcp"), "TCP", LINK),
+)
+
+
+def write_report(path, rows, extent):
+    """ROWS as the runner and the loss of power return them."""
+    commit = command("git", "-C", SOURCE, "rev-parse", "--short", "HEAD").strip()
+    changed = " and changes that are not committed" if command("git", "-C", SOURCE, "status", "--porcelain").strip() else ""
+    cells = {cell.scenario: cell for cell in CELLS}
+    lines = [
+        "# Interoperation", "",
+        "Written by `./check --lab-full`, and not by hand. Stock Debian kernels under qemu's software emulation, so the",
+        "seconds say what a run costs, not how fast anything is. [internals/lab.md](internals/lab.md) tells what each cell does.",
+        "", f"Commit {commit}{changed}, {datetime.date.today()}. Sizes: {extent.files} files, {extent.mebibytes} MiB, "
+        f"{extent.names} names in a folder, storms of {extent.storm} files.", "",
+        "| client | server | wire | work | kernel | result | seconds |", "|---|---|---|---|---|---|---|"]
+    for release, name, reason, seconds in rows:
+        cell = cells.get(name)
+        what = f"{cell.client} | {cell.server} | {cell.wire} | {cell.work}" if cell \
+            else f"verbena `tcp`, `iwarp` | verbenad on ext4 | TCP | {name}"
+        result = "passed" if reason is None else f"failed: {reason}".replace("|", "\\|")
+        lines.append(f"| {what} | {release} | {result} | {seconds} |")
+    pathlib.Path(path).write_text("\n".join([*lines, ""]), encoding="utf-8")
+    say(f"report: {path}")

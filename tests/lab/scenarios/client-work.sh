@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+# Real work of verbena's client, program and library, on a stock kernel's server.
+#   client-work TRANSPORT LINK     iwarp siw, tcp siw, rdma siw or rdma rxe: our transport, the server's device
+# lab: limit=1200
+. "$LAB_LIB"
+verbena=$LAB_BUILD/services/verbena ledger=$LAB_BUILD/tests/lab/ledger/ledger
+needs "$verbena" "$ledger"
+serve knfsd "$2"
+port=20049
+[[ $1 != tcp ]] || port=2049
+url=nfs+$1://$server:$port$PWD/exported
+
+same_tree() { diff -r --no-dereference "$1" "$2" >differences || fail "$3: $(head -n 3 differences | xargs -d '\n')"; }
+timed 'doctor' "$verbena" doctor "$url" || [[ $? == 1 ]] # 1: it has something to say about the guest
+timed 'copy a tree in' "$verbena" cp -r -p "$LAB_DATA/tree" "$url/tree"
+same_data 'the tree on the server' "$LAB_DATA/tree" exported/tree
+timed 'copy it out' "$verbena" cp -r -p "$url/tree" back
+same_tree "$LAB_DATA/tree" back 'what was copied out'
+timed 'copy it on the server' "$verbena" cp -r -p -j 2 -d 1 "$url/tree" "$url/again"
+same_tree exported/tree exported/again 'what was copied on the server'
+timed "$LAB_MIB MiB in, read back" "$verbena" cp --checksum "$LAB_DATA/large" "$url/large" >sums
+grep -qF "$(<"$LAB_DATA.sha256")" sums || fail "the checksum is another: $(<sums)"
+timed "$LAB_MIB MiB out" "$verbena" cp -d 32 "$url/large" large
+cmp "$LAB_DATA/large" large
+timed "$LAB_MIB MiB to a pipe" "$verbena" cat "$url/large" | cmp "$LAB_DATA/large" -
+
+python3 "$LAB_ROOT/tests/lab/guest/files.py" names "$PWD/exported/names" "$LAB_NAMES"
+timed "list $LAB_NAMES names" "$verbena" ls -a "$url/names" >listed
+ls -A exported/names | diff - listed >differences || fail "listed: $(head -n 3 differences | xargs -d '\n')"
+[[ $(timed 'list with attributes' "$verbena" ls -l "$url/names" | wc -l) -ge $LAB_NAMES ]] || fail 'ls -l lists fewer names'
+"$verbena" mv "$url/names" "$url/moved"
+[[ -d exported/moved && ! -e exported/names ]] || fail 'mv did not move'
+"$verbena" mkdir -p "$url/a/b/c"
+[[ -d exported/a/b/c ]] || fail 'mkdir -p made no folders'
+"$verbena" stat "$url/large" >/dev/null
+"$verbena" df "$url" >/dev/null
+
+copies() {
+    local number running=()
+    for number in 1 2 3 4 5 6 7 8; do
+        "$verbena" -q cp -r "$LAB_DATA/tree/folder 0" "$url/copy $number" &
+        running+=("$!")
+    done
+    for number in "${running[@]}"; do wait "$number" || return; done
+}
+timed '8 copies at once' copies
+for number in 1 2 3 4 5 6 7 8; do same_tree "$LAB_DATA/tree/folder 0" "exported/copy $number" "copy $number"; done
+timed 'remove all' "$verbena" rm -r "$url"/{tree,again,large,moved,a} "$url/copy "{1,2,3,4,5,6,7,8}
+[[ -z $(ls -A exported) ]] || fail "files are left after a removal: $(ls -A exported | head -n 3 | xargs -d '\n')"
+
+# The library: every procedure in any order, and what the server acknowledged compared with what it has.
+coproc "$ledger" --folders 4
+ask() {
+    local answer
+    echo "$1" >&"${COPROC[1]}"
+    while read -r -t 200 answer <&"${COPROC[0]}"; do
+        if [[ $answer == ' '* ]]; then echo "$answer"; else break; fi
+    done
+    [[ $answer == $2 ]] || fail "the ledger answers $1 by \"$answer\""
+    last_answer=$answer
+}
+ask "load $url" loading
+sleep $((LAB_STORM / 10))
+ask dead 'acknowledged *'
+((${last_answer#acknowledged } >= LAB_STORM)) || fail "only $last_answer operations"
+ask "check $url" good
+ask counts 'counts *'
+echo "$last_answer"
