@@ -161,14 +161,17 @@ task<result<storage::lookup_result>> backend::lookup(const storage::request& r,
             co_return parent.error();
         found = std::move(*parent);
     } else {
-        if (auto acting = act_as(r.who, s.home); !acting)
-            co_return acting.error();
-        if (const file_ref known = guess(s, *d, text, found_stat)) {
-            out.found.handle = known->handle;
-            out.found.attrs = attributes(found_stat, *known);
-            co_return out;
+        result<unique_fd> quick = error(std::errc::resource_unavailable_try_again);
+        if (acts_on_shard()) {
+            if (auto acting = act_as(r.who, s.home); !acting)
+                co_return acting.error();
+            if (const file_ref known = guess(s, *d, text, found_stat)) {
+                out.found.handle = known->handle;
+                out.found.attrs = attributes(found_stat, *known);
+                co_return out;
+            }
+            quick = open_name(d->path.get(), text, RESOLVE_CACHED);
         }
-        auto quick = open_name(d->path.get(), text, RESOLVE_CACHED);
         if (!quick && (quick.error().errno_value() == EAGAIN || quick.error().errno_value() == EMFILE)) {
             if (quick.error().errno_value() == EMFILE)
                 s.files.shrink();
@@ -195,6 +198,26 @@ task<result<storage::lookup_result>> backend::lookup(const storage::request& r,
     co_return out;
 }
 
+namespace {
+
+// Those of `wanted` that the thread's identity has.
+unsigned granted_of(int fd, unsigned wanted) noexcept
+{
+    const auto ask = [fd](unsigned bits) {
+        return ::syscall(SYS_faccessat2, fd, "", bits, AT_EACCESS | AT_EMPTY_PATH) == 0;
+    };
+    if (wanted == 0 || ask(wanted))
+        return wanted;
+    unsigned granted = 0;
+    for (unsigned bit : {unsigned(R_OK), unsigned(W_OK), unsigned(X_OK)}) {
+        if ((wanted & bit) != 0 && ask(bit))
+            granted |= bit;
+    }
+    return granted;
+}
+
+} // namespace
+
 task<result<unsigned>> backend::access(const storage::request& r, const storage::handle& file,
                                        unsigned wanted)
 {
@@ -209,22 +232,21 @@ task<result<unsigned>> backend::access(const storage::request& r, const storage:
     struct stat st{};
     if (auto live = stat_live(s, *f, f->path.get(), st); !live)
         co_return live.error();
-    if (auto acting = act_as(r.who, s.home); !acting)
-        co_return acting.error();
     if (options_.read_only)
         wanted &= ~unsigned(W_OK);
-    unsigned granted = 0;
-    const auto ask = [&](unsigned bits) {
-        return ::syscall(SYS_faccessat2, f->path.get(), "", bits, AT_EACCESS | AT_EMPTY_PATH) == 0;
-    };
     wanted &= R_OK | W_OK | X_OK;
-    if (wanted == 0 || ask(wanted))
-        co_return wanted;
-    for (unsigned bit : {unsigned(R_OK), unsigned(W_OK), unsigned(X_OK)}) {
-        if ((wanted & bit) != 0 && ask(bit))
-            granted |= bit;
+    if (acts_on_shard()) {
+        if (auto acting = act_as(r.who, s.home); !acting)
+            co_return acting.error();
+        co_return granted_of(f->path.get(), wanted);
     }
-    co_return granted;
+    auto job = [fd = f->path.get(), wanted, &who = r.who]() -> result<unsigned> {
+        const acting_as as(who);
+        if (!as)
+            return as.error();
+        return granted_of(fd, wanted);
+    };
+    co_return co_await pool_.run(std::move(job));
 }
 
 task<result<std::string>> backend::readlink(const storage::request&, const storage::handle& link)

@@ -96,6 +96,11 @@ private:
         stream_cache streams;
     };
     enum class use : std::uint8_t { read, write };
+    /// A shard's thread may take the rights of a caller for the rest of its turn.
+    bool acts_on_shard() const noexcept
+    {
+        return !options_.keep_shard_identity || !capabilities::get().switch_user;
+    }
 
     shard& at(reactor& home);
     storage::attributes attributes(const struct stat& st, const cached_file& f) const noexcept
@@ -124,8 +129,8 @@ private:
     /// True if the kernel has all of it in memory.
     bool is_cached(int fd, std::uint64_t offset, std::uint64_t size) noexcept;
     /// Asks the kernel again whether `who` may use a descriptor whose stamp has changed.
-    static result<void> still_allowed(shard& s, const storage::credential& who, const struct stat& st, int fd,
-                                      use what) noexcept;
+    task<result<void>> still_allowed(shard& s, const storage::credential& who, const struct stat& st, int fd,
+                                     use what);
     /// Opens `f` for fsync, if it is a file or a directory.
     task<void> ensure_sync(const file_ref& f);
     /// Has what changed on stable storage.

@@ -119,7 +119,7 @@ task<result<storage::read_result>> backend::read(const storage::request& r, cons
     if (auto live = stat_live(s, *f, fd, st); !live)
         co_return live.error();
     if (!(user->read_stamp == permission_stamp(st))) {
-        if (auto allowed = still_allowed(s, r.who, st, fd, use::read); !allowed) {
+        if (auto allowed = co_await still_allowed(s, r.who, st, fd, use::read); !allowed) {
             user->read.reset();
             co_return allowed.error();
         }
@@ -231,18 +231,35 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
     if (auto live = stat_live(s, *f, fd, st); !live)
         co_return live.error();
     if (!(user->write_stamp == permission_stamp(st))) {
-        if (auto allowed = still_allowed(s, r.who, st, fd, use::write); !allowed) {
+        if (auto allowed = co_await still_allowed(s, r.who, st, fd, use::write); !allowed) {
             user->write.reset();
             co_return allowed.error();
         }
         user->write_stamp = permission_stamp(st);
     }
     // As the caller: setuid bits fall, and quotas and reserved blocks bind, by the rights of who writes.
-    if (auto acting = act_as(r.who, s.home); !acting)
-        co_return acting.error();
-    const ssize_t n = length != 0 ? write_all(fd, pieces, offset) : 0;
-    if (n < 0)
-        co_return errno_error("pwritev");
+    ssize_t n = 0;
+    if (acts_on_shard()) {
+        if (auto acting = act_as(r.who, s.home); !acting)
+            co_return acting.error();
+        n = length != 0 ? write_all(fd, pieces, offset) : 0;
+        if (n < 0)
+            co_return errno_error("pwritev");
+    } else if (length != 0) {
+        auto job = [fd, pieces, offset, &who = r.who]() -> result<ssize_t> {
+            const acting_as as(who);
+            if (!as)
+                return as.error();
+            const ssize_t done = write_all(fd, pieces, offset);
+            if (done < 0)
+                return errno_error("pwritev");
+            return done;
+        };
+        const auto written = co_await pool_.run(std::move(job));
+        if (!written)
+            co_return written.error();
+        n = *written;
+    }
 
     storage::write_result done;
     done.count = static_cast<std::uint32_t>(n);

@@ -111,19 +111,29 @@ task<result<file_ref>> backend::open_directory(shard& s, const storage::handle& 
     co_return f;
 }
 
-result<void> backend::still_allowed(shard& s, const storage::credential& who, const struct stat& st, int fd,
-                                    use what) noexcept
+task<result<void>> backend::still_allowed(shard& s, const storage::credential& who, const struct stat& st,
+                                          int fd, use what)
 {
     if (st.st_uid == who.uid && capabilities::get().switch_user)
-        return {};
-    if (auto acting = act_as(who, s.home); !acting)
-        return acting.error();
-    if (may(fd, what == use::write ? W_OK : R_OK))
-        return {};
-    const int refused = errno;
-    if (what == use::read && may(fd, X_OK))
-        return {};
-    return error::from_errno(refused, "the permissions have changed");
+        co_return result<void>();
+    const auto ask = [fd, what]() -> result<void> {
+        if (may(fd, what == use::write ? W_OK : R_OK))
+            return {};
+        const int refused = errno;
+        if (what == use::read && may(fd, X_OK))
+            return {};
+        return error::from_errno(refused, "the permissions have changed");
+    };
+    if (acts_on_shard()) {
+        if (auto acting = act_as(who, s.home); !acting)
+            co_return acting.error();
+        co_return ask();
+    }
+    auto job = [ask, &who]() -> result<void> {
+        const acting_as as(who);
+        return as ? ask() : result<void>(as.error());
+    };
+    co_return co_await pool_.run(std::move(job));
 }
 
 task<result<shard_ref<user_descriptors>>> backend::open_for(shard& s, const storage::request& r,

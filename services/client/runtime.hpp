@@ -33,6 +33,8 @@ public:
     const global_options& options() const noexcept { return options_; }
     /// Made when first asked for.
     verbs::context& iwarp();
+    /// Likewise; the error of rdma::make_context(), or ENOSYS in a build without it.
+    result<verbs::context*> rdma();
 
 private:
     std::unique_ptr<reactor> shard_;
@@ -41,6 +43,7 @@ private:
     buffer_pool buffers_;
     blocking_pool files_{file_threads};
     std::unique_ptr<verbs::context> iwarp_;
+    std::unique_ptr<verbs::context> rdma_;
 };
 
 } // namespace verbena::cli

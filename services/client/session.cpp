@@ -73,9 +73,18 @@ task<result<std::unique_ptr<rpc::client_transport>>> session::connect_nfs(std::u
         co_return endpoints.error();
     rpcrdma::requester_options options;
     options.client = client_options();
+    verbs::context* provider = nullptr;
+    if (url_.transport == transport_kind::rdma) {
+        auto devices = runtime_.rdma();
+        if (!devices)
+            co_return devices.error();
+        provider = *devices;
+    } else {
+        provider = &runtime_.iwarp();
+    }
     error last(std::errc::address_not_available, "the name has no address");
     for (const net::endpoint& to : *endpoints) {
-        auto made = rpcrdma::make_requester(runtime_.iwarp(), runtime_.buffers(), to.to_string(), options);
+        auto made = rpcrdma::make_requester(*provider, runtime_.buffers(), to.to_string(), options);
         auto connected = co_await made->connect();
         if (connected)
             co_return std::move(made);

@@ -9,7 +9,7 @@ namespace verbena::cli {
 namespace {
 
 constexpr std::uint16_t tcp_port = 2049;
-constexpr std::uint16_t iwarp_port = 20049; // RFC 8166 9
+constexpr std::uint16_t rdma_port = 20049; // RFC 8166 9
 constexpr std::size_t max_path = 4096;
 
 error bad(const char* rule) { return error(std::errc::invalid_argument, rule); }
@@ -83,7 +83,12 @@ result<void> parse_query(std::string_view query, url& out)
 
 std::string_view to_string(transport_kind kind) noexcept
 {
-    return kind == transport_kind::iwarp ? "iwarp" : "tcp";
+    switch (kind) {
+    case transport_kind::iwarp: return "iwarp";
+    case transport_kind::rdma: return "rdma";
+    case transport_kind::tcp: break;
+    }
+    return "tcp";
 }
 
 std::string url::authority(std::uint16_t for_port) const
@@ -112,9 +117,11 @@ result<url> parse_url(std::string_view text)
         out.transport = transport_kind::tcp;
     else if (scheme == "nfs+iwarp")
         out.transport = transport_kind::iwarp;
+    else if (scheme == "nfs+rdma")
+        out.transport = transport_kind::rdma;
     else
-        return bad("a URL begins with nfs+tcp:// or nfs+iwarp://");
-    out.port = out.transport == transport_kind::iwarp ? iwarp_port : tcp_port;
+        return bad("a URL begins with nfs+tcp://, nfs+iwarp:// or nfs+rdma://");
+    out.port = out.transport == transport_kind::tcp ? tcp_port : rdma_port;
     std::string_view rest = text.substr(colon + 3);
     const std::size_t question = rest.find('?');
     const std::string_view query =

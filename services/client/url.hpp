@@ -10,7 +10,7 @@
 
 namespace verbena::cli {
 
-enum class transport_kind : std::uint8_t { tcp, iwarp };
+enum class transport_kind : std::uint8_t { tcp, iwarp, rdma };
 std::string_view to_string(transport_kind kind) noexcept;
 
 /// Where a file or directory on a server is.

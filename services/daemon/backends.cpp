@@ -8,13 +8,14 @@ namespace verbena::daemon {
 
 namespace {
 
-opened_backend open_posixfs(const export_config& e, blocking_pool& pool)
+opened_backend open_posixfs(const export_config& e, blocking_pool& pool, bool keep_shard_identity)
 {
     posixfs::posixfs_options options;
     options.root = e.directory;
     options.async = e.async;
     options.crossmnt = e.crossmnt;
     options.read_only = e.read_only;
+    options.keep_shard_identity = keep_shard_identity;
     if (e.handles != "auto")
         options.handles =
             e.handles == "path" ? posixfs::handle_mode::path_table : posixfs::handle_mode::kernel;
@@ -43,10 +44,10 @@ opened_backend open_memfs(const export_config& e, blocking_pool& pool)
 
 } // namespace
 
-opened_backend open_backend(const export_config& e, blocking_pool& pool)
+opened_backend open_backend(const export_config& e, blocking_pool& pool, bool keep_shard_identity)
 {
     if (e.backend == "posixfs")
-        return open_posixfs(e, pool);
+        return open_posixfs(e, pool, keep_shard_identity);
     if (e.backend == "memfs")
         return open_memfs(e, pool);
     throw config_error("export " + e.pseudo + ": the back end " + e.backend + " is not built in");

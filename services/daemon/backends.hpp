@@ -18,6 +18,6 @@ struct opened_backend {
 };
 
 /// Throws config_error with the cure. `pool` outlives the back end.
-opened_backend open_backend(const export_config& e, blocking_pool& pool);
+opened_backend open_backend(const export_config& e, blocking_pool& pool, bool keep_shard_identity);
 
 } // namespace verbena::daemon

@@ -95,7 +95,7 @@ std::string default_state_directory()
     throw config_error("neither XDG_STATE_HOME nor HOME is set: say where state is kept with --state DIR");
 }
 
-std::uint16_t default_port(std::string_view scheme) { return scheme == "iwarp" ? 20049 : 2049; }
+std::uint16_t default_port(std::string_view scheme) { return scheme == "tcp" ? 2049 : 20049; }
 
 } // namespace
 

@@ -48,7 +48,7 @@ struct export_config {
 
 /// Back ends and transports that an export may name.
 inline constexpr std::string_view known_backends[] = {"memfs", "posixfs"};
-inline constexpr std::string_view known_transports[] = {"iwarp", "tcp"};
+inline constexpr std::string_view known_transports[] = {"iwarp", "rdma", "tcp"};
 
 /// What `handles` may be.
 inline constexpr std::string_view known_handles[] = {"auto", "kernel", "path"};
@@ -63,7 +63,7 @@ struct listen_url {
     std::string address() const;
     bool operator==(const listen_url&) const = default;
 };
-/// The port may be left out: 2049 for tcp, 20049 for iwarp. Port 0 takes a free one. Throws config_error.
+/// The port may be left out: 2049 for tcp, 20049 for iwarp and rdma. Port 0 takes a free one. Throws config_error.
 listen_url parse_listen_url(std::string_view text);
 
 enum class rpcbind_mode : std::uint8_t { automatic, no };

@@ -98,17 +98,52 @@ void add_calls(builder& b)
           });
 }
 
+// Calls `f` with the counters of the shard's RDMA devices, if it uses any.
+template<class F>
+void with_device([[maybe_unused]] const shard_server& s, [[maybe_unused]] F f)
+{
+#ifdef VERBENA_HAS_RDMA
+    if (const rdma::stats* d = s.rdma_device())
+        f(*d);
+#endif
+}
+#ifdef VERBENA_HAS_RDMA
+std::string_view rdma_cause(std::size_t i) { return to_string(rdma::end_cause(i)); }
+#endif
+
+void add_devices(builder& b)
+{
+    b.add("verbena_rdma_registered_bytes", "Memory registered with RDMA devices.", metric_type::gauge,
+          "bytes", {}, 1, [](metric_sink& out, const shard_server& s) {
+              with_device(s, [&](const auto& d) { out.value({}, value_of(d.registered_bytes)); });
+          });
+    b.add("verbena_rdma_registrations_failed_total", "Registrations of memory that an RDMA device refused.",
+          metric_type::counter, "registrations", {}, 1, [](metric_sink& out, const shard_server& s) {
+              with_device(s, [&](const auto& d) { out.value({}, value_of(d.registrations_failed)); });
+          });
+    b.add("verbena_rdma_doorbells_total", "Batches of work requests given to RDMA devices.",
+          metric_type::counter, "batches", {}, 1, [](metric_sink& out, const shard_server& s) {
+              with_device(s, [&](const auto& d) { out.value({}, value_of(d.doorbells)); });
+          });
+    b.add("verbena_rdma_stale_completions_total", "Completions of queue pairs that were gone.",
+          metric_type::counter, "completions", {}, 1, [](metric_sink& out, const shard_server& s) {
+              with_device(s, [&](const auto& d) { out.value({}, value_of(d.stale_completions)); });
+          });
+}
+
 void add_connections(builder& b)
 {
     b.add("verbena_connections", "Connections open now.", metric_type::gauge, "connections", {"transport"}, 4,
           [](metric_sink& out, const shard_server& s) {
               out.value({"tcp"}, value_of(s.streams().connections));
               out.value({"iwarp"}, value_of(s.iwarp().active));
+              with_device(s, [&](const auto& d) { out.value({"rdma"}, value_of(d.active)); });
           });
     b.add("verbena_connections_accepted_total", "Connections taken.", metric_type::counter, "connections",
           {"transport"}, 4, [](metric_sink& out, const shard_server& s) {
               out.value({"tcp"}, value_of(s.streams().accepted));
               out.value({"iwarp"}, value_of(s.iwarp().accepted));
+              with_device(s, [&](const auto& d) { out.value({"rdma"}, value_of(d.accepted)); });
           });
     b.add("verbena_connection_ends_total", "Connections that ended or were refused, by cause.",
           metric_type::counter, "connections", {"transport", "cause"}, max_cause_series,
@@ -117,6 +152,10 @@ void add_connections(builder& b)
                   out.value({"tcp", to_string(rpc::stream_end(i))}, value_of(s.streams().ended[i]));
               for (std::size_t i = 0; i < s.iwarp().ends.size(); ++i)
                   out.value({"iwarp", to_string(iwarp::end_cause(i))}, value_of(s.iwarp().ends[i]));
+              with_device(s, [&](const auto& d) {
+                  for (std::size_t i = 0; i < d.ends.size(); ++i)
+                      out.value({"rdma", rdma_cause(i)}, value_of(d.ends[i]));
+              });
           });
     b.add("verbena_transport_received_bytes_total", "Bytes received from sockets.", metric_type::counter,
           "bytes", {"transport"}, 4, [](metric_sink& out, const shard_server& s) {
@@ -243,6 +282,7 @@ std::vector<metric_registry::registration> expose_nfs(metric_registry& registry,
     builder b(registry, shards);
     add_calls(b);
     add_connections(b);
+    add_devices(b);
     add_rdma(b);
     add_duplicates(b, duplicates);
     std::vector<metric_registry::registration> all = b.take();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nfs_service.hpp"
 #include "backends.hpp"
+#include "rdma_acceptor.hpp"
 #include "shard_server.hpp"
 
 #include <verbena/core/log.hpp>
@@ -45,6 +46,27 @@ private:
     net::endpoint peer_;
     std::optional<std::size_t> iwarp_listener_;
 };
+
+#ifdef VERBENA_HAS_RDMA
+// Likewise, by RDMA.
+class rdma_handover final : public remote_message {
+public:
+    rdma_handover(shard_server& to, std::unique_ptr<rdma::arrival> peer, std::size_t listener) noexcept
+        : to_(to), peer_(std::move(peer)), listener_(listener)
+    {
+    }
+    void deliver() noexcept override
+    {
+        const std::unique_ptr<rdma_handover> self(this);
+        to_.adopt_rdma(std::move(peer_), listener_);
+    }
+
+private:
+    shard_server& to_;
+    std::unique_ptr<rdma::arrival> peer_;
+    std::size_t listener_;
+};
+#endif
 
 std::string join(const std::vector<std::string>& words, const char* between)
 {
@@ -114,6 +136,11 @@ std::string cure_of(const error& e, const listen_url& url)
     }
 }
 
+bool uses_devices(const config& c)
+{
+    return std::ranges::any_of(c.listen, [](const std::string& url) { return url.starts_with("rdma://"); });
+}
+
 void make_state_directory(const std::string& path)
 {
     std::error_code status;
@@ -133,6 +160,9 @@ struct nfs_service::impl {
     struct acceptor {
         std::unique_ptr<stream::listener> socket;
         std::optional<std::size_t> iwarp_listener;
+#ifdef VERBENA_HAS_RDMA
+        std::unique_ptr<rdma_acceptor> rdma; // in place of a socket
+#endif
         std::size_t next = 0; // shard 0's
     };
 
@@ -140,6 +170,7 @@ struct nfs_service::impl {
     void refuse_public(const config& c);
     void make_servers(const config& c);
     void listen(const listen_url& url, const net::endpoint& where);
+    net::endpoint listen_rdma(const listen_url& url, const net::endpoint& where, acceptor& a);
     void hand_over(acceptor& from, net::unique_fd socket, const net::endpoint& peer);
     void expose(metric_registry& registry);
     void take_down(std::chrono::milliseconds limit);
@@ -150,6 +181,8 @@ struct nfs_service::impl {
     nfs::handle_key key{};
     nfs::mount3::mount_list mounts;
     std::unique_ptr<rpc::duplicate_request_cache> duplicates;
+    // Its threads never take callers' rights: the kernel then refuses a thread its RDMA files.
+    std::unique_ptr<blocking_pool> device_threads;
     std::vector<std::unique_ptr<shard_server>> servers;
     std::vector<std::unique_ptr<acceptor>> acceptors;
     std::vector<metric_registry::registration> metrics;
@@ -178,7 +211,7 @@ void nfs_service::impl::open_exports(const config& c)
         options.secure = e.secure;
         options.crossmnt = e.crossmnt;
         options.async = e.async;
-        opened_backend backend = open_backend(e, rt.blocking());
+        opened_backend backend = open_backend(e, rt.blocking(), uses_devices(c));
         options.backend = backend.files.get();
         const std::string clients = who(options.clients);
         if (const auto added = table.add(std::move(options)); !added)
@@ -240,6 +273,47 @@ void nfs_service::impl::hand_over(acceptor& from, net::unique_fd socket, const n
         message.release()->send(from.iwarp_listener);
 }
 
+#ifdef VERBENA_HAS_RDMA
+net::endpoint nfs_service::impl::listen_rdma(const listen_url& url, const net::endpoint& where, acceptor& a)
+{
+    const auto fail = [&](const error& e) {
+        throw config_error("listen " + url.text() + ": " + e.message());
+    };
+    if (!device_threads)
+        device_threads = std::make_unique<blocking_pool>(2);
+    std::size_t number = 0;
+    for (std::size_t i = 0; i < servers.size(); ++i) {
+        const auto made =
+            rt.call(i, [&](shard&) { return servers[i]->listen_rdma(url.text(), *device_threads); });
+        if (!made)
+            fail(made.error());
+        number = *made;
+    }
+    const result<void> opened = rt.call(0, [&](shard& s) -> result<void> {
+        auto made = rdma_acceptor::open(
+            s, *device_threads, where, [this, &a, number](std::unique_ptr<rdma::arrival> peer) {
+                shard_server& to = *servers[a.next];
+                a.next = (a.next + 1) % servers.size();
+                to.where().post_remote(*new rdma_handover(to, std::move(peer), number));
+            });
+        if (!made)
+            return made.error();
+        a.rdma = std::move(*made);
+        return {};
+    });
+    if (!opened)
+        fail(opened.error());
+    return a.rdma->where();
+}
+#else
+net::endpoint nfs_service::impl::listen_rdma(const listen_url& url, const net::endpoint&, acceptor&)
+{
+    throw config_error(
+        "listen " + url.text() +
+        ": this build has no RDMA devices (libibverbs and librdmacm were missing); iwarp:// needs none");
+}
+#endif
+
 void nfs_service::impl::listen(const listen_url& url, const net::endpoint& where)
 {
     acceptors.push_back(std::make_unique<acceptor>());
@@ -247,6 +321,10 @@ void nfs_service::impl::listen(const listen_url& url, const net::endpoint& where
     const auto fail = [&](const error& e) {
         throw config_error("listen " + url.text() + ": " + e.message() + ": " + cure_of(e, url));
     };
+    if (url.scheme == "rdma") {
+        listening_at.push_back({url.scheme, listen_rdma(url, where, a)});
+        return;
+    }
     if (url.scheme == "iwarp") {
         // Each shard has the same listeners in the same order, so one number names all of them.
         for (std::size_t i = 0; i < servers.size(); ++i) {
@@ -279,8 +357,10 @@ void nfs_service::impl::expose(metric_registry& registry)
     metrics = expose_nfs(registry, shards, *duplicates);
     std::vector<const stream::listener*> sockets;
     sockets.reserve(acceptors.size());
-    for (const auto& a : acceptors)
-        sockets.push_back(a->socket.get());
+    for (const auto& a : acceptors) {
+        if (a->socket)
+            sockets.push_back(a->socket.get());
+    }
     metrics.push_back(expose_listeners(registry, std::move(sockets)));
 }
 
@@ -290,8 +370,12 @@ void nfs_service::impl::take_down(std::chrono::milliseconds limit)
         return;
     metrics.clear();
     rt.call(0, [&](shard&) {
-        for (auto& a : acceptors)
+        for (auto& a : acceptors) {
             a->socket.reset();
+#ifdef VERBENA_HAS_RDMA
+            a->rdma.reset();
+#endif
+        }
     });
     const time_point deadline = system_clock().now() + limit;
     // A connection on its way to a shard arrives there before the call that shuts it down.
@@ -307,6 +391,8 @@ void nfs_service::impl::take_down(std::chrono::milliseconds limit)
         end.get();
     for (std::size_t i = 0; i < servers.size(); ++i)
         rt.call(i, [&](shard&) { servers[i].reset(); });
+    if (device_threads)
+        device_threads->finish();
     acceptors.clear();
 }
 

@@ -58,6 +58,30 @@ result<std::size_t> shard_server::listen_iwarp(std::string_view url)
     return iwarp_listeners_.size() - 1;
 }
 
+#ifdef VERBENA_HAS_RDMA
+result<std::size_t> shard_server::listen_rdma(std::string_view url, blocking_pool& pool)
+{
+    if (!rdma_) {
+        auto made = rdma::make_context(reactor_, pool);
+        if (!made)
+            return made.error();
+        rdma_ = std::move(*made);
+    }
+    auto made = rdma_->listen_adopted(url);
+    if (!made)
+        return made.error();
+    rdma_listeners_.push_back(std::move(*made));
+    rdma_tasks_.spawn(
+        rpcrdma::serve(*rdma_, *rdma_listeners_.back(), buffers_, dispatcher_, rdma_options_, rdma_stats_));
+    return rdma_listeners_.size() - 1;
+}
+
+void shard_server::adopt_rdma(std::unique_ptr<rdma::arrival> peer, std::size_t listener)
+{
+    rdma_->adopt(std::move(peer), *rdma_listeners_[listener]);
+}
+#endif
+
 void shard_server::adopt_tcp(net::unique_fd socket, const net::endpoint& peer)
 {
     streams_.adopt(std::move(socket), peer);
@@ -70,8 +94,10 @@ void shard_server::adopt_iwarp(net::unique_fd socket, std::size_t listener)
 
 task<void> shard_server::shut_down(time_point deadline)
 {
-    for (auto& listener : iwarp_listeners_)
-        listener->close();
+    for (auto* listeners : {&iwarp_listeners_, &rdma_listeners_}) {
+        for (auto& listener : *listeners)
+            listener->close();
+    }
     co_await streams_.shut_down(deadline);
     constexpr auto step = std::chrono::milliseconds(2);
     while (rdma_tasks_.live() != 0 && reactor_.clock().now() < deadline)

@@ -16,6 +16,9 @@
 #include <verbena/protocols/rpc/stream_server.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
 #include <verbena/transports/iwarp.hpp>
+#ifdef VERBENA_HAS_RDMA
+#include <verbena/transports/rdma.hpp>
+#endif
 #include <verbena/transports/stream.hpp>
 
 #include <memory>
@@ -34,6 +37,13 @@ public:
 
     /// Serves the connections that adopt_iwarp() will bring for `url`; yields the listener's number.
     result<std::size_t> listen_iwarp(std::string_view url);
+#ifdef VERBENA_HAS_RDMA
+    /// Serves the peers that adopt_rdma() will bring for `url`; yields the listener's number. `pool` outlives this.
+    result<std::size_t> listen_rdma(std::string_view url, blocking_pool& pool);
+    void adopt_rdma(std::unique_ptr<rdma::arrival> peer, std::size_t listener);
+    /// Any thread, once nothing listens anew: nullptr if no RDMA device is used.
+    const rdma::stats* rdma_device() const noexcept { return rdma_ ? &rdma_->counters() : nullptr; }
+#endif
     /// Takes over a connected socket. Inside a poll too.
     void adopt_tcp(net::unique_fd socket, const net::endpoint& peer);
     void adopt_iwarp(net::unique_fd socket, std::size_t listener);
@@ -59,6 +69,10 @@ private:
     rpc::stream_server streams_;
     std::unique_ptr<iwarp::context> iwarp_;
     std::vector<std::unique_ptr<verbs::listener>> iwarp_listeners_;
+#ifdef VERBENA_HAS_RDMA
+    std::unique_ptr<rdma::context> rdma_;
+#endif
+    std::vector<std::unique_ptr<verbs::listener>> rdma_listeners_;
     rpcrdma::responder_options rdma_options_;
     rpcrdma::responder_stats rdma_stats_;
     scope rdma_tasks_;

@@ -21,6 +21,7 @@ options::options()
     profile.completion_means_delivered = true;
     profile.write_with_immediate = true;
     profile.shared_receives = true;
+    profile.local_invalidate = true;
     profile.max_inline = max_inline;
     profile.max_send_segments = max_segments;
     profile.max_outstanding_reads = 128;

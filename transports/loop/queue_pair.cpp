@@ -81,6 +81,8 @@ result<void> queue_pair::post_send(std::span<const verbs::send_request> batch)
             return error(std::errc::invalid_argument, "a receive is not for the send queue");
         if (r.opcode == verbs::opcode::send_with_invalidate && !can.remote_invalidate)
             return error(std::errc::operation_not_supported, "the provider has no Send with Invalidate");
+        if (r.opcode == verbs::opcode::local_invalidate && !can.local_invalidate)
+            return error(std::errc::operation_not_supported, "the provider has no local invalidate");
         if (r.opcode == verbs::opcode::write_with_immediate && !can.write_with_immediate)
             return error(std::errc::operation_not_supported, "the provider has no Write with Immediate");
         std::uint64_t length = 0;

@@ -25,6 +25,11 @@ BOOST_AUTO_TEST_CASE(defaults_follow_the_transport)
     BOOST_TEST(iwarp->port == 20049); // RFC 8166 9
     BOOST_TEST(iwarp->path == "/");
     BOOST_TEST(parse_url("nfs://server/")->port == 2049);
+    const auto rdma = parse_url("nfs+rdma://server/x");
+    BOOST_REQUIRE(rdma);
+    BOOST_TEST((rdma->transport == cli::transport_kind::rdma));
+    BOOST_TEST(rdma->port == 20049);
+    BOOST_TEST(rdma->to_string() == "nfs+rdma://server:20049/x");
 }
 
 BOOST_AUTO_TEST_CASE(ports_and_ipv6)
@@ -55,7 +60,7 @@ BOOST_AUTO_TEST_CASE(percent_signs)
 
 BOOST_AUTO_TEST_CASE(what_is_no_url_is_refused_with_the_rule)
 {
-    for (const char* text : {"", "server:/export", "http://h/x", "nfs+rdma://h/x", "nfs+tcp:///x",
+    for (const char* text : {"", "server:/export", "http://h/x", "nfs+rdm://h/x", "nfs+tcp:///x",
                              "nfs+tcp://h:0/", "nfs+tcp://h:70000/", "nfs+tcp://h:x/", "nfs+tcp://[::1/x",
                              "nfs+tcp://h/?port=1", "nfs+tcp://h/?mountport=", "nfs+tcp://h/?mountport=1x"}) {
         const auto u = parse_url(text);

@@ -12,8 +12,12 @@
 #include <verbena/core/sleep.hpp>
 #include <verbena/transports/iwarp.hpp>
 #include <verbena/transports/loop.hpp>
+#ifdef VERBENA_HAS_RDMA
+#include <verbena/transports/rdma.hpp>
+#endif
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <ostream>
@@ -25,6 +29,12 @@ namespace verbena::conformance {
 using namespace std::chrono_literals;
 using verbs::opcode;
 using verbs::status;
+
+template<class T>
+std::string why(const result<T>& r)
+{
+    return r ? std::string() : r.error().message();
+}
 
 /// Contexts of one provider that can reach each other.
 class world {
@@ -42,7 +52,7 @@ protected:
         if (virtual_time)
             o.clock = &clock_;
         auto made = reactor::create(o);
-        BOOST_REQUIRE(made);
+        BOOST_REQUIRE_MESSAGE(made, why(made));
         shard_ = std::move(*made);
     }
 
@@ -85,9 +95,31 @@ private:
     iwarp::options options_;
 };
 
+#ifdef VERBENA_HAS_RDMA
+class rdma_world final : public world {
+public:
+    explicit rdma_world(const char* address) : world(false), address_(address) {}
+    std::unique_ptr<verbs::context> make_context(const std::string&) override
+    {
+        rdma::options o;
+        if (const char* device = std::getenv("VERBENA_TEST_RDMA_DEVICE"))
+            o.device = device;
+        auto made = rdma::make_context(shard(), pool_, o);
+        BOOST_REQUIRE_MESSAGE(made, why(made));
+        return std::move(*made);
+    }
+    std::string address() const override { return address_; }
+
+private:
+    std::string address_;
+    blocking_pool pool_{2};
+};
+#endif
+
 struct provider {
     const char* name;
     std::unique_ptr<world> (*make)();
+    bool device = false; ///< works on while the shard does not turn
 };
 inline std::ostream& operator<<(std::ostream& out, const provider& p) { return out << p.name; }
 
@@ -100,11 +132,21 @@ std::unique_ptr<world> make_loop(Change change)
     return std::make_unique<loop_world>(o, c);
 }
 
-/// Each provider, and loop as providers that can less.
+/// Each provider, and loop as providers that can less. With VERBENA_TEST_RDMA=ADDRESS:PORT, an address of an RDMA
+/// device, that device alone; VERBENA_TEST_RDMA_DEVICE names it where there are several.
 inline const std::vector<provider>& providers()
 {
     using caps = verbs::capabilities;
     using conditions = loop::conditions;
+#ifdef VERBENA_HAS_RDMA
+    static const char* const rdma_address = std::getenv("VERBENA_TEST_RDMA");
+    if (rdma_address != nullptr) {
+        static const std::vector<provider> device = {
+            {"rdma", []() -> std::unique_ptr<world> { return std::make_unique<rdma_world>(rdma_address); },
+             true}};
+        return device;
+    }
+#endif
     static const std::vector<provider> all = {
         {"loop", [] { return make_loop([](caps&, conditions&) {}); }},
         {"loop, no windows",
@@ -112,6 +154,7 @@ inline const std::vector<provider>& providers()
              return make_loop([](caps& p, conditions&) {
                  p.remote_invalidate = false;
                  p.grant_per_queue_pair = false;
+                 p.local_invalidate = false;
              });
          }},
         {"loop, ORD 1, one segment, no inline",
@@ -220,7 +263,7 @@ struct memory {
 inline task<memory> registered(verbs::protection_domain& d, std::vector<std::byte> content)
 {
     auto made = co_await d.register_memory(content);
-    BOOST_REQUIRE(made);
+    BOOST_REQUIRE_MESSAGE(made, why(made));
     co_return memory(std::move(content), std::move(*made));
 }
 inline task<memory> registered(verbs::protection_domain& d, std::size_t size)
@@ -270,7 +313,7 @@ struct fixture {
         : under(p.make()), server(under->make_context("server")), client(under->make_context("client"))
     {
         auto l = server.context->listen(under->address());
-        BOOST_REQUIRE(l);
+        BOOST_REQUIRE_MESSAGE(l, why(l));
         listener = std::move(*l);
         where = listener->local_url().substr(listener->local_url().find("://") + 3);
     }
@@ -282,11 +325,11 @@ struct fixture {
         auto request = co_await listener->next();
         BOOST_REQUIRE(request);
         auto q = co_await (*request)->make_queue_pair(*server.domain, o.queue_pair);
-        BOOST_REQUIRE(q);
+        BOOST_REQUIRE_MESSAGE(q, why(q));
         n.s = std::move(*q);
         n.s->set_handler(&n.s_seen);
         auto accepted = co_await (*request)->accept(o);
-        BOOST_REQUIRE(accepted);
+        BOOST_REQUIRE_MESSAGE(accepted, why(accepted));
     }
     task<void> connect(connection& n, verbs::connect_options of_client = {},
                        verbs::connect_options of_server = {})
@@ -295,26 +338,27 @@ struct fixture {
         children.spawn(answer(n, of_server));
         std::vector<std::byte> reply;
         auto q = co_await client.context->connect(where, *client.domain, of_client, reply);
-        BOOST_REQUIRE_MESSAGE(q, (q ? std::string() : q.error().message()));
+        BOOST_REQUIRE_MESSAGE(q, why(q));
         n.c = std::move(*q);
         n.c->set_handler(&n.c_seen);
         co_await children.join();
     }
+    static constexpr int patience = 5000; // milliseconds of the shard's clock
     /// Waits until `done`; fails after some seconds of the shard's clock.
     task<void> until(const std::function<bool()>& done)
     {
-        for (int i = 0; i < 5000 && !done(); ++i)
+        for (int i = 0; i < patience && !done(); ++i)
             co_await sleep_for(1ms);
         BOOST_TEST_REQUIRE(done());
     }
     task<void> both_ended(connection& n)
     {
-        const std::function<bool()> ended = [&n] { return n.c_seen.ends != 0 && n.s_seen.ends != 0; };
-        co_await until(ended);
+        for (int i = 0; i < patience && (n.c_seen.ends == 0 || n.s_seen.ends == 0); ++i)
+            co_await sleep_for(1ms);
         // Long enough for a second end to show.
         co_await sleep_for(5ms);
-        BOOST_TEST(n.c_seen.ends == 1u);
-        BOOST_TEST(n.s_seen.ends == 1u);
+        BOOST_TEST_REQUIRE(n.c_seen.ends == 1u);
+        BOOST_TEST_REQUIRE(n.s_seen.ends == 1u);
     }
     void run(const std::function<task<void>()>& body) { run_until_complete(shard(), body()); }
 

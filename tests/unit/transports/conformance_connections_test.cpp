@@ -18,6 +18,8 @@ struct attempt {
         outcome.emplace(co_await f.client.context->connect(f.where, *f.client.domain, o, reply));
         if (*outcome)
             (**outcome)->set_handler(&seen);
+        else
+            BOOST_TEST_MESSAGE("connect: " << why(*outcome));
     }
     bool failed(std::errc e) const { return outcome && !*outcome && outcome->error() == e; }
     std::vector<std::byte> reply;
@@ -25,10 +27,20 @@ struct attempt {
     recorder seen;
 };
 
+// As it was sent, with the zeros that some providers add.
+bool same(fixture& f, std::span<const std::byte> got, std::span<const std::byte> sent)
+{
+    if (!f.can().private_data_padded)
+        return std::ranges::equal(got, sent);
+    return got.size() >= sent.size() && std::ranges::equal(got.first(sent.size()), sent) &&
+           std::ranges::all_of(got.subspan(sent.size()), [](std::byte b) { return b == std::byte(0); });
+}
+
 } // namespace connections_test
 
 // Not anonymous: g++ 12 warns of coroutine frames in templates that hold such a thing.
 using connections_test::attempt;
+using connections_test::same;
 
 CONFORMANCE_CASE(private_data_travels_both_ways)
 {
@@ -47,18 +59,18 @@ CONFORMANCE_CASE(private_data_travels_both_ways)
             auto request = co_await f.listener->next();
             BOOST_REQUIRE(request);
             const auto got = (*request)->private_data();
-            BOOST_TEST((std::vector<std::byte>(got.begin(), got.end()) == question));
+            BOOST_TEST(same(f, got, question));
             auto q = co_await (*request)->make_queue_pair(*f.server.domain, {});
-            BOOST_REQUIRE(q);
+            BOOST_REQUIRE_MESSAGE(q, why(q));
             BOOST_TEST(!(*q)->connected());
             recorder seen;
             (*q)->set_handler(&seen);
             o.private_data = answer;
             const auto accepted = co_await (*request)->accept(o);
-            BOOST_REQUIRE(accepted);
+            BOOST_REQUIRE_MESSAGE(accepted, why(accepted));
             co_await s.join();
             BOOST_REQUIRE((a.outcome && *a.outcome));
-            BOOST_TEST((a.reply == answer));
+            BOOST_TEST(same(f, a.reply, answer));
             BOOST_TEST((*q)->connected());
             BOOST_TEST((**a.outcome)->connected());
             BOOST_TEST(!(*q)->peer_address().empty());
@@ -85,7 +97,7 @@ CONFORMANCE_CASE(an_answer_longer_than_private_data_may_be)
         auto request = co_await f.listener->next();
         BOOST_REQUIRE(request);
         auto q = co_await (*request)->make_queue_pair(*f.server.domain, {});
-        BOOST_REQUIRE(q);
+        BOOST_REQUIRE_MESSAGE(q, why(q));
         recorder seen;
         (*q)->set_handler(&seen);
         const auto too_long = pattern(f.can().max_private_data + 1);
@@ -118,7 +130,7 @@ CONFORMANCE_CASE(a_reject_carries_private_data)
         request->reset();
         co_await s.join();
         BOOST_TEST(a.failed(std::errc::connection_refused));
-        BOOST_TEST((a.reply == why));
+        BOOST_TEST(same(f, a.reply, why));
     });
 }
 
@@ -282,11 +294,24 @@ CONFORMANCE_CASE(an_abrupt_end_flushes_everything_once_and_in_order)
         n.c->kill(error(std::errc::owner_dead, "for a test"));
         BOOST_TEST(n.c_seen.ends == 1u);
         BOOST_TEST((n.c_seen.why == std::errc::owner_dead));
-        BOOST_TEST(n.c_seen.order(false) == expected, boost::test_tools::per_element());
+        // A device works on while the shard does not turn: some may be over. Then come all the others.
+        std::vector<std::uint64_t> flushed;
+        for (const auto& c : n.c_seen.seen) {
+            if (c.opcode == opcode::receive)
+                continue;
+            BOOST_TEST((c.status == status::work_request_flushed ||
+                        (p.device && c.status == status::success && flushed.empty())));
+            if (c.status == status::work_request_flushed)
+                flushed.push_back(c.id);
+        }
+        if (p.device)
+            expected.erase(expected.begin(),
+                           expected.end() - std::ptrdiff_t(std::min<std::size_t>(flushed.size(), 50)));
+        BOOST_TEST(flushed == expected, boost::test_tools::per_element());
         BOOST_TEST(n.c_seen.order(true).size() == 50u);
         BOOST_TEST((std::ranges::is_sorted(n.c_seen.order(true))));
         BOOST_TEST((std::ranges::all_of(n.c_seen.seen, [](const verbs::completion& c) {
-            return c.status == status::work_request_flushed;
+            return c.status == status::work_request_flushed || c.opcode != opcode::receive;
         })));
         BOOST_TEST(!n.c->connected());
         const auto late = post(*n.c, 99, opcode::send, {out.all()});
@@ -313,7 +338,11 @@ CONFORMANCE_CASE(a_destroyed_queue_pair_ends_the_peers_and_touches_nothing_more)
         out.reset(); // no sanitizer shall see it read
         const std::function<bool()> ended = [&] { return n.s_seen.ends != 0; };
         co_await f.until(ended);
-        BOOST_TEST(n.s_seen.find(1)->status == status::work_request_flushed);
+        // A device may have found out that the message is too long.
+        if (p.device)
+            BOOST_TEST(n.s_seen.find(1)->status != status::success);
+        else
+            BOOST_TEST(n.s_seen.find(1)->status == status::work_request_flushed);
         BOOST_TEST(n.c_seen.seen.empty()); // who is gone hears nothing
         BOOST_TEST(n.c_seen.ends == 0u);
     });

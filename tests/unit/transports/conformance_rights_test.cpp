@@ -43,8 +43,9 @@ task<void> must_fail(fixture& f, connection& n, opcode op, const verbs::remote_s
         BOOST_TEST(n.c_seen.find(2)->status == status::remote_access_error);
         BOOST_TEST(n.c_seen.find(3)->status == status::work_request_flushed);
     }
-    // What was posted behind it never arrived.
-    BOOST_TEST(n.s_seen.find(1)->status == status::work_request_flushed);
+    // What was posted behind it never arrived, unless it was behind a Read, which is answered later (RFC 5040 5.5).
+    if (f.can().completion_means_delivered || op != opcode::rdma_read)
+        BOOST_TEST(n.s_seen.find(1)->status == status::work_request_flushed);
 }
 
 } // namespace
@@ -250,7 +251,13 @@ CONFORMANCE_CASE(local_invalidate)
         memory target(co_await registered(*f.server.domain, 100));
         auto g = co_await narrow(f, f.server, target, read_and_write, n.s.get());
         const auto where = g->where();
-        BOOST_REQUIRE(post(*n.s, 9, opcode::local_invalidate, {}, {}, where.key));
+        const auto posted = post(*n.s, 9, opcode::local_invalidate, {}, {}, where.key);
+        BOOST_REQUIRE(bool(posted) == f.can().local_invalidate);
+        if (!posted) {
+            BOOST_TEST((posted.error() == std::errc::operation_not_supported));
+            BOOST_TEST(g->valid());
+            co_return;
+        }
         const std::function<bool()> done = [&] { return n.s_seen.find(9) != nullptr; };
         co_await f.until(done);
         BOOST_TEST(n.s_seen.find(9)->status == status::success);
@@ -271,6 +278,8 @@ CONFORMANCE_CASE(local_invalidate_of_a_dead_key_breaks_the_queue_pair)
         const auto key = g->where().key;
         g->revoke();
         memory out(co_await registered(*f.server.domain, 10));
+        if (!f.can().local_invalidate)
+            co_return; // the case before says what is answered then
         // An error completes even if nobody asked for a completion.
         BOOST_REQUIRE(post(*n.s, 1, opcode::local_invalidate, {}, {}, key, false));
         BOOST_REQUIRE(post(*n.s, 2, opcode::send, {out.all()}));
@@ -319,7 +328,11 @@ CONFORMANCE_CASE(local_keys)
         co_await f.connect(third);
         verbs::segment foreign = in.all();
         foreign.local_key = out.all().local_key;
-        BOOST_REQUIRE(post_receive(*third.s, 1, foreign));
+        const auto posted = post_receive(*third.s, 1, foreign);
+        if (!posted) { // found out at once
+            BOOST_TEST((posted.error() == std::errc::bad_address));
+            co_return;
+        }
         BOOST_REQUIRE(post(*third.c, 2, opcode::send, {out.all()}));
         co_await f.both_ended(third);
         BOOST_TEST(third.s_seen.find(1)->status == status::local_protection_error);
@@ -345,6 +358,9 @@ CONFORMANCE_CASE(revoking_takes_effect_at_once)
         }
         g->revoke();
         const auto at_revocation = target.bytes;
+        // A device may have carried out all of them by now.
+        if (p.device)
+            (void)post(*n.c, 64, opcode::rdma_write, {out.part(1 << 16, 1 << 16)}, where);
         co_await f.both_ended(n);
         BOOST_TEST((target.bytes == at_revocation));
     });

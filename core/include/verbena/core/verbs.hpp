@@ -117,6 +117,7 @@ struct capabilities {
     bool remote_invalidate = false;    ///< send_with_invalidate works in both directions
     bool grant_per_queue_pair = false; ///< a grant can be limited to one queue pair
     bool write_with_immediate = false;
+    bool local_invalidate = false;             ///< opcode::local_invalidate works
     bool shared_receives = false;              ///< make_shared_receive_queue() works
     bool needs_local_keys = false;             ///< segments must lie in registered memory
     bool read_sink_needs_remote_write = false; ///< iWARP (RFC 5040 5.2): a Read's sink key travels
@@ -130,6 +131,7 @@ struct capabilities {
     std::uint32_t max_outstanding_reads = 1; ///< largest ORD and IRD
     std::uint32_t max_message = 0x40000000;
     std::uint32_t max_private_data = 56; ///< bytes of the ULP's own, both ways
+    bool private_data_padded = false; ///< zeros follow it where it arrives (InfiniBand's connection manager)
 };
 
 /// Registered local memory; the memory must outlive it and every request that names it. Destroying it takes the

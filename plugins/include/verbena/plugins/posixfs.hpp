@@ -28,6 +28,10 @@ struct posixfs_options {
     bool crossmnt = false;  ///< follows mounts beneath the root
     bool read_only = false; ///< every change fails with EROFS
     handle_mode handles = handle_mode::automatic;
+    /// Callers' rights are taken on pool threads only. Needed where shards use RDMA devices: the kernel refuses its
+    /// RDMA files to a thread whose credentials ever changed since they were opened. Costs a change of thread for each
+    /// LOOKUP, ACCESS and WRITE.
+    bool keep_shard_identity = false;
     /// Files held open per shard; 0: an eighth of RLIMIT_NOFILE. Raise that limit before.
     std::size_t cached_files = 0;
     /// Most files the path table remembers; handles of the longest unused ones become stale.

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The RDMA listener of one address: takes peers in and hands them to shards.
+#pragma once
+
+#include <verbena/core/net.hpp>
+#include <verbena/core/runtime.hpp>
+#ifdef VERBENA_HAS_RDMA
+#include <verbena/transports/rdma.hpp>
+#endif
+
+#include <functional>
+#include <memory>
+
+namespace verbena::daemon {
+
+#ifdef VERBENA_HAS_RDMA
+/// Of one shard: made, used and destroyed there.
+class rdma_acceptor {
+public:
+    using handler = std::function<void(std::unique_ptr<rdma::arrival> peer)>;
+
+    /// `h` is called in the poll phase. `pool` outlives it. Errors: those of rdma::make_context() and listen().
+    static result<std::unique_ptr<rdma_acceptor>> open(shard& s, blocking_pool& pool,
+                                                       const net::endpoint& where, handler h)
+    {
+        rdma::options o;
+        o.divert = [h = std::move(h)](std::unique_ptr<rdma::arrival>& peer) { h(std::move(peer)); };
+        auto context = rdma::make_context(s.reactor(), pool, o);
+        if (!context)
+            return context.error();
+        auto listener = (*context)->listen(where.to_string());
+        if (!listener)
+            return listener.error();
+        auto made = std::make_unique<rdma_acceptor>();
+        const std::string url = (*listener)->local_url();
+        if (auto bound = net::endpoint::parse(url.substr(url.find("://") + 3)))
+            made->where_ = *bound;
+        made->context_ = std::move(*context);
+        made->listener_ = std::move(*listener);
+        return made;
+    }
+    /// With the real port.
+    const net::endpoint& where() const noexcept { return where_; }
+
+private:
+    net::endpoint where_;
+    std::unique_ptr<rdma::context> context_;
+    std::unique_ptr<verbs::listener> listener_;
+};
+#endif
+
+} // namespace verbena::daemon

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+# The verbs conformance suites on the provider over rdma-core: conform-rdma rxe|siw.
+# lab: limit=300
+. "$LAB_LIB"
+kind=${1:-rxe}
+ulimit -l unlimited # siw goes by it, for root too
+links "$kind"
+address=${kind}_address
+failed=
+for suite in connections messages queues rights; do
+    program=$LAB_BUILD/tests/unit/transports_conformance_${suite}_test
+    needs "$program"
+    VERBENA_TEST_RDMA=${!address}:0 timeout 120 "$program" --color_output=no --report_level=short \
+        >"$LAB_OUT/$suite.log" 2>&1 || failed+=" $suite"
+    tail -n 60 "$LAB_OUT/$suite.log"
+done
+[[ -z $failed ]] || fail "suites that failed:$failed"

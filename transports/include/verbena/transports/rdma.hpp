@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verbs by rdma-core: InfiniBand, RoCE and iWARP devices, the kernel's software ones too. docs/internals/rdma.md.
+//
+// Here only when Meson found libibverbs and librdmacm (option `rdma`); VERBENA_HAS_RDMA then is 1.
+#pragma once
+
+#include <verbena/core/blocking.hpp>
+#include <verbena/core/verbs.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace verbena::rdma {
+
+/// A peer that asked for a connection, on its way to the shard that will serve it.
+class arrival {
+public:
+    virtual ~arrival() = default; ///< unanswered: rejects it
+};
+
+struct options {
+    /// The one device to use, as `verbena doctor` names it; empty: whichever the address leads to. With one,
+    /// query() tells what it can do, else what all devices can.
+    std::string device;
+    /// How long an orderly close waits for what was posted.
+    duration close_timeout = std::chrono::seconds(2);
+    std::size_t max_waiting = 1024; ///< peers that a listener keeps for next(); those beyond are rejected
+    /// Sees each peer before the listener does; takes it (for another shard) or leaves it. Called in the poll phase.
+    std::function<void(std::unique_ptr<arrival>&)> divert;
+};
+
+/// Why a connection was refused or ended. Bounded label of the metrics.
+enum class end_cause : std::uint8_t {
+    orderly,          ///< by DISCONNECTED between messages
+    completion_error, ///< a work request failed; the queue pair with it
+    device_removed,
+    rejected,        ///< the service or the peer said no
+    waiting_crowded, ///< the service accepts too slowly
+    setup_failed,    ///< a peer that did not come through connection set-up
+    local,           ///< killed by this end
+    count_
+};
+std::string_view to_string(end_cause c) noexcept;
+
+/// Counters of one context. One writer; any thread may read.
+struct stats {
+    std::array<std::atomic<std::uint64_t>, std::size_t(end_cause::count_)> ends{};
+    std::atomic<std::uint64_t> accepted{0};
+    std::atomic<std::uint64_t> connected{0};
+    std::atomic<std::uint64_t> active{0};
+    std::atomic<std::uint64_t> stale_completions{0}; ///< of queue pairs that are gone; never followed
+    std::atomic<std::uint64_t> registered_bytes{0};
+    std::atomic<std::uint64_t> registrations_failed{0};
+    std::atomic<std::uint64_t> window_binds{0};
+    std::atomic<std::uint64_t> region_grants{0}; ///< grants that took a registration of their own
+    std::atomic<std::uint64_t> doorbells{0};     ///< ibv_post_send calls
+};
+
+/// The provider on one shard. Also the home of what only rdma-core has.
+class context : public verbs::context {
+public:
+    virtual const rdma::stats& counters() const noexcept = 0;
+    /// A listener without an address of its own: it serves the peers given to adopt().
+    virtual result<std::unique_ptr<verbs::listener>> listen_adopted(std::string_view url) = 0;
+    /// Takes over a peer that another context's listener diverted, for `where`, one of this context's listeners.
+    virtual void adopt(std::unique_ptr<arrival> peer, verbs::listener& where) noexcept = 0;
+};
+
+/// Makes the provider for `shard`; call it on the shard's thread or before it runs. `pool` takes what blocks and
+/// outlives the context. Errors: ENODEV when there is no RDMA device, or not the one named; ENOENT without the
+/// kernel's connection manager, with the cure.
+result<std::unique_ptr<context>> make_context(reactor& shard, blocking_pool& pool, const options& o = {});
+
+/// A device, as a report shows it.
+struct device_report {
+    std::string name;
+    std::string transport; ///< "InfiniBand", "RoCE", "iWARP"
+    std::string firmware;
+    std::uint32_t ports = 0;
+    std::string state; ///< of port 1: "active", "down", ...
+    std::uint32_t mtu = 0;
+    std::vector<std::string> gids; ///< of port 1, as text, with their type
+    verbs::capabilities can;
+    std::uint32_t max_queue_pairs = 0;
+    std::uint32_t max_memory_regions = 0;
+    std::uint32_t max_memory_windows = 0;
+    bool type_2_windows = false;
+};
+/// What is there; blocks. Empty without a device. Any thread.
+std::vector<device_report> devices();
+/// What rdma-core says of fork(): "not needed", "enabled", "disabled".
+std::string_view fork_support() noexcept;
+
+} // namespace verbena::rdma

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "connect.hpp"
+
+#include <verbena/core/log.hpp>
+#include <verbena/core/net.hpp>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace verbena::rdma {
+namespace {
+
+constexpr int backlog = 1024;
+constexpr std::uint8_t retries = 7;
+constexpr std::uint8_t receiver_not_ready_retries = 6; // 7 would be for ever
+
+error cm_error(const char* what, const cm_event& e) noexcept
+{
+    switch (e.what) {
+    case RDMA_CM_EVENT_REJECTED:
+        return error(std::errc::connection_refused, "the peer rejected the connection");
+    case RDMA_CM_EVENT_ADDR_ERROR:
+    case RDMA_CM_EVENT_ROUTE_ERROR:
+        return error(std::errc::host_unreachable, "no RDMA device leads to this address",
+                     static_cast<std::uint64_t>(-e.status));
+    case RDMA_CM_EVENT_UNREACHABLE:
+        return error(e.status == -ETIMEDOUT ? std::errc::timed_out : std::errc::host_unreachable, what);
+    case RDMA_CM_EVENT_DEVICE_REMOVAL: return error(std::errc::no_such_device, "the device was removed");
+    case RDMA_CM_EVENT_DISCONNECTED:
+        return error(std::errc::connection_reset, "the peer ended the connection");
+    case RDMA_CM_EVENT_CONNECT_ERROR:
+        return e.status == -ECONNREFUSED || e.status == -ECONNRESET
+                   ? error(std::errc::connection_refused, "the peer refused the connection")
+                   : error::from_errno(e.status < 0 ? -e.status : EIO, what);
+    default: return error(std::errc::protocol_error, what, static_cast<std::uint64_t>(e.what));
+    }
+}
+
+rdma_conn_param parameters(std::span<const std::byte> data, std::uint32_t initiator_depth,
+                           std::uint32_t responder_resources) noexcept
+{
+    rdma_conn_param p{};
+    p.private_data = data.data();
+    p.private_data_len = static_cast<std::uint8_t>(data.size());
+    p.initiator_depth = static_cast<std::uint8_t>(initiator_depth);
+    p.responder_resources = static_cast<std::uint8_t>(responder_resources);
+    p.retry_count = retries;
+    p.rnr_retry_count = receiver_not_ready_retries;
+    return p;
+}
+
+} // namespace
+
+task<result<cm_event>> cm_events::next(const char* what, time_point deadline)
+{
+    expired_ = false;
+    shard_.timers().arm(*this, deadline);
+    while (waiting_.empty()) {
+        changed_.reset();
+        const bool woken = co_await changed_.wait();
+        if (!woken || (expired_ && waiting_.empty())) {
+            timer::cancel();
+            co_return error(woken ? std::errc::timed_out : std::errc::operation_canceled, what);
+        }
+    }
+    timer::cancel();
+    cm_event e = std::move(waiting_.front());
+    waiting_.pop_front();
+    co_return std::move(e);
+}
+
+void cm_events::hand_over(rdma_cm_id* id, cm_handler& to) noexcept
+{
+    id->context = &to;
+    for (cm_event& e : waiting_)
+        to.on_cm_event(e);
+    waiting_.clear();
+}
+
+// --- initiator ---
+
+task<result<std::unique_ptr<verbs::queue_pair>>> context_impl::connect(std::string_view address,
+                                                                       verbs::protection_domain& d,
+                                                                       const verbs::connect_options& o,
+                                                                       std::vector<std::byte>& reply)
+{
+    if (o.private_data.size() > capabilities_.max_private_data)
+        co_return error(std::errc::message_size, "private data longer than the provider carries",
+                        o.private_data.size());
+    const auto to = net::endpoint::parse(address);
+    if (!to)
+        co_return to.error();
+    const time_point deadline = shard_.clock().now() + o.timeout;
+    cm_events events(shard_);
+    rdma_cm_id* raw = nullptr;
+    if (::rdma_create_id(channel(), &raw, static_cast<cm_handler*>(&events), RDMA_PS_TCP) != 0)
+        co_return error::from_errno(errno, "rdma_create_id");
+    cm_id id(raw);
+    const auto milliseconds =
+        static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(o.timeout).count());
+    if (::rdma_resolve_addr(raw, nullptr, const_cast<sockaddr*>(to->data()), milliseconds) != 0)
+        co_return error::from_errno(errno, "no RDMA device leads to this address");
+    auto resolved = co_await events.next("resolve the address", deadline);
+    if (!resolved)
+        co_return resolved.error();
+    if (resolved->what != RDMA_CM_EVENT_ADDR_RESOLVED)
+        co_return cm_error("resolve the address", *resolved);
+    if (::rdma_resolve_route(raw, milliseconds) != 0)
+        co_return error::from_errno(errno, "resolve the route");
+    auto routed = co_await events.next("resolve the route", deadline);
+    if (!routed)
+        co_return routed.error();
+    if (routed->what != RDMA_CM_EVENT_ROUTE_RESOLVED)
+        co_return cm_error("resolve the route", *routed);
+
+    auto made =
+        co_await make_pair(raw, static_cast<domain&>(d), o.queue_pair, to->to_string(), to->address());
+    if (!made)
+        co_return made.error();
+    (void)id.release(); // the queue pair's
+    std::unique_ptr<queue_pair> q = std::move(*made);
+    const auto limit = q->on().limits().can.max_outstanding_reads;
+    const std::uint32_t ord = std::min(o.initiator_depth, limit);
+    rdma_conn_param p = parameters(o.private_data, ord, std::min(o.responder_resources, limit));
+    if (::rdma_connect(raw, &p) != 0) {
+        const int code = errno;
+        co_return error::from_errno(code, "rdma_connect");
+    }
+    auto answered = co_await events.next("connect", deadline);
+    if (!answered || answered->what != RDMA_CM_EVENT_ESTABLISHED) {
+        if (!answered)
+            co_return answered.error();
+        count(answered->what == RDMA_CM_EVENT_REJECTED ? end_cause::rejected : end_cause::setup_failed);
+        reply = std::move(answered->private_data);
+        co_return cm_error("connect", *answered);
+    }
+    reply = std::move(answered->private_data);
+    // What the peer answers at once; on iWARP the reply's fields are this end's own.
+    q->open(
+        std::min(ord, q->on().limits().iwarp ? answered->responder_resources : answered->initiator_depth));
+    events.hand_over(raw, *q);
+    co_return std::unique_ptr<verbs::queue_pair>(std::move(q));
+}
+
+// --- request ---
+
+request::request(context_impl& c, std::unique_ptr<arrived_peer> peer)
+    : context_(c), peer_(std::move(peer)), events_(c.shard())
+{
+    peer_->id.get()->context = static_cast<cm_handler*>(&events_);
+    const sockaddr* from = ::rdma_get_peer_addr(peer_->id.get());
+    const socklen_t size = from->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+    if (const auto where = net::endpoint::from(from, size)) {
+        peer_name_ = where->to_string();
+        peer_address_ = where->address();
+    }
+}
+
+request::~request()
+{
+    // Not accepted: the queue pair, if there is one, hears of nothing any more.
+    if (made_ != nullptr && made_->id() != nullptr)
+        made_->id()->context = nullptr;
+}
+
+task<result<std::unique_ptr<verbs::queue_pair>>> request::make_queue_pair(verbs::protection_domain& d,
+                                                                          const verbs::queue_pair_options& o)
+{
+    if (peer_->id.get() == nullptr)
+        co_return error(std::errc::invalid_argument, "a connect request makes one queue pair");
+    auto made =
+        co_await context_.make_pair(peer_->id.get(), static_cast<domain&>(d), o, peer_name_, peer_address_);
+    if (!made)
+        co_return made.error();
+    (void)peer_->id.release();
+    made_ = made->get();
+    made_->watch(&made_);
+    co_return std::unique_ptr<verbs::queue_pair>(std::move(*made));
+}
+
+task<result<void>> request::accept(const verbs::connect_options& o)
+{
+    if (made_ == nullptr)
+        co_return error(std::errc::invalid_argument, "make_queue_pair() comes before accept()");
+    queue_pair& q = *made_;
+    const auto fail = [&](const error& e) {
+        context_.count(end_cause::setup_failed);
+        q.kill(e);
+        return e;
+    };
+    if (o.private_data.size() > context_.query().max_private_data)
+        co_return fail(error(std::errc::message_size, "private data longer than the provider carries",
+                             o.private_data.size()));
+    const auto limit = q.on().limits().can.max_outstanding_reads;
+    const std::uint32_t ord = std::min({o.initiator_depth, peer_->request.initiator_depth, limit});
+    rdma_conn_param p = parameters(
+        o.private_data, ord, std::min({o.responder_resources, peer_->request.responder_resources, limit}));
+    if (::rdma_accept(q.id(), &p) != 0)
+        co_return fail(error::from_errno(errno, "rdma_accept"));
+    auto answered = co_await events_.next("accept", context_.shard().clock().now() + o.timeout);
+    if (made_ == nullptr)
+        co_return error(std::errc::connection_aborted, "the queue pair went meanwhile");
+    if (!answered)
+        co_return fail(answered.error());
+    if (answered->what != RDMA_CM_EVENT_ESTABLISHED)
+        co_return fail(error(std::errc::connection_aborted, "the peer has given up",
+                             static_cast<std::uint64_t>(answered->what)));
+    q.watch(nullptr);
+    made_ = nullptr;
+    q.open(ord);
+    events_.hand_over(q.id(), q);
+    co_return result<void>();
+}
+
+task<result<void>> request::reject(std::span<const std::byte> data)
+{
+    if (peer_->id.get() == nullptr)
+        co_return error(std::errc::invalid_argument, "reject() takes a request without a queue pair");
+    if (data.size() > context_.query().max_private_data)
+        co_return error(std::errc::message_size, "private data longer than the provider carries",
+                        data.size());
+    context_.count(end_cause::rejected);
+    const cm_id id(peer_->id.release());
+    if (::rdma_reject(id.get(), data.data(), static_cast<std::uint8_t>(data.size())) != 0)
+        co_return error::from_errno(errno, "rdma_reject");
+    co_return result<void>();
+}
+
+// --- listener ---
+
+result<void> listener::open(std::string_view address)
+{
+    const auto where = net::endpoint::parse(address);
+    if (!where)
+        return where.error();
+    where_ = *where;
+    if (auto bound = bind(); !bound)
+        return bound;
+    where_.set_port(ntohs(::rdma_get_src_port(id_.get())));
+    url_ = "rdma://" + where_.to_string();
+    return {};
+}
+
+result<void> listener::bind() noexcept
+{
+    rdma_cm_id* raw = nullptr;
+    if (::rdma_create_id(context_.channel(), &raw, static_cast<cm_handler*>(this), RDMA_PS_TCP) != 0)
+        return error::from_errno(errno, "rdma_create_id");
+    cm_id id(raw);
+    if (where_.family() == AF_INET6) {
+        // As sockets do here: IPv4 has a listener of its own.
+        int only = 1;
+        (void)::rdma_set_option(raw, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only, sizeof only);
+    }
+    if (::rdma_bind_addr(raw, const_cast<sockaddr*>(where_.data())) != 0)
+        return error::from_errno(errno, "bind; an RDMA device must have this address (`rdma link`)");
+    if (::rdma_listen(raw, backlog) != 0)
+        return error::from_errno(errno, "rdma_listen");
+    std::swap(id_, id);
+    return {};
+}
+
+void listener::on_cm_event(cm_event& e) noexcept
+{
+    if (e.what == RDMA_CM_EVENT_CONNECT_REQUEST) {
+        auto peer = std::make_unique<arrived_peer>(std::move(e));
+        add(context_.counts().accepted, 1);
+        if (context_.options().divert) {
+            std::unique_ptr<arrival> taken = std::move(peer);
+            context_.options().divert(taken);
+            peer.reset(static_cast<arrived_peer*>(taken.release()));
+        }
+        if (peer)
+            take(std::move(peer));
+        return;
+    }
+    if (e.what == RDMA_CM_EVENT_DEVICE_REMOVAL) {
+        // Bound to an address of the device: it is tried until the device is back.
+        log(log_level::warning, "rdma", "a device went; its listener waits for it", {{"url", url_}});
+        cm_id gone;
+        std::swap(id_, gone);
+        context_.shard().timers().arm(*this, context_.shard().clock().now() + retry);
+    }
+}
+
+void listener::on_timer() noexcept
+{
+    if (closed_)
+        return;
+    if (bind())
+        log(log_level::info, "rdma", "listening again", {{"url", url_}});
+    else
+        context_.shard().timers().arm(*this, context_.shard().clock().now() + retry);
+}
+
+void listener::take(std::unique_ptr<arrived_peer> peer) noexcept
+{
+    if (closed_)
+        return;
+    if (waiting_.size() >= context_.options().max_waiting) {
+        context_.count(end_cause::waiting_crowded);
+        return;
+    }
+    waiting_.push_back(std::make_unique<request>(context_, std::move(peer)));
+    changed_.set();
+}
+
+void listener::close() noexcept
+{
+    if (std::exchange(closed_, true))
+        return;
+    timer::cancel();
+    cm_id gone;
+    std::swap(id_, gone);
+    waiting_.clear();
+    changed_.set();
+}
+
+task<result<std::unique_ptr<verbs::connect_request>>> listener::next()
+{
+    for (;;) {
+        if (closed_)
+            co_return error(std::errc::operation_canceled, "the listener was closed");
+        if (!waiting_.empty()) {
+            std::unique_ptr<verbs::connect_request> r = std::move(waiting_.front());
+            waiting_.pop_front();
+            co_return r;
+        }
+        changed_.reset();
+        const bool woken = co_await changed_.wait();
+        if (!woken)
+            co_return error(std::errc::operation_canceled, "the wait for a connection was stopped");
+    }
+}
+
+result<std::unique_ptr<verbs::listener>> context_impl::listen(std::string_view address)
+{
+    auto made = std::make_unique<listener>(*this, std::string());
+    if (auto opened = made->open(address); !opened)
+        return opened.error();
+    return std::unique_ptr<verbs::listener>(std::move(made));
+}
+
+result<std::unique_ptr<verbs::listener>> context_impl::listen_adopted(std::string_view url)
+{
+    return std::unique_ptr<verbs::listener>(std::make_unique<listener>(*this, std::string(url)));
+}
+
+void context_impl::adopt(std::unique_ptr<arrival> peer, verbs::listener& where) noexcept
+{
+    std::unique_ptr<arrived_peer> own(static_cast<arrived_peer*>(peer.release()));
+    // Its events come to this shard's channel from now on.
+    if (::rdma_migrate_id(own->id.get(), channel()) != 0) {
+        count(end_cause::setup_failed);
+        return;
+    }
+    static_cast<listener&>(where).take(std::move(own));
+}
+
+} // namespace verbena::rdma

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "context.hpp"
+
+#include "queue_pair.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+
+namespace verbena::rdma {
+namespace {
+
+// What both can do.
+void narrow(verbs::capabilities& a, const verbs::capabilities& b) noexcept
+{
+    a.remote_invalidate &= b.remote_invalidate;
+    a.grant_per_queue_pair &= b.grant_per_queue_pair;
+    a.write_with_immediate &= b.write_with_immediate;
+    a.shared_receives &= b.shared_receives;
+    a.local_invalidate &= b.local_invalidate;
+    a.read_sink_needs_remote_write |= b.read_sink_needs_remote_write;
+    a.receive_not_ready_retry &= b.receive_not_ready_retry;
+    a.completion_means_delivered &= b.completion_means_delivered;
+    a.max_inline = std::min(a.max_inline, b.max_inline);
+    a.max_send_segments = std::min(a.max_send_segments, b.max_send_segments);
+    a.max_read_segments = std::min(a.max_read_segments, b.max_read_segments);
+    a.max_outstanding_reads = std::min(a.max_outstanding_reads, b.max_outstanding_reads);
+    a.max_message = std::min(a.max_message, b.max_message);
+    a.private_data_padded |= b.private_data_padded;
+    a.max_private_data = std::min(a.max_private_data, b.max_private_data);
+}
+
+class device_list {
+public:
+    device_list() : all_(::rdma_get_devices(&count_)) {}
+    device_list(const device_list&) = delete;
+    ~device_list()
+    {
+        if (all_ != nullptr)
+            ::rdma_free_devices(all_);
+    }
+    std::span<ibv_context*> all() const noexcept
+    {
+        return {all_, all_ != nullptr ? static_cast<std::size_t>(count_) : 0};
+    }
+
+private:
+    int count_ = 0;
+    ibv_context** all_;
+};
+
+} // namespace
+
+std::string_view to_string(end_cause c) noexcept
+{
+    switch (c) {
+    case end_cause::orderly: return "orderly";
+    case end_cause::completion_error: return "completion_error";
+    case end_cause::device_removed: return "device_removed";
+    case end_cause::rejected: return "rejected";
+    case end_cause::waiting_crowded: return "waiting_crowded";
+    case end_cause::setup_failed: return "setup_failed";
+    case end_cause::local: return "local";
+    case end_cause::count_: break;
+    }
+    return "unknown";
+}
+
+result<std::unique_ptr<context>> make_context(reactor& shard, blocking_pool& pool, const options& o)
+{
+    const device_list list;
+    verbs::capabilities can;
+    bool any = false;
+    for (ibv_context* verbs : list.all()) {
+        if (!o.device.empty() && o.device != ::ibv_get_device_name(verbs->device))
+            continue;
+        const auto limits = query(verbs);
+        if (!limits)
+            continue;
+        if (!any)
+            can = limits->can;
+        else
+            narrow(can, limits->can);
+        any = true;
+    }
+    if (!any)
+        return error(std::errc::no_such_device,
+                     o.device.empty()
+                         ? "no RDMA device; `rdma link add rxe0 type rxe netdev IFACE` makes one in "
+                           "software, and iwarp:// needs none"
+                         : "no RDMA device of this name; `verbena doctor` lists them");
+    rdma_event_channel* channel = ::rdma_create_event_channel();
+    if (channel == nullptr)
+        return error::from_errno(errno,
+                                 "the kernel's RDMA connection manager; load it with `modprobe rdma_ucm`");
+    const int flags = ::fcntl(channel->fd, F_GETFL);
+    ::fcntl(channel->fd, F_SETFL, flags | O_NONBLOCK);
+    return std::unique_ptr<context>(std::make_unique<context_impl>(shard, pool, o, channel, can));
+}
+
+context_impl::context_impl(reactor& shard, blocking_pool& pool, const rdma::options& o,
+                           rdma_event_channel* channel, const verbs::capabilities& can)
+    : shard_(shard), pool_(pool), options_(o), capabilities_(can), channel_(shard, channel)
+{
+    shard.add(*this);
+}
+
+context_impl::~context_impl() = default;
+
+bool event_channel::on_readable() noexcept
+{
+    bool any = false;
+    for (int i = 0; i < 64; ++i) {
+        rdma_cm_event* found = nullptr;
+        if (::rdma_get_cm_event(channel_, &found) != 0)
+            return any;
+        any = true;
+        cm_event e{found->event, found->status, found->id, {}, 0, 0};
+        auto* handler = static_cast<cm_handler*>(found->id->context);
+        const rdma_conn_param& conn = found->param.conn;
+        switch (e.what) {
+        case RDMA_CM_EVENT_CONNECT_REQUEST:
+        case RDMA_CM_EVENT_ESTABLISHED:
+        case RDMA_CM_EVENT_REJECTED:
+            if (conn.private_data != nullptr) {
+                const auto* data = static_cast<const std::byte*>(conn.private_data);
+                e.private_data.assign(data, data + conn.private_data_len);
+            }
+            e.responder_resources = conn.responder_resources;
+            e.initiator_depth = conn.initiator_depth;
+            break;
+        default: break;
+        }
+        ::rdma_ack_cm_event(found);
+        if (handler != nullptr)
+            handler->on_cm_event(e);
+    }
+    return any;
+}
+
+// --- devices ---
+
+device& context_impl::note(ibv_context* verbs, const device_limits& limits)
+{
+    devices_.push_back(std::make_unique<device>(*this, verbs, limits));
+    return *devices_.back();
+}
+
+task<result<device*>> context_impl::device_of(ibv_context* verbs)
+{
+    if (!options_.device.empty() && options_.device != ::ibv_get_device_name(verbs->device))
+        co_return error(std::errc::no_such_device, "the address leads to another device than the one chosen");
+    const auto known = [this, verbs]() -> device* {
+        const auto i = std::ranges::find(devices_, verbs, [](const auto& d) { return d->verbs(); });
+        return i != devices_.end() ? i->get() : nullptr;
+    };
+    if (device* d = known())
+        co_return d;
+    auto ask = [verbs] { return rdma::query(verbs); };
+    const auto limits = co_await pool_.run(std::move(ask));
+    if (!limits)
+        co_return limits.error();
+    if (device* d = known())
+        co_return d;
+    co_return &note(verbs, *limits);
+}
+
+result<device*> context_impl::only_device()
+{
+    if (devices_.size() == 1)
+        return devices_.front().get();
+    const device_list list;
+    ibv_context* found = nullptr;
+    for (ibv_context* verbs : list.all()) {
+        if (!options_.device.empty() && options_.device != ::ibv_get_device_name(verbs->device))
+            continue;
+        if (found != nullptr)
+            return error(std::errc::operation_not_supported,
+                         "there are several RDMA devices, and nothing says which is meant");
+        found = verbs;
+    }
+    if (found == nullptr)
+        return error(std::errc::no_such_device, "no RDMA device");
+    const auto limits = rdma::query(found);
+    if (!limits)
+        return limits.error();
+    return &note(found, *limits);
+}
+
+result<std::unique_ptr<verbs::protection_domain>> context_impl::make_domain()
+{
+    return std::unique_ptr<verbs::protection_domain>(std::make_unique<domain>(*this));
+}
+
+// --- queue pairs ---
+
+void context_impl::add(queue_pair& q, std::uint16_t& number, std::uint16_t& generation)
+{
+    if (free_slots_.empty()) {
+        free_slots_.push_back(static_cast<std::uint16_t>(slots_.size()));
+        slots_.emplace_back();
+    }
+    number = free_slots_.back();
+    free_slots_.pop_back();
+    slots_[number].owner = &q;
+    slots_[number].generation =
+        static_cast<std::uint16_t>((slots_[number].generation + 1) & work_id::max_generation);
+    generation = slots_[number].generation;
+}
+
+void context_impl::remove(queue_pair& q, std::uint32_t number) noexcept
+{
+    slots_[q.slot()].owner = nullptr;
+    free_slots_.push_back(q.slot());
+    // The last of its completions is taken before another queue pair can have its number.
+    if (const auto i = by_number_.find(number); i != by_number_.end() && i->second == &q)
+        by_number_.erase(i);
+}
+
+void context_impl::take(const ibv_wc& wc) noexcept
+{
+    const work_id id(wc.wr_id);
+    queue_pair* q = nullptr;
+    if (id.what == work_id::kind::shared) {
+        if (const auto i = by_number_.find(wc.qp_num); i != by_number_.end())
+            q = i->second;
+    } else if (id.slot < slots_.size() && slots_[id.slot].generation == id.generation) {
+        q = slots_[id.slot].owner;
+    }
+    if (q == nullptr)
+        add(stats_.stale_completions, 1);
+    else
+        q->take(wc, id);
+}
+
+void context_impl::ready(queue_pair& q) noexcept
+{
+    if (!q.is_linked())
+        ready_.push_back(q);
+}
+
+bool context_impl::poll() noexcept
+{
+    bool any = false;
+    for (auto& d : devices_)
+        any = d->poll(false) || any;
+    // Those that become ready meanwhile have their turn in the next poll.
+    intrusive_list<queue_pair> now;
+    while (queue_pair* q = ready_.pop_front())
+        now.push_back(*q);
+    while (queue_pair* q = now.pop_front()) {
+        q->deliver();
+        any = true;
+    }
+    return any;
+}
+
+bool context_impl::try_arm() noexcept
+{
+    if (!ready_.empty())
+        return false;
+    bool quiet = true;
+    for (auto& d : devices_)
+        quiet = d->arm() && quiet;
+    return quiet && ready_.empty();
+}
+
+task<result<std::unique_ptr<queue_pair>>> context_impl::make_pair(rdma_cm_id* id, domain& d,
+                                                                  const verbs::queue_pair_options& o,
+                                                                  std::string name, std::string address)
+{
+    auto on = co_await device_of(id->verbs);
+    if (!on)
+        co_return on.error();
+    auto part = co_await d.part_on(**on);
+    if (!part)
+        co_return part.error();
+    if (slots_.size() - free_slots_.size() >= 0xffff)
+        co_return error(std::errc::not_enough_memory, "queue pairs of one shard", slots_.size());
+    auto room = co_await (*on)->take_room(entries_of(o));
+    if (!room)
+        co_return room.error();
+    auto q = std::make_unique<queue_pair>(*this, d, *part, **room, o, std::move(name), std::move(address));
+    auto work = [p = q.get(), id] { return p->create(id); };
+    const result<void> made = co_await pool_.run(std::move(work));
+    if (!made) {
+        q->disown();
+        co_return made.error();
+    }
+    co_return std::move(q);
+}
+
+} // namespace verbena::rdma

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// One shard's rdma-core: devices, the table of queue pairs, the connection manager's channel.
+#pragma once
+
+#include "connection_manager.hpp"
+#include "device.hpp"
+
+#include <verbena/core/reactor.hpp>
+#include <verbena/transports/rdma.hpp>
+
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+namespace verbena::rdma {
+
+class domain;
+class queue_pair;
+struct work_id;
+
+/// A counter with one writer.
+inline void add(std::atomic<std::uint64_t>& counter, std::uint64_t n) noexcept
+{
+    counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+}
+/// Completion-queue entries that a queue pair may fill.
+inline std::uint32_t entries_of(const verbs::queue_pair_options& o) noexcept
+{
+    return o.send_depth + internal_depth + o.receive_depth;
+}
+
+class context_impl final : public context, private event_source {
+public:
+    context_impl(reactor& shard, blocking_pool& pool, const rdma::options& o, rdma_event_channel* channel,
+                 const verbs::capabilities& can);
+    ~context_impl() override;
+
+    const verbs::capabilities& query() const noexcept override { return capabilities_; }
+    reactor& shard() noexcept override { return shard_; }
+    result<std::unique_ptr<verbs::protection_domain>> make_domain() override;
+    result<std::unique_ptr<verbs::listener>> listen(std::string_view address) override;
+    task<result<std::unique_ptr<verbs::queue_pair>>> connect(std::string_view address,
+                                                             verbs::protection_domain& domain,
+                                                             const verbs::connect_options& o,
+                                                             std::vector<std::byte>& reply) override;
+    const rdma::stats& counters() const noexcept override { return stats_; }
+    result<std::unique_ptr<verbs::listener>> listen_adopted(std::string_view url) override;
+    void adopt(std::unique_ptr<arrival> peer, verbs::listener& where) noexcept override;
+
+    const rdma::options& options() const noexcept { return options_; }
+    blocking_pool& pool() noexcept { return pool_; }
+    rdma::stats& counts() noexcept { return stats_; }
+    void count(end_cause c) noexcept { add(stats_.ends[std::size_t(c)], 1); }
+    rdma_event_channel* channel() noexcept { return channel_.get(); }
+
+    /// The device behind an rdma_cm_id.
+    task<result<device*>> device_of(ibv_context* verbs);
+    /// The device, where there is one only, or one by name.
+    result<device*> only_device();
+    /// A queue pair on `id`, which it owns when this succeeds; else the caller still does.
+    task<result<std::unique_ptr<queue_pair>>> make_pair(rdma_cm_id* id, domain& d,
+                                                        const verbs::queue_pair_options& o, std::string name,
+                                                        std::string address);
+
+    void add(queue_pair& q, std::uint16_t& slot, std::uint16_t& generation);
+    void note_number(queue_pair& q, std::uint32_t number) { by_number_[number] = &q; }
+    void remove(queue_pair& q, std::uint32_t number) noexcept;
+    /// From a device's poll.
+    void take(const ibv_wc& wc) noexcept;
+    /// Has `q` deliver in the next poll.
+    void ready(queue_pair& q) noexcept;
+
+private:
+    struct slot {
+        queue_pair* owner = nullptr;
+        std::uint16_t generation = 0;
+    };
+    static void add(std::atomic<std::uint64_t>& counter, std::uint64_t n) noexcept { rdma::add(counter, n); }
+    bool poll() noexcept override;
+    bool pending() const noexcept override { return !ready_.empty(); }
+    bool try_arm() noexcept override;
+    device& note(ibv_context* verbs, const device_limits& limits);
+
+    reactor& shard_;
+    blocking_pool& pool_;
+    rdma::options options_;
+    verbs::capabilities capabilities_;
+    rdma::stats stats_;
+    event_channel channel_;
+    std::vector<std::unique_ptr<device>> devices_;
+    std::vector<slot> slots_;
+    std::vector<std::uint16_t> free_slots_;
+    std::unordered_map<std::uint32_t, queue_pair*> by_number_; // for receives of shared queues
+    mutable intrusive_list<queue_pair> ready_;
+};
+
+} // namespace verbena::rdma

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device.hpp"
+
+#include "context.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <fcntl.h>
+
+namespace verbena::rdma {
+namespace {
+
+constexpr std::uint32_t siw_vendor = 0x626d74; // its own choice, no OUI
+constexpr std::uint32_t rxe_vendor = 0xffffff;
+constexpr int max_batches_per_poll = 8; // then others get their turn
+
+} // namespace
+
+result<device_limits> query(ibv_context* verbs)
+{
+    device_limits l;
+    if (const int failed = ::ibv_query_device(verbs, &l.attributes); failed != 0)
+        return error::from_errno(failed, "ibv_query_device");
+    const ibv_device_attr& a = l.attributes;
+    l.iwarp = verbs->device->transport_type == IBV_TRANSPORT_IWARP;
+    const bool siw = l.iwarp && a.vendor_id == siw_vendor;
+    // libsiw takes the mapping key 0x90000 for "none", and fails without an errno when the kernel hands it out. A first
+    // queue of 257 pages keeps that key for good.
+    if (siw)
+        l.usual_entries = 32768;
+    if (a.vendor_id == rxe_vendor)
+        l.invalidate_flags |= IBV_WC_IP_CSUM_OK;
+    l.windows = (a.device_cap_flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)) != 0 &&
+                a.max_mw > 0;
+    l.read_sink_remote_write = l.iwarp && !siw;
+    verbs::capabilities& c = l.can;
+    c.provider = "rdma";
+    c.grant_per_queue_pair = l.windows;
+    // A peer may invalidate a window's key; at a region's rxe ends the connection. libsiw can't send it.
+    c.remote_invalidate = l.windows;
+    c.local_invalidate = l.windows;
+    c.write_with_immediate = !l.iwarp;
+    c.shared_receives = a.max_srq > 0;
+    c.needs_local_keys = true;
+    c.read_sink_needs_remote_write = l.read_sink_remote_write;
+    c.receive_not_ready_retry = !l.iwarp;
+    c.completion_means_delivered = !l.iwarp;
+    c.max_inline = inline_bytes;
+    c.max_send_segments = static_cast<std::uint32_t>(std::clamp(a.max_sge, 1, 4));
+    c.max_read_segments = l.iwarp ? 1 : c.max_send_segments;
+    c.max_outstanding_reads =
+        static_cast<std::uint32_t>(std::clamp(std::min(a.max_qp_init_rd_atom, a.max_qp_rd_atom), 1, 128));
+    c.max_message = 0x40000000;
+    c.private_data_padded = !l.iwarp;
+    c.max_private_data = l.iwarp ? 128 : 56; // IB: 92 in a request, 36 of them the connection manager's
+    return l;
+}
+
+device::device(context_impl& owner, ibv_context* verbs, const device_limits& limits)
+    : owner_(owner), verbs_(verbs), limits_(limits)
+{
+}
+
+device::~device()
+{
+    wake_up_.reset();
+    for (auto& q : queues_)
+        ::ibv_destroy_cq(q->cq);
+    if (channel_ != nullptr)
+        ::ibv_destroy_comp_channel(channel_);
+}
+
+result<void> device::make(completion_queue& q, std::uint32_t entries) noexcept
+{
+    const auto most = static_cast<std::uint32_t>(std::max(limits_.attributes.max_cqe, 1));
+    if (entries > most)
+        return error(std::errc::invalid_argument, "queue depths beyond the device's completion queues", most);
+    if (channel_ == nullptr) {
+        channel_ = ::ibv_create_comp_channel(verbs_);
+        if (channel_ == nullptr)
+            return error::from_errno(errno, "ibv_create_comp_channel");
+        const int flags = ::fcntl(channel_->fd, F_GETFL);
+        ::fcntl(channel_->fd, F_SETFL, flags | O_NONBLOCK);
+    }
+    const int vector = verbs_->num_comp_vectors > 0
+                           ? static_cast<int>(owner_.shard().index()) % verbs_->num_comp_vectors
+                           : 0;
+    const std::uint32_t wanted = std::clamp(limits_.usual_entries, entries, most);
+    q.cq = ::ibv_create_cq(verbs_, static_cast<int>(wanted), nullptr, channel_, vector);
+    if (q.cq == nullptr)
+        return error::from_errno(errno, "ibv_create_cq", wanted);
+    q.capacity = wanted;
+    return {};
+}
+
+task<result<completion_queue*>> device::take_room(std::uint32_t entries)
+{
+    const auto found =
+        std::ranges::find_if(queues_, [entries](const auto& q) { return q->capacity - q->used >= entries; });
+    if (found != queues_.end()) {
+        (*found)->used += entries;
+        co_return found->get();
+    }
+    auto made = std::make_unique<completion_queue>();
+    auto create = [this, q = made.get(), entries] { return make(*q, entries); };
+    const result<void> done = co_await owner_.pool().run(std::move(create));
+    if (!done)
+        co_return done.error();
+    if (!wake_up_) {
+        wake_up_ = std::make_unique<wake_up>(*this, owner_.shard(), channel_->fd);
+        wake_up_->want_read(true);
+    }
+    made->used = entries;
+    queues_.push_back(std::move(made));
+    co_return queues_.back().get();
+}
+
+bool device::poll(bool all) noexcept
+{
+    std::array<ibv_wc, 32> found;
+    bool any = false;
+    for (auto& q : queues_) {
+        for (int batch = 0; all || batch < max_batches_per_poll; ++batch) {
+            const int n = ::ibv_poll_cq(q->cq, static_cast<int>(found.size()), found.data());
+            if (n <= 0)
+                break;
+            any = true;
+            for (int i = 0; i < n; ++i)
+                owner_.take(found[static_cast<std::size_t>(i)]);
+            if (n < static_cast<int>(found.size()))
+                break;
+        }
+    }
+    return any;
+}
+
+// Drain, arm, drain again: what came between the first two would tell nobody.
+bool device::arm() noexcept
+{
+    for (auto& q : queues_) {
+        if (::ibv_req_notify_cq(q->cq, 0) != 0)
+            return false;
+    }
+    return !poll(false);
+}
+
+bool device::wake_up::on_readable() noexcept
+{
+    bool any = false;
+    ibv_cq* cq = nullptr;
+    void* context = nullptr;
+    while (::ibv_get_cq_event(device_.channel_, &cq, &context) == 0) {
+        ::ibv_ack_cq_events(cq, 1);
+        any = true;
+    }
+    return any;
+}
+
+} // namespace verbena::rdma

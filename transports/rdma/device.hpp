@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// One RDMA device as one shard uses it: what it can do, and its completion queues.
+#pragma once
+
+#include <verbena/core/io_watch.hpp>
+#include <verbena/core/verbs.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <memory>
+#include <vector>
+
+namespace verbena::rdma {
+
+class context_impl;
+
+/// What a device can do, in the terms of the interface.
+struct device_limits {
+    verbs::capabilities can;
+    ibv_device_attr attributes{};
+    bool iwarp = false;
+    /// rxe hands the kernel's flag for "with invalidate" to user space, where that bit says "checksum good".
+    unsigned invalidate_flags = IBV_WC_WITH_INV;
+    /// Of a completion queue.
+    std::uint32_t usual_entries = 16384;
+    bool windows = false;                ///< type 2
+    bool read_sink_remote_write = false; ///< iWARP but siw: the sink's region needs remote write
+};
+/// Blocks. Errors: those of ibv_query_device.
+result<device_limits> query(ibv_context* verbs);
+
+/// Sends per queue pair that are ours: binds and invalidates of windows.
+inline constexpr std::uint32_t internal_depth = 256;
+/// Bytes a device's queue pairs take inline. siw's limit is 80.
+inline constexpr std::uint32_t inline_bytes = 64;
+
+/// A completion queue that several queue pairs share; it has room for all that they can have outstanding.
+struct completion_queue {
+    ibv_cq* cq = nullptr;
+    std::uint32_t capacity = 0;
+    std::uint32_t used = 0;
+};
+
+class device {
+public:
+    device(context_impl& owner, ibv_context* verbs, const device_limits& limits);
+    ~device();
+    device(const device&) = delete;
+
+    ibv_context* verbs() const noexcept { return verbs_; }
+    const device_limits& limits() const noexcept { return limits_; }
+    /// One with `entries` to spare, which are taken.
+    task<result<completion_queue*>> take_room(std::uint32_t entries);
+    void give_back(completion_queue& q, std::uint32_t entries) noexcept { q.used -= entries; }
+    /// Hands what is there to the context; true if there was anything. Bounded unless `all`.
+    bool poll(bool all) noexcept;
+    /// Asks for an event at the next completion.
+    bool arm() noexcept;
+
+private:
+    class wake_up final : public io_watch {
+    public:
+        wake_up(device& d, reactor& r, int fd) noexcept : io_watch(r, fd), device_(d) {}
+
+    private:
+        bool on_readable() noexcept override;
+        void on_writable() noexcept override {}
+        device& device_;
+    };
+    result<void> make(completion_queue& q, std::uint32_t entries) noexcept;
+
+    context_impl& owner_;
+    ibv_context* verbs_;
+    device_limits limits_;
+    ibv_comp_channel* channel_ = nullptr;
+    std::unique_ptr<wake_up> wake_up_;
+    std::vector<std::unique_ptr<completion_queue>> queues_;
+};
+
+} // namespace verbena::rdma

@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "domain.hpp"
+
+#include "context.hpp"
+#include "queue_pair.hpp"
+#include "shared_receives.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+namespace verbena::rdma {
+
+namespace {
+
+// Keys of one domain must mean nothing in another.
+constexpr unsigned index_bits = 20;
+constexpr std::uint32_t index_mask = (1U << index_bits) - 1;
+std::uint32_t next_domain() noexcept
+{
+    static std::atomic<std::uint32_t> last{0};
+    return (last.fetch_add(1, std::memory_order_relaxed) + 1) & 0xfff;
+}
+
+} // namespace
+
+error registration_error(int code, std::size_t bytes) noexcept
+{
+    // siw goes by the limit even for root, and libsiw loses the errno.
+    if (code == 0)
+        code = ENOMEM;
+    if (code == ENOMEM)
+        return error::from_errno(
+            code,
+            "register memory: the limit of locked memory is spent; raise it with `ulimit -l` or, "
+            "in a unit, LimitMEMLOCK=infinity",
+            bytes);
+    return error::from_errno(code, "register memory", bytes);
+}
+
+// --- registered_memory ---
+
+registered_memory::registered_memory(domain& d, std::span<std::byte> memory) : domain_(d), memory_(memory)
+{
+    const auto free = std::ranges::find(d.by_id_, nullptr);
+    id_ = d.number_ << index_bits | (static_cast<std::uint32_t>(free - d.by_id_.begin()) + 1);
+    if (free == d.by_id_.end())
+        d.by_id_.push_back(this);
+    else
+        *free = this;
+    d.by_address_[memory.data()] = this;
+    add(d.owner().counts().registered_bytes, memory.size());
+}
+
+registered_memory::~registered_memory()
+{
+    for (ibv_mr* mr : keys_)
+        ::ibv_dereg_mr(mr);
+    domain_.by_id_[(id_ & index_mask) - 1] = nullptr;
+    const auto found = domain_.by_address_.find(memory_.data());
+    if (found != domain_.by_address_.end() && found->second == this)
+        domain_.by_address_.erase(found);
+    add(domain_.owner().counts().registered_bytes, 0 - std::uint64_t(memory_.size()));
+}
+
+result<void> registered_memory::add_parts() noexcept
+{
+    while (keys_.size() < domain_.parts_.size() && !memory_.empty()) {
+        const domain_part& p = *domain_.parts_[keys_.size()];
+        ibv_mr* mr = ::ibv_reg_mr(p.pd, memory_.data(), memory_.size(), domain_.rights_of_memory(p));
+        if (mr == nullptr)
+            return registration_error(errno, memory_.size());
+        keys_.push_back(mr);
+    }
+    return {};
+}
+
+// --- memory_grant ---
+
+void memory_grant::revoke() noexcept
+{
+    if (key_ != 0)
+        domain_.grants_.erase(std::exchange(key_, 0));
+    if (window_ != nullptr) {
+        // Unbound by the peer, it can be bound again. Else only taking it away is certain at once.
+        if (standing_)
+            ::ibv_dealloc_mw(window_);
+        else
+            part_->free_windows.push_back(window_);
+        window_ = nullptr;
+    }
+    if (region_ != nullptr)
+        ::ibv_dereg_mr(std::exchange(region_, nullptr));
+    standing_ = false;
+    unlink();
+}
+
+// --- pools ---
+
+// What one pool has. try_acquire() can't wait, so memory that comes later is registered while the shard holds.
+class domain::pool_memory final : public buffer_pool_observer {
+public:
+    explicit pool_memory(domain& d) noexcept : domain_(d) {}
+    bool on_added(std::span<std::byte> memory) noexcept override
+    {
+        auto piece = std::make_unique<registered_memory>(domain_, memory);
+        if (!piece->add_parts()) {
+            add(domain_.context_.counts().registrations_failed, 1);
+            return false;
+        }
+        pieces_.emplace(memory.data(), std::move(piece));
+        return true;
+    }
+    void on_removed(std::span<std::byte> memory) noexcept override { pieces_.erase(memory.data()); }
+
+private:
+    domain& domain_;
+    std::map<std::byte*, std::unique_ptr<registered_memory>> pieces_;
+};
+
+// --- domain ---
+
+domain::domain(context_impl& c) noexcept : context_(c), number_(next_domain()) {}
+
+domain::~domain()
+{
+    pools_.clear();
+    for (const auto& p : parts_) {
+        for (ibv_mw* w : p->free_windows)
+            ::ibv_dealloc_mw(w);
+        if (p->pd != nullptr)
+            ::ibv_dealloc_pd(p->pd);
+    }
+}
+
+int domain::rights_of_memory(const domain_part& p) const noexcept
+{
+    const device_limits& l = p.on.limits();
+    int rights = IBV_ACCESS_LOCAL_WRITE;
+    if (l.windows)
+        rights |= IBV_ACCESS_MW_BIND;
+    // The key of a Read's sink travels to the peer there (RFC 5040 5.2), so that memory is open to who learns it.
+    if (l.read_sink_remote_write)
+        rights |= IBV_ACCESS_REMOTE_WRITE;
+    return rights;
+}
+
+task<result<std::size_t>> domain::part_on(device& d)
+{
+    while (growing_)
+        co_await grown_.wait_shielded();
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+        if (&parts_[i]->on == &d)
+            co_return i;
+    }
+    growing_ = true;
+    grown_.reset();
+    auto made = std::make_unique<domain_part>(d);
+    auto create = [p = made.get()]() -> result<void> {
+        p->pd = ::ibv_alloc_pd(p->on.verbs());
+        if (p->pd == nullptr)
+            return error::from_errno(errno, "ibv_alloc_pd");
+        return {};
+    };
+    result<void> done = co_await context_.pool().run(std::move(create));
+    std::size_t number = parts_.size();
+    if (done) {
+        parts_.push_back(std::move(made));
+        // Nothing leaves or joins meanwhile: what is registered here is, on this shard.
+        for (std::size_t i = 0; i < by_id_.size() && done; ++i) {
+            if (by_id_[i] != nullptr)
+                done = by_id_[i]->add_parts();
+        }
+        if (!done) {
+            add(context_.counts().registrations_failed, 1);
+            number = parts_.size();
+        }
+    }
+    growing_ = false;
+    grown_.set();
+    if (!done)
+        co_return done.error();
+    co_return number;
+}
+
+// For a grant that no queue pair limits: its key is of one device.
+task<result<std::size_t>> domain::any_part()
+{
+    if (parts_.size() > 1)
+        co_return error(std::errc::operation_not_supported,
+                        "a grant without a queue pair needs a domain on one device");
+    if (parts_.size() == 1)
+        co_return std::size_t(0);
+    auto d = context_.only_device();
+    if (!d)
+        co_return d.error();
+    co_return co_await part_on(**d);
+}
+
+task<result<std::unique_ptr<verbs::region>>> domain::register_memory(std::span<std::byte> memory)
+{
+    while (growing_)
+        co_await grown_.wait_shielded();
+    auto region = std::make_unique<registered_memory>(*this, memory);
+    auto work = [r = region.get()] { return r->add_parts(); };
+    const result<void> done = co_await context_.pool().run(std::move(work));
+    if (!done) {
+        add(context_.counts().registrations_failed, 1);
+        co_return done.error();
+    }
+    co_return std::unique_ptr<verbs::region>(std::move(region));
+}
+
+task<result<void>> domain::add_pool(buffer_pool& pool)
+{
+    auto memory = std::make_unique<pool_memory>(*this);
+    if (!pool.observe(*memory))
+        co_return registration_error(ENOMEM, 0);
+    pools_.push_back(std::move(memory));
+    co_return result<void>();
+}
+
+const registered_memory* domain::find(std::span<const std::byte> memory) const noexcept
+{
+    // Regions may overlap; the nearest that begins at or before it covers it as a rule.
+    auto i = by_address_.upper_bound(memory.data());
+    if (i != by_address_.begin() && std::prev(i)->second->covers(memory))
+        return std::prev(i)->second;
+    const auto other = std::ranges::find_if(
+        by_id_, [memory](const registered_memory* r) { return r != nullptr && r->covers(memory); });
+    return other != by_id_.end() ? *other : nullptr;
+}
+
+bool domain::is_registered(std::span<const std::byte> memory) const noexcept
+{
+    return memory.empty() || find(memory) != nullptr;
+}
+
+bool domain::find_key(const verbs::segment& s, std::size_t part, std::uint32_t& key) const noexcept
+{
+    const registered_memory* r = nullptr;
+    if (s.local_key == 0)
+        r = find({s.address, s.length});
+    else if (s.local_key >> index_bits == number_ && (s.local_key & index_mask) <= by_id_.size())
+        r = by_id_[(s.local_key & index_mask) - 1];
+    if (r == nullptr || !r->covers({s.address, s.length}))
+        return false;
+    key = r->key(part);
+    return true;
+}
+
+void domain::invalidated(std::uint32_t key) noexcept
+{
+    if (const auto found = grants_.find(key); found != grants_.end())
+        found->second->standing_ = false;
+}
+
+task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
+{
+    std::vector<verbs::grant_request*> wide;
+    std::vector<verbs::grant_request*> narrow;
+    for (auto& r : batch) {
+        if (r.memory.size() > 0xffffffff)
+            co_return error(std::errc::invalid_argument, "a grant covers less than 4 GiB", r.memory.size());
+        if (!is_registered(r.memory))
+            co_return error(std::errc::invalid_argument, "a grant lies in registered memory",
+                            r.memory.size());
+        if (r.memory.empty()) { // nothing to touch, so nothing to make
+            r.made = std::make_unique<memory_grant>(*this, r.memory);
+            continue;
+        }
+        if (r.scope == nullptr) {
+            wide.push_back(&r);
+            continue;
+        }
+        auto& scope = static_cast<queue_pair&>(*r.scope);
+        if (!context_.query().grant_per_queue_pair || !scope.on().limits().windows)
+            co_return error(std::errc::operation_not_supported,
+                            "the provider can't limit a grant to one queue pair");
+        narrow.push_back(&r);
+    }
+    result<void> done;
+    for (std::size_t i = 0; i < narrow.size() && done;) {
+        // A batch for each queue pair.
+        std::size_t end = i + 1;
+        while (end < narrow.size() && narrow[end]->scope == narrow[i]->scope)
+            ++end;
+        done = co_await bind_windows(std::span(narrow).subspan(i, end - i),
+                                     static_cast<queue_pair&>(*narrow[i]->scope));
+        i = end;
+    }
+    if (done && !wide.empty())
+        done = co_await register_grants(wide);
+    if (!done) {
+        for (auto& r : batch)
+            r.made.reset();
+    }
+    co_return done;
+}
+
+task<result<void>> domain::register_grants(std::span<verbs::grant_request*> batch)
+{
+    auto number = co_await any_part();
+    if (!number)
+        co_return number.error();
+    domain_part& p = *parts_[*number];
+    std::vector<ibv_mr*> made(batch.size());
+    auto work = [&p, batch, &made]() -> int {
+        for (std::size_t i = 0; i < batch.size(); ++i) {
+            int rights = 0;
+            if (verbs::allows(batch[i]->rights, verbs::access::remote_read))
+                rights |= IBV_ACCESS_REMOTE_READ;
+            if (verbs::allows(batch[i]->rights, verbs::access::remote_write))
+                rights |= IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE;
+            made[i] = ::ibv_reg_mr(p.pd, batch[i]->memory.data(), batch[i]->memory.size(), rights);
+            if (made[i] != nullptr)
+                continue;
+            const int code = errno != 0 ? errno : ENOMEM;
+            while (i-- > 0)
+                ::ibv_dereg_mr(made[i]);
+            return code;
+        }
+        return 0;
+    };
+    const int failed = co_await context_.pool().run(std::move(work));
+    if (failed != 0) {
+        add(context_.counts().registrations_failed, 1);
+        co_return registration_error(failed, 0);
+    }
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+        auto g = std::make_unique<memory_grant>(*this, batch[i]->memory);
+        g->region_ = made[i];
+        g->part_ = &p;
+        g->key_ = made[i]->rkey;
+        g->standing_ = true;
+        grants_[g->key_] = g.get();
+        batch[i]->made = std::move(g);
+    }
+    add(context_.counts().region_grants, batch.size());
+    co_return result<void>();
+}
+
+task<result<void>> domain::bind_windows(std::span<verbs::grant_request*> batch, queue_pair& scope)
+{
+    domain_part& p = part(scope.part());
+    if (p.free_windows.size() < batch.size()) {
+        const std::size_t wanted = std::max<std::size_t>(16, batch.size());
+        std::vector<ibv_mw*> made;
+        made.reserve(wanted);
+        auto work = [&p, &made, wanted]() -> int {
+            while (made.size() < wanted) {
+                ibv_mw* w = ::ibv_alloc_mw(p.pd, IBV_MW_TYPE_2);
+                if (w == nullptr)
+                    return errno;
+                made.push_back(w);
+            }
+            return 0;
+        };
+        const int failed = co_await context_.pool().run(std::move(work));
+        p.free_windows.insert(p.free_windows.end(), made.begin(), made.end());
+        if (p.free_windows.size() < batch.size())
+            co_return error::from_errno(failed != 0 ? failed : ENOMEM,
+                                        "the device has no more memory windows");
+    }
+    const bool room = co_await scope.internal_room(static_cast<std::uint32_t>(batch.size()));
+    if (!room || p.free_windows.size() < batch.size())
+        co_return error(std::errc::not_connected, "a grant for a queue pair that is not connected");
+    std::vector<ibv_send_wr> requests(batch.size());
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+        auto g = std::make_unique<memory_grant>(*this, batch[i]->memory);
+        g->window_ = p.free_windows.back();
+        p.free_windows.pop_back();
+        g->part_ = &p;
+        g->key_ = ::ibv_inc_rkey(g->window_->rkey);
+        g->standing_ = true;
+        ibv_send_wr& w = requests[i];
+        w.opcode = IBV_WR_BIND_MW;
+        w.bind_mw.mw = g->window_;
+        w.bind_mw.rkey = g->key_;
+        w.bind_mw.bind_info.mr = find(g->memory_)->with(scope.part());
+        w.bind_mw.bind_info.addr = reinterpret_cast<std::uint64_t>(g->memory_.data());
+        w.bind_mw.bind_info.length = g->memory_.size();
+        w.bind_mw.bind_info.mw_access_flags =
+            (verbs::allows(batch[i]->rights, verbs::access::remote_read) ? IBV_ACCESS_REMOTE_READ : 0U) |
+            (verbs::allows(batch[i]->rights, verbs::access::remote_write) ? IBV_ACCESS_REMOTE_WRITE : 0U);
+        grants_[g->key_] = g.get();
+        scope.add_window(*g);
+        batch[i]->made = std::move(g);
+    }
+    auto posted = scope.post_internal(requests, nullptr);
+    for (auto* r : batch) {
+        auto& g = static_cast<memory_grant&>(*r->made);
+        if (posted)
+            g.window_->rkey = g.key_; // what the device knows it by from now on
+        else
+            g.standing_ = false; // never bound: the window is free
+    }
+    add(context_.counts().window_binds, batch.size());
+    co_return posted;
+}
+
+task<void> domain::revoke(std::span<std::unique_ptr<verbs::grant>> batch)
+{
+    std::vector<ibv_mr*> regions;
+    std::vector<memory_grant*> bound;
+    for (auto& one : batch) {
+        auto* g = static_cast<memory_grant*>(one.get());
+        if (g == nullptr)
+            continue;
+        if (g->region_ != nullptr) {
+            regions.push_back(std::exchange(g->region_, nullptr));
+            g->standing_ = false;
+        } else if (g->window_ != nullptr && g->standing_) {
+            bound.push_back(g);
+        }
+    }
+    // Each is asked by itself, which costs a doorbell and a completion, but is right whatever their queue pairs.
+    for (memory_grant* g : bound) {
+        if (g->scope_ == nullptr)
+            continue;
+        const bool room = co_await g->scope_->internal_room(1);
+        queue_pair* const scope = g->scope_;
+        if (!room || scope == nullptr || !g->standing_)
+            continue;
+        ibv_send_wr w{};
+        w.opcode = IBV_WR_LOCAL_INV;
+        w.invalidate_rkey = g->key_;
+        internal_outcome outcome;
+        if (!scope->post_internal({&w, 1}, &outcome))
+            continue;
+        co_await outcome.done.wait_shielded();
+        if (outcome.good)
+            g->standing_ = false;
+    }
+    if (!regions.empty()) {
+        auto work = [&regions] {
+            for (ibv_mr* mr : regions)
+                ::ibv_dereg_mr(mr);
+        };
+        co_await context_.pool().run(std::move(work));
+    }
+    for (auto& one : batch)
+        one.reset();
+}
+
+task<result<std::unique_ptr<verbs::shared_receive_queue>>>
+domain::make_shared_receive_queue(const verbs::shared_receive_queue_options& o)
+{
+    if (!context_.query().shared_receives)
+        co_return error(std::errc::operation_not_supported, "the provider has no shared receive queues");
+    auto number = co_await any_part();
+    if (!number)
+        co_return number.error();
+    auto made = std::make_unique<shared_receives>(*this, *number, o.depth);
+    auto work = [q = made.get()] { return q->create(); };
+    const result<void> done = co_await context_.pool().run(std::move(work));
+    if (!done)
+        co_return done.error();
+    co_return std::unique_ptr<verbs::shared_receive_queue>(std::move(made));
+}
+
+} // namespace verbena::rdma

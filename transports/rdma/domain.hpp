@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory as devices know it: regions, the memory of buffer pools, and grants by window or by region.
+//
+// A domain has a part on each device that its queue pairs use; a region is registered with every part.
+#pragma once
+
+#include "device.hpp"
+
+#include <verbena/core/semaphore.hpp>
+
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+namespace verbena::rdma {
+
+class domain;
+class queue_pair;
+
+/// A domain's own on one device.
+struct domain_part {
+    explicit domain_part(device& d) noexcept : on(d) {}
+    device& on;
+    ibv_pd* pd = nullptr;
+    std::vector<ibv_mw*> free_windows;
+};
+
+/// Memory that is registered with each part of a domain.
+class registered_memory final : public verbs::region {
+public:
+    registered_memory(domain& d, std::span<std::byte> memory);
+    ~registered_memory() override;
+
+    std::uint32_t local_key() const noexcept override { return id_; }
+    bool covers(std::span<const std::byte> part) const noexcept
+    {
+        return part.data() >= memory_.data() && part.size() <= memory_.size() &&
+               static_cast<std::size_t>(part.data() - memory_.data()) <= memory_.size() - part.size();
+    }
+    std::span<std::byte> memory() const noexcept { return memory_; }
+    /// The device's key; `part` is the number of one that the memory is registered with.
+    std::uint32_t key(std::size_t part) const noexcept { return keys_[part]->lkey; }
+    ibv_mr* with(std::size_t part) const noexcept { return keys_[part]; }
+    /// With the parts from number registered_with() on. Blocks; any thread, one at a time.
+    result<void> add_parts() noexcept;
+
+private:
+    domain& domain_;
+    std::span<std::byte> memory_;
+    std::uint32_t id_;
+    std::vector<ibv_mr*> keys_; // by part
+};
+
+class memory_grant final : public verbs::grant, public list_hook {
+public:
+    memory_grant(domain& d, std::span<std::byte> memory) noexcept : domain_(d), memory_(memory) {}
+    ~memory_grant() override { memory_grant::revoke(); }
+
+    verbs::remote_segment where() const noexcept override
+    {
+        return {key_, static_cast<std::uint32_t>(memory_.size()),
+                reinterpret_cast<std::uint64_t>(memory_.data())};
+    }
+    void revoke() noexcept override;
+    bool valid() const noexcept override { return standing_; }
+
+private:
+    friend class domain;
+    friend class queue_pair;
+    domain& domain_;
+    std::span<std::byte> memory_;
+    std::uint32_t key_ = 0;
+    bool standing_ = false;
+    domain_part* part_ = nullptr;
+    ibv_mw* window_ = nullptr;
+    queue_pair* scope_ = nullptr; // that the window is bound to, while it lives
+    ibv_mr* region_ = nullptr;
+};
+
+class domain final : public verbs::protection_domain {
+public:
+    explicit domain(context_impl& c) noexcept;
+    ~domain() override;
+
+    task<result<std::unique_ptr<verbs::region>>> register_memory(std::span<std::byte> memory) override;
+    task<result<void>> add_pool(buffer_pool& pool) override;
+    bool is_registered(std::span<const std::byte> memory) const noexcept override;
+    task<result<void>> make_grants(std::span<verbs::grant_request> batch) override;
+    task<void> revoke(std::span<std::unique_ptr<verbs::grant>> batch) override;
+    task<result<std::unique_ptr<verbs::shared_receive_queue>>>
+    make_shared_receive_queue(const verbs::shared_receive_queue_options& o) override;
+
+    context_impl& owner() noexcept { return context_; }
+    /// The part on `d`, made now if it has to be.
+    task<result<std::size_t>> part_on(device& d);
+    domain_part& part(std::size_t number) noexcept { return *parts_[number]; }
+    const std::vector<std::unique_ptr<domain_part>>& parts() const noexcept { return parts_; }
+    /// The device's key for `s`; false if it lies in no memory of the domain, or not in that of its key.
+    bool find_key(const verbs::segment& s, std::size_t part, std::uint32_t& key) const noexcept;
+    /// A peer invalidated `key`.
+    void invalidated(std::uint32_t key) noexcept;
+
+private:
+    friend class registered_memory;
+    friend class memory_grant;
+    class pool_memory;
+    task<result<std::size_t>> any_part();
+    const registered_memory* find(std::span<const std::byte> memory) const noexcept;
+    task<result<void>> bind_windows(std::span<verbs::grant_request*> batch, queue_pair& scope);
+    task<result<void>> register_grants(std::span<verbs::grant_request*> batch);
+    int rights_of_memory(const domain_part& p) const noexcept;
+
+    context_impl& context_;
+    const std::uint32_t number_;
+    std::vector<std::unique_ptr<domain_part>> parts_;
+    bool growing_ = false; // a part is being made
+    event grown_;
+    std::map<const std::byte*, registered_memory*> by_address_; // several may begin alike: the last is found
+    std::vector<registered_memory*> by_id_;                     // number id - 1
+    std::vector<std::unique_ptr<pool_memory>> pools_;
+    std::unordered_map<std::uint32_t, memory_grant*> grants_;
+};
+
+/// As errno says, with the cure where there is one.
+error registration_error(int code, std::size_t bytes) noexcept;
+
+} // namespace verbena::rdma

@@ -1,0 +1,617 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "queue_pair.hpp"
+
+#include "context.hpp"
+
+#include <algorithm>
+#include <arpa/inet.h>
+#include <array>
+#include <cerrno>
+
+namespace verbena::rdma {
+namespace {
+
+constexpr std::size_t chain = 32; // requests of one doorbell
+constexpr auto manager_delay = std::chrono::milliseconds(100);
+
+verbs::status status_of(ibv_wc_status s) noexcept
+{
+    switch (s) {
+    case IBV_WC_SUCCESS: return verbs::status::success;
+    case IBV_WC_LOC_LEN_ERR: return verbs::status::local_length_error;
+    case IBV_WC_LOC_PROT_ERR:
+    case IBV_WC_LOC_QP_OP_ERR:
+    case IBV_WC_LOC_ACCESS_ERR:
+    case IBV_WC_MW_BIND_ERR: return verbs::status::local_protection_error;
+    case IBV_WC_WR_FLUSH_ERR: return verbs::status::work_request_flushed;
+    case IBV_WC_REM_INV_REQ_ERR: return verbs::status::remote_invalid_request;
+    case IBV_WC_REM_ACCESS_ERR: return verbs::status::remote_access_error;
+    case IBV_WC_REM_OP_ERR: return verbs::status::remote_operation_error;
+    case IBV_WC_RETRY_EXC_ERR:
+    case IBV_WC_RESP_TIMEOUT_ERR: return verbs::status::retry_exceeded;
+    case IBV_WC_RNR_RETRY_EXC_ERR: return verbs::status::rnr_retry_exceeded;
+    default: return verbs::status::fatal_error;
+    }
+}
+
+ibv_wr_opcode opcode_of(verbs::opcode o) noexcept
+{
+    switch (o) {
+    case verbs::opcode::send_with_invalidate: return IBV_WR_SEND_WITH_INV;
+    case verbs::opcode::rdma_write: return IBV_WR_RDMA_WRITE;
+    case verbs::opcode::write_with_immediate: return IBV_WR_RDMA_WRITE_WITH_IMM;
+    case verbs::opcode::rdma_read: return IBV_WR_RDMA_READ;
+    case verbs::opcode::local_invalidate: return IBV_WR_LOCAL_INV;
+    default: return IBV_WR_SEND;
+    }
+}
+
+} // namespace
+
+queue_pair::queue_pair(context_impl& owner, rdma::domain& d, std::size_t part, completion_queue& cq,
+                       const verbs::queue_pair_options& o, std::string peer_name, std::string peer_address)
+    : owner_(owner),
+      domain_(d),
+      part_(part),
+      cq_(cq),
+      shared_(static_cast<shared_receives*>(o.shared_receives)),
+      entries_(entries_of(o)),
+      peer_name_(std::move(peer_name)),
+      peer_address_(std::move(peer_address)),
+      sends_(o.send_depth + internal_depth),
+      send_depth_(o.send_depth),
+      receives_(shared_ != nullptr ? 0 : o.receive_depth)
+{
+    sends_.preallocate();
+    receives_.preallocate();
+    owner_.add(*this, slot_, generation_);
+}
+
+queue_pair::~queue_pair()
+{
+    handler_ = nullptr;
+    end_now(end_cause::local, error(std::errc::connection_aborted, "queue pair destroyed"));
+    owner_.remove(*this, number_);
+    on().give_back(cq_, entries_);
+}
+
+result<void> queue_pair::create(rdma_cm_id* id) noexcept
+{
+    id_ = id;
+    ibv_qp_init_attr a{};
+    a.qp_type = IBV_QPT_RC;
+    a.send_cq = a.recv_cq = cq_.cq;
+    a.srq = shared_ != nullptr ? shared_->handle() : nullptr;
+    a.cap.max_send_wr = send_depth_ + (on().limits().windows ? internal_depth : 0);
+    a.cap.max_recv_wr = shared_ != nullptr ? 0 : static_cast<std::uint32_t>(receives_.room());
+    a.cap.max_send_sge = on().limits().can.max_send_segments;
+    a.cap.max_recv_sge = 1;
+    a.cap.max_inline_data = inline_bytes;
+    if (::rdma_create_qp(id, domain_.part(part_).pd, &a) != 0)
+        return error::from_errno(errno, "rdma_create_qp");
+    number_ = id->qp->qp_num;
+    return {};
+}
+
+void queue_pair::open(std::uint32_t ord) noexcept
+{
+    ord_ = ord;
+    state_ = state::open;
+    owner_.note_number(*this, number_);
+    add(owner_.counts().connected, 1);
+    add(owner_.counts().active, 1);
+    if (!on().limits().iwarp) {
+        // The connection manager leaves 655 ms, for which a peer would wait after each "receiver not ready".
+        ibv_qp_attr a{};
+        a.min_rnr_timer = 12; // 0.64 ms
+        (void)::ibv_modify_qp(id_->qp, &a, IBV_QP_MIN_RNR_TIMER);
+    }
+    // What came before the connection manager said so.
+    if (!batch_.empty())
+        owner_.ready(*this);
+}
+
+result<void> queue_pair::check(const verbs::send_request& r) const
+{
+    const verbs::capabilities& can = domain_.parts()[part_]->on.limits().can;
+    if (r.segments.size() > can.max_send_segments)
+        return error(std::errc::argument_list_too_long, "segments of a work request", r.segments.size());
+    if (is_receive(r.opcode))
+        return error(std::errc::invalid_argument, "a receive is not for the send queue");
+    if (r.opcode == verbs::opcode::rdma_read &&
+        (r.segments.empty() || r.segments.size() > can.max_read_segments || ord_ == 0))
+        return error(std::errc::invalid_argument,
+                     "an RDMA Read takes 1 to max_read_segments segments and an ORD above 0");
+    if ((r.opcode == verbs::opcode::write_with_immediate && !can.write_with_immediate) ||
+        (r.opcode == verbs::opcode::local_invalidate && !can.local_invalidate) ||
+        (r.opcode == verbs::opcode::send_with_invalidate && !can.remote_invalidate))
+        return error(std::errc::operation_not_supported, "the device has no such work request");
+    std::uint64_t length = 0;
+    for (const auto& s : r.segments)
+        length += s.length;
+    if (length > can.max_message)
+        return error(std::errc::message_size, "message length", length);
+    if (r.inline_data && (length > can.max_inline || r.opcode == verbs::opcode::rdma_read))
+        return error(std::errc::message_size, "inline data of a Send or Write, up to max_inline", length);
+    return {};
+}
+
+result<void> queue_pair::post_send(std::span<const verbs::send_request> batch)
+{
+    if (state_ != state::open)
+        return error(std::errc::not_connected, "post_send on a queue pair that is not connected");
+    if (batch.size() > send_depth_ || sends_.size() - internal_used_ > send_depth_ - batch.size())
+        return error(std::errc::no_buffer_space, "send queue is full", sends_.size());
+    for (const auto& r : batch) {
+        if (auto good = check(r); !good)
+            return good;
+    }
+    std::array<ibv_send_wr, chain> requests;
+    std::array<std::array<ibv_sge, 4>, chain> segments;
+    for (std::size_t begin = 0; begin < batch.size(); begin += chain) {
+        const auto part = batch.subspan(begin, std::min(chain, batch.size() - begin));
+        std::size_t unreachable =
+            part.size(); // names memory that is not registered: the queue pair ends with it
+        for (std::size_t i = 0; i < part.size() && unreachable == part.size(); ++i) {
+            const verbs::send_request& r = part[i];
+            ibv_send_wr& w = requests[i];
+            w = {};
+            w.wr_id = work_id::make(work_id::kind::send, generation_, slot_,
+                                    static_cast<std::uint32_t>(sends_.tail() + i));
+            w.next = i + 1 < part.size() ? &requests[i + 1] : nullptr;
+            w.opcode = opcode_of(r.opcode);
+            const bool told = r.signalled || tells_itself(r.opcode);
+            w.send_flags = (told ? IBV_SEND_SIGNALED : 0U) | (r.fence ? IBV_SEND_FENCE : 0U);
+            std::uint32_t length = 0;
+            for (const auto& s : r.segments)
+                length += s.length;
+            const bool small = length <= inline_bytes && length != 0 && r.opcode != verbs::opcode::rdma_read;
+            if (r.inline_data || small)
+                w.send_flags |= IBV_SEND_INLINE;
+            for (const auto& s : r.segments) {
+                if (s.length == 0)
+                    continue;
+                ibv_sge& e = segments[i][static_cast<std::size_t>(w.num_sge++)];
+                e = {reinterpret_cast<std::uint64_t>(s.address), s.length, 0};
+                if (!domain_.find_key(s, part_, e.lkey) && !r.inline_data)
+                    unreachable = i;
+            }
+            w.sg_list = segments[i].data();
+            switch (r.opcode) {
+            case verbs::opcode::rdma_write:
+            case verbs::opcode::rdma_read:
+            case verbs::opcode::write_with_immediate:
+                w.wr.rdma.remote_addr = r.remote_address;
+                w.wr.rdma.rkey = r.remote_key;
+                w.imm_data = htonl(r.immediate);
+                break;
+            case verbs::opcode::send_with_invalidate:
+            case verbs::opcode::local_invalidate: w.invalidate_rkey = r.invalidate_key; break;
+            default: break;
+            }
+        }
+        if (unreachable != 0) {
+            if (unreachable != part.size())
+                requests[unreachable - 1].next = nullptr;
+            ibv_send_wr* bad = nullptr;
+            add(owner_.counts().doorbells, 1);
+            if (const int failed = ::ibv_post_send(id_->qp, requests.data(), &bad); failed != 0) {
+                // Some may be posted and none can be called back.
+                end_soon(end_cause::local, error::from_errno(failed, "ibv_post_send"));
+                return error::from_errno(failed, "ibv_post_send");
+            }
+        }
+        for (const auto& r : part) {
+            work& w = sends_.push();
+            w = {r.id, r.opcode, r.signalled, false, false, 0, r.invalidate_key, nullptr};
+            for (const auto& s : r.segments)
+                w.length += s.length;
+        }
+        if (unreachable != part.size()) {
+            first_failed_ = true;
+            failed_index_ = sends_.tail() - part.size() + unreachable;
+            failed_status_ = verbs::status::local_protection_error;
+            end_soon(end_cause::completion_error,
+                     error(std::errc::bad_address, "a segment outside of the memory that its key names"));
+            return {};
+        }
+    }
+    return {};
+}
+
+task<bool> queue_pair::internal_room(std::uint32_t entries)
+{
+    while (state_ == state::open && internal_used_ + entries > internal_depth) {
+        internal_moved_.reset();
+        co_await internal_moved_.wait_shielded();
+    }
+    co_return state_ == state::open;
+}
+
+result<void> queue_pair::post_internal(std::span<ibv_send_wr> requests, internal_outcome* outcome)
+{
+    if (state_ != state::open)
+        return error(std::errc::not_connected, "the queue pair is not connected");
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+        const bool last = i + 1 == requests.size();
+        requests[i].wr_id = work_id::make(work_id::kind::send, generation_, slot_,
+                                          static_cast<std::uint32_t>(sends_.tail() + i));
+        requests[i].next = last ? nullptr : &requests[i + 1];
+        requests[i].send_flags = last ? IBV_SEND_SIGNALED : 0U;
+    }
+    ibv_send_wr* bad = nullptr;
+    add(owner_.counts().doorbells, 1);
+    if (const int failed = ::ibv_post_send(id_->qp, requests.data(), &bad); failed != 0) {
+        const error e = error::from_errno(failed, "ibv_post_send of a window's request");
+        end_soon(end_cause::local, e);
+        return e;
+    }
+    for (std::size_t i = 0; i < requests.size(); ++i)
+        sends_.push() = {0,
+                         verbs::opcode::local_invalidate,
+                         i + 1 == requests.size(),
+                         true,
+                         false,
+                         0,
+                         0,
+                         i + 1 == requests.size() ? outcome : nullptr};
+    internal_used_ += static_cast<std::uint32_t>(requests.size());
+    return {};
+}
+
+result<void> queue_pair::post_receive(std::span<const verbs::receive_request> batch)
+{
+    if (state_ != state::open && state_ != state::starting)
+        return error(std::errc::not_connected, "post_receive on a queue pair that has ended");
+    if (shared_ != nullptr)
+        return error(std::errc::invalid_argument, "this queue pair takes its receives from a shared queue");
+    if (batch.size() > receives_.room())
+        return error(std::errc::no_buffer_space, "receive queue is full", receives_.size());
+    for (const auto& r : batch) {
+        ibv_sge sge{reinterpret_cast<std::uint64_t>(r.segment.address), r.segment.length, 0};
+        if (r.segment.length != 0 && !domain_.find_key(r.segment, part_, sge.lkey))
+            return error(std::errc::bad_address, "a receive outside of the memory that its key names");
+        ibv_recv_wr w{};
+        w.wr_id = work_id::make(work_id::kind::receive, generation_, slot_,
+                                static_cast<std::uint32_t>(receives_.tail()));
+        w.sg_list = &sge;
+        w.num_sge = r.segment.length != 0;
+        ibv_recv_wr* bad = nullptr;
+        if (const int failed = ::ibv_post_recv(id_->qp, &w, &bad); failed != 0)
+            return error::from_errno(failed, "ibv_post_recv");
+        receives_.push(r.id);
+    }
+    return {};
+}
+
+// --- completions ---
+
+void queue_pair::take(const ibv_wc& wc, const work_id& id) noexcept
+{
+    if (state_ == state::closed) {
+        add(owner_.counts().stale_completions, 1);
+        return;
+    }
+    if (wc.status != IBV_WC_SUCCESS) {
+        failed(wc);
+        return;
+    }
+    if (id.what == work_id::kind::send) {
+        take_send(id.index);
+    } else if (id.what == work_id::kind::shared) {
+        take_receive(wc, shared_->take(id.index));
+    } else {
+        // Receives complete in order.
+        if (receives_.empty() || static_cast<std::uint32_t>(receives_.head()) != id.index) {
+            add(owner_.counts().stale_completions, 1);
+            return;
+        }
+        const std::uint64_t front = receives_.front();
+        receives_.pop();
+        take_receive(wc, front);
+    }
+}
+
+// siw tells of a Send before the RDMA Read in front of it, so there each Read is signalled.
+bool queue_pair::tells_itself(verbs::opcode o) noexcept
+{
+    return o == verbs::opcode::rdma_read && on().limits().iwarp;
+}
+
+// Unsignalled ones before it are over too. Each is told of when those before it are.
+void queue_pair::take_send(std::uint32_t index) noexcept
+{
+    const auto ahead = static_cast<std::uint32_t>(index - static_cast<std::uint32_t>(sends_.head()));
+    if (ahead >= sends_.size()) {
+        add(owner_.counts().stale_completions, 1);
+        return;
+    }
+    const std::uint64_t newest = sends_.head() + ahead;
+    sends_.at(newest).done = true;
+    while (!sends_.empty()) {
+        const work w = sends_.front();
+        const bool implied = sends_.head() < newest && !w.signalled && !tells_itself(w.op);
+        if (!w.done && !implied)
+            break;
+        sends_.pop();
+        retire_send(w, verbs::status::success);
+    }
+    if (state_ == state::draining && sends_.empty())
+        end_soon(end_cause::orderly, end_error_);
+}
+
+void queue_pair::retire_send(const work& w, verbs::status s) noexcept
+{
+    const bool good = s == verbs::status::success;
+    if (w.internal) {
+        --internal_used_;
+        if (w.outcome != nullptr) {
+            w.outcome->good = good;
+            w.outcome->done.set();
+        }
+        internal_moved_.set();
+        return;
+    }
+    if (good && w.op == verbs::opcode::local_invalidate)
+        domain_.invalidated(w.key);
+    if (good && !w.signalled)
+        return;
+    verbs::completion c;
+    c.id = w.id;
+    c.opcode = w.op;
+    c.status = s;
+    c.length = good ? w.length : 0;
+    if (!good && s != verbs::status::work_request_flushed)
+        c.vendor_error = failed_vendor_;
+    complete(c);
+}
+
+void queue_pair::take_receive(const ibv_wc& wc, std::uint64_t id) noexcept
+{
+    verbs::completion c;
+    c.id = id;
+    c.opcode = verbs::opcode::receive;
+    c.length = wc.byte_len;
+    if (wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+        c.opcode = verbs::opcode::receive_immediate;
+        c.immediate = ntohl(wc.imm_data);
+    }
+    if ((wc.wc_flags & on().limits().invalidate_flags) != 0) {
+        c.invalidated_key = wc.invalidated_rkey;
+        domain_.invalidated(wc.invalidated_rkey);
+    }
+    complete(c);
+}
+
+// The first one names the cause. Its request is reported at the end, in its place, when nothing touches the memory of
+// those around it any more.
+void queue_pair::failed(const ibv_wc& wc) noexcept
+{
+    const work_id id(wc.wr_id);
+    if (id.what == work_id::kind::shared) {
+        verbs::completion c;
+        c.id = shared_->take(id.index);
+        c.opcode = verbs::opcode::receive;
+        c.status = status_of(wc.status);
+        complete(c);
+    } else if (!first_failed_ && wc.status != IBV_WC_WR_FLUSH_ERR) {
+        const bool receive = id.what != work_id::kind::send;
+        first_failed_ = true;
+        failed_receive_ = receive;
+        failed_status_ = status_of(wc.status);
+        failed_vendor_ = wc.vendor_err;
+        const std::uint64_t head = receive ? receives_.head() : sends_.head();
+        failed_index_ = head + static_cast<std::uint32_t>(id.index - static_cast<std::uint32_t>(head));
+        if (state_ == state::ending)
+            return;
+        end_soon(end_cause::completion_error,
+                 error(make_error_code(failed_status_), "a work request failed", wc.vendor_err));
+        return;
+    }
+    // The flush of a queue pair that the peer closed may come before the connection manager tells of that (siw).
+    if (state_ == state::open || state_ == state::starting) {
+        if (!timer::is_armed())
+            owner_.shard().timers().arm(*this, owner_.shard().clock().now() + manager_delay);
+    } else if (state_ == state::draining) {
+        end_soon(end_cause::orderly, end_error_);
+    }
+}
+
+void queue_pair::complete(const verbs::completion& c)
+{
+    batch_.push_back(c);
+    owner_.ready(*this);
+}
+
+// The handler may post. It may end the connection too: the flush then follows the batch that it is looking at.
+void queue_pair::deliver() noexcept
+{
+    if (delivering_ || batch_.empty() || state_ == state::starting)
+        return;
+    const bool was_up = state_ != state::closed;
+    delivering_ = true;
+    std::vector<verbs::completion> batch;
+    batch.swap(batch_);
+    if (handler_ != nullptr)
+        handler_->on_completions(batch);
+    batch.clear();
+    delivering_ = false;
+    if (was_up && state_ == state::closed)
+        tell_end();
+    else if (batch_.empty())
+        batch_.swap(batch); // keeps the capacity: no allocation in steady state
+    else
+        owner_.ready(*this);
+}
+
+// --- the end ---
+
+void queue_pair::on_cm_event(cm_event& e) noexcept
+{
+    switch (e.what) {
+    case RDMA_CM_EVENT_DISCONNECTED:
+        // What the peer sent before lies in the completion queue.
+        (void)on().poll(true);
+        if (state_ == state::draining)
+            end_soon(end_cause::orderly, end_error_);
+        else
+            end_soon(end_cause::orderly,
+                     error(verbs::connection_end::orderly, "the peer closed the connection"));
+        break;
+    case RDMA_CM_EVENT_DEVICE_REMOVAL:
+        end_soon(end_cause::device_removed, error(std::errc::no_such_device, "the device was removed"));
+        break;
+    default: break;
+    }
+}
+
+void queue_pair::disconnect() noexcept
+{
+    if (state_ == state::starting) {
+        end_soon(end_cause::local,
+                 error(std::errc::connection_aborted, "disconnected before it was connected"));
+        return;
+    }
+    if (state_ != state::open)
+        return;
+    state_ = state::draining;
+    end_error_ = error(verbs::connection_end::orderly, "closed by this end");
+    internal_moved_.set();
+    if (sends_.empty())
+        end_soon(end_cause::orderly, end_error_);
+    else
+        owner_.shard().timers().arm(*this, owner_.shard().clock().now() + owner_.options().close_timeout);
+}
+
+// A close that takes too long, or a flush that nobody explained.
+void queue_pair::on_timer() noexcept
+{
+    if (state_ == state::draining)
+        end_soon(end_cause::orderly, end_error_);
+    else
+        end_soon(end_cause::completion_error, error(std::errc::connection_reset, "the queue pair broke"));
+}
+
+void queue_pair::begin_end(end_cause cause, const error& e) noexcept
+{
+    if (state_ != state::starting)
+        add(owner_.counts().active, std::uint64_t(-1));
+    state_ = state::ending;
+    end_ = cause;
+    end_error_ = e;
+    timer::cancel();
+    if (watcher_ != nullptr)
+        *std::exchange(watcher_, nullptr) = nullptr;
+    internal_moved_.set();
+    // Windows go before the queue pair that they are bound to: rxe counts references.
+    while (memory_grant* g = windows_.pop_front()) {
+        if (g->window_ != nullptr)
+            bound_.push_back(std::exchange(g->window_, nullptr));
+        g->standing_ = false;
+        g->scope_ = nullptr;
+    }
+}
+
+// On a pool thread: the kernel waits until the device has let go of the memory.
+void queue_pair::end_soon(end_cause cause, const error& e) noexcept
+{
+    if (state_ == state::ending || state_ == state::closed)
+        return;
+    begin_end(cause, e);
+    taking_down_ = new take_down(*this);
+    owner_.pool().submit(*taking_down_, owner_.shard());
+}
+
+void queue_pair::end_now(end_cause cause, const error& e) noexcept
+{
+    if (state_ == state::closed)
+        return;
+    if (state_ == state::ending) {
+        // Under way on a pool thread, which has no need of this shard.
+        std::exchange(taking_down_, nullptr)->join();
+    } else {
+        begin_end(cause, e);
+        release();
+    }
+    finish();
+}
+
+void queue_pair::take_down::execute() noexcept
+{
+    queue_pair_->release();
+    over_.release();
+}
+
+void queue_pair::take_down::join() noexcept
+{
+    over_.acquire();
+    queue_pair_ = nullptr;
+}
+
+void queue_pair::take_down::deliver() noexcept
+{
+    const std::unique_ptr<take_down> self(this);
+    if (queue_pair_ == nullptr)
+        return;
+    queue_pair_->taking_down_ = nullptr;
+    queue_pair_->finish();
+}
+
+// Nobody touches the memory of this queue pair's requests when it returns.
+void queue_pair::release() noexcept
+{
+    if (id_ == nullptr)
+        return;
+    (void)::rdma_disconnect(id_);
+    for (ibv_mw* w : bound_)
+        (void)::ibv_dealloc_mw(w);
+    bound_.clear();
+    if (id_->qp != nullptr)
+        ::rdma_destroy_qp(id_);
+    (void)::rdma_destroy_id(id_);
+    id_ = nullptr;
+}
+
+void queue_pair::finish() noexcept
+{
+    if (state_ == state::closed)
+        return;
+    // What had finished before counts as finished.
+    (void)on().poll(true);
+    state_ = state::closed;
+    owner_.count(end_);
+    std::uint64_t index = sends_.head();
+    for (; !sends_.empty(); ++index) {
+        const work w = sends_.front();
+        sends_.pop();
+        const bool is_first = first_failed_ && !failed_receive_ && index == failed_index_;
+        const bool before = first_failed_ && !failed_receive_ && index < failed_index_;
+        verbs::status told = verbs::status::work_request_flushed;
+        if (is_first)
+            told = failed_status_;
+        else if (w.done || (before && !w.signalled)) // unsignalled: as far as anybody can tell
+            told = verbs::status::success;
+        retire_send(w, told);
+    }
+    verbs::completion c;
+    c.opcode = verbs::opcode::receive;
+    for (index = receives_.head(); !receives_.empty(); ++index) {
+        c.id = receives_.front();
+        receives_.pop();
+        c.status = first_failed_ && failed_receive_ && index == failed_index_
+                       ? failed_status_
+                       : verbs::status::work_request_flushed;
+        complete(c);
+    }
+    if (!delivering_)
+        tell_end();
+}
+
+void queue_pair::tell_end() noexcept
+{
+    deliver();
+    if (handler_ != nullptr)
+        handler_->on_disconnected(end_error_);
+}
+
+} // namespace verbena::rdma

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// One connection: what is posted to its queue pair, and its end.
+#pragma once
+
+#include "../common/bounded_ring.hpp"
+#include "connection_manager.hpp"
+#include "domain.hpp"
+#include "shared_receives.hpp"
+#include "work_id.hpp"
+
+#include <verbena/core/blocking.hpp>
+#include <verbena/transports/rdma.hpp>
+
+#include <semaphore>
+#include <string>
+#include <vector>
+
+namespace verbena::rdma {
+
+/// How requests of our own (binds, invalidates) ended. Lives in the frame that waits.
+struct internal_outcome {
+    event done;
+    bool good = false;
+};
+
+class queue_pair final : public verbs::queue_pair, public list_hook, public cm_handler, private timer {
+public:
+    queue_pair(context_impl& owner, rdma::domain& d, std::size_t part, completion_queue& cq,
+               const verbs::queue_pair_options& o, std::string peer_name, std::string peer_address);
+    ~queue_pair() override;
+
+    /// Makes the device's queue pair on `id`, which it owns from then on. Blocks; any thread.
+    result<void> create(rdma_cm_id* id) noexcept;
+    /// create() failed: `id` is the caller's again.
+    void disown() noexcept { id_ = nullptr; }
+    /// Set to nullptr when this queue pair ends, for a request that points at it.
+    void watch(queue_pair** pointer) noexcept { watcher_ = pointer; }
+    /// The connection stands.
+    void open(std::uint32_t ord) noexcept;
+    rdma_cm_id* id() const noexcept { return id_; }
+
+    void set_handler(verbs::completion_handler* handler) noexcept override { handler_ = handler; }
+    result<void> post_send(std::span<const verbs::send_request> batch) override;
+    result<void> post_receive(std::span<const verbs::receive_request> batch) override;
+    void disconnect() noexcept override;
+    void kill(const error& cause) noexcept override { end_now(end_cause::local, cause); }
+    bool connected() const noexcept override { return state_ == state::open; }
+    verbs::protection_domain& domain() noexcept override { return domain_; }
+    std::uint32_t max_reads() const noexcept override { return ord_; }
+    std::string_view peer_name() const noexcept override { return peer_name_; }
+    std::string_view peer_address() const noexcept override { return peer_address_; }
+
+    device& on() noexcept { return domain_.part(part_).on; }
+    std::size_t part() const noexcept { return part_; }
+    std::uint16_t slot() const noexcept { return slot_; }
+    void add_window(memory_grant& g) noexcept
+    {
+        windows_.push_back(g);
+        g.scope_ = this;
+    }
+    /// Waits for room in the send queue for `entries` of our own; false if the queue pair is not connected.
+    task<bool> internal_room(std::uint32_t entries);
+    /// Posts requests of our own; the last one is signalled. `outcome`, if any, hears of it and must live until then.
+    result<void> post_internal(std::span<ibv_send_wr> requests, internal_outcome* outcome);
+    /// From the poll: a completion of this queue pair. Its handler hears of it in deliver().
+    void take(const ibv_wc& wc, const work_id& id) noexcept;
+    void deliver() noexcept;
+
+    void on_cm_event(cm_event& e) noexcept override;
+
+private:
+    enum class state : std::uint8_t { starting, open, draining, ending, closed };
+    struct work {
+        std::uint64_t id;
+        verbs::opcode op;
+        bool signalled;
+        bool internal;
+        bool done; // told of by the device, behind one that is not
+        std::uint32_t length;
+        std::uint32_t key; // local_invalidate
+        internal_outcome* outcome;
+    };
+    // Takes the connection and the queue pair down, where that may wait.
+    class take_down final : public blocking_pool::job {
+    public:
+        explicit take_down(queue_pair& q) noexcept : queue_pair_(&q) {}
+        void execute() noexcept override;
+        /// Deletes itself.
+        void deliver() noexcept override;
+        /// Waits for execute(); the queue pair has no part in what follows.
+        void join() noexcept;
+
+    private:
+        queue_pair* queue_pair_;
+        std::binary_semaphore over_{0};
+    };
+
+    void on_timer() noexcept override;
+    bool tells_itself(verbs::opcode o) noexcept;
+    void take_send(std::uint32_t index) noexcept;
+    void take_receive(const ibv_wc& wc, std::uint64_t id) noexcept;
+    void failed(const ibv_wc& wc) noexcept;
+    void retire_send(const work& w, verbs::status s) noexcept;
+    void complete(const verbs::completion& c);
+    void end_soon(end_cause cause, const error& e) noexcept;
+    void end_now(end_cause cause, const error& e) noexcept;
+    void begin_end(end_cause cause, const error& e) noexcept;
+    void release() noexcept;
+    void finish() noexcept;
+    void tell_end() noexcept;
+    result<void> check(const verbs::send_request& r) const;
+
+    context_impl& owner_;
+    rdma::domain& domain_;
+    std::size_t part_;
+    completion_queue& cq_;
+    shared_receives* const shared_;
+    const std::uint32_t entries_; // of the completion queue
+    rdma_cm_id* id_ = nullptr;
+    queue_pair** watcher_ = nullptr;
+    std::uint32_t number_ = 0;
+    std::uint16_t slot_ = 0;
+    std::uint16_t generation_ = 0;
+    verbs::completion_handler* handler_ = nullptr;
+    state state_ = state::starting;
+    std::uint32_t ord_ = 0;
+    std::string peer_name_;
+    std::string peer_address_;
+
+    bounded_ring<work> sends_;
+    std::uint32_t send_depth_;
+    std::uint32_t internal_used_ = 0;
+    event internal_moved_;
+    bounded_ring<std::uint64_t> receives_;
+    intrusive_list<memory_grant> windows_;
+    std::vector<ibv_mw*> bound_; // to take away with the queue pair
+
+    end_cause end_ = end_cause::local;
+    error end_error_;
+    bool first_failed_ = false; // the failed one is reported as such, those behind it as flushed
+    bool failed_receive_ = false;
+    std::uint64_t failed_index_ = 0;
+    verbs::status failed_status_ = verbs::status::work_request_flushed;
+    std::uint32_t failed_vendor_ = 0;
+    take_down* taking_down_ = nullptr; // its own
+    std::vector<verbs::completion> batch_;
+    bool delivering_ = false;
+};
+
+} // namespace verbena::rdma
