@@ -53,6 +53,7 @@ siw_address=198.51.100.1
 # links rxe|siw...: software RDMA devices on dummy interfaces, reachable from the guest itself.
 links() {
     local kind
+    ulimit -l unlimited # siw goes by it, for root too
     modprobe -a dummy rdma_ucm ib_uverbs
     for kind in "$@"; do
         local address=${kind}_address

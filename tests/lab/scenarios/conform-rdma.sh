@@ -3,7 +3,6 @@
 # lab: limit=300
 . "$LAB_LIB"
 kind=${1:-rxe}
-ulimit -l unlimited # siw goes by it, for root too
 links "$kind"
 address=${kind}_address
 failed=

@@ -3,7 +3,6 @@
 # rdma-guest rxe|siw.
 # lab: limit=300
 . "$LAB_LIB"
-ulimit -l unlimited # siw goes by it, for root too
 serve rdma "${1:-rxe}" --shards 2
 copy_both_ways mount_server mounted
 
