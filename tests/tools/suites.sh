@@ -25,8 +25,8 @@ fuzz         build,tests,sanitizers      400   each target of tests/fuzz for a w
 embed        build,gcc                   400   verbena as a Meson subproject, with an embedder's defaults
 tidy         build,tests,tidy            600   clang-tidy 19 over what is not a test
 lab612       build,lab                   480   the smoke scenarios on kernel 6.12
-cells        build,lab                  1500   the interoperation matrix at CI size on kernel 6.1
-power        build,lab                   480   a guest loses its power 8 times under load
+cells        build,lab                   900   the interoperation matrix, a cell of each kind at CI size, on kernel 6.1
+power        build,lab                   480   a guest loses its power 3 times under load
 lab_full     build,lab                 36000   matrix and loss of power at full size, both kernels, into docs/interop.md
 "
 
@@ -123,8 +123,8 @@ in_lab() {
 }
 suite_lab() { in_lab lab smoke --kernel 6.1; }
 suite_lab612() { in_lab lab612 smoke --kernel 6.12; }
-suite_cells() { in_lab cells cells --size ci --kernel 6.1; }
-suite_power() { in_lab power power --kills 8 --kernel 6.1; }
+suite_cells() { in_lab cells cells --brief --size ci --kernel 6.1; }
+suite_power() { in_lab power power --kills 3 --kernel 6.1; }
 suite_lab_full() { in_lab lab_full full --size full --kernel 6.1 --kernel 6.12 --report docs/interop.md; }
 
 suite_gcc() {

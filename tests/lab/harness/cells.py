@@ -14,6 +14,7 @@ class Cell:
     server: str
     wire: str
     work: str
+    brief: bool = False  # run in `./check --all` too, which has an hour for everything
 
 
 WORK = "files, sequential, fio, storms, names, git, 8 processes"
@@ -25,21 +26,22 @@ LINUX, GUEST, HOST = "Linux NFSv3", "verbenad `{}` in the guest", "verbenad `{}`
 
 # In the order in which they share a boot. What a scenario's arguments may be stands in its first lines.
 CELLS = (
-    Cell("work iwarp siw", LINUX, GUEST.format("iwarp"), "siw", WORK),
+    Cell("work iwarp siw", LINUX, GUEST.format("iwarp"), "siw", WORK, brief=True),
     Cell("work-host", LINUX, HOST.format("iwarp"), "siw through the guest's NIC", WORK),
+    Cell("conform-rdma rxe", "the verbs conformance suites", "themselves", "rxe", "every verb, its errors and ends", brief=True),
     Cell("work tcp lo", LINUX, GUEST.format("tcp"), "TCP", WORK),
     Cell("client-work iwarp siw", "verbena `iwarp`", "knfsd v3", "siw", CLIENT_WORK),
-    Cell("work rdma rxe", LINUX, GUEST.format("rdma"), "rxe", WORK),
+    Cell("work rdma rxe", LINUX, GUEST.format("rdma"), "rxe", WORK, brief=True),
     Cell("work rdma siw", LINUX, GUEST.format("rdma"), "siw", WORK),
     Cell("client-work rdma rxe", "verbena `rdma`", "knfsd v3", "rxe", CLIENT_WORK),
-    Cell("client-work rdma siw", "verbena `rdma`", "knfsd v3", "siw", CLIENT_WORK),
+    Cell("client-work rdma siw", "verbena `rdma`", "knfsd v3", "siw", CLIENT_WORK, brief=True),
     Cell("client-work tcp siw", "verbena `tcp`", "knfsd v3", "TCP", CLIENT_WORK),
-    Cell("options iwarp siw", LINUX, GUEST.format("iwarp"), "siw", OPTIONS),
+    Cell("options iwarp siw", LINUX, GUEST.format("iwarp"), "siw", OPTIONS, brief=True),
     Cell("options tcp lo", LINUX, GUEST.format("tcp"), "TCP", OPTIONS),
-    Cell("restart iwarp siw", LINUX, GUEST.format("iwarp"), "siw", RESTART),
+    Cell("restart iwarp siw", LINUX, GUEST.format("iwarp"), "siw", RESTART, brief=True),
     Cell("restart tcp lo", LINUX, GUEST.format("tcp"), "TCP", RESTART),
     Cell("link iwarp siw", LINUX, GUEST.format("iwarp"), "siw", LINK),
-    Cell("link tcp lo", LINUX, GUEST.format("tcp"), "TCP", LINK),
+    Cell("link tcp lo", LINUX, GUEST.format("tcp"), "TCP", LINK, brief=True),
 )
 
 
