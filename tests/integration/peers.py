@@ -155,17 +155,31 @@ def reset(s):
 # --- iWARP ---
 
 REQUEST_KEY, REPLY_KEY = b"MPA ID Req Frame", b"MPA ID Rep Frame"
+FLAG_CRC, FLAG_ENHANCED = 0x40, 0x10
+CRC_TABLE = []
+for entry in range(256):
+    for _ in range(8):
+        entry = entry >> 1 ^ (0x82f63b78 if entry & 1 else 0)
+    CRC_TABLE.append(entry)
 OP_WRITE, OP_READ_REQUEST, OP_READ_RESPONSE, OP_SEND, OP_SEND_INVALIDATE, OP_TERMINATE = 0, 1, 2, 3, 4, 7
 
 
-def mpa_request(key=REQUEST_KEY, flags=0x10, revision=2, ird=16, ord_=16, private_data=b"", length=None):
+def mpa_request(key=REQUEST_KEY, flags=FLAG_ENHANCED, revision=2, ird=16, ord_=16, private_data=b"", length=None):
     data = struct.pack(">2H", ird, ord_) + private_data
     return key + struct.pack(">BBH", flags, revision, len(data) if length is None else length) + data
 
 
-def fpdu(ulpdu, length=None):
+def crc32c(data):
+    crc = 0xffffffff
+    for octet in data:
+        crc = CRC_TABLE[(crc ^ octet) & 0xff] ^ crc >> 8
+    return struct.pack("<I", crc ^ 0xffffffff)
+
+
+def fpdu(ulpdu, length=None, crc=False):
     size = len(ulpdu) if length is None else length
-    return struct.pack(">H", size) + ulpdu + bytes(-(len(ulpdu) + 2) % 4) + bytes(4)
+    frame = struct.pack(">H", size) + ulpdu + bytes(-(len(ulpdu) + 2) % 4)
+    return frame + (crc32c(frame) if crc else bytes(4))
 
 
 def untagged(op, payload, queue=0, sequence=1, offset=0, key=0, control=0x4140):
@@ -196,10 +210,12 @@ class IwarpPeer(Calls):
         self.socket.settimeout(LIMIT)
         self.socket.connect(("127.0.0.1", port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.sendall(mpa_request() if request is None else request)
+        request = mpa_request() if request is None else request
+        self.socket.sendall(request)
         reply = self.take(20)
         assert reply[:16] == REPLY_KEY
         self.flags = reply[16]
+        self.crc = bool((request[16] | self.flags) & FLAG_CRC)
         self.take(struct.unpack(">H", reply[18:20])[0])
         self.sequence = 0
         self.memory = {}
@@ -212,7 +228,7 @@ class IwarpPeer(Calls):
     close = TcpPeer.close
 
     def raw(self, ulpdu, length=None):
-        self.socket.sendall(fpdu(ulpdu, length))
+        self.socket.sendall(fpdu(ulpdu, length, self.crc))
 
     def send(self, message):
         self.sequence += 1
@@ -225,9 +241,11 @@ class IwarpPeer(Calls):
 
     def frame(self):
         """The next FPDU: (control, header, payload)."""
-        (size,) = struct.unpack(">H", self.take(2))
+        length = self.take(2)
+        (size,) = struct.unpack(">H", length)
         ulpdu = self.take(size)
-        self.take(-(size + 2) % 4 + 4)
+        trailer = self.take(-(size + 2) % 4 + 4)
+        assert not self.crc or crc32c(length + ulpdu + trailer[:-4]) == trailer[-4:]
         (control,) = struct.unpack(">H", ulpdu[:2])
         cut = 14 if control & 0x8000 else 18
         return control, ulpdu[2:cut], ulpdu[cut:]

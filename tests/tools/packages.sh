@@ -15,6 +15,7 @@ packages_for() {
     tidy) words clang-tidy-19 ;;
     reuse) words reuse ;;
     nfs_tools) words libnfs-utils curl prometheus rpcbind iproute2 ;;
+    wireshark) words tshark iproute2 ;;
     lab) tests/lab/lab packages && words libnfs-utils ;;
     bench) words libnfs-dev nfs-ganesha nfs-ganesha-vfs nfs-ganesha-mem rpcbind dbus libfabric-bin iperf3 \
         iproute2 ;;

@@ -11,7 +11,7 @@ unit         build,tests                 120   one executable per source file of
 sim          build,tests                 120   client and server on the loop provider, faults injected
 "
 [[ ! -d tests/integration ]] || suite_table+="
-integration  build,tests,nfs_tools       180   real processes on 127.0.0.1
+integration  build,tests,nfs_tools,wireshark 180   real processes on 127.0.0.1
 "
 [[ ! -e tests/lab/lab ]] || suite_table+="
 lab          build,lab                   480   a stock kernel 6.1 under qemu as the peer, the smoke scenarios

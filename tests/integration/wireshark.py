@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What others read on the wire: captures of loopback by dumpcap, decoded by tshark."""
+import ctypes
+import os
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree
+
+LIMIT = 60 # seconds for anything that must come
+
+READLINK, READ = 5, 6 # NFS
+SEND, SEND_INVALIDATE = 3, 4 # RDMAP
+
+# Where Wireshark shows something odd in a capture of a stock kernel's client on a stock kernel's server, too
+# (the lab's scenario `capture` records it and compares): Wireshark 4.0 knows MPA's revision 1 only, and flag S and
+# revision 2 are what NFS over siw asks for (RFC 6581).
+KERNELS_TOO = {
+    "iwarp_mpa: Res field is NOT set to zero as required by RFC 5044",
+    "iwarp_mpa: Rev field is NOT set to one as required by RFC 5044",
+}
+
+# Ports are the kernel's choice and may be known for other protocols. With reassembly of Sends, which loopback's large
+# segments don't need, Wireshark 4.0 decodes only the first of several Sends in one TCP segment.
+OPTIONS = ["-o", "tcp.try_heuristic_first:TRUE", "-o", "iwarp_ddp_rdmap.reassemble_iwarp_rdma_send:FALSE"]
+
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+
+
+def may_capture():
+    """If this program may not capture, runs it again in a network namespace of its own, where it may."""
+    try:
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0).close()
+    except PermissionError:
+        os.execvp("unshare", ["unshare", "--map-current-user", "--keep-caps", "--net", "sh", "-c",
+                              'ip link set lo up && exec "$0" "$@"', sys.executable, *sys.argv])
+
+
+def without_capabilities():
+    """For a child of such a program: it is as any other of the user."""
+    if os.geteuid() != 0:
+        ctypes.CDLL(None).prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+
+
+class Capture:
+    """Everything from and to a TCP port of loopback, until stop(); see may_capture()."""
+
+    def __init__(self, folder, port):
+        self.path = os.path.join(folder, f"{port}.pcapng")
+        self.beacon = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.beacon.bind(("127.0.0.1", 0))
+        self.log = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            ["dumpcap", "-q", "-i", "lo", "-B", "64", "-w", self.path,
+             "-f", f"tcp port {port} or udp port {self.beacon.getsockname()[1]}"],
+            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+        try:
+            self.mark()
+        except BaseException:
+            self.kill()
+            raise
+
+    def said(self):
+        self.log.seek(0)
+        return self.log.read().decode(errors="replace")
+
+    def mark(self):
+        """Waits until a datagram sent now is in the file, and with it all that was sent before."""
+        end = time.monotonic() + LIMIT
+        text = secrets.token_bytes(32)
+        while True:
+            self.beacon.sendto(text, self.beacon.getsockname())
+            time.sleep(0.1)
+            if os.path.exists(self.path):
+                with open(self.path, "rb") as file:
+                    if text in file.read():
+                        return
+            if self.process.poll() is not None or time.monotonic() > end:
+                raise AssertionError(f"dumpcap does not capture: {self.said()}")
+
+    def stop(self):
+        """The file, in which no packet is missing."""
+        self.mark()
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait(LIMIT)
+        counts = re.search(r"received/dropped on interface .*: (\d+)/(\d+)", self.said())
+        if not counts or counts[2] != "0":
+            raise AssertionError(f"the capture is not whole: {self.said()}")
+        self.kill()
+        return self.path
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.beacon.close()
+        self.log.close()
+
+
+class Layer:
+    """One protocol's part of a packet: its name, its fields' values, and what Wireshark's experts say of it."""
+
+    def __init__(self, element):
+        self.name = element.get("name")
+        self.title = element.get("showname") or ""
+        self.element = element
+        self.odd = [f"{self.name}: {text}" for text in self.all("_ws.expert.message")]
+
+    def all(self, field, below=None):
+        """The values of a field, in their order, as they are shown; `below`: only those within that other field."""
+        found = self.element if below is None else self.element.find(f".//field[@name='{below}']")
+        return [] if found is None else [f.get("show") for f in found.iter("field") if f.get("name") == field]
+
+    def titles(self, field):
+        """What Wireshark writes for a field."""
+        return [f.get("showname") for f in self.element.iter("field") if f.get("name") == field]
+
+    def numbers(self, field, below=None):
+        return [int(value, 0) for value in self.all(field, below)]
+
+    def number(self, field):
+        value, = self.numbers(field)
+        return value
+
+
+def packets(path):
+    """Each TCP packet of a capture as the list of its layers."""
+    with tempfile.TemporaryDirectory() as empty: # the user's preferences are not the test's
+        done = subprocess.run(
+            ["tshark", "-r", path, "-Y", "tcp", "-T", "pdml", *OPTIONS],
+            env={**os.environ, "WIRESHARK_CONFIG_DIR": empty}, capture_output=True, timeout=LIMIT, check=False)
+    if done.returncode:
+        raise AssertionError(f"tshark: {done.stderr[-2000:]}")
+    tree = xml.etree.ElementTree.fromstring(done.stdout)
+    return [[Layer(proto) for proto in packet.findall("proto")] for packet in tree.iter("packet")]
+
+
+def filled(header):
+    """Whether a reply's RPC-over-RDMA header returns a Write chunk with something in it."""
+    return sum(header.numbers("rpcordma.rdma_length", "rpcordma.writes_count")) > 0
+
+
+def complaints(packet):
+    """What the experts say of a packet that they do not say of kernels, too. TCP is the kernel's here as there."""
+    header = rpc = None
+    for layer in packet:
+        if layer.name == "rpcordma":
+            header = layer
+        elif layer.name == "rpc":
+            rpc = layer
+        elif layer.name == "_ws.malformed":
+            # Wireshark 4.0 looks for the data that a Write chunk took away.
+            if (header and filled(header) and layer.title == "[Malformed Packet: NFS]"
+                    and rpc.numbers("rpc.msgtyp") == [1] and rpc.numbers("rpc.procedure") in ([READLINK], [READ])):
+                continue
+        if layer.name != "tcp":
+            yield from (f"{layer.title}: {text}" for text in layer.odd if text not in KERNELS_TOO)
+
+
+def calls(dissected, kind):
+    """Of each (program, procedure) the XIDs of its calls (kind 0) or replies (1)."""
+    found = {}
+    for layer in (layer for packet in dissected for layer in packet if layer.name == "rpc"):
+        if layer.number("rpc.msgtyp") == kind:
+            of = (layer.number("rpc.program"), layer.number("rpc.procedure"))
+            found.setdefault(of, set()).add(layer.number("rpc.xid"))
+    return found
+
+
+def undecoded(packet):
+    """How many Sends of a packet are not decoded."""
+    return sum(layer.name == "iwarp_ddp_rdmap" and layer.number("iwarp_rdma.opcode") in (SEND, SEND_INVALIDATE)
+               and (behind is None or behind.name != "rpcordma") for layer, behind in zip(packet, packet[1:] + [None]))
+
+
+def form(header, by_requester):
+    """Names the form of RFC 8166 in which a message travels."""
+    kind = ("RDMA_MSG", "RDMA_NOMSG")[header.number("rpcordma.msg_type")]
+    positions = header.numbers("rpcordma.position")
+    if by_requester:
+        lists = sorted({"Position-Zero Read chunk" if p == 0 else "Read chunk" for p in positions})
+        lists += ["Write chunk"] if header.number("rpcordma.writes_count") else []
+        lists += ["Reply chunk"] if header.number("rpcordma.reply_count") else []
+    else:
+        lists = ["filled Write chunk"] if filled(header) else []
+        if sum(header.numbers("rpcordma.rdma_length", "rpcordma.reply_count")) > 0:
+            lists.append("filled Reply chunk")
+    return " + ".join([kind, *lists])
+
+
+def placed(dissected, opcode):
+    """Octets of payload in RDMAP messages of a tagged opcode."""
+    total = 0
+    for packet in dissected:
+        for mpa, ddp in zip(packet, packet[1:]):
+            if (mpa.name, ddp.name) == ("iwarp_mpa", "iwarp_ddp_rdmap") and ddp.number("iwarp_rdma.opcode") == opcode:
+                total += mpa.number("iwarp_mpa.ulpdulength") - 14 # control, steering tag, offset
+    return total
