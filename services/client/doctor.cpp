@@ -4,6 +4,9 @@
 #include "session.hpp"
 
 #include <verbena/core/net.hpp>
+#ifdef VERBENA_HAS_RDMA
+#include <verbena/transports/rdma.hpp>
+#endif
 
 #include <array>
 #include <cerrno>
@@ -115,6 +118,31 @@ finding check_huge_pages()
     return {"huge pages", state::good,
             transparent.empty() ? "none reserved" : "none reserved; transparent: " + transparent, ""};
 }
+
+#ifdef VERBENA_HAS_RDMA
+// What the devices can do, where that decides how verbena uses them.
+std::vector<finding> check_devices()
+{
+    std::vector<finding> found;
+    for (const verbena::rdma::device_report& d : verbena::rdma::devices()) {
+        const auto has = [](bool yes, const char* what) { return std::string(yes ? "" : "no ") + what; };
+        std::string text = d.name + ": " + d.transport + ", port " + d.state + ", MTU " +
+                           std::to_string(d.mtu) + ", " + has(d.type_2_windows, "type-2 windows") + ", " +
+                           has(d.can.remote_invalidate, "remote invalidate") + ", " +
+                           has(d.can.write_with_immediate, "write with immediate") + ", " +
+                           has(d.can.shared_receives, "shared receives") + ", " +
+                           std::to_string(d.can.max_outstanding_reads) + " reads";
+        for (const std::string& gid : d.gids)
+            text += ", GID " + gid;
+        found.push_back({"RDMA abilities", state::good, text, ""});
+    }
+    if (!found.empty())
+        found.push_back({"fork", state::good,
+                         "protection of registered memory: " + std::string(verbena::rdma::fork_support()),
+                         ""});
+    return found;
+}
+#endif
 
 std::vector<finding> check_rdma()
 {
@@ -291,6 +319,10 @@ std::vector<finding> look_at_machine(bool ring_works, const std::string& why)
     found.push_back(check_huge_pages());
     for (finding& f : check_rdma())
         found.push_back(std::move(f));
+#ifdef VERBENA_HAS_RDMA
+    for (finding& f : check_devices())
+        found.push_back(std::move(f));
+#endif
     found.push_back(check_port(20049, "verbenad's iWARP listener"));
     found.push_back(check_port(2049, "verbenad's TCP listener"));
     found.push_back(check_port(9464, "verbenad's metrics"));

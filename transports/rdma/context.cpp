@@ -288,6 +288,7 @@ task<result<std::unique_ptr<queue_pair>>> context_impl::make_pair(rdma_cm_id* id
         q->disown();
         co_return made.error();
     }
+    note_number(*q, q->number());
     co_return std::move(q);
 }
 

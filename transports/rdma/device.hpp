@@ -34,6 +34,8 @@ inline constexpr std::uint32_t internal_depth = 256;
 /// Bytes a device's queue pairs take inline. siw's limit is 80.
 inline constexpr std::uint32_t inline_bytes = 64;
 
+constexpr unsigned flag_if(bool set, unsigned flag) noexcept { return set ? flag : 0; }
+
 /// A completion queue that several queue pairs share; it has room for all that they can have outstanding.
 struct completion_queue {
     ibv_cq* cq = nullptr;

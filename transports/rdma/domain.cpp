@@ -380,8 +380,8 @@ task<result<void>> domain::bind_windows(std::span<verbs::grant_request*> batch, 
         w.bind_mw.bind_info.addr = reinterpret_cast<std::uint64_t>(g->memory_.data());
         w.bind_mw.bind_info.length = g->memory_.size();
         w.bind_mw.bind_info.mw_access_flags =
-            (verbs::allows(batch[i]->rights, verbs::access::remote_read) ? IBV_ACCESS_REMOTE_READ : 0U) |
-            (verbs::allows(batch[i]->rights, verbs::access::remote_write) ? IBV_ACCESS_REMOTE_WRITE : 0U);
+            flag_if(verbs::allows(batch[i]->rights, verbs::access::remote_read), IBV_ACCESS_REMOTE_READ) |
+            flag_if(verbs::allows(batch[i]->rights, verbs::access::remote_write), IBV_ACCESS_REMOTE_WRITE);
         grants_[g->key_] = g.get();
         scope.add_window(*g);
         batch[i]->made = std::move(g);

@@ -97,7 +97,6 @@ void queue_pair::open(std::uint32_t ord) noexcept
 {
     ord_ = ord;
     state_ = state::open;
-    owner_.note_number(*this, number_);
     add(owner_.counts().connected, 1);
     add(owner_.counts().active, 1);
     if (!on().limits().iwarp) {
@@ -161,7 +160,7 @@ result<void> queue_pair::post_send(std::span<const verbs::send_request> batch)
             w.next = i + 1 < part.size() ? &requests[i + 1] : nullptr;
             w.opcode = opcode_of(r.opcode);
             const bool told = r.signalled || tells_itself(r.opcode);
-            w.send_flags = (told ? IBV_SEND_SIGNALED : 0U) | (r.fence ? IBV_SEND_FENCE : 0U);
+            w.send_flags = flag_if(told, IBV_SEND_SIGNALED) | flag_if(r.fence, IBV_SEND_FENCE);
             std::uint32_t length = 0;
             for (const auto& s : r.segments)
                 length += s.length;
@@ -237,7 +236,7 @@ result<void> queue_pair::post_internal(std::span<ibv_send_wr> requests, internal
         requests[i].wr_id = work_id::make(work_id::kind::send, generation_, slot_,
                                           static_cast<std::uint32_t>(sends_.tail() + i));
         requests[i].next = last ? nullptr : &requests[i + 1];
-        requests[i].send_flags = last ? IBV_SEND_SIGNALED : 0U;
+        requests[i].send_flags = flag_if(last, IBV_SEND_SIGNALED);
     }
     ibv_send_wr* bad = nullptr;
     add(owner_.counts().doorbells, 1);

@@ -53,6 +53,7 @@ public:
     device& on() noexcept { return domain_.part(part_).on; }
     std::size_t part() const noexcept { return part_; }
     std::uint16_t slot() const noexcept { return slot_; }
+    std::uint32_t number() const noexcept { return number_; }
     void add_window(memory_grant& g) noexcept
     {
         windows_.push_back(g);

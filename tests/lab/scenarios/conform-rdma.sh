@@ -13,4 +13,7 @@ for suite in connections messages queues rights; do
         >"$LAB_OUT/$suite.log" 2>&1 || failed+=" $suite"
     tail -n 60 "$LAB_OUT/$suite.log"
 done
+needs "$LAB_BUILD/services/verbena"
+"$LAB_BUILD/services/verbena" doctor >"$LAB_OUT/doctor" || [[ $? == 1 ]] # 1: it has something to say about the guest
+grep 'RDMA abilities' "$LAB_OUT/doctor" || fail 'doctor does not tell what the device can do'
 [[ -z $failed ]] || fail "suites that failed:$failed"
