@@ -144,6 +144,7 @@ task<void> reconnecting_client::close()
         permits_.release(max_outstanding_calls + inside_); // whoever waits for one sees closing_
     }
     co_await tasks_.join();
+    co_await quiesce();
     drop();
     co_await until_empty(*this);
 }

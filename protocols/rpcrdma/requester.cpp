@@ -158,22 +158,34 @@ task<void> requester::settle(outstanding& o)
     transfer& t = transfer_of(o);
     if (t.exposing)
         co_await t.exposed.wait_shielded();
+    // Out of drop()'s reach: grant, region and memory go in this order, after the revocation.
+    std::array<exposure, max_grants + 2> taken;
     std::array<std::unique_ptr<verbs::grant>, max_grants + 2> grants;
     std::size_t count = 0;
     t.for_each([&](exposure& e) {
-        if (e.grant)
-            grants[count++] = std::move(e.grant);
+        taken[count] = std::move(e);
+        grants[count] = std::move(taken[count].grant);
+        ++count;
     });
-    if (count != 0)
-        co_await domain_->revoke(std::span(grants).first(count));
     t.clear();
+    ++settling_;
+    co_await domain_->revoke(std::span(grants).first(count));
+    if (--settling_ == 0)
+        settled_.set();
 }
 
 task<void> requester::quiesce()
 {
+    // What waits for the queue pair hears of its end.
+    if (queue_pair_)
+        queue_pair_->kill(error(std::errc::connection_aborted, "the connection is given up"));
     for (transfer& t : transfers_) {
         if (t.exposing)
             co_await t.exposed.wait_shielded();
+    }
+    while (settling_ != 0) {
+        settled_.reset();
+        co_await settled_.wait_shielded();
     }
 }
 

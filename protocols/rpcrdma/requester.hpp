@@ -143,6 +143,8 @@ private:
     std::vector<std::uint32_t> free_sends_;
     std::vector<std::uint32_t> abandoned_; // XIDs given up, whose replies still return a credit
     event ended_;
+    std::size_t settling_ = 0; // calls whose grants are being revoked
+    event settled_;
     struct callback {
         lease message;
         std::uint32_t length;

@@ -373,7 +373,8 @@ void nfs_service::impl::take_down(std::chrono::milliseconds limit)
         for (auto& a : acceptors) {
             a->socket.reset();
 #ifdef VERBENA_HAS_RDMA
-            a->rdma.reset();
+            if (a->rdma)
+                a->rdma->close();
 #endif
         }
     });
@@ -391,6 +392,13 @@ void nfs_service::impl::take_down(std::chrono::milliseconds limit)
         end.get();
     for (std::size_t i = 0; i < servers.size(); ++i)
         rt.call(i, [&](shard&) { servers[i].reset(); });
+#ifdef VERBENA_HAS_RDMA
+    // Not before: peers on their way to a shard belonged to its event channel.
+    rt.call(0, [&](shard&) {
+        for (auto& a : acceptors)
+            a->rdma.reset();
+    });
+#endif
     if (device_threads)
         device_threads->finish();
     acceptors.clear();

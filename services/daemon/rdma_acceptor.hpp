@@ -39,6 +39,8 @@ public:
         made->listener_ = std::move(*listener);
         return made;
     }
+    /// Takes nobody in any more. Peers on their way to a shard keep needing this object.
+    void close() noexcept { listener_->close(); }
     /// With the real port.
     const net::endpoint& where() const noexcept { return where_; }
 

@@ -31,7 +31,7 @@ error cm_error(const char* what, const cm_event& e) noexcept
     case RDMA_CM_EVENT_CONNECT_ERROR:
         return e.status == -ECONNREFUSED || e.status == -ECONNRESET
                    ? error(std::errc::connection_refused, "the peer refused the connection")
-                   : error::from_errno(e.status < 0 ? -e.status : EIO, what);
+                   : error::from_errno(e.status < -1 ? -e.status : EIO, what); // -1: librdmacm's own failure
     default: return error(std::errc::protocol_error, what, static_cast<std::uint64_t>(e.what));
     }
 }
@@ -135,6 +135,8 @@ task<result<std::unique_ptr<verbs::queue_pair>>> context_impl::connect(std::stri
         co_return cm_error("connect", *answered);
     }
     reply = std::move(answered->private_data);
+    if (!q->starting())
+        co_return error(std::errc::connection_reset, "the connection ended while it was made");
     // What the peer answers at once; on iWARP the reply's fields are this end's own.
     q->open(
         std::min(ord, q->on().limits().iwarp ? answered->responder_resources : answered->initiator_depth));
@@ -264,7 +266,6 @@ void listener::on_cm_event(cm_event& e) noexcept
 {
     if (e.what == RDMA_CM_EVENT_CONNECT_REQUEST) {
         auto peer = std::make_unique<arrived_peer>(std::move(e));
-        add(context_.counts().accepted, 1);
         if (context_.options().divert) {
             std::unique_ptr<arrival> taken = std::move(peer);
             context_.options().divert(taken);
@@ -301,6 +302,7 @@ void listener::take(std::unique_ptr<arrived_peer> peer) noexcept
         context_.count(end_cause::waiting_crowded);
         return;
     }
+    add(context_.counts().accepted, 1);
     waiting_.push_back(std::make_unique<request>(context_, std::move(peer)));
     changed_.set();
 }

@@ -152,7 +152,8 @@ task<result<device*>> context_impl::device_of(ibv_context* verbs)
     if (!options_.device.empty() && options_.device != ::ibv_get_device_name(verbs->device))
         co_return error(std::errc::no_such_device, "the address leads to another device than the one chosen");
     const auto known = [this, verbs]() -> device* {
-        const auto i = std::ranges::find(devices_, verbs, [](const auto& d) { return d->verbs(); });
+        const auto i = std::ranges::find_if(
+            devices_, [verbs](const auto& d) { return d->verbs() == verbs && !d->gone(); });
         return i != devices_.end() ? i->get() : nullptr;
     };
     if (device* d = known())
@@ -168,8 +169,6 @@ task<result<device*>> context_impl::device_of(ibv_context* verbs)
 
 result<device*> context_impl::only_device()
 {
-    if (devices_.size() == 1)
-        return devices_.front().get();
     const device_list list;
     ibv_context* found = nullptr;
     for (ibv_context* verbs : list.all()) {
@@ -182,6 +181,10 @@ result<device*> context_impl::only_device()
     }
     if (found == nullptr)
         return error(std::errc::no_such_device, "no RDMA device");
+    for (const auto& d : devices_) {
+        if (d->verbs() == found && !d->gone())
+            return d.get();
+    }
     const auto limits = rdma::query(found);
     if (!limits)
         return limits.error();
@@ -194,6 +197,14 @@ result<std::unique_ptr<verbs::protection_domain>> context_impl::make_domain()
 }
 
 // --- queue pairs ---
+
+std::uint32_t entries_of(const verbs::queue_pair_options& o) noexcept
+{
+    const std::uint32_t receives = o.shared_receives != nullptr
+                                       ? static_cast<const shared_receives&>(*o.shared_receives).depth()
+                                       : o.receive_depth;
+    return o.send_depth + internal_depth + receives;
+}
 
 void context_impl::add(queue_pair& q, std::uint16_t& number, std::uint16_t& generation)
 {
@@ -288,7 +299,8 @@ task<result<std::unique_ptr<queue_pair>>> context_impl::make_pair(rdma_cm_id* id
         q->disown();
         co_return made.error();
     }
-    note_number(*q, q->number());
+    if (o.shared_receives != nullptr)
+        note_number(*q, q->number());
     co_return std::move(q);
 }
 

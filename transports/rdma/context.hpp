@@ -24,10 +24,7 @@ inline void add(std::atomic<std::uint64_t>& counter, std::uint64_t n) noexcept
     counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
 }
 /// Completion-queue entries that a queue pair may fill.
-inline std::uint32_t entries_of(const verbs::queue_pair_options& o) noexcept
-{
-    return o.send_depth + internal_depth + o.receive_depth;
-}
+std::uint32_t entries_of(const verbs::queue_pair_options& o) noexcept;
 
 class context_impl final : public context, private event_source {
 public:

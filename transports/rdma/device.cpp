@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <fcntl.h>
+#include <rdma/rdma_cma.h>
 
 namespace verbena::rdma {
 namespace {
@@ -58,7 +59,7 @@ result<device_limits> query(ibv_context* verbs)
 }
 
 device::device(context_impl& owner, ibv_context* verbs, const device_limits& limits)
-    : owner_(owner), verbs_(verbs), limits_(limits)
+    : owner_(owner), verbs_(verbs), limits_(limits), pins_(::rdma_get_devices(nullptr))
 {
 }
 
@@ -69,6 +70,8 @@ device::~device()
         ::ibv_destroy_cq(q->cq);
     if (channel_ != nullptr)
         ::ibv_destroy_comp_channel(channel_);
+    if (pins_ != nullptr)
+        ::rdma_free_devices(pins_);
 }
 
 result<void> device::make(completion_queue& q, std::uint32_t entries) noexcept
@@ -96,30 +99,44 @@ result<void> device::make(completion_queue& q, std::uint32_t entries) noexcept
 
 task<result<completion_queue*>> device::take_room(std::uint32_t entries)
 {
-    const auto found =
-        std::ranges::find_if(queues_, [entries](const auto& q) { return q->capacity - q->used >= entries; });
-    if (found != queues_.end()) {
-        (*found)->used += entries;
-        co_return found->get();
+    for (;;) {
+        const auto found = std::ranges::find_if(
+            queues_, [entries](const auto& q) { return q->capacity - q->used >= entries; });
+        if (found != queues_.end()) {
+            (*found)->used += entries;
+            co_return found->get();
+        }
+        if (!making_)
+            break;
+        co_await made_.wait_shielded(); // it may have room for both
     }
+    making_ = true;
+    made_.reset();
     auto made = std::make_unique<completion_queue>();
     auto create = [this, q = made.get(), entries] { return make(*q, entries); };
     const result<void> done = co_await owner_.pool().run(std::move(create));
-    if (!done)
+    making_ = false;
+    if (!done) {
+        made_.set();
         co_return done.error();
+    }
     if (!wake_up_) {
         wake_up_ = std::make_unique<wake_up>(*this, owner_.shard(), channel_->fd);
         wake_up_->want_read(true);
     }
     made->used = entries;
     queues_.push_back(std::move(made));
-    co_return queues_.back().get();
+    completion_queue* const q = queues_.back().get();
+    made_.set();
+    co_return q;
 }
 
 bool device::poll(bool all) noexcept
 {
     std::array<ibv_wc, 32> found;
     bool any = false;
+    if (gone_)
+        return false;
     for (auto& q : queues_) {
         for (int batch = 0; all || batch < max_batches_per_poll; ++batch) {
             const int n = ::ibv_poll_cq(q->cq, static_cast<int>(found.size()), found.data());
@@ -138,6 +155,8 @@ bool device::poll(bool all) noexcept
 // Drain, arm, drain again: what came between the first two would tell nobody.
 bool device::arm() noexcept
 {
+    if (gone_)
+        return true;
     for (auto& q : queues_) {
         if (::ibv_req_notify_cq(q->cq, 0) != 0)
             return false;

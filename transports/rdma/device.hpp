@@ -56,6 +56,9 @@ public:
     void give_back(completion_queue& q, std::uint32_t entries) noexcept { q.used -= entries; }
     /// Hands what is there to the context; true if there was anything. Bounded unless `all`.
     bool poll(bool all) noexcept;
+    /// It was removed: its completion queues tell nothing any more.
+    void set_gone() noexcept { gone_ = true; }
+    bool gone() const noexcept { return gone_; }
     /// Asks for an event at the next completion.
     bool arm() noexcept;
 
@@ -77,6 +80,10 @@ private:
     ibv_comp_channel* channel_ = nullptr;
     std::unique_ptr<wake_up> wake_up_;
     std::vector<std::unique_ptr<completion_queue>> queues_;
+    bool making_ = false; // a completion queue
+    event made_;
+    bool gone_ = false;
+    ibv_context** pins_; // keeps librdmacm from closing the device under its completion queues
 };
 
 } // namespace verbena::rdma

@@ -5,6 +5,8 @@
 #include "queue_pair.hpp"
 #include "shared_receives.hpp"
 
+#include <verbena/core/log.hpp>
+
 #include <algorithm>
 #include <cerrno>
 
@@ -39,22 +41,25 @@ error registration_error(int code, std::size_t bytes) noexcept
 
 // --- registered_memory ---
 
-registered_memory::registered_memory(domain& d, std::span<std::byte> memory) : domain_(d), memory_(memory)
+void registered_memory::publish()
 {
+    domain& d = domain_;
     const auto free = std::ranges::find(d.by_id_, nullptr);
     id_ = d.number_ << index_bits | (static_cast<std::uint32_t>(free - d.by_id_.begin()) + 1);
     if (free == d.by_id_.end())
         d.by_id_.push_back(this);
     else
         *free = this;
-    d.by_address_[memory.data()] = this;
-    add(d.owner().counts().registered_bytes, memory.size());
+    d.by_address_[memory_.data()] = this;
+    add(d.owner().counts().registered_bytes, memory_.size());
 }
 
 registered_memory::~registered_memory()
 {
     for (ibv_mr* mr : keys_)
         ::ibv_dereg_mr(mr);
+    if (id_ == 0)
+        return;
     domain_.by_id_[(id_ & index_mask) - 1] = nullptr;
     const auto found = domain_.by_address_.find(memory_.data());
     if (found != domain_.by_address_.end() && found->second == this)
@@ -72,6 +77,14 @@ result<void> registered_memory::add_parts() noexcept
         keys_.push_back(mr);
     }
     return {};
+}
+
+void registered_memory::drop_part(std::size_t number) noexcept
+{
+    if (keys_.size() <= number)
+        return;
+    ::ibv_dereg_mr(keys_.back());
+    keys_.pop_back();
 }
 
 // --- memory_grant ---
@@ -104,9 +117,14 @@ public:
     {
         auto piece = std::make_unique<registered_memory>(domain_, memory);
         if (!piece->add_parts()) {
+            if (domain_.context_.counts().registrations_failed.load(std::memory_order_relaxed) == 0)
+                log(log_level::warning, "rdma",
+                    "buffers can't be registered: raise the limit of locked memory (ulimit -l, LimitMEMLOCK)",
+                    {{"bytes", memory.size()}});
             add(domain_.context_.counts().registrations_failed, 1);
             return false;
         }
+        piece->publish();
         pieces_.emplace(memory.data(), std::move(piece));
         return true;
     }
@@ -144,16 +162,37 @@ int domain::rights_of_memory(const domain_part& p) const noexcept
     return rights;
 }
 
+task<void> domain::begin_change()
+{
+    while (changing_)
+        co_await changed_.wait_shielded();
+    changing_ = true;
+    changed_.reset();
+}
+
+// The end of what begin_change() began.
+class domain::change {
+public:
+    explicit change(domain& d) noexcept : domain_(d) {}
+    change(const change&) = delete;
+    ~change()
+    {
+        domain_.changing_ = false;
+        domain_.changed_.set();
+    }
+
+private:
+    domain& domain_;
+};
+
 task<result<std::size_t>> domain::part_on(device& d)
 {
-    while (growing_)
-        co_await grown_.wait_shielded();
+    co_await begin_change();
+    const change here(*this);
     for (std::size_t i = 0; i < parts_.size(); ++i) {
         if (&parts_[i]->on == &d)
             co_return i;
     }
-    growing_ = true;
-    grown_.reset();
     auto made = std::make_unique<domain_part>(d);
     auto create = [p = made.get()]() -> result<void> {
         p->pd = ::ibv_alloc_pd(p->on.verbs());
@@ -162,24 +201,25 @@ task<result<std::size_t>> domain::part_on(device& d)
         return {};
     };
     result<void> done = co_await context_.pool().run(std::move(create));
-    std::size_t number = parts_.size();
-    if (done) {
-        parts_.push_back(std::move(made));
-        // Nothing leaves or joins meanwhile: what is registered here is, on this shard.
-        for (std::size_t i = 0; i < by_id_.size() && done; ++i) {
-            if (by_id_[i] != nullptr)
-                done = by_id_[i]->add_parts();
-        }
-        if (!done) {
-            add(context_.counts().registrations_failed, 1);
-            number = parts_.size();
-        }
-    }
-    growing_ = false;
-    grown_.set();
     if (!done)
         co_return done.error();
-    co_return number;
+    const std::size_t number = parts_.size();
+    parts_.push_back(std::move(made));
+    for (std::size_t i = 0; i < by_id_.size() && done; ++i) {
+        if (by_id_[i] != nullptr)
+            done = by_id_[i]->add_parts();
+    }
+    if (done)
+        co_return number;
+    // All of it or nothing: the next queue pair must not meet half a part.
+    add(context_.counts().registrations_failed, 1);
+    for (registered_memory* r : by_id_) {
+        if (r != nullptr)
+            r->drop_part(number);
+    }
+    ::ibv_dealloc_pd(parts_.back()->pd);
+    parts_.pop_back();
+    co_return done.error();
 }
 
 // For a grant that no queue pair limits: its key is of one device.
@@ -198,8 +238,8 @@ task<result<std::size_t>> domain::any_part()
 
 task<result<std::unique_ptr<verbs::region>>> domain::register_memory(std::span<std::byte> memory)
 {
-    while (growing_)
-        co_await grown_.wait_shielded();
+    co_await begin_change();
+    const change here(*this);
     auto region = std::make_unique<registered_memory>(*this, memory);
     auto work = [r = region.get()] { return r->add_parts(); };
     const result<void> done = co_await context_.pool().run(std::move(work));
@@ -207,6 +247,7 @@ task<result<std::unique_ptr<verbs::region>>> domain::register_memory(std::span<s
         add(context_.counts().registrations_failed, 1);
         co_return done.error();
     }
+    region->publish();
     co_return std::unique_ptr<verbs::region>(std::move(region));
 }
 
@@ -242,7 +283,7 @@ bool domain::find_key(const verbs::segment& s, std::size_t part, std::uint32_t& 
         r = find({s.address, s.length});
     else if (s.local_key >> index_bits == number_ && (s.local_key & index_mask) <= by_id_.size())
         r = by_id_[(s.local_key & index_mask) - 1];
-    if (r == nullptr || !r->covers({s.address, s.length}))
+    if (r == nullptr || !r->covers({s.address, s.length}) || !r->knows(part))
         return false;
     key = r->key(part);
     return true;
@@ -282,7 +323,7 @@ task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
     for (std::size_t i = 0; i < narrow.size() && done;) {
         // A batch for each queue pair.
         std::size_t end = i + 1;
-        while (end < narrow.size() && narrow[end]->scope == narrow[i]->scope)
+        while (end < narrow.size() && narrow[end]->scope == narrow[i]->scope && end - i < internal_depth / 2)
             ++end;
         done = co_await bind_windows(std::span(narrow).subspan(i, end - i),
                                      static_cast<queue_pair&>(*narrow[i]->scope));
@@ -339,31 +380,43 @@ task<result<void>> domain::register_grants(std::span<verbs::grant_request*> batc
     co_return result<void>();
 }
 
+task<result<void>> domain::more_windows(domain_part& p, std::size_t wanted)
+{
+    if (p.free_windows.size() >= wanted)
+        co_return result<void>();
+    const std::size_t count = std::max<std::size_t>(16, wanted);
+    std::vector<ibv_mw*> made;
+    made.reserve(count);
+    auto work = [pd = p.pd, &made, count]() -> int {
+        while (made.size() < count) {
+            ibv_mw* w = ::ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+            if (w == nullptr)
+                return errno;
+            made.push_back(w);
+        }
+        return 0;
+    };
+    const int failed = co_await context_.pool().run(std::move(work));
+    p.free_windows.insert(p.free_windows.end(), made.begin(), made.end());
+    if (p.free_windows.size() < wanted)
+        co_return error::from_errno(failed != 0 ? failed : ENOMEM, "the device has no more memory windows");
+    co_return result<void>();
+}
+
 task<result<void>> domain::bind_windows(std::span<verbs::grant_request*> batch, queue_pair& scope)
 {
     domain_part& p = part(scope.part());
-    if (p.free_windows.size() < batch.size()) {
-        const std::size_t wanted = std::max<std::size_t>(16, batch.size());
-        std::vector<ibv_mw*> made;
-        made.reserve(wanted);
-        auto work = [&p, &made, wanted]() -> int {
-            while (made.size() < wanted) {
-                ibv_mw* w = ::ibv_alloc_mw(p.pd, IBV_MW_TYPE_2);
-                if (w == nullptr)
-                    return errno;
-                made.push_back(w);
-            }
-            return 0;
-        };
-        const int failed = co_await context_.pool().run(std::move(work));
-        p.free_windows.insert(p.free_windows.end(), made.begin(), made.end());
-        if (p.free_windows.size() < batch.size())
-            co_return error::from_errno(failed != 0 ? failed : ENOMEM,
-                                        "the device has no more memory windows");
+    // Others may take windows while this waits for room, so both must hold at once.
+    for (;;) {
+        const auto windows = co_await more_windows(p, batch.size());
+        if (!windows)
+            co_return windows.error();
+        const bool room = co_await scope.internal_room(static_cast<std::uint32_t>(batch.size()));
+        if (!room)
+            co_return error(std::errc::not_connected, "a grant for a queue pair that is not connected");
+        if (p.free_windows.size() >= batch.size())
+            break;
     }
-    const bool room = co_await scope.internal_room(static_cast<std::uint32_t>(batch.size()));
-    if (!room || p.free_windows.size() < batch.size())
-        co_return error(std::errc::not_connected, "a grant for a queue pair that is not connected");
     std::vector<ibv_send_wr> requests(batch.size());
     for (std::size_t i = 0; i < batch.size(); ++i) {
         auto g = std::make_unique<memory_grant>(*this, batch[i]->memory);

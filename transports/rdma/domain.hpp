@@ -29,8 +29,10 @@ struct domain_part {
 /// Memory that is registered with each part of a domain.
 class registered_memory final : public verbs::region {
 public:
-    registered_memory(domain& d, std::span<std::byte> memory);
+    registered_memory(domain& d, std::span<std::byte> memory) noexcept : domain_(d), memory_(memory) {}
     ~registered_memory() override;
+    /// Requests and grants find it from now on. On the shard, once add_parts() succeeded.
+    void publish();
 
     std::uint32_t local_key() const noexcept override { return id_; }
     bool covers(std::span<const std::byte> part) const noexcept
@@ -40,15 +42,18 @@ public:
     }
     std::span<std::byte> memory() const noexcept { return memory_; }
     /// The device's key; `part` is the number of one that the memory is registered with.
+    bool knows(std::size_t part) const noexcept { return part < keys_.size(); }
     std::uint32_t key(std::size_t part) const noexcept { return keys_[part]->lkey; }
     ibv_mr* with(std::size_t part) const noexcept { return keys_[part]; }
-    /// With the parts from number registered_with() on. Blocks; any thread, one at a time.
+    /// With the parts that it isn't registered with yet. Blocks; any thread, one at a time.
     result<void> add_parts() noexcept;
+    /// No more with the part of this number, the last one.
+    void drop_part(std::size_t number) noexcept;
 
 private:
     domain& domain_;
     std::span<std::byte> memory_;
-    std::uint32_t id_;
+    std::uint32_t id_ = 0;
     std::vector<ibv_mr*> keys_; // by part
 };
 
@@ -105,8 +110,11 @@ private:
     friend class registered_memory;
     friend class memory_grant;
     class pool_memory;
+    class change;
+    task<void> begin_change();
     task<result<std::size_t>> any_part();
     const registered_memory* find(std::span<const std::byte> memory) const noexcept;
+    task<result<void>> more_windows(domain_part& p, std::size_t wanted);
     task<result<void>> bind_windows(std::span<verbs::grant_request*> batch, queue_pair& scope);
     task<result<void>> register_grants(std::span<verbs::grant_request*> batch);
     int rights_of_memory(const domain_part& p) const noexcept;
@@ -114,8 +122,9 @@ private:
     context_impl& context_;
     const std::uint32_t number_;
     std::vector<std::unique_ptr<domain_part>> parts_;
-    bool growing_ = false; // a part is being made
-    event grown_;
+    // Parts and regions are changed by one task at a time, since pool threads look at them meanwhile.
+    bool changing_ = false;
+    event changed_;
     std::map<const std::byte*, registered_memory*> by_address_; // several may begin alike: the last is found
     std::vector<registered_memory*> by_id_;                     // number id - 1
     std::vector<std::unique_ptr<pool_memory>> pools_;

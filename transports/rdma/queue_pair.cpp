@@ -53,6 +53,7 @@ queue_pair::queue_pair(context_impl& owner, rdma::domain& d, std::size_t part, c
     : owner_(owner),
       domain_(d),
       part_(part),
+      home_(d.part(part)),
       cq_(cq),
       shared_(static_cast<shared_receives*>(o.shared_receives)),
       entries_(entries_of(o)),
@@ -87,7 +88,7 @@ result<void> queue_pair::create(rdma_cm_id* id) noexcept
     a.cap.max_send_sge = on().limits().can.max_send_segments;
     a.cap.max_recv_sge = 1;
     a.cap.max_inline_data = inline_bytes;
-    if (::rdma_create_qp(id, domain_.part(part_).pd, &a) != 0)
+    if (::rdma_create_qp(id, home_.pd, &a) != 0)
         return error::from_errno(errno, "rdma_create_qp");
     number_ = id->qp->qp_num;
     return {};
@@ -112,7 +113,7 @@ void queue_pair::open(std::uint32_t ord) noexcept
 
 result<void> queue_pair::check(const verbs::send_request& r) const
 {
-    const verbs::capabilities& can = domain_.parts()[part_]->on.limits().can;
+    const verbs::capabilities& can = home_.on.limits().can;
     if (r.segments.size() > can.max_send_segments)
         return error(std::errc::argument_list_too_long, "segments of a work request", r.segments.size());
     if (is_receive(r.opcode))
@@ -189,26 +190,31 @@ result<void> queue_pair::post_send(std::span<const verbs::send_request> batch)
             default: break;
             }
         }
+        int failed = 0;
         if (unreachable != 0) {
             if (unreachable != part.size())
                 requests[unreachable - 1].next = nullptr;
             ibv_send_wr* bad = nullptr;
             add(owner_.counts().doorbells, 1);
-            if (const int failed = ::ibv_post_send(id_->qp, requests.data(), &bad); failed != 0) {
-                // Some may be posted and none can be called back.
-                end_soon(end_cause::local, error::from_errno(failed, "ibv_post_send"));
-                return error::from_errno(failed, "ibv_post_send");
-            }
+            failed = ::ibv_post_send(id_->qp, requests.data(), &bad);
         }
-        for (const auto& r : part) {
+        const std::uint64_t first = sends_.tail();
+        const bool broken = failed != 0 || unreachable != part.size();
+        // What the device has seen of a batch that fails can't be called back, so all of it counts as posted and is
+        // flushed when the device has let go.
+        for (const auto& r : broken ? batch.subspan(begin) : part) {
             work& w = sends_.push();
             w = {r.id, r.opcode, r.signalled, false, false, 0, r.invalidate_key, nullptr};
             for (const auto& s : r.segments)
                 w.length += s.length;
         }
-        if (unreachable != part.size()) {
+        if (failed != 0) {
+            end_soon(end_cause::local, error::from_errno(failed, "ibv_post_send"));
+            return {};
+        }
+        if (broken) {
             first_failed_ = true;
-            failed_index_ = sends_.tail() - part.size() + unreachable;
+            failed_index_ = first + unreachable;
             failed_status_ = verbs::status::local_protection_error;
             end_soon(end_cause::completion_error,
                      error(std::errc::bad_address, "a segment outside of the memory that its key names"));
@@ -267,18 +273,24 @@ result<void> queue_pair::post_receive(std::span<const verbs::receive_request> ba
     if (batch.size() > receives_.room())
         return error(std::errc::no_buffer_space, "receive queue is full", receives_.size());
     for (const auto& r : batch) {
-        ibv_sge sge{reinterpret_cast<std::uint64_t>(r.segment.address), r.segment.length, 0};
-        if (r.segment.length != 0 && !domain_.find_key(r.segment, part_, sge.lkey))
+        std::uint32_t key = 0;
+        if (r.segment.length != 0 && !domain_.find_key(r.segment, part_, key))
             return error(std::errc::bad_address, "a receive outside of the memory that its key names");
+    }
+    for (const auto& r : batch) {
+        ibv_sge sge{reinterpret_cast<std::uint64_t>(r.segment.address), r.segment.length, 0};
+        if (r.segment.length != 0)
+            (void)domain_.find_key(r.segment, part_, sge.lkey);
         ibv_recv_wr w{};
         w.wr_id = work_id::make(work_id::kind::receive, generation_, slot_,
                                 static_cast<std::uint32_t>(receives_.tail()));
         w.sg_list = &sge;
         w.num_sge = r.segment.length != 0;
         ibv_recv_wr* bad = nullptr;
-        if (const int failed = ::ibv_post_recv(id_->qp, &w, &bad); failed != 0)
-            return error::from_errno(failed, "ibv_post_recv");
+        const int failed = ::ibv_post_recv(id_->qp, &w, &bad);
         receives_.push(r.id);
+        if (failed != 0) // flushed with the others
+            end_soon(end_cause::local, error::from_errno(failed, "ibv_post_recv"));
     }
     return {};
 }
@@ -458,6 +470,7 @@ void queue_pair::on_cm_event(cm_event& e) noexcept
                      error(verbs::connection_end::orderly, "the peer closed the connection"));
         break;
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
+        on().set_gone();
         end_soon(end_cause::device_removed, error(std::errc::no_such_device, "the device was removed"));
         break;
     default: break;
@@ -499,6 +512,9 @@ void queue_pair::begin_end(end_cause cause, const error& e) noexcept
     end_ = cause;
     end_error_ = e;
     timer::cancel();
+    // Whoever heard of its events during set-up may go before the connection manager has said the last of them.
+    if (id_ != nullptr)
+        id_->context = static_cast<cm_handler*>(this);
     if (watcher_ != nullptr)
         *std::exchange(watcher_, nullptr) = nullptr;
     internal_moved_.set();
@@ -537,13 +553,19 @@ void queue_pair::end_now(end_cause cause, const error& e) noexcept
 
 void queue_pair::take_down::execute() noexcept
 {
+    if (taken_.exchange(true))
+        return;
     queue_pair_->release();
     over_.release();
 }
 
 void queue_pair::take_down::join() noexcept
 {
-    over_.acquire();
+    // Not begun yet: done here, rather than waited for behind the work of others.
+    if (taken_.exchange(true))
+        over_.acquire();
+    else
+        queue_pair_->release();
     queue_pair_ = nullptr;
 }
 

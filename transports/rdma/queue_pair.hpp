@@ -11,6 +11,7 @@
 #include <verbena/core/blocking.hpp>
 #include <verbena/transports/rdma.hpp>
 
+#include <atomic>
 #include <semaphore>
 #include <string>
 #include <vector>
@@ -50,7 +51,8 @@ public:
     std::string_view peer_name() const noexcept override { return peer_name_; }
     std::string_view peer_address() const noexcept override { return peer_address_; }
 
-    device& on() noexcept { return domain_.part(part_).on; }
+    device& on() noexcept { return home_.on; }
+    bool starting() const noexcept { return state_ == state::starting; }
     std::size_t part() const noexcept { return part_; }
     std::uint16_t slot() const noexcept { return slot_; }
     std::uint32_t number() const noexcept { return number_; }
@@ -93,6 +95,7 @@ private:
 
     private:
         queue_pair* queue_pair_;
+        std::atomic<bool> taken_{false}; // by the pool's thread, or by who couldn't wait for it
         std::binary_semaphore over_{0};
     };
 
@@ -114,6 +117,7 @@ private:
     context_impl& owner_;
     rdma::domain& domain_;
     std::size_t part_;
+    domain_part& home_;
     completion_queue& cq_;
     shared_receives* const shared_;
     const std::uint32_t entries_; // of the completion queue

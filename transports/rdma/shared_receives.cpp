@@ -8,7 +8,7 @@
 namespace verbena::rdma {
 
 shared_receives::shared_receives(domain& d, std::size_t part, std::uint32_t depth)
-    : domain_(d), part_(part), ids_(depth)
+    : domain_(d), part_(part), home_(d.part(part)), ids_(depth)
 {
     free_.reserve(depth);
     for (std::uint32_t i = depth; i > 0; --i)
@@ -26,7 +26,7 @@ result<void> shared_receives::create() noexcept
     ibv_srq_init_attr a{};
     a.attr.max_wr = depth();
     a.attr.max_sge = 1;
-    srq_ = ::ibv_create_srq(domain_.part(part_).pd, &a);
+    srq_ = ::ibv_create_srq(home_.pd, &a);
     if (srq_ == nullptr)
         return error::from_errno(errno, "ibv_create_srq", depth());
     return {};

@@ -32,6 +32,7 @@ public:
 private:
     domain& domain_;
     std::size_t part_;
+    domain_part& home_;
     ibv_srq* srq_ = nullptr;
     std::vector<std::uint64_t> ids_;
     std::vector<std::uint32_t> free_;

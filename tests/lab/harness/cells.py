@@ -40,6 +40,7 @@ CELLS = (
     Cell("options tcp lo", LINUX, GUEST.format("tcp"), "TCP", OPTIONS),
     Cell("restart iwarp siw", LINUX, GUEST.format("iwarp"), "siw", RESTART, brief=True),
     Cell("restart tcp lo", LINUX, GUEST.format("tcp"), "TCP", RESTART),
+    Cell("capture", LINUX, GUEST.format("iwarp"), "siw", "what tshark finds fault with, beside knfsd's traffic"),
     Cell("link iwarp siw", LINUX, GUEST.format("iwarp"), "siw", LINK),
     Cell("link tcp lo", LINUX, GUEST.format("tcp"), "TCP", LINK, brief=True),
 )
