@@ -23,7 +23,7 @@ asan         build,tests,sanitizers      300   unit, sim and integration under A
 tsan         build,tests,sanitizers      300   unit and integration under TSan, three shards, scrapes running
 fuzz         build,tests,sanitizers      400   each target of tests/fuzz for a while, under ASan and UBSan
 embed        build,gcc                   400   verbena as a Meson subproject, with an embedder's defaults
-tidy         build,tests,tidy            600   clang-tidy 19 over what is not a test
+tidy         build,tests,tidy            900   clang-tidy 19 over what is not a test
 lab612       build,lab                   480   the smoke scenarios on kernel 6.12
 cells        build,lab                   900   the interoperation matrix, a cell of each kind at CI size, on kernel 6.1
 power        build,lab                   480   a guest loses its power 3 times under load
