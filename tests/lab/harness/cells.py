@@ -26,7 +26,7 @@ LINUX, GUEST, HOST = "Linux NFSv3", "verbenad `{}` in the guest", "verbenad `{}`
 
 # In the order in which they share a boot. What a scenario's arguments may be stands in its first lines.
 CELLS = (
-    Cell("work iwarp siw", LINUX, GUEST.format("iwarp"), "siw", WORK, brief=True),
+    Cell("work iwarp siw", LINUX, GUEST.format("iwarp"), "siw", WORK),
     Cell("work-host", LINUX, HOST.format("iwarp"), "siw through the guest's NIC", WORK),
     Cell("conform-rdma rxe", "the verbs conformance suites", "themselves", "rxe", "every verb, its errors and ends", brief=True),
     Cell("work tcp lo", LINUX, GUEST.format("tcp"), "TCP", WORK),
@@ -36,7 +36,7 @@ CELLS = (
     Cell("client-work rdma rxe", "verbena `rdma`", "knfsd v3", "rxe", CLIENT_WORK),
     Cell("client-work rdma siw", "verbena `rdma`", "knfsd v3", "siw", CLIENT_WORK, brief=True),
     Cell("client-work tcp siw", "verbena `tcp`", "knfsd v3", "TCP", CLIENT_WORK),
-    Cell("options iwarp siw", LINUX, GUEST.format("iwarp"), "siw", OPTIONS, brief=True),
+    Cell("options iwarp siw", LINUX, GUEST.format("iwarp"), "siw", OPTIONS),
     Cell("options tcp lo", LINUX, GUEST.format("tcp"), "TCP", OPTIONS),
     Cell("restart iwarp siw", LINUX, GUEST.format("iwarp"), "siw", RESTART, brief=True),
     Cell("restart tcp lo", LINUX, GUEST.format("tcp"), "TCP", RESTART),
