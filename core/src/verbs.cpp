@@ -47,7 +47,8 @@ task<result<std::unique_ptr<grant>>> protection_domain::make_grant(std::span<std
     one.memory = memory;
     one.rights = rights;
     one.scope = scope;
-    const auto made = co_await make_grants({&one, 1});
+    const std::span<grant_request> batch(&one, 1);
+    const auto made = co_await make_grants(batch);
     if (!made)
         co_return made.error();
     co_return std::move(one.made);
