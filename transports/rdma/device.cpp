@@ -138,7 +138,9 @@ bool device::poll(bool all) noexcept
     if (gone_)
         return false;
     for (auto& q : queues_) {
-        for (int batch = 0; all || batch < max_batches_per_poll; ++batch) {
+        // All that can have been there when this began, not what others keep adding.
+        const auto most = all ? static_cast<int>(q->capacity / found.size()) + 1 : max_batches_per_poll;
+        for (int batch = 0; batch < most; ++batch) {
             const int n = ::ibv_poll_cq(q->cq, static_cast<int>(found.size()), found.data());
             if (n <= 0)
                 break;
