@@ -157,6 +157,18 @@ serve_from_host() {
     mkdir mounted
 }
 
+# moved_by_chunks TRANSPORT CAUSE: payloads went through chunks both ways, and no connection by TRANSPORT ended by CAUSE.
+moved_by_chunks() {
+    local metrics=$LAB_OUT/metrics.txt direction bytes ended
+    curl -sS --fail --max-time 10 "$server:9464/metrics" >"$metrics"
+    for direction in read write; do
+        bytes=$(sed -n "s/^verbena_rpcrdma_chunk_bytes_total{direction=\"$direction\"} //p" "$metrics")
+        awk -v bytes="$bytes" 'BEGIN { exit !(bytes > 0) }' || fail "bytes of $direction chunks: \"$bytes\""
+    done
+    ended=$(sed -n "s/^verbena_connection_ends_total{transport=\"$1\",cause=\"$2\"} //p" "$metrics")
+    [[ $ended == 0 ]] || fail "connections ended with $2: \"$ended\""
+}
+
 # mount_server FOLDER [OPTIONS]: mounts what `serve` serves.
 mount_server() { mount -t nfs -o "$mount_options${2:+,$2}" "$server:$exported" "$1"; }
 
