@@ -94,6 +94,17 @@ std::optional<storage::attributes> backend::attributes_now(const cached_file& f)
     return attributes(st, f);
 }
 
+storage::change backend::change_of(const observed_change& c, const cached_file& directory) const noexcept
+{
+    storage::change out;
+    if (!c.seen)
+        return out;
+    if (c.alone && directory.mount->local)
+        out.before = attributes(c.before, directory);
+    out.after = attributes(c.after, directory);
+    return out;
+}
+
 task<result<storage::attributes>> backend::getattr(const storage::request&, const storage::handle& file)
 {
     shard& s = at(co_await this_reactor());

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "attributes.hpp"
+#include "change_order.hpp"
 #include "descriptor_cache.hpp"
 #include "directory.hpp"
 #include "handles.hpp"
@@ -110,6 +111,7 @@ private:
     /// fstat of a live file: ESTALE, and the file leaves the cache, once its last name is gone.
     static result<void> stat_live(shard& s, const cached_file& f, int fd, struct stat& st);
     std::optional<storage::attributes> attributes_now(const cached_file& f) const noexcept;
+    storage::change change_of(const observed_change& c, const cached_file& directory) const noexcept;
     /// An O_PATH descriptor for the calling thread's identity, of `name` in `directory`; with `cached` EAGAIN
     /// instead of waiting for a disk. One name, no symbolic link, no way out of the export.
     result<unique_fd> open_name(int directory, const char* name,
@@ -141,6 +143,7 @@ private:
 
     // changes.cpp
     struct made;
+    struct naming;
     struct victim;
     struct change_job;
     /// Makes an entry with `make` (see made) on the pool as the caller, and has it on stable storage.
@@ -154,11 +157,10 @@ private:
                        const storage::credential& who) const;
     result<void> apply_to_new(int fd, struct stat& st, const storage::set_attributes& set,
                               const storage::credential& who, bool& changed) const;
-    result<made> create_file(int directory, const char* name, storage::create_mode mode,
-                             const storage::set_attributes& set, std::uint64_t verifier,
-                             const storage::credential& who) const;
-    result<made> finish_new(int directory, const char* name, mode_t format,
-                            const storage::set_attributes& set, const storage::credential& who) const;
+    result<made> create_file(naming& at, storage::create_mode mode, const storage::set_attributes& set,
+                             std::uint64_t verifier, const storage::credential& who) const;
+    result<made> finish_new(naming& at, mode_t format, const storage::set_attributes& set,
+                            const storage::credential& who) const;
     result<void> identify(int directory, const char* name, const storage::handle& directory_handle,
                           victim& v) const;
     static void still_there(victim& v) noexcept;
@@ -177,9 +179,9 @@ private:
     std::size_t files_per_shard_;
     sync_group syncs_;
     removal_log removals_;
+    change_order order_;
     std::atomic<bool> nowait_works_{true};
     std::atomic<bool> cachestat_works_{true};
-    mutable std::array<std::mutex, 64> guards_; ///< by inode: a guard and the change it guards are one
     std::array<std::atomic<shard*>, max_shards> shards_{};
 };
 

@@ -94,13 +94,13 @@ task<result<storage::change>> backend::setattr(const storage::request& r, const 
             co_return opened.error();
         f = std::move(*opened);
     }
-    auto job = [this, fd = f->path.get(), &set, &guard, &who = r.who]() -> result<struct stat> {
+    auto job = [this, fd = f->path.get(), &set, &guard, &who = r.who]() -> result<observed_change> {
         struct stat st{};
         if (::fstat(fd, &st) != 0)
             return errno_error("fstat");
         if (st.st_nlink == 0)
             return error::from_errno(ESTALE, "the file was removed");
-        std::lock_guard lock(guards_[st.st_ino % guards_.size()]);
+        change_order::turn turn(order_, st); // a guard and the change it guards are one
         if (guard) {
             if (::fstat(fd, &st) != 0)
                 return errno_error("fstat");
@@ -110,11 +110,18 @@ task<result<storage::change>> backend::setattr(const storage::request& r, const 
         acting_as as(who);
         if (!as)
             return as.error();
+        // Writes take no turns, so of a file nothing is told from before.
+        const bool ordered = S_ISDIR(st.st_mode);
+        observed_change c;
+        if (ordered)
+            turn.begin(fd, c);
         if (auto done = apply(fd, st, set, who); !done)
             return done.error();
-        if (::fstat(fd, &st) != 0)
-            return errno_error("fstat");
-        return st;
+        if (ordered)
+            turn.end(fd, c);
+        else
+            c.seen = ::fstat(fd, &c.after) == 0;
+        return c;
     };
     auto done = co_await pool_.run(std::move(job));
     if (!done)
@@ -124,9 +131,7 @@ task<result<storage::change>> backend::setattr(const storage::request& r, const 
         if (auto synced = co_await settle(f, kind); !synced)
             co_return synced.error();
     }
-    storage::change out;
-    out.after = attributes(*done, *f);
-    co_return out;
+    co_return change_of(*done, *f);
 }
 
 task<result<storage::change>> backend::unlink(const storage::request& r, const storage::handle& directory,
@@ -146,16 +151,19 @@ task<result<storage::change>> backend::unlink(const storage::request& r, const s
     const file_ref d = std::move(*opened);
     auto job = [this, fd = d->path.get(), &directory, &checked, flags, &who = r.who]() -> result<change_job> {
         change_job out;
-        if (auto live = live_directory(fd, out.from); !live)
+        struct stat st{};
+        if (auto live = live_directory(fd, st); !live)
             return live.error();
         acting_as as(who);
         if (!as)
             return as.error();
+        change_order::turn turn(order_, st);
         if (auto known = identify(fd, checked.text(), directory, out.victim); !known)
             return known.error();
+        turn.begin(fd, out.from);
         if (::unlinkat(fd, checked.text(), flags) != 0)
             return errno_error("unlink");
-        ::fstat(fd, &out.from);
+        turn.end(fd, out.from);
         still_there(out.victim);
         return out;
     };
@@ -167,9 +175,7 @@ task<result<storage::change>> backend::unlink(const storage::request& r, const s
         if (auto synced = co_await settle(d, sync_group::what::metadata); !synced)
             co_return synced.error();
     }
-    storage::change out;
-    out.after = attributes(done->from, *d);
-    co_return out;
+    co_return change_of(done->from, *d);
 }
 
 task<result<storage::change>> backend::remove(const storage::request& r, const storage::handle& directory,
@@ -236,26 +242,36 @@ task<result<storage::rename_result>> backend::rename(const storage::request& r,
     auto job = [this, from_fd = source->path.get(), to_fd = target->path.get(), &old_name, &new_name,
                 &to_directory, &from_directory, &who = r.who]() -> result<change_job> {
         change_job out;
-        if (auto live = live_directory(from_fd, out.from); !live)
+        struct stat from_st{};
+        struct stat to_st{};
+        if (auto live = live_directory(from_fd, from_st); !live)
             return live.error();
-        if (auto live = live_directory(to_fd, out.to); !live)
+        if (auto live = live_directory(to_fd, to_st); !live)
             return live.error();
         acting_as as(who);
         if (!as)
             return as.error();
         victim moved;
-        if (auto known = identify(from_fd, old_name.text(), from_directory, moved); !known)
-            return known.error();
-        if (auto known = identify(to_fd, new_name.text(), to_directory, out.victim);
-            !known && known.error().errno_value() != ENOENT)
-            return known.error();
-        if (::renameat(from_fd, old_name.text(), to_fd, new_name.text()) != 0)
-            return errno_error("rename");
+        {
+            change_order::turn turn(order_, from_st, to_st);
+            if (auto known = identify(from_fd, old_name.text(), from_directory, moved); !known)
+                return known.error();
+            if (auto known = identify(to_fd, new_name.text(), to_directory, out.victim);
+                !known && known.error().errno_value() != ENOENT)
+                return known.error();
+            turn.begin(from_fd, out.from);
+            turn.begin(to_fd, out.to);
+            if (::renameat(from_fd, old_name.text(), to_fd, new_name.text()) != 0)
+                return errno_error("rename");
+            turn.end(from_fd, out.from);
+            turn.end(to_fd, out.to);
+        }
         struct stat st{};
-        if (::fstat(moved.fd.get(), &st) == 0)
+        if (::fstat(moved.fd.get(), &st) == 0) {
             handles_->moved(to_directory, new_name.text(), st);
-        ::fstat(from_fd, &out.from);
-        ::fstat(to_fd, &out.to);
+            if (S_ISDIR(st.st_mode))
+                order_.adopt(st);
+        }
         if (out.victim.handle == moved.handle)
             out.victim = victim();
         still_there(out.victim);
@@ -274,8 +290,8 @@ task<result<storage::rename_result>> backend::rename(const storage::request& r,
         }
     }
     storage::rename_result out;
-    out.from.after = attributes(done->from, *source);
-    out.to.after = attributes(done->to, *target);
+    out.from = change_of(done->from, *source);
+    out.to = change_of(done->to, *target);
     co_return out;
 }
 
@@ -304,19 +320,22 @@ task<result<storage::link_result>> backend::link(const storage::request& r, cons
     auto job = [this, file_fd = f->path.get(), fd = d->path.get(), &checked, &directory,
                 &who = r.who]() -> result<change_job> {
         change_job out;
-        if (auto live = live_directory(fd, out.to); !live)
+        struct stat st{};
+        if (auto live = live_directory(fd, st); !live)
             return live.error();
-        if (auto live = live_directory(file_fd, out.from); !live)
+        if (auto live = live_directory(file_fd, out.file); !live)
             return live.error();
         acting_as as(who);
         if (!as)
             return as.error();
+        change_order::turn turn(order_, st);
+        turn.begin(fd, out.to);
         // AT_EMPTY_PATH would need CAP_DAC_READ_SEARCH, which the caller hasn't.
         if (::linkat(self_.get(), fd_name(file_fd).text(), fd, checked.text(), AT_SYMLINK_FOLLOW) != 0)
             return errno_error("link");
-        ::fstat(file_fd, &out.from);
-        ::fstat(fd, &out.to);
-        handles_->moved(directory, checked.text(), out.from);
+        turn.end(fd, out.to);
+        ::fstat(file_fd, &out.file);
+        handles_->moved(directory, checked.text(), out.file);
         return out;
     };
     auto done = co_await pool_.run(std::move(job));
@@ -327,8 +346,8 @@ task<result<storage::link_result>> backend::link(const storage::request& r, cons
             co_return synced.error();
     }
     storage::link_result out;
-    out.file = attributes(done->from, *f);
-    out.directory.after = attributes(done->to, *d);
+    out.file = attributes(done->file, *f);
+    out.directory = change_of(done->to, *d);
     co_return out;
 }
 

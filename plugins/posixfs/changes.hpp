@@ -16,6 +16,22 @@ inline result<void> live_directory(int fd, struct stat& st) noexcept
     return {};
 }
 
+/// A name about to be made, in its directory's turn.
+struct backend::naming {
+    naming(change_order& order, const struct stat& st, int fd, const char* text, observed_change& c)
+        : directory(fd), name(text), turn(order, st), change(c)
+    {
+        turn.begin(directory, change);
+    }
+    /// To be called right after the name was made.
+    void made() { turn.end(directory, change); }
+
+    int directory;
+    const char* name;
+    change_order::turn turn;
+    observed_change& change;
+};
+
 /// What a pool job made.
 struct backend::made {
     made() = default;
@@ -24,7 +40,6 @@ struct backend::made {
     unique_fd path;  ///< O_PATH
     unique_fd write; ///< open for the caller, or none
     struct stat st{};
-    struct stat directory{};
     bool new_name = true;        ///< the directory changed
     bool own_attributes = false; ///< the file was changed apart from being made
 };
@@ -44,8 +59,9 @@ struct backend::change_job {
     change_job() = default;
     change_job(change_job&&) = default;
     change_job& operator=(change_job&&) = default;
-    struct stat from{};
-    struct stat to{};
+    observed_change from;
+    observed_change to;
+    struct stat file{}; ///< that got another name
     backend::victim victim;
 };
 

@@ -80,16 +80,20 @@ task<result<storage::create_result>> backend::make_entry(const storage::request&
         co_return opened.error();
     const file_ref d = std::move(*opened);
 
-    auto job = [fd = d->path.get(), &checked, &make, &who = r.who]() -> result<made> {
+    observed_change change;
+    auto job = [this, fd = d->path.get(), &checked, &make, &change, &who = r.who]() -> result<made> {
         struct stat st{};
         if (auto live = live_directory(fd, st); !live)
             return live.error();
         acting_as as(who);
         if (!as)
             return as.error();
-        result<made> m = make(fd, checked.text());
-        if (m)
-            ::fstat(fd, &m->directory);
+        result<made> m = [&] {
+            naming at(order_, st, fd, checked.text(), change);
+            return make(at);
+        }();
+        if (m && S_ISDIR(m->st.st_mode))
+            order_.adopt(m->st);
         return m;
     };
     auto done = co_await pool_.run(std::move(job));
@@ -116,11 +120,11 @@ task<result<storage::create_result>> backend::make_entry(const storage::request&
     }
     storage::create_result out;
     out.made = *entry;
-    out.directory.after = attributes(done->directory, *d);
+    out.directory = change_of(change, *d);
     co_return out;
 }
 
-result<backend::made> backend::create_file(int directory, const char* name, storage::create_mode mode,
+result<backend::made> backend::create_file(naming& at, storage::create_mode mode,
                                            const storage::set_attributes& set, std::uint64_t verifier,
                                            const storage::credential& who) const
 {
@@ -129,8 +133,9 @@ result<backend::made> backend::create_file(int directory, const char* name, stor
     how.flags = O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
     how.mode = set.mode ? *set.mode & 07777 : default_file_mode;
     how.resolve = handles_->resolve_flags();
-    m.write.reset(static_cast<int>(::syscall(SYS_openat2, directory, name, &how, sizeof(how))));
+    m.write.reset(static_cast<int>(::syscall(SYS_openat2, at.directory, at.name, &how, sizeof(how))));
     if (m.write) {
+        at.made();
         m.path.reset(::openat(self_.get(), fd_name(m.write.get()).text(), O_PATH | O_CLOEXEC));
         result<void> ready;
         if (!m.path || ::fstat(m.path.get(), &m.st) != 0) {
@@ -144,14 +149,15 @@ result<backend::made> backend::create_file(int directory, const char* name, stor
             ready = apply_to_new(m.path.get(), m.st, set, who, m.own_attributes);
         }
         if (!ready) {
-            ::unlinkat(directory, name, 0);
+            ::unlinkat(at.directory, at.name, 0);
             return ready.error();
         }
         return m;
     }
     if (errno != EEXIST || mode == storage::create_mode::guarded)
         return errno_error("create");
-    auto present = open_name(directory, name);
+    at.turn.end_unchanged(at.change);
+    auto present = open_name(at.directory, at.name);
     if (!present)
         return present.error();
     m.path = std::move(*present);
@@ -183,8 +189,8 @@ task<result<storage::create_result>>
 backend::create(const storage::request& r, const storage::handle& directory, std::string_view name,
                 storage::create_mode mode, const storage::set_attributes& set, std::uint64_t verifier)
 {
-    auto make = [this, mode, &set, verifier, &who = r.who](int fd, const char* text) {
-        return create_file(fd, text, mode, set, verifier, who);
+    auto make = [this, mode, &set, verifier, &who = r.who](naming& at) {
+        return create_file(at, mode, set, verifier, who);
     };
     co_return co_await make_entry(r, directory, name, std::move(make));
 }
@@ -200,10 +206,10 @@ task<result<storage::create_result>> backend::mkdir(const storage::request& r,
                                                     const storage::handle& directory, std::string_view name,
                                                     const storage::set_attributes& set)
 {
-    auto make = [this, &set, &who = r.who](int fd, const char* text) -> result<made> {
-        if (::mkdirat(fd, text, set.mode ? *set.mode & 07777 : default_directory_mode) != 0)
+    auto make = [this, &set, &who = r.who](naming& at) -> result<made> {
+        if (::mkdirat(at.directory, at.name, set.mode ? *set.mode & 07777 : default_directory_mode) != 0)
             return errno_error("mkdir");
-        return finish_new(fd, text, S_IFDIR, set, who);
+        return finish_new(at, S_IFDIR, set, who);
     };
     co_return co_await make_entry(r, directory, name, std::move(make));
 }
@@ -218,10 +224,10 @@ task<result<storage::create_result>> backend::symlink(const storage::request& r,
     if (target.size() >= 4096)
         co_return error::from_errno(ENAMETOOLONG, "the target of a symbolic link");
     const std::string to(target);
-    auto make = [this, &to, &set, &who = r.who](int fd, const char* text) -> result<made> {
-        if (::symlinkat(to.c_str(), fd, text) != 0)
+    auto make = [this, &to, &set, &who = r.who](naming& at) -> result<made> {
+        if (::symlinkat(to.c_str(), at.directory, at.name) != 0)
             return errno_error("symlink");
-        return finish_new(fd, text, S_IFLNK, set, who);
+        return finish_new(at, S_IFLNK, set, who);
     };
     co_return co_await make_entry(r, directory, name, std::move(make));
 }
@@ -239,22 +245,22 @@ task<result<storage::create_result>> backend::mknod(const storage::request& r,
     case storage::file_type::fifo: format = S_IFIFO; break;
     default: co_return error::from_errno(EINVAL, "mknod of a type that has its own call");
     }
-    auto make = [this, format, major, minor, &set, &who = r.who](int fd, const char* text) -> result<made> {
+    auto make = [this, format, major, minor, &set, &who = r.who](naming& at) -> result<made> {
         const mode_t mode = set.mode ? *set.mode & 07777 : default_file_mode;
         const bool device = format == S_IFBLK || format == S_IFCHR;
-        if (::mknodat(fd, text, mode | format, device ? makedev(major, minor) : 0) != 0)
+        if (::mknodat(at.directory, at.name, mode | format, device ? makedev(major, minor) : 0) != 0)
             return errno_error("mknod");
-        return finish_new(fd, text, format, set, who);
+        return finish_new(at, format, set, who);
     };
     co_return co_await make_entry(r, directory, name, std::move(make));
 }
 
-result<backend::made> backend::finish_new(int directory, const char* name, mode_t format,
-                                          const storage::set_attributes& set,
+result<backend::made> backend::finish_new(naming& at, mode_t format, const storage::set_attributes& set,
                                           const storage::credential& who) const
 {
+    at.made();
     made m;
-    auto opened = open_name(directory, name);
+    auto opened = open_name(at.directory, at.name);
     if (!opened)
         return opened.error();
     m.path = std::move(*opened);
@@ -263,7 +269,7 @@ result<backend::made> backend::finish_new(int directory, const char* name, mode_
     if ((m.st.st_mode & S_IFMT) != format)
         return error::from_errno(EEXIST, made_again);
     if (auto done = apply_to_new(m.path.get(), m.st, set, who, m.own_attributes); !done) {
-        ::unlinkat(directory, name, format == S_IFDIR ? AT_REMOVEDIR : 0);
+        ::unlinkat(at.directory, at.name, format == S_IFDIR ? AT_REMOVEDIR : 0);
         return done.error();
     }
     return m;

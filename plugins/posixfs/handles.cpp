@@ -2,6 +2,7 @@
 #include "handles.hpp"
 
 #include "attributes.hpp"
+#include "change_order.hpp"
 #include "identity.hpp"
 
 #include <climits>
@@ -35,12 +36,13 @@ std::uint64_t hash_of(std::string_view text, std::uint64_t start = 0xcbf29ce4842
 }
 
 // f_fsid comes from the file system's UUID where it has one, so it survives restarts and device renames.
-std::uint64_t fsid_of(int fd, const std::string& path, bool& in_memory) noexcept
+std::uint64_t fsid_of(int fd, const std::string& path, mount_point& mount) noexcept
 {
     struct statfs st{};
     if (::fstatfs(fd, &st) != 0)
         return hash_of(path);
-    in_memory = st.f_type == TMPFS_MAGIC || st.f_type == RAMFS_MAGIC;
+    mount.in_memory = st.f_type == TMPFS_MAGIC || st.f_type == RAMFS_MAGIC;
+    mount.local = !changed_by_other_hosts(static_cast<long>(st.f_type));
     std::uint64_t id = 0;
     static_assert(sizeof(st.f_fsid) == sizeof(id));
     std::memcpy(&id, &st.f_fsid, sizeof(id));
@@ -80,7 +82,7 @@ result<std::unique_ptr<handle_source>> handle_source::open(const posixfs_options
     root->fd.reset(::open(resolved, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!root->fd || ::fstat(root->fd.get(), &s->root_stat_) != 0)
         return errno_error("the exported directory");
-    root->fsid = root->key = fsid_of(root->fd.get(), s->root_path_, root->in_memory);
+    root->fsid = root->key = fsid_of(root->fd.get(), s->root_path_, *root);
     const int fd = root->fd.get();
     s->mounts_.push_back(std::move(root));
 
@@ -146,7 +148,7 @@ void handle_source::scan_mounts()
         if (!m->fd || ::name_to_handle_at(m->fd.get(), "", k.get(), &m->id, AT_EMPTY_PATH) != 0 ||
             m->id != id)
             continue;
-        m->fsid = fsid_of(m->fd.get(), path, m->in_memory);
+        m->fsid = fsid_of(m->fd.get(), path, *m);
         m->key = hash_of(path.substr(beneath.size()), m->fsid ^ 0xcbf29ce484222325ull);
         mounts_.push_back(std::move(m));
     }

@@ -23,6 +23,7 @@ struct mount_point {
     std::uint64_t key = 0;  ///< in handles
     int id = 0;             ///< the kernel's mount id; changes with each boot
     bool in_memory = false; ///< tmpfs and ramfs: reading never waits for a disk
+    bool local = true;      ///< no other host changes it
     unique_fd fd;           ///< the mount's root, readable
 };
 

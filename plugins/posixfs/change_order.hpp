@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// change_order: changes of one directory follow each other, and those that others made are noticed.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
+#include <mutex>
+#include <sys/stat.h>
+
+namespace verbena::posixfs {
+
+/// What a directory was just before and just after a change.
+struct observed_change {
+    struct stat before{};
+    struct stat after{};
+    bool seen = false;  ///< both could be read
+    bool alone = false; ///< as far as can be known, nothing else happened in between
+};
+
+/// Shared by all shards of a back end, which makes every change of a directory in a `turn`.
+///
+/// Clients keep what they know of a directory if they see that only their own change came between what they knew
+/// and what they are told (wcc_data of RFC 1813). So attributes from before may be given only if nobody else can
+/// have changed it in between. For changes through this back end the turn sees to that. Local processes take no
+/// turns; who made the last change shows in ctime, and after one of theirs no change counts as `alone` for a while.
+class change_order {
+public:
+    /// For how long after somebody else's change.
+    static constexpr std::time_t quiet_seconds = 2;
+    static constexpr std::size_t stripes = 256;
+    /// Directories remembered by each stripe; the others count as changed by somebody else.
+    static constexpr std::size_t remembered = 4;
+
+    /// The right to change one or two inodes, until the object goes. Blocks, as the kernel's lock of the inode does
+    /// for those who want to change the same directory: on pool threads only.
+    class turn {
+    public:
+        turn(change_order& order, const struct stat& inode);
+        turn(change_order& order, const struct stat& one, const struct stat& other);
+
+        /// Right before the change of the inode open at `fd`, for which this turn is.
+        void begin(int fd, observed_change& change);
+        /// Right after it.
+        void end(int fd, observed_change& change);
+        /// Instead of `end`, when nothing was changed after all.
+        static void end_unchanged(observed_change& change) noexcept { change.after = change.before; }
+
+    private:
+        change_order& order_;
+        std::unique_lock<std::mutex> first_;
+        std::unique_lock<std::mutex> second_;
+    };
+
+    /// An inode that a change of another one made or changed, such as a new directory. Outside of turns.
+    void adopt(const struct stat& inode);
+
+    /// What `begin` and `end` think of attributes. In a turn of that inode.
+    bool is_alone(const struct stat& before, const timespec& now);
+    void remember(const struct stat& after);
+
+private:
+    struct record {
+        dev_t device = 0;
+        ino_t inode = 0;
+        timespec ctime{};
+        timespec foreign{}; ///< when somebody else last changed it
+    };
+    struct stripe {
+        std::mutex mutex;
+        std::array<record, remembered> records;
+        std::size_t oldest = 0;
+    };
+
+    static std::size_t index_of(const struct stat& inode) noexcept;
+    stripe& at(const struct stat& inode) noexcept { return stripes_[index_of(inode)]; }
+    static record* find(stripe& s, const struct stat& inode) noexcept;
+    static record& find_or_add(stripe& s, const struct stat& inode) noexcept;
+
+    std::array<stripe, stripes> stripes_;
+};
+
+/// True for file systems that other hosts may change too: there a turn orders nothing. By `f_type` of statfs(2).
+bool changed_by_other_hosts(long type) noexcept;
+
+} // namespace verbena::posixfs

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attributes of directories from before a change: when posixfs gives them, and that they are true.
+#define BOOST_TEST_MODULE posixfs_order
+#include "../../../plugins/posixfs/change_order.hpp"
+#include "backend_fixture.hpp"
+#include "temporary_directory.hpp"
+
+#include <verbena/plugins/posixfs.hpp>
+
+#include <fstream>
+#include <linux/magic.h>
+#include <set>
+
+namespace suite {
+
+static temporary_directory* exported = nullptr;
+
+std::unique_ptr<file_backend> make_backend(blocking_pool& pool, const backend_options&)
+{
+    delete exported;
+    exported = new temporary_directory;
+    posixfs::posixfs_options o;
+    o.root = exported->path();
+    auto fs = posixfs::open_posixfs(o, pool);
+    BOOST_REQUIRE_MESSAGE(fs, (fs ? std::string() : fs.error().message()));
+    return std::move(*fs);
+}
+
+bool tells_users_apart() { return ::geteuid() == 0; }
+
+} // namespace suite
+
+using namespace suite;
+using posixfs::change_order;
+
+namespace {
+
+/// `c` has attributes from before, and they are those that `known` said last; then `known` is what it says.
+void follows(const change& c, attributes& known)
+{
+    BOOST_REQUIRE(c.before);
+    BOOST_REQUIRE(c.after);
+    BOOST_TEST(c.before->size == known.size);
+    BOOST_TEST(c.before->links == known.links);
+    BOOST_TEST((c.before->mtime == known.mtime));
+    BOOST_TEST((c.before->ctime == known.ctime));
+    known = *c.after;
+}
+
+task<void> make_one(file_backend& fs, const request& r, const handle& in, unsigned number,
+                    std::vector<change>& changes)
+{
+    auto made = co_await fs.mkdir(r, in, std::to_string(number), {});
+    if (made)
+        changes.push_back(made->directory);
+}
+
+task<std::vector<change>> make_at_once(file_backend& fs, const request& r, const handle& in, unsigned count)
+{
+    std::vector<change> changes;
+    const task_context& context = co_await current_context();
+    scope all(*context.shard);
+    for (unsigned i = 0; i < count; ++i)
+        all.spawn(make_one(fs, r, in, i, changes));
+    co_await all.join();
+    co_return changes;
+}
+
+struct stat inode(ino_t number, time_t changed)
+{
+    struct stat st{};
+    st.st_ino = number;
+    st.st_ctim.tv_sec = changed;
+    return st;
+}
+
+bool alone_at(change_order& order, const struct stat& st, time_t now)
+{
+    return order.is_alone(st, timespec{now, 0});
+}
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(each_change_starts_where_the_last_one_ended, fixture)
+{
+    const handle d = make_directory(fs->root(), "d");
+    const handle e = make_directory(fs->root(), "e");
+    attributes in_d = stat(d);
+    attributes in_e = stat(e);
+    const auto made = must(fs->create(me, d, "f", create_mode::guarded, {}, 0));
+    follows(made.directory, in_d);
+    follows(must(fs->create(me, d, "x", create_mode::exclusive, {}, 7)).directory, in_d);
+    follows(must(fs->mkdir(me, d, "sub", {})).directory, in_d);
+    follows(must(fs->symlink(me, d, "s", "target", {})).directory, in_d);
+    follows(must(fs->mknod(me, d, "p", file_type::fifo, 0, 0, {})).directory, in_d);
+    follows(must(fs->link(me, made.made.handle, d, "g")).directory, in_d);
+    follows(must(fs->rename(me, d, "g", d, "h")).to, in_d);
+    const auto moved = must(fs->rename(me, d, "h", e, "h"));
+    follows(moved.from, in_d);
+    follows(moved.to, in_e);
+    const auto moved_directory = must(fs->rename(me, d, "sub", e, "sub"));
+    follows(moved_directory.from, in_d);
+    follows(moved_directory.to, in_e);
+    attributes in_sub = stat(find(e, "sub"));
+    follows(must(fs->create(me, find(e, "sub"), "f", create_mode::guarded, {}, 0)).directory, in_sub);
+    follows(must(fs->remove(me, find(e, "sub"), "f")), in_sub);
+    follows(must(fs->rmdir(me, e, "sub")), in_e);
+    set_attributes set;
+    set.mode = 0700;
+    follows(must(fs->setattr(me, d, set, std::nullopt)), in_d);
+    follows(must(fs->remove(me, d, "f")), in_d);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_create_that_finds_the_file_changes_no_directory, fixture)
+{
+    const handle d = make_directory(fs->root(), "d");
+    make_file(me, d, "f");
+    attributes in_d = stat(d);
+    follows(must(fs->create(me, d, "f", create_mode::unchecked, {}, 0)).directory, in_d);
+    BOOST_TEST((in_d.ctime == stat(d).ctime));
+}
+
+BOOST_FIXTURE_TEST_CASE(changes_at_once_are_one_after_another, fixture)
+{
+    const handle d = make_directory(fs->root(), "d");
+    constexpr unsigned count = 300;
+    const auto changes = run(make_at_once(*fs, me, d, count));
+    BOOST_TEST_REQUIRE(changes.size() == count);
+    std::set<std::uint32_t> starts;
+    for (const change& c : changes) {
+        BOOST_REQUIRE(c.before);
+        BOOST_REQUIRE(c.after);
+        BOOST_TEST(c.after->links == c.before->links + 1);
+        starts.insert(c.before->links);
+    }
+    BOOST_TEST(starts.size() == count);
+}
+
+BOOST_FIXTURE_TEST_CASE(of_a_file_nothing_is_told_from_before, fixture)
+{
+    const handle f = make_file("f", "x");
+    set_attributes set;
+    set.mode = 0600;
+    const change c = must(fs->setattr(me, f, set, std::nullopt));
+    BOOST_TEST(!c.before);
+    BOOST_REQUIRE(c.after);
+    BOOST_TEST(c.after->mode == 0600u);
+}
+
+BOOST_FIXTURE_TEST_CASE(after_a_local_change_nothing_is_told_from_before, fixture)
+{
+    const handle d = make_directory(fs->root(), "d");
+    attributes known = stat(d);
+    follows(must(fs->create(me, d, "f", create_mode::guarded, {}, 0)).directory, known);
+    // Times may move in steps of milliseconds.
+    for (int i = 0; stat(d).ctime == known.ctime; ++i)
+        std::ofstream(exported->path() / "d" / ("local" + std::to_string(i)));
+    const change c = must(fs->create(me, d, "g", create_mode::guarded, {}, 0)).directory;
+    BOOST_TEST(!c.before);
+    BOOST_TEST(c.after.has_value());
+    // It may change it again.
+    BOOST_TEST(!must(fs->remove(me, d, "f")).before);
+}
+
+BOOST_AUTO_TEST_CASE(who_made_the_last_change)
+{
+    auto order = std::make_unique<change_order>();
+    // Not changed for long, by anybody.
+    BOOST_TEST(alone_at(*order, inode(1, 1000), 2000));
+    // Nobody here changed it a second ago.
+    BOOST_TEST(!alone_at(*order, inode(2, 1999), 2000));
+    BOOST_TEST(!alone_at(*order, inode(2, 1999), 2001));
+    BOOST_TEST(alone_at(*order, inode(2, 1999), 2002));
+    // It was this server.
+    order->remember(inode(1, 2000));
+    BOOST_TEST(alone_at(*order, inode(1, 2000), 2000));
+    // Somebody came between; what follows is ours, but he may come again.
+    BOOST_TEST(!alone_at(*order, inode(1, 2005), 2005));
+    order->remember(inode(1, 2006));
+    BOOST_TEST(!alone_at(*order, inode(1, 2006), 2006));
+    BOOST_TEST(!alone_at(*order, inode(1, 2006), 2007));
+    BOOST_TEST(alone_at(*order, inode(1, 2006), 2008));
+    // A time still to come.
+    BOOST_TEST(!alone_at(*order, inode(3, 9000), 2008));
+    // A new directory was made here, whatever had its number before.
+    order->remember(inode(4, 1000));
+    order->adopt(inode(4, 2008));
+    BOOST_TEST(alone_at(*order, inode(4, 2008), 2008));
+    // Told late, when it was changed again already.
+    order->remember(inode(4, 2009));
+    order->adopt(inode(4, 2008));
+    BOOST_TEST(alone_at(*order, inode(4, 2009), 2009));
+}
+
+BOOST_AUTO_TEST_CASE(what_is_forgotten_counts_as_changed_by_others)
+{
+    auto order = std::make_unique<change_order>();
+    for (ino_t i = 1; i <= 100 * change_order::stripes * change_order::remembered; ++i)
+        order->remember(inode(i, 2000));
+    BOOST_TEST(!alone_at(*order, inode(1, 2000), 2000));
+    BOOST_TEST(alone_at(*order, inode(1, 2000), 2003));
+}
+
+BOOST_AUTO_TEST_CASE(file_systems_of_several_hosts)
+{
+    for (long type : {long(NFS_SUPER_MAGIC), long(FUSE_SUPER_MAGIC), long(CIFS_SUPER_MAGIC)})
+        BOOST_TEST(posixfs::changed_by_other_hosts(type));
+    // As a 32-bit f_type would show it.
+    BOOST_TEST(posixfs::changed_by_other_hosts(long(int(CIFS_SUPER_MAGIC))));
+    for (long type :
+         {long(EXT4_SUPER_MAGIC), long(TMPFS_MAGIC), long(XFS_SUPER_MAGIC), long(BTRFS_SUPER_MAGIC)})
+        BOOST_TEST(!posixfs::changed_by_other_hosts(type));
+}
