@@ -2,9 +2,10 @@
 """The interoperation matrix: one line for each cell."""
 import dataclasses
 import datetime
+import json
 import pathlib
 
-from .common import SOURCE, command, say
+from .common import SOURCE, cache_folder, command, read_or_none, say
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,23 +47,59 @@ CELLS = (
 )
 
 
-def write_report(path, rows, extent):
-    """ROWS as the runner and the loss of power return them."""
-    commit = command("git", "-C", SOURCE, "rev-parse", "--short", "HEAD").strip()
-    changed = " and changes that are not committed" if command("git", "-C", SOURCE, "status", "--porcelain").strip() else ""
-    cells = {cell.scenario: cell for cell in CELLS}
-    lines = [
-        "# Interoperation", "",
-        "Written by `./check --lab-full`, and not by hand. Stock Debian kernels under qemu's software emulation, so the",
-        "seconds say what a run costs, not how fast anything is. [internals/lab.md](internals/lab.md) tells what each cell does.",
-        "", f"Commit {commit}{changed}, {datetime.date.today()}. Sizes: {extent.files} files, {extent.mebibytes} MiB, "
-        f"{extent.names} names in a folder, storms of {extent.storm} files.", "",
-        "| client | server | wire | work | kernel | result | seconds |", "|---|---|---|---|---|---|---|"]
-    for release, name, reason, seconds in rows:
-        cell = cells.get(name)
-        what = f"{cell.client} | {cell.server} | {cell.wire} | {cell.work}" if cell \
-            else f"verbena `tcp`, `iwarp` | verbenad on ext4 | TCP | {name}"
-        result = "passed" if reason is None else f"failed: {reason}".replace("|", "\\|")
-        lines.append(f"| {what} | {release} | {result} | {seconds} |")
-    pathlib.Path(path).write_text("\n".join([*lines, ""]), encoding="utf-8")
-    say(f"report: {path}")
+class Report:
+    """The results of a full run, kept in the cache by commit and size, and the page made of them."""
+
+    def __init__(self, path, extent, size):
+        self.path, self.extent = pathlib.Path(path), extent
+        self.commit = command("git", "-C", SOURCE, "rev-parse", "--short", "HEAD").strip()
+        self.changed = bool(command("git", "-C", SOURCE, "status", "--porcelain", "--untracked-files=no", "--", ".",
+                                    ":!docs/interop.md").strip())
+        folder = cache_folder() / "results"
+        folder.mkdir(exist_ok=True)
+        self.kept = folder / f"{self.commit}-{size}.json"
+        # What ran with changes that are not committed says nothing of the commit.
+        known = None if self.changed else read_or_none(self.kept)
+        self.results = json.loads(known) if known else []
+
+    def has(self, release, title):
+        """Whether that passed already."""
+        return any(each["kernel"] == release and each["title"] == title and
+                   all(reason is None for _, reason, _ in each["rows"]) for each in self.results)
+
+    def add(self, title, rows):
+        """ROWS as the runner and the loss of power return them; they replace what was there of the same title."""
+        release = rows[0][0]
+        self.results = [each for each in self.results if (each["kernel"], each["title"]) != (release, title)]
+        self.results.append({"kernel": release, "title": title, "rows": [list(row[1:]) for row in rows]})
+        if not self.changed:
+            self.kept.write_text(json.dumps(self.results), encoding="utf-8")
+        self.write()
+
+    def rows(self):
+        return [(each["kernel"], *row) for each in self.results for row in each["rows"]]
+
+    def write(self):
+        cells = {cell.scenario: cell for cell in CELLS}
+        changed = " and changes that are not committed" if self.changed else ""
+        extent = self.extent
+        lines = [
+            "# Interoperation", "",
+            "Written by `./check --lab-full`, and not by hand. Stock Debian kernels under qemu's software emulation, so the",
+            "seconds say what a run costs, not how fast anything is. [internals/lab.md](internals/lab.md) tells what each cell does.",
+            "", f"Commit {self.commit}{changed}, {datetime.date.today()}. Sizes: {extent.files} files, {extent.mebibytes} MiB, "
+            f"{extent.names} names in a folder, storms of {extent.storm} files.", "",
+            "| client | server | wire | work | kernel | result | seconds |", "|---|---|---|---|---|---|---|"]
+        for release, name, reason, seconds in self.rows():
+            cell = cells.get(name)
+            what = f"{cell.client} | {cell.server} | {cell.wire} | {cell.work}" if cell \
+                else f"verbena `tcp`, `iwarp` | verbenad on ext4 | TCP | {name}"
+            result = "passed" if reason is None else f"failed: {reason}".replace("|", "\\|")
+            lines.append(f"| {what} | {release} | {result} | {seconds} |")
+        for release in sorted({each["kernel"] for each in self.results}):
+            left = [cell.scenario for cell in CELLS if not any(
+                (each["kernel"], each["title"]) == (release, cell.scenario) for each in self.results)]
+            if left:
+                lines += ["", f"Not run on {release}: {', '.join(left)}."]
+        self.path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+        say(f"report: {self.path}")

@@ -26,6 +26,9 @@ LEAST_ACKNOWLEDGED = 20
 LOSSES_WITHOUT_SYNC = 5
 
 
+TITLE = "power"
+
+
 def run(kernel, args):
     """Two tests: with syncs everything acknowledged survives; without them that is seen not to be so.
 
