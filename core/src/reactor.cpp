@@ -15,6 +15,9 @@ thread_local reactor* current_reactor = nullptr;
 
 constexpr std::uint32_t hot_idle_limit = 256; // turns without data before a hot watch goes to the ring
 constexpr auto stall_limit = std::chrono::milliseconds(1);
+// A turn looks at its event sources again, so often and after so few resumptions, before it ends.
+constexpr unsigned light_rounds = 31;
+constexpr std::size_t light_batch = 4;
 
 class steady_clock_source final : public clock_source {
 public:
@@ -90,7 +93,6 @@ reactor::reactor(const reactor_options& options)
       random_(options.seed)
 {
     run_queue_.reserve(1024);
-    running_.reserve(1024);
 }
 
 result<std::unique_ptr<reactor>> reactor::create(const reactor_options& options)
@@ -183,37 +185,56 @@ bool reactor::poll_watches() noexcept
     return any;
 }
 
-bool reactor::run_ready()
+bool reactor::poll_sources()
 {
     bool any = false;
-    // Only what was ready when the phase began: work that keeps posting work must not starve the polls.
-    for (int rounds = 0; rounds < 16 && !(deferred_.empty() && run_queue_.empty()); ++rounds) {
-        any = true;
-        intrusive_list<deferred> batch;
-        while (deferred* d = deferred_.pop_front())
-            batch.push_back(*d);
-        while (deferred* d = batch.pop_front())
-            d->run();
-        running_.swap(run_queue_);
-        if (options_.seed != 0) {
-            for (std::size_t i = running_.size(); i > 1; --i) {
-                random_ = random_ * 6364136223846793005ULL + 1442695040888963407ULL;
-                std::swap(running_[i - 1], running_[(random_ >> 33) % i]);
-            }
-        }
-        for (std::size_t i = 0; i < running_.size(); ++i)
-            running_[i].resume();
-        running_.clear();
-    }
-    // Likewise: a handler that answers each completion with new work must not keep the shard here.
-    intrusive_list<deferred> batch;
-    while (deferred* d = turn_end_.pop_front())
-        batch.push_back(*d);
-    while (deferred* d = batch.pop_front()) {
-        any = true;
-        d->run();
+    for (event_source* s = sources_.front(); s != nullptr;) {
+        event_source* next = sources_.next(*s);
+        any |= s->poll();
+        s = next;
     }
     return any;
+}
+
+void reactor::run_deferred(intrusive_list<deferred>& list, std::size_t& ran)
+{
+    // Only what is there now: what it defers in turn waits for the next look.
+    intrusive_list<deferred> batch;
+    while (deferred* d = list.pop_front())
+        batch.push_back(*d);
+    while (deferred* d = batch.pop_front()) {
+        ++ran;
+        d->run();
+    }
+}
+
+std::size_t reactor::run_ready()
+{
+    std::size_t ran = 0;
+    std::size_t done = 0; // of the run queue, which grows behind it meanwhile
+    // Only what was ready when the phase began: work that keeps posting work must not starve the polls.
+    for (int rounds = 0; rounds < 16 && !(deferred_.empty() && done == run_queue_.size()); ++rounds) {
+        if (!deferred_.empty())
+            run_deferred(deferred_, ran);
+        const std::size_t end = run_queue_.size();
+        if (options_.seed != 0) {
+            for (std::size_t i = end; i > done + 1; --i) {
+                random_ = random_ * 6364136223846793005ULL + 1442695040888963407ULL;
+                std::swap(run_queue_[i - 1], run_queue_[done + (random_ >> 33) % (i - done)]);
+            }
+        }
+        ran += end - done;
+        while (done != end)
+            run_queue_[done++].resume();
+    }
+    if (done == run_queue_.size())
+        run_queue_.clear();
+    else
+        run_queue_.erase(run_queue_.begin(), run_queue_.begin() + static_cast<std::ptrdiff_t>(done));
+    // Likewise: a handler that answers each completion with new work must not keep the shard here.
+    if (!turn_end_.empty())
+        run_deferred(turn_end_, ran);
+    return ran;
 }
 
 bool reactor::turn()
@@ -227,12 +248,14 @@ bool reactor::turn()
     any |= timers_.expire(now_);
     any |= ring_->reap();
     any |= poll_watches();
-    for (event_source* s = sources_.front(); s != nullptr;) {
-        event_source* next = sources_.next(*s);
-        any |= s->poll();
-        s = next;
-    }
-    any |= run_ready();
+    any |= poll_sources();
+    std::size_t ran = run_ready();
+    any |= ran != 0;
+    // One operation after the other: completions cost less to look for than timers, the ring, sockets and the clock do. A
+    // batch may have taken long, so that only a few resumptions at a time go on without a look at those.
+    for (unsigned round = 0; round < light_rounds && ran != 0 && ran <= light_batch && poll_sources();
+         ++round)
+        ran = run_ready();
     ring_->submit();
     add_to(stats_.turns, 1);
     const time_point end = clock_->now();

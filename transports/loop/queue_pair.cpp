@@ -103,11 +103,12 @@ result<void> queue_pair::post_send(std::span<const verbs::send_request> batch)
         w.lost = false;
         w.waits = 0;
         w.segment_count = static_cast<std::uint8_t>(r.segments.size());
-        w.length = 0;
+        std::uint32_t length = 0;
         for (std::size_t i = 0; i < r.segments.size(); ++i) {
             w.segments[i] = r.segments[i];
-            w.length += r.segments[i].length;
+            length += r.segments[i].length;
         }
+        w.length = length;
         const bool invalidates =
             r.opcode == verbs::opcode::send_with_invalidate || r.opcode == verbs::opcode::local_invalidate;
         w.key = invalidates ? r.invalidate_key : r.remote_key;
@@ -545,7 +546,7 @@ void queue_pair::tell_end() noexcept
 
 void queue_pair::complete(const verbs::completion& c)
 {
-    batch_.push_back(c);
+    batches_[filling_].push_back(c);
     owner_.fabric().note(fabric_impl::happening::completion, number_,
                          std::uint64_t(c.opcode) << 4 | std::uint64_t(c.status), c.length);
 }
@@ -553,14 +554,15 @@ void queue_pair::complete(const verbs::completion& c)
 // The handler may post. It may end the connection too: the flush then follows the batch that it is looking at.
 void queue_pair::deliver() noexcept
 {
-    if (batch_.empty())
+    auto& batch = batches_[filling_];
+    if (batch.empty())
         return;
     const bool was_open = state_ != state::closed;
     delivering_ = true;
-    delivered_.swap(batch_);
+    filling_ ^= 1;
     if (handler_ != nullptr)
-        handler_->on_completions(delivered_);
-    delivered_.clear(); // keeps the capacity: no allocation in steady state
+        handler_->on_completions(batch);
+    batch.clear(); // keeps the capacity: no allocation in steady state
     delivering_ = false;
     if (was_open && state_ == state::closed)
         tell_end();

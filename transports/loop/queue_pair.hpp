@@ -128,8 +128,9 @@ private:
     bool ending_ = false;
     time_point end_when_{};
     error end_cause_;
-    std::vector<verbs::completion> batch_;
-    std::vector<verbs::completion> delivered_;
+    std::array<std::vector<verbs::completion>, 2>
+        batches_; // one is filled while the handler looks at the other
+    std::size_t filling_ = 0;
     bool delivering_ = false;
 };
 

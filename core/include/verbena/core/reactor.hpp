@@ -144,7 +144,9 @@ private:
 
     bool drain_remote() noexcept;
     bool poll_watches() noexcept;
-    bool run_ready();
+    bool poll_sources();
+    void run_deferred(intrusive_list<deferred>& list, std::size_t& ran);
+    std::size_t run_ready(); // how many tasks and deferred actions ran
     bool arm_all() noexcept;
     void disarm_all() noexcept;
     void sleep();
@@ -160,7 +162,6 @@ private:
     unsigned hot_count_ = 0;
     io_watch* polled_ = nullptr;
     std::vector<std::coroutine_handle<>> run_queue_;
-    std::vector<std::coroutine_handle<>> running_;
     intrusive_list<deferred> deferred_;
     intrusive_list<deferred> turn_end_;
     time_point now_{};
