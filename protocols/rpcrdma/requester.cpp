@@ -2,7 +2,6 @@
 #include "requester.hpp"
 
 #include <verbena/protocols/rpc/message.hpp>
-#include <verbena/protocols/rpc/service.hpp>
 
 #include <algorithm>
 #include <cassert>
@@ -489,102 +488,6 @@ void requester::on_message(lease message, std::uint32_t length) noexcept
     if (answers)
         complete(*o, take_reply(*t, h, std::move(message), payload));
     pump();
-}
-
-namespace {
-
-/// A call of the server. Everything of it came inline.
-class reverse_call final : public rpc::call {
-public:
-    reverse_call(lease received, std::span<const std::byte> body, const rpc::peer& from, buffer_pool& buffers,
-                 lease results)
-        : received_(std::move(received)), results_memory_(std::move(results))
-    {
-        peer_ = &from;
-        buffers_ = &buffers;
-        args_ = xdr::decoder(body);
-        results_ = xdr::encoder(results_memory_.bytes());
-    }
-    task<result<rpc::payload>> pull(xdr::payload_ref ref) override
-    {
-        if (ref.external)
-            co_return error(std::errc::bad_message, "the argument lies in no chunk", ref.position);
-        co_return rpc::payload(received_.share(), ref.inline_bytes);
-    }
-    // More than the threshold cannot be sent anyhow.
-    task<bool> reserve_results(std::size_t size) override
-    {
-        co_return results_.size() + results_.room() >= size;
-    }
-
-private:
-    lease received_;
-    lease results_memory_;
-};
-
-} // namespace
-
-void requester::take_callback(lease message, std::uint32_t length) noexcept
-{
-    if (options_.callbacks == nullptr) {
-        ++stats_.dropped;
-        return;
-    }
-    // Receives stand again at once, so the credits must be counted (RFC 8166 3.3.1).
-    if (callbacks_in_service_ >= options_.callback_credits) {
-        fail_connection(error(std::errc::protocol_error, "more calls of the server than credits"));
-        return;
-    }
-    ++callbacks_in_service_;
-    callbacks_.push_back({std::move(message), length});
-    shard().post(static_cast<deferred&>(*this));
-}
-
-void requester::run() noexcept
-{
-    for (callback& c : std::exchange(callbacks_, {}))
-        spawn(serve_callback(std::move(c.message), c.length));
-}
-
-task<void> requester::serve_callback(lease message, std::uint32_t length)
-{
-    const std::uint64_t epoch = epoch_;
-    const std::string peer_address = peer_address_; // a new connection may bring another one meanwhile
-    const rpc::peer from{peer_address, address_, name(), 0};
-    const std::span<const std::byte> bytes(message.data(), length);
-    header h;
-    const decoded_header decoded = decode(bytes, h);
-    lease results =
-        co_await buffers_.acquire(std::max<std::size_t>(terms_.send_threshold, buffer_pool::min_size));
-    if (!results || epoch != epoch_ || !connected())
-        co_return;
-    header answer;
-    answer.xid = h.xid;
-    answer.credits = options_.callback_credits;
-    const bool chunks = !h.reads.empty() || !h.writes.empty() || h.has_reply_chunk;
-    if (chunks) {
-        // RFC 8167 5.3: chunks are for those who support them.
-        --callbacks_in_service_;
-        answer = error_reply(h, error_kind::chunk, options_.callback_credits);
-        if (auto posted = post_message(answer, nullptr, {}, false); !posted)
-            fail_connection(posted.error());
-        co_return;
-    }
-    reverse_call call(std::move(message), bytes.subspan(decoded.offset), from, buffers_, std::move(results));
-    const bool replies = co_await options_.callbacks->dispatch(call);
-    if (epoch != epoch_ || !connected())
-        co_return;
-    --callbacks_in_service_;
-    ++stats_.callbacks;
-    if (!replies)
-        co_return;
-    auto posted = post_message(answer, &call.results(), call.result_payload(), true);
-    if (!posted && posted.error() == std::errc::message_size) {
-        answer = error_reply(h, error_kind::chunk, options_.callback_credits);
-        posted = post_message(answer, nullptr, {}, false);
-    }
-    if (!posted)
-        fail_connection(posted.error()); // a call without an answer (RFC 8166 4.5.3)
 }
 
 // Puts the reply together from the message and the chunks, which settle() takes out of the server's reach before the
