@@ -61,6 +61,8 @@ def make(folder, numbers, files, mebibytes):
     (tree / "grüße").mkdir(mode=0o2775)
     (tree / "link").symlink_to("folder 0/0-of-1")
     (tree / "dangling").symlink_to("no/" * 300 + "where")
-    (folder / "large").write_bytes(numbers.randbytes(mebibytes << 20))
+    with open(folder / "large", "wb") as large:
+        for _ in range(mebibytes):  # at once would be more bits than Python counts in
+            large.write(numbers.randbytes(1 << 20))
     for path in folder.rglob("*"):
         os.utime(path, (1_700_000_000, 1_700_000_000), follow_symlinks=False)
