@@ -57,6 +57,7 @@ links() {
     modprobe -a dummy rdma_ucm ib_uverbs
     for kind in "$@"; do
         local address=${kind}_address
+        [[ ! -e /sys/class/net/lab-$kind ]] || continue
         ip link add "lab-$kind" type dummy
         ip address add "${!address}/24" dev "lab-$kind"
         ip link set "lab-$kind" up
@@ -75,6 +76,9 @@ rdma_device() {
 }
 
 # --- servers ----------------------------------------------------------------------------------
+
+# Those of the servers that `serve` starts; knfsd always takes these.
+tcp_port=2049 rdma_port=20049
 
 # start NAME COMMAND...: runs a server in the background, its output in the artefact NAME.log; $! is its id.
 start() {
@@ -112,11 +116,11 @@ serve() {
     local kind=$1 link=$2
     shift 2
     if [[ $link == lo ]]; then
-        server=127.0.0.1 mount_options=proto=tcp,port=2049
+        server=127.0.0.1 mount_options=proto=tcp,port=$tcp_port
     else
         links "$link"
         local address=${link}_address
-        server=${!address} mount_options=proto=rdma,port=20049
+        server=${!address} mount_options=proto=rdma,port=$rdma_port
     fi
     mkdir -p exported mounted
     mountpoint -q exported || mount -t tmpfs -o mode=755 exported exported
@@ -125,22 +129,22 @@ serve() {
         exported=$PWD/exported
         knfsd "$exported"
     else
-        exported=/export mount_options+=,mountport=2049
+        exported=/export mount_options+=,mountport=$tcp_port
         verbenad "$kind" "$@"
     fi
 }
 
-# verbenad SCHEME [OPTION...]: starts it on $server, $! is its process; TCP 2049 answers MOUNT. Waits until it listens.
+# verbenad SCHEME [OPTION...]: starts it on $server, $! is its process; $tcp_port answers MOUNT. Waits until it listens.
 verbenad() {
-    local scheme=$1 listen=("tcp://$server:2049")
+    local scheme=$1 listen=("tcp://$server:$tcp_port")
     shift
-    [[ $scheme == tcp ]] || listen=("$scheme://$server:20049" "${listen[@]}")
+    [[ $scheme == tcp ]] || listen=("$scheme://$server:$rdma_port" "${listen[@]}")
     needs "$LAB_BUILD/services/verbenad"
     mkdir -p state
     : >verbenad.out
     start verbenad ${verbenad_in:-} "$LAB_BUILD/services/verbenad" nfs --export "$PWD/exported:/export,root_squash=no,clients=*" \
         "${listen[@]/#/--listen=}" --metrics "$server:9464" --state "$PWD/state" --rpcbind no "$@"
-    until_true 20 listens "$server" 2049 || fail "verbenad does not listen: $(tail -n 3 "$LAB_OUT/verbenad.log")"
+    until_true 20 listens "$server" "$tcp_port" || fail "verbenad does not listen: $(tail -n 3 "$LAB_OUT/verbenad.log")"
 }
 
 # serve_from_host: what `serve` sets, for the server of the scenario's host part, through a siw device on the NIC.
