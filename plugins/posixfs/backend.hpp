@@ -23,6 +23,32 @@
 
 namespace verbena::posixfs {
 
+/// blocking_pool::run(), or a call at once on the caller's thread.
+template<class F>
+class shard_or_pool {
+public:
+    shard_or_pool(blocking_pool& pool, F&& job, bool here) noexcept
+        : inner_(pool.run(std::move(job))), here_(here)
+    {
+    }
+    bool await_ready() noexcept
+    {
+        if (here_)
+            inner_.execute();
+        return here_;
+    }
+    template<class Promise>
+    void await_suspend(std::coroutine_handle<Promise> h)
+    {
+        inner_.await_suspend(h);
+    }
+    auto await_resume() noexcept { return inner_.await_resume(); }
+
+private:
+    blocking_pool::awaiter<F> inner_;
+    bool here_;
+};
+
 class backend final : public storage::file_backend {
 public:
     backend(const posixfs_options& options, blocking_pool& pool, std::unique_ptr<handle_source> handles);
@@ -103,6 +129,24 @@ private:
         return !options_.keep_shard_identity || !capabilities::get().switch_user;
     }
 
+    /// What is in memory waits for no disk, so that its changes run on the shard too. An automounter might wait.
+    bool stays_on_shard(const cached_file& f) const noexcept
+    {
+        return f.mount->in_memory && acts_on_shard() && !options_.crossmnt;
+    }
+    /// Runs a job that concerns `f` where such jobs run.
+    template<class F>
+    shard_or_pool<F> run_for(const cached_file& f, F&& job)
+    {
+        static_assert(!std::is_lvalue_reference_v<F>, "name the function object and std::move it in");
+        return shard_or_pool<F>(pool_, std::forward<F>(job), stays_on_shard(f));
+    }
+    /// One for what shards themselves change, so that they wait for each other only.
+    change_order& order_of(const cached_file& f) noexcept
+    {
+        return stays_on_shard(f) ? memory_order_ : order_;
+    }
+
     shard& at(reactor& home);
     storage::attributes attributes(const struct stat& st, const cached_file& f) const noexcept
     {
@@ -180,6 +224,7 @@ private:
     sync_group syncs_;
     removal_log removals_;
     change_order order_;
+    change_order memory_order_;
     std::atomic<bool> nowait_works_{true};
     std::atomic<bool> cachestat_works_{true};
     std::array<std::atomic<shard*>, max_shards> shards_{};

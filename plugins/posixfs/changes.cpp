@@ -94,13 +94,14 @@ task<result<storage::change>> backend::setattr(const storage::request& r, const 
             co_return opened.error();
         f = std::move(*opened);
     }
-    auto job = [this, fd = f->path.get(), &set, &guard, &who = r.who]() -> result<observed_change> {
+    auto job = [this, fd = f->path.get(), &order = order_of(*f), &set, &guard,
+                &who = r.who]() -> result<observed_change> {
         struct stat st{};
         if (::fstat(fd, &st) != 0)
             return errno_error("fstat");
         if (st.st_nlink == 0)
             return error::from_errno(ESTALE, "the file was removed");
-        change_order::turn turn(order_, st); // a guard and the change it guards are one
+        change_order::turn turn(order, st); // a guard and the change it guards are one
         if (guard) {
             if (::fstat(fd, &st) != 0)
                 return errno_error("fstat");
@@ -123,7 +124,7 @@ task<result<storage::change>> backend::setattr(const storage::request& r, const 
             c.seen = ::fstat(fd, &c.after) == 0;
         return c;
     };
-    auto done = co_await pool_.run(std::move(job));
+    auto done = co_await run_for(*f, std::move(job));
     if (!done)
         co_return done.error();
     if (!options_.async) {
@@ -149,7 +150,8 @@ task<result<storage::change>> backend::unlink(const storage::request& r, const s
     if (!opened)
         co_return opened.error();
     const file_ref d = std::move(*opened);
-    auto job = [this, fd = d->path.get(), &directory, &checked, flags, &who = r.who]() -> result<change_job> {
+    auto job = [this, fd = d->path.get(), &order = order_of(*d), &directory, &checked, flags,
+                &who = r.who]() -> result<change_job> {
         change_job out;
         struct stat st{};
         if (auto live = live_directory(fd, st); !live)
@@ -157,7 +159,7 @@ task<result<storage::change>> backend::unlink(const storage::request& r, const s
         acting_as as(who);
         if (!as)
             return as.error();
-        change_order::turn turn(order_, st);
+        change_order::turn turn(order, st);
         if (auto known = identify(fd, checked.text(), directory, out.victim); !known)
             return known.error();
         turn.begin(fd, out.from);
@@ -167,7 +169,7 @@ task<result<storage::change>> backend::unlink(const storage::request& r, const s
         still_there(out.victim);
         return out;
     };
-    auto done = co_await pool_.run(std::move(job));
+    auto done = co_await run_for(*d, std::move(job));
     if (!done)
         co_return done.error();
     co_await forget(s, std::move(done->victim));
@@ -239,8 +241,8 @@ task<result<storage::rename_result>> backend::rename(const storage::request& r,
     const file_ref source = std::move(*opened_from);
     const file_ref target = std::move(*opened_to);
 
-    auto job = [this, from_fd = source->path.get(), to_fd = target->path.get(), &old_name, &new_name,
-                &to_directory, &from_directory, &who = r.who]() -> result<change_job> {
+    auto job = [this, from_fd = source->path.get(), to_fd = target->path.get(), &order = order_of(*source),
+                &old_name, &new_name, &to_directory, &from_directory, &who = r.who]() -> result<change_job> {
         change_job out;
         struct stat from_st{};
         struct stat to_st{};
@@ -253,7 +255,7 @@ task<result<storage::rename_result>> backend::rename(const storage::request& r,
             return as.error();
         victim moved;
         {
-            change_order::turn turn(order_, from_st, to_st);
+            change_order::turn turn(order, from_st, to_st);
             if (auto known = identify(from_fd, old_name.text(), from_directory, moved); !known)
                 return known.error();
             if (auto known = identify(to_fd, new_name.text(), to_directory, out.victim);
@@ -270,14 +272,14 @@ task<result<storage::rename_result>> backend::rename(const storage::request& r,
         if (::fstat(moved.fd.get(), &st) == 0) {
             handles_->moved(to_directory, new_name.text(), st);
             if (S_ISDIR(st.st_mode))
-                order_.adopt(st);
+                order.adopt(st);
         }
         if (out.victim.handle == moved.handle)
             out.victim = victim();
         still_there(out.victim);
         return out;
     };
-    auto done = co_await pool_.run(std::move(job));
+    auto done = co_await run_for(*source, std::move(job));
     if (!done)
         co_return done.error();
     co_await forget(s, std::move(done->victim));
@@ -317,8 +319,8 @@ task<result<storage::link_result>> backend::link(const storage::request& r, cons
     if (!opened)
         co_return opened.error();
     const file_ref d = std::move(*opened);
-    auto job = [this, file_fd = f->path.get(), fd = d->path.get(), &checked, &directory,
-                &who = r.who]() -> result<change_job> {
+    auto job = [this, file_fd = f->path.get(), fd = d->path.get(), &order = order_of(*d), &checked,
+                &directory, &who = r.who]() -> result<change_job> {
         change_job out;
         struct stat st{};
         if (auto live = live_directory(fd, st); !live)
@@ -328,7 +330,7 @@ task<result<storage::link_result>> backend::link(const storage::request& r, cons
         acting_as as(who);
         if (!as)
             return as.error();
-        change_order::turn turn(order_, st);
+        change_order::turn turn(order, st);
         turn.begin(fd, out.to);
         // AT_EMPTY_PATH would need CAP_DAC_READ_SEARCH, which the caller hasn't.
         if (::linkat(self_.get(), fd_name(file_fd).text(), fd, checked.text(), AT_SYMLINK_FOLLOW) != 0)
@@ -338,7 +340,7 @@ task<result<storage::link_result>> backend::link(const storage::request& r, cons
         handles_->moved(directory, checked.text(), out.file);
         return out;
     };
-    auto done = co_await pool_.run(std::move(job));
+    auto done = co_await run_for(*d, std::move(job));
     if (!done)
         co_return done.error();
     if (!options_.async) {

@@ -81,7 +81,8 @@ task<result<storage::create_result>> backend::make_entry(const storage::request&
     const file_ref d = std::move(*opened);
 
     observed_change change;
-    auto job = [this, fd = d->path.get(), &checked, &make, &change, &who = r.who]() -> result<made> {
+    auto job = [fd = d->path.get(), &order = order_of(*d), &checked, &make, &change,
+                &who = r.who]() -> result<made> {
         struct stat st{};
         if (auto live = live_directory(fd, st); !live)
             return live.error();
@@ -89,14 +90,14 @@ task<result<storage::create_result>> backend::make_entry(const storage::request&
         if (!as)
             return as.error();
         result<made> m = [&] {
-            naming at(order_, st, fd, checked.text(), change);
+            naming at(order, st, fd, checked.text(), change);
             return make(at);
         }();
         if (m && S_ISDIR(m->st.st_mode))
-            order_.adopt(m->st);
+            order.adopt(m->st);
         return m;
     };
-    auto done = co_await pool_.run(std::move(job));
+    auto done = co_await run_for(*d, std::move(job));
     if (!done)
         co_return done.error();
     file_ref f;

@@ -267,7 +267,7 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
         syncs_.wrote(std::uint64_t(n));
     } else {
         done.committed = wanted;
-        if (!options_.async && n != 0) {
+        if (!options_.async && n != 0 && !f->mount->in_memory) {
             const auto kind =
                 wanted == storage::stability::data_sync ? sync_group::what::data : sync_group::what::file;
             if (auto synced = co_await syncs_.sync(kind, fd, st.st_dev, st.st_ino); !synced)
@@ -299,7 +299,7 @@ task<result<storage::change>> backend::commit(const storage::request& r, const s
         co_return live.error();
     // Through the descriptor that wrote, if it is here: an error of write-back is told to it once.
     auto user = f->find(r.who);
-    if (user && user->write) {
+    if (user && user->write && !f->mount->in_memory) {
         const auto open = user->write; // others may replace it meanwhile
         if (auto synced = co_await syncs_.sync(sync_group::what::data, open->get(), st.st_dev, st.st_ino);
             !synced)

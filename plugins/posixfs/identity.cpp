@@ -125,9 +125,12 @@ public:
                 return lost("setfsgid");
             group_known_ = true;
         }
-        ::syscall(SYS_setfsuid, who.uid);
-        if (std::uint32_t(::syscall(SYS_setfsuid, -1)) != who.uid)
-            return lost("setfsuid");
+        if (fsuid_ != who.uid) {
+            ::syscall(SYS_setfsuid, who.uid);
+            fsuid_ = std::uint32_t(::syscall(SYS_setfsuid, -1));
+            if (fsuid_ != who.uid)
+                return lost("setfsuid");
+        }
         if (own.explicit_ && who.uid != 0 &&
             !set_effective(own.effective_ & ~(file_capabilities | bit(CAP_SYS_RESOURCE)), own.permitted_))
             return lost("capset");
@@ -142,7 +145,9 @@ public:
         if (!is_caller_)
             return;
         const capabilities& own = capabilities::get();
-        ::syscall(SYS_setfsuid, own.uid_);
+        if (fsuid_ != own.uid_)
+            ::syscall(SYS_setfsuid, own.uid_);
+        fsuid_ = own.uid_;
         if (own.explicit_)
             set_effective(own.effective_ & ~bit(CAP_SYS_RESOURCE), own.permitted_);
         is_caller_ = false;
@@ -158,6 +163,7 @@ private:
         if (started_)
             return;
         started_ = true;
+        fsuid_ = std::uint32_t(::syscall(SYS_setfsuid, -1));
         std::uint64_t effective = 0;
         std::uint64_t permitted = 0;
         if (read_capabilities(effective, permitted) && (effective & bit(CAP_SYS_RESOURCE)) != 0)
@@ -175,6 +181,7 @@ private:
     bool is_caller_ = false;
     bool groups_known_ = false;
     bool group_known_ = false;
+    std::uint32_t fsuid_ = 0; ///< the kernel's, once started
     storage::credential who_;
 };
 

@@ -179,7 +179,7 @@ task<result<shard_ref<user_descriptors>>> backend::open_for(shard& s, const stor
     };
     for (int attempt = 0;; ++attempt) {
         auto again = job;
-        auto done = co_await pool_.run(std::move(again));
+        auto done = co_await run_for(*f, std::move(again));
         if (done) {
             auto user = f->find_or_add(r.who);
             if (what == use::write) {
@@ -214,6 +214,8 @@ task<void> backend::ensure_sync(const file_ref& f)
 
 task<result<void>> backend::settle(const file_ref& f, sync_group::what kind)
 {
+    if (f->mount->in_memory)
+        co_return result<void>();
     co_await ensure_sync(f);
     struct stat st{};
     if (::fstat(f->path.get(), &st) != 0)

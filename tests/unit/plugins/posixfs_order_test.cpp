@@ -7,18 +7,21 @@
 
 #include <verbena/plugins/posixfs.hpp>
 
+#include <atomic>
 #include <fstream>
 #include <linux/magic.h>
 #include <set>
+#include <sys/statfs.h>
 
 namespace suite {
 
 static temporary_directory* exported = nullptr;
+static std::string exported_beneath;
 
 std::unique_ptr<file_backend> make_backend(blocking_pool& pool, const backend_options&)
 {
     delete exported;
-    exported = new temporary_directory;
+    exported = new temporary_directory(exported_beneath);
     posixfs::posixfs_options o;
     o.root = exported->path();
     auto fs = posixfs::open_posixfs(o, pool);
@@ -66,6 +69,27 @@ task<std::vector<change>> make_at_once(file_backend& fs, const request& r, const
     co_return changes;
 }
 
+struct beneath_memory {
+    beneath_memory()
+    {
+        exported_beneath = "/dev/shm";
+        struct statfs st{};
+        BOOST_REQUIRE(::statfs(exported_beneath.c_str(), &st) == 0);
+        BOOST_REQUIRE(st.f_type == TMPFS_MAGIC);
+    }
+    ~beneath_memory() { exported_beneath.clear(); }
+};
+/// With an export on tmpfs.
+struct memory_fixture : beneath_memory, fixture {};
+
+/// Holds a thread of the pool until it is let go.
+struct occupant final : blocking_pool::job {
+    explicit occupant(std::atomic<bool>& free) : let_go(free) {}
+    void execute() noexcept override { let_go.wait(false); }
+    void deliver() noexcept override {}
+    std::atomic<bool>& let_go;
+};
+
 struct stat inode(ino_t number, time_t changed)
 {
     struct stat st{};
@@ -79,36 +103,99 @@ bool alone_at(change_order& order, const struct stat& st, time_t now)
     return order.is_alone(st, timespec{now, 0});
 }
 
+template<class Fixture>
+struct changes_in_order : Fixture {
+    using Fixture::find;
+    using Fixture::fs;
+    using Fixture::make_directory;
+    using Fixture::me;
+    using Fixture::must;
+    using Fixture::run;
+    using Fixture::stat;
+
+    void one_by_one()
+    {
+        const handle d = make_directory(fs->root(), "d");
+        const handle e = make_directory(fs->root(), "e");
+        attributes in_d = stat(d);
+        attributes in_e = stat(e);
+        const auto made = must(fs->create(me, d, "f", create_mode::guarded, {}, 0));
+        follows(made.directory, in_d);
+        follows(must(fs->create(me, d, "x", create_mode::exclusive, {}, 7)).directory, in_d);
+        follows(must(fs->mkdir(me, d, "sub", {})).directory, in_d);
+        follows(must(fs->symlink(me, d, "s", "target", {})).directory, in_d);
+        follows(must(fs->mknod(me, d, "p", file_type::fifo, 0, 0, {})).directory, in_d);
+        follows(must(fs->link(me, made.made.handle, d, "g")).directory, in_d);
+        follows(must(fs->rename(me, d, "g", d, "h")).to, in_d);
+        const auto moved = must(fs->rename(me, d, "h", e, "h"));
+        follows(moved.from, in_d);
+        follows(moved.to, in_e);
+        const auto moved_directory = must(fs->rename(me, d, "sub", e, "sub"));
+        follows(moved_directory.from, in_d);
+        follows(moved_directory.to, in_e);
+        attributes in_sub = stat(find(e, "sub"));
+        follows(must(fs->create(me, find(e, "sub"), "f", create_mode::guarded, {}, 0)).directory, in_sub);
+        follows(must(fs->remove(me, find(e, "sub"), "f")), in_sub);
+        follows(must(fs->rmdir(me, e, "sub")), in_e);
+        set_attributes set;
+        set.mode = 0700;
+        follows(must(fs->setattr(me, d, set, std::nullopt)), in_d);
+        follows(must(fs->remove(me, d, "f")), in_d);
+    }
+    void at_once()
+    {
+        const handle d = make_directory(fs->root(), "d");
+        constexpr unsigned count = 300;
+        const auto changes = run(make_at_once(*fs, me, d, count));
+        BOOST_TEST_REQUIRE(changes.size() == count);
+        std::set<std::uint32_t> starts;
+        for (const change& c : changes) {
+            BOOST_REQUIRE(c.before);
+            BOOST_REQUIRE(c.after);
+            BOOST_TEST(c.after->links == c.before->links + 1);
+            starts.insert(c.before->links);
+        }
+        BOOST_TEST(starts.size() == count);
+    }
+};
+
 } // namespace
 
-BOOST_FIXTURE_TEST_CASE(each_change_starts_where_the_last_one_ended, fixture)
+BOOST_FIXTURE_TEST_CASE(each_change_starts_where_the_last_one_ended, changes_in_order<fixture>)
+{
+    one_by_one();
+}
+BOOST_FIXTURE_TEST_CASE(so_it_does_in_memory, changes_in_order<memory_fixture>) { one_by_one(); }
+BOOST_FIXTURE_TEST_CASE(changes_at_once_are_one_after_another, changes_in_order<fixture>) { at_once(); }
+BOOST_FIXTURE_TEST_CASE(so_they_are_in_memory, changes_in_order<memory_fixture>) { at_once(); }
+
+BOOST_FIXTURE_TEST_CASE(changes_in_memory_need_no_other_thread, memory_fixture)
 {
     const handle d = make_directory(fs->root(), "d");
-    const handle e = make_directory(fs->root(), "e");
-    attributes in_d = stat(d);
-    attributes in_e = stat(e);
-    const auto made = must(fs->create(me, d, "f", create_mode::guarded, {}, 0));
-    follows(made.directory, in_d);
-    follows(must(fs->create(me, d, "x", create_mode::exclusive, {}, 7)).directory, in_d);
-    follows(must(fs->mkdir(me, d, "sub", {})).directory, in_d);
-    follows(must(fs->symlink(me, d, "s", "target", {})).directory, in_d);
-    follows(must(fs->mknod(me, d, "p", file_type::fifo, 0, 0, {})).directory, in_d);
-    follows(must(fs->link(me, made.made.handle, d, "g")).directory, in_d);
-    follows(must(fs->rename(me, d, "g", d, "h")).to, in_d);
-    const auto moved = must(fs->rename(me, d, "h", e, "h"));
-    follows(moved.from, in_d);
-    follows(moved.to, in_e);
-    const auto moved_directory = must(fs->rename(me, d, "sub", e, "sub"));
-    follows(moved_directory.from, in_d);
-    follows(moved_directory.to, in_e);
-    attributes in_sub = stat(find(e, "sub"));
-    follows(must(fs->create(me, find(e, "sub"), "f", create_mode::guarded, {}, 0)).directory, in_sub);
-    follows(must(fs->remove(me, find(e, "sub"), "f")), in_sub);
-    follows(must(fs->rmdir(me, e, "sub")), in_e);
+    std::atomic<bool> let_go = false;
+    std::vector<std::unique_ptr<occupant>> occupants;
+    while (occupants.size() < pool.threads()) {
+        occupants.push_back(std::make_unique<occupant>(let_go));
+        pool.submit(*occupants.back(), *shard);
+    }
+    const handle f = make_file(me, d, "f");
+    BOOST_TEST(must(write(me, f, 0, "data", stability::file_sync)).count == 4u);
+    must(fs->commit(me, f, 0, 0));
     set_attributes set;
-    set.mode = 0700;
-    follows(must(fs->setattr(me, d, set, std::nullopt)), in_d);
-    follows(must(fs->remove(me, d, "f")), in_d);
+    set.mode = 0600;
+    must(fs->setattr(me, f, set, std::nullopt));
+    must(fs->rename(me, d, "f", d, "g"));
+    must(fs->link(me, f, d, "h"));
+    must(fs->symlink(me, d, "s", "target", {}));
+    must(fs->remove(me, d, "g"));
+    make_directory(d, "e");
+    must(fs->rmdir(me, d, "e"));
+    BOOST_TEST(get(me, f) == "data");
+    let_go = true;
+    let_go.notify_all();
+    pool.finish();
+    fs.reset();
+    shard.reset(); // it still has what the occupants told it
 }
 
 BOOST_FIXTURE_TEST_CASE(a_create_that_finds_the_file_changes_no_directory, fixture)
@@ -118,22 +205,6 @@ BOOST_FIXTURE_TEST_CASE(a_create_that_finds_the_file_changes_no_directory, fixtu
     attributes in_d = stat(d);
     follows(must(fs->create(me, d, "f", create_mode::unchecked, {}, 0)).directory, in_d);
     BOOST_TEST((in_d.ctime == stat(d).ctime));
-}
-
-BOOST_FIXTURE_TEST_CASE(changes_at_once_are_one_after_another, fixture)
-{
-    const handle d = make_directory(fs->root(), "d");
-    constexpr unsigned count = 300;
-    const auto changes = run(make_at_once(*fs, me, d, count));
-    BOOST_TEST_REQUIRE(changes.size() == count);
-    std::set<std::uint32_t> starts;
-    for (const change& c : changes) {
-        BOOST_REQUIRE(c.before);
-        BOOST_REQUIRE(c.after);
-        BOOST_TEST(c.after->links == c.before->links + 1);
-        starts.insert(c.before->links);
-    }
-    BOOST_TEST(starts.size() == count);
 }
 
 BOOST_FIXTURE_TEST_CASE(of_a_file_nothing_is_told_from_before, fixture)
