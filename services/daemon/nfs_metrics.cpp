@@ -109,6 +109,7 @@ void with_device([[maybe_unused]] const shard_server& s, [[maybe_unused]] F f)
 }
 #ifdef VERBENA_HAS_RDMA
 std::string_view rdma_cause(std::size_t i) { return to_string(rdma::end_cause(i)); }
+std::string_view rdma_event(std::size_t i) { return to_string(rdma::device_event(i)); }
 #endif
 
 void add_devices(builder& b)
@@ -120,6 +121,13 @@ void add_devices(builder& b)
     b.add("verbena_rdma_registrations_failed_total", "Registrations of memory that an RDMA device refused.",
           metric_type::counter, "registrations", {}, 1, [](metric_sink& out, const shard_server& s) {
               with_device(s, [&](const auto& d) { out.value({}, value_of(d.registrations_failed)); });
+          });
+    b.add("verbena_rdma_device_events_total", "What RDMA devices told without being asked.",
+          metric_type::counter, "events", {"event"}, 16, [](metric_sink& out, const shard_server& s) {
+              with_device(s, [&](const auto& d) {
+                  for (std::size_t i = 0; i < d.device_events.size(); ++i)
+                      out.value({rdma_event(i)}, value_of(d.device_events[i]));
+              });
           });
     b.add("verbena_rdma_doorbells_total", "Batches of work requests given to RDMA devices.",
           metric_type::counter, "batches", {}, 1, [](metric_sink& out, const shard_server& s) {

@@ -275,13 +275,19 @@ void listener::on_cm_event(cm_event& e) noexcept
             take(std::move(peer));
         return;
     }
-    if (e.what == RDMA_CM_EVENT_DEVICE_REMOVAL) {
-        // Bound to an address of the device: it is tried until the device is back.
-        log(log_level::warning, "rdma", "a device went; its listener waits for it", {{"url", url_}});
-        cm_id gone;
-        std::swap(id_, gone);
-        context_.shard().timers().arm(*this, context_.shard().clock().now() + retry);
-    }
+    if (e.what == RDMA_CM_EVENT_DEVICE_REMOVAL && bound_to() != nullptr)
+        context_.lose(bound_to());
+}
+
+void listener::lose(const ibv_context* device) noexcept
+{
+    std::erase_if(waiting_, [device](const auto& r) { return r->came_by() == device; });
+    if (bound_to() != device)
+        return;
+    log(log_level::warning, "rdma", "a device went; its listener waits for it", {{"url", url_}});
+    cm_id gone;
+    std::swap(id_, gone);
+    context_.shard().timers().arm(*this, context_.shard().clock().now() + retry);
 }
 
 void listener::on_timer() noexcept

@@ -87,6 +87,10 @@ public:
     std::span<const std::byte> private_data() const noexcept override { return peer_->request.private_data; }
     std::string_view peer_address() const noexcept override { return peer_address_; }
     std::string_view peer_name() const noexcept override { return peer_name_; }
+    const ibv_context* came_by() const noexcept
+    {
+        return peer_->id.get() != nullptr ? peer_->id.get()->verbs : nullptr;
+    }
     std::uint32_t peer_responder_resources() const noexcept override
     {
         return peer_->request.initiator_depth;
@@ -109,14 +113,22 @@ class listener final : public verbs::listener, public cm_handler, private timer 
 public:
     static constexpr auto retry = std::chrono::seconds(1);
 
-    listener(context_impl& c, std::string url) : context_(c), url_(std::move(url)) {}
-    ~listener() override { close(); }
+    listener(context_impl& c, std::string url) : context_(c), url_(std::move(url)) { context_.add(*this); }
+    ~listener() override
+    {
+        close();
+        context_.remove(*this);
+    }
     result<void> open(std::string_view address);
 
     task<result<std::unique_ptr<verbs::connect_request>>> next() override;
     void close() noexcept override;
     std::string local_url() const override { return url_; }
     void take(std::unique_ptr<arrived_peer> peer) noexcept;
+    /// The device whose address it has, if it is of one.
+    ibv_context* bound_to() const noexcept { return id_.get() != nullptr ? id_.get()->verbs : nullptr; }
+    /// The device went: peers that came by it are let go, and a listener with its address waits for its return.
+    void lose(const ibv_context* device) noexcept;
 
     void on_cm_event(cm_event& e) noexcept override;
 

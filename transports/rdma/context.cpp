@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "context.hpp"
 
+#include "connect.hpp"
 #include "queue_pair.hpp"
+
+#include <verbena/core/log.hpp>
 
 #include <algorithm>
 #include <cerrno>
@@ -67,8 +70,26 @@ std::string_view to_string(end_cause c) noexcept
     return "unknown";
 }
 
+std::string_view to_string(device_event e) noexcept
+{
+    switch (e) {
+    case device_event::port_down: return "port_down";
+    case device_event::port_up: return "port_up";
+    case device_event::address_change: return "address_change";
+    case device_event::queue_pair_error: return "queue_pair_error";
+    case device_event::completion_queue_error: return "completion_queue_error";
+    case device_event::shared_receive_event: return "shared_receive_event";
+    case device_event::device_fatal: return "device_fatal";
+    case device_event::removed: return "removed";
+    case device_event::other: return "other";
+    case device_event::count_: break;
+    }
+    return "unknown";
+}
+
 result<std::unique_ptr<context>> make_context(reactor& shard, blocking_pool& pool, const options& o)
 {
+    shared_devices::note_all();
     const device_list list;
     verbs::capabilities can;
     bool any = false;
@@ -101,12 +122,18 @@ result<std::unique_ptr<context>> make_context(reactor& shard, blocking_pool& poo
 
 context_impl::context_impl(reactor& shard, blocking_pool& pool, const rdma::options& o,
                            rdma_event_channel* channel, const verbs::capabilities& can)
-    : shard_(shard), pool_(pool), options_(o), capabilities_(can), channel_(shard, channel)
+    : shard_(shard),
+      pool_(pool),
+      options_(o),
+      capabilities_(can),
+      channel_(shard, channel),
+      notices_(std::make_shared<notice_box>(shard, *this)),
+      removals_(removal_watch::open(shard, *this))
 {
     shard.add(*this);
 }
 
-context_impl::~context_impl() = default;
+context_impl::~context_impl() { notices_->close(); }
 
 bool event_channel::on_readable() noexcept
 {
@@ -141,34 +168,42 @@ bool event_channel::on_readable() noexcept
 
 // --- devices ---
 
-device& context_impl::note(ibv_context* verbs, const device_limits& limits)
+result<device*> context_impl::note(ibv_context* verbs, const device_limits& limits)
 {
-    devices_.push_back(std::make_unique<device>(*this, verbs, limits));
-    return *devices_.back();
+    if (!shared_devices::enter(verbs, notices_))
+        return error(std::errc::no_such_device, "the device was removed");
+    devices_.push_back(std::make_unique<device>(*this, verbs, limits, notices_));
+    return devices_.back().get();
+}
+
+device* context_impl::known(ibv_context* verbs) noexcept
+{
+    const auto i =
+        std::ranges::find_if(devices_, [verbs](const auto& d) { return d->verbs() == verbs && !d->gone(); });
+    return i != devices_.end() ? i->get() : nullptr;
 }
 
 task<result<device*>> context_impl::device_of(ibv_context* verbs)
 {
     if (!options_.device.empty() && options_.device != ::ibv_get_device_name(verbs->device))
         co_return error(std::errc::no_such_device, "the address leads to another device than the one chosen");
-    const auto known = [this, verbs]() -> device* {
-        const auto i = std::ranges::find_if(
-            devices_, [verbs](const auto& d) { return d->verbs() == verbs && !d->gone(); });
-        return i != devices_.end() ? i->get() : nullptr;
-    };
-    if (device* d = known())
+    if (device* d = known(verbs))
         co_return d;
-    auto ask = [verbs] { return rdma::query(verbs); };
+    auto ask = [verbs] {
+        shared_devices::note_all();
+        return rdma::query(verbs);
+    };
     const auto limits = co_await pool_.run(std::move(ask));
     if (!limits)
         co_return limits.error();
-    if (device* d = known())
+    if (device* d = known(verbs))
         co_return d;
-    co_return &note(verbs, *limits);
+    co_return note(verbs, *limits);
 }
 
 result<device*> context_impl::only_device()
 {
+    shared_devices::note_all();
     const device_list list;
     ibv_context* found = nullptr;
     for (ibv_context* verbs : list.all()) {
@@ -181,14 +216,100 @@ result<device*> context_impl::only_device()
     }
     if (found == nullptr)
         return error(std::errc::no_such_device, "no RDMA device");
-    for (const auto& d : devices_) {
-        if (d->verbs() == found && !d->gone())
-            return d.get();
-    }
+    if (device* d = known(found))
+        return d;
     const auto limits = rdma::query(found);
     if (!limits)
         return limits.error();
-    return &note(found, *limits);
+    return note(found, *limits);
+}
+
+// --- what devices say ---
+
+// Queue pairs that stand or will; one whose making is under way on a pool thread looks for itself afterwards.
+template<class F>
+void context_impl::each_on(const device& d, F f) noexcept
+{
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+        queue_pair* const q = slots_[i].owner;
+        if (q != nullptr && q->made() && &q->on() == &d)
+            f(*q);
+    }
+}
+
+void context_impl::lose(ibv_context* verbs) noexcept
+{
+    shared_devices::mark_removed(verbs);
+    for (std::size_t i = 0; i < listeners_.size(); ++i)
+        listeners_[i]->lose(verbs);
+    device* const d = known(verbs);
+    if (d == nullptr)
+        return;
+    log(log_level::warning, "rdma", "a device went, and its connections with it",
+        {{"device", ::ibv_get_device_name(verbs->device)}});
+    add(stats_.device_events[std::size_t(device_event::removed)], 1);
+    d->set_gone();
+    each_on(*d, [](queue_pair& q) {
+        q.end(end_cause::device_removed, error(std::errc::no_such_device, "the device was removed"));
+    });
+}
+
+void context_impl::on_device_removal() noexcept
+{
+    for (std::size_t i = 0; i < devices_.size(); ++i) {
+        if (!devices_[i]->gone() && shared_devices::has_gone(devices_[i]->verbs()))
+            lose(devices_[i]->verbs());
+    }
+    for (std::size_t i = 0; i < listeners_.size(); ++i) {
+        ibv_context* const on = listeners_[i]->bound_to();
+        if (on != nullptr && shared_devices::has_gone(on))
+            lose(on);
+    }
+    shared_devices::close_unused();
+}
+
+void context_impl::on_notice(const device_notice& n) noexcept
+{
+    device* const d = known(n.on);
+    if (d == nullptr)
+        return;
+    const char* const name = ::ibv_get_device_name(n.on->device);
+    switch (n.what) {
+    case device_event::queue_pair_error:
+        each_on(*d, [&n](queue_pair& q) {
+            if (q.number() == n.queue_pair)
+                q.broke();
+        });
+        break;
+    case device_event::completion_queue_error:
+        if (!d->retire(n.completion_queue))
+            break;
+        log(log_level::error, "rdma", "a completion queue broke; its connections end", {{"device", name}});
+        each_on(*d, [&n](queue_pair& q) {
+            if (q.completes_at(n.completion_queue))
+                q.end(end_cause::completion_error, error(std::errc::io_error, "the completion queue broke"));
+        });
+        break;
+    case device_event::device_fatal:
+        if (shared_devices::has_gone(n.on)) {
+            lose(n.on);
+            break;
+        }
+        log(log_level::error, "rdma", "the device reports a fatal error; its connections end",
+            {{"device", name}});
+        each_on(*d, [](queue_pair& q) {
+            q.end(end_cause::device_removed, error(std::errc::io_error, "the device failed"));
+        });
+        break;
+    case device_event::port_down:
+    case device_event::port_up:
+    case device_event::address_change:
+        // Connections that suffer by it end by themselves: RC retries for a while.
+        log(log_level::info, "rdma", "a device's port changed",
+            {{"device", name}, {"event", to_string(n.what)}});
+        break;
+    default: break;
+    }
 }
 
 result<std::unique_ptr<verbs::protection_domain>> context_impl::make_domain()
@@ -289,15 +410,22 @@ task<result<std::unique_ptr<queue_pair>>> context_impl::make_pair(rdma_cm_id* id
         co_return part.error();
     if (slots_.size() - free_slots_.size() >= 0xffff)
         co_return error(std::errc::not_enough_memory, "queue pairs of one shard", slots_.size());
+    device::use hold(**on);
     auto room = co_await (*on)->take_room(entries_of(o));
     if (!room)
         co_return room.error();
-    auto q = std::make_unique<queue_pair>(*this, d, *part, **room, o, std::move(name), std::move(address));
+    auto q = std::make_unique<queue_pair>(*this, d, *part, **room, std::move(hold), o, std::move(name),
+                                          std::move(address));
     auto work = [p = q.get(), id] { return p->create(id); };
     const result<void> made = co_await pool_.run(std::move(work));
     if (!made) {
         q->disown();
         co_return made.error();
+    }
+    q->set_made();
+    if ((*on)->gone()) {
+        q->give_up(); // the id is the caller's
+        co_return error(std::errc::no_such_device, "the device was removed");
     }
     if (o.shared_receives != nullptr)
         note_number(*q, q->number());

@@ -4,6 +4,8 @@
 
 #include "connection_manager.hpp"
 #include "device.hpp"
+#include "removal_watch.hpp"
+#include "shared_devices.hpp"
 
 #include <verbena/core/reactor.hpp>
 #include <verbena/transports/rdma.hpp>
@@ -15,6 +17,7 @@
 namespace verbena::rdma {
 
 class domain;
+class listener;
 class queue_pair;
 struct work_id;
 
@@ -26,7 +29,7 @@ inline void add(std::atomic<std::uint64_t>& counter, std::uint64_t n) noexcept
 /// Completion-queue entries that a queue pair may fill.
 std::uint32_t entries_of(const verbs::queue_pair_options& o) noexcept;
 
-class context_impl final : public context, private event_source {
+class context_impl final : public context, private event_source, private removal_watch::observer {
 public:
     context_impl(reactor& shard, blocking_pool& pool, const rdma::options& o, rdma_event_channel* channel,
                  const verbs::capabilities& can);
@@ -67,6 +70,13 @@ public:
     /// Has `q` deliver in the next poll.
     void ready(queue_pair& q) noexcept;
 
+    void add(rdma::listener& l) { listeners_.push_back(&l); }
+    void remove(rdma::listener& l) noexcept { std::erase(listeners_, &l); }
+    /// The device was taken away: its queue pairs end, and what this shard has of it goes.
+    void lose(ibv_context* verbs) noexcept;
+    /// What a device said, whichever shard read it. Outside of polls of the device.
+    void on_notice(const device_notice& n) noexcept;
+
 private:
     struct slot {
         queue_pair* owner = nullptr;
@@ -76,7 +86,11 @@ private:
     bool poll() noexcept override;
     bool pending() const noexcept override { return !ready_.empty(); }
     bool try_arm() noexcept override;
-    device& note(ibv_context* verbs, const device_limits& limits);
+    void on_device_removal() noexcept override;
+    device* known(ibv_context* verbs) noexcept;
+    result<device*> note(ibv_context* verbs, const device_limits& limits);
+    template<class F>
+    void each_on(const device& d, F f) noexcept;
 
     reactor& shard_;
     blocking_pool& pool_;
@@ -84,7 +98,11 @@ private:
     verbs::capabilities capabilities_;
     rdma::stats stats_;
     event_channel channel_;
-    std::vector<std::unique_ptr<device>> devices_;
+    std::shared_ptr<notice_box> notices_;
+    std::unique_ptr<removal_watch> removals_;
+    std::vector<rdma::listener*> listeners_;
+    std::vector<std::unique_ptr<device>>
+        devices_; // those that went too: their queue pairs' owners may be there
     std::vector<slot> slots_;
     std::vector<std::uint16_t> free_slots_;
     std::unordered_map<std::uint32_t, queue_pair*> by_number_; // for receives of shared queues

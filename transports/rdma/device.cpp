@@ -2,6 +2,7 @@
 #include "device.hpp"
 
 #include "context.hpp"
+#include "shared_devices.hpp"
 
 #include <algorithm>
 #include <array>
@@ -58,20 +59,82 @@ result<device_limits> query(ibv_context* verbs)
     return l;
 }
 
-device::device(context_impl& owner, ibv_context* verbs, const device_limits& limits)
-    : owner_(owner), verbs_(verbs), limits_(limits), pins_(::rdma_get_devices(nullptr))
+// What a device had on one shard, on its way out. Blocks; deletes itself.
+class device::leaving final : public blocking_pool::job {
+public:
+    leaving(ibv_context* on, std::shared_ptr<notice_box> where) noexcept : on_(on), where_(std::move(where))
+    {
+    }
+    void execute() noexcept override
+    {
+        for (ibv_cq* cq : queues)
+            (void)::ibv_destroy_cq(cq);
+        if (channel != nullptr)
+            (void)::ibv_destroy_comp_channel(channel);
+        shared_devices::leave(on_, *where_);
+    }
+    void deliver() noexcept override { delete this; }
+
+    std::vector<ibv_cq*> queues;
+    ibv_comp_channel* channel = nullptr;
+
+private:
+    ibv_context* on_;
+    std::shared_ptr<notice_box> where_;
+};
+
+device::device(context_impl& owner, ibv_context* verbs, const device_limits& limits,
+               std::shared_ptr<notice_box> where)
+    : owner_(owner), verbs_(verbs), limits_(limits), where_(std::move(where))
 {
+    const int flags = ::fcntl(verbs->async_fd, F_GETFL);
+    ::fcntl(verbs->async_fd, F_SETFL, flags | O_NONBLOCK);
+    listening_ = std::make_unique<listening>(*this, owner.shard(), verbs->async_fd);
+    listening_->want_read(true);
 }
 
 device::~device()
 {
+    if (auto rest = take_all())
+        rest->execute();
+}
+
+std::unique_ptr<device::leaving> device::take_all() noexcept
+{
+    if (where_ == nullptr)
+        return nullptr;
+    auto rest = std::make_unique<leaving>(verbs_, std::move(where_));
+    listening_.reset();
     wake_up_.reset();
-    for (auto& q : queues_)
-        ::ibv_destroy_cq(q->cq);
-    if (channel_ != nullptr)
-        ::ibv_destroy_comp_channel(channel_);
-    if (pins_ != nullptr)
-        ::rdma_free_devices(pins_);
+    for (auto& q : queues_) {
+        if (q->cq != nullptr)
+            rest->queues.push_back(std::exchange(q->cq, nullptr));
+    }
+    rest->channel = std::exchange(channel_, nullptr);
+    return rest;
+}
+
+void device::set_gone() noexcept
+{
+    if (gone_.exchange(true))
+        return;
+    if (uses_ == 0)
+        let_go();
+}
+
+void device::let_go() noexcept
+{
+    if (auto rest = take_all())
+        owner_.pool().submit(*rest.release(), owner_.shard());
+}
+
+bool device::retire(const ibv_cq* cq) noexcept
+{
+    const auto found = std::ranges::find_if(queues_, [cq](const auto& q) { return q->cq == cq; });
+    if (found == queues_.end())
+        return false;
+    (*found)->retired = true;
+    return true;
 }
 
 result<void> device::make(completion_queue& q, std::uint32_t entries) noexcept
@@ -101,7 +164,7 @@ task<result<completion_queue*>> device::take_room(std::uint32_t entries)
 {
     for (;;) {
         const auto found = std::ranges::find_if(
-            queues_, [entries](const auto& q) { return q->capacity - q->used >= entries; });
+            queues_, [entries](const auto& q) { return !q->retired && q->capacity - q->used >= entries; });
         if (found != queues_.end()) {
             (*found)->used += entries;
             co_return found->get();
@@ -135,7 +198,7 @@ bool device::poll(bool all) noexcept
 {
     std::array<ibv_wc, 32> found;
     bool any = false;
-    if (gone_)
+    if (gone())
         return false;
     for (auto& q : queues_) {
         // All that can have been there when this began, not what others keep adding.
@@ -157,13 +220,59 @@ bool device::poll(bool all) noexcept
 // Drain, arm, drain again: what came between the first two would tell nobody.
 bool device::arm() noexcept
 {
-    if (gone_)
+    if (gone())
         return true;
     for (auto& q : queues_) {
         if (::ibv_req_notify_cq(q->cq, 0) != 0)
             return false;
     }
     return !poll(false);
+}
+
+namespace {
+
+device_event kind_of(ibv_event_type t) noexcept
+{
+    switch (t) {
+    case IBV_EVENT_PORT_ERR: return device_event::port_down;
+    case IBV_EVENT_PORT_ACTIVE: return device_event::port_up;
+    case IBV_EVENT_LID_CHANGE:
+    case IBV_EVENT_PKEY_CHANGE:
+    case IBV_EVENT_GID_CHANGE:
+    case IBV_EVENT_SM_CHANGE:
+    case IBV_EVENT_CLIENT_REREGISTER: return device_event::address_change;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR: return device_event::queue_pair_error;
+    case IBV_EVENT_CQ_ERR: return device_event::completion_queue_error;
+    case IBV_EVENT_SRQ_ERR:
+    case IBV_EVENT_SRQ_LIMIT_REACHED: return device_event::shared_receive_event;
+    case IBV_EVENT_DEVICE_FATAL: return device_event::device_fatal;
+    default: return device_event::other; // COMM_EST, LAST_WQE_REACHED, SQ_DRAINED: nothing waits for them
+    }
+}
+
+} // namespace
+
+// The file is the process's: one of the shards that watch it gets each event, and tells all.
+bool device::listening::on_readable() noexcept
+{
+    bool any = false;
+    ibv_async_event e;
+    while (::ibv_get_async_event(device_.verbs_, &e) == 0) {
+        any = true;
+        device_notice n{device_.verbs_, kind_of(e.event_type)};
+        if (n.what == device_event::queue_pair_error)
+            n.queue_pair = e.element.qp->qp_num;
+        else if (n.what == device_event::completion_queue_error)
+            n.completion_queue = e.element.cq;
+        // Whoever destroys what the event is about waits for this.
+        ::ibv_ack_async_event(&e);
+        add(device_.owner_.counts().device_events[std::size_t(n.what)], 1);
+        if (n.what != device_event::other)
+            shared_devices::tell(n);
+    }
+    return any;
 }
 
 bool device::wake_up::on_readable() noexcept

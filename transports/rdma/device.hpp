@@ -7,12 +7,15 @@
 
 #include <infiniband/verbs.h>
 
+#include <atomic>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace verbena::rdma {
 
 class context_impl;
+class notice_box;
 
 /// What a device can do, in the terms of the interface.
 struct device_limits {
@@ -41,13 +44,34 @@ struct completion_queue {
     ibv_cq* cq = nullptr;
     std::uint32_t capacity = 0;
     std::uint32_t used = 0;
+    bool retired = false;
 };
 
 class device {
 public:
-    device(context_impl& owner, ibv_context* verbs, const device_limits& limits);
+    /// `where` has entered the device (shared_devices), which this undoes.
+    device(context_impl& owner, ibv_context* verbs, const device_limits& limits,
+           std::shared_ptr<notice_box> where);
     ~device();
     device(const device&) = delete;
+
+    /// Keeps the completion queues; whoever makes or has a queue pair on the device holds one.
+    class use {
+    public:
+        explicit use(device& d) noexcept : device_(&d) { ++d.uses_; }
+        use(use&& other) noexcept : device_(std::exchange(other.device_, nullptr)) {}
+        use(const use&) = delete;
+        ~use() { end(); }
+        void end() noexcept
+        {
+            if (device_ != nullptr && --device_->uses_ == 0 && device_->gone())
+                std::exchange(device_, nullptr)->let_go();
+            device_ = nullptr;
+        }
+
+    private:
+        device* device_;
+    };
 
     ibv_context* verbs() const noexcept { return verbs_; }
     const device_limits& limits() const noexcept { return limits_; }
@@ -56,9 +80,11 @@ public:
     void give_back(completion_queue& q, std::uint32_t entries) noexcept { q.used -= entries; }
     /// Hands what is there to the context; true if there was anything. Bounded unless `all`.
     bool poll(bool all) noexcept;
-    /// It was removed: its completion queues tell nothing any more.
-    void set_gone() noexcept { gone_ = true; }
-    bool gone() const noexcept { return gone_; }
+    /// It was removed: its completion queues tell nothing any more, and go with the last use.
+    void set_gone() noexcept;
+    bool gone() const noexcept { return gone_.load(std::memory_order_relaxed); }
+    /// `q` is broken, as the device says; no queue pair gets it any more. False if it is another's.
+    bool retire(const ibv_cq* q) noexcept;
     /// Asks for an event at the next completion.
     bool arm() noexcept;
 
@@ -72,7 +98,19 @@ private:
         void on_writable() noexcept override {}
         device& device_;
     };
+    class listening final : public io_watch {
+    public:
+        listening(device& d, reactor& r, int fd) noexcept : io_watch(r, fd), device_(d) {}
+
+    private:
+        bool on_readable() noexcept override;
+        void on_writable() noexcept override {}
+        device& device_;
+    };
+    class leaving;
     result<void> make(completion_queue& q, std::uint32_t entries) noexcept;
+    void let_go() noexcept;
+    std::unique_ptr<leaving> take_all() noexcept;
 
     context_impl& owner_;
     ibv_context* verbs_;
@@ -82,8 +120,10 @@ private:
     std::vector<std::unique_ptr<completion_queue>> queues_;
     bool making_ = false; // a completion queue
     event made_;
-    bool gone_ = false;
-    ibv_context** pins_; // keeps librdmacm from closing the device under its completion queues
+    std::atomic<bool> gone_{false}; // pool threads look at it
+    std::size_t uses_ = 0;
+    std::shared_ptr<notice_box> where_; // until it let go
+    std::unique_ptr<listening> listening_;
 };
 
 } // namespace verbena::rdma

@@ -56,8 +56,10 @@ void registered_memory::publish()
 
 registered_memory::~registered_memory()
 {
-    for (ibv_mr* mr : keys_)
-        ::ibv_dereg_mr(mr);
+    for (ibv_mr* mr : keys_) {
+        if (mr != nullptr)
+            ::ibv_dereg_mr(mr);
+    }
     if (id_ == 0)
         return;
     domain_.by_id_[(id_ & index_mask) - 1] = nullptr;
@@ -71,6 +73,10 @@ result<void> registered_memory::add_parts() noexcept
 {
     while (keys_.size() < domain_.parts_.size() && !memory_.empty()) {
         const domain_part& p = *domain_.parts_[keys_.size()];
+        if (p.on.gone()) {
+            keys_.push_back(nullptr);
+            continue;
+        }
         ibv_mr* mr = ::ibv_reg_mr(p.pd, memory_.data(), memory_.size(), domain_.rights_of_memory(p));
         if (mr == nullptr)
             return registration_error(errno, memory_.size());
@@ -83,7 +89,8 @@ void registered_memory::drop_part(std::size_t number) noexcept
 {
     if (keys_.size() <= number)
         return;
-    ::ibv_dereg_mr(keys_.back());
+    if (keys_.back() != nullptr)
+        ::ibv_dereg_mr(keys_.back());
     keys_.pop_back();
 }
 
@@ -91,8 +98,10 @@ void registered_memory::drop_part(std::size_t number) noexcept
 
 void memory_grant::revoke() noexcept
 {
-    if (key_ != 0)
-        domain_.grants_.erase(std::exchange(key_, 0));
+    // A device that came back may have given the key to another grant.
+    if (const auto i = domain_.grants_.find(key_); i != domain_.grants_.end() && i->second == this)
+        domain_.grants_.erase(i);
+    key_ = 0;
     if (window_ != nullptr) {
         // Unbound by the peer, it can be bound again. Else only taking it away is certain at once.
         if (standing_)
@@ -225,11 +234,19 @@ task<result<std::size_t>> domain::part_on(device& d)
 // For a grant that no queue pair limits: its key is of one device.
 task<result<std::size_t>> domain::any_part()
 {
-    if (parts_.size() > 1)
+    std::size_t there = 0;
+    std::size_t last = 0;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+        if (parts_[i]->on.gone())
+            continue;
+        ++there;
+        last = i;
+    }
+    if (there > 1)
         co_return error(std::errc::operation_not_supported,
                         "a grant without a queue pair needs a domain on one device");
-    if (parts_.size() == 1)
-        co_return std::size_t(0);
+    if (there == 1)
+        co_return last;
     auto d = context_.only_device();
     if (!d)
         co_return d.error();

@@ -42,7 +42,7 @@ public:
     }
     std::span<std::byte> memory() const noexcept { return memory_; }
     /// The device's key; `part` is the number of one that the memory is registered with.
-    bool knows(std::size_t part) const noexcept { return part < keys_.size(); }
+    bool knows(std::size_t part) const noexcept { return part < keys_.size() && keys_[part] != nullptr; }
     std::uint32_t key(std::size_t part) const noexcept { return keys_[part]->lkey; }
     ibv_mr* with(std::size_t part) const noexcept { return keys_[part]; }
     /// With the parts that it isn't registered with yet. Blocks; any thread, one at a time.
@@ -54,7 +54,7 @@ private:
     domain& domain_;
     std::span<std::byte> memory_;
     std::uint32_t id_ = 0;
-    std::vector<ibv_mr*> keys_; // by part
+    std::vector<ibv_mr*> keys_; // by part; nullptr: it came when the part's device had gone
 };
 
 class memory_grant final : public verbs::grant, public list_hook {

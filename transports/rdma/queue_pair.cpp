@@ -49,12 +49,14 @@ ibv_wr_opcode opcode_of(verbs::opcode o) noexcept
 } // namespace
 
 queue_pair::queue_pair(context_impl& owner, rdma::domain& d, std::size_t part, completion_queue& cq,
-                       const verbs::queue_pair_options& o, std::string peer_name, std::string peer_address)
+                       device::use hold, const verbs::queue_pair_options& o, std::string peer_name,
+                       std::string peer_address)
     : owner_(owner),
       domain_(d),
       part_(part),
       home_(d.part(part)),
       cq_(cq),
+      hold_(std::move(hold)),
       shared_(static_cast<shared_receives*>(o.shared_receives)),
       entries_(entries_of(o)),
       peer_name_(std::move(peer_name)),
@@ -92,6 +94,12 @@ result<void> queue_pair::create(rdma_cm_id* id) noexcept
         return error::from_errno(errno, "rdma_create_qp");
     number_ = id->qp->qp_num;
     return {};
+}
+
+void queue_pair::give_up() noexcept
+{
+    ::rdma_destroy_qp(id_);
+    id_ = nullptr;
 }
 
 void queue_pair::open(std::uint32_t ord) noexcept
@@ -419,6 +427,11 @@ void queue_pair::failed(const ibv_wc& wc) noexcept
                  error(make_error_code(failed_status_), "a work request failed", wc.vendor_err));
         return;
     }
+    broke();
+}
+
+void queue_pair::broke() noexcept
+{
     // The flush of a queue pair that the peer closed may come before the connection manager tells of that (siw).
     if (state_ == state::open || state_ == state::starting) {
         if (!timer::is_armed())
@@ -469,10 +482,7 @@ void queue_pair::on_cm_event(cm_event& e) noexcept
             end_soon(end_cause::orderly,
                      error(verbs::connection_end::orderly, "the peer closed the connection"));
         break;
-    case RDMA_CM_EVENT_DEVICE_REMOVAL:
-        on().set_gone();
-        end_soon(end_cause::device_removed, error(std::errc::no_such_device, "the device was removed"));
-        break;
+    case RDMA_CM_EVENT_DEVICE_REMOVAL: owner_.lose(on().verbs()); break;
     default: break;
     }
 }
@@ -600,6 +610,7 @@ void queue_pair::finish() noexcept
     // What had finished before counts as finished.
     (void)on().poll(true);
     state_ = state::closed;
+    hold_.end();
     owner_.count(end_);
     std::uint64_t index = sends_.head();
     for (; !sends_.empty(); ++index) {

@@ -26,7 +26,7 @@ struct internal_outcome {
 
 class queue_pair final : public verbs::queue_pair, public list_hook, public cm_handler, private timer {
 public:
-    queue_pair(context_impl& owner, rdma::domain& d, std::size_t part, completion_queue& cq,
+    queue_pair(context_impl& owner, rdma::domain& d, std::size_t part, completion_queue& cq, device::use hold,
                const verbs::queue_pair_options& o, std::string peer_name, std::string peer_address);
     ~queue_pair() override;
 
@@ -34,6 +34,11 @@ public:
     result<void> create(rdma_cm_id* id) noexcept;
     /// create() failed: `id` is the caller's again.
     void disown() noexcept { id_ = nullptr; }
+    /// After create(): takes the device's queue pair from its id, which is the caller's again.
+    void give_up() noexcept;
+    /// create() is over, so that other than its thread may look.
+    void set_made() noexcept { made_ = true; }
+    bool made() const noexcept { return made_; }
     /// Set to nullptr when this queue pair ends, for a request that points at it.
     void watch(queue_pair** pointer) noexcept { watcher_ = pointer; }
     /// The connection stands.
@@ -68,6 +73,12 @@ public:
     /// From the poll: a completion of this queue pair. Its handler hears of it in deliver().
     void take(const ibv_wc& wc, const work_id& id) noexcept;
     void deliver() noexcept;
+
+    bool completes_at(const ibv_cq* cq) const noexcept { return cq_.cq == cq; }
+    /// Something is wrong with it. It ends soon, if nobody says why before.
+    void broke() noexcept;
+    /// Ends it, on a pool thread; its handler hears of it.
+    void end(end_cause cause, const error& e) noexcept { end_soon(cause, e); }
 
     void on_cm_event(cm_event& e) noexcept override;
 
@@ -119,11 +130,13 @@ private:
     std::size_t part_;
     domain_part& home_;
     completion_queue& cq_;
+    device::use hold_; // until the device's queue pair is gone
     shared_receives* const shared_;
     const std::uint32_t entries_; // of the completion queue
     rdma_cm_id* id_ = nullptr;
     queue_pair** watcher_ = nullptr;
     std::uint32_t number_ = 0;
+    bool made_ = false;
     std::uint16_t slot_ = 0;
     std::uint16_t generation_ = 0;
     verbs::completion_handler* handler_ = nullptr;

@@ -23,6 +23,7 @@ CLIENT_WORK = "trees, checksums, names, 8 processes, random procedures"
 OPTIONS = "rsize and wsize 4 KiB to 1 MiB, odd ranges, ten groups, nconnect, soft, hard"
 RESTART = "server killed three times under load; uncommitted writes lost and sent again"
 LINK = "link down and up three times under load"
+DEVICE = "device removed and added three times under load"
 LINUX, GUEST, HOST = "Linux NFSv3", "verbenad `{}` in the guest", "verbenad `{}` on the host, no RDMA device there"
 
 # In the order in which they share a boot. What a scenario's arguments may be stands in its first lines.
@@ -36,6 +37,7 @@ CELLS = (
     Cell("work rdma siw", LINUX, GUEST.format("rdma"), "siw", WORK),
     Cell("client-work rdma rxe", "verbena `rdma`", "knfsd v3", "rxe", CLIENT_WORK),
     Cell("client-work rdma siw", "verbena `rdma`", "knfsd v3", "siw", CLIENT_WORK, brief=True),
+    Cell("client-work iwarp siw rdma", "verbena `iwarp`", GUEST.format("rdma"), "siw", CLIENT_WORK),
     Cell("client-work tcp siw", "verbena `tcp`", "knfsd v3", "TCP", CLIENT_WORK),
     Cell("options iwarp siw", LINUX, GUEST.format("iwarp"), "siw", OPTIONS),
     Cell("options tcp lo", LINUX, GUEST.format("tcp"), "TCP", OPTIONS),
@@ -43,6 +45,7 @@ CELLS = (
     Cell("restart tcp lo", LINUX, GUEST.format("tcp"), "TCP", RESTART),
     Cell("capture", LINUX, GUEST.format("iwarp"), "siw", "what tshark finds fault with, beside knfsd's traffic"),
     Cell("link iwarp siw", LINUX, GUEST.format("iwarp"), "siw", LINK),
+    Cell("device rdma rxe", "verbena `rdma`", GUEST.format("rdma"), "rxe", DEVICE),
     Cell("link tcp lo", LINUX, GUEST.format("tcp"), "TCP", LINK, brief=True),
 )
 

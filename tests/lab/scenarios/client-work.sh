@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# Real work of verbena's client, program and library, on a stock kernel's server.
-#   client-work TRANSPORT LINK     iwarp siw, tcp siw, rdma siw or rdma rxe: our transport, the server's device
+# Real work of verbena's client, program and library, on a stock kernel's server, or on verbenad's.
+#   client-work TRANSPORT LINK [SERVER]     iwarp siw, tcp siw, rdma siw or rdma rxe: our transport, the server's device;
+#                                           SERVER as `serve` takes it, knfsd if it is not given
 # lab: limit=1200
 . "$LAB_LIB"
 verbena=$LAB_BUILD/services/verbena ledger=$LAB_BUILD/tests/lab/ledger/ledger
 needs "$verbena" "$ledger"
-serve knfsd "$2"
+serve "${3:-knfsd}" "$2"
 port=20049
 [[ $1 != tcp ]] || port=2049
-url=nfs+$1://$server:$port$PWD/exported
+url=nfs+$1://$server:$port$exported
 
 same_tree() { diff -r --no-dereference "$1" "$2" >differences || fail "$3: $(head -n 3 differences | xargs -d '\n')"; }
 timed 'doctor' "$verbena" doctor "$url" || [[ $? == 1 ]] # 1: it has something to say about the guest

@@ -48,6 +48,21 @@ enum class end_cause : std::uint8_t {
 };
 std::string_view to_string(end_cause c) noexcept;
 
+/// What a device told without being asked. Bounded label of the metrics.
+enum class device_event : std::uint8_t {
+    port_down,
+    port_up,
+    address_change,         ///< of GIDs, LID, P_Keys, or the subnet manager
+    queue_pair_error,       ///< it ends, if nobody says why within 100 ms
+    completion_queue_error, ///< all its queue pairs end
+    shared_receive_event,   ///< an error or the limit of a shared receive queue
+    device_fatal,           ///< all its queue pairs end
+    removed,                ///< all its queue pairs end; listeners wait for its return
+    other,
+    count_
+};
+std::string_view to_string(device_event e) noexcept;
+
 /// Counters of one context. One writer; any thread may read.
 struct stats {
     std::array<std::atomic<std::uint64_t>, std::size_t(end_cause::count_)> ends{};
@@ -60,6 +75,8 @@ struct stats {
     std::atomic<std::uint64_t> window_binds{0};
     std::atomic<std::uint64_t> region_grants{0}; ///< grants that took a registration of their own
     std::atomic<std::uint64_t> doorbells{0};     ///< ibv_post_send calls
+    /// Each is counted by the shard that read it; `removed` by each shard that used the device.
+    std::array<std::atomic<std::uint64_t>, std::size_t(device_event::count_)> device_events{};
 };
 
 /// The provider on one shard. Also the home of what only rdma-core has.
