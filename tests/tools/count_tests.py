@@ -5,13 +5,16 @@ then one line for each test that failed.
 
 A Boost.Test executable counts with its cases (BOOST_TEST_REPORT_LEVEL=short makes it print them),
 anything else counts as one. A test that was skipped, ran into its time limit, died, or says that it
-ran no case has failed: the suite promised to run it.
+ran no case has failed: the suite promised to run it. So has a case that checked nothing
+(BOOST_TEST_LOG_LEVEL=message makes Boost.Test say so) and a Python test with skipped cases in it.
 """
 import json
 import re
 import sys
 
 CASES = re.compile(r"^\s*(\d+) test cases? out of (\d+) (passed|failed|skipped|aborted)", re.M)
+NOTHING_CHECKED = re.compile(r"Test case (.+?) did not check any assertions")
+SKIPPED = re.compile(r"^(?:OK|FAILED) \(.*\bskipped=(\d+)", re.M)
 
 
 def count(record):
@@ -24,11 +27,22 @@ def count(record):
         if what == "passed":
             passed = int(number)
     if "Test module" not in output:
-        return (1, 0) if ok else (0, 1)
+        return (1, 0) if ok and not SKIPPED.search(output) else (0, 1)
     if total == 0:
         return 0, 1
+    empty = min(len(NOTHING_CHECKED.findall(output)), passed) if ok else 0
+    passed -= empty
     failed = total - passed
     return passed, failed if ok else max(failed, 1)
+
+
+def why(record):
+    """What is wrong with a test that Meson calls good."""
+    output = record.get("stdout", "") + record.get("stderr", "")
+    for case in NOTHING_CHECKED.findall(output):
+        yield f"{case} checked nothing"
+    for number in SKIPPED.findall(output):
+        yield f"{number} skipped"
 
 
 def main():
@@ -41,10 +55,12 @@ def main():
             passed += good
             failed += wrong
             if wrong:
-                bad.append(f"{record['name']}: {record['result']} after {record['duration']:.1f} s")
+                bad.append(", ".join([f"{record['name']}: {record['result']} after {record['duration']:.1f} s",
+                                      *why(record)]))
     print(passed, failed)
     for line in bad:
         print(line)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -44,7 +44,7 @@ meson_suites() {
     shift 2
     for suite in "$@"; do
         log=$dir-$suite
-        BOOST_TEST_REPORT_LEVEL=short BOOST_TEST_COLOR_OUTPUT=no step "$limit" "$log" \
+        BOOST_TEST_REPORT_LEVEL=short BOOST_TEST_LOG_LEVEL=message BOOST_TEST_COLOR_OUTPUT=no step "$limit" "$log" \
             meson test -C "$dir" --no-rebuild --num-processes "$jobs" --suite "$suite" --logbase "$suite" \
             --print-errorlogs
         local status=$?

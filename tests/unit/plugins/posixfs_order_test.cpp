@@ -29,8 +29,6 @@ std::unique_ptr<file_backend> make_backend(blocking_pool& pool, const backend_op
     return std::move(*fs);
 }
 
-bool tells_users_apart() { return ::geteuid() == 0; }
-
 } // namespace suite
 
 using namespace suite;

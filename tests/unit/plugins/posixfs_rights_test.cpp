@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // posixfs in daemons with other rights than root's: each case runs in a child process that gives up what
-// it should not have. They need root to start from; run as another user they have nothing to give up.
+// it should not have. They need root to start from.
 #define BOOST_TEST_MODULE posixfs_rights
 #include <boost/test/unit_test.hpp>
 
+#include "needs_root.hpp"
 #include "temporary_directory.hpp"
 
 #include <verbena/core/blocking.hpp>
@@ -126,8 +127,7 @@ struct server {
 // The kernel drops file capabilities by itself only when fsuid leaves 0; here it does not.
 BOOST_AUTO_TEST_CASE(a_daemon_with_file_capabilities_binds_its_callers)
 {
-    if (::geteuid() != 0)
-        return;
+    suite::needs_root("to give them up");
     in_child([] {
         suite::temporary_directory directory;
         make_secret(directory.path());
@@ -162,8 +162,7 @@ BOOST_AUTO_TEST_CASE(a_daemon_with_file_capabilities_binds_its_callers)
 
 BOOST_AUTO_TEST_CASE(a_daemon_without_capabilities_says_so)
 {
-    if (::geteuid() != 0)
-        return;
+    suite::needs_root("to give them up");
     in_child([] {
         suite::temporary_directory directory;
         make_secret(directory.path());
@@ -193,20 +192,14 @@ BOOST_AUTO_TEST_CASE(a_daemon_without_capabilities_says_so)
 // Needs CAP_SYS_ADMIN for a mount namespace of its own.
 BOOST_AUTO_TEST_CASE(mounts_beneath_an_export)
 {
-    if (::geteuid() != 0)
-        return;
+    suite::needs_root("to mount file systems");
     suite::temporary_directory directory;
-    const pid_t probe = ::fork();
-    if (probe == 0)
-        std::_Exit(::unshare(CLONE_NEWNS) == 0 ? 0 : 1);
-    int status = 0;
-    ::waitpid(probe, &status, 0);
-    BOOST_WARN_MESSAGE(status == 0, "not run: no mount namespace is to be had here");
-    if (status != 0)
-        return;
     in_child([&] {
-        check(::unshare(CLONE_NEWNS) == 0 && ::mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0,
-              "unshare");
+        if (::unshare(CLONE_NEWNS) != 0 || ::mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
+            check(false, "a mount namespace of its own (run as root with CAP_SYS_ADMIN; in a container: "
+                         "--privileged)");
+            return;
+        }
         const auto inner = directory.path() / "inner";
         check(::mkdir(inner.c_str(), 0777) == 0, "mkdir");
         check(::mount("none", inner.c_str(), "tmpfs", 0, "size=1m,mode=0777") == 0, "mount");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #define BOOST_TEST_MODULE posixfs
 #include "backend_suite.hpp"
+#include "needs_root.hpp"
 #include "temporary_directory.hpp"
 
 #include <verbena/core/scope.hpp>
@@ -85,8 +86,7 @@ BOOST_FIXTURE_TEST_CASE(first_writes_at_once_are_synced_by_open_descriptors, res
 
 BOOST_FIXTURE_TEST_CASE(handles_survive_restart_and_rename, restartable)
 {
-    if (::geteuid() != 0)
-        return;
+    needs_root("for the kernel's handles");
     const handle root = fs->root();
     const handle d = make_directory(root, "d");
     const handle f = make_file(me, d, "f", "data");
@@ -147,8 +147,7 @@ BOOST_FIXTURE_TEST_CASE(the_path_table, restartable)
 
 BOOST_FIXTURE_TEST_CASE(a_shard_is_the_daemon_again_after_its_turn, restartable)
 {
-    if (::geteuid() != 0)
-        return;
+    needs_root("to act for others");
     make_file("f", "x", 0600);
     must(fs->lookup(user(1000, 1000), fs->root(), "f"));
     // Opening root's file needs root's identity.
