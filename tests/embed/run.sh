@@ -18,6 +18,13 @@ greets() {
 case ${1-} in
 installed)
     DESTDIR=$work/root meson install -C "$2" --no-rebuild --quiet >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+    # The systemd unit runs what was installed, and a configuration to begin with came along.
+    unit=$(find "$work/root" -path '*/systemd/system/verbenad.service')
+    programs=$(sed -n 's/^ExecStart[A-Za-z]*=\([^ ]*\) .*/\1/p' "$unit" | sort -u)
+    [[ -n $programs ]] || { echo "no ExecStart in $unit"; exit 1; }
+    for program in $programs; do
+        "$work/root$program" serve --check "$(find "$work/root" -path '*/verbena/examples/memory.toml')" >"$work/log"
+    done
     pc=$(find "$work/root" -name verbena.pc)
     export PKG_CONFIG_PATH=${pc%/*}
     prefix=$work/root$(pkg-config --variable=prefix verbena)
