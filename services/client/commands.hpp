@@ -66,6 +66,15 @@ struct cp_options {
 };
 task<int> cp(runtime& r, cp_options o);
 
+struct conform_options {
+    std::string url;     ///< rdma://HOST:PORT or iwarp://HOST:PORT
+    bool listen = false; ///< serve there; else run the checks against who serves there
+    bool once = false;   ///< serve one run
+    std::string report;  ///< file for the JSON; empty: none
+};
+/// The verbs conformance checks between two hosts.
+task<int> conform(runtime& r, conform_options o);
+
 /// Looks at this machine and, with a URL, at a server.
 task<int> doctor(runtime& r, std::string url);
 /// The checks that are possible where no shard can be made.

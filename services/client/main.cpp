@@ -78,7 +78,8 @@ int main(int argc, char** argv)
     app.set_version_flag("--version", "verbena " VERBENA_VERSION);
     app.fallthrough();
     global_options global;
-    app.add_flag("--json", global.json, "machine-readable output (ping, ls, stat, df, mounts, cp, doctor)");
+    app.add_flag("--json", global.json,
+                 "machine-readable output (ping, ls, stat, df, mounts, cp, doctor, conform)");
     app.add_flag("-q,--quiet", global.quiet, "no progress and no summary");
     app.add_flag("--soft", global.soft, "fail when the server stays silent, instead of waiting for it");
     app.add_option("--timeout", global.timeout_seconds,
@@ -179,6 +180,23 @@ int main(int argc, char** argv)
         cp_o.target = paths.back();
         cp_o.sources.assign(paths.begin(), paths.end() - 1);
         run = [&](runtime& r) { return cli::cp(r, cp_o); };
+    });
+
+    conform_options conform_o;
+    std::string conform_listen;
+    CLI::App* conform_c = app.add_subcommand(
+        "conform", "Check a path of RDMA between two hosts; rdma://HOST:PORT or iwarp://HOST:PORT");
+    CLI::Option* conform_url = conform_c->add_option("url", conform_o.url, "where the other host listens");
+    conform_c->add_option("--listen", conform_listen, "be the other host")->excludes(conform_url);
+    conform_c->add_flag("--once", conform_o.once, "with --listen: end after one run");
+    conform_c->add_option("--report", conform_o.report, "file for the results, as JSON that can be shared");
+    conform_c->callback([&] {
+        conform_o.listen = !conform_listen.empty();
+        if (conform_o.listen)
+            conform_o.url = conform_listen;
+        if (conform_o.url.empty())
+            throw CLI::RequiredError("url or --listen");
+        run = [&](runtime& r) { return cli::conform(r, conform_o); };
     });
 
     CLI::App* doctor_c =

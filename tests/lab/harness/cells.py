@@ -24,6 +24,8 @@ OPTIONS = "rsize and wsize 4 KiB to 1 MiB, odd ranges, ten groups, nconnect, sof
 RESTART = "server killed three times under load; uncommitted writes lost and sent again"
 LINK = "link down and up three times under load"
 DEVICE = "device removed and added three times under load"
+CONFORM = "the checks of the command; what the device fails is named"
+TOOLS, PINGS = "rdma-core's test programs, and as servers", "rping of 4,000 and 65,000 octets, rdma_client and rdma_server"
 LINUX, GUEST, HOST = "Linux NFSv3", "verbenad `{}` in the guest", "verbenad `{}` on the host, no RDMA device there"
 
 # In the order in which they share a boot. What a scenario's arguments may be stands in its first lines.
@@ -31,6 +33,12 @@ CELLS = (
     Cell("work iwarp siw", LINUX, GUEST.format("iwarp"), "siw", WORK),
     Cell("work-host", LINUX, HOST.format("iwarp"), "siw through the guest's NIC", WORK),
     Cell("conform-rdma rxe", "the verbs conformance suites", "themselves", "rxe", "every verb, its errors and ends", brief=True),
+    Cell("conform-command rdma rdma rxe", "`verbena conform`", "`verbena conform`", "rxe", CONFORM),
+    Cell("conform-command rdma rdma siw", "`verbena conform`", "`verbena conform`", "siw", CONFORM),
+    Cell("conform-command iwarp rdma siw", "`verbena conform` by `iwarp`", "`verbena conform` by `rdma`", "siw", CONFORM),
+    Cell("conform-command rdma iwarp siw", "`verbena conform` by `rdma`", "`verbena conform` by `iwarp`", "siw", CONFORM),
+    Cell("verbs-tools rdma rxe", TOOLS, "examples/verbs_peer by `rdma`", "rxe", f"{PINGS}; ucmatose"),
+    Cell("verbs-tools iwarp siw", TOOLS, "examples/verbs_peer by `iwarp`", "siw", PINGS),
     Cell("work tcp lo", LINUX, GUEST.format("tcp"), "TCP", WORK),
     Cell("client-work iwarp siw", "verbena `iwarp`", "knfsd v3", "siw", CLIENT_WORK),
     Cell("work rdma rxe", LINUX, GUEST.format("rdma"), "rxe", WORK, brief=True),

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "../commands.hpp"
+#include "cases.hpp"
+#include "server.hpp"
+
+#include <verbena/core/net.hpp>
+#ifdef VERBENA_HAS_RDMA
+#include <verbena/transports/rdma.hpp>
+#endif
+
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sys/utsname.h>
+
+namespace verbena::cli {
+namespace {
+
+using nlohmann::json;
+using verbena::conform::end;
+using verbena::conform::message;
+
+json to_json(const verbs::capabilities& c)
+{
+    return {{"provider", c.provider},
+            {"remote_invalidate", c.remote_invalidate},
+            {"grant_per_queue_pair", c.grant_per_queue_pair},
+            {"write_with_immediate", c.write_with_immediate},
+            {"local_invalidate", c.local_invalidate},
+            {"shared_receives", c.shared_receives},
+            {"read_sink_needs_remote_write", c.read_sink_needs_remote_write},
+            {"receive_not_ready_retry", c.receive_not_ready_retry},
+            {"completion_means_delivered", c.completion_means_delivered},
+            {"max_inline", c.max_inline},
+            {"max_send_segments", c.max_send_segments},
+            {"max_read_segments", c.max_read_segments},
+            {"max_outstanding_reads", c.max_outstanding_reads},
+            {"max_private_data", c.max_private_data}};
+}
+
+// What a reader of the report has to know of one host. No names or addresses: it is meant to be shared.
+json describe(const verbs::context& c)
+{
+    utsname host{};
+    ::uname(&host);
+    json devices = json::array();
+#ifdef VERBENA_HAS_RDMA
+    if (c.query().provider == "rdma") {
+        for (const rdma::device_report& d : rdma::devices())
+            devices.push_back({{"name", d.name},
+                               {"transport", d.transport},
+                               {"firmware", d.firmware},
+                               {"state", d.state},
+                               {"mtu", d.mtu},
+                               {"type_2_windows", d.type_2_windows}});
+    }
+#endif
+    return {{"verbena", VERBENA_VERSION},
+            {"kernel", std::string(host.sysname) + " " + host.release},
+            {"machine", host.machine},
+            {"capabilities", to_json(c.query())},
+            {"devices", std::move(devices)}};
+}
+
+struct place {
+    verbs::context* context;
+    std::string address;
+};
+
+// rdma://HOST:PORT or iwarp://HOST:PORT.
+result<place> find_place(runtime& r, const std::string& text)
+{
+    const std::size_t colon = text.find("://");
+    const std::string scheme = text.substr(0, colon);
+    if (colon == std::string::npos || (scheme != "rdma" && scheme != "iwarp"))
+        return error(std::errc::invalid_argument, "a URL looks like rdma://HOST:PORT or iwarp://HOST:PORT");
+    auto found = net::resolve(text.substr(colon + 3));
+    if (!found)
+        return found.error();
+    verbs::context* context = nullptr;
+    if (scheme == "rdma") {
+        auto made = r.rdma();
+        if (!made)
+            return made.error();
+        context = *made;
+    } else {
+        context = &r.iwarp();
+    }
+    return place{context, found->front().to_string()};
+}
+
+struct outcome {
+    const char* name;
+    const char* result;
+    std::string reason;
+    double seconds;
+};
+
+task<outcome> run_one(verbena::conform::target& t, const verbena::conform::check& c)
+{
+    const auto begun = std::chrono::steady_clock::now();
+    outcome o{c.name, "passed", {}, 0};
+    try {
+        co_await c.run(t);
+    } catch (const verbena::conform::failure& f) {
+        o.result = "failed";
+        o.reason = f.why;
+    } catch (const verbena::conform::not_supported& n) {
+        o.result = "not supported";
+        o.reason = n.what;
+    }
+    o.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+    co_return o;
+}
+
+task<std::string> description_of_server(end& link)
+{
+    message m;
+    m.what = verbena::conform::request::describe;
+    co_await link.send(m);
+    const verbs::completion c = co_await link.received();
+    verbena::conform::need(c.length >= message::size, "a description too short");
+    const auto octets = link.incoming(c).subspan(message::size);
+    std::string text(reinterpret_cast<const char*>(octets.data()), octets.size());
+    link.release(c);
+    co_return text;
+}
+
+std::string now()
+{
+    const std::time_t t = std::time(nullptr);
+    std::tm utc{};
+    ::gmtime_r(&t, &utc);
+    char text[32];
+    std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    return text;
+}
+
+task<int> run_checks(runtime& r, place where, conform_options o)
+{
+    verbena::conform::target t(*where.context, where.address,
+                               static_cast<std::uint64_t>(std::time(nullptr)) << 20);
+    std::string server;
+    std::string failed;
+    try {
+        co_await t.connect(t.main);
+        server = co_await description_of_server(t.main);
+    } catch (const verbena::conform::failure& f) {
+        failed = f.why;
+    }
+    if (!failed.empty())
+        co_return complain(o.url + ": " + failed +
+                               "\n  `verbena conform --listen URL` must run there, of the same version",
+                           exit_unreachable);
+    json cases = json::array();
+    std::size_t passed = 0;
+    std::size_t bad = 0;
+    for (const verbena::conform::check& c : verbena::conform::all_checks()) {
+        const outcome one = co_await run_one(t, c);
+        if (one.result == std::string_view("passed"))
+            ++passed;
+        else if (one.result == std::string_view("failed"))
+            ++bad;
+        json row = {{"name", one.name}, {"result", one.result}, {"seconds", one.seconds}};
+        if (!one.reason.empty())
+            row["reason"] = one.reason;
+        cases.push_back(std::move(row));
+        if (!r.options().json && !r.options().quiet) {
+            std::printf("%-13s %s%s%s\n", one.result, one.name, one.reason.empty() ? "" : ": ",
+                        one.reason.c_str());
+            std::fflush(stdout);
+        }
+    }
+    json report = {{"suite", "verbena verbs conformance"},
+                   {"version", 1},
+                   {"date", now()},
+                   {"scheme", o.url.substr(0, o.url.find("://"))},
+                   {"client", describe(*where.context)},
+                   {"server", json::parse(server, nullptr, false)},
+                   {"passed", passed},
+                   {"failed", bad},
+                   {"not_supported", verbena::conform::all_checks().size() - passed - bad},
+                   {"cases", std::move(cases)}};
+    t.main.pair().disconnect();
+    if (r.options().json)
+        std::printf("%s\n", report.dump(2).c_str());
+    else
+        std::printf("%zu passed, %zu failed, %zu not supported\n", passed, bad,
+                    verbena::conform::all_checks().size() - passed - bad);
+    if (!o.report.empty()) {
+        std::ofstream file(o.report);
+        file << report.dump(2) << '\n';
+        if (!file.flush())
+            co_return complain("cannot write " + o.report, exit_failed);
+    }
+    const auto over = [&t] { return t.main.ended(); };
+    try {
+        co_await t.main.until(over, "the end");
+    } catch (const verbena::conform::failure& f) {
+        co_return complain(f.why, exit_failed);
+    }
+    co_return bad == 0 ? exit_ok : exit_failed;
+}
+
+task<int> serve(place where, bool once)
+{
+    auto listener = where.context->listen(where.address);
+    if (!listener)
+        co_return complain("cannot listen on " + where.address + ": " + listener.error().message(),
+                           exit_failed);
+    std::printf("listening at %s\n", (*listener)->local_url().c_str());
+    std::fflush(stdout);
+    verbena::conform::server s(*where.context, describe(*where.context).dump());
+    co_await s.run(**listener, once);
+    co_return exit_ok;
+}
+
+} // namespace
+
+task<int> conform(runtime& r, conform_options o)
+{
+    auto where = find_place(r, o.url);
+    if (!where)
+        co_return complain(o.url + ": " + where.error().message(),
+                           where.error() == std::errc::invalid_argument ? exit_usage : exit_failed);
+    if (o.listen)
+        co_return co_await serve(*where, o.once);
+    co_return co_await run_checks(r, *where, o);
+}
+
+} // namespace verbena::cli

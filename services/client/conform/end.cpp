@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "end.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace verbena::conform {
+namespace {
+
+constexpr std::uint32_t magic = 0x76636e31; // "vcn1"
+
+void put(std::byte*& to, std::uint64_t value, int octets) noexcept
+{
+    while (octets-- > 0)
+        *to++ = std::byte(value >> (8 * octets));
+}
+std::uint64_t get(const std::byte*& from, int octets) noexcept
+{
+    std::uint64_t value = 0;
+    while (octets-- > 0)
+        value = value << 8 | std::to_integer<std::uint64_t>(*from++);
+    return value;
+}
+
+} // namespace
+
+void fill(std::span<std::byte> to, std::uint64_t seed) noexcept
+{
+    std::uint64_t x = seed * 0x9e3779b97f4a7c15 + 1;
+    for (std::byte& b : to) {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        b = std::byte(x >> 24);
+    }
+}
+
+std::uint64_t sum(std::span<const std::byte> of) noexcept
+{
+    std::uint64_t h = 0xcbf29ce484222325;
+    for (const std::byte b : of)
+        h = (h ^ std::to_integer<std::uint64_t>(b)) * 0x100000001b3;
+    return h;
+}
+
+std::size_t numbered(std::uint32_t number, std::span<std::byte> to) noexcept
+{
+    const std::size_t bytes = message::size + (std::size_t(number) * 7919) % (to.size() - message::size + 1);
+    fill(to.first(bytes), number + 1000);
+    message m;
+    m.what = request::data;
+    m.number = number;
+    m.write(to.data());
+    return bytes;
+}
+
+void message::write(std::byte* to) const noexcept
+{
+    put(to, std::uint32_t(what), 4);
+    put(to, number, 4);
+    for (const std::uint64_t v : {a, b, c, d})
+        put(to, v, 8);
+}
+
+message message::read(const std::byte* from) noexcept
+{
+    message m;
+    m.what = request(get(from, 4));
+    m.number = static_cast<std::uint32_t>(get(from, 4));
+    m.a = get(from, 8);
+    m.b = get(from, 8);
+    m.c = get(from, 8);
+    m.d = get(from, 8);
+    return m;
+}
+
+std::array<std::byte, greeting::total> greeting::write() const noexcept
+{
+    std::array<std::byte, total> out{};
+    fill(out, id);
+    std::byte* to = out.data();
+    put(to, magic, 4);
+    put(to, what, 4);
+    put(to, id, 8);
+    return out;
+}
+
+result<greeting> greeting::read(std::span<const std::byte> from)
+{
+    if (from.size() < total)
+        return error(std::errc::no_message, "private data shorter than that of `verbena conform`",
+                     from.size());
+    const std::byte* at = from.data();
+    if (get(at, 4) != magic)
+        return error(std::errc::no_message, "private data that is not of `verbena conform`");
+    greeting g;
+    g.what = kind(get(at, 4));
+    g.id = get(at, 8);
+    const auto as_sent = g.write();
+    if (!std::ranges::equal(as_sent, from.first(total)) ||
+        std::ranges::any_of(from.subspan(total), [](std::byte b) { return b != std::byte{}; }))
+        return error(std::errc::bad_message, "private data came other than it was sent", from.size());
+    return g;
+}
+
+// --- end ---
+
+task<void> end::prepare()
+{
+    memory_.resize(2 * slots * slot + bulk_size);
+    auto domain = context_.make_domain();
+    need(domain, "a protection domain");
+    domain_ = std::move(*domain);
+    auto made = co_await domain_->register_memory(memory_);
+    need(made, "register memory");
+    region_ = std::move(*made);
+}
+
+void end::adopt(std::unique_ptr<verbs::queue_pair> q)
+{
+    pair_ = std::move(q);
+    pair_->set_handler(this);
+}
+
+void end::post_receives()
+{
+    for (std::uint64_t i = 0; i < slots; ++i) {
+        verbs::completion c;
+        c.id = i;
+        release(c);
+    }
+}
+
+verbs::segment end::segment(std::span<const std::byte> of) const noexcept
+{
+    return {const_cast<std::byte*>(of.data()), static_cast<std::uint32_t>(of.size()), region_->local_key()};
+}
+
+std::uint64_t end::post(verbs::opcode op, std::span<const std::byte> local,
+                        const verbs::remote_segment& remote, std::uint32_t invalidate,
+                        std::uint32_t immediate)
+{
+    const verbs::segment s = segment(local);
+    verbs::send_request w;
+    w.id = ++last_id_;
+    w.opcode = op;
+    if (!local.empty())
+        w.segments = {&s, 1};
+    w.remote_address = remote.address;
+    w.remote_key = remote.key;
+    w.invalidate_key = invalidate;
+    w.immediate = immediate;
+    need(pair_->post_send({&w, 1}), "post a request");
+    ++outstanding_;
+    return w.id;
+}
+
+task<verbs::completion> end::finished(std::uint64_t id)
+{
+    const auto found = [this, id] { return std::ranges::find(sends_, id, &verbs::completion::id); };
+    const auto have = [this, found] { return found() != sends_.end() || ended(); };
+    co_await until(have, "the completion of a request");
+    const auto i = found();
+    need(i != sends_.end(), "a request has no completion, and the connection has ended");
+    const verbs::completion c = *i;
+    sends_.erase(i);
+    co_return c;
+}
+
+task<void> end::succeeded(std::uint64_t id, const char* what)
+{
+    const verbs::completion c = co_await finished(id);
+    if (c.status != verbs::status::success)
+        throw failure{std::string(what) + ": " + std::string(verbs::to_string(c.status)) +
+                      (ended() ? "; " + why_.message() : std::string())};
+}
+
+task<verbs::completion> end::received()
+{
+    const auto have = [this] { return !receives_.empty() || ended(); };
+    co_await until(have, "a message");
+    if (receives_.empty())
+        throw failure{"the connection ended: " + why_.message()};
+    const verbs::completion c = receives_.front();
+    receives_.pop_front();
+    co_return c;
+}
+
+void end::release(const verbs::completion& c)
+{
+    const verbs::receive_request r{c.id, segment(std::span(memory_).subspan(c.id * slot, slot))};
+    need(pair_->post_receive({&r, 1}), "post a receive");
+    ++standing_;
+}
+
+task<void> end::send(const message& m, std::uint32_t invalidate)
+{
+    m.write(outgoing().data());
+    const auto op = invalidate != 0 ? verbs::opcode::send_with_invalidate : verbs::opcode::send;
+    const std::uint64_t id = post(op, outgoing().first(message::size), {}, invalidate);
+    co_await succeeded(id, "send a message");
+}
+
+task<message> end::receive(request what)
+{
+    const verbs::completion c = co_await received();
+    need(c.length >= message::size, "a message of " + std::to_string(c.length) + " octets");
+    const message m = message::read(incoming(c).data());
+    release(c);
+    need(m.what == what, "a message of another kind");
+    co_return m;
+}
+
+task<message> end::ask(request what, std::uint64_t a, std::uint64_t b, std::uint64_t c, std::uint64_t d)
+{
+    message m;
+    m.what = what;
+    m.a = a;
+    m.b = b;
+    m.c = c;
+    m.d = d;
+    co_await send(m);
+    co_return co_await receive(what);
+}
+
+task<void> end::until(std::function<bool()> done, const char* what)
+{
+    const auto deadline = context_.shard().clock().now() + patience;
+    while (!done()) {
+        if (context_.shard().clock().now() >= deadline)
+            throw failure{std::string("nothing came for 20 s: ") + what};
+        co_await pause();
+    }
+}
+
+task<std::unique_ptr<verbs::grant>> end::grant(std::span<std::byte> memory, verbs::access rights)
+{
+    auto made = co_await domain_->make_grant(memory, rights,
+                                             context_.query().grant_per_queue_pair ? pair_.get() : nullptr);
+    need(made, "make a grant");
+    co_return std::move(*made);
+}
+
+void end::on_completions(std::span<const verbs::completion> batch) noexcept
+{
+    for (const verbs::completion& c : batch) {
+        std::size_t& count = verbs::is_receive(c.opcode) ? standing_ : outstanding_;
+        if (ends_ != 0 || count == 0) {
+            ++strays_;
+            continue;
+        }
+        --count;
+        if (!verbs::is_receive(c.opcode))
+            sends_.push_back(c);
+        else if (c.status == verbs::status::success)
+            receives_.push_back(c);
+        else
+            ++flushed_;
+    }
+}
+
+void end::on_disconnected(const error& cause) noexcept
+{
+    ++ends_;
+    why_ = cause;
+}
+
+} // namespace verbena::conform

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// One end of a connection under `verbena conform`: its memory, its completions, and the messages of both ends.
+#pragma once
+
+#include <verbena/core/reactor.hpp>
+#include <verbena/core/sleep.hpp>
+#include <verbena/core/task.hpp>
+#include <verbena/core/verbs.hpp>
+
+#include <array>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace verbena::conform {
+
+/// Thrown where a check finds something else than it must be.
+struct failure {
+    std::string why;
+};
+/// Thrown by a case about what the provider can't do.
+struct not_supported {
+    std::string what;
+};
+template<class T>
+void need(const result<T>& r, const char* what)
+{
+    if (!r)
+        throw failure{std::string(what) + ": " + r.error().message()};
+}
+inline void need(bool good, const std::string& what)
+{
+    if (!good)
+        throw failure{what};
+}
+
+/// Octets that both ends can make of `seed`.
+void fill(std::span<std::byte> to, std::uint64_t seed) noexcept;
+/// FNV-1a, 64 bits.
+std::uint64_t sum(std::span<const std::byte> of) noexcept;
+
+/// What the client asks of the server; the reply bears the same number.
+enum class request : std::uint32_t {
+    describe = 1, ///< reply: text, JSON
+    open,         ///< a: access, b: bytes, c: seed; reply a: key, b: address, c: bytes
+    sum,          ///< a: bytes; reply a: sum of what was opened
+    revoke,
+    pull,      ///< a: key, b: address, c: bytes: RDMA Read; reply a: sum
+    push,      ///< a: key, b: address, c: bytes, d: seed: RDMA Write
+    push_last, ///< likewise; the reply invalidates the key, or d says that this end can't
+    expect, ///< a: messages that follow, of the sizes and contents of numbered(); reply a: as they had to be
+    immediate, ///< a Write with Immediate follows; reply a: the immediate, b: bytes
+    fate,      ///< a: id of another connection; reply: see connection_fate
+    data,      ///< no request: a numbered message
+};
+struct message {
+    static constexpr std::uint32_t size = 40;
+    request what{};
+    std::uint32_t number = 0; ///< of data
+    std::uint64_t a = 0, b = 0, c = 0, d = 0;
+    void write(std::byte* to) const noexcept;
+    static message read(const std::byte* from) noexcept;
+};
+/// How a connection ended, as the server tells.
+enum connection_fate : std::uint64_t {
+    fate_ended = 1,
+    fate_orderly = 2,
+    fate_untouched = 4, ///< what it had opened is as it was
+    fate_flushed = 8,   ///< each receive that stood has been flushed, once
+};
+
+/// What both ends of a connection say in their private data, and after it as much pattern as fits.
+struct greeting {
+    enum kind : std::uint8_t { plain, refuse_me };
+    static constexpr std::size_t size = 16;
+    static constexpr std::size_t total = 56; ///< what each provider carries at least
+    kind what = plain;
+    std::uint64_t id = 0; ///< of the connection; the client's choice
+    std::array<std::byte, total> write() const noexcept;
+    /// Zeros may follow. ENOMSG: not this protocol.
+    static result<greeting> read(std::span<const std::byte> from);
+};
+
+class end final : public verbs::completion_handler {
+public:
+    static constexpr std::size_t slot = std::size_t(64) << 10; ///< bytes of a receive, and of a Send
+    static constexpr std::size_t slots = 16;
+    static constexpr std::size_t bulk_size = std::size_t(8) << 20;
+    static constexpr auto patience = std::chrono::seconds(20);
+
+    explicit end(verbs::context& c) : context_(c) {}
+    /// Memory and its registration. Errors: failure.
+    task<void> prepare();
+    void adopt(std::unique_ptr<verbs::queue_pair> q);
+    void post_receives();
+
+    verbs::context& context() noexcept { return context_; }
+    verbs::protection_domain& domain() noexcept { return *domain_; }
+    verbs::queue_pair& pair() noexcept { return *pair_; }
+    /// Registered: for grants, RDMA Reads and Writes.
+    std::span<std::byte> bulk(std::size_t bytes) noexcept
+    {
+        return std::span(memory_).subspan(2 * slots * slot, bytes);
+    }
+    /// Where the Send of slot `i` is put together.
+    std::span<std::byte> outgoing(std::size_t i = 0) noexcept
+    {
+        return std::span(memory_).subspan((slots + i) * slot, slot);
+    }
+    /// The receive of a completion.
+    std::span<const std::byte> incoming(const verbs::completion& c) const noexcept
+    {
+        return std::span(memory_).subspan(c.id * slot, c.length);
+    }
+
+    verbs::segment segment(std::span<const std::byte> of) const noexcept;
+    /// Posts one request; its id is returned.
+    std::uint64_t post(verbs::opcode op, std::span<const std::byte> local,
+                       const verbs::remote_segment& remote = {}, std::uint32_t invalidate = 0,
+                       std::uint32_t immediate = 0);
+    /// The completion of what post() gave `id`, whatever its status.
+    task<verbs::completion> finished(std::uint64_t id);
+    /// As finished(), and it must be a success.
+    task<void> succeeded(std::uint64_t id, const char* what);
+    /// The next receive, whose slot is posted again by release().
+    task<verbs::completion> received();
+    void release(const verbs::completion& c);
+    bool has_message() const noexcept { return !receives_.empty(); }
+    /// A moment, so that others get their turn.
+    static sleep_awaiter pause() noexcept { return sleep_for(std::chrono::microseconds(200)); }
+    task<void> send(const message& m, std::uint32_t invalidate = 0);
+    /// The next message, which must be `what`; its slot is posted again.
+    task<message> receive(request what);
+    /// send(), then receive().
+    task<message> ask(request what, std::uint64_t a = 0, std::uint64_t b = 0, std::uint64_t c = 0,
+                      std::uint64_t d = 0);
+    task<void> until(std::function<bool()> done, const char* what);
+    task<std::unique_ptr<verbs::grant>> grant(std::span<std::byte> memory, verbs::access rights);
+
+    bool ended() const noexcept { return ends_ != 0; }
+    unsigned ends() const noexcept { return ends_; }
+    const error& why() const noexcept { return why_; }
+    /// Receives that stand; those flushed; completions that came after the end or of what was not posted.
+    std::size_t standing() const noexcept { return standing_; }
+    std::size_t flushed_receives() const noexcept { return flushed_; }
+    std::size_t strays() const noexcept { return strays_; }
+
+private:
+    void on_completions(std::span<const verbs::completion> batch) noexcept override;
+    void on_disconnected(const error& cause) noexcept override;
+
+    verbs::context& context_;
+    std::vector<std::byte> memory_;
+    std::unique_ptr<verbs::protection_domain> domain_;
+    std::unique_ptr<verbs::region> region_;
+    std::deque<verbs::completion> sends_;
+    std::deque<verbs::completion> receives_;
+    std::uint64_t last_id_ = 0;
+    std::size_t outstanding_ = 0;
+    std::size_t standing_ = 0;
+    std::size_t flushed_ = 0;
+    std::size_t strays_ = 0;
+    unsigned ends_ = 0;
+    error why_;
+    std::unique_ptr<verbs::queue_pair> pair_; // goes first
+};
+
+/// Size and contents of the data message of this number: 40 octets to a whole slot.
+std::size_t numbered(std::uint32_t number, std::span<std::byte> to) noexcept;
+
+} // namespace verbena::conform

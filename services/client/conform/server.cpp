@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+namespace verbena::conform {
+
+task<void> server::run(verbs::listener& where, bool once)
+{
+    listener_ = &where;
+    once_ = once;
+    scope sessions(context_.shard());
+    for (;;) {
+        auto next = co_await where.next();
+        if (!next)
+            break;
+        sessions.spawn(serve(std::move(*next)));
+    }
+    co_await sessions.join();
+}
+
+task<void> server::serve(std::unique_ptr<verbs::connect_request> r)
+{
+    const auto said = greeting::read(r->private_data());
+    if (!said || said->what == greeting::refuse_me) {
+        if (!said)
+            std::fprintf(stderr, "verbena: %s: %s\n", std::string(r->peer_name()).c_str(),
+                         said.error().message().c_str());
+        greeting no;
+        if (said)
+            no = *said;
+        const auto data = no.write();
+        (void)co_await r->reject(data);
+        co_return;
+    }
+    session s(context_);
+    try {
+        co_await s.link.prepare();
+        verbs::connect_options o;
+        auto made = co_await r->make_queue_pair(s.link.domain(), o.queue_pair);
+        need(made, "make a queue pair");
+        s.link.adopt(std::move(*made));
+        s.link.post_receives();
+        const auto data = said->write();
+        o.private_data = data;
+        const auto accepted = co_await r->accept(o);
+        need(accepted, "accept");
+        co_await talk(s);
+    } catch (const failure& f) {
+        // A case that breaks the connection on purpose ends here too; the client asks for its fate.
+        if (!s.link.ended())
+            std::fprintf(stderr, "verbena: %s: %s\n", std::string(r->peer_name()).c_str(), f.why.c_str());
+    }
+    note_end(s, said->id);
+    if (s.main && once_)
+        listener_->close();
+}
+
+task<void> server::talk(session& s)
+{
+    for (;;) {
+        // A connection may be silent for as long as the client has to do with others.
+        while (!s.link.ended() && !s.link.has_message())
+            co_await s.link.pause();
+        if (!s.link.has_message())
+            co_return;
+        const verbs::completion c = co_await s.link.received();
+        need(c.length >= message::size, "a message too short");
+        const message m = message::read(s.link.incoming(c).data());
+        s.link.release(c);
+        co_await answer(s, m);
+    }
+}
+
+task<void> server::answer(session& s, const message& m)
+{
+    end& link = s.link;
+    message reply;
+    reply.what = m.what;
+    const verbs::remote_segment theirs{static_cast<std::uint32_t>(m.a), static_cast<std::uint32_t>(m.c), m.b};
+    switch (m.what) {
+    case request::describe: {
+        s.main = true;
+        const std::size_t bytes = std::min(description_.size(), end::slot - message::size);
+        reply.a = bytes;
+        reply.write(link.outgoing().data());
+        std::memcpy(link.outgoing().data() + message::size, description_.data(), bytes);
+        const std::uint64_t id = link.post(verbs::opcode::send, link.outgoing().first(message::size + bytes));
+        co_await link.succeeded(id, "send the description");
+        co_return;
+    }
+    case request::open: {
+        need(m.b <= end::bulk_size, "more memory than there is");
+        s.opened.reset();
+        s.memory = link.bulk(m.b);
+        fill(s.memory, m.c);
+        s.before = sum(s.memory);
+        s.opened = co_await link.grant(s.memory, verbs::access(m.a));
+        const verbs::remote_segment where = s.opened->where();
+        reply.a = where.key;
+        reply.b = where.address;
+        reply.c = where.length;
+        break;
+    }
+    case request::sum:
+        need(m.a <= end::bulk_size, "more memory than there is");
+        reply.a = sum(link.bulk(m.a));
+        break;
+    case request::revoke: s.opened.reset(); break;
+    case request::pull: {
+        need(m.c <= end::bulk_size, "more memory than there is");
+        const std::uint64_t id = link.post(verbs::opcode::rdma_read, link.bulk(m.c), theirs);
+        co_await link.succeeded(id, "RDMA Read");
+        reply.a = sum(link.bulk(m.c));
+        break;
+    }
+    case request::push:
+    case request::push_last: {
+        need(m.c <= end::bulk_size, "more memory than there is");
+        fill(link.bulk(m.c), m.d);
+        const bool last = m.what == request::push_last;
+        reply.d = last && !context_.query().remote_invalidate ? 1 : 0;
+        const std::uint64_t id = link.post(verbs::opcode::rdma_write, link.bulk(m.c), theirs);
+        co_await link.send(reply, last && reply.d == 0 ? theirs.key : 0);
+        co_await link.succeeded(id, "RDMA Write");
+        co_return;
+    }
+    case request::expect: reply = co_await take_numbered(s, m.a); break;
+    case request::immediate: {
+        const verbs::completion c = co_await link.received();
+        need(c.opcode == verbs::opcode::receive_immediate, "another completion than that of an immediate");
+        reply.a = c.immediate;
+        reply.b = c.length;
+        link.release(c);
+        break;
+    }
+    case request::fate: {
+        const auto deadline = context_.shard().clock().now() + std::chrono::seconds(10);
+        while (!fates_.contains(m.a) && context_.shard().clock().now() < deadline)
+            co_await end::pause();
+        if (const auto found = fates_.find(m.a); found != fates_.end())
+            reply.a = found->second; // else it stands: no bit
+        break;
+    }
+    default: throw failure{"a request that nobody knows"};
+    }
+    co_await link.send(reply);
+}
+
+task<message> server::take_numbered(session& s, std::uint64_t count)
+{
+    message reply;
+    reply.what = request::expect;
+    std::vector<std::byte> wanted(end::slot);
+    for (std::uint32_t i = 0; i < count; ++i) {
+        const verbs::completion c = co_await s.link.received();
+        const std::size_t bytes = numbered(i, wanted);
+        reply.a += std::ranges::equal(s.link.incoming(c), std::span(wanted).first(bytes)) ? 1 : 0;
+        s.link.release(c);
+    }
+    co_return reply;
+}
+
+void server::note_end(session& s, std::uint64_t id)
+{
+    std::uint64_t fate = 0;
+    if (s.link.ended())
+        fate |= fate_ended;
+    if (s.link.why() == verbs::make_error_code(verbs::connection_end::orderly))
+        fate |= fate_orderly;
+    if (sum(s.memory) == s.before || s.memory.empty())
+        fate |= fate_untouched;
+    if (s.link.ends() == 1 && s.link.standing() == 0 && s.link.strays() == 0)
+        fate |= fate_flushed;
+    if (fates_.size() >= max_fates)
+        fates_.erase(fates_.begin());
+    fates_[id] = fate;
+}
+
+} // namespace verbena::conform

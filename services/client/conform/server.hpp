@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The end that does as it is asked: `verbena conform --listen`.
+#pragma once
+
+#include "end.hpp"
+
+#include <verbena/core/scope.hpp>
+
+#include <map>
+
+namespace verbena::conform {
+
+/// Serves connections of `verbena conform`, several at once.
+class server {
+public:
+    /// `description`: what request::describe is answered with.
+    server(verbs::context& c, std::string description) : context_(c), description_(std::move(description)) {}
+    /// Until the connection over which a client described itself ends, if `once`; else for ever.
+    task<void> run(verbs::listener& where, bool once);
+
+private:
+    static constexpr std::size_t max_fates = 256;
+    struct session {
+        explicit session(verbs::context& c) : link(c) {}
+        end link;
+        std::unique_ptr<verbs::grant> opened;
+        std::span<std::byte> memory;
+        std::uint64_t before = 0; // sum of it
+        bool main = false;        // it asked for the description
+    };
+    task<void> serve(std::unique_ptr<verbs::connect_request> r);
+    task<void> talk(session& s);
+    task<void> answer(session& s, const message& m);
+    task<message> take_numbered(session& s, std::uint64_t count);
+    void note_end(session& s, std::uint64_t id);
+
+    verbs::context& context_;
+    std::string description_;
+    std::map<std::uint64_t, std::uint64_t> fates_; // by id of the connection
+    verbs::listener* listener_ = nullptr;
+    bool once_ = false;
+};
+
+} // namespace verbena::conform

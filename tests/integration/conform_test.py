@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`verbena conform` against itself over iWARP on loopback: both ends, the report, and what it says of an end that is none."""
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+CLIENT = os.path.join(os.path.dirname(sys.argv[1]), "verbena")
+LIMIT = 150
+
+
+class Conform(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def serve(self, *words):
+        server = subprocess.Popen([CLIENT, "conform", "--listen", "iwarp://127.0.0.1:0", *words], stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True)
+        self.addCleanup(server.stdout.close)
+        self.addCleanup(server.stderr.close)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.kill)
+        line = server.stdout.readline()
+        said = re.fullmatch(r"listening at (iwarp://127\.0\.0\.1:\d+)\n", line)
+        self.assertTrue(said, line)
+        return server, said[1]
+
+    def conform(self, *words):
+        return subprocess.run([CLIENT, "conform", *words], capture_output=True, text=True, timeout=LIMIT)
+
+    def test_every_check_passes(self):
+        server, url = self.serve("--once")
+        path = os.path.join(self.folder.name, "report.json")
+        done = self.conform(url, "--report", path)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        with open(path, encoding="utf-8") as file:
+            report = json.load(file)
+        self.assertEqual(report["suite"], "verbena verbs conformance")
+        self.assertEqual(report["scheme"], "iwarp")
+        results = {case["name"]: case["result"] for case in report["cases"]}
+        # What iwarp lacks is named, and nothing else.
+        self.assertEqual({name for name, result in results.items() if result != "passed"}, {"Write with Immediate"})
+        self.assertEqual(results["Write with Immediate"], "not supported")
+        self.assertGreaterEqual(len(results), 15)
+        self.assertEqual((report["passed"], report["failed"], report["not_supported"]), (len(results) - 1, 0, 1))
+        for end in ("client", "server"):
+            self.assertEqual(report[end]["capabilities"]["provider"], "iwarp")
+            self.assertIn(os.uname().release, report[end]["kernel"])
+            self.assertNotIn(socket.gethostname(), json.dumps(report[end]))
+        self.assertEqual(server.wait(timeout=30), 0)
+        # A connection that a check broke is no news to the server.
+        self.assertEqual(server.stderr.read(), "")
+
+    def test_the_report_on_the_standard_output(self):
+        _, url = self.serve()
+        for _ in range(2):  # without --once it serves on
+            done = self.conform("--json", url)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(json.loads(done.stdout)["failed"], 0)
+
+    def test_nobody_there(self):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        done = self.conform(f"iwarp://127.0.0.1:{port}")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("verbena conform --listen", done.stderr)
+
+    def test_usage(self):
+        for words in ([], ["tcp://127.0.0.1:1"], ["127.0.0.1:1"], ["iwarp://127.0.0.1:1", "--listen", "iwarp://127.0.0.1:1"]):
+            self.assertEqual(self.conform(*words).returncode, 2, words)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
