@@ -192,13 +192,15 @@ finding check_capabilities()
     const std::string text = value_in("/proc/self/status", "CapEff:");
     const auto bits = std::strtoull(text.c_str(), nullptr, 16);
     // include/uapi/linux/capability.h
-    constexpr std::array<std::pair<int, const char*>, 7> wanted{{{0, "CAP_CHOWN"},
+    constexpr std::array<std::pair<int, const char*>, 9> wanted{{{0, "CAP_CHOWN"},
                                                                  {1, "CAP_DAC_OVERRIDE"},
                                                                  {2, "CAP_DAC_READ_SEARCH"},
                                                                  {3, "CAP_FOWNER"},
+                                                                 {4, "CAP_FSETID"},
                                                                  {6, "CAP_SETGID"},
                                                                  {7, "CAP_SETUID"},
-                                                                 {10, "CAP_NET_BIND_SERVICE"}}};
+                                                                 {10, "CAP_NET_BIND_SERVICE"},
+                                                                 {27, "CAP_MKNOD"}}};
     std::string missing;
     for (const auto& [bit, name] : wanted) {
         if ((bits >> bit & 1) == 0)

@@ -151,9 +151,12 @@ public:
     {
         co_return co_await open_with(std::move(path), O_RDONLY, 0);
     }
+    // What the user named may be a link. Beneath it names come from elsewhere: a server that shows one as a link first and
+    // as a file then would have its data written where that link leads.
     task<result<std::unique_ptr<open_file>>> create(std::string path, std::uint32_t mode) override
     {
-        co_return co_await open_with(std::move(path), O_RDWR | O_CREAT | O_TRUNC, mode);
+        const int flags = O_RDWR | O_CREAT | O_TRUNC | (path.empty() ? 0 : O_NOFOLLOW);
+        co_return co_await open_with(std::move(path), flags, mode);
     }
 
     task<result<void>> make_directory(std::string path, std::uint32_t mode) override
@@ -161,7 +164,8 @@ public:
         const std::string full = name_of(path);
         if (::mkdir(full.c_str(), mode | S_IRWXU) != 0) {
             struct stat s{};
-            if (errno != EEXIST || ::stat(full.c_str(), &s) != 0 || !S_ISDIR(s.st_mode))
+            const int look = path.empty() ? 0 : AT_SYMLINK_NOFOLLOW; // see create()
+            if (errno != EEXIST || ::fstatat(AT_FDCWD, full.c_str(), &s, look) != 0 || !S_ISDIR(s.st_mode))
                 co_return error::from_errno(EEXIST == errno ? ENOTDIR : errno, "mkdir");
         }
         co_return result<void>();
@@ -182,7 +186,8 @@ public:
     {
         const std::string full = name_of(path);
         const timespec times[2] = {info.atime, info.mtime};
-        if (info.kind != file_kind::link && ::chmod(full.c_str(), info.mode) != 0)
+        const int look = path.empty() ? 0 : AT_SYMLINK_NOFOLLOW; // see create()
+        if (info.kind != file_kind::link && ::fchmodat(AT_FDCWD, full.c_str(), info.mode, look) != 0)
             co_return error::from_errno(errno, "chmod");
         if (::utimensat(AT_FDCWD, full.c_str(), times, AT_SYMLINK_NOFOLLOW) != 0)
             co_return error::from_errno(errno, "utimensat");
@@ -200,6 +205,9 @@ private:
             return fd >= 0 ? fd : -errno;
         };
         const int fd = co_await runtime_.files().run(std::move(job));
+        if (fd == -ELOOP && (flags & O_NOFOLLOW) != 0)
+            co_return error(std::errc::too_many_symbolic_link_levels,
+                            "a symbolic link is there, which a copy does not write through: remove it first");
         if (fd < 0)
             co_return error::from_errno(-fd, "open");
         co_return std::unique_ptr<open_file>(std::make_unique<local_file>(runtime_, net::unique_fd(fd)));

@@ -64,6 +64,7 @@ using namespace verbena::cli;
 
 constexpr const char* footer =
     "URLs: nfs+iwarp://host[:20049]/export/path (RDMA in user space), nfs+tcp://host[:2049]/export/path,\n"
+    "nfs+rdma://host[:20049]/export/path (an RDMA device),\n"
     "IPv6 in brackets; ?mountport=N and ?nfsport=N name ports that rpcbind does not know.\n"
     "Exit codes: 0 done, 1 something was not done, 2 wrong usage, 3 no connection or no mount.";
 

@@ -90,11 +90,14 @@ public:
             co_return entries.error();
         std::vector<std::string> names;
         for (nfs::directory_entry& e : *entries) {
-            // A name with a slash would lead a local copy elsewhere.
-            if (e.name.empty() || e.name.find('/') != std::string::npos)
+            // A name with a slash or a NUL would lead a local copy elsewhere.
+            if (e.name.empty() || e.name.find_first_of(std::string_view("/\0", 2)) != std::string::npos)
                 co_return error(std::errc::protocol_error, "the server returned a name that is none");
             names.push_back(std::move(e.name));
         }
+        // A directory that changes meanwhile may show a name twice; two copies of it would race.
+        std::ranges::sort(names);
+        names.erase(std::ranges::unique(names).begin(), names.end());
         co_return std::move(names);
     }
 

@@ -5,7 +5,11 @@
 
 #include "../unknown_words.hpp"
 
+#include <verbena/core/runtime.hpp>
+
 #include <CLI/CLI.hpp>
+
+#include <charconv>
 
 namespace verbena::daemon {
 
@@ -15,7 +19,8 @@ constexpr const char* export_help =
     "Export DIR as PSEUDO (default for the first: /export); repeated for more. DIR ends at the last \":/\"; "
     "a backslash "
     "escapes. Options: ro root_squash=no all_squash anonuid=N anongid=N clients=CIDR transport=NAME "
-    "backend=NAME crossmnt async secure handles=path. Without clients= only this host may connect; clients=* "
+    "backend=NAME crossmnt async secure handles=auto|kernel|path. Without clients= only this host may "
+    "connect; clients=* "
     "admits "
     "everybody";
 
@@ -31,7 +36,7 @@ parsed_command_line parse_command_line(int argc, const char* const* argv)
 
     std::vector<std::string> exports, listen;
     std::string metrics, state, policy, rpcbind, level, file;
-    unsigned shards = 0;
+    std::string shards;
     bool allow_public = false, check = false;
 
     CLI::App* nfs = app.add_subcommand("nfs", "Serve directories, described on the command line");
@@ -39,6 +44,7 @@ parsed_command_line parse_command_line(int argc, const char* const* argv)
                               const char* help) {
         return to->add_option(name, values, help)
             ->expected(1)
+            ->allow_extra_args(false)
             ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     };
     repeated(nfs, "--export", exports, export_help)->required()->type_name("DIR[:PSEUDO][,OPTION...]");
@@ -91,8 +97,14 @@ parsed_command_line parse_command_line(int argc, const char* const* argv)
         c.state = state;
         if (!metrics.empty())
             c.metrics = metrics;
-        if (nfs->count("--shards") != 0)
-            c.shards = shards;
+        if (nfs->count("--shards") != 0) {
+            unsigned count = 0;
+            const auto [end, failed] = std::from_chars(shards.data(), shards.data() + shards.size(), count);
+            if (failed != std::errc() || end != shards.data() + shards.size())
+                throw config_error("--shards " + shards + ": must be a number from 1 to " +
+                                   std::to_string(runtime::max_shards));
+            c.shards = count;
+        }
         if (!policy.empty()) {
             const auto parsed = parse_wait_policy(policy);
             if (!parsed)

@@ -70,6 +70,10 @@ void complete_export(export_config& e, bool first)
                                did_you_mean(t, {std::begin(known_transports), std::end(known_transports)}));
         }
     }
+    if (e.backend == "memfs" && !e.directory.empty())
+        throw config_error(name_of(e) +
+                           ": memfs keeps its files in memory and takes no directory: leave out " +
+                           e.directory);
     if (e.pseudo.empty()) {
         if (!first) {
             const std::string name = std::filesystem::path(e.directory).filename().string();

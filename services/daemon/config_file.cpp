@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config_file.hpp"
 
+#include <verbena/core/runtime.hpp>
+
 #include <algorithm>
 #include <fstream>
 #include <limits>
@@ -40,11 +42,10 @@ public:
         }
     }
     template<std::unsigned_integral T>
-    void read(std::string_view key, T& out)
+    void read(std::string_view key, T& out, std::uint64_t limit = std::numeric_limits<T>::max())
     {
         if (const toml::node* node = take(key)) {
-            constexpr auto most = std::min<std::uint64_t>(std::numeric_limits<T>::max(),
-                                                          std::numeric_limits<std::int64_t>::max());
+            const auto most = std::min<std::uint64_t>(limit, std::numeric_limits<std::int64_t>::max());
             if (!node->is_integer() || node->as_integer()->get() < 0 ||
                 std::uint64_t(node->as_integer()->get()) > most)
                 wrong_type(*node, key, "a number from 0 to " + std::to_string(most));
@@ -142,7 +143,7 @@ void read_daemon(table_reader& t, config& c)
 {
     t.read("state", c.state);
     unsigned shards = 0; // 0 means the default, and can't be meant otherwise
-    t.read("shards", shards);
+    t.read("shards", shards, runtime::max_shards);
     if (shards != 0)
         c.shards = shards;
     t.read_word("policy", [&](const std::string& word) -> const char* {

@@ -87,7 +87,10 @@ private:
 
 struct metrics_exporter::impl {
     impl(const metric_registry& registry, const std::string& address)
-        : snapshot(std::make_shared<registry_snapshot>(registry)), exposer(address, 1)
+        : snapshot(std::make_shared<registry_snapshot>(registry)),
+          // A connection that says nothing holds a thread until the time-out, so there are some to hold.
+          exposer(std::vector<std::string>{"listening_ports", address, "num_threads", "8",
+                                           "request_timeout_ms", "2000"})
     {
         exposer.RegisterCollectable(snapshot);
     }

@@ -7,9 +7,12 @@
 #include <verbena/core/log.hpp>
 #include <verbena/transports/stream.hpp>
 
+#include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <future>
 #include <sys/stat.h>
+#include <unistd.h>
 
 namespace verbena::daemon {
 
@@ -141,15 +144,45 @@ bool uses_devices(const config& c)
     return std::ranges::any_of(c.listen, [](const std::string& url) { return url.starts_with("rdma://"); });
 }
 
+// Each level that is made is ours alone. One that is there keeps its mode, and must not let others replace the key.
 void make_state_directory(const std::string& path)
 {
+    const auto refuse = [&path](const std::string& why) {
+        throw config_error("state " + path + ": " + why + "; choose a directory of yours with --state DIR");
+    };
+    std::filesystem::path level;
+    for (const auto& part : std::filesystem::path(path)) {
+        level /= part;
+        if (::mkdir(level.c_str(), S_IRWXU) != 0 && errno != EEXIST)
+            refuse(std::generic_category().message(errno));
+    }
+    struct stat s{};
+    if (::stat(path.c_str(), &s) != 0)
+        refuse(std::generic_category().message(errno));
+    if (!S_ISDIR(s.st_mode))
+        refuse("is no directory");
+    if (s.st_uid != ::geteuid())
+        refuse("belongs to user " + std::to_string(s.st_uid));
+    if ((s.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+        refuse("others may write there, and could replace the key of the file handles");
+}
+
+// Callers of such an export reach what this process may: the key, with which they could make handles to anything.
+void refuse_exported_state(const config& c)
+{
     std::error_code status;
-    std::filesystem::create_directories(path, status);
-    if (!status)
-        std::filesystem::permissions(path, std::filesystem::perms::owner_all, status);
-    if (status)
-        throw config_error("state " + path + ": " + status.message() +
-                           "; choose a directory of yours with --state DIR");
+    const auto state = std::filesystem::canonical(c.state, status);
+    const bool everything_as_us = ::geteuid() != 0;
+    for (const export_config& e : c.exports) {
+        if (e.directory.empty() || !(everything_as_us || !e.root_squash || e.anonuid == 0))
+            continue;
+        const auto exported = std::filesystem::canonical(e.directory, status);
+        if (std::ranges::mismatch(exported, state).in1 == exported.end())
+            throw config_error(
+                "state " + c.state + ": lies beneath the export " + e.pseudo +
+                ", whose clients could read the key of the file handles there; choose a directory "
+                "outside of it with --state DIR");
+    }
 }
 
 } // namespace
@@ -246,6 +279,7 @@ void nfs_service::impl::refuse_public(const config& c)
 void nfs_service::impl::make_servers(const config& c)
 {
     make_state_directory(c.state);
+    refuse_exported_state(c);
     auto loaded = nfs::load_or_create_key(c.state);
     if (!loaded)
         throw config_error("state " + c.state + ": " + loaded.error().message());

@@ -126,6 +126,11 @@ void print_start(const config& c, const nfs_service& service, const metrics_expo
             text += "  " + e.notes + '\n';
         if (e.options.find("async") != std::string::npos)
             text += "  async is unsafe: what a client was told is written may be lost when power fails\n";
+        const auto serves = [&e](const auto& l) {
+            return e.transports.empty() || std::ranges::find(e.transports, l.transport) != e.transports.end();
+        };
+        if (std::ranges::none_of(service.listeners(), serves))
+            text += "  nobody can reach it: no --listen is of a transport that transport= admits\n";
     }
     for (const auto& l : service.listeners()) {
         text += "listening at " + l.url() + '\n';

@@ -209,6 +209,21 @@ class Commands:
         self.run_client("-q", "cp", "-r", self.top + "/tree", self.top + "/into")
         self.assertEqual(tree(self.there("into", "tree")), tree(source))
 
+    def test_cp_writes_through_no_link(self):
+        source, target = self.there("tree"), os.path.join(self.folder, "target")
+        self.make_tree(source)
+        victim = self.write(os.path.join(self.folder, "victim"), b"mine")
+        elsewhere = os.path.join(self.folder, "elsewhere")
+        os.mkdir(elsewhere)
+        os.makedirs(os.path.join(target, "tree"))
+        os.symlink(victim, os.path.join(target, "tree", "odd"))
+        os.symlink(elsewhere, os.path.join(target, "tree", "deep"))
+        self.run_client("-q", "cp", "-r", self.top + "/tree", target, code=FAILED)
+        with open(victim, "rb") as file:
+            self.assertEqual(file.read(), b"mine")
+        self.assertEqual(os.listdir(elsewhere), [])
+        self.assertEqual(os.path.getsize(os.path.join(target, "tree", "nothing")), 0)  # and the rest goes on
+
     def test_cp_of_files(self):
         source = self.write(os.path.join(self.folder, "one"), random.Random(2).randbytes(3_000_001))
         second = self.write(os.path.join(self.folder, "two"), b"two")

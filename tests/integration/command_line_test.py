@@ -32,13 +32,46 @@ class CommandLine(daemon.DaemonTest):
         self.refuses("nfs", "--export", "/a,handles=paht", saying="did you mean path?")
         self.refuses("nfs", "--export", "/a", "--policy", "lazy", saying="busy, adaptive or event")
         self.refuses("nfs", "--export", "/a", "--shards", "0", saying="between 1 and 256")
-        self.refuses("nfs", "--export", "/a", "--shards", "many", saying="--shards")
+        self.refuses("nfs", "--export", "/a", "--shards", "many", saying="--shards many: must be a number from 1 to 256")
+        self.refuses("nfs", "--export", "/a", "/b", saying="/b")
+        self.refuses("nfs", "--export", "/a:/m,backend=memfs", saying="memfs keeps its files in memory")
         self.refuses("bogus", saying="no command bogus; known: nfs serve")
         self.refuses("nfs", "--export", "/a", "--polcy", "event", saying="no option --polcy; did you mean --policy?")
         self.refuses("nfs", "--export", "/a", "--metrics", "nonsense", saying="must be a numeric address with a port")
         self.refuses("nfs", "--export", self.data, "--state", self.folder + "/state", "--listen",
                      "tcp://no-such-host.invalid:1", "--metrics", "off", saying="an address or a name of this host")
         self.refuses("serve", "/no/such/file.toml", saying="/no/such/file.toml")
+
+    def serve_with_state(self, state, options=""):
+        """The arguments of a daemon with that state directory."""
+        return ("nfs", "--export", self.data + options, "--state", state, "--listen", "tcp://127.0.0.1:0", "--metrics",
+                "off", "--rpcbind", "no")
+
+    def test_the_state_directory_is_ours_alone(self):
+        shared = os.path.join(self.folder, "shared")
+        os.mkdir(shared)
+        os.chmod(shared, 0o1777)
+        self.refuses(*self.serve_with_state(shared), saying="others may write there")
+        self.assertEqual((os.stat(shared).st_mode & 0o7777, os.listdir(shared)), (0o1777, []))
+        made = os.path.join(self.folder, "one", "two", "state")
+        daemon.Daemon(*self.serve_with_state(made), folder=self.folder).stop()
+        for level in (made, os.path.dirname(made), os.path.dirname(os.path.dirname(made))):
+            self.assertEqual(os.stat(level).st_mode & 0o777, 0o700, level)
+        os.chmod(made, 0o755)  # a mode that the owner chose stays
+        daemon.Daemon(*self.serve_with_state(made), folder=self.folder).stop()
+        self.assertEqual(os.stat(made).st_mode & 0o777, 0o755)
+
+    def test_state_is_not_kept_where_clients_may_read_it(self):
+        inside = os.path.join(self.data, "state")
+        self.refuses(*self.serve_with_state(inside, ",root_squash=no"), saying="lies beneath the export /export")
+        os.symlink(self.data, os.path.join(self.folder, "other-name"))
+        self.refuses(*self.serve_with_state(os.path.join(self.folder, "other-name", "state"), ",root_squash=no"),
+                     saying="outside of it with --state DIR")
+
+    def test_an_export_that_nobody_can_reach_is_named(self):
+        d = daemon.Daemon(*self.serve_with_state(self.folder + "/state", ",transport=iwarp"), folder=self.folder)
+        self.addCleanup(d.stop)
+        self.assertTrue([line for line in d.lines if "nobody can reach it" in line], d.lines)
 
     def test_an_export_that_is_not_there(self):
         self.refuses("nfs", "--export", self.folder + "/nothing", "--state", self.folder + "/state",

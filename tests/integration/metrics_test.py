@@ -46,6 +46,15 @@ class Metrics(daemon.DaemonTest):
         of_devices = {name for name in documented if name.startswith("verbena_rdma_")}
         self.assertEqual(documented - scraped - of_devices, set())
 
+    def test_connections_that_say_nothing_keep_no_scrape_out(self):
+        where = urllib.parse.urlsplit(self.daemon.metrics_url())
+        silent = [socket.create_connection((where.hostname, where.port)) for _ in range(7)]
+        try:
+            self.assertIn("verbena_rpc_calls_total", self.daemon.scrape())
+        finally:
+            for connection in silent:
+                connection.close()
+
     def test_calls_are_counted_by_procedure_and_transport(self):
         labels = '{program="nfs",version="3",procedure="%s",transport="tcp"}'
         self.assertGreaterEqual(self.daemon.metric("verbena_rpc_calls_total" + labels % "READ"), 1)

@@ -125,8 +125,11 @@ public:
     /// attributes, where the server knows READDIRPLUS.
     task<result<directory_page>> readdir(const v3::nfs_fh3& directory, const directory_page& before,
                                          bool plus);
-    /// The whole directory, without "." and "..".
-    task<result<std::vector<directory_entry>>> list(const v3::nfs_fh3& directory, bool plus);
+    static constexpr std::size_t listing_bytes = std::size_t(1) << 30;
+    /// The whole directory, without "." and "..". Fails with value_too_large when it would hold more than `most`
+    /// bytes, and with protocol_error when the server's cookies lead round in a circle.
+    task<result<std::vector<directory_entry>>> list(const v3::nfs_fh3& directory, bool plus,
+                                                    std::size_t most = listing_bytes);
     task<result<v3::FSSTAT3res>> fsstat(const v3::nfs_fh3& root);
     /// Also sets the sizes that limits() tells.
     task<result<v3::FSINFO3res>> fsinfo(const v3::nfs_fh3& root);
