@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <endian.h>
 
 namespace verbena::conform {
 namespace {
@@ -27,19 +28,28 @@ std::uint64_t get(const std::byte*& from, int octets) noexcept
 void fill(std::span<std::byte> to, std::uint64_t seed) noexcept
 {
     std::uint64_t x = seed * 0x9e3779b97f4a7c15 + 1;
-    for (std::byte& b : to) {
+    while (!to.empty()) {
         x ^= x << 13;
         x ^= x >> 7;
         x ^= x << 17;
-        b = std::byte(x >> 24);
+        const std::size_t n = std::min(to.size(), sizeof x);
+        const std::uint64_t octets = htole64(x);
+        std::memcpy(to.data(), &octets, n);
+        to = to.subspan(n);
     }
 }
 
 std::uint64_t sum(std::span<const std::byte> of) noexcept
 {
     std::uint64_t h = 0xcbf29ce484222325;
-    for (const std::byte b : of)
-        h = (h ^ std::to_integer<std::uint64_t>(b)) * 0x100000001b3;
+    while (!of.empty()) {
+        std::uint64_t octets = 0;
+        const std::size_t n = std::min(of.size(), sizeof octets);
+        std::memcpy(&octets, of.data(), n);
+        h = (h ^ le64toh(octets)) * 0x100000001b3;
+        h ^= h >> 29; // so that high octets reach low ones
+        of = of.subspan(n);
+    }
     return h;
 }
 
@@ -228,7 +238,7 @@ task<void> end::until(std::function<bool()> done, const char* what)
     const auto deadline = context_.shard().clock().now() + patience;
     while (!done()) {
         if (context_.shard().clock().now() >= deadline)
-            throw failure{std::string("nothing came for 20 s: ") + what};
+            throw failure{std::string("nothing came for 60 s: ") + what};
         co_await pause();
     }
 }

@@ -39,7 +39,7 @@ inline void need(bool good, const std::string& what)
 
 /// Octets that both ends can make of `seed`.
 void fill(std::span<std::byte> to, std::uint64_t seed) noexcept;
-/// FNV-1a, 64 bits.
+/// A checksum after FNV-1a, eight octets at a time.
 std::uint64_t sum(std::span<const std::byte> of) noexcept;
 
 /// What the client asks of the server; the reply bears the same number.
@@ -89,7 +89,7 @@ public:
     static constexpr std::size_t slot = std::size_t(64) << 10; ///< bytes of a receive, and of a Send
     static constexpr std::size_t slots = 16;
     static constexpr std::size_t bulk_size = std::size_t(8) << 20;
-    static constexpr auto patience = std::chrono::seconds(20);
+    static constexpr auto patience = std::chrono::seconds(60);
 
     explicit end(verbs::context& c) : context_(c) {}
     /// Memory and its registration. Errors: failure.

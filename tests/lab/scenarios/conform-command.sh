@@ -15,7 +15,7 @@ until_true 20 grep -q listening "$LAB_OUT/listener.log" || fail "it does not lis
 # What these devices fail in 6.1, by no fault of the providers (docs/internals/rdma.md):
 case $3 in
 rxe) devices_own='^(Write|Read) (beyond the end|before the start)$' ;; # a window's bounds are not looked at
-siw) devices_own='^Read (without the right|beyond the end|before the start|by a key made up|by a revoked key)$' ;; # it may say nothing
+siw) devices_own='^Read (without the right|beyond the end|before the start|by a key made up|by a revoked key)$' ;; # see there
 esac
 "$verbena" conform "$1://$address:7400" --report "$LAB_OUT/report.json" || (($? == 1))
 [[ -s $LAB_OUT/report.json ]] || fail 'no report'
