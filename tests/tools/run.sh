@@ -55,5 +55,7 @@ summary() {
     printf '\n%-14s %8s %8s %8s\n' suite time passed failed
     for row in "${rows[@]}"; do printf '%s\n' "$row"; done
     printf '%-14s %6d s\n\n' total "$SECONDS"
+    # A slow machine is no failure of what was tested; that the budget no longer holds must be seen, though.
+    ((budget == 0 || SECONDS <= budget)) || printf 'over the budget of %d minutes\n' $((budget / 60))
     printf '%d passed, %d failed\n' "$total_passed" "$total_failed"
 }
