@@ -14,17 +14,18 @@ declare -A sources=(
     [rpc]='protocols/rpc/message.cpp protocols/rpc/auth_sys.cpp protocols/rpc/record_reader.cpp'
     [rpcrdma]='protocols/rpcrdma/header.cpp protocols/rpcrdma/private_data.cpp'
     [iwarp]='transports/iwarp/wire.cpp transports/iwarp/startup.cpp transports/iwarp/receive.cpp'
-    [mount3]='protocols/nfs/mount3.cpp'
+    [mount3]='protocols/nfs/mount3.cpp protocols/nfs/portmap.cpp'
     [nfs3]='protocols/nfs/v3/arguments.cpp protocols/nfs/v3/attributes.cpp protocols/nfs/v3/results.cpp
-        protocols/nfs/v3/directory.cpp'
+        protocols/nfs/v3/directory.cpp protocols/nfs/file_handle.cpp'
     [config]='services/daemon/config_file.cpp services/daemon/config.cpp services/daemon/export_spec.cpp'
 )
 tests=(protocols_xdr_test protocols_rpc_message_test protocols_rpc_record_test protocols_rpcrdma_header_test
     protocols_rpcrdma_private_data_test transports_iwarp_refusals_test
-    transports_iwarp_test transports_iwarp_wire_test protocols_mount3_test
+    transports_iwarp_test transports_iwarp_wire_test protocols_mount3_test protocols_portmap_test
+    protocols_nfs_file_handle_test
     protocols_nfs3_arguments_test protocols_nfs3_results_test protocols_nfs3_directory_test services_config_test
     services_export_spec_test)
-corpora=(config iwarp mount3 nfs3 rpc_message rpc_stream rpcrdma_header xdr)
+corpora=(config handles iwarp mount3 nfs3 rpc_message rpc_stream rpcrdma_header xdr)
 
 if [[ ! -f $folder/build.ninja ]]; then
     compiler=clang++-19

@@ -163,6 +163,18 @@ BOOST_AUTO_TEST_CASE(a_bad_key_file_is_refused_and_left_alone)
     BOOST_TEST(!load_or_create_key(state.path()).has_value());
 }
 
+BOOST_AUTO_TEST_CASE(what_is_no_file_of_ones_own_is_no_key)
+{
+    const state_directory state;
+    std::filesystem::create_directory(state.file());
+    const auto folder = load_or_create_key(state.path());
+    BOOST_REQUIRE(!folder);
+    BOOST_TEST(folder.error().message().find("not a regular file") != std::string::npos);
+    std::filesystem::remove(state.file());
+    // Nothing can be created there.
+    BOOST_TEST(!load_or_create_key("/proc/self").has_value());
+}
+
 BOOST_AUTO_TEST_CASE(a_state_directory_that_cannot_be)
 {
     const auto loaded = load_or_create_key("/dev/null/state");
