@@ -5,6 +5,8 @@
 #include "change_order.hpp"
 #include "identity.hpp"
 
+#include <verbena/core/log.hpp>
+
 #include <climits>
 #include <cstdlib>
 #include <fcntl.h>
@@ -20,8 +22,9 @@ namespace verbena::posixfs {
 namespace {
 
 constexpr std::byte root_kind{1};
-constexpr std::byte mount_kind{2};
-constexpr std::size_t max_kernel_bytes = storage::handle::max_size - 10;
+constexpr std::byte mount_kind{4};
+constexpr std::size_t key_size = sizeof(std::uint32_t);
+constexpr std::size_t max_kernel_bytes = storage::handle::max_size - 2 - key_size;
 
 struct kernel_buffer {
     alignas(file_handle) char bytes[sizeof(file_handle) + MAX_HANDLE_SZ];
@@ -82,9 +85,9 @@ result<std::unique_ptr<handle_source>> handle_source::open(const posixfs_options
     root->fd.reset(::open(resolved, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!root->fd || ::fstat(root->fd.get(), &s->root_stat_) != 0)
         return errno_error("the exported directory");
-    root->fsid = root->key = fsid_of(root->fd.get(), s->root_path_, *root);
+    root->fsid = root->identity = fsid_of(root->fd.get(), s->root_path_, *root);
     const int fd = root->fd.get();
-    s->mounts_.push_back(std::move(root));
+    s->root_mount_ = std::move(root);
 
     bool paths = options.handles == handle_mode::path_table;
     if (!paths && !capabilities::get().open_handles) {
@@ -100,7 +103,7 @@ result<std::unique_ptr<handle_source>> handle_source::open(const posixfs_options
     }
     kernel_buffer k;
     k.get()->handle_bytes = MAX_HANDLE_SZ;
-    if (::name_to_handle_at(fd, "", k.get(), &s->mounts_[0]->id, AT_EMPTY_PATH) != 0) {
+    if (::name_to_handle_at(fd, "", k.get(), &s->root_mount_->id, AT_EMPTY_PATH) != 0) {
         return error::from_errno(EOPNOTSUPP, "this file system has no file handles: choose the path table "
                                              "(handles=path), whose handles end with the process");
     }
@@ -126,7 +129,7 @@ void handle_source::scan_mounts()
     const std::string beneath = root_path_ == "/" ? "/" : root_path_ + "/";
     std::unique_lock lock(mutex_);
     scanned_ = std::chrono::steady_clock::now();
-    while (std::getline(in, line) && mounts_.size() < max_mounts) {
+    while (std::getline(in, line) && !mounts_.full()) {
         std::istringstream fields(line);
         int id = 0;
         std::string skip;
@@ -135,10 +138,7 @@ void handle_source::scan_mounts()
         path = unescape(path);
         if (!path.starts_with(beneath))
             continue;
-        bool known = false;
-        for (const auto& m : mounts_)
-            known = known || m->id == id;
-        if (known)
+        if (id == root_mount_->id || mounts_.has(id))
             continue;
         auto m = std::make_unique<mount_point>();
         m->fd.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
@@ -149,24 +149,24 @@ void handle_source::scan_mounts()
             m->id != id)
             continue;
         m->fsid = fsid_of(m->fd.get(), path, *m);
-        m->key = hash_of(path.substr(beneath.size()), m->fsid ^ 0xcbf29ce484222325ull);
-        mounts_.push_back(std::move(m));
+        m->identity = hash_of(path.substr(beneath.size()), m->fsid ^ 0xcbf29ce484222325ull);
+        if (!mounts_.add(std::move(m)))
+            log(log_level::warning, "posixfs",
+                "a mount is not entered, its key is another's: mount it elsewhere", {{"mount", path}});
     }
 }
 
 const mount_point* handle_source::by_id(int id)
 {
-    if (mounts_.front()->id == id)
-        return mounts_.front().get();
+    if (root_mount_->id == id)
+        return root_mount_.get();
     if (!crossmnt_)
         return nullptr;
     for (int attempt = 0; attempt < 2; ++attempt) {
         {
             std::shared_lock lock(mutex_);
-            for (const auto& m : mounts_) {
-                if (m->id == id)
-                    return m.get();
-            }
+            if (const mount_point* m = mounts_.by_id(id))
+                return m;
         }
         if (attempt == 0)
             scan_mounts();
@@ -174,15 +174,13 @@ const mount_point* handle_source::by_id(int id)
     return nullptr;
 }
 
-const mount_point* handle_source::by_key(std::uint64_t key)
+const mount_point* handle_source::by_key(std::uint32_t key)
 {
     for (int attempt = 0; attempt < 2; ++attempt) {
         {
             std::shared_lock lock(mutex_);
-            for (const auto& m : mounts_) {
-                if (m->key == key && m != mounts_.front())
-                    return m.get();
-            }
+            if (const mount_point* m = mounts_.by_key(key))
+                return m;
             // Stale handles may come at any rate; reading mountinfo for each would be a gift to them.
             if (!crossmnt_ || std::chrono::steady_clock::now() - scanned_ < std::chrono::seconds(1))
                 return nullptr;
@@ -207,12 +205,13 @@ result<storage::handle> handle_source::kernel_handle(int fd, const mount_point**
         return error::from_errno(EOVERFLOW, "the kernel's file handle is too long");
     std::byte bytes[storage::handle::max_size];
     std::size_t n = 0;
-    const bool is_root = m == mounts_.front().get();
+    const bool is_root = m == root_mount_.get();
     bytes[n++] = is_root ? root_kind : mount_kind;
     bytes[n++] = static_cast<std::byte>(k.get()->handle_type);
     if (!is_root) {
-        std::memcpy(bytes + n, &m->key, 8);
-        n += 8;
+        const std::uint32_t key = m->key();
+        std::memcpy(bytes + n, &key, key_size);
+        n += key_size;
     }
     std::memcpy(bytes + n, k.get()->f_handle, k.get()->handle_bytes);
     n += k.get()->handle_bytes;
@@ -228,7 +227,7 @@ result<storage::handle> handle_source::handle_of(int fd, const struct stat& st,
     if (paths_ == nullptr)
         return kernel_handle(fd, mount);
     if (mount != nullptr)
-        *mount = mounts_.front().get();
+        *mount = root_mount_.get();
     return paths_->insert(st, directory, name);
 }
 
@@ -238,19 +237,19 @@ result<handle_source::opened> handle_source::open_handle(const storage::handle& 
         auto fd = paths_->open(h);
         if (!fd)
             return fd.error();
-        return opened(std::move(*fd), mounts_.front().get());
+        return opened(std::move(*fd), root_mount_.get());
     }
     const auto bytes = h.bytes();
     if (bytes.size() < 3 || (bytes[0] != root_kind && bytes[0] != mount_kind))
         return error(storage::errc::bad_handle, "not a kernel file handle");
-    const mount_point* m = mounts_.front().get();
+    const mount_point* m = root_mount_.get();
     std::size_t n = 2;
     if (bytes[0] == mount_kind) {
-        std::uint64_t key = 0;
-        if (bytes.size() < 11)
+        std::uint32_t key = 0;
+        if (bytes.size() <= n + key_size)
             return error(storage::errc::bad_handle, "a kernel file handle cut short");
-        std::memcpy(&key, bytes.data() + n, 8);
-        n += 8;
+        std::memcpy(&key, bytes.data() + n, key_size);
+        n += key_size;
         m = by_key(key);
         if (m == nullptr)
             return error::from_errno(ESTALE, "the mount of the handle is gone");

@@ -2,6 +2,7 @@
 // Where file handles come from, and the mounts they lead to.
 #pragma once
 
+#include "mount_table.hpp"
 #include "path_table.hpp"
 #include "unique_fd.hpp"
 
@@ -13,29 +14,16 @@
 #include <mutex>
 #include <shared_mutex>
 #include <string>
-#include <vector>
 
 namespace verbena::posixfs {
 
-/// One mounted file system that the export reaches. Lives as long as the back end.
-struct mount_point {
-    std::uint64_t fsid = 0; ///< for attributes; stable over restarts
-    std::uint64_t key = 0;  ///< in handles
-    int id = 0;             ///< the kernel's mount id; changes with each boot
-    bool in_memory = false; ///< tmpfs and ramfs: reading never waits for a disk
-    bool local = true;      ///< no other host changes it
-    unique_fd fd;           ///< the mount's root, readable
-};
-
 /// Makes handles of open files and opens files by handle. Thread-safe.
 ///
-/// A kernel handle is [1][type][kernel's bytes] on the root's mount and [2][type][key, 8][kernel's bytes] on a
-/// mount beneath it, one of the path table [3][device, 8][inode, 8][instance, 4]. So an ext4 or xfs handle
-/// takes 10 to 14 bytes and leaves a protocol room in 32.
+/// A kernel handle is [1][type][kernel's bytes] on the root's mount and [4][type][key, 4][kernel's bytes] on a
+/// mount beneath it, one of the path table [3][device, 8][inode, 8][instance, 4]; [2] was a mount's with a longer
+/// key and is refused. So an ext4 or xfs handle takes 10 to 18 bytes and leaves a protocol room in 32.
 class handle_source {
 public:
-    static constexpr std::size_t max_mounts = 1024;
-
     static result<std::unique_ptr<handle_source>> open(const posixfs_options& options);
 
     /// The handle of the file open at `fd` (O_PATH will do), which `directory` holds as `name` (used by the
@@ -55,7 +43,7 @@ public:
 
     const storage::handle& root() const noexcept { return root_; }
     const struct stat& root_stat() const noexcept { return root_stat_; }
-    const mount_point& root_mount() const noexcept { return *mounts_.front(); }
+    const mount_point& root_mount() const noexcept { return *root_mount_; }
     bool uses_paths() const noexcept { return paths_ != nullptr; }
     /// RESOLVE_* of openat2 for one name beneath the export.
     std::uint64_t resolve_flags() const noexcept { return resolve_; }
@@ -64,7 +52,7 @@ public:
 private:
     handle_source() = default;
     const mount_point* by_id(int id);
-    const mount_point* by_key(std::uint64_t key);
+    const mount_point* by_key(std::uint32_t key);
     void scan_mounts();
     result<storage::handle> kernel_handle(int fd, const mount_point** mount);
 
@@ -74,8 +62,9 @@ private:
     std::uint64_t resolve_ = 0;
     bool crossmnt_ = false;
     std::unique_ptr<path_table> paths_;
-    std::shared_mutex mutex_; // guards mounts_ beyond its first element
-    std::vector<std::unique_ptr<mount_point>> mounts_;
+    std::unique_ptr<mount_point> root_mount_;
+    std::shared_mutex mutex_; // guards what follows
+    mount_table mounts_;      // beneath the root
     std::chrono::steady_clock::time_point scanned_{};
 };
 

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// The mounts that an export reaches, and the keys by which file handles name them.
+#pragma once
+
+#include "unique_fd.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace verbena::posixfs {
+
+/// One mounted file system that the export reaches. Lives as long as the back end.
+struct mount_point {
+    std::uint64_t fsid = 0;     ///< for attributes; stable over restarts
+    std::uint64_t identity = 0; ///< of the file system and of where it is mounted; stable over restarts
+    int id = 0;                 ///< the kernel's mount id; changes with each boot
+    bool in_memory = false;     ///< tmpfs and ramfs: reading never waits for a disk
+    bool local = true;          ///< no other host changes it
+    unique_fd fd;               ///< the mount's root, readable
+
+    /// What stands in handles: four bytes, so that a handle with 12 of the kernel's stays within NFSv2's 32.
+    std::uint32_t key() const noexcept { return static_cast<std::uint32_t>(identity ^ identity >> 32); }
+};
+
+/// Mounts whose keys agree by chance are none of them found: which one a handle meant would depend on the order
+/// in which they were seen. Not thread-safe.
+class mount_table {
+public:
+    static constexpr std::size_t max_mounts = 1024;
+
+    bool full() const noexcept { return mounts_.size() >= max_mounts; }
+    bool has(int id) const noexcept
+    {
+        return std::ranges::any_of(mounts_, [id](const auto& e) { return e.mount->id == id; });
+    }
+
+    /// False if its key is that of another file system or place; then neither is found any more.
+    bool add(std::unique_ptr<mount_point> m)
+    {
+        bool taken = false;
+        for (entry& e : mounts_) {
+            if (e.mount->key() == m->key() && e.mount->identity != m->identity)
+                e.ambiguous = taken = true;
+        }
+        mounts_.push_back({std::move(m), taken});
+        return !taken;
+    }
+
+    const mount_point* by_id(int id) const noexcept
+    {
+        return first([id](const mount_point& m) { return m.id == id; });
+    }
+    const mount_point* by_key(std::uint32_t key) const noexcept
+    {
+        return first([key](const mount_point& m) { return m.key() == key; });
+    }
+
+private:
+    struct entry {
+        std::unique_ptr<mount_point> mount;
+        bool ambiguous;
+    };
+    template<class F>
+    const mount_point* first(F is_it) const noexcept
+    {
+        for (const entry& e : mounts_) {
+            if (!e.ambiguous && is_it(*e.mount))
+                return e.mount.get();
+        }
+        return nullptr;
+    }
+    std::vector<entry> mounts_;
+};
+
+} // namespace verbena::posixfs
