@@ -173,8 +173,9 @@ void responder_connection::on_completions(std::span<const verbs::completion> bat
 void responder_connection::on_disconnected(const error& cause) noexcept
 {
     down_ = true;
-    log_limited(stats_.ends_logged, log_level::info, "rpcrdma", "connection ended",
-                {{"peer", peer_name_}, {"cause", cause.message()}});
+    const bool orderly = cause == verbs::connection_end::orderly;
+    log_limited(stats_.ends_logged, orderly ? log_level::debug : log_level::info, "rpcrdma",
+                "connection ended", {{"peer", peer_name_}, {"cause", cause.message()}});
     calls_scope_.request_stop();
     if (reverse_)
         reverse_->closed();

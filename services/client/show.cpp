@@ -19,8 +19,9 @@ using nlohmann::json;
 
 json attributes_json(const nfs::v3::fattr3& a)
 {
+    // Not one number: most readers of JSON would make it a double, which holds no nanoseconds.
     const auto time = [](const nfs::v3::nfstime3& t) {
-        return static_cast<double>(t.seconds) + static_cast<double>(t.nseconds) / 1e9;
+        return json{{"seconds", t.seconds}, {"nanoseconds", t.nseconds}};
     };
     return {{"type", type_text(a.type)},
             {"mode", a.mode},
@@ -42,15 +43,15 @@ std::string dump(const json& value) { return value.dump(2, ' ', false, json::err
 void print_line(const std::string& name, const nfs::v3::fattr3& a, const std::string& target)
 {
     std::printf("%s %3u %5u %5u %12llu %s %s%s%s\n", mode_text(a).c_str(), a.nlink, a.uid, a.gid,
-                static_cast<unsigned long long>(a.size), time_text(a.mtime).c_str(), name.c_str(),
-                target.empty() ? "" : " -> ", target.c_str());
+                static_cast<unsigned long long>(a.size), time_text(a.mtime).c_str(), printable(name).c_str(),
+                target.empty() ? "" : " -> ", printable(target).c_str());
 }
 
 task<result<void>> print_entry(session& s, const ls_options& o, const nfs::v3::nfs_fh3& directory,
                                const nfs::directory_entry& entry, json* out)
 {
     if (!o.long_format && out == nullptr) {
-        std::printf("%s\n", entry.name.c_str());
+        std::printf("%s\n", printable(entry.name).c_str());
         co_return result<void>();
     }
     nfs::node n;
@@ -94,7 +95,7 @@ task<result<void>> list_tree(session& s, const ls_options& o, std::string path, 
             co_return entries.error();
         std::ranges::sort(*entries, {}, &nfs::directory_entry::name);
         if (o.recursive && out == nullptr)
-            std::printf("%s%s:\n", first ? "" : "\n", name.empty() ? "/" : name.c_str());
+            std::printf("%s%s:\n", first ? "" : "\n", name.empty() ? "/" : printable(name).c_str());
         first = false;
         for (const nfs::directory_entry& entry : *entries) {
             if (!o.all && entry.name.starts_with('.'))
@@ -360,15 +361,16 @@ task<int> mounts(runtime& r, std::string text)
                     groups += (groups.empty() ? "" : " ") + g;
                 out["exports"].push_back({{"directory", e.directory}, {"groups", e.groups}});
                 if (!r.options().json)
-                    std::printf("export %s  %s\n", e.directory.c_str(),
-                                groups.empty() ? "everybody" : groups.c_str());
+                    std::printf("export %s  %s\n", printable(e.directory).c_str(),
+                                groups.empty() ? "everybody" : printable(groups).c_str());
             }
         }
         if (mounted) {
             for (const nfs::mount_entry& e : *mounted) {
                 out["mounts"].push_back({{"host", e.host}, {"directory", e.directory}});
                 if (!r.options().json)
-                    std::printf("mounted %s  by %s\n", e.directory.c_str(), e.host.c_str());
+                    std::printf("mounted %s  by %s\n", printable(e.directory).c_str(),
+                                printable(e.host).c_str());
             }
         }
         if (r.options().json)

@@ -144,19 +144,39 @@ class Commands:
     def test_stat(self):
         path = self.write(self.there("a file"), bytes(1234))
         os.chmod(path, 0o640)
-        os.utime(path, ns=(10**18, 10**18 + 500_000_000))
+        os.utime(path, ns=(10**18, 10**18 + 123_456_789))
         os.link(path, self.there("other"))
         os.symlink("a file", self.there("link"))
         is_file, is_link = self.run_json("stat", self.top + "/a%20file", self.top + "/link")
         status = os.lstat(path)
         self.assertEqual([is_file[k] for k in ("type", "mode", "nlink", "uid", "gid", "size", "fileid", "mtime")],
-                         ["file", 0o640, 2, status.st_uid, status.st_gid, 1234, status.st_ino, 10**9 + 0.5])
+                         ["file", 0o640, 2, status.st_uid, status.st_gid, 1234, status.st_ino,
+                          {"seconds": 10**9, "nanoseconds": 123_456_789}])
         self.assertEqual((is_link["type"], is_link["size"]), ("symlink", 6))
         other, = self.run_json("stat", self.top + "/other")
         self.assertEqual((other["fileid"], other["fsid"]), (is_file["fileid"], is_file["fsid"]))
         int(is_file["handle"], 16)
         self.assertIn(b"1234", self.run_client("stat", self.top + "/other"))
         self.run_client("stat", self.top + "/not-there", code=FAILED)
+
+    def test_names_that_a_terminal_would_obey(self):
+        os.mkdir(self.there("d"))
+        names = ["two\nlines", "\x1b[31mred", "del\x7f", "back\\slash", "c1\x9b", "gr\u00fc\u00dfe"]
+        for name in names:
+            self.write(self.there("d/" + name), b"")
+        os.symlink("\x1b[2J", self.there("d/link"))
+        shown = ["\\033[31mred", "back\\\\slash", "c1\\302\\233", "del\\177", "gr\u00fc\u00dfe", "link", "two\\012lines"]
+        self.assertEqual(self.run_client("ls", self.top + "/d").decode().splitlines(), shown)
+        self.assertIn(b"link -> \\033[2J\n", self.run_client("ls", "-l", self.top + "/d"))
+        self.assertEqual(sorted(e["name"] for e in self.run_json("ls", self.top + "/d")), sorted([*names, "link"]))
+
+    def test_orderly_ends_are_not_logged(self):
+        for level in ("info", "debug"):
+            self.daemon.stop()
+            self.daemon = self.start("--log-level", level)
+            self.run_client("ls", self.base("iwarp", "127.0.0.1"))
+            self.daemon.stop()
+            self.assertEqual("rpcrdma: connection ended" in self.daemon.log(), level == "debug", self.daemon.log())
 
     def test_df_and_mounts(self):
         space, = self.run_json("df", self.top)

@@ -19,7 +19,8 @@ serve() {
     server=$COPROC_PID
 }
 echo '# first'
-serve --listen tcp://127.0.0.1:3049 --listen 'tcp://[::1]:3049' --listen iwarp://127.0.0.1:20049
+serve --listen tcp://127.0.0.1:3049 --listen 'tcp://[::1]:3049' --listen iwarp://127.0.0.1:20049 \
+    --listen 'iwarp://[::1]:20049'
 first=$server
 exec 3<&"${COPROC[0]}"
 rpcinfo
@@ -53,8 +54,8 @@ class Rpcbind(daemon.DaemonTest):
 
         ours = {("100003", "tcp", "127.0.0.1.11.233"), ("100005", "tcp", "127.0.0.1.11.233"),
                 ("100003", "tcp6", "::1.11.233"), ("100005", "tcp6", "::1.11.233"),
-                ("100003", "rdma", "127.0.0.1.78.81")}
-        self.assertIn("registered with rpcbind: tcp tcp6 rdma", first)
+                ("100003", "rdma", "127.0.0.1.78.81"), ("100003", "rdma6", "::1.78.81")}
+        self.assertIn("registered with rpcbind: tcp tcp6 rdma rdma6", first)
         self.assertEqual(registered(first), ours)
         self.assertIn("another NFS server is registered", second)
         self.assertEqual(registered(both), ours)
