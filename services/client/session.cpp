@@ -192,7 +192,11 @@ task<failure> session::mount()
     mounted_ = std::move(*found);
     auto info = co_await nfs_->fsinfo(mounted_.root);
     if (!info)
-        co_return failure("cannot ask " + mounted_.directory + " for its limits", info.error());
+        co_return failure(
+            "cannot ask " + mounted_.directory + " for its limits", info.error(),
+            info.error() == std::errc::permission_denied
+                ? "the export may not admit this transport or address: `verbena mounts` lists to whom it is"
+                : "");
     co_return failure();
 }
 

@@ -354,6 +354,13 @@ class Messages(Client):
         self.daemon = self.start(export=":/export")
         self.assertIn("root_squash", self.says("mkdir", self.base("tcp", "127.0.0.1") + "/roots/x", code=FAILED))
 
+    def test_an_export_that_does_not_admit_the_transport(self):
+        self.daemon.stop()
+        self.daemon = self.start(export=":/export,transport=tcp")
+        url = (f"nfs+iwarp://127.0.0.1:{self.daemon.port('iwarp')}/export"
+               f"?mountport={self.daemon.port('tcp')}")
+        self.assertIn("may not admit this transport", self.says("ls", url, code=UNREACHABLE))
+
 
 class OverIpv6(Client):
     listeners = ("--listen", "tcp://[::1]:0", "--listen", "iwarp://[::1]:0")
