@@ -256,6 +256,10 @@ bool reactor::turn()
     for (unsigned round = 0; round < light_rounds && ran != 0 && ran <= light_batch && poll_sources();
          ++round)
         ran = run_ready();
+    if (!last_.empty()) {
+        run_deferred(last_, ran);
+        any = true;
+    }
     ring_->submit();
     add_to(stats_.turns, 1);
     const time_point end = clock_->now();
@@ -312,7 +316,7 @@ void reactor::disarm_all() noexcept
 
 bool reactor::try_arm() noexcept
 {
-    if (!run_queue_.empty() || !deferred_.empty() || !turn_end_.empty() || !arm_all())
+    if (!run_queue_.empty() || !deferred_.empty() || !turn_end_.empty() || !last_.empty() || !arm_all())
         return false;
     ring_->submit();
     return true;

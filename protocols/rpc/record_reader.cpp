@@ -2,7 +2,9 @@
 #include <verbena/protocols/rpc/record_reader.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <utility>
 
 namespace verbena::rpc {
 namespace {
@@ -27,6 +29,24 @@ bool record_reader::switch_buffer(std::size_t size, std::size_t keep) noexcept
     return true;
 }
 
+// What a peer has announced and not sent is held for as long as it likes, so the share is asked first.
+bool record_reader::take_share(std::size_t size) noexcept
+{
+    if (options_.share == nullptr || size <= options_.receive_size)
+        return true;
+    const std::size_t taken = std::bit_ceil(size);
+    if (!options_.share->take(taken))
+        return false;
+    share_taken_ = taken;
+    return true;
+}
+
+void record_reader::give_share_back() noexcept
+{
+    if (share_taken_ != 0)
+        options_.share->give_back(std::exchange(share_taken_, 0));
+}
+
 std::span<std::byte> record_reader::space() noexcept
 {
     if (!current_ && !switch_buffer(options_.receive_size, 0))
@@ -48,8 +68,12 @@ std::span<std::byte> record_reader::space() noexcept
         } else {
             const std::span<const std::byte> bytes(at(parsed_), in_hand());
             lease owner = current_.share();
-            if (!switch_buffer(missing + head_size, 0))
+            if (!take_share(missing + head_size))
                 return {};
+            if (!switch_buffer(missing + head_size, 0)) {
+                give_share_back();
+                return {};
+            }
             front_ = std::move(owner);
             front_bytes_ = bytes;
         }
@@ -136,6 +160,7 @@ void record_reader::take_record(record& out) noexcept
     copied_ = 0;
     length_ = 0;
     state_ = state::header;
+    give_share_back();
 }
 
 void record_reader::take_joined(record& out) noexcept

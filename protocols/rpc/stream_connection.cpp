@@ -6,6 +6,7 @@
 #include <coroutine>
 #include <exception>
 #include <sys/socket.h>
+#include <utility>
 
 namespace verbena::rpc {
 namespace {
@@ -45,7 +46,8 @@ stream_connection::stream_connection(server& s, net::unique_fd socket, const net
       socket_(std::move(socket)),
       address_(peer.address()),
       name_(peer.to_string()),
-      reader_(s.pool, {.max_record = s.options.max_record}),
+      share_(s.shares, address_),
+      reader_(s.pool, {.max_record = s.options.max_record, .share = this}),
       output_(s.pool, s.stats.payload_copied_bytes),
       last_call_(s.shard.now())
 {
@@ -71,7 +73,10 @@ bool stream_connection::on_readable() noexcept
 {
     const auto space = reader_.space();
     if (space.empty()) {
-        wait_for_memory();
+        if (std::exchange(share_refused_, false))
+            wait_for_share();
+        else
+            wait_for_memory();
         return true;
     }
     const ssize_t n = ::recv(fd(), space.data(), space.size(), MSG_DONTWAIT);
@@ -103,12 +108,24 @@ void stream_connection::parse() noexcept
 {
     bool progress = false;
     record message;
+    turn_used_ = 0;
+    if (std::exchange(continues_, false))
+        flush_later();
     while (!ended_ && !finishing_) {
         if (!may_serve()) {
             paused_ = true;
             server_.stats.pauses.add();
             want_read(false);
             record_waits_ = false;
+            return;
+        }
+        // A stream that never runs dry must not keep the others waiting for longer than a few calls take.
+        if (turn_used_ >= server_.options.turn_share && reader_.holds_bytes()) {
+            continues_ = true;
+            server_.stats.yields.add();
+            want_read(false);
+            record_waits_ = false;
+            shard().post_last(parser_);
             return;
         }
         switch (reader_.next(message)) {
@@ -142,6 +159,7 @@ void stream_connection::serve(record&& message) noexcept
     server_.stats.calls_in_flight.add(1);
     ++calls_;
     call_bytes_ += message.size();
+    turn_used_ += 1 + message.size() / server_.options.turn_unit;
     run(*new stream_call(*this, std::move(message), server_.context_of_a_call()));
 }
 
@@ -158,14 +176,16 @@ void stream_connection::complete(std::unique_ptr<stream_call> c, bool reply) noe
         return;
     }
     if (reply) {
-        if (output_.queued() == 0)
+        const std::size_t waiting = output_.queued();
+        if (waiting == 0)
             output_progress_ = shard().now();
         output_.append(std::move(c));
+        turn_used_ += (output_.queued() - waiting) / server_.options.turn_unit;
         // Large results go out while the caches still hold them, and their buffers serve the next call.
         if (!blocked_ && output_.queued() >= server_.options.flush_at)
             flush();
-        else if (!blocked_)
-            shard().at_turn_end(flusher_);
+        else
+            flush_later();
     } else {
         c.reset();
         end_if_finished();
@@ -174,6 +194,18 @@ void stream_connection::complete(std::unique_ptr<stream_call> c, bool reply) noe
         paused_ = false;
         shard().post(parser_);
     }
+}
+
+void stream_connection::flush_later() noexcept
+{
+    if (output_.queued() != 0 && !blocked_)
+        shard().at_turn_end(flusher_);
+}
+
+void stream_connection::flush_gathered() noexcept
+{
+    if (!continues_ || output_.queued() >= server_.options.gather)
+        flush();
 }
 
 void stream_connection::flush() noexcept
@@ -226,13 +258,48 @@ void stream_connection::memory_again() noexcept
         shard().post(parser_);
 }
 
+bool stream_connection::take(std::size_t bytes) noexcept
+{
+    share_refused_ = exceeds_share(share_->bytes, bytes, server_.options.max_address_record_bytes);
+    if (!share_refused_)
+        share_->bytes += bytes;
+    return !share_refused_;
+}
+
+void stream_connection::give_back(std::size_t bytes) noexcept
+{
+    share_->bytes -= bytes;
+    if (share_->waiting != 0)
+        server_.share_again(*share_);
+}
+
+void stream_connection::wait_for_share() noexcept
+{
+    want_read(false);
+    record_waits_ = false;
+    if (std::exchange(waits_for_share_, true))
+        return;
+    ++share_->waiting;
+    server_.stats.share_waits.add();
+}
+
+void stream_connection::share_again() noexcept
+{
+    waits_for_share_ = false;
+    --share_->waiting;
+    if (!ended_ && !finishing_ && !paused_)
+        shard().post(parser_);
+}
+
 void stream_connection::finish(stream_end cause) noexcept
 {
     if (finishing_ || ended_)
         return;
     finishing_ = true;
+    continues_ = false;
     cause_ = cause;
     want_read(false);
+    flush_later();
     end_if_finished();
 }
 
@@ -254,6 +321,9 @@ void stream_connection::end(stream_end cause) noexcept
     watchdog_.cancel();
     output_.clear();
     socket_.reset();
+    if (std::exchange(waits_for_share_, false))
+        --share_->waiting;
+    reader_.give_up();
     server_.dead.push_back(member_);
     shard().at_turn_end(server_.reaper_);
 }

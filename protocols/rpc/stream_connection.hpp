@@ -14,6 +14,7 @@
 #include <verbena/core/io_watch.hpp>
 #include <verbena/core/net.hpp>
 #include <verbena/core/timer.hpp>
+#include <verbena/protocols/rpc/address_shares.hpp>
 #include <verbena/protocols/rpc/record_reader.hpp>
 #include <verbena/protocols/rpc/stream_server.hpp>
 
@@ -58,8 +59,16 @@ struct stream_server::impl {
         stream_connection& connection;
     };
 
+    /// What the streams from one address hold for large messages on their way.
+    struct record_share {
+        std::size_t bytes = 0;
+        std::size_t connections = 0;
+        std::size_t waiting = 0;
+    };
+
     void reap() noexcept;
     void memory_again() noexcept;
+    void share_again(const record_share& share) noexcept;
     void deadline_passed() noexcept;
     task_context context_of_a_call() noexcept;
 
@@ -73,6 +82,7 @@ struct stream_server::impl {
     bool ending = false;
     std::uint64_t next_trace = 0;
     std::size_t count = 0;
+    address_shares<record_share> shares;
     intrusive_list<member> live;
     intrusive_list<member> dead;
     std::coroutine_handle<> joiner; // of shut_down()
@@ -81,7 +91,7 @@ struct stream_server::impl {
     deadline_timer deadline{*this};
 };
 
-class stream_connection final : io_watch {
+class stream_connection final : io_watch, large_record_share {
 public:
     using server = stream_server::impl;
 
@@ -105,6 +115,12 @@ public:
     /// Memory may have come free.
     void memory_again() noexcept;
     bool waits_for_memory() const noexcept { return waits_for_memory_; }
+    bool waits_for(const server::record_share& share) const noexcept
+    {
+        return waits_for_share_ && &share == &*share_;
+    }
+    /// Others of its address hold less than they did.
+    void share_again() noexcept;
     bool unreferenced() const noexcept { return calls_ == 0; }
 
 private:
@@ -120,7 +136,7 @@ private:
     class flusher final : public deferred {
     public:
         explicit flusher(stream_connection& c) noexcept : connection_(c) {}
-        void run() noexcept override { connection_.flush(); }
+        void run() noexcept override { connection_.flush_gathered(); }
 
     private:
         stream_connection& connection_;
@@ -138,13 +154,20 @@ private:
         stream_end cause;
     };
 
+    // large_record_share
+    bool take(std::size_t bytes) noexcept override;
+    void give_back(std::size_t bytes) noexcept override;
+
     bool on_readable() noexcept override;
     void on_writable() noexcept override { flush(); }
     void parse() noexcept;
     void serve(record&& message) noexcept;
     void flush() noexcept;
+    void flush_gathered() noexcept;
+    void flush_later() noexcept;
     bool may_serve() const noexcept;
     void wait_for_memory() noexcept;
+    void wait_for_share() noexcept;
     void end_if_finished() noexcept;
     limit next_limit() const noexcept;
     void look_at_limits() noexcept;
@@ -155,6 +178,7 @@ private:
     std::string address_;
     std::string name_;
     rpc::peer peer_;
+    address_shares<server::record_share>::user share_; // of the peer's address
     record_reader reader_;
     stream_output output_;
     server::member member_{*this};
@@ -163,13 +187,17 @@ private:
     watchdog watchdog_{*this};
     std::size_t calls_ = 0;
     std::size_t call_bytes_ = 0;
+    std::size_t turn_used_ = 0;  // of stream_options::turn_share
     time_point last_call_;       // or the connect
     time_point record_begun_;    // of the record that reader_ holds a part of
     time_point output_progress_; // of the output that waits
     bool any_call_ = false;
     bool record_waits_ = false; // a record has begun, and the rest must come
     bool paused_ = false;       // at a limit of stream_options
+    bool continues_ = false;    // calls in hand wait for the next turn
     bool waits_for_memory_ = false;
+    bool share_refused_ = false;
+    bool waits_for_share_ = false;
     bool blocked_ = false; // the socket took not all of the output
     bool finishing_ = false;
     bool ended_ = false;

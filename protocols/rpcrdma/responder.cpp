@@ -166,7 +166,7 @@ void responder_connection::on_completions(std::span<const verbs::completion> bat
         }
         send_queue_moved_.set();
     }
-    if (!arrived_.empty())
+    if (!arrived_.empty() && handled_ == handling_.size())
         provider_.shard().post(static_cast<deferred&>(*this));
 }
 
@@ -184,8 +184,23 @@ void responder_connection::on_disconnected(const error& cause) noexcept
 
 void responder_connection::run() noexcept
 {
-    handling_.swap(arrived_);
-    for (const arrival& a : handling_) {
+    turn_used_ = 0;
+    for (;;) {
+        if (handled_ == handling_.size()) {
+            handled_ = 0;
+            handling_.clear();
+            handling_.swap(arrived_);
+            if (handling_.empty())
+                return;
+        }
+        // What came at once, up to all credits, must not keep other connections waiting.
+        if (turn_used_ >= options_.turn_share) {
+            stats_.yields.add();
+            provider_.shard().post_last(static_cast<deferred&>(*this));
+            return;
+        }
+        const arrival a = handling_[handled_++];
+        ++turn_used_;
         lease message = std::move(receive_slots_[a.slot]);
         empty_slots_.push_back(a.slot);
         // First a receive for the next message, then this one.
@@ -195,7 +210,6 @@ void responder_connection::run() noexcept
             continue;
         begin_call(std::move(message), a.length);
     }
-    handling_.clear();
 }
 
 responder_call* responder_connection::take_call()
@@ -285,6 +299,7 @@ void responder_connection::begin_call(lease message, std::uint32_t length) noexc
     }
     stats_.calls.add();
     stats_.credits_wanted.add(c.transport_.credits);
+    turn_used_ += chunk_bytes_of(c.transport_) / options_.turn_unit;
     calls_scope_.spawn(serve(c, d.offset, length));
 }
 
@@ -413,11 +428,8 @@ std::uint64_t responder_connection::chunk_bytes_of(const header& h) const noexce
 
 task<bool> responder_connection::chunk_room(responder_call& c, std::uint64_t wanted)
 {
-    const auto full = [wanted](std::uint64_t used, std::uint64_t most) {
-        return used != 0 && used + wanted > most;
-    };
-    while (full(chunk_bytes_, options_.max_chunk_bytes) ||
-           full(share_->bytes, options_.max_address_chunk_bytes)) {
+    while (rpc::exceeds_share(chunk_bytes_, wanted, options_.max_chunk_bytes) ||
+           rpc::exceeds_share(share_->bytes, wanted, options_.max_address_chunk_bytes)) {
         stats_.chunk_waits.add();
         share_->freed.reset();
         const bool freed = co_await share_->freed.wait();

@@ -139,6 +139,8 @@ private:
     std::vector<std::uint32_t> empty_slots_;
     std::vector<arrival> arrived_;
     std::vector<arrival> handling_;
+    std::size_t handled_ = 0;     // of handling_
+    std::uint64_t turn_used_ = 0; // of responder_options::turn_share
     std::vector<std::unique_ptr<responder_call>> calls_;
     std::vector<std::uint32_t> free_calls_;
     semaphore reads_{0};

@@ -201,6 +201,13 @@ void add_connections(builder& b)
                "pauses", [](const shard_server& s) { return value_of(s.streams().pauses); });
     counter_of("verbena_stream_memory_waits_total", "Times that a stream waited for buffer memory.", "waits",
                [](const shard_server& s) { return value_of(s.streams().memory_waits); });
+    counter_of("verbena_stream_share_waits_total",
+               "Times that a stream waited since those of its host held as much for large calls on their way "
+               "as they may.",
+               "waits", [](const shard_server& s) { return value_of(s.streams().share_waits); });
+    counter_of("verbena_stream_yields_total",
+               "Times that a stream with more calls in hand let other connections go first.", "yields",
+               [](const shard_server& s) { return value_of(s.streams().yields); });
     counter_of("verbena_stream_unanswered_total", "Records from streams that got no reply.", "calls",
                [](const shard_server& s) { return value_of(s.streams().unanswered); });
 }
@@ -258,6 +265,8 @@ void add_rdma(builder& b)
                "Calls that waited since the calls of their connection, or of their host, moved as much as "
                "they may at once.",
                "calls", &r::chunk_waits);
+    counter_of("verbena_rpcrdma_yields_total",
+               "Times that a connection with more calls in hand let others go first.", "yields", &r::yields);
 }
 
 void add_duplicates(builder& b, const rpc::duplicate_request_cache& cache)

@@ -25,6 +25,13 @@ std::uint64_t address_share(std::size_t budget, std::size_t shards)
     return std::max<std::uint64_t>(budget / 4 / shards, least);
 }
 
+rpc::stream_options stream_options(std::size_t budget, std::size_t shards)
+{
+    rpc::stream_options o;
+    o.max_address_record_bytes = address_share(budget, shards);
+    return o;
+}
+
 } // namespace
 
 shard_server::shard_server(shard& s, const config& c, const nfs::export_table& exports,
@@ -35,7 +42,8 @@ shard_server::shard_server(shard& s, const config& c, const nfs::export_table& e
       nfs_(exports, key),
       mount_(exports, key, mounts),
       dispatcher_(s.reactor(), &duplicates),
-      streams_(s.reactor(), s.buffers(), dispatcher_),
+      streams_(s.reactor(), s.buffers(), dispatcher_,
+               stream_options(s.buffers().budget().limit(), *c.shards)),
       iwarp_(iwarp::make_context(s.reactor())),
       rdma_tasks_(s.reactor())
 {

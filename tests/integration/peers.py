@@ -93,8 +93,10 @@ class Calls:
 
 
 class TcpPeer(Calls):
-    def __init__(self, port, receive_buffer=0):
+    def __init__(self, port, receive_buffer=0, source=None):
         self.socket = socket.socket()
+        if source:
+            self.socket.bind((source, 0))
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(LIMIT)

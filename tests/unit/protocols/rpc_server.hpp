@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <sys/socket.h>
 #include <thread>
 #include <vector>
@@ -141,11 +142,11 @@ public:
         server.reset();
     }
 
-    net::unique_fd connect()
+    net::unique_fd connect(std::string_view from = "192.0.2.1:1023")
     {
         int ends[2];
         BOOST_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
-        server->adopt(net::unique_fd(ends[0]), *net::endpoint::parse("192.0.2.1:1023"));
+        server->adopt(net::unique_fd(ends[0]), *net::endpoint::parse(from));
         return net::unique_fd(ends[1]);
     }
     void turns(int n = 20)

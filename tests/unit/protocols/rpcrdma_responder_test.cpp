@@ -244,6 +244,22 @@ BOOST_FIXTURE_TEST_CASE(answered_calls_behind_a_slow_read_need_no_credits, fixtu
     BOOST_TEST(stats.credit_overruns.value() == 0u);
 }
 
+BOOST_FIXTURE_TEST_CASE(many_calls_at_once_are_served_in_turns, fixture)
+{
+    start();
+    for (std::uint32_t xid = 1; xid <= 100; ++xid)
+        inline_call(xid);
+    while (dispatcher.pulled < 100) {
+        const unsigned before = dispatcher.pulled;
+        shard->turn();
+        BOOST_TEST(dispatcher.pulled <= before + 32); // its part of the turn, and one behind the others'
+    }
+    for (std::uint32_t xid = 1; xid <= 100; ++xid)
+        BOOST_TEST(xdr::load_u32(receive().data() + 18) == xid);
+    BOOST_TEST(stats.yields.value() >= 3u);
+    BOOST_TEST(stats.credit_overruns.value() == 0u);
+}
+
 BOOST_FIXTURE_TEST_CASE(calls_wait_for_room_in_the_share_of_their_connection, fixture)
 {
     options.max_chunk_bytes = 2 * argument_size;

@@ -2,7 +2,7 @@
 // The reactor: one loop per thread that polls sources of events, then runs what they made ready.
 //
 // Turn: messages from other threads, timers, sources, run queue, end-of-turn work (doorbells,
-// gathered sends), ring submission. A coroutine is never resumed inside a poll. When a turn did
+// gathered sends), parts of long work, ring submission. A coroutine is never resumed inside a poll. When a turn did
 // nothing, the policy decides between another turn and sleep; sleep happens only when every source
 // armed itself. docs/internals/reactor.md.
 #pragma once
@@ -124,6 +124,9 @@ public:
     void post(deferred& work) noexcept { deferred_.push_back(work); }
     /// Queues work for the end of the turn, after the run queue. Shard only.
     void at_turn_end(deferred& work) noexcept { turn_end_.push_back(work); }
+    /// Queues work behind all that the turn does, its end included: a part of something long, so that what is
+    /// short and new goes first. Posted there again, it runs in the next turn. Shard only.
+    void post_last(deferred& work) noexcept { last_.push_back(work); }
     /// Hands `message` over to this shard. Any thread; lock-free; wakes the shard if it sleeps.
     void post_remote(remote_message& message) noexcept;
 
@@ -164,6 +167,7 @@ private:
     std::vector<std::coroutine_handle<>> run_queue_;
     intrusive_list<deferred> deferred_;
     intrusive_list<deferred> turn_end_;
+    intrusive_list<deferred> last_;
     time_point now_{};
     time_point last_work_{};
     std::uint64_t random_ = 0;

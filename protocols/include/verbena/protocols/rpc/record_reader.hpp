@@ -28,12 +28,24 @@ struct record {
     std::size_t size() const noexcept { return first.size() + second.size(); }
 };
 
+/// Decides who may hold a buffer larger than the usual one for a record that is still on its way.
+class large_record_share {
+public:
+    /// False: not now.
+    virtual bool take(std::size_t bytes) noexcept = 0;
+    virtual void give_back(std::size_t bytes) noexcept = 0;
+
+protected:
+    ~large_record_share() = default;
+};
+
 /// Shard-local, or used from one thread.
 class record_reader {
 public:
     struct options {
         std::size_t max_record = 0;
         std::size_t receive_size = std::size_t(64) << 10; ///< of the buffers that calls are received in
+        large_record_share* share = nullptr;              ///< nullptr: no limit; outlives the reader
     };
     /// What stays contiguous of a large message: the RPC header and the arguments before a payload.
     static constexpr std::size_t head_size = 1024;
@@ -52,8 +64,11 @@ public:
     };
 
     record_reader(buffer_pool& pool, const options& limits) noexcept : pool_(pool), options_(limits) {}
+    ~record_reader() { give_up(); }
+    record_reader(const record_reader&) = delete;
 
-    /// Where the next bytes belong, after next() said incomplete; empty if there is no memory for them.
+    /// Where the next bytes belong, after next() said incomplete; empty if there is no memory for them, or
+    /// options::share refused.
     std::span<std::byte> space() noexcept;
     /// Notes that `n` bytes arrived there.
     void received(std::size_t n) noexcept { filled_ += n; }
@@ -65,6 +80,14 @@ public:
     bool holds_bytes() const noexcept
     {
         return state_ != state::header || fragments_ != 0 || filled_ != parsed_;
+    }
+    /// Gives back what the record on its way holds. Nothing may be received any more.
+    void give_up() noexcept
+    {
+        front_.reset();
+        current_.reset();
+        joined_.reset();
+        give_share_back();
     }
     /// Gives the buffer back if nobody needs it, so that an idle stream has none.
     void release_idle() noexcept
@@ -79,6 +102,8 @@ private:
     std::byte* at(std::size_t offset) const noexcept { return current_.data() + offset; }
     std::size_t in_hand() const noexcept { return filled_ - parsed_; }
     bool switch_buffer(std::size_t size, std::size_t keep) noexcept;
+    bool take_share(std::size_t size) noexcept;
+    void give_share_back() noexcept;
     status begin_fragment() noexcept;
     void take_record(record& out) noexcept;
     void take_joined(record& out) noexcept;
@@ -94,6 +119,7 @@ private:
     // The first piece of a large record, in the buffer before current_.
     lease front_;
     std::span<const std::byte> front_bytes_;
+    std::size_t share_taken_ = 0;
     std::size_t copied_ = 0; // of the record, into current_
     // A record of several fragments.
     lease joined_;

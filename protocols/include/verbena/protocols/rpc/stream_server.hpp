@@ -29,10 +29,19 @@ struct stream_options {
     std::size_t max_call_bytes = std::size_t(8) << 20;
     /// Bytes of replies that the peer has not taken. When it is reached, reading stops.
     std::size_t max_queued_output = std::size_t(4) << 20;
+    /// What one stream is served in a turn of the shard before the others have theirs: a call counts 1, and each
+    /// turn_unit of its message and of its reply 1 more.
+    std::size_t turn_share = 16;
+    std::size_t turn_unit = 1024;
+    /// While a stream has more calls in hand than that, its replies wait for this many bytes.
+    std::size_t gather = std::size_t(32) << 10;
     /// Replies of this many bytes don't wait for the end of the turn.
     std::size_t flush_at = std::size_t(128) << 10;
     /// One message: a payload of 1 MiB and what stands before it.
     std::size_t max_record = (std::size_t(1) << 20) + (std::size_t(16) << 10);
+    /// Of the larger buffers that the streams from one address hold for messages on their way, at least one: what is
+    /// announced and comes slowly, or never, takes memory. Reading of more such messages waits.
+    std::size_t max_address_record_bytes = SIZE_MAX;
     std::size_t max_connections = 16384; ///< of the server; more are closed at once
 
     duration first_call_limit = std::chrono::seconds(15); ///< from the connect to the first whole call
@@ -69,7 +78,9 @@ struct stream_stats {
     counter receives; ///< system calls that brought bytes
     counter sends;    ///< system calls that took bytes
     counter pauses;   ///< times that reading stopped at a limit of stream_options
+    counter yields;   ///< times that a stream with more calls in hand let the others go first
     counter memory_waits;
+    counter share_waits;          ///< times that a stream waited for max_address_record_bytes
     counter unanswered;           ///< calls without a reply: not a call, or dropped by the procedure
     counter payload_copied_bytes; ///< of large arguments and results, copied in user space
 };

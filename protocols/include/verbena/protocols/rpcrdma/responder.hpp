@@ -33,6 +33,10 @@ struct responder_options {
     /// The same for all connections of the listener from one address, at least one call's: so a host with many of
     /// them doesn't hold all of the budget either.
     std::uint64_t max_address_chunk_bytes = UINT64_MAX;
+    /// What one connection is served in a turn of the shard before the others have theirs: a call counts 1, and each
+    /// turn_unit that it moves through chunks 1 more.
+    std::uint64_t turn_share = 16;
+    std::uint64_t turn_unit = 1024;
     /// Calls that programs may have outstanding to one requester (rpc::call::reverse()); as many more receives
     /// are posted. 0: programs can't call back.
     std::uint32_t reverse_credits = 0;
@@ -61,6 +65,7 @@ struct responder_stats {
     counter stalled_reads;     ///< connections ended by responder_options::read_limit
     counter read_depth_waits;  ///< RDMA Reads that waited for ORD
     counter chunk_waits;       ///< calls that waited for max_chunk_bytes or max_address_chunk_bytes
+    counter yields;            ///< times that a connection with more calls in hand let the others go first
     counter refused_draining;  ///< calls that came while the connection was being drained
     gauge connections;
     log_limiter ends_logged;

@@ -1,0 +1,335 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Peers that end their connection, or should: by Terminate at any moment, without a word, by the hundred, or by moving a
+byte a second. Each is counted, what it held is free again, and nobody else notices."""
+import os
+import random
+import socket
+import struct
+import threading
+import time
+
+import daemon
+import peers
+from bad_peers import MIB, BadPeers
+from peers import IwarpPeer, Terminated, call_message, fpdu, mpa_request, tagged, untagged
+
+TCP_REPAIR = 19 # linux/tcp.h
+FLAG_REJECT = 0x20
+SLACK = 40 * MIB # what pools keep for reuse
+
+
+def vanish(s):
+    """The connection is gone here, and the other end is told nothing: as if the host had lost its power."""
+    try:
+        s.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
+    except PermissionError as e:
+        raise AssertionError("a connection that vanishes needs CAP_NET_ADMIN: run this as root") from e
+    s.close()
+
+
+class Ends(BadPeers):
+    def setUp(self):
+        super().setUp()
+        # What a first connection makes grow stays; what follows must leave no trace.
+        self.iwarp().mount()
+        self.held = self.value("verbena_memory_registered_bytes")
+
+    def memory_is_back(self, slack=SLACK):
+        self.wait_for("memory", lambda: self.value("verbena_memory_registered_bytes") <= self.held + slack)
+
+    def target(self):
+        peer = self.iwarp()
+        return peer, peer.create(peer.mount(), "target")
+
+
+class Terminates(Ends):
+    # Layer 0 (RDMAP), type 2 (remote operation), code 0xff: unspecified, nothing of the header that failed.
+    TERMINATE = struct.pack(">I", 0x02ff0000)
+
+    def terminate(self, peer, payload=None):
+        peer.raw(untagged(peers.OP_TERMINATE, self.TERMINATE if payload is None else payload, queue=2))
+
+    def ends_by_terminate(self, begin, payload=None):
+        def attack():
+            peer = self.iwarp()
+            begin(peer)
+            self.terminate(peer, payload)
+            peer.ended()
+            peer.close()
+        self.ends_as("iwarp", "peer_terminate", attack)
+        self.memory_is_back()
+
+    def test_between_calls(self):
+        self.ends_by_terminate(lambda peer: None) # the first thing after start-up
+        self.ends_by_terminate(lambda peer: peer.mount())
+
+    def test_beside_calls_in_flight(self):
+        other, file = self.target()
+        self.assertEqual(other.write(file, 0, b"before").nfs_status(), 0)
+        def in_an_rdma_read(peer):
+            peer.begin_write(file, 0, bytes(MIB))
+            peer.receive_send(answer_reads=False)
+        def in_a_response(peer):
+            in_an_rdma_read(peer)
+            sink, at, _, _, _ = peer.reads[0]
+            peer.raw(tagged(peers.OP_READ_RESPONSE, sink, at, bytes(30_000), False))
+        def before_its_replies(peer):
+            handle = peer.lookup(peer.mount(), "file")
+            for xid in range(20):
+                read = call_message(xid, peers.READ, peers.read_arguments(handle, 0, MIB))
+                peer.send(peer.message(xid, read, writes=[[(1, MIB)]]))
+        def inside_a_message(peer):
+            peer.sequence += 1
+            peer.raw(untagged(peers.OP_SEND, bytes(1000), control=0x0140)) # not its last segment
+        for begin in (in_an_rdma_read, in_a_response, before_its_replies, inside_a_message):
+            with self.subTest(begin=begin.__name__):
+                self.ends_by_terminate(begin)
+        with open(os.path.join(self.data, "target"), "rb") as f:
+            self.assertEqual(f.read(), b"before")
+
+    def test_one_that_makes_no_sense_is_fatal_too(self):
+        for payload in (bytes(4), b"\xff" * 4, b"\xff" * 60):
+            self.ends_by_terminate(lambda peer: None, payload)
+        before = self.ends("iwarp", "protocol_error") + self.ends("iwarp", "peer_terminate")
+        peer = self.iwarp()
+        self.terminate(peer, b"") # no room for what it must say
+        peer.ended()
+        self.wait_for("end", lambda: self.ends("iwarp", "protocol_error") + self.ends("iwarp", "peer_terminate") > before)
+
+    def test_instead_of_a_start_up_frame(self):
+        def attack():
+            s = self.plain("iwarp")
+            s.sendall(fpdu(untagged(peers.OP_TERMINATE, self.TERMINATE, queue=2)))
+            self.assertEqual(peers.until_closed(s), b"")
+        self.ends_as("iwarp", "bad_startup", attack)
+
+
+class StaleKeys(Ends):
+    def test_the_sink_of_a_read_that_is_over(self):
+        """The server's own keys are good for one RDMA Read: afterwards neither a Write nor an answer may use them."""
+        for attack, code in (
+                (lambda sink, at: tagged(peers.OP_WRITE, sink, at, b"stale data"), (1, 1, 0)),
+                (lambda sink, at: tagged(peers.OP_READ_RESPONSE, sink, at, b"stale data"), (0, 2, 6)),
+                (lambda sink, at: untagged(peers.OP_SEND_INVALIDATE, call_message(1, 0), sequence=4, key=sink), (0, 1, 9))):
+            peer, file = self.target()
+            xid = peer.begin_write(file, 0, b"good data!")
+            peer.receive_send(answer_reads=False)
+            sink, at, _, _, _ = peer.reads[0]
+            peer.answer_reads()
+            proc, rest = peer.answer(xid)
+            self.assertEqual((proc, peers.Accepted(rest).nfs_status()), (0, 0))
+            before = self.ends("iwarp", "access_error") + self.ends("iwarp", "protocol_error")
+            peer.raw(attack(sink, at))
+            with self.assertRaises(Terminated) as caught:
+                peer.receive_send()
+            self.assertEqual(caught.exception.code, code)
+            peer.ended()
+            self.wait_for("end", lambda n=before: self.ends("iwarp", "access_error") + self.ends("iwarp", "protocol_error") > n)
+            self.bystander.check()
+        with open(os.path.join(self.data, "target"), "rb") as f:
+            self.assertEqual(f.read(), b"good data!")
+        self.memory_is_back()
+
+
+class Vanishing(Ends):
+    """Half-open connections: the peer's host knows nothing of them any more."""
+
+    def test_with_replies_on_their_way(self):
+        def over_tcp():
+            peer = self.tcp(receive_buffer=4096)
+            file = peer.lookup(peer.mount(), "file")
+            for xid in range(8):
+                peer.send(call_message(xid, peers.READ, peers.read_arguments(file, 0, MIB)))
+            vanish(peer.socket)
+        for _ in range(6): # more than the slack, if it were not given back
+            self.ends_as("tcp", "lost", over_tcp)
+        def over_iwarp():
+            peer = self.iwarp(receive_buffer=4096)
+            file = peer.lookup(peer.mount(), "file")
+            for xid in range(8):
+                read = call_message(xid, peers.READ, peers.read_arguments(file, 0, MIB))
+                peer.send(peer.message(xid, read, writes=[[(1, MIB)]]))
+            vanish(peer.socket)
+        for _ in range(6):
+            self.ends_as("iwarp", "peer_reset", over_iwarp)
+        self.memory_is_back()
+
+    def test_before_an_rdma_read_is_answered(self):
+        _, file = self.target()
+        def attack():
+            peer = self.iwarp()
+            peer.begin_write(file, 0, bytes(MIB))
+            vanish(peer.socket) # the Read Request meets a host that knows nothing of the connection
+        self.ends_as("iwarp", "peer_reset", attack)
+        self.assertEqual(os.path.getsize(os.path.join(self.data, "target")), 0)
+        self.memory_is_back()
+
+
+class Avalanche(Ends):
+    PEERS = 600
+    MEMORY = 64 # MiB: 64 connections have receives in half of it
+
+    def start(self, *_, **__):
+        config = os.path.join(self.folder, "config.toml")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(f"""[daemon]
+state = "{self.folder}/state"
+shards = 3
+memory_mib = {self.MEMORY}
+[metrics]
+listen = "127.0.0.1:0"
+[nfs]
+listen = ["tcp://127.0.0.1:0", "iwarp://127.0.0.1:0"]
+rpcbind = "no"
+[[nfs.export]]
+directory = "{self.data}"
+pseudo = "/export"
+""")
+        d = daemon.Daemon("serve", config, folder=self.folder)
+        self.addCleanup(d.stop)
+        return d
+
+    def test_more_connections_than_there_is_memory_for(self):
+        rejected = "verbena_rpcrdma_rejected_connections_total"
+        before = self.value(rejected)
+        sockets = []
+        for _ in range(self.PEERS):
+            s = self.plain("iwarp")
+            s.sendall(mpa_request())
+            sockets.append(s)
+        taken = []
+        for s in sockets:
+            reply = s.recv(20, socket.MSG_WAITALL)
+            self.assertEqual((len(reply), reply[:16]), (20, peers.REPLY_KEY))
+            if reply[16] & FLAG_REJECT:
+                peers.until_closed(s)
+            else:
+                taken.append(s)
+        self.assertGreater(len(taken), 10)
+        self.assertLessEqual(len(taken), self.MEMORY)
+        self.counted(rejected, before, self.PEERS - len(taken))
+        self.wait_for("ends", lambda: self.ends("iwarp", "rejected") >= self.PEERS - len(taken))
+        self.assertLess(self.value("verbena_memory_registered_bytes"), self.MEMORY * MIB)
+        self.bystander.check()
+        # They go all at once, in the middle of whatever; the next ones are served.
+        orderly = self.ends("iwarp", "orderly") + self.ends("iwarp", "peer_reset")
+        for s in taken:
+            peers.reset(s)
+        self.wait_for("ends", lambda: self.ends("iwarp", "orderly") + self.ends("iwarp", "peer_reset")
+                      >= orderly + len(taken))
+        self.memory_is_back(self.MEMORY * MIB // 4)
+        for _ in range(4):
+            self.assertTrue(self.iwarp().mount())
+
+    def test_connects_that_come_and_go(self):
+        accepted = 'verbena_connections_accepted_total{transport="iwarp"}'
+        before, open_before = self.value(accepted), self.value("process_open_fds")
+        for i in range(self.PEERS):
+            s = self.plain("iwarp")
+            s.sendall(mpa_request()[:i % 25])
+            (peers.reset if i % 2 else socket.socket.close)(s)
+        self.counted(accepted, before, self.PEERS)
+        self.wait_for("descriptors", lambda: self.value("process_open_fds") <= open_before + 10)
+        self.bystander.check()
+        self.memory_is_back()
+
+
+class Slowness(Ends):
+    """Peers that move a byte a second, all at the same time, until the server has waited a minute for each."""
+    MOST = 100 # seconds
+
+    def setUp(self):
+        super().setUp()
+        self.over = threading.Event()
+        self.addCleanup(self.over.set)
+
+    def every_second(self, act):
+        def run():
+            while not self.over.wait(1):
+                try:
+                    act()
+                except OSError:
+                    return
+        threading.Thread(target=run, daemon=True).start()
+
+    def test_a_byte_a_second(self):
+        counts = lambda: {c: self.ends(*c) for c in ( # pylint: disable=unnecessary-lambda-assignment
+            ("tcp", "slow_record"), ("tcp", "output_not_taken"), ("iwarp", "peer_reset"), ("tcp", "lost"))}
+        before = counts()
+        writer = self.tcp()
+        root = writer.mount()
+        call = call_message(1, peers.WRITE, peers.write_arguments(writer.create(root, "target"), 0, bytes(1000)))
+        rest = iter(struct.pack(">I", 0x80000000 | len(call)) + call)
+        self.every_second(lambda: writer.socket.send(bytes([next(rest)])))
+
+        reader = self.tcp(receive_buffer=4096)
+        file = reader.lookup(reader.mount(), "file")
+        for xid in range(8):
+            reader.send(call_message(xid, peers.READ, peers.read_arguments(file, 0, MIB)))
+        self.every_second(lambda: reader.socket.recv(1))
+
+        chunks = IwarpPeer(self.daemon.port("iwarp"), receive_buffer=4096)
+        self.addCleanup(chunks.close)
+        chunks.mount()
+        for xid in range(8):
+            read = call_message(xid, peers.READ, peers.read_arguments(file, 0, MIB))
+            chunks.send(chunks.message(xid, read, writes=[[(1, MIB)]]))
+        self.every_second(lambda: chunks.socket.recv(1))
+
+        limit = time.monotonic() + self.MOST
+        def ended():
+            now = counts()
+            # Who sees first that the peer takes nothing, the server or TCP, depends on the kernel.
+            took_nothing = sum(now[c] - before[c] for c in (("tcp", "output_not_taken"), ("tcp", "lost")))
+            return (now["tcp", "slow_record"] - before["tcp", "slow_record"], took_nothing,
+                    now["iwarp", "peer_reset"] - before["iwarp", "peer_reset"])
+        while ended() != (1, 1, 1):
+            self.assertLess(time.monotonic(), limit, f"{ended()} of each have ended")
+            self.bystander.check()
+            time.sleep(1)
+        self.memory_is_back()
+        self.assertEqual(os.path.getsize(os.path.join(self.data, "target")), 0)
+
+
+class Announced(Ends):
+    """Messages of a megabyte that are announced, begun and never finished."""
+    PEERS = 400
+    BEGUN = 20_000
+
+    def test_one_host_holds_a_bounded_share(self):
+        good = self.tcp(source="127.0.0.3")
+        file = good.create(good.mount(), "target")
+        call = call_message(1, peers.WRITE, peers.write_arguments(file, 0, bytes(MIB)))
+        begin = (struct.pack(">I", 0x80000000 | len(call)) + call)[:self.BEGUN]
+        budget = self.value("verbena_memory_budget_bytes")
+        waits = self.value("verbena_stream_share_waits_total")
+        many = []
+        for _ in range(self.PEERS):
+            s = socket.socket()
+            self.addCleanup(s.close)
+            s.bind(("127.0.0.2", 0))
+            s.connect(("127.0.0.1", self.daemon.port("tcp")))
+            s.sendall(begin)
+            many.append(s)
+        self.counted("verbena_stream_share_waits_total", waits)
+        taken = self.value("verbena_memory_registered_bytes") - self.held
+        self.assertGreater(taken, budget / 8)
+        self.assertLess(taken, budget / 4 + self.PEERS * 65536 + SLACK)
+        # Others write a megabyte at once; this host's small calls are answered too.
+        data = random.Random(3).randbytes(MIB)
+        self.assertEqual(good.call(peers.WRITE, peers.write_arguments(file, 0, data)).nfs_status(), 0)
+        self.assertTrue(self.tcp(source="127.0.0.2").mount())
+        self.bystander.check()
+        for s in many:
+            peers.reset(s)
+        self.memory_is_back(3 * 32 * MIB + SLACK) # what each shard's pool may keep
+        # What they held is free again for their host too.
+        again = self.tcp(source="127.0.0.2")
+        self.assertEqual(again.call(peers.WRITE, peers.write_arguments(file, 0, data)).nfs_status(), 0)
+        with open(os.path.join(self.data, "target"), "rb") as f:
+            self.assertEqual(f.read(), data)
+
+
+if __name__ == "__main__":
+    daemon.main()

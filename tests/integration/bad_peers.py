@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests with hostile peers have in common: a server, clients that must not notice anything, and what is counted."""
+import os
+import random
+import socket
+import time
+
+import daemon
+import peers
+from peers import IwarpPeer, TcpPeer
+
+MIB = 1 << 20
+
+
+class BadPeers(daemon.DaemonTest):
+    def setUp(self):
+        super().setUp()
+        self.content = random.Random(1).randbytes(MIB)
+        with open(os.path.join(self.data, "file"), "wb") as file:
+            file.write(self.content)
+        self.daemon = self.start("--shards", "3")
+        self.bystander = peers.Bystander(self.daemon, "file", self.content)
+        self.addCleanup(self.bystander.stop)
+        self.bystander.check()
+
+    def tearDown(self):
+        self.bystander.check()
+        super().tearDown()
+
+    # --- what is counted ---
+
+    def value(self, series):
+        return self.daemon.metric(series) or 0
+
+    def ends(self, transport, cause):
+        return self.value(f'verbena_connection_ends_total{{transport="{transport}",cause="{cause}"}}')
+
+    def wait_for(self, what, done):
+        limit = time.monotonic() + peers.LIMIT
+        while not done():
+            self.assertLess(time.monotonic(), limit, f"{what}: {self.daemon.scrape()}")
+            time.sleep(0.05)
+
+    def counted(self, series, before, times=1):
+        self.wait_for(series, lambda: self.value(series) >= before + times)
+
+    def ends_as(self, transport, cause, attack, times=1):
+        """`attack` ends `times` connections for `cause`."""
+        before = self.ends(transport, cause)
+        attack()
+        self.wait_for(cause, lambda: self.ends(transport, cause) >= before + times)
+        self.bystander.check()
+
+    def adds_to(self, series, attack, times=1):
+        before = self.value(series)
+        result = attack()
+        self.counted(series, before, times)
+        return result
+
+    def tcp(self, **more):
+        peer = TcpPeer(self.daemon.port("tcp"), **more)
+        self.addCleanup(peer.close)
+        return peer
+
+    def iwarp(self, **more):
+        peer = IwarpPeer(self.daemon.port("iwarp"), **more)
+        self.addCleanup(peer.close)
+        return peer
+
+    def plain(self, transport):
+        s = socket.create_connection(("127.0.0.1", self.daemon.port(transport)), timeout=peers.LIMIT)
+        self.addCleanup(s.close)
+        return s

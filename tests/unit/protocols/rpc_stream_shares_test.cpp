@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one stream, or one host, may take from the others: turns of the shard, and memory.
+#define BOOST_TEST_MODULE rpc_stream_shares
+#include <boost/test/unit_test.hpp>
+
+#include "rpc_server.hpp"
+
+#include <verbena/protocols/rpc/record_reader.hpp>
+
+using namespace verbena;
+using namespace verbena::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::size_t null_reply = 28;
+constexpr std::size_t mebibyte = std::size_t(1) << 20;
+
+bytes calls_of(std::uint32_t n, std::uint32_t procedure, std::span<const std::byte> arguments = {})
+{
+    bytes all;
+    for (std::uint32_t xid = 0; xid < n; ++xid)
+        append(all, framed(call_of(xid, procedure, arguments)));
+    return all;
+}
+
+void put(const net::unique_fd& to, const bytes& data)
+{
+    BOOST_REQUIRE(::send(to.get(), data.data(), data.size(), 0) == static_cast<ssize_t>(data.size()));
+}
+
+bool has_bytes(const net::unique_fd& from)
+{
+    std::byte b;
+    return ::recv(from.get(), &b, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(a_stream_with_many_calls_lets_others_go_first)
+{
+    served_streams s;
+    auto loud = s.connect();
+    auto quiet = s.connect();
+    s.turns(3);
+    put(loud, calls_of(400, 0));
+    s.shard->turn();
+    int before = s.program.served;
+    BOOST_TEST(before > 0);
+    BOOST_TEST(before <= 32);
+    put(quiet, calls_of(1, 0));
+    s.shard->turn();
+    BOOST_TEST(s.program.served <= before + 1 + 16);
+    BOOST_TEST(has_bytes(quiet)); // in the very turn in which it came
+    for (before = s.program.served; s.program.served < 401; before = s.program.served) {
+        s.shard->turn();
+        BOOST_REQUIRE(s.program.served > before);
+        BOOST_TEST(s.program.served <= before + 16);
+    }
+    BOOST_TEST(s.receive(loud).size() == 400 * null_reply);
+    BOOST_TEST(s.server->stats().yields.value() >= 400 / 16 - 1);
+    // Small replies were still gathered for one call.
+    BOOST_TEST(s.server->stats().sends.value() == 2);
+}
+
+BOOST_AUTO_TEST_CASE(large_calls_and_replies_count_more)
+{
+    served_streams s;
+    auto loud = s.connect();
+    s.turns(3);
+    bytes argument;
+    append_u32(argument, 65536);
+    put(loud, calls_of(6, 4, argument));
+    int before = 0;
+    for (int turn = 0; turn < 3; ++turn) {
+        s.shard->turn();
+        BOOST_TEST(s.program.served <= before + 2); // its own part of the turn, and one behind the others
+        before = s.program.served;
+    }
+    BOOST_TEST(s.receive(loud).size() == 6 * (null_reply + 4 + 65536));
+    s.program.served = 0;
+    s.send(loud, calls_of(4, 3, opaque(16384)));
+    BOOST_TEST(s.receive(loud).size() == 4 * (null_reply + 8));
+    BOOST_TEST(s.program.served == 4);
+}
+
+BOOST_AUTO_TEST_CASE(a_stream_that_ends_in_the_middle_of_its_calls_is_answered)
+{
+    served_streams s;
+    auto client = s.connect();
+    put(client, calls_of(100, 0));
+    ::shutdown(client.get(), SHUT_WR);
+    BOOST_TEST(s.receive(client).size() == 100 * null_reply);
+    BOOST_TEST(s.closed);
+    BOOST_TEST(s.ended(rpc::stream_end::closed_by_peer) == 1);
+}
+
+// What is announced and does not come: a connection sends 20 KB of a message of a megabyte.
+BOOST_AUTO_TEST_CASE(large_messages_on_their_way_take_a_bounded_share)
+{
+    rpc::stream_options options;
+    options.max_address_record_bytes = 3 * mebibyte;
+    served_streams s(options);
+    const bytes whole = framed(call_of(1, 3, opaque(mebibyte)));
+    const std::size_t sent = 20'000;
+    const std::span<const std::byte> begin = std::span(whole).first(sent);
+    std::vector<net::unique_fd> slow;
+    for (int i = 0; i < 8; ++i) {
+        slow.push_back(s.connect());
+        s.send(slow.back(), begin);
+        s.turns(3);
+    }
+    BOOST_TEST(s.server->stats().share_waits.value() == 5);
+    BOOST_TEST(s.pool.outstanding_bytes() <= 3 * mebibyte + 8 * 65536);
+    BOOST_TEST(s.pool.outstanding_bytes() >= 3 * mebibyte);
+
+    // Small calls of the same host, and large ones of another, go on.
+    auto small = s.connect();
+    s.send(small, calls_of(3, 0));
+    BOOST_TEST(s.receive(small).size() == 3 * null_reply);
+    auto other = s.connect("192.0.2.2:1023");
+    s.send(other, whole);
+    BOOST_TEST(s.receive(other).size() == null_reply + 8);
+
+    // One that goes, and one that ends its message, make room for the next two; at the end all are served.
+    slow[0].reset();
+    s.turns();
+    BOOST_TEST(s.server->stats().share_waits.value() == 5 + 4);
+    for (std::size_t i = 1; i < slow.size(); ++i) {
+        s.send(slow[i], std::span(whole).subspan(sent));
+        BOOST_TEST(s.receive(slow[i]).size() == null_reply + 8);
+    }
+    slow.clear();
+    s.turns();
+    BOOST_TEST(s.pool.outstanding() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(who_holds_nothing_may_always_begin)
+{
+    rpc::stream_options options;
+    options.max_address_record_bytes = 1;
+    served_streams s(options);
+    const bytes whole = framed(call_of(1, 3, opaque(mebibyte)));
+    auto first = s.connect();
+    auto second = s.connect();
+    s.send(first, std::span(whole).first(20'000));
+    s.send(second, std::span(whole).first(20'000));
+    s.send(first, std::span(whole).subspan(20'000));
+    BOOST_TEST(s.receive(first).size() == null_reply + 8);
+    s.send(second, std::span(whole).subspan(20'000));
+    BOOST_TEST(s.receive(second).size() == null_reply + 8);
+    BOOST_TEST(s.server->stats().share_waits.value() == 1);
+}
