@@ -3,7 +3,7 @@
 // whenever there are none. It receives as the streams of this project do (watch: an io_watch on a reactor, which tries
 // while there is something and else arms a poll), or on a ring without a reactor: by a poll for each receive, or by
 // multishot receives into provided buffers. Ends with the connections; prints one line of JSON with
-// what it cost. All calls are those of null_load, of one size; what is compared is only how bytes come.
+// what it cost. All calls are those of rpc_load, of one size; what is compared is only how bytes come.
 #include <verbena/core/io_watch.hpp>
 #include <verbena/core/net.hpp>
 #include <verbena/core/reactor.hpp>
