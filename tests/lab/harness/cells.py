@@ -50,6 +50,7 @@ CELLS = (
     Cell("options iwarp siw", LINUX, GUEST.format("iwarp"), "siw", OPTIONS),
     Cell("options tcp lo", LINUX, GUEST.format("tcp"), "TCP", OPTIONS),
     Cell("restart iwarp siw", LINUX, GUEST.format("iwarp"), "siw", RESTART, brief=True),
+    Cell("restart rdma rxe", LINUX, GUEST.format("rdma"), "rxe", RESTART),
     Cell("restart tcp lo", LINUX, GUEST.format("tcp"), "TCP", RESTART),
     Cell("capture", LINUX, GUEST.format("iwarp"), "siw", "what tshark finds fault with, beside knfsd's traffic"),
     Cell("link iwarp siw", LINUX, GUEST.format("iwarp"), "siw", LINK),
