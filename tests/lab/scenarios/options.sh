@@ -34,8 +34,15 @@ as_user touch mounted/shared/new
 [[ $(stat -c %u:%g mounted/shared/new) == 2000:2005 ]] || fail "made as $(stat -c %u:%g mounted/shared/new), not 2000:2005"
 umount mounted
 
-# connections: those that clients have to verbenad for NFS.
-connections() { ss -Htn state established "( sport = :$port )" | wc -l; }
+# connections: those that clients have to verbenad for NFS; a device's are no sockets.
+connections() {
+    if [[ $server_kind == rdma ]]; then
+        curl -sS --fail --max-time 10 "$server:9464/metrics" | sed -n 's/^verbena_connections{transport="rdma"} //p'
+    else
+        ss -Htn state established "( sport = :$port )" | wc -l
+    fi
+}
+server_kind=$1
 port=$(sed -n 's/.*\<port=\([0-9]*\).*/\1/p' <<<",${mount_options//mountport/}")
 mount_server mounted nconnect=4
 timed 'four connections' python3 "$files" processes "$PWD/mounted" 4 5
