@@ -12,6 +12,13 @@ if [[ $LAB_NET == user ]]; then
     ip address add 10.0.2.15/24 dev eth0
     ip route add default via 10.0.2.2
 fi
+if [[ -n ${LAB_MAC:-} ]]; then
+    for nic in /sys/class/net/*; do
+        if [[ $(<"$nic/address") == "$LAB_MAC" ]]; then ip link set "${nic##*/}" name wire; fi
+    done
+    ip link set wire up
+    ip address add "$LAB_SELF/24" dev wire
+fi
 hostname lab
 echo 1 >/proc/sys/kernel/sysrq
 # The console is for the kernel: as a serial line it may stall for seconds on a loaded host.

@@ -75,6 +75,23 @@ rdma_device() {
     rdma link add "${3:-${1}0}" type "$1" netdev "$2"
 }
 
+# --- two guests -------------------------------------------------------------------------------
+
+# A scenario with a peer part has a NIC `wire` with the address $LAB_SELF; that of the other guest is $LAB_PEER.
+
+# tell WORD: lets the other guest's `told WORD` return.
+tell() { touch "$LAB_MEETING/said-$1"; }
+
+# told WORD SECONDS: waits for the other guest to `tell` it.
+told() { until_true "$2" test -e "$LAB_MEETING/said-$1" || fail "the other guest did not tell \"$1\" within $2 s"; }
+
+# wire off|on: cuts or mends the wire, at the first guest's end: its NIC loses the carrier, the second's does not.
+wire() {
+    echo "$1" >"$LAB_MEETING/wire.new"
+    mv "$LAB_MEETING/wire.new" "$LAB_MEETING/wire.wanted"
+    until_true 30 test ! -e "$LAB_MEETING/wire.wanted" || fail "the wire was not put $1"
+}
+
 # --- servers ----------------------------------------------------------------------------------
 
 # Those of the servers that `serve` starts; knfsd always takes these.

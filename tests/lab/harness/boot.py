@@ -12,47 +12,88 @@ from .packages import layer_folder
 BOOT_SECONDS = 120
 
 
-def run(kernel, out, net, args, limit, show):
-    """Boots, lets the guest work through its plan in OUT, and returns why it had to be ended, or "".
+# How long one of two guests goes on when the other has ended: nobody may be there whom it waits for.
+ALONE_SECONDS = 60
+
+
+class Guest:
+    """One qemu at the plan in its folder, from when it is made until `end`.
 
     What the plan prints comes by a virtio port and goes into `output`, with SHOW also to standard output; what the
     kernel prints goes into `console`.
     """
-    deadline = time.monotonic() + BOOT_SECONDS + limit
-    with open(out / "output", "wb") as output, open(out / "qemu", "wb") as errors:
-        guest = subprocess.Popen(command_line(kernel, out, net, args), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                 stderr=errors)
-        try:
-            ended = follow(guest, deadline, (output, sys.stdout.buffer) if show else (output,))
-        finally:
-            guest.kill()
-            guest.wait()
-    if not ended and guest.returncode > 0:
-        ended = "qemu failed: " + (read_or_none(out / "qemu") or "").strip()
-    elif not ended and not (out / "finished").exists():
-        ended = "the guest stopped"
-    if ended:
-        warn("\n".join([f"{ended}; the end of its kernel's messages:", *last_lines(out / "console", 60)]))
+
+    def __init__(self, words, out, show):
+        self.out, self.ended = out, ""
+        self.targets = [open(out / "output", "wb")] + ([sys.stdout.buffer] if show else [])
+        with open(out / "qemu", "wb") as errors:
+            self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors)
+
+    def copy(self):
+        """Copies what it printed; returns False when there will be no more."""
+        data = self.process.stdout.read1(65536)
+        for target in self.targets:
+            target.write(data)
+            target.flush()
+        return bool(data)
+
+    def end(self):
+        """Kills it, and returns why it had to be, or "" if it had worked through its plan."""
+        self.process.kill()
+        self.process.wait()
+        self.targets[0].close()
+        if not self.ended and self.process.returncode > 0:
+            self.ended = "qemu failed: " + (read_or_none(self.out / "qemu") or "").strip()
+        elif not self.ended and not (self.out / "finished").exists():
+            self.ended = "the guest stopped"
+        if self.ended:
+            warn("\n".join([f"{self.ended}; the end of its kernel's messages:", *last_lines(self.out / "console", 60)]))
+        return self.ended
+
+
+def run(kernel, out, net, args, limit, show):
+    """Boots a guest, lets it work through its plan in OUT, and returns why it had to be ended, or ""."""
+    guest = Guest(command_line(kernel, out, net, args), out, show)
+    try:
+        follow([guest], limit, lambda: None)
+    finally:
+        ended = guest.end()
     return ended
 
 
-def follow(guest, deadline, targets):
-    """Copies what the guest prints until it ends."""
+def run_two(kernel, outs, wire, net, args, limit, show):
+    """The same for two guests, each with its plan in one of OUTS, joined by WIRE; only the first is shown, and only it has
+    NET. Returns why each had to be ended."""
+    guests = []
+    try:
+        guests.append(Guest(command_line(kernel, outs[0], net, args) + wire.first_end(), outs[0], show))
+        wire.wait_until_there(guests[0].process)
+        guests.append(Guest(command_line(kernel, outs[1], "none", args) + wire.second_end(), outs[1], False))
+        follow(guests, limit, wire.tend)
+    finally:
+        ended = [guest.end() for guest in guests]
+    return [*ended, "it was not booted"][:2]
+
+
+def follow(guests, limit, tend):
+    """Copies what guests print until all have ended or the time is over; calls TEND several times a second."""
+    deadline = time.monotonic() + BOOT_SECONDS + limit
+    reason = "the guest did not finish in time"
     with selectors.DefaultSelector() as selector:
-        selector.register(guest.stdout, selectors.EVENT_READ)
-        while True:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return "the guest did not finish in time"
-            if not selector.select(left):
-                continue
-            data = guest.stdout.read1(65536)
-            if not data:
-                guest.wait()
-                return ""
-            for target in targets:
-                target.write(data)
-                target.flush()
+        for guest in guests:
+            selector.register(guest.process.stdout, selectors.EVENT_READ, guest)
+        while selector.get_map():
+            if time.monotonic() > deadline:
+                for key in selector.get_map().values():
+                    key.data.ended = reason
+                return
+            for key, _ in selector.select(0.1):
+                if not key.data.copy():
+                    key.data.process.wait()
+                    selector.unregister(key.fileobj)
+                    if time.monotonic() + ALONE_SECONDS < deadline:
+                        deadline, reason = time.monotonic() + ALONE_SECONDS, "the other guest had ended"
+            tend()
 
 
 def command_line(kernel, out, net, args):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs scenarios: artefact folders, host parts, one boot per kernel, results."""
+"""Runs scenarios: artefact folders, host parts, one boot per kernel, one of two guests for each peer part, results."""
 import os
 import pathlib
 import shlex
@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 
-from . import boot, data
+from . import boot, data, wire
 from .common import LAB, SOURCE, LabError, last_lines, read_or_none, say
 
 SHOWN_LINES = 60
@@ -25,7 +25,13 @@ def run(kernels, scenarios, args):
     rows = []
     try:
         for kernel in kernels:
-            rows += run_boot(kernel, scenarios, out / kernel.series, build, args, args.command == "run")
+            alone = [scenario for scenario in scenarios if not scenario.peer_part]
+            if alone:
+                rows += run_boot(kernel, alone, out / kernel.series, build, args, args.command == "run")
+            for scenario in scenarios:
+                if scenario.peer_part:
+                    folder = out / f"{kernel.series}-{scenario.folder}"
+                    rows += run_boot(kernel, [scenario], folder, build, args, args.command == "run")
     finally:
         if args.out or any(reason for _, _, reason, _ in rows):
             say(f"artefacts: {out}")
@@ -35,7 +41,7 @@ def run(kernels, scenarios, args):
 
 
 def run_boot(kernel, scenarios, out, build, args, show):
-    """Runs all scenarios in one boot of one kernel; returns a row for each."""
+    """Runs all scenarios in one boot of one kernel, or one that has a peer part; returns a row for each."""
     shutil.rmtree(out, ignore_errors=True)
     net = args.net or ("user" if any(scenario.net == "user" for scenario in scenarios) else "none")
     variables = {"LAB_ROOT": SOURCE, "LAB_BUILD": build, "LAB_LIB": LAB / "guest/lib.sh", "LAB_NET": net,
@@ -43,6 +49,7 @@ def run_boot(kernel, scenarios, out, build, args, show):
     for scenario in scenarios:
         (out / scenario.folder).mkdir(parents=True)
     begun = time.monotonic()
+    ended = peer_ended = ""
     host_parts = {}
     try:
         for scenario in scenarios:
@@ -50,26 +57,57 @@ def run_boot(kernel, scenarios, out, build, args, show):
                 host_parts[scenario.folder] = HostPart(scenario, out / scenario.folder, variables)
         ready = [scenario for scenario in scenarios
                  if scenario.folder not in host_parts or host_parts[scenario.folder].wait_until_ready()]
-        write_plan(out, ready, variables)
-        ended = boot.run(kernel, out, net, args, sum(scenario.limit for scenario in ready), show) if ready else ""
+        limit = sum(scenario.limit for scenario in ready)
+        if ready and ready[0].peer_part:
+            ended, peer_ended = run_two(kernel, out, net, args, ready[0], limit, show, variables)
+        elif ready:
+            write_plan(out, [(scenario, scenario.path) for scenario in ready], variables)
+            ended = boot.run(kernel, out, net, args, limit, show)
     finally:
         for part in host_parts.values():
             part.stop()
     rows = []
     for scenario in scenarios:
         reason = verdict(out / scenario.folder, host_parts.get(scenario.folder), ended)
+        if scenario.peer_part:
+            reason = of_two(reason, verdict(out / "peer" / scenario.folder, None, peer_ended))
         seconds = report(kernel, scenario, out, reason, show)
         rows.append((kernel.release, scenario.title, reason, seconds))
     say(f"{kernel.release}: {time.monotonic() - begun:.0f} s for this boot")
     return rows
 
 
+def run_two(kernel, out, net, args, scenario, limit, show, variables):
+    """Runs a scenario and its peer part in two guests; returns why each had to be ended.
+
+    The second guest's folders are in `peer`, where its scenario's folder is where the two meet."""
+    peer = out / "peer"
+    meeting = peer / scenario.folder
+    meeting.mkdir(parents=True)
+    outs, parts, seen = (out, peer), (scenario.path, scenario.peer_part), ("/lab/job/peer", "/lab/job")
+    for number in range(2):
+        write_plan(outs[number], [(scenario, parts[number])], {
+            **variables, "LAB_SELF": wire.ADDRESSES[number], "LAB_PEER": wire.ADDRESSES[1 - number],
+            "LAB_MAC": wire.MACS[number], "LAB_MEETING": f"{seen[number]}/{scenario.folder}"})
+    joined = wire.Wire(meeting)
+    try:
+        return boot.run_two(kernel, outs, joined, net, args, limit, show)
+    finally:
+        joined.close()
+
+
+def of_two(reason, peer_reason):
+    """Of the reasons of two guests the one that a part gave itself goes before one that its end gave it."""
+    both = [each for each in (reason, peer_reason and f"second guest: {peer_reason}") if each]
+    return min(both, key=lambda each: "while it ran" in each, default=None)
+
+
 def write_plan(out, scenarios, variables):
-    """What the guest runs after its start: variables and one line for each scenario."""
+    """What the guest runs after its start: variables and one line for each scenario and its script."""
     lines = [f"export {name}={shlex.quote(str(value))}" for name, value in variables.items()]
     lines.append(f". {shlex.quote(str(LAB / 'guest/driver.sh'))}")
-    for scenario in scenarios:
-        words = [scenario.folder, str(scenario.limit), str(scenario.path), *scenario.arguments]
+    for scenario, path in scenarios:
+        words = [scenario.folder, str(scenario.limit), str(path), *scenario.arguments]
         lines.append("scenario " + " ".join(shlex.quote(word) for word in words))
     (out / "plan").write_text("\n".join([*lines, "finish", ""]), encoding="utf-8")
 
@@ -96,10 +134,10 @@ def report(kernel, scenario, out, reason, shown):
     if reason is None:
         say(f"PASS {name} ({seconds} s)")
         return seconds
-    if not shown:
-        for log in ("log", "host.log"):
-            for line in last_lines(out / scenario.folder / log, SHOWN_LINES):
-                say(line)
+    logs = [] if shown else [out / scenario.folder / "log", out / scenario.folder / "host.log"]
+    for log in [*logs, out / "peer" / scenario.folder / "log"]:
+        for line in last_lines(log, SHOWN_LINES):
+            say(line)
     say(f"FAIL {name}: {reason}")
     return seconds
 

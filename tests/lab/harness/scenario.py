@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scenario: a guest script, what its `# lab:` line says, and the host part that may stand beside it."""
+"""A scenario: a guest script, what its `# lab:` line says, and the parts for the host and a second guest that may
+stand beside it."""
 import dataclasses
 import pathlib
 import re
@@ -30,12 +31,21 @@ class Scenario:
     @property
     def host_part(self):
         """A script that runs on the host while the guest runs, or None."""
-        path = self.path.with_name(self.path.name.removesuffix(".sh") + ".host.sh")
+        return self.beside(".host.sh")
+
+    @property
+    def peer_part(self):
+        """A script that runs in a second guest, joined to the first by a wire, or None."""
+        return self.beside(".peer.sh")
+
+    def beside(self, ending):
+        path = self.path.with_name(self.path.name.removesuffix(".sh") + ending)
         return path if path.exists() else None
 
 
 def names():
-    return sorted(path.name.removesuffix(".sh") for path in FOLDER.glob("*.sh") if not path.name.endswith(".host.sh"))
+    return sorted(path.name.removesuffix(".sh") for path in FOLDER.glob("*.sh")
+                  if not path.name.endswith((".host.sh", ".peer.sh")))
 
 
 def parse(word, limit=None):
