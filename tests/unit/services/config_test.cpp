@@ -140,9 +140,9 @@ BOOST_AUTO_TEST_CASE(what_is_not_known_is_an_error_with_its_place_and_a_suggesti
 
 BOOST_AUTO_TEST_CASE(values_of_another_type_or_range_are_refused)
 {
-    BOOST_TEST(
-        parse_complains("[daemon]\nshards = \"2\"\n", "daemon.shards must be a number from 0 to 4294967295"));
+    BOOST_TEST(parse_complains("[daemon]\nshards = \"2\"\n", "daemon.shards must be a number from 0 to 256"));
     BOOST_TEST(parse_complains("[daemon]\nshards = -1\n", "daemon.shards must be a number"));
+    BOOST_TEST(parse_complains("[daemon]\nshards = 257\n", "daemon.shards must be a number from 0 to 256"));
     BOOST_TEST(parse_complains("[daemon]\nshards = 4294967296\n", "daemon.shards must be a number"));
     BOOST_TEST(parse_complains("[daemon]\npin = 1\n", "daemon.pin must be true or false"));
     BOOST_TEST(parse_complains("[daemon]\npolicy = \"fast\"\n", "daemon.policy must be \"busy\""));
