@@ -26,6 +26,7 @@ LINK = "link down and up three times under load"
 DEVICE = "device removed and added three times under load"
 CONFORM = "the checks of the command; what the device fails is named"
 TOOLS, PINGS = "rdma-core's test programs, and as servers", "rping of 4,000 and 65,000 octets, rdma_client and rdma_server"
+BAD = "raw verbs beside it: forged and stale keys, garbage, no receives, credits exceeded, sudden ends, 300 connects"
 LINUX, GUEST, HOST = "Linux NFSv3", "verbenad `{}` in the guest", "verbenad `{}` on the host, no RDMA device there"
 
 # In the order in which they share a boot. What a scenario's arguments may be stands in its first lines.
@@ -42,6 +43,8 @@ CELLS = (
     Cell("client-work iwarp siw", "verbena `iwarp`", "knfsd v3", "siw", CLIENT_WORK),
     Cell("work rdma rxe", LINUX, GUEST.format("rdma"), "rxe", WORK, brief=True),
     Cell("work rdma siw", LINUX, GUEST.format("rdma"), "siw", WORK),
+    Cell("bad-peers rxe", LINUX, GUEST.format("rdma"), "rxe", BAD),
+    Cell("bad-peers siw", LINUX, GUEST.format("rdma"), "siw", BAD),
     Cell("client-work rdma rxe", "verbena `rdma`", "knfsd v3", "rxe", CLIENT_WORK),
     Cell("client-work rdma siw", "verbena `rdma`", "knfsd v3", "siw", CLIENT_WORK, brief=True),
     Cell("client-work iwarp siw rdma", "verbena `iwarp`", GUEST.format("rdma"), "siw", CLIENT_WORK),

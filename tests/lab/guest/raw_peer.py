@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Peers that break the rules on a device of the kernel: raw_peer.py RAW_VERBS ADDRESS PORT WHAT. Each does one thing to one
+connection, and exits 0 when that ended as it must."""
+import itertools
+import os
+import pathlib
+import random
+import struct
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "integration"))
+
+import peers # pylint: disable=wrong-import-position
+from peers import Accepted, Calls, IwarpPeer, call_message # pylint: disable=wrong-import-position
+
+MIB = 1 << 20
+PATIENCE = 60_000 # milliseconds
+PRIVATE = bytes.fromhex("f6ab0e1801000303") # RFC 8797: version 1, 4 KiB both ways
+
+
+class Ended(Exception):
+    pass
+
+
+class RawPeer(Calls):
+    message = IwarpPeer.message
+
+    def __init__(self, receives=64, private_data=PRIVATE):
+        self.process = subprocess.Popen([RAW_VERBS, ADDRESS, PORT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.outcome = self.ask("connect", receives, private_data.hex())
+
+    def ask(self, *words):
+        self.process.stdin.write(" ".join(map(str, words)) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline().split()
+        assert line, "raw_verbs ended"
+        return line
+
+    def send(self, message):
+        self.ask("send", message.hex())
+
+    def memory(self, size):
+        """(key, address) of memory that the server may read and write."""
+        _, key, address = self.ask("memory", size)
+        return int(key), int(address)
+
+    def receive(self):
+        """The next message; Ended when the connection did."""
+        while True:
+            what, *rest = self.ask("wait", PATIENCE)
+            if what == "received":
+                return bytes.fromhex(rest[0])
+            if what != "done" or rest != ["success"]:
+                raise Ended(what, *rest)
+
+    def call(self, procedure, arguments=b"", **more):
+        xid = next(self.xids)
+        self.send(self.message(xid, call_message(xid, procedure, arguments, **more)))
+        reply = self.receive()
+        got, _, _, proc = struct.unpack(">4I", reply[:16])
+        assert (got, proc) == (xid, 0), (got, xid, proc)
+        return Accepted(reply[28:])
+
+    def begin_write(self, handle, size, key, address):
+        xid = next(self.xids)
+        rpc = call_message(xid, peers.WRITE, peers.opaque(handle) + struct.pack(">Q3I", 0, size, 0, size))
+        self.send(self.message(xid, rpc, reads=[(len(rpc), key, size, address)]))
+
+    def begin_read(self, handle, size, key, address):
+        xid = next(self.xids)
+        self.send(self.message(xid, call_message(xid, peers.READ, peers.read_arguments(handle, 0, size)),
+                               writes=[[(key, size, address)]]))
+
+    def must_end(self):
+        try:
+            while True:
+                self.receive()
+        except Ended:
+            pass
+
+    def die(self):
+        self.process.kill()
+        self.process.wait()
+
+    def file(self, name="target"):
+        return self.create(self.mount(), name)
+
+
+def forged_keys():
+    """RDMA Writes and Reads of the server's memory, by keys that it never gave."""
+    for act, key in itertools.product(("write", "read"), (0, random.getrandbits(32))):
+        peer = RawPeer()
+        peer.mount()
+        peer.ask(act, key, random.getrandbits(40) & ~4095)
+        peer.must_end()
+        peer.die()
+
+
+def bad_chunk_keys():
+    """Chunks whose keys are forged, or were good once: the server's RDMA Read or Write fails."""
+    for begin in (RawPeer.begin_write, RawPeer.begin_read):
+        for stale in (False, True):
+            peer = RawPeer()
+            handle = peer.lookup(peer.mount(), "file") if begin is RawPeer.begin_read else peer.file()
+            key, address = peer.memory(MIB)
+            if stale:
+                peer.ask("forget", key)
+            begin(peer, handle, MIB, key if stale else key ^ 0x00abcd00, address)
+            peer.must_end()
+            peer.die()
+
+
+def no_receives():
+    """A requester without a receive for the reply."""
+    peer = RawPeer(receives=0)
+    xid = next(peer.xids)
+    peer.send(peer.message(xid, call_message(xid, 0)))
+    peer.must_end()
+    peer.die()
+
+
+def private_data():
+    """What is no private message of RFC 8797, or a wrong one, is answered as if there were none."""
+    for data in (b"", bytes(56), b"\xff" * 56, bytes.fromhex("f6ab0e18ff"), bytes.fromhex("f6ab0e18ffffffff"), os.urandom(56)):
+        peer = RawPeer(private_data=data)
+        assert peer.outcome[0] == "up", peer.outcome
+        assert peer.mount()
+        peer.ask("disconnect")
+        peer.must_end()
+        peer.die()
+
+
+def credits():
+    """More calls at once than there are credits for."""
+    peer = RawPeer(receives=8)
+    handle = peer.file()
+    key, address = peer.memory(MIB)
+    for _ in range(600):
+        peer.begin_write(handle, MIB, key, address)
+    peer.must_end()
+    peer.die()
+
+
+def vanishing():
+    """Gone in the middle of the server's RDMA Reads and Writes."""
+    for _ in range(4):
+        peer = RawPeer()
+        handle = peer.file()
+        file = peer.lookup(peer.mount(), "file")
+        key, address = peer.memory(MIB)
+        for _ in range(8):
+            peer.begin_write(handle, MIB, key, address)
+            peer.begin_read(file, MIB, key, address)
+        peer.ask("disconnect")
+        peer.die()
+
+
+def crowd():
+    """Connection requests by the hundred; what is too much is rejected, and the next one is served."""
+    peer = RawPeer()
+    _, established, rejected, other = peer.ask("crowd", COUNT, 20_000)
+    print(f"of {COUNT}: {established} established, {rejected} rejected, {other} neither")
+    assert int(established) + int(rejected) + int(other) >= COUNT * 9 // 10
+    assert int(rejected) > 0
+    assert peer.mount()
+    peer.die()
+
+
+COUNT = 300
+RAW_VERBS, ADDRESS, PORT, WHAT = sys.argv[1:]
+{f.__name__: f for f in (forged_keys, bad_chunk_keys, no_receives, private_data, credits, vanishing, crowd)}[WHAT]()
