@@ -25,9 +25,11 @@ build_in() {
 }
 
 configure() {
-    local dir=$1 compiler=$2
+    local dir=$1 compiler=$2 linker=lld
     shift 2
     [[ ! -f $dir/build.ninja ]] || return 0
+    # Debian's lld-19 has no name by which g++ would find it.
+    [[ $compiler == clang* ]] || linker=bfd
     ! command -v ccache >/dev/null || compiler="ccache $compiler"
-    CXX=$compiler CXX_LD=lld step 300 "$dir-setup" meson setup "$dir" -Dwerror=true "$@"
+    CXX=$compiler CXX_LD=$linker step 300 "$dir-setup" meson setup "$dir" -Dwerror=true "$@"
 }
