@@ -96,6 +96,9 @@ result<std::unique_ptr<handle_source>> handle_source::open(const posixfs_options
         paths = true;
     }
     if (paths) {
+        // A path may lead to another mount, of which nothing is known: every change is synced, and none told from before.
+        if (options.crossmnt)
+            s->root_mount_->in_memory = s->root_mount_->local = false;
         s->paths_ = std::make_unique<path_table>(
             fd, s->root_stat_, std::max<std::size_t>(options.path_table_entries, 16), s->resolve_);
         s->root_ = s->paths_->root_handle();

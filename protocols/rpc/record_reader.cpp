@@ -34,10 +34,12 @@ bool record_reader::take_share(std::size_t size) noexcept
 {
     if (options_.share == nullptr || size <= options_.receive_size)
         return true;
-    const std::size_t taken = std::bit_ceil(size);
-    if (!options_.share->take(taken))
+    const std::size_t wanted = std::bit_ceil(size);
+    if (wanted <= share_taken_)
+        return true;
+    if (!options_.share->take(wanted - share_taken_))
         return false;
-    share_taken_ = taken;
+    share_taken_ = wanted;
     return true;
 }
 
@@ -173,6 +175,7 @@ void record_reader::take_joined(record& out) noexcept
     joined_size_ = 0;
     fragments_ = 0;
     last_fragment_ = false;
+    give_share_back();
 }
 
 bool record_reader::join(std::span<const std::byte> bytes) noexcept
@@ -180,9 +183,16 @@ bool record_reader::join(std::span<const std::byte> bytes) noexcept
     const std::size_t size = joined_size_ + bytes.size();
     if (!joined_ || size > joined_.size()) {
         // Doubles, so that the copies stay in proportion; what was announced but not sent takes no memory.
-        lease larger = pool_.try_acquire(std::max(first_join, size));
-        if (!larger)
+        const std::size_t wanted = std::max(first_join, size);
+        const std::size_t before = share_taken_;
+        if (!take_share(wanted))
             return false;
+        lease larger = pool_.try_acquire(wanted);
+        if (!larger) {
+            if (share_taken_ != before)
+                options_.share->give_back(std::exchange(share_taken_, before) - before);
+            return false;
+        }
         if (joined_size_ != 0)
             std::memcpy(larger.data(), joined_.data(), joined_size_);
         joined_ = std::move(larger);

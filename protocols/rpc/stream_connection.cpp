@@ -73,10 +73,7 @@ bool stream_connection::on_readable() noexcept
 {
     const auto space = reader_.space();
     if (space.empty()) {
-        if (std::exchange(share_refused_, false))
-            wait_for_share();
-        else
-            wait_for_memory();
+        wait_for_room();
         return true;
     }
     const ssize_t n = ::recv(fd(), space.data(), space.size(), MSG_DONTWAIT);
@@ -134,7 +131,7 @@ void stream_connection::parse() noexcept
             serve(std::move(message));
             continue;
         case record_reader::status::incomplete: break;
-        case record_reader::status::no_memory: return wait_for_memory();
+        case record_reader::status::no_memory: return wait_for_room();
         case record_reader::status::too_long: return end(stream_end::record_too_long);
         case record_reader::status::too_many_fragments: return end(stream_end::too_many_fragments);
         }
@@ -237,6 +234,14 @@ void stream_connection::flush() noexcept
         paused_ = false;
         shard().post(parser_);
     }
+}
+
+void stream_connection::wait_for_room() noexcept
+{
+    if (std::exchange(share_refused_, false))
+        wait_for_share();
+    else
+        wait_for_memory();
 }
 
 void stream_connection::wait_for_memory() noexcept

@@ -166,6 +166,7 @@ private:
     void flush_gathered() noexcept;
     void flush_later() noexcept;
     bool may_serve() const noexcept;
+    void wait_for_room() noexcept;
     void wait_for_memory() noexcept;
     void wait_for_share() noexcept;
     void end_if_finished() noexcept;

@@ -15,6 +15,8 @@ namespace verbena::cli {
 namespace {
 
 constexpr std::uint32_t local_transfer = 1 << 20;
+// Of the mode that the other side tells. The copy is ours: its set-uid bit would lend our rights to another's program.
+constexpr std::uint32_t permissions = 01777;
 
 file_info info_of(const struct stat& s) noexcept
 {
@@ -156,13 +158,13 @@ public:
     task<result<std::unique_ptr<open_file>>> create(std::string path, std::uint32_t mode) override
     {
         const int flags = O_RDWR | O_CREAT | O_TRUNC | (path.empty() ? 0 : O_NOFOLLOW);
-        co_return co_await open_with(std::move(path), flags, mode);
+        co_return co_await open_with(std::move(path), flags, mode & permissions);
     }
 
     task<result<void>> make_directory(std::string path, std::uint32_t mode) override
     {
         const std::string full = name_of(path);
-        if (::mkdir(full.c_str(), mode | S_IRWXU) != 0) {
+        if (::mkdir(full.c_str(), (mode & permissions) | S_IRWXU) != 0) {
             struct stat s{};
             const int look = path.empty() ? 0 : AT_SYMLINK_NOFOLLOW; // see create()
             if (errno != EEXIST || ::fstatat(AT_FDCWD, full.c_str(), &s, look) != 0 || !S_ISDIR(s.st_mode))
@@ -187,7 +189,8 @@ public:
         const std::string full = name_of(path);
         const timespec times[2] = {info.atime, info.mtime};
         const int look = path.empty() ? 0 : AT_SYMLINK_NOFOLLOW; // see create()
-        if (info.kind != file_kind::link && ::fchmodat(AT_FDCWD, full.c_str(), info.mode, look) != 0)
+        if (info.kind != file_kind::link &&
+            ::fchmodat(AT_FDCWD, full.c_str(), info.mode & permissions, look) != 0)
             co_return error::from_errno(errno, "chmod");
         if (::utimensat(AT_FDCWD, full.c_str(), times, AT_SYMLINK_NOFOLLOW) != 0)
             co_return error::from_errno(errno, "utimensat");

@@ -244,6 +244,14 @@ class Commands:
         self.assertEqual(os.listdir(elsewhere), [])
         self.assertEqual(os.path.getsize(os.path.join(target, "tree", "nothing")), 0)  # and the rest goes on
 
+    def test_cp_lends_no_rights_to_programs_of_others(self):
+        program = self.write(self.there("program"), b"#!/bin/sh")
+        os.chmod(program, 0o6755)
+        for more in ([], ["-p"]):
+            copy = os.path.join(self.folder, "copy" + "".join(more))
+            self.run_client("-q", "cp", *more, self.top + "/program", copy)
+            self.assertEqual(stat.S_IMODE(os.stat(copy).st_mode) & 0o6111, 0o111)
+
     def test_cp_of_files(self):
         source = self.write(os.path.join(self.folder, "one"), random.Random(2).randbytes(3_000_001))
         second = self.write(os.path.join(self.folder, "two"), b"two")

@@ -405,12 +405,14 @@ task<result<std::unique_ptr<queue_pair>>> context_impl::make_pair(rdma_cm_id* id
     auto on = co_await device_of(id->verbs);
     if (!on)
         co_return on.error();
+    device::use hold(**on); // from here on: the device may be removed while this waits
     auto part = co_await d.part_on(**on);
     if (!part)
         co_return part.error();
+    if ((*on)->gone())
+        co_return error(std::errc::no_such_device, "the device was removed");
     if (slots_.size() - free_slots_.size() >= 0xffff)
         co_return error(std::errc::not_enough_memory, "queue pairs of one shard", slots_.size());
-    device::use hold(**on);
     auto room = co_await (*on)->take_room(entries_of(o));
     if (!room)
         co_return room.error();

@@ -77,8 +77,8 @@ class RawPeer(Calls):
         try:
             while True:
                 self.receive()
-        except Ended:
-            pass
+        except Ended as ended:
+            assert ended.args[0] != "nothing", "the connection stands, and nothing came of it"
 
     def die(self):
         self.process.kill()

@@ -89,7 +89,9 @@ class Report:
         self.results = [each for each in self.results if (each["kernel"], each["title"]) != (release, title)]
         self.results.append({"kernel": release, "title": title, "rows": [list(row[1:]) for row in rows]})
         if not self.changed:
-            self.kept.write_text(json.dumps(self.results), encoding="utf-8")
+            whole = self.kept.with_suffix(".new")
+            whole.write_text(json.dumps(self.results), encoding="utf-8")
+            whole.replace(self.kept)
         self.write()
 
     def rows(self):

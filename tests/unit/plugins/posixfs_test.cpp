@@ -38,13 +38,15 @@ namespace {
 /// A back end on a directory that outlives it.
 struct restartable : fixture {
     restartable() { restart(); }
-    void restart(posixfs::handle_mode handles = posixfs::handle_mode::automatic, std::size_t paths = 1000)
+    void restart(posixfs::handle_mode handles = posixfs::handle_mode::automatic, std::size_t paths = 1000,
+                 bool crossmnt = false)
     {
         fs.reset();
         posixfs::posixfs_options o;
         o.root = directory.path();
         o.handles = handles;
         o.path_table_entries = paths;
+        o.crossmnt = crossmnt;
         auto opened = posixfs::open_posixfs(o, pool);
         BOOST_REQUIRE_MESSAGE(opened, (opened ? std::string() : opened.error().message()));
         fs = std::move(*opened);
@@ -143,6 +145,19 @@ BOOST_FIXTURE_TEST_CASE(the_path_table, restartable)
     std::filesystem::remove(directory.path() / "f39");
     std::filesystem::create_symlink("/etc/passwd", directory.path() / "f39");
     BOOST_TEST(int(must(fs->lookup(me, fs->root(), "f39")).found.attrs->type) == int(file_type::symlink));
+}
+
+// A path may lead to another mount, of which the root's kind says nothing: it may be another host's, or on a disk.
+BOOST_FIXTURE_TEST_CASE(paths_beneath_crossmnt_are_taken_for_any_file_system, restartable)
+{
+    for (const bool crossmnt : {false, true}) {
+        restart(posixfs::handle_mode::path_table, 1000, crossmnt);
+        const std::string name = crossmnt ? "b" : "a";
+        must(fs->mkdir(me, fs->root(), name, {}));
+        const handle d = find(fs->root(), name);
+        must(fs->mkdir(me, d, "first", {}));
+        BOOST_TEST(must(fs->mkdir(me, d, "second", {})).directory.before.has_value() == !crossmnt);
+    }
 }
 
 BOOST_FIXTURE_TEST_CASE(a_shard_is_the_daemon_again_after_its_turn, restartable)

@@ -135,6 +135,38 @@ BOOST_AUTO_TEST_CASE(large_messages_on_their_way_take_a_bounded_share)
     BOOST_TEST(s.pool.outstanding() == 0);
 }
 
+// A record in several fragments is put together in memory that the share counts too.
+BOOST_AUTO_TEST_CASE(fragments_that_never_end_count_as_well)
+{
+    rpc::stream_options options;
+    options.max_address_record_bytes = 3 * mebibyte;
+    served_streams s(options);
+    bytes fragment(4 + 900'000);
+    xdr::store_u32(fragment.data(), 900'000); // and not the last one
+    std::vector<net::unique_fd> slow;
+    for (int i = 0; i < 8; ++i) {
+        slow.push_back(s.connect());
+        for (std::size_t at = 0; at < fragment.size();) { // until the server takes no more
+            const ssize_t n =
+                ::send(slow.back().get(), fragment.data() + at, fragment.size() - at, MSG_DONTWAIT);
+            if (n < 0)
+                break;
+            at += static_cast<std::size_t>(n);
+            s.turns(3);
+        }
+    }
+    BOOST_TEST(s.server->stats().share_waits.value() > 0);
+    BOOST_TEST(s.pool.outstanding_bytes() <= 3 * mebibyte + 8 * 2 * 65536);
+    auto other = s.connect("192.0.2.2:1023");
+    s.send(other, framed(call_of(1, 3, opaque(mebibyte))));
+    BOOST_TEST(s.receive(other).size() == null_reply + 8);
+    slow.clear();
+    s.turns();
+    other.reset();
+    s.turns();
+    BOOST_TEST(s.pool.outstanding() == 0);
+}
+
 BOOST_AUTO_TEST_CASE(who_holds_nothing_may_always_begin)
 {
     rpc::stream_options options;
