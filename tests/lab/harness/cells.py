@@ -58,6 +58,8 @@ CELLS = (
     Cell("capture", LINUX, GUEST.format("iwarp"), "siw", "what tshark finds fault with, beside knfsd's traffic"),
     Cell("link iwarp siw", LINUX, GUEST.format("iwarp"), "siw", LINK),
     Cell("device rdma rxe", "verbena `rdma`", GUEST.format("rdma"), "rxe", DEVICE),
+    Cell("roce-wire", LINUX, GUEST.format("rdma"), "RoCEv2 between two guests",
+         "procedures and chunk forms that tshark decodes; what it finds fault with, beside kernels' traffic"),
     Cell("wire", "a guest", "another guest", "Ethernet between the two", "answers; the capture; cut and mended"),
     Cell("link tcp lo", LINUX, GUEST.format("tcp"), "TCP", LINK, brief=True),
 )

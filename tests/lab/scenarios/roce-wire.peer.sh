@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+# The client of roce-wire: works on the servers that the first guest names.
+. "$LAB_LIB"
+. "$LAB_ROOT/tests/lab/guest/wireshark.sh"
+modprobe -a rdma_ucm ib_uverbs
+rdma_device rxe wire
+mkdir mounted
+# It and the call about it are longer than a Send of 4,096 octets.
+target=$(printf 'component/%.0s' {1..405})
+
+long_link() {
+    mount_server mounted
+    ln -s "$target" mounted/link
+    umount mounted
+    mount_server mounted
+    [[ $(readlink mounted/link) == "$target" ]] || fail 'the long link has another target'
+    rm mounted/link
+    umount mounted
+}
+
+# works NAME COMMAND...: runs it when the first guest says where.
+works() {
+    local name=$1
+    shift
+    told "$name" 240
+    . "$LAB_MEETING/$name.mount"
+    timed "$name" "$@"
+    tell "$name-done"
+}
+kernel_all() { kernel_work && long_link; }
+
+works verbenad kernel_all
+works kernel kernel_all

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+# RoCEv2 between two guests, read by Wireshark: the kernel's client (roce-wire.peer.sh) works on verbenad and on the
+# kernel's server. Every procedure and chunk form of theirs is decoded, and nothing is odd in the first that is not so in
+# the second.
+# lab: limit=600
+. "$LAB_LIB"
+. "$LAB_ROOT/tests/lab/guest/wireshark.sh"
+needs /usr/bin/tshark
+modprobe -a rdma_ucm ib_uverbs ext4
+modprobe brd rd_nr=1 rd_size=65536
+rdma_device rxe wire
+# Not a tmpfs: there verbenad answers each WRITE as FILE_SYNC, and no client sends COMMIT.
+mkfs.ext4 -q -b 4096 /dev/ram0
+mkdir exported
+mount /dev/ram0 exported
+rm -r exported/lost+found
+
+# captured NAME: lets the other guest work on the server; what goes over the wire meanwhile is NAME.pcap.
+captured() {
+    local wire=$LAB_MEETING/wire.pcap begun
+    begun=$(stat -c %s "$wire")
+    declare -p server rdma_port exported mount_options >"$LAB_MEETING/$1.mount"
+    tell "$1"
+    told "$1-done" 240
+    sleep 1 # the last acknowledgements
+    { head -c 24 "$wire" && tail -c +$((begun + 1)) "$wire"; } >"$1.pcap" # the file's header, then frames
+    cp "$1.pcap" "$LAB_OUT/"
+}
+
+fields=(ip.src infiniband.bth.opcode rpcordma.msg_type rpcordma.reads_count rpcordma.writes_count rpcordma.reply_count
+    rpcordma.rdma_length rpcordma.position rpc.msgtyp nfs.procedure_v3 frame.protocols _ws.malformed)
+
+# decoded NAME: fails if a packet of NAME.pcap is not understood; NAME.forms gets the forms of its RPC-over-RDMA messages.
+decoded() {
+    timed "$1: decode" tshark -o tcp.try_heuristic_first:TRUE -r "$1.pcap" -z expert -z rpc,srt,100003,3 -T fields -E separator='|' "${fields[@]/#/-e}" \
+        >"$LAB_OUT/$1.txt"
+    odd "$1"
+    # As in the capture of iWARP, it looks for the data of these replies where none is when a Write chunk has them.
+    awk -F '|' '$12 != "" && !($10 ~ /^[56]/ && $9 ~ /^1/ && $5 > 0)' "$LAB_OUT/$1.txt" >malformed
+    [[ ! -s malformed ]] || fail "$1: malformed: $(head -n 1 malformed)"
+    # The last or only packet of each Send of a reliable connection, where Wireshark has the whole.
+    awk -F '|' '$2 ~ /^(2|3|4|5|22|23)$/ && $11 !~ /:rpcordma:rpc|:rpcordma:data/' "$LAB_OUT/$1.txt" >unknown
+    [[ ! -s unknown ]] || fail "$1: Sends that are not decoded: $(head -n 1 unknown)"
+    awk -F '|' -v client="$LAB_PEER" '$3 != "" {
+            form = ($1 == client ? "call" : "reply") " " ($3 == 0 ? "MSG" : $3 == 1 ? "NOMSG" : "type " $3)
+            filled = $7 ~ /[1-9]/ # in a reply, which has the chunks that were offered and not used too
+            if ($4 > 0) form = form ($8 ~ /^0/ ? " + Position-Zero Read chunk" : " + Read chunk")
+            if ($5 > 0 && filled) form = form " + Write chunk"
+            if ($6 > 0 && filled) form = form " + Reply chunk"
+            print form
+        }' "$LAB_OUT/$1.txt" | sort -u >"$1.forms"
+    cp "$1.forms" "$LAB_OUT/"
+}
+
+# every_procedure NAME: each of NFS version 3 was called, and its answer found.
+every_procedure() {
+    local number
+    for number in {0..21}; do
+        grep -Eq "^ +$number +[A-Z]+ +[1-9]" "$LAB_OUT/$1.txt" || fail "$1: no procedure $number is decoded"
+    done
+}
+
+# every_form NAME: each that these clients and servers use; a call longer than a Send, in a Position-Zero Read chunk, is
+# not among them: only SYMLINK gets so long, and its target goes by a Read chunk of its own.
+every_form() {
+    diff - "$1.forms" <<'END' || fail "$1: other forms are decoded"
+call MSG
+call MSG + Read chunk
+call MSG + Reply chunk
+call MSG + Write chunk
+reply MSG
+reply MSG + Write chunk
+reply NOMSG + Reply chunk
+END
+}
+
+server=$LAB_SELF exported=/export
+# Small enough that a file takes several WRITEs, which are then not FILE_SYNC.
+mount_options=vers=3,proto=rdma,port=$rdma_port,mountproto=tcp,nolock,rsize=131072,wsize=131072
+mount_options+=,mountport=$tcp_port
+verbenad rdma --shards 1
+daemon=$!
+captured verbenad
+kill "$daemon"
+wait "$daemon" || fail "verbenad ended with status $?"
+
+exported=$PWD/exported mount_options=${mount_options%,mountport=*}
+knfsd "$exported"
+captured kernel
+
+for name in verbenad kernel; do
+    decoded "$name"
+    every_form "$name"
+    every_procedure "$name"
+done
+nothing_new verbenad
