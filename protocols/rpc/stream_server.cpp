@@ -106,7 +106,8 @@ void stream_server::adopt(net::unique_fd socket, const net::endpoint& peer, std:
 {
     impl& i = *impl_;
     i.stats.accepted.add();
-    if (i.ending || i.count >= i.options.max_connections) {
+    if (i.ending || i.count >= i.options.max_connections ||
+        i.shares.connections(peer.address()) >= i.options.max_address_connections) {
         i.stats.ended[static_cast<std::size_t>(stream_end::refused)].add();
         return;
     }

@@ -11,14 +11,14 @@
 namespace verbena::rpcrdma {
 responder_connection::responder_connection(verbs::context& provider, buffer_pool& buffers,
                                            rpc::dispatcher& dispatcher, const responder_options& options,
-                                           responder_stats& stats, chunk_shares& shares)
+                                           responder_stats& stats, chunk_shares::user share)
     : provider_(provider),
       buffers_(buffers),
       dispatcher_(dispatcher),
       options_(options),
       stats_(stats),
       calls_scope_(provider.shard()),
-      shares_(shares)
+      share_(std::move(share))
 {
     batch_.reserve(max_reply_requests);
     local_.reserve(max_reply_requests + 8);
@@ -42,7 +42,6 @@ task<void> responder_connection::run(std::unique_ptr<verbs::connect_request> req
     peer_address_ = request->peer_address();
     peer_name_ = request->peer_name();
     peer_.address = peer_address_;
-    share_ = chunk_shares::user(shares_, peer_address_);
     peer_.name = peer_name_;
     peer_.transport = provider_.query().provider;
 

@@ -60,7 +60,7 @@ class responder_connection final : private verbs::completion_handler,
                                    private reverse_link {
 public:
     responder_connection(verbs::context& provider, buffer_pool& buffers, rpc::dispatcher& dispatcher,
-                         const responder_options& options, responder_stats& stats, chunk_shares& shares);
+                         const responder_options& options, responder_stats& stats, chunk_shares::user share);
     ~responder_connection();
 
     /// Accepts the peer and serves it until the connection ends.
@@ -148,8 +148,7 @@ private:
     time_point read_progress_;
     std::uint32_t unanswered_ = 0;
     std::uint64_t chunk_bytes_ = 0; // of the calls in use
-    chunk_shares& shares_;
-    chunk_shares::user share_; // of the peer's address
+    chunk_shares::user share_;      // of the peer's address
     bool accepted_ = false;
     bool draining_ = false;
     std::shared_ptr<reverse_requester> reverse_; // made when a program first asks

@@ -20,10 +20,11 @@ struct serving {
 
 task<void> serve_one(std::unique_ptr<verbs::connect_request> request, verbs::context& provider,
                      verbs::protection_domain& domain, buffer_pool& buffers, rpc::dispatcher& dispatcher,
-                     const responder_options& options, responder_stats& stats, serving& all)
+                     const responder_options& options, responder_stats& stats, serving& all,
+                     chunk_shares::user share)
 {
-    auto connection =
-        std::make_unique<responder_connection>(provider, buffers, dispatcher, options, stats, all.shares);
+    auto connection = std::make_unique<responder_connection>(provider, buffers, dispatcher, options, stats,
+                                                             std::move(share));
     all.connections.push_back(connection.get());
     co_await connection->run(std::move(request), domain);
     std::erase(all.connections, connection.get());
@@ -52,13 +53,15 @@ task<void> serve(verbs::context& provider, verbs::listener& listener, buffer_poo
         auto request = co_await listener.next();
         if (!request)
             break;
-        if (connections.live() >= options.max_connections) {
+        const std::string address((*request)->peer_address());
+        if (connections.live() >= options.max_connections ||
+            all.shares.connections(address) >= options.max_address_connections) {
             stats.rejected_connections.add();
             (void)co_await (*request)->reject({});
             continue;
         }
-        connections.spawn(
-            serve_one(std::move(*request), provider, **domain, buffers, dispatcher, options, stats, all));
+        connections.spawn(serve_one(std::move(*request), provider, **domain, buffers, dispatcher, options,
+                                    stats, all, chunk_shares::user(all.shares, address)));
     }
     // A copy: a connection without calls may end at once.
     const auto draining = all.connections;

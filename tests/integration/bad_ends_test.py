@@ -212,6 +212,11 @@ pseudo = "/export"
         self.wait_for("ends", lambda: self.ends("iwarp", "rejected") >= self.PEERS - len(taken))
         self.assertLess(self.value("verbena_memory_registered_bytes"), self.MEMORY * MIB)
         self.bystander.check()
+        # Whatever one host takes, there is room for others, on each shard.
+        others = [self.iwarp(source="127.0.0.3") for _ in range(6)]
+        for peer in others:
+            self.assertTrue(peer.mount())
+            peer.close()
         # They go all at once, in the middle of whatever; the next ones are served.
         orderly = self.ends("iwarp", "orderly") + self.ends("iwarp", "peer_reset")
         for s in taken:

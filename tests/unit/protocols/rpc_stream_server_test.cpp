@@ -420,6 +420,27 @@ BOOST_AUTO_TEST_CASE(connections_have_a_limit)
     BOOST_TEST(s.receive(d).size() == null_reply);
 }
 
+BOOST_AUTO_TEST_CASE(connections_of_one_address_have_a_limit)
+{
+    rpc::stream_options options;
+    options.max_address_connections = 2;
+    served_streams s(options);
+    auto a = s.connect();
+    auto b = s.connect();
+    auto c = s.connect();
+    s.receive(c);
+    BOOST_TEST(s.closed);
+    BOOST_TEST(s.ended(rpc::stream_end::refused) == 1);
+    auto other = s.connect("192.0.2.2:1023");
+    s.send(other, calls_of(1, 0));
+    BOOST_TEST(s.receive(other).size() == null_reply);
+    a.reset();
+    s.turns();
+    auto d = s.connect();
+    s.send(d, calls_of(1, 0));
+    BOOST_TEST(s.receive(d).size() == null_reply);
+}
+
 BOOST_AUTO_TEST_CASE(a_spent_budget_slows_streams_and_ends_none)
 {
     virtual_clock clock;

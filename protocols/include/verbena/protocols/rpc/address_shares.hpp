@@ -42,6 +42,13 @@ public:
         typename std::map<std::string, Share>::iterator at_;
     };
 
+    /// How many users an address has.
+    std::size_t connections(const std::string& address) const noexcept
+    {
+        const auto at = shares_.find(address);
+        return at == shares_.end() ? 0 : at->second.connections;
+    }
+
 private:
     std::map<std::string, Share> shares_;
 };

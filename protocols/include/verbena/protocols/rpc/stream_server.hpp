@@ -43,6 +43,8 @@ struct stream_options {
     /// announced and comes slowly, or never, takes memory. Reading of more such messages waits.
     std::size_t max_address_record_bytes = SIZE_MAX;
     std::size_t max_connections = 16384; ///< of the server; more are closed at once
+    /// The same for those from one address, so that a host with many of them leaves room for others.
+    std::size_t max_address_connections = SIZE_MAX;
 
     duration first_call_limit = std::chrono::seconds(15); ///< from the connect to the first whole call
     duration record_limit = std::chrono::seconds(60);     ///< for the rest of a record that has begun
@@ -60,7 +62,7 @@ enum class stream_end : std::uint8_t {
     output_not_taken,   ///< output_limit
     record_too_long,    ///< max_record
     too_many_fragments, ///< record_reader::max_fragments
-    refused,            ///< max_connections, or the server is ending
+    refused,            ///< max_connections, max_address_connections, or the server is ending
     shutdown,
 };
 inline constexpr std::size_t stream_end_count = 10;

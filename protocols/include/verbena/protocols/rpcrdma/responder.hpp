@@ -26,7 +26,9 @@ struct responder_options {
     /// Largest call and largest Read chunk total, in bytes; more is answered with ERR_CHUNK.
     std::uint32_t max_call_size = (1u << 20) + 65536;
     std::uint32_t max_connections = 1024; ///< of one listener; more are rejected
-    std::uint32_t read_depth = 32;        ///< RDMA Reads outstanding per connection (ORD), if the peer allows
+    /// The same for those from one address, so that a host with many of them leaves room for others.
+    std::uint32_t max_address_connections = UINT32_MAX;
+    std::uint32_t read_depth = 32; ///< RDMA Reads outstanding per connection (ORD), if the peer allows
     /// Bytes that the calls of one connection may move through chunks at once; more calls wait. So a peer
     /// that takes or gives nothing holds no more of the budget.
     std::uint64_t max_chunk_bytes = 32u << 20;
@@ -57,16 +59,16 @@ struct responder_stats {
     counter read_chunk_bytes;
     counter write_chunk_bytes; ///< Reply chunks included
     counter failed_reads;
-    counter rejected_connections;
-    counter credits_wanted;    ///< sum over calls of what the requester asked for
-    counter credits_granted;   ///< sum over replies
-    counter receive_shortages; ///< receives not posted again at once, for want of memory
-    counter credit_overruns;   ///< connections ended since the requester exceeded its credits
-    counter stalled_reads;     ///< connections ended by responder_options::read_limit
-    counter read_depth_waits;  ///< RDMA Reads that waited for ORD
-    counter chunk_waits;       ///< calls that waited for max_chunk_bytes or max_address_chunk_bytes
-    counter yields;            ///< times that a connection with more calls in hand let the others go first
-    counter refused_draining;  ///< calls that came while the connection was being drained
+    counter rejected_connections; ///< by max_connections or max_address_connections
+    counter credits_wanted;       ///< sum over calls of what the requester asked for
+    counter credits_granted;      ///< sum over replies
+    counter receive_shortages;    ///< receives not posted again at once, for want of memory
+    counter credit_overruns;      ///< connections ended since the requester exceeded its credits
+    counter stalled_reads;        ///< connections ended by responder_options::read_limit
+    counter read_depth_waits;     ///< RDMA Reads that waited for ORD
+    counter chunk_waits;          ///< calls that waited for max_chunk_bytes or max_address_chunk_bytes
+    counter yields;               ///< times that a connection with more calls in hand let the others go first
+    counter refused_draining;     ///< calls that came while the connection was being drained
     gauge connections;
     log_limiter ends_logged;
     log_limiter refusals_logged;
