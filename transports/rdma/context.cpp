@@ -277,16 +277,16 @@ void context_impl::on_notice(const device_notice& n) noexcept
     switch (n.what) {
     case device_event::queue_pair_error:
         each_on(*d, [&n](queue_pair& q) {
-            if (q.number() == n.queue_pair)
+            if (q.serial_number() == n.about)
                 q.broke();
         });
         break;
     case device_event::completion_queue_error:
-        if (!d->retire(n.completion_queue))
+        if (!d->retire(n.about))
             break;
         log(log_level::error, "rdma", "a completion queue broke; its connections end", {{"device", name}});
         each_on(*d, [&n](queue_pair& q) {
-            if (q.completes_at(n.completion_queue))
+            if (q.completes_at(n.about))
                 q.end(end_cause::completion_error, error(std::errc::io_error, "the completion queue broke"));
         });
         break;
@@ -411,6 +411,8 @@ task<result<std::unique_ptr<queue_pair>>> context_impl::make_pair(rdma_cm_id* id
         co_return part.error();
     if ((*on)->gone())
         co_return error(std::errc::no_such_device, "the device was removed");
+    if (o.shared_receives != nullptr && static_cast<shared_receives&>(*o.shared_receives).part() != *part)
+        co_return error(std::errc::invalid_argument, "the shared receive queue is of another device", *part);
     if (slots_.size() - free_slots_.size() >= 0xffff)
         co_return error(std::errc::not_enough_memory, "queue pairs of one shard", slots_.size());
     auto room = co_await (*on)->take_room(entries_of(o));

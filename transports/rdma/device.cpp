@@ -67,6 +67,8 @@ public:
     }
     void execute() noexcept override
     {
+        for (ibv_srq* srq : shared)
+            (void)::ibv_destroy_srq(srq);
         for (ibv_cq* cq : queues)
             (void)::ibv_destroy_cq(cq);
         if (channel != nullptr)
@@ -75,6 +77,7 @@ public:
     }
     void deliver() noexcept override { delete this; }
 
+    std::vector<ibv_srq*> shared;
     std::vector<ibv_cq*> queues;
     ibv_comp_channel* channel = nullptr;
 
@@ -106,6 +109,8 @@ std::unique_ptr<device::leaving> device::take_all() noexcept
     auto rest = std::make_unique<leaving>(verbs_, std::move(where_));
     listening_.reset();
     wake_up_.reset();
+    while (device_resident* r = residents_.pop_front())
+        rest->shared.push_back(r->surrender());
     for (auto& q : queues_) {
         if (q->cq != nullptr)
             rest->queues.push_back(std::exchange(q->cq, nullptr));
@@ -128,9 +133,9 @@ void device::let_go() noexcept
         owner_.pool().submit(*rest.release(), owner_.shard());
 }
 
-bool device::retire(const ibv_cq* cq) noexcept
+bool device::retire(std::uint64_t number) noexcept
 {
-    const auto found = std::ranges::find_if(queues_, [cq](const auto& q) { return q->cq == cq; });
+    const auto found = std::ranges::find_if(queues_, [number](const auto& q) { return q->number == number; });
     if (found == queues_.end())
         return false;
     (*found)->retired = true;
@@ -153,7 +158,8 @@ result<void> device::make(completion_queue& q, std::uint32_t entries) noexcept
                            ? static_cast<int>(owner_.shard().index()) % verbs_->num_comp_vectors
                            : 0;
     const std::uint32_t wanted = std::clamp(limits_.usual_entries, entries, most);
-    q.cq = ::ibv_create_cq(verbs_, static_cast<int>(wanted), nullptr, channel_, vector);
+    q.number = next_serial();
+    q.cq = ::ibv_create_cq(verbs_, static_cast<int>(wanted), as_context(q.number), channel_, vector);
     if (q.cq == nullptr)
         return error::from_errno(errno, "ibv_create_cq", wanted);
     q.capacity = wanted;
@@ -263,10 +269,11 @@ bool device::listening::on_readable() noexcept
         any = true;
         device_notice n{device_.verbs_, kind_of(e.event_type)};
         if (n.what == device_event::queue_pair_error)
-            n.queue_pair = e.element.qp->qp_num;
+            n.about = serial_of(e.element.qp->qp_context);
         else if (n.what == device_event::completion_queue_error)
-            n.completion_queue = e.element.cq;
-        // Whoever destroys what the event is about waits for this.
+            n.about = serial_of(e.element.cq->cq_context);
+        // Whoever destroys what the event is about waits for this, so it can't wait for other shards. What it is about
+        // may be gone, and its number another's, when they hear of it: hence the serial.
         ::ibv_ack_async_event(&e);
         add(device_.owner_.counts().device_events[std::size_t(n.what)], 1);
         if (n.what != device_event::other)

@@ -2,6 +2,7 @@
 // One RDMA device as one shard uses it: what it can do, and its completion queues.
 #pragma once
 
+#include <verbena/core/intrusive_list.hpp>
 #include <verbena/core/io_watch.hpp>
 #include <verbena/core/verbs.hpp>
 
@@ -42,9 +43,20 @@ constexpr unsigned flag_if(bool set, unsigned flag) noexcept { return set ? flag
 /// A completion queue that several queue pairs share; it has room for all that they can have outstanding.
 struct completion_queue {
     ibv_cq* cq = nullptr;
+    std::uint64_t number = 0; ///< its serial
     std::uint32_t capacity = 0;
     std::uint32_t used = 0;
     bool retired = false;
+};
+
+/// What else a queue of the device's memory is mapped for: that keeps the device's file, closed or not.
+class device_resident : public list_hook {
+public:
+    /// The device goes. Yields the queue, which is nobody's to use from then on.
+    virtual ibv_srq* surrender() noexcept = 0;
+
+protected:
+    ~device_resident() = default;
 };
 
 class device {
@@ -83,8 +95,11 @@ public:
     /// It was removed: its completion queues tell nothing any more, and go with the last use.
     void set_gone() noexcept;
     bool gone() const noexcept { return gone_.load(std::memory_order_relaxed); }
-    /// `q` is broken, as the device says; no queue pair gets it any more. False if it is another's.
-    bool retire(const ibv_cq* q) noexcept;
+    /// The completion queue of this serial is broken, as the device says; no queue pair gets it any more. False if it
+    /// is another's.
+    bool retire(std::uint64_t number) noexcept;
+    /// Until it goes or surrenders. While a `use` is held.
+    void note(device_resident& r) noexcept { residents_.push_back(r); }
     /// Asks for an event at the next completion.
     bool arm() noexcept;
 
@@ -118,6 +133,7 @@ private:
     ibv_comp_channel* channel_ = nullptr;
     std::unique_ptr<wake_up> wake_up_;
     std::vector<std::unique_ptr<completion_queue>> queues_;
+    intrusive_list<device_resident> residents_;
     bool making_ = false; // a completion queue
     event made_;
     std::atomic<bool> gone_{false}; // pool threads look at it

@@ -520,9 +520,12 @@ domain::make_shared_receive_queue(const verbs::shared_receive_queue_options& o)
     auto number = co_await any_part();
     if (!number)
         co_return number.error();
+    const device::use hold(part(*number).on); // it may be removed while this waits
     auto made = std::make_unique<shared_receives>(*this, *number, o.depth);
     auto work = [q = made.get()] { return q->create(); };
-    const result<void> done = co_await context_.pool().run(std::move(work));
+    result<void> done = co_await context_.pool().run(std::move(work));
+    if (done)
+        done = made->settle();
     if (!done)
         co_return done.error();
     co_return std::unique_ptr<verbs::shared_receive_queue>(std::move(made));

@@ -59,6 +59,7 @@ queue_pair::queue_pair(context_impl& owner, rdma::domain& d, std::size_t part, c
       hold_(std::move(hold)),
       shared_(static_cast<shared_receives*>(o.shared_receives)),
       entries_(entries_of(o)),
+      serial_(next_serial()),
       peer_name_(std::move(peer_name)),
       peer_address_(std::move(peer_address)),
       sends_(o.send_depth + internal_depth),
@@ -92,6 +93,7 @@ result<void> queue_pair::create(rdma_cm_id* id) noexcept
     a.cap.max_inline_data = inline_bytes;
     if (::rdma_create_qp(id, home_.pd, &a) != 0)
         return error::from_errno(errno, "rdma_create_qp");
+    id->qp->qp_context = as_context(serial_);
     number_ = id->qp->qp_num;
     return {};
 }

@@ -61,6 +61,8 @@ public:
     std::size_t part() const noexcept { return part_; }
     std::uint16_t slot() const noexcept { return slot_; }
     std::uint32_t number() const noexcept { return number_; }
+    /// By which its asynchronous events know it.
+    std::uint64_t serial_number() const noexcept { return serial_; }
     void add_window(memory_grant& g) noexcept
     {
         windows_.push_back(g);
@@ -74,7 +76,7 @@ public:
     void take(const ibv_wc& wc, const work_id& id) noexcept;
     void deliver() noexcept;
 
-    bool completes_at(const ibv_cq* cq) const noexcept { return cq_.cq == cq; }
+    bool completes_at(std::uint64_t queue) const noexcept { return cq_.number == queue; }
     /// Something is wrong with it. It ends soon, if nobody says why before.
     void broke() noexcept;
     /// Ends it, on a pool thread; its handler hears of it.
@@ -135,6 +137,7 @@ private:
     const std::uint32_t entries_; // of the completion queue
     rdma_cm_id* id_ = nullptr;
     queue_pair** watcher_ = nullptr;
+    const std::uint64_t serial_;
     std::uint32_t number_ = 0;
     bool made_ = false;
     std::uint16_t slot_ = 0;

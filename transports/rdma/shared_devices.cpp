@@ -4,6 +4,7 @@
 #include "context.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <fcntl.h>
 #include <mutex>
@@ -11,6 +12,12 @@
 #include <vector>
 
 namespace verbena::rdma {
+
+serial next_serial() noexcept
+{
+    static std::atomic<serial> last{0};
+    return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
 
 class notice_box::message final : public remote_message {
 public:

@@ -10,18 +10,27 @@
 
 #include <infiniband/verbs.h>
 
+#include <bit>
+#include <cstdint>
 #include <memory>
 
 namespace verbena::rdma {
 
 class context_impl;
 
+/// Of a queue pair or completion queue; no two of a process have the same, whereas the device gives numbers and the
+/// allocator gives addresses to several in turn.
+using serial = std::uint64_t;
+serial next_serial() noexcept;
+/// As the context that rdma-core keeps with an object.
+inline void* as_context(serial s) noexcept { return std::bit_cast<void*>(static_cast<std::uintptr_t>(s)); }
+inline serial serial_of(const void* context) noexcept { return reinterpret_cast<std::uintptr_t>(context); }
+
 /// What a device said by itself. The pointer is for comparison only.
 struct device_notice {
     ibv_context* on;
     device_event what;
-    std::uint32_t queue_pair = 0; ///< its number
-    const ibv_cq* completion_queue = nullptr;
+    serial about = 0; ///< queue pair or completion queue
 };
 
 /// Where one shard's context hears of what another shard read. Shared with messages under way.

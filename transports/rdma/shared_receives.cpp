@@ -32,8 +32,18 @@ result<void> shared_receives::create() noexcept
     return {};
 }
 
+result<void> shared_receives::settle() noexcept
+{
+    if (home_.on.gone())
+        return error(std::errc::no_such_device, "the device was removed");
+    home_.on.note(*this);
+    return {};
+}
+
 result<void> shared_receives::post_receive(std::span<const verbs::receive_request> batch)
 {
+    if (srq_ == nullptr)
+        return error(std::errc::no_such_device, "the device of a shared receive queue was removed");
     if (batch.size() > free_.size())
         return error(std::errc::no_buffer_space, "shared receive queue is full", standing());
     for (const auto& r : batch) {

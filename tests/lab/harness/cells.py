@@ -57,6 +57,7 @@ CELLS = (
     Cell("restart tcp lo", LINUX, GUEST.format("tcp"), "TCP", RESTART),
     Cell("capture", LINUX, GUEST.format("iwarp"), "siw", "what tshark finds fault with, beside knfsd's traffic"),
     Cell("link iwarp siw", LINUX, GUEST.format("iwarp"), "siw", LINK),
+    Cell("shared-queue rxe", "`rdma link delete`", "a shared receive queue by `rdma`", "rxe", "the device goes; a queue on the next"),
     Cell("device rdma rxe", "verbena `rdma`", GUEST.format("rdma"), "rxe", DEVICE),
     Cell("roce-wire", LINUX, GUEST.format("rdma"), "RoCEv2 between two guests",
          "procedures and chunk forms that tshark decodes; what it finds fault with, beside kernels' traffic"),
