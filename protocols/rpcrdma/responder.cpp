@@ -80,6 +80,9 @@ task<void> responder_connection::run(std::unique_ptr<verbs::connect_request> req
         reads_.release(queue_pair_->max_reads());
         stats_.connections.add(1);
         accepted_ = true;
+        heard_ = provider_.shard().now();
+        if (!provider_.query().notices_dead_peers)
+            provider_.shard().timers().arm(silence_, heard_ + options_.probe_after);
         end_if_drained();
         if (!co_await ended_.wait())
             queue_pair_->disconnect();
@@ -128,6 +131,7 @@ bool responder_connection::post_receives() noexcept
 
 void responder_connection::on_completions(std::span<const verbs::completion> batch) noexcept
 {
+    heard_ = provider_.shard().now();
     for (const auto& c : batch) {
         const auto op = operation(c.id >> 56);
         if (op == operation::receive) {
@@ -145,6 +149,12 @@ void responder_connection::on_completions(std::span<const verbs::completion> bat
             --send_queue_used_;
             send_queue_moved_.set();
             reverse_->progress();
+            continue;
+        }
+        if (op == operation::probe) {
+            probing_ = false;
+            --send_queue_used_;
+            send_queue_moved_.set();
             continue;
         }
         responder_call* call = find(c.id);
@@ -415,6 +425,26 @@ void responder_connection::on_timer() noexcept
     }
     stats_.stalled_reads.add();
     queue_pair_->kill(error(std::errc::timed_out, "the requester does not answer RDMA Reads"));
+}
+
+void responder_connection::after_silence() noexcept
+{
+    if (down_)
+        return;
+    const time_point now = provider_.shard().clock().now();
+    time_point next = heard_ + options_.probe_after;
+    if (next <= now) {
+        next = now + options_.probe_after;
+        if (!probing_ && send_queue_used_ < send_depth) {
+            verbs::send_request w;
+            w.id = make_id(operation::probe, 0, 0);
+            w.opcode = verbs::opcode::rdma_write; // of no bytes: neither end looks at the key
+            probing_ = queue_pair_->post_send({&w, 1}).has_value();
+            send_queue_used_ += probing_ ? 1 : 0;
+            stats_.probes.add();
+        }
+    }
+    provider_.shard().timers().arm(silence_, next);
 }
 
 // What a call may move through chunks. The lengths may be absurd; what is moved is bounded.

@@ -71,7 +71,18 @@ public:
 
 private:
     friend class responder_call;
-    enum class operation : std::uint8_t { receive, send, read, reverse };
+    enum class operation : std::uint8_t { receive, send, read, reverse, probe };
+
+    // A peer that died without a word shows only by what is sent to it.
+    class silence final : public timer {
+    public:
+        explicit silence(responder_connection& c) noexcept : connection_(c) {}
+        void on_timer() noexcept override { connection_.after_silence(); }
+
+    private:
+        responder_connection& connection_;
+    };
+
     static constexpr std::uint32_t receive_slack = 8; // for RDMA_DONE and the like, which use no credit
     static constexpr std::uint32_t send_depth = 1024;
     /// Requests of one reply: a piece is cut at every segment of its chunk.
@@ -90,6 +101,7 @@ private:
     void run() noexcept override;
     // timer: reads that may have stalled
     void on_timer() noexcept override;
+    void after_silence() noexcept;
 
     std::size_t calls_in_use() const noexcept { return calls_.size() - free_calls_.size(); }
     void end_if_drained() noexcept;
@@ -146,6 +158,9 @@ private:
     semaphore reads_{0};
     std::uint32_t reads_out_ = 0;
     time_point read_progress_;
+    time_point heard_; // when a completion came last
+    silence silence_{*this};
+    bool probing_ = false;
     std::uint32_t unanswered_ = 0;
     std::uint64_t chunk_bytes_ = 0; // of the calls in use
     chunk_shares::user share_;      // of the peer's address

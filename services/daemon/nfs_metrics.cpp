@@ -253,6 +253,9 @@ void add_rdma(builder& b)
                "replies", &r::remote_invalidations);
     counter_of("verbena_rpcrdma_rejected_connections_total", "Connections rejected at set-up.", "connections",
                &r::rejected_connections);
+    counter_of("verbena_rpcrdma_probes_total",
+               "RDMA Writes of nothing to silent peers, to learn whether they are there.", "writes",
+               &r::probes);
     counter_of("verbena_rpcrdma_receive_shortages_total",
                "Receives that could not be posted again at once, for want of memory.", "receives",
                &r::receive_shortages);

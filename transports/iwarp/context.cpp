@@ -87,6 +87,7 @@ context_impl::context_impl(reactor& shard, const iwarp::options& o)
     capabilities_.grant_per_queue_pair = true;
     capabilities_.shared_receives = true;
     capabilities_.local_invalidate = true;
+    capabilities_.notices_dead_peers = true;
     capabilities_.max_send_segments = connection::max_segments;
     capabilities_.max_outstanding_reads = 128; // siw refuses more
     capabilities_.max_private_data = 252;      // siw takes frames of 256 octets, 4 of them ours

@@ -29,6 +29,7 @@ json to_json(const verbs::capabilities& c)
             {"grant_per_queue_pair", c.grant_per_queue_pair},
             {"write_with_immediate", c.write_with_immediate},
             {"local_invalidate", c.local_invalidate},
+            {"notices_dead_peers", c.notices_dead_peers},
             {"shared_receives", c.shared_receives},
             {"read_sink_needs_remote_write", c.read_sink_needs_remote_write},
             {"receive_not_ready_retry", c.receive_not_ready_retry},

@@ -139,6 +139,26 @@ CONFORMANCE_CASE(keys_that_are_no_keys)
     }
 }
 
+CONFORMANCE_CASE(a_write_of_nothing_needs_no_key_and_shows_nowhere)
+{
+    fixture f(p);
+    f.run([&]() -> task<void> {
+        connection n;
+        co_await f.connect(n);
+        memory in(co_await registered(*f.server.domain, 8));
+        memory out(co_await registered(*f.client.domain, pattern(8)));
+        BOOST_REQUIRE(post_receive(*n.s, 1, in.all()));
+        BOOST_REQUIRE(post(*n.c, 2, opcode::rdma_write, {}));
+        BOOST_REQUIRE(post(*n.c, 3, opcode::send, {out.all()}));
+        const std::function<bool()> over = [&] { return n.c_seen.find(3) && n.s_seen.find(1); };
+        co_await f.until(over);
+        BOOST_TEST(n.c_seen.find(2)->status == status::success);
+        BOOST_TEST(n.c_seen.find(3)->status == status::success);
+        BOOST_TEST(n.s_seen.seen.size() == 1u);
+        BOOST_TEST((in.bytes == out.bytes));
+    });
+}
+
 CONFORMANCE_CASE(a_grant_for_one_queue_pair)
 {
     fixture f(p);

@@ -125,6 +125,8 @@ struct capabilities {
     /// true: success of a Send or Write tells that the peer's end took it. false (iWARP): only that its memory is
     /// free again; what the peer refuses shows as the end of the connection.
     bool completion_means_delivered = false;
+    /// The provider finds out by itself, in time, that the peer of an idle connection is gone (TCP keep-alive).
+    bool notices_dead_peers = false;
     std::uint32_t max_inline = 0; ///< bytes of send_request::inline_data
     std::uint32_t max_send_segments = 1;
     std::uint32_t max_read_segments = 1;

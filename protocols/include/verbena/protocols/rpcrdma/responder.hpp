@@ -44,6 +44,9 @@ struct responder_options {
     std::uint32_t reverse_credits = 0;
     /// A connection whose RDMA Reads make no progress for this long is ended.
     duration read_limit = std::chrono::seconds(30);
+    /// Where the provider doesn't notice by itself that a peer is gone: a connection that was silent for this long is
+    /// sent an RDMA Write of nothing, which the peer's device acknowledges, or else the provider ends the connection.
+    duration probe_after = std::chrono::seconds(60);
 };
 
 /// Counters of one shard's connections. One writer.
@@ -66,6 +69,7 @@ struct responder_stats {
     counter credit_overruns;      ///< connections ended since the requester exceeded its credits
     counter stalled_reads;        ///< connections ended by responder_options::read_limit
     counter read_depth_waits;     ///< RDMA Reads that waited for ORD
+    counter probes;               ///< Writes of nothing sent to silent peers (responder_options::probe_after)
     counter chunk_waits;          ///< calls that waited for max_chunk_bytes or max_address_chunk_bytes
     counter yields;               ///< times that a connection with more calls in hand let the others go first
     counter refused_draining;     ///< calls that came while the connection was being drained
