@@ -173,7 +173,7 @@ task<result<storage::lookup_result>> backend::lookup(const storage::request& r,
         found = std::move(*parent);
     } else {
         result<unique_fd> quick = error(std::errc::resource_unavailable_try_again);
-        if (acts_on_shard()) {
+        if (acts_on_shard(r.who)) {
             if (auto acting = act_as(r.who, s.home); !acting)
                 co_return acting.error();
             if (const file_ref known = guess(s, *d, text, found_stat)) {
@@ -246,7 +246,7 @@ task<result<unsigned>> backend::access(const storage::request& r, const storage:
     if (options_.read_only)
         wanted &= ~unsigned(W_OK);
     wanted &= R_OK | W_OK | X_OK;
-    if (acts_on_shard()) {
+    if (acts_on_shard(r.who)) {
         if (auto acting = act_as(r.who, s.home); !acting)
             co_return acting.error();
         co_return granted_of(f->path.get(), wanted);

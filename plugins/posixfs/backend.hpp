@@ -123,28 +123,28 @@ private:
         stream_cache streams;
     };
     enum class use : std::uint8_t { read, write };
-    /// A shard's thread may take the rights of a caller for the rest of its turn.
-    bool acts_on_shard() const noexcept
+    /// The calling shard's thread may act for `who`: it may take his rights for the rest of its turn, or has them.
+    bool acts_on_shard(const storage::credential& who) const noexcept
     {
-        return !options_.keep_shard_identity || !capabilities::get().switch_user;
+        return !options_.keep_shard_identity || !capabilities::get().switch_user || has_rights_of(who);
     }
 
     /// What is in memory waits for no disk, so that its changes run on the shard too. An automounter might wait.
-    bool stays_on_shard(const cached_file& f) const noexcept
+    bool waits_for_nothing(const cached_file& f) const noexcept
     {
-        return f.mount->in_memory && acts_on_shard() && !options_.crossmnt;
+        return f.mount->in_memory && !options_.crossmnt;
     }
-    /// Runs a job that concerns `f` where such jobs run.
+    /// Runs a job for `who` that concerns `f` where such jobs run.
     template<class F>
-    shard_or_pool<F> run_for(const cached_file& f, F&& job)
+    shard_or_pool<F> run_for(const storage::credential& who, const cached_file& f, F&& job)
     {
         static_assert(!std::is_lvalue_reference_v<F>, "name the function object and std::move it in");
-        return shard_or_pool<F>(pool_, std::forward<F>(job), stays_on_shard(f));
+        return shard_or_pool<F>(pool_, std::forward<F>(job), waits_for_nothing(f) && acts_on_shard(who));
     }
-    /// One for what shards themselves change, so that they wait for each other only.
+    /// One for what shards themselves change, so that they never wait for a disk.
     change_order& order_of(const cached_file& f) noexcept
     {
-        return stays_on_shard(f) ? memory_order_ : order_;
+        return waits_for_nothing(f) ? memory_order_ : order_;
     }
 
     shard& at(reactor& home);

@@ -124,7 +124,7 @@ task<result<storage::change>> backend::setattr(const storage::request& r, const 
             c.seen = ::fstat(fd, &c.after) == 0;
         return c;
     };
-    auto done = co_await run_for(*f, std::move(job));
+    auto done = co_await run_for(r.who, *f, std::move(job));
     if (!done)
         co_return done.error();
     if (!options_.async) {
@@ -169,7 +169,7 @@ task<result<storage::change>> backend::unlink(const storage::request& r, const s
         still_there(out.victim);
         return out;
     };
-    auto done = co_await run_for(*d, std::move(job));
+    auto done = co_await run_for(r.who, *d, std::move(job));
     if (!done)
         co_return done.error();
     co_await forget(s, std::move(done->victim));
@@ -279,7 +279,7 @@ task<result<storage::rename_result>> backend::rename(const storage::request& r,
         still_there(out.victim);
         return out;
     };
-    auto done = co_await run_for(*source, std::move(job));
+    auto done = co_await run_for(r.who, *source, std::move(job));
     if (!done)
         co_return done.error();
     co_await forget(s, std::move(done->victim));
@@ -340,7 +340,7 @@ task<result<storage::link_result>> backend::link(const storage::request& r, cons
         handles_->moved(directory, checked.text(), out.file);
         return out;
     };
-    auto done = co_await run_for(*d, std::move(job));
+    auto done = co_await run_for(r.who, *d, std::move(job));
     if (!done)
         co_return done.error();
     if (!options_.async) {

@@ -97,7 +97,7 @@ task<result<storage::create_result>> backend::make_entry(const storage::request&
             order.adopt(m->st);
         return m;
     };
-    auto done = co_await run_for(*d, std::move(job));
+    auto done = co_await run_for(r.who, *d, std::move(job));
     if (!done)
         co_return done.error();
     file_ref f;

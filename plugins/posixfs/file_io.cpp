@@ -239,7 +239,7 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
     }
     // As the caller: setuid bits fall, and quotas and reserved blocks bind, by the rights of who writes.
     ssize_t n = 0;
-    if (acts_on_shard()) {
+    if (acts_on_shard(r.who)) {
         if (auto acting = act_as(r.who, s.home); !acting)
             co_return acting.error();
         n = length != 0 ? write_all(fd, pieces, offset) : 0;

@@ -3,8 +3,10 @@
 
 #include <verbena/core/reactor.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <fstream>
 #include <linux/capability.h>
 #include <linux/securebits.h>
 #include <sys/prctl.h>
@@ -45,7 +47,27 @@ bool set_effective(std::uint64_t effective, std::uint64_t permitted) noexcept
     return ::syscall(SYS_capset, &header, data) == 0;
 }
 
+// What the kernel shows for an id that has no number in this user namespace: of whom, can't be told.
+std::uint32_t unknown_id(const char* path)
+{
+    std::uint32_t id = 65534;
+    std::ifstream(path) >> id;
+    return id;
+}
+
 } // namespace
+
+result<void> give_up_resource_rights() noexcept
+{
+    std::uint64_t effective = 0;
+    std::uint64_t permitted = 0;
+    if (!read_capabilities(effective, permitted))
+        return error(std::errc::operation_not_permitted, "capget");
+    if ((effective & bit(CAP_SYS_RESOURCE)) != 0 &&
+        !set_effective(effective & ~bit(CAP_SYS_RESOURCE), permitted))
+        return error(std::errc::operation_not_permitted, "capset");
+    return {};
+}
 
 capabilities::capabilities() noexcept
 {
@@ -87,6 +109,67 @@ std::string capabilities::missing() const
     return text;
 }
 
+std::uint64_t capabilities::of_caller(std::uint32_t uid) const noexcept
+{
+    const std::uint64_t lost = explicit_ && uid != 0 ? file_capabilities : 0;
+    return effective_ & ~(lost | bit(CAP_SYS_RESOURCE));
+}
+
+namespace {
+
+/// The rights of a thread whose credentials nobody has changed yet, read from the kernel.
+class first_rights {
+public:
+    first_rights()
+    {
+        std::uint64_t permitted = 0;
+        known_ = read_capabilities(effective_, permitted);
+        // An impossible id changes nothing, not even the kernel's record of the credentials.
+        uid_ = std::uint32_t(::syscall(SYS_setfsuid, -1));
+        gid_ = std::uint32_t(::syscall(SYS_setfsgid, -1));
+        const int n = ::getgroups(int(groups_.size()), groups_.data());
+        // More than a caller can have are nobody's.
+        known_ = known_ && n >= 0;
+        const auto end = groups_.begin() + std::max(n, 0);
+        static const std::uint32_t unknown_user = unknown_id("/proc/sys/kernel/overflowuid");
+        static const std::uint32_t unknown_group = unknown_id("/proc/sys/kernel/overflowgid");
+        if (uid_ == unknown_user || gid_ == unknown_group ||
+            std::find(groups_.begin(), end, unknown_group) != end)
+            known_ = false;
+        std::sort(groups_.begin(), end);
+        count_ = std::size_t(std::remove(groups_.begin(), std::unique(groups_.begin(), end), gid_) -
+                             groups_.begin());
+    }
+
+    /// The kernel looks for a group in fsgid and in the list, whose order and repeats mean nothing.
+    bool are_those_of(const storage::credential& who, const capabilities& own,
+                      std::uint32_t own_uid) const noexcept
+    {
+        if (!known_ || uid_ != own_uid || uid_ != who.uid || gid_ != who.gid ||
+            effective_ != own.of_caller(who.uid))
+            return false;
+        std::size_t matched = 0;
+        for (const std::uint32_t group : who.groups()) {
+            if (group == gid_)
+                continue;
+            if (matched == count_ || groups_[matched] != group)
+                return false;
+            ++matched;
+        }
+        return matched == count_;
+    }
+
+private:
+    bool known_ = false;
+    std::uint32_t uid_ = 0;
+    std::uint32_t gid_ = 0;
+    std::uint64_t effective_ = 0;
+    std::array<gid_t, storage::credential::max_groups + 1> groups_{}; ///< sorted, without gid_
+    std::size_t count_ = 0;
+};
+
+} // namespace
+
 /// What the kernel has for this thread. This is not a request's context: it mirrors a property of the
 /// thread, so that a switch to what it has already costs nothing.
 class thread_identity final : public deferred {
@@ -102,7 +185,7 @@ public:
         const capabilities& own = capabilities::get();
         if (!own.switch_user)
             return {};
-        if (is_caller_ && who_ == who)
+        if ((is_caller_ && who_ == who) || has_rights_of(who))
             return {};
         start();
         if (is_caller_ && own.explicit_ &&
@@ -131,8 +214,7 @@ public:
             if (fsuid_ != who.uid)
                 return lost("setfsuid");
         }
-        if (own.explicit_ && who.uid != 0 &&
-            !set_effective(own.effective_ & ~(file_capabilities | bit(CAP_SYS_RESOURCE)), own.permitted_))
+        if (own.explicit_ && who.uid != 0 && !set_effective(own.of_caller(who.uid), own.permitted_))
             return lost("capset");
         who_ = who;
         if (shard != nullptr)
@@ -156,6 +238,12 @@ public:
 
     void run() noexcept override { become_daemon(); }
 
+    bool has_rights_of(const storage::credential& who) const noexcept
+    {
+        const capabilities& own = capabilities::get();
+        return !started_ && first_.are_those_of(who, own, own.uid_);
+    }
+
 private:
     // CAP_SYS_RESOURCE goes for good on threads that serve callers.
     void start() noexcept
@@ -164,10 +252,7 @@ private:
             return;
         started_ = true;
         fsuid_ = std::uint32_t(::syscall(SYS_setfsuid, -1));
-        std::uint64_t effective = 0;
-        std::uint64_t permitted = 0;
-        if (read_capabilities(effective, permitted) && (effective & bit(CAP_SYS_RESOURCE)) != 0)
-            set_effective(effective & ~bit(CAP_SYS_RESOURCE), permitted);
+        (void)give_up_resource_rights();
     }
     result<void> lost(const char* call) noexcept
     {
@@ -177,7 +262,8 @@ private:
         return error(std::errc::operation_not_permitted, call);
     }
 
-    bool started_ = false;
+    const first_rights first_;
+    bool started_ = false; ///< credentials were changed, if only once
     bool is_caller_ = false;
     bool groups_known_ = false;
     bool group_known_ = false;
@@ -188,6 +274,11 @@ private:
 result<void> act_as(const storage::credential& who, reactor* shard) noexcept
 {
     return thread_identity::mine().become(who, shard);
+}
+
+bool has_rights_of(const storage::credential& who) noexcept
+{
+    return thread_identity::mine().has_rights_of(who);
 }
 
 void act_as_daemon() noexcept { thread_identity::mine().become_daemon(); }

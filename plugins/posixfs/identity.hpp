@@ -27,6 +27,8 @@ public:
     bool override_mode = false; ///< CAP_DAC_OVERRIDE: an owner may write his read-only file
     /// The names of those that are missing, "CAP_SETUID CAP_..."; empty if none is.
     std::string missing() const;
+    /// The effective ones of a thread that acts for `uid`, as the kernel's bits.
+    std::uint64_t of_caller(std::uint32_t uid) const noexcept;
 
 private:
     friend class thread_identity;
@@ -40,12 +42,17 @@ private:
 };
 
 /// Gives the calling thread the rights of `who`, no more and no less, until act_as_daemon(). EPERM for ids that
-/// the kernel refuses, such as 2^32-1. Does nothing where the process can't switch. `shard`: the reactor of
+/// the kernel refuses, such as 2^32-1. Does nothing where the process can't switch, or where has_rights_of(who). `shard`: the reactor of
 /// the calling thread, at the end of whose turn the daemon's rights come back; nullptr on a pool thread.
 result<void> act_as(const storage::credential& who, reactor* shard = nullptr) noexcept;
 /// Gives the calling thread the daemon's own uid and capabilities back. Its fsgid and groups stay the last
 /// caller's: they add nothing to those capabilities, and the next caller is often the same.
 void act_as_daemon() noexcept;
+
+/// True if the calling thread has the very rights that act_as(who) would give it, and has never had others: file
+/// system ids, groups and capabilities are the same, so that act_as(who) leaves its credentials alone. The process
+/// must not change its own ones after the first call.
+bool has_rights_of(const storage::credential& who) noexcept;
 
 /// act_as() for a piece of a pool job.
 class acting_as {

@@ -124,7 +124,7 @@ task<result<void>> backend::still_allowed(shard& s, const storage::credential& w
             return {};
         return error::from_errno(refused, "the permissions have changed");
     };
-    if (acts_on_shard()) {
+    if (acts_on_shard(who)) {
         if (auto acting = act_as(who, s.home); !acting)
             co_return acting.error();
         co_return ask();
@@ -179,7 +179,7 @@ task<result<shard_ref<user_descriptors>>> backend::open_for(shard& s, const stor
     };
     for (int attempt = 0;; ++attempt) {
         auto again = job;
-        auto done = co_await run_for(*f, std::move(again));
+        auto done = co_await run_for(r.who, *f, std::move(again));
         if (done) {
             auto user = f->find_or_add(r.who);
             if (what == use::write) {

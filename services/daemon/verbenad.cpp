@@ -9,6 +9,7 @@
 
 #include <verbena/core/log.hpp>
 #include <verbena/core/runtime.hpp>
+#include <verbena/plugins/posixfs.hpp>
 
 #include <algorithm>
 #include <cctype>
@@ -48,6 +49,10 @@ void prepare_process()
         files.rlim_cur = files.rlim_max;
         ::setrlimit(RLIMIT_NOFILE, &files);
     }
+    if (const auto given_up = posixfs::give_up_resource_rights(); !given_up)
+        log(log_level::warning, "verbenad",
+            "CAP_SYS_RESOURCE is not given up: beside rdma:// listeners root's calls change threads",
+            {{"error", given_up.error().message()}});
 }
 
 std::string host_name()

@@ -4,160 +4,54 @@
 #define BOOST_TEST_MODULE posixfs_rights
 #include <boost/test/unit_test.hpp>
 
+#include "daemon_in_child.hpp"
 #include "needs_root.hpp"
 #include "temporary_directory.hpp"
 
-#include <verbena/core/blocking.hpp>
-#include <verbena/core/scope.hpp>
-#include <verbena/plugins/posixfs.hpp>
-
-#include <cstdio>
-#include <fcntl.h>
-#include <linux/capability.h>
 #include <sched.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 #include <vector>
 
-using namespace verbena;
-using namespace verbena::storage;
-
-namespace {
-
-constexpr uid_t daemon_uid = 500;
-int failures = 0;
-
-void check(bool ok, const char* what)
-{
-    if (!ok) {
-        std::fprintf(stderr, "not so: %s\n", what);
-        ++failures;
-    }
-}
-
-/// Runs `f` in a child and requires that all its checks held.
-template<class F>
-void in_child(F f)
-{
-    const pid_t child = ::fork();
-    BOOST_REQUIRE(child >= 0);
-    if (child == 0) {
-        ::umask(0);
-        f();
-        std::_Exit(failures == 0 ? 0 : 1);
-    }
-    int status = 0;
-    BOOST_REQUIRE(::waitpid(child, &status, 0) == child);
-    BOOST_TEST(WIFEXITED(status));
-    BOOST_TEST(WEXITSTATUS(status) == 0);
-}
-
-void become_daemon_user(bool keep_capabilities)
-{
-    ::prctl(PR_SET_KEEPCAPS, keep_capabilities ? 1 : 0);
-    check(::setresgid(daemon_uid, daemon_uid, daemon_uid) == 0, "setresgid");
-    check(::setresuid(daemon_uid, daemon_uid, daemon_uid) == 0, "setresuid");
-    if (keep_capabilities) {
-        __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-        __user_cap_data_struct data[2]{};
-        check(::syscall(SYS_capget, &header, data) == 0, "capget");
-        data[0].effective = data[0].permitted;
-        data[1].effective = data[1].permitted;
-        check(::syscall(SYS_capset, &header, data) == 0, "capset");
-    }
-}
-
-void make_secret(const std::filesystem::path& directory)
-{
-    const int fd = ::open((directory / "secret").c_str(), O_CREAT | O_WRONLY, 0600);
-    check(fd >= 0 && ::fchmod(fd, 0600) == 0 && ::write(fd, "x", 1) == 1, "a file of root");
-    ::close(fd);
-}
-
-request user(std::uint32_t uid)
-{
-    request r;
-    r.who = credential(uid, uid);
-    return r;
-}
-
-struct server {
-    explicit server(const posixfs::posixfs_options& o)
-    {
-        auto r = reactor::create();
-        check(r.has_value(), "a reactor");
-        shard = std::move(*r);
-        auto opened = posixfs::open_posixfs(o, pool);
-        check(opened.has_value(), "the back end opens");
-        if (!opened) {
-            std::fprintf(stderr, "%s\n", opened.error().message().c_str());
-            std::_Exit(1);
-        }
-        fs = std::move(*opened);
-    }
-    template<class T>
-    result<T> run(task<result<T>> t)
-    {
-        return run_until_complete(*shard, std::move(t));
-    }
-    int read(const request& who, const handle& file)
-    {
-        std::byte out[4];
-        auto r = run(fs->read(who, file, 0, out));
-        return r ? 0 : r.error().errno_value();
-    }
-    int write(const request& who, const handle& file)
-    {
-        const std::byte data[1] = {};
-        const std::span<const std::byte> piece(data);
-        auto r = run(fs->write(who, file, 0, std::span(&piece, 1), stability::file_sync));
-        return r ? 0 : r.error().errno_value();
-    }
-    std::unique_ptr<reactor> shard;
-    blocking_pool pool{3};
-    std::unique_ptr<file_backend> fs;
-};
-
-} // namespace
+using namespace suite;
 
 // The kernel drops file capabilities by itself only when fsuid leaves 0; here it does not.
 BOOST_AUTO_TEST_CASE(a_daemon_with_file_capabilities_binds_its_callers)
 {
     suite::needs_root("to give them up");
-    in_child([] {
-        suite::temporary_directory directory;
-        make_secret(directory.path());
-        become_daemon_user(true);
-        posixfs::posixfs_options o;
-        o.root = directory.path();
-        o.handles = posixfs::handle_mode::kernel;
-        server s(o);
-        const request alice = user(1000);
-        const handle root = s.fs->root();
-        for (int round = 0; round < 3; ++round) {
-            auto secret = s.run(s.fs->lookup(alice, root, "secret"));
-            check(secret.has_value(), "the secret is found");
-            check(s.read(alice, secret->found.handle) == EACCES, "a caller may not read it");
-            check(s.write(alice, secret->found.handle) == EACCES, "nor write it");
-            check(s.read(user(daemon_uid), secret->found.handle) == EACCES, "nor may the daemon's own user");
-            check(s.read(user(0), secret->found.handle) == 0, "root may");
+    for (const bool keep_shard_identity : {false, true})
+        in_child([=] {
+            suite::temporary_directory directory;
+            make_secret(directory.path());
+            become_daemon_user(true);
+            posixfs::posixfs_options o;
+            o.root = directory.path();
+            o.handles = posixfs::handle_mode::kernel;
+            o.keep_shard_identity = keep_shard_identity;
+            server s(o);
+            const request alice = user(1000);
+            const handle root = s.fs->root();
+            for (int round = 0; round < 3; ++round) {
+                auto secret = s.run(s.fs->lookup(alice, root, "secret"));
+                check(secret.has_value(), "the secret is found");
+                check(s.read(alice, secret->found.handle) == EACCES, "a caller may not read it");
+                check(s.write(alice, secret->found.handle) == EACCES, "nor write it");
+                check(s.read(user(daemon_uid), secret->found.handle) == EACCES,
+                      "nor may the daemon's own user");
+                check(s.read(user(0), secret->found.handle) == 0, "root may");
+                set_attributes set;
+                set.mode = 0666;
+                check(!s.run(s.fs->setattr(alice, secret->found.handle, set, std::nullopt)),
+                      "nor change its mode");
+            }
             set_attributes set;
-            set.mode = 0666;
-            check(!s.run(s.fs->setattr(alice, secret->found.handle, set, std::nullopt)),
-                  "nor change its mode");
-        }
-        set_attributes set;
-        set.mode = 0444;
-        auto made = s.run(s.fs->create(alice, root, "mine", create_mode::guarded, set, 0));
-        check(made.has_value() && made->made.attrs->uid == 1000, "a new file is its maker's");
-        check(s.write(alice, made->made.handle) == 0, "the owner writes his read-only file");
-        check(s.write(user(1001), made->made.handle) == EACCES, "others don't");
-        check(!s.run(s.fs->mknod(alice, root, "dev", file_type::character_device, 1, 3, {})), "no devices");
-    });
+            set.mode = 0444;
+            auto made = s.run(s.fs->create(alice, root, "mine", create_mode::guarded, set, 0));
+            check(made.has_value() && made->made.attrs->uid == 1000, "a new file is its maker's");
+            check(s.write(alice, made->made.handle) == 0, "the owner writes his read-only file");
+            check(s.write(user(1001), made->made.handle) == EACCES, "others don't");
+            check(!s.run(s.fs->mknod(alice, root, "dev", file_type::character_device, 1, 3, {})),
+                  "no devices");
+        });
 }
 
 BOOST_AUTO_TEST_CASE(a_daemon_without_capabilities_says_so)

@@ -30,7 +30,7 @@ struct posixfs_options {
     handle_mode handles = handle_mode::automatic;
     /// Callers' rights are taken on pool threads only. Needed where shards use RDMA devices: the kernel refuses its
     /// RDMA files to a thread whose credentials ever changed since they were opened. Costs a change of thread for each
-    /// LOOKUP, ACCESS and WRITE.
+    /// LOOKUP, ACCESS and WRITE of callers whose rights aren't the daemon's own (see give_up_resource_rights()).
     bool keep_shard_identity = false;
     /// Files held open per shard; 0: an eighth of RLIMIT_NOFILE. Raise that limit before.
     std::size_t cached_files = 0;
@@ -54,6 +54,11 @@ result<std::unique_ptr<storage::file_backend>> open_posixfs(const posixfs_option
                                                             blocking_pool& pool);
 
 constexpr unsigned max_shards = 256;
+
+/// Takes CAP_SYS_RESOURCE from the calling thread and from those that it starts. With it quotas and reserved blocks
+/// don't bind, so no caller is served with it, not even root; and with keep_shard_identity shards serve the daemon's
+/// own user only if their threads don't have it. To be called before the process starts any thread. EPERM.
+result<void> give_up_resource_rights() noexcept;
 
 /// One line for the start-up log: whose rights requests run with, what handles survive, what is unsafe.
 /// `backend` must come from open_posixfs().
