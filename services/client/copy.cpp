@@ -3,6 +3,7 @@
 
 #include "checksum.hpp"
 #include "commands.hpp"
+#include "listing.hpp"
 
 #include <verbena/core/event.hpp>
 
@@ -13,6 +14,24 @@
 #include <utility>
 
 namespace verbena::cli {
+namespace {
+
+const error into_itself(std::errc::invalid_argument, "a directory can't be copied into itself");
+
+bool equal(const timespec& a, const timespec& b) noexcept
+{
+    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+} // namespace
+
+bool same_file(const store& a, const file_info& x, const store& b, const file_info& y)
+{
+    if (a.place().empty() != b.place().empty() || x.kind != y.kind || x.file_system != y.file_system ||
+        x.id != y.id)
+        return false;
+    return a.place() == b.place() || (x.size == y.size && equal(x.mtime, y.mtime) && equal(x.ctime, y.ctime));
+}
 
 // A file being copied: workers take chunks in order and finish them in any.
 struct copier::one_file {
@@ -45,7 +64,7 @@ void copier::fail(const std::string& what, const error& why)
     const char* clear_progress = ::isatty(STDERR_FILENO) ? "\r\033[K" : "";
     // What root_squash means is told once.
     const bool tell = why == std::errc::permission_denied && !std::exchange(denied_, true);
-    std::fprintf(stderr, "%sverbena: %s: %s\n", clear_progress, what.c_str(),
+    std::fprintf(stderr, "%sverbena: %s: %s\n", clear_progress, printable(what).c_str(),
                  (tell ? refusal(why) : why.message()).c_str());
 }
 
@@ -60,6 +79,7 @@ void copier::note_checksum(std::string path, std::string digest)
 task<void> copier::copy(store& from, std::string from_path, store& to, std::string to_path)
 {
     scope files(runtime_.shard());
+    top_.reset();
     co_await copy_entry(from, std::move(from_path), to, std::move(to_path), files);
     co_await files.join();
     // Children stand behind their parents.
@@ -111,10 +131,9 @@ task<void> copier::copy_entry(store& from, std::string from_path, store& to, std
         fail(from.name_of(from_path), error(std::errc::is_a_directory, "use -r to copy directories"));
         co_return;
     }
-    if (auto made = co_await to.make_directory(to_path, info->mode); !made) {
-        fail(to.name_of(to_path), made.error());
+    const bool entered = co_await enter(from, from_path, *info, to, to_path);
+    if (!entered)
         co_return;
-    }
     ++totals_.directories;
     auto names = co_await from.list(from_path);
     if (!names) {
@@ -129,14 +148,51 @@ task<void> copier::copy_entry(store& from, std::string from_path, store& to, std
         co_await copy_entry(from, join(from_path, name), to, join(to_path, name), files);
 }
 
+task<bool> copier::enter(store& from, const std::string& from_path, const file_info& info, store& to,
+                         const std::string& to_path)
+{
+    const bool top = !top_;
+    if (!top && same_file(from, info, to, *top_)) {
+        fail(from.name_of(from_path), into_itself);
+        co_return false;
+    }
+    auto made = co_await to.make_directory(to_path, info.mode);
+    auto there = result<file_info>(info);
+    if (made && top)
+        there = co_await to.stat(to_path, true);
+    if (!made || !there) {
+        fail(to.name_of(to_path), made ? there.error() : made.error());
+        co_return false;
+    }
+    if (top)
+        top_ = *there;
+    if (top && same_file(from, info, to, *top_)) {
+        fail(from.name_of(from_path), into_itself);
+        co_return false;
+    }
+    co_return true;
+}
+
+task<bool> copier::is_itself(store& from, const file_info& info, store& to, std::string to_path)
+{
+    if (from.place().empty() != to.place().empty())
+        co_return false;
+    auto there = co_await to.stat(std::move(to_path), true);
+    co_return there&& same_file(from, info, to, *there);
+}
+
 task<void> copier::copy_file(store& from, std::string from_path, store& to, std::string to_path,
                              file_info info)
 {
     std::optional<error> failed;
     std::string where = from.name_of(from_path);
     auto source = co_await from.open(from_path);
+    const bool itself = co_await is_itself(from, info, to, to_path);
     if (!source) {
         failed = source.error();
+    } else if (itself) {
+        failed = error(std::errc::invalid_argument, "source and target are the same file");
+        [[maybe_unused]] const auto closed = co_await (*source)->close();
     } else {
         auto target = co_await to.create(to_path, info.mode);
         if (!target) {

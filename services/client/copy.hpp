@@ -8,6 +8,7 @@
 #include <verbena/core/semaphore.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,6 +56,11 @@ private:
     struct one_file;
     void note_checksum(std::string path, std::string digest);
     task<void> copy_entry(store& from, std::string from_path, store& to, std::string to_path, scope& files);
+    /// Makes a directory of the target; false, and told, if that can't be, or it is what is being copied.
+    task<bool> enter(store& from, const std::string& from_path, const file_info& info, store& to,
+                     const std::string& to_path);
+    /// True if writing `to_path` would destroy what `info` is of.
+    task<bool> is_itself(store& from, const file_info& info, store& to, std::string to_path);
     task<void> copy_file(store& from, std::string from_path, store& to, std::string to_path, file_info info);
     task<result<void>> copy_data(one_file& f);
     task<void> copy_chunks(one_file& f);
@@ -66,6 +72,7 @@ private:
     copy_totals totals_;
     std::vector<file_checksum> checksums_;
     bool denied_ = false;
+    std::optional<file_info> top_;                          ///< the directory that a tree is copied to
     std::vector<std::pair<std::string, file_info>> finish_; ///< directories to get their times
     semaphore file_permits_;
     semaphore chunk_permits_{max_chunks};

@@ -29,6 +29,9 @@ file_info info_of(const struct stat& s) noexcept
     info.size = static_cast<std::uint64_t>(s.st_size);
     info.mtime = s.st_mtim;
     info.atime = s.st_atim;
+    info.ctime = s.st_ctim;
+    info.file_system = s.st_dev;
+    info.id = s.st_ino;
     return info;
 }
 
@@ -198,6 +201,7 @@ public:
     }
 
     std::uint32_t transfer_size() const noexcept override { return local_transfer; }
+    std::string place() const override { return {}; }
     std::string name_of(const std::string& path) const override { return join(root_, path); }
 
 private:

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands.hpp"
+#include "listing.hpp"
 
 #include "../unknown_words.hpp"
 
 #include <verbena/core/scope.hpp>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <functional>
@@ -16,7 +18,14 @@ namespace verbena::cli {
 int complain(const std::string& text, int code)
 {
     std::fflush(stdout);
-    std::fprintf(stderr, "verbena: %s\n", text.c_str());
+    // Names in it may be a server's; the lines are ours.
+    std::string shown;
+    for (std::size_t begin = 0; begin <= text.size();) {
+        const std::size_t end = std::min(text.find('\n', begin), text.size());
+        shown += printable(std::string_view(text).substr(begin, end - begin)) + '\n';
+        begin = end + 1;
+    }
+    std::fprintf(stderr, "verbena: %s", shown.c_str());
     return code;
 }
 

@@ -42,6 +42,9 @@ file_info info_of(const v3::fattr3& a) noexcept
     info.size = a.size;
     info.mtime = time_of(a.mtime);
     info.atime = time_of(a.atime);
+    info.ctime = time_of(a.ctime);
+    info.file_system = a.fsid;
+    info.id = a.fileid;
     return info;
 }
 
@@ -192,6 +195,7 @@ public:
     {
         return std::min(session_.nfs().limits().read, session_.nfs().limits().write);
     }
+    std::string place() const override { return session_.where().host; }
     std::string name_of(const std::string& path) const override
     {
         url u = session_.where();

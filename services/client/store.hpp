@@ -27,6 +27,9 @@ struct file_info {
     std::uint64_t size = 0;
     timespec mtime{};
     timespec atime{};
+    timespec ctime{};
+    std::uint64_t file_system = 0; ///< with `id`: which file it is, at one place
+    std::uint64_t id = 0;
 };
 
 /// An open file. close() reports what writing left undone; after it nothing else is called.
@@ -55,6 +58,8 @@ public:
     virtual task<result<void>> set_mode_and_times(std::string path, const file_info& info) = 0;
     /// The most that one read or write should move.
     virtual std::uint32_t transfer_size() const noexcept = 0;
+    /// Of which host its files are, as far as its name tells; empty: of this one.
+    virtual std::string place() const = 0;
     /// How the user would write the path.
     virtual std::string name_of(const std::string& path) const = 0;
 };
@@ -62,6 +67,9 @@ public:
 std::unique_ptr<store> make_local_store(runtime& r, std::string root);
 /// `s` is mounted and outlives the store; `root` lies below the mounted export.
 std::unique_ptr<store> make_remote_store(session& s, std::string root);
+
+/// True if both are one file. A server may be known by two names: then it is one of which all times agree too.
+bool same_file(const store& a, const file_info& x, const store& b, const file_info& y);
 
 /// "a" and "b" give "a/b"; either may be empty.
 std::string join(const std::string& directory, const std::string& name);

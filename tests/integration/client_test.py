@@ -58,11 +58,18 @@ class Client(daemon.DaemonTest):
 
     def run_client(self, *arguments, code=DONE):
         """Its standard output."""
+        return self.completed(*arguments, code=code).stdout
+
+    def run_failing(self, *arguments):
+        """Its standard error output."""
+        return self.completed(*arguments, code=FAILED).stderr
+
+    def completed(self, *arguments, code):
         done = subprocess.run([self.client, *arguments], capture_output=True, timeout=120, check=False)
         self.assertEqual(done.returncode, code, f"{arguments}: {done.stdout[-2000:]} {done.stderr[-2000:]}")
         if code != DONE:
             self.assertTrue(done.stderr + done.stdout, f"{arguments}: failed without a word")
-        return done.stdout
+        return done
 
     def run_json(self, *arguments, **more):
         return json.loads(self.run_client("--json", *arguments, **more))
@@ -274,6 +281,33 @@ class Commands:
         self.run_client("-q", "cp", source + "-not-there", self.top + "/new", code=FAILED)
         self.run_client("-q", "cp", self.data, self.top + "/new", code=FAILED) # a folder without -r
         self.assertFalse(os.path.isfile(self.there("new")))
+
+    def test_cp_onto_itself(self):
+        data = random.Random(4).randbytes(100_001)
+        mine, there = (self.write(path, data) for path in (os.path.join(self.folder, "one"), self.there("one")))
+        for path in (mine, there):
+            os.symlink("one", path + "-link")
+            os.link(path, path + "-hard")
+        for one in (mine, self.top + "/one"):
+            for target in ("", "-link", "-hard"):
+                self.assertIn(b"the same file", self.run_failing("-q", "cp", one, one + target))
+        for path in (mine, there):
+            with open(path, "rb") as file:
+                self.assertEqual(file.read(), data)
+        # From here to there and back it is another file.
+        self.run_client("-q", "cp", mine, self.top + "/one")
+        self.run_client("-q", "cp", self.top + "/one", mine)
+
+    def test_cp_of_a_directory_into_itself(self):
+        os.makedirs(os.path.join(self.folder, "a", "b"))
+        os.makedirs(self.there("a/b"))
+        for a in (os.path.join(self.folder, "a"), self.top + "/a"):
+            for target in ("", "/b", "/b/c"):
+                self.assertIn(b"into itself", self.run_failing("-q", "cp", "-r", a, a + target))
+        for top in (os.path.join(self.folder, "a"), self.there("a")):
+            deepest = max(path.count("/") for path in tree(top))
+            self.assertLess(deepest, 6)
+            self.assertTrue(os.path.isdir(os.path.join(top, "b")))
 
     def test_mkdir_mv_and_rm(self):
         self.run_client("mkdir", self.top + "/a")
