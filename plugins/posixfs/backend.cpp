@@ -214,14 +214,11 @@ namespace {
 // Those of `wanted` that the thread's identity has.
 unsigned granted_of(int fd, unsigned wanted) noexcept
 {
-    const auto ask = [fd](unsigned bits) {
-        return ::syscall(SYS_faccessat2, fd, "", bits, AT_EACCESS | AT_EMPTY_PATH) == 0;
-    };
-    if (wanted == 0 || ask(wanted))
+    if (wanted == 0 || may(fd, int(wanted)))
         return wanted;
     unsigned granted = 0;
     for (unsigned bit : {unsigned(R_OK), unsigned(W_OK), unsigned(X_OK)}) {
-        if ((wanted & bit) != 0 && ask(bit))
+        if ((wanted & bit) != 0 && may(fd, int(bit)))
             granted |= bit;
     }
     return granted;

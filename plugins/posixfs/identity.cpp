@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <fcntl.h>
 #include <fstream>
 #include <linux/capability.h>
 #include <linux/securebits.h>
@@ -282,5 +283,10 @@ bool has_rights_of(const storage::credential& who) noexcept
 }
 
 void act_as_daemon() noexcept { thread_identity::mine().become_daemon(); }
+
+bool may(int fd, int wanted) noexcept
+{
+    return ::syscall(SYS_faccessat2, fd, "", wanted, AT_EACCESS | AT_EMPTY_PATH) == 0;
+}
 
 } // namespace verbena::posixfs

@@ -48,6 +48,8 @@ result<void> act_as(const storage::credential& who, reactor* shard = nullptr) no
 /// Gives the calling thread the daemon's own uid and capabilities back. Its fsgid and groups stay the last
 /// caller's: they add nothing to those capabilities, and the next caller is often the same.
 void act_as_daemon() noexcept;
+/// access(2) with the thread's identity, on an O_PATH descriptor as well; errno if not.
+bool may(int fd, int wanted) noexcept;
 
 /// True if the calling thread has the very rights that act_as(who) would give it, and has never had others: file
 /// system ids, groups and capabilities are the same, so that act_as(who) leaves its credentials alone. The process

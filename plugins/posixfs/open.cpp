@@ -11,16 +11,6 @@ namespace verbena::posixfs {
 
 fd_name::fd_name(int fd) noexcept { *std::to_chars(text_, text_ + sizeof(text_) - 1, fd).ptr = 0; }
 
-namespace {
-
-// access(2) with the thread's file system identity, on an O_PATH descriptor as well.
-bool may(int fd, int wanted) noexcept
-{
-    return ::syscall(SYS_faccessat2, fd, "", wanted, AT_EACCESS | AT_EMPTY_PATH) == 0;
-}
-
-} // namespace
-
 result<unique_fd> backend::open_name(int directory, const char* name,
                                      std::uint64_t extra_resolve) const noexcept
 {

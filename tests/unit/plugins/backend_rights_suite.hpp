@@ -118,6 +118,73 @@ BOOST_AUTO_TEST_CASE(only_the_owner_changes_attributes)
     BOOST_TEST(fails(fs->setattr(me, f, set, std::nullopt)) == EINVAL);
 }
 
+BOOST_AUTO_TEST_CASE(who_may_write_may_truncate_and_touch)
+{
+    const request bob = user(1001, 1001);
+    const handle f = make_file(user(1000, 1000), fs->root(), "f", "data", 0666);
+    set_attributes old;
+    old.atime = old.mtime = {set_time::kind::value, {1000, 0}};
+    must(fs->setattr(me, f, old, std::nullopt));
+    // As open(O_TRUNC) at a Linux client: the size, and the time of modification by the server's clock.
+    set_attributes set;
+    set.size = 0;
+    set.mtime.how = set_time::kind::server_time;
+    auto cut = must(fs->setattr(bob, f, set, std::nullopt));
+    BOOST_TEST(cut.after->size == 0u);
+    BOOST_TEST(cut.after->mtime.seconds > 1000);
+    BOOST_TEST(cut.after->atime.seconds == 1000);
+    must(fs->setattr(me, f, old, std::nullopt));
+    set.atime.how = set_time::kind::server_time;
+    cut = must(fs->setattr(bob, f, set, std::nullopt));
+    BOOST_TEST(cut.after->mtime.seconds > 1000);
+    BOOST_TEST(cut.after->atime.seconds > 1000);
+    // One time without a size.
+    for (const bool modified : {false, true}) {
+        must(fs->setattr(me, f, old, std::nullopt));
+        set = {};
+        (modified ? set.mtime : set.atime).how = set_time::kind::server_time;
+        auto touched = must(fs->setattr(bob, f, set, std::nullopt));
+        BOOST_TEST((touched.after->mtime.seconds > 1000) == modified);
+        BOOST_TEST((touched.after->atime.seconds > 1000) == !modified);
+    }
+    set_attributes mode;
+    mode.mode = 0644;
+    must(fs->setattr(me, f, mode, std::nullopt));
+    BOOST_TEST(fails(fs->setattr(bob, f, set, std::nullopt)) == EACCES);
+    set.size = 0;
+    BOOST_TEST(fails(fs->setattr(bob, f, set, std::nullopt)) == EACCES);
+}
+
+BOOST_AUTO_TEST_CASE(what_is_refused_cuts_nothing_off)
+{
+    const request alice = user(1000, 1000, {50});
+    const request bob = user(1001, 1001);
+    const handle f = make_file(alice, fs->root(), "f", "data", 0666);
+    const auto refused = [&](const request& who, auto also) {
+        set_attributes set;
+        set.size = 0;
+        also(set);
+        const int e = fails(fs->setattr(who, f, set, std::nullopt));
+        BOOST_TEST(stat(f).size == 4u);
+        return e;
+    };
+    BOOST_TEST(refused(bob, [](set_attributes& s) { s.mode = 0777; }) == EPERM);
+    BOOST_TEST(refused(bob, [](set_attributes& s) { s.uid = 1001; }) == EPERM);
+    BOOST_TEST(refused(bob, [](set_attributes& s) { s.gid = 1000; }) == EPERM);
+    BOOST_TEST(refused(bob, [](set_attributes& s) { s.mtime.how = set_time::kind::value; }) == EPERM);
+    BOOST_TEST(refused(bob, [](set_attributes& s) { s.atime.how = set_time::kind::value; }) == EPERM);
+    BOOST_TEST(refused(alice, [](set_attributes& s) { s.uid = 1001; }) == EPERM);
+    BOOST_TEST(refused(alice, [](set_attributes& s) { s.gid = 51; }) == EPERM);
+    BOOST_TEST(refused(me, [](set_attributes& s) { s.gid = 0xffffffff; }) == EINVAL);
+    // What the owner may do goes through.
+    set_attributes set;
+    set.size = 0;
+    set.uid = 1000;
+    set.gid = 50;
+    set.mode = 0600;
+    BOOST_TEST(must(fs->setattr(alice, f, set, std::nullopt)).after->mode == 0600u);
+}
+
 BOOST_AUTO_TEST_CASE(the_owner_may_always_read_and_write)
 {
     const request alice = user(1000, 1000);
