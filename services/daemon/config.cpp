@@ -74,6 +74,9 @@ void complete_export(export_config& e, bool first)
         throw config_error(name_of(e) +
                            ": memfs keeps its files in memory and takes no directory: leave out " +
                            e.directory);
+    // setfsuid() and its like take it for "no change".
+    if (e.anonuid == UINT32_MAX || e.anongid == UINT32_MAX)
+        throw config_error(name_of(e) + ": anonuid and anongid must be below 4294967295, which is no id");
     if (e.pseudo.empty()) {
         if (!first) {
             const std::string name = std::filesystem::path(e.directory).filename().string();
@@ -98,6 +101,8 @@ std::string default_state_directory()
         return std::string(home) + "/.local/state/verbena";
     throw config_error("neither XDG_STATE_HOME nor HOME is set: say where state is kept with --state DIR");
 }
+
+constexpr std::uint64_t mebibytes_per_shard = 4;
 
 std::uint16_t default_port(std::string_view scheme) { return scheme == "tcp" ? 2049 : 20049; }
 
@@ -187,6 +192,9 @@ void complete(config& c)
     in_range("shards", *c.shards, 1, runtime::max_shards);
     in_range("spin_microseconds", c.spin_microseconds, 0, 1'000'000);
     in_range("memory_mib", c.memory_mib, 64, std::uint64_t(1) << 20);
+    if (c.memory_mib < mebibytes_per_shard * *c.shards)
+        throw config_error("memory_mib: " + std::to_string(*c.shards) + " shards need at least " +
+                           std::to_string(mebibytes_per_shard * *c.shards) + "; or configure fewer shards");
     in_range("blocking_threads", c.blocking_threads, 1, blocking_pool::max_threads);
     in_range("drain_seconds", c.drain_seconds, 0, 3600);
     in_range("rdma_read_seconds", c.rdma_read_seconds, 1, 3600);

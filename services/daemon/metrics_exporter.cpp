@@ -117,9 +117,9 @@ metrics_exporter::~metrics_exporter()
     // The server looks whether it shall stop only when a connection or a time-out of two seconds wakes it.
     std::atomic<bool> stopped{false};
     std::thread knocker([&] {
-        const auto where = net::endpoint::parse(address_);
+        const auto where = net::resolve(address_);
         while (where && !stopped.load(std::memory_order_relaxed)) {
-            const auto knock = net::start_connect(*where);
+            const auto knock = net::start_connect(where->front());
             std::this_thread::sleep_for(std::chrono::milliseconds(5));
         }
     });

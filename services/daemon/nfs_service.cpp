@@ -201,7 +201,7 @@ struct nfs_service::impl {
 
     void open_exports(const config& c);
     void refuse_public(const config& c);
-    void make_servers(const config& c);
+    void make_servers(const config& c, const listener_count& listeners);
     void listen(const listen_url& url, const net::endpoint& where);
     net::endpoint listen_rdma(const listen_url& url, const net::endpoint& where, acceptor& a);
     void hand_over(acceptor& from, net::unique_fd socket, const net::endpoint& peer);
@@ -276,7 +276,7 @@ void nfs_service::impl::refuse_public(const config& c)
     }
 }
 
-void nfs_service::impl::make_servers(const config& c)
+void nfs_service::impl::make_servers(const config& c, const listener_count& listeners)
 {
     make_state_directory(c.state);
     refuse_exported_state(c);
@@ -291,7 +291,7 @@ void nfs_service::impl::make_servers(const config& c)
     duplicates = std::make_unique<rpc::duplicate_request_cache>(std::move(reactors));
     for (std::size_t i = 0; i < rt.size(); ++i) {
         servers.push_back(rt.call(i, [&](shard& s) {
-            return std::make_unique<shard_server>(s, c, table, key, mounts, *duplicates);
+            return std::make_unique<shard_server>(s, c, table, key, mounts, *duplicates, listeners);
         }));
     }
 }
@@ -443,13 +443,20 @@ nfs_service::nfs_service(const config& c, runtime& rt, metric_registry& registry
 {
     impl_->open_exports(c);
     impl_->refuse_public(c);
-    impl_->make_servers(c);
-    try {
-        for (const std::string& text : c.listen) {
-            const listen_url url = parse_listen_url(text);
-            for (const net::endpoint& where : endpoints_of(url))
-                impl_->listen(url, where);
+    std::vector<std::pair<listen_url, net::endpoint>> places;
+    listener_count count;
+    for (const std::string& text : c.listen) {
+        const listen_url url = parse_listen_url(text);
+        for (const net::endpoint& where : endpoints_of(url)) {
+            places.emplace_back(url, where);
+            ++count.all;
+            count.rdma += url.scheme == "tcp" ? 0 : 1;
         }
+    }
+    impl_->make_servers(c, count);
+    try {
+        for (const auto& [url, where] : places)
+            impl_->listen(url, where);
         impl_->expose(registry);
     } catch (...) {
         impl_->take_down(std::chrono::milliseconds(0));

@@ -10,33 +10,34 @@ namespace verbena::daemon {
 
 namespace {
 
-// Each connection posts receives for all its credits: idle ones must leave half of the budget to work with.
+// Each connection posts receives for all its credits: idle ones of all listeners must leave half of the budget to
+// work with.
 std::uint32_t most_rdma_connections(const rpcrdma::responder_options& o, std::size_t budget,
-                                    std::size_t shards)
+                                    std::size_t shards, std::size_t listeners)
 {
     const std::size_t one = o.credits * std::max<std::size_t>(o.inline_size, buffer_pool::min_size);
-    return static_cast<std::uint32_t>(
-        std::clamp<std::size_t>(budget / 2 / one / shards, 1, o.max_connections));
+    const std::size_t most = budget / 2 / one / shards / std::max<std::size_t>(listeners, 1);
+    return static_cast<std::uint32_t>(std::clamp<std::size_t>(most, 1, o.max_connections));
 }
 
 // Of a host's connections, which spread over the shards and the kinds of listeners: together they leave three
 // quarters of the budget to others.
-std::uint64_t address_share(const config& c, std::size_t budget)
+std::uint64_t address_share(std::size_t budget, std::size_t shards, std::size_t listeners)
 {
     constexpr std::uint64_t least = 4u << 20;
-    return std::max<std::uint64_t>(budget / 4 / *c.shards / std::max<std::size_t>(c.listen.size(), 1), least);
+    return std::max<std::uint64_t>(budget / 4 / shards / std::max<std::size_t>(listeners, 1), least);
 }
 
 // A quarter as well, but at least what one mount of Linux may ask for (nconnect=16).
 constexpr std::size_t least_address_connections = 16;
 
-rpc::stream_options stream_options(const config& c, std::size_t budget)
+rpc::stream_options stream_options(std::size_t budget, std::size_t shards, std::size_t listeners)
 {
     rpc::stream_options o;
-    o.max_address_record_bytes = address_share(c, budget);
+    o.max_address_record_bytes = address_share(budget, shards, listeners);
     // One that has sent a part of a call holds a receive buffer.
     const std::size_t one = rpc::record_reader::options{}.receive_size;
-    o.max_address_connections = std::max(budget / 4 / one / *c.shards, least_address_connections);
+    o.max_address_connections = std::max(budget / 4 / one / shards, least_address_connections);
     return o;
 }
 
@@ -44,21 +45,22 @@ rpc::stream_options stream_options(const config& c, std::size_t budget)
 
 shard_server::shard_server(shard& s, const config& c, const nfs::export_table& exports,
                            const nfs::handle_key& key, nfs::mount3::mount_list& mounts,
-                           rpc::duplicate_request_cache& duplicates)
+                           rpc::duplicate_request_cache& duplicates, const listener_count& listeners)
     : reactor_(s.reactor()),
       buffers_(s.buffers()),
       nfs_(exports, key),
       mount_(exports, key, mounts),
       dispatcher_(s.reactor(), &duplicates),
-      streams_(s.reactor(), s.buffers(), dispatcher_, stream_options(c, s.buffers().budget().limit())),
+      streams_(s.reactor(), s.buffers(), dispatcher_,
+               stream_options(s.buffers().budget().limit(), *c.shards, listeners.all)),
       iwarp_(iwarp::make_context(s.reactor())),
       rdma_tasks_(s.reactor())
 {
-    rdma_options_.max_connections =
-        most_rdma_connections(rdma_options_, s.buffers().budget().limit(), *c.shards);
+    const std::size_t budget = s.buffers().budget().limit();
+    rdma_options_.max_connections = most_rdma_connections(rdma_options_, budget, *c.shards, listeners.rdma);
     rdma_options_.max_address_connections = static_cast<std::uint32_t>(
         std::max<std::size_t>(rdma_options_.max_connections / 4, least_address_connections));
-    rdma_options_.max_address_chunk_bytes = address_share(c, s.buffers().budget().limit());
+    rdma_options_.max_address_chunk_bytes = address_share(budget, *c.shards, listeners.all);
     rdma_options_.read_limit = std::chrono::seconds(c.rdma_read_seconds);
     dispatcher_.add(nfs_);
     dispatcher_.add(mount_);

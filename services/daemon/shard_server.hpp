@@ -27,13 +27,20 @@
 
 namespace verbena::daemon {
 
+/// What a shard will listen on, which shares the memory budget.
+struct listener_count {
+    std::size_t all = 0;
+    std::size_t rdma = 0; ///< iwarp too
+};
+
 /// Programs, streams and RDMA connections of one shard. Made, used and destroyed on it, except where it
 /// says any thread.
 class shard_server {
 public:
     /// One of the runtime's shards, which share the memory budget.
     shard_server(shard& s, const config& c, const nfs::export_table& exports, const nfs::handle_key& key,
-                 nfs::mount3::mount_list& mounts, rpc::duplicate_request_cache& duplicates);
+                 nfs::mount3::mount_list& mounts, rpc::duplicate_request_cache& duplicates,
+                 const listener_count& listeners);
 
     /// Serves the connections that adopt_iwarp() will bring for `url`; yields the listener's number.
     result<std::size_t> listen_iwarp(std::string_view url);

@@ -249,6 +249,14 @@ BOOST_AUTO_TEST_CASE(numbers_have_limits)
     c.shards = 1;
     c.memory_mib = 1;
     BOOST_TEST(complete_complains(c, "memory_mib"));
+    c.memory_mib = 64;
+    c.shards = 17;
+    BOOST_TEST(complete_complains(c, "memory_mib: 17 shards need at least 68"));
+    c.shards = 16;
+    BOOST_CHECK_NO_THROW(complete(c));
+    c.exports[0].anonuid = 4294967295U;
+    BOOST_TEST(complete_complains(c, "anonuid and anongid must be below 4294967295"));
+    c.exports[0].anonuid = 0;
     c.memory_mib = 512;
     c.blocking_threads = 0;
     BOOST_TEST(complete_complains(c, "blocking_threads"));
