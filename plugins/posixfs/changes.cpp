@@ -310,7 +310,7 @@ task<result<storage::rename_result>> backend::rename(const storage::request& r,
         }
         struct stat st{};
         if (::fstat(moved.fd.get(), &st) == 0) {
-            handles_->moved(to_directory, new_name.text(), st);
+            handles_->moved(moved.fd.get(), st, to_directory, new_name.text());
             if (S_ISDIR(st.st_mode))
                 order.adopt(st);
         }
@@ -377,7 +377,7 @@ task<result<storage::link_result>> backend::link(const storage::request& r, cons
             return errno_error("link");
         turn.end(fd, out.to);
         ::fstat(file_fd, &out.file);
-        handles_->moved(directory, checked.text(), out.file);
+        handles_->moved(file_fd, out.file, directory, checked.text());
         return out;
     };
     auto done = co_await run_for(r.who, *d, std::move(job));

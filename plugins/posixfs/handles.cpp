@@ -231,7 +231,7 @@ result<storage::handle> handle_source::handle_of(int fd, const struct stat& st,
         return kernel_handle(fd, mount);
     if (mount != nullptr)
         *mount = root_mount_.get();
-    return paths_->insert(st, directory, name);
+    return paths_->insert(fd, st, directory, name);
 }
 
 result<handle_source::opened> handle_source::open_handle(const storage::handle& h)
@@ -273,10 +273,11 @@ result<handle_source::opened> handle_source::open_handle(const storage::handle& 
     return opened(std::move(fd), m);
 }
 
-void handle_source::moved(const storage::handle& directory, std::string_view name, const struct stat& st)
+void handle_source::moved(int fd, const struct stat& st, const storage::handle& directory,
+                          std::string_view name)
 {
     if (paths_ != nullptr)
-        paths_->insert(st, directory, name);
+        paths_->insert(fd, st, directory, name);
 }
 
 } // namespace verbena::posixfs

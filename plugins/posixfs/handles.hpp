@@ -20,8 +20,8 @@ namespace verbena::posixfs {
 /// Makes handles of open files and opens files by handle. Thread-safe.
 ///
 /// A kernel handle is [1][type][kernel's bytes] on the root's mount and [4][type][key, 4][kernel's bytes] on a
-/// mount beneath it, one of the path table [3][device, 8][inode, 8][instance, 4]; [2] was a mount's with a longer
-/// key and is refused. So an ext4 or xfs handle takes 10 to 18 bytes and leaves a protocol room in 32.
+/// mount beneath it, one of the path table [3][device, 4][inode, 8][generation, 4][instance, 4]; [2] was a mount's
+/// with a longer key and is refused. So an ext4 or xfs handle takes 10 to 18 bytes and leaves a protocol room in 32.
 class handle_source {
 public:
     static result<std::unique_ptr<handle_source>> open(const posixfs_options& options);
@@ -38,8 +38,8 @@ public:
     /// Opens with the calling thread's rights, which must be the daemon's. ESTALE or errc::bad_handle.
     result<opened> open_handle(const storage::handle& h);
 
-    /// Tells the path table where a file stands now.
-    void moved(const storage::handle& directory, std::string_view name, const struct stat& st);
+    /// Tells the path table where the file open at `fd` stands now.
+    void moved(int fd, const struct stat& st, const storage::handle& directory, std::string_view name);
 
     const storage::handle& root() const noexcept { return root_; }
     const struct stat& root_stat() const noexcept { return root_stat_; }
