@@ -54,6 +54,7 @@ class Relay:
         self.port = port
         self.limit = limit
         self.full = threading.Event()
+        self.once = False # further connections are refused
         self.connections = [] # (client's socket, server's socket, XIDs to the server, XIDs from it)
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.at = self.listener.getsockname()[1]
@@ -65,6 +66,9 @@ class Relay:
                 client, _ = self.listener.accept()
             except OSError:
                 return
+            if self.once and self.connections:
+                client.close()
+                continue
             try:
                 server = socket.create_connection(("127.0.0.1", self.port))
             except OSError:
@@ -248,8 +252,10 @@ class Recovery(daemon.DaemonTest):
         relays = []
         clients = {}
         for transport in ("tcp", "iwarp"):
-            for kind, options in (("hard", ["--timeout", "1"]), ("soft", ["--soft", "--timeout", "1"])):
+            for kind, options in (("hard", ["--timeout", "5"]), ("soft", ["--soft", "--timeout", "5"])):
                 relays.append((transport, self.relay(d, transport, 8 * MIB)))
+                # A slow machine must not let one finish its work by a second connection before the server goes.
+                relays[-1][1].once = True
                 clients[kind + transport] = self.begin_copy(transport, relays[-1][1], *options,
                                                             name=kind + transport)
         for _, relay in relays:
@@ -265,6 +271,7 @@ class Recovery(daemon.DaemonTest):
         d = self.start("--shards", "2")
         for transport, relay in relays:
             relay.port = d.port(transport)
+            relay.once = False
         for transport in ("tcp", "iwarp"):
             self.assertEqual(self.end_of(clients["hard" + transport]), (0, ""))
             self.assertEqual(digest(os.path.join(self.data, "hard" + transport)), digest(self.source))

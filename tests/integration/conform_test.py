@@ -52,7 +52,7 @@ class Conform(unittest.TestCase):
         for end in ("client", "server"):
             self.assertEqual(report[end]["capabilities"]["provider"], "iwarp")
             self.assertIn(os.uname().release, report[end]["kernel"])
-            self.assertNotIn(socket.gethostname(), json.dumps(report[end]))
+            self.assertNotIn(socket.gethostname(), re.findall(r"[^\s\",:@/]+", json.dumps(report[end])))
         self.assertEqual(server.wait(timeout=30), 0)
         # A connection that a check broke is no news to the server.
         self.assertEqual(server.stderr.read(), "")

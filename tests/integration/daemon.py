@@ -128,14 +128,21 @@ class DaemonTest(unittest.TestCase):
                         "--listen", "tcp://127.0.0.1:0", "--listen", "iwarp://127.0.0.1:0",
                         "--metrics", "127.0.0.1:0", "--rpcbind", "no", *more,
                         folder=self.folder, environment=environment, before_start=before_start)
-        self.addCleanup(daemon.stop)
+        self.addCleanup(self.end_well, daemon)
         if os.environ.get("VERBENA_TEST_SCRAPES"):
             scraper = Scraper(daemon)
             self.addCleanup(scraper.stop)
         return daemon
 
+    def end_well(self, daemon):
+        """Stops it; what it said at the end, and a sanitizer with it, is not lost."""
+        status = daemon.stop()
+        if status not in (0, -signal.SIGKILL) or re.search(r"Sanitizer:|runtime error:", daemon.log()):
+            self.fail(f"verbenad ended with {status}: {daemon.log()[-8000:]}")
+
     def run_binary(self, *arguments):
-        return subprocess.run([BINARY, *arguments], capture_output=True, text=True, timeout=START_LIMIT, check=False)
+        # Names are looked up: a name server that does not answer costs its time.
+        return subprocess.run([BINARY, *arguments], capture_output=True, text=True, timeout=4 * START_LIMIT, check=False)
 
     def run_tool(self, *arguments, **options):
         done = subprocess.run(arguments, capture_output=True, timeout=120, check=False, **options)

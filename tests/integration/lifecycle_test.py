@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import stat
+import time
 
 import daemon
 
@@ -23,6 +24,8 @@ class Lifecycle(daemon.DaemonTest):
         for number in (signal.SIGTERM, signal.SIGINT):
             d = self.start("--shards", "3")
             silent = socket.create_connection(("127.0.0.1", d.port("tcp")))
+            while d.metric('verbena_connections{transport="tcp"}') != 1: # nobody resets what was not yet accepted
+                time.sleep(0.01)
             self.assertEqual(d.stop(number), 0, d.log())
             self.assertEqual(silent.recv(1), b"")
             silent.close()

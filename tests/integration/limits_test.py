@@ -39,9 +39,9 @@ directory = "{self.data}"
         d = self.serve(of_nfs="rdma_read_seconds = 1")
         stuck = IwarpPeer(d.port("iwarp"))
         target = stuck.create(stuck.mount(), "target")
+        begun = time.monotonic()
         stuck.begin_write(target, 0, b"", length=MIB)
         stuck.receive_send(answer_reads=False)
-        begun = time.monotonic()
         stuck.ended()
         stuck.close()
         took = time.monotonic() - begun

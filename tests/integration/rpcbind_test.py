@@ -14,7 +14,7 @@ rpcbind -f &
 rpcbind=$!
 until rpcinfo >/dev/null 2>&1; do sleep 0.05; kill -0 $rpcbind || exit 1; done
 serve() {
-    coproc %(binary)s nfs --export %(data)s --state %(state)s --metrics off "$@" 2>/dev/null
+    coproc %(binary)s nfs --export %(data)s --state %(state)s --metrics off "$@" 2>>%(log)s
     while read -r line <&"${COPROC[0]}" && [[ $line != ready ]]; do printf '%%s\n' "$line"; done
     server=$COPROC_PID
 }
@@ -42,9 +42,13 @@ class Rpcbind(daemon.DaemonTest):
             self.assertIsNotNone(shutil.which(program), f"needs {program}")
         if subprocess.run(["unshare", "-m", "-n", "true"], capture_output=True, check=False).returncode != 0:
             self.fail("namespaces of its own need CAP_SYS_ADMIN: run as root")
-        script = SCRIPT % {"binary": shlex.quote(daemon.BINARY), "data": shlex.quote(self.data),
+        log = os.path.join(self.folder, "stderr")
+        script = SCRIPT % {"log": shlex.quote(log), "binary": shlex.quote(daemon.BINARY), "data": shlex.quote(self.data),
                            "state": shlex.quote(os.path.join(self.folder, "state"))}
-        output = self.run_tool("unshare", "-m", "-n", "bash", "-c", script).decode()
+        done = subprocess.run(["unshare", "-m", "-n", "bash", "-c", script], capture_output=True, timeout=120, check=False)
+        with open(log, encoding="utf-8", errors="replace") as file:
+            self.assertEqual(done.returncode, 0, done.stderr.decode()[-2000:] + file.read()[-2000:])
+        output = done.stdout.decode()
         first, second, both, none = output.split("# first\n")[1].replace("# second\n", "\0").replace(
             "# both\n", "\0").replace("# none\n", "\0").split("\0")
 

@@ -53,7 +53,11 @@ install_packages() {
     log=$(mktemp)
     # The lists may be empty or old, so they are fetched once before the first try.
     {
-        "${root[@]}" apt-get update -q
+        # On a machine just started another process may be at the lists.
+        for try in 1 2 3 4 5; do
+            "${root[@]}" timeout 300 apt-get update -q && break
+            sleep $((5 * try))
+        done
         "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 \
             install --no-install-recommends "${missing[@]}" ||
             # One package that cannot be had must not keep the others away.

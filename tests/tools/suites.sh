@@ -11,22 +11,22 @@ unit         build,tests                 120   one executable per source file of
 sim          build,tests                 120   client and server on the loop provider, faults injected
 "
 [[ ! -d tests/integration ]] || suite_table+="
-integration  build,tests,nfs_tools,wireshark 180   real processes on 127.0.0.1
+integration  build,tests,nfs_tools,wireshark 400   real processes on 127.0.0.1
 "
 [[ ! -e tests/lab/lab ]] || suite_table+="
-lab          build,lab                   480   a stock kernel 6.1 under qemu as the peer, the smoke scenarios
+lab          build,lab                   900   a stock kernel 6.1 under qemu as the peer, the smoke scenarios
 "
 default_suites=$(awk 'NF {print $1}' <<<"$suite_table")
 suite_table+="
-gcc          build,tests,gcc             300   unit, sim and integration, built by g++ 12 at -O0
-asan         build,tests,sanitizers      300   unit, sim and integration under ASan and UBSan
-tsan         build,tests,sanitizers      300   unit and integration under TSan, three shards, scrapes running
+gcc          build,tests,gcc             600   unit, sim and integration, built by g++ 12 at -O0
+asan         build,tests,sanitizers      600   unit, sim and integration under ASan and UBSan
+tsan         build,tests,sanitizers      600   unit and integration under TSan, three shards, scrapes running
 fuzz         build,tests,sanitizers      400   each target of tests/fuzz for a while, under ASan and UBSan
 embed        build,gcc                   400   verbena as a Meson subproject, with an embedder's defaults
 tidy         build,tests,tidy            900   clang-tidy 19 over what is not a test
-lab612       build,lab                   480   the smoke scenarios on kernel 6.12
+lab612       build,lab                   900   the smoke scenarios on kernel 6.12
 cells        build,lab                   900   the interoperation matrix, a cell of each kind at CI size, on kernel 6.1
-power        build,lab                   480   a guest loses its power 3 times under load
+power        build,lab                   900   a guest loses its power 3 times under load
 lab_full     build,lab                 36000   matrix and loss of power at full size, both kernels, into docs/interop.md
 "
 

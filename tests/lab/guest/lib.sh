@@ -115,7 +115,7 @@ knfsd() {
     touch /var/lib/nfs/etab /var/lib/nfs/rmtab /etc/exports
     mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
     rpcbind
-    until_true 10 rpcinfo -T tcp 127.0.0.1 100000 >/dev/null || fail 'rpcbind does not answer'
+    until_true 60 rpcinfo -T tcp 127.0.0.1 100000 >/dev/null || fail 'rpcbind does not answer'
     for folder in "$@"; do
         number=$((number + 1))
         exportfs -o "rw,no_root_squash,insecure,no_subtree_check,fsid=$number" "*:$folder"
@@ -161,7 +161,7 @@ verbenad() {
     : >verbenad.out
     start verbenad ${verbenad_in:-} "$LAB_BUILD/services/verbenad" nfs --export "$PWD/exported:/export,root_squash=no,clients=*" \
         "${listen[@]/#/--listen=}" --metrics "$server:9464" --state "$PWD/state" --rpcbind no "$@"
-    until_true 20 listens "$server" "$tcp_port" || fail "verbenad does not listen: $(tail -n 3 "$LAB_OUT/verbenad.log")"
+    until_true 60 listens "$server" "$tcp_port" || fail "verbenad does not listen: $(tail -n 3 "$LAB_OUT/verbenad.log")"
 }
 
 # serve_from_host: what `serve` sets, for the server of the scenario's host part, through a siw device on the NIC.
@@ -181,7 +181,7 @@ serve_from_host() {
 # moved_by_chunks TRANSPORT CAUSE: payloads went through chunks both ways, and no connection by TRANSPORT ended by CAUSE.
 moved_by_chunks() {
     local metrics=$LAB_OUT/metrics.txt direction bytes ended
-    curl -sS --fail --max-time 10 "$server:9464/metrics" >"$metrics"
+    curl -sS --fail --max-time 60 "$server:9464/metrics" >"$metrics"
     for direction in read write; do
         bytes=$(sed -n "s/^verbena_rpcrdma_chunk_bytes_total{direction=\"$direction\"} //p" "$metrics")
         awk -v bytes="$bytes" 'BEGIN { exit !(bytes > 0) }' || fail "bytes of $direction chunks: \"$bytes\""

@@ -104,10 +104,12 @@ def follow(guests, limit, tend):
 
 
 def command_line(kernel, out, net, args):
-    # Time must not come from the emulated HPET, whose every reading leaves the guest; and nobody attacks it. The kernel
-    # counts timer interrupts at its start and panics if it gets too few, as on a busy machine it does.
-    append = ["console=ttyS0", "panic=-1", "quiet", "tsc=reliable", "no_timer_check", "mitigations=off", "apparmor=0",
-              "audit=0", f"lab.modules={kernel.modules}"]
+    # Time must not come from the emulated HPET, whose every reading leaves the guest; and nobody attacks it. On a busy
+    # machine the guest may stand still for long: too few timer interrupts at its start, and later what looks like a
+    # processor that hangs, are no trouble of its kernel's.
+    append = ["console=ttyS0", "panic=-1", "quiet", "tsc=reliable", "no_timer_check", "nosoftlockup",
+              "rcupdate.rcu_cpu_stall_timeout=300", "mitigations=off", "apparmor=0", "audit=0",
+              f"lab.modules={kernel.modules}"]
     words = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
              "-machine", "pc", "-cpu", "max", "-smp", str(args.cpus), "-m", str(args.memory),
              "-accel", "tcg,thread=multi" if args.accel == "tcg" else args.accel,

@@ -104,18 +104,22 @@ def newest(series):
     source = f"linux-source-{series}"
     pattern = rf"^linux-image-{re.escape(series)}\.[0-9]+(-[0-9]+|\+deb[0-9]+)-amd64$"
     names = [line.split()[0] for line in command("apt-cache", "search", "--names-only", pattern).splitlines()]
-    versions = candidates([source, *names])
-    images = [name for name in names if versions.get(name) and versions[name] == versions.get(source)]
-    if not images:
-        raise LabError(f"apt knows no linux-image of series {series} whose version is that of {source} "
-                       f"({versions.get(source)}); run apt-get update, or add the archive that has them")
-    headers = images[0].replace("-image-", "-headers-")
+    images = {version: name for name, version in candidates(names).items()}
+    # The archive has the source of an update some hours before its signed images.
+    sources = [line.split("|")[1].strip() for line in command("apt-cache", "madison", source).splitlines()]
+    version = next((each for each in sources if each in images), None)
+    if version is None:
+        raise LabError(f"apt knows no linux-image of series {series} whose version is one of {source} "
+                       f"({', '.join(sources)}); run apt-get update, or add the archive that has them")
+    image = images[version]
+    headers = image.replace("-image-", "-headers-")
     # The kernel's own packages only: the compiler is among the packages of this machine.
     needed = re.findall(r"Depends: (linux-headers-\S+-common|linux-kbuild-\S+)", command("apt-cache", "depends", headers))
-    return images[0], [headers, *needed], source
+    return image, [headers, *needed], f"{source}={version}"
 
 
 def candidates(names):
+    """The version that apt would install of each."""
     policy = command("apt-cache", "policy", *names, env={**os.environ, "LC_ALL": "C"})
     return dict(re.findall(r"^(\S+):\n.*\n  Candidate: (\S+)", policy, re.M))
 

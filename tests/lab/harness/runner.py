@@ -148,8 +148,8 @@ class HostPart:
     It makes the file $LAB_OUT/ready when the guest may come; assignments in it are seen by the guest part.
     At the end it gets SIGTERM, then, as all that it started, SIGKILL.
     """
-    READY_SECONDS = 30
-    STOP_SECONDS = 10
+    READY_SECONDS = 120
+    STOP_SECONDS = 60
 
     def __init__(self, scenario, folder, variables):
         self.folder = folder

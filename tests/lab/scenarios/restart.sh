@@ -37,11 +37,19 @@ timed 'the load ends well' wait "$load"
 # Sent, and not committed: the kernel sends COMMIT behind the last WRITE, and the server dies before. What it had taken is
 # gone, as if it had been in its memory only.
 size=$((LAB_MIB << 20))
-taken() { sed -n 's/^wchar: //p' "/proc/$daemon/io"; }
-before=$(taken)
+# Without a process of its own: it must catch the server in between, on a busy machine too.
+taken() {
+    local name value
+    while read -r name value; do [[ $name != wchar: ]] || written=$value; done <"/proc/$daemon/io"
+}
+taken
+before=$written
 dd if="$LAB_DATA/large" of=mounted/file bs=1M conv=fsync status=none &
 writer=$!
-until (($(taken) - before >= size / 4)); do kill -0 "$writer" 2>/dev/null || fail 'written before the server could be killed'; done
+until ((written - before >= size / 4)); do
+    kill -0 "$writer" 2>/dev/null || fail 'written before the server could be killed'
+    taken
+done
 die
 had=$(stat -c %s exported/file)
 ((had >= size / 4 && had < size)) || fail "the server had $had octets of $size"

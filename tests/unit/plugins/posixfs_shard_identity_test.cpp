@@ -16,7 +16,10 @@
 #include <linux/magic.h>
 #include <linux/seccomp.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <vector>
 
 using namespace suite;
@@ -210,7 +213,14 @@ BOOST_AUTO_TEST_CASE(equal_rights_are_told_from_others)
         check(!same(caller(0, 0)) && !same(caller(0, daemon_uid, {7})), "root");
     });
     in_child([&] {
-        check(::unshare(CLONE_NEWUSER) == 0, "a user namespace of its own");
+        // Not unshare(): a process with a second thread, as a sanitizer's, may not.
+        const auto inner = static_cast<pid_t>(::syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, 0, 0, 0, 0));
+        check(inner >= 0, "a user namespace of its own");
+        if (inner != 0) {
+            int status = 0;
+            check(::waitpid(inner, &status, 0) == inner && status == 0, "what its process checked");
+            return;
+        }
         check(!same(caller(65534, 65534, {65534})) && !same(caller(65534, 65534)),
               "ids that have no number here are nobody's");
     });

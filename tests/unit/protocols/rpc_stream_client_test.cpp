@@ -373,8 +373,9 @@ BOOST_FIXTURE_TEST_CASE(a_call_given_up_half_sent_does_not_break_the_stream, fix
 {
     constexpr std::uint32_t size = 8 << 20;
     std::vector<bytes> seen;
+    std::atomic<bool> given_up = false;
     fake_server server({[&](peer& p) {
-        std::this_thread::sleep_for(150ms);
+        given_up.wait(false);
         seen = {p.record(), p.record()};
         p.answer(seen[0], 1);
         p.answer(seen[1], 2);
@@ -398,6 +399,8 @@ BOOST_FIXTURE_TEST_CASE(a_call_given_up_half_sent_does_not_break_the_stream, fix
         co_await sleep_for(50ms);
         s.request_stop();
         co_await s.join();
+        given_up = true;
+        given_up.notify_all();
         rpc::request r = ask(0);
         auto reply = co_await client->call(r);
         const std::uint32_t value = reply ? reply->results().u32() : 0;
@@ -436,6 +439,8 @@ BOOST_FIXTURE_TEST_CASE(a_soft_client_gives_up_and_a_rejection_is_an_error, fixt
         co_await client->close();
     };
     run_until_complete(*shard, main());
+    for (int i = 0; i < 10'000 && calls < 2; ++i) // the server's thread may be late to see the second
+        std::this_thread::sleep_for(1ms);
     BOOST_TEST(calls == 2);
     auto second = this->client(server);
     auto rejected = [&]() -> task<void> {
