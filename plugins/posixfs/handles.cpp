@@ -68,24 +68,6 @@ std::string unescape(const std::string& text)
     return out;
 }
 
-// overlayfs, and so many a container, has none.
-result<void> check_kernel_handles(int fd) noexcept
-{
-    kernel_buffer k;
-    k.get()->handle_bytes = MAX_HANDLE_SZ;
-    int mount = 0;
-    if (::name_to_handle_at(fd, "", k.get(), &mount, AT_EMPTY_PATH) != 0) {
-        return error::from_errno(EOPNOTSUPP, "this file system has no file handles: choose the path table "
-                                             "(handles=path), whose handles end with the process");
-    }
-    if (unique_fd probe(::open_by_handle_at(fd, k.get(), O_PATH | O_CLOEXEC)); !probe) {
-        return error::from_errno(EOPNOTSUPP,
-                                 "this file system can't open its file handles: choose the path table "
-                                 "(handles=path), whose handles end with the process");
-    }
-    return {};
-}
-
 } // namespace
 
 result<std::unique_ptr<handle_source>> handle_source::open(const posixfs_options& options)
@@ -113,11 +95,6 @@ result<std::unique_ptr<handle_source>> handle_source::open(const posixfs_options
             return error(std::errc::operation_not_permitted, "kernel file handles need CAP_DAC_READ_SEARCH");
         paths = true;
     }
-    if (const auto usable = check_kernel_handles(fd); !paths && !usable) {
-        if (options.handles == handle_mode::kernel)
-            return usable.error();
-        paths = true;
-    }
     if (paths) {
         // A path may lead to another mount, of which nothing is known: every change is synced, and none told from before.
         if (options.crossmnt)
@@ -129,8 +106,15 @@ result<std::unique_ptr<handle_source>> handle_source::open(const posixfs_options
     }
     kernel_buffer k;
     k.get()->handle_bytes = MAX_HANDLE_SZ;
-    if (::name_to_handle_at(fd, "", k.get(), &s->root_mount_->id, AT_EMPTY_PATH) != 0)
-        return errno_error("name_to_handle_at");
+    if (::name_to_handle_at(fd, "", k.get(), &s->root_mount_->id, AT_EMPTY_PATH) != 0) {
+        return error::from_errno(EOPNOTSUPP, "this file system has no file handles: choose the path table "
+                                             "(handles=path), whose handles end with the process");
+    }
+    if (unique_fd probe(::open_by_handle_at(fd, k.get(), O_PATH | O_CLOEXEC)); !probe) {
+        return error::from_errno(EOPNOTSUPP,
+                                 "this file system can't open its file handles: choose the path table "
+                                 "(handles=path), whose handles end with the process");
+    }
     const mount_point* mount = nullptr;
     auto handle = s->kernel_handle(fd, &mount);
     if (!handle)

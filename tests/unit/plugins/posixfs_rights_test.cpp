@@ -83,20 +83,6 @@ BOOST_AUTO_TEST_CASE(a_daemon_without_capabilities_says_so)
     });
 }
 
-BOOST_AUTO_TEST_CASE(a_file_system_without_handles_is_served_by_the_path_table)
-{
-    blocking_pool pool(1);
-    posixfs::posixfs_options o;
-    o.root = "/proc/sys/kernel"; // as overlayfs, which takes root to mount
-    auto by_path = posixfs::open_posixfs(o, pool);
-    BOOST_REQUIRE(by_path);
-    BOOST_TEST(posixfs::describe(**by_path).find("path table") != std::string::npos);
-    o.handles = posixfs::handle_mode::kernel;
-    auto refused = posixfs::open_posixfs(o, pool);
-    BOOST_REQUIRE(!refused);
-    BOOST_TEST((refused.error().errno_value() == EOPNOTSUPP || refused.error().errno_value() == EPERM));
-}
-
 // Needs CAP_SYS_ADMIN for a mount namespace of its own.
 BOOST_AUTO_TEST_CASE(mounts_beneath_an_export)
 {

@@ -17,7 +17,7 @@ namespace verbena::posixfs {
 
 /// Where a file handle comes from.
 enum class handle_mode {
-    automatic,  ///< kernel, or the path table when the process may not open them or the file system has none
+    automatic,  ///< kernel, or the path table when the process may not open kernel handles
     kernel,     ///< kernel handles or a refusal
     path_table, ///< a bounded table of paths: handles die with the process
 };
@@ -48,8 +48,8 @@ struct posixfs_options {
 /// SIGXFSZ. `pool` outlives the back end. Destroy it when no shard runs tasks of it; it may be used on shards
 /// numbered below max_shards. Identity is switched per thread and given back at the end of the shard's turn.
 ///
-/// Errors: errno of opening the root; EOPNOTSUPP when its file system has no handles and
-/// handle_mode::kernel was chosen; EPERM when handle_mode::kernel lacks CAP_DAC_READ_SEARCH.
+/// Errors: errno of opening the root; EOPNOTSUPP when its file system has no handles and the path table
+/// was not chosen; EPERM when handle_mode::kernel lacks CAP_DAC_READ_SEARCH.
 result<std::unique_ptr<storage::file_backend>> open_posixfs(const posixfs_options& options,
                                                             blocking_pool& pool);
 
