@@ -17,7 +17,7 @@ from peers import Terminated, call_message, fpdu, mpa_request, opaque, tagged, u
 
 class Silence(BadPeers):
     COUNT = 10_000
-    PER_CONNECTION = 2048
+    PER_CONNECTION = 1024
 
     def setUp(self):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
