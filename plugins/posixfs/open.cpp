@@ -210,7 +210,13 @@ task<result<void>> backend::settle(const file_ref& f, sync_group::what kind)
     struct stat st{};
     if (::fstat(f->path.get(), &st) != 0)
         co_return errno_error("fstat");
-    // What can't be opened (a device, a symbolic link, another's file) is synced with its file system.
+    // What can't be opened (a device, a symbolic link, another's file) is synced with its file system. By path, that
+    // may be one mounted beneath, of which nothing is open: a round with the root's descriptor would sync another one.
+    if (!f->sync && handles_->uses_paths() && st.st_dev != handles_->root_stat().st_dev) {
+        auto everything = []() noexcept { ::sync(); };
+        co_await pool_.run(std::move(everything));
+        co_return result<void>();
+    }
     if (!f->sync)
         co_return co_await syncs_.sync(sync_group::what::filesystem, f->mount->fd.get(), st.st_dev,
                                        st.st_ino);
