@@ -72,7 +72,7 @@ struct conform_options {
     bool once = false;   ///< serve one run
     std::string report;  ///< file for the JSON; empty: none
 };
-/// The verbs conformance checks between two hosts.
+/// Conformance checks of verbs and RPC-over-RDMA between two hosts.
 task<int> conform(runtime& r, conform_options o);
 
 /// Looks at this machine and, with a URL, at a server.

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """`verbena conform` against itself over iWARP on loopback: both ends, the report, and what it says of an end that is none."""
+import collections
 import json
 import os
 import re
@@ -41,13 +42,19 @@ class Conform(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         with open(path, encoding="utf-8") as file:
             report = json.load(file)
-        self.assertEqual(report["suite"], "verbena verbs conformance")
+        self.assertEqual((report["suite"], report["version"]), ("verbena conformance", 2))
         self.assertEqual(report["scheme"], "iwarp")
         results = {case["name"]: case["result"] for case in report["cases"]}
         # What iwarp lacks is named, and nothing else.
         self.assertEqual({name for name, result in results.items() if result != "passed"}, {"Write with Immediate"})
         self.assertEqual(results["Write with Immediate"], "not supported")
-        self.assertGreaterEqual(len(results), 15)
+        groups = collections.Counter(case["group"] for case in report["cases"])
+        self.assertEqual(sum(groups.values()), len(results))
+        self.assertGreaterEqual(groups["verbs"], 15)
+        rpc = {case["name"] for case in report["cases"] if case["group"] == "rpc-over-rdma"}
+        self.assertGreaterEqual(len(rpc), 20)
+        self.assertLessEqual({"RPC: Position-Zero Read chunk", "RPC: Reply chunk", "RPC: empty Write chunk", "RPC: ERR_VERS",
+                              "RPC: ERR_CHUNK", "RPC: the server calls back"}, rpc)
         self.assertEqual((report["passed"], report["failed"], report["not_supported"]), (len(results) - 1, 0, 1))
         for end in ("client", "server"):
             self.assertEqual(report[end]["capabilities"]["provider"], "iwarp")
@@ -63,6 +70,22 @@ class Conform(unittest.TestCase):
             done = self.conform("--json", url)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(json.loads(done.stdout)["failed"], 0)
+
+    def test_a_server_that_falls_silent(self):
+        # Each check ends, though the other end is stopped behind its back.
+        server, url = self.serve()
+        client = subprocess.Popen([CLIENT, "conform", url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(client.stderr.close)
+        self.addCleanup(client.stdout.close)
+        self.addCleanup(client.wait)
+        self.addCleanup(client.kill)
+        for line in client.stdout:
+            if "RPC: calls and replies inline" in line:
+                break
+        server.kill()
+        rest = client.stdout.read()
+        self.assertEqual(client.wait(timeout=LIMIT), 1)
+        self.assertIn("failed        RPC: credits are granted within what is asked for", rest)
 
     def test_nobody_there(self):
         with socket.create_server(("127.0.0.1", 0)) as free:

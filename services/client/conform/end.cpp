@@ -235,10 +235,13 @@ task<message> end::ask(request what, std::uint64_t a, std::uint64_t b, std::uint
 
 task<void> end::until(std::function<bool()> done, const char* what)
 {
-    const auto deadline = context_.shard().clock().now() + patience;
+    const time_point begun = context_.shard().clock().now();
     while (!done()) {
-        if (context_.shard().clock().now() >= deadline)
+        const time_point now = context_.shard().clock().now();
+        if (now - begun >= patience)
             throw failure{std::string("nothing came for 60 s: ") + what};
+        if (now >= deadline_)
+            throw failure{std::string("the check's time is over, waiting for ") + what};
         co_await pause();
     }
 }

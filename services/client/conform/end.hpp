@@ -92,6 +92,8 @@ public:
     static constexpr auto patience = std::chrono::seconds(60);
 
     explicit end(verbs::context& c) : context_(c) {}
+    /// Nothing is waited for beyond this.
+    void set_deadline(time_point t) noexcept { deadline_ = t; }
     /// Memory and its registration. Errors: failure.
     task<void> prepare();
     void adopt(std::unique_ptr<verbs::queue_pair> q);
@@ -153,6 +155,7 @@ private:
     void on_disconnected(const error& cause) noexcept override;
 
     verbs::context& context_;
+    time_point deadline_ = time_point::max();
     std::vector<std::byte> memory_;
     std::unique_ptr<verbs::protection_domain> domain_;
     std::unique_ptr<verbs::region> region_;

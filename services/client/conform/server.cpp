@@ -12,18 +12,24 @@ task<void> server::run(verbs::listener& where, bool once)
     listener_ = &where;
     once_ = once;
     scope sessions(context_.shard());
+    sessions.spawn(rpc_.run());
     for (;;) {
         auto next = co_await where.next();
         if (!next)
             break;
         sessions.spawn(serve(std::move(*next)));
     }
+    rpc_.close();
     co_await sessions.join();
 }
 
 task<void> server::serve(std::unique_ptr<verbs::connect_request> r)
 {
     const auto said = greeting::read(r->private_data());
+    if (!said && wants_rpc(r->private_data())) {
+        rpc_.hand(std::move(r));
+        co_return;
+    }
     if (!said || said->what == greeting::refuse_me) {
         if (!said)
             std::fprintf(stderr, "verbena: %s: %s\n", std::string(r->peer_name()).c_str(),

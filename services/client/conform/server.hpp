@@ -3,6 +3,7 @@
 #pragma once
 
 #include "end.hpp"
+#include "rpc_server.hpp"
 
 #include <verbena/core/scope.hpp>
 
@@ -14,7 +15,10 @@ namespace verbena::conform {
 class server {
 public:
     /// `description`: what request::describe is answered with.
-    server(verbs::context& c, std::string description) : context_(c), description_(std::move(description)) {}
+    server(verbs::context& c, buffer_pool& buffers, std::string description)
+        : context_(c), rpc_(c, buffers), description_(std::move(description))
+    {
+    }
     /// Until the connection over which a client described itself ends, if `once`; else for ever.
     task<void> run(verbs::listener& where, bool once);
 
@@ -35,6 +39,7 @@ private:
     void note_end(session& s, std::uint64_t id);
 
     verbs::context& context_;
+    rpc_server rpc_;
     std::string description_;
     std::map<std::uint64_t, std::uint64_t> fates_; // by id of the connection
     verbs::listener* listener_ = nullptr;
