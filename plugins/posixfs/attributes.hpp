@@ -101,5 +101,9 @@ private:
 };
 
 inline error errno_error(const char* call) noexcept { return error::from_errno(errno, call); }
+inline bool out_of_descriptors(const error& e) noexcept
+{
+    return e.errno_value() == EMFILE || e.errno_value() == ENFILE;
+}
 
 } // namespace verbena::posixfs

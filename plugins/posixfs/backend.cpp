@@ -183,8 +183,11 @@ task<result<storage::lookup_result>> backend::lookup(const storage::request& r,
             }
             quick = open_name(d->path.get(), text, RESOLVE_CACHED);
         }
-        if (!quick && (quick.error().errno_value() == EAGAIN || quick.error().errno_value() == EMFILE)) {
-            if (quick.error().errno_value() == EMFILE)
+        for (int attempt = 0; attempt < 2 && !quick; ++attempt) {
+            const bool full = out_of_descriptors(quick.error());
+            if (quick.error().errno_value() != EAGAIN && !full)
+                break;
+            if (full)
                 s.files.shrink();
             auto job = [this, fd = d->path.get(), text, &who = r.who]() -> result<unique_fd> {
                 acting_as as(who);

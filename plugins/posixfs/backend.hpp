@@ -141,6 +141,20 @@ private:
         static_assert(!std::is_lvalue_reference_v<F>, "name the function object and std::move it in");
         return shard_or_pool<F>(pool_, std::forward<F>(job), waits_for_nothing(f) && acts_on_shard(who));
     }
+    /// run_for(), and once more with files closed if descriptors had run out. `job` must have changed nothing then.
+    template<class F>
+    task<std::invoke_result_t<F&>> run_with_room(shard& s, const storage::credential& who,
+                                                 const cached_file& f, const F& job)
+    {
+        auto first = job;
+        auto done = co_await run_for(who, f, std::move(first));
+        if (done || !out_of_descriptors(done.error()))
+            co_return std::move(done);
+        s.files.shrink();
+        auto again = job;
+        auto second = co_await run_for(who, f, std::move(again));
+        co_return std::move(second);
+    }
     /// One for what shards themselves change, so that they never wait for a disk.
     change_order& order_of(const cached_file& f) noexcept
     {

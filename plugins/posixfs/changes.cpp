@@ -209,7 +209,7 @@ task<result<storage::change>> backend::unlink(const storage::request& r, const s
         still_there(out.victim);
         return out;
     };
-    auto done = co_await run_for(r.who, *d, std::move(job));
+    auto done = co_await run_with_room(s, r.who, *d, job);
     if (!done)
         co_return done.error();
     co_await forget(s, std::move(done->victim));
@@ -319,7 +319,7 @@ task<result<storage::rename_result>> backend::rename(const storage::request& r,
         still_there(out.victim);
         return out;
     };
-    auto done = co_await run_for(r.who, *source, std::move(job));
+    auto done = co_await run_with_room(s, r.who, *source, job);
     if (!done)
         co_return done.error();
     co_await forget(s, std::move(done->victim));

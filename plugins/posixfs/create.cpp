@@ -97,7 +97,7 @@ task<result<storage::create_result>> backend::make_entry(const storage::request&
             order.adopt(m->st);
         return m;
     };
-    auto done = co_await run_for(r.who, *d, std::move(job));
+    auto done = co_await run_with_room(s, r.who, *d, job);
     if (!done)
         co_return done.error();
     file_ref f;
@@ -262,8 +262,10 @@ result<backend::made> backend::finish_new(naming& at, mode_t format, const stora
     at.made();
     made m;
     auto opened = open_name(at.directory, at.name);
-    if (!opened)
+    if (!opened) {
+        ::unlinkat(at.directory, at.name, format == S_IFDIR ? AT_REMOVEDIR : 0);
         return opened.error();
+    }
     m.path = std::move(*opened);
     if (::fstat(m.path.get(), &m.st) != 0)
         return errno_error("fstat");

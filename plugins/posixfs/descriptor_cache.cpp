@@ -3,7 +3,9 @@
 
 #include <verbena/core/reactor.hpp>
 
+#include <algorithm>
 #include <bit>
+#include <sys/resource.h>
 
 namespace verbena::posixfs {
 
@@ -76,12 +78,14 @@ descriptor_cache::descriptor_cache(std::size_t limit, removal_log& removals)
       removals_seen_(removals.count()),
       buckets_(std::bit_ceil(limit), nullptr)
 {
+    caches_.fetch_add(1, std::memory_order_relaxed);
 }
 
 descriptor_cache::~descriptor_cache()
 {
     while (cached_file* f = uses_.front())
         remove(*f);
+    caches_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 std::size_t descriptor_cache::bucket_of(const storage::handle& h) const noexcept
@@ -113,6 +117,7 @@ file_ref descriptor_cache::insert(const storage::handle& h, unique_fd path, cons
         return present;
     while (size_ >= limit_)
         remove(*uses_.front());
+    keep_within_budget();
     auto* f = new cached_file(h, std::move(path), mount, st);
     file_ref ref(f);
     ++f->references; // the cache's own
@@ -152,6 +157,29 @@ void descriptor_cache::shrink() noexcept
         remove(*uses_.front());
 }
 
+std::size_t descriptor_cache::budget() noexcept
+{
+    static const std::size_t half = [] {
+        rlimit limit{};
+        ::getrlimit(RLIMIT_NOFILE, &limit);
+        return static_cast<std::size_t>(std::min<rlim_t>(limit.rlim_cur, std::size_t(1) << 30)) / 2;
+    }();
+    return half;
+}
+
+void descriptor_cache::keep_within_budget() noexcept
+{
+    const std::size_t most = budget();
+    if (unique_fd::held() < most)
+        return;
+    // A file that is read or written takes three or so.
+    const std::size_t caches = std::max<std::size_t>(caches_.load(std::memory_order_relaxed), 1);
+    const std::size_t part = std::max(spared_files, most / 3 / caches);
+    std::size_t held = 0;
+    while ((held = unique_fd::held()) >= most && size_ > (held < most + most / 2 ? part : spared_files))
+        remove(*uses_.front());
+}
+
 void descriptor_cache::read_removals() noexcept
 {
     const bool complete = removals_.read(removals_seen_, [this](const storage::handle& h) {
@@ -184,6 +212,7 @@ void descriptor_cache::sweep() noexcept
             break;
         remove(*f);
     }
+    keep_within_budget();
     if (size_ != 0)
         arm();
 }

@@ -15,6 +15,7 @@
 #include <verbena/protocols/storage/types.hpp>
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -171,6 +172,8 @@ class descriptor_cache {
 public:
     static constexpr std::size_t min_files = 32;
     static constexpr std::size_t max_files = 65536;
+    /// Files that a cache keeps open however few descriptors there are, so that a request finds what it opened.
+    static constexpr std::size_t spared_files = 8;
     /// A file unused for two to three sweeps is closed.
     static constexpr std::chrono::seconds sweep_interval{20};
 
@@ -186,6 +189,12 @@ public:
     void drop(const storage::handle& h) noexcept;
     /// Closes the longer unused half: the process is out of descriptors.
     void shrink() noexcept;
+    /// Closes what was unused longest while the process holds more descriptors than budget(). All caches share it:
+    /// each gives up what is beyond its even part; beyond one and a half budgets it gives up all but spared_files.
+    void keep_within_budget() noexcept;
+    /// Descriptors for files of all shards and exports: half of RLIMIT_NOFILE, as it was at the first call. The
+    /// rest is for connections and for work under way.
+    static std::size_t budget() noexcept;
     std::size_t size() const noexcept { return size_; }
 
 private:
@@ -202,6 +211,8 @@ private:
     void sweep() noexcept;
     void arm() noexcept;
     void read_removals() noexcept;
+
+    static inline std::atomic<std::size_t> caches_{0};
 
     const std::size_t limit_;
     removal_log& removals_;

@@ -80,8 +80,7 @@ task<result<file_ref>> backend::open_slow(shard& s, const storage::handle& h)
                 co_return error::from_errno(ESTALE, "the file was removed");
             co_return s.files.insert(h, std::move(opened->fd), opened->mount, opened->st);
         }
-        const int e = opened.error().errno_value();
-        if (attempt != 0 || (e != EMFILE && e != ENFILE))
+        if (attempt != 0 || !out_of_descriptors(opened.error()))
             co_return opened.error();
         s.files.shrink();
     }
@@ -167,39 +166,43 @@ task<result<shard_ref<user_descriptors>>> backend::open_for(shard& s, const stor
         }
         return error::from_errno(refused, what == use::write ? "open for writing" : "open for reading");
     };
-    for (int attempt = 0;; ++attempt) {
-        auto again = job;
-        auto done = co_await run_for(r.who, *f, std::move(again));
-        if (done) {
-            auto user = f->find_or_add(r.who);
-            if (what == use::write) {
-                user->write = std::make_shared<const unique_fd>(std::move(done->fd));
-                user->write_stamp = done->stamp;
-            } else {
-                user->read = std::make_shared<const unique_fd>(std::move(done->fd));
-                user->read_stamp = done->stamp;
-            }
-            co_return user;
-        }
-        const int e = done.error().errno_value();
-        if (attempt != 0 || (e != EMFILE && e != ENFILE))
-            co_return done.error();
-        s.files.shrink();
+    s.files.keep_within_budget();
+    auto done = co_await run_with_room(s, r.who, *f, job);
+    if (!done)
+        co_return done.error();
+    auto user = f->find_or_add(r.who);
+    if (what == use::write) {
+        user->write = std::make_shared<const unique_fd>(std::move(done->fd));
+        user->write_stamp = done->stamp;
+    } else {
+        user->read = std::make_shared<const unique_fd>(std::move(done->fd));
+        user->read_stamp = done->stamp;
     }
+    co_return user;
 }
 
 task<void> backend::ensure_sync(const file_ref& f)
 {
     if (f->sync || (!f->is_directory() && !f->is_regular()))
         co_return;
-    auto job = [this, path = f->path.get()] {
-        return ::openat(self_.get(), fd_name(path).text(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    auto job = [this, path = f->path.get()]() -> result<unique_fd> {
+        unique_fd fd(
+            ::openat(self_.get(), fd_name(path).text(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+        if (!fd)
+            return errno_error("open for fsync");
+        return fd;
     };
-    const int fd = co_await pool_.run(std::move(job));
-    if (fd >= 0 && !f->sync)
-        f->sync.reset(fd);
-    else if (fd >= 0)
-        ::close(fd);
+    shard& s = at(co_await this_reactor());
+    s.files.keep_within_budget();
+    for (int attempt = 0;; ++attempt) {
+        auto again = job;
+        auto opened = co_await pool_.run(std::move(again));
+        if (opened && !f->sync)
+            f->sync = std::move(*opened);
+        if (opened || attempt != 0 || !out_of_descriptors(opened.error()))
+            co_return;
+        s.files.shrink();
+    }
 }
 
 task<result<void>> backend::settle(const file_ref& f, sync_group::what kind)

@@ -32,7 +32,8 @@ struct posixfs_options {
     /// RDMA files to a thread whose credentials ever changed since they were opened. Costs a change of thread for each
     /// LOOKUP, ACCESS and WRITE of callers whose rights aren't the daemon's own (see give_up_resource_rights()).
     bool keep_shard_identity = false;
-    /// Files held open per shard; 0: an eighth of RLIMIT_NOFILE. Raise that limit before.
+    /// Files held open per shard; 0: an eighth of RLIMIT_NOFILE. All shards and exports together keep within half of
+    /// that limit in descriptors. Raise it before.
     std::size_t cached_files = 0;
     /// Most files the path table remembers; handles of the longest unused ones become stale.
     std::size_t path_table_entries = std::size_t(1) << 20;

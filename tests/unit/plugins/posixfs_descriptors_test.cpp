@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// posixfs in a process that may open few files.
+#define BOOST_TEST_MODULE posixfs_descriptors
+#include "backend_fixture.hpp"
+#include "temporary_directory.hpp"
+
+#include <verbena/plugins/posixfs.hpp>
+
+#include <fcntl.h>
+#include <filesystem>
+#include <sys/resource.h>
+
+namespace suite {
+
+namespace {
+
+constexpr rlim_t limit = 200;
+temporary_directory* directory = nullptr;
+
+std::size_t open_now()
+{
+    std::size_t n = 0;
+    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+        ++n;
+    return n;
+}
+
+/// Takes every descriptor that is left.
+struct none_left {
+    none_left()
+    {
+        for (int fd = 0; (fd = ::fcntl(0, F_DUPFD_CLOEXEC, 3)) >= 0;)
+            taken.push_back(fd);
+        BOOST_REQUIRE(errno == EMFILE);
+    }
+    ~none_left()
+    {
+        for (const int fd : taken)
+            ::close(fd);
+    }
+    std::vector<int> taken;
+};
+
+} // namespace
+
+std::unique_ptr<file_backend> make_backend(blocking_pool& pool, const backend_options&)
+{
+    rlimit few{limit, limit};
+    BOOST_REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+    delete directory;
+    directory = new temporary_directory;
+    posixfs::posixfs_options o;
+    o.root = directory->path();
+    o.cached_files = 1000;
+    auto fs = posixfs::open_posixfs(o, pool);
+    BOOST_REQUIRE_MESSAGE(fs, (fs ? std::string() : fs.error().message()));
+    return std::move(*fs);
+}
+
+} // namespace suite
+
+using namespace suite;
+
+BOOST_FIXTURE_TEST_CASE(half_of_them_is_for_files, fixture)
+{
+    std::vector<handle> files;
+    const std::size_t before = open_now();
+    for (int i = 0; i < 300; ++i) {
+        files.push_back(make_file("f" + std::to_string(i), "x", 0666));
+        BOOST_TEST_REQUIRE(open_now() <= before + limit / 2 + 8);
+    }
+    // Every file of several callers, readers and writers.
+    std::byte out[8];
+    for (const handle& f : files) {
+        must(fs->read(me, f, 0, out));
+        must(write(me, f, 0, "y", stability::file_sync));
+        BOOST_TEST_REQUIRE(open_now() <= before + limit / 2 + 8);
+    }
+    BOOST_TEST(open_now() > before + limit / 8);
+}
+
+BOOST_FIXTURE_TEST_CASE(when_none_is_left_files_are_closed_for_what_comes, fixture)
+{
+    std::vector<handle> files;
+    const auto fill = [&] {
+        for (int i = 0; i < 20; ++i)
+            files.push_back(make_file("f" + std::to_string(files.size()), "x"));
+    };
+    {
+        fill();
+        const none_left full;
+        make_file("by create");
+    }
+    {
+        fill();
+        const none_left full;
+        make_directory(fs->root(), "by mkdir");
+    }
+    {
+        fill();
+        const none_left full;
+        must(fs->symlink(me, fs->root(), "by symlink", "x", {}));
+    }
+    {
+        fill();
+        const none_left full;
+        must(fs->remove(me, fs->root(), "f0"));
+    }
+    {
+        fill();
+        const none_left full;
+        must(fs->rename(me, fs->root(), "f1", fs->root(), "f2"));
+    }
+    {
+        fill();
+        const none_left full;
+        must(fs->lookup(me, fs->root(), "f3"));
+    }
+    {
+        fill();
+        const none_left full;
+        listing l;
+        must(fs->readdir(me, fs->root(), 0, 0, false, l));
+    }
+    {
+        fill();
+        std::byte out[8];
+        const none_left full;
+        must(fs->read(me, files.back(), 0, out));
+    }
+    {
+        fill();
+        set_attributes set;
+        set.mode = 0600;
+        const none_left full;
+        must(fs->setattr(me, files.back(), set, std::nullopt));
+    }
+}
