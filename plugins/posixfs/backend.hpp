@@ -138,8 +138,14 @@ private:
     template<class F>
     shard_or_pool<F> run_for(const storage::credential& who, const cached_file& f, F&& job)
     {
+        return run_for(who, std::forward<F>(job), waits_for_nothing(f));
+    }
+    /// On the shard only if the job is `quick`.
+    template<class F>
+    shard_or_pool<F> run_for(const storage::credential& who, F&& job, bool quick)
+    {
         static_assert(!std::is_lvalue_reference_v<F>, "name the function object and std::move it in");
-        return shard_or_pool<F>(pool_, std::forward<F>(job), waits_for_nothing(f) && acts_on_shard(who));
+        return shard_or_pool<F>(pool_, std::forward<F>(job), quick && acts_on_shard(who));
     }
     /// run_for(), and once more with files closed if descriptors had run out. `job` must have changed nothing then.
     template<class F>
@@ -206,8 +212,9 @@ private:
     struct change_job;
     /// Makes an entry with `make` (see made) on the pool as the caller, and has it on stable storage.
     template<class Make>
-    task<result<storage::create_result>>
-    make_entry(const storage::request& r, const storage::handle& directory, std::string_view name, Make make);
+    task<result<storage::create_result>> make_entry(const storage::request& r,
+                                                    const storage::handle& directory, std::string_view name,
+                                                    const storage::set_attributes& set, Make make);
     task<result<storage::change>> unlink(const storage::request& r, const storage::handle& directory,
                                          std::string_view name, int flags);
     /// Sets attributes with the thread's identity, which is `who`.
@@ -239,6 +246,7 @@ private:
     removal_log removals_;
     change_order order_;
     change_order memory_order_;
+    std::array<std::mutex, 64> guarded_; ///< by inode: of files, a guard and the change that it guards
     std::atomic<bool> nowait_works_{true};
     std::atomic<bool> cachestat_works_{true};
     std::array<std::atomic<shard*>, max_shards> shards_{};

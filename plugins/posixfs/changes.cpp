@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Changes of attributes, and of names that go or move. Each runs on the pool with the caller's rights; then what
-// it changed goes to stable storage.
+// Changes of attributes, and of names that go or move. Each runs with the caller's rights, on the pool or, in
+// memory, on the shard; then what it changed goes to stable storage.
 #include "changes.hpp"
 
 #include <algorithm>
@@ -141,7 +141,14 @@ task<result<storage::change>> backend::setattr(const storage::request& r, const 
             return errno_error("fstat");
         if (st.st_nlink == 0)
             return error::from_errno(ESTALE, "the file was removed");
-        change_order::turn turn(order, st); // a guard and the change it guards are one
+        // Writes take no turns, so of a file nothing is told from before. A guard and the change it guards are one.
+        const bool ordered = S_ISDIR(st.st_mode);
+        std::optional<change_order::turn> turn;
+        std::unique_lock<std::mutex> lock;
+        if (ordered)
+            turn.emplace(order, st);
+        else if (guard)
+            lock = std::unique_lock(guarded_[st.st_ino % guarded_.size()]);
         if (guard) {
             if (::fstat(fd, &st) != 0)
                 return errno_error("fstat");
@@ -151,20 +158,22 @@ task<result<storage::change>> backend::setattr(const storage::request& r, const 
         acting_as as(who);
         if (!as)
             return as.error();
-        // Writes take no turns, so of a file nothing is told from before.
-        const bool ordered = S_ISDIR(st.st_mode);
         observed_change c;
         if (ordered)
-            turn.begin(fd, c);
+            turn->begin(fd, c);
         if (auto done = apply(fd, st, set, who); !done)
             return done.error();
         if (ordered)
-            turn.end(fd, c);
+            turn->end(fd, c);
         else
             c.seen = ::fstat(fd, &c.after) == 0;
         return c;
     };
-    auto done = co_await run_for(r.who, *f, std::move(job));
+    // Who has a lock may cut much off, so a shard waits for none of a file.
+    struct stat st{};
+    const bool quick = waits_for_nothing(*f) && (f->is_directory() || !guard) &&
+                       ::fstat(f->path.get(), &st) == 0 && !cuts_much(st, set);
+    auto done = co_await run_for(r.who, std::move(job), quick);
     if (!done)
         co_return done.error();
     if (!options_.async) {

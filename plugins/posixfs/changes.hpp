@@ -16,6 +16,15 @@ inline result<void> live_directory(int fd, struct stat& st) noexcept
     return {};
 }
 
+/// Cutting more than this off a file takes so long, even in memory, that it isn't done on a shard.
+constexpr std::uint64_t large_cut = std::uint64_t(16) << 20;
+
+inline bool cuts_much(const struct stat& st, const storage::set_attributes& set) noexcept
+{
+    return set.size && S_ISREG(st.st_mode) && std::uint64_t(st.st_size) > *set.size &&
+           std::uint64_t(st.st_size) - *set.size > large_cut;
+}
+
 /// A name about to be made, in its directory's turn.
 struct backend::naming {
     naming(change_order& order, const struct stat& st, int fd, const char* text, observed_change& c)
@@ -42,6 +51,7 @@ struct backend::made {
     struct stat st{};
     bool new_name = true;        ///< the directory changed
     bool own_attributes = false; ///< the file was changed apart from being made
+    bool resize = false;         ///< it stood there, and is to get the size asked for
 };
 
 /// A file that lost a name.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// New names: files, directories, symbolic links and special files. Each is made on the pool with the caller's
-// rights; then it and its directory go to stable storage.
+// New names: files, directories, symbolic links and special files. Each is made with the caller's rights, on
+// the pool or, in memory, on the shard; then it and its directory go to stable storage.
 #include "changes.hpp"
 
 #include <fcntl.h>
@@ -63,9 +63,9 @@ result<void> backend::apply_to_new(int fd, struct stat& st, const storage::set_a
 }
 
 template<class Make>
-task<result<storage::create_result>> backend::make_entry(const storage::request& r,
-                                                         const storage::handle& directory,
-                                                         std::string_view name, Make make)
+task<result<storage::create_result>>
+backend::make_entry(const storage::request& r, const storage::handle& directory, std::string_view name,
+                    const storage::set_attributes& set, Make make)
 {
     const checked_name checked(name);
     if (checked.error() != 0)
@@ -100,6 +100,23 @@ task<result<storage::create_result>> backend::make_entry(const storage::request&
     auto done = co_await run_with_room(s, r.who, *d, job);
     if (!done)
         co_return done.error();
+    if (done->resize) {
+        // Not in the directory's turn.
+        storage::set_attributes size_only;
+        size_only.size = set.size;
+        auto cut = [this, &size_only, &m = *done, &who = r.who]() -> result<void> {
+            acting_as as(who);
+            if (!as)
+                return as.error();
+            if (auto applied = apply(m.path.get(), m.st, size_only, who); !applied)
+                return applied.error();
+            return ::fstat(m.path.get(), &m.st) == 0 ? result<void>() : errno_error("fstat");
+        };
+        const bool here = !cuts_much(done->st, size_only) && waits_for_nothing(*d);
+        auto resized = co_await run_for(r.who, std::move(cut), here);
+        if (!resized)
+            co_return resized.error();
+    }
     file_ref f;
     auto entry = remember(s, std::move(done->path), done->st, directory, checked.text(), &f);
     if (!entry)
@@ -174,15 +191,7 @@ result<backend::made> backend::create_file(naming& at, storage::create_mode mode
         m.new_name = m.own_attributes = true;
         return m;
     }
-    if (set.size) {
-        storage::set_attributes size_only;
-        size_only.size = set.size;
-        m.own_attributes = true;
-        if (auto done = apply(m.path.get(), m.st, size_only, who); !done)
-            return done.error();
-        if (::fstat(m.path.get(), &m.st) != 0)
-            return errno_error("fstat");
-    }
+    m.resize = m.own_attributes = set.size.has_value();
     return m;
 }
 
@@ -193,7 +202,7 @@ backend::create(const storage::request& r, const storage::handle& directory, std
     auto make = [this, mode, &set, verifier, &who = r.who](naming& at) {
         return create_file(at, mode, set, verifier, who);
     };
-    co_return co_await make_entry(r, directory, name, std::move(make));
+    co_return co_await make_entry(r, directory, name, set, std::move(make));
 }
 
 namespace {
@@ -212,7 +221,7 @@ task<result<storage::create_result>> backend::mkdir(const storage::request& r,
             return errno_error("mkdir");
         return finish_new(at, S_IFDIR, set, who);
     };
-    co_return co_await make_entry(r, directory, name, std::move(make));
+    co_return co_await make_entry(r, directory, name, set, std::move(make));
 }
 
 task<result<storage::create_result>> backend::symlink(const storage::request& r,
@@ -230,7 +239,7 @@ task<result<storage::create_result>> backend::symlink(const storage::request& r,
             return errno_error("symlink");
         return finish_new(at, S_IFLNK, set, who);
     };
-    co_return co_await make_entry(r, directory, name, std::move(make));
+    co_return co_await make_entry(r, directory, name, set, std::move(make));
 }
 
 task<result<storage::create_result>> backend::mknod(const storage::request& r,
@@ -253,7 +262,7 @@ task<result<storage::create_result>> backend::mknod(const storage::request& r,
             return errno_error("mknod");
         return finish_new(at, format, set, who);
     };
-    co_return co_await make_entry(r, directory, name, std::move(make));
+    co_return co_await make_entry(r, directory, name, set, std::move(make));
 }
 
 result<backend::made> backend::finish_new(naming& at, mode_t format, const storage::set_attributes& set,

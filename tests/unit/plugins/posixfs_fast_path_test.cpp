@@ -65,7 +65,66 @@ task<void> one_sync(posixfs::sync_group& group, int fd, std::uint64_t inode, int
     failed += done ? 0 : 1;
 }
 
+std::atomic<pid_t> truncated_by{0};
+
 } // namespace
+
+// In place of libc's: tells which thread it ran on.
+extern "C" int ftruncate(int fd, off_t size) noexcept
+{
+    truncated_by = ::gettid();
+    return int(::syscall(SYS_ftruncate, fd, size));
+}
+
+BOOST_AUTO_TEST_CASE(what_cuts_much_off_is_not_done_on_the_shard)
+{
+    suite::temporary_directory directory("/dev/shm");
+    auto shard = make_reactor();
+    blocking_pool pool(2);
+    posixfs::posixfs_options o;
+    o.root = directory.path();
+    auto fs = posixfs::open_posixfs(o, pool);
+    BOOST_REQUIRE(fs);
+    request r;
+    r.who = credential(::geteuid(), ::getegid());
+    handle f;
+    file_time changed;
+    bool guarded = false;
+    const auto resize = [&](std::uint64_t size, bool by_create) -> task<bool> {
+        set_attributes to;
+        to.size = size;
+        if (by_create) {
+            auto made = co_await (*fs)->create(r, (*fs)->root(), "f", create_mode::unchecked, to, 0);
+            f = made ? made->made.handle : f;
+            co_return made && made->made.attrs->size == size;
+        }
+        std::optional<file_time> guard;
+        if (guarded)
+            guard = changed;
+        auto done = co_await (*fs)->setattr(r, f, to, guard);
+        if (done)
+            changed = done->after->ctime;
+        co_return done && done->after->size == size;
+    };
+    const auto on_shard = [&](std::uint64_t size, bool by_create = false) {
+        truncated_by = 0;
+        BOOST_TEST_REQUIRE(run_until_complete(*shard, resize(size, by_create)));
+        BOOST_TEST_REQUIRE(truncated_by != 0);
+        return truncated_by == ::gettid();
+    };
+    constexpr std::uint64_t large = std::uint64_t(20) << 20;
+    BOOST_TEST(run_until_complete(*shard, resize(0, true)));
+    BOOST_TEST(on_shard(large));
+    BOOST_TEST(on_shard(large - 1));
+    BOOST_TEST(!on_shard(0));
+    BOOST_TEST(on_shard(large));
+    BOOST_TEST(on_shard(large - 1, true));
+    BOOST_TEST(!on_shard(0, true));
+    // A guarded one may have to wait for such.
+    BOOST_TEST(on_shard(10));
+    guarded = true;
+    BOOST_TEST(!on_shard(9));
+}
 
 BOOST_AUTO_TEST_CASE(steady_state_allocates_nothing)
 {
