@@ -247,7 +247,6 @@ private:
     change_order order_;
     change_order memory_order_;
     std::array<std::mutex, 64> guarded_; ///< by inode: of files, a guard and the change that it guards
-    std::atomic<bool> nowait_works_{true};
     std::atomic<bool> cachestat_works_{true};
     std::array<std::atomic<shard*>, max_shards> shards_{};
 };

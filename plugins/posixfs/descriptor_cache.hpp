@@ -117,6 +117,7 @@ struct cached_file : list_hook {
     ino_t ino;
     unique_fd sync; ///< readable, for fsync; opened with the daemon's rights when first needed
     std::vector<shard_ref<user_descriptors>> users; ///< most recent first
+    bool nowait_works = true; ///< its file system knows RWF_NOWAIT; those beneath one export differ
     cached_file* next_in_bucket = nullptr;
     std::uint64_t last_use = 0; ///< sweep count
 };

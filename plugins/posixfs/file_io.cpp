@@ -105,11 +105,11 @@ task<result<storage::read_result>> backend::read(const storage::request& r, cons
             n = read_all(fd, out, offset);
             if (n < 0)
                 co_return errno_error("pread");
-        } else if (nowait_works_.load(std::memory_order_relaxed)) {
+        } else if (f->nowait_works) {
             iovec v{out.data(), out.size()};
             n = ::preadv2(fd, &v, 1, static_cast<off_t>(offset), RWF_NOWAIT);
             if (n < 0 && errno == EOPNOTSUPP)
-                nowait_works_.store(false, std::memory_order_relaxed);
+                f->nowait_works = false;
             else if (n < 0 && errno != EAGAIN && errno != EINTR)
                 co_return errno_error("preadv2");
             n = std::max<ssize_t>(n, 0);

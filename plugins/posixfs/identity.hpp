@@ -46,7 +46,8 @@ private:
 /// the calling thread, at the end of whose turn the daemon's rights come back; nullptr on a pool thread.
 result<void> act_as(const storage::credential& who, reactor* shard = nullptr) noexcept;
 /// Gives the calling thread the daemon's own uid and capabilities back. Its fsgid and groups stay the last
-/// caller's: they add nothing to those capabilities, and the next caller is often the same.
+/// caller's: beside CAP_DAC_OVERRIDE they add nothing, and the next caller is often the same. A daemon without it
+/// may reach by them what its own user may not.
 void act_as_daemon() noexcept;
 /// access(2) with the thread's identity, on an O_PATH descriptor as well; errno if not.
 bool may(int fd, int wanted) noexcept;

@@ -17,7 +17,7 @@ struct mount_point {
     std::uint64_t fsid = 0;     ///< for attributes; stable over restarts
     std::uint64_t identity = 0; ///< of the file system and of where it is mounted; stable over restarts
     int id = 0;                 ///< the kernel's mount id; changes with each boot
-    bool in_memory = false;     ///< tmpfs and ramfs: reading never waits for a disk
+    bool in_memory = false;     ///< tmpfs and ramfs: only what was swapped out waits for a disk
     bool local = true;          ///< no other host changes it
     unique_fd fd;               ///< the mount's root, readable
 

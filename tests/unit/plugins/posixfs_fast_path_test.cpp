@@ -15,6 +15,7 @@
 #include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -66,6 +67,8 @@ task<void> one_sync(posixfs::sync_group& group, int fd, std::uint64_t inode, int
 }
 
 std::atomic<pid_t> truncated_by{0};
+ino_t without_nowait = 0;
+unsigned nowait_reads = 0;
 
 } // namespace
 
@@ -321,4 +324,56 @@ BOOST_AUTO_TEST_CASE(bytes_are_located_for_who_may_read_them)
     BOOST_REQUIRE(::fchmod(fd, 0600) == 0);
     BOOST_TEST(!locate(0, 10).here);
     ::close(fd);
+}
+
+// In place of libc's: of one file, as of a file system that knows no flags.
+extern "C" ssize_t preadv2(int fd, const iovec* vectors, int count, off_t offset, int flags)
+{
+    struct stat st{};
+    ++nowait_reads;
+    if (::fstat(fd, &st) == 0 && st.st_ino == without_nowait) {
+        errno = EOPNOTSUPP;
+        return -1;
+    }
+    return ::syscall(SYS_preadv2, fd, vectors, long(count), long(offset), 0L, long(flags));
+}
+
+// Mounts beneath one export differ.
+BOOST_AUTO_TEST_CASE(a_file_that_cannot_be_read_without_waiting_stops_no_other)
+{
+    suite::temporary_directory directory;
+    auto shard = make_reactor();
+    blocking_pool pool(2);
+    posixfs::posixfs_options o;
+    o.root = directory.path();
+    auto fs = posixfs::open_posixfs(o, pool);
+    BOOST_REQUIRE(fs);
+    request r;
+    r.who = credential(::geteuid(), ::getegid());
+    std::array<std::byte, 4> memory{};
+    const auto read = [&](const handle& f) -> task<bool> {
+        const auto done = co_await (*fs)->read(r, f, 0, memory);
+        co_return done && done->count == 4;
+    };
+    handle slow;
+    handle quick;
+    for (const auto& [name, file] : {std::pair("slow", &slow), std::pair("quick", &quick)}) {
+        const std::string path = directory.path() / name;
+        const int fd = ::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0644);
+        BOOST_REQUIRE(::write(fd, "data", 4) == 4);
+        struct stat st{};
+        BOOST_REQUIRE(::fstat(fd, &st) == 0);
+        without_nowait = without_nowait == 0 ? st.st_ino : without_nowait;
+        ::close(fd);
+        BOOST_REQUIRE(run_until_complete(*shard, errno_of_lookup(**fs, r, name, *file)) == 0);
+    }
+    BOOST_TEST(run_until_complete(*shard, read(slow)));
+    nowait_reads = 0;
+    BOOST_TEST(run_until_complete(*shard, read(slow)));
+    BOOST_TEST(nowait_reads == 0u);
+    struct statfs where{};
+    BOOST_REQUIRE(::statfs(directory.path().c_str(), &where) == 0);
+    BOOST_TEST(run_until_complete(*shard, read(quick)));
+    BOOST_TEST(nowait_reads == (where.f_type == TMPFS_MAGIC ? 0u : 1u)); // of tmpfs everything is at hand
+    without_nowait = 0;
 }
