@@ -120,6 +120,20 @@ finding check_huge_pages()
 }
 
 #ifdef VERBENA_HAS_RDMA
+std::string describe(const verbena::rdma::device_report& d, const verbena::rdma::port_report& p)
+{
+    std::string text = d.name + " port " + std::to_string(p.number) + ": " + p.link_layer + ", " + p.state +
+                       ", MTU " + std::to_string(p.mtu);
+    for (const verbena::rdma::gid_report& g : p.gids) {
+        text += "; GID " + std::to_string(g.index) + " " + g.type + " " + g.text;
+        if (!g.interface.empty())
+            text += " on " + g.interface;
+        for (const std::string& address : g.addresses)
+            text += ", " + address;
+    }
+    return text;
+}
+
 // What the devices can do, where that decides how verbena uses them.
 std::vector<finding> check_devices()
 {
@@ -132,9 +146,9 @@ std::vector<finding> check_devices()
                            has(d.can.write_with_immediate, "write with immediate") + ", " +
                            has(d.can.shared_receives, "shared receives") + ", " +
                            std::to_string(d.can.max_outstanding_reads) + " reads";
-        for (const std::string& gid : d.gids)
-            text += ", GID " + gid;
         found.push_back({"RDMA abilities", state::good, text, ""});
+        for (const verbena::rdma::port_report& p : d.ports)
+            found.push_back({"RDMA port", p.active ? state::good : state::note, describe(d, p), ""});
     }
     if (!found.empty())
         found.push_back({"fork", state::good,

@@ -96,6 +96,10 @@ int main(int argc, char** argv)
                    "seconds of silence before the connection is made anew")
         ->check(CLI::Range(1, 3600))
         ->capture_default_str();
+    app.add_option("--device", global.rdma_device,
+                   "RDMA device for rdma:// URLs, as doctor names it; NAME or NAME:PORT");
+    app.add_option("--source", global.rdma_source,
+                   "own address for rdma:// URLs, which chooses device, port and GID");
 
     std::function<task<int>(runtime&)> run;
     std::string first;

@@ -6,6 +6,8 @@
 #include <verbena/transports/rdma.hpp>
 #endif
 
+#include <charconv>
+
 namespace verbena::cli {
 
 verbs::context& runtime::iwarp()
@@ -19,7 +21,18 @@ result<verbs::context*> runtime::rdma()
 {
 #ifdef VERBENA_HAS_RDMA
     if (!rdma_) {
-        auto made = verbena::rdma::make_context(*shard_, files_);
+        verbena::rdma::options o;
+        const std::size_t colon = options_.rdma_device.find(':');
+        o.device = options_.rdma_device.substr(0, colon);
+        o.source = options_.rdma_source;
+        if (colon != std::string::npos) {
+            const char* const end = options_.rdma_device.data() + options_.rdma_device.size();
+            const auto [stop, failed] = std::from_chars(options_.rdma_device.data() + colon + 1, end, o.port);
+            if (failed != std::errc() || stop != end || o.port == 0 || o.device.empty())
+                return error(std::errc::invalid_argument,
+                             "--device is NAME or NAME:PORT, ports count from 1");
+        }
+        auto made = verbena::rdma::make_context(*shard_, files_, o);
         if (!made)
             return made.error();
         rdma_ = std::move(*made);

@@ -8,6 +8,7 @@
 #include <verbena/core/verbs.hpp>
 
 #include <memory>
+#include <string>
 
 namespace verbena::cli {
 
@@ -16,6 +17,8 @@ struct global_options {
     unsigned timeout_seconds = 60;
     bool json = false;
     bool quiet = false;
+    std::string rdma_device; ///< that rdma:// URLs go by; NAME or NAME:PORT
+    std::string rdma_source; ///< own address of their connections
 };
 
 class runtime {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "connect.hpp"
 
+#include "ports.hpp"
+
 #include <verbena/core/log.hpp>
 #include <verbena/core/net.hpp>
 
@@ -77,6 +79,36 @@ void cm_events::hand_over(rdma_cm_id* id, cm_handler& to) noexcept
     waiting_.clear();
 }
 
+// --- which device ---
+
+// The connection manager has no other way to choose: an own address leads to device, port and GID.
+task<result<std::optional<net::endpoint>>> context_impl::source_for(net::endpoint to)
+{
+    if (!options_.source.empty()) {
+        const auto own = parse_source(options_.source);
+        if (!own)
+            co_return own.error();
+        co_return std::optional(*own);
+    }
+    if (options_.device.empty())
+        co_return std::optional<net::endpoint>();
+    auto look = [this, to] { return own_address(options_.device, options_.port, to); };
+    const auto own = co_await pool_.run(std::move(look));
+    if (!own)
+        co_return own.error();
+    co_return std::optional(*own);
+}
+
+result<void> context_impl::as_chosen(const rdma_cm_id& id) const
+{
+    if (!options_.device.empty() && options_.device != ::ibv_get_device_name(id.verbs->device))
+        return error(std::errc::no_such_device, "the address leads to another device than the one chosen");
+    if (options_.port != 0 && options_.port != id.port_num)
+        return error(std::errc::no_such_device, "the address leads to another port than the one chosen",
+                     id.port_num);
+    return {};
+}
+
 // --- initiator ---
 
 task<result<std::unique_ptr<verbs::queue_pair>>> context_impl::connect(std::string_view address,
@@ -91,6 +123,10 @@ task<result<std::unique_ptr<verbs::queue_pair>>> context_impl::connect(std::stri
     if (!to)
         co_return to.error();
     const time_point deadline = shard_.clock().now() + o.timeout;
+    const auto own = co_await source_for(*to);
+    if (!own)
+        co_return own.error();
+    sockaddr* const from = *own ? const_cast<sockaddr*>((*own)->data()) : nullptr;
     cm_events events(shard_);
     rdma_cm_id* raw = nullptr;
     if (::rdma_create_id(channel(), &raw, static_cast<cm_handler*>(&events), RDMA_PS_TCP) != 0)
@@ -98,8 +134,9 @@ task<result<std::unique_ptr<verbs::queue_pair>>> context_impl::connect(std::stri
     cm_id id(raw);
     const auto milliseconds =
         static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(o.timeout).count());
-    if (::rdma_resolve_addr(raw, nullptr, const_cast<sockaddr*>(to->data()), milliseconds) != 0)
-        co_return error::from_errno(errno, "no RDMA device leads to this address");
+    if (::rdma_resolve_addr(raw, from, const_cast<sockaddr*>(to->data()), milliseconds) != 0)
+        co_return error::from_errno(errno, from == nullptr ? "no RDMA device leads to this address"
+                                                           : "no RDMA device has the source address");
     auto resolved = co_await events.next("resolve the address", deadline);
     if (!resolved)
         co_return resolved.error();
@@ -256,8 +293,18 @@ result<void> listener::bind() noexcept
     }
     if (::rdma_bind_addr(raw, const_cast<sockaddr*>(where_.data())) != 0)
         return error::from_errno(errno, "bind; an RDMA device must have this address (`rdma link`)");
+    // Bound to no device, it takes peers by all; those that come by another than the chosen one get no queue pair.
+    if (raw->verbs != nullptr) {
+        if (const auto chosen = context_.as_chosen(*raw); !chosen)
+            return chosen;
+    }
     if (::rdma_listen(raw, backlog) != 0)
         return error::from_errno(errno, "rdma_listen");
+    if (raw->verbs != nullptr)
+        log(log_level::info, "rdma", "an address leads to this device",
+            {{"address", where_.address()},
+             {"device", ::ibv_get_device_name(raw->verbs->device)},
+             {"port", raw->port_num}});
     std::swap(id_, id);
     return {};
 }

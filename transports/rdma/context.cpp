@@ -185,8 +185,6 @@ device* context_impl::known(ibv_context* verbs) noexcept
 
 task<result<device*>> context_impl::device_of(ibv_context* verbs)
 {
-    if (!options_.device.empty() && options_.device != ::ibv_get_device_name(verbs->device))
-        co_return error(std::errc::no_such_device, "the address leads to another device than the one chosen");
     if (device* d = known(verbs))
         co_return d;
     auto ask = [verbs] {
@@ -402,6 +400,8 @@ task<result<std::unique_ptr<queue_pair>>> context_impl::make_pair(rdma_cm_id* id
                                                                   const verbs::queue_pair_options& o,
                                                                   std::string name, std::string address)
 {
+    if (const auto chosen = as_chosen(*id); !chosen)
+        co_return chosen.error();
     auto on = co_await device_of(id->verbs);
     if (!on)
         co_return on.error();

@@ -7,10 +7,12 @@
 #include "removal_watch.hpp"
 #include "shared_devices.hpp"
 
+#include <verbena/core/net.hpp>
 #include <verbena/core/reactor.hpp>
 #include <verbena/transports/rdma.hpp>
 
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -57,6 +59,10 @@ public:
     task<result<device*>> device_of(ibv_context* verbs);
     /// The device, where there is one only, or one by name.
     result<device*> only_device();
+    /// Where connections to `to` come from, as the options say; nothing: as the route goes.
+    task<result<std::optional<net::endpoint>>> source_for(net::endpoint to);
+    /// Whether device and port of `id` are those of the options, if these name any.
+    result<void> as_chosen(const rdma_cm_id& id) const;
     /// A queue pair on `id`, which it owns when this succeeds; else the caller still does.
     task<result<std::unique_ptr<queue_pair>>> make_pair(rdma_cm_id* id, domain& d,
                                                         const verbs::queue_pair_options& o, std::string name,

@@ -1,35 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device.hpp"
+#include "ports.hpp"
 
 #include <verbena/transports/rdma.hpp>
 
-#include <arpa/inet.h>
-#include <array>
+#include <algorithm>
 
 namespace verbena::rdma {
 namespace {
-
-std::string_view state_name(ibv_port_state s) noexcept
-{
-    switch (s) {
-    case IBV_PORT_DOWN: return "down";
-    case IBV_PORT_INIT: return "initialising";
-    case IBV_PORT_ARMED: return "armed";
-    case IBV_PORT_ACTIVE: return "active";
-    case IBV_PORT_ACTIVE_DEFER: return "active, deferred";
-    default: return "unknown";
-    }
-}
-
-std::string gid_text(const ibv_gid_entry& e)
-{
-    std::array<char, INET6_ADDRSTRLEN> text{};
-    ::inet_ntop(AF_INET6, e.gid.raw, text.data(), text.size());
-    const char* const type = e.gid_type == IBV_GID_TYPE_ROCE_V2   ? "RoCEv2"
-                             : e.gid_type == IBV_GID_TYPE_ROCE_V1 ? "RoCEv1"
-                                                                  : "IB";
-    return std::string(text.data()) + " (" + type + ")";
-}
 
 device_report report_of(ibv_context* verbs)
 {
@@ -39,25 +17,21 @@ device_report report_of(ibv_context* verbs)
     if (limits) {
         r.can = limits->can;
         r.firmware = limits->attributes.fw_ver;
-        r.ports = limits->attributes.phys_port_cnt;
         r.max_queue_pairs = static_cast<std::uint32_t>(limits->attributes.max_qp);
         r.max_memory_regions = static_cast<std::uint32_t>(limits->attributes.max_mr);
         r.max_memory_windows = static_cast<std::uint32_t>(limits->attributes.max_mw);
         r.type_2_windows = limits->windows;
     }
-    ibv_port_attr port{};
-    if (::ibv_query_port(verbs, 1, &port) == 0) {
-        r.state = state_name(port.state);
-        r.mtu = 128U << port.active_mtu;
-        const bool ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
-        r.transport = verbs->device->transport_type == IBV_TRANSPORT_IWARP ? "iWARP"
-                      : ethernet                                           ? "RoCE"
-                                                                           : "InfiniBand";
-        for (int i = 0; i < port.gid_tbl_len; ++i) {
-            ibv_gid_entry e{};
-            if (::ibv_query_gid_ex(verbs, 1, static_cast<std::uint32_t>(i), &e, 0) == 0)
-                r.gids.push_back(gid_text(e));
-        }
+    r.ports = ports_of(verbs);
+    const auto active = std::ranges::find(r.ports, true, &port_report::active);
+    if (!r.ports.empty()) {
+        const port_report& shown = active != r.ports.end() ? *active : r.ports.front();
+        r.state = shown.state;
+        r.mtu = shown.mtu;
+        if (verbs->device->transport_type == IBV_TRANSPORT_IWARP)
+            r.transport = "iWARP";
+        else
+            r.transport = shown.link_layer == "Ethernet" ? "RoCE" : "InfiniBand";
     }
     return r;
 }

@@ -17,7 +17,9 @@ case $3 in
 rxe) devices_own='^(Write|Read) (beyond the end|before the start)$' ;; # a window's bounds are not looked at
 siw) devices_own='^Read (without the right|beyond the end|before the start|by a key made up|by a revoked key)$' ;; # see there
 esac
-"$verbena" conform "$1://$address:7400" --report "$LAB_OUT/report.json" || (($? == 1))
+choice=()
+[[ $1 != rdma ]] || choice=(--device "${3}0:1")
+"$verbena" conform "${choice[@]}" "$1://$address:7400" --report "$LAB_OUT/report.json" || (($? == 1))
 [[ -s $LAB_OUT/report.json ]] || fail 'no report'
 python3 - "$LAB_OUT/report.json" "$devices_own" <<'END' >unexpected || fail "checks that failed: $(xargs -d '\n' <unexpected)"
 import json, re, sys

@@ -15,5 +15,5 @@ for suite in connections messages queues rights; do
 done
 needs "$LAB_BUILD/services/verbena"
 "$LAB_BUILD/services/verbena" doctor >"$LAB_OUT/doctor" || [[ $? == 1 ]] # 1: it has something to say about the guest
-grep 'RDMA abilities' "$LAB_OUT/doctor" || fail 'doctor does not tell what the device can do'
+grep -E 'RDMA (abilities|port)' "$LAB_OUT/doctor" || fail 'doctor does not tell what the device can do'
 [[ -z $failed ]] || fail "suites that failed:$failed"

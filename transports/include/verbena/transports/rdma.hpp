@@ -28,6 +28,11 @@ struct options {
     /// The one device to use, as `verbena doctor` names it; empty: whichever the address leads to. With one,
     /// query() tells what it can do, else what all devices can.
     std::string device;
+    /// Its port; 0: any.
+    std::uint32_t port = 0;
+    /// The own address of connections that are made, in digits and without a port; empty: one of `device`, if that is
+    /// named, else as the route goes. Device, port and GID follow from it: the connection manager takes nothing else.
+    std::string source;
     /// How long an orderly close waits for what was posted.
     duration close_timeout = std::chrono::seconds(2);
     std::size_t max_waiting = 1024; ///< peers that a listener keeps for next(); those beyond are rejected
@@ -94,15 +99,29 @@ public:
 /// kernel's connection manager, with the cure.
 result<std::unique_ptr<context>> make_context(reactor& shard, blocking_pool& pool, const options& o = {});
 
+struct gid_report {
+    std::uint32_t index = 0;
+    std::string text;
+    std::string type;                   ///< "InfiniBand", "RoCE v1", "RoCE v2", "iWARP"
+    std::string interface;              ///< of the network; empty: not known
+    std::vector<std::string> addresses; ///< that lead to it; of RoCE the one that it is made of
+};
+struct port_report {
+    std::uint32_t number = 0; ///< from 1
+    std::string link_layer;   ///< "Ethernet", "InfiniBand"
+    std::string state;        ///< "active", "down", ...
+    bool active = false;
+    std::uint32_t mtu = 0;
+    std::vector<gid_report> gids;
+};
 /// A device, as a report shows it.
 struct device_report {
     std::string name;
     std::string transport; ///< "InfiniBand", "RoCE", "iWARP"
     std::string firmware;
-    std::uint32_t ports = 0;
-    std::string state; ///< of port 1: "active", "down", ...
+    std::string state; ///< of the first port that is active, else of port 1
     std::uint32_t mtu = 0;
-    std::vector<std::string> gids; ///< of port 1, as text, with their type
+    std::vector<port_report> ports;
     verbs::capabilities can;
     std::uint32_t max_queue_pairs = 0;
     std::uint32_t max_memory_regions = 0;
