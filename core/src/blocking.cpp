@@ -34,9 +34,11 @@ void blocking_pool::finish()
     threads_.clear();
 }
 
-void blocking_pool::submit(job& j, reactor& home)
+void blocking_pool::submit(job& j, reactor& home) { enqueue(j, &home); }
+
+void blocking_pool::enqueue(job& j, reactor* home)
 {
-    j.home_ = &home;
+    j.home_ = home;
     j.next_job_ = nullptr;
     {
         std::lock_guard lock(mutex_);
@@ -70,8 +72,9 @@ void blocking_pool::work()
         --queued_;
         lock.unlock();
         reactor* home = j->home_;
-        j->execute();
-        home->post_remote(*j); // the frame may be gone after this
+        j->execute(); // without a home it may be gone after this
+        if (home != nullptr)
+            home->post_remote(*j); // the frame may be gone after this
         lock.lock();
     }
 }

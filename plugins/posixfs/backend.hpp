@@ -116,7 +116,7 @@ public:
 private:
     /// What belongs to one shard.
     struct shard {
-        shard(std::size_t files, removal_log& removals) : files(files, removals) {}
+        shard(std::size_t files, removal_log& removals, blocking_pool& pool) : files(files, removals, pool) {}
         reactor* home = nullptr;
         descriptor_cache files;
         name_guesses names;

@@ -12,9 +12,6 @@ namespace verbena::posixfs {
 
 namespace {
 
-// Closing the last descriptor of a removed file frees its blocks; from this size on not on a shard.
-constexpr off_t large_file = off_t(1) << 20;
-
 timespec time_for(const storage::set_time& t) noexcept
 {
     switch (t.how) {

@@ -9,6 +9,32 @@
 
 namespace verbena::posixfs {
 
+namespace {
+
+/// Closes a descriptor on the pool.
+class closing final : public blocking_pool::job {
+public:
+    explicit closing(unique_fd fd) noexcept : fd_(std::move(fd)) {}
+    void execute() noexcept override { delete this; }
+    void deliver() noexcept override {}
+
+private:
+    unique_fd fd_;
+};
+
+} // namespace
+
+cached_file::~cached_file()
+{
+    struct stat st{};
+    if (closer == nullptr || !is_regular() || ::fstat(path.get(), &st) != 0 || st.st_nlink != 0 ||
+        std::max<off_t>(st.st_size, st.st_blocks * 512) < large_file)
+        return;
+    users.clear();
+    sync.reset();
+    closer->submit(*new closing(std::move(path))); // deletes itself
+}
+
 shard_ref<user_descriptors> cached_file::find(const storage::credential& who) noexcept
 {
     for (std::size_t i = 0; i < users.size(); ++i) {
@@ -72,9 +98,10 @@ void removal_log::add(const storage::handle& h)
     count_.store(n + 1, std::memory_order_release);
 }
 
-descriptor_cache::descriptor_cache(std::size_t limit, removal_log& removals)
+descriptor_cache::descriptor_cache(std::size_t limit, removal_log& removals, blocking_pool& pool)
     : limit_(limit),
       removals_(removals),
+      pool_(pool),
       removals_seen_(removals.count()),
       buckets_(std::bit_ceil(limit), nullptr)
 {
@@ -83,8 +110,10 @@ descriptor_cache::descriptor_cache(std::size_t limit, removal_log& removals)
 
 descriptor_cache::~descriptor_cache()
 {
-    while (cached_file* f = uses_.front())
+    while (cached_file* f = uses_.front()) {
+        f->closer = nullptr; // the pool may have ended
         remove(*f);
+    }
     caches_.fetch_sub(1, std::memory_order_relaxed);
 }
 
@@ -118,7 +147,7 @@ file_ref descriptor_cache::insert(const storage::handle& h, unique_fd path, cons
     while (size_ >= limit_)
         remove(*uses_.front());
     keep_within_budget();
-    auto* f = new cached_file(h, std::move(path), mount, st);
+    auto* f = new cached_file(h, std::move(path), mount, st, pool_);
     file_ref ref(f);
     ++f->references; // the cache's own
     f->last_use = sweeps_;

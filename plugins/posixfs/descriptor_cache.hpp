@@ -10,6 +10,7 @@
 #include "handles.hpp"
 #include "unique_fd.hpp"
 
+#include <verbena/core/blocking.hpp>
 #include <verbena/core/intrusive_list.hpp>
 #include <verbena/core/timer.hpp>
 #include <verbena/protocols/storage/types.hpp>
@@ -88,12 +89,17 @@ struct user_descriptors {
     permission_stamp write_stamp;
 };
 
+/// Closing the last descriptor of a removed file frees its blocks; from this size on not on a shard.
+constexpr off_t large_file = off_t(1) << 20;
+
 /// One file.
 struct cached_file : list_hook {
     static constexpr std::size_t max_users = 8;
 
-    cached_file(const storage::handle& h, unique_fd fd, const mount_point* m, const struct stat& st) noexcept
-        : handle(h),
+    cached_file(const storage::handle& h, unique_fd fd, const mount_point* m, const struct stat& st,
+                blocking_pool& pool) noexcept
+        : closer(&pool),
+          handle(h),
           path(std::move(fd)),
           mount(m),
           format(st.st_mode & S_IFMT),
@@ -101,12 +107,15 @@ struct cached_file : list_hook {
           ino(st.st_ino)
     {
     }
+    cached_file(const cached_file&) = delete;
+    ~cached_file();
     bool is_directory() const noexcept { return format == S_IFDIR; }
     bool is_regular() const noexcept { return format == S_IFREG; }
     shard_ref<user_descriptors> find(const storage::credential& who) noexcept;
     /// find(), or a new one in place of the one longest unused.
     shard_ref<user_descriptors> find_or_add(const storage::credential& who);
 
+    blocking_pool* closer; ///< of large removed files; nullptr: they are closed at once
     unsigned references = 0;
     storage::handle handle;
     unique_fd path; ///< O_PATH, opened with the daemon's rights
@@ -178,7 +187,7 @@ public:
     /// A file unused for two to three sweeps is closed.
     static constexpr std::chrono::seconds sweep_interval{20};
 
-    descriptor_cache(std::size_t limit, removal_log& removals);
+    descriptor_cache(std::size_t limit, removal_log& removals, blocking_pool& pool);
     ~descriptor_cache();
     descriptor_cache(const descriptor_cache&) = delete;
 
@@ -217,6 +226,7 @@ private:
 
     const std::size_t limit_;
     removal_log& removals_;
+    blocking_pool& pool_;
     std::uint64_t removals_seen_;
     std::vector<cached_file*> buckets_;
     intrusive_list<cached_file> uses_; // longest unused first

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // posixfs in a process that may open few files.
 #define BOOST_TEST_MODULE posixfs_descriptors
+#include "../../../plugins/posixfs/descriptor_cache.hpp"
 #include "backend_fixture.hpp"
 #include "temporary_directory.hpp"
 
@@ -8,6 +9,7 @@
 
 #include <fcntl.h>
 #include <filesystem>
+#include <future>
 #include <sys/resource.h>
 
 namespace suite {
@@ -135,4 +137,52 @@ BOOST_FIXTURE_TEST_CASE(when_none_is_left_files_are_closed_for_what_comes, fixtu
         const none_left full;
         must(fs->setattr(me, files.back(), set, std::nullopt));
     }
+}
+
+namespace {
+
+/// Keeps a thread of the pool busy.
+class gate final : public blocking_pool::job {
+public:
+    void execute() noexcept override { opened.get_future().wait(); }
+    void deliver() noexcept override {}
+    std::promise<void> opened;
+};
+
+bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(what_frees_many_blocks_is_closed_by_the_pool)
+{
+    temporary_directory where;
+    blocking_pool pool(1);
+    posixfs::removal_log removals;
+    gate busy;
+    pool.submit(busy);
+    const auto drop = [&](off_t size, bool removed, bool pool_ends = false) {
+        posixfs::descriptor_cache cache(32, removals, pool);
+        const std::string path = where.path() / "f";
+        const int fd = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+        BOOST_REQUIRE(fd >= 0);
+        BOOST_REQUIRE(::ftruncate(fd, size) == 0);
+        if (removed)
+            ::unlink(path.c_str());
+        struct stat st{};
+        BOOST_REQUIRE(::fstat(fd, &st) == 0);
+        const std::byte name{'f'};
+        const handle h(std::span(&name, 1));
+        cache.insert(h, posixfs::unique_fd(fd), nullptr, st);
+        if (!pool_ends)
+            cache.drop(h);
+        return fd;
+    };
+    BOOST_TEST(!is_open(drop(posixfs::large_file, false)));
+    BOOST_TEST(!is_open(drop(posixfs::large_file - 1, true)));
+    BOOST_TEST(!is_open(drop(posixfs::large_file, true, true)));
+    const int large = drop(posixfs::large_file, true);
+    BOOST_TEST(is_open(large));
+    busy.opened.set_value();
+    pool.finish();
+    BOOST_TEST(!is_open(large));
 }

@@ -47,6 +47,8 @@ public:
     void finish();
     /// Queues `j`; its deliver() runs on `home` afterwards. Any thread.
     void submit(job& j, reactor& home);
+    /// Queues `j`, for which nobody waits: execute() is its end, and may delete it. Any thread.
+    void submit(job& j) { enqueue(j, nullptr); }
 
     template<class F>
     class awaiter final : public job {
@@ -100,6 +102,7 @@ public:
     std::size_t queued() const;
 
 private:
+    void enqueue(job& j, reactor* home);
     void work();
 
     mutable std::mutex mutex_;
