@@ -92,6 +92,12 @@ storage::attributes backend::seen(const node& n) const noexcept
     return a;
 }
 
+std::uint64_t backend::free_bytes() const noexcept
+{
+    const std::uint64_t taken = blocks_ * file_data::block_size + text_bytes_;
+    return taken < options_.max_bytes ? options_.max_bytes - taken : 0;
+}
+
 task<result<storage::attributes>> backend::getattr(const storage::request&, const storage::handle& file)
 {
     std::lock_guard lock(mutex_);
@@ -281,7 +287,7 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
     if (r.who.uid != f.attrs.uid && allowed(f.attrs, r.who, W_OK) == 0)
         co_return fails(EACCES, "write");
     const std::uint64_t missing = f.data.missing(offset, length);
-    if (missing > options_.max_bytes / file_data::block_size - blocks_)
+    if (missing > free_bytes() / file_data::block_size)
         co_return fails(ENOSPC, "write");
     storage::write_result done;
     done.file.before = seen(f);
@@ -358,7 +364,7 @@ task<result<storage::filesystem_stat>> backend::statfs(const storage::request&, 
         co_return n.error();
     storage::filesystem_stat out;
     out.total_bytes = options_.max_bytes;
-    out.free_bytes = out.available_bytes = options_.max_bytes - blocks_ * file_data::block_size;
+    out.free_bytes = out.available_bytes = free_bytes();
     out.total_files = options_.max_files;
     out.free_files = out.available_files = options_.max_files - nodes_.size();
     co_return out;

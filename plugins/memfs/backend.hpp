@@ -71,6 +71,7 @@ public:
 
 private:
     static constexpr std::uint64_t root_id = 1;
+    static constexpr std::uint64_t name_cost = 256; ///< of the nodes of both tables, about
 
     storage::handle handle_of(std::uint64_t fileid) const noexcept;
     result<node*> find(const storage::handle& h) noexcept;
@@ -88,6 +89,12 @@ private:
     static bool may_remove(const node& directory, const node& victim,
                            const storage::credential& who) noexcept;
     void lose_name(node& n);
+    /// Bytes of max_bytes that nothing has taken: file data, names, targets of symbolic links.
+    std::uint64_t free_bytes() const noexcept;
+    /// What a name costs: it stands in two tables.
+    static std::uint64_t cost_of(std::string_view name) noexcept { return name_cost + 2 * name.size(); }
+    void add_name(node& directory, std::string_view name, std::uint64_t fileid);
+    void take_name(node& directory, std::string_view name);
 
     const memfs_options options_;
     storage::filesystem_info info_;
@@ -96,6 +103,7 @@ private:
     std::unordered_map<std::uint64_t, node> nodes_;
     std::uint64_t next_id_ = root_id + 1; ///< never used twice, so a handle needs no generation
     std::uint64_t blocks_ = 0;
+    std::uint64_t text_bytes_ = 0; ///< of names and targets
 };
 
 } // namespace verbena::memfs

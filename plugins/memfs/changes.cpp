@@ -7,6 +7,18 @@
 
 namespace verbena::memfs {
 
+void backend::add_name(node& directory, std::string_view name, std::uint64_t fileid)
+{
+    directory.add(name, fileid);
+    text_bytes_ += cost_of(name);
+}
+
+void backend::take_name(node& directory, std::string_view name)
+{
+    text_bytes_ -= cost_of(name);
+    directory.take_away(name);
+}
+
 result<storage::create_result> backend::make(const storage::request& r, const storage::handle& directory,
                                              std::string_view name, storage::file_type type,
                                              std::uint32_t default_mode, const storage::set_attributes& set)
@@ -19,7 +31,7 @@ result<storage::create_result> backend::make(const storage::request& r, const st
         return fails(EEXIST, "create");
     if (allowed(d.attrs, r.who, W_OK) == 0)
         return fails(EACCES, "create");
-    if (nodes_.size() >= options_.max_files)
+    if (nodes_.size() >= options_.max_files || cost_of(name) > free_bytes())
         return fails(ENOSPC, "create");
     const bool inherits = (d.attrs.mode & 02000) != 0;
     node n;
@@ -49,7 +61,7 @@ result<storage::create_result> backend::make(const storage::request& r, const st
     const std::uint64_t id = next_id_++;
     if (n.is_directory())
         ++d.attrs.links;
-    d.add(name, id);
+    add_name(d, name, id);
     d.attrs.mtime = d.attrs.ctime = now();
     out.made.handle = handle_of(id);
     out.made.attrs = seen(n);
@@ -111,7 +123,10 @@ task<result<storage::create_result>> backend::symlink(const storage::request& r,
     storage::set_attributes without_mode = set;
     without_mode.mode.reset();
     std::lock_guard lock(mutex_);
+    text_bytes_ += target.size();
     auto made = make(r, directory, name, storage::file_type::symlink, 0777, without_mode);
+    if (!made)
+        text_bytes_ -= target.size();
     if (made) {
         node& n = **find(made->made.handle);
         n.target = target;
@@ -160,6 +175,7 @@ void backend::lose_name(node& n)
         --n.attrs.links;
     if (n.attrs.links == 0) {
         blocks_ -= n.data.blocks();
+        text_bytes_ -= n.target.size();
         nodes_.erase(n.attrs.fileid);
     }
 }
@@ -183,7 +199,7 @@ result<storage::change> backend::take_away(const storage::request& r, const stor
         return fails(ENOTEMPTY, "rmdir");
     storage::change out;
     out.before = seen(d);
-    d.take_away(name);
+    take_name(d, name);
     if (is_rmdir)
         --d.attrs.links;
     lose_name(n);
@@ -244,18 +260,20 @@ task<result<storage::rename_result>> backend::rename(const storage::request& r,
                 co_return fails(EINVAL, "rename of a directory into itself");
         }
     }
+    if (cost_of(to) > cost_of(from) + free_bytes())
+        co_return fails(ENOSPC, "rename");
     if (victim != nullptr) {
         if (moved.is_directory() != victim->is_directory())
             co_return fails(moved.is_directory() ? ENOTDIR : EISDIR, "rename");
         if (!victim->children.empty())
             co_return fails(ENOTEMPTY, "rename");
-        target.take_away(to);
+        take_name(target, to);
         if (victim->is_directory())
             --target.attrs.links;
         lose_name(*victim);
     }
-    source.take_away(from);
-    target.add(to, id);
+    take_name(source, from);
+    add_name(target, to, id);
     if (moved.is_directory()) {
         --source.attrs.links;
         ++target.attrs.links;
@@ -288,9 +306,11 @@ task<result<storage::link_result>> backend::link(const storage::request& r, cons
         co_return fails(EACCES, "link");
     if (n.attrs.links >= info_.max_links)
         co_return fails(EMLINK, "link");
+    if (cost_of(name) > free_bytes())
+        co_return fails(ENOSPC, "link");
     storage::link_result out;
     out.directory.before = seen(d);
-    d.add(name, n.attrs.fileid);
+    add_name(d, name, n.attrs.fileid);
     ++n.attrs.links;
     n.attrs.ctime = d.attrs.mtime = d.attrs.ctime = now();
     out.file = seen(n);

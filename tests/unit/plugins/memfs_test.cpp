@@ -30,10 +30,13 @@ BOOST_FIXTURE_TEST_CASE(space_is_bounded, fixture)
     BOOST_TEST(empty.total_bytes == 8u << 20);
     const handle f = make_file("f");
     const std::string chunk(1 << 20, 'x');
-    for (int i = 0; i < 8; ++i)
+    for (int i = 0; i < 7; ++i)
         put(me, f, std::uint64_t(i) << 20, chunk);
+    // The name takes a little of the last block.
+    BOOST_TEST(fails(write(me, f, 7 << 20, chunk)) == ENOSPC);
+    put(me, f, 7 << 20, std::string_view(chunk).substr(64 << 10));
     BOOST_TEST(fails(write(me, f, 8 << 20, "x")) == ENOSPC);
-    BOOST_TEST(must(fs->statfs(me, fs->root())).free_bytes == 0u);
+    BOOST_TEST(must(fs->statfs(me, fs->root())).free_bytes < 64u << 10);
     put(me, f, 100, "there is room within");
     // A hole costs nothing.
     set_attributes set;
@@ -52,6 +55,34 @@ BOOST_FIXTURE_TEST_CASE(files_are_bounded, fixture)
     BOOST_TEST(fails(fs->mkdir(me, fs->root(), "one_more", {})) == ENOSPC);
     must(fs->remove(me, fs->root(), "f1"));
     make_file("one_more");
+}
+
+// Each of the thousand files could have as many names as a directory has room for.
+BOOST_FIXTURE_TEST_CASE(names_and_targets_are_bounded, fixture)
+{
+    const handle f = make_file("f");
+    const auto free = [&] { return must(fs->statfs(me, fs->root())).free_bytes; };
+    const std::uint64_t before = free();
+    const std::string pad(240, 'n');
+    int links = 0;
+    while (links < 20000 && fails(fs->link(me, f, fs->root(), pad + std::to_string(links))) == 0)
+        ++links;
+    BOOST_TEST(links > 8 << 10);
+    BOOST_TEST(links < 16 << 10);
+    BOOST_TEST(fails(fs->link(me, f, fs->root(), pad)) == ENOSPC);
+    BOOST_TEST(fails(fs->symlink(me, fs->root(), "s", std::string(4000, 't'), {})) == ENOSPC);
+    BOOST_TEST(fails(fs->create(me, fs->root(), pad + "f", create_mode::guarded, {}, 0)) == ENOSPC);
+    // Shorter names make room, longer ones need it.
+    must(fs->rename(me, fs->root(), pad + "0", fs->root(), "short"));
+    must(fs->rename(me, fs->root(), "short", fs->root(), pad + "0"));
+    for (int i = 0; i < links; ++i)
+        must(fs->remove(me, fs->root(), pad + std::to_string(i)));
+    BOOST_TEST(free() == before);
+    must(fs->symlink(me, fs->root(), "s", std::string(4000, 't'), {}));
+    BOOST_TEST(before - free() > 4000u);
+    BOOST_TEST(fails(fs->symlink(me, fs->root(), "s", "other", {})) == EEXIST);
+    must(fs->remove(me, fs->root(), "s"));
+    BOOST_TEST(free() == before);
 }
 
 BOOST_FIXTURE_TEST_CASE(changes_carry_attributes_from_before, fixture)

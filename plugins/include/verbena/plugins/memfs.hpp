@@ -12,7 +12,9 @@
 namespace verbena::memfs {
 
 struct memfs_options {
-    std::uint64_t max_bytes = std::uint64_t(1) << 30; ///< of file data, in blocks of 64 KiB; then ENOSPC
+    /// Of file data, in blocks of 64 KiB, of names and of targets of symbolic links; then ENOSPC. A name counts twice
+    /// its length and 256 bytes.
+    std::uint64_t max_bytes = std::uint64_t(1) << 30;
     std::uint64_t max_files = std::uint64_t(1) << 20; ///< of all types; then ENOSPC
     std::uint32_t root_mode = 0755;
     std::uint32_t root_uid = 0;
