@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is posted to a queue pair.
+#include "queue_pair.hpp"
+
+#include "context.hpp"
+
+#include <algorithm>
+#include <arpa/inet.h>
+#include <array>
+
+namespace verbena::rdma {
+namespace {
+
+constexpr std::size_t chain = 32; // requests of one doorbell
+
+ibv_wr_opcode opcode_of(verbs::opcode o) noexcept
+{
+    switch (o) {
+    case verbs::opcode::send_with_invalidate: return IBV_WR_SEND_WITH_INV;
+    case verbs::opcode::rdma_write: return IBV_WR_RDMA_WRITE;
+    case verbs::opcode::write_with_immediate: return IBV_WR_RDMA_WRITE_WITH_IMM;
+    case verbs::opcode::rdma_read: return IBV_WR_RDMA_READ;
+    case verbs::opcode::local_invalidate: return IBV_WR_LOCAL_INV;
+    default: return IBV_WR_SEND;
+    }
+}
+
+} // namespace
+
+result<void> queue_pair::check(const verbs::send_request& r) const
+{
+    const verbs::capabilities& can = home_.on.limits().can;
+    if (r.segments.size() > can.max_send_segments)
+        return error(std::errc::argument_list_too_long, "segments of a work request", r.segments.size());
+    if (is_receive(r.opcode))
+        return error(std::errc::invalid_argument, "a receive is not for the send queue");
+    if (r.opcode == verbs::opcode::rdma_read &&
+        (r.segments.empty() || r.segments.size() > can.max_read_segments || ord_ == 0))
+        return error(std::errc::invalid_argument,
+                     "an RDMA Read takes 1 to max_read_segments segments and an ORD above 0");
+    if ((r.opcode == verbs::opcode::write_with_immediate && !can.write_with_immediate) ||
+        (r.opcode == verbs::opcode::local_invalidate && !can.local_invalidate) ||
+        (r.opcode == verbs::opcode::send_with_invalidate && !can.remote_invalidate))
+        return error(std::errc::operation_not_supported, "the device has no such work request");
+    std::uint64_t length = 0;
+    for (const auto& s : r.segments)
+        length += s.length;
+    if (length > can.max_message)
+        return error(std::errc::message_size, "message length", length);
+    if (r.inline_data && (length > can.max_inline || r.opcode == verbs::opcode::rdma_read))
+        return error(std::errc::message_size, "inline data of a Send or Write, up to max_inline", length);
+    return {};
+}
+
+result<void> queue_pair::post_send(std::span<const verbs::send_request> batch)
+{
+    if (state_ != state::open)
+        return error(std::errc::not_connected, "post_send on a queue pair that is not connected");
+    if (batch.size() > send_depth_ || sends_.size() - internal_used_ > send_depth_ - batch.size())
+        return error(std::errc::no_buffer_space, "send queue is full", sends_.size());
+    for (const auto& r : batch) {
+        if (auto good = check(r); !good)
+            return good;
+    }
+    std::array<ibv_send_wr, chain> requests;
+    std::array<std::array<ibv_sge, 4>, chain> segments;
+    for (std::size_t begin = 0; begin < batch.size(); begin += chain) {
+        const auto part = batch.subspan(begin, std::min(chain, batch.size() - begin));
+        std::size_t unreachable =
+            part.size(); // names memory that is not registered: the queue pair ends with it
+        for (std::size_t i = 0; i < part.size() && unreachable == part.size(); ++i) {
+            const verbs::send_request& r = part[i];
+            ibv_send_wr& w = requests[i];
+            w = {};
+            w.wr_id = work_id::make(work_id::kind::send, generation_, slot_,
+                                    static_cast<std::uint32_t>(sends_.tail() + i));
+            w.next = i + 1 < part.size() ? &requests[i + 1] : nullptr;
+            w.opcode = opcode_of(r.opcode);
+            const bool told = r.signalled || tells_itself(r.opcode);
+            w.send_flags = flag_if(told, IBV_SEND_SIGNALED) | flag_if(r.fence, IBV_SEND_FENCE);
+            std::uint32_t length = 0;
+            for (const auto& s : r.segments)
+                length += s.length;
+            const bool small = length <= inline_bytes && length != 0 && r.opcode != verbs::opcode::rdma_read;
+            if (r.inline_data || small)
+                w.send_flags |= IBV_SEND_INLINE;
+            for (const auto& s : r.segments) {
+                if (s.length == 0)
+                    continue;
+                ibv_sge& e = segments[i][static_cast<std::size_t>(w.num_sge++)];
+                e = {reinterpret_cast<std::uint64_t>(s.address), s.length, 0};
+                if (!domain_.find_key(s, part_, e.lkey) && !r.inline_data)
+                    unreachable = i;
+            }
+            w.sg_list = segments[i].data();
+            switch (r.opcode) {
+            case verbs::opcode::rdma_write:
+            case verbs::opcode::rdma_read:
+            case verbs::opcode::write_with_immediate:
+                w.wr.rdma.remote_addr = r.remote_address;
+                w.wr.rdma.rkey = r.remote_key;
+                w.imm_data = htonl(r.immediate);
+                break;
+            case verbs::opcode::send_with_invalidate:
+            case verbs::opcode::local_invalidate: w.invalidate_rkey = r.invalidate_key; break;
+            default: break;
+            }
+        }
+        int failed = 0;
+        if (unreachable != 0) {
+            if (unreachable != part.size())
+                requests[unreachable - 1].next = nullptr;
+            ibv_send_wr* bad = nullptr;
+            add(owner_.counts().doorbells, 1);
+            failed = ::ibv_post_send(id_->qp, requests.data(), &bad);
+        }
+        const std::uint64_t first = sends_.tail();
+        const bool broken = failed != 0 || unreachable != part.size();
+        // What the device has seen of a batch that fails can't be called back, so all of it counts as posted and is
+        // flushed when the device has let go.
+        for (const auto& r : broken ? batch.subspan(begin) : part) {
+            work& w = sends_.push();
+            w = {r.id, r.opcode, r.signalled, false, false, 0, r.invalidate_key, nullptr};
+            for (const auto& s : r.segments)
+                w.length += s.length;
+        }
+        if (failed != 0) {
+            end_soon(end_cause::local, error::from_errno(failed, "ibv_post_send"));
+            return {};
+        }
+        if (broken) {
+            first_failed_ = true;
+            failed_index_ = first + unreachable;
+            failed_status_ = verbs::status::local_protection_error;
+            end_soon(end_cause::completion_error,
+                     error(std::errc::bad_address, "a segment outside of the memory that its key names"));
+            return {};
+        }
+    }
+    return {};
+}
+
+task<bool> queue_pair::internal_room(std::uint32_t entries)
+{
+    while (state_ == state::open && internal_used_ + entries > internal_depth) {
+        internal_moved_.reset();
+        co_await internal_moved_.wait_shielded();
+    }
+    co_return state_ == state::open;
+}
+
+result<void> queue_pair::post_internal(std::span<ibv_send_wr> requests, internal_outcome* outcome)
+{
+    if (state_ != state::open)
+        return error(std::errc::not_connected, "the queue pair is not connected");
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+        const bool last = i + 1 == requests.size();
+        requests[i].wr_id = work_id::make(work_id::kind::send, generation_, slot_,
+                                          static_cast<std::uint32_t>(sends_.tail() + i));
+        requests[i].next = last ? nullptr : &requests[i + 1];
+        requests[i].send_flags = flag_if(last, IBV_SEND_SIGNALED);
+    }
+    ibv_send_wr* bad = nullptr;
+    add(owner_.counts().doorbells, 1);
+    if (const int failed = ::ibv_post_send(id_->qp, requests.data(), &bad); failed != 0) {
+        const error e = error::from_errno(failed, "ibv_post_send of a window's request");
+        end_soon(end_cause::local, e);
+        return e;
+    }
+    for (std::size_t i = 0; i < requests.size(); ++i)
+        sends_.push() = {0,
+                         verbs::opcode::local_invalidate,
+                         i + 1 == requests.size(),
+                         true,
+                         false,
+                         0,
+                         0,
+                         i + 1 == requests.size() ? outcome : nullptr};
+    internal_used_ += static_cast<std::uint32_t>(requests.size());
+    return {};
+}
+
+result<void> queue_pair::post_receive(std::span<const verbs::receive_request> batch)
+{
+    if (state_ != state::open && state_ != state::starting)
+        return error(std::errc::not_connected, "post_receive on a queue pair that has ended");
+    if (shared_ != nullptr)
+        return error(std::errc::invalid_argument, "this queue pair takes its receives from a shared queue");
+    if (batch.size() > receives_.room())
+        return error(std::errc::no_buffer_space, "receive queue is full", receives_.size());
+    for (const auto& r : batch) {
+        std::uint32_t key = 0;
+        if (r.segment.length != 0 && !domain_.find_key(r.segment, part_, key))
+            return error(std::errc::bad_address, "a receive outside of the memory that its key names");
+    }
+    for (const auto& r : batch) {
+        ibv_sge sge{reinterpret_cast<std::uint64_t>(r.segment.address), r.segment.length, 0};
+        if (r.segment.length != 0)
+            (void)domain_.find_key(r.segment, part_, sge.lkey);
+        ibv_recv_wr w{};
+        w.wr_id = work_id::make(work_id::kind::receive, generation_, slot_,
+                                static_cast<std::uint32_t>(receives_.tail()));
+        w.sg_list = &sge;
+        w.num_sge = r.segment.length != 0;
+        ibv_recv_wr* bad = nullptr;
+        const int failed = ::ibv_post_recv(id_->qp, &w, &bad);
+        receives_.push(r.id);
+        if (failed != 0) // flushed with the others
+            end_soon(end_cause::local, error::from_errno(failed, "ibv_post_recv"));
+    }
+    return {};
+}
+
+} // namespace verbena::rdma
