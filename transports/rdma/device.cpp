@@ -31,6 +31,7 @@ result<device_limits> query(ibv_context* verbs)
     // queue of 257 pages keeps that key for good.
     if (siw)
         l.usual_entries = 32768;
+    l.lists_miscounted = a.vendor_id == rxe_vendor;
     if (a.vendor_id == rxe_vendor)
         l.invalidate_flags |= IBV_WC_IP_CSUM_OK;
     l.windows = (a.device_cap_flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)) != 0 &&

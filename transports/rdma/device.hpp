@@ -27,6 +27,7 @@ struct device_limits {
     unsigned invalidate_flags = IBV_WC_WITH_INV;
     /// Of a completion queue.
     std::uint32_t usual_entries = 16384;
+    bool lists_miscounted = false;       ///< by ibv_wr_set_sge_list: rxe
     bool windows = false;                ///< type 2
     bool read_sink_remote_write = false; ///< iWARP but siw: the sink's region needs remote write
 };

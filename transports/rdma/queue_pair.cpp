@@ -77,15 +77,39 @@ result<void> queue_pair::create(rdma_cm_id* id) noexcept
     a.cap.max_send_sge = on().limits().can.max_send_segments;
     a.cap.max_recv_sge = 1;
     a.cap.max_inline_data = inline_bytes;
-    if (::rdma_create_qp(id, home_.pd, &a) != 0)
+    if (!create_extended(a) && ::rdma_create_qp(id, home_.pd, &a) != 0)
         return error::from_errno(errno, "rdma_create_qp");
     id->qp->qp_context = as_context(serial_);
     number_ = id->qp->qp_num;
     return {};
 }
 
+// Whether the provider has ibv_wr_* shows only when it is asked for a queue pair with it.
+bool queue_pair::create_extended(ibv_qp_init_attr& plain) noexcept
+{
+    const verbs::capabilities& can = on().limits().can;
+    ibv_qp_init_attr_ex a{};
+    a.send_cq = plain.send_cq;
+    a.recv_cq = plain.recv_cq;
+    a.srq = plain.srq;
+    a.cap = plain.cap;
+    a.qp_type = plain.qp_type;
+    a.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    a.pd = home_.pd;
+    a.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ |
+                       flag_if(can.write_with_immediate, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM) |
+                       flag_if(can.remote_invalidate, IBV_QP_EX_WITH_SEND_WITH_INV) |
+                       flag_if(can.local_invalidate, IBV_QP_EX_WITH_LOCAL_INV) |
+                       flag_if(on().limits().windows, IBV_QP_EX_WITH_BIND_MW);
+    if (::rdma_create_qp_ex(id_, &a) != 0)
+        return false;
+    extended_ = ::ibv_qp_to_qp_ex(id_->qp);
+    return true;
+}
+
 void queue_pair::give_up() noexcept
 {
+    extended_ = nullptr;
     ::rdma_destroy_qp(id_);
     id_ = nullptr;
 }
@@ -95,6 +119,7 @@ void queue_pair::open(std::uint32_t ord) noexcept
     ord_ = ord;
     state_ = state::open;
     add(owner_.counts().connected, 1);
+    add(owner_.counts().extended, extended_ != nullptr ? 1 : 0);
     add(owner_.counts().active, 1);
     if (!on().limits().iwarp) {
         // The connection manager leaves 655 ms, for which a peer would wait after each "receiver not ready".

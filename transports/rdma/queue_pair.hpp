@@ -126,6 +126,9 @@ private:
     void finish() noexcept;
     void tell_end() noexcept;
     result<void> check(const verbs::send_request& r) const;
+    bool create_extended(ibv_qp_init_attr& a) noexcept;
+    /// One doorbell. An errno; 0: all of them are posted.
+    int submit(ibv_send_wr* first) noexcept;
 
     context_impl& owner_;
     rdma::domain& domain_;
@@ -136,6 +139,7 @@ private:
     shared_receives* const shared_;
     const std::uint32_t entries_; // of the completion queue
     rdma_cm_id* id_ = nullptr;
+    ibv_qp_ex* extended_ = nullptr; // id_'s queue pair, where batches go by ibv_wr_*
     queue_pair** watcher_ = nullptr;
     const std::uint64_t serial_;
     std::uint32_t number_ = 0;

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <arpa/inet.h>
 #include <array>
+#include <bit>
+#include <cstring>
 
 namespace verbena::rdma {
 namespace {
@@ -25,7 +27,60 @@ ibv_wr_opcode opcode_of(verbs::opcode o) noexcept
     }
 }
 
+void put_data(ibv_qp_ex& q, const ibv_send_wr& w) noexcept
+{
+    const std::span all(w.sg_list, static_cast<std::size_t>(w.num_sge));
+    if ((w.send_flags & IBV_SEND_INLINE) == 0) {
+        ::ibv_wr_set_sge_list(&q, all.size(), all.data());
+        return;
+    }
+    // As one piece: rxe's provider (rdma-core 44) loses the length of a list. Taken before this returns.
+    std::array<std::byte, inline_bytes> data;
+    std::size_t filled = 0;
+    for (const ibv_sge& s : all) {
+        std::memcpy(data.data() + filled, std::bit_cast<const void*>(static_cast<std::uintptr_t>(s.addr)),
+                    s.length);
+        filled += s.length;
+    }
+    ::ibv_wr_set_inline_data(&q, data.data(), filled);
+}
+
+void put(ibv_qp_ex& q, const ibv_send_wr& w) noexcept
+{
+    q.wr_id = w.wr_id;
+    q.wr_flags = w.send_flags;
+    switch (w.opcode) {
+    case IBV_WR_BIND_MW: ::ibv_wr_bind_mw(&q, w.bind_mw.mw, w.bind_mw.rkey, &w.bind_mw.bind_info); return;
+    case IBV_WR_LOCAL_INV: ::ibv_wr_local_inv(&q, w.invalidate_rkey); return;
+    case IBV_WR_RDMA_WRITE: ::ibv_wr_rdma_write(&q, w.wr.rdma.rkey, w.wr.rdma.remote_addr); break;
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+        ::ibv_wr_rdma_write_imm(&q, w.wr.rdma.rkey, w.wr.rdma.remote_addr, w.imm_data);
+        break;
+    case IBV_WR_RDMA_READ: ::ibv_wr_rdma_read(&q, w.wr.rdma.rkey, w.wr.rdma.remote_addr); break;
+    case IBV_WR_SEND_WITH_INV: ::ibv_wr_send_inv(&q, w.invalidate_rkey); break;
+    default: ::ibv_wr_send(&q); break;
+    }
+    put_data(q, w);
+}
+
 } // namespace
+
+int queue_pair::submit(ibv_send_wr* first) noexcept
+{
+    add(owner_.counts().doorbells, 1);
+    // rxe's provider (rdma-core 44) adds up lists of segments wrongly; the two ways may be mixed by the batch.
+    bool lists = false;
+    for (const ibv_send_wr* w = first; w != nullptr; w = w->next)
+        lists = lists || (w->num_sge > 1 && (w->send_flags & IBV_SEND_INLINE) == 0);
+    if (extended_ == nullptr || (lists && on().limits().lists_miscounted)) {
+        ibv_send_wr* bad = nullptr;
+        return ::ibv_post_send(id_->qp, first, &bad);
+    }
+    ::ibv_wr_start(extended_);
+    for (const ibv_send_wr* w = first; w != nullptr; w = w->next)
+        put(*extended_, *w);
+    return ::ibv_wr_complete(extended_);
+}
 
 result<void> queue_pair::check(const verbs::send_request& r) const
 {
@@ -110,9 +165,7 @@ result<void> queue_pair::post_send(std::span<const verbs::send_request> batch)
         if (unreachable != 0) {
             if (unreachable != part.size())
                 requests[unreachable - 1].next = nullptr;
-            ibv_send_wr* bad = nullptr;
-            add(owner_.counts().doorbells, 1);
-            failed = ::ibv_post_send(id_->qp, requests.data(), &bad);
+            failed = submit(requests.data());
         }
         const std::uint64_t first = sends_.tail();
         const bool broken = failed != 0 || unreachable != part.size();
@@ -125,7 +178,7 @@ result<void> queue_pair::post_send(std::span<const verbs::send_request> batch)
                 w.length += s.length;
         }
         if (failed != 0) {
-            end_soon(end_cause::local, error::from_errno(failed, "ibv_post_send"));
+            end_soon(end_cause::local, error::from_errno(failed, "post a batch"));
             return {};
         }
         if (broken) {
@@ -160,10 +213,8 @@ result<void> queue_pair::post_internal(std::span<ibv_send_wr> requests, internal
         requests[i].next = last ? nullptr : &requests[i + 1];
         requests[i].send_flags = flag_if(last, IBV_SEND_SIGNALED);
     }
-    ibv_send_wr* bad = nullptr;
-    add(owner_.counts().doorbells, 1);
-    if (const int failed = ::ibv_post_send(id_->qp, requests.data(), &bad); failed != 0) {
-        const error e = error::from_errno(failed, "ibv_post_send of a window's request");
+    if (const int failed = submit(requests.data()); failed != 0) {
+        const error e = error::from_errno(failed, "post a window's request");
         end_soon(end_cause::local, e);
         return e;
     }

@@ -203,6 +203,10 @@ task<int> run_checks(runtime& r, place where, conform_options o)
                    {"failed", told.failed},
                    {"not_supported", told.cases.size() - told.passed - told.failed},
                    {"cases", told.cases}};
+#ifdef VERBENA_HAS_RDMA
+    if (const auto* device = dynamic_cast<const rdma::context*>(where.context))
+        report["client"]["posts_by_ibv_wr"] = device->counters().extended.load() != 0;
+#endif
     t.main.pair().disconnect();
     if (r.options().json)
         std::printf("%s\n", report.dump(2).c_str());

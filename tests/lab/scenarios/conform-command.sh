@@ -21,11 +21,13 @@ choice=()
 [[ $1 != rdma ]] || choice=(--device "${3}0:1")
 "$verbena" conform "${choice[@]}" "$1://$address:7400" --report "$LAB_OUT/report.json" || (($? == 1))
 [[ -s $LAB_OUT/report.json ]] || fail 'no report'
-python3 - "$LAB_OUT/report.json" "$devices_own" <<'END' >unexpected || fail "checks that failed: $(xargs -d '\n' <unexpected)"
+python3 - "$LAB_OUT/report.json" "$devices_own" "$1" "$3" <<'END' >unexpected || fail "checks that failed: $(xargs -d '\n' <unexpected)"
 import json, re, sys
 report = json.load(open(sys.argv[1]))
 groups = [case["group"] for case in report["cases"] if case["result"] == "passed"]
 assert groups.count("verbs") >= 15 and groups.count("rpc-over-rdma") >= 20, groups
+if sys.argv[3:] == ["rdma", "rxe"]:
+    assert report["client"]["posts_by_ibv_wr"], report["client"]
 bad = [case for case in report["cases"] if case["result"] == "failed" and not re.match(sys.argv[2], case["name"])]
 for case in bad:
     print(f"{case['name']}: {case['reason']};")

@@ -79,7 +79,8 @@ struct stats {
     std::atomic<std::uint64_t> registrations_failed{0};
     std::atomic<std::uint64_t> window_binds{0};
     std::atomic<std::uint64_t> region_grants{0}; ///< grants that took a registration of their own
-    std::atomic<std::uint64_t> doorbells{0};     ///< ibv_post_send calls
+    std::atomic<std::uint64_t> doorbells{0};     ///< batches posted: ibv_post_send calls, or ibv_wr_complete
+    std::atomic<std::uint64_t> extended{0};      ///< of those connected, whose batches go by ibv_wr_*
     /// Each is counted by the shard that read it; `removed` by each shard that used the device.
     std::array<std::atomic<std::uint64_t>, std::size_t(device_event::count_)> device_events{};
 };
