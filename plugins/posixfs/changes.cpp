@@ -35,7 +35,8 @@ result<void> check_before(const struct stat& st, const storage::set_attributes& 
     // chown's -1 means "leave", so it can't be asked for.
     if (set.uid == 0xffffffff || set.gid == 0xffffffff)
         return error::from_errno(EINVAL, "an owner of 2^32-1");
-    if (!capabilities::get().switch_user || who.uid == 0)
+    // Only where data is at stake: what an owner is, some file systems decide by themselves.
+    if (!set.size || !capabilities::get().switch_user || who.uid == 0)
         return {};
     const bool owner_only = set.uid || set.gid || (set.mode && !S_ISLNK(st.st_mode)) ||
                             set.atime.how == kind::value || set.mtime.how == kind::value;

@@ -28,8 +28,14 @@ std::uint64_t address_share(std::size_t budget, std::size_t shards, std::size_t 
     return std::max<std::uint64_t>(budget / 4 / shards / std::max<std::size_t>(listeners, 1), least);
 }
 
-// A quarter as well, but at least what one mount of Linux may ask for (nconnect=16).
-constexpr std::size_t least_address_connections = 16;
+// A quarter as well, but at least a shard's part of what one mount of Linux may ask for (nconnect=16), twice, as others'
+// connections come in between; and never all.
+std::size_t address_connections(std::size_t most, std::size_t quarter, std::size_t shards)
+{
+    constexpr std::size_t one_mount = 16;
+    const std::size_t least = (2 * one_mount + shards - 1) / shards;
+    return std::max<std::size_t>(std::min(std::max(quarter, least), most - most / 4), 1);
+}
 
 rpc::stream_options stream_options(std::size_t budget, std::size_t shards, std::size_t listeners)
 {
@@ -37,7 +43,7 @@ rpc::stream_options stream_options(std::size_t budget, std::size_t shards, std::
     o.max_address_record_bytes = address_share(budget, shards, listeners);
     // One that has sent a part of a call holds a receive buffer.
     const std::size_t one = rpc::record_reader::options{}.receive_size;
-    o.max_address_connections = std::max(budget / 4 / one / shards, least_address_connections);
+    o.max_address_connections = address_connections(o.max_connections, budget / 4 / one / shards, shards);
     return o;
 }
 
@@ -59,7 +65,7 @@ shard_server::shard_server(shard& s, const config& c, const nfs::export_table& e
     const std::size_t budget = s.buffers().budget().limit();
     rdma_options_.max_connections = most_rdma_connections(rdma_options_, budget, *c.shards, listeners.rdma);
     rdma_options_.max_address_connections = static_cast<std::uint32_t>(
-        std::max<std::size_t>(rdma_options_.max_connections / 4, least_address_connections));
+        address_connections(rdma_options_.max_connections, rdma_options_.max_connections / 4, *c.shards));
     rdma_options_.max_address_chunk_bytes = address_share(budget, *c.shards, listeners.all);
     rdma_options_.read_limit = std::chrono::seconds(c.rdma_read_seconds);
     dispatcher_.add(nfs_);

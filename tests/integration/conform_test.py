@@ -71,8 +71,8 @@ class Conform(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(json.loads(done.stdout)["failed"], 0)
 
-    def test_a_server_that_falls_silent(self):
-        # Each check ends, though the other end is stopped behind its back.
+    def test_a_server_that_dies(self):
+        # Each further check ends and fails.
         server, url = self.serve()
         client = subprocess.Popen([CLIENT, "conform", url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(client.stderr.close)
