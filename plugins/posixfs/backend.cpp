@@ -167,7 +167,7 @@ task<result<storage::lookup_result>> backend::lookup(const storage::request& r,
     unique_fd found;
     if (text[0] == '.' && text[1] == '.' && text[2] == 0) {
         auto job = [this, fd = d->path.get(), &who = r.who] { return open_parent(who, fd); };
-        auto parent = co_await pool_.run(std::move(job));
+        auto parent = co_await run_with_room(s, job);
         if (!parent)
             co_return parent.error();
         found = std::move(*parent);
@@ -183,19 +183,14 @@ task<result<storage::lookup_result>> backend::lookup(const storage::request& r,
             }
             quick = open_name(d->path.get(), text, RESOLVE_CACHED);
         }
-        for (int attempt = 0; attempt < 2 && !quick; ++attempt) {
-            const bool full = out_of_descriptors(quick.error());
-            if (quick.error().errno_value() != EAGAIN && !full)
-                break;
-            if (full)
-                s.files.shrink();
+        if (!quick && (quick.error().errno_value() == EAGAIN || out_of_descriptors(quick.error()))) {
             auto job = [this, fd = d->path.get(), text, &who = r.who]() -> result<unique_fd> {
                 acting_as as(who);
                 if (!as)
                     return as.error();
                 return open_name(fd, text);
             };
-            quick = co_await pool_.run(std::move(job));
+            quick = co_await run_with_room(s, job);
         }
         if (!quick)
             co_return quick.error();

@@ -134,32 +134,24 @@ private:
     {
         return f.mount->in_memory && !options_.crossmnt;
     }
-    /// Runs a job for `who` that concerns `f` where such jobs run.
-    template<class F>
-    shard_or_pool<F> run_for(const storage::credential& who, const cached_file& f, F&& job)
+    /// Changes that `who` makes of `f` run on the shard.
+    bool changes_here(const storage::credential& who, const cached_file& f) const noexcept
     {
-        return run_for(who, std::forward<F>(job), waits_for_nothing(f));
+        return waits_for_nothing(f) && acts_on_shard(who);
     }
-    /// On the shard only if the job is `quick`.
+    /// Runs `job` on the pool, or `here`; once more with files closed if descriptors had run out, when it must have
+    /// changed nothing.
     template<class F>
-    shard_or_pool<F> run_for(const storage::credential& who, F&& job, bool quick)
+    task<std::invoke_result_t<F&>> run_with_room(shard& s, const F& job, bool here = false)
     {
-        static_assert(!std::is_lvalue_reference_v<F>, "name the function object and std::move it in");
-        return shard_or_pool<F>(pool_, std::forward<F>(job), quick && acts_on_shard(who));
-    }
-    /// run_for(), and once more with files closed if descriptors had run out. `job` must have changed nothing then.
-    template<class F>
-    task<std::invoke_result_t<F&>> run_with_room(shard& s, const storage::credential& who,
-                                                 const cached_file& f, const F& job)
-    {
-        auto first = job;
-        auto done = co_await run_for(who, f, std::move(first));
-        if (done || !out_of_descriptors(done.error()))
-            co_return std::move(done);
-        s.files.shrink();
-        auto again = job;
-        auto second = co_await run_for(who, f, std::move(again));
-        co_return std::move(second);
+        for (bool again = false;; again = true) {
+            auto copy = job;
+            auto done = co_await shard_or_pool<F>(pool_, std::move(copy), here);
+            if (done || again || !out_of_descriptors(done.error()))
+                co_return std::move(done);
+            s.files.shrink();
+            s.streams = stream_cache();
+        }
     }
     /// One for what shards themselves change, so that they never wait for a disk.
     change_order& order_of(const cached_file& f) noexcept
@@ -246,7 +238,7 @@ private:
     removal_log removals_;
     change_order order_;
     change_order memory_order_;
-    std::array<std::mutex, 64> guarded_; ///< by inode: of files, a guard and the change that it guards
+    std::array<std::mutex, 256> guarded_; ///< by inode: of files, a guard and the change that it guards
     std::atomic<bool> cachestat_works_{true};
     std::array<std::atomic<shard*>, max_shards> shards_{};
 };

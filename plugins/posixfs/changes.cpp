@@ -22,10 +22,23 @@ timespec time_for(const storage::set_time& t) noexcept
     return {0, UTIME_OMIT};
 }
 
-bool in_group(const storage::credential& who, std::uint32_t gid) noexcept
-{
-    return who.gid == gid || std::ranges::binary_search(who.groups(), gid);
-}
+/// Whose rights bind `who`: his own or, in a daemon that can't switch to them, its own.
+class bound_by {
+public:
+    explicit bound_by(const storage::credential& who) noexcept : who_(who) {}
+    bool owns_all() const noexcept { return own_.switch_user ? who_.uid == 0 : own_.change_owners; }
+    std::uint32_t uid() const noexcept { return own_.switch_user ? who_.uid : ::geteuid(); }
+    bool in_group(std::uint32_t gid) const noexcept
+    {
+        if (own_.switch_user)
+            return who_.gid == gid || std::ranges::binary_search(who_.groups(), gid);
+        return ::getegid() == gid || ::group_member(gid) != 0;
+    }
+
+private:
+    const capabilities& own_ = capabilities::get();
+    const storage::credential& who_;
+};
 
 // What the kernel would refuse in the middle of it, when data are cut off already. It has the last word all the same.
 result<void> check_before(const struct stat& st, const storage::set_attributes& set,
@@ -36,12 +49,13 @@ result<void> check_before(const struct stat& st, const storage::set_attributes& 
     if (set.uid == 0xffffffff || set.gid == 0xffffffff)
         return error::from_errno(EINVAL, "an owner of 2^32-1");
     // Only where data is at stake: what an owner is, some file systems decide by themselves.
-    if (!set.size || !capabilities::get().switch_user || who.uid == 0)
+    const bound_by rights(who);
+    if (!set.size || rights.owns_all())
         return {};
     const bool owner_only = set.uid || set.gid || (set.mode && !S_ISLNK(st.st_mode)) ||
                             set.atime.how == kind::value || set.mtime.how == kind::value;
-    if ((owner_only && who.uid != st.st_uid) || (set.uid && *set.uid != st.st_uid) ||
-        (set.gid && *set.gid != st.st_gid && !in_group(who, *set.gid)))
+    if ((owner_only && rights.uid() != st.st_uid) || (set.uid && *set.uid != st.st_uid) ||
+        (set.gid && *set.gid != st.st_gid && !rights.in_group(*set.gid)))
         return error::from_errno(EPERM, "not the owner");
     return {};
 }
@@ -132,20 +146,25 @@ task<result<storage::change>> backend::setattr(const storage::request& r, const 
             co_return opened.error();
         f = std::move(*opened);
     }
-    auto job = [this, fd = f->path.get(), &order = order_of(*f), &set, &guard,
+    // Who has a file's lock may cut much off, so a shard waits for none.
+    struct stat now{};
+    const bool here = changes_here(r.who, *f) && (f->is_directory() || !guard) &&
+                      ::fstat(f->path.get(), &now) == 0 && !cuts_much(now, set);
+    auto job = [this, fd = f->path.get(), &order = order_of(*f), here, &set, &guard,
                 &who = r.who]() -> result<observed_change> {
         struct stat st{};
         if (::fstat(fd, &st) != 0)
             return errno_error("fstat");
         if (st.st_nlink == 0)
             return error::from_errno(ESTALE, "the file was removed");
-        // Writes take no turns, so of a file nothing is told from before. A guard and the change it guards are one.
+        // Writes take no turns, so of a file nothing is told from before. A guard and the change it guards are one
+        // to all that change attributes on the pool; shards do it without the lock, in no time.
         const bool ordered = S_ISDIR(st.st_mode);
         std::optional<change_order::turn> turn;
         std::unique_lock<std::mutex> lock;
         if (ordered)
             turn.emplace(order, st);
-        else if (guard)
+        else if (!here)
             lock = std::unique_lock(guarded_[st.st_ino % guarded_.size()]);
         if (guard) {
             if (::fstat(fd, &st) != 0)
@@ -167,11 +186,7 @@ task<result<storage::change>> backend::setattr(const storage::request& r, const 
             c.seen = ::fstat(fd, &c.after) == 0;
         return c;
     };
-    // Who has a lock may cut much off, so a shard waits for none of a file.
-    struct stat st{};
-    const bool quick = waits_for_nothing(*f) && (f->is_directory() || !guard) &&
-                       ::fstat(f->path.get(), &st) == 0 && !cuts_much(st, set);
-    auto done = co_await run_for(r.who, std::move(job), quick);
+    auto done = co_await run_with_room(s, job, here);
     if (!done)
         co_return done.error();
     if (!options_.async) {
@@ -216,7 +231,7 @@ task<result<storage::change>> backend::unlink(const storage::request& r, const s
         still_there(out.victim);
         return out;
     };
-    auto done = co_await run_with_room(s, r.who, *d, job);
+    auto done = co_await run_with_room(s, job, changes_here(r.who, *d));
     if (!done)
         co_return done.error();
     co_await forget(s, std::move(done->victim));
@@ -326,7 +341,7 @@ task<result<storage::rename_result>> backend::rename(const storage::request& r,
         still_there(out.victim);
         return out;
     };
-    auto done = co_await run_with_room(s, r.who, *source, job);
+    auto done = co_await run_with_room(s, job, changes_here(r.who, *source));
     if (!done)
         co_return done.error();
     co_await forget(s, std::move(done->victim));
@@ -387,7 +402,7 @@ task<result<storage::link_result>> backend::link(const storage::request& r, cons
         handles_->moved(file_fd, out.file, directory, checked.text());
         return out;
     };
-    auto done = co_await run_for(r.who, *d, std::move(job));
+    auto done = co_await run_with_room(s, job, changes_here(r.who, *d));
     if (!done)
         co_return done.error();
     if (!options_.async) {

@@ -97,7 +97,7 @@ backend::make_entry(const storage::request& r, const storage::handle& directory,
             order.adopt(m->st);
         return m;
     };
-    auto done = co_await run_with_room(s, r.who, *d, job);
+    auto done = co_await run_with_room(s, job, changes_here(r.who, *d));
     if (!done)
         co_return done.error();
     if (done->resize) {
@@ -112,8 +112,8 @@ backend::make_entry(const storage::request& r, const storage::handle& directory,
                 return applied.error();
             return ::fstat(m.path.get(), &m.st) == 0 ? result<void>() : errno_error("fstat");
         };
-        const bool here = !cuts_much(done->st, size_only) && waits_for_nothing(*d);
-        auto resized = co_await run_for(r.who, std::move(cut), here);
+        const bool here = !cuts_much(done->st, size_only) && changes_here(r.who, *d);
+        auto resized = co_await run_with_room(s, cut, here);
         if (!resized)
             co_return resized.error();
     }

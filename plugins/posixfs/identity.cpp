@@ -79,6 +79,7 @@ capabilities::capabilities() noexcept
     switch_user = has(CAP_SETUID) && has(CAP_SETGID);
     open_handles = has(CAP_DAC_READ_SEARCH);
     override_mode = has(CAP_DAC_OVERRIDE);
+    change_owners = has(CAP_CHOWN) && has(CAP_FOWNER);
     explicit_ = uid_ != 0 || (::prctl(PR_GET_SECUREBITS) & SECBIT_NO_SETUID_FIXUP) != 0;
 }
 

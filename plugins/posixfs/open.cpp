@@ -41,12 +41,15 @@ result<unique_fd> backend::open_parent(const storage::credential& who, int direc
     unique_fd at(::openat(parent.get(), ".", O_PATH | O_DIRECTORY | O_CLOEXEC));
     struct stat st{};
     struct stat above{};
-    while (at && ::fstat(at.get(), &st) == 0) {
+    for (;;) {
+        if (!at || ::fstat(at.get(), &st) != 0)
+            return errno_error("a directory above");
         if (st.st_dev == root.st_dev && st.st_ino == root.st_ino)
             return parent;
         unique_fd next(::openat(at.get(), "..", O_PATH | O_DIRECTORY | O_CLOEXEC));
-        if (!next || ::fstat(next.get(), &above) != 0 ||
-            (above.st_dev == st.st_dev && above.st_ino == st.st_ino))
+        if (!next || ::fstat(next.get(), &above) != 0)
+            return errno_error("a directory above");
+        if (above.st_dev == st.st_dev && above.st_ino == st.st_ino)
             break;
         at = std::move(next);
     }
@@ -72,18 +75,12 @@ task<result<file_ref>> backend::open_slow(shard& s, const storage::handle& h)
             return errno_error("fstat");
         return f;
     };
-    for (int attempt = 0;; ++attempt) {
-        auto again = job;
-        auto opened = co_await pool_.run(std::move(again));
-        if (opened) {
-            if (opened->st.st_nlink == 0)
-                co_return error::from_errno(ESTALE, "the file was removed");
-            co_return s.files.insert(h, std::move(opened->fd), opened->mount, opened->st);
-        }
-        if (attempt != 0 || !out_of_descriptors(opened.error()))
-            co_return opened.error();
-        s.files.shrink();
-    }
+    auto opened = co_await run_with_room(s, job);
+    if (!opened)
+        co_return opened.error();
+    if (opened->st.st_nlink == 0)
+        co_return error::from_errno(ESTALE, "the file was removed");
+    co_return s.files.insert(h, std::move(opened->fd), opened->mount, opened->st);
 }
 
 task<result<file_ref>> backend::open_directory(shard& s, const storage::handle& h)
@@ -167,7 +164,7 @@ task<result<shard_ref<user_descriptors>>> backend::open_for(shard& s, const stor
         return error::from_errno(refused, what == use::write ? "open for writing" : "open for reading");
     };
     s.files.keep_within_budget();
-    auto done = co_await run_with_room(s, r.who, *f, job);
+    auto done = co_await run_with_room(s, job, changes_here(r.who, *f));
     if (!done)
         co_return done.error();
     auto user = f->find_or_add(r.who);
@@ -194,15 +191,9 @@ task<void> backend::ensure_sync(const file_ref& f)
     };
     shard& s = at(co_await this_reactor());
     s.files.keep_within_budget();
-    for (int attempt = 0;; ++attempt) {
-        auto again = job;
-        auto opened = co_await pool_.run(std::move(again));
-        if (opened && !f->sync)
-            f->sync = std::move(*opened);
-        if (opened || attempt != 0 || !out_of_descriptors(opened.error()))
-            co_return;
-        s.files.shrink();
-    }
+    auto opened = co_await run_with_room(s, job);
+    if (opened && !f->sync)
+        f->sync = std::move(*opened);
 }
 
 task<result<void>> backend::settle(const file_ref& f, sync_group::what kind)

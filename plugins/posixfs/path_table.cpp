@@ -189,19 +189,20 @@ result<unique_fd> path_table::open(const storage::handle& h)
         }
     }
     std::erase(paths, std::string());
-    error failed = error::from_errno(ESTALE, "the path table has forgotten this file");
+    // What keeps a name from being looked at counts for more than names that lead elsewhere by now.
+    error failed = error::from_errno(ESTALE, "no remembered path leads to this file");
     open_how how{};
     how.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
     how.resolve = resolve_;
     for (const std::string& path : paths) {
         unique_fd fd(static_cast<int>(::syscall(SYS_openat2, root_, path.c_str(), &how, sizeof(how))));
         struct stat st{};
-        if (!fd) {
-            const bool gone = errno == ENOENT || errno == ENOTDIR || errno == EXDEV || errno == ELOOP;
-            failed = error::from_errno(gone ? ESTALE : errno, "openat2 of a remembered path");
-        } else if (::fstat(fd.get(), &st) != 0 || !(key_of(fd.get(), st) == k)) {
-            failed = error::from_errno(ESTALE, "another file stands at the remembered path");
-        } else {
+        if (!fd || ::fstat(fd.get(), &st) != 0) {
+            const bool gone =
+                errno == ENOENT || errno == ENOTDIR || errno == EXDEV || errno == ELOOP || errno == ESTALE;
+            if (!gone)
+                failed = error::from_errno(errno, "openat2 of a remembered path");
+        } else if (key_of(fd.get(), st) == k) {
             return fd;
         }
     }

@@ -49,16 +49,10 @@ task<result<storage::readdir_result>> backend::readdir(const storage::request& r
                 return errno_error("open of a directory");
             return std::make_unique<directory_stream>(directory, who, std::move(listing), st, cookie);
         };
-        for (int attempt = 0; !stream; ++attempt) {
-            auto again = job;
-            auto made = co_await pool_.run(std::move(again));
-            if (made)
-                stream = std::move(*made);
-            else if (attempt != 0 || !out_of_descriptors(made.error()))
-                co_return made.error();
-            else
-                s.files.shrink();
-        }
+        auto made = co_await run_with_room(s, job);
+        if (!made)
+            co_return made.error();
+        stream = std::move(*made);
     }
 
     storage::readdir_result out;

@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <filesystem>
+#include <fstream>
 #include <future>
 #include <sys/resource.h>
 
@@ -27,13 +28,17 @@ std::size_t open_now()
     return n;
 }
 
-/// Takes every descriptor that is left.
+/// Takes every descriptor that is left, but some.
 struct none_left {
-    none_left()
+    explicit none_left(unsigned but = 0)
     {
         for (int fd = 0; (fd = ::fcntl(0, F_DUPFD_CLOEXEC, 3)) >= 0;)
             taken.push_back(fd);
         BOOST_REQUIRE(errno == EMFILE);
+        for (; but != 0; --but) {
+            ::close(taken.back());
+            taken.pop_back();
+        }
     }
     ~none_left()
     {
@@ -137,6 +142,44 @@ BOOST_FIXTURE_TEST_CASE(when_none_is_left_files_are_closed_for_what_comes, fixtu
         const none_left full;
         must(fs->setattr(me, files.back(), set, std::nullopt));
     }
+    {
+        fill();
+        set_attributes set;
+        set.size = 0;
+        const none_left full;
+        must(fs->setattr(me, files.back(), set, std::nullopt));
+    }
+    // The first step finds its one, and the cut none.
+    for (const unsigned left : {0u, 1u}) {
+        fill();
+        set_attributes set;
+        set.size = 0;
+        const none_left full(left);
+        must(fs->create(me, fs->root(), "f5", create_mode::unchecked, set, 0));
+    }
+    const handle inner = make_directory(make_directory(fs->root(), "outer"), "inner");
+    for (const unsigned left : {0u, 1u, 2u}) {
+        fill();
+        const none_left full(left);
+        must(fs->lookup(me, inner, ".."));
+    }
+}
+
+BOOST_FIXTURE_TEST_CASE(listings_half_read_are_closed_too, fixture)
+{
+    for (int i = 0; i < 16; ++i) {
+        const std::string name = "d" + std::to_string(i);
+        const handle d = make_directory(fs->root(), name);
+        std::ofstream(directory->path() / name / "e");
+        listing one(1);
+        must(fs->readdir(me, d, 0, 0, false, one));
+        // So that nothing else can be closed.
+        std::filesystem::remove_all(directory->path() / name);
+        BOOST_TEST(fails(fs->getattr(me, d)) == ESTALE);
+    }
+    std::ofstream(directory->path() / "f");
+    const none_left full;
+    must(fs->lookup(me, fs->root(), "f"));
 }
 
 namespace {

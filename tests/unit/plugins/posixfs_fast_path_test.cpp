@@ -67,16 +67,25 @@ task<void> one_sync(posixfs::sync_group& group, int fd, std::uint64_t inode, int
 }
 
 std::atomic<pid_t> truncated_by{0};
+std::atomic<bool> truncates_slowly{false};
+std::atomic<int> truncating{0};
+std::atomic<int> most_truncating{0};
 ino_t without_nowait = 0;
 unsigned nowait_reads = 0;
 
 } // namespace
 
-// In place of libc's: tells which thread it ran on.
+// In place of libc's: tells which thread it ran on, and how many at once.
 extern "C" int ftruncate(int fd, off_t size) noexcept
 {
     truncated_by = ::gettid();
-    return int(::syscall(SYS_ftruncate, fd, size));
+    const int now = ++truncating;
+    most_truncating = std::max(most_truncating.load(), now);
+    if (truncates_slowly)
+        ::usleep(100'000);
+    const int done = int(::syscall(SYS_ftruncate, fd, size));
+    --truncating;
+    return done;
 }
 
 BOOST_AUTO_TEST_CASE(what_cuts_much_off_is_not_done_on_the_shard)
@@ -127,6 +136,46 @@ BOOST_AUTO_TEST_CASE(what_cuts_much_off_is_not_done_on_the_shard)
     BOOST_TEST(on_shard(10));
     guarded = true;
     BOOST_TEST(!on_shard(9));
+}
+
+namespace {
+
+task<void> resize(file_backend& fs, const request& r, const handle& file, std::optional<file_time> guard)
+{
+    set_attributes to;
+    to.size = 10;
+    (void)co_await fs.setattr(r, file, to, guard); // one of them may find that the other came first
+}
+
+} // namespace
+
+// One that is unguarded must not come between a guard and what it guards.
+BOOST_AUTO_TEST_CASE(changes_of_a_files_attributes_follow_each_other)
+{
+    suite::temporary_directory directory;
+    auto shard = make_reactor();
+    blocking_pool pool(2);
+    posixfs::posixfs_options o;
+    o.root = directory.path();
+    o.crossmnt = true; // wherever it lies, the pool makes changes
+    auto fs = posixfs::open_posixfs(o, pool);
+    BOOST_REQUIRE(fs);
+    request r;
+    r.who = credential(::geteuid(), ::getegid());
+    auto all = [&]() -> task<void> {
+        auto made = co_await (*fs)->create(r, (*fs)->root(), "f", create_mode::guarded, {}, 0);
+        BOOST_REQUIRE(made);
+        const task_context& context = co_await current_context();
+        most_truncating = 0;
+        truncates_slowly = true;
+        scope s(*context.shard);
+        s.spawn(resize(**fs, r, made->made.handle, made->made.attrs->ctime));
+        s.spawn(resize(**fs, r, made->made.handle, std::nullopt));
+        co_await s.join();
+    };
+    run_until_complete(*shard, all());
+    truncates_slowly = false;
+    BOOST_TEST(most_truncating == 1);
 }
 
 BOOST_AUTO_TEST_CASE(steady_state_allocates_nothing)

@@ -130,6 +130,28 @@ BOOST_FIXTURE_TEST_CASE(a_file_with_several_names_is_found_by_those_that_are_lef
     BOOST_TEST(table.size() == 1u);
 }
 
+// The file lives, whatever became of its other names.
+BOOST_FIXTURE_TEST_CASE(a_name_that_cannot_be_looked_at_is_not_one_that_is_gone, tree)
+{
+    file("f");
+    const unique_fd f(open("f"));
+    storage::handle in = table.root_handle();
+    const auto h = see("f");
+    // Deeper than the kernel takes paths.
+    const std::string name(250, 'd');
+    unique_fd at(open(""));
+    for (int i = 0; i < 20; ++i) {
+        BOOST_REQUIRE(::mkdirat(at.get(), name.c_str(), 0700) == 0);
+        at.reset(::openat(at.get(), name.c_str(), O_PATH | O_CLOEXEC));
+        BOOST_REQUIRE(at);
+        in = table.insert(at.get(), stat_of(at.get()), in, name);
+    }
+    BOOST_REQUIRE(::linkat(root.get(), "f", at.get(), "g", 0) == 0);
+    BOOST_TEST((table.insert(f.get(), stat_of(f.get()), in, "g") == h));
+    remove("f");
+    BOOST_TEST(lead(h) == -ENAMETOOLONG);
+}
+
 BOOST_FIXTURE_TEST_CASE(handles_leave_a_protocol_room, tree)
 {
     file("f");

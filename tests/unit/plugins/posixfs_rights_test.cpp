@@ -74,6 +74,23 @@ BOOST_AUTO_TEST_CASE(a_daemon_without_capabilities_says_so)
         auto made = s.run(s.fs->create(user(1000), root, "mine", create_mode::guarded, set, 0));
         check(made.has_value() && made->made.attrs->uid == daemon_uid, "a new file is the daemon's");
         check(s.write(user(1000), made->made.handle) == 0, "and written");
+        for (const bool owner : {true, false}) {
+            set_attributes also;
+            also.size = 0;
+            (owner ? also.uid : also.gid) = 12345;
+            auto refused = s.run(s.fs->setattr(user(1000), made->made.handle, also, std::nullopt));
+            check(!refused && refused.error().errno_value() == EPERM, "its files can't be given away");
+            auto now = s.run(s.fs->getattr(user(1000), made->made.handle));
+            check(now && now->size == 1, "and lose nothing by the attempt");
+        }
+        set_attributes same;
+        same.size = 0;
+        same.uid = same.gid = daemon_uid;
+        same.mode = 0640;
+        same.mtime.how = set_time::kind::value;
+        auto emptied = s.run(s.fs->setattr(user(1000), made->made.handle, same, std::nullopt));
+        check(emptied && emptied->after->size == 0 && emptied->after->mode == 0640,
+              "what the daemon's user may all may");
         auto secret = s.run(s.fs->lookup(user(0), root, "secret"));
         check(secret && s.read(user(0), secret->found.handle) == EACCES,
               "the daemon's user can't read root's file");
