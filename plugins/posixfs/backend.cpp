@@ -196,9 +196,7 @@ task<result<storage::lookup_result>> backend::lookup(const storage::request& r,
             co_return quick.error();
         found = std::move(*quick);
     }
-    if (::fstat(found.get(), &found_stat) != 0)
-        co_return errno_error("fstat");
-    auto entry = remember(s, std::move(found), found_stat, directory, checked.text());
+    auto entry = co_await remember(s, std::move(found), found_stat, directory, checked.text());
     if (!entry)
         co_return entry.error();
     if (!checked.is_dot() && !checked.is_dot_dot())

@@ -193,9 +193,10 @@ private:
     task<void> ensure_sync(const file_ref& f);
     /// Has what changed on stable storage.
     task<result<void>> settle(const file_ref& f, sync_group::what kind);
-    result<storage::entry> remember(shard& s, unique_fd fd, const struct stat& st,
-                                    const storage::handle& directory, std::string_view name,
-                                    file_ref* out = nullptr);
+    /// The handle of what `name` led to, which goes into the cache. `st` is looked up first if it is empty.
+    task<result<storage::entry>> remember(shard& s, unique_fd fd, struct stat& st,
+                                          const storage::handle& directory, std::string_view name,
+                                          file_ref* out = nullptr);
 
     // changes.cpp
     struct made;

@@ -118,7 +118,7 @@ backend::make_entry(const storage::request& r, const storage::handle& directory,
             co_return resized.error();
     }
     file_ref f;
-    auto entry = remember(s, std::move(done->path), done->st, directory, checked.text(), &f);
+    auto entry = co_await remember(s, std::move(done->path), done->st, directory, checked.text(), &f);
     if (!entry)
         co_return entry.error();
     if (done->write) {

@@ -199,13 +199,14 @@ std::size_t descriptor_cache::budget() noexcept
 void descriptor_cache::keep_within_budget() noexcept
 {
     const std::size_t most = budget();
-    if (unique_fd::held() < most)
+    const std::size_t gentle = most - most / 3;
+    if (unique_fd::held() < gentle)
         return;
-    // A file that is read or written takes three or so.
+    // A file that is read or written takes three or so, more if by several callers.
     const std::size_t caches = std::max<std::size_t>(caches_.load(std::memory_order_relaxed), 1);
-    const std::size_t part = std::max(spared_files, most / 3 / caches);
+    const std::size_t part = std::max(spared_files, gentle / 3 / caches);
     std::size_t held = 0;
-    while ((held = unique_fd::held()) >= most && size_ > (held < most + most / 2 ? part : spared_files))
+    while ((held = unique_fd::held()) >= gentle && size_ > (held < most ? part : spared_files))
         remove(*uses_.front());
 }
 

@@ -199,8 +199,8 @@ public:
     void drop(const storage::handle& h) noexcept;
     /// Closes the longer unused half: the process is out of descriptors.
     void shrink() noexcept;
-    /// Closes what was unused longest while the process holds more descriptors than budget(). All caches share it:
-    /// each gives up what is beyond its even part; beyond one and a half budgets it gives up all but spared_files.
+    /// Closes what was unused longest while the process holds more than two thirds of budget(), which all caches
+    /// share: each gives up what is beyond its even part; beyond the budget all but spared_files.
     void keep_within_budget() noexcept;
     /// Descriptors for files of all shards and exports: half of RLIMIT_NOFILE, as it was at the first call. The
     /// rest is for connections and for work under way.

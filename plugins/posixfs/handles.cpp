@@ -125,14 +125,34 @@ result<std::unique_ptr<handle_source>> handle_source::open(const posixfs_options
     return s;
 }
 
+void handle_source::look_for_mounts()
+{
+    {
+        std::unique_lock lock(mutex_);
+        // What is unknown may be asked for at any rate; reading mountinfo for each would be a gift to whoever asks.
+        const auto now = std::chrono::steady_clock::now();
+        if (scanning_)
+            scan_ended_.wait_until(lock, scanned_ + scan_interval, [this] { return !scanning_; });
+        if (scanning_ || now - scanned_ < scan_interval)
+            return;
+        scanning_ = true;
+        scanned_ = now;
+    }
+    scan_mounts();
+    {
+        const std::lock_guard lock(mutex_);
+        scanning_ = false;
+    }
+    scan_ended_.notify_all();
+}
+
+// Opening a mount may start an automounter, or wait for a server that is down, so it is done without the lock.
 void handle_source::scan_mounts()
 {
     std::ifstream in("/proc/self/mountinfo");
     std::string line;
     const std::string beneath = root_path_ == "/" ? "/" : root_path_ + "/";
-    std::unique_lock lock(mutex_);
-    scanned_ = std::chrono::steady_clock::now();
-    while (std::getline(in, line) && !mounts_.full()) {
+    while (std::getline(in, line)) {
         std::istringstream fields(line);
         int id = 0;
         std::string skip;
@@ -141,8 +161,15 @@ void handle_source::scan_mounts()
         path = unescape(path);
         if (!path.starts_with(beneath))
             continue;
-        if (id == root_mount_->id || mounts_.has(id))
+        if (id == root_mount_->id)
             continue;
+        {
+            const std::shared_lock lock(mutex_);
+            if (mounts_.full())
+                return;
+            if (mounts_.has(id))
+                continue;
+        }
         auto m = std::make_unique<mount_point>();
         m->fd.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
         kernel_buffer k;
@@ -153,10 +180,24 @@ void handle_source::scan_mounts()
             continue;
         m->fsid = fsid_of(m->fd.get(), path, *m);
         m->identity = hash_of(path.substr(beneath.size()), m->fsid ^ 0xcbf29ce484222325ull);
+        const std::lock_guard lock(mutex_);
         if (!mounts_.add(std::move(m)))
             log(log_level::warning, "posixfs",
                 "a mount is not entered, its key is another's: mount it elsewhere", {{"mount", path}});
     }
+}
+
+template<class Find>
+const mount_point* handle_source::find_mount(Find find)
+{
+    {
+        const std::shared_lock lock(mutex_);
+        if (const mount_point* known = find())
+            return known;
+    }
+    look_for_mounts();
+    const std::shared_lock lock(mutex_);
+    return find();
 }
 
 const mount_point* handle_source::by_id(int id)
@@ -165,33 +206,14 @@ const mount_point* handle_source::by_id(int id)
         return root_mount_.get();
     if (!crossmnt_)
         return nullptr;
-    for (int attempt = 0; attempt < 2; ++attempt) {
-        {
-            std::shared_lock lock(mutex_);
-            if (const mount_point* m = mounts_.by_id(id))
-                return m;
-        }
-        if (attempt == 0)
-            scan_mounts();
-    }
-    return nullptr;
+    return find_mount([this, id] { return mounts_.by_id(id); });
 }
 
 const mount_point* handle_source::by_key(std::uint32_t key)
 {
-    for (int attempt = 0; attempt < 2; ++attempt) {
-        {
-            std::shared_lock lock(mutex_);
-            if (const mount_point* m = mounts_.by_key(key))
-                return m;
-            // Stale handles may come at any rate; reading mountinfo for each would be a gift to them.
-            if (!crossmnt_ || std::chrono::steady_clock::now() - scanned_ < std::chrono::seconds(1))
-                return nullptr;
-        }
-        if (attempt == 0)
-            scan_mounts();
-    }
-    return nullptr;
+    if (!crossmnt_)
+        return nullptr;
+    return find_mount([this, key] { return mounts_.by_key(key); });
 }
 
 result<storage::handle> handle_source::kernel_handle(int fd, const mount_point** mount)

@@ -10,6 +10,7 @@
 #include <verbena/protocols/storage/types.hpp>
 
 #include <chrono>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
@@ -27,7 +28,8 @@ public:
     static result<std::unique_ptr<handle_source>> open(const posixfs_options& options);
 
     /// The handle of the file open at `fd` (O_PATH will do), which `directory` holds as `name` (used by the
-    /// path table only), and its mount. errc::crosses_mount if the file is on a mount not reached.
+    /// path table only), and its mount. errc::crosses_mount if the file is on a mount not reached. Blocks with
+    /// crossmnt.
     result<storage::handle> handle_of(int fd, const struct stat& st, const storage::handle& directory,
                                       std::string_view name, const mount_point** mount = nullptr);
     struct opened {
@@ -51,8 +53,15 @@ public:
 
 private:
     handle_source() = default;
+    /// At most one scan begins in this time.
+    static constexpr std::chrono::seconds scan_interval{1};
+
+    // With crossmnt these may wait for a disk or, for as long as scan_interval, for another thread's scan.
     const mount_point* by_id(int id);
     const mount_point* by_key(std::uint32_t key);
+    template<class Find>
+    const mount_point* find_mount(Find find);
+    void look_for_mounts();
     void scan_mounts();
     result<storage::handle> kernel_handle(int fd, const mount_point** mount);
 
@@ -63,9 +72,11 @@ private:
     bool crossmnt_ = false;
     std::unique_ptr<path_table> paths_;
     std::unique_ptr<mount_point> root_mount_;
-    std::shared_mutex mutex_; // guards what follows
-    mount_table mounts_;      // beneath the root
-    std::chrono::steady_clock::time_point scanned_{};
+    std::shared_mutex mutex_;                         // guards what follows
+    mount_table mounts_;                              // beneath the root
+    bool scanning_ = false;                           // one thread at a time does
+    std::chrono::steady_clock::time_point scanned_{}; // when the last scan began
+    std::condition_variable_any scan_ended_;
 };
 
 } // namespace verbena::posixfs

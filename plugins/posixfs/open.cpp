@@ -201,37 +201,37 @@ task<result<void>> backend::settle(const file_ref& f, sync_group::what kind)
     if (f->mount->in_memory)
         co_return result<void>();
     co_await ensure_sync(f);
-    struct stat st{};
-    if (::fstat(f->path.get(), &st) != 0)
-        co_return errno_error("fstat");
     // What can't be opened (a device, a symbolic link, another's file) is synced with its file system. By path, that
     // may be one mounted beneath, of which nothing is open: a round with the root's descriptor would sync another one.
-    if (!f->sync && handles_->uses_paths() && st.st_dev != handles_->root_stat().st_dev) {
-        auto everything = []() noexcept { ::sync(); };
-        co_await pool_.run(std::move(everything));
-        co_return result<void>();
-    }
+    if (!f->sync && handles_->uses_paths() && f->dev != handles_->root_stat().st_dev)
+        co_return co_await syncs_.sync_everything();
     if (!f->sync)
-        co_return co_await syncs_.sync(sync_group::what::filesystem, f->mount->fd.get(), st.st_dev,
-                                       st.st_ino);
-    co_return co_await syncs_.sync(kind, f->sync.get(), st.st_dev, st.st_ino);
+        co_return co_await syncs_.sync(sync_group::what::filesystem, f->mount->fd.get(), f->dev, f->ino);
+    co_return co_await syncs_.sync(kind, f->sync.get(), f->dev, f->ino);
 }
 
-result<storage::entry> backend::remember(shard& s, unique_fd fd, const struct stat& st,
-                                         const storage::handle& directory, std::string_view name,
-                                         file_ref* out)
+task<result<storage::entry>> backend::remember(shard& s, unique_fd fd, struct stat& st,
+                                               const storage::handle& directory, std::string_view name,
+                                               file_ref* out)
 {
     const mount_point* mount = nullptr;
-    auto handle = handles_->handle_of(fd.get(), st, directory, name, &mount);
+    auto make = [&]() -> result<storage::handle> {
+        if (st.st_mode == 0 && ::fstat(fd.get(), &st) != 0)
+            return errno_error("fstat");
+        return handles_->handle_of(fd.get(), st, directory, name, &mount);
+    };
+    // It may be on a mount beneath, which answers as late as it likes.
+    const bool here = !options_.crossmnt && handles_->root_mount().local;
+    auto handle = co_await shard_or_pool<decltype(make)>(pool_, std::move(make), here);
     if (!handle)
-        return handle.error();
+        co_return handle.error();
     file_ref f = s.files.insert(*handle, std::move(fd), mount, st);
     storage::entry e;
     e.handle = *handle;
     e.attrs = attributes(st, *f);
     if (out != nullptr)
         *out = std::move(f);
-    return e;
+    co_return e;
 }
 
 } // namespace verbena::posixfs

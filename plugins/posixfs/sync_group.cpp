@@ -83,6 +83,10 @@ int sync_group::sync_metadata(const awaiter& leader, const awaiter* batch) noexc
     // Distinct inodes, the leader's first.
     std::array<const awaiter*, max_distinct> distinct;
     std::size_t count = 0;
+    if (leader.device_ == no_device) {
+        ::sync();
+        return 0;
+    }
     bool everything = leader.kind_ == what::filesystem;
     distinct[count++] = &leader;
     for (const awaiter* a = batch; a != nullptr && !everything; a = a->next_) {

@@ -90,6 +90,8 @@ public:
     {
         return awaiter(*this, kind, fd, device, inode);
     }
+    /// sync(2), in rounds of its own: it tells no errors.
+    awaiter sync_everything() noexcept { return awaiter(*this, what::filesystem, -1, no_device, 0); }
     /// Notes an unstable write, for the choice above. Any thread.
     void wrote(std::uint64_t bytes) noexcept { dirty_.fetch_add(bytes, std::memory_order_relaxed); }
     /// Changes when a sync failed: what was written unstably may be lost (RFC 1813 3.3.7).
@@ -98,6 +100,7 @@ public:
 
 private:
     static constexpr std::chrono::seconds writeback_time{30};
+    static constexpr std::uint64_t no_device = 0; // which no file system has
 
     void join(awaiter& a) noexcept;
     void run(awaiter& leader) noexcept;

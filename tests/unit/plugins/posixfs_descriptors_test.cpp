@@ -86,6 +86,23 @@ BOOST_FIXTURE_TEST_CASE(half_of_them_is_for_files, fixture)
     BOOST_TEST(open_now() > before + limit / 8);
 }
 
+BOOST_FIXTURE_TEST_CASE(so_it_is_if_each_has_many_callers, fixture)
+{
+    std::vector<request> callers(4, me);
+    for (std::uint32_t i = 0; i < callers.size(); ++i)
+        callers[i].who.set_groups(std::vector<std::uint32_t>{i + 1});
+    const std::size_t before = open_now();
+    std::byte out[8];
+    for (int i = 0; i < 60; ++i) {
+        const handle f = make_file("f" + std::to_string(i), "x", 0666);
+        for (const request& r : callers) {
+            must(fs->read(r, f, 0, out));
+            must(write(r, f, 0, "y"));
+            BOOST_TEST_REQUIRE(open_now() <= before + limit / 2 + 8);
+        }
+    }
+}
+
 BOOST_FIXTURE_TEST_CASE(when_none_is_left_files_are_closed_for_what_comes, fixture)
 {
     std::vector<handle> files;

@@ -4,8 +4,49 @@
 #include <boost/test/unit_test.hpp>
 
 #include "../../../plugins/posixfs/mount_table.hpp"
+#include "daemon_in_child.hpp"
+#include "needs_root.hpp"
+#include "temporary_directory.hpp"
+
+#include <verbena/core/scope.hpp>
+
+#include <atomic>
+#include <cstdarg>
+#include <fstream>
+#include <sched.h>
+#include <sys/mount.h>
 
 using namespace verbena::posixfs;
+
+namespace {
+
+std::string slow_path;
+std::atomic<unsigned> slow_opens{0};
+std::atomic<bool> refused{false};
+std::atomic<bool> let_go{false};
+std::atomic<bool> gave_up{false};
+
+} // namespace
+
+// In place of libc's: one path waits, as for a server that is down, or is refused.
+extern "C" int open(const char* path, int flags, ...)
+{
+    va_list rest;
+    va_start(rest, flags);
+    const mode_t mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(rest, mode_t) : 0;
+    va_end(rest);
+    if (slow_path == path) {
+        ++slow_opens;
+        for (int i = 0; i < 500 && !let_go; ++i)
+            ::usleep(10'000);
+        gave_up = !let_go;
+        if (refused) {
+            errno = EIO;
+            return -1;
+        }
+    }
+    return int(::syscall(SYS_openat, AT_FDCWD, path, flags, mode));
+}
 
 namespace {
 
@@ -70,4 +111,112 @@ BOOST_AUTO_TEST_CASE(the_table_is_bounded)
         BOOST_TEST(t.add(mounted(int(i), i)));
     }
     BOOST_TEST(t.full());
+}
+
+namespace {
+
+using namespace suite;
+
+/// A mount beneath an export, and another one that came while the export was served.
+struct two_mounts {
+    two_mounts()
+    {
+        check(::unshare(CLONE_NEWNS) == 0 && ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0,
+              "a mount namespace of its own");
+        mount_at("early");
+        std::ofstream(directory.path() / "early" / "f") << "data";
+        options.root = directory.path();
+        options.crossmnt = true;
+        server before(options);
+        const handle early = before.run(before.fs->lookup(root, before.fs->root(), "early"))->found.handle;
+        file = before.run(before.fs->lookup(root, early, "f"))->found.handle;
+    }
+    void mount_at(const char* name) const
+    {
+        const auto where = directory.path() / name;
+        check(::mkdir(where.c_str(), 0777) == 0 &&
+                  ::mount("none", where.c_str(), "tmpfs", 0, "size=1m,mode=0777") == 0,
+              "a mount");
+    }
+    ~two_mounts()
+    {
+        for (const char* name : {"early", "late"})
+            ::umount2((directory.path() / name).c_str(), MNT_DETACH);
+    }
+    temporary_directory directory;
+    posixfs::posixfs_options options;
+    request root = user(0);
+    handle file; ///< of the early mount
+};
+
+task<void> enter(file_backend& fs, const request& who, bool& entered)
+{
+    const auto found = co_await fs.lookup(who, fs.root(), "late");
+    entered = found.has_value();
+}
+
+/// What others do while a mount hangs.
+task<void> beside(server& s, const two_mounts& m, bool& in_time, bool& early, bool& late)
+{
+    auto wait = [] { ::usleep(1000); };
+    while (slow_opens == 0) {
+        auto again = wait;
+        co_await s.pool.run(std::move(again));
+    }
+    const auto found = co_await s.fs->getattr(m.root, m.file);
+    early = found.has_value();
+    co_await enter(*s.fs, m.root, late);
+    in_time = !gave_up;
+    let_go = true;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(a_mount_that_hangs_holds_nobody_who_wants_another)
+{
+    needs_root("to mount");
+    in_child([] {
+        two_mounts m;
+        server s(m.options);
+        m.mount_at("late");
+        slow_path = m.directory.path() / "late";
+        bool entered = false;
+        bool in_time = false;
+        bool early = false;
+        bool late = true;
+        auto all = [&]() -> task<result<void>> {
+            const task_context& context = co_await current_context();
+            scope calls(*context.shard);
+            calls.spawn(enter(*s.fs, m.root, entered));
+            calls.spawn(beside(s, m, in_time, early, late));
+            co_await calls.join();
+            co_return result<void>();
+        };
+        check(s.run(all()).has_value(), "all ends");
+        check(in_time, "nobody waits until the mount is there");
+        check(early, "what is on another mount is found");
+        check(!late, "what is on this one is not");
+        check(entered, "but by who waited");
+        check(slow_opens == 1, "it is opened once");
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_mount_that_cannot_be_entered_is_tried_once_a_second)
+{
+    needs_root("to mount");
+    in_child([] {
+        two_mounts m;
+        server s(m.options);
+        m.mount_at("late");
+        refused = let_go = true;
+        slow_path = m.directory.path() / "late";
+        const auto began = std::chrono::steady_clock::now();
+        for (int i = 0; i < 20; ++i) {
+            const auto found = s.run(s.fs->lookup(m.root, s.fs->root(), "late"));
+            check(!found && found.error() == errc::crosses_mount, "it is not entered");
+        }
+        const auto seconds = std::chrono::steady_clock::now() - began;
+        check(slow_opens >= 1 && slow_opens <= unsigned(seconds / std::chrono::seconds(1)) + 1,
+              "and not tried for each call");
+    });
 }
