@@ -141,8 +141,8 @@ std::vector<finding> check_devices()
     for (const verbena::rdma::device_report& d : verbena::rdma::devices()) {
         const auto has = [](bool yes, const char* what) { return std::string(yes ? "" : "no ") + what; };
         std::string text = d.name + ": " + d.transport + ", port " + d.state + ", MTU " +
-                           std::to_string(d.mtu) + ", " + has(d.type_2_windows, "type-2 windows") + ", " +
-                           has(d.can.remote_invalidate, "remote invalidate") + ", " +
+                           std::to_string(d.mtu) + ", " + "grants by " + std::string(to_string(d.grants)) +
+                           ", " + has(d.can.remote_invalidate, "remote invalidate") + ", " +
                            has(d.can.write_with_immediate, "write with immediate") + ", " +
                            has(d.can.shared_receives, "shared receives") + ", " +
                            std::to_string(d.can.max_outstanding_reads) + " reads";

@@ -70,6 +70,16 @@ std::string_view to_string(end_cause c) noexcept
     return "unknown";
 }
 
+std::string_view to_string(grant_kind k) noexcept
+{
+    switch (k) {
+    case grant_kind::region: return "region";
+    case grant_kind::type_1_window: return "type_1_window";
+    case grant_kind::type_2_window: return "type_2_window";
+    }
+    return "unknown";
+}
+
 std::string_view to_string(device_event e) noexcept
 {
     switch (e) {
@@ -93,18 +103,23 @@ result<std::unique_ptr<context>> make_context(reactor& shard, blocking_pool& poo
     const device_list list;
     verbs::capabilities can;
     bool any = false;
+    result<void> last;
     for (ibv_context* verbs : list.all()) {
         if (!o.device.empty() && o.device != ::ibv_get_device_name(verbs->device))
             continue;
-        const auto limits = query(verbs);
-        if (!limits)
+        const auto limits = query(verbs, o.grants);
+        if (!limits) {
+            last = limits.error();
             continue;
+        }
         if (!any)
             can = limits->can;
         else
             narrow(can, limits->can);
         any = true;
     }
+    if (!any && !last)
+        return last.error();
     if (!any)
         return error(std::errc::no_such_device,
                      o.device.empty()
@@ -187,9 +202,9 @@ task<result<device*>> context_impl::device_of(ibv_context* verbs)
 {
     if (device* d = known(verbs))
         co_return d;
-    auto ask = [verbs] {
+    auto ask = [verbs, grants = options_.grants] {
         shared_devices::note_all();
-        return rdma::query(verbs);
+        return rdma::query(verbs, grants);
     };
     const auto limits = co_await pool_.run(std::move(ask));
     if (!limits)
@@ -216,7 +231,7 @@ result<device*> context_impl::only_device()
         return error(std::errc::no_such_device, "no RDMA device");
     if (device* d = known(found))
         return d;
-    const auto limits = rdma::query(found);
+    const auto limits = rdma::query(found, options_.grants);
     if (!limits)
         return limits.error();
     return note(found, *limits);

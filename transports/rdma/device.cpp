@@ -17,9 +17,36 @@ constexpr std::uint32_t siw_vendor = 0x626d74; // its own choice, no OUI
 constexpr std::uint32_t rxe_vendor = 0xffffff;
 constexpr int max_batches_per_poll = 8; // then others get their turn
 
+// Some devices say that they have windows, and their provider makes none (cxgb4 of rdma-core 44).
+bool makes_windows(ibv_context* verbs, ibv_mw_type type) noexcept
+{
+    ibv_pd* const pd = ::ibv_alloc_pd(verbs);
+    if (pd == nullptr)
+        return false;
+    ibv_mw* const made = ::ibv_alloc_mw(pd, type);
+    if (made != nullptr)
+        ::ibv_dealloc_mw(made);
+    ::ibv_dealloc_pd(pd);
+    return made != nullptr;
+}
+
+bool has(ibv_context* verbs, const ibv_device_attr& a, grant_kind k) noexcept
+{
+    switch (k) {
+    case grant_kind::region: return true;
+    case grant_kind::type_1_window:
+        return (a.device_cap_flags & IBV_DEVICE_MEM_WINDOW) != 0 && a.max_mw > 0 &&
+               makes_windows(verbs, IBV_MW_TYPE_1);
+    case grant_kind::type_2_window:
+        return (a.device_cap_flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)) != 0 &&
+               a.max_mw > 0 && makes_windows(verbs, IBV_MW_TYPE_2);
+    }
+    return false;
+}
+
 } // namespace
 
-result<device_limits> query(ibv_context* verbs)
+result<device_limits> query(ibv_context* verbs, std::optional<grant_kind> wanted)
 {
     device_limits l;
     if (const int failed = ::ibv_query_device(verbs, &l.attributes); failed != 0)
@@ -34,15 +61,24 @@ result<device_limits> query(ibv_context* verbs)
     l.lists_miscounted = a.vendor_id == rxe_vendor;
     if (a.vendor_id == rxe_vendor)
         l.invalidate_flags |= IBV_WC_IP_CSUM_OK;
-    l.windows = (a.device_cap_flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)) != 0 &&
-                a.max_mw > 0;
+    if (wanted && !has(verbs, a, *wanted))
+        return error(std::errc::operation_not_supported,
+                     "the device has no memory windows of this type; `verbena doctor` tells which it has");
+    if (wanted)
+        l.grants = *wanted;
+    else if (has(verbs, a, grant_kind::type_2_window))
+        l.grants = grant_kind::type_2_window;
+    else if (has(verbs, a, grant_kind::type_1_window))
+        l.grants = grant_kind::type_1_window;
+    const bool type_2 = l.grants == grant_kind::type_2_window;
     l.read_sink_remote_write = l.iwarp && !siw;
     verbs::capabilities& c = l.can;
     c.provider = "rdma";
-    c.grant_per_queue_pair = l.windows;
-    // A peer may invalidate a window's key; at a region's rxe ends the connection. libsiw can't send it.
-    c.remote_invalidate = l.windows;
-    c.local_invalidate = l.windows;
+    // A window of type 1 is any queue pair's of its domain, and only a bind ends it.
+    c.grant_per_queue_pair = type_2;
+    // A peer may invalidate a type-2 window's key; at a region's rxe ends the connection. libsiw can't send it.
+    c.remote_invalidate = type_2;
+    c.local_invalidate = type_2;
     c.write_with_immediate = !l.iwarp;
     c.shared_receives = a.max_srq > 0;
     c.needs_local_keys = true;

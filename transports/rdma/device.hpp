@@ -5,11 +5,13 @@
 #include <verbena/core/intrusive_list.hpp>
 #include <verbena/core/io_watch.hpp>
 #include <verbena/core/verbs.hpp>
+#include <verbena/transports/rdma.hpp>
 
 #include <infiniband/verbs.h>
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -27,12 +29,13 @@ struct device_limits {
     unsigned invalidate_flags = IBV_WC_WITH_INV;
     /// Of a completion queue.
     std::uint32_t usual_entries = 16384;
-    bool lists_miscounted = false;       ///< by ibv_wr_set_sge_list: rxe
-    bool windows = false;                ///< type 2
+    bool lists_miscounted = false; ///< by ibv_wr_set_sge_list: rxe
+    grant_kind grants = grant_kind::region;
     bool read_sink_remote_write = false; ///< iWARP but siw: the sink's region needs remote write
 };
-/// Blocks. Errors: those of ibv_query_device.
-result<device_limits> query(ibv_context* verbs);
+/// Grants are made by `wanted`, if that is given, else by the best there is. Blocks. Errors: those of ibv_query_device;
+/// EOPNOTSUPP: no such windows.
+result<device_limits> query(ibv_context* verbs, std::optional<grant_kind> wanted = {});
 
 /// Sends per queue pair that are ours: binds and invalidates of windows.
 inline constexpr std::uint32_t internal_depth = 256;

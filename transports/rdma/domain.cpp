@@ -163,7 +163,7 @@ int domain::rights_of_memory(const domain_part& p) const noexcept
 {
     const device_limits& l = p.on.limits();
     int rights = IBV_ACCESS_LOCAL_WRITE;
-    if (l.windows)
+    if (l.grants != grant_kind::region)
         rights |= IBV_ACCESS_MW_BIND;
     // The key of a Read's sink travels to the peer there (RFC 5040 5.2), so that memory is open to who learns it.
     if (l.read_sink_remote_write)
@@ -331,7 +331,7 @@ task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
             continue;
         }
         auto& scope = static_cast<queue_pair&>(*r.scope);
-        if (!context_.query().grant_per_queue_pair || !scope.on().limits().windows)
+        if (!context_.query().grant_per_queue_pair || !scope.on().limits().can.grant_per_queue_pair)
             co_return error(std::errc::operation_not_supported,
                             "the provider can't limit a grant to one queue pair");
         narrow.push_back(&r);
@@ -347,7 +347,7 @@ task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
         i = end;
     }
     if (done && !wide.empty())
-        done = co_await register_grants(wide);
+        done = co_await make_wide_grants(wide);
     if (!done) {
         for (auto& r : batch)
             r.made.reset();
@@ -355,12 +355,28 @@ task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
     co_return done;
 }
 
-task<result<void>> domain::register_grants(std::span<verbs::grant_request*> batch)
+task<result<void>> domain::make_wide_grants(std::span<verbs::grant_request*> batch)
 {
     auto number = co_await any_part();
     if (!number)
         co_return number.error();
     domain_part& p = *parts_[*number];
+    result<void> done;
+    while (!batch.empty() && done) {
+        const auto some = batch.first(std::min<std::size_t>(batch.size(), internal_depth / 2));
+        bool bound = false;
+        if (p.on.limits().grants == grant_kind::type_1_window)
+            bound = co_await bind_type_1(some, *number);
+        // A region serves as well, where nothing can bind a window.
+        if (!bound)
+            done = co_await register_grants(some, p);
+        batch = batch.subspan(some.size());
+    }
+    co_return done;
+}
+
+task<result<void>> domain::register_grants(std::span<verbs::grant_request*> batch, domain_part& p)
+{
     std::vector<ibv_mr*> made(batch.size());
     auto work = [&p, batch, &made]() -> int {
         for (std::size_t i = 0; i < batch.size(); ++i) {
@@ -395,121 +411,6 @@ task<result<void>> domain::register_grants(std::span<verbs::grant_request*> batc
     }
     add(context_.counts().region_grants, batch.size());
     co_return result<void>();
-}
-
-task<result<void>> domain::more_windows(domain_part& p, std::size_t wanted)
-{
-    if (p.free_windows.size() >= wanted)
-        co_return result<void>();
-    const std::size_t count = std::max<std::size_t>(16, wanted);
-    std::vector<ibv_mw*> made;
-    made.reserve(count);
-    auto work = [pd = p.pd, &made, count]() -> int {
-        while (made.size() < count) {
-            ibv_mw* w = ::ibv_alloc_mw(pd, IBV_MW_TYPE_2);
-            if (w == nullptr)
-                return errno;
-            made.push_back(w);
-        }
-        return 0;
-    };
-    const int failed = co_await context_.pool().run(std::move(work));
-    p.free_windows.insert(p.free_windows.end(), made.begin(), made.end());
-    if (p.free_windows.size() < wanted)
-        co_return error::from_errno(failed != 0 ? failed : ENOMEM, "the device has no more memory windows");
-    co_return result<void>();
-}
-
-task<result<void>> domain::bind_windows(std::span<verbs::grant_request*> batch, queue_pair& scope)
-{
-    domain_part& p = part(scope.part());
-    // Others may take windows while this waits for room, so both must hold at once.
-    for (;;) {
-        const auto windows = co_await more_windows(p, batch.size());
-        if (!windows)
-            co_return windows.error();
-        const bool room = co_await scope.internal_room(static_cast<std::uint32_t>(batch.size()));
-        if (!room)
-            co_return error(std::errc::not_connected, "a grant for a queue pair that is not connected");
-        if (p.free_windows.size() >= batch.size())
-            break;
-    }
-    std::vector<ibv_send_wr> requests(batch.size());
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-        auto g = std::make_unique<memory_grant>(*this, batch[i]->memory);
-        g->window_ = p.free_windows.back();
-        p.free_windows.pop_back();
-        g->part_ = &p;
-        g->key_ = ::ibv_inc_rkey(g->window_->rkey);
-        g->standing_ = true;
-        ibv_send_wr& w = requests[i];
-        w.opcode = IBV_WR_BIND_MW;
-        w.bind_mw.mw = g->window_;
-        w.bind_mw.rkey = g->key_;
-        w.bind_mw.bind_info.mr = find(g->memory_)->with(scope.part());
-        w.bind_mw.bind_info.addr = reinterpret_cast<std::uint64_t>(g->memory_.data());
-        w.bind_mw.bind_info.length = g->memory_.size();
-        w.bind_mw.bind_info.mw_access_flags =
-            flag_if(verbs::allows(batch[i]->rights, verbs::access::remote_read), IBV_ACCESS_REMOTE_READ) |
-            flag_if(verbs::allows(batch[i]->rights, verbs::access::remote_write), IBV_ACCESS_REMOTE_WRITE);
-        grants_[g->key_] = g.get();
-        scope.add_window(*g);
-        batch[i]->made = std::move(g);
-    }
-    auto posted = scope.post_internal(requests, nullptr);
-    for (auto* r : batch) {
-        auto& g = static_cast<memory_grant&>(*r->made);
-        if (posted)
-            g.window_->rkey = g.key_; // what the device knows it by from now on
-        else
-            g.standing_ = false; // never bound: the window is free
-    }
-    add(context_.counts().window_binds, batch.size());
-    co_return posted;
-}
-
-task<void> domain::revoke(std::span<std::unique_ptr<verbs::grant>> batch)
-{
-    std::vector<ibv_mr*> regions;
-    std::vector<memory_grant*> bound;
-    for (auto& one : batch) {
-        auto* g = static_cast<memory_grant*>(one.get());
-        if (g == nullptr)
-            continue;
-        if (g->region_ != nullptr) {
-            regions.push_back(std::exchange(g->region_, nullptr));
-            g->standing_ = false;
-        } else if (g->window_ != nullptr && g->standing_) {
-            bound.push_back(g);
-        }
-    }
-    // Each is asked by itself, which costs a doorbell and a completion, but is right whatever their queue pairs.
-    for (memory_grant* g : bound) {
-        if (g->scope_ == nullptr)
-            continue;
-        const bool room = co_await g->scope_->internal_room(1);
-        queue_pair* const scope = g->scope_;
-        if (!room || scope == nullptr || !g->standing_)
-            continue;
-        ibv_send_wr w{};
-        w.opcode = IBV_WR_LOCAL_INV;
-        w.invalidate_rkey = g->key_;
-        internal_outcome outcome;
-        if (!scope->post_internal({&w, 1}, &outcome))
-            continue;
-        co_await outcome.done.wait_shielded();
-        if (outcome.good)
-            g->standing_ = false;
-    }
-    if (!regions.empty()) {
-        auto work = [&regions] {
-            for (ibv_mr* mr : regions)
-                ::ibv_dereg_mr(mr);
-        };
-        co_await context_.pool().run(std::move(work));
-    }
-    for (auto& one : batch)
-        one.reset();
 }
 
 task<result<std::unique_ptr<verbs::shared_receive_queue>>>

@@ -21,9 +21,12 @@ class queue_pair;
 /// A domain's own on one device.
 struct domain_part {
     explicit domain_part(device& d) noexcept : on(d) {}
+    /// With room for `entries` binds at once, and not much before them; nullptr: there is none now.
+    queue_pair* binder(std::size_t entries) const noexcept;
     device& on;
     ibv_pd* pd = nullptr;
     std::vector<ibv_mw*> free_windows;
+    std::vector<queue_pair*> pairs; ///< those that were opened and have not ended
 };
 
 /// Memory that is registered with each part of a domain.
@@ -116,7 +119,11 @@ private:
     const registered_memory* find(std::span<const std::byte> memory) const noexcept;
     task<result<void>> more_windows(domain_part& p, std::size_t wanted);
     task<result<void>> bind_windows(std::span<verbs::grant_request*> batch, queue_pair& scope);
-    task<result<void>> register_grants(std::span<verbs::grant_request*> batch);
+    task<result<void>> make_wide_grants(std::span<verbs::grant_request*> batch);
+    task<result<void>> register_grants(std::span<verbs::grant_request*> batch, domain_part& p);
+    task<bool> bind_type_1(std::span<verbs::grant_request*> batch, std::size_t number);
+    task<bool> unbind_type_1(std::span<memory_grant*> batch, domain_part& p);
+    task<void> invalidate(std::span<memory_grant*> batch);
     int rights_of_memory(const domain_part& p) const noexcept;
 
     context_impl& context_;

@@ -72,7 +72,7 @@ result<void> queue_pair::create(rdma_cm_id* id) noexcept
     a.qp_type = IBV_QPT_RC;
     a.send_cq = a.recv_cq = cq_.cq;
     a.srq = shared_ != nullptr ? shared_->handle() : nullptr;
-    a.cap.max_send_wr = send_depth_ + (on().limits().windows ? internal_depth : 0);
+    a.cap.max_send_wr = send_depth_ + (on().limits().grants != grant_kind::region ? internal_depth : 0);
     a.cap.max_recv_wr = shared_ != nullptr ? 0 : static_cast<std::uint32_t>(receives_.room());
     a.cap.max_send_sge = on().limits().can.max_send_segments;
     a.cap.max_recv_sge = 1;
@@ -100,7 +100,7 @@ bool queue_pair::create_extended(ibv_qp_init_attr& plain) noexcept
                        flag_if(can.write_with_immediate, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM) |
                        flag_if(can.remote_invalidate, IBV_QP_EX_WITH_SEND_WITH_INV) |
                        flag_if(can.local_invalidate, IBV_QP_EX_WITH_LOCAL_INV) |
-                       flag_if(on().limits().windows, IBV_QP_EX_WITH_BIND_MW);
+                       flag_if(on().limits().grants == grant_kind::type_2_window, IBV_QP_EX_WITH_BIND_MW);
     if (::rdma_create_qp_ex(id_, &a) != 0)
         return false;
     extended_ = ::ibv_qp_to_qp_ex(id_->qp);
@@ -121,6 +121,7 @@ void queue_pair::open(std::uint32_t ord) noexcept
     add(owner_.counts().connected, 1);
     add(owner_.counts().extended, extended_ != nullptr ? 1 : 0);
     add(owner_.counts().active, 1);
+    home_.pairs.push_back(this);
     if (!on().limits().iwarp) {
         // The connection manager leaves 655 ms, for which a peer would wait after each "receiver not ready".
         ibv_qp_attr a{};
@@ -347,6 +348,7 @@ void queue_pair::begin_end(end_cause cause, const error& e) noexcept
 {
     if (state_ != state::starting)
         add(owner_.counts().active, std::uint64_t(-1));
+    std::erase(home_.pairs, this);
     state_ = state::ending;
     end_ = cause;
     end_error_ = e;

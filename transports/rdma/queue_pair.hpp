@@ -24,6 +24,12 @@ struct internal_outcome {
     bool good = false;
 };
 
+/// A window of type 1 and what it is bound to; length 0: to nothing any more.
+struct type_1_bind {
+    ibv_mw* window;
+    ibv_mw_bind_info to;
+};
+
 class queue_pair final : public verbs::queue_pair, public list_hook, public cm_handler, private timer {
 public:
     queue_pair(context_impl& owner, rdma::domain& d, std::size_t part, completion_queue& cq, device::use hold,
@@ -72,6 +78,15 @@ public:
     task<bool> internal_room(std::uint32_t entries);
     /// Posts requests of our own; the last one is signalled. `outcome`, if any, hears of it and must live until then.
     result<void> post_internal(std::span<ibv_send_wr> requests, internal_outcome* outcome);
+    /// How many requests stand in the send queue, whoever's; and whether `entries` of our own have room beside them.
+    std::size_t outstanding() const noexcept { return sends_.size(); }
+    bool has_room(std::size_t entries) const noexcept
+    {
+        return state_ == state::open && internal_used_ + entries <= internal_depth;
+    }
+    /// Posts binds of type 1, for which has_room(); the last one is signalled, as in post_internal(). The windows have
+    /// their new keys.
+    result<void> bind_type_1(std::span<const type_1_bind> binds, internal_outcome* outcome);
     /// From the poll: a completion of this queue pair. Its handler hears of it in deliver().
     void take(const ibv_wc& wc, const work_id& id) noexcept;
     void deliver() noexcept;
@@ -129,6 +144,8 @@ private:
     bool create_extended(ibv_qp_init_attr& a) noexcept;
     /// One doorbell. An errno; 0: all of them are posted.
     int submit(ibv_send_wr* first) noexcept;
+    std::uint64_t next_send_id(std::size_t ahead) const noexcept;
+    void note_internal(bool signalled, internal_outcome* outcome);
 
     context_impl& owner_;
     rdma::domain& domain_;

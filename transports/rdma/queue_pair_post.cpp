@@ -127,8 +127,7 @@ result<void> queue_pair::post_send(std::span<const verbs::send_request> batch)
             const verbs::send_request& r = part[i];
             ibv_send_wr& w = requests[i];
             w = {};
-            w.wr_id = work_id::make(work_id::kind::send, generation_, slot_,
-                                    static_cast<std::uint32_t>(sends_.tail() + i));
+            w.wr_id = next_send_id(i);
             w.next = i + 1 < part.size() ? &requests[i + 1] : nullptr;
             w.opcode = opcode_of(r.opcode);
             const bool told = r.signalled || tells_itself(r.opcode);
@@ -208,8 +207,7 @@ result<void> queue_pair::post_internal(std::span<ibv_send_wr> requests, internal
         return error(std::errc::not_connected, "the queue pair is not connected");
     for (std::size_t i = 0; i < requests.size(); ++i) {
         const bool last = i + 1 == requests.size();
-        requests[i].wr_id = work_id::make(work_id::kind::send, generation_, slot_,
-                                          static_cast<std::uint32_t>(sends_.tail() + i));
+        requests[i].wr_id = next_send_id(i);
         requests[i].next = last ? nullptr : &requests[i + 1];
         requests[i].send_flags = flag_if(last, IBV_SEND_SIGNALED);
     }
@@ -219,16 +217,42 @@ result<void> queue_pair::post_internal(std::span<ibv_send_wr> requests, internal
         return e;
     }
     for (std::size_t i = 0; i < requests.size(); ++i)
-        sends_.push() = {0,
-                         verbs::opcode::local_invalidate,
-                         i + 1 == requests.size(),
-                         true,
-                         false,
-                         0,
-                         0,
-                         i + 1 == requests.size() ? outcome : nullptr};
-    internal_used_ += static_cast<std::uint32_t>(requests.size());
+        note_internal(i + 1 == requests.size(), outcome);
     return {};
+}
+
+// Each is a doorbell of its own: type 1 has no form that could stand in a list.
+result<void> queue_pair::bind_type_1(std::span<const type_1_bind> binds, internal_outcome* outcome)
+{
+    for (std::size_t i = 0; i < binds.size(); ++i) {
+        const bool last = i + 1 == binds.size();
+        ibv_mw_bind b{};
+        b.wr_id = next_send_id(0);
+        b.send_flags = flag_if(last, IBV_SEND_SIGNALED);
+        b.bind_info = binds[i].to;
+        add(owner_.counts().doorbells, 1);
+        if (const int failed = ::ibv_bind_mw(id_->qp, binds[i].window, &b); failed != 0) {
+            const error e = error::from_errno(failed, "ibv_bind_mw");
+            end_soon(end_cause::local, e);
+            return e;
+        }
+        note_internal(last, outcome);
+    }
+    return {};
+}
+
+std::uint64_t queue_pair::next_send_id(std::size_t ahead) const noexcept
+{
+    return work_id::make(work_id::kind::send, generation_, slot_,
+                         static_cast<std::uint32_t>(sends_.tail() + ahead));
+}
+
+// `outcome` is that of the one that is signalled.
+void queue_pair::note_internal(bool signalled, internal_outcome* outcome)
+{
+    sends_.push() = {0, verbs::opcode::local_invalidate, signalled, true, false, 0,
+                     0, signalled ? outcome : nullptr};
+    ++internal_used_;
 }
 
 result<void> queue_pair::post_receive(std::span<const verbs::receive_request> batch)

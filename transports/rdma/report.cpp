@@ -20,7 +20,7 @@ device_report report_of(ibv_context* verbs)
         r.max_queue_pairs = static_cast<std::uint32_t>(limits->attributes.max_qp);
         r.max_memory_regions = static_cast<std::uint32_t>(limits->attributes.max_mr);
         r.max_memory_windows = static_cast<std::uint32_t>(limits->attributes.max_mw);
-        r.type_2_windows = limits->windows;
+        r.grants = limits->grants;
     }
     r.ports = ports_of(verbs);
     const auto active = std::ranges::find(r.ports, true, &port_report::active);

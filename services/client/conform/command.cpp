@@ -56,7 +56,7 @@ json describe(const verbs::context& c)
                                {"firmware", d.firmware},
                                {"state", d.state},
                                {"mtu", d.mtu},
-                               {"type_2_windows", d.type_2_windows}});
+                               {"grants", to_string(d.grants)}});
     }
 #endif
     return {{"verbena", VERBENA_VERSION},

@@ -34,6 +34,8 @@ CELLS = (
     Cell("work iwarp siw", LINUX, GUEST.format("iwarp"), "siw", WORK),
     Cell("work-host", LINUX, HOST.format("iwarp"), "siw through the guest's NIC", WORK),
     Cell("conform-rdma rxe", "the verbs conformance suites", "themselves", "rxe", "every verb, its errors and ends", brief=True),
+    Cell("conform-rdma rxe type_1_window", "the verbs conformance suites", "themselves", "rxe", "the same, grants by windows of type 1"),
+    Cell("conform-rdma rxe region", "the verbs conformance suites", "themselves", "rxe", "the same, grants by registrations"),
     Cell("conform-command rdma rdma rxe", "`verbena conform`", "`verbena conform`", "rxe", CONFORM, brief=True),
     Cell("conform-command rdma rdma siw", "`verbena conform`", "`verbena conform`", "siw", CONFORM),
     Cell("conform-command rdma iwarp siw", "`verbena conform` by `rdma`", "`verbena conform` by `iwarp`", "siw", CONFORM, brief=True),

@@ -104,6 +104,15 @@ public:
         rdma::options o;
         if (const char* device = std::getenv("VERBENA_TEST_RDMA_DEVICE"))
             o.device = device;
+        if (const char* wanted = std::getenv("VERBENA_TEST_RDMA_GRANTS")) {
+            using kind = rdma::grant_kind;
+            for (const kind k : {kind::region, kind::type_1_window, kind::type_2_window}) {
+                if (to_string(k) == wanted)
+                    o.grants = k;
+            }
+            BOOST_REQUIRE_MESSAGE(o.grants,
+                                  "VERBENA_TEST_RDMA_GRANTS is region, type_1_window or type_2_window");
+        }
         auto made = rdma::make_context(shard(), pool_, o);
         BOOST_REQUIRE_MESSAGE(made, why(made));
         return std::move(*made);
@@ -133,7 +142,8 @@ std::unique_ptr<world> make_loop(Change change)
 }
 
 /// Each provider, and loop as providers that can less. With VERBENA_TEST_RDMA=ADDRESS:PORT, an address of an RDMA
-/// device, that device alone; VERBENA_TEST_RDMA_DEVICE names it where there are several.
+/// device, that device alone; VERBENA_TEST_RDMA_DEVICE names it where there are several, and VERBENA_TEST_RDMA_GRANTS
+/// what its grants are made by (rdma::grant_kind), where that is not the best it has.
 inline const std::vector<provider>& providers()
 {
     using caps = verbs::capabilities;

@@ -360,6 +360,63 @@ CONFORMANCE_CASE(local_keys)
     });
 }
 
+CONFORMANCE_CASE(grants_of_a_batch_revoked_together_and_made_again)
+{
+    constexpr std::size_t count = 200; // more than one doorbell's
+    constexpr std::size_t each = 64;
+    constexpr std::size_t rounds = 3; // windows that come back are bound again
+    fixture f(p);
+    f.run([&]() -> task<void> {
+        connection n;
+        co_await f.connect(n);
+        memory target(co_await registered(*f.server.domain, count * each));
+        memory out(co_await registered(*f.client.domain, pattern(count * each)));
+        verbs::remote_segment dead;
+        for (std::size_t round = 0; round < rounds; ++round) {
+            std::ranges::fill(target.bytes, std::byte{});
+            std::vector<verbs::grant_request> requests(count);
+            for (std::size_t i = 0; i < count; ++i) {
+                requests[i].memory = std::span(target.bytes).subspan(i * each, each);
+                requests[i].rights = verbs::access::remote_write;
+                requests[i].scope = f.can().grant_per_queue_pair ? n.s.get() : nullptr;
+            }
+            auto made = co_await f.server.domain->make_grants(requests);
+            BOOST_REQUIRE_MESSAGE(made, why(made));
+            std::vector<std::unique_ptr<verbs::grant>> grants;
+            std::vector<std::uint32_t> keys;
+            for (auto& r : requests) {
+                grants.push_back(std::move(r.made));
+                keys.push_back(grants.back()->where().key);
+            }
+            std::ranges::sort(keys);
+            BOOST_TEST((std::ranges::adjacent_find(keys) == keys.end()));
+            n.c_seen.seen.clear();
+            for (std::size_t i = 0; i < count; ++i)
+                BOOST_REQUIRE(
+                    post(*n.c, i, opcode::rdma_write, {out.part(i * each, each)}, grants[i]->where()));
+            const std::function<bool()> written = [&] { return target.bytes == out.bytes; };
+            co_await f.until(written);
+            // Its completions: the send queue has room for the next round.
+            const std::function<bool()> all = [&] { return n.c_seen.seen.size() == count; };
+            co_await f.until(all);
+            dead = grants.back()->where();
+            co_await f.server.domain->revoke(grants);
+            BOOST_TEST(std::ranges::none_of(grants, [](const auto& g) { return g != nullptr; }));
+        }
+#ifdef VERBENA_HAS_RDMA
+        if (auto* device = dynamic_cast<rdma::context*>(f.server.context.get())) {
+            const char* const forced = std::getenv("VERBENA_TEST_RDMA_GRANTS");
+            const bool regions =
+                forced != nullptr ? std::string(forced) == "region" : !f.can().grant_per_queue_pair;
+            BOOST_TEST(device->counters().window_binds.load() == (regions ? 0 : count * rounds));
+            BOOST_TEST(device->counters().region_grants.load() == (regions ? count * rounds : 0));
+        }
+#endif
+        n.c_seen.seen.clear();
+        co_await must_fail(f, n, opcode::rdma_write, dead, target);
+    });
+}
+
 CONFORMANCE_CASE(revoking_takes_effect_at_once)
 {
     fixture f(p);

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,14 @@ public:
     virtual ~arrival() = default; ///< unanswered: rejects it
 };
 
+/// What grants are made by, from the least to the best.
+enum class grant_kind : std::uint8_t {
+    region,        ///< a registration of its own
+    type_1_window, ///< bound, by any queue pair of the domain, to memory that is registered
+    type_2_window, ///< the same for one queue pair alone; both ends can invalidate it by a work request
+};
+std::string_view to_string(grant_kind k) noexcept;
+
 struct options {
     /// The one device to use, as `verbena doctor` names it; empty: whichever the address leads to. With one,
     /// query() tells what it can do, else what all devices can.
@@ -33,6 +42,8 @@ struct options {
     /// The own address of connections that are made, in digits and without a port; empty: one of `device`, if that is
     /// named, else as the route goes. Device, port and GID follow from it: the connection manager takes nothing else.
     std::string source;
+    /// Grants are made by these alone; empty: by the best that the device has.
+    std::optional<grant_kind> grants;
     /// How long an orderly close waits for what was posted.
     duration close_timeout = std::chrono::seconds(2);
     std::size_t max_waiting = 1024; ///< peers that a listener keeps for next(); those beyond are rejected
@@ -77,7 +88,7 @@ struct stats {
     std::atomic<std::uint64_t> stale_completions{0}; ///< of queue pairs that are gone; never followed
     std::atomic<std::uint64_t> registered_bytes{0};
     std::atomic<std::uint64_t> registrations_failed{0};
-    std::atomic<std::uint64_t> window_binds{0};
+    std::atomic<std::uint64_t> window_binds{0};  ///< binds of nothing, which unbind, are not among them
     std::atomic<std::uint64_t> region_grants{0}; ///< grants that took a registration of their own
     std::atomic<std::uint64_t> doorbells{0};     ///< batches posted: ibv_post_send calls, or ibv_wr_complete
     std::atomic<std::uint64_t> extended{0};      ///< of those connected, whose batches go by ibv_wr_*
@@ -96,8 +107,8 @@ public:
 };
 
 /// Makes the provider for `shard`; call it on the shard's thread or before it runs. `pool` takes what blocks and
-/// outlives the context. Errors: ENODEV when there is no RDMA device, or not the one named; ENOENT without the
-/// kernel's connection manager, with the cure.
+/// outlives the context. Errors: ENODEV when there is no RDMA device, or not the one named; EOPNOTSUPP when it has not
+/// the windows of options::grants; ENOENT without the kernel's connection manager, with the cure.
 result<std::unique_ptr<context>> make_context(reactor& shard, blocking_pool& pool, const options& o = {});
 
 struct gid_report {
@@ -127,7 +138,7 @@ struct device_report {
     std::uint32_t max_queue_pairs = 0;
     std::uint32_t max_memory_regions = 0;
     std::uint32_t max_memory_windows = 0;
-    bool type_2_windows = false;
+    grant_kind grants = grant_kind::region;
 };
 /// What is there; blocks. Empty without a device. Any thread.
 std::vector<device_report> devices();
