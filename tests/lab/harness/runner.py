@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs scenarios: artefact folders, host parts, one boot per kernel, one of two guests for each peer part, results."""
+"""Runs scenarios: artefact folders, host parts, boots side by side, one of two guests for each peer part, results."""
+import concurrent.futures
 import os
 import pathlib
 import shlex
@@ -7,12 +8,14 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 
 from . import boot, data, wire
 from .common import LAB, SOURCE, LabError, last_lines, read_or_none, say
 
 SHOWN_LINES = 60
+one_report = threading.Lock()
 
 
 def run(kernels, scenarios, args):
@@ -22,22 +25,38 @@ def run(kernels, scenarios, args):
         raise LabError("a scenario with the same arguments can stand only once in a boot")
     out = pathlib.Path(args.out or tempfile.mkdtemp(prefix="verbena-lab-")).absolute()
     build = pathlib.Path(args.build or SOURCE / "build").absolute()
+    boots = []
+    for kernel in kernels:
+        alone = [scenario for scenario in scenarios if not scenario.peer_part]
+        groups = [alone[first::args.boots] for first in range(min(args.boots, len(alone)))]
+        groups += [[scenario] for scenario in scenarios if scenario.peer_part]
+        boots += [(kernel, group, out / f"{kernel.series}-{group[0].folder}") for group in groups]
     rows = []
     try:
-        for kernel in kernels:
-            alone = [scenario for scenario in scenarios if not scenario.peer_part]
-            if alone:
-                rows += run_boot(kernel, alone, out / kernel.series, build, args, args.command == "run")
-            for scenario in scenarios:
-                if scenario.peer_part:
-                    folder = out / f"{kernel.series}-{scenario.folder}"
-                    rows += run_boot(kernel, [scenario], folder, build, args, args.command == "run")
+        works = [lambda each=each: run_boot(*each, build, args, args.command == "run") for each in boots]
+        for some in side_by_side(works, args.boots):
+            rows += some
     finally:
         if args.out or any(reason for _, _, reason, _ in rows):
             say(f"artefacts: {out}")
         else:
             shutil.rmtree(out, ignore_errors=True)
     return rows
+
+
+def side_by_side(works, many):
+    """Does WORKS, MANY at a time; yields what they return, in the order in which they end. If one fails, or this is
+    interrupted, the guests of the others are killed."""
+    with concurrent.futures.ThreadPoolExecutor(many) as threads:
+        begun = [threads.submit(work) for work in works]
+        try:
+            for each in concurrent.futures.as_completed(begun):
+                yield each.result()
+        except BaseException:
+            for each in begun:
+                each.cancel()
+            boot.end_all()
+            raise
 
 
 def run_boot(kernel, scenarios, out, build, args, show):
@@ -71,7 +90,8 @@ def run_boot(kernel, scenarios, out, build, args, show):
         reason = verdict(out / scenario.folder, host_parts.get(scenario.folder), ended)
         if scenario.peer_part:
             reason = of_two(reason, verdict(out / "peer" / scenario.folder, None, peer_ended))
-        seconds = report(kernel, scenario, out, reason, show)
+        with one_report:
+            seconds = report(kernel, scenario, out, reason, show)
         rows.append((kernel.release, scenario.title, reason, seconds))
     say(f"{kernel.release}: {time.monotonic() - begun:.0f} s for this boot")
     return rows
