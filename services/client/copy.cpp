@@ -18,6 +18,21 @@ namespace {
 
 const error into_itself(std::errc::invalid_argument, "a directory can't be copied into itself");
 
+// As sha256sum writes and reads it: a line that begins with a backslash has the name's own, and its ends of line, escaped.
+std::string checksum_line(const std::string& digest, const std::string& path)
+{
+    std::string name;
+    for (const char c : path) {
+        if (c == '\n' || c == '\r' || c == '\\')
+            name += {'\\', c == '\n' ? 'n' : c == '\r' ? 'r' : c};
+        else
+            name += c;
+    }
+    if (::isatty(STDOUT_FILENO))
+        return digest + "  " + printable(path);
+    return (name.size() != path.size() ? "\\" : "") + digest + "  " + name;
+}
+
 bool equal(const timespec& a, const timespec& b) noexcept
 {
     return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
@@ -27,10 +42,10 @@ bool equal(const timespec& a, const timespec& b) noexcept
 
 bool same_file(const store& a, const file_info& x, const store& b, const file_info& y)
 {
-    if (a.place().empty() != b.place().empty() || x.kind != y.kind || x.file_system != y.file_system ||
-        x.id != y.id)
+    if (x.kind != y.kind || x.id != y.id)
         return false;
-    return a.place() == b.place() || (x.size == y.size && equal(x.mtime, y.mtime) && equal(x.ctime, y.ctime));
+    return (a.place() == b.place() && x.file_system == y.file_system) ||
+           (x.size == y.size && equal(x.mtime, y.mtime) && equal(x.ctime, y.ctime));
 }
 
 // A file being copied: workers take chunks in order and finish them in any.
@@ -73,7 +88,7 @@ void copier::note_checksum(std::string path, std::string digest)
     if (options_.quiet)
         checksums_.push_back({std::move(path), std::move(digest)});
     else
-        std::printf("%s  %s\n", digest.c_str(), path.c_str());
+        std::printf("%s\n", checksum_line(digest, path).c_str());
 }
 
 task<void> copier::copy(store& from, std::string from_path, store& to, std::string to_path)
@@ -152,9 +167,12 @@ task<bool> copier::enter(store& from, const std::string& from_path, const file_i
                          const std::string& to_path)
 {
     const bool top = !top_;
-    if (!top && same_file(from, info, to, *top_)) {
-        fail(from.name_of(from_path), into_itself);
-        co_return false;
+    if (!top && info.id == top_->id) {
+        const bool itself = co_await is_top(from, from_path, to);
+        if (itself) {
+            fail(from.name_of(from_path), into_itself);
+            co_return false;
+        }
     }
     auto made = co_await to.make_directory(to_path, info.mode);
     auto there = result<file_info>(info);
@@ -164,8 +182,10 @@ task<bool> copier::enter(store& from, const std::string& from_path, const file_i
         fail(to.name_of(to_path), made ? there.error() : made.error());
         co_return false;
     }
-    if (top)
+    if (top) {
         top_ = *there;
+        top_path_ = to_path;
+    }
     if (top && same_file(from, info, to, *top_)) {
         fail(from.name_of(from_path), into_itself);
         co_return false;
@@ -173,10 +193,25 @@ task<bool> copier::enter(store& from, const std::string& from_path, const file_i
     co_return true;
 }
 
+// Its times change while files are put into it.
+task<bool> copier::is_top(store& from, std::string from_path, store& to)
+{
+    for (int attempt = 0; attempt < 100; ++attempt) {
+        auto before = co_await to.stat(top_path_, true);
+        auto here = co_await from.stat(from_path, false);
+        auto after = co_await to.stat(top_path_, true);
+        if (!before || !here || !after)
+            break; // what is wrong is told by what comes next
+        if (same_file(from, *here, to, *after))
+            co_return true;
+        if (equal(before->ctime, after->ctime))
+            break;
+    }
+    co_return false;
+}
+
 task<bool> copier::is_itself(store& from, const file_info& info, store& to, std::string to_path)
 {
-    if (from.place().empty() != to.place().empty())
-        co_return false;
     auto there = co_await to.stat(std::move(to_path), true);
     co_return there&& same_file(from, info, to, *there);
 }
@@ -244,6 +279,11 @@ task<result<void>> copier::copy_data(one_file& f)
     for (unsigned i = 0; i < (f.size == UINT64_MAX ? 1 : options_.depth) && !f.done(); ++i)
         workers.spawn(copy_chunks(f));
     co_await workers.join();
+    if (!f.failed) {
+        const auto cut = co_await f.to.cut(f.end.value_or(f.size));
+        if (!cut)
+            f.failed = cut.error();
+    }
     auto closed = co_await f.to.close();
     if (f.failed)
         co_return *f.failed;

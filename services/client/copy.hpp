@@ -59,6 +59,8 @@ private:
     /// Makes a directory of the target; false, and told, if that can't be, or it is what is being copied.
     task<bool> enter(store& from, const std::string& from_path, const file_info& info, store& to,
                      const std::string& to_path);
+    /// True if that directory is the one that the tree is copied to, at the moment.
+    task<bool> is_top(store& from, std::string from_path, store& to);
     /// True if writing `to_path` would destroy what `info` is of.
     task<bool> is_itself(store& from, const file_info& info, store& to, std::string to_path);
     task<void> copy_file(store& from, std::string from_path, store& to, std::string to_path, file_info info);
@@ -72,7 +74,8 @@ private:
     copy_totals totals_;
     std::vector<file_checksum> checksums_;
     bool denied_ = false;
-    std::optional<file_info> top_;                          ///< the directory that a tree is copied to
+    std::optional<file_info> top_; ///< the directory that a tree is copied to
+    std::string top_path_;
     std::vector<std::pair<std::string, file_info>> finish_; ///< directories to get their times
     semaphore file_permits_;
     semaphore chunk_permits_{max_chunks};

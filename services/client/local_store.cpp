@@ -88,6 +88,22 @@ public:
         co_return result<void>();
     }
 
+    task<result<void>> cut(std::uint64_t length) override
+    {
+        // A device or a pipe has no length.
+        auto job = [fd = fd_.get(), length]() noexcept -> int {
+            struct stat s{};
+            if (::fstat(fd, &s) != 0)
+                return errno;
+            const bool longer = S_ISREG(s.st_mode) && static_cast<std::uint64_t>(s.st_size) > length;
+            return longer && ::ftruncate(fd, static_cast<off_t>(length)) != 0 ? errno : 0;
+        };
+        const int failed = co_await runtime_.files().run(std::move(job));
+        if (failed != 0)
+            co_return error::from_errno(failed, "truncate");
+        co_return result<void>();
+    }
+
     task<result<void>> close() override
     {
         auto job = [fd = fd_.release()]() noexcept -> int { return ::close(fd) == 0 ? 0 : errno; };
@@ -160,7 +176,7 @@ public:
     // as a file then would have its data written where that link leads.
     task<result<std::unique_ptr<open_file>>> create(std::string path, std::uint32_t mode) override
     {
-        const int flags = O_RDWR | O_CREAT | O_TRUNC | (path.empty() ? 0 : O_NOFOLLOW);
+        const int flags = O_RDWR | O_CREAT | (path.empty() ? 0 : O_NOFOLLOW);
         co_return co_await open_with(std::move(path), flags, mode & permissions);
     }
 

@@ -50,7 +50,7 @@ file_info info_of(const v3::fattr3& a) noexcept
 
 class remote_file final : public open_file {
 public:
-    remote_file(nfs::client& c, const nfs::node& n) : file_(c, n) {}
+    remote_file(nfs::client& c, const nfs::node& n) : client_(c), file_(c, n) {}
 
     task<result<rpc::payload>> read(std::uint64_t offset, std::uint32_t count) override
     {
@@ -65,9 +65,18 @@ public:
     {
         co_return co_await file_.write(offset, std::move(data));
     }
+    task<result<void>> cut(std::uint64_t length) override
+    {
+        if (file_.node().attributes.size <= length)
+            co_return result<void>();
+        v3::sattr3 attributes;
+        attributes.size = length;
+        co_return co_await client_.setattr(file_.node().handle, attributes);
+    }
     task<result<void>> close() override { co_return co_await file_.commit(); }
 
 private:
+    nfs::client& client_;
     nfs::file file_;
 };
 
@@ -127,7 +136,6 @@ public:
             co_return place.error();
         v3::sattr3 attributes;
         attributes.mode = mode;
-        attributes.size = 0;
         auto made = co_await session_.nfs().create(place->directory, place->name, attributes, false);
         if (!made)
             co_return made.error();

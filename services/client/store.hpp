@@ -39,6 +39,8 @@ public:
     /// At most `count` bytes; fewer only at the end or when the server likes so; none at the end.
     virtual task<result<rpc::payload>> read(std::uint64_t offset, std::uint32_t count) = 0;
     virtual task<result<void>> write(std::uint64_t offset, rpc::payload data) = 0;
+    /// Takes away what the file had beyond `length` when it was opened.
+    virtual task<result<void>> cut(std::uint64_t length) = 0;
     /// What was written is stable (server) or handed to the kernel (local) afterwards.
     virtual task<result<void>> close() = 0;
 };
@@ -50,7 +52,8 @@ public:
     virtual task<result<std::vector<std::string>>> list(std::string path) = 0;
     virtual task<result<std::string>> read_link(std::string path) = 0;
     virtual task<result<std::unique_ptr<open_file>>> open(std::string path) = 0;
-    /// Truncates what is there.
+    /// Leaves in place what is there, for write() and then cut(): should it be the source, and nothing tell, then copying
+    /// changes nothing.
     virtual task<result<std::unique_ptr<open_file>>> create(std::string path, std::uint32_t mode) = 0;
     /// Succeeds when a directory is there already.
     virtual task<result<void>> make_directory(std::string path, std::uint32_t mode) = 0;
@@ -68,7 +71,8 @@ std::unique_ptr<store> make_local_store(runtime& r, std::string root);
 /// `s` is mounted and outlives the store; `root` lies below the mounted export.
 std::unique_ptr<store> make_remote_store(session& s, std::string root);
 
-/// True if both are one file. A server may be known by two names: then it is one of which all times agree too.
+/// True if both are one file. What is here may be a server's too, and a server be known by two names: then it is one of
+/// which all times agree.
 bool same_file(const store& a, const file_info& x, const store& b, const file_info& y);
 
 /// "a" and "b" give "a/b"; either may be empty.

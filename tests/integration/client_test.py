@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import shutil
 import socket
 import stat
 import subprocess
@@ -297,6 +298,43 @@ class Commands:
         # From here to there and back it is another file.
         self.run_client("-q", "cp", mine, self.top + "/one")
         self.run_client("-q", "cp", self.top + "/one", mine)
+
+    def test_cp_by_another_name(self):
+        # What is here and what the server has are one.
+        data = random.Random(5).randbytes(300_001)
+        mine, other = self.write(self.there("one"), data), self.top + "/one"
+        for source, target in ((mine, other), (other, mine)):
+            self.assertIn(b"the same file", self.run_failing("-q", "cp", source, target))
+        with open(mine, "rb") as file:
+            self.assertEqual(file.read(), data)
+        for target in ("/copy", "/b/copy", "/b/c/copy"):
+            os.makedirs(self.there("a/b/c"))
+            for number in range(40):
+                self.write(self.there(f"a/{number}"), data)
+            self.assertIn(b"into itself", self.run_failing("-q", "cp", "-r", self.there("a"), self.top + "/a" + target))
+            self.assertIn(b"into itself", self.run_failing("-q", "cp", "-r", self.top + "/a", self.there("a") + target))
+            self.assertLess(max(path.count("/") for path in tree(self.there("a"))), 10)
+            shutil.rmtree(self.there("a"))
+
+    def test_cp_over_what_is_there(self):
+        # Cut to length behind the data; what isn't longer is not cut.
+        for place in (self.folder, self.data):
+            target = self.top + "/target" if place == self.data else os.path.join(place, "target")
+            for size in (100_000, 1, 0, 70_000):
+                source = self.write(os.path.join(self.folder, "source"), random.Random(size).randbytes(size))
+                self.run_client("-q", "cp", source, target)
+                self.assertTrue(filecmp.cmp(source, os.path.join(place, "target"), shallow=False))
+
+    def test_checksums_of_odd_names(self):
+        source = os.path.join(self.folder, "odd")
+        os.mkdir(source)
+        for name in ("a\nb", "c\\d", "e\rf", "plain"):
+            self.write(os.path.join(source, name), name.encode())
+        self.run_client("-q", "cp", "-r", source, self.top + "/odd")
+        back = os.path.join(self.folder, "back")
+        lines = self.run_client("-q", "cp", "-r", "--checksum", self.top + "/odd", back)
+        self.assertEqual(lines.count(b"\n"), 4)
+        self.run_tool("sha256sum", "-c", "--strict", input=lines)
 
     def test_cp_of_a_directory_into_itself(self):
         os.makedirs(os.path.join(self.folder, "a", "b"))
