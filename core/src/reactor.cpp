@@ -13,7 +13,6 @@ namespace {
 
 thread_local reactor* current_reactor = nullptr;
 
-constexpr std::uint32_t hot_idle_limit = 256; // turns without data before a hot watch goes to the ring
 constexpr auto stall_limit = std::chrono::milliseconds(1);
 // A turn looks at its event sources again, so often and after so few resumptions, before it ends.
 constexpr unsigned light_rounds = 31;
@@ -178,7 +177,7 @@ bool reactor::poll_watches() noexcept
         if (worked) {
             any = true;
             watch->idle_turns_ = 0;
-        } else if (watch->hot_ && ++watch->idle_turns_ > hot_idle_limit) {
+        } else if (watch->hot_ && ++watch->idle_turns_ > watch->tries_) {
             watch->arm_read();
         }
     }
@@ -383,7 +382,7 @@ void reactor::run()
 
 // --- io_watch ---
 
-io_watch::io_watch(reactor& r, int fd) noexcept : reactor_(r), fd_(fd) {}
+io_watch::io_watch(reactor& r, int fd, std::uint32_t tries) noexcept : reactor_(r), fd_(fd), tries_(tries) {}
 
 io_watch::~io_watch() { stop(); }
 

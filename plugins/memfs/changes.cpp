@@ -260,7 +260,8 @@ task<result<storage::rename_result>> backend::rename(const storage::request& r,
                 co_return fails(EINVAL, "rename of a directory into itself");
         }
     }
-    if (cost_of(to) > cost_of(from) + free_bytes())
+    // A name that takes another's place needs no room: that one's goes.
+    if (victim == nullptr && cost_of(to) > cost_of(from) + free_bytes())
         co_return fails(ENOSPC, "rename");
     if (victim != nullptr) {
         if (moved.is_directory() != victim->is_directory())

@@ -185,7 +185,9 @@ bool record_reader::join(std::span<const std::byte> bytes) noexcept
         // Doubles, so that the copies stay in proportion; what was announced but not sent takes no memory.
         const std::size_t wanted = std::max(first_join, size);
         const std::size_t before = share_taken_;
-        if (!take_share(wanted))
+        // At once for the most that it can become: streams of one host that each hold a part and wait for more would
+        // wait for each other.
+        if (!take_share(wanted <= options_.receive_size ? wanted : options_.max_record))
             return false;
         lease larger = pool_.try_acquire(wanted);
         if (!larger) {

@@ -34,7 +34,7 @@ std::size_t address_connections(std::size_t most, std::size_t quarter, std::size
 {
     constexpr std::size_t one_mount = 16;
     const std::size_t least = (2 * one_mount + shards - 1) / shards;
-    return std::max<std::size_t>(std::min(std::max(quarter, least), most - most / 4), 1);
+    return std::max<std::size_t>(std::min(std::max(quarter, least), most - (most + 3) / 4), 1);
 }
 
 rpc::stream_options stream_options(std::size_t budget, std::size_t shards, std::size_t listeners)

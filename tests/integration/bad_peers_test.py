@@ -484,7 +484,7 @@ class Headers(BadPeers):
         taken = self.value("verbena_memory_registered_bytes") - held
         receives = 24 * 136 * 4096
         self.assertGreater(taken, budget / 16)
-        self.assertLess(taken, budget / 4 + receives + 3 * 8 * MIB)
+        self.assertLess(taken, budget / 8 + receives + 3 * 8 * MIB)
         # A host that holds nothing is served at once.
         other = self.iwarp(source="127.0.0.3")
         self.assertEqual(other.write(target, 0, bytes(MIB)).nfs_status(), 0)

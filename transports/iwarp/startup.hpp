@@ -99,7 +99,7 @@ public:
 private:
     class watch final : public io_watch {
     public:
-        watch(reactor& r, int fd, mpa_listener& l) noexcept : io_watch(r, fd), listener_(l) {}
+        watch(reactor& r, int fd, mpa_listener& l) noexcept : io_watch(r, fd, 0), listener_(l) {}
 
     private:
         bool on_readable() noexcept override;

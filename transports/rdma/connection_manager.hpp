@@ -31,7 +31,7 @@ protected:
 
 class event_channel final : private io_watch {
 public:
-    event_channel(reactor& r, rdma_event_channel* c) noexcept : io_watch(r, c->fd), channel_(c)
+    event_channel(reactor& r, rdma_event_channel* c) noexcept : io_watch(r, c->fd, 0), channel_(c)
     {
         want_read(true);
     }

@@ -24,6 +24,7 @@ void narrow(verbs::capabilities& a, const verbs::capabilities& b) noexcept
     a.local_invalidate &= b.local_invalidate;
     a.read_sink_needs_remote_write |= b.read_sink_needs_remote_write;
     a.receive_not_ready_retry &= b.receive_not_ready_retry;
+    a.notices_dead_peers &= b.notices_dead_peers;
     a.completion_means_delivered &= b.completion_means_delivered;
     a.max_inline = std::min(a.max_inline, b.max_inline);
     a.max_send_segments = std::min(a.max_send_segments, b.max_send_segments);

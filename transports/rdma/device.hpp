@@ -110,7 +110,7 @@ public:
 private:
     class wake_up final : public io_watch {
     public:
-        wake_up(device& d, reactor& r, int fd) noexcept : io_watch(r, fd), device_(d) {}
+        wake_up(device& d, reactor& r, int fd) noexcept : io_watch(r, fd, 0), device_(d) {}
 
     private:
         bool on_readable() noexcept override;
@@ -119,7 +119,7 @@ private:
     };
     class listening final : public io_watch {
     public:
-        listening(device& d, reactor& r, int fd) noexcept : io_watch(r, fd), device_(d) {}
+        listening(device& d, reactor& r, int fd) noexcept : io_watch(r, fd, 0), device_(d) {}
 
     private:
         bool on_readable() noexcept override;

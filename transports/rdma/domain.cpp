@@ -298,12 +298,22 @@ bool domain::find_key(const verbs::segment& s, std::size_t part, std::uint32_t& 
     const registered_memory* r = nullptr;
     if (s.local_key == 0)
         r = find({s.address, s.length});
-    else if (s.local_key >> index_bits == number_ && (s.local_key & index_mask) <= by_id_.size())
+    else if (s.local_key >> index_bits == number_ && (s.local_key & index_mask) - 1 < by_id_.size())
         r = by_id_[(s.local_key & index_mask) - 1];
     if (r == nullptr || !r->covers({s.address, s.length}) || !r->knows(part))
         return false;
     key = r->key(part);
     return true;
+}
+
+result<void> domain::check_receives(std::span<const verbs::receive_request> batch, std::size_t part) const
+{
+    for (const auto& r : batch) {
+        std::uint32_t key = 0;
+        if (r.segment.length != 0 && !find_key(r.segment, part, key))
+            return error(std::errc::bad_address, "a receive outside of the memory that its key names");
+    }
+    return {};
 }
 
 void domain::invalidated(std::uint32_t key) noexcept
@@ -422,6 +432,8 @@ domain::make_shared_receive_queue(const verbs::shared_receive_queue_options& o)
     if (!number)
         co_return number.error();
     const device::use hold(part(*number).on); // it may be removed while this waits
+    if (part(*number).on.gone())
+        co_return error(std::errc::no_such_device, "the device was removed");
     auto made = std::make_unique<shared_receives>(*this, *number, o.depth);
     auto work = [q = made.get()] { return q->create(); };
     result<void> done = co_await context_.pool().run(std::move(work));

@@ -106,6 +106,8 @@ public:
     const std::vector<std::unique_ptr<domain_part>>& parts() const noexcept { return parts_; }
     /// The device's key for `s`; false if it lies in no memory of the domain, or not in that of its key.
     bool find_key(const verbs::segment& s, std::size_t part, std::uint32_t& key) const noexcept;
+    /// Whether find_key() finds all of a batch.
+    result<void> check_receives(std::span<const verbs::receive_request> batch, std::size_t part) const;
     /// A peer invalidated `key`.
     void invalidated(std::uint32_t key) noexcept;
 

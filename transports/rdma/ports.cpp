@@ -67,7 +67,7 @@ public:
             const bool mac = link.sll_halen == mac_size && std::equal(gid.raw, gid.raw + mac_size, hardware);
             const bool ipoib =
                 link.sll_halen == ipoib_size && std::equal(gid.raw, gid.raw + sizeof gid.raw, hardware + 4);
-            if (mac || ipoib)
+            if ((mac || ipoib) && name.empty()) // a VLAN of it, which has its address too, stands behind it
                 name = i.ifa_name;
         });
         return name;

@@ -263,11 +263,8 @@ result<void> queue_pair::post_receive(std::span<const verbs::receive_request> ba
         return error(std::errc::invalid_argument, "this queue pair takes its receives from a shared queue");
     if (batch.size() > receives_.room())
         return error(std::errc::no_buffer_space, "receive queue is full", receives_.size());
-    for (const auto& r : batch) {
-        std::uint32_t key = 0;
-        if (r.segment.length != 0 && !domain_.find_key(r.segment, part_, key))
-            return error(std::errc::bad_address, "a receive outside of the memory that its key names");
-    }
+    if (const auto known = domain_.check_receives(batch, part_); !known)
+        return known.error();
     for (const auto& r : batch) {
         ibv_sge sge{reinterpret_cast<std::uint64_t>(r.segment.address), r.segment.length, 0};
         if (r.segment.length != 0)

@@ -30,7 +30,7 @@ std::unique_ptr<removal_watch> removal_watch::open(reactor& r, observer& o)
     return std::make_unique<removal_watch>(r, fd, o);
 }
 
-removal_watch::removal_watch(reactor& r, int fd, observer& o) noexcept : io_watch(r, fd), observer_(o)
+removal_watch::removal_watch(reactor& r, int fd, observer& o) noexcept : io_watch(r, fd, 0), observer_(o)
 {
     want_read(true);
 }

@@ -46,11 +46,8 @@ result<void> shared_receives::post_receive(std::span<const verbs::receive_reques
         return error(std::errc::no_such_device, "the device of a shared receive queue was removed");
     if (batch.size() > free_.size())
         return error(std::errc::no_buffer_space, "shared receive queue is full", standing());
-    for (const auto& r : batch) {
-        std::uint32_t key = 0;
-        if (r.segment.length != 0 && !domain_.find_key(r.segment, part_, key))
-            return error(std::errc::bad_address, "a receive outside of the memory that its key names");
-    }
+    if (const auto known = domain_.check_receives(batch, part_); !known)
+        return known.error();
     for (const auto& r : batch) {
         ibv_sge sge{reinterpret_cast<std::uint64_t>(r.segment.address), r.segment.length, 0};
         (void)domain_.find_key(r.segment, part_, sge.lkey);

@@ -7,7 +7,11 @@ namespace verbena::stream {
 
 listener::listener(reactor& shard, net::unique_fd fd, const net::endpoint& where, handler h,
                    const listener_options& options)
-    : io_watch(shard, fd.get()), fd_(std::move(fd)), where_(where), handler_(std::move(h)), options_(options)
+    : io_watch(shard, fd.get(), 0),
+      fd_(std::move(fd)),
+      where_(where),
+      handler_(std::move(h)),
+      options_(options)
 {
 }
 

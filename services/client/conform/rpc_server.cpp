@@ -114,36 +114,12 @@ task<void> rpc_server::run()
     listener_.close(); // it may have ended for want of a domain
 }
 
-void rpc_server::handed::put(std::unique_ptr<verbs::connect_request> r)
-{
-    if (closed_)
-        return; // which rejects it
-    waiting_.push_back(std::move(r));
-    changed_.set();
-}
-
-void rpc_server::handed::close() noexcept
-{
-    closed_ = true;
-    waiting_.clear();
-    changed_.set();
-}
-
 task<result<std::unique_ptr<verbs::connect_request>>> rpc_server::handed::next()
 {
-    for (;;) {
-        if (!waiting_.empty()) {
-            auto first = std::move(waiting_.front());
-            waiting_.pop_front();
-            co_return first;
-        }
-        if (closed_)
-            co_return error(std::errc::operation_canceled, "no more connections");
-        changed_.reset();
-        const bool woken = co_await changed_.wait();
-        if (!woken)
-            co_return error(std::errc::operation_canceled, "the wait for a connection was stopped");
-    }
+    auto first = co_await waiting_.receive();
+    if (!first)
+        co_return error(std::errc::operation_canceled, "no more connections");
+    co_return std::move(*first);
 }
 
 } // namespace verbena::conform

@@ -2,12 +2,11 @@
 // What `verbena conform --listen` serves by RPC-over-RDMA: a program whose results the caller can foretell.
 #pragma once
 
-#include <verbena/core/event.hpp>
+#include <verbena/core/channel.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
 
 #include <array>
-#include <deque>
 #include <memory>
 
 namespace verbena::conform {
@@ -64,14 +63,13 @@ private:
     class handed final : public verbs::listener {
     public:
         task<result<std::unique_ptr<verbs::connect_request>>> next() override;
-        void close() noexcept override;
+        void close() noexcept override { waiting_.close(); }
         std::string local_url() const override { return "conform"; }
-        void put(std::unique_ptr<verbs::connect_request> r);
+        /// Rejected when too many wait.
+        void put(std::unique_ptr<verbs::connect_request> r) { (void)waiting_.try_send(r); }
 
     private:
-        std::deque<std::unique_ptr<verbs::connect_request>> waiting_;
-        event changed_;
-        bool closed_ = false;
+        channel<std::unique_ptr<verbs::connect_request>> waiting_{64};
     };
     class program final : public conform_program {
     public:

@@ -83,6 +83,14 @@ BOOST_FIXTURE_TEST_CASE(names_and_targets_are_bounded, fixture)
     BOOST_TEST(fails(fs->symlink(me, fs->root(), "s", "other", {})) == EEXIST);
     must(fs->remove(me, fs->root(), "s"));
     BOOST_TEST(free() == before);
+
+    // A name that takes another's place needs no room.
+    make_file("s");
+    make_file(pad);
+    while (fails(fs->link(me, f, fs->root(), std::to_string(links))) == 0)
+        ++links;
+    BOOST_TEST(fails(fs->rename(me, fs->root(), "s", fs->root(), pad + "0")) == ENOSPC);
+    must(fs->rename(me, fs->root(), "s", fs->root(), pad));
 }
 
 BOOST_FIXTURE_TEST_CASE(changes_carry_attributes_from_before, fixture)

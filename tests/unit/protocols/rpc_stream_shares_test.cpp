@@ -167,6 +167,48 @@ BOOST_AUTO_TEST_CASE(fragments_that_never_end_count_as_well)
     BOOST_TEST(s.pool.outstanding() == 0);
 }
 
+// Each holds a part of its record when it needs more memory than the others leave.
+BOOST_AUTO_TEST_CASE(records_in_fragments_do_not_wait_for_each_other)
+{
+    rpc::stream_options options;
+    options.max_address_record_bytes = 4 * mebibyte;
+    served_streams s(options);
+    const bytes call = call_of(1, 3, opaque(mebibyte));
+    const auto fragment = [&](std::size_t from, std::size_t to, std::uint32_t last) {
+        bytes all(4);
+        xdr::store_u32(all.data(), static_cast<std::uint32_t>(to - from) | last);
+        append(all, std::span(call).subspan(from, to - from));
+        return all;
+    };
+    std::vector<net::unique_fd> clients;
+    for (int i = 0; i < 16; ++i) {
+        clients.push_back(s.connect());
+        s.send(clients.back(), fragment(0, 100'000, 0)); // together less than the share
+    }
+    std::vector<bytes> rest(clients.size());
+    for (bytes& all : rest) {
+        all = fragment(100'000, 600'000, 0);
+        append(all, fragment(600'000, call.size(), 0x80000000));
+    }
+    std::vector<std::size_t> sent(clients.size());
+    std::vector<std::size_t> received(clients.size());
+    std::size_t served = 0;
+    for (int turn = 0; turn < 20'000 && served < clients.size(); ++turn) {
+        for (std::size_t i = 0; i < clients.size(); ++i) {
+            const std::span<const std::byte> left = std::span(rest[i]).subspan(sent[i]);
+            if (const ssize_t n = ::send(clients[i].get(), left.data(), left.size(), MSG_DONTWAIT); n > 0)
+                sent[i] += static_cast<std::size_t>(n);
+            std::array<std::byte, 64> reply{};
+            const ssize_t n = ::recv(clients[i].get(), reply.data(), reply.size(), MSG_DONTWAIT);
+            if (n > 0 && (received[i] += static_cast<std::size_t>(n)) == null_reply + 8)
+                ++served;
+        }
+        s.turns(3);
+    }
+    BOOST_TEST(served == clients.size());
+    BOOST_TEST(s.server->stats().share_waits.value() > 0);
+}
+
 BOOST_AUTO_TEST_CASE(who_holds_nothing_may_always_begin)
 {
     rpc::stream_options options;

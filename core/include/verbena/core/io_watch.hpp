@@ -20,7 +20,11 @@ class reactor;
 /// descriptor; stop() must have been called, or the watch destroyed, before it is closed.
 class io_watch : public list_hook {
 public:
-    io_watch(reactor& r, int fd) noexcept;
+    /// Turns without data before a hot watch goes to the ring: what follows soon, as on a connection, comes sooner so.
+    static constexpr std::uint32_t usual_tries = 256;
+
+    /// With `tries` 0 it is tried once after each event only: for what seldom has more, as a listener.
+    io_watch(reactor& r, int fd, std::uint32_t tries = usual_tries) noexcept;
 
     /// Starts or stops calling on_readable().
     void want_read(bool wanted) noexcept;
@@ -56,6 +60,7 @@ private:
 
     reactor& reactor_;
     int fd_;
+    const std::uint32_t tries_;
     bool wants_read_ = false;
     bool hot_ = false;
     bool write_pending_ = false;
