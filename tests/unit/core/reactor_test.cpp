@@ -2,11 +2,15 @@
 #define BOOST_TEST_MODULE reactor
 #include <boost/test/unit_test.hpp>
 
+#include <verbena/core/io_watch.hpp>
+#include <verbena/core/net.hpp>
 #include <verbena/core/reactor.hpp>
 #include <verbena/core/timer.hpp>
 
 #include <array>
+#include <fcntl.h>
 #include <string>
+#include <unistd.h>
 
 using namespace verbena;
 
@@ -53,6 +57,31 @@ public:
     int delivered = 0;
 };
 
+// The read end of a pipe.
+class pipe_end final : public io_watch {
+public:
+    pipe_end(reactor& r, net::unique_fd read_end, std::uint32_t tries)
+        : io_watch(r, read_end.get(), tries), owned_(std::move(read_end))
+    {
+        want_read(true);
+    }
+    ~pipe_end() { stop(); }
+    int tried = 0;
+    int received = 0;
+
+private:
+    bool on_readable() noexcept override
+    {
+        ++tried;
+        char octet = 0;
+        const bool any = ::read(fd(), &octet, 1) == 1;
+        received += any;
+        return any;
+    }
+    void on_writable() noexcept override {}
+    net::unique_fd owned_;
+};
+
 } // namespace
 
 BOOST_AUTO_TEST_CASE(one_completion_after_the_other_shares_a_turn)
@@ -87,4 +116,25 @@ BOOST_AUTO_TEST_CASE(a_source_that_never_runs_dry_keeps_neither_timers_nor_other
     r->post_remote(f);
     BOOST_TEST(r->turn());
     BOOST_TEST(f.delivered == 2);
+}
+
+BOOST_AUTO_TEST_CASE(what_seldom_has_more_is_tried_once_after_each_event)
+{
+    const auto r = make();
+    for (const std::uint32_t tries : {0u, io_watch::usual_tries}) {
+        int ends[2];
+        BOOST_REQUIRE(::pipe2(ends, O_NONBLOCK | O_CLOEXEC) == 0);
+        pipe_end in(*r, net::unique_fd(ends[0]), tries);
+        const net::unique_fd out(ends[1]);
+        for (int octets = 1; octets <= 3; ++octets) {
+            BOOST_REQUIRE(::write(out.get(), "x", 1) == 1);
+            for (int turn = 0; turn < 100'000 && in.received < octets; ++turn)
+                r->turn();
+            BOOST_TEST(in.received == octets);
+            in.tried = 0;
+            for (int turn = 0; turn < 100; ++turn)
+                r->turn();
+            BOOST_TEST(in.tried == (tries == 0 ? 1 : 100));
+        }
+    }
 }
