@@ -6,13 +6,40 @@ import json
 import os
 import re
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
+
+import peers
 
 CLIENT = os.path.join(os.path.dirname(sys.argv[1]), "verbena")
 LIMIT = 150
+MAX_SESSIONS = 32  # server.hpp
+PLAIN, FULL = 0, 2
+
+
+def greeting(number):
+    """The private data of a connection with this id: xorshift64 octets behind a mark, a kind and the id."""
+    x, data = (number * 0x9e3779b97f4a7c15 + 1) % 2**64, b""
+    for _ in range(7):
+        x ^= x << 13 & 2**64 - 1
+        x ^= x >> 7
+        x ^= x << 17 & 2**64 - 1
+        data += struct.pack("<Q", x)
+    return struct.pack(">4sIQ", b"vcn1", PLAIN, number) + data[16:]
+
+
+def receive(s, count):
+    data = b""
+    while len(data) < count:
+        more = s.recv(count - len(data))
+        if not more:
+            break
+        data += more
+    return data
 
 
 class Conform(unittest.TestCase):
@@ -86,6 +113,36 @@ class Conform(unittest.TestCase):
         rest = client.stdout.read()
         self.assertEqual(client.wait(timeout=LIMIT), 1)
         self.assertIn("failed        RPC: credits are granted within what is asked for", rest)
+
+    def join(self, url, number):
+        """A connection that says nothing after its greeting; and whether it was taken, with the private data of the answer."""
+        s = socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1])), timeout=60)
+        self.addCleanup(s.close)
+        s.sendall(peers.mpa_request(private_data=greeting(number)))
+        answer = receive(s, 20)
+        self.assertEqual(answer[:16], peers.REPLY_KEY)
+        flags, _, length = struct.unpack(">BBH", answer[16:])
+        return s, flags & 0x20 == 0, receive(s, length)[4:]
+
+    def test_more_connections_than_are_served(self):
+        server, url = self.serve()
+        held = [self.join(url, i) for i in range(MAX_SESSIONS)]
+        self.assertTrue(all(taken for _, taken, _ in held))
+        for number, (_, _, said) in enumerate(held):
+            self.assertEqual(said[:56], greeting(number))
+        _, taken, said = self.join(url, 1000)
+        self.assertFalse(taken)
+        self.assertEqual(struct.unpack(">4sIQ", said[:16]), (b"vcn1", FULL, 1000))
+        self.assertIn("refused: 32 connections are served, and no more at once", server.stderr.readline())
+        done = self.conform(url)
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("as many connections as it serves at once", done.stderr)
+        # One ends, and there is room.
+        held[0][0].close()
+        deadline = time.monotonic() + 60
+        while not self.join(url, 1001)[1]:
+            self.assertLess(time.monotonic(), deadline, "the place of a connection that ended is taken for ever")
+            time.sleep(0.1)
 
     def test_nobody_there(self):
         with socket.create_server(("127.0.0.1", 0)) as free:

@@ -354,6 +354,9 @@ task<std::vector<std::byte>> target::connect_as(end& e, std::span<const std::byt
     o.private_data = private_data;
     std::vector<std::byte> reply;
     auto made = co_await context.connect(address, e.domain(), o, reply);
+    if (const auto said = greeting::read(reply); !made && said && said->what == greeting::full)
+        throw failure{"connect: the other end has as many connections as it serves at once; wait for other "
+                      "runs to end, or start it anew"};
     need(made, "connect");
     e.adopt(std::move(*made));
     e.post_receives();

@@ -74,11 +74,11 @@ enum connection_fate : std::uint64_t {
 
 /// What both ends of a connection say in their private data, and after it as much pattern as fits.
 struct greeting {
-    enum kind : std::uint8_t { plain, refuse_me };
+    enum kind : std::uint8_t { plain, refuse_me, full };
     static constexpr std::size_t size = 16;
     static constexpr std::size_t total = 56; ///< what each provider carries at least
-    kind what = plain;
-    std::uint64_t id = 0; ///< of the connection; the client's choice
+    kind what = plain;                       ///< `full`: in a reject, of who serves as many as it may
+    std::uint64_t id = 0;                    ///< of the connection; the client's choice
     std::array<std::byte, total> write() const noexcept;
     /// Zeros may follow. ENOMSG: not this protocol.
     static result<greeting> read(std::span<const std::byte> from);

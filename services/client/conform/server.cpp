@@ -7,6 +7,22 @@
 
 namespace verbena::conform {
 
+class server::place {
+public:
+    explicit place(server& s) noexcept : server_(s) { ++server_.sessions_; }
+    place(const place&) = delete;
+    ~place() { --server_.sessions_; }
+
+private:
+    server& server_;
+};
+
+task<void> server::refuse(verbs::connect_request& r, const greeting& with)
+{
+    const auto data = with.write();
+    (void)co_await r.reject(data);
+}
+
 task<void> server::run(verbs::listener& where, bool once)
 {
     listener_ = &where;
@@ -34,13 +50,20 @@ task<void> server::serve(std::unique_ptr<verbs::connect_request> r)
         if (!said)
             std::fprintf(stderr, "verbena: %s: %s\n", std::string(r->peer_name()).c_str(),
                          said.error().message().c_str());
-        greeting no;
-        if (said)
-            no = *said;
-        const auto data = no.write();
-        (void)co_await r->reject(data);
+        const greeting no = said ? *said : greeting();
+        co_await refuse(*r, no);
         co_return;
     }
+    if (sessions_ >= max_sessions) {
+        std::fprintf(stderr, "verbena: %s: refused: %zu connections are served, and no more at once\n",
+                     std::string(r->peer_name()).c_str(), sessions_);
+        greeting no;
+        no.what = greeting::full;
+        no.id = said->id;
+        co_await refuse(*r, no);
+        co_return;
+    }
+    const place taken(*this);
     session s(context_);
     try {
         co_await s.link.prepare();
