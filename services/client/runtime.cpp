@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime.hpp"
 
+#include "../device_choice.hpp"
+
 #include <verbena/transports/iwarp.hpp>
 #ifdef VERBENA_HAS_RDMA
 #include <verbena/transports/rdma.hpp>
 #endif
-
-#include <charconv>
 
 namespace verbena::cli {
 
@@ -22,15 +22,14 @@ result<verbs::context*> runtime::rdma()
 #ifdef VERBENA_HAS_RDMA
     if (!rdma_) {
         verbena::rdma::options o;
-        const std::size_t colon = options_.rdma_device.find(':');
-        o.device = options_.rdma_device.substr(0, colon);
         o.source = options_.rdma_source;
-        if (colon != std::string::npos) {
-            const char* const end = options_.rdma_device.data() + options_.rdma_device.size();
-            const auto [stop, failed] = std::from_chars(options_.rdma_device.data() + colon + 1, end, o.port);
-            if (failed != std::errc() || stop != end || o.port == 0 || o.device.empty())
+        if (!options_.rdma_device.empty()) {
+            const auto chosen = parse_device_choice(options_.rdma_device);
+            if (!chosen)
                 return error(std::errc::invalid_argument,
                              "--device is NAME or NAME:PORT, ports count from 1");
+            o.device = chosen->name;
+            o.port = chosen->port;
         }
         auto made = verbena::rdma::make_context(*shard_, files_, o);
         if (!made)

@@ -48,10 +48,10 @@ parsed_command_line parse_command_line(int argc, const char* const* argv)
             ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     };
     repeated(nfs, "--export", exports, export_help)->required()->type_name("DIR[:PSEUDO][,OPTION...]");
-    repeated(
-        nfs, "--listen", listen,
-        "Listen here; repeated for more. tcp://HOST:PORT, iwarp://HOST:PORT or rdma://HOST:PORT, HOST * for "
-        "every address (default: iwarp://127.0.0.1:20049 and tcp://127.0.0.1:2049)")
+    repeated(nfs, "--listen", listen,
+             "Listen here; repeated for more. tcp://HOST:PORT, iwarp://HOST:PORT or "
+             "rdma://HOST:PORT[?device=NAME[:PORT]], HOST * for "
+             "every address (default: iwarp://127.0.0.1:20049 and tcp://127.0.0.1:2049)")
         ->type_name("URL");
     nfs->add_option("--metrics", metrics,
                     "Serve metrics to Prometheus here, or off (default: 127.0.0.1:9464)")

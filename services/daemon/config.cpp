@@ -114,7 +114,10 @@ std::string listen_url::address() const
     return (brackets ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
-std::string listen_url::text() const { return scheme + "://" + address(); }
+std::string listen_url::text() const
+{
+    return scheme + "://" + address() + (device.name.empty() ? "" : "?device=" + device.text());
+}
 
 listen_url parse_listen_url(std::string_view text)
 {
@@ -130,6 +133,19 @@ listen_url parse_listen_url(std::string_view text)
     if (std::ranges::find(schemes, url.scheme) == schemes.end())
         fail("no transport " + url.scheme + did_you_mean(url.scheme, schemes));
     std::string_view rest = text.substr(colon + 3);
+    if (const std::size_t mark = rest.find('?'); mark != std::string_view::npos) {
+        constexpr std::string_view key = "device=";
+        const std::string_view query = rest.substr(mark + 1);
+        rest = rest.substr(0, mark);
+        if (url.scheme != "rdma")
+            fail("only rdma:// chooses a device; leave out what follows the address");
+        if (!query.starts_with(key))
+            fail("what follows ? must be device=NAME or device=NAME:PORT");
+        const auto device = parse_device_choice(query.substr(key.size()));
+        if (!device)
+            fail("device must be NAME or NAME:PORT, ports count from 1; `verbena doctor` lists them");
+        url.device = *device;
+    }
     if (rest.ends_with('/'))
         rest.remove_suffix(1);
     // Port 0 is a wish for a free port here, which the splitter takes for no port at all.
@@ -142,6 +158,23 @@ listen_url parse_listen_url(std::string_view text)
     url.host = split->host;
     url.port = any_port ? 0 : split->port;
     return url;
+}
+
+device_choice common_device(const std::vector<std::string>& listen)
+{
+    std::optional<device_choice> all;
+    for (const std::string& text : listen) {
+        const listen_url url = parse_listen_url(text);
+        if (url.scheme != "rdma")
+            continue;
+        if (!all)
+            all = url.device;
+        else if (all->name != url.device.name)
+            return {};
+        else if (all->port != url.device.port)
+            all->port = 0;
+    }
+    return all.value_or(device_choice());
 }
 
 void complete(config& c)

@@ -2,6 +2,7 @@
 // What verbenad shall do: filled from the command line or a TOML file, then checked and completed.
 #pragma once
 
+#include "../device_choice.hpp"
 #include "../suggestion.hpp"
 
 #include <verbena/core/log.hpp>
@@ -53,11 +54,12 @@ inline constexpr std::string_view known_transports[] = {"iwarp", "rdma", "tcp"};
 /// What `handles` may be.
 inline constexpr std::string_view known_handles[] = {"auto", "kernel", "path"};
 
-/// "tcp://127.0.0.1:2049".
+/// "tcp://127.0.0.1:2049", "rdma://192.0.2.1:20049?device=mlx5_0:1".
 struct listen_url {
     std::string scheme;
     std::string host; ///< a name or an address without brackets; "*" for every address
     std::uint16_t port = 0;
+    device_choice device = {}; ///< of rdma: the address must lead to it, peers must come by it
     std::string text() const;
     /// "host:port" or "[v6]:port".
     std::string address() const;
@@ -65,6 +67,8 @@ struct listen_url {
 };
 /// The port may be left out: 2049 for tcp, 20049 for iwarp and rdma. Port 0 takes a free one. Throws config_error.
 listen_url parse_listen_url(std::string_view text);
+/// The device that each rdma:// listener names, with the port if they agree on it too; empty if they don't.
+device_choice common_device(const std::vector<std::string>& listen);
 
 enum class rpcbind_mode : std::uint8_t { automatic, no };
 

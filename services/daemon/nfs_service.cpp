@@ -325,7 +325,7 @@ net::endpoint nfs_service::impl::listen_rdma(const listen_url& url, const net::e
     }
     const result<void> opened = rt.call(0, [&](shard& s) -> result<void> {
         auto made = rdma_acceptor::open(
-            s, *device_threads, where, [this, &a, number](std::unique_ptr<rdma::arrival> peer) {
+            s, *device_threads, where, url.device, [this, &a, number](std::unique_ptr<rdma::arrival> peer) {
                 shard_server& to = *servers[a.next];
                 a.next = (a.next + 1) % servers.size();
                 to.where().post_remote(*new rdma_handover(to, std::move(peer), number));

@@ -2,6 +2,8 @@
 // The RDMA listener of one address: takes peers in and hands them to shards.
 #pragma once
 
+#include "../device_choice.hpp"
+
 #include <verbena/core/net.hpp>
 #include <verbena/core/runtime.hpp>
 #ifdef VERBENA_HAS_RDMA
@@ -19,11 +21,14 @@ class rdma_acceptor {
 public:
     using handler = std::function<void(std::unique_ptr<rdma::arrival> peer)>;
 
-    /// `h` is called in the poll phase. `pool` outlives it. Errors: those of rdma::make_context() and listen().
-    static result<std::unique_ptr<rdma_acceptor>> open(shard& s, blocking_pool& pool,
-                                                       const net::endpoint& where, handler h)
+    /// `h` is called in the poll phase. `pool` outlives it. Errors: those of rdma::make_context() and listen(); ENODEV if
+    /// `device` is named and the address leads to another.
+    static result<std::unique_ptr<rdma_acceptor>>
+    open(shard& s, blocking_pool& pool, const net::endpoint& where, const device_choice& device, handler h)
     {
         rdma::options o;
+        o.device = device.name;
+        o.port = device.port;
         o.divert = [h = std::move(h)](std::unique_ptr<rdma::arrival>& peer) { h(std::move(peer)); };
         auto context = rdma::make_context(s.reactor(), pool, o);
         if (!context)

@@ -60,6 +60,9 @@ shard_server::shard_server(shard& s, const config& c, const nfs::export_table& e
       streams_(s.reactor(), s.buffers(), dispatcher_,
                stream_options(s.buffers().budget().limit(), *c.shards, listeners.all)),
       iwarp_(iwarp::make_context(s.reactor())),
+#ifdef VERBENA_HAS_RDMA
+      device_(common_device(c.listen)),
+#endif
       rdma_tasks_(s.reactor())
 {
     const std::size_t budget = s.buffers().budget().limit();
@@ -87,7 +90,10 @@ result<std::size_t> shard_server::listen_iwarp(std::string_view url)
 result<std::size_t> shard_server::listen_rdma(std::string_view url, blocking_pool& pool)
 {
     if (!rdma_) {
-        auto made = rdma::make_context(reactor_, pool);
+        rdma::options o;
+        o.device = device_.name;
+        o.port = device_.port;
+        auto made = rdma::make_context(reactor_, pool, o);
         if (!made)
             return made.error();
         rdma_ = std::move(*made);

@@ -78,6 +78,7 @@ private:
     std::vector<std::unique_ptr<verbs::listener>> iwarp_listeners_;
 #ifdef VERBENA_HAS_RDMA
     std::unique_ptr<rdma::context> rdma_;
+    const device_choice device_; // what all its listeners use, if they choose
 #endif
     std::vector<std::unique_ptr<verbs::listener>> rdma_listeners_;
     rpcrdma::responder_options rdma_options_;

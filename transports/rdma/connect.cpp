@@ -102,9 +102,12 @@ task<result<std::optional<net::endpoint>>> context_impl::source_for(net::endpoin
 result<void> context_impl::as_chosen(const rdma_cm_id& id) const
 {
     if (!options_.device.empty() && options_.device != ::ibv_get_device_name(id.verbs->device))
-        return error(std::errc::no_such_device, "the address leads to another device than the one chosen");
+        return error(std::errc::no_such_device, "the address leads to another device than the one chosen; "
+                                                "`verbena doctor` tells which address leads to which");
     if (options_.port != 0 && options_.port != id.port_num)
-        return error(std::errc::no_such_device, "the address leads to another port than the one chosen",
+        return error(std::errc::no_such_device,
+                     "the address leads to another port than the one chosen; `verbena doctor` tells which "
+                     "address leads to which",
                      id.port_num);
     return {};
 }
@@ -293,7 +296,7 @@ result<void> listener::bind() noexcept
     }
     if (::rdma_bind_addr(raw, const_cast<sockaddr*>(where_.data())) != 0)
         return error::from_errno(errno, "bind; an RDMA device must have this address (`rdma link`)");
-    // Bound to no device, it takes peers by all; those that come by another than the chosen one get no queue pair.
+    // Bound to no device, it takes peers by all; those that come by another than the chosen one are rejected.
     if (raw->verbs != nullptr) {
         if (const auto chosen = context_.as_chosen(*raw); !chosen)
             return chosen;
@@ -313,6 +316,10 @@ void listener::on_cm_event(cm_event& e) noexcept
 {
     if (e.what == RDMA_CM_EVENT_CONNECT_REQUEST) {
         auto peer = std::make_unique<arrived_peer>(std::move(e));
+        if (!context_.as_chosen(*peer->id.get())) {
+            context_.count(end_cause::rejected);
+            return;
+        }
         if (context_.options().divert) {
             std::unique_ptr<arrival> taken = std::move(peer);
             context_.options().divert(taken);

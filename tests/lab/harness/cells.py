@@ -59,7 +59,7 @@ CELLS = (
     Cell("restart tcp lo", LINUX, GUEST.format("tcp"), "TCP", RESTART),
     Cell("capture", LINUX, GUEST.format("iwarp"), "siw", "what tshark finds fault with, beside knfsd's traffic"),
     Cell("link iwarp siw", LINUX, GUEST.format("iwarp"), "siw", LINK),
-    Cell("device-choice", "`verbena conform`", "`verbena conform`", "rxe beside siw", "`--device`, `--source`; doctor's ports and GIDs"),
+    Cell("device-choice", "`verbena conform`", "`verbena conform`", "rxe beside siw", "`--device`, `--source`, verbenad's `?device=`; doctor's ports and GIDs"),
     Cell("shared-queue rxe", "`rdma link delete`", "a shared receive queue by `rdma`", "rxe", "the device goes; a queue on the next"),
     Cell("device rdma rxe", "verbena `rdma`", GUEST.format("rdma"), "rxe", DEVICE),
     Cell("roce-wire", LINUX, GUEST.format("rdma"), "RoCEv2 between two guests",

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Two devices: doctor tells which address belongs to which, and --device and --source choose by it, or fail at once.
-# lab: limit=200
+# Two devices: doctor tells which address belongs to which; --device, --source and verbenad's ?device= choose by it, or fail.
+# lab: limit=300
 . "$LAB_LIB"
 verbena=$LAB_BUILD/services/verbena
 needs "$verbena"
@@ -34,3 +34,29 @@ fails 3 "$url: connect" --source 203.0.113.9 "$url"
 "$verbena" conform --device rxe0:1 --source "$rxe_address" "$url" >"$LAB_OUT/report" || (($? == 1))
 grep -q '^passed *sends whole' "$LAB_OUT/report" || fail "no check passed: $(tail -n 2 "$LAB_OUT/report")"
 wait "$listener" || fail "the end that listens: $(tail -n 2 "$LAB_OUT/listener.log")"
+
+# --- verbenad's listeners ---
+needs "$LAB_BUILD/services/verbenad"
+mkdir -p exported state
+# refused TEXT URL: verbenad ends within 30 s with status 2 and that text.
+refused() {
+    local status=0
+    timeout 30 "$LAB_BUILD/services/verbenad" nfs --export "$PWD/exported:/export" --listen "$2" --metrics off \
+        --state "$PWD/state" --rpcbind no >"$LAB_OUT/said" 2>&1 || status=$?
+    [[ $status == 2 ]] && grep -qF -e "$1" "$LAB_OUT/said" || fail "$2: $status, $(tail -n 2 "$LAB_OUT/said")"
+}
+refused 'the address leads to another device than the one chosen' "rdma://$rxe_address:7401?device=siw0"
+refused 'the address leads to another port than the one chosen' "rdma://$rxe_address:7401?device=rxe0:2"
+refused 'no RDMA device of this name' "rdma://$rxe_address:7401?device=none"
+# On every address: clients of the one device are served, those of the other rejected.
+start verbenad "$LAB_BUILD/services/verbenad" nfs --export "$PWD/exported:/export" \
+    --listen 'rdma://*:7401?device=rxe0:1' --listen "tcp://*:7402" --metrics off --state "$PWD/state" --rpcbind no
+daemon=$!
+until_true 60 listens "$rxe_address" 7402 || fail "verbenad does not listen: $(tail -n 3 "$LAB_OUT/verbenad.log")"
+"$verbena" --soft --timeout 20 ping -c 1 "nfs+rdma://$rxe_address:7401/export" >"$LAB_OUT/said" 2>&1 ||
+    fail "by the chosen device: $(tail -n 2 "$LAB_OUT/said")"
+! "$verbena" --soft --timeout 20 ping -c 1 "nfs+rdma://$siw_address:7401/export" >"$LAB_OUT/said" 2>&1 ||
+    fail 'a client of the other device was served'
+grep -qF 'the peer rejected the connection' "$LAB_OUT/said" || fail "a client of the other device: $(<"$LAB_OUT/said")"
+kill "$daemon"
+wait "$daemon" || fail "verbenad: $?, $(tail -n 2 "$LAB_OUT/verbenad.log")"

@@ -231,6 +231,42 @@ BOOST_AUTO_TEST_CASE(listen_urls_have_a_known_scheme_a_host_and_a_port)
         BOOST_CHECK_THROW((void)parse_listen_url(bad), config_error);
 }
 
+BOOST_AUTO_TEST_CASE(a_listener_by_rdma_may_name_its_device)
+{
+    const listen_url url = parse_listen_url("rdma://192.0.2.1:20049?device=mlx5_0:2");
+    BOOST_TEST(url.address() == "192.0.2.1:20049");
+    BOOST_TEST(url.device.name == "mlx5_0");
+    BOOST_TEST(url.device.port == 2U);
+    BOOST_TEST(url.text() == "rdma://192.0.2.1:20049?device=mlx5_0:2");
+    BOOST_TEST(parse_listen_url("rdma://*/?device=rxe0").text() == "rdma://*:20049?device=rxe0");
+    BOOST_TEST(parse_listen_url("rdma://[::1]:0?device=rxe0").port == 0U);
+    const auto said = [](const char* text) { return complaint([text] { (void)parse_listen_url(text); }); };
+    for (const char* bad : {"rdma://192.0.2.1?device=", "rdma://192.0.2.1?device=rxe0:0",
+                            "rdma://192.0.2.1?device=rxe0:x", "rdma://192.0.2.1?device=rxe0:1:1",
+                            "rdma://192.0.2.1?device=:1", "rdma://192.0.2.1?device=rxe0&port=1"})
+        BOOST_TEST((said(bad).find("device must be NAME or NAME:PORT") != std::string::npos), said(bad));
+    BOOST_TEST((said("rdma://192.0.2.1?dev=rxe0").find("must be device=NAME") != std::string::npos));
+    BOOST_TEST(
+        (said("iwarp://192.0.2.1?device=rxe0").find("only rdma:// chooses a device") != std::string::npos));
+    // It stays in the effective configuration.
+    config c = with_exports({{"/srv/a", ""}});
+    c.listen = {"rdma://192.0.2.1?device=rxe0"};
+    complete(c);
+    BOOST_TEST(c.listen.at(0) == "rdma://192.0.2.1:20049?device=rxe0");
+    BOOST_TEST(parse_config(to_toml(c), "again").listen.at(0) == c.listen.at(0));
+}
+
+BOOST_AUTO_TEST_CASE(what_can_be_done_is_asked_of_the_device_that_all_listeners_name)
+{
+    using verbena::device_choice;
+    const std::string a = "rdma://192.0.2.1?device=rxe0:1";
+    BOOST_TEST((common_device({"tcp://*", a}) == device_choice{"rxe0", 1}));
+    BOOST_TEST((common_device({a, "rdma://192.0.2.2?device=rxe0:2"}) == device_choice{"rxe0", 0}));
+    BOOST_TEST((common_device({a, "rdma://192.0.2.2?device=siw0"}) == device_choice{}));
+    BOOST_TEST((common_device({a, "rdma://192.0.2.2"}) == device_choice{}));
+    BOOST_TEST((common_device({"tcp://*", "rdma://192.0.2.2"}) == device_choice{}));
+}
+
 BOOST_AUTO_TEST_CASE(two_listeners_cannot_share_an_address)
 {
     config c = with_exports({{"/srv/a", ""}});
