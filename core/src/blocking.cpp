@@ -36,12 +36,14 @@ void blocking_pool::finish()
 
 void blocking_pool::submit(job& j, reactor& home) { enqueue(j, &home); }
 
-void blocking_pool::enqueue(job& j, reactor* home)
+bool blocking_pool::enqueue(job& j, reactor* home)
 {
     j.home_ = home;
     j.next_job_ = nullptr;
     {
         std::lock_guard lock(mutex_);
+        if (home == nullptr && stopping_)
+            return false;
         if (tail_ != nullptr)
             tail_->next_job_ = &j;
         else
@@ -50,6 +52,7 @@ void blocking_pool::enqueue(job& j, reactor* home)
         ++queued_;
     }
     wake_.notify_one();
+    return true;
 }
 
 std::size_t blocking_pool::queued() const

@@ -75,12 +75,12 @@ std::string backend::describe() const
     return text;
 }
 
-result<void> backend::stat_live(shard& s, const cached_file& f, int fd, struct stat& st)
+result<void> backend::live_look::await_resume() noexcept
 {
-    if (::fstat(fd, &st) != 0)
-        return errno_error("fstat");
-    if (st.st_nlink == 0) {
-        s.files.drop(f.handle);
+    if (const int failed = shard_or_pool<look>::await_resume(); failed != 0)
+        return error::from_errno(failed, "fstat");
+    if (stat_.st_nlink == 0) {
+        shard_.files.drop(file_.handle);
         return error::from_errno(ESTALE, "the file was removed");
     }
     return {};
@@ -116,7 +116,7 @@ task<result<storage::attributes>> backend::getattr(const storage::request&, cons
         f = std::move(*opened);
     }
     struct stat st{};
-    if (auto live = stat_live(s, *f, f->path.get(), st); !live)
+    if (auto live = co_await stat_live(s, *f, f->path.get(), st); !live)
         co_return live.error();
     co_return attributes(st, *f);
 }
@@ -131,8 +131,9 @@ file_ref backend::guess(shard& s, const cached_file& directory, const char* name
     // The descriptor keeps the file's entry in the kernel's cache, so this asks no disk unless the name
     // leads elsewhere by now.
     struct statx now{};
-    if (!f || ::statx(directory.path.get(), name, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT,
-                      STATX_BASIC_STATS | STATX_MNT_ID, &now) != 0)
+    if (!f || !f->mount->local ||
+        ::statx(directory.path.get(), name, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT,
+                STATX_BASIC_STATS | STATX_MNT_ID, &now) != 0)
         return {};
     if ((now.stx_mask & STATX_MNT_ID) == 0 || now.stx_mnt_id != std::uint64_t(f->mount->id) ||
         makedev(now.stx_dev_major, now.stx_dev_minor) != f->dev || now.stx_ino != f->ino ||
@@ -155,7 +156,7 @@ task<result<storage::lookup_result>> backend::lookup(const storage::request& r,
     const file_ref d = std::move(*opened_directory);
 
     struct stat st{};
-    if (auto live = stat_live(s, *d, d->path.get(), st); !live)
+    if (auto live = co_await stat_live(s, *d, d->path.get(), st); !live)
         co_return live.error();
     storage::lookup_result out;
     out.directory = attributes(st, *d);
@@ -173,7 +174,7 @@ task<result<storage::lookup_result>> backend::lookup(const storage::request& r,
         found = std::move(*parent);
     } else {
         result<unique_fd> quick = error(std::errc::resource_unavailable_try_again);
-        if (acts_on_shard(r.who)) {
+        if (acts_on_shard(r.who, *d)) {
             if (auto acting = act_as(r.who, s.home); !acting)
                 co_return acting.error();
             if (const file_ref known = guess(s, *d, text, found_stat)) {
@@ -181,7 +182,9 @@ task<result<storage::lookup_result>> backend::lookup(const storage::request& r,
                 out.found.attrs = attributes(found_stat, *known);
                 co_return out;
             }
-            quick = open_name(d->path.get(), text, RESOLVE_CACHED);
+            // With crossmnt it may lead to another host.
+            if (!options_.crossmnt)
+                quick = open_name(d->path.get(), text, RESOLVE_CACHED);
         }
         if (!quick && (quick.error().errno_value() == EAGAIN || out_of_descriptors(quick.error()))) {
             auto job = [this, fd = d->path.get(), text, &who = r.who]() -> result<unique_fd> {
@@ -234,12 +237,12 @@ task<result<unsigned>> backend::access(const storage::request& r, const storage:
         f = std::move(*opened);
     }
     struct stat st{};
-    if (auto live = stat_live(s, *f, f->path.get(), st); !live)
+    if (auto live = co_await stat_live(s, *f, f->path.get(), st); !live)
         co_return live.error();
     if (options_.read_only)
         wanted &= ~unsigned(W_OK);
     wanted &= R_OK | W_OK | X_OK;
-    if (acts_on_shard(r.who)) {
+    if (acts_on_shard(r.who, *f)) {
         if (auto acting = act_as(r.who, s.home); !acting)
             co_return acting.error();
         co_return granted_of(f->path.get(), wanted);

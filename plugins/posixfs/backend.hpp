@@ -123,10 +123,12 @@ private:
         stream_cache streams;
     };
     enum class use : std::uint8_t { read, write };
-    /// The calling shard's thread may act for `who`: it may take his rights for the rest of its turn, or has them.
-    bool acts_on_shard(const storage::credential& who) const noexcept
+    /// The calling shard's thread may act for `who` on `f`: that asks no other host, and it may take his rights for the
+    /// rest of its turn, or has them.
+    bool acts_on_shard(const storage::credential& who, const cached_file& f) const noexcept
     {
-        return !options_.keep_shard_identity || !capabilities::get().switch_user || has_rights_of(who);
+        return f.mount->local &&
+               (!options_.keep_shard_identity || !capabilities::get().switch_user || has_rights_of(who));
     }
 
     /// What is in memory waits for no disk, so that its changes run on the shard too. An automounter might wait.
@@ -137,7 +139,7 @@ private:
     /// Changes that `who` makes of `f` run on the shard.
     bool changes_here(const storage::credential& who, const cached_file& f) const noexcept
     {
-        return waits_for_nothing(f) && acts_on_shard(who);
+        return waits_for_nothing(f) && acts_on_shard(who, f);
     }
     /// Runs `job` on the pool, or `here`; once more with files closed if descriptors had run out, when it must have
     /// changed nothing.
@@ -164,8 +166,35 @@ private:
     {
         return attributes_of(st, f.mount->fsid);
     }
-    /// fstat of a live file: ESTALE, and the file leaves the cache, once its last name is gone.
-    static result<void> stat_live(shard& s, const cached_file& f, int fd, struct stat& st);
+    struct look {
+        int operator()() const noexcept { return ::fstat(fd, st) == 0 ? 0 : errno; }
+        int fd;
+        struct stat* st;
+    };
+    class live_look : public shard_or_pool<look> {
+    public:
+        live_look(blocking_pool& pool, shard& s, const cached_file& f, int fd, struct stat& st) noexcept
+            : shard_or_pool<look>(pool, look(fd, &st), f.mount->local), shard_(s), file_(f), stat_(st)
+        {
+        }
+        result<void> await_resume() noexcept;
+
+    private:
+        shard& shard_;
+        const cached_file& file_;
+        const struct stat& stat_;
+    };
+    /// `co_await stat_of(f, fd, st)`: fstat, which may ask another host; its errno.
+    shard_or_pool<look> stat_of(const cached_file& f, int fd, struct stat& st) noexcept
+    {
+        return {pool_, look(fd, &st), f.mount->local};
+    }
+    /// `co_await stat_live(...)`: of a live file: ESTALE, and the file leaves the cache, once its last name is gone.
+    live_look stat_live(shard& s, const cached_file& f, int fd, struct stat& st) noexcept
+    {
+        return live_look(pool_, s, f, fd, st);
+    }
+    /// On a pool thread.
     std::optional<storage::attributes> attributes_now(const cached_file& f) const noexcept;
     storage::change change_of(const observed_change& c, const cached_file& directory) const noexcept;
     /// An O_PATH descriptor for the calling thread's identity, of `name` in `directory`; with `cached` EAGAIN
@@ -186,9 +215,9 @@ private:
                                                        use what);
     /// True if the kernel has all of it in memory.
     bool is_cached(int fd, std::uint64_t offset, std::uint64_t size) noexcept;
-    /// Asks the kernel again whether `who` may use a descriptor whose stamp has changed.
-    task<result<void>> still_allowed(shard& s, const storage::credential& who, const struct stat& st, int fd,
-                                     use what);
+    /// Asks the kernel again whether `who` may use a descriptor of `f` whose stamp has changed.
+    task<result<void>> still_allowed(shard& s, const storage::credential& who, const cached_file& f,
+                                     const struct stat& st, int fd, use what);
     /// Opens `f` for fsync, if it is a file or a directory.
     task<void> ensure_sync(const file_ref& f);
     /// Has what changed on stable storage.

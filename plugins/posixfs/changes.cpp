@@ -268,7 +268,7 @@ result<void> backend::identify(int directory, const char* name, const storage::h
         return handle.error();
     v.fd = std::move(*fd);
     v.handle = *handle;
-    v.size = st.st_size;
+    v.size = size_to_free(st);
     return {};
 }
 

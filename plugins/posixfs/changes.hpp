@@ -61,7 +61,7 @@ struct backend::victim {
     victim& operator=(victim&&) = default;
     unique_fd fd;
     storage::handle handle;
-    off_t size = 0;
+    off_t size = 0; ///< see size_to_free()
     bool gone = false;
 };
 

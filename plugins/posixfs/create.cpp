@@ -123,7 +123,7 @@ backend::make_entry(const storage::request& r, const storage::handle& directory,
         co_return entry.error();
     if (done->write) {
         auto user = f->find_or_add(r.who);
-        user->write = std::make_shared<const unique_fd>(std::move(done->write));
+        user->write = f->share(std::move(done->write));
         user->write_stamp = permission_stamp(done->st);
     }
     if (!options_.async) {

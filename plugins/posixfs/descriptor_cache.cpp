@@ -24,15 +24,22 @@ private:
 
 } // namespace
 
-cached_file::~cached_file()
+void close_where_it_may_last(blocking_pool& pool, unique_fd fd, bool always) noexcept
 {
     struct stat st{};
-    if (closer == nullptr || !is_regular() || ::fstat(path.get(), &st) != 0 || st.st_nlink != 0 ||
-        std::max<off_t>(st.st_size, st.st_blocks * 512) < large_file)
+    if (!fd || (!always && (::fstat(fd.get(), &st) != 0 || !S_ISREG(st.st_mode) || st.st_nlink != 0 ||
+                            size_to_free(st) < large_file)))
         return;
-    users.clear();
-    sync.reset();
-    closer->submit(*new closing(std::move(path))); // deletes itself
+    auto* const job = new closing(std::move(fd)); // deletes itself
+    if (!pool.submit(*job))
+        delete job;
+}
+
+// Other hosts' file systems, and FUSE, may answer a close as late as they like, and write what was cached before.
+cached_file::~cached_file()
+{
+    close_where_it_may_last(pool, std::move(sync), !mount->local);
+    close_where_it_may_last(pool, std::move(path), !mount->local);
 }
 
 shard_ref<user_descriptors> cached_file::find(const storage::credential& who) noexcept
@@ -110,10 +117,8 @@ descriptor_cache::descriptor_cache(std::size_t limit, removal_log& removals, blo
 
 descriptor_cache::~descriptor_cache()
 {
-    while (cached_file* f = uses_.front()) {
-        f->closer = nullptr; // the pool may have ended
+    while (cached_file* f = uses_.front())
         remove(*f);
-    }
     caches_.fetch_sub(1, std::memory_order_relaxed);
 }
 

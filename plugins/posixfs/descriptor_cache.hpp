@@ -15,6 +15,7 @@
 #include <verbena/core/timer.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -78,27 +79,54 @@ struct permission_stamp {
     std::uint32_t gid = 0;
 };
 
+/// Closing the last descriptor of a removed file frees its blocks; from this size on not on a shard.
+constexpr off_t large_file = off_t(1) << 20;
+/// What closing the last descriptor of a removed file frees, in bytes or in what takes as long: blocks may lie beyond
+/// its end.
+inline off_t size_to_free(const struct stat& st) noexcept
+{
+    return std::max<off_t>(st.st_size, st.st_blocks * 512);
+}
+
+/// Closes a descriptor; on the pool, unless that has ended, if it may be the last of a large removed file, or `always`.
+void close_where_it_may_last(blocking_pool& pool, unique_fd fd, bool always) noexcept;
+
+/// A descriptor that several share, of whom any may be the last: replies outlive the cache. Outlived by the pool.
+class shared_fd {
+public:
+    /// `always`: see close_where_it_may_last().
+    shared_fd(blocking_pool& pool, unique_fd fd, bool always) noexcept
+        : pool_(pool), fd_(std::move(fd)), always_(always)
+    {
+    }
+    shared_fd(const shared_fd&) = delete;
+    ~shared_fd() { close_where_it_may_last(pool_, std::move(fd_), always_); }
+    int get() const noexcept { return fd_.get(); }
+
+private:
+    blocking_pool& pool_;
+    unique_fd fd_;
+    bool always_;
+};
+
 /// Descriptors that the kernel opened for one caller.
 struct user_descriptors {
     explicit user_descriptors(const storage::credential& w) noexcept : who(w) {}
     unsigned references = 0;
     storage::credential who;
-    std::shared_ptr<const unique_fd> read; ///< shared with replies that are still being sent from it
+    std::shared_ptr<const shared_fd> read; ///< shared with replies that are still being sent from it
     permission_stamp read_stamp;
-    std::shared_ptr<const unique_fd> write; ///< shared with writes and commits that are still synced by it
+    std::shared_ptr<const shared_fd> write; ///< shared with writes and commits that are still synced by it
     permission_stamp write_stamp;
 };
-
-/// Closing the last descriptor of a removed file frees its blocks; from this size on not on a shard.
-constexpr off_t large_file = off_t(1) << 20;
 
 /// One file.
 struct cached_file : list_hook {
     static constexpr std::size_t max_users = 8;
 
     cached_file(const storage::handle& h, unique_fd fd, const mount_point* m, const struct stat& st,
-                blocking_pool& pool) noexcept
-        : closer(&pool),
+                blocking_pool& p) noexcept
+        : pool(p),
           handle(h),
           path(std::move(fd)),
           mount(m),
@@ -115,7 +143,13 @@ struct cached_file : list_hook {
     /// find(), or a new one in place of the one longest unused.
     shard_ref<user_descriptors> find_or_add(const storage::credential& who);
 
-    blocking_pool* closer; ///< of large removed files; nullptr: they are closed at once
+    /// A descriptor of it that is shared.
+    std::shared_ptr<const shared_fd> share(unique_fd fd) const
+    {
+        return std::make_shared<const shared_fd>(pool, std::move(fd), !mount->local);
+    }
+
+    blocking_pool& pool; ///< where descriptors are closed if that takes long
     unsigned references = 0;
     storage::handle handle;
     unique_fd path; ///< O_PATH, opened with the daemon's rights

@@ -105,7 +105,7 @@ task<result<storage::read_result>> backend::read(const storage::request& r, cons
             n = read_all(fd, out, offset);
             if (n < 0)
                 co_return errno_error("pread");
-        } else if (f->nowait_works) {
+        } else if (f->mount->local && f->nowait_works) {
             iovec v{out.data(), out.size()};
             n = ::preadv2(fd, &v, 1, static_cast<off_t>(offset), RWF_NOWAIT);
             if (n < 0 && errno == EOPNOTSUPP)
@@ -116,10 +116,10 @@ task<result<storage::read_result>> backend::read(const storage::request& r, cons
         }
     }
     struct stat st{};
-    if (auto live = stat_live(s, *f, fd, st); !live)
+    if (auto live = co_await stat_live(s, *f, fd, st); !live)
         co_return live.error();
     if (!(user->read_stamp == permission_stamp(st))) {
-        if (auto allowed = co_await still_allowed(s, r.who, st, fd, use::read); !allowed) {
+        if (auto allowed = co_await still_allowed(s, r.who, *f, st, fd, use::read); !allowed) {
             user->read.reset();
             co_return allowed.error();
         }
@@ -127,18 +127,18 @@ task<result<storage::read_result>> backend::read(const storage::request& r, cons
     }
     if (!beyond && std::size_t(n) < out.size() && offset + std::uint64_t(n) < std::uint64_t(st.st_size)) {
         // Not all of it is in the page cache.
-        auto job = [fd, rest = out.subspan(static_cast<std::size_t>(n)),
+        auto job = [fd, &st, rest = out.subspan(static_cast<std::size_t>(n)),
                     at = offset + std::uint64_t(n)]() -> result<ssize_t> {
             const ssize_t more = read_all(fd, rest, at);
             if (more < 0)
                 return errno_error("pread");
+            ::fstat(fd, &st);
             return more;
         };
         auto more = co_await pool_.run(std::move(job));
         if (!more)
             co_return more.error();
         n += *more;
-        ::fstat(fd, &st);
     }
     storage::read_result done;
     done.count = static_cast<std::uint32_t>(n);
@@ -174,15 +174,15 @@ task<result<storage::located_read>> backend::locate(const storage::request& r, c
     storage::located_read out;
     shard& s = at(co_await this_reactor());
     const file_ref f = s.files.find(file);
-    // What must be opened first goes the long way, once.
-    if (!f || offset > max_offset || count > max_offset - offset)
+    // What must be opened first goes the long way, once; what another host may have to send, always.
+    if (!f || !f->mount->local || offset > max_offset || count > max_offset - offset)
         co_return out;
     const auto user = f->find(r.who);
     if (!user || !user->read)
         co_return out;
     const int fd = user->read->get();
     struct stat st{};
-    if (auto live = stat_live(s, *f, fd, st); !live)
+    if (auto live = co_await stat_live(s, *f, fd, st); !live)
         co_return live.error();
     const auto end = std::uint64_t(st.st_size);
     if (!(user->read_stamp == permission_stamp(st)) || offset >= end)
@@ -228,10 +228,10 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
     const auto open = user->write; // others may replace it while this one is synced
     const int fd = open->get();
     struct stat st{};
-    if (auto live = stat_live(s, *f, fd, st); !live)
+    if (auto live = co_await stat_live(s, *f, fd, st); !live)
         co_return live.error();
     if (!(user->write_stamp == permission_stamp(st))) {
-        if (auto allowed = co_await still_allowed(s, r.who, st, fd, use::write); !allowed) {
+        if (auto allowed = co_await still_allowed(s, r.who, *f, st, fd, use::write); !allowed) {
             user->write.reset();
             co_return allowed.error();
         }
@@ -239,7 +239,7 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
     }
     // As the caller: setuid bits fall, and quotas and reserved blocks bind, by the rights of who writes.
     ssize_t n = 0;
-    if (acts_on_shard(r.who)) {
+    if (acts_on_shard(r.who, *f)) {
         if (auto acting = act_as(r.who, s.home); !acting)
             co_return acting.error();
         n = length != 0 ? write_all(fd, pieces, offset) : 0;
@@ -274,7 +274,8 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
                 co_return synced.error();
         }
     }
-    if (::fstat(fd, &st) == 0)
+    const int failed = co_await stat_of(*f, fd, st);
+    if (failed == 0)
         done.file.after = attributes(st, *f);
     co_return done;
 }
@@ -295,7 +296,7 @@ task<result<storage::change>> backend::commit(const storage::request& r, const s
     if (!f->is_regular())
         co_return error::from_errno(EINVAL, "commit of something that is no regular file");
     struct stat st{};
-    if (auto live = stat_live(s, *f, f->path.get(), st); !live)
+    if (auto live = co_await stat_live(s, *f, f->path.get(), st); !live)
         co_return live.error();
     // Through the descriptor that wrote, if it is here: an error of write-back is told to it once.
     auto user = f->find(r.who);
@@ -308,7 +309,9 @@ task<result<storage::change>> backend::commit(const storage::request& r, const s
         co_return synced.error();
     }
     storage::change out;
-    out.after = attributes_now(*f);
+    const int failed = co_await stat_of(*f, f->path.get(), st);
+    if (failed == 0)
+        out.after = attributes(st, *f);
     co_return out;
 }
 

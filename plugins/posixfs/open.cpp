@@ -97,8 +97,8 @@ task<result<file_ref>> backend::open_directory(shard& s, const storage::handle& 
     co_return f;
 }
 
-task<result<void>> backend::still_allowed(shard& s, const storage::credential& who, const struct stat& st,
-                                          int fd, use what)
+task<result<void>> backend::still_allowed(shard& s, const storage::credential& who, const cached_file& f,
+                                          const struct stat& st, int fd, use what)
 {
     if (st.st_uid == who.uid && capabilities::get().switch_user)
         co_return result<void>();
@@ -110,7 +110,7 @@ task<result<void>> backend::still_allowed(shard& s, const storage::credential& w
             return {};
         return error::from_errno(refused, "the permissions have changed");
     };
-    if (acts_on_shard(who)) {
+    if (acts_on_shard(who, f)) {
         if (auto acting = act_as(who, s.home); !acting)
             co_return acting.error();
         co_return ask();
@@ -169,10 +169,10 @@ task<result<shard_ref<user_descriptors>>> backend::open_for(shard& s, const stor
         co_return done.error();
     auto user = f->find_or_add(r.who);
     if (what == use::write) {
-        user->write = std::make_shared<const unique_fd>(std::move(done->fd));
+        user->write = f->share(std::move(done->fd));
         user->write_stamp = done->stamp;
     } else {
-        user->read = std::make_shared<const unique_fd>(std::move(done->fd));
+        user->read = f->share(std::move(done->fd));
         user->read_stamp = done->stamp;
     }
     co_return user;

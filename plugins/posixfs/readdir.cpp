@@ -29,7 +29,7 @@ task<result<storage::readdir_result>> backend::readdir(const storage::request& r
     const file_ref d = std::move(*opened);
     const bool is_root = directory == handles_->root();
     struct stat st{};
-    if (auto live = stat_live(s, *d, d->path.get(), st); !live)
+    if (auto live = co_await stat_live(s, *d, d->path.get(), st); !live)
         co_return live.error();
 
     std::unique_ptr<directory_stream> stream;
@@ -108,7 +108,9 @@ task<result<storage::readdir_result>> backend::readdir(const storage::request& r
     }
     if (full && !taken)
         co_return error(storage::errc::too_small, "no room for one entry");
-    out.directory = attributes_now(*d);
+    const int failed = co_await stat_of(*d, d->path.get(), st);
+    if (failed == 0)
+        out.directory = attributes(st, *d);
     if (!out.end)
         s.streams.keep(std::move(stream));
     co_return out;

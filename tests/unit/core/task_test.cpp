@@ -8,6 +8,7 @@
 #include <verbena/core/semaphore.hpp>
 #include <verbena/core/sleep.hpp>
 
+#include <atomic>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -146,6 +147,27 @@ BOOST_AUTO_TEST_CASE(blocking_calls_come_back_to_the_shard)
         co_return elsewhere&& back;
     };
     BOOST_TEST(run_until_complete(*r, body()));
+}
+
+namespace {
+
+struct counted final : blocking_pool::job {
+    void execute() noexcept override { ++done; }
+    void deliver() noexcept override {}
+    std::atomic<int> done{0};
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(a_pool_that_has_ended_refuses_what_nobody_waits_for)
+{
+    blocking_pool pool(1);
+    counted job;
+    BOOST_TEST(pool.submit(job));
+    pool.finish();
+    BOOST_TEST(job.done == 1);
+    BOOST_TEST(!pool.submit(job));
+    BOOST_TEST(pool.queued() == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(works_without_the_newer_ring_features)

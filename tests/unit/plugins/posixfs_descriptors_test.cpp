@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <optional>
 #include <sys/resource.h>
 
 namespace suite {
@@ -211,38 +212,91 @@ public:
 
 bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
 
-} // namespace
-
-BOOST_AUTO_TEST_CASE(what_frees_many_blocks_is_closed_by_the_pool)
-{
-    temporary_directory where;
-    blocking_pool pool(1);
-    posixfs::removal_log removals;
-    gate busy;
-    pool.submit(busy);
-    const auto drop = [&](off_t size, bool removed, bool pool_ends = false) {
-        posixfs::descriptor_cache cache(32, removals, pool);
+/// A pool whose only thread is held, and a cache whose files it closes.
+struct held_pool {
+    held_pool() { BOOST_REQUIRE(pool.submit(busy)); }
+    void end()
+    {
+        busy.opened.set_value();
+        pool.finish();
+    }
+    /// A file of the cache, open by its own O_PATH descriptor; `blocks` of it are there, whatever its size.
+    posixfs::file_ref file(off_t size, bool removed, off_t blocks = 0)
+    {
         const std::string path = where.path() / "f";
         const int fd = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
         BOOST_REQUIRE(fd >= 0);
         BOOST_REQUIRE(::ftruncate(fd, size) == 0);
+        BOOST_REQUIRE((blocks == 0 || ::fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, blocks) == 0));
         if (removed)
             ::unlink(path.c_str());
         struct stat st{};
         BOOST_REQUIRE(::fstat(fd, &st) == 0);
-        const std::byte name{'f'};
-        const handle h(std::span(&name, 1));
-        cache.insert(h, posixfs::unique_fd(fd), nullptr, st);
-        if (!pool_ends)
-            cache.drop(h);
+        return cache->insert(name, posixfs::unique_fd(fd), &mount, st);
+    }
+    /// The same, dropped.
+    int drop(off_t size, bool removed, off_t blocks = 0)
+    {
+        const int fd = file(size, removed, blocks)->path.get();
+        cache->drop(name);
         return fd;
-    };
+    }
+    temporary_directory where;
+    blocking_pool pool{1};
+    gate busy;
+    posixfs::mount_point mount;
+    posixfs::removal_log removals;
+    std::optional<posixfs::descriptor_cache> cache{std::in_place, 32, removals, pool};
+    const std::byte letter{'f'};
+    const handle name{std::span(&letter, 1)};
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(what_frees_many_blocks_is_closed_by_the_pool, held_pool)
+{
     BOOST_TEST(!is_open(drop(posixfs::large_file, false)));
     BOOST_TEST(!is_open(drop(posixfs::large_file - 1, true)));
-    BOOST_TEST(!is_open(drop(posixfs::large_file, true, true)));
     const int large = drop(posixfs::large_file, true);
     BOOST_TEST(is_open(large));
-    busy.opened.set_value();
-    pool.finish();
+    const int preallocated = drop(0, true, posixfs::large_file);
+    BOOST_TEST(is_open(preallocated));
+    end();
     BOOST_TEST(!is_open(large));
+    BOOST_TEST(!is_open(preallocated));
+    // Nobody else can any more.
+    BOOST_TEST(!is_open(drop(posixfs::large_file, true)));
+}
+
+BOOST_FIXTURE_TEST_CASE(so_it_is_by_who_held_it_last, held_pool)
+{
+    auto f = file(posixfs::large_file, true);
+    const int fd = ::fcntl(f->path.get(), F_DUPFD_CLOEXEC, 3);
+    auto sent = f->share(posixfs::unique_fd(fd));
+    cache.reset();
+    f = {};
+    BOOST_TEST(is_open(fd));
+    sent.reset();
+    BOOST_TEST(is_open(fd));
+    end();
+    BOOST_TEST(!is_open(fd));
+}
+
+// They write behind, and may answer late.
+BOOST_FIXTURE_TEST_CASE(files_of_other_hosts_are_closed_by_the_pool, held_pool)
+{
+    mount.local = false;
+    auto f = file(1, false);
+    const int path = f->path.get();
+    const int user = ::fcntl(path, F_DUPFD_CLOEXEC, 3);
+    const int sync = ::fcntl(path, F_DUPFD_CLOEXEC, 3);
+    f->find_or_add(credential(1, 1))->write = f->share(posixfs::unique_fd(user));
+    f->sync.reset(sync);
+    cache->drop(name);
+    f = {};
+    for (const int fd : {path, user, sync})
+        BOOST_TEST(is_open(fd));
+    end();
+    for (const int fd : {path, user, sync})
+        BOOST_TEST(!is_open(fd));
 }

@@ -257,6 +257,12 @@ BOOST_AUTO_TEST_CASE(root_is_served_on_its_shard)
             for (const char* name : {"f", "h", "s"})
                 check(s.stays(s.fs->remove(r, root, name)), "REMOVE");
             check(s.stays(s.fs->rmdir(r, root, "d")), "RMDIR");
+            // Whose blocks lie beyond its end, which takes as long.
+            const int fd =
+                ::open((directory.path() / "b").c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+            check(fd >= 0 && ::fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, 2 << 20) == 0, "a file of many blocks");
+            ::close(fd);
+            check(s.leaves(s.fs->remove(r, root, "b")), "REMOVE of many blocks");
         }
     });
 }

@@ -42,13 +42,14 @@ public:
         job* next_job_ = nullptr;
         reactor* home_ = nullptr;
     };
-    /// Runs what is queued, then joins the threads; nothing may be submitted afterwards. A reactor that gave
+    /// Runs what is queued, then joins the threads; nothing that is waited for may be submitted afterwards. A reactor that gave
     /// it work must not go before: a thread still touches it after the job has come home. Idempotent.
     void finish();
     /// Queues `j`; its deliver() runs on `home` afterwards. Any thread.
     void submit(job& j, reactor& home);
-    /// Queues `j`, for which nobody waits: execute() is its end, and may delete it. Any thread.
-    void submit(job& j) { enqueue(j, nullptr); }
+    /// Queues `j`, for which nobody waits: execute() is its end, and may delete it. Any thread. False, and `j` stays
+    /// the caller's, once finish() has begun.
+    [[nodiscard]] bool submit(job& j) { return enqueue(j, nullptr); }
 
     template<class F>
     class awaiter final : public job {
@@ -102,7 +103,7 @@ public:
     std::size_t queued() const;
 
 private:
-    void enqueue(job& j, reactor* home);
+    bool enqueue(job& j, reactor* home);
     void work();
 
     mutable std::mutex mutex_;

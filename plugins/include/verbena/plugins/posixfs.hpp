@@ -46,7 +46,7 @@ struct posixfs_options {
 /// from the path table; describe() says so.
 ///
 /// The caller has set umask(0) for the process, since a mode in a request is meant as it stands, and ignores
-/// SIGXFSZ. `pool` outlives the back end. Destroy it when no shard runs tasks of it; it may be used on shards
+/// SIGXFSZ. `pool` outlives the back end and what it gave to be sent (storage::located_read). Destroy it when no shard runs tasks of it; it may be used on shards
 /// numbered below max_shards. Identity is switched per thread and given back at the end of the shard's turn.
 ///
 /// Errors: errno of opening the root; EOPNOTSUPP when its file system has no handles and the path table
