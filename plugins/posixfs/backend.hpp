@@ -232,7 +232,8 @@ private:
     struct naming;
     struct victim;
     struct change_job;
-    /// Makes an entry with `make` (see made) on the pool as the caller, and has it on stable storage.
+    /// Makes an entry with `make` (see made) as the caller, on the pool or, in memory, on the shard; and has it on stable
+    /// storage.
     template<class Make>
     task<result<storage::create_result>> make_entry(const storage::request& r,
                                                     const storage::handle& directory, std::string_view name,

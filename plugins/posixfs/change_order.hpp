@@ -33,8 +33,8 @@ public:
     /// Directories remembered by each stripe; the others count as changed by somebody else.
     static constexpr std::size_t remembered = 4;
 
-    /// The right to change one or two inodes, until the object goes. Blocks, as the kernel's lock of the inode does
-    /// for those who want to change the same directory: on pool threads only.
+    /// The right to change one or two inodes, until the object goes. Blocks as the kernel's lock of the inode does: on
+    /// pool threads, and on shards in an order of what is in memory, where no holder waits for a disk.
     class turn {
     public:
         turn(change_order& order, const struct stat& inode);

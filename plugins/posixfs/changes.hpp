@@ -41,7 +41,7 @@ struct backend::naming {
     observed_change& change;
 };
 
-/// What a pool job made.
+/// What a job made.
 struct backend::made {
     made() = default;
     made(made&&) = default;

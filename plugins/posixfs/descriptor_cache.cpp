@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "descriptor_cache.hpp"
 
+#include "fnv1a.hpp"
+
 #include <verbena/core/reactor.hpp>
 
 #include <algorithm>
@@ -67,13 +69,7 @@ shard_ref<user_descriptors> cached_file::find_or_add(const storage::credential& 
 
 std::uint64_t name_guesses::key_of(const storage::handle& directory, std::string_view name) noexcept
 {
-    std::uint64_t x = 0xcbf29ce484222325ull;
-    const auto mix = [&x](const auto* bytes, std::size_t size) {
-        for (std::size_t i = 0; i < size; ++i)
-            x = (x ^ static_cast<unsigned char>(bytes[i])) * 0x100000001b3ull;
-    };
-    mix(directory.bytes().data(), directory.bytes().size());
-    mix(name.data(), name.size());
+    const std::uint64_t x = fnv1a(name, fnv1a(directory.bytes()));
     return x ^ (x >> 29);
 }
 
@@ -124,9 +120,7 @@ descriptor_cache::~descriptor_cache()
 
 std::size_t descriptor_cache::bucket_of(const storage::handle& h) const noexcept
 {
-    std::uint64_t x = h.bytes().size();
-    for (std::byte b : h.bytes())
-        x = (x ^ std::uint64_t(b)) * 0x100000001b3ull;
+    const std::uint64_t x = fnv1a(h.bytes(), h.bytes().size());
     return std::size_t(x ^ (x >> 29)) & (buckets_.size() - 1);
 }
 

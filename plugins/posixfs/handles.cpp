@@ -3,7 +3,9 @@
 
 #include "attributes.hpp"
 #include "change_order.hpp"
+#include "fnv1a.hpp"
 #include "identity.hpp"
+#include "kernel_buffer.hpp"
 
 #include <verbena/core/log.hpp>
 
@@ -14,7 +16,6 @@
 #include <linux/magic.h>
 #include <linux/openat2.h>
 #include <sstream>
-#include <string_view>
 #include <sys/statfs.h>
 
 namespace verbena::posixfs {
@@ -26,30 +27,18 @@ constexpr std::byte mount_kind{4};
 constexpr std::size_t key_size = sizeof(std::uint32_t);
 constexpr std::size_t max_kernel_bytes = storage::handle::max_size - 2 - key_size;
 
-struct kernel_buffer {
-    alignas(file_handle) char bytes[sizeof(file_handle) + MAX_HANDLE_SZ];
-    file_handle* get() noexcept { return reinterpret_cast<file_handle*>(bytes); }
-};
-
-std::uint64_t hash_of(std::string_view text, std::uint64_t start = 0xcbf29ce484222325ull) noexcept
-{
-    for (char c : text)
-        start = (start ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
-    return start;
-}
-
 // f_fsid comes from the file system's UUID where it has one, so it survives restarts and device renames.
 std::uint64_t fsid_of(int fd, const std::string& path, mount_point& mount) noexcept
 {
     struct statfs st{};
     if (::fstatfs(fd, &st) != 0)
-        return hash_of(path);
+        return fnv1a(path);
     mount.in_memory = st.f_type == TMPFS_MAGIC || st.f_type == RAMFS_MAGIC;
     mount.local = !changed_by_other_hosts(static_cast<long>(st.f_type));
     std::uint64_t id = 0;
     static_assert(sizeof(st.f_fsid) == sizeof(id));
     std::memcpy(&id, &st.f_fsid, sizeof(id));
-    return id != 0 ? id : hash_of(path);
+    return id != 0 ? id : fnv1a(path);
 }
 
 // mountinfo writes space, tab, newline and backslash as \ooo.
@@ -179,7 +168,7 @@ void handle_source::scan_mounts()
             m->id != id)
             continue;
         m->fsid = fsid_of(m->fd.get(), path, *m);
-        m->identity = hash_of(path.substr(beneath.size()), m->fsid ^ 0xcbf29ce484222325ull);
+        m->identity = fnv1a(path.substr(beneath.size()), m->fsid ^ fnv1a_start);
         const std::lock_guard lock(mutex_);
         if (!mounts_.add(std::move(m)))
             log(log_level::warning, "posixfs",

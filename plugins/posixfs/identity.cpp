@@ -20,8 +20,8 @@ namespace {
 
 constexpr std::uint64_t bit(int capability) noexcept { return std::uint64_t(1) << capability; }
 
-// What makes a thread more than its fsuid towards files: CAP_FS_SET of the kernel, and CAP_SYS_RESOURCE,
-// with which quotas and reserved blocks don't bind.
+// What makes a thread more than its fsuid towards files: CAP_FS_SET of the kernel. CAP_SYS_RESOURCE, with which quotas
+// and reserved blocks don't bind, goes apart from these, from root too.
 constexpr std::uint64_t file_capabilities = bit(CAP_CHOWN) | bit(CAP_DAC_OVERRIDE) |
                                             bit(CAP_DAC_READ_SEARCH) | bit(CAP_FOWNER) | bit(CAP_FSETID) |
                                             bit(CAP_MKNOD) | bit(CAP_LINUX_IMMUTABLE) | bit(CAP_MAC_OVERRIDE);

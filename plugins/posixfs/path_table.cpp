@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "path_table.hpp"
 
+#include "fnv1a.hpp"
+#include "kernel_buffer.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -21,11 +24,10 @@ constexpr std::byte path_kind{3};
 constexpr std::size_t handle_size = 1 + 4 + 8 + 4 + 4;
 constexpr std::size_t instance_at = handle_size - 4;
 
-std::uint32_t hash_of(const void* bytes, std::size_t size) noexcept
+template<class T>
+std::uint32_t hash_of(std::span<T> what) noexcept
 {
-    std::uint64_t x = 0xcbf29ce484222325ull;
-    for (const unsigned char c : std::span(static_cast<const unsigned char*>(bytes), size))
-        x = (x ^ c) * 0x100000001b3ull;
+    const std::uint64_t x = fnv1a(std::as_bytes(what));
     return static_cast<std::uint32_t>(x ^ x >> 32);
 }
 
@@ -57,20 +59,18 @@ path_table::constants path_table::kept_by_filesystem(int fd) noexcept
 
 std::uint32_t path_table::generation_of(int fd, constants kept) noexcept
 {
-    struct {
-        alignas(file_handle) char bytes[sizeof(file_handle) + MAX_HANDLE_SZ];
-    } space{};
-    auto* const handle = reinterpret_cast<file_handle*>(space.bytes);
+    kernel_buffer space;
+    file_handle* const handle = space.get();
     handle->handle_bytes = MAX_HANDLE_SZ;
     int mount = 0;
     if (kept.handle && ::name_to_handle_at(fd, "", handle, &mount, AT_EMPTY_PATH) == 0)
-        return hash_of(handle->f_handle, handle->handle_bytes);
+        return hash_of(std::span(handle->f_handle, handle->handle_bytes));
     struct statx x{};
     if (!kept.birth || ::statx(fd, "", AT_EMPTY_PATH, STATX_BTIME, &x) != 0 ||
         (x.stx_mask & STATX_BTIME) == 0)
         return 0;
     const std::int64_t born[2] = {x.stx_btime.tv_sec, x.stx_btime.tv_nsec};
-    return hash_of(born, sizeof(born));
+    return hash_of(std::span<const std::int64_t>(born));
 }
 
 path_table::key path_table::key_of(int fd, const struct stat& st) const noexcept

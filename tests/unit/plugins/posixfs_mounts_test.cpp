@@ -3,6 +3,7 @@
 #define BOOST_TEST_MODULE posixfs_mounts
 #include <boost/test/unit_test.hpp>
 
+#include "../../../plugins/posixfs/fnv1a.hpp"
 #include "../../../plugins/posixfs/mount_table.hpp"
 #include "daemon_in_child.hpp"
 #include "needs_root.hpp"
@@ -65,6 +66,15 @@ constexpr std::uint64_t one = 0x1111111122222222;
 constexpr std::uint64_t other = 0x0000000033333333;
 
 } // namespace
+
+// What keys and file system ids are made of: clients keep both over restarts. Vectors of the algorithm's authors.
+BOOST_AUTO_TEST_CASE(names_of_mounts_stay)
+{
+    static_assert(fnv1a_start == 0xcbf29ce484222325);
+    BOOST_TEST(fnv1a("a") == 0xaf63dc4c8601ec8cu);
+    BOOST_TEST(fnv1a("foobar") == 0x85944171f73967e8u);
+    BOOST_TEST(fnv1a("bar", fnv1a("foo")) == 0x85944171f73967e8u);
+}
 
 BOOST_AUTO_TEST_CASE(mounts_are_found_by_id_and_by_key)
 {
