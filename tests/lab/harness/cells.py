@@ -15,7 +15,6 @@ class Cell:
     server: str
     wire: str
     work: str
-    brief: bool = False  # run in `./check --all` too, which has an hour for everything
 
 
 WORK = "files, sequential, fio, storms, names, git, 8 processes"
@@ -29,43 +28,44 @@ TOOLS, PINGS = "rdma-core's test programs, and as servers", "rping of 4,000 and 
 BAD = "raw verbs beside it: forged and stale keys, garbage, no receives, credits exceeded, sudden ends, 300 connects"
 LINUX, GUEST, HOST = "Linux NFSv3", "verbenad `{}` in the guest", "verbenad `{}` on the host, no RDMA device there"
 
-# In the order in which they share a boot. What a scenario's arguments may be stands in its first lines.
+# Guests side by side take them in turn, so those of about the same length stand together. What a scenario's arguments may be
+# stands in its first lines.
 CELLS = (
     Cell("work iwarp siw", LINUX, GUEST.format("iwarp"), "siw", WORK),
     Cell("work-host", LINUX, HOST.format("iwarp"), "siw through the guest's NIC", WORK),
-    Cell("conform-rdma rxe", "the verbs conformance suites", "themselves", "rxe", "every verb, its errors and ends", brief=True),
-    Cell("conform-rdma rxe type_1_window", "the verbs conformance suites", "themselves", "rxe", "the same, grants by windows of type 1"),
-    Cell("conform-rdma rxe region", "the verbs conformance suites", "themselves", "rxe", "the same, grants by registrations"),
-    Cell("conform-command rdma rdma rxe", "`verbena conform`", "`verbena conform`", "rxe", CONFORM, brief=True),
-    Cell("conform-command rdma rdma siw", "`verbena conform`", "`verbena conform`", "siw", CONFORM),
-    Cell("conform-command rdma iwarp siw", "`verbena conform` by `rdma`", "`verbena conform` by `iwarp`", "siw", CONFORM, brief=True),
-    Cell("verbs-tools rdma rxe", TOOLS, "examples/verbs_peer by `rdma`", "rxe", f"{PINGS}; ucmatose", brief=True),
-    Cell("verbs-tools iwarp siw", TOOLS, "examples/verbs_peer by `iwarp`", "siw", PINGS, brief=True),
     Cell("work tcp lo", LINUX, GUEST.format("tcp"), "TCP", WORK),
-    Cell("client-work iwarp siw", "verbena `iwarp`", "knfsd v3", "siw", CLIENT_WORK, brief=True),
-    Cell("work rdma rxe", LINUX, GUEST.format("rdma"), "rxe", WORK, brief=True),
+    Cell("work rdma rxe", LINUX, GUEST.format("rdma"), "rxe", WORK),
     Cell("work rdma siw", LINUX, GUEST.format("rdma"), "siw", WORK),
-    Cell("bad-peers rxe", LINUX, GUEST.format("rdma"), "rxe", BAD),
-    Cell("bad-peers siw", LINUX, GUEST.format("rdma"), "siw", BAD),
+    Cell("client-work iwarp siw", "verbena `iwarp`", "knfsd v3", "siw", CLIENT_WORK),
     Cell("client-work rdma rxe", "verbena `rdma`", "knfsd v3", "rxe", CLIENT_WORK),
-    Cell("client-work rdma siw", "verbena `rdma`", "knfsd v3", "siw", CLIENT_WORK, brief=True),
+    Cell("client-work rdma siw", "verbena `rdma`", "knfsd v3", "siw", CLIENT_WORK),
     Cell("client-work iwarp siw rdma", "verbena `iwarp`", GUEST.format("rdma"), "siw", CLIENT_WORK),
     Cell("client-work tcp siw", "verbena `tcp`", "knfsd v3", "TCP", CLIENT_WORK),
+    Cell("bad-peers rxe", LINUX, GUEST.format("rdma"), "rxe", BAD),
+    Cell("bad-peers siw", LINUX, GUEST.format("rdma"), "siw", BAD),
     Cell("options iwarp siw", LINUX, GUEST.format("iwarp"), "siw", OPTIONS),
     Cell("options rdma rxe", LINUX, GUEST.format("rdma"), "rxe", OPTIONS),
     Cell("options tcp lo", LINUX, GUEST.format("tcp"), "TCP", OPTIONS),
-    Cell("restart iwarp siw", LINUX, GUEST.format("iwarp"), "siw", RESTART, brief=True),
+    Cell("restart iwarp siw", LINUX, GUEST.format("iwarp"), "siw", RESTART),
     Cell("restart rdma rxe", LINUX, GUEST.format("rdma"), "rxe", RESTART),
     Cell("restart tcp lo", LINUX, GUEST.format("tcp"), "TCP", RESTART),
+    Cell("conform-rdma rxe", "the verbs conformance suites", "themselves", "rxe", "every verb, its errors and ends"),
+    Cell("conform-rdma rxe type_1_window", "the verbs conformance suites", "themselves", "rxe", "the same, grants by windows of type 1"),
+    Cell("conform-rdma rxe region", "the verbs conformance suites", "themselves", "rxe", "the same, grants by registrations"),
+    Cell("conform-command rdma rdma rxe", "`verbena conform`", "`verbena conform`", "rxe", CONFORM),
+    Cell("conform-command rdma rdma siw", "`verbena conform`", "`verbena conform`", "siw", CONFORM),
+    Cell("conform-command rdma iwarp siw", "`verbena conform` by `rdma`", "`verbena conform` by `iwarp`", "siw", CONFORM),
+    Cell("verbs-tools rdma rxe", TOOLS, "examples/verbs_peer by `rdma`", "rxe", f"{PINGS}; ucmatose"),
+    Cell("verbs-tools iwarp siw", TOOLS, "examples/verbs_peer by `iwarp`", "siw", PINGS),
     Cell("capture", LINUX, GUEST.format("iwarp"), "siw", "what tshark finds fault with, beside knfsd's traffic"),
     Cell("link iwarp siw", LINUX, GUEST.format("iwarp"), "siw", LINK),
     Cell("device-choice", "`verbena conform`", "`verbena conform`", "rxe beside siw", "`--device`, `--source`, verbenad's `?device=`; doctor's ports and GIDs"),
     Cell("shared-queue rxe", "`rdma link delete`", "a shared receive queue by `rdma`", "rxe", "the device goes; a queue on the next"),
     Cell("device rdma rxe", "verbena `rdma`", GUEST.format("rdma"), "rxe", DEVICE),
+    Cell("link tcp lo", LINUX, GUEST.format("tcp"), "TCP", LINK),
     Cell("roce-wire", LINUX, GUEST.format("rdma"), "RoCEv2 between two guests",
          "procedures and chunk forms that tshark decodes; what it finds fault with, beside kernels' traffic"),
     Cell("wire", "a guest", "another guest", "Ethernet between the two", "answers; the capture; cut and mended"),
-    Cell("link tcp lo", LINUX, GUEST.format("tcp"), "TCP", LINK, brief=True),
 )
 
 

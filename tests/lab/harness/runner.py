@@ -25,16 +25,19 @@ def run(kernels, scenarios, args):
         raise LabError("a scenario with the same arguments can stand only once in a boot")
     out = pathlib.Path(args.out or tempfile.mkdtemp(prefix="verbena-lab-")).absolute()
     build = pathlib.Path(args.build or SOURCE / "build").absolute()
-    boots = []
-    for kernel in kernels:
-        alone = [scenario for scenario in scenarios if not scenario.peer_part]
-        groups = [alone[first::args.boots] for first in range(min(args.boots, len(alone)))]
-        groups += [[scenario] for scenario in scenarios if scenario.peer_part]
-        boots += [(kernel, group, out / f"{kernel.series}-{group[0].folder}") for group in groups]
+    alone = [scenario for scenario in scenarios if not scenario.peer_part]
+    groups = [alone[first::args.boots] for first in range(min(args.boots, len(alone)))]
+    pairs = [[scenario] for scenario in scenarios if scenario.peer_part]
+
+    def works(groups):
+        return [lambda kernel=kernel, group=group: run_boot(
+            kernel, group, out / f"{kernel.series}-{group[0].folder}", build, args, args.command == "run")
+            for kernel in kernels for group in groups]
     rows = []
     try:
-        works = [lambda each=each: run_boot(*each, build, args, args.command == "run") for each in boots]
-        for some in side_by_side(works, args.boots):
+        for some in side_by_side(works(groups), args.boots):
+            rows += some
+        for some in side_by_side(works(pairs), max(1, args.boots // 2)):
             rows += some
     finally:
         if args.out or any(reason for _, _, reason, _ in rows):
