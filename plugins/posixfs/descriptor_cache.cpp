@@ -13,15 +13,17 @@ namespace verbena::posixfs {
 
 namespace {
 
-/// Closes a descriptor on the pool.
+/// Closes a descriptor on the pool. It counts as held no more, or caches would give up all they have until it is closed.
 class closing final : public blocking_pool::job {
 public:
-    explicit closing(unique_fd fd) noexcept : fd_(std::move(fd)) {}
+    explicit closing(unique_fd fd) noexcept : fd_(fd.release()) {}
+    closing(const closing&) = delete;
+    ~closing() { ::close(fd_); }
     void execute() noexcept override { delete this; }
     void deliver() noexcept override {}
 
 private:
-    unique_fd fd_;
+    const int fd_;
 };
 
 } // namespace

@@ -286,6 +286,7 @@ BOOST_FIXTURE_TEST_CASE(so_it_is_by_who_held_it_last, held_pool)
 BOOST_FIXTURE_TEST_CASE(files_of_other_hosts_are_closed_by_the_pool, held_pool)
 {
     mount.local = false;
+    const std::size_t held = posixfs::unique_fd::held();
     auto f = file(1, false);
     const int path = f->path.get();
     const int user = ::fcntl(path, F_DUPFD_CLOEXEC, 3);
@@ -296,6 +297,8 @@ BOOST_FIXTURE_TEST_CASE(files_of_other_hosts_are_closed_by_the_pool, held_pool)
     f = {};
     for (const int fd : {path, user, sync})
         BOOST_TEST(is_open(fd));
+    // Or other files would have to go until they are.
+    BOOST_TEST(posixfs::unique_fd::held() == held);
     end();
     for (const int fd : {path, user, sync})
         BOOST_TEST(!is_open(fd));
