@@ -32,6 +32,29 @@ std::unique_ptr<reactor> make_reactor()
     return std::move(*r);
 }
 
+// A new folder as an export, and a request of the test's user.
+struct exported {
+    explicit exported(const std::string& where = {}, bool crossmnt = false)
+        : directory(where), fs(open(directory, pool, crossmnt))
+    {
+        BOOST_REQUIRE(fs);
+        r.who = credential(::geteuid(), ::getegid());
+    }
+    static result<std::unique_ptr<file_backend>> open(const suite::temporary_directory& directory,
+                                                      blocking_pool& pool, bool crossmnt)
+    {
+        posixfs::posixfs_options o;
+        o.root = directory.path();
+        o.crossmnt = crossmnt;
+        return posixfs::open_posixfs(o, pool);
+    }
+    suite::temporary_directory directory;
+    std::unique_ptr<reactor> shard = make_reactor();
+    blocking_pool pool{2};
+    result<std::unique_ptr<file_backend>> fs;
+    request r;
+};
+
 task<std::uint64_t> allocations_of_steady_state(file_backend& fs)
 {
     request r;
@@ -90,15 +113,8 @@ extern "C" int ftruncate(int fd, off_t size) noexcept
 
 BOOST_AUTO_TEST_CASE(what_cuts_much_off_is_not_done_on_the_shard)
 {
-    suite::temporary_directory directory("/dev/shm");
-    auto shard = make_reactor();
-    blocking_pool pool(2);
-    posixfs::posixfs_options o;
-    o.root = directory.path();
-    auto fs = posixfs::open_posixfs(o, pool);
-    BOOST_REQUIRE(fs);
-    request r;
-    r.who = credential(::geteuid(), ::getegid());
+    exported e("/dev/shm");
+    auto& [directory, shard, pool, fs, r] = e;
     handle f;
     file_time changed;
     bool guarded = false;
@@ -152,16 +168,9 @@ task<void> resize(file_backend& fs, const request& r, const handle& file, std::o
 // One that is unguarded must not come between a guard and what it guards.
 BOOST_AUTO_TEST_CASE(changes_of_a_files_attributes_follow_each_other)
 {
-    suite::temporary_directory directory;
-    auto shard = make_reactor();
-    blocking_pool pool(2);
-    posixfs::posixfs_options o;
-    o.root = directory.path();
-    o.crossmnt = true; // wherever it lies, the pool makes changes
-    auto fs = posixfs::open_posixfs(o, pool);
-    BOOST_REQUIRE(fs);
-    request r;
-    r.who = credential(::geteuid(), ::getegid());
+    // Wherever it lies, the pool makes changes.
+    exported e({}, true);
+    auto& [directory, shard, pool, fs, r] = e;
     auto all = [&]() -> task<void> {
         auto made = co_await (*fs)->create(r, (*fs)->root(), "f", create_mode::guarded, {}, 0);
         BOOST_REQUIRE(made);
@@ -180,13 +189,8 @@ BOOST_AUTO_TEST_CASE(changes_of_a_files_attributes_follow_each_other)
 
 BOOST_AUTO_TEST_CASE(steady_state_allocates_nothing)
 {
-    suite::temporary_directory directory;
-    auto shard = make_reactor();
-    blocking_pool pool(2);
-    posixfs::posixfs_options o;
-    o.root = directory.path();
-    auto fs = posixfs::open_posixfs(o, pool);
-    BOOST_REQUIRE(fs);
+    exported e;
+    auto& [directory, shard, pool, fs, r] = e;
     BOOST_TEST(run_until_complete(*shard, allocations_of_steady_state(**fs)) == 0u);
 }
 
@@ -248,17 +252,10 @@ task<int> errno_of_lookup(file_backend& fs, const request& r, const char* name, 
 // What a name led to last time is only a guess.
 BOOST_AUTO_TEST_CASE(a_name_that_leads_elsewhere_by_now)
 {
-    suite::temporary_directory directory;
+    exported e;
+    auto& [directory, shard, pool, fs, r] = e;
     const std::string a = (directory.path() / "a").string();
     const std::string b = (directory.path() / "b").string();
-    auto shard = make_reactor();
-    blocking_pool pool(2);
-    posixfs::posixfs_options o;
-    o.root = directory.path();
-    auto fs = posixfs::open_posixfs(o, pool);
-    BOOST_REQUIRE(fs);
-    request r;
-    r.who = credential(::geteuid(), ::getegid());
     const auto lookup = [&](const char* name, handle& found) {
         return run_until_complete(*shard, errno_of_lookup(**fs, r, name, found));
     };
@@ -318,16 +315,9 @@ bool kernel_says_what_is_in_memory()
 
 BOOST_AUTO_TEST_CASE(bytes_are_located_for_who_may_read_them)
 {
-    suite::temporary_directory directory;
+    exported e;
+    auto& [directory, shard, pool, fs, r] = e;
     const std::string path = (directory.path() / "f").string();
-    auto shard = make_reactor();
-    blocking_pool pool(2);
-    posixfs::posixfs_options o;
-    o.root = directory.path();
-    auto fs = posixfs::open_posixfs(o, pool);
-    BOOST_REQUIRE(fs);
-    request r;
-    r.who = credential(::geteuid(), ::getegid());
     const std::string text(100'000, 't');
     const int fd = ::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0644);
     BOOST_REQUIRE(fd >= 0);
@@ -390,15 +380,8 @@ extern "C" ssize_t preadv2(int fd, const iovec* vectors, int count, off_t offset
 // Mounts beneath one export differ.
 BOOST_AUTO_TEST_CASE(a_file_that_cannot_be_read_without_waiting_stops_no_other)
 {
-    suite::temporary_directory directory;
-    auto shard = make_reactor();
-    blocking_pool pool(2);
-    posixfs::posixfs_options o;
-    o.root = directory.path();
-    auto fs = posixfs::open_posixfs(o, pool);
-    BOOST_REQUIRE(fs);
-    request r;
-    r.who = credential(::geteuid(), ::getegid());
+    exported e;
+    auto& [directory, shard, pool, fs, r] = e;
     std::array<std::byte, 4> memory{};
     const auto read = [&](const handle& f) -> task<bool> {
         const auto done = co_await (*fs)->read(r, f, 0, memory);

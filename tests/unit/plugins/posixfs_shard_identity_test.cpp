@@ -76,6 +76,13 @@ void set_groups(std::vector<gid_t> groups)
     check(::setgroups(groups.size(), groups.data()) == 0, "setgroups");
 }
 
+/// Root whose rights a caller can have: no groups, and nothing passes quotas.
+void become_plain_root()
+{
+    set_groups({});
+    check(posixfs::give_up_resource_rights().has_value(), "CAP_SYS_RESOURCE goes");
+}
+
 std::uint64_t effective()
 {
     __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
@@ -155,8 +162,7 @@ BOOST_AUTO_TEST_CASE(equal_rights_are_told_from_others)
     needs_root("to take other rights");
     const auto same = [](const credential& who) { return posixfs::has_rights_of(who); };
     in_child([&] {
-        set_groups({});
-        check(posixfs::give_up_resource_rights().has_value(), "CAP_SYS_RESOURCE goes");
+        become_plain_root();
         check((effective() >> CAP_SYS_RESOURCE & 1) == 0, "and is gone");
         check(same(caller(0, 0)), "root is root");
         check(same(caller(0, 0, {0})), "its own group in the list says nothing");
@@ -234,8 +240,7 @@ BOOST_AUTO_TEST_CASE(root_is_served_on_its_shard)
     BOOST_REQUIRE(::statfs(directory.path().c_str(), &st) == 0);
     BOOST_REQUIRE(st.f_type == TMPFS_MAGIC);
     in_child([&] {
-        set_groups({});
-        check(posixfs::give_up_resource_rights().has_value(), "CAP_SYS_RESOURCE goes");
+        become_plain_root();
         keeping_server s(exporting(directory));
         const handle root = s.fs->root();
         for (const request& r : {as(caller(0, 0)), as(caller(0, 0, {0}))}) {
@@ -272,8 +277,7 @@ BOOST_AUTO_TEST_CASE(others_are_served_on_the_pool)
     needs_root("to act for others");
     temporary_directory directory("/dev/shm");
     in_child([&] {
-        set_groups({});
-        check(posixfs::give_up_resource_rights().has_value(), "CAP_SYS_RESOURCE goes");
+        become_plain_root();
         keeping_server s(exporting(directory));
         const handle root = s.fs->root();
         const handle secret = s.file(as(caller(0, 0)), "secret", 0600);
@@ -357,8 +361,7 @@ BOOST_AUTO_TEST_CASE(set_uid_bits_fall_as_without_rdma)
     temporary_directory directory("/dev/shm");
     for (const bool keep : {true, false})
         in_child([&] {
-            set_groups({});
-            check(posixfs::give_up_resource_rights().has_value(), "CAP_SYS_RESOURCE goes");
+            become_plain_root();
             posixfs::posixfs_options o = exporting(directory);
             o.keep_shard_identity = keep;
             server s(o);
@@ -384,8 +387,7 @@ BOOST_AUTO_TEST_CASE(changes_are_in_one_order)
     needs_root("to act for others");
     temporary_directory directory("/dev/shm");
     in_child([&] {
-        set_groups({});
-        check(posixfs::give_up_resource_rights().has_value(), "CAP_SYS_RESOURCE goes");
+        become_plain_root();
         keeping_server s(exporting(directory));
         set_attributes set;
         set.mode = 0777;
