@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device that is none: what the provider over rdma-core asks of libibverbs and librdmacm is answered here. For one
+// file of a program, since it defines functions of theirs.
+#pragma once
+
+#include "../../../transports/rdma/context.hpp"
+#include "../../../transports/rdma/queue_pair.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <verbena/core/scope.hpp>
+#include <verbena/core/sleep.hpp>
+
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+namespace verbena::rdma_test {
+
+using namespace verbena::rdma;
+using namespace std::chrono_literals;
+
+// One device, and one queue pair at a time: each has the address and the number of the one before.
+struct fake {
+    ibv_device device{};
+    ibv_context verbs{};
+    ibv_device_attr attributes{};
+    std::deque<ibv_async_event> events;
+    unsigned acknowledged = 0;
+    ibv_qp qp{};
+    std::uint32_t next_key = 0; // of a region or window; the last octet is the window's own
+    int regions = 0;            // that are there
+    int windows = 0;
+    int windows_made = 0;
+    ibv_mw_type made_type{};
+    bool makes_windows = false;
+    struct bind {
+        std::uint64_t length;
+        unsigned rights;
+    };
+    std::vector<bind> binds;
+    int refused_bind = 0; // an errno of ibv_bind_mw
+    ibv_wc_status bind_status = IBV_WC_SUCCESS;
+    std::deque<ibv_wc> completions;
+
+    fake()
+    {
+        std::strcpy(device.name, "fake0");
+        std::strcpy(device.dev_path, "/dev/null"); // so that it has not gone
+        verbs.device = &device;
+        verbs.async_fd = ::eventfd(0, EFD_NONBLOCK);
+        verbs.num_comp_vectors = 1;
+        verbs.ops.poll_cq = poll;
+        verbs.ops.req_notify_cq = [](ibv_cq*, int) { return 0; };
+        verbs.ops.alloc_mw = make_window;
+        verbs.ops.dealloc_mw = drop_window;
+        verbs.ops.bind_mw = bind_window;
+        attributes.max_sge = 4;
+        attributes.max_cqe = 32768;
+        attributes.max_mw = 16;
+        attributes.max_qp_rd_atom = attributes.max_qp_init_rd_atom = 16;
+    }
+    static int poll(ibv_cq*, int most, ibv_wc* to);
+    static ibv_mw* make_window(ibv_pd* pd, ibv_mw_type type);
+    static int drop_window(ibv_mw* w);
+    static int bind_window(ibv_qp*, ibv_mw* w, ibv_mw_bind* b);
+    void say(ibv_event_type what, ibv_qp* about)
+    {
+        ibv_async_event e{};
+        e.event_type = what;
+        e.element.qp = about;
+        events.push_back(e);
+        const std::uint64_t one = 1;
+        BOOST_REQUIRE(::write(verbs.async_fd, &one, sizeof one) == ssize_t(sizeof one));
+    }
+};
+
+inline fake& it()
+{
+    static auto* const f = new fake; // the provider keeps devices for the process
+    return *f;
+}
+
+inline int fake::poll(ibv_cq*, int most, ibv_wc* to)
+{
+    int n = 0;
+    for (; n < most && !it().completions.empty(); ++n) {
+        to[n] = it().completions.front();
+        it().completions.pop_front();
+    }
+    return n;
+}
+
+inline ibv_mw* fake::make_window(ibv_pd* pd, ibv_mw_type type)
+{
+    if (!it().makes_windows) {
+        errno = ENOMEM;
+        return nullptr;
+    }
+    it().made_type = type;
+    ++it().windows;
+    ++it().windows_made;
+    return new ibv_mw{pd->context, pd, it().next_key += 0x100, 0, type};
+}
+
+inline int fake::drop_window(ibv_mw* w)
+{
+    delete w;
+    --it().windows;
+    return 0;
+}
+
+inline int fake::bind_window(ibv_qp*, ibv_mw* w, ibv_mw_bind* b)
+{
+    if (it().refused_bind != 0)
+        return it().refused_bind;
+    it().binds.push_back({b->bind_info.length, b->bind_info.mw_access_flags});
+    w->rkey = ibv_inc_rkey(w->rkey);
+    if ((b->send_flags & IBV_SEND_SIGNALED) != 0) {
+        ibv_wc c{};
+        c.wr_id = b->wr_id;
+        c.status = it().bind_status;
+        it().completions.push_back(c);
+    }
+    return 0;
+}
+
+} // namespace verbena::rdma_test
+
+// It is registered by functions, not by what verbs.h makes of their names.
+#undef ibv_reg_mr
+
+extern "C" {
+
+int ibv_query_device(ibv_context*, ibv_device_attr* to)
+{
+    *to = verbena::rdma_test::it().attributes;
+    return 0;
+}
+ibv_pd* ibv_alloc_pd(ibv_context* c)
+{
+    auto* const pd = new ibv_pd{};
+    pd->context = c;
+    return pd;
+}
+int ibv_dealloc_pd(ibv_pd* pd)
+{
+    delete pd;
+    return 0;
+}
+ibv_comp_channel* ibv_create_comp_channel(ibv_context*)
+{
+    auto* const c = new ibv_comp_channel{};
+    c->fd = ::eventfd(0, EFD_NONBLOCK);
+    return c;
+}
+int ibv_destroy_comp_channel(ibv_comp_channel* c)
+{
+    ::close(c->fd);
+    delete c;
+    return 0;
+}
+ibv_cq* ibv_create_cq(ibv_context* c, int, void* context, ibv_comp_channel*, int)
+{
+    auto* const q = new ibv_cq{};
+    q->context = c;
+    q->cq_context = context;
+    return q;
+}
+int ibv_destroy_cq(ibv_cq* q)
+{
+    delete q;
+    return 0;
+}
+int ibv_get_cq_event(ibv_comp_channel*, ibv_cq**, void**) { return -1; }
+int ibv_modify_qp(ibv_qp*, ibv_qp_attr*, int) { return 0; }
+int ibv_get_async_event(ibv_context* c, ibv_async_event* e)
+{
+    std::uint64_t count = 0;
+    if (verbena::rdma_test::it().events.empty()) {
+        (void)!::read(c->async_fd, &count, sizeof count);
+        return -1;
+    }
+    *e = verbena::rdma_test::it().events.front();
+    verbena::rdma_test::it().events.pop_front();
+    return 0;
+}
+void ibv_ack_async_event(ibv_async_event*) { ++verbena::rdma_test::it().acknowledged; }
+ibv_context** rdma_get_devices(int* count)
+{
+    if (count != nullptr)
+        *count = 1;
+    return new ibv_context*[2]{&verbena::rdma_test::it().verbs, nullptr};
+}
+void rdma_free_devices(ibv_context** list) { delete[] list; }
+rdma_event_channel* rdma_create_event_channel() { return new rdma_event_channel{::eventfd(0, EFD_NONBLOCK)}; }
+void rdma_destroy_event_channel(rdma_event_channel* c)
+{
+    ::close(c->fd);
+    delete c;
+}
+int rdma_get_cm_event(rdma_event_channel*, rdma_cm_event**) { return -1; }
+int rdma_create_qp_ex(rdma_cm_id*, ibv_qp_init_attr_ex*) { return -1; }
+int rdma_create_qp(rdma_cm_id* id, ibv_pd*, ibv_qp_init_attr*)
+{
+    verbena::rdma_test::it().qp.qp_num = 17;
+    id->qp = &verbena::rdma_test::it().qp;
+    return 0;
+}
+void rdma_destroy_qp(rdma_cm_id* id) { id->qp = nullptr; }
+int rdma_disconnect(rdma_cm_id*) { return 0; }
+int rdma_destroy_id(rdma_cm_id* id)
+{
+    delete id;
+    return 0;
+}
+
+ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, std::size_t length, int)
+{
+    auto& f = verbena::rdma_test::it();
+    auto* const mr = new ibv_mr{};
+    mr->context = pd->context;
+    mr->pd = pd;
+    mr->addr = address;
+    mr->length = length;
+    mr->lkey = mr->rkey = f.next_key += 0x100;
+    ++f.regions;
+    return mr;
+}
+ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uint64_t, unsigned rights)
+{
+    return ibv_reg_mr(pd, address, length, static_cast<int>(rights));
+}
+int ibv_dereg_mr(ibv_mr* mr)
+{
+    delete mr;
+    --verbena::rdma_test::it().regions;
+    return 0;
+}
+
+} // extern "C"
+
+namespace verbena::rdma_test {
+
+template<class T>
+std::string why(const result<T>& r)
+{
+    return r ? std::string() : r.error().message();
+}
+
+struct ends final : verbs::completion_handler {
+    void on_completions(std::span<const verbs::completion>) noexcept override {}
+    void on_disconnected(const error&) noexcept override { ++count; }
+    unsigned count = 0;
+};
+
+struct fixture {
+    /// `flags`: of the device's abilities, IBV_DEVICE_...
+    explicit fixture(unsigned flags = 0)
+    {
+        it().attributes.device_cap_flags = flags;
+        auto r = reactor::create({});
+        BOOST_REQUIRE(r);
+        shard = std::move(*r);
+        auto c = make_context(*shard, pool);
+        BOOST_REQUIRE_MESSAGE(c, why(c));
+        context = std::move(*c);
+        domain = std::move(*context->make_domain());
+    }
+    context_impl& impl() { return static_cast<context_impl&>(*context); }
+    task<std::unique_ptr<rdma::queue_pair>> connected(ends& seen)
+    {
+        auto* const id = new rdma_cm_id{};
+        id->verbs = &it().verbs;
+        id->port_num = 1;
+        const verbs::queue_pair_options o;
+        auto made = co_await impl().make_pair(id, static_cast<rdma::domain&>(*domain), o, "peer:1", "peer");
+        BOOST_REQUIRE_MESSAGE(made, why(made));
+        (*made)->set_handler(&seen);
+        (*made)->open(1);
+        co_return std::move(*made);
+    }
+    // Of device_event::queue_pair_error a queue pair ends after 100 ms.
+    static auto long_enough() { return sleep_for(400ms); }
+
+    blocking_pool pool{1};
+    std::unique_ptr<reactor> shard;
+    std::unique_ptr<rdma::context> context;
+    std::unique_ptr<verbs::protection_domain> domain;
+};
+
+} // namespace verbena::rdma_test

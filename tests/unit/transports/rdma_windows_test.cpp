@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// Grants by windows of type 1, where what the device does can be chosen: on one that is none.
+#define BOOST_TEST_MODULE rdma_windows
+#include <boost/test/unit_test.hpp>
+
+#include "fake_rdma_core.hpp"
+
+#include <algorithm>
+
+using namespace verbena;
+using namespace verbena::rdma_test;
+
+namespace {
+
+constexpr std::size_t count = 200; // more than are bound at once
+constexpr std::size_t each = 64;
+
+struct windows : fixture {
+    windows() : fixture(IBV_DEVICE_MEM_WINDOW) {}
+    ~windows()
+    {
+        domain.reset();
+        context.reset();
+        BOOST_TEST(it().windows == 0);
+        BOOST_TEST(it().regions == 0);
+    }
+    task<void> prepare()
+    {
+        auto made = co_await domain->register_memory(memory);
+        BOOST_REQUIRE_MESSAGE(made, why(made));
+        region = std::move(*made);
+        it().binds.clear();
+        it().windows_made = 0;
+    }
+    task<std::vector<std::unique_ptr<verbs::grant>>> grants()
+    {
+        std::vector<verbs::grant_request> requests(count);
+        for (std::size_t i = 0; i < count; ++i) {
+            requests[i].memory = std::span(memory).subspan(i * each, each);
+            requests[i].rights = verbs::access::remote_write;
+        }
+        auto made = co_await domain->make_grants(requests);
+        BOOST_REQUIRE_MESSAGE(made, why(made));
+        std::vector<std::unique_ptr<verbs::grant>> all;
+        std::vector<std::uint32_t> keys;
+        for (auto& r : requests) {
+            BOOST_TEST(r.made->valid());
+            keys.push_back(r.made->where().key);
+            all.push_back(std::move(r.made));
+        }
+        std::ranges::sort(keys);
+        BOOST_TEST((std::ranges::adjacent_find(keys) == keys.end()));
+        co_return all;
+    }
+    std::uint64_t binds() const { return context->counters().window_binds.load(); }
+    std::uint64_t regions() const { return context->counters().region_grants.load(); }
+
+    std::vector<std::byte> memory = std::vector<std::byte>(count * each);
+    std::unique_ptr<verbs::region> region;
+};
+
+/// Does `body` on a device that makes windows and binds them well, and has it so again afterwards.
+void run(const std::function<task<void>(windows&)>& body)
+{
+    it().makes_windows = true;
+    it().refused_bind = 0;
+    it().bind_status = IBV_WC_SUCCESS;
+    windows w;
+    const auto all = [&w, &body]() -> task<void> {
+        co_await body(w);
+        w.region.reset();
+    };
+    run_until_complete(*w.shard, all());
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(windows_are_bound_and_unbound_and_bound_again)
+{
+    run([](windows& w) -> task<void> {
+        ends seen;
+        auto q = co_await w.connected(seen);
+        co_await w.prepare();
+        for (int round = 0; round < 3; ++round) {
+            it().binds.clear();
+            auto all = co_await w.grants();
+            BOOST_TEST(it().binds.size() == count);
+            BOOST_TEST(std::ranges::all_of(it().binds, [](const auto& b) {
+                return b.length == each && b.rights == unsigned(IBV_ACCESS_REMOTE_WRITE);
+            }));
+            it().binds.clear();
+            co_await w.domain->revoke(all);
+            BOOST_TEST(it().binds.size() == count);
+            BOOST_TEST(std::ranges::all_of(it().binds, [](const auto& b) { return b.length == 0; }));
+        }
+        BOOST_TEST(it().windows_made == int(count)); // used again
+        BOOST_TEST(w.binds() == 3 * count);
+        BOOST_TEST(w.regions() == 0U);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(without_a_queue_pair_grants_are_regions)
+{
+    run([](windows& w) -> task<void> {
+        co_await w.prepare();
+        auto all = co_await w.grants();
+        BOOST_TEST(w.regions() == count);
+        BOOST_TEST(w.binds() == 0U);
+        co_await w.domain->revoke(all);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(without_windows_left_grants_are_regions)
+{
+    run([](windows& w) -> task<void> {
+        ends seen;
+        auto q = co_await w.connected(seen);
+        co_await w.prepare();
+        it().makes_windows = false;
+        auto all = co_await w.grants();
+        BOOST_TEST(w.regions() == count);
+        BOOST_TEST(w.binds() == 0U);
+        BOOST_TEST(q->connected());
+        co_await w.domain->revoke(all);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_bind_that_fails_ends_its_queue_pair_and_its_windows_are_not_used_again)
+{
+    for (const bool at_once : {true, false}) {
+        run([at_once](windows& w) -> task<void> {
+            ends seen;
+            auto q = co_await w.connected(seen);
+            co_await w.prepare();
+            it().refused_bind = at_once ? EINVAL : 0;
+            it().bind_status = IBV_WC_MW_BIND_ERR;
+            auto all = co_await w.grants();
+            BOOST_TEST(w.regions() == count);
+            BOOST_TEST(w.binds() == 0U);
+            BOOST_TEST(!q->connected());
+            BOOST_TEST(it().windows < it().windows_made); // those of the failed batch were taken away
+            co_await w.domain->revoke(all);
+            co_await w.long_enough();
+            BOOST_TEST(seen.count == 1U);
+        });
+    }
+}
+
+BOOST_AUTO_TEST_CASE(windows_whose_queue_pairs_are_gone_are_taken_away)
+{
+    run([](windows& w) -> task<void> {
+        ends seen;
+        auto q = co_await w.connected(seen);
+        co_await w.prepare();
+        auto all = co_await w.grants();
+        q.reset();
+        BOOST_TEST(all.front()->valid()); // they are the domain's
+        it().binds.clear();
+        const int before = it().windows;
+        co_await w.domain->revoke(all);
+        BOOST_TEST(it().binds.empty());
+        BOOST_TEST(before - it().windows == int(count));
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_window_that_is_revoked_at_once_is_taken_away)
+{
+    run([](windows& w) -> task<void> {
+        ends seen;
+        auto q = co_await w.connected(seen);
+        co_await w.prepare();
+        auto all = co_await w.grants();
+        const int before = it().windows;
+        all.front()->revoke();
+        all.front()->revoke();
+        BOOST_TEST(!all.front()->valid());
+        BOOST_TEST(before - it().windows == 1);
+        co_await w.domain->revoke(all);
+    });
+}
