@@ -158,8 +158,10 @@ void responder_connection::on_completions(std::span<const verbs::completion> bat
             continue;
         }
         responder_call* call = find(c.id);
-        if (call == nullptr)
+        if (call == nullptr) {
+            stats_.stale_completions.add();
             continue;
+        }
         if (op == operation::read) {
             if (c.status != verbs::status::success)
                 call->read_failed_ = true;
@@ -526,6 +528,7 @@ task<bool> responder_connection::assemble(responder_call& c, std::size_t header_
     }
     std::memcpy(memory.data() + filled, stream.data() + taken, stream.size() - taken);
     filled += stream.size() - taken;
+    stats_.payload_copied_bytes.add(stream.size());
     c.assembled_ = std::move(memory);
     c.args_ = xdr::decoder(std::span<const std::byte>(c.assembled_.data(), filled));
     // RFC 8166 4.2.1: the XID is that of the RPC message.

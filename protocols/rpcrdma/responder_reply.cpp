@@ -185,6 +185,7 @@ task<bool> responder_connection::register_payload(rpc::payload& payload)
         std::memcpy(memory.data() + filled, piece.data(), piece.size());
         filled += piece.size();
     }
+    stats_.payload_copied_bytes.add(filled);
     const std::span<const std::byte> bytes(memory.data(), filled);
     payload = rpc::payload(std::move(memory), bytes);
     co_return true;
@@ -277,6 +278,7 @@ bool responder_connection::build_reply(responder_call& c, std::size_t header_siz
                 } else if (!piece.empty()) {
                     std::memcpy(rest, piece.data(), piece.size());
                     rest += piece.size();
+                    stats_.payload_copied_bytes.add(piece.size());
                 }
             }
         }

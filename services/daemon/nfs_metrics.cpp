@@ -186,10 +186,13 @@ void add_connections(builder& b)
               out.value({"iwarp"}, value_of(s.iwarp().sends));
           });
     b.add("verbena_payload_copied_bytes_total",
-          "Bytes of large arguments and results that were copied in user space.", metric_type::counter,
-          "bytes", {"transport"}, 4, [](metric_sink& out, const shard_server& s) {
+          "Bytes of large arguments and results that were copied in user space; rpcrdma: by RPC-over-RDMA "
+          "itself, "
+          "over any provider.",
+          metric_type::counter, "bytes", {"transport"}, 4, [](metric_sink& out, const shard_server& s) {
               out.value({"tcp"}, value_of(s.streams().payload_copied_bytes));
               out.value({"iwarp"}, value_of(s.iwarp().payload_copied_bytes));
+              out.value({"rpcrdma"}, value_of(s.rdma().payload_copied_bytes));
           });
     const auto counter_of = [&](const char* name, const char* help, const char* unit, auto read) {
         b.sum(name, help, metric_type::counter, unit, read);
@@ -253,6 +256,8 @@ void add_rdma(builder& b)
                "replies", &r::remote_invalidations);
     counter_of("verbena_rpcrdma_rejected_connections_total", "Connections rejected at set-up.", "connections",
                &r::rejected_connections);
+    counter_of("verbena_rpcrdma_stale_completions_total", "Completions for calls that were gone.",
+               "completions", &r::stale_completions);
     counter_of("verbena_rpcrdma_probes_total",
                "RDMA Writes of nothing to silent peers, to learn whether they are there.", "writes",
                &r::probes);

@@ -112,11 +112,15 @@ class ChunkForms(daemon.DaemonTest):
         self.written(self.peer.answer_with_lists(xid), size, "target", data)
         os.unlink(os.path.join(self.data, "target")) # the next form begins with an empty one
 
+    def copied(self):
+        return self.daemon.metric('verbena_payload_copied_bytes_total{transport="rpcrdma"}')
+
     def test_argument_inline(self):
         self.write_forms(lambda rpc, data: (rpc + data + bytes(-len(data) % 4), {}), 301)
 
     def test_argument_in_one_read_chunk(self):
         self.write_forms(lambda rpc, data: (rpc, {"reads": self.granted(len(rpc), data)}))
+        self.assertEqual(self.copied(), 0)
 
     def test_argument_in_many_segments(self):
         def make(rpc, data):
@@ -180,6 +184,7 @@ class ChunkForms(daemon.DaemonTest):
 
     def test_several_read_chunks_and_position_zero(self):
         self.several(b"there/" * 100 + b"x", True)
+        self.assertGreater(self.copied(), 0) # what was put together between the chunks
 
     # --- Write lists ---
 

@@ -18,6 +18,7 @@ lab          build,lab                   900   a stock kernel 6.1 under qemu as 
 "
 default_suites=$(awk 'NF {print $1}' <<<"$suite_table")
 suite_table+="
+quickstart   build,tests,nfs_tools       300   \`./quickstart --once\`: the main job on real files
 gcc          build,tests,gcc             600   unit, sim and integration, built by g++ 12 at -O0
 asan         build,tests,sanitizers      600   unit, sim and integration under ASan and UBSan
 tsan         build,tests,sanitizers      600   unit and integration under TSan, three shards, scrapes running
@@ -132,6 +133,12 @@ suite_lab612() { in_lab lab612 smoke --boots $boots --kernel 6.12; }
 suite_cells() { in_lab cells cells --boots $boots --size ci --kernel 6.1; }
 suite_power() { in_lab power power --kills 3 --kernel 6.1; }
 suite_lab_full() { in_lab lab_full full --boots $boots --size full --kernel 6.1 --kernel 6.12 --report docs/interop.md; }
+
+suite_quickstart() {
+    local more=()
+    [[ $install == yes ]] || more=(--no-install)
+    build_clang && verdict quickstart ./quickstart --once "${more[@]}"
+}
 
 suite_gcc() {
     # -O0 is an embedder's Meson default, and where g++ 12 has no tail calls at all.

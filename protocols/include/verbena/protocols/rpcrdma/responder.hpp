@@ -69,10 +69,13 @@ struct responder_stats {
     counter credit_overruns;      ///< connections ended since the requester exceeded its credits
     counter stalled_reads;        ///< connections ended by responder_options::read_limit
     counter read_depth_waits;     ///< RDMA Reads that waited for ORD
-    counter probes;               ///< Writes of nothing sent to silent peers (responder_options::probe_after)
-    counter chunk_waits;          ///< calls that waited for max_chunk_bytes or max_address_chunk_bytes
-    counter yields;               ///< times that a connection with more calls in hand let the others go first
-    counter refused_draining;     ///< calls that came while the connection was being drained
+    counter
+        payload_copied_bytes; ///< of arguments put together of several chunks, and of results without gather lists
+    counter stale_completions; ///< whose call is another by now; dropped
+    counter probes;            ///< Writes of nothing sent to silent peers (responder_options::probe_after)
+    counter chunk_waits;       ///< calls that waited for max_chunk_bytes or max_address_chunk_bytes
+    counter yields;            ///< times that a connection with more calls in hand let the others go first
+    counter refused_draining;  ///< calls that came while the connection was being drained
     gauge connections;
     log_limiter ends_logged;
     log_limiter refusals_logged;
