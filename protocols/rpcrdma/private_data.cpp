@@ -23,6 +23,8 @@ std::uint32_t decode_size(std::byte size) noexcept
     return (std::to_integer<std::uint32_t>(size) + 1) * size_step;
 }
 
+std::uint32_t as_told(std::uint32_t size) noexcept { return decode_size(encode_size(size)); }
+
 } // namespace
 
 std::array<std::byte, private_message_size> encode(const private_message& message) noexcept
@@ -55,7 +57,8 @@ connection_terms negotiate(const private_message& own, const std::optional<priva
 {
     if (!peer)
         return {};
-    return {std::min(own.send_size, peer->receive_size), std::min(own.receive_size, peer->send_size),
+    return {std::min(as_told(own.send_size), peer->receive_size),
+            std::min(as_told(own.receive_size), peer->send_size),
             own.remote_invalidation && peer->remote_invalidation};
 }
 

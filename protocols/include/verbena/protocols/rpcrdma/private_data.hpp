@@ -39,7 +39,8 @@ struct connection_terms {
     bool remote_invalidation = false;
 };
 
-/// RFC 8797 3.1 and 3.2. Without a message of the peer the defaults hold both ways.
+/// RFC 8797 3.1 and 3.2. Sizes of `own` count as encode() tells them. Without a message of the peer the defaults
+/// hold both ways.
 connection_terms negotiate(const private_message& own, const std::optional<private_message>& peer) noexcept;
 
 } // namespace verbena::rpcrdma
