@@ -5,8 +5,6 @@
 
 #include "../unknown_words.hpp"
 
-#include <verbena/core/runtime.hpp>
-
 #include <CLI/CLI.hpp>
 
 #include <charconv>
@@ -100,9 +98,8 @@ parsed_command_line parse_command_line(int argc, const char* const* argv)
         if (nfs->count("--shards") != 0) {
             unsigned count = 0;
             const auto [end, failed] = std::from_chars(shards.data(), shards.data() + shards.size(), count);
-            if (failed != std::errc() || end != shards.data() + shards.size())
-                throw config_error("--shards " + shards + ": must be a number from 1 to " +
-                                   std::to_string(runtime::max_shards));
+            if (failed != std::errc() || end != shards.data() + shards.size() || !ranges::shards.holds(count))
+                throw config_error("--shards " + shards + ": must be " + ranges::shards.text());
             c.shards = count;
         }
         if (!policy.empty()) {

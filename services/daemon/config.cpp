@@ -2,7 +2,7 @@
 #include "config.hpp"
 
 #include <verbena/core/net.hpp>
-#include <verbena/core/runtime.hpp>
+#include <verbena/protocols/nfs/exports.hpp>
 
 #include <algorithm>
 #include <array>
@@ -22,6 +22,12 @@ constexpr std::size_t max_listeners = 64;
 std::string name_of(const export_config& e)
 {
     return "export of " + (e.directory.empty() ? std::string(e.backend) : e.directory);
+}
+
+void check_range(const std::string& name, std::uint64_t value, const number_range& range)
+{
+    if (!range.holds(value))
+        throw config_error(name + ": must be " + range.text() + ", not " + std::to_string(value));
 }
 
 void check_pseudo(const export_config& e)
@@ -74,9 +80,9 @@ void complete_export(export_config& e, bool first)
         throw config_error(name_of(e) +
                            ": memfs keeps its files in memory and takes no directory: leave out " +
                            e.directory);
-    // setfsuid() and its like take it for "no change".
-    if (e.anonuid == UINT32_MAX || e.anongid == UINT32_MAX)
-        throw config_error(name_of(e) + ": anonuid and anongid must be below 4294967295, which is no id");
+    check_range(name_of(e) + ": anonuid", e.anonuid, ranges::id);
+    check_range(name_of(e) + ": anongid", e.anongid, ranges::id);
+    (void)clients_of(e);
     if (e.pseudo.empty()) {
         if (!first) {
             const std::string name = std::filesystem::path(e.directory).filename().string();
@@ -106,7 +112,28 @@ constexpr std::uint64_t mebibytes_per_shard = 4;
 
 std::uint16_t default_port(std::string_view scheme) { return scheme == "tcp" ? 2049 : 20049; }
 
+void check_metrics(const std::string& address)
+{
+    if (address == "off")
+        return;
+    const bool local = address.starts_with("localhost:");
+    const auto where = net::endpoint::parse(local ? "127.0.0.1" + address.substr(9) : address);
+    if (!where)
+        throw config_error("metrics " + address +
+                           ": must be a numeric IPv4 address with a port, as in 127.0.0.1:9464, or off");
+    // The library that answers scrapes may be built without IPv6, and nothing tells.
+    if (address.front() == '[')
+        throw config_error("metrics " + address + ": metrics are served over IPv4 only; write " +
+                           (where->is_wildcard() ? "0.0.0.0:" : "127.0.0.1:") +
+                           std::to_string(where->port()) + " or another IPv4 address of this host, or off");
+}
+
 } // namespace
+
+std::string number_range::text() const
+{
+    return "a number from " + std::to_string(low) + " to " + std::to_string(high);
+}
 
 std::string listen_url::address() const
 {
@@ -177,6 +204,18 @@ device_choice common_device(const std::vector<std::string>& listen)
     return all.value_or(device_choice());
 }
 
+nfs::client_list clients_of(const export_config& e)
+{
+    nfs::client_list clients;
+    for (const std::string& text : e.clients) {
+        if (const auto added = clients.add(text); !added)
+            throw config_error(name_of(e) + ": clients=" + text + ": " +
+                               std::string(added.error().context()) +
+                               "; write an address, a prefix as 10.0.0.0/8, or *");
+    }
+    return clients;
+}
+
 void complete(config& c)
 {
     if (c.exports.empty())
@@ -205,32 +244,22 @@ void complete(config& c)
                                "of its own");
         text = url.text();
     }
-    if (c.metrics != "off") {
-        const bool local = c.metrics.starts_with("localhost:");
-        if (!net::endpoint::parse(local ? "127.0.0.1" + c.metrics.substr(9) : c.metrics))
-            throw config_error("metrics " + c.metrics +
-                               ": must be a numeric address with a port, as in 127.0.0.1:9464, or off");
-    }
+    check_metrics(c.metrics);
 
     if (c.state.empty())
         c.state = default_state_directory();
     c.state = std::filesystem::absolute(c.state).lexically_normal().string();
     if (!c.shards)
         c.shards = std::clamp(std::thread::hardware_concurrency(), 1U, config::max_default_shards);
-    const auto in_range = [](const char* name, std::uint64_t value, std::uint64_t low, std::uint64_t high) {
-        if (value < low || value > high)
-            throw config_error(std::string(name) + ": must lie between " + std::to_string(low) + " and " +
-                               std::to_string(high) + ", not " + std::to_string(value));
-    };
-    in_range("shards", *c.shards, 1, runtime::max_shards);
-    in_range("spin_microseconds", c.spin_microseconds, 0, 1'000'000);
-    in_range("memory_mib", c.memory_mib, 64, std::uint64_t(1) << 20);
+    check_range("shards", *c.shards, ranges::shards);
+    check_range("spin_microseconds", c.spin_microseconds, ranges::spin_microseconds);
+    check_range("memory_mib", c.memory_mib, ranges::memory_mib);
     if (c.memory_mib < mebibytes_per_shard * *c.shards)
         throw config_error("memory_mib: " + std::to_string(*c.shards) + " shards need at least " +
                            std::to_string(mebibytes_per_shard * *c.shards) + "; or configure fewer shards");
-    in_range("blocking_threads", c.blocking_threads, 1, blocking_pool::max_threads);
-    in_range("drain_seconds", c.drain_seconds, 0, 3600);
-    in_range("rdma_read_seconds", c.rdma_read_seconds, 1, 3600);
+    check_range("blocking_threads", c.blocking_threads, ranges::blocking_threads);
+    check_range("drain_seconds", c.drain_seconds, ranges::drain_seconds);
+    check_range("rdma_read_seconds", c.rdma_read_seconds, ranges::rdma_read_seconds);
 }
 
 } // namespace verbena::daemon

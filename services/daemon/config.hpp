@@ -7,6 +7,7 @@
 
 #include <verbena/core/log.hpp>
 #include <verbena/core/reactor.hpp>
+#include <verbena/core/runtime.hpp>
 #include <verbena/core/slab.hpp>
 
 #include <cstddef>
@@ -17,6 +18,10 @@
 #include <string_view>
 #include <vector>
 
+namespace verbena::nfs {
+class client_list;
+}
+
 namespace verbena::daemon {
 
 /// A setting that can't be used. what() names the setting, the rule it broke and the cure.
@@ -24,6 +29,25 @@ class config_error : public std::runtime_error {
 public:
     using std::runtime_error::runtime_error;
 };
+
+/// The numbers that a setting takes. Files, the command line and complete() all ask here.
+struct number_range {
+    std::uint64_t low;
+    std::uint64_t high;
+    constexpr bool holds(std::uint64_t value) const noexcept { return value >= low && value <= high; }
+    /// "a number from 1 to 256".
+    std::string text() const;
+};
+namespace ranges {
+inline constexpr number_range shards{1, runtime::max_shards};
+inline constexpr number_range spin_microseconds{0, 1'000'000};
+inline constexpr number_range memory_mib{64, std::uint64_t(1) << 20};
+inline constexpr number_range blocking_threads{1, blocking_pool::max_threads};
+inline constexpr number_range drain_seconds{0, 3600};
+inline constexpr number_range rdma_read_seconds{1, 3600};
+/// setfsuid() and its like take the number behind the last one for "no change".
+inline constexpr number_range id{0, UINT32_MAX - 1};
+} // namespace ranges
 
 /// One exported directory, as written.
 struct export_config {
@@ -94,6 +118,9 @@ struct config {
     std::uint64_t drain_seconds = 10;
     verbena::log_level log_level = verbena::log_level::info;
 };
+
+/// Who may connect to an export. Throws config_error for an entry that is neither "*", an address nor a prefix.
+nfs::client_list clients_of(const export_config& e);
 
 /// Fills in what was left out (pseudo-path, listeners, state directory, shards), makes directories
 /// absolute, and throws config_error for what can't work together.

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config_file.hpp"
 
-#include <verbena/core/runtime.hpp>
-
 #include <algorithm>
 #include <fstream>
-#include <limits>
 #include <sstream>
 #include <toml++/toml.h>
 
@@ -42,13 +39,12 @@ public:
         }
     }
     template<std::unsigned_integral T>
-    void read(std::string_view key, T& out, std::uint64_t limit = std::numeric_limits<T>::max())
+    void read(std::string_view key, T& out, const number_range& range)
     {
         if (const toml::node* node = take(key)) {
-            const auto most = std::min<std::uint64_t>(limit, std::numeric_limits<std::int64_t>::max());
             if (!node->is_integer() || node->as_integer()->get() < 0 ||
-                std::uint64_t(node->as_integer()->get()) > most)
-                wrong_type(*node, key, "a number from 0 to " + std::to_string(most));
+                !range.holds(std::uint64_t(node->as_integer()->get())))
+                wrong_type(*node, key, range.text());
             out = T(node->as_integer()->get());
         }
     }
@@ -142,8 +138,8 @@ private:
 void read_daemon(table_reader& t, config& c)
 {
     t.read("state", c.state);
-    unsigned shards = 0; // 0 means the default, and can't be meant otherwise
-    t.read("shards", shards, runtime::max_shards);
+    unsigned shards = 0; // not written
+    t.read("shards", shards, ranges::shards);
     if (shards != 0)
         c.shards = shards;
     t.read_word("policy", [&](const std::string& word) -> const char* {
@@ -153,11 +149,11 @@ void read_daemon(table_reader& t, config& c)
         c.policy = *policy;
         return nullptr;
     });
-    t.read("spin_microseconds", c.spin_microseconds);
+    t.read("spin_microseconds", c.spin_microseconds, ranges::spin_microseconds);
     t.read("pin", c.pin);
-    t.read("memory_mib", c.memory_mib);
-    t.read("blocking_threads", c.blocking_threads);
-    t.read("drain_seconds", c.drain_seconds);
+    t.read("memory_mib", c.memory_mib, ranges::memory_mib);
+    t.read("blocking_threads", c.blocking_threads, ranges::blocking_threads);
+    t.read("drain_seconds", c.drain_seconds, ranges::drain_seconds);
     t.read_word("log_level", [&](const std::string& word) -> const char* {
         return parse_log_level(word, c.log_level)
                    ? nullptr
@@ -186,8 +182,8 @@ void read_export(table_reader& t, config& c)
     t.read("read_only", e.read_only);
     t.read("root_squash", e.root_squash);
     t.read("all_squash", e.all_squash);
-    t.read("anonuid", e.anonuid);
-    t.read("anongid", e.anongid);
+    t.read("anonuid", e.anonuid, ranges::id);
+    t.read("anongid", e.anongid, ranges::id);
     t.read("secure", e.secure);
     t.read("crossmnt", e.crossmnt);
     t.read("async", e.async);
@@ -205,7 +201,7 @@ void read_nfs(table_reader& t, config& c)
         return nullptr;
     });
     t.read("allow_public", c.allow_public);
-    t.read("rdma_read_seconds", c.rdma_read_seconds);
+    t.read("rdma_read_seconds", c.rdma_read_seconds, ranges::rdma_read_seconds);
     t.read_tables("export", [&](table_reader& inner) { read_export(inner, c); });
 }
 
@@ -278,7 +274,8 @@ std::string to_toml(const config& c)
     toml::table daemon;
     if (!c.state.empty())
         daemon.insert("state", c.state);
-    daemon.insert("shards", std::int64_t(c.shards.value_or(0)));
+    if (c.shards)
+        daemon.insert("shards", std::int64_t(*c.shards));
     daemon.insert("policy", to_string(c.policy));
     daemon.insert("spin_microseconds", std::int64_t(c.spin_microseconds));
     daemon.insert("pin", c.pin);

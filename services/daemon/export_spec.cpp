@@ -55,8 +55,8 @@ std::uint32_t parse_id(std::string_view spec, std::string_view option, std::stri
 {
     std::uint32_t id = 0;
     const auto [end, status] = std::from_chars(value.data(), value.data() + value.size(), id);
-    if (status != std::errc() || end != value.data() + value.size())
-        fail(spec, "option " + std::string(option) + " takes a number from 0 to 4294967294, as in " +
+    if (status != std::errc() || end != value.data() + value.size() || !ranges::id.holds(id))
+        fail(spec, "option " + std::string(option) + " takes " + ranges::id.text() + ", as in " +
                        std::string(option) + "=65534");
     return id;
 }

@@ -230,11 +230,7 @@ void nfs_service::impl::open_exports(const config& c)
         nfs::export_options options;
         options.pseudo = e.pseudo;
         const std::string name = "export " + e.pseudo;
-        for (const std::string& client : e.clients) {
-            if (const auto added = options.clients.add(client); !added)
-                throw config_error(join({name, "clients=" + client, added.error().context()}, ": ") +
-                                   "; write an address, a prefix as 10.0.0.0/8, or *");
-        }
+        options.clients = clients_of(e);
         options.transports = e.transports;
         options.read_only = e.read_only;
         options.root_squash = e.root_squash;
@@ -246,11 +242,13 @@ void nfs_service::impl::open_exports(const config& c)
         options.async = e.async;
         opened_backend backend = open_backend(e, rt.blocking(), uses_devices(c));
         options.backend = backend.files.get();
-        const std::string clients = who(options.clients);
+        exported as{e.pseudo,        e.directory.empty() ? e.backend : e.directory,
+                    option_text(e),  who(options.clients),
+                    e.transports,    std::move(backend.notes),
+                    options.clients, e.secure};
         if (const auto added = table.add(std::move(options)); !added)
             throw config_error(name + ": " + added.error().message());
-        exported_as.push_back({e.pseudo, e.directory.empty() ? e.backend : e.directory, option_text(e),
-                               clients, e.transports, std::move(backend.notes)});
+        exported_as.push_back(std::move(as));
         backends.push_back(std::move(backend.files));
     }
 }

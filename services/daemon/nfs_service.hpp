@@ -7,6 +7,7 @@
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/net.hpp>
 #include <verbena/core/runtime.hpp>
+#include <verbena/protocols/nfs/exports.hpp>
 
 #include <chrono>
 #include <memory>
@@ -32,6 +33,8 @@ public:
         std::string clients;                 ///< who may connect
         std::vector<std::string> transports; ///< allowed ones; none: all
         std::string notes;                   ///< what the back end can and can't do here
+        nfs::client_list admitted;           ///< likewise, to ask
+        bool secure = false;                 ///< ports below 1024 only
     };
 
     /// `c` is complete; `rt` and `registry` outlive the service. Throws config_error, saying which export

@@ -6,13 +6,13 @@
 #include "nfs_service.hpp"
 #include "notify.hpp"
 #include "rpcbind.hpp"
+#include "start_text.hpp"
 
 #include <verbena/core/log.hpp>
 #include <verbena/core/runtime.hpp>
 #include <verbena/plugins/posixfs.hpp>
 
 #include <algorithm>
-#include <cctype>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -55,95 +55,10 @@ void prepare_process()
             {{"error", given_up.error().message()}});
 }
 
-std::string host_name()
-{
-    char name[256] = "";
-    ::gethostname(name, sizeof name - 1);
-    return name[0] != '\0' ? name : "localhost";
-}
-
-std::string bracketed(const std::string& host)
-{
-    return host.find(':') == std::string::npos ? host : '[' + host + ']';
-}
-
-// As one word of a shell.
-std::string quoted(const std::string& text)
-{
-    const auto plain = [](unsigned char c) {
-        return std::isalnum(c) != 0 || std::strchr("/:[]._-%+", c) != nullptr;
-    };
-    if (std::ranges::all_of(text, plain))
-        return text;
-    std::string out = "'";
-    for (const char c : text)
-        out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    return out + '\'';
-}
-
-// The TCP listener that a kernel reaches under the name by which it reaches `l`: at the same address or at
-// every one; where `l` takes every address, any of the family does.
-const nfs_service::listening* mount_listener(const nfs_service::listening& l,
-                                             const std::vector<nfs_service::listening>& all)
-{
-    const nfs_service::listening* best = nullptr;
-    for (const auto& tcp : all) {
-        if (tcp.transport != "tcp" || tcp.where.family() != l.where.family())
-            continue;
-        if (tcp.where.address() == l.where.address())
-            return &tcp;
-        if (tcp.where.is_wildcard() || (l.where.is_wildcard() && best == nullptr))
-            best = &tcp;
-    }
-    return best;
-}
-
-// What root types on a client. The netids are those of nfs(5).
-std::string mount_line(const nfs_service::listening& l, const std::vector<nfs_service::listening>& all,
-                       const nfs_service::exported& e)
-{
-    const std::string six = l.where.family() == AF_INET6 ? "6" : "";
-    // The kernel's client speaks MOUNT over TCP only.
-    const nfs_service::listening* mount = l.transport == "tcp" ? &l : mount_listener(l, all);
-    if (mount == nullptr)
-        return "kernels can't mount " + e.pseudo +
-               " here, since they ask for the mount over TCP: add --listen tcp://" +
-               bracketed(l.where.address()) + ":2049";
-    const net::endpoint& named = l.where.is_wildcard() ? mount->where : l.where;
-    const std::string host = named.is_wildcard() ? host_name() : bracketed(named.address());
-    const std::string port = std::to_string(l.where.port());
-    const std::string mount_port = std::to_string(mount->where.port());
-    const std::string options = l.transport == "tcp"
-                                    ? "proto=tcp" + six + ",port=" + port
-                                    : "proto=rdma" + six + ",port=" + port + ",mountproto=tcp" + six;
-    return "mount -t nfs -o vers=3," + options + ",mountport=" + mount_port + ",nolock " +
-           quoted(host + ':' + e.pseudo) + " /mnt";
-}
-
 void print_start(const config& c, const nfs_service& service, const metrics_exporter* metrics,
                  const rpcbind_registration& rpcbind)
 {
-    std::string text = std::string("verbenad ") + VERBENA_VERSION + ": " + std::to_string(*c.shards) +
-                       " shards, policy " + std::string(to_string(c.policy)) + ", state in " + c.state + '\n';
-    for (const auto& e : service.exports()) {
-        text += "export " + e.pseudo + " from " + e.source + " (" + e.options + ") to " + e.clients + '\n';
-        if (!e.notes.empty())
-            text += "  " + e.notes + '\n';
-        if (e.options.find("async") != std::string::npos)
-            text += "  async is unsafe: what a client was told is written may be lost when power fails\n";
-        const auto serves = [&e](const auto& l) {
-            return e.transports.empty() || std::ranges::find(e.transports, l.transport) != e.transports.end();
-        };
-        if (std::ranges::none_of(service.listeners(), serves))
-            text += "  nobody can reach it: no --listen is of a transport that transport= admits\n";
-    }
-    for (const auto& l : service.listeners()) {
-        text += "listening at " + l.url() + '\n';
-        for (const auto& e : service.exports()) {
-            if (e.transports.empty() || std::ranges::find(e.transports, l.transport) != e.transports.end())
-                text += "  " + mount_line(l, service.listeners(), e) + '\n';
-        }
-    }
+    std::string text = start_text(c, service);
     if (!rpcbind.summary().empty())
         text += rpcbind.summary() + '\n';
     text += metrics != nullptr ? "metrics at " + metrics->url() + '\n' : std::string("no metrics\n");

@@ -31,13 +31,15 @@ class CommandLine(daemon.DaemonTest):
         self.refuses("nfs", "--export", "/a", "--listen", "tpc://127.0.0.1:1", saying="did you mean tcp?")
         self.refuses("nfs", "--export", "/a,handles=paht", saying="did you mean path?")
         self.refuses("nfs", "--export", "/a", "--policy", "lazy", saying="busy, adaptive or event")
-        self.refuses("nfs", "--export", "/a", "--shards", "0", saying="between 1 and 256")
+        self.refuses("nfs", "--export", "/a", "--shards", "0", saying="--shards 0: must be a number from 1 to 256")
         self.refuses("nfs", "--export", "/a", "--shards", "many", saying="--shards many: must be a number from 1 to 256")
         self.refuses("nfs", "--export", "/a", "/b", saying="/b")
         self.refuses("nfs", "--export", "/a:/m,backend=memfs", saying="memfs keeps its files in memory")
         self.refuses("bogus", saying="no command bogus; known: nfs serve")
         self.refuses("nfs", "--export", "/a", "--polcy", "event", saying="no option --polcy; did you mean --policy?")
-        self.refuses("nfs", "--export", "/a", "--metrics", "nonsense", saying="must be a numeric address with a port")
+        self.refuses("nfs", "--export", "/a", "--metrics", "nonsense", saying="must be a numeric IPv4 address")
+        self.refuses("nfs", "--export", "/a", "--metrics", "[::1]:9464", saying="over IPv4 only; write 127.0.0.1:9464")
+        self.refuses("nfs", "--export", "/a,clients=10.0.0.0/40", saying="export of /a: clients=10.0.0.0/40: ")
         self.refuses("nfs", "--export", self.data, "--state", self.folder + "/state", "--listen",
                      "tcp://no-such-host.invalid:1", "--metrics", "off", saying="an address or a name of this host")
         self.refuses("serve", "/no/such/file.toml", saying="/no/such/file.toml")
@@ -84,6 +86,12 @@ class CommandLine(daemon.DaemonTest):
         self.refuses("serve", path, "--check", saying=f"{path}:3:1: unknown key nfs.export.reed_only; "
                                                       "did you mean read_only?")
 
+    def test_check_reads_clients(self):
+        path = os.path.join(self.folder, "clients.toml")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write('[[nfs.export]]\ndirectory = "/a"\nclients = ["10.0.0.0/40"]\n')
+        self.refuses("serve", path, "--check", saying="export of /a: clients=10.0.0.0/40: ")
+
     def test_check_prints_a_config_that_reads_back(self):
         examples = glob.glob(os.path.join(daemon.SOURCES, "services/examples/*.toml"))
         self.assertGreaterEqual(len(examples), 3)
@@ -125,6 +133,35 @@ class CommandLine(daemon.DaemonTest):
         _, lines = self.lines_of("iwarp://127.0.0.1:0", exports=[":/t,backend=memfs"])
         self.assertFalse([line for line in lines if line.startswith("mount ")])
         self.assertTrue([line for line in lines if "add --listen tcp://127.0.0.1:2049" in line], lines)
+
+    def test_clients_that_cannot_come_are_told_of(self):
+        _, lines = self.lines_of("tcp://127.0.0.1:0", "iwarp://127.0.0.1:0",
+                                 exports=[":/t,backend=memfs,clients=10.0.0.0/8", ":/b,backend=memfs,clients=127.0.0.1"])
+        self.assertIn("warning: nobody of clients=10.0.0.0/8 can reach it while its listeners are on loopback, where only "
+                      "this host comes: add --listen tcp://*:2049", lines)
+        self.assertFalse([line for line in lines if "127.0.0.1:/t" in line], lines)
+        self.assertEqual(len([line for line in lines if line.endswith("127.0.0.1:/b /mnt")]), 2, lines)
+
+    def test_only_the_listener_that_clients_reach_has_a_mount_line(self):
+        ports, lines = self.lines_of("tcp://127.0.0.1:0", "tcp://0.0.0.0:0",
+                                     exports=[":/t,backend=memfs,clients=10.0.0.0/8"])
+        mounts = [line for line in lines if line.startswith("mount ")]
+        self.assertEqual(len(mounts), 1, lines)
+        self.assertIn(f"proto=tcp,port={ports['tcp://0.0.0.0']},", mounts[0])
+        self.assertFalse([line for line in lines if line.startswith("warning")], lines)
+        self.assertTrue([line for line in lines if "nobody can mount /t here" in line and "or clients=127.0.0.1" in line],
+                        lines)
+
+    def test_secure_leaves_no_mount_line_by_rdma(self):
+        _, lines = self.lines_of("tcp://127.0.0.1:0", "iwarp://127.0.0.1:0", exports=[":/t,backend=memfs,secure"])
+        self.assertEqual([",proto=tcp," in line for line in lines if line.startswith("mount ")], [True], lines)
+        self.assertTrue([line for line in lines if "RDMA clients can't mount /t here, since secure" in line and
+                         "leave out secure" in line], lines)
+
+    def test_secure_with_rdma_alone_is_for_nobody(self):
+        _, lines = self.lines_of("iwarp://127.0.0.1:0", exports=[":/t,backend=memfs,secure"])
+        self.assertFalse([line for line in lines if line.startswith("mount ")])
+        self.assertTrue([line for line in lines if line.startswith("warning: nobody can reach it: secure")], lines)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@
 #include <daemon/config.hpp>
 #include <daemon/config_file.hpp>
 
+#include <verbena/protocols/nfs/exports.hpp>
+
 #include <cstdlib>
 #include <string>
 #include <unistd.h>
@@ -140,9 +142,19 @@ BOOST_AUTO_TEST_CASE(what_is_not_known_is_an_error_with_its_place_and_a_suggesti
 
 BOOST_AUTO_TEST_CASE(values_of_another_type_or_range_are_refused)
 {
-    BOOST_TEST(parse_complains("[daemon]\nshards = \"2\"\n", "daemon.shards must be a number from 0 to 256"));
+    BOOST_TEST(parse_complains("[daemon]\nshards = \"2\"\n", "daemon.shards must be a number from 1 to 256"));
     BOOST_TEST(parse_complains("[daemon]\nshards = -1\n", "daemon.shards must be a number"));
-    BOOST_TEST(parse_complains("[daemon]\nshards = 257\n", "daemon.shards must be a number from 0 to 256"));
+    BOOST_TEST(parse_complains("[daemon]\nshards = 0\n", "daemon.shards must be a number from 1 to 256"));
+    BOOST_TEST(parse_complains("[daemon]\ndrain_seconds = -1\n",
+                               "f.toml:2:17: daemon.drain_seconds must be a number from 0 to 3600"));
+    BOOST_TEST(parse_complains("[daemon]\ndrain_seconds = 3601\n",
+                               "daemon.drain_seconds must be a number from 0 to 3600"));
+    BOOST_TEST(parse_complains("[daemon]\nspin_microseconds = 1000001\n", "a number from 0 to 1000000"));
+    BOOST_TEST(parse_complains("[daemon]\nmemory_mib = 63\n", "a number from 64 to 1048576"));
+    BOOST_TEST(parse_complains("[daemon]\nblocking_threads = 0\n", "a number from 1 to 256"));
+    BOOST_TEST(parse_complains("[nfs]\nrdma_read_seconds = 0\n", "a number from 1 to 3600"));
+    BOOST_TEST(parse_complains("[[nfs.export]]\nanonuid = 4294967295\n", "a number from 0 to 4294967294"));
+    BOOST_TEST(parse_complains("[daemon]\nshards = 257\n", "daemon.shards must be a number from 1 to 256"));
     BOOST_TEST(parse_complains("[daemon]\nshards = 4294967296\n", "daemon.shards must be a number"));
     BOOST_TEST(parse_complains("[daemon]\npin = 1\n", "daemon.pin must be true or false"));
     BOOST_TEST(parse_complains("[daemon]\npolicy = \"fast\"\n", "daemon.policy must be \"busy\""));
@@ -219,6 +231,36 @@ BOOST_AUTO_TEST_CASE(names_of_back_ends_and_transports_are_checked)
     BOOST_TEST(complete_complains(c, "did you mean iwarp?"));
 }
 
+BOOST_AUTO_TEST_CASE(clients_are_addresses_and_prefixes)
+{
+    config c = with_exports({{"/srv/a", ""}});
+    c.state = "/tmp/s";
+    for (const char* bad : {"10.0.0.0/40", "10.0.0.1/8", "2001:db8::/129", "host", ""}) {
+        c.exports[0].clients = {"*", bad};
+        BOOST_TEST(complete_complains(c, "write an address, a prefix as 10.0.0.0/8, or *"), bad);
+    }
+    BOOST_TEST(complete_complains(c, "export of /srv/a: clients="));
+    c.exports[0].clients = {"10.0.0.0/8", "2001:db8::/32"};
+    BOOST_CHECK_NO_THROW(complete(c));
+    BOOST_TEST((clients_of(c.exports[0]).texts() == c.exports[0].clients));
+}
+
+BOOST_AUTO_TEST_CASE(metrics_are_served_over_ipv4)
+{
+    const auto said = [](const char* address) {
+        config c = with_exports({{"/srv/a", ""}});
+        c.state = "/tmp/s";
+        c.metrics = address;
+        return complaint([&] { complete(c); });
+    };
+    BOOST_TEST(said("[::1]:9464").find("over IPv4 only; write 127.0.0.1:9464 or") != std::string::npos);
+    BOOST_TEST(said("[2001:db8::1]:7").find("over IPv4 only; write 127.0.0.1:7 or") != std::string::npos);
+    BOOST_TEST(said("[::]:9464").find("over IPv4 only; write 0.0.0.0:9464 or") != std::string::npos);
+    BOOST_TEST(said("[::ffff:127.0.0.1]:9464").find("over IPv4 only") != std::string::npos);
+    for (const char* good : {"0.0.0.0:9464", "localhost:9464", "off"})
+        BOOST_TEST(said(good) == "");
+}
+
 BOOST_AUTO_TEST_CASE(listen_urls_have_a_known_scheme_a_host_and_a_port)
 {
     BOOST_TEST((parse_listen_url("tcp://127.0.0.1:7") == listen_url{"tcp", "127.0.0.1", 7}));
@@ -281,7 +323,7 @@ BOOST_AUTO_TEST_CASE(numbers_have_limits)
 {
     config c = with_exports({{"/srv/a", ""}});
     c.shards = 257;
-    BOOST_TEST(complete_complains(c, "shards: must lie between 1 and 256, not 257"));
+    BOOST_TEST(complete_complains(c, "shards: must be a number from 1 to 256, not 257"));
     c.shards = 1;
     c.memory_mib = 1;
     BOOST_TEST(complete_complains(c, "memory_mib"));
@@ -291,19 +333,19 @@ BOOST_AUTO_TEST_CASE(numbers_have_limits)
     c.shards = 16;
     BOOST_CHECK_NO_THROW(complete(c));
     c.exports[0].anonuid = 4294967295U;
-    BOOST_TEST(complete_complains(c, "anonuid and anongid must be below 4294967295"));
+    BOOST_TEST(complete_complains(c, "anonuid: must be a number from 0 to 4294967294, not 4294967295"));
     c.exports[0].anonuid = 0;
     c.memory_mib = 512;
     c.blocking_threads = 0;
     BOOST_TEST(complete_complains(c, "blocking_threads"));
     c.blocking_threads = 1;
     c.rdma_read_seconds = 0;
-    BOOST_TEST(complete_complains(c, "rdma_read_seconds: must lie between 1 and 3600, not 0"));
+    BOOST_TEST(complete_complains(c, "rdma_read_seconds: must be a number from 1 to 3600, not 0"));
     c.rdma_read_seconds = 30;
     c.metrics = "nonsense:port";
-    BOOST_TEST(complete_complains(c, "a numeric address with a port"));
+    BOOST_TEST(complete_complains(c, "a numeric IPv4 address with a port"));
     c.metrics = "nonsense";
-    BOOST_TEST(complete_complains(c, "a numeric address with a port"));
+    BOOST_TEST(complete_complains(c, "a numeric IPv4 address with a port"));
 }
 
 BOOST_AUTO_TEST_CASE(the_state_directory_is_where_the_user_keeps_state)

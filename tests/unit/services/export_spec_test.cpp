@@ -69,14 +69,14 @@ BOOST_AUTO_TEST_CASE(a_backslash_takes_the_next_character_as_it_is)
 
 BOOST_AUTO_TEST_CASE(every_option_is_understood)
 {
-    const export_config e = parse_export("/a:/b,ro,root_squash=no,all_squash,anonuid=0,anongid=4294967295,"
+    const export_config e = parse_export("/a:/b,ro,root_squash=no,all_squash,anonuid=0,anongid=4294967294,"
                                          "clients=10.0.0.0/8,clients=*,transport=tcp,transport=iwarp,"
                                          "backend=memfs,crossmnt,async,secure,handles=path");
     BOOST_TEST(e.read_only);
     BOOST_TEST(!e.root_squash);
     BOOST_TEST(e.all_squash);
     BOOST_TEST(e.anonuid == 0U);
-    BOOST_TEST(e.anongid == 4294967295U);
+    BOOST_TEST(e.anongid == 4294967294U);
     BOOST_TEST((e.clients == std::vector<std::string>{"10.0.0.0/8", "*"}));
     BOOST_TEST((e.transports == std::vector<std::string>{"tcp", "iwarp"}));
     BOOST_TEST(e.backend == "memfs");
@@ -93,6 +93,7 @@ BOOST_AUTO_TEST_CASE(a_bad_option_is_named_with_its_cure)
     BOOST_TEST(complains("/a,frobnicate", "known: ro rw"));
     BOOST_TEST(complains("/a,anonuid=-1", "anonuid takes a number"));
     BOOST_TEST(complains("/a,anonuid=4294967296", "anonuid takes a number"));
+    BOOST_TEST(complains("/a,anonuid=4294967295", "anonuid takes a number from 0 to 4294967294"));
     BOOST_TEST(complains("/a,anonuid=", "anonuid takes a number"));
     BOOST_TEST(complains("/a,anonuid=7x", "anonuid takes a number"));
     BOOST_TEST(complains("/a,ro=maybe", "yes or no"));

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "start_text.hpp"
+
+#include <verbena/core/ip_address.hpp>
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <unistd.h>
+#include <vector>
+
+namespace verbena::daemon {
+
+namespace {
+
+std::string host_name()
+{
+    char name[256] = "";
+    ::gethostname(name, sizeof name - 1);
+    return name[0] != '\0' ? name : "localhost";
+}
+
+std::string bracketed(const std::string& host)
+{
+    return host.find(':') == std::string::npos ? host : '[' + host + ']';
+}
+
+// As one word of a shell.
+std::string quoted(const std::string& text)
+{
+    const auto plain = [](unsigned char c) {
+        return std::isalnum(c) != 0 || std::strchr("/:[]._-%+", c) != nullptr;
+    };
+    if (std::ranges::all_of(text, plain))
+        return text;
+    std::string out = "'";
+    for (const char c : text)
+        out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    return out + '\'';
+}
+
+// The TCP listener that a kernel reaches under the name by which it reaches `l`: at the same address or at
+// every one; where `l` takes every address, any of the family does.
+const nfs_service::listening* mount_listener(const nfs_service::listening& l,
+                                             const std::vector<nfs_service::listening>& all)
+{
+    const nfs_service::listening* best = nullptr;
+    for (const auto& tcp : all) {
+        if (tcp.transport != "tcp" || tcp.where.family() != l.where.family())
+            continue;
+        if (tcp.where.address() == l.where.address())
+            return &tcp;
+        if (tcp.where.is_wildcard() || (l.where.is_wildcard() && best == nullptr))
+            best = &tcp;
+    }
+    return best;
+}
+
+std::string listen_everywhere(const std::string& transport)
+{
+    return "--listen " + transport + (transport == "tcp" ? "://*:2049" : "://*:20049");
+}
+
+// Why clients of the export cannot mount what is named `named`, and the cure; empty if they can.
+std::string obstacle(const nfs_service::exported& e, const std::string& transport, const net::endpoint& named)
+{
+    if (e.secure && transport != "tcp")
+        return "RDMA clients can't mount " + e.pseudo +
+               " here, since secure wants ports below 1024 and they have none: leave out secure, or say "
+               "transport=tcp";
+    const auto address = ip_address::parse(named.address());
+    host_addresses loopback_only(std::vector<ip_address>{});
+    if (named.is_loopback() && address && !e.admitted.admits(*address, loopback_only))
+        return "nobody can mount " + e.pseudo +
+               " here, since only this host reaches a loopback address and clients= does not hold " +
+               named.address() + ": add " + listen_everywhere(transport) + ", or clients=" + named.address();
+    return {};
+}
+
+// What root types on a client. The netids are those of nfs(5).
+std::string mount_line(const nfs_service::listening& l, const std::vector<nfs_service::listening>& all,
+                       const nfs_service::exported& e)
+{
+    if (const std::string why = obstacle(e, l.transport, l.where); !why.empty())
+        return why;
+    const std::string six = l.where.family() == AF_INET6 ? "6" : "";
+    // The kernel's client speaks MOUNT over TCP only.
+    const nfs_service::listening* mount = l.transport == "tcp" ? &l : mount_listener(l, all);
+    if (mount == nullptr)
+        return "kernels can't mount " + e.pseudo +
+               " here, since they ask for the mount over TCP: add --listen tcp://" +
+               bracketed(l.where.address()) + ":2049";
+    const net::endpoint& named = l.where.is_wildcard() ? mount->where : l.where;
+    if (const std::string why = obstacle(e, "tcp", named); !why.empty())
+        return why;
+    const std::string host = named.is_wildcard() ? host_name() : bracketed(named.address());
+    const std::string port = std::to_string(l.where.port());
+    const std::string mount_port = std::to_string(mount->where.port());
+    const std::string options = l.transport == "tcp"
+                                    ? "proto=tcp" + six + ",port=" + port
+                                    : "proto=rdma" + six + ",port=" + port + ",mountproto=tcp" + six;
+    return "mount -t nfs -o vers=3," + options + ",mountport=" + mount_port + ",nolock " +
+           quoted(host + ':' + e.pseudo) + " /mnt";
+}
+
+bool admits_transport(const nfs_service::exported& e, const nfs_service::listening& l)
+{
+    return e.transports.empty() || std::ranges::find(e.transports, l.transport) != e.transports.end();
+}
+
+// Why no client at all can come, and the cure; empty if one can.
+std::string nobody_comes(const nfs_service::exported& e, const std::vector<nfs_service::listening>& all)
+{
+    bool transport = false, port = false;
+    for (const auto& l : all) {
+        if (!admits_transport(e, l))
+            continue;
+        transport = true;
+        if (e.secure && l.transport != "tcp")
+            continue;
+        port = true;
+        if (obstacle(e, l.transport, l.where).empty())
+            return {};
+    }
+    if (!transport)
+        return "nobody can reach it: no --listen is of a transport that transport= admits";
+    if (!port)
+        return "nobody can reach it: secure wants ports below 1024, and RDMA clients have none: leave out "
+               "secure, or add a --listen tcp:// that transport= admits";
+    return "nobody of clients=" + e.clients +
+           " can reach it while its listeners are on loopback, where only this host comes: add " +
+           listen_everywhere(e.transports.empty() ? "tcp" : e.transports.front());
+}
+
+} // namespace
+
+std::string start_text(const config& c, const nfs_service& service)
+{
+    std::string text = std::string("verbenad ") + VERBENA_VERSION + ": " + std::to_string(*c.shards) +
+                       (*c.shards == 1 ? " shard" : " shards") + ", policy " +
+                       std::string(to_string(c.policy)) + ", state in " + c.state + '\n';
+    for (const auto& e : service.exports()) {
+        text += "export " + e.pseudo + " from " + e.source + " (" + e.options + ") to " + e.clients + '\n';
+        if (!e.notes.empty())
+            text += "  " + e.notes + '\n';
+        if (e.options.find("async") != std::string::npos)
+            text += "  async is unsafe: what a client was told is written may be lost when power fails\n";
+        if (const std::string why = nobody_comes(e, service.listeners()); !why.empty())
+            text += "  warning: " + why + '\n';
+    }
+    for (const auto& l : service.listeners()) {
+        text += "listening at " + l.url() + '\n';
+        for (const auto& e : service.exports()) {
+            if (admits_transport(e, l) && nobody_comes(e, service.listeners()).empty())
+                text += "  " + mount_line(l, service.listeners(), e) + '\n';
+        }
+    }
+    return text;
+}
+
+} // namespace verbena::daemon
