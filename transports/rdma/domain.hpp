@@ -6,6 +6,7 @@
 
 #include "device.hpp"
 
+#include <verbena/core/event.hpp>
 #include <verbena/core/semaphore.hpp>
 
 #include <map>
@@ -26,6 +27,7 @@ struct domain_part {
     device& on;
     ibv_pd* pd = nullptr;
     std::vector<ibv_mw*> free_windows;
+    event moved;                    ///< requests of our own are over, or a queue pair has ended
     std::vector<queue_pair*> pairs; ///< those that were opened and have not ended
 };
 
@@ -126,6 +128,7 @@ private:
     task<bool> bind_type_1(std::span<verbs::grant_request*> batch, std::size_t number);
     task<bool> unbind_type_1(std::span<memory_grant*> batch, domain_part& p);
     task<void> invalidate(std::span<memory_grant*> batch);
+    static task<bool> room_at(queue_pair* const& q, domain_part& p, std::size_t entries);
     int rights_of_memory(const domain_part& p) const noexcept;
 
     context_impl& context_;

@@ -198,7 +198,7 @@ void queue_pair::retire_send(const work& w, verbs::status s) noexcept
             w.outcome->good = good;
             w.outcome->done.set();
         }
-        internal_moved_.set();
+        home_.moved.set();
         return;
     }
     if (good && w.op == verbs::opcode::local_invalidate)
@@ -328,7 +328,7 @@ void queue_pair::disconnect() noexcept
         return;
     state_ = state::draining;
     end_error_ = error(verbs::connection_end::orderly, "closed by this end");
-    internal_moved_.set();
+    home_.moved.set();
     if (sends_.empty())
         end_soon(end_cause::orderly, end_error_);
     else
@@ -358,7 +358,7 @@ void queue_pair::begin_end(end_cause cause, const error& e) noexcept
         id_->context = static_cast<cm_handler*>(this);
     if (watcher_ != nullptr)
         *std::exchange(watcher_, nullptr) = nullptr;
-    internal_moved_.set();
+    home_.moved.set();
     // Windows go before the queue pair that they are bound to: rxe counts references.
     while (memory_grant* g = windows_.pop_front()) {
         if (g->window_ != nullptr)

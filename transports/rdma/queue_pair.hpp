@@ -74,8 +74,6 @@ public:
         windows_.push_back(g);
         g.scope_ = this;
     }
-    /// Waits for room in the send queue for `entries` of our own; false if the queue pair is not connected.
-    task<bool> internal_room(std::uint32_t entries);
     /// Posts requests of our own; the last one is signalled. `outcome`, if any, hears of it and must live until then.
     result<void> post_internal(std::span<ibv_send_wr> requests, internal_outcome* outcome);
     /// How many requests stand in the send queue, whoever's; and whether `entries` of our own have room beside them.
@@ -172,7 +170,6 @@ private:
     bounded_ring<work> sends_;
     std::uint32_t send_depth_;
     std::uint32_t internal_used_ = 0;
-    event internal_moved_;
     bounded_ring<std::uint64_t> receives_;
     intrusive_list<memory_grant> windows_;
     std::vector<ibv_mw*> bound_; // to take away with the queue pair

@@ -192,15 +192,6 @@ result<void> queue_pair::post_send(std::span<const verbs::send_request> batch)
     return {};
 }
 
-task<bool> queue_pair::internal_room(std::uint32_t entries)
-{
-    while (state_ == state::open && internal_used_ + entries > internal_depth) {
-        internal_moved_.reset();
-        co_await internal_moved_.wait_shielded();
-    }
-    co_return state_ == state::open;
-}
-
 result<void> queue_pair::post_internal(std::span<ibv_send_wr> requests, internal_outcome* outcome)
 {
     if (state_ != state::open)

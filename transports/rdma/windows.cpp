@@ -44,15 +44,27 @@ task<result<void>> domain::more_windows(domain_part& p, std::size_t wanted)
     co_return result<void>();
 }
 
+// Until `q` has room for `entries` of our own; false: it has ended. It may be destroyed meanwhile, if `q` is nullptr then:
+// so what is waited for is not its own.
+task<bool> domain::room_at(queue_pair* const& q, domain_part& p, std::size_t entries)
+{
+    while (q != nullptr && q->connected() && !q->has_room(entries)) {
+        p.moved.reset();
+        co_await p.moved.wait_shielded();
+    }
+    co_return q != nullptr && q->connected();
+}
+
 task<result<void>> domain::bind_windows(std::span<verbs::grant_request*> batch, queue_pair& scope)
 {
     domain_part& p = part(scope.part());
+    queue_pair* const there = &scope; // which the caller keeps
     // Others may take windows while this waits for room, so both must hold at once.
     for (;;) {
         const auto windows = co_await more_windows(p, batch.size());
         if (!windows)
             co_return windows.error();
-        const bool room = co_await scope.internal_room(static_cast<std::uint32_t>(batch.size()));
+        const bool room = co_await room_at(there, p, batch.size());
         if (!room)
             co_return error(std::errc::not_connected, "a grant for a queue pair that is not connected");
         if (p.free_windows.size() >= batch.size())
@@ -179,7 +191,7 @@ task<void> domain::invalidate(std::span<memory_grant*> batch)
     for (memory_grant* g : batch) {
         if (g->scope_ == nullptr)
             continue;
-        const bool room = co_await g->scope_->internal_room(1);
+        const bool room = co_await room_at(g->scope_, *g->part_, 1);
         queue_pair* const scope = g->scope_;
         if (!room || scope == nullptr || !g->standing_)
             continue;

@@ -57,6 +57,7 @@ struct fake {
         verbs.ops.alloc_mw = make_window;
         verbs.ops.dealloc_mw = drop_window;
         verbs.ops.bind_mw = bind_window;
+        verbs.ops.post_send = [](ibv_qp*, ibv_send_wr*, ibv_send_wr**) { return 0; }; // and nothing completes
         attributes.max_sge = 4;
         attributes.max_cqe = 32768;
         attributes.max_mw = 16;
@@ -206,6 +207,7 @@ int rdma_create_qp_ex(rdma_cm_id*, ibv_qp_init_attr_ex*) { return -1; }
 int rdma_create_qp(rdma_cm_id* id, ibv_pd*, ibv_qp_init_attr*)
 {
     verbena::rdma_test::it().qp.qp_num = 17;
+    verbena::rdma_test::it().qp.context = &verbena::rdma_test::it().verbs;
     id->qp = &verbena::rdma_test::it().qp;
     return 0;
 }

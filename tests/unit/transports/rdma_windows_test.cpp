@@ -16,7 +16,7 @@ constexpr std::size_t count = 200; // more than are bound at once
 constexpr std::size_t each = 64;
 
 struct windows : fixture {
-    windows() : fixture(IBV_DEVICE_MEM_WINDOW) {}
+    explicit windows(unsigned flags) : fixture(flags) {}
     ~windows()
     {
         domain.reset();
@@ -60,12 +60,12 @@ struct windows : fixture {
 };
 
 /// Does `body` on a device that makes windows and binds them well, and has it so again afterwards.
-void run(const std::function<task<void>(windows&)>& body)
+void run(const std::function<task<void>(windows&)>& body, unsigned flags = IBV_DEVICE_MEM_WINDOW)
 {
     it().makes_windows = true;
     it().refused_bind = 0;
     it().bind_status = IBV_WC_SUCCESS;
-    windows w;
+    windows w(flags);
     const auto all = [&w, &body]() -> task<void> {
         co_await body(w);
         w.region.reset();
@@ -177,4 +177,30 @@ BOOST_AUTO_TEST_CASE(a_window_that_is_revoked_at_once_is_taken_away)
         BOOST_TEST(before - it().windows == 1);
         co_await w.domain->revoke(all);
     });
+}
+
+BOOST_AUTO_TEST_CASE(a_queue_pair_may_go_while_the_revoking_of_its_grants_waits_for_room)
+{
+    const auto body = [](windows& w) -> task<void> {
+        ends seen;
+        auto q = co_await w.connected(seen);
+        co_await w.prepare();
+        std::vector<verbs::grant_request> requests(internal_depth);
+        for (auto& r : requests) {
+            r.memory = std::span(w.memory).first(each);
+            r.scope = q.get();
+        }
+        auto made = co_await w.domain->make_grants(requests);
+        BOOST_REQUIRE_MESSAGE(made, why(made));
+        std::vector<std::unique_ptr<verbs::grant>> all;
+        for (auto& r : requests)
+            all.push_back(std::move(r.made));
+        scope waiting(*w.shard);
+        waiting.spawn(w.domain->revoke(all));
+        co_await sleep_for(5ms);
+        q.reset();
+        co_await waiting.join();
+        BOOST_TEST(std::ranges::none_of(all, [](const auto& g) { return g != nullptr; }));
+    };
+    run(body, IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B);
 }
