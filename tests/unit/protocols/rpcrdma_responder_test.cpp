@@ -86,8 +86,10 @@ struct fixture {
         BOOST_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
         peer = ends[1];
         provider->adopt(ends[0], *listener);
-        // MPA revision 2, enhanced, IRD 8, ORD 0 (RFC 6581 6).
-        write(from_hex("4d504120 49442052 65712046 72616d65 10020004 00080000"));
+        // MPA revision 2, enhanced, ORD 0 (RFC 6581 6).
+        bytes request = from_hex("4d504120 49442052 65712046 72616d65 10020004");
+        put(request, {std::uint32_t(peer_depth) << 16});
+        write(request);
         BOOST_TEST(read(32).size() == 32u); // header, depths, private message
     }
     ~fixture()
@@ -150,6 +152,16 @@ struct fixture {
         put(u, {xid, 0, 2, 1, 1, 1, 0, 0, 0, 0, argument_size});
         write(fpdu(u));
     }
+    /// The same in `count` segments with tags from 1 on, which together are the argument.
+    void call_in_segments(std::uint32_t xid, std::uint32_t count)
+    {
+        bytes u = from_hex("4143 00000000 00000000");
+        put(u, {++sequence, 0, xid, 1, 32, 0});
+        for (std::uint32_t tag = 1; tag <= count; ++tag)
+            put(u, {1, 44, tag, argument_size / count, 0, 0});
+        put(u, {0, 0, 0, xid, 0, 2, 1, 1, 1, 0, 0, 0, 0, argument_size});
+        write(fpdu(u));
+    }
     void inline_call(std::uint32_t xid)
     {
         bytes u = from_hex("4143 00000000 00000000");
@@ -162,8 +174,21 @@ struct fixture {
         BOOST_REQUIRE(request.size() == 46u);
         bytes u = from_hex("c142");
         u.insert(u.end(), request.begin() + 18, request.begin() + 30); // sink tag and offset
-        u.resize(u.size() + argument_size);
+        u.resize(u.size() + xdr::load_u32(request.data() + 30));
         write(fpdu(u));
+    }
+    /// The tag that a Read Request names; 0 if that is none.
+    static std::uint32_t source_of(const bytes& request)
+    {
+        return request.size() == 46 ? xdr::load_u32(request.data() + 34) : 0;
+    }
+    /// True if the server has nothing to say by itself.
+    bool quiet()
+    {
+        for (int i = 0; i < 50; ++i)
+            shard->turn();
+        std::byte b;
+        return ::recv(peer, &b, 1, MSG_DONTWAIT | MSG_PEEK) == -1;
     }
 
     virtual_clock clock;
@@ -177,6 +202,7 @@ struct fixture {
     std::unique_ptr<verbs::listener> listener;
     std::optional<scope> tasks;
     int peer = -1;
+    std::uint16_t peer_depth = 8; ///< IRD: Reads that the peer allows
     std::uint32_t sequence = 0;
     bool ending = false;
 };
@@ -282,6 +308,70 @@ BOOST_FIXTURE_TEST_CASE(calls_wait_for_room_in_the_share_of_their_connection, fi
     answer(third);
     until([&] { return dispatcher.pulled == 3; });
     BOOST_TEST(stats.chunk_waits.value() == 1u);
+}
+
+// The segments of one call are read side by side, as many as both ends allow; each answer lets one more go.
+BOOST_AUTO_TEST_CASE(a_call_reads_as_much_at_once_as_both_ends_allow)
+{
+    static constexpr std::uint32_t segments = 8;
+    struct depths {
+        std::uint32_t own;
+        std::uint16_t peer;
+    };
+    for (const depths d : {depths{32, 8}, depths{32, 4}, depths{2, 8}, depths{32, 1}, depths{1, 8}}) {
+        BOOST_TEST_CONTEXT("own depth " << d.own << ", the peer's " << d.peer)
+        {
+            fixture f;
+            f.options.read_depth = d.own;
+            f.peer_depth = d.peer;
+            f.start();
+            f.call_in_segments(1, segments);
+            const std::uint32_t depth = std::min<std::uint32_t>(d.own, d.peer);
+            std::vector<bytes> out;
+            for (std::uint32_t tag = 1; tag <= depth; ++tag) {
+                out.push_back(f.receive());
+                BOOST_TEST(fixture::source_of(out.back()) == tag);
+            }
+            for (std::uint32_t tag = depth + 1; tag <= segments; ++tag) {
+                BOOST_TEST(f.quiet());
+                f.answer(out[tag - 1 - depth]);
+                out.push_back(f.receive());
+                BOOST_TEST(fixture::source_of(out.back()) == tag);
+            }
+            BOOST_TEST(f.quiet());
+            for (std::uint32_t tag = segments - depth; tag < segments; ++tag) {
+                BOOST_TEST(f.dispatcher.pulled == 0u);
+                f.answer(out[tag]);
+            }
+            BOOST_TEST(xdr::load_u32(f.receive().data() + 18) == 1u); // the reply
+            BOOST_TEST(f.stats.read_depth_waits.value() == segments - depth);
+            BOOST_TEST(f.stats.read_chunk_bytes.value() == argument_size);
+            // It was the responder that waited, and not the stack beneath it.
+            BOOST_TEST(f.provider->counters().read_depth_waits == 0u);
+        }
+    }
+}
+
+BOOST_FIXTURE_TEST_CASE(calls_share_the_depth_of_their_connection, fixture)
+{
+    peer_depth = 2;
+    start();
+    for (std::uint32_t xid = 1; xid <= 3; ++xid)
+        call(xid);
+    const bytes first = receive();
+    const bytes second = receive();
+    BOOST_TEST(quiet());
+    BOOST_TEST(stats.calls.value() == 3u);
+    BOOST_TEST(stats.read_depth_waits.value() == 1u);
+    answer(first);
+    bytes third = receive(); // or the first one's reply, which is ready too
+    const bytes other = receive();
+    if (third.size() != 46)
+        third = other;
+    answer(second);
+    answer(third);
+    until([&] { return dispatcher.pulled == 3; });
+    BOOST_TEST(stats.read_depth_waits.value() == 1u);
 }
 
 BOOST_FIXTURE_TEST_CASE(a_drain_answers_what_was_begun_and_begins_nothing, fixture)
