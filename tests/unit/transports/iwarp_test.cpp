@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <set>
 
 using namespace verbena;
 using namespace std::chrono_literals;
@@ -281,6 +282,49 @@ BOOST_AUTO_TEST_CASE(an_orderly_end_drains_and_flushes)
         BOOST_TEST((e.s_seen.find(2)->status == status::work_request_flushed));
         BOOST_TEST((e.c_seen.find(3)->status == status::success));
     });
+}
+
+// A peer must not find another connection's memory by guessing.
+BOOST_AUTO_TEST_CASE(steering_tags_can_not_be_guessed)
+{
+    static constexpr std::size_t count = 4096;
+    pair_of_ends ends;
+    std::vector<std::byte> memory(4096);
+    const auto tags_of = [&memory](verbs::protection_domain& domain,
+                                   std::vector<std::uint32_t>& tags) -> task<void> {
+        std::vector<std::unique_ptr<verbs::grant>> live;
+        for (std::size_t i = 0; i < count; ++i) {
+            auto made = co_await domain.make_grant(memory, verbs::access::remote_read, nullptr);
+            BOOST_REQUIRE(made);
+            tags.push_back((*made)->where().key);
+            live.push_back(std::move(*made));
+        }
+    };
+    std::vector<std::uint32_t> tags, others, again;
+    run_until_complete(*ends.r, tags_of(*ends.server_domain, tags));
+    run_until_complete(*ends.r, tags_of(*ends.client_domain, others));
+    run_until_complete(*ends.r, tags_of(*ends.server_domain, again)); // of memory that had tags before
+
+    for (unsigned bit = 0; bit < 32; ++bit) {
+        const auto set = std::ranges::count_if(tags, [bit](std::uint32_t t) { return (t >> bit & 1) != 0; });
+        // By chance one falls outside of this less than once in 10^36 runs.
+        BOOST_TEST(set > 0.4 * count, "bit " << bit << " is set in " << set);
+        BOOST_TEST(set < 0.6 * count, "bit " << bit << " is set in " << set);
+    }
+    const std::set<std::uint32_t> distinct(tags.begin(), tags.end());
+    BOOST_TEST(distinct.size() == count);
+    BOOST_TEST(!distinct.contains(0));
+    std::set<std::uint32_t> steps, flips;
+    for (std::size_t i = 1; i < count; ++i) {
+        steps.insert(tags[i] - tags[i - 1]);
+        flips.insert(tags[i] ^ tags[i - 1]);
+    }
+    // Of 2^32 values a few may come twice.
+    BOOST_TEST(steps.size() > count - 8);
+    BOOST_TEST(flips.size() > count - 8);
+    const auto known = [&](std::uint32_t t) { return distinct.contains(t); };
+    BOOST_TEST(std::ranges::count_if(others, known) < 8);
+    BOOST_TEST(std::ranges::count_if(again, known) < 8);
 }
 
 BOOST_AUTO_TEST_CASE(large_payloads_are_placed_without_a_copy)
