@@ -135,6 +135,12 @@ void handle_source::look_for_mounts()
     scan_ended_.notify_all();
 }
 
+error handle_source::unknown_mount(const error& otherwise)
+{
+    const std::shared_lock lock(mutex_);
+    return scanning_ ? error(storage::errc::delayed, "mounts are still being looked for") : otherwise;
+}
+
 // Opening a mount may start an automounter, or wait for a server that is down, so it is done without the lock.
 void handle_source::scan_mounts()
 {
@@ -214,7 +220,8 @@ result<storage::handle> handle_source::kernel_handle(int fd, const mount_point**
         return errno_error("name_to_handle_at");
     const mount_point* m = by_id(id);
     if (m == nullptr)
-        return error(storage::errc::crosses_mount, "the file is on a mount beneath the export");
+        return unknown_mount(
+            error(storage::errc::crosses_mount, "the file is on a mount beneath the export"));
     if (k.get()->handle_bytes > max_kernel_bytes || unsigned(k.get()->handle_type) > 0xff)
         return error::from_errno(EOVERFLOW, "the kernel's file handle is too long");
     std::byte bytes[storage::handle::max_size];
@@ -266,7 +273,7 @@ result<handle_source::opened> handle_source::open_handle(const storage::handle& 
         n += key_size;
         m = by_key(key);
         if (m == nullptr)
-            return error::from_errno(ESTALE, "the mount of the handle is gone");
+            return unknown_mount(error::from_errno(ESTALE, "the mount of the handle is gone"));
     }
     kernel_buffer k;
     k.get()->handle_type = static_cast<int>(bytes[1]);

@@ -62,6 +62,8 @@ private:
     template<class Find>
     const mount_point* find_mount(Find find);
     void look_for_mounts();
+    /// What to answer of a mount that isn't known: later, while somebody still looks.
+    error unknown_mount(const error& otherwise);
     void scan_mounts();
     result<storage::handle> kernel_handle(int fd, const mount_point** mount);
 

@@ -44,8 +44,10 @@ bool same_file(const store& a, const file_info& x, const store& b, const file_in
 {
     if (x.kind != y.kind || x.id != y.id)
         return false;
-    return (a.place() == b.place() && x.file_system == y.file_system) ||
-           (x.size == y.size && equal(x.mtime, y.mtime) && equal(x.ctime, y.ctime));
+    if (a.place() == b.place())
+        return x.file_system ==
+               y.file_system; // a snapshot's files are others, with the same numbers and times
+    return x.size == y.size && equal(x.mtime, y.mtime) && equal(x.ctime, y.ctime);
 }
 
 // A file being copied: workers take chunks in order and finish them in any.
@@ -201,13 +203,13 @@ task<bool> copier::is_top(store& from, std::string from_path, store& to)
         auto here = co_await from.stat(from_path, false);
         auto after = co_await to.stat(top_path_, true);
         if (!before || !here || !after)
-            break; // what is wrong is told by what comes next
+            co_return false; // what is wrong is told by what comes next
         if (same_file(from, *here, to, *after))
             co_return true;
-        if (equal(before->ctime, after->ctime))
-            break;
+        if (equal(before->ctime, after->ctime) && before->size == after->size)
+            co_return false;
     }
-    co_return false;
+    co_return true; // of the same number, and never at rest: better refused than copied without end
 }
 
 task<bool> copier::is_itself(store& from, const file_info& info, store& to, std::string to_path)

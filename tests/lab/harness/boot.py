@@ -33,6 +33,8 @@ class Guest:
         with open(out / "qemu", "wb") as errors:
             self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors)
         Guest.running.add(self)
+        if Guest.no_more: # end_all() may have come before it was there
+            self.process.kill()
 
     def copy(self):
         """Copies what it printed; returns False when there will be no more."""

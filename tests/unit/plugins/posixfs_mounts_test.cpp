@@ -38,7 +38,7 @@ extern "C" int open(const char* path, int flags, ...)
     va_end(rest);
     if (slow_path == path) {
         ++slow_opens;
-        for (int i = 0; i < 500 && !let_go; ++i)
+        for (int i = 0; i < 3000 && !let_go; ++i)
             ::usleep(10'000);
         gave_up = !let_go;
         if (refused) {
