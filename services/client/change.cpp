@@ -216,8 +216,8 @@ task<int> copy_all(runtime& r, const cp_options& o, std::vector<std::unique_ptr<
         std::printf("%s\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
     } else if (!r.options().quiet) {
         std::fprintf(
-            stderr, "%llu files, %s in %.2f s, %s/s\n", static_cast<unsigned long long>(t.files),
-            human(t.bytes).c_str(), took.count(),
+            stderr, "%s, %s in %.2f s, %s/s\n", counted(t.files, "file").c_str(), human(t.bytes).c_str(),
+            took.count(),
             human(static_cast<std::uint64_t>(static_cast<double>(t.bytes) / std::max(took.count(), 1e-6)))
                 .c_str());
     }

@@ -86,6 +86,8 @@ int complain(const std::string& text, int code);
 std::string refusal(const error& e);
 /// Parses a URL or complains.
 result<url> url_argument(const std::string& text);
+/// "1 file", "2 files".
+std::string counted(std::uint64_t n, const char* thing);
 /// "1.5 GiB".
 std::string human(std::uint64_t bytes);
 

@@ -283,6 +283,41 @@ task<finding> check_rpcbind(runtime& r)
     co_return finding{"rpcbind", state::good, "answers on 127.0.0.1:111", ""};
 }
 
+std::string cure_of_mnt(const error& e)
+{
+    if (e == std::errc::permission_denied || e == std::errc::operation_not_permitted)
+        return "the server admits other clients, or only ports below 1024: add this host to the export's "
+               "clients over there, or run as root where it wants such ports";
+    if (e == std::errc::no_such_file_or_directory || e == std::errc::not_a_directory)
+        return "no export holds this path: write one of those that `verbena mounts` lists";
+    return "look at the server's log";
+}
+
+// Mounts what the URL's path lies in, and asks NFS whether the handle serves by this transport.
+task<void> check_export(session& s, nfs::mount_client& mounts, report& out)
+{
+    const std::string path = s.where().path;
+    auto found = co_await mounts.mount_path(path);
+    if (!found) {
+        out.add({"MNT", state::bad, path + ": " + found.error().message(), cure_of_mnt(found.error())});
+        co_return;
+    }
+    auto info = co_await s.nfs().fsinfo(found->root);
+    auto left = co_await mounts.umnt(found->directory);
+    if (!info)
+        out.add(
+            {"MNT", state::bad, found->directory + " can be mounted, but not used: " + info.error().message(),
+             info.error() == std::errc::permission_denied
+                 ? "the export does not admit this transport, or wants ports below 1024, which RDMA clients "
+                   "have not: change its transports or leave out secure over there, or try nfs+tcp://"
+                 : "look at the server's log"});
+    else if (!left)
+        out.add(
+            {"MNT", state::note, found->directory + " can be mounted; UMNT: " + left.error().message(), ""});
+    else
+        out.add({"MNT", state::good, found->directory + " can be mounted", ""});
+}
+
 task<void> check_server(runtime& r, url where, report& out)
 {
     session s(r, std::move(where));
@@ -313,10 +348,12 @@ task<void> check_server(runtime& r, url where, report& out)
             out.add({"MOUNT", state::bad, exports.error().message(),
                      "give its port with ?mountport=N, or start rpcbind over there"});
         } else {
-            std::string text = std::to_string(exports->size()) + " exports";
+            std::string text = counted(exports->size(), "export");
             for (const nfs::export_entry& e : *exports)
                 text += " " + e.directory;
             out.add({"MOUNT", state::good, text, ""});
+            if (answered && s.where().path != "/")
+                co_await check_export(s, *mounts, out);
         }
     }
     co_await s.close();

@@ -50,6 +50,11 @@ result<url> url_argument(const std::string& text)
     return parsed;
 }
 
+std::string counted(std::uint64_t n, const char* thing)
+{
+    return std::to_string(n) + " " + thing + (n == 1 ? "" : "s");
+}
+
 std::string human(std::uint64_t bytes)
 {
     constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
@@ -70,6 +75,23 @@ namespace {
 
 using namespace verbena;
 using namespace verbena::cli;
+
+// Why an option that chooses an RDMA device has nothing to choose for; empty if it has.
+std::string idle_choice(const global_options& global, const std::vector<std::string>& words)
+{
+    const char* option = !global.rdma_device.empty()   ? "--device"
+                         : !global.rdma_source.empty() ? "--source"
+                                                       : nullptr;
+    const auto by_device = [](const std::string& word) {
+        return word.starts_with("nfs+rdma://") || word.starts_with("rdma://");
+    };
+    if (option == nullptr || std::ranges::any_of(words, by_device))
+        return {};
+    return std::string(option) +
+           " chooses an RDMA device, and no URL here goes by one: write nfs+rdma:// (conform: rdma://), or "
+           "leave out " +
+           option;
+}
 
 constexpr const char* footer =
     "URLs: nfs+iwarp://host[:20049]/export/path (RDMA in user space), nfs+tcp://host[:2049]/export/path,\n"
@@ -108,7 +130,7 @@ int main(int argc, char** argv)
 
     ping_options ping_o;
     CLI::App* ping_c = app.add_subcommand("ping", "Time the server's NULL procedure");
-    ping_c->add_option("url", ping_o.url)->required();
+    ping_c->add_option("url", ping_o.url, "the server, as nfs+iwarp://HOST")->required();
     ping_c->add_option("-c,--count", ping_o.count, "calls")
         ->check(CLI::Range(1u, 10'000'000u))
         ->capture_default_str();
@@ -121,7 +143,7 @@ int main(int argc, char** argv)
 
     ls_options ls_o;
     CLI::App* ls_c = app.add_subcommand("ls", "List directories");
-    ls_c->add_option("url", ls_o.urls)->required();
+    ls_c->add_option("url", ls_o.urls, "what to list")->required();
     ls_c->add_flag("-l,--long", ls_o.long_format, "mode, links, owner, size, time");
     ls_c->add_flag("-a,--all", ls_o.all, "names that begin with a dot too");
     ls_c->add_flag("-R,--recursive", ls_o.recursive, "directories below too");
@@ -129,16 +151,16 @@ int main(int argc, char** argv)
     ls_c->callback([&] { run = [&](runtime& r) { return cli::ls(r, ls_o); }; });
 
     CLI::App* cat_c = app.add_subcommand("cat", "Write files to the standard output");
-    cat_c->add_option("url", urls)->required();
+    cat_c->add_option("url", urls, "files")->required();
     cat_c->callback([&] { run = [&](runtime& r) { return cli::cat(r, urls); }; });
 
     CLI::App* stat_c = app.add_subcommand("stat", "Show all attributes");
-    stat_c->add_option("url", urls)->required();
+    stat_c->add_option("url", urls, "files and directories")->required();
     stat_c->callback([&] { run = [&](runtime& r) { return cli::stat(r, urls); }; });
 
     rm_options rm_o;
     CLI::App* rm_c = app.add_subcommand("rm", "Remove files");
-    rm_c->add_option("url", rm_o.urls)->required();
+    rm_c->add_option("url", rm_o.urls, "what to remove")->required();
     rm_c->add_flag("-r,--recursive", rm_o.recursive, "directories and what is in them too");
     rm_c->add_flag("-f,--force", rm_o.force, "what is not there is removed already");
     rm_c->callback([&] { run = [&](runtime& r) { return cli::rm(r, rm_o); }; });
@@ -146,7 +168,7 @@ int main(int argc, char** argv)
     mkdir_options mkdir_o;
     std::string mode = "755";
     CLI::App* mkdir_c = app.add_subcommand("mkdir", "Make directories");
-    mkdir_c->add_option("url", mkdir_o.urls)->required();
+    mkdir_c->add_option("url", mkdir_o.urls, "directories to make")->required();
     mkdir_c->add_flag("-p,--parents", mkdir_o.parents, "parents too; no error if it exists");
     mkdir_c->add_option("-m,--mode", mode, "octal permission bits")->capture_default_str();
     mkdir_c->callback([&] {
@@ -162,16 +184,16 @@ int main(int argc, char** argv)
     });
 
     CLI::App* mv_c = app.add_subcommand("mv", "Rename within one server");
-    mv_c->add_option("from", first)->required();
-    mv_c->add_option("to", second)->required();
+    mv_c->add_option("from", first, "the old name")->required();
+    mv_c->add_option("to", second, "the new name, on the same server")->required();
     mv_c->callback([&] { run = [&](runtime& r) { return cli::mv(r, first, second); }; });
 
     CLI::App* df_c = app.add_subcommand("df", "Show space and files");
-    df_c->add_option("url", urls)->required();
+    df_c->add_option("url", urls, "a file or directory of each file system")->required();
     df_c->callback([&] { run = [&](runtime& r) { return cli::df(r, urls); }; });
 
     CLI::App* mounts_c = app.add_subcommand("mounts", "List what a server exports and who has mounted it");
-    mounts_c->add_option("url", first)->required();
+    mounts_c->add_option("url", first, "the server, as nfs+tcp://HOST")->required();
     mounts_c->callback([&] { run = [&](runtime& r) { return cli::mounts(r, first); }; });
 
     cp_options cp_o;
@@ -215,7 +237,7 @@ int main(int argc, char** argv)
 
     CLI::App* doctor_c =
         app.add_subcommand("doctor", "Find what keeps verbena from working well, and the cure");
-    doctor_c->add_option("url", first, "a server to look at too");
+    doctor_c->add_option("url", first, "a server to look at too; with a path, its export is mounted");
     doctor_c->callback([&] { run = [&](runtime& r) { return cli::doctor(r, first); }; });
 
     try {
@@ -225,6 +247,11 @@ int main(int argc, char** argv)
             return complain(said, exit_usage);
         return app.exit(e) == 0 ? exit_ok : exit_usage;
     }
+    std::vector<std::string> words = {first, second, ping_o.url, conform_o.url};
+    for (const auto& more : {urls, ls_o.urls, rm_o.urls, mkdir_o.urls, paths})
+        words.insert(words.end(), more.begin(), more.end());
+    if (const std::string idle = idle_choice(global, words); !idle.empty())
+        return complain(idle, exit_usage);
     auto shard = reactor::create();
     if (!shard) {
         if (doctor_c->parsed())

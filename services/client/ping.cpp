@@ -90,8 +90,8 @@ task<int> ping(runtime& r, ping_options o)
         }
         std::printf("%s\n", out.dump(2).c_str());
     } else {
-        std::printf("%s over %s: %u calls of NULL, %zu answered, %.0f calls/s\n",
-                    s.where().to_string().c_str(), transport.c_str(), all.started, all.microseconds.size(),
+        std::printf("%s over %s: %s of NULL, %zu answered, %.0f calls/s\n", s.where().to_string().c_str(),
+                    transport.c_str(), counted(all.started, "call").c_str(), all.microseconds.size(),
                     static_cast<double>(all.microseconds.size()) / took.count());
         if (!all.microseconds.empty())
             std::printf("us: min %.1f  p50 %.1f  p90 %.1f  p99 %.1f  p99.9 %.1f  max %.1f\n",
@@ -100,7 +100,7 @@ task<int> ping(runtime& r, ping_options o)
                         percentile(all.microseconds, 99.9), percentile(all.microseconds, 100));
     }
     if (all.lost != 0)
-        co_return complain(std::to_string(all.lost) + " calls failed, the last: " + all.last.message(),
+        co_return complain(counted(all.lost, "call") + " failed, the last: " + all.last.message(),
                            exit_failed);
     co_return exit_ok;
 }

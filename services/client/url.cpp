@@ -70,8 +70,14 @@ result<void> parse_query(std::string_view query, url& out)
         if (!port)
             return port.error();
         if (key == "mountport") {
+            if (out.mount_port != 0 && out.mount_port != *port)
+                return bad("two values of mountport contradict each other; leave out one of them");
             out.mount_port = *port;
         } else {
+            if (out.port_given && out.port != *port)
+                return bad(
+                    "two ports of NFS, in HOST:PORT or nfsport=N, contradict each other; leave out one "
+                    "of them");
             out.port = *port;
             out.port_given = true;
         }
@@ -120,7 +126,7 @@ result<url> parse_url(std::string_view text)
     else if (scheme == "nfs+rdma")
         out.transport = transport_kind::rdma;
     else
-        return bad("a URL begins with nfs+tcp://, nfs+iwarp:// or nfs+rdma://");
+        return bad("a URL begins with nfs://, nfs+tcp://, nfs+iwarp:// or nfs+rdma://");
     out.port = out.transport == transport_kind::tcp ? tcp_port : rdma_port;
     std::string_view rest = text.substr(colon + 3);
     const std::size_t question = rest.find('?');

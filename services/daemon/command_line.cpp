@@ -49,10 +49,11 @@ parsed_command_line parse_command_line(int argc, const char* const* argv)
     repeated(nfs, "--listen", listen,
              "Listen here; repeated for more. tcp://HOST:PORT, iwarp://HOST:PORT or "
              "rdma://HOST:PORT[?device=NAME[:PORT]], HOST * for "
-             "every address (default: iwarp://127.0.0.1:20049 and tcp://127.0.0.1:2049)")
+             "every address; ?device= insists on that RDMA device, as `verbena doctor` names it (default: "
+             "iwarp://127.0.0.1:20049 and tcp://127.0.0.1:2049)")
         ->type_name("URL");
     nfs->add_option("--metrics", metrics,
-                    "Serve metrics to Prometheus here, or off (default: 127.0.0.1:9464)")
+                    "Serve metrics to Prometheus here, over IPv4, or off (default: 127.0.0.1:9464)")
         ->type_name("ADDR:PORT");
     nfs->add_option("--state", state,
                     "Keep the handle key here (default: /var/lib/verbena for root, else "

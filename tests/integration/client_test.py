@@ -205,7 +205,10 @@ class Commands:
             # The machine may have problems of its own: the code agrees with what was found.
             bad = any(finding["state"] == "problem" for finding in found.values())
             self.assertEqual(done.returncode, FAILED if bad else DONE, found)
-        self.assertEqual((found["server"]["state"], found["MOUNT"]["state"]), ("ok", "ok"))
+        self.assertEqual((found["server"]["state"], found["MOUNT"]["state"], found["MNT"]["state"]), ("ok", "ok", "ok"))
+        self.assertEqual((found["MOUNT"]["text"], found["MNT"]["text"]), ("1 export /export", "/export can be mounted"))
+        # What was mounted for the look is no longer.
+        self.assertEqual(self.run_json("mounts", self.top)["mounts"], [])
 
     # --- that change ---
 
@@ -409,6 +412,46 @@ class Messages(Client):
     def test_words_that_are_not_known(self):
         self.assertIn("no command lss; did you mean ls?", self.says("lss", code=USAGE))
         self.assertIn("no option --recursiv; did you mean --recursive?", self.says("ls", "--recursiv", "x", code=USAGE))
+
+    def doctor_of_mnt(self, url):
+        done = subprocess.run([self.client, "--json", "doctor", url], capture_output=True, timeout=120, check=False)
+        found = {f["check"]: f for f in json.loads(done.stdout)}["MNT"]
+        self.assertEqual((done.returncode, found["state"]), (FAILED, "problem"))
+        return found
+
+    def test_doctor_and_exports_that_refuse(self):
+        found = self.doctor_of_mnt(self.top.replace("/export", "/elsewhere"))
+        self.assertIn("MNT3ERR_NOENT", found["text"])
+        self.assertIn("`verbena mounts` lists", found["cure"])
+        self.daemon.stop()
+        self.daemon = self.start(export=":/export,clients=192.0.2.1")
+        found = self.doctor_of_mnt(self.base("tcp", "127.0.0.1"))
+        self.assertIn("MNT3ERR_ACCES", found["text"])
+        self.assertIn("add this host to the export's clients", found["cure"])
+        self.daemon.stop()
+        self.daemon = self.start(export=":/export,transport=tcp")
+        found = self.doctor_of_mnt(self.base("iwarp", "127.0.0.1"))
+        self.assertIn("/export can be mounted, but not used", found["text"])
+        self.assertIn("transports", found["cure"])
+
+    def test_a_device_is_chosen_for_rdma_only(self):
+        for option in ("--device", "--source"):
+            for arguments in (("ls", self.top), ("doctor",), ("cp", self.folder, self.top),
+                              ("conform", "iwarp://127.0.0.1:1")):
+                said = self.says(option, "rxe0", *arguments, code=USAGE)
+                self.assertIn(f"{option} chooses an RDMA device, and no URL here goes by one", said)
+                self.assertIn("write nfs+rdma://", said)
+
+    def test_ports_that_contradict_each_other(self):
+        self.assertIn("contradict each other", self.says("ls", self.top + "?nfsport=7", code=USAGE))
+
+    def test_errors_have_words(self):
+        said = self.says("ls", self.top + "/nothing", code=FAILED)
+        self.assertIn("LOOKUP: NFS3ERR_NOENT: No such file or directory", said)
+
+    def test_one_is_not_many(self):
+        source = self.write(os.path.join(self.folder, "one"), b"one")
+        self.assertTrue(self.says("cp", source, self.top + "/one", code=DONE).startswith("1 file, "))
 
     def test_no_connection_and_the_cure(self):
         port = self.daemon.port("tcp")

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/nfs/v3/types.hpp>
 
+#include <cerrno>
 #include <string>
 
 namespace verbena::nfs::v3 {
@@ -9,7 +10,12 @@ namespace {
 class status_category_type final : public std::error_category {
 public:
     const char* name() const noexcept override { return "nfs3"; }
-    std::string message(int value) const override { return to_string(static_cast<nfsstat3>(value)); }
+    std::string message(int value) const override
+    {
+        const std::string code = to_string(static_cast<nfsstat3>(value));
+        const std::string meaning = meaning_of(value);
+        return meaning.empty() ? code : code + ": " + meaning;
+    }
 
     std::error_condition default_error_condition(int value) const noexcept override
     {
@@ -34,6 +40,28 @@ public:
         case nfsstat3::notsupp: return std::errc::not_supported;
         default: return {value, *this};
         }
+    }
+
+private:
+    // The words of POSIX where it knows the error; else what RFC 1813 2.6 says, in short.
+    std::string meaning_of(int value) const
+    {
+        switch (static_cast<nfsstat3>(value)) {
+        case nfsstat3::ok: return {};
+        case nfsstat3::dquot: return std::generic_category().message(EDQUOT);
+        case nfsstat3::stale: return std::generic_category().message(ESTALE);
+        case nfsstat3::remote: return "The handle is of a file that is not the server's own";
+        case nfsstat3::badhandle: return "The server can't read the file handle";
+        case nfsstat3::not_sync: return "The file was changed meanwhile";
+        case nfsstat3::bad_cookie: return "The place in the directory is no longer valid";
+        case nfsstat3::toosmall: return "The answer does not fit into what was asked for";
+        case nfsstat3::serverfault: return "The server failed";
+        case nfsstat3::badtype: return "The server can't make files of this type";
+        case nfsstat3::jukebox: return "The server is not ready yet; try again later";
+        default: break;
+        }
+        const std::error_condition known = default_error_condition(value);
+        return known.category() == std::generic_category() ? known.message() : std::to_string(value);
     }
 };
 

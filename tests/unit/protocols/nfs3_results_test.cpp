@@ -294,7 +294,17 @@ BOOST_AUTO_TEST_CASE(statuses)
     BOOST_TEST(to_string(nfsstat3::jukebox) == "NFS3ERR_JUKEBOX");
     BOOST_TEST(to_string(static_cast<nfsstat3>(3)) == "NFS3ERR_unknown");
     BOOST_TEST(std::string(status_category().name()) == "nfs3");
-    BOOST_TEST(status_category().message(70) == "NFS3ERR_STALE");
+    BOOST_TEST(status_category().message(0) == "NFS3_OK");
+    BOOST_TEST(status_category().message(2) == "NFS3ERR_NOENT: No such file or directory");
+    BOOST_TEST(status_category().message(70) == "NFS3ERR_STALE: Stale file handle");
+    BOOST_TEST(status_category().message(3) == "NFS3ERR_unknown: 3");
+    for (const std::uint32_t value : all) {
+        const std::string code = to_string(static_cast<nfsstat3>(value));
+        const std::string text = status_category().message(static_cast<int>(value));
+        // A status that has words does not end in its number.
+        BOOST_TEST((value == 0 || (text.starts_with(code + ": ") && !text.ends_with(std::to_string(value)))),
+                   text);
+    }
 
     BOOST_TEST((make_error_code(nfsstat3::noent) == std::errc::no_such_file_or_directory));
     BOOST_TEST((make_error_code(nfsstat3::stale) != std::errc::io_error));

@@ -34,7 +34,7 @@ BOOST_AUTO_TEST_CASE(defaults_follow_the_transport)
 
 BOOST_AUTO_TEST_CASE(ports_and_ipv6)
 {
-    const auto u = parse_url("nfs+iwarp://[2001:db8::7]:4000/a/b?mountport=635&nfsport=5000");
+    const auto u = parse_url("nfs+iwarp://[2001:db8::7]/a/b?mountport=635&nfsport=5000");
     BOOST_REQUIRE(u);
     BOOST_TEST(u->host == "2001:db8::7");
     BOOST_TEST(u->port == 5000);
@@ -69,6 +69,28 @@ BOOST_AUTO_TEST_CASE(what_is_no_url_is_refused_with_the_rule)
             BOOST_TEST(std::string(u.error().context()) != "");
     }
     BOOST_TEST(!parse_url("nfs+tcp://h/" + std::string(5000, 'a')));
+}
+
+BOOST_AUTO_TEST_CASE(ports_that_contradict_each_other_are_refused)
+{
+    for (const char* text : {"nfs+tcp://h:7/x?nfsport=8", "nfs+iwarp://[::1]:20049/x?nfsport=7",
+                             "nfs+tcp://h/x?nfsport=7&nfsport=8", "nfs+tcp://h/x?mountport=7&mountport=8"}) {
+        const auto u = parse_url(text);
+        BOOST_TEST(!u, text);
+        if (!u)
+            BOOST_TEST((std::string(u.error().context()).find("contradict each other") != std::string::npos));
+    }
+    const auto same = parse_url("nfs+tcp://h:7/x?nfsport=7&mountport=7");
+    BOOST_REQUIRE(same);
+    BOOST_TEST(same->port == 7);
+}
+
+BOOST_AUTO_TEST_CASE(schemes_are_all_named_where_none_fits)
+{
+    const auto u = parse_url("http://h/x");
+    BOOST_REQUIRE(!u);
+    for (const char* scheme : {" nfs://", "nfs+tcp://", "nfs+iwarp://", "nfs+rdma://"})
+        BOOST_TEST((std::string(u.error().context()).find(scheme) != std::string::npos), scheme);
 }
 
 BOOST_AUTO_TEST_CASE(local_paths_are_no_urls)
