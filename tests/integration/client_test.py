@@ -449,6 +449,13 @@ class Messages(Client):
         said = self.says("ls", self.top + "/nothing", code=FAILED)
         self.assertIn("LOOKUP: NFS3ERR_NOENT: No such file or directory", said)
 
+    def test_positionals_are_explained(self):
+        for command in ("ping", "ls", "cat", "stat", "cp", "rm", "mkdir", "mv", "df", "mounts", "doctor", "conform"):
+            said = re.split("positionals:", self.run_client(command, "--help").decode(), flags=re.I)[1].split("\n\n")[0]
+            for line in said.strip().splitlines():
+                words = re.sub(r"TEXT|REQUIRED|\.\.\.|Excludes: \S+", "", line).split()
+                self.assertGreaterEqual(len(words), 2, (command, line))
+
     def test_one_is_not_many(self):
         source = self.write(os.path.join(self.folder, "one"), b"one")
         self.assertTrue(self.says("cp", source, self.top + "/one", code=DONE).startswith("1 file, "))

@@ -3,6 +3,7 @@
 """What verbenad says to a command line or configuration that can't work, and --check."""
 import glob
 import os
+import re
 
 import daemon
 
@@ -21,6 +22,22 @@ class CommandLine(daemon.DaemonTest):
                        "--allow-public", "--log-level"):
             self.assertIn(option, done.stdout)
         self.assertEqual(self.run_binary("--version").stdout.split()[0], "verbenad")
+
+    def test_every_option_is_documented(self):
+        with open(os.path.join(daemon.SOURCES, "docs/reference/cli.md"), encoding="utf-8") as file:
+            section = file.read().split("\n## verbenad\n")[1]
+        for command in ("nfs", "serve"):
+            options = set(re.findall(r"^ *(?:-\w,)?(--[\w-]+)", self.run_binary(command, "--help").stdout, re.M)) - {"--help"}
+            self.assertGreaterEqual(len(options), 2)
+            for option in options:
+                self.assertRegex(section, rf"(?m)^\| `{option}\b")
+        self.assertIn("?device=", self.run_binary("nfs", "--help").stdout)
+        self.assertIn("?device=", section)
+
+    def test_one_shard_is_not_many(self):
+        d = daemon.Daemon(*self.serve_with_state(self.folder + "/state"), "--shards", "1", folder=self.folder)
+        self.addCleanup(d.stop)
+        self.assertIn(": 1 shard, policy", d.lines[0])
 
     def test_bad_command_lines(self):
         self.refuses(saying="subcommand")
