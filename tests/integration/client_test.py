@@ -5,12 +5,16 @@ import filecmp
 import hashlib
 import json
 import os
+import pty
 import random
 import re
 import shutil
+import signal
 import socket
 import stat
 import subprocess
+import threading
+import time
 import unittest
 
 import daemon
@@ -483,6 +487,61 @@ class Messages(Client):
         self.daemon.stop()
         self.daemon = self.start(export=":/export")
         self.assertIn("root_squash", self.says("mkdir", self.base("tcp", "127.0.0.1") + "/roots/x", code=FAILED))
+
+    def copying_slowly(self, target, errors, until):
+        """Copies many files to a server that pauses at the first of them until until() returns."""
+        source = os.path.join(self.folder, "many")
+        os.makedirs(source, exist_ok=True)
+        for i in range(300):
+            self.write(os.path.join(source, str(i)), b"x" * 100)
+        with subprocess.Popen([self.client, "cp", "-r", source, f"{self.top}/{target}"], stdout=subprocess.DEVNULL,
+                              stderr=errors) as copy:
+            try:
+                limit = time.monotonic() + 60
+                while not os.path.isdir(self.there(target)) or not os.listdir(self.there(target)):
+                    self.assertLess(time.monotonic(), limit)
+                self.daemon.process.send_signal(signal.SIGSTOP)
+                until()
+            finally:
+                self.daemon.process.send_signal(signal.SIGCONT)
+            self.assertEqual(copy.wait(120), DONE)
+        self.assertEqual(len(os.listdir(self.there(target))), 300)
+
+    def test_cp_shows_progress_on_a_terminal(self):
+        terminal, end = pty.openpty()
+        self.addCleanup(os.close, terminal)
+        shown = bytearray()
+
+        def read():
+            try:
+                while True:
+                    shown.extend(os.read(terminal, 65536))
+            except OSError: # nobody has it open any more
+                pass
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        bar = re.compile(rb"\r\x1b\[K\[[#.]{24}\] +\d+%  \S+ ?\w* of \S+ ?\w*  \d+ of \d+ files  [^\r\n]*/s")
+
+        def until_progress():
+            limit = time.monotonic() + 60
+            while not bar.search(bytes(shown)):
+                self.assertLess(time.monotonic(), limit, bytes(shown))
+                time.sleep(0.02)
+
+        try:
+            self.copying_slowly("shown", end, until_progress)
+        finally:
+            os.close(end)
+            reader.join()
+        # It is wiped in the end.
+        self.assertNotIn(b"%", shown.rpartition(b"\r\x1b[K")[2])
+
+    def test_cp_shows_no_progress_to_files(self):
+        with open(os.path.join(self.folder, "errors"), "w+b") as errors:
+            self.copying_slowly("hidden", errors, lambda: time.sleep(0.5)) # some beats of the progress
+            errors.seek(0)
+            self.assertNotRegex(errors.read(), rb"[\r\x1b%]")
 
     def test_an_export_that_does_not_admit_the_transport(self):
         self.daemon.stop()

@@ -8,6 +8,7 @@ import struct
 import time
 
 import daemon
+import peers
 
 
 def digest(path):
@@ -56,6 +57,34 @@ class Files(daemon.DaemonTest):
             d = self.start()
             self.assertIn("f", self.run_tool("nfs-ls", d.nfs_url("")).decode())
             d.stop()
+
+    # Clients keep handles and fsids, and go on with both when the server is back.
+    def test_handles_and_fsids_outlive_a_restart(self):
+        os.mkdir(os.path.join(self.data, "d"))
+        with open(os.path.join(self.data, "d", "f"), "wb") as file:
+            file.write(b"x" * 1000)
+        seen = []
+        for shards in ("1", "3"):
+            d = self.start("--shards", shards, export=":/export")
+            peer = peers.TcpPeer(d.port("tcp"))
+            self.addCleanup(peer.close)
+            handles = [peer.mount()]
+            for name in ("d", "f"):
+                handles.append(peer.lookup(handles[-1], name))
+            seen.append([(handle, self.identity(peer, handle)) for handle in handles])
+            # Those of the run before are as good as new ones.
+            for handle, identity in seen[0]:
+                self.assertEqual(self.identity(peer, handle), identity)
+            peer.close()
+            self.assertEqual(d.stop(), 0)
+        self.assertEqual(seen[0], seen[1])
+        self.assertEqual(len({handle for handle, _ in seen[0]}), 3)
+
+    def identity(self, peer, handle):
+        """fsid and fileid (RFC 1813, 2.6: fattr3)."""
+        answer = peer.nfs(peers.GETATTR, peers.opaque(handle))
+        self.assertEqual(answer.nfs_status(), 0)
+        return struct.unpack(">2Q", answer.results[4 + 44:4 + 60])
 
     def test_connections_spread_over_shards(self):
         d = self.start("--shards", "3")
