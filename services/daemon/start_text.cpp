@@ -61,6 +61,17 @@ std::string listen_everywhere(const std::string& transport)
     return "--listen " + transport + (transport == "tcp" ? "://*:2049" : "://*:20049");
 }
 
+// Whether an address of the family may be one of the export's clients.
+bool admits_family(const nfs_service::exported& e, int family)
+{
+    if (e.admitted.everybody() || e.admitted.local_only())
+        return true;
+    return std::ranges::any_of(e.admitted.texts(), [family](const std::string& text) {
+        // Short prefixes of :: hold the IPv4 addresses too.
+        return text.starts_with("::/") || (text.find(':') != std::string::npos) == (family == AF_INET6);
+    });
+}
+
 // Why clients of the export cannot mount what is named `named`, and the cure; empty if they can.
 std::string obstacle(const nfs_service::exported& e, const std::string& transport, const net::endpoint& named)
 {
@@ -68,6 +79,9 @@ std::string obstacle(const nfs_service::exported& e, const std::string& transpor
         return "RDMA clients can't mount " + e.pseudo +
                " here, since secure wants ports below 1024 and they have none: leave out secure, or say "
                "transport=tcp";
+    if (!admits_family(e, named.family()))
+        return "nobody can mount " + e.pseudo + " here, since clients= holds no " +
+               (named.family() == AF_INET6 ? "IPv6" : "IPv4") + " address";
     const auto address = ip_address::parse(named.address());
     host_addresses loopback_only(std::vector<ip_address>{});
     if (named.is_loopback() && address && !e.admitted.admits(*address, loopback_only))
@@ -111,7 +125,7 @@ bool admits_transport(const nfs_service::exported& e, const nfs_service::listeni
 // Why no client at all can come, and the cure; empty if one can.
 std::string nobody_comes(const nfs_service::exported& e, const std::vector<nfs_service::listening>& all)
 {
-    bool transport = false, port = false;
+    bool transport = false, port = false, elsewhere = false;
     for (const auto& l : all) {
         if (!admits_transport(e, l))
             continue;
@@ -119,6 +133,7 @@ std::string nobody_comes(const nfs_service::exported& e, const std::vector<nfs_s
         if (e.secure && l.transport != "tcp")
             continue;
         port = true;
+        elsewhere = elsewhere || !l.where.is_loopback();
         if (obstacle(e, l.transport, l.where).empty())
             return {};
     }
@@ -127,6 +142,10 @@ std::string nobody_comes(const nfs_service::exported& e, const std::vector<nfs_s
     if (!port)
         return "nobody can reach it: secure wants ports below 1024, and RDMA clients have none: leave out "
                "secure, or add a --listen tcp:// that transport= admits";
+    if (elsewhere)
+        return "nobody of clients=" + e.clients +
+               " can reach it, since one side has IPv4 addresses only and the other IPv6: add --listen, or "
+               "clients=, of the other family";
     return "nobody of clients=" + e.clients +
            " can reach it while its listeners are on loopback, where only this host comes: add " +
            listen_everywhere(e.transports.empty() ? "tcp" : e.transports.front());

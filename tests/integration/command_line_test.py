@@ -169,6 +169,19 @@ class CommandLine(daemon.DaemonTest):
         self.assertTrue([line for line in lines if "nobody can mount /t here" in line and "or clients=127.0.0.1" in line],
                         lines)
 
+    def test_clients_of_the_other_family_have_no_mount_line(self):
+        ports, lines = self.lines_of("tcp://0.0.0.0:0", "tcp://[::]:0", exports=[":/t,backend=memfs,clients=10.0.0.0/8"])
+        mounts = [line for line in lines if line.startswith("mount ")]
+        self.assertEqual([f",port={ports['tcp://0.0.0.0']}," in line for line in mounts], [True], lines)
+        self.assertIn("nobody can mount /t here, since clients= holds no IPv6 address", lines)
+        self.assertFalse([line for line in lines if line.startswith("warning")], lines)
+
+    def test_no_listener_of_the_family_of_clients(self):
+        _, lines = self.lines_of("tcp://0.0.0.0:0", exports=[":/t,backend=memfs,clients=fd00::/8"])
+        self.assertFalse([line for line in lines if line.startswith("mount ")])
+        self.assertTrue([line for line in lines if line.startswith("warning: nobody of clients=fd00::/8") and
+                         "IPv4 addresses only" in line], lines)
+
     def test_secure_leaves_no_mount_line_by_rdma(self):
         _, lines = self.lines_of("tcp://127.0.0.1:0", "iwarp://127.0.0.1:0", exports=[":/t,backend=memfs,secure"])
         self.assertEqual([",proto=tcp," in line for line in lines if line.startswith("mount ")], [True], lines)
