@@ -271,6 +271,13 @@ struct fixture {
         context = std::move(*c);
         domain = std::move(*context->make_domain());
     }
+    /// The pool's threads touch the shard after their last job has come home.
+    ~fixture()
+    {
+        domain.reset();
+        context.reset();
+        pool.finish();
+    }
     context_impl& impl() { return static_cast<context_impl&>(*context); }
     task<std::unique_ptr<rdma::queue_pair>> connected(ends& seen)
     {
