@@ -26,7 +26,7 @@ fuzz         build,tests,sanitizers      400   each target of tests/fuzz for a w
 embed        build,gcc                   400   verbena as a Meson subproject, with an embedder's defaults
 tidy         build,tests,tidy            900   clang-tidy 19 over what is not a test
 lab612       build,lab                   900   the smoke scenarios on kernel 6.12
-cells        build,lab                  1800   the interoperation matrix at CI size, on kernel 6.1
+cells        build,lab                  1200   the interoperation matrix, cells of each kind at CI size, on kernel 6.1
 power        build,lab                   900   a guest loses its power 3 times under load
 lab_full     build,lab                 36000   matrix and loss of power at full size, both kernels, into docs/interop.md
 "
@@ -130,7 +130,7 @@ in_lab() {
 boots=$((jobs > 1 ? 2 : 1))
 suite_lab() { in_lab lab smoke --boots $boots --kernel 6.1; }
 suite_lab612() { in_lab lab612 smoke --boots $boots --kernel 6.12; }
-suite_cells() { in_lab cells cells --boots $boots --size ci --kernel 6.1; }
+suite_cells() { in_lab cells cells --brief --boots $boots --size ci --kernel 6.1; }
 suite_power() { in_lab power power --kills 3 --kernel 6.1; }
 suite_lab_full() { in_lab lab_full full --boots $boots --size full --kernel 6.1 --kernel 6.12 --report docs/interop.md; }
 
