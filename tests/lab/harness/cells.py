@@ -44,7 +44,7 @@ CELLS = (
     Cell("client-work tcp siw", "verbena `tcp`", "knfsd v3", "TCP", CLIENT_WORK),
     Cell("bad-peers rxe", LINUX, GUEST.format("rdma"), "rxe", BAD, brief=True),
     Cell("bad-peers siw", LINUX, GUEST.format("rdma"), "siw", BAD),
-    Cell("options iwarp siw", LINUX, GUEST.format("iwarp"), "siw", OPTIONS, brief=True),
+    Cell("options iwarp siw", LINUX, GUEST.format("iwarp"), "siw", OPTIONS),
     Cell("options rdma rxe", LINUX, GUEST.format("rdma"), "rxe", OPTIONS),
     Cell("options tcp lo", LINUX, GUEST.format("tcp"), "TCP", OPTIONS),
     Cell("restart iwarp siw", LINUX, GUEST.format("iwarp"), "siw", RESTART, brief=True),
