@@ -23,6 +23,7 @@ gcc          build,tests,gcc             600   unit, sim and integration, built 
 asan         build,tests,sanitizers      600   unit, sim and integration under ASan and UBSan
 tsan         build,tests,sanitizers      600   unit and integration under TSan, three shards, scrapes running
 fuzz         build,tests,sanitizers      400   each target of tests/fuzz for a while, under ASan and UBSan
+coverage     build,tests,sanitizers      300   what decodes a stranger's bytes, format by format: 95 % of the lines of each file
 embed        build,gcc                   400   verbena as a Meson subproject, with an embedder's defaults
 tidy         build,tests,tidy            900   clang-tidy 19 over what is not a test
 lab612       build,lab                   900   the smoke scenarios on kernel 6.12
@@ -165,5 +166,6 @@ suite_tsan() {
             meson_suites build-tsan "$share" $(present unit integration)
 }
 suite_fuzz() { build_asan && meson_suites build-asan "$share" fuzz; }
+suite_coverage() { build_clang && counted coverage tests/tools/coverage.py build build-coverage; }
 suite_embed() { verdict embed tests/embed/run.sh subproject; }
 suite_tidy() { build_clang && verdict tidy tests/tools/tidy.sh build; }

@@ -3,6 +3,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/protocols/rpc/auth_sys.hpp>
+#include <verbena/protocols/rpc/client.hpp>
 #include <verbena/protocols/rpc/message.hpp>
 #include <verbena/protocols/rpc/record_marking.hpp>
 
@@ -334,4 +335,35 @@ BOOST_AUTO_TEST_CASE(record_marking)
     encode_fragment_header(std::span(out).subspan<0, 4>(), {40, true});
     encode_fragment_header(std::span(out).subspan<4, 4>(), {256, false});
     BOOST_TEST(to_hex(out) == "80000028 00000100");
+}
+
+// RFC 8166 4.3.2: where a Write chunk was offered the result comes by it and nowhere else, whole.
+BOOST_AUTO_TEST_CASE(a_result_comes_the_way_that_was_offered)
+{
+    const auto success = from_hex("00000001 00000001 00000000 00000000 00000000 00000000"
+                                  "00000004 01020304 00000000");
+    const auto data = from_hex("0102030405");
+    reply inline_anyway({}, success, {}, true);
+    BOOST_REQUIRE(inline_anyway.decode_header());
+    auto ref = inline_anyway.results().payload(100);
+    BOOST_TEST((inline_anyway.take(ref).error().code() == std::errc::protocol_error));
+    ref = inline_anyway.results().payload(100);
+    const auto nothing = inline_anyway.take(ref);
+    BOOST_REQUIRE(nothing);
+    BOOST_TEST(nothing->empty());
+
+    verbena::xdr::payload_ref shorter;
+    shorter.external = true;
+    shorter.length = 4;
+    reply by_chunk({}, success, payload({}, data), true);
+    BOOST_TEST((by_chunk.take(shorter).error().code() == std::errc::protocol_error));
+    shorter.length = 5;
+    const auto whole = by_chunk.take(shorter);
+    BOOST_REQUIRE(whole);
+    BOOST_TEST(whole->size() == 5u);
+
+    // What can't be decoded yields nothing.
+    reply cut({}, std::span(success).first(9), {}, false);
+    BOOST_TEST(!cut.decode_header());
+    BOOST_TEST(!cut.take(shorter));
 }

@@ -57,6 +57,30 @@ struct fixture {
     }
 };
 
+/// What the streams of one host may hold together, as a number.
+struct counted_share final : large_record_share {
+    bool take(std::size_t n) noexcept override
+    {
+        if (n > left)
+            return false;
+        left -= n;
+        return true;
+    }
+    void give_back(std::size_t n) noexcept override { left += n; }
+    std::size_t left = 0;
+};
+
+/// Receives as much of `stream` as the reader takes in one step; false if it has no room.
+bool receive(record_reader& reader, std::span<const std::byte>& stream)
+{
+    const auto space = reader.space();
+    const std::size_t n = std::min(space.size(), stream.size());
+    std::copy_n(stream.begin(), n, space.begin());
+    reader.received(n);
+    stream = stream.subspan(n);
+    return n != 0;
+}
+
 bytes message_of(std::size_t size, std::uint32_t seed)
 {
     std::mt19937 random(seed);
@@ -206,4 +230,93 @@ BOOST_AUTO_TEST_CASE(memory_that_runs_out_comes_back)
     record r;
     BOOST_TEST((reader.next(r) == record_reader::status::record));
     BOOST_TEST(to_hex(r.first) == "01020304");
+}
+
+BOOST_AUTO_TEST_CASE(a_large_record_waits_for_its_share_and_returns_it)
+{
+    memory_budget budget(std::size_t(8) << 20);
+    buffer_pool pool(budget, nullptr);
+    counted_share share;
+    record_reader reader(pool, {.max_record = max_record, .share = &share});
+    bytes stream;
+    const auto message = message_of(300'000, 4);
+    append_fragment(stream, message, true);
+    std::span<const std::byte> rest(stream);
+    record r;
+    BOOST_TEST(receive(reader, rest)); // the usual buffer needs no share
+    BOOST_TEST((reader.next(r) == record_reader::status::incomplete));
+    BOOST_TEST(!receive(reader, rest));
+    share.left = max_record;
+    while (!rest.empty()) {
+        BOOST_REQUIRE(receive(reader, rest));
+        BOOST_TEST(share.left < max_record);
+        if (!rest.empty())
+            BOOST_TEST((reader.next(r) == record_reader::status::incomplete));
+    }
+    BOOST_TEST((reader.next(r) == record_reader::status::record));
+    BOOST_TEST(r.size() == message.size());
+    BOOST_TEST(share.left == max_record);
+}
+
+BOOST_AUTO_TEST_CASE(a_share_without_memory_is_returned_at_once)
+{
+    memory_budget budget(std::size_t(128) << 10);
+    buffer_pool pool(budget, nullptr);
+    counted_share share;
+    share.left = std::size_t(4) << 20;
+    record_reader reader(pool, {.max_record = max_record, .share = &share});
+    bytes stream;
+    append_fragment(stream, message_of(300'000, 5), true);
+    std::span<const std::byte> rest(stream);
+    record r;
+    BOOST_TEST(receive(reader, rest));
+    BOOST_TEST((reader.next(r) == record_reader::status::incomplete));
+    BOOST_TEST(!receive(reader, rest)); // the share says yes, the pool says no
+    BOOST_TEST(share.left == std::size_t(4) << 20);
+}
+
+BOOST_AUTO_TEST_CASE(a_small_record_waits_for_a_buffer_too)
+{
+    memory_budget budget(std::size_t(64) << 10);
+    buffer_pool pool(budget, nullptr);
+    record_reader reader(pool, {.max_record = max_record});
+    bytes stream;
+    for (std::uint32_t i = 0; i < 20; ++i)
+        append_fragment(stream, message_of(8000, i), true);
+    std::span<const std::byte> rest(stream);
+    std::vector<record> held; // their buffer is the only one
+    while (receive(reader, rest)) {
+        record r;
+        while (reader.next(r) == record_reader::status::record)
+            held.push_back(std::move(r));
+    }
+    BOOST_TEST(held.size() == 8u);
+    held.clear();
+    BOOST_TEST(rest.size() > 0u);
+}
+
+BOOST_AUTO_TEST_CASE(joined_fragments_wait_for_share_and_memory)
+{
+    memory_budget budget(std::size_t(256) << 10);
+    buffer_pool pool(budget, nullptr);
+    counted_share share;
+    record_reader reader(pool, {.max_record = max_record, .receive_size = 8192, .share = &share});
+    bytes stream;
+    append_fragment(stream, message_of(4000, 6), false);
+    append_fragment(stream, message_of(4, 7), true);
+    std::span<const std::byte> rest(stream);
+    record r;
+    BOOST_TEST(receive(reader, rest));
+    BOOST_TEST((reader.next(r) == record_reader::status::no_memory)); // the share refuses
+    share.left = max_record;
+    {
+        std::vector<lease> hogs;
+        while (lease hog = pool.try_acquire(8192))
+            hogs.push_back(std::move(hog));
+        BOOST_TEST((reader.next(r) == record_reader::status::no_memory)); // now the pool
+        BOOST_TEST(share.left == max_record);
+    }
+    BOOST_TEST((reader.next(r) == record_reader::status::record));
+    BOOST_TEST(r.size() == 4004u);
+    BOOST_TEST(share.left == max_record);
 }

@@ -229,6 +229,16 @@ BOOST_AUTO_TEST_CASE(names_of_back_ends_and_transports_are_checked)
     c.exports[0].backend = "posixfs";
     c.exports[0].transports = {"iwrap"};
     BOOST_TEST(complete_complains(c, "did you mean iwarp?"));
+    c.exports[0].transports = {};
+    c.exports[0].handles = "kernal";
+    BOOST_TEST(complete_complains(c, "did you mean kernel?"));
+}
+
+BOOST_AUTO_TEST_CASE(memfs_takes_no_directory)
+{
+    config c = with_exports({{"/srv/a", "/a"}});
+    c.exports[0].backend = "memfs";
+    BOOST_TEST(complete_complains(c, "leave out /srv/a"));
 }
 
 BOOST_AUTO_TEST_CASE(clients_are_addresses_and_prefixes)
