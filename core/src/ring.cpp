@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/core/ring.hpp>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <liburing.h>
 #include <vector>
 
@@ -99,7 +101,8 @@ result<std::unique_ptr<ring>> ring::create(unsigned entries, unsigned masked)
     return std::unique_ptr<ring>(new ring(std::move(i)));
 }
 
-result<void> ring::poll_once(int fd, unsigned events, ring_completion& target)
+template<class Prepare>
+result<void> ring::start(ring_completion& target, Prepare prepare)
 {
     const std::uint32_t index = impl_->take_slot();
     if (index == impl::end_of_list)
@@ -109,11 +112,22 @@ result<void> ring::poll_once(int fd, unsigned events, ring_completion& target)
         impl_->free_slot(index);
         return error(std::errc::no_buffer_space, "ring submission queue is full");
     }
-    io_uring_prep_poll_add(sqe, fd, events);
+    prepare(sqe);
     sqe->user_data = impl_->user_data(index);
     impl_->slots[index].target = &target;
     target.slot_ = index;
     return {};
+}
+
+result<void> ring::poll_once(int fd, unsigned events, ring_completion& target)
+{
+    return start(target, [&](io_uring_sqe* sqe) { io_uring_prep_poll_add(sqe, fd, events); });
+}
+
+result<void> ring::read(int fd, std::span<std::byte> to, std::uint64_t offset, ring_completion& target)
+{
+    const auto size = static_cast<unsigned>(std::min<std::size_t>(to.size(), INT_MAX));
+    return start(target, [&](io_uring_sqe* sqe) { io_uring_prep_read(sqe, fd, to.data(), size, offset); });
 }
 
 void ring::detach(ring_completion& target) noexcept

@@ -2,6 +2,8 @@
 // READ, WRITE and COMMIT.
 #include "backend.hpp"
 
+#include <verbena/core/file_read.hpp>
+
 #include <fcntl.h>
 #include <limits>
 #include <sys/syscall.h>
@@ -125,8 +127,18 @@ task<result<storage::read_result>> backend::read(const storage::request& r, cons
         }
         user->read_stamp = permission_stamp(st);
     }
-    if (!beyond && std::size_t(n) < out.size() && offset + std::uint64_t(n) < std::uint64_t(st.st_size)) {
-        // Not all of it is in the page cache.
+    const auto missing = [&] {
+        return !beyond && std::size_t(n) < out.size() &&
+               offset + std::uint64_t(n) < std::uint64_t(st.st_size);
+    };
+    // What is not in the page cache: the ring waits for the disk without a thread.
+    if (missing() && f->mount->local && f->nowait_works) {
+        file_read more(fd, out.subspan(static_cast<std::size_t>(n)), offset + std::uint64_t(n));
+        const int got = co_await more; // an error or a shorter read is the pool's to tell
+        n += std::max(got, 0);
+        ::fstat(fd, &st);
+    }
+    if (missing()) {
         auto job = [fd, &st, rest = out.subspan(static_cast<std::size_t>(n)),
                     at = offset + std::uint64_t(n)]() -> result<ssize_t> {
             const ssize_t more = read_all(fd, rest, at);

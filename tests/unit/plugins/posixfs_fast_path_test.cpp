@@ -11,6 +11,7 @@
 #include <verbena/core/scope.hpp>
 #include <verbena/plugins/posixfs.hpp>
 
+#include <algorithm>
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/stat.h>
@@ -408,4 +409,38 @@ BOOST_AUTO_TEST_CASE(a_file_that_cannot_be_read_without_waiting_stops_no_other)
     BOOST_TEST(run_until_complete(*shard, read(quick)));
     BOOST_TEST(nowait_reads == (where.f_type == TMPFS_MAGIC ? 0u : 1u)); // of tmpfs everything is at hand
     without_nowait = 0;
+}
+
+BOOST_AUTO_TEST_CASE(what_is_not_in_the_page_cache_takes_no_thread_of_the_pool)
+{
+    exported e;
+    auto& [directory, shard, pool, fs, r] = e;
+    const std::string path = (directory.path() / "cold").string();
+    const int fd = ::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0644);
+    BOOST_REQUIRE(fd >= 0);
+    std::vector<std::byte> data(200'003);
+    for (std::size_t n = 0; n < data.size(); ++n)
+        data[n] = std::byte(n * 7 + n / 4096);
+    BOOST_REQUIRE(::write(fd, data.data(), data.size()) == ssize_t(data.size()));
+    BOOST_REQUIRE(::fsync(fd) == 0);
+    // Other file systems' reads go to the pool.
+    iovec one{data.data(), 1};
+    const bool by_ring = ::preadv2(fd, &one, 1, 0, RWF_NOWAIT) == 1;
+    handle file;
+    BOOST_REQUIRE(run_until_complete(*shard, errno_of_lookup(**fs, r, "cold", file)) == 0);
+    std::vector<std::byte> memory(data.size() + 100);
+    const auto read = [&]() -> task<bool> {
+        const auto done = co_await (*fs)->read(r, file, 0, memory);
+        co_return done && done->count == data.size() &&
+            done->end_of_file&& std::equal(data.begin(), data.end(), memory.begin());
+    };
+    BOOST_TEST(run_until_complete(*shard, read())); // opens it
+    for (int round = 0; round < 3; ++round) {
+        BOOST_REQUIRE(::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0);
+        std::ranges::fill(memory, std::byte{});
+        const std::uint64_t before = shard->stats().remote_messages.load();
+        BOOST_TEST(run_until_complete(*shard, read()));
+        BOOST_TEST((shard->stats().remote_messages.load() == before || !by_ring));
+    }
+    ::close(fd);
 }

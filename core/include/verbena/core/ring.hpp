@@ -2,16 +2,18 @@
 // One io_uring per shard, used directly.
 //
 // Which calls go through it is chosen by measurement (docs/internals/reactor.md): readiness of
-// sockets that went quiet, wake-ups from other threads and the shard's sleep do; what can't block
-// runs on the shard itself.
+// sockets that went quiet, wake-ups from other threads, reads of files that wait for a disk, and the
+// shard's sleep do; what can't block runs on the shard itself.
 #pragma once
 
 #include <verbena/core/clock.hpp>
 #include <verbena/core/result.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 
 namespace verbena {
 
@@ -59,6 +61,9 @@ public:
 
     /// Waits once for `events` (poll(2) bits) on `fd`. `target` must live until it completes or is detached.
     result<void> poll_once(int fd, unsigned events, ring_completion& target);
+    /// One pread(2) of at most `to.size()` bytes; on_complete() gets their number or a negative errno. Until then the
+    /// kernel writes to `to` whatever becomes of `target`, which must not be detached.
+    result<void> read(int fd, std::span<std::byte> to, std::uint64_t offset, ring_completion& target);
     /// Forgets `target`'s operation and asks the kernel to cancel it: on_complete will not be called.
     void detach(ring_completion& target) noexcept;
     bool in_flight(const ring_completion& target) const noexcept
@@ -79,6 +84,8 @@ public:
 private:
     struct impl;
     explicit ring(std::unique_ptr<impl> i) noexcept;
+    template<class Prepare>
+    result<void> start(ring_completion& target, Prepare prepare);
     bool deliver() noexcept;
     std::unique_ptr<impl> impl_;
 };
