@@ -361,8 +361,8 @@ task<bool> responder_connection::send_queue_room(std::uint32_t entries)
     co_return !down_;
 }
 
-task<bool> responder_connection::read_chunk(responder_call& c, std::span<const read_segment> chunk,
-                                            std::byte* to)
+task<bool> responder_connection::read_chunks(responder_call& c, std::span<const read_segment> chunks,
+                                             read_targets to)
 {
     if (queue_pair_->max_reads() == 0)
         co_return false;
@@ -370,7 +370,12 @@ task<bool> responder_connection::read_chunk(responder_call& c, std::span<const r
     c.read_failed_ = false;
     // One more than posted until all are, so that an early completion doesn't look like the last.
     c.reads_pending_ = 1;
-    for (const auto& s : chunk) {
+    std::byte* place = nullptr;
+    const read_segment* last = nullptr;
+    for (const auto& s : chunks) {
+        if (last == nullptr || last->position != s.position)
+            place = s.position == 0 ? to.position_zero : to.items + (s.position - to.first);
+        last = &s;
         if (s.target.length == 0)
             continue;
         bool permit = reads_.try_acquire();
@@ -384,7 +389,7 @@ task<bool> responder_connection::read_chunk(responder_call& c, std::span<const r
             c.read_failed_ = true;
             break;
         }
-        const verbs::segment local{to, s.target.length, 0};
+        const verbs::segment local{place, s.target.length, 0};
         verbs::send_request w;
         w.id = make_id(operation::read, c.generation_, c.index_);
         w.opcode = verbs::opcode::rdma_read;
@@ -406,7 +411,7 @@ task<bool> responder_connection::read_chunk(responder_call& c, std::span<const r
             break;
         }
         stats_.read_chunk_bytes.add(s.target.length);
-        to += s.target.length;
+        place += s.target.length;
     }
     if (--c.reads_pending_ != 0)
         co_await c.reads_done_.wait_shielded(); // the memory is the provider's until then
@@ -473,6 +478,30 @@ task<bool> responder_connection::chunk_room(responder_call& c, std::uint64_t wan
     co_return !down_;
 }
 
+namespace {
+
+// Calls `place(position, size, pad)` for each data item in Read chunks, in turn, and moves `filled`, of the unreduced
+// stream that the positions count (RFC 8166 3.4.5), and `taken`, of the reduced one of `size` octets, past it afterwards.
+// False at the first whose position can't be.
+template<class Place>
+bool each_read_chunk(std::span<const read_segment> list, std::size_t size, std::size_t& filled,
+                     std::size_t& taken, Place place)
+{
+    for (auto chunk = take_read_chunk(list); !chunk.empty(); chunk = take_read_chunk(list)) {
+        const std::size_t position = chunk.front().position;
+        if (position < filled || position - filled > size - taken)
+            return false;
+        const auto length = static_cast<std::size_t>(total_length(chunk));
+        const std::size_t pad = (0 - length) & 3;
+        place(position, length, pad);
+        taken += position - filled;
+        filled = position + length + pad;
+    }
+    return true;
+}
+
+} // namespace
+
 // Puts the call's stream together where it isn't simply "inline, and perhaps one Read chunk".
 task<bool> responder_connection::assemble(responder_call& c, std::size_t header_size, std::uint32_t length)
 {
@@ -500,32 +529,30 @@ task<bool> responder_connection::assemble(responder_call& c, std::size_t header_
     lease memory = co_await buffers_.acquire(all + 4 * max_read_segments);
     if (!memory)
         co_return false;
-    lease long_call;
     std::span<const std::byte> stream = in_message;
+    lease long_call;
     if (!zero.empty()) {
-        long_call = co_await buffers_.acquire(std::max<std::uint64_t>(total_length(zero), 1));
-        if (!long_call || !co_await read_chunk(c, zero, long_call.data()))
+        const auto size = static_cast<std::size_t>(total_length(zero));
+        long_call = co_await buffers_.acquire(std::max<std::size_t>(size, 1));
+        if (!long_call)
             co_return false;
-        stream = {long_call.data(), static_cast<std::size_t>(total_length(zero))};
+        stream = {long_call.data(), size};
     }
+    // All chunks are read side by side, each to where it belongs, and the stream is put between them then.
     std::size_t filled = 0;
     std::size_t taken = 0;
-    rest = c.transport_.data_reads();
-    for (auto chunk = take_read_chunk(rest); !chunk.empty(); chunk = take_read_chunk(rest)) {
-        // Positions count the unreduced stream: what is filled so far, then the stream up to there.
-        const std::size_t position = chunk.front().position;
-        if (position < filled || position - filled > stream.size() - taken)
-            co_return false;
-        std::memcpy(memory.data() + filled, stream.data() + taken, position - filled);
-        taken += position - filled;
-        filled = position;
-        if (!co_await read_chunk(c, chunk, memory.data() + filled))
-            co_return false;
-        const auto size = static_cast<std::size_t>(total_length(chunk));
-        const std::size_t pad = (0 - size) & 3;
-        std::memset(memory.data() + filled + size, 0, pad);
-        filled += size + pad;
-    }
+    if (!each_read_chunk(c.transport_.data_reads(), stream.size(), filled, taken, [](const auto&...) {}))
+        co_return false;
+    const read_targets to{memory.data(), 0, long_call ? long_call.data() : nullptr};
+    const bool all_read = co_await read_chunks(c, c.transport_.reads.all(), to);
+    if (!all_read)
+        co_return false;
+    filled = taken = 0;
+    each_read_chunk(c.transport_.data_reads(), stream.size(), filled, taken,
+                    [&](std::size_t position, std::size_t size, std::size_t pad) {
+                        std::memcpy(memory.data() + filled, stream.data() + taken, position - filled);
+                        std::memset(memory.data() + position + size, 0, pad);
+                    });
     std::memcpy(memory.data() + filled, stream.data() + taken, stream.size() - taken);
     filled += stream.size() - taken;
     stats_.payload_copied_bytes.add(stream.size());

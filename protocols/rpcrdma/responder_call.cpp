@@ -43,7 +43,9 @@ task<result<rpc::payload>> responder_call::pull(xdr::payload_ref ref)
     lease memory = co_await buffers_->acquire(size);
     if (!memory)
         co_return error(std::errc::not_enough_memory, "no buffer for a Read chunk", size);
-    if (!co_await connection_.read_chunk(*this, data_chunk_, memory.data()))
+    const responder_connection::read_targets to{memory.data(), data_chunk_.front().position, nullptr};
+    const bool read = co_await connection_.read_chunks(*this, data_chunk_, to);
+    if (!read)
         co_return error(std::errc::connection_aborted, "an RDMA Read of the argument failed");
     const std::span<const std::byte> bytes(memory.data(), ref.length);
     co_return rpc::payload(std::move(memory), bytes);

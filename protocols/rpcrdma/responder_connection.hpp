@@ -117,8 +117,13 @@ private:
     void begin_call(lease message, std::uint32_t length) noexcept;
     task<void> serve(responder_call& c, std::size_t header_size, std::uint32_t length);
     task<bool> assemble(responder_call& c, std::size_t header_size, std::uint32_t length);
-    /// Reads all segments to `to`, in parallel up to the negotiated depth.
-    task<bool> read_chunk(responder_call& c, std::span<const read_segment> chunk, std::byte* to);
+    struct read_targets {
+        std::byte* items;         ///< of the data items, each as far behind `first` as its position says
+        std::uint32_t first;      ///< position
+        std::byte* position_zero; ///< of the Position-Zero chunk
+    };
+    /// Reads all segments of all `chunks`, in parallel up to the negotiated depth.
+    task<bool> read_chunks(responder_call& c, std::span<const read_segment> chunks, read_targets to);
     task<void> reply(responder_call& c);
     /// Brings what lies elsewhere into a registered buffer, where the provider needs that.
     task<bool> register_payload(rpc::payload& payload);

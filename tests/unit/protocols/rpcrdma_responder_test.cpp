@@ -162,6 +162,16 @@ struct fixture {
         put(u, {0, 0, 0, xid, 0, 2, 1, 1, 1, 0, 0, 0, 0, argument_size});
         write(fpdu(u));
     }
+    /// The whole call in a Position-Zero chunk (tag 1) but for its argument, which is a chunk of its own (tag 2).
+    void call_in_two_chunks(std::uint32_t xid)
+    {
+        bytes u = from_hex("4143 00000000 00000000");
+        put(u, {++sequence, 0, xid, 1, 32, 1});
+        put(u, {1, 0, 1, 44, 0, 0});
+        put(u, {1, 44, 2, argument_size, 0, 0});
+        put(u, {0, 0, 0});
+        write(fpdu(u));
+    }
     void inline_call(std::uint32_t xid)
     {
         bytes u = from_hex("4143 00000000 00000000");
@@ -169,12 +179,14 @@ struct fixture {
         write(fpdu(u));
     }
     /// RFC 5040 4.4: answers a Read Request with a Read Response.
-    void answer(const bytes& request)
+    void answer(const bytes& request, const bytes& data = {})
     {
         BOOST_REQUIRE(request.size() == 46u);
         bytes u = from_hex("c142");
         u.insert(u.end(), request.begin() + 18, request.begin() + 30); // sink tag and offset
-        u.resize(u.size() + xdr::load_u32(request.data() + 30));
+        const std::size_t size = xdr::load_u32(request.data() + 30);
+        u.insert(u.end(), data.begin(), data.begin() + std::ptrdiff_t(std::min(size, data.size())));
+        u.resize(u.size() + (size - std::min(size, data.size())));
         write(fpdu(u));
     }
     /// The tag that a Read Request names; 0 if that is none.
@@ -350,6 +362,45 @@ BOOST_AUTO_TEST_CASE(a_call_reads_as_much_at_once_as_both_ends_allow)
             BOOST_TEST(f.provider->counters().read_depth_waits == 0u);
         }
     }
+}
+
+// The chunks of one call too, whichever is answered first.
+BOOST_FIXTURE_TEST_CASE(a_call_reads_all_its_chunks_at_once, fixture)
+{
+    start();
+    call_in_two_chunks(7);
+    const bytes body = receive();
+    const bytes item = receive();
+    BOOST_TEST(source_of(body) == 1u);
+    BOOST_TEST(source_of(item) == 2u);
+    bytes call;
+    put(call, {7, 0, 2, 1, 1, 1, 0, 0, 0, 0, argument_size});
+    answer(body, call);
+    BOOST_TEST(dispatcher.pulled == 0u);
+    answer(item);
+    const bytes reply = receive();
+    BOOST_REQUIRE(reply.size() > 22u);
+    BOOST_TEST(xdr::load_u32(reply.data() + 18) == 7u);
+    BOOST_TEST(dispatcher.pulled == 1u);
+    BOOST_TEST(stats.read_depth_waits.value() == 0u);
+}
+
+// Nothing is read of a call whose chunks can't lie where they say.
+BOOST_FIXTURE_TEST_CASE(chunks_out_of_place_are_not_read, fixture)
+{
+    start();
+    bytes u = from_hex("4143 00000000 00000000");
+    put(u, {++sequence, 0, 9, 1, 32, 1});
+    put(u, {1, 0, 1, 44, 0, 0});
+    put(u, {1, 48, 2, 4, 0, 0}); // the call ends before it
+    put(u, {0, 0, 0});
+    write(fpdu(u));
+    const bytes reply = receive();
+    BOOST_REQUIRE(reply.size() == 18u + 5 * 4);
+    BOOST_TEST(xdr::load_u32(reply.data() + 18) == 9u);
+    BOOST_TEST(xdr::load_u32(reply.data() + 30) == 4u); // RDMA_ERROR
+    BOOST_TEST(xdr::load_u32(reply.data() + 34) == 2u); // ERR_CHUNK
+    BOOST_TEST(stats.read_chunk_bytes.value() == 0u);
 }
 
 BOOST_FIXTURE_TEST_CASE(calls_share_the_depth_of_their_connection, fixture)
