@@ -120,6 +120,7 @@ int main(int argc, char** argv)
         ->capture_default_str();
     app.add_option("--device", global.rdma_device,
                    "RDMA device for rdma:// URLs, as doctor names it; NAME or NAME:PORT");
+    app.add_flag("--crc", global.crc, "ask for a CRC32C in each FPDU of iwarp:// connections");
     app.add_option("--source", global.rdma_source,
                    "own address for rdma:// URLs, which chooses device, port and GID");
 

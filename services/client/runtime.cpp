@@ -12,8 +12,11 @@ namespace verbena::cli {
 
 verbs::context& runtime::iwarp()
 {
-    if (!iwarp_)
-        iwarp_ = verbena::iwarp::make_context(*shard_);
+    if (!iwarp_) {
+        verbena::iwarp::options o;
+        o.crc = options_.crc ? verbena::iwarp::crc_mode::on : verbena::iwarp::crc_mode::off;
+        iwarp_ = verbena::iwarp::make_context(*shard_, o);
+    }
     return *iwarp_;
 }
 

@@ -19,6 +19,7 @@ struct global_options {
     bool quiet = false;
     std::string rdma_device; ///< that rdma:// URLs go by; NAME or NAME:PORT
     std::string rdma_source; ///< own address of their connections
+    bool crc = false;        ///< nfs+iwarp:// asks for CRC32C
 };
 
 class runtime {

@@ -104,6 +104,7 @@ struct config {
     rpcbind_mode rpcbind = rpcbind_mode::automatic;
     bool allow_public = false;
     std::uint64_t rdma_read_seconds = 30;
+    bool iwarp_crc = false; ///< asked for; a peer that asks gets it anyway
 
     std::string metrics = "127.0.0.1:9464"; ///< "off": none
 

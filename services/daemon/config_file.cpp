@@ -202,6 +202,7 @@ void read_nfs(table_reader& t, config& c)
     });
     t.read("allow_public", c.allow_public);
     t.read("rdma_read_seconds", c.rdma_read_seconds, ranges::rdma_read_seconds);
+    t.read("iwarp_crc", c.iwarp_crc);
     t.read_tables("export", [&](table_reader& inner) { read_export(inner, c); });
 }
 
@@ -289,6 +290,7 @@ std::string to_toml(const config& c)
     nfs.insert("rpcbind", c.rpcbind == rpcbind_mode::no ? "no" : "auto");
     nfs.insert("allow_public", c.allow_public);
     nfs.insert("rdma_read_seconds", std::int64_t(c.rdma_read_seconds));
+    nfs.insert("iwarp_crc", c.iwarp_crc);
     toml::array exports;
     for (const export_config& e : c.exports)
         exports.push_back(export_table(e));

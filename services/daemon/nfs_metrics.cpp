@@ -264,6 +264,9 @@ void add_rdma(builder& b)
     counter_of("verbena_rpcrdma_receive_shortages_total",
                "Receives that could not be posted again at once, for want of memory.", "receives",
                &r::receive_shortages);
+    b.sum("verbena_iwarp_crc_checked_total",
+          "FPDUs received on iwarp:// connections with CRC32C whose CRC was right.", metric_type::counter,
+          "FPDUs", [](const shard_server& s) { return value_of(s.iwarp().crc_checked); });
     b.sum("verbena_rdma_read_depth_waits_total",
           "RDMA Reads that waited since as many as the peer allows were out.", metric_type::counter, "reads",
           [](const shard_server& s) {

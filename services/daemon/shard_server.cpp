@@ -37,6 +37,13 @@ std::size_t address_connections(std::size_t most, std::size_t quarter, std::size
     return std::max<std::size_t>(std::min(std::max(quarter, least), most - (most + 3) / 4), 1);
 }
 
+iwarp::options iwarp_options(const config& c)
+{
+    iwarp::options o;
+    o.crc = c.iwarp_crc ? iwarp::crc_mode::on : iwarp::crc_mode::off;
+    return o;
+}
+
 rpc::stream_options stream_options(std::size_t budget, std::size_t shards, std::size_t listeners)
 {
     rpc::stream_options o;
@@ -59,7 +66,7 @@ shard_server::shard_server(shard& s, const config& c, const nfs::export_table& e
       dispatcher_(s.reactor(), &duplicates),
       streams_(s.reactor(), s.buffers(), dispatcher_,
                stream_options(s.buffers().budget().limit(), *c.shards, listeners.all)),
-      iwarp_(iwarp::make_context(s.reactor())),
+      iwarp_(iwarp::make_context(s.reactor(), iwarp_options(c))),
 #ifdef VERBENA_HAS_RDMA
       device_(common_device(c.listen)),
 #endif

@@ -406,6 +406,15 @@ class OverTcp(Commands, Client):
 class OverIwarp(Commands, Client):
     transport = "iwarp"
 
+    def test_crc(self):
+        checked = lambda: self.daemon.metric("verbena_iwarp_crc_checked_total") # pylint: disable=unnecessary-lambda-assignment
+        source = self.write(os.path.join(self.folder, "source"), random.Random(6).randbytes(300_000))
+        self.run_client("-q", "cp", source, self.top + "/plain")
+        self.assertEqual(checked(), 0)
+        self.run_client("-q", "--crc", "cp", source, self.top + "/with")
+        self.assertGreater(checked(), 300_000 // 65536)
+        self.assertTrue(filecmp.cmp(source, self.there("with"), shallow=False))
+
 
 class Messages(Client):
     def says(self, *arguments, code):

@@ -52,6 +52,15 @@ directory = "{self.data}"
         self.assertEqual(after.write(target, 0, b"data").nfs_status(), 0)
         after.close()
 
+    def test_crc_that_the_daemon_asks_for(self):
+        client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
+        for crc in ("false", "true"):
+            d = self.serve(of_nfs=f"iwarp_crc = {crc}")
+            url = f"nfs+iwarp://127.0.0.1:{d.port('iwarp')}/export?mountport={d.port('tcp')}"
+            self.run_tool(client, "ls", url)
+            self.assertEqual(d.metric("verbena_iwarp_crc_checked_total") > 0, crc == "true")
+            d.stop()
+
     def test_the_drain_ends_with_a_stuck_peer(self):
         d = self.serve(of_daemon="drain_seconds = 1")
         stuck = IwarpPeer(d.port("iwarp"))

@@ -357,6 +357,7 @@ bool connection::fpdu_complete() noexcept
             sent |= std::to_integer<std::uint32_t>(trailer_[pad + i]) << (8 * i);
         if (sent != crc)
             return refuse(wire::mpa_crc, end_cause::crc_error, "CRC of an FPDU is wrong (RFC 5044 4.4)");
+        context_impl::add(owner_.stats().crc_checked, 1);
     }
     if (!end_of_message())
         return false;

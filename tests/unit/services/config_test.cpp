@@ -79,6 +79,7 @@ listen = ["tcp://[::1]:2049"]
 rpcbind = "no"
 allow_public = true
 rdma_read_seconds = 7
+iwarp_crc = true
 
 [[nfs.export]]
 directory = "/srv/a"
@@ -115,6 +116,7 @@ backend = "memfs"
     BOOST_TEST((c.rpcbind == rpcbind_mode::no));
     BOOST_TEST(c.allow_public);
     BOOST_TEST(c.rdma_read_seconds == 7U);
+    BOOST_TEST(c.iwarp_crc);
     BOOST_REQUIRE(c.exports.size() == 2U);
     const export_config& a = c.exports[0];
     BOOST_TEST(a.directory == "/srv/a");
@@ -137,7 +139,7 @@ BOOST_AUTO_TEST_CASE(what_is_not_known_is_an_error_with_its_place_and_a_suggesti
     BOOST_TEST(parse_complains("[[nfs.export]]\nread-only = true\n",
                                "nfs.export.read-only; did you mean read_only?"));
     BOOST_TEST(parse_complains("[nfs]\nqqqqqqqq = 1\n",
-                               "known: listen rpcbind allow_public rdma_read_seconds export"));
+                               "known: listen rpcbind allow_public rdma_read_seconds iwarp_crc export"));
 }
 
 BOOST_AUTO_TEST_CASE(values_of_another_type_or_range_are_refused)

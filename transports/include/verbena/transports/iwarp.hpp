@@ -67,6 +67,7 @@ struct stats {
     std::atomic<std::uint64_t> payload_copied_bytes{
         0};                                         ///< of Writes and Reads, not placed where they arrived
     std::atomic<std::uint64_t> read_depth_waits{0}; ///< Reads that waited for ORD
+    std::atomic<std::uint64_t> crc_checked{0};      ///< FPDUs received whose CRC32C was right
     std::atomic<std::uint64_t> receives{0};         ///< recvmsg calls
     std::atomic<std::uint64_t> sends{0};            ///< sendmsg calls
 };
