@@ -2,6 +2,7 @@
 #include "nfs_service.hpp"
 #include "backends.hpp"
 #include "rdma_acceptor.hpp"
+#include "rdma_port_metrics.hpp"
 #include "shard_server.hpp"
 
 #include <verbena/core/log.hpp>
@@ -144,6 +145,17 @@ bool uses_devices(const config& c)
     return std::ranges::any_of(c.listen, [](const std::string& url) { return url.starts_with("rdma://"); });
 }
 
+// A listener that names none is led to its device by its address, which the kernel may take to another.
+std::vector<device_choice> devices_of(const config& c)
+{
+    std::vector<device_choice> all;
+    for (const std::string& text : c.listen) {
+        if (const listen_url url = parse_listen_url(text); url.scheme == "rdma")
+            all.push_back(url.device);
+    }
+    return all;
+}
+
 // Each level that is made is ours alone. One that is there keeps its mode, and must not let others replace the key.
 void make_state_directory(const std::string& path)
 {
@@ -205,7 +217,7 @@ struct nfs_service::impl {
     void listen(const listen_url& url, const net::endpoint& where);
     net::endpoint listen_rdma(const listen_url& url, const net::endpoint& where, acceptor& a);
     void hand_over(acceptor& from, net::unique_fd socket, const net::endpoint& peer);
-    void expose(metric_registry& registry);
+    void expose(metric_registry& registry, const config& c);
     void take_down(std::chrono::milliseconds limit);
 
     runtime& rt;
@@ -380,7 +392,7 @@ void nfs_service::impl::listen(const listen_url& url, const net::endpoint& where
     listening_at.push_back({url.scheme, a.socket->where()});
 }
 
-void nfs_service::impl::expose(metric_registry& registry)
+void nfs_service::impl::expose(metric_registry& registry, const config& c)
 {
     std::vector<const shard_server*> shards;
     shards.reserve(servers.size());
@@ -394,6 +406,7 @@ void nfs_service::impl::expose(metric_registry& registry)
             sockets.push_back(a->socket.get());
     }
     metrics.push_back(expose_listeners(registry, std::move(sockets)));
+    metrics.push_back(expose_rdma_ports(registry, devices_of(c)));
 }
 
 void nfs_service::impl::take_down(std::chrono::milliseconds limit)
@@ -455,7 +468,7 @@ nfs_service::nfs_service(const config& c, runtime& rt, metric_registry& registry
     try {
         for (const auto& [url, where] : places)
             impl_->listen(url, where);
-        impl_->expose(registry);
+        impl_->expose(registry, c);
     } catch (...) {
         impl_->take_down(std::chrono::milliseconds(0));
         throw;

@@ -63,6 +63,8 @@ memory=$(value verbena_memory_registered_bytes)
 attack forged_keys 4 orderly completion_error
 attack bad_chunk_keys 4 completion_error orderly
 attack no_receives 1 completion_error orderly
+[[ $1 != rxe ]] || (($(value 'verbena_rdma_receiver_not_ready_total{device="rxe0",port="1",counter="retry_rnr_exceeded_err"}') > 0)) ||
+    fail 'no metric tells of the missing receive'
 attack private_data 6 orderly
 attack credits 1 local orderly completion_error
 attack vanishing 4 orderly completion_error

@@ -4,6 +4,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <daemon/metrics_exporter.hpp>
+#include <daemon/rdma_port_metrics.hpp>
 #include <daemon/shard_server.hpp>
 
 #include <verbena/core/runtime.hpp>
@@ -53,6 +54,7 @@ std::vector<metric_family> all_families()
     const rpc::duplicate_request_cache duplicates({});
     auto service = daemon::expose_nfs(registry, {}, duplicates);
     auto listeners = daemon::expose_listeners(registry, {});
+    auto ports = daemon::expose_rdma_ports(registry, {});
     const nfs::export_table exports;
     nfs::mount3::mount_list mounts;
     const nfs::v3::server program(exports, {});
