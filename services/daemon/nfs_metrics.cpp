@@ -29,11 +29,15 @@ public:
     void add(const char* name, const char* help, metric_type type, const char* unit, label_list labels,
              std::size_t bound, F collect)
     {
-        all_.push_back(registry_.add({name, help, type, unit, std::move(labels), bound},
-                                     [shards = shards_, collect](metric_sink& out) {
-                                         for (const shard_server* s : shards)
-                                             collect(out, *s);
-                                     }));
+        add({name, help, type, unit, std::move(labels), bound}, collect);
+    }
+    template<class F>
+    void add(metric_family family, F collect)
+    {
+        all_.push_back(registry_.add(std::move(family), [shards = shards_, collect](metric_sink& out) {
+            for (const shard_server* s : shards)
+                collect(out, *s);
+        }));
     }
     /// One series.
     template<class F>
@@ -112,6 +116,26 @@ std::string_view rdma_cause(std::size_t i) { return to_string(rdma::end_cause(i)
 std::string_view rdma_event(std::size_t i) { return to_string(rdma::device_event(i)); }
 #endif
 
+// Of the shards, and of what takes RDMA connections in for them.
+metric_family connection_ends()
+{
+    return {"verbena_connection_ends_total",
+            "Connections that ended or were refused, by cause.",
+            metric_type::counter,
+            "connections",
+            {"transport", "cause"},
+            max_cause_series};
+}
+
+template<class Stats>
+void rdma_ends([[maybe_unused]] metric_sink& out, [[maybe_unused]] const Stats& d)
+{
+#ifdef VERBENA_HAS_RDMA
+    for (std::size_t i = 0; i < d.ends.size(); ++i)
+        out.value({"rdma", rdma_cause(i)}, value_of(d.ends[i]));
+#endif
+}
+
 void add_devices(builder& b)
 {
     b.add("verbena_rdma_registered_bytes", "Memory registered with RDMA devices.", metric_type::gauge,
@@ -153,18 +177,13 @@ void add_connections(builder& b)
               out.value({"iwarp"}, value_of(s.iwarp().accepted));
               with_device(s, [&](const auto& d) { out.value({"rdma"}, value_of(d.accepted)); });
           });
-    b.add("verbena_connection_ends_total", "Connections that ended or were refused, by cause.",
-          metric_type::counter, "connections", {"transport", "cause"}, max_cause_series,
-          [](metric_sink& out, const shard_server& s) {
-              for (std::size_t i = 0; i < rpc::stream_end_count; ++i)
-                  out.value({"tcp", to_string(rpc::stream_end(i))}, value_of(s.streams().ended[i]));
-              for (std::size_t i = 0; i < s.iwarp().ends.size(); ++i)
-                  out.value({"iwarp", to_string(iwarp::end_cause(i))}, value_of(s.iwarp().ends[i]));
-              with_device(s, [&](const auto& d) {
-                  for (std::size_t i = 0; i < d.ends.size(); ++i)
-                      out.value({"rdma", rdma_cause(i)}, value_of(d.ends[i]));
-              });
-          });
+    b.add(connection_ends(), [](metric_sink& out, const shard_server& s) {
+        for (std::size_t i = 0; i < rpc::stream_end_count; ++i)
+            out.value({"tcp", to_string(rpc::stream_end(i))}, value_of(s.streams().ended[i]));
+        for (std::size_t i = 0; i < s.iwarp().ends.size(); ++i)
+            out.value({"iwarp", to_string(iwarp::end_cause(i))}, value_of(s.iwarp().ends[i]));
+        with_device(s, [&](const auto& d) { rdma_ends(out, d); });
+    });
     b.add("verbena_transport_received_bytes_total", "Bytes received from sockets.", metric_type::counter,
           "bytes", {"transport"}, 4, [](metric_sink& out, const shard_server& s) {
               out.value({"tcp"}, value_of(s.streams().received_bytes));
@@ -338,5 +357,16 @@ metric_registry::registration expose_listeners(metric_registry& registry,
             }
         });
 }
+
+#ifdef VERBENA_HAS_RDMA
+metric_registry::registration expose_rdma_acceptors(metric_registry& registry,
+                                                    std::vector<const rdma::stats*> acceptors)
+{
+    return registry.add(connection_ends(), [acceptors = std::move(acceptors)](metric_sink& out) {
+        for (const rdma::stats* a : acceptors)
+            rdma_ends(out, *a);
+    });
+}
+#endif
 
 } // namespace verbena::daemon

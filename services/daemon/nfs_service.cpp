@@ -407,6 +407,14 @@ void nfs_service::impl::expose(metric_registry& registry, const config& c)
     }
     metrics.push_back(expose_listeners(registry, std::move(sockets)));
     metrics.push_back(expose_rdma_ports(registry, devices_of(c)));
+#ifdef VERBENA_HAS_RDMA
+    std::vector<const rdma::stats*> devices;
+    for (const auto& a : acceptors) {
+        if (a->rdma)
+            devices.push_back(&a->rdma->counters());
+    }
+    metrics.push_back(expose_rdma_acceptors(registry, std::move(devices)));
+#endif
 }
 
 void nfs_service::impl::take_down(std::chrono::milliseconds limit)

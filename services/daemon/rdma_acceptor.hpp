@@ -48,6 +48,8 @@ public:
     void close() noexcept { listener_->close(); }
     /// With the real port.
     const net::endpoint& where() const noexcept { return where_; }
+    /// Of the peers that it didn't hand to a shard. Any thread.
+    const rdma::stats& counters() const noexcept { return context_->counters(); }
 
 private:
     net::endpoint where_;

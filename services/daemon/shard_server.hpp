@@ -93,5 +93,10 @@ std::vector<metric_registry::registration> expose_nfs(metric_registry& registry,
 /// Registers what the sockets that accept connections count. They outlive the registration.
 metric_registry::registration expose_listeners(metric_registry& registry,
                                                std::vector<const stream::listener*> listeners);
+#ifdef VERBENA_HAS_RDMA
+/// Registers what those count that take RDMA connections in before a shard does. The counters outlive the registration.
+metric_registry::registration expose_rdma_acceptors(metric_registry& registry,
+                                                    std::vector<const rdma::stats*> acceptors);
+#endif
 
 } // namespace verbena::daemon

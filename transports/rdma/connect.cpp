@@ -51,6 +51,20 @@ rdma_conn_param parameters(std::span<const std::byte> data, std::uint32_t initia
     return p;
 }
 
+std::optional<net::endpoint> peer_of(rdma_cm_id* id) noexcept
+{
+    const sockaddr* from = ::rdma_get_peer_addr(id);
+    const socklen_t size = from->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+    const auto where = net::endpoint::from(from, size);
+    return where ? std::optional(*where) : std::nullopt;
+}
+
+std::string name_of_peer(rdma_cm_id* id)
+{
+    const auto where = peer_of(id);
+    return where ? where->to_string() : "unknown";
+}
+
 } // namespace
 
 task<result<cm_event>> cm_events::next(const char* what, time_point deadline)
@@ -170,9 +184,11 @@ task<result<std::unique_ptr<verbs::queue_pair>>> context_impl::connect(std::stri
     if (!answered || answered->what != RDMA_CM_EVENT_ESTABLISHED) {
         if (!answered)
             co_return answered.error();
-        count(answered->what == RDMA_CM_EVENT_REJECTED ? end_cause::rejected : end_cause::setup_failed);
         reply = std::move(answered->private_data);
-        co_return cm_error("connect", *answered);
+        const error why = cm_error("connect", *answered);
+        q->fail(answered->what == RDMA_CM_EVENT_REJECTED ? end_cause::rejected : end_cause::setup_failed,
+                why);
+        co_return why;
     }
     reply = std::move(answered->private_data);
     if (!q->starting())
@@ -190,9 +206,7 @@ request::request(context_impl& c, std::unique_ptr<arrived_peer> peer)
     : context_(c), peer_(std::move(peer)), events_(c.shard())
 {
     peer_->id.get()->context = static_cast<cm_handler*>(&events_);
-    const sockaddr* from = ::rdma_get_peer_addr(peer_->id.get());
-    const socklen_t size = from->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-    if (const auto where = net::endpoint::from(from, size)) {
+    if (const auto where = peer_of(peer_->id.get())) {
         peer_name_ = where->to_string();
         peer_address_ = where->address();
     }
@@ -212,8 +226,12 @@ task<result<std::unique_ptr<verbs::queue_pair>>> request::make_queue_pair(verbs:
         co_return error(std::errc::invalid_argument, "a connect request makes one queue pair");
     auto made =
         co_await context_.make_pair(peer_->id.get(), static_cast<domain&>(d), o, peer_name_, peer_address_);
-    if (!made)
+    if (!made) {
+        log_limited(context_.refusals().setup_failed, log_level::warning, "rdma",
+                    "rejected a peer, since no queue pair could be made for it",
+                    {{"peer", peer_name_}, {"cause", made.error().message()}});
         co_return made.error();
+    }
     (void)peer_->id.release();
     made_ = made->get();
     made_->watch(&made_);
@@ -226,8 +244,7 @@ task<result<void>> request::accept(const verbs::connect_options& o)
         co_return error(std::errc::invalid_argument, "make_queue_pair() comes before accept()");
     queue_pair& q = *made_;
     const auto fail = [&](const error& e) {
-        context_.count(end_cause::setup_failed);
-        q.kill(e);
+        q.fail(end_cause::setup_failed, e);
         return e;
     };
     if (o.private_data.size() > context_.query().max_private_data)
@@ -317,7 +334,7 @@ void listener::on_cm_event(cm_event& e) noexcept
     if (e.what == RDMA_CM_EVENT_CONNECT_REQUEST) {
         auto peer = std::make_unique<arrived_peer>(std::move(e));
         if (!context_.as_chosen(*peer->id.get())) {
-            context_.count(end_cause::rejected);
+            refuse_device(*peer->id.get());
             return;
         }
         if (context_.options().divert) {
@@ -333,9 +350,26 @@ void listener::on_cm_event(cm_event& e) noexcept
         context_.lose(bound_to());
 }
 
+void listener::refuse_device(rdma_cm_id& peer) noexcept
+{
+    context_.count(end_cause::other_device);
+    log_limited(
+        context_.refusals().other_device, log_level::warning, "rdma",
+        "rejected a peer that came by another device or port than the listener's; let it use an address "
+        "of that one (`verbena doctor` tells them), or listen without device=",
+        {{"url", url_},
+         {"device", context_.options().device},
+         {"port", context_.options().port},
+         {"peer", name_of_peer(&peer)},
+         {"came_by", ::ibv_get_device_name(peer.verbs->device)},
+         {"by_port", peer.port_num}});
+}
+
 void listener::lose(const ibv_context* device) noexcept
 {
-    std::erase_if(waiting_, [device](const auto& r) { return r->came_by() == device; });
+    const std::size_t gone_with_it =
+        std::erase_if(waiting_, [device](const auto& r) { return r->came_by() == device; });
+    add(context_.counts().ends[std::size_t(end_cause::device_removed)], gone_with_it);
     if (bound_to() != device)
         return;
     log(log_level::warning, "rdma", "a device went; its listener waits for it", {{"url", url_}});
@@ -356,10 +390,15 @@ void listener::on_timer() noexcept
 
 void listener::take(std::unique_ptr<arrived_peer> peer) noexcept
 {
-    if (closed_)
+    if (closed_) {
+        context_.count(end_cause::rejected);
         return;
+    }
     if (waiting_.size() >= context_.options().max_waiting) {
         context_.count(end_cause::waiting_crowded);
+        log_limited(context_.refusals().waiting_crowded, log_level::warning, "rdma",
+                    "rejected a peer, since as many as may be are waiting for their connection",
+                    {{"url", url_}, {"peer", name_of_peer(peer->id.get())}, {"waiting", waiting_.size()}});
         return;
     }
     add(context_.counts().accepted, 1);
@@ -374,6 +413,7 @@ void listener::close() noexcept
     timer::cancel();
     cm_id gone;
     std::swap(id_, gone);
+    add(context_.counts().ends[std::size_t(end_cause::rejected)], waiting_.size());
     waiting_.clear();
     changed_.set();
 }
@@ -413,7 +453,11 @@ void context_impl::adopt(std::unique_ptr<arrival> peer, verbs::listener& where) 
     std::unique_ptr<arrived_peer> own(static_cast<arrived_peer*>(peer.release()));
     // Its events come to this shard's channel from now on.
     if (::rdma_migrate_id(own->id.get(), channel()) != 0) {
+        const error why = error::from_errno(errno, "rdma_migrate_id");
         count(end_cause::setup_failed);
+        log_limited(refusals_.setup_failed, log_level::warning, "rdma",
+                    "rejected a peer, since its shard could not take it over",
+                    {{"peer", name_of_peer(own->id.get())}, {"cause", why.message()}});
         return;
     }
     static_cast<listener&>(where).take(std::move(own));

@@ -135,6 +135,7 @@ public:
 private:
     void on_timer() noexcept override;
     result<void> bind() noexcept;
+    void refuse_device(rdma_cm_id& peer) noexcept;
 
     context_impl& context_;
     std::string url_;

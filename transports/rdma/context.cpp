@@ -63,6 +63,7 @@ std::string_view to_string(end_cause c) noexcept
     case end_cause::completion_error: return "completion_error";
     case end_cause::device_removed: return "device_removed";
     case end_cause::rejected: return "rejected";
+    case end_cause::other_device: return "other_device";
     case end_cause::waiting_crowded: return "waiting_crowded";
     case end_cause::setup_failed: return "setup_failed";
     case end_cause::local: return "local";
@@ -416,24 +417,30 @@ task<result<std::unique_ptr<queue_pair>>> context_impl::make_pair(rdma_cm_id* id
                                                                   const verbs::queue_pair_options& o,
                                                                   std::string name, std::string address)
 {
+    // Once there is a queue pair, its own end is counted.
+    const auto failed = [this](const error& e) {
+        count(end_cause::setup_failed);
+        return e;
+    };
     if (const auto chosen = as_chosen(*id); !chosen)
-        co_return chosen.error();
+        co_return failed(chosen.error());
     auto on = co_await device_of(id->verbs);
     if (!on)
-        co_return on.error();
+        co_return failed(on.error());
     device::use hold(**on); // from here on: the device may be removed while this waits
     auto part = co_await d.part_on(**on);
     if (!part)
-        co_return part.error();
+        co_return failed(part.error());
     if ((*on)->gone())
-        co_return error(std::errc::no_such_device, "the device was removed");
+        co_return failed(error(std::errc::no_such_device, "the device was removed"));
     if (o.shared_receives != nullptr && static_cast<shared_receives&>(*o.shared_receives).part() != *part)
-        co_return error(std::errc::invalid_argument, "the shared receive queue is of another device", *part);
+        co_return failed(
+            error(std::errc::invalid_argument, "the shared receive queue is of another device", *part));
     if (slots_.size() - free_slots_.size() >= 0xffff)
-        co_return error(std::errc::not_enough_memory, "queue pairs of one shard", slots_.size());
+        co_return failed(error(std::errc::not_enough_memory, "queue pairs of one shard", slots_.size()));
     auto room = co_await (*on)->take_room(entries_of(o));
     if (!room)
-        co_return room.error();
+        co_return failed(room.error());
     auto q = std::make_unique<queue_pair>(*this, d, *part, **room, std::move(hold), o, std::move(name),
                                           std::move(address));
     auto work = [p = q.get(), id] { return p->create(id); };

@@ -7,6 +7,7 @@
 #include "removal_watch.hpp"
 #include "shared_devices.hpp"
 
+#include <verbena/core/log.hpp>
 #include <verbena/core/net.hpp>
 #include <verbena/core/reactor.hpp>
 #include <verbena/transports/rdma.hpp>
@@ -22,6 +23,13 @@ class domain;
 class listener;
 class queue_pair;
 struct work_id;
+
+/// What peers can cause, each kind as often as its limiter lets through.
+struct refusal_logs {
+    log_limiter other_device;
+    log_limiter waiting_crowded;
+    log_limiter setup_failed;
+};
 
 /// A counter with one writer.
 inline void add(std::atomic<std::uint64_t>& counter, std::uint64_t n) noexcept
@@ -53,6 +61,7 @@ public:
     blocking_pool& pool() noexcept { return pool_; }
     rdma::stats& counts() noexcept { return stats_; }
     void count(end_cause c) noexcept { add(stats_.ends[std::size_t(c)], 1); }
+    refusal_logs& refusals() noexcept { return refusals_; }
     rdma_event_channel* channel() noexcept { return channel_.get(); }
 
     /// The device behind an rdma_cm_id.
@@ -103,6 +112,7 @@ private:
     rdma::options options_;
     verbs::capabilities capabilities_;
     rdma::stats stats_;
+    refusal_logs refusals_;
     event_channel channel_;
     std::shared_ptr<notice_box> notices_;
     std::unique_ptr<removal_watch> removals_;

@@ -346,11 +346,12 @@ void queue_pair::on_timer() noexcept
 
 void queue_pair::begin_end(end_cause cause, const error& e) noexcept
 {
-    if (state_ != state::starting)
+    const bool stood = state_ != state::starting;
+    if (stood)
         add(owner_.counts().active, std::uint64_t(-1));
     std::erase(home_.pairs, this);
     state_ = state::ending;
-    end_ = cause;
+    end_ = stood || cause != end_cause::local ? cause : end_cause::setup_failed;
     end_error_ = e;
     timer::cancel();
     // Whoever heard of its events during set-up may go before the connection manager has said the last of them.

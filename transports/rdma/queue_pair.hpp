@@ -56,6 +56,8 @@ public:
     result<void> post_receive(std::span<const verbs::receive_request> batch) override;
     void disconnect() noexcept override;
     void kill(const error& cause) noexcept override { end_now(end_cause::local, cause); }
+    /// kill(), told as `why`.
+    void fail(end_cause why, const error& cause) noexcept { end_now(why, cause); }
     bool connected() const noexcept override { return state_ == state::open; }
     verbs::protection_domain& domain() noexcept override { return domain_; }
     std::uint32_t max_reads() const noexcept override { return ord_; }

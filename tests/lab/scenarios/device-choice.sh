@@ -50,7 +50,7 @@ refused 'the address leads to another port than the one chosen' "rdma://$rxe_add
 refused 'no RDMA device of this name' "rdma://$rxe_address:7401?device=none"
 # On every address: clients of the one device are served, those of the other rejected.
 start verbenad "$LAB_BUILD/services/verbenad" nfs --export "$PWD/exported:/export" \
-    --listen 'rdma://*:7401?device=rxe0:1' --listen "tcp://*:7402" --metrics off --state "$PWD/state" --rpcbind no
+    --listen 'rdma://*:7401?device=rxe0:1' --listen "tcp://*:7402" --metrics "$rxe_address:9464" --state "$PWD/state" --rpcbind no
 daemon=$!
 until_true 60 listens "$rxe_address" 7402 || fail "verbenad does not listen: $(tail -n 3 "$LAB_OUT/verbenad.log")"
 "$verbena" --soft --timeout 20 ping -c 1 "nfs+rdma://$rxe_address:7401/export" >"$LAB_OUT/said" 2>&1 ||
@@ -58,5 +58,11 @@ until_true 60 listens "$rxe_address" 7402 || fail "verbenad does not listen: $(t
 ! "$verbena" --soft --timeout 20 ping -c 1 "nfs+rdma://$siw_address:7401/export" >"$LAB_OUT/said" 2>&1 ||
     fail 'a client of the other device was served'
 grep -qF 'the peer rejected the connection' "$LAB_OUT/said" || fail "a client of the other device: $(<"$LAB_OUT/said")"
+grep -qF "came_by=siw0" "$LAB_OUT/verbenad.log" || fail "verbenad does not say why: $(tail -n 3 "$LAB_OUT/verbenad.log")"
+curl -sS --fail --max-time 20 "$rxe_address:9464/metrics" >"$LAB_OUT/metrics"
+grep -q '^verbena_connection_ends_total{transport="rdma",cause="other_device"} [1-9]' "$LAB_OUT/metrics" ||
+    fail "no metric tells of it: $(grep connection_ends "$LAB_OUT/metrics")"
+grep -q '^verbena_rdma_receiver_not_ready_total{device="rxe0",port="1",counter="send_rnr_err"} ' "$LAB_OUT/metrics" ||
+    fail "no counters of the device: $(grep -c . "$LAB_OUT/metrics") lines"
 kill "$daemon"
 wait "$daemon" || fail "verbenad: $?, $(tail -n 2 "$LAB_OUT/verbenad.log")"

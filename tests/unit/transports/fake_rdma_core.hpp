@@ -44,6 +44,8 @@ struct fake {
     int refused_bind = 0; // an errno of ibv_bind_mw
     ibv_wc_status bind_status = IBV_WC_SUCCESS;
     std::deque<ibv_wc> completions;
+    unsigned rejected = 0;   // peers
+    int refused_migrate = 0; // an errno of rdma_migrate_id
 
     fake()
     {
@@ -213,6 +215,16 @@ int rdma_create_qp(rdma_cm_id* id, ibv_pd*, ibv_qp_init_attr*)
 }
 void rdma_destroy_qp(rdma_cm_id* id) { id->qp = nullptr; }
 int rdma_disconnect(rdma_cm_id*) { return 0; }
+int rdma_reject(rdma_cm_id*, const void*, std::uint8_t)
+{
+    ++verbena::rdma_test::it().rejected;
+    return 0;
+}
+int rdma_migrate_id(rdma_cm_id*, rdma_event_channel*)
+{
+    errno = verbena::rdma_test::it().refused_migrate;
+    return errno == 0 ? 0 : -1;
+}
 int rdma_destroy_id(rdma_cm_id* id)
 {
     delete id;
@@ -260,13 +272,13 @@ struct ends final : verbs::completion_handler {
 
 struct fixture {
     /// `flags`: of the device's abilities, IBV_DEVICE_...
-    explicit fixture(unsigned flags = 0)
+    explicit fixture(unsigned flags = 0, const options& choice = {})
     {
         it().attributes.device_cap_flags = flags;
         auto r = reactor::create({});
         BOOST_REQUIRE(r);
         shard = std::move(*r);
-        auto c = make_context(*shard, pool);
+        auto c = make_context(*shard, pool, choice);
         BOOST_REQUIRE_MESSAGE(c, why(c));
         context = std::move(*c);
         domain = std::move(*context->make_domain());

@@ -57,6 +57,7 @@ enum class end_cause : std::uint8_t {
     completion_error, ///< a work request failed; the queue pair with it
     device_removed,
     rejected,        ///< the service or the peer said no
+    other_device,    ///< the peer came by another device or port than the one chosen
     waiting_crowded, ///< the service accepts too slowly
     setup_failed,    ///< a peer that did not come through connection set-up
     local,           ///< killed by this end

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// Peers that a listener over rdma-core doesn't take, on a device that is none: each is rejected, counted once by its
+// cause, and told in the log, which peers can't fill.
+#define BOOST_TEST_MODULE rdma_refusals
+#include <boost/test/unit_test.hpp>
+
+#include "../../../transports/rdma/connect.hpp"
+#include "fake_rdma_core.hpp"
+
+#include <arpa/inet.h>
+#include <map>
+
+using namespace verbena;
+using namespace verbena::rdma_test;
+
+namespace {
+
+struct captured {
+    captured()
+    {
+        set_log_capture(
+            [](void* to, std::string_view line) { static_cast<captured*>(to)->lines.emplace_back(line); },
+            this);
+    }
+    ~captured() { set_log_capture(nullptr, nullptr); }
+    std::size_t with(std::string_view part) const
+    {
+        return static_cast<std::size_t>(std::ranges::count_if(
+            lines, [part](const std::string& line) { return line.find(part) != std::string::npos; }));
+    }
+    std::vector<std::string> lines;
+};
+
+ibv_context& other_device()
+{
+    static ibv_device device = [] {
+        ibv_device d{};
+        std::strcpy(d.name, "other0");
+        return d;
+    }();
+    static ibv_context verbs = [] {
+        ibv_context c{};
+        c.device = &device;
+        return c;
+    }();
+    return verbs;
+}
+
+rdma_cm_id* peer(ibv_context& by, std::uint8_t port)
+{
+    auto* const id = new rdma_cm_id{};
+    id->verbs = &by;
+    id->port_num = port;
+    auto& from = *reinterpret_cast<sockaddr_in*>(&id->route.addr.dst_addr);
+    from.sin_family = AF_INET;
+    from.sin_port = htons(4791);
+    BOOST_REQUIRE(::inet_pton(AF_INET, "192.0.2.7", &from.sin_addr) == 1);
+    return id;
+}
+
+options chosen(std::uint32_t port = 0)
+{
+    options o;
+    o.device = "fake0";
+    o.port = port;
+    return o;
+}
+
+struct listening : fixture {
+    explicit listening(const options& o = {}) : fixture(0, o), before(it().rejected)
+    {
+        where = std::move(*context->listen_adopted("rdma://192.0.2.1:20049"));
+    }
+    ~listening() { where.reset(); }
+    void arrive(rdma_cm_id* id)
+    {
+        cm_event e{RDMA_CM_EVENT_CONNECT_REQUEST, 0, id, {}, 1, 1};
+        static_cast<rdma::listener&>(*where).on_cm_event(e);
+    }
+    unsigned rejected() const { return it().rejected - before; }
+    std::map<end_cause, std::uint64_t> counted() const
+    {
+        std::map<end_cause, std::uint64_t> all;
+        for (std::size_t i = 0; i < std::size_t(end_cause::count_); ++i) {
+            if (const std::uint64_t n = context->counters().ends[i])
+                all[end_cause(i)] = n;
+        }
+        return all;
+    }
+    std::uint64_t accepted() const { return context->counters().accepted; }
+    std::unique_ptr<verbs::listener> where;
+    unsigned before;
+};
+
+using counts = std::map<end_cause, std::uint64_t>;
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(a_peer_by_another_device_is_told_of)
+{
+    const captured log;
+    listening f(chosen());
+    f.arrive(peer(other_device(), 1));
+    BOOST_TEST(f.rejected() == 1U);
+    BOOST_TEST((f.counted() == counts{{end_cause::other_device, 1}}));
+    BOOST_TEST(f.accepted() == 0U);
+    BOOST_TEST(log.with("came by another device") == 1U);
+    for (const char* part :
+         {"url=rdma://192.0.2.1:20049", "device=fake0", "peer=192.0.2.7:4791", "came_by=other0"})
+        BOOST_TEST(log.with(part) == 1U);
+    f.arrive(peer(it().verbs, 2));
+    BOOST_TEST(f.rejected() == 1U);
+    BOOST_TEST(f.accepted() == 1U);
+}
+
+BOOST_AUTO_TEST_CASE(a_peer_by_another_port_is_told_of)
+{
+    const captured log;
+    listening f(chosen(1));
+    f.arrive(peer(it().verbs, 2));
+    BOOST_TEST(f.rejected() == 1U);
+    BOOST_TEST((f.counted() == counts{{end_cause::other_device, 1}}));
+    BOOST_TEST(log.with("came_by=fake0 by_port=2") == 1U);
+    f.arrive(peer(it().verbs, 1));
+    BOOST_TEST(f.accepted() == 1U);
+}
+
+BOOST_AUTO_TEST_CASE(without_a_choice_peers_come_by_any_device)
+{
+    listening f;
+    f.arrive(peer(it().verbs, 1));
+    f.arrive(peer(other_device(), 2));
+    BOOST_TEST(f.rejected() == 0U);
+    BOOST_TEST(f.accepted() == 2U);
+    BOOST_TEST(f.counted().empty());
+}
+
+BOOST_AUTO_TEST_CASE(peers_cannot_fill_the_log)
+{
+    const captured log;
+    listening f(chosen());
+    for (int i = 0; i < 1000; ++i)
+        f.arrive(peer(other_device(), 1));
+    BOOST_TEST(f.rejected() == 1000U);
+    BOOST_TEST((f.counted() == counts{{end_cause::other_device, 1000}}));
+    // A burst for the interval, and for another if this machine was slow.
+    BOOST_TEST(log.lines.size() >= 1U);
+    BOOST_TEST(log.lines.size() <= 10U);
+}
+
+BOOST_AUTO_TEST_CASE(a_diverted_peer_was_looked_at_before)
+{
+    unsigned diverted = 0;
+    options o = chosen();
+    o.divert = [&diverted](std::unique_ptr<arrival>& p) {
+        ++diverted;
+        p.reset();
+    };
+    const captured log;
+    listening f(o);
+    f.arrive(peer(other_device(), 1));
+    BOOST_TEST(diverted == 0U);
+    f.arrive(peer(it().verbs, 1));
+    BOOST_TEST(diverted == 1U);
+}
+
+BOOST_AUTO_TEST_CASE(peers_beyond_those_that_may_wait)
+{
+    options o;
+    o.max_waiting = 2;
+    const captured log;
+    listening f(o);
+    for (int i = 0; i < 3; ++i)
+        f.arrive(peer(it().verbs, 1));
+    BOOST_TEST(f.rejected() == 1U);
+    BOOST_TEST((f.counted() == counts{{end_cause::waiting_crowded, 1}}));
+    BOOST_TEST(log.with("are waiting") == 1U);
+    // Those that waited when it closes, and one that comes from another shard then.
+    f.where->close();
+    BOOST_TEST(f.rejected() == 3U);
+    f.context->adopt(std::make_unique<arrived_peer>(
+                         cm_event{RDMA_CM_EVENT_CONNECT_REQUEST, 0, peer(it().verbs, 1), {}, 1, 1}),
+                     *f.where);
+    BOOST_TEST(f.rejected() == 4U);
+    BOOST_TEST((f.counted() == counts{{end_cause::waiting_crowded, 1}, {end_cause::rejected, 3}}));
+}
+
+BOOST_AUTO_TEST_CASE(a_shard_that_cannot_take_a_peer_over)
+{
+    const captured log;
+    listening f;
+    it().refused_migrate = ENOMEM;
+    f.context->adopt(std::make_unique<arrived_peer>(
+                         cm_event{RDMA_CM_EVENT_CONNECT_REQUEST, 0, peer(it().verbs, 1), {}, 1, 1}),
+                     *f.where);
+    it().refused_migrate = 0;
+    BOOST_TEST(f.rejected() == 1U);
+    BOOST_TEST((f.counted() == counts{{end_cause::setup_failed, 1}}));
+    BOOST_TEST(log.with("could not take it over") == 1U);
+}
+
+BOOST_AUTO_TEST_CASE(peers_that_wait_while_their_device_goes)
+{
+    const captured log;
+    listening f;
+    f.arrive(peer(it().verbs, 1));
+    f.arrive(peer(other_device(), 1));
+    static_cast<rdma::listener&>(*f.where).lose(&other_device());
+    BOOST_TEST(f.rejected() == 1U);
+    BOOST_TEST((f.counted() == counts{{end_cause::device_removed, 1}}));
+}
+
+BOOST_AUTO_TEST_CASE(set_up_that_fails_is_counted_once)
+{
+    const captured log;
+    listening f(chosen(1));
+    auto body = [&f]() -> task<void> {
+        const verbs::queue_pair_options o;
+        // No queue pair could be made.
+        const std::unique_ptr<rdma_cm_id> elsewhere(peer(it().verbs, 2));
+        const auto none = co_await f.impl().make_pair(elsewhere.get(), static_cast<rdma::domain&>(*f.domain),
+                                                      o, "peer:1", "peer");
+        BOOST_TEST(!none);
+        BOOST_TEST((f.counted() == counts{{end_cause::setup_failed, 1}}));
+        // One that never stood.
+        auto made = co_await f.impl().make_pair(peer(it().verbs, 1), static_cast<rdma::domain&>(*f.domain), o,
+                                                "peer:1", "peer");
+        BOOST_REQUIRE(made);
+        (*made).reset();
+        BOOST_TEST((f.counted() == counts{{end_cause::setup_failed, 2}}));
+        // One that the peer rejected.
+        auto second = co_await f.impl().make_pair(peer(it().verbs, 1), static_cast<rdma::domain&>(*f.domain),
+                                                  o, "peer:1", "peer");
+        BOOST_REQUIRE(second);
+        (*second)->fail(end_cause::rejected, error(std::errc::connection_refused, "no"));
+        (*second).reset();
+        BOOST_TEST((f.counted() == counts{{end_cause::setup_failed, 2}, {end_cause::rejected, 1}}));
+        // One that stood.
+        ends seen;
+        auto stood = co_await f.connected(seen);
+        stood.reset();
+        BOOST_TEST((f.counted() ==
+                    counts{{end_cause::setup_failed, 2}, {end_cause::rejected, 1}, {end_cause::local, 1}}));
+    };
+    run_until_complete(*f.shard, body());
+}
