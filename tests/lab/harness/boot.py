@@ -73,11 +73,12 @@ def end_all():
         guest.process.kill()
 
 
-def run(kernel, out, net, args, limit, show):
-    """Boots a guest, lets it work through its plan in OUT, and returns why it had to be ended, or ""."""
+def run(kernel, out, net, args, limit, show, tend):
+    """Boots a guest, lets it work through its plan in OUT, and returns why it had to be ended, or "". It is ended when TEND,
+    called several times a second, returns a reason."""
     guest = Guest(command_line(kernel, out, net, args), out, show)
     try:
-        follow([guest], limit, lambda: None)
+        follow([guest], limit, tend)
     finally:
         ended = guest.end()
     return ended
@@ -98,16 +99,18 @@ def run_two(kernel, outs, wire, net, args, limit, show):
 
 
 def follow(guests, limit, tend):
-    """Copies what guests print until all have ended or the time is over; calls TEND several times a second."""
+    """Copies what guests print until all have ended, the time is over, or TEND, called several times a second, says why they
+    must end."""
     deadline = time.monotonic() + BOOT_SECONDS + limit
     reason = "the guest did not finish in time"
     with selectors.DefaultSelector() as selector:
         for guest in guests:
             selector.register(guest.process.stdout, selectors.EVENT_READ, guest)
         while selector.get_map():
-            if time.monotonic() > deadline:
+            over = tend() or (time.monotonic() > deadline and reason)
+            if over:
                 for key in selector.get_map().values():
-                    key.data.ended = reason
+                    key.data.ended = over
                 return
             for key, _ in selector.select(0.1):
                 if not key.data.copy():
@@ -115,7 +118,6 @@ def follow(guests, limit, tend):
                     selector.unregister(key.fileobj)
                     if time.monotonic() + ALONE_SECONDS < deadline:
                         deadline, reason = time.monotonic() + ALONE_SECONDS, "the other guest had ended"
-            tend()
 
 
 def command_line(kernel, out, net, args):

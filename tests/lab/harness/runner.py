@@ -84,7 +84,9 @@ def run_boot(kernel, scenarios, out, build, args, show):
             ended, peer_ended = run_two(kernel, out, net, args, ready[0], limit, show, variables)
         elif ready:
             write_plan(out, [(scenario, scenario.path) for scenario in ready], variables)
-            ended = boot.run(kernel, out, net, args, limit, show)
+            # A kernel waits for its server for ever. What runs beside others must leave them their time, though.
+            alone = host_parts.get(ready[0].folder) if len(ready) == 1 else None
+            ended = boot.run(kernel, out, net, args, limit, show, alone.gone if alone else lambda: None)
     finally:
         for part in host_parts.values():
             part.stop()
@@ -157,8 +159,8 @@ def report(kernel, scenario, out, reason, shown):
     if reason is None:
         say(f"PASS {name} ({seconds} s)")
         return seconds
-    logs = [] if shown else [out / scenario.folder / "log", out / scenario.folder / "host.log"]
-    for log in [*logs, out / "peer" / scenario.folder / "log"]:
+    logs = [] if shown else [out / scenario.folder / "log"]
+    for log in [*logs, out / scenario.folder / "host.log", out / "peer" / scenario.folder / "log"]:
         for line in last_lines(log, SHOWN_LINES):
             say(line)
     say(f"FAIL {name}: {reason}")
@@ -195,6 +197,10 @@ class HostPart:
                 return False
             time.sleep(0.02)
         return True
+
+    def gone(self):
+        """Why there is nobody any more whom the guest could work with, or ""."""
+        return "" if self.process.poll() is None else "the host part has ended"
 
     def stop(self):
         early = self.process.poll()
