@@ -214,6 +214,7 @@ private:
     task<result<shard_ref<user_descriptors>>> open_for(shard& s, const storage::request& r, const file_ref& f,
                                                        use what);
     /// True if the kernel has all of it in memory.
+    static bool kernel_tells_what_is_cached() noexcept;
     bool is_cached(int fd, std::uint64_t offset, std::uint64_t size) noexcept;
     /// Asks the kernel again whether `who` may use a descriptor of `f` whose stamp has changed.
     task<result<void>> still_allowed(shard& s, const storage::credential& who, const cached_file& f,
@@ -270,7 +271,7 @@ private:
     change_order order_;
     change_order memory_order_;
     std::array<std::mutex, 256> guarded_; ///< by inode: of files, a guard and the change that it guards
-    std::atomic<bool> cachestat_works_{true};
+    const bool cachestat_works_ = kernel_tells_what_is_cached();
     std::array<std::atomic<shard*>, max_shards> shards_{};
 };
 

@@ -5,6 +5,7 @@
 
 #include "../../../plugins/posixfs/sync_group.hpp"
 #include "../allocation_count.hpp"
+#include "daemon_in_child.hpp"
 #include "needs_root.hpp"
 #include "temporary_directory.hpp"
 
@@ -12,8 +13,13 @@
 #include <verbena/plugins/posixfs.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <fcntl.h>
+#include <iterator>
+#include <linux/filter.h>
 #include <linux/magic.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -305,11 +311,26 @@ task<located_read> located(file_backend& fs, const request& r, const handle& fil
     co_return there ? *there : located_read();
 }
 
+constexpr unsigned cachestat = 451;
+
 /// cachestat(2), since Linux 6.5: without it, what it would say is ENOSYS whatever it is asked.
 bool kernel_says_what_is_in_memory()
 {
-    constexpr long cachestat = 451;
     return ::syscall(cachestat, -1, nullptr, nullptr, 0) != 0 && errno != ENOSYS;
+}
+
+/// A filter of system calls that does `action` with cachestat(2), until the process ends.
+void filter_cachestat(unsigned action)
+{
+    sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, unsigned(offsetof(seccomp_data, nr))),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, cachestat, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, action),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog program{static_cast<unsigned short>(std::size(filter)), filter};
+    suite::check(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "no new privileges");
+    suite::check(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0, "a seccomp filter");
 }
 
 } // namespace
@@ -364,6 +385,33 @@ BOOST_AUTO_TEST_CASE(bytes_are_located_for_who_may_read_them)
     BOOST_REQUIRE(::fchmod(fd, 0600) == 0);
     BOOST_TEST(!locate(0, 10).here);
     ::close(fd);
+}
+
+// The filter of a service refuses what it doesn't know by an errno of its owner's choice.
+BOOST_AUTO_TEST_CASE(a_refused_cachestat_is_not_asked_again)
+{
+    for (const unsigned answer : {EPERM, EACCES, ENOSYS}) {
+        suite::temporary_directory directory;
+        suite::in_child([&] {
+            filter_cachestat(SECCOMP_RET_ERRNO | answer);
+            posixfs::posixfs_options o;
+            o.root = directory.path();
+            suite::server s(o);
+            filter_cachestat(SECCOMP_RET_KILL_PROCESS); // from here on
+            const request r = suite::user(::geteuid());
+            set_attributes set;
+            set.mode = 0600;
+            const auto made = s.run(s.fs->create(r, s.fs->root(), "f", create_mode::guarded, set, 0));
+            suite::check(made.has_value(), "CREATE");
+            suite::check(s.write(r, made->made.handle) == 0 && s.read(r, made->made.handle) == 0,
+                         "WRITE and READ");
+            const auto where = s.run(s.fs->locate(r, made->made.handle, 0, 1));
+            struct statfs st{};
+            suite::check(::statfs(directory.path().c_str(), &st) == 0, "statfs");
+            suite::check(where && where->here == (st.f_type == TMPFS_MAGIC),
+                         "nothing is sent from the page cache");
+        });
+    }
 }
 
 // In place of libc's: of one file, as of a file system that knows no flags.
