@@ -161,17 +161,25 @@ task<void> show_progress(const copier& c)
     while (co_await sleep_for(std::chrono::milliseconds(100))) {
         const copy_totals& t = c.totals();
         const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-        const double part =
-            t.expected_bytes == 0 ? 0 : static_cast<double>(t.bytes) / static_cast<double>(t.expected_bytes);
-        const int filled = static_cast<int>(std::min(part, 1.0) * width);
-        std::string bar(static_cast<std::size_t>(filled), '#');
-        bar.resize(width, '.');
         const auto rate =
             static_cast<std::uint64_t>(static_cast<double>(t.bytes) / std::max(took.count(), 1e-3));
-        std::fprintf(stderr, "\r\033[K[%s] %3.0f%%  %s of %s  %llu of %llu files  %s/s", bar.c_str(),
-                     std::min(part, 1.0) * 100, human(t.bytes).c_str(), human(t.expected_bytes).c_str(),
+        // Of a tree that is still walked nobody knows how much it holds.
+        std::string done = "counting";
+        if (!t.counting) {
+            const double part = t.expected_bytes == 0
+                                    ? 0
+                                    : static_cast<double>(t.bytes) / static_cast<double>(t.expected_bytes);
+            done.assign(static_cast<std::size_t>(std::min(part, 1.0) * width), '#');
+            done.resize(width, '.');
+            char percent[8];
+            std::snprintf(percent, sizeof percent, "%3.0f%%", std::min(part, 1.0) * 100);
+            done = "[" + done + "] " + percent;
+        }
+        std::fprintf(stderr, "\r\033[K%s  %s of %s  %llu of %llu files%s  %s/s", done.c_str(),
+                     human(t.bytes).c_str(), human(t.expected_bytes).c_str(),
                      static_cast<unsigned long long>(t.files),
-                     static_cast<unsigned long long>(t.expected_files), human(rate).c_str());
+                     static_cast<unsigned long long>(t.expected_files), t.counting ? " so far" : "",
+                     human(rate).c_str());
     }
     std::fprintf(stderr, "\r\033[K");
 }

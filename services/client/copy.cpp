@@ -97,7 +97,9 @@ task<void> copier::copy(store& from, std::string from_path, store& to, std::stri
 {
     scope files(runtime_.shard());
     top_.reset();
+    totals_.counting = true;
     co_await copy_entry(from, std::move(from_path), to, std::move(to_path), files);
+    totals_.counting = false;
     co_await files.join();
     // Children stand behind their parents.
     while (!finish_.empty()) {

@@ -32,6 +32,7 @@ struct copy_totals {
     std::uint64_t expected_bytes = 0; ///< of the files found so far
     std::uint64_t expected_files = 0;
     std::uint64_t failures = 0;
+    bool counting = false; ///< a tree is being walked, so more may be found
 };
 
 class copier {

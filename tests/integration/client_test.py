@@ -497,26 +497,30 @@ class Messages(Client):
         self.daemon = self.start(export=":/export")
         self.assertIn("root_squash", self.says("mkdir", self.base("tcp", "127.0.0.1") + "/roots/x", code=FAILED))
 
-    def copying_slowly(self, target, errors, until):
-        """Copies many files to a server that pauses at the first of them until until() returns."""
-        source = os.path.join(self.folder, "many")
-        os.makedirs(source, exist_ok=True)
-        for i in range(300):
-            self.write(os.path.join(source, str(i)), b"x" * 100)
+    def copying_slowly(self, source, target, errors, until):
+        """Copies to a server that pauses, when something has come there, until until() returns."""
+        there = self.there(target)
         with subprocess.Popen([self.client, "cp", "-r", source, f"{self.top}/{target}"], stdout=subprocess.DEVNULL,
                               stderr=errors) as copy:
             try:
                 limit = time.monotonic() + 60
-                while not os.path.isdir(self.there(target)) or not os.listdir(self.there(target)):
+                while not (os.listdir(there) if os.path.isdir(there) else os.path.isfile(there)):
                     self.assertLess(time.monotonic(), limit)
                 self.daemon.process.send_signal(signal.SIGSTOP)
                 until()
             finally:
                 self.daemon.process.send_signal(signal.SIGCONT)
             self.assertEqual(copy.wait(120), DONE)
-        self.assertEqual(len(os.listdir(self.there(target))), 300)
 
-    def test_cp_shows_progress_on_a_terminal(self):
+    def many_files(self):
+        source = os.path.join(self.folder, "many")
+        os.makedirs(source, exist_ok=True)
+        for i in range(300):
+            self.write(os.path.join(source, str(i)), b"x" * 100)
+        return source
+
+    def shows(self, source, target, line):
+        """What a terminal shows of a copy until its pause ends, in which LINE is waited for."""
         terminal, end = pty.openpty()
         self.addCleanup(os.close, terminal)
         shown = bytearray()
@@ -530,25 +534,35 @@ class Messages(Client):
 
         reader = threading.Thread(target=read)
         reader.start()
-        bar = re.compile(rb"\r\x1b\[K\[[#.]{24}\] +\d+%  \S+ ?\w* of \S+ ?\w*  \d+ of \d+ files  [^\r\n]*/s")
+        found = re.compile(rb"\r\x1b\[K" + line)
 
         def until_progress():
             limit = time.monotonic() + 60
-            while not bar.search(bytes(shown)):
-                self.assertLess(time.monotonic(), limit, bytes(shown))
+            while not found.search(bytes(shown)):
+                self.assertLess(time.monotonic(), limit, bytes(shown[-300:]))
                 time.sleep(0.02)
 
         try:
-            self.copying_slowly("shown", end, until_progress)
+            self.copying_slowly(source, target, end, until_progress)
         finally:
             os.close(end)
             reader.join()
         # It is wiped in the end.
-        self.assertNotIn(b"%", shown.rpartition(b"\r\x1b[K")[2])
+        self.assertNotIn(b" of ", shown.rpartition(b"\r\x1b[K")[2])
+
+    def test_cp_shows_progress_on_a_terminal(self):
+        source = self.write(os.path.join(self.folder, "large"), bytes(200_000_000))
+        self.shows(source, "shown", rb"\[[#.]{24}\] +\d+%  \S+ ?\w* of \S+ ?\w*  0 of 1 files  [^\r\n]*/s")
+        self.assertEqual(os.path.getsize(self.there("shown")), 200_000_000)
+
+    def test_cp_says_that_it_counts(self):
+        # Files are started eight at a time, so there always are more.
+        self.shows(self.many_files(), "counted", rb"counting  \S+ ?\w* of \S+ ?\w*  \d+ of \d+ files so far  [^\r\n]*/s")
+        self.assertEqual(len(os.listdir(self.there("counted"))), 300)
 
     def test_cp_shows_no_progress_to_files(self):
         with open(os.path.join(self.folder, "errors"), "w+b") as errors:
-            self.copying_slowly("hidden", errors, lambda: time.sleep(0.5)) # some beats of the progress
+            self.copying_slowly(self.many_files(), "hidden", errors, lambda: time.sleep(0.5)) # some beats of the progress
             errors.seek(0)
             self.assertNotRegex(errors.read(), rb"[\r\x1b%]")
 
