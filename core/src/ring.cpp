@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <verbena/core/metrics.hpp>
 #include <verbena/core/ring.hpp>
 
 #include <algorithm>
@@ -8,6 +9,8 @@
 #include <vector>
 
 namespace verbena {
+
+using detail::add_single_writer;
 
 struct ring::impl {
     struct slot {
@@ -36,9 +39,9 @@ struct ring::impl {
     void submit() noexcept
     {
         const int n = io_uring_submit(&uring);
-        ++stats.enters;
+        add_single_writer(stats.enters, 1);
         if (n > 0)
-            stats.submitted += static_cast<unsigned>(n);
+            add_single_writer(stats.submitted, static_cast<unsigned>(n));
     }
     std::uint32_t take_slot()
     {
@@ -164,7 +167,7 @@ bool ring::deliver() noexcept
         const auto generation = static_cast<std::uint32_t>(data >> 32);
         if (index >= impl_->slots.size() || impl_->slots[index].generation != generation ||
             impl_->slots[index].target == nullptr) {
-            ++impl_->stats.stale;
+            add_single_writer(impl_->stats.stale, 1);
             continue;
         }
         ring_completion* target = impl_->slots[index].target;
@@ -179,7 +182,7 @@ bool ring::reap() noexcept
 {
     const unsigned flags = IO_URING_READ_ONCE(*impl_->uring.sq.kflags);
     if ((flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0) {
-        ++impl_->stats.enters;
+        add_single_writer(impl_->stats.enters, 1);
         io_uring_get_events(&impl_->uring);
     }
     return deliver();
@@ -187,7 +190,7 @@ bool ring::reap() noexcept
 
 bool ring::wait(std::optional<duration> timeout) noexcept
 {
-    ++impl_->stats.enters;
+    add_single_writer(impl_->stats.enters, 1);
     const unsigned ready = io_uring_sq_ready(&impl_->uring);
     io_uring_cqe* cqe = nullptr;
     // Errors are a signal, the time limit, or a kernel short of memory: what was not taken stays for next time.
@@ -200,7 +203,7 @@ bool ring::wait(std::optional<duration> timeout) noexcept
     } else {
         io_uring_submit_and_wait(&impl_->uring, 1);
     }
-    impl_->stats.submitted += ready - io_uring_sq_ready(&impl_->uring);
+    add_single_writer(impl_->stats.submitted, ready - io_uring_sq_ready(&impl_->uring));
     return deliver();
 }
 

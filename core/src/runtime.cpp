@@ -174,15 +174,24 @@ void runtime::stop()
 
 void runtime::expose(metric_registry& registry)
 {
-    using source = double (*)(const reactor_stats&);
-    const auto per_shard = [&](const char* name, const char* help, const char* unit, source read) {
+    const auto per_shard_of = [&](const char* name, const char* help, const char* unit, auto read) {
         metrics_.push_back(registry.add({name, help, metric_type::counter, unit, {"shard"}, max_shards},
                                         [this, read](metric_sink& out) {
                                             for (auto& w : shards_) {
                                                 const std::string index = std::to_string(w->view->index());
-                                                out.value({index}, read(w->view->reactor().stats()));
+                                                out.value({index}, read(w->view->reactor()));
                                             }
                                         }));
+    };
+    using source = double (*)(const reactor_stats&);
+    const auto per_shard = [&](const char* name, const char* help, const char* unit, source read) {
+        per_shard_of(name, help, unit, [read](reactor& r) { return read(r.stats()); });
+    };
+    const auto of_ring = [&](const char* name, const char* help, const char* unit,
+                             std::atomic<std::uint64_t> ring_stats::* which) {
+        per_shard_of(name, help, unit, [which](reactor& r) {
+            return double((r.io().stats().*which).load(std::memory_order_relaxed));
+        });
     };
     const auto of = [](const std::atomic<std::uint64_t>& n) {
         return double(n.load(std::memory_order_relaxed));
@@ -220,6 +229,13 @@ void runtime::expose(metric_registry& registry)
               [](const reactor_stats& s) {
                   return double(s.stall_nanoseconds.load(std::memory_order_relaxed)) * nanosecond;
               });
+
+    of_ring("verbena_shard_ring_enters_total", "Calls of io_uring_enter.", "calls", &ring_stats::enters);
+    of_ring("verbena_shard_ring_submitted_total", "Entries given to a shard's io_uring.", "entries",
+            &ring_stats::submitted);
+    of_ring("verbena_shard_ring_stale_completions_total",
+            "Completions of a shard's io_uring for operations that had been given up.", "completions",
+            &ring_stats::stale);
 
     const auto level = [&](const char* name, const char* help, const char* unit, auto read) {
         metrics_.push_back(registry.add({name, help, metric_type::gauge, unit},

@@ -9,6 +9,7 @@
 #include <verbena/core/clock.hpp>
 #include <verbena/core/result.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -40,11 +41,11 @@ private:
     std::uint32_t slot_ = no_slot;
 };
 
-/// Counters of one ring, since it was made.
+/// Single-writer counters of one ring, since it was made; any thread may read them.
 struct ring_stats {
-    std::uint64_t submitted = 0; ///< entries handed to the kernel
-    std::uint64_t enters = 0;    ///< io_uring_enter calls
-    std::uint64_t stale = 0;     ///< completions whose slot had a new owner or none; dropped
+    std::atomic<std::uint64_t> submitted{0}; ///< entries handed to the kernel
+    std::atomic<std::uint64_t> enters{0};    ///< io_uring_enter calls
+    std::atomic<std::uint64_t> stale{0};     ///< completions whose slot had a new owner or none; dropped
 };
 
 /// An io_uring bound to the thread that made it. Operations stand in a table of slots; user_data is
