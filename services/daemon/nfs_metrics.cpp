@@ -111,11 +111,6 @@ void with_device([[maybe_unused]] const shard_server& s, [[maybe_unused]] F f)
         f(*d);
 #endif
 }
-#ifdef VERBENA_HAS_RDMA
-std::string_view rdma_cause(std::size_t i) { return to_string(rdma::end_cause(i)); }
-std::string_view rdma_event(std::size_t i) { return to_string(rdma::device_event(i)); }
-#endif
-
 // Of the shards, and of what takes RDMA connections in for them.
 metric_family connection_ends()
 {
@@ -127,12 +122,21 @@ metric_family connection_ends()
             max_cause_series};
 }
 
+// Templates, since a build without RDMA devices has no such causes and events.
 template<class Stats>
 void rdma_ends([[maybe_unused]] metric_sink& out, [[maybe_unused]] const Stats& d)
 {
 #ifdef VERBENA_HAS_RDMA
     for (std::size_t i = 0; i < d.ends.size(); ++i)
-        out.value({"rdma", rdma_cause(i)}, value_of(d.ends[i]));
+        out.value({"rdma", to_string(rdma::end_cause(i))}, value_of(d.ends[i]));
+#endif
+}
+template<class Stats>
+void rdma_events([[maybe_unused]] metric_sink& out, [[maybe_unused]] const Stats& d)
+{
+#ifdef VERBENA_HAS_RDMA
+    for (std::size_t i = 0; i < d.device_events.size(); ++i)
+        out.value({to_string(rdma::device_event(i))}, value_of(d.device_events[i]));
 #endif
 }
 
@@ -148,10 +152,7 @@ void add_devices(builder& b)
           });
     b.add("verbena_rdma_device_events_total", "What RDMA devices told without being asked.",
           metric_type::counter, "events", {"event"}, 16, [](metric_sink& out, const shard_server& s) {
-              with_device(s, [&](const auto& d) {
-                  for (std::size_t i = 0; i < d.device_events.size(); ++i)
-                      out.value({rdma_event(i)}, value_of(d.device_events[i]));
-              });
+              with_device(s, [&](const auto& d) { rdma_events(out, d); });
           });
     b.add("verbena_rdma_doorbells_total", "Batches of work requests given to RDMA devices.",
           metric_type::counter, "batches", {}, 1, [](metric_sink& out, const shard_server& s) {
