@@ -265,17 +265,30 @@ void stream_connection::memory_again() noexcept
 
 bool stream_connection::take(std::size_t bytes) noexcept
 {
-    share_refused_ = exceeds_share(share_->bytes, bytes, server_.options.max_address_record_bytes);
-    if (!share_refused_)
+    if (const std::size_t granted = std::exchange(granted_, 0); granted != 0) {
+        const bool enough = granted >= bytes;
+        give_back(enough ? granted - bytes : granted);
+        if (enough)
+            return true;
+    }
+    share_refused_ = !share_->waiting.empty() ||
+                     exceeds_share(share_->bytes, bytes, server_.options.max_address_record_bytes);
+    if (share_refused_)
+        wanted_ = bytes;
+    else
         share_->bytes += bytes;
     return !share_refused_;
 }
 
+// The first in line waits until it fits, and so do those behind it: small messages would keep a large one out for ever.
+// Who holds a part never asks for more, so the first fits at the latest when the others are done.
 void stream_connection::give_back(std::size_t bytes) noexcept
 {
     share_->bytes -= bytes;
-    if (share_->waiting != 0)
-        server_.share_again(*share_);
+    while (server::member* first = share_->waiting.front()) {
+        if (!first->connection.take_turn())
+            return;
+    }
 }
 
 void stream_connection::wait_for_share() noexcept
@@ -284,16 +297,29 @@ void stream_connection::wait_for_share() noexcept
     record_waits_ = false;
     if (std::exchange(waits_for_share_, true))
         return;
-    ++share_->waiting;
+    share_->waiting.push_back(waiter_);
     server_.stats.share_waits.add();
 }
 
-void stream_connection::share_again() noexcept
+// What is granted counts from now on, whether its peer sends more or not: the limit of time for a record ends that.
+bool stream_connection::take_turn() noexcept
 {
+    if (exceeds_share(share_->bytes, wanted_, server_.options.max_address_record_bytes))
+        return false;
+    share_->bytes += wanted_;
+    granted_ = wanted_;
     waits_for_share_ = false;
-    --share_->waiting;
-    if (!ended_ && !finishing_ && !paused_)
+    waiter_.unlink();
+    if (!paused_)
         shard().post(parser_);
+    return true;
+}
+
+void stream_connection::leave_share() noexcept
+{
+    if (std::exchange(waits_for_share_, false))
+        waiter_.unlink();
+    give_back(std::exchange(granted_, 0));
 }
 
 void stream_connection::finish(stream_end cause) noexcept
@@ -304,6 +330,7 @@ void stream_connection::finish(stream_end cause) noexcept
     continues_ = false;
     cause_ = cause;
     want_read(false);
+    leave_share();
     flush_later();
     end_if_finished();
 }
@@ -326,8 +353,7 @@ void stream_connection::end(stream_end cause) noexcept
     watchdog_.cancel();
     output_.clear();
     socket_.reset();
-    if (std::exchange(waits_for_share_, false))
-        --share_->waiting;
+    leave_share();
     reader_.give_up();
     server_.dead.push_back(member_);
     shard().at_turn_end(server_.reaper_);

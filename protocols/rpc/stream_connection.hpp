@@ -63,12 +63,11 @@ struct stream_server::impl {
     struct record_share {
         std::size_t bytes = 0;
         std::size_t connections = 0;
-        std::size_t waiting = 0;
+        intrusive_list<member> waiting; // in the order in which they asked; who asks now waits behind them
     };
 
     void reap() noexcept;
     void memory_again() noexcept;
-    void share_again(const record_share& share) noexcept;
     void deadline_passed() noexcept;
     task_context context_of_a_call() noexcept;
 
@@ -115,12 +114,6 @@ public:
     /// Memory may have come free.
     void memory_again() noexcept;
     bool waits_for_memory() const noexcept { return waits_for_memory_; }
-    bool waits_for(const server::record_share& share) const noexcept
-    {
-        return waits_for_share_ && &share == &*share_;
-    }
-    /// Others of its address hold less than they did.
-    void share_again() noexcept;
     bool unreferenced() const noexcept { return calls_ == 0; }
 
 private:
@@ -169,6 +162,8 @@ private:
     void wait_for_room() noexcept;
     void wait_for_memory() noexcept;
     void wait_for_share() noexcept;
+    bool take_turn() noexcept;
+    void leave_share() noexcept;
     void end_if_finished() noexcept;
     limit next_limit() const noexcept;
     void look_at_limits() noexcept;
@@ -183,12 +178,15 @@ private:
     record_reader reader_;
     stream_output output_;
     server::member member_{*this};
+    server::member waiter_{*this}; // for share_
     parser parser_{*this};
     flusher flusher_{*this};
     watchdog watchdog_{*this};
     std::size_t calls_ = 0;
     std::size_t call_bytes_ = 0;
     std::size_t turn_used_ = 0;  // of stream_options::turn_share
+    std::size_t wanted_ = 0;     // of share_, when it was refused
+    std::size_t granted_ = 0;    // of share_, to be taken: its turn has come
     time_point last_call_;       // or the connect
     time_point record_begun_;    // of the record that reader_ holds a part of
     time_point output_progress_; // of the output that waits

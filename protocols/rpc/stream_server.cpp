@@ -73,14 +73,6 @@ void stream_server::impl::memory_again() noexcept
     }
 }
 
-void stream_server::impl::share_again(const record_share& share) noexcept
-{
-    for (member* m = live.front(); m != nullptr; m = live.next(*m)) {
-        if (m->connection.waits_for(share))
-            m->connection.share_again();
-    }
-}
-
 void stream_server::impl::deadline_passed() noexcept
 {
     stopping.request_stop();
