@@ -121,6 +121,7 @@ private:
         descriptor_cache files;
         name_guesses names;
         stream_cache streams;
+        unsigned ring_reads = 0; ///< under way
     };
     enum class use : std::uint8_t { read, write };
     /// The calling shard's thread may act for `who` on `f`: that asks no other host, and it may take his rights for the

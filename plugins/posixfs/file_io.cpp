@@ -16,6 +16,9 @@ namespace {
 
 constexpr std::uint64_t max_offset = std::numeric_limits<std::int64_t>::max();
 constexpr std::size_t max_vectors = 64;
+// What a shard reads by its ring: where that is as fast as the pool, and quickly taken over by the kernel.
+constexpr std::size_t ring_read_bytes = std::size_t(64) << 10;
+constexpr unsigned ring_reads_at_once = 32;
 
 // cachestat(2), of Linux 6.5; not in the headers of Debian 12.
 constexpr long cachestat_number = 451;
@@ -134,11 +137,17 @@ task<result<storage::read_result>> backend::read(const storage::request& r, cons
         return !beyond && std::size_t(n) < out.size() &&
                offset + std::uint64_t(n) < std::uint64_t(st.st_size);
     };
-    // What is not in the page cache: the ring waits for the disk without a thread.
-    if (missing() && f->mount->local && f->nowait_works) {
+    // What is not in the page cache: for a little the ring waits for the disk without a thread. More, or many at once,
+    // could hold the shard up while the kernel takes it over (docs/internals/reactor.md), and go to the pool.
+    if (missing() && f->mount->local && f->nowait_works && out.size() - std::size_t(n) <= ring_read_bytes &&
+        s.ring_reads < ring_reads_at_once) {
+        ++s.ring_reads;
         file_read more(fd, out.subspan(static_cast<std::size_t>(n)), offset + std::uint64_t(n));
-        const int got = co_await more; // an error or a shorter read is the pool's to tell
-        n += std::max(got, 0);
+        const int got = co_await more;
+        --s.ring_reads;
+        if (got == -EIO && n == 0)
+            co_return error::from_errno(EIO, "pread");
+        n += std::max(got, 0); // another error or a shorter read is the pool's to tell
         ::fstat(fd, &st);
     }
     if (missing()) {
@@ -151,9 +160,10 @@ task<result<storage::read_result>> backend::read(const storage::request& r, cons
             return more;
         };
         auto more = co_await pool_.run(std::move(job));
-        if (!more)
+        // What was read is told; the next READ, which begins where that ends, gets the error.
+        if (!more && n == 0)
             co_return more.error();
-        n += *more;
+        n += more ? *more : 0;
     }
     storage::read_result done;
     done.count = static_cast<std::uint32_t>(n);
