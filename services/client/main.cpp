@@ -79,6 +79,13 @@ using namespace verbena::cli;
 // Why an option that chooses an RDMA device has nothing to choose for; empty if it has.
 std::string idle_choice(const global_options& global, const std::vector<std::string>& words)
 {
+    const auto by_iwarp = [](const std::string& word) {
+        return word.starts_with("nfs+iwarp://") || word.starts_with("iwarp://");
+    };
+    if (global.crc && !std::ranges::any_of(words, by_iwarp))
+        return "--crc is of iWARP's FPDUs, and no URL here goes by iWARP: write nfs+iwarp:// (conform: "
+               "iwarp://), or leave "
+               "out --crc";
     const char* option = !global.rdma_device.empty()   ? "--device"
                          : !global.rdma_source.empty() ? "--source"
                                                        : nullptr;

@@ -455,6 +455,10 @@ class Messages(Client):
                 self.assertIn(f"{option} chooses an RDMA device, and no URL here goes by one", said)
                 self.assertIn("write nfs+rdma://", said)
 
+    def test_crc_is_asked_for_by_iwarp_only(self):
+        for arguments in (("ls", self.top.replace("iwarp", "tcp")), ("doctor",)):
+            self.assertIn("no URL here goes by iWARP", self.says("--crc", *arguments, code=USAGE))
+
     def test_ports_that_contradict_each_other(self):
         self.assertIn("contradict each other", self.says("ls", self.top + "?nfsport=7", code=USAGE))
 
