@@ -39,7 +39,7 @@ client_work() {
     ln -s "$2" links/link
     # One call at a time: of Read Responses to several calls in one TCP segment Wireshark 4.0 puts the pieces together wrongly.
     "$verbena" -q cp -r -j 1 -d 1 "$LAB_DATA/tree/folder 0" "$url/tree"
-    "$verbena" -q cp large "$url/large"
+    "$verbena" -q cp -j 1 -d 1 large "$url/large"
     "$verbena" -q cat "$url/large" | cmp - large
     "$verbena" ls -l "$url/tree" >listed
     "$verbena" -q cp -r links "$url/links"

@@ -66,6 +66,7 @@ CELLS = (
     Cell("link tcp lo", LINUX, GUEST.format("tcp"), "TCP", LINK, brief=True),
     Cell("roce-wire", LINUX, GUEST.format("rdma"), "RoCEv2 between two guests",
          "procedures and chunk forms that tshark decodes; what it finds fault with, beside kernels' traffic"),
+    Cell("cut rdma rxe", LINUX, GUEST.format("rdma"), "RoCEv2 between two guests", "the wire cut and mended three times under a hard mount"),
     Cell("wire", "a guest", "another guest", "Ethernet between the two", "answers; the capture; cut and mended", brief=True),
 )
 
