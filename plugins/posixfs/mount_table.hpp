@@ -5,6 +5,7 @@
 #include "unique_fd.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -20,6 +21,9 @@ struct mount_point {
     bool in_memory = false;     ///< tmpfs and ramfs: only what was swapped out waits for a disk
     bool local = true;          ///< no other host changes it
     unique_fd fd;               ///< the mount's root, readable
+    /// Of the reactor's clock, in nanoseconds: until then a shard doesn't itself begin reads of its disk, as that held one
+    /// up. Any thread.
+    mutable std::atomic<std::int64_t> avoided_until{0};
 
     /// What stands in handles: four bytes, so that a handle with 12 of the kernel's stays within NFSv2's 32.
     std::uint32_t key() const noexcept { return static_cast<std::uint32_t>(identity ^ identity >> 32); }
