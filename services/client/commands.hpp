@@ -71,6 +71,7 @@ struct conform_options {
     bool listen = false; ///< serve there; else run the checks against who serves there
     bool once = false;   ///< serve one run
     std::string report;  ///< file for the JSON; empty: none
+    std::string only;    ///< run the checks in whose name it stands
 };
 /// Conformance checks of verbs and RPC-over-RDMA between two hosts.
 task<int> conform(runtime& r, conform_options o);

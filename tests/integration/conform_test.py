@@ -91,6 +91,21 @@ class Conform(unittest.TestCase):
         # A connection that a check broke is no news to the server.
         self.assertEqual(server.stderr.read(), "")
 
+    def test_some_of_the_checks(self):
+        _, url = self.serve("--once")
+        done = self.conform("--json", "--only", "Position-Zero", url)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        report = json.loads(done.stdout)
+        names = [case["name"] for case in report["cases"]]
+        self.assertIn("RPC: Position-Zero Read chunk", names)
+        self.assertEqual([name for name in names if "Position-Zero" not in name], [])
+        self.assertEqual((report["only"], report["passed"]), ("Position-Zero", len(names)))
+
+    def test_none_of_the_checks(self):
+        done = self.conform("--only", "Position Zero", "iwarp://127.0.0.1:1")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("'Position Zero' stands in no check's name", done.stderr)
+
     def test_the_report_on_the_standard_output(self):
         _, url = self.serve()
         for _ in range(2):  # without --once it serves on

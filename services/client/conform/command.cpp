@@ -9,6 +9,8 @@
 #include <verbena/transports/rdma.hpp>
 #endif
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -124,16 +126,34 @@ struct tally {
     std::size_t failed = 0;
 };
 
-task<tally> run_all(runtime& r, verbena::conform::target& t)
+std::array<verbena::conform::check_group, 3> all_groups() noexcept
 {
-    const verbena::conform::check_group groups[] = {
-        {"verbs", verbena::conform::verbs_checks()},
-        {"rpc-over-rdma", verbena::conform::rpc_checks()},
-        {"rpc-over-rdma", verbena::conform::rpc_header_checks()},
-    };
+    return {{{"verbs", verbena::conform::verbs_checks()},
+             {"rpc-over-rdma", verbena::conform::rpc_checks()},
+             {"rpc-over-rdma", verbena::conform::rpc_header_checks()}}};
+}
+
+bool is_meant(const verbena::conform::check& c, std::string_view only) noexcept
+{
+    return std::string_view(c.name).find(only) != std::string_view::npos;
+}
+
+bool is_anything_meant(std::string_view only) noexcept
+{
+    const auto groups = all_groups();
+    return std::ranges::any_of(groups, [&](const verbena::conform::check_group& g) {
+        return std::ranges::any_of(g.checks, [&](const auto& c) { return is_meant(c, only); });
+    });
+}
+
+task<tally> run_all(runtime& r, verbena::conform::target& t, const std::string& only)
+{
     tally told;
+    const auto groups = all_groups();
     for (const auto& [group, checks] : groups) {
         for (const verbena::conform::check& c : checks) {
+            if (!is_meant(c, only))
+                continue;
             const outcome one = co_await run_one(t, c);
             told.passed += one.result == std::string_view("passed") ? 1 : 0;
             told.failed += one.result == std::string_view("failed") ? 1 : 0;
@@ -192,7 +212,7 @@ task<int> run_checks(runtime& r, place where, conform_options o)
         co_return complain(o.url + ": " + failed +
                                "\n  `verbena conform --listen URL` must run there, of the same version",
                            exit_unreachable);
-    const tally told = co_await run_all(r, t);
+    const tally told = co_await run_all(r, t, o.only);
     json report = {{"suite", "verbena conformance"},
                    {"version", 2},
                    {"date", now()},
@@ -203,6 +223,8 @@ task<int> run_checks(runtime& r, place where, conform_options o)
                    {"failed", told.failed},
                    {"not_supported", told.cases.size() - told.passed - told.failed},
                    {"cases", told.cases}};
+    if (!o.only.empty())
+        report["only"] = o.only;
 #ifdef VERBENA_HAS_RDMA
     if (const auto* device = dynamic_cast<const rdma::context*>(where.context))
         report["client"]["posts_by_ibv_wr"] = device->counters().extended.load() != 0;
@@ -246,6 +268,10 @@ task<int> serve(runtime& r, place where, bool once)
 
 task<int> conform(runtime& r, conform_options o)
 {
+    if (!is_anything_meant(o.only))
+        co_return complain("--only: '" + o.only +
+                               "' stands in no check's name; a run without it names them all",
+                           exit_usage);
     auto where = find_place(r, o.url);
     if (!where)
         co_return complain(o.url + ": " + where.error().message(),

@@ -32,13 +32,14 @@ kernel_work() {
     umount "$at"
 }
 
-# client_work SCHEME TARGET: our client's, on what `serve knfsd` serves or the like, with a link to TARGET.
+# client_work SCHEME TARGET FOLDER: our client's, on what `serve knfsd` serves or the like, with a link to TARGET and a copy
+# of FOLDER.
 client_work() {
     local url=nfs+$1://$server:$rdma_port$exported
     mkdir links
     ln -s "$2" links/link
     # One call at a time: of Read Responses to several calls in one TCP segment Wireshark 4.0 puts the pieces together wrongly.
-    "$verbena" -q cp -r -j 1 -d 1 "$LAB_DATA/tree/folder 0" "$url/tree"
+    "$verbena" -q cp -r -j 1 -d 1 "$3" "$url/tree"
     "$verbena" -q cp -j 1 -d 1 large "$url/large"
     "$verbena" -q cat "$url/large" | cmp - large
     "$verbena" ls -l "$url/tree" >listed

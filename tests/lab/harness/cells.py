@@ -64,7 +64,7 @@ CELLS = (
     Cell("shared-queue rxe", "`rdma link delete`", "a shared receive queue by `rdma`", "rxe", "the device goes; a queue on the next", brief=True),
     Cell("device rdma rxe", "verbena `rdma`", GUEST.format("rdma"), "rxe", DEVICE, brief=True),
     Cell("link tcp lo", LINUX, GUEST.format("tcp"), "TCP", LINK, brief=True),
-    Cell("roce-wire", LINUX, GUEST.format("rdma"), "RoCEv2 between two guests",
+    Cell("roce-wire", f"{LINUX}, verbena `rdma`", f"{GUEST.format('rdma')}, knfsd v3", "RoCEv2 between two guests",
          "procedures and chunk forms that tshark decodes; what it finds fault with, beside kernels' traffic"),
     Cell("cut rdma rxe", LINUX, GUEST.format("rdma"), "RoCEv2 between two guests", "the wire cut and mended three times under a hard mount"),
     Cell("wire", "a guest", "another guest", "Ethernet between the two", "answers; the capture; cut and mended", brief=True),

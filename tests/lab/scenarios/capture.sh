@@ -5,7 +5,7 @@
 . "$LAB_LIB"
 . "$LAB_ROOT/tests/lab/guest/wireshark.sh"
 needs /usr/bin/dumpcap /usr/bin/tshark "$verbena"
-client_work_iwarp() { client_work iwarp somewhere; }
+client_work_iwarp() { client_work iwarp somewhere "$LAB_DATA/tree/folder 0"; }
 
 # Without reassembly of Sends, as with it Wireshark 4.0 decodes only the first of several in one TCP segment.
 decode=(tshark -o tcp.try_heuristic_first:TRUE -o iwarp_ddp_rdmap.reassemble_iwarp_rdma_send:FALSE)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # RoCEv2 between two guests, read by Wireshark: the kernel's client (roce-wire.peer.sh) works on verbenad and on the
-# kernel's server. Every procedure and chunk form of theirs is decoded, and nothing is odd in the first that is not so in
-# the second.
-# lab: limit=600
+# kernel's server, our client on the latter, and `verbena conform` between ours. Every procedure and chunk form is decoded,
+# and nothing is odd that is not so among kernels too.
+# lab: limit=900
 . "$LAB_LIB"
 . "$LAB_ROOT/tests/lab/guest/wireshark.sh"
-needs /usr/bin/tshark
+needs /usr/bin/tshark "$verbena"
 modprobe -a rdma_ucm ib_uverbs ext4
 modprobe brd rd_nr=1 rd_size=65536
 rdma_device rxe wire
@@ -30,7 +30,7 @@ captured() {
 fields=(ip.src infiniband.bth.opcode rpcordma.msg_type rpcordma.reads_count rpcordma.writes_count rpcordma.reply_count
     rpcordma.rdma_length rpcordma.position rpc.msgtyp nfs.procedure_v3 frame.protocols _ws.malformed)
 
-# decoded NAME: fails if a packet of NAME.pcap is not understood; NAME.forms gets the forms of its RPC-over-RDMA messages.
+# decoded NAME: fails if a packet of NAME.pcap is malformed; NAME.forms gets the forms of its RPC-over-RDMA messages.
 decoded() {
     timed "$1: decode" tshark -o tcp.try_heuristic_first:TRUE -r "$1.pcap" -z expert -z rpc,srt,100003,3 -T fields -E separator='|' "${fields[@]/#/-e}" \
         >"$LAB_OUT/$1.txt"
@@ -38,9 +38,6 @@ decoded() {
     # As in the capture of iWARP, it looks for the data of these replies where none is when a Write chunk has them.
     awk -F '|' '$12 != "" && !($10 ~ /^[56]/ && $9 ~ /^1/ && $5 > 0)' "$LAB_OUT/$1.txt" >malformed
     [[ ! -s malformed ]] || fail "$1: malformed: $(head -n 1 malformed)"
-    # The last or only packet of each Send of a reliable connection, where Wireshark has the whole.
-    awk -F '|' '$2 ~ /^(2|3|4|5|22|23)$/ && $11 !~ /:rpcordma:rpc|:rpcordma:data/' "$LAB_OUT/$1.txt" >unknown
-    [[ ! -s unknown ]] || fail "$1: Sends that are not decoded: $(head -n 1 unknown)"
     awk -F '|' -v client="$LAB_PEER" '$3 != "" {
             form = ($1 == client ? "call" : "reply") " " ($3 == 0 ? "MSG" : $3 == 1 ? "NOMSG" : "type " $3)
             filled = $7 ~ /[1-9]/ # in a reply, which has the chunks that were offered and not used too
@@ -52,6 +49,12 @@ decoded() {
     cp "$1.forms" "$LAB_OUT/"
 }
 
+# every_send NAME: the last or only packet of each Send of a reliable connection, where Wireshark has the whole, is decoded.
+every_send() {
+    awk -F '|' '$2 ~ /^(2|3|4|5|22|23)$/ && $11 !~ /:rpcordma:rpc|:rpcordma:data/' "$LAB_OUT/$1.txt" >unknown
+    [[ ! -s unknown ]] || fail "$1: Sends that are not decoded: $(head -n 1 unknown)"
+}
+
 # every_procedure NAME: each of NFS version 3 was called, and its answer found.
 every_procedure() {
     local number
@@ -61,7 +64,7 @@ every_procedure() {
 }
 
 # every_form NAME: each that these clients and servers use; a call longer than a Send, in a Position-Zero Read chunk, is
-# not among them: only SYMLINK gets so long, and its target goes by a Read chunk of its own.
+# not among them (only SYMLINK gets so long, and its target goes by a Read chunk of its own): `verbena conform` has that.
 every_form() {
     diff - "$1.forms" <<'END' || fail "$1: other forms are decoded"
 call MSG
@@ -87,10 +90,22 @@ wait "$daemon" || fail "verbenad ended with status $?"
 exported=$PWD/exported mount_options=${mount_options%,mountport=*}
 knfsd "$exported"
 captured kernel
+captured client
+rdma_port=7400
+start listener "$verbena" conform --listen "rdma://$LAB_SELF:$rdma_port" --once
+listener=$!
+until_true 20 grep -q listening "$LAB_OUT/listener.log" || fail "it does not listen: $(tail -n 2 "$LAB_OUT/listener.log")"
+captured conform
+wait "$listener" || fail "the end that listens: $(tail -n 2 "$LAB_OUT/listener.log")"
 
-for name in verbenad kernel; do
+for name in verbenad kernel client; do
     decoded "$name"
+    every_send "$name"
     every_form "$name"
-    every_procedure "$name"
 done
-nothing_new verbenad
+every_procedure verbenad
+every_procedure kernel
+decoded conform # where what its two ends tell each other is no RPC
+grep -qxF 'call NOMSG + Position-Zero Read chunk' conform.forms || fail "conform: $(xargs -d '\n' <conform.forms)"
+nothing_new verbenad client conform
+tell decoded
