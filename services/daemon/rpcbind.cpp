@@ -11,7 +11,9 @@
 #include <cstring>
 #include <functional>
 #include <optional>
+#include <poll.h>
 #include <random>
+#include <set>
 #include <span>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -116,6 +118,120 @@ std::string netid_of(const nfs_service::listening& l)
     return std::string(l.transport == "tcp" ? "tcp" : "rdma") + (l.where.family() == AF_INET6 ? "6" : "");
 }
 
+constexpr int patience_milliseconds = 1000;
+
+// What rpcbind holds of NFS, from whomever.
+struct found_entry {
+    std::uint32_t program;
+    std::uint32_t version;
+    std::string netid;
+    std::string address; // universal
+};
+
+std::optional<net::endpoint> endpoint_of(const found_entry& e)
+{
+    const auto port = portmap::port_of(e.address);
+    if (!port)
+        return {};
+    const std::string host = e.address.substr(0, e.address.rfind('.', e.address.rfind('.') - 1));
+    auto where = net::endpoint::parse((host.find(':') != std::string::npos ? '[' + host + ']' : host) + ':' +
+                                      std::to_string(*port));
+    return where ? std::optional(*where) : std::nullopt;
+}
+
+// Whether nobody but us can listen where the entry says, as we do: it was left behind by one who was killed.
+bool is_taken_by(const nfs_service::listening& l, const found_entry& e, const net::endpoint& where)
+{
+    return e.netid == netid_of(l) && where.port() == l.where.port() &&
+           (where.address() == l.where.address() || where.is_wildcard() || l.where.is_wildcard());
+}
+
+// Whether this host says that no socket is bound there. Of other RDMA devices nothing can be said.
+bool is_refused(const found_entry& e, const net::endpoint& where)
+{
+    const bool tcp = e.netid.starts_with("tcp");
+    if (!tcp && !e.netid.starts_with("udp"))
+        return false;
+    if (tcp) {
+        const auto fd = net::start_connect(where);
+        if (!fd)
+            return fd.error() == std::errc::connection_refused;
+        pollfd wanted{fd->get(), POLLOUT, 0};
+        if (::poll(&wanted, 1, patience_milliseconds) != 1)
+            return false;
+        const auto outcome = net::connect_outcome(fd->get());
+        return !outcome && outcome.error() == std::errc::connection_refused;
+    }
+    const net::unique_fd fd(::socket(where.family(), SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (::connect(fd.get(), where.data(), where.size()) != 0 || ::send(fd.get(), nullptr, 0, 0) != 0)
+        return false;
+    pollfd wanted{fd.get(), POLLIN, 0};
+    ::poll(&wanted, 1, patience_milliseconds / 10);
+    const auto outcome = net::connect_outcome(fd.get());
+    return !outcome && outcome.error() == std::errc::connection_refused;
+}
+
+bool is_left_behind(const found_entry& e, const std::vector<nfs_service::listening>& listeners)
+{
+    const auto where = endpoint_of(e);
+    if (!where)
+        return false;
+    return std::ranges::any_of(listeners, [&](const auto& l) { return is_taken_by(l, e, *where); }) ||
+           is_refused(e, *where);
+}
+
+// "127.0.0.1:2049 (tcp)".
+std::string place_of(const found_entry& e)
+{
+    const auto where = endpoint_of(e);
+    return (where ? where->to_string() : e.address) + " (" + e.netid + ')';
+}
+
+// What removes all these entries, as root types it.
+std::string removal_of(const std::vector<found_entry>& entries)
+{
+    std::set<std::pair<std::uint32_t, std::uint32_t>> programs;
+    for (const found_entry& e : entries)
+        programs.emplace(e.program, e.version);
+    std::string text;
+    for (const auto& [program, version] : programs)
+        text += (text.empty() ? "rpcinfo -d " : "; rpcinfo -d ") + std::to_string(program) + ' ' +
+                std::to_string(version);
+    return text;
+}
+
+bool unset(std::uint32_t program, std::uint32_t version, const std::string& netid, const std::string& address)
+{
+    const std::string owner = std::to_string(::geteuid());
+    portmap::rpcb args;
+    args.program = program;
+    args.version = version;
+    args.netid = netid;
+    args.addr = address;
+    args.owner = owner;
+    return call_for_boolean(portmap::procedure_3::unset, args);
+}
+
+// Makes room for our entries; why there is none, with the cure, or nothing.
+std::string make_room(const std::vector<found_entry>& entries,
+                      const std::vector<nfs_service::listening>& listeners)
+{
+    const auto lives =
+        std::ranges::find_if(entries, [&](const auto& e) { return !is_left_behind(e, listeners); });
+    if (lives != entries.end())
+        return "not registered with rpcbind, since an NFS server is registered there at " + place_of(*lives) +
+               "; if that one is gone, " + removal_of(entries) + " and start verbenad anew";
+    for (const found_entry& e : entries) {
+        if (!unset(e.program, e.version, e.netid, e.address))
+            return "not registered with rpcbind, since it keeps what a server that is gone left there at " +
+                   place_of(e) + " for root or another user: as that user, " + removal_of(entries) +
+                   ", and start verbenad anew";
+        log(log_level::info, "rpcbind", "entry of a server that is gone removed",
+            {{"program", e.program}, {"netid", e.netid}, {"address", e.address}});
+    }
+    return {};
+}
+
 } // namespace
 
 rpcbind_registration::rpcbind_registration(const std::vector<nfs_service::listening>& listeners)
@@ -126,13 +242,16 @@ rpcbind_registration::rpcbind_registration(const std::vector<nfs_service::listen
         summary_ = "rpcbind does not run here; clients are told the ports by the lines above";
         return;
     }
+    std::vector<found_entry> others;
     portmap::rpcb entry;
     while (portmap::next(*registered, entry)) {
-        if (entry.program == nfs_program || entry.program == mount_program) {
-            summary_ = "another NFS server is registered with rpcbind; it stays so";
-            return;
-        }
+        if (entry.program == nfs_program || entry.program == mount_program)
+            others.push_back(
+                {entry.program, entry.version, std::string(entry.netid), std::string(entry.addr)});
     }
+    summary_ = make_room(others, listeners);
+    if (!summary_.empty())
+        return;
     const std::string owner = std::to_string(::geteuid());
     for (const nfs_service::listening& l : listeners) {
         const std::string netid = netid_of(l);
@@ -167,16 +286,8 @@ rpcbind_registration::rpcbind_registration(const std::vector<nfs_service::listen
 
 rpcbind_registration::~rpcbind_registration()
 {
-    const std::string owner = std::to_string(::geteuid());
-    for (const auto& e : held_) {
-        portmap::rpcb args;
-        args.program = e.program;
-        args.version = e.version;
-        args.netid = e.netid;
-        args.addr = e.address;
-        args.owner = owner;
-        call_for_boolean(portmap::procedure_3::unset, args);
-    }
+    for (const auto& e : held_)
+        unset(e.program, e.version, e.netid, e.address);
 }
 
 } // namespace verbena::daemon

@@ -10,12 +10,14 @@
 
 namespace verbena::daemon {
 
-/// Holds the registrations until it is destroyed. Blocks, a second at most for each call: for set-up.
+/// Holds the registrations until it is destroyed. Blocks, a second at most for each call and
+/// each place that is tried: for set-up.
 class rpcbind_registration {
 public:
     rpcbind_registration() = default;
     /// Registers the first listener of each netid (tcp, tcp6, rdma, rdma6), if rpcbind answers and no NFS
-    /// server is registered.
+    /// server is registered. What one left behind who was killed is removed first: where this one listens
+    /// itself (`listeners` are open), or where TCP or UDP is refused.
     explicit rpcbind_registration(const std::vector<nfs_service::listening>& listeners);
     ~rpcbind_registration();
     rpcbind_registration(rpcbind_registration&& other) noexcept

@@ -18,52 +18,121 @@ serve() {
     while read -r line <&"${COPROC[0]}" && [[ $line != ready ]]; do printf '%%s\n' "$line"; done
     server=$COPROC_PID
 }
-echo '# first'
-serve --listen tcp://127.0.0.1:3049 --listen 'tcp://[::1]:3049' --listen iwarp://127.0.0.1:20049 \
-    --listen 'iwarp://[::1]:20049'
-first=$server
-exec 3<&"${COPROC[0]}"
-rpcinfo
-echo '# second'
-serve --listen tcp://127.0.0.1:3050
-kill $server; wait $server
-echo '# both'
-rpcinfo
-kill $first; wait $first
-echo '# none'
-rpcinfo
+end() { kill "$1" "$2"; wait "$2"; }
+all=(--listen tcp://127.0.0.1:3049 --listen 'tcp://[::1]:3049' --listen iwarp://127.0.0.1:20049
+    --listen 'iwarp://[::1]:20049')
+%(steps)s
 kill $rpcbind
 """
 
+ALL = {("100003", "tcp", "127.0.0.1.11.233"), ("100005", "tcp", "127.0.0.1.11.233"),
+       ("100003", "tcp6", "::1.11.233"), ("100005", "tcp6", "::1.11.233"),
+       ("100003", "rdma", "127.0.0.1.78.81"), ("100003", "rdma6", "::1.78.81")}
+
 
 class Rpcbind(daemon.DaemonTest):
-    def test_registered_while_it_runs_and_not_over_another_server(self):
+    def run_steps(self, steps):
+        """What was printed, by the names that the steps print behind a #."""
         for program in ("rpcbind", "rpcinfo", "unshare"):
             self.assertIsNotNone(shutil.which(program), f"needs {program}")
         if subprocess.run(["unshare", "-m", "-n", "true"], capture_output=True, check=False).returncode != 0:
             self.fail("namespaces of its own need CAP_SYS_ADMIN: run as root")
         log = os.path.join(self.folder, "stderr")
         script = SCRIPT % {"log": shlex.quote(log), "binary": shlex.quote(daemon.BINARY), "data": shlex.quote(self.data),
-                           "state": shlex.quote(os.path.join(self.folder, "state"))}
+                           "state": shlex.quote(os.path.join(self.folder, "state")), "steps": steps}
         done = subprocess.run(["unshare", "-m", "-n", "bash", "-c", script], capture_output=True, timeout=120, check=False)
         with open(log, encoding="utf-8", errors="replace") as file:
             self.assertEqual(done.returncode, 0, done.stderr.decode()[-2000:] + file.read()[-2000:])
-        output = done.stdout.decode()
-        first, second, both, none = output.split("# first\n")[1].replace("# second\n", "\0").replace(
-            "# both\n", "\0").replace("# none\n", "\0").split("\0")
+        said = {}
+        for part in done.stdout.decode().split("# ")[1:]:
+            name, _, text = part.partition("\n")
+            said[name] = text
+        return said
 
-        def registered(text):
-            rows = [line.split() for line in text.splitlines()]
-            return {(row[0], row[2], row[3]) for row in rows if row and row[0] in ("100003", "100005")}
+    @staticmethod
+    def registered(text):
+        rows = [line.split() for line in text.splitlines()]
+        return {(row[0], row[2], row[3]) for row in rows if row and row[0] in ("100003", "100005")}
 
-        ours = {("100003", "tcp", "127.0.0.1.11.233"), ("100005", "tcp", "127.0.0.1.11.233"),
-                ("100003", "tcp6", "::1.11.233"), ("100005", "tcp6", "::1.11.233"),
-                ("100003", "rdma", "127.0.0.1.78.81"), ("100003", "rdma6", "::1.78.81")}
-        self.assertIn("registered with rpcbind: tcp tcp6 rdma rdma6", first)
-        self.assertEqual(registered(first), ours)
-        self.assertIn("another NFS server is registered", second)
-        self.assertEqual(registered(both), ours)
-        self.assertEqual(registered(none), set())
+    def test_registered_while_it_runs_and_not_over_another_server(self):
+        said = self.run_steps(r"""
+echo '# first'
+serve "${all[@]}"
+first=$server
+exec 3<&"${COPROC[0]}"
+rpcinfo
+echo '# second'
+serve --listen tcp://127.0.0.1:3050
+end -TERM $server
+echo '# both'
+rpcinfo
+end -TERM $first
+echo '# none'
+rpcinfo
+""")
+        self.assertIn("registered with rpcbind: tcp tcp6 rdma rdma6", said["first"])
+        self.assertEqual(self.registered(said["first"]), ALL)
+        self.assertRegex(said["second"], r"not registered with rpcbind, since an NFS server is registered there at "
+                                         r"(127\.0\.0\.1:\d+|\[::1\]:\d+) \((tcp|rdma)6?\); if that one is gone, "
+                                         r"rpcinfo -d 100003 3; rpcinfo -d 100005 3 and start verbenad anew\n")
+        self.assertEqual(self.registered(said["both"]), ALL)
+        self.assertEqual(self.registered(said["none"]), set())
+
+    def test_what_a_killed_one_left_behind_is_taken_over(self):
+        said = self.run_steps(r"""
+serve "${all[@]}" >/dev/null
+end -KILL $server
+echo '# left'
+rpcinfo
+echo '# same'
+serve "${all[@]}"
+rpcinfo
+end -TERM $server
+echo '# none'
+rpcinfo
+serve --listen tcp://127.0.0.1:3049 >/dev/null
+end -KILL $server
+echo '# every'
+serve --listen 'tcp://*:3049'
+rpcinfo
+end -KILL $server
+echo '# moved'
+serve --listen tcp://127.0.0.1:3050
+rpcinfo
+end -TERM $server
+echo '# end'
+rpcinfo
+""")
+        self.assertEqual(self.registered(said["left"]), ALL)
+        self.assertIn("registered with rpcbind: tcp tcp6 rdma rdma6", said["same"])
+        self.assertEqual(self.registered(said["same"]), ALL)
+        self.assertEqual(self.registered(said["none"]), set())
+        self.assertIn(("100003", "tcp", "0.0.0.0.11.233"), self.registered(said["every"]))
+        self.assertNotIn(("100003", "tcp", "127.0.0.1.11.233"), self.registered(said["every"]))
+        self.assertEqual(self.registered(said["moved"]),
+                         {("100003", "tcp", "127.0.0.1.11.234"), ("100005", "tcp", "127.0.0.1.11.234")})
+        self.assertEqual(self.registered(said["end"]), set())
+
+    def test_what_cannot_be_known_to_be_gone_stays_with_its_cure(self):
+        said = self.run_steps(r"""
+serve --listen tcp://127.0.0.1:3049 --listen iwarp://127.0.0.1:20049 >/dev/null
+end -KILL $server
+echo '# unknown'
+serve --listen tcp://127.0.0.1:3050
+rpcinfo
+end -TERM $server
+for program in 100003 100005; do rpcinfo -d $program 3; done
+echo '# cured'
+serve --listen tcp://127.0.0.1:3050
+rpcinfo
+end -TERM $server
+""")
+        # Whether an RDMA device listens there can't be tried from here.
+        self.assertIn("since an NFS server is registered there at 127.0.0.1:20049 (rdma); if that one is gone, "
+                      "rpcinfo -d 100003 3; rpcinfo -d 100005 3 and start verbenad anew", said["unknown"])
+        self.assertIn(("100003", "tcp", "127.0.0.1.11.233"), self.registered(said["unknown"]))
+        self.assertEqual(self.registered(said["cured"]),
+                         {("100003", "tcp", "127.0.0.1.11.234"), ("100005", "tcp", "127.0.0.1.11.234")})
 
 
 if __name__ == "__main__":
