@@ -21,9 +21,9 @@ cleanup() {
 }
 trap cleanup EXIT
 
-# until_found TEXT FILE: waits until TEXT stands in FILE; returns 1 after 20 s.
+# until_found TEXT FILE: waits until TEXT stands in FILE; returns 1 after 60 s.
 until_found() {
-    local end=$((SECONDS + 20))
+    local end=$((SECONDS + 60))
     until grep -q -e "$1" "$2"; do
         ((SECONDS < end)) || return 1
         sleep 0.05
@@ -37,7 +37,8 @@ until_found '^ready$' "$work/verbenad" || die "verbenad does not serve: $(tail -
 port=$(sed -n 's|^listening at iwarp://.*:||p' "$work/verbenad")
 
 # READ, WRITE and what brings a WRITE's data: a line for each packet, its layers, and the whole RPC-over-RDMA header.
-tshark -l -i lo -f "tcp port $port" -o tcp.try_heuristic_first:TRUE -P -O rpcordma \
+tshark -l -i lo -f "tcp port $port" -o tcp.try_heuristic_first:TRUE \
+    -o iwarp_ddp_rdmap.reassemble_iwarp_rdma_send:FALSE -P -O rpcordma \
     -Y 'nfs.procedure_v3 in {6, 7} || rpcordma.reads_count > 0' 2>"$work/tshark" > >(exec tee "$work/shown") &
 running+=("$!")
 until_found 'Capture started' "$work/tshark" || die "tshark does not capture: $(tail -n 1 "$work/tshark")"

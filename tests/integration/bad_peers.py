@@ -19,9 +19,13 @@ class BadPeers(daemon.DaemonTest):
         with open(os.path.join(self.data, "file"), "wb") as file:
             file.write(self.content)
         self.daemon = self.start("--shards", "3")
-        self.bystander = peers.Bystander(self.daemon, "file", self.content)
-        self.addCleanup(self.bystander.stop)
-        self.bystander.check()
+        self.bystander = self.begin_bystander()
+
+    def begin_bystander(self):
+        bystander = peers.Bystander(self.daemon, "file", self.content)
+        self.addCleanup(bystander.stop)
+        bystander.check()
+        return bystander
 
     def tearDown(self):
         self.bystander.check()

@@ -86,7 +86,11 @@ class Metrics(daemon.DaemonTest):
             self.assertTrue(0 < quantile < 10, quantile)
         finally:
             prometheus.terminate()
-            prometheus.wait(30)
+            try:
+                prometheus.wait(30)
+            except subprocess.TimeoutExpired: # it waits for a disk
+                prometheus.kill()
+                prometheus.wait()
 
     def query(self, port, expression):
         url = f"http://127.0.0.1:{port}/api/v1/query?" + urllib.parse.urlencode({"query": expression})

@@ -26,7 +26,7 @@ tsan         build,tests,sanitizers      600   unit and integration under TSan, 
 fuzz         build,tests,sanitizers      400   each target of tests/fuzz for a while, under ASan and UBSan
 coverage     build,tests,sanitizers      300   what decodes a stranger's bytes, format by format: 95 % of the lines of each file
 embed        build,gcc                   400   verbena as a Meson subproject, with an embedder's defaults
-tidy         build,tests,tidy            900   clang-tidy 19 over what is not a test
+tidy         build,tests,tidy           1500   clang-tidy 19 over what is not a test
 lab612       build,lab                   900   the smoke scenarios on kernel 6.12
 cells        build,lab                  1200   the interoperation matrix, cells of each kind at CI size, on kernel 6.1
 power        build,lab                   900   a guest loses its power 3 times under load

@@ -11,7 +11,7 @@ told there 90
 answers || fail "no answer by the wire: $(cat ping.out)"
 
 wire off
-[[ $(</sys/class/net/wire/carrier) == 0 ]] || fail 'the NIC has a carrier at a wire that is cut'
+until_true 20 grep -qx 0 /sys/class/net/wire/carrier || fail 'the NIC has a carrier at a wire that is cut'
 # The second guest's NIC knows nothing of it, and what it sends comes nowhere.
 tell cut
 told unheard 60

@@ -87,6 +87,8 @@ BOOST_AUTO_TEST_CASE(a_connection_over_each_family)
         pollfd wait{client->get(), POLLOUT, 0};
         BOOST_REQUIRE(::poll(&wait, 1, 5000) == 1);
         BOOST_TEST(bool(net::connect_outcome(client->get())));
+        wait = {listener->get(), POLLIN, 0}; // its end comes a little later
+        BOOST_REQUIRE(::poll(&wait, 1, 5000) == 1);
         auto server = net::accept(listener->get());
         BOOST_REQUIRE(server);
         BOOST_TEST(server->peer.to_string() == net::endpoint::local(client->get())->to_string());

@@ -428,7 +428,7 @@ BOOST_FIXTURE_TEST_CASE(a_soft_client_gives_up_and_a_rejection_is_an_error, fixt
                         }});
     rpc::client_options options;
     options.hard = false;
-    options.timeout = 100ms;
+    options.timeout = 1s;
     options.retries = 1;
     options.reconnect_delay = 10ms;
     auto client = this->client(server, options);
@@ -482,7 +482,7 @@ BOOST_FIXTURE_TEST_CASE(a_soft_call_fails_however_often_the_connection_is_made_a
     run_until_complete(*shard, main());
     const duration took = system_clock().now() - begun;
     BOOST_TEST((took >= 600ms)); // (retries + 1) * timeout
-    BOOST_TEST((took < 5s));
+    BOOST_TEST((took < 30s));
     BOOST_TEST(calls >= 4);      // more often than time-outs alone would ask
     while (connections < most) { // what the server still waits for
         const auto unused = net::start_connect(*net::endpoint::parse(server.address()));
