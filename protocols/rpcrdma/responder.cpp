@@ -308,6 +308,10 @@ void responder_connection::begin_call(lease message, std::uint32_t length) noexc
         refuse(rule, error_kind::chunk);
         return;
     }
+    if (queue_pair_->max_reads() == 0 && total_length(c.transport_.reads.all()) != 0) {
+        refuse("Read chunks of a requester that answers no RDMA Reads (IRD 0)", error_kind::chunk);
+        return;
+    }
     stats_.calls.add();
     stats_.credits_wanted.add(c.transport_.credits);
     turn_used_ += chunk_bytes_of(c.transport_) / options_.turn_unit;
@@ -364,8 +368,6 @@ task<bool> responder_connection::send_queue_room(std::uint32_t entries)
 task<bool> responder_connection::read_chunks(responder_call& c, std::span<const read_segment> chunks,
                                              read_targets to)
 {
-    if (queue_pair_->max_reads() == 0)
-        co_return false;
     c.reads_done_.reset();
     c.read_failed_ = false;
     // One more than posted until all are, so that an early completion doesn't look like the last.
@@ -572,8 +574,7 @@ task<void> responder_connection::serve(responder_call& c, std::size_t header_siz
     }
     if (!co_await assemble(c, header_size, length)) {
         if (c.read_failed_ || down_) {
-            if (!down_)
-                queue_pair_->kill(error(std::errc::io_error, "an RDMA Read of a call failed"));
+            end_after_failed_read(c);
             release(c);
             co_return;
         }
@@ -581,7 +582,8 @@ task<void> responder_connection::serve(responder_call& c, std::size_t header_siz
         co_return;
     }
     const bool answer = co_await dispatcher_.dispatch(c);
-    if (!answer || down_) {
+    if (!answer || c.read_failed_ || down_) {
+        end_after_failed_read(c);
         release(c);
         co_return;
     }

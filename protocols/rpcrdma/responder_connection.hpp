@@ -122,7 +122,9 @@ private:
         std::uint32_t first;      ///< position
         std::byte* position_zero; ///< of the Position-Zero chunk
     };
-    /// Reads all segments of all `chunks`, in parallel up to the negotiated depth.
+    void end_after_failed_read(const responder_call& c) noexcept;
+    /// Reads all segments of all `chunks`, in parallel up to the negotiated depth, which is at least 1 if there is
+    /// anything to read.
     task<bool> read_chunks(responder_call& c, std::span<const read_segment> chunks, read_targets to);
     task<void> reply(responder_call& c);
     /// Brings what lies elsewhere into a registered buffer, where the provider needs that.

@@ -115,6 +115,13 @@ task<void> responder_connection::reply_error(responder_call& c, error_kind kind)
     (void)post_reply(c, {&w, 1});
 }
 
+// A call without an answer would leave its requester waiting for ever. A connection that ends already is left to say why.
+void responder_connection::end_after_failed_read(const responder_call& c) noexcept
+{
+    if (c.read_failed_ && !down_ && queue_pair_->connected())
+        queue_pair_->kill(error(std::errc::io_error, "an RDMA Read of a call failed"));
+}
+
 result<void> responder_connection::post_reply(responder_call& c, std::span<verbs::send_request> batch)
 {
     c.posted_ = static_cast<std::uint32_t>(batch.size());

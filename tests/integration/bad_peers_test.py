@@ -405,6 +405,16 @@ class Headers(BadPeers):
         self.chunk_error(peer.message(77, read))
         self.assertEqual(peer.mount(), self.root)
 
+    def test_a_read_chunk_of_a_client_with_ird_0(self):
+        peer = self.iwarp(request=mpa_request(ird=0))
+        target = peer.create(peer.mount(), "target")
+        before = self.value(self.errors("chunk"))
+        xid = peer.begin_write(target, 0, bytes(100_000))
+        self.assertEqual(peer.answer(xid), (4, struct.pack(">I", 2))) # ERR_CHUNK
+        self.counted(self.errors("chunk"), before)
+        self.assertEqual(peer.mount(), self.root)
+        self.assertEqual(os.path.getsize(os.path.join(self.data, "target")), 0)
+
     def test_a_client_killed_in_the_middle_of_a_read(self):
         target = self.peer.create(self.root, "target")
         self.assertEqual(self.peer.write(target, 0, b"before").nfs_status(), 0)

@@ -61,6 +61,72 @@ bytes fpdu(const bytes& ulpdu)
     return all;
 }
 
+// A provider whose queue pairs take no RDMA Read, though they said they would.
+class no_reads_queue_pair final : public verbs::queue_pair {
+public:
+    explicit no_reads_queue_pair(std::unique_ptr<verbs::queue_pair> q) : q_(std::move(q)) {}
+    result<void> post_send(std::span<const verbs::send_request> batch) override
+    {
+        if (batch.front().opcode == verbs::opcode::rdma_read)
+            return error(std::errc::no_buffer_space, "no Read today");
+        return q_->post_send(batch);
+    }
+    void set_handler(verbs::completion_handler* h) noexcept override { q_->set_handler(h); }
+    result<void> post_receive(std::span<const verbs::receive_request> b) override
+    {
+        return q_->post_receive(b);
+    }
+    void disconnect() noexcept override { q_->disconnect(); }
+    void kill(const error& cause) noexcept override { q_->kill(cause); }
+    bool connected() const noexcept override { return q_->connected(); }
+    verbs::protection_domain& domain() noexcept override { return q_->domain(); }
+    std::uint32_t max_reads() const noexcept override { return q_->max_reads(); }
+    std::string_view peer_name() const noexcept override { return q_->peer_name(); }
+    std::string_view peer_address() const noexcept override { return q_->peer_address(); }
+
+private:
+    std::unique_ptr<verbs::queue_pair> q_;
+};
+
+class no_reads_request final : public verbs::connect_request {
+public:
+    explicit no_reads_request(std::unique_ptr<verbs::connect_request> r) : r_(std::move(r)) {}
+    task<result<std::unique_ptr<verbs::queue_pair>>>
+    make_queue_pair(verbs::protection_domain& d, const verbs::queue_pair_options& o) override
+    {
+        auto made = co_await r_->make_queue_pair(d, o);
+        if (!made)
+            co_return made.error();
+        co_return std::unique_ptr<verbs::queue_pair>(std::make_unique<no_reads_queue_pair>(std::move(*made)));
+    }
+    std::span<const std::byte> private_data() const noexcept override { return r_->private_data(); }
+    std::string_view peer_address() const noexcept override { return r_->peer_address(); }
+    std::string_view peer_name() const noexcept override { return r_->peer_name(); }
+    std::uint32_t peer_responder_resources() const noexcept override
+    {
+        return r_->peer_responder_resources();
+    }
+    task<result<void>> accept(const verbs::connect_options& o) override { return r_->accept(o); }
+    task<result<void>> reject(std::span<const std::byte> data) override { return r_->reject(data); }
+
+private:
+    std::unique_ptr<verbs::connect_request> r_;
+};
+
+class no_reads_listener final : public verbs::listener {
+public:
+    task<result<std::unique_ptr<verbs::connect_request>>> next() override
+    {
+        auto r = co_await under->next();
+        if (!r)
+            co_return r.error();
+        co_return std::unique_ptr<verbs::connect_request>(std::make_unique<no_reads_request>(std::move(*r)));
+    }
+    void close() noexcept override { under->close(); }
+    std::string local_url() const override { return under->local_url(); }
+    verbs::listener* under = nullptr;
+};
+
 struct fixture {
     fixture()
     {
@@ -81,7 +147,9 @@ struct fixture {
         BOOST_REQUIRE(l);
         listener = std::move(*l);
         tasks.emplace(*shard);
-        tasks->spawn(rpcrdma::serve(*provider, *listener, *pool, dispatcher, options, stats));
+        unreadable.under = listener.get();
+        verbs::listener& l2 = reads_fail ? unreadable : *listener;
+        tasks->spawn(rpcrdma::serve(*provider, l2, *pool, dispatcher, options, stats));
         int ends[2];
         BOOST_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
         peer = ends[1];
@@ -194,6 +262,15 @@ struct fixture {
     {
         return request.size() == 46 ? xdr::load_u32(request.data() + 34) : 0;
     }
+    /// The next Send is RDMA_ERROR with ERR_CHUNK (RFC 8166 4.5).
+    void expect_chunk_error(std::uint32_t xid)
+    {
+        const bytes reply = receive();
+        BOOST_REQUIRE(reply.size() == 18u + 5 * 4);
+        BOOST_TEST(xdr::load_u32(reply.data() + 18) == xid);
+        BOOST_TEST(xdr::load_u32(reply.data() + 30) == 4u); // RDMA_ERROR
+        BOOST_TEST(xdr::load_u32(reply.data() + 34) == 2u); // ERR_CHUNK
+    }
     /// True if the server has nothing to say by itself.
     bool quiet()
     {
@@ -212,6 +289,8 @@ struct fixture {
     rpcrdma::responder_options options;
     rpcrdma::responder_stats stats;
     std::unique_ptr<verbs::listener> listener;
+    no_reads_listener unreadable;
+    bool reads_fail = false; ///< no RDMA Read can be posted
     std::optional<scope> tasks;
     int peer = -1;
     std::uint16_t peer_depth = 8; ///< IRD: Reads that the peer allows
@@ -395,12 +474,58 @@ BOOST_FIXTURE_TEST_CASE(chunks_out_of_place_are_not_read, fixture)
     put(u, {1, 48, 2, 4, 0, 0}); // the call ends before it
     put(u, {0, 0, 0});
     write(fpdu(u));
-    const bytes reply = receive();
-    BOOST_REQUIRE(reply.size() == 18u + 5 * 4);
-    BOOST_TEST(xdr::load_u32(reply.data() + 18) == 9u);
-    BOOST_TEST(xdr::load_u32(reply.data() + 30) == 4u); // RDMA_ERROR
-    BOOST_TEST(xdr::load_u32(reply.data() + 34) == 2u); // ERR_CHUNK
+    expect_chunk_error(9);
     BOOST_TEST(stats.read_chunk_bytes.value() == 0u);
+}
+
+// A requester with IRD 0 that offers Read chunks all the same is told so: nothing can be read from it.
+BOOST_FIXTURE_TEST_CASE(read_chunks_of_a_requester_that_answers_no_reads_are_refused, fixture)
+{
+    peer_depth = 0;
+    start();
+    call(1);
+    expect_chunk_error(1);
+    call_in_two_chunks(2);
+    expect_chunk_error(2);
+    BOOST_TEST(stats.chunk_errors.value() == 2u);
+    BOOST_TEST(stats.failed_reads.value() == 0u);
+    // And is served what has none.
+    inline_call(3);
+    BOOST_TEST(xdr::load_u32(receive().data() + 18) == 3u);
+    BOOST_TEST(stats.connections.value() == 1);
+}
+
+// Whether the call's procedure asked for the Read or its assembly did.
+BOOST_AUTO_TEST_CASE(reads_that_cannot_be_posted_end_the_connection)
+{
+    for (const bool assembled : {false, true}) {
+        fixture f;
+        f.reads_fail = true;
+        f.start();
+        if (assembled)
+            f.call_in_two_chunks(1);
+        else
+            f.call(1);
+        BOOST_TEST(f.receive().empty());
+        f.until([&] { return f.provider->counters().active == 0; });
+        BOOST_TEST(f.stats.failed_reads.value() == 1u);
+        BOOST_TEST(f.dispatcher.pulled == 0u);
+    }
+}
+
+// A Read that can't be posted since the connection ends already does not cut the Terminate off.
+BOOST_FIXTURE_TEST_CASE(an_end_under_way_still_says_why, fixture)
+{
+    start();
+    call(1);
+    write(fpdu(from_hex("4043 00000000 00000000 00000002 00000000"))); // DDP version 0
+    const bytes last = receive();
+    BOOST_REQUIRE(last.size() > 20u);
+    BOOST_TEST(test::to_hex(std::span(last).first(2)) == "4147"); // Terminate
+    BOOST_TEST(test::to_hex(std::span(last).subspan(18, 2)) == "1206");
+    BOOST_TEST(stats.failed_reads.value() == 1u);
+    ::shutdown(peer, SHUT_WR);
+    until([&] { return provider->counters().active == 0; });
 }
 
 BOOST_FIXTURE_TEST_CASE(calls_share_the_depth_of_their_connection, fixture)
