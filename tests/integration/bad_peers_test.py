@@ -247,6 +247,10 @@ class Segments(BadPeers):
         good = struct.pack(">4I", 1, 1, 1, 0) + bytes(12) + null
         refused = self.refused
         refused("protocol_error", (2, 0, 3), tagged(0, 1, 0, bytes(16)), length=3)      # shorter than its header
+        for size in (0, 1, 2, 13): # and nothing after it
+            refused("protocol_error", (2, 0, 3), tagged(0, 1, 0, b"")[:size])
+        for size in (14, 17):
+            refused("protocol_error", (2, 0, 3), untagged(3, b"")[:size])
         refused("protocol_error", (2, 0, 3), untagged(peers.OP_READ_REQUEST, bytes(10), queue=1))
         refused("protocol_error", (1, 2, 6), untagged(3, good, control=0x4040))         # DDP version 0
         refused("protocol_error", (1, 1, 4), struct.pack(">HIQ", 0xc240, 1, 0))         # of a tagged message: 2

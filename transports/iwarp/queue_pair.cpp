@@ -136,6 +136,7 @@ void connection::run() noexcept
 bool connection::on_readable() noexcept
 {
     const bool any = receive();
+    watch_fpdu();
     deliver();
     return any;
 }
@@ -172,7 +173,32 @@ void connection::shut_sending() noexcept
     state_ = state::closing;
 }
 
-void connection::on_timer() noexcept { finish(end_, end_error_); }
+// The timer is armed once for many FPDUs, and again only while one is unfinished: a whole one costs none.
+void connection::watch_fpdu() noexcept
+{
+    if (state_ != state::open || fpdu_waits_ || (phase_ == phase::header && header_have_ == 0))
+        return;
+    fpdu_waits_ = true;
+    fpdu_begun_ = shard().now();
+    if (!timer::is_armed())
+        shard().timers().arm(*this, fpdu_begun_ + owner_.options().fpdu_limit);
+}
+
+void connection::on_timer() noexcept
+{
+    if (state_ != state::open) {
+        finish(end_, end_error_);
+        return;
+    }
+    if (!fpdu_waits_)
+        return;
+    const time_point limit = fpdu_begun_ + owner_.options().fpdu_limit;
+    if (shard().clock().now() < limit)
+        shard().timers().arm(*this, limit);
+    else
+        finish(end_cause::slow_fpdu,
+               error(std::errc::timed_out, "the peer began an FPDU and did not end it"));
+}
 
 void connection::retire() noexcept
 {

@@ -93,6 +93,7 @@ private:
     void on_writable() noexcept override;
     void run() noexcept override; // end of the turn: the doorbell
     void on_timer() noexcept override;
+    void watch_fpdu() noexcept;
     void complete(const verbs::completion& c) { batch_.push_back(c); }
     void deliver() noexcept;
     void tell_end() noexcept;
@@ -118,6 +119,7 @@ private:
     bool receive() noexcept;
     bool consume(const std::byte* data, std::size_t size) noexcept;
     bool advance(std::size_t size) noexcept;
+    bool long_enough() noexcept;
     bool header_complete() noexcept;
     bool begin_tagged() noexcept;
     bool begin_untagged() noexcept;
@@ -194,6 +196,8 @@ private:
     std::array<std::byte, 8> trailer_{};
     std::size_t trailer_have_ = 0;
     std::size_t trailer_need_ = 0;
+    bool fpdu_waits_ = false; // begun, and not whole when the socket had no more
+    time_point fpdu_begun_;
     bool small_fpdus_ = false;
     bool last_ = false;
     wire::opcode op_ = wire::opcode::write;

@@ -111,8 +111,12 @@ bool connection::advance(std::size_t size) noexcept
             const std::size_t part = std::min(size, header_need_ - header_have_);
             header_have_ += part;
             size -= part;
-            if (header_have_ == header_need_ && !header_complete())
-                return false;
+            if (header_have_ == header_need_) {
+                if (!header_complete())
+                    return false;
+            } else if (header_have_ >= wire::length_size && !long_enough()) {
+                return false; // what follows a short FPDU is no part of it, and may never come
+            }
             break;
         }
         case phase::payload: {
@@ -198,8 +202,17 @@ bool connection::refuse(const wire::terminate_code& code, end_cause cause, const
     return false;
 }
 
+// For the smallest header of all. RFC 5041 7.2 has no code for it, and RFC 5044 8 none but that of a length that can't be.
+bool connection::long_enough() noexcept
+{
+    return wire::load16(header_.data()) + wire::length_size >= wire::tagged_size ||
+           refuse(wire::mpa_length, end_cause::protocol_error, "ULPDU shorter than any header");
+}
+
 bool connection::header_complete() noexcept
 {
+    if (!long_enough())
+        return false;
     const std::size_t ulpdu = wire::load16(header_.data());
     const std::uint16_t control = wire::load16(&header_[2]);
     const bool tagged = (control & wire::flag_tagged) != 0;
@@ -361,6 +374,7 @@ bool connection::fpdu_complete() noexcept
     }
     if (!end_of_message())
         return false;
+    fpdu_waits_ = false;
     phase_ = phase::header;
     header_have_ = 0;
     header_need_ = wire::tagged_size;

@@ -131,6 +131,20 @@ struct fixture {
         }
     }
     std::uint64_t ends(end_cause c) const { return provider->counters().ends[std::size_t(c)].load(); }
+    std::uint64_t all_ends() const
+    {
+        std::uint64_t sum = 0;
+        for (const auto& n : provider->counters().ends)
+            sum += n.load();
+        return sum;
+    }
+    /// Writes what the other end reads before this returns.
+    void arrives(int peer, const bytes& b)
+    {
+        const auto before = provider->counters().bytes_received.load();
+        write(peer, b);
+        until([&] { return provider->counters().bytes_received == before + b.size(); });
+    }
     static void write(int peer, const bytes& b)
     {
         BOOST_REQUIRE(::write(peer, b.data(), b.size()) == static_cast<ssize_t>(b.size()));
@@ -276,6 +290,13 @@ BOOST_FIXTURE_TEST_CASE(segments, fixture)
     refused(fpdu("c140 00000001 00000000 00000000", 0, 13), protocol, "2003");
     refused(fpdu("4143 00000000 00000000", 8, 17), protocol, "2003");
     refused(untagged("4141", "00000001", "00000001", "00000000", 10), protocol, "2003");
+    // The same with nothing behind the FPDU; which header it lacks can't be known below 14 bytes.
+    const std::string write_header = "c14000000001" + zero + zero;
+    for (std::size_t size = 0; size < 14; ++size)
+        refused(fpdu(write_header.substr(0, 2 * size)), protocol, "2003");
+    const std::string send_header = "4143" + zero + zero + "00000001" + zero;
+    for (std::size_t size = 14; size < 18; ++size)
+        refused(fpdu(send_header.substr(0, 2 * size)), protocol, "2003");
     // Versions and opcodes.
     refused(untagged("4043", "00000000", "00000001", "00000000", 4), protocol, "1206");
     refused(fpdu("c240 00000001 00000000 00000000"), protocol, "1104");
@@ -314,6 +335,50 @@ BOOST_FIXTURE_TEST_CASE(segments, fixture)
     refused(fpdu("8140 00000007 00000000 00000000") + fpdu("c140 00000007 00000000 00000004", 4), protocol,
             "1101");
     refused(fpdu("c142 00000007 00000000 00000000", 4), protocol, "0206");
+}
+
+// An FPDU that has begun is whole within its time, wherever it stops and however slowly it comes.
+BOOST_FIXTURE_TEST_CASE(an_fpdu_takes_no_longer_than_it_may, fixture)
+{
+    BOOST_TEST((iwarp::options().fpdu_limit == 60s));
+    start();
+    const bytes whole = fpdu("4143 00000000 00000000 00000001 00000000", 50);
+    for (const std::size_t size :
+         {std::size_t(1), std::size_t(10), std::size_t(19), std::size_t(40), whole.size() - 2}) {
+        const auto before = ends(end_cause::slow_fpdu);
+        const int peer = connect();
+        write(peer, good_start);
+        BOOST_TEST(read(peer, 24).size() == 24u);
+        clock.advance(2 * options.fpdu_limit); // idle
+        shard->turn();
+        arrives(peer, bytes(whole.begin(), whole.begin() + std::ptrdiff_t(size)));
+        clock.advance(options.fpdu_limit - 10ms);
+        arrives(peer, bytes(whole.begin() + std::ptrdiff_t(size), whole.begin() + std::ptrdiff_t(size + 1)));
+        BOOST_TEST(ends(end_cause::slow_fpdu) == before);
+        clock.advance(10ms);
+        until([&] { return ends(end_cause::slow_fpdu) == before + 1 && handler.ended; });
+        BOOST_TEST(read(peer, 1).empty());
+    }
+    BOOST_TEST(all_ends() == 5u);
+}
+
+BOOST_FIXTURE_TEST_CASE(fpdus_that_are_whole_in_time_may_go_on_for_ever, fixture)
+{
+    start();
+    const int peer = connect();
+    write(peer, good_start);
+    BOOST_TEST(read(peer, 24).size() == 24u);
+    const bytes nothing_written = fpdu("c140 00000007 00000000 00000000");
+    for (int i = 0; i < 5; ++i) {
+        // The end of one and the beginning of the next come together.
+        arrives(peer, bytes(nothing_written.begin() + (i == 0 ? 0 : 10), nothing_written.end()) +
+                          bytes(nothing_written.begin(), nothing_written.begin() + 10));
+        clock.advance(options.fpdu_limit * 3 / 4);
+        for (int turn = 0; turn < 3; ++turn)
+            shard->turn();
+    }
+    BOOST_TEST(all_ends() == 0u);
+    BOOST_TEST(queue_pair->connected());
 }
 
 BOOST_FIXTURE_TEST_CASE(answers_to_a_read, fixture)

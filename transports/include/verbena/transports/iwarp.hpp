@@ -30,6 +30,8 @@ struct options {
     duration close_timeout = std::chrono::seconds(2);
     /// Data or a keep-alive unacknowledged for this long ends the connection.
     duration peer_timeout = std::chrono::seconds(60);
+    /// For the rest of an FPDU that has begun, however slowly more of it comes; then the connection ends.
+    duration fpdu_limit = std::chrono::seconds(60);
     /// Sees each accepted socket before the listener does; true means taken (for another shard).
     std::function<bool(int fd)> divert;
 };
@@ -51,6 +53,7 @@ enum class end_cause : std::uint8_t {
     protocol_error, ///< DDP or RDMAP header against the rules
     access_error,   ///< steering tag, range or access
     no_receive,     ///< a Send without a posted receive, or too long for it
+    slow_fpdu,      ///< options::fpdu_limit
     local,          ///< killed by this end
     count_
 };
