@@ -121,6 +121,7 @@ private:
     bool advance(std::size_t size) noexcept;
     bool long_enough() noexcept;
     bool header_complete() noexcept;
+    void judge_size() noexcept;
     bool begin_tagged() noexcept;
     bool begin_untagged() noexcept;
     bool fpdu_complete() noexcept;

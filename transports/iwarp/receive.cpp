@@ -243,6 +243,14 @@ bool connection::header_complete() noexcept
     return true;
 }
 
+// What size the peer's FPDUs have. The last of a message may be small whatever the others are, so it tells something only if
+// it is large.
+void connection::judge_size() noexcept
+{
+    if (!last_ || payload_size_ >= large_fpdu)
+        small_fpdus_ = payload_size_ < large_fpdu;
+}
+
 bool connection::begin_tagged() noexcept
 {
     const wire::tagged_header h = wire::parse_tagged(header_.data());
@@ -260,8 +268,7 @@ bool connection::begin_tagged() noexcept
     tagged_stag_ = h.stag;
     tagged_next_ = h.offset + payload_size_;
     tagged_open_ = !h.last;
-    if (!last_)
-        small_fpdus_ = payload_size_ < large_fpdu;
+    judge_size();
     target_ = nullptr;
 
     if (op_ == wire::opcode::read_response) {
@@ -328,8 +335,7 @@ bool connection::begin_untagged() noexcept
                           "steering tag 0 cannot be invalidated");
         target_ = s.address + send_have_;
         send_open_ = !last_;
-        if (!last_)
-            small_fpdus_ = payload_size_ < large_fpdu;
+        judge_size();
         return true;
     }
     case wire::opcode::read_request: {

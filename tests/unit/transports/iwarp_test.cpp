@@ -11,6 +11,9 @@
 #include <functional>
 #include <numeric>
 #include <set>
+#include <string_view>
+#include <sys/socket.h>
+#include <unistd.h>
 
 using namespace verbena;
 using namespace std::chrono_literals;
@@ -113,6 +116,78 @@ struct pair_of_ends {
     std::unique_ptr<verbs::queue_pair> s, c;
     recorder s_seen, c_seen;
     std::vector<std::byte> request_data;
+};
+
+// A peer that writes its FPDUs by hand, at the other end of a socket.
+struct raw_peer {
+    raw_peer() : r(std::move(*reactor::create())), provider(iwarp::make_context(*r))
+    {
+        domain = std::move(*provider->make_domain());
+        listener = std::move(*provider->listen_adopted("iwarp://test"));
+        BOOST_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+        provider->adopt(ends[0], *listener);
+    }
+    ~raw_peer() { ::close(ends[1]); }
+    void send(const std::vector<std::byte>& b)
+    {
+        BOOST_REQUIRE(::write(ends[1], b.data(), b.size()) == std::ptrdiff_t(b.size()));
+        sent += b.size();
+    }
+    /// One FPDU of an RDMA Write (RFC 5041 4.2).
+    void write(std::uint32_t key, std::uint64_t offset, const std::vector<std::byte>& payload, bool last)
+    {
+        std::vector<std::byte> f;
+        const auto put = [&](std::uint64_t v, int size) {
+            while (size-- > 0)
+                f.push_back(std::byte(v >> (8 * size)));
+        };
+        put(14 + payload.size(), 2);
+        put(last ? 0xc140 : 0x8140, 2);
+        put(key, 4);
+        // Segments of one message follow each other.
+        put(offset + behind, 8);
+        behind = last ? 0 : behind + payload.size();
+        f.insert(f.end(), payload.begin(), payload.end());
+        f.resize((f.size() + 3) / 4 * 4 + 4);
+        send(f);
+    }
+    task<void> all_read()
+    {
+        for (int i = 0; i < 5000 && provider->counters().bytes_received != sent; ++i)
+            co_await sleep_for(1ms);
+        BOOST_TEST(provider->counters().bytes_received == sent);
+    }
+    task<void> main(std::function<task<void>(raw_peer&)>& body)
+    {
+        // MPA revision 2, enhanced, IRD and ORD 0 (RFC 6581 6).
+        std::vector<std::byte> hello(24);
+        std::ranges::transform(std::string_view("MPA ID Req Frame\x10\x02\0\x04", 20), hello.begin(),
+                               [](char c) { return std::byte(c); });
+        send(hello);
+        sent = 0; // start-up is not counted
+        auto request = co_await listener->next();
+        BOOST_REQUIRE(request);
+        auto made = co_await (*request)->make_queue_pair(*domain, verbs::queue_pair_options());
+        BOOST_REQUIRE(made);
+        queue_pair = std::move(*made);
+        queue_pair->set_handler(&seen);
+        const verbs::connect_options o;
+        const auto accepted = co_await (*request)->accept(o);
+        BOOST_REQUIRE(accepted);
+        co_await body(*this);
+        queue_pair.reset();
+    }
+    void run(std::function<task<void>(raw_peer&)> body) { run_until_complete(*r, main(body)); }
+
+    std::unique_ptr<reactor> r;
+    std::unique_ptr<iwarp::context> provider;
+    std::unique_ptr<verbs::protection_domain> domain;
+    std::unique_ptr<verbs::listener> listener;
+    std::unique_ptr<verbs::queue_pair> queue_pair;
+    recorder seen;
+    int ends[2] = {-1, -1};
+    std::size_t sent = 0;
+    std::uint64_t behind = 0;
 };
 
 result<void> post(verbs::queue_pair& q, std::uint64_t id, opcode op, std::span<const verbs::segment> sg,
@@ -347,4 +422,44 @@ BOOST_AUTO_TEST_CASE(large_payloads_are_placed_without_a_copy)
         BOOST_TEST(e.server->counters().payload_copied_bytes == 0u);
         BOOST_TEST(e.client->counters().payload_copied_bytes == 0u);
     });
+}
+
+// Whatever a connection carried before: a peer may send a message in small FPDUs, then others in one large FPDU each.
+BOOST_AUTO_TEST_CASE(large_payloads_behind_small_ones_are_placed_without_a_copy)
+{
+    constexpr std::size_t large = 16384;
+    for (const std::size_t depth : {1u, 4u}) {
+        for (const bool small_first : {false, true}) {
+            BOOST_TEST_CONTEXT(depth << " at once, small ones first: " << small_first)
+            raw_peer().run([depth, small_first](raw_peer& p) -> task<void> {
+                std::vector<std::byte> memory(depth * large);
+                auto g =
+                    co_await p.domain->make_grant(memory, verbs::access::remote_write, p.queue_pair.get());
+                BOOST_REQUIRE(g);
+                const auto where = (*g)->where();
+                const auto& counters = p.provider->counters();
+                if (small_first) {
+                    const auto out = pattern(1400, 3);
+                    for (const bool last : {false, false, true})
+                        p.write(where.key, where.address, out, last);
+                    co_await p.all_read();
+                    // The first large one shows that the FPDUs are large now.
+                    p.write(where.key, where.address, pattern(large), true);
+                    co_await p.all_read();
+                }
+                const std::uint64_t before = counters.payload_copied_bytes;
+                for (unsigned round = 0; round < 5; ++round) {
+                    for (std::size_t i = 0; i < depth; ++i)
+                        p.write(where.key, where.address + i * large, pattern(large, round + unsigned(i)),
+                                true);
+                    co_await p.all_read();
+                    for (std::size_t i = 0; i < depth; ++i)
+                        BOOST_TEST((pattern(large, round + unsigned(i)) ==
+                                    std::vector(memory.begin() + std::ptrdiff_t(i * large),
+                                                memory.begin() + std::ptrdiff_t((i + 1) * large))));
+                }
+                BOOST_TEST(counters.payload_copied_bytes - before == 0u);
+            });
+        }
+    }
 }
