@@ -207,6 +207,8 @@ private:
     file_ref guess(shard& s, const cached_file& directory, const char* name, struct stat& st) const noexcept;
     /// ".." of a directory, never above the root. On a pool thread.
     result<unique_fd> open_parent(const storage::credential& who, int directory) const;
+    /// ESTALE if `directory` lies elsewhere. With the thread's rights; on a pool thread.
+    result<void> is_beneath_root(int directory) const;
 
     // open.cpp
     /// `h` from the cache, or opened.

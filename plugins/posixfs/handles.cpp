@@ -13,9 +13,11 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <fstream>
+#include <linux/ioctl.h>
 #include <linux/magic.h>
 #include <linux/openat2.h>
 #include <sstream>
+#include <sys/ioctl.h>
 #include <sys/statfs.h>
 
 namespace verbena::posixfs {
@@ -27,7 +29,18 @@ constexpr std::byte mount_kind{4};
 constexpr std::size_t key_size = sizeof(std::uint32_t);
 constexpr std::size_t max_kernel_bytes = storage::handle::max_size - 2 - key_size;
 
-// f_fsid comes from the file system's UUID where it has one, so it survives restarts and device renames.
+// What XFS tells of itself (ioctl_xfs_fsgeometry(2), version 1); its headers are in a package of their own.
+struct xfs_geometry {
+    std::uint32_t sizes[8];
+    std::uint64_t blocks[4];
+    std::uint64_t uuid[2];
+    std::uint32_t more[8];
+};
+static_assert(sizeof(xfs_geometry) == 112);
+constexpr unsigned long xfs_tell_geometry = _IOR('X', 100, xfs_geometry);
+
+// f_fsid comes from the file system's UUID where it has one, so it survives restarts and device renames; but for XFS, which
+// makes it of its device's number.
 std::uint64_t fsid_of(int fd, const std::string& path, mount_point& mount) noexcept
 {
     struct statfs st{};
@@ -38,6 +51,9 @@ std::uint64_t fsid_of(int fd, const std::string& path, mount_point& mount) noexc
     std::uint64_t id = 0;
     static_assert(sizeof(st.f_fsid) == sizeof(id));
     std::memcpy(&id, &st.f_fsid, sizeof(id));
+    xfs_geometry xfs{};
+    if (st.f_type == XFS_SUPER_MAGIC && ::ioctl(fd, xfs_tell_geometry, &xfs) == 0)
+        id = xfs.uuid[0] ^ xfs.uuid[1];
     return id != 0 ? id : fnv1a(path);
 }
 

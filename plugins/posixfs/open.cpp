@@ -36,16 +36,23 @@ result<unique_fd> backend::open_parent(const storage::credential& who, int direc
         if (!parent)
             return errno_error("open of ..");
     }
-    // The directory may have been moved out of the export by somebody local: climb until the root appears.
+    if (auto inside = is_beneath_root(parent.get()); !inside)
+        return inside.error();
+    return parent;
+}
+
+// A directory may have been moved out of the export by somebody local: climb until the root appears.
+result<void> backend::is_beneath_root(int directory) const
+{
     const struct stat& root = handles_->root_stat();
-    unique_fd at(::openat(parent.get(), ".", O_PATH | O_DIRECTORY | O_CLOEXEC));
+    unique_fd at(::openat(directory, ".", O_PATH | O_DIRECTORY | O_CLOEXEC));
     struct stat st{};
     struct stat above{};
     for (;;) {
         if (!at || ::fstat(at.get(), &st) != 0)
             return errno_error("a directory above");
         if (st.st_dev == root.st_dev && st.st_ino == root.st_ino)
-            return parent;
+            return {};
         unique_fd next(::openat(at.get(), "..", O_PATH | O_DIRECTORY | O_CLOEXEC));
         if (!next || ::fstat(next.get(), &above) != 0)
             return errno_error("a directory above");
@@ -73,6 +80,11 @@ task<result<file_ref>> backend::open_slow(shard& s, const storage::handle& h)
         found f(std::move(opened->fd), opened->mount);
         if (::fstat(f.fd.get(), &f.st) != 0)
             return errno_error("fstat");
+        // The kernel finds what a handle is of wherever it lies; paths are walked from the root.
+        if (S_ISDIR(f.st.st_mode) && !handles_->uses_paths()) {
+            if (auto inside = is_beneath_root(f.fd.get()); !inside)
+                return inside.error();
+        }
         return f;
     };
     auto opened = co_await run_with_room(s, job);

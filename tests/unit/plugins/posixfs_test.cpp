@@ -125,6 +125,23 @@ BOOST_FIXTURE_TEST_CASE(changes_behind_the_server_are_seen, restartable)
     BOOST_TEST(fails(fs->lookup(me, e, "..")) == ESTALE);
 }
 
+BOOST_FIXTURE_TEST_CASE(what_was_moved_out_of_the_export_is_left, restartable)
+{
+    const handle d = make_directory(fs->root(), "d");
+    const handle below = make_directory(d, "below");
+    temporary_directory outside;
+    std::filesystem::rename(directory.path() / "d", outside.path() / "d");
+    restart(); // a directory that is open is looked for when it is opened again
+    for (const handle& moved : {d, below}) {
+        BOOST_TEST(fails(fs->mkdir(me, moved, "new", {})) == ESTALE);
+        BOOST_TEST(fails(fs->lookup(me, moved, "below")) == ESTALE);
+        BOOST_TEST(fails(fs->getattr(me, moved)) == ESTALE);
+    }
+    BOOST_TEST(!std::filesystem::exists(outside.path() / "d" / "new"));
+    std::filesystem::rename(outside.path() / "d", directory.path() / "again");
+    BOOST_TEST((find(d, "below") == below));
+}
+
 BOOST_FIXTURE_TEST_CASE(the_path_table, restartable)
 {
     restart(posixfs::handle_mode::path_table, 16);
