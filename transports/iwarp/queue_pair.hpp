@@ -49,6 +49,8 @@ public:
     steering::scope_id scope() const noexcept { return scope_; }
     void disconnect() noexcept override;
     void kill(const error& cause) noexcept override;
+    /// As kill(), counted as `cause` unless the connection was ending already.
+    void finish(end_cause cause, const error& e) noexcept;
     bool connected() const noexcept override { return state_ == state::open; }
     verbs::protection_domain& domain() noexcept override { return domain_; }
     std::uint32_t max_reads() const noexcept override { return agreed_.ord; }
@@ -98,7 +100,6 @@ private:
     void deliver() noexcept;
     void tell_end() noexcept;
     void retire() noexcept;
-    void finish(end_cause cause, const error& e) noexcept;
     void shut_sending() noexcept;
     void ring_doorbell() noexcept;
 

@@ -151,9 +151,9 @@ task<result<void>> mpa_request::accept(const verbs::connect_options& o)
         mine.rtr_write = depths_.rtr_write;
         mine.rtr_read = !depths_.rtr_write && depths_.rtr_read;
         if (!mine.rtr_write && !mine.rtr_read) {
-            context_.count(end_cause::peer_to_peer_refused);
-            c->kill(error(std::errc::not_supported, "no ready-to-receive message in common (RFC 6581 9.2)"));
-            co_return error(std::errc::not_supported, "no ready-to-receive message in common (RFC 6581 9.2)");
+            const error why(std::errc::not_supported, "no ready-to-receive message in common (RFC 6581 9.2)");
+            c->finish(end_cause::peer_to_peer_refused, why);
+            co_return why;
         }
         if (mine.rtr_read && mine.ird == 0)
             mine.ird = 1;
@@ -173,9 +173,9 @@ task<result<void>> mpa_request::accept(const verbs::connect_options& o)
 
 task<result<void>> mpa_request::reject(std::span<const std::byte> data)
 {
-    context_.count(end_cause::rejected);
     if (!fd_)
         co_return error(std::errc::invalid_argument, "reject() takes a request without a queue pair");
+    context_.count(end_cause::rejected);
     auto sent = send_reply(fd_.get(), true, wire::mpa_depths(), data);
     ::shutdown(fd_.get(), SHUT_WR);
     fd_.reset();

@@ -167,11 +167,15 @@ struct fixture {
         BOOST_TEST_CONTEXT(to_hex(hello) << ", " << iwarp::to_string(expected))
         {
             const auto before = ends(expected);
+            const auto all_before = all_ends();
             const int peer = connect();
             write(peer, hello);
             if (finishes)
                 ::shutdown(peer, SHUT_WR);
             until([&] { return ends(expected) == before + 1; });
+            for (int i = 0; i < 5; ++i)
+                shard->turn();
+            BOOST_TEST(all_ends() == all_before + 1); // one end has one cause
         }
     }
     /// Sends `attack` on a new connection; `code` is layer, type and code of the Terminate.
@@ -180,6 +184,7 @@ struct fixture {
         BOOST_TEST_CONTEXT(to_hex(attack).substr(0, 60) << ", " << iwarp::to_string(expected))
         {
             const auto before = ends(expected);
+            const auto all_before = all_ends();
             const int peer = connect();
             write(peer, good_start);
             BOOST_TEST(read(peer, 24).size() == 24u);
@@ -195,6 +200,7 @@ struct fixture {
             BOOST_TEST(to_hex(std::span(head).subspan(20, 2)) == to_hex(code));
             ::shutdown(peer, SHUT_WR);
             until([&] { return ends(expected) == before + 1 && handler.ended; });
+            BOOST_TEST(all_ends() == all_before + 1);
         }
     }
 
