@@ -125,6 +125,11 @@ void reconnecting_client::begin(outstanding& o, std::uint32_t index)
     o.tries_ = 0;
     o.done_.reset();
     o.active_ = true;
+    if (active_++ == 0 && options_.watch != nullptr) {
+        last_heard_ = shard_.clock().now();
+        if (!patience_.is_armed() && !told_)
+            look_at_silence();
+    }
     arm(o);
     if (connected_)
         transmit(o);
@@ -161,9 +166,7 @@ void reconnecting_client::start()
 task<void> reconnecting_client::keep_connected()
 {
     duration delay = options_.reconnect_delay;
-    const auto wanted = [this] {
-        return !closing_ && std::ranges::any_of(slots_, [](const auto& o) { return o->active_; });
-    };
+    const auto wanted = [this] { return !closing_ && active_ != 0; };
     do {
         attempted_.reset();
         result<void> opened = co_await open();
@@ -178,6 +181,8 @@ task<void> reconnecting_client::keep_connected()
             connected_ = false;
             co_await quiesce();
             drop();
+            if (wanted() && is_stranger())
+                fail_all(error(std::errc::connection_reset, "the peer ends connections without a reply"));
             if (shard_.now() - begun >= healthy_connection) {
                 delay = options_.reconnect_delay;
                 continue;
@@ -240,6 +245,42 @@ void reconnecting_client::connection_lost(const error& cause) noexcept
     lost_.set();
 }
 
+// Counts a connection that ended; whether the peer has shown by now that it does not speak what it is asked.
+bool reconnecting_client::is_stranger()
+{
+    if (answered_ || options_.connections_without_reply == 0 || last_error_ == std::errc::timed_out ||
+        ++without_reply_ < options_.connections_without_reply)
+        return false;
+    without_reply_ = 0;
+    return true;
+}
+
+// One timer for all calls, which looks now and then: a reply costs it nothing but the time that is noted.
+void reconnecting_client::look_at_silence() noexcept
+{
+    if (active_ == 0 || told_)
+        return;
+    const duration limit = answered_ ? options_.timeout : std::min(options_.timeout, options_.first_silence);
+    if (shard_.clock().now() < last_heard_ + limit) {
+        shard_.timers().arm(patience_, last_heard_ + limit);
+        return;
+    }
+    told_ = true;
+    options_.watch->on_silence(connected_ ? error() : last_error_);
+}
+
+void reconnecting_client::heard() noexcept
+{
+    answered_ = true;
+    if (options_.watch == nullptr)
+        return;
+    last_heard_ = shard_.clock().now();
+    if (std::exchange(told_, false)) {
+        options_.watch->on_answer();
+        look_at_silence();
+    }
+}
+
 reconnecting_client::outstanding* reconnecting_client::find(std::uint32_t xid) noexcept
 {
     const std::size_t index = xid & (max_outstanding_calls - 1);
@@ -255,6 +296,9 @@ void reconnecting_client::complete(outstanding& o, result<reply> outcome) noexce
     retract(o);
     o.unlink();
     o.active_ = false;
+    --active_;
+    if (outcome)
+        heard();
     o.timer_.cancel();
     o.outcome_.emplace(std::move(outcome));
     o.done_.set();

@@ -81,7 +81,9 @@ task<int> doctor(runtime& r, std::string url);
 /// The checks that are possible where no shard can be made.
 int doctor_without_shard(const std::string& why, bool json);
 
-/// "verbena: TEXT" on stderr; returns `code`.
+/// "verbena: TEXT" on stderr, over a progress bar if one stands there.
+void say(const std::string& text);
+/// Says `text`; returns `code`.
 int complain(const std::string& text, int code);
 /// What a change that failed with `e` is answered with: its message, and for root what root_squash means.
 std::string refusal(const error& e);

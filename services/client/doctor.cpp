@@ -328,10 +328,10 @@ task<void> check_server(runtime& r, url where, report& out)
         answered = co_await s.nfs().null();
     if (failed.failed()) {
         out.add({"server", state::bad, failed.what(), failed.cure()});
-    } else if (!answered && answered.error() == std::errc::timed_out) {
+    } else if (!answered && !s.transport().answered()) {
         // MOUNT would be asked there too.
-        out.add({"server", state::bad, "something takes the connection and does not answer in time",
-                 "give the port of an NFS server, or look whether that one hangs"});
+        const failure mute = s.without_reply(answered.error());
+        out.add({"server", state::bad, mute.what(), mute.cure()});
     } else {
         if (answered)
             out.add({"server", state::good, "NFS version 3 answers at " + s.where().to_string(), ""});

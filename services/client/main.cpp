@@ -15,7 +15,7 @@
 
 namespace verbena::cli {
 
-int complain(const std::string& text, int code)
+void say(const std::string& text)
 {
     std::fflush(stdout);
     // Names in it may be a server's; the lines are ours.
@@ -25,7 +25,12 @@ int complain(const std::string& text, int code)
         shown += printable(std::string_view(text).substr(begin, end - begin)) + '\n';
         begin = end + 1;
     }
-    std::fprintf(stderr, "verbena: %s", shown.c_str());
+    std::fprintf(stderr, "%sverbena: %s", ::isatty(STDERR_FILENO) ? "\r\033[K" : "", shown.c_str());
+}
+
+int complain(const std::string& text, int code)
+{
+    say(text);
     return code;
 }
 

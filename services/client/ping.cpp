@@ -40,6 +40,8 @@ task<void> call_null(session& s, const ping_options& o, samples& out)
         } else {
             ++out.lost;
             out.last = answered.error();
+            if (!s.transport().answered())
+                co_return; // it is no server, or hangs: the next calls would tell no more
         }
         if (o.interval > 0 && out.started < o.count)
             co_await sleep_for(
@@ -70,6 +72,7 @@ task<int> ping(runtime& r, ping_options o)
     }
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     const std::string transport(s.transport().name());
+    const bool answered = s.transport().answered();
     co_await s.close();
     std::ranges::sort(all.microseconds);
     if (r.options().json) {
@@ -99,6 +102,8 @@ task<int> ping(runtime& r, ping_options o)
                         percentile(all.microseconds, 90), percentile(all.microseconds, 99),
                         percentile(all.microseconds, 99.9), percentile(all.microseconds, 100));
     }
+    if (!answered)
+        co_return complain(s.without_reply(all.last).text(), exit_unreachable);
     if (all.lost != 0)
         co_return complain(counted(all.lost, "call") + " failed, the last: " + all.last.message(),
                            exit_failed);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "session.hpp"
 
+#include "commands.hpp"
+
 #include <verbena/core/net.hpp>
 #include <verbena/protocols/nfs/mount3.hpp>
 #include <verbena/protocols/nfs/portmap.hpp>
@@ -8,6 +10,7 @@
 #include <verbena/protocols/rpc/stream_client.hpp>
 #include <verbena/protocols/rpcrdma/requester.hpp>
 
+#include <cstdio>
 #include <unistd.h>
 
 namespace verbena::cli {
@@ -28,7 +31,18 @@ failure::failure(std::string what, const error& why, std::string cure)
     what_ += ": " + why.message();
 }
 
-rpc::client_options session::client_options() const
+void server_notice::on_silence(const error& cause) noexcept
+{
+    const std::string why = cause.code() ? " (" + cause.message() + ")" : std::string();
+    say(server_ + " does not answer" + why + ", still trying" + (hard_ ? "; --soft gives up" : ""));
+}
+
+void server_notice::on_answer() noexcept { say(server_ + " answers now"); }
+
+// A peer that ends so many connections without a reply speaks something else, or wants nobody.
+constexpr unsigned connections_without_reply = 3;
+
+rpc::client_options session::client_options(std::string_view server)
 {
     rpc::client_options o;
     o.hard = !runtime_.options().soft;
@@ -37,7 +51,11 @@ rpc::client_options session::client_options() const
         o.hard = false;
         o.timeout = limit_;
         o.retries = 0;
+    } else {
+        notices_.push_back(std::make_unique<server_notice>(std::string(server), o.hard));
+        o.watch = notices_.back().get();
     }
+    o.connections_without_reply = connections_without_reply;
     o.connect_timeout = std::min<duration>(o.connect_timeout, o.timeout);
     return o;
 }
@@ -48,7 +66,7 @@ task<result<std::unique_ptr<rpc::client_transport>>> session::connect_tcp(std::u
     if (!endpoints)
         co_return endpoints.error();
     rpc::stream_client_options options;
-    options.client = client_options();
+    options.client = client_options(url_.authority(port) + " (tcp)");
     options.reserved_port = ::geteuid() == 0;
     error last(std::errc::address_not_available, "the name has no address");
     for (const net::endpoint& to : *endpoints) {
@@ -72,7 +90,8 @@ task<result<std::unique_ptr<rpc::client_transport>>> session::connect_nfs(std::u
     if (!endpoints)
         co_return endpoints.error();
     rpcrdma::requester_options options;
-    options.client = client_options();
+    options.client =
+        client_options(url_.authority(port) + " (" + std::string(to_string(url_.transport)) + ')');
     verbs::context* provider = nullptr;
     if (url_.transport == transport_kind::rdma) {
         auto devices = runtime_.rdma();
@@ -175,6 +194,32 @@ task<result<nfs::mount_client>> session::mounts()
     co_return nfs::mount_client(*mount_transport_, identity_);
 }
 
+failure session::without_reply(const error& why) const
+{
+    url other = url_;
+    other.transport = url_.transport == transport_kind::tcp ? transport_kind::iwarp : transport_kind::tcp;
+    return failure(
+        "no reply from " + url_.authority(url_.port) + " (" + std::string(to_string(url_.transport)) + ")",
+        why,
+        why == std::errc::timed_out
+            ? "something takes the connection and does not answer in time: give the port of an NFS "
+              "server, or look whether that one hangs"
+            : "the port answers, but not as NFS version 3: give the port of an NFS server, or try " +
+                  other.to_string());
+}
+
+failure session::without_mounts(const error& why) const
+{
+    if (!mount_transport_ && url_.mount_port == 0 && transport_ && !transport_->answered())
+        return without_reply(why);
+    return failure("cannot reach the MOUNT service of " + url_.host, why,
+                   url_.mount_port != 0
+                       ? "what ?mountport=" + std::to_string(url_.mount_port) +
+                             " names is no MOUNT service, or hangs: give MOUNT's port, or leave it out"
+                       : "it answers neither on the NFS port nor through rpcbind; give its port with "
+                         "?mountport=N");
+}
+
 task<failure> session::mount()
 {
     failure failed = co_await connect();
@@ -182,15 +227,17 @@ task<failure> session::mount()
         co_return failed;
     auto mounts = co_await this->mounts();
     if (!mounts)
-        co_return failure(
-            "cannot reach the MOUNT service of " + url_.host, mounts.error(),
-            "it answers neither on the NFS port nor through rpcbind; give its port with ?mountport=N");
+        co_return without_mounts(mounts.error());
     auto found = co_await mounts->mount_path(url_.path);
+    if (!found && mount_transport_ && !mount_transport_->answered())
+        co_return without_mounts(found.error());
     if (!found)
         co_return failure("cannot mount " + url_.to_string(), found.error(),
                           "`verbena mounts` with the same URL lists what the server exports and to whom");
     mounted_ = std::move(*found);
     auto info = co_await nfs_->fsinfo(mounted_.root);
+    if (!info && !transport_->answered())
+        co_return without_reply(info.error());
     if (!info)
         co_return failure(
             "cannot ask " + mounted_.directory + " for its limits", info.error(),

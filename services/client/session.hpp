@@ -14,7 +14,9 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 namespace verbena::cli {
 
@@ -33,6 +35,18 @@ public:
 private:
     std::string what_;
     std::string cure_;
+};
+
+/// Tells on the standard error that a server has fallen silent, and that it answers again.
+class server_notice final : public rpc::client_watch {
+public:
+    server_notice(std::string server, bool hard) : server_(std::move(server)), hard_(hard) {}
+    void on_silence(const error& cause) noexcept override;
+    void on_answer() noexcept override;
+
+private:
+    std::string server_;
+    bool hard_;
 };
 
 /// Shard-local. close() before it goes.
@@ -55,6 +69,10 @@ public:
     rpc::client_transport& transport() noexcept { return *transport_; }
     /// Where MOUNT is asked; after mount_transport() succeeded.
     task<result<nfs::mount_client>> mounts();
+    /// What the user reads when mounts(), or what was asked of MOUNT, failed with `why` and no status of MOUNT.
+    failure without_mounts(const error& why) const;
+    /// What he reads where the NFS port takes connections and never replied to a call, which failed with `why`.
+    failure without_reply(const error& why) const;
     const cli::url& where() const noexcept { return url_; }
     const nfs::mounted& mounted() const noexcept { return mounted_; }
     /// Looks a path up below the export's root.
@@ -64,12 +82,13 @@ private:
     task<result<std::unique_ptr<rpc::client_transport>>> connect_tcp(std::uint16_t port);
     task<result<std::unique_ptr<rpc::client_transport>>> connect_nfs(std::uint16_t port);
     task<result<std::uint16_t>> ask_rpcbind(std::uint32_t program);
-    rpc::client_options client_options() const;
+    rpc::client_options client_options(std::string_view server);
     std::string cure_of(const error& e) const;
 
     runtime& runtime_;
     cli::url url_;
     nfs::identity identity_;
+    std::vector<std::unique_ptr<server_notice>> notices_; // outlive the transports
     std::unique_ptr<rpc::client_transport> transport_;
     std::unique_ptr<rpc::client_transport> mount_transport_;
     std::unique_ptr<nfs::client> nfs_;

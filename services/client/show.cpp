@@ -345,14 +345,14 @@ task<int> mounts(runtime& r, std::string text)
     int code = exit_ok;
     auto service = co_await s.mounts();
     if (!service) {
-        code = complain("cannot reach the MOUNT service of " + where->host + ": " +
-                            service.error().message() + "\n  give its port with ?mountport=N",
-                        exit_unreachable);
+        code = complain(s.without_mounts(service.error()).text(), exit_unreachable);
     } else {
         auto exports = co_await service->exports();
         auto mounted = co_await service->dump();
         json out = {{"exports", json::array()}, {"mounts", json::array()}};
-        if (!exports) {
+        if (!exports && exports.error() == std::errc::connection_reset) {
+            code = complain(s.without_mounts(exports.error()).text(), exit_unreachable);
+        } else if (!exports) {
             code = complain("EXPORT: " + exports.error().message(), exit_failed);
         } else {
             for (const nfs::export_entry& e : *exports) {

@@ -17,6 +17,10 @@ import peers
 MIB = 1 << 20
 
 
+WAITED = (r"\A(verbena: 127\.0\.0\.1:\d+ \((?:tcp|iwarp)\) does not answer(?: \(.+\))?, still trying; --soft gives up\n"
+          r"verbena: 127\.0\.0\.1:\d+ \((?:tcp|iwarp)\) answers now\n)%s\Z")
+
+
 def digest(path):
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -273,7 +277,10 @@ class Recovery(daemon.DaemonTest):
             relay.port = d.port(transport)
             relay.once = False
         for transport in ("tcp", "iwarp"):
-            self.assertEqual(self.end_of(clients["hard" + transport]), (0, ""))
+            status, output = self.end_of(clients["hard" + transport])
+            self.assertEqual(status, 0)
+            # Nobody waits in the dark: once for each silence, and once for its end.
+            self.assertRegex(output, WAITED % ("+", ))
             self.assertEqual(digest(os.path.join(self.data, "hard" + transport)), digest(self.source))
 
     def test_a_server_that_stays_silent_is_asked_anew(self):
@@ -281,7 +288,9 @@ class Recovery(daemon.DaemonTest):
         relay = self.relay(d, "tcp", 64 << 10) # within the first WRITE: a slow disk is not what is silent
         client = self.begin_copy("tcp", relay, "--timeout", "1")
         # Nobody cuts the first connection: the client gives it up by itself.
-        self.assertEqual(self.end_of(client), (0, ""))
+        status, output = self.end_of(client)
+        self.assertEqual(status, 0)
+        self.assertRegex(output, WAITED % ("*", ))
         self.assertTrue(relay.full.is_set())
         self.assertGreaterEqual(len(relay.connections), 2)
         self.assertEqual(digest(self.copy), digest(self.source))

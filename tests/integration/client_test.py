@@ -488,6 +488,30 @@ class Messages(Client):
         said = self.says("ls", "nfs+tcp://no-such-host.invalid/export", code=UNREACHABLE)
         self.assertIn("getent hosts no-such-host.invalid", said)
 
+    def test_a_port_of_iwarp_by_tcp(self):
+        port = self.base("iwarp", "127.0.0.1").split(":")[2].split("/")[0]
+        url = f"nfs+tcp://127.0.0.1:{port}/export"
+        for arguments in (("ls",), ("--soft", "--timeout", "1", "ls"), ("ping", "-c", "100000"), ("mounts",)):
+            said = self.says(*arguments, url, code=UNREACHABLE)
+            self.assertIn("not as NFS version 3: give the port of an NFS server, or try nfs+iwarp://127.0.0.1:" + port, said)
+            self.assertNotIn("mountport", said)
+        self.assertLess(self.daemon.metric('verbena_connection_ends_total{transport="iwarp",cause="bad_startup"}'), 20)
+        said = self.says("mounts", f"{self.base('tcp', '127.0.0.1')}?mountport={port}", code=UNREACHABLE)
+        self.assertIn(f"what ?mountport={port} names is no MOUNT service", said)
+
+    def test_a_port_that_says_nothing(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            where = f"127.0.0.1:{silent.getsockname()[1]}"
+            said = self.says("--soft", "--timeout", "1", "ls", f"nfs+tcp://{where}/x", code=UNREACHABLE)
+            self.assertIn(f"verbena: {where} (tcp) does not answer, still trying\n", said)
+            self.assertIn("takes the connection and does not answer in time: give the port", said)
+            with subprocess.Popen([self.client, "--timeout", "1", "-q", "ls", f"nfs+tcp://{where}/x"],
+                                  stderr=subprocess.PIPE, text=True) as hard:
+                self.addCleanup(hard.kill)
+                self.assertEqual(hard.stderr.readline(),
+                                 f"verbena: {where} (tcp) does not answer, still trying; --soft gives up\n")
+                hard.kill()
+
     def test_doctor_and_a_port_that_says_nothing(self):
         with socket.create_server(("127.0.0.1", 0)) as silent:
             done = subprocess.run([self.client, "--json", "doctor", f"nfs+tcp://127.0.0.1:{silent.getsockname()[1]}/x"],

@@ -52,6 +52,7 @@ public:
     task<lease> acquire(std::size_t size) override { co_return co_await buffers_.acquire(size); }
     std::string_view name() const noexcept override { return "scripted"; }
     std::uint64_t connections() const noexcept override { return 1; }
+    bool answered() const noexcept override { return calls != 0; }
     unsigned calls = 0;
 
 private:

@@ -490,6 +490,132 @@ BOOST_FIXTURE_TEST_CASE(a_soft_call_fails_however_often_the_connection_is_made_a
     }
 }
 
+BOOST_FIXTURE_TEST_CASE(a_peer_that_hangs_up_without_any_reply_is_no_server, fixture)
+{
+    int calls = 0;
+    const auto hang_up = [&](peer& p) { calls += !p.record().empty(); };
+    rpc::client_options options;
+    options.connections_without_reply = 3;
+    options.reconnect_delay = 1ms;
+    {
+        fake_server server({hang_up, hang_up, hang_up});
+        auto client = this->client(server, options);
+        auto main = [&]() -> task<void> {
+            rpc::request r = ask(0);
+            const auto reply = co_await client->call(r);
+            BOOST_TEST((!reply && reply.error() == std::errc::connection_reset));
+            BOOST_TEST(client->connections() == 3u);
+            BOOST_TEST(!client->answered());
+            co_await client->close();
+        };
+        run_until_complete(*shard, main());
+    }
+    BOOST_TEST(calls == 3);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_server_that_has_replied_once_is_waited_for, fixture)
+{
+    const auto hang_up = [](peer& p) { p.record(); };
+    const auto answer = [](peer& p) { p.answer(p.record(), 5); };
+    rpc::client_options options;
+    options.connections_without_reply = 3;
+    options.reconnect_delay = 1ms;
+    fake_server server({hang_up, hang_up, answer, hang_up, hang_up, hang_up, hang_up, answer});
+    auto client = this->client(server, options);
+    auto main = [&]() -> task<void> {
+        for (const std::uint64_t connections : {3, 8}) {
+            rpc::request r = ask(0);
+            const auto reply = co_await client->call(r);
+            BOOST_TEST(bool(reply));
+            BOOST_TEST(client->answered());
+            BOOST_TEST(client->connections() == connections);
+        }
+        co_await client->close();
+    };
+    run_until_complete(*shard, main());
+}
+
+BOOST_FIXTURE_TEST_CASE(the_watch_hears_of_a_silence_and_of_its_end_once_each, fixture)
+{
+    struct : rpc::client_watch {
+        void on_silence(const error& cause) noexcept override { heard += cause.code() ? "gone " : "silent "; }
+        void on_answer() noexcept override { heard += "answer "; }
+        std::string heard;
+    } watch;
+    std::atomic<bool> go_on = false;
+    fake_server server({[&](peer& p) {
+        const bytes first = p.record();
+        go_on.wait(false);
+        p.answer(first, 1);
+        p.answer(p.record(), 2);
+    }});
+    rpc::client_options options;
+    options.watch = &watch;
+    options.first_silence = 20ms; // of a timeout of a minute
+    auto client = this->client(server, options);
+    auto call = [&]() -> task<void> {
+        rpc::request r = ask(0);
+        const auto reply = co_await client->call(r);
+        BOOST_TEST(bool(reply));
+    };
+    auto main = [&]() -> task<void> {
+        scope s(*shard);
+        s.spawn(call());
+        while (watch.heard.empty())
+            co_await sleep_for(1ms);
+        co_await sleep_for(50ms); // it is told once
+        go_on = true;
+        go_on.notify_all();
+        co_await s.join();
+        BOOST_TEST(watch.heard == "silent answer ");
+        co_await call();
+        co_await sleep_for(50ms); // nothing is outstanding
+        BOOST_TEST(watch.heard == "silent answer ");
+        co_await client->close();
+    };
+    run_until_complete(*shard, main());
+}
+
+BOOST_FIXTURE_TEST_CASE(the_watch_hears_why_there_is_no_connection, fixture)
+{
+    struct : rpc::client_watch {
+        void on_silence(const error& cause) noexcept override { why = cause; }
+        void on_answer() noexcept override {}
+        error why;
+    } watch;
+    rpc::client_options options;
+    options.watch = &watch;
+    options.timeout = 30ms;
+    options.reconnect_delay = 1ms;
+    options.reconnect_delay_max = 2ms;
+    std::unique_ptr<rpc::client_transport> client;
+    {
+        fake_server server({[](peer& p) { p.answer(p.record(), 1); }});
+        client = this->client(server, options);
+        auto first = [&]() -> task<void> {
+            rpc::request r = ask(0);
+            const auto reply = co_await client->call(r);
+            BOOST_TEST(bool(reply));
+        };
+        run_until_complete(*shard, first());
+    }
+    auto main = [&]() -> task<void> {
+        scope s(*shard);
+        auto one = [&]() -> task<void> {
+            rpc::request r = ask(0);
+            const auto reply = co_await client->call(r);
+            BOOST_TEST(!reply);
+        };
+        s.spawn(one());
+        while (!watch.why.code())
+            co_await sleep_for(1ms);
+        BOOST_TEST((watch.why == std::errc::connection_refused));
+        co_await client->close();
+        co_await s.join();
+    };
+    run_until_complete(*shard, main());
+}
+
 BOOST_FIXTURE_TEST_CASE(close_ends_calls_and_a_refused_connect_is_an_error, fixture)
 {
     std::unique_ptr<rpc::client_transport> client;

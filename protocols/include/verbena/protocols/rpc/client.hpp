@@ -19,6 +19,17 @@
 
 namespace verbena::rpc {
 
+/// Hears how long a wait lasts, to tell a person. Called on the shard, outside of calls; must not close the client.
+class client_watch {
+public:
+    virtual ~client_watch() = default;
+    /// No reply came for client_options::timeout, though calls are outstanding: once, until on_answer(). `cause` is
+    /// why there is no connection; no error while there is one.
+    virtual void on_silence(const error& cause) noexcept = 0;
+    /// The first reply after that.
+    virtual void on_answer() noexcept = 0;
+};
+
 /// What becomes of calls while the server is silent or gone.
 struct client_options {
     /// true: a call waits, across reconnections, until it is answered or cancelled. false: it fails
@@ -32,6 +43,13 @@ struct client_options {
     /// Wait between attempts to connect; doubles up to reconnect_delay_max.
     duration reconnect_delay = std::chrono::milliseconds(100);
     duration reconnect_delay_max = std::chrono::seconds(10);
+    /// While no reply ever came: after so many connections in a row that the peer ended, calls outstanding fail with
+    /// ECONNRESET even if hard, as that peer hardly speaks what it is asked. 0: never.
+    unsigned connections_without_reply = 0;
+    /// Outlives the client; nullptr: nobody is told.
+    client_watch* watch = nullptr;
+    /// While no reply ever came, the watch hears of a shorter silence than `timeout` already.
+    duration first_silence = std::chrono::seconds(5);
     /// Calls outstanding at once, at most max_outstanding_calls; more wait their turn.
     std::uint32_t max_calls = 128;
 };
@@ -128,6 +146,8 @@ public:
     virtual std::string_view name() const noexcept = 0;
     /// Connections made since the start; more than one means reconnections.
     virtual std::uint64_t connections() const noexcept = 0;
+    /// Whether any reply ever came, also one that rejects.
+    virtual bool answered() const noexcept = 0;
 };
 
 } // namespace verbena::rpc

@@ -26,6 +26,7 @@ public:
     task<result<reply>> call(request& r) final;
     task<void> close() final;
     std::uint64_t connections() const noexcept final { return connections_; }
+    bool answered() const noexcept final { return answered_; }
 
 protected:
     /// A call outstanding. Stands in a list of the derived class while that needs one.
@@ -98,6 +99,14 @@ private:
 
     class visit;
     class until_empty;
+    class patience final : public timer {
+    public:
+        explicit patience(reconnecting_client& owner) noexcept : owner_(owner) {}
+        void on_timer() noexcept override { owner_.look_at_silence(); }
+
+    private:
+        reconnecting_client& owner_;
+    };
 
     void begin(outstanding& o, std::uint32_t index);
     void start();
@@ -106,6 +115,9 @@ private:
     void on_silence(outstanding& o) noexcept;
     void arm(outstanding& o) noexcept;
     void fail_all(const error& cause) noexcept;
+    bool is_stranger();
+    void look_at_silence() noexcept;
+    void heard() noexcept;
 
     reactor& shard_;
     client_options options_;
@@ -121,6 +133,14 @@ private:
     event attempted_;
     error last_error_;
     std::uint64_t connections_ = 0;
+    // For the watch.
+    patience patience_{*this};
+    time_point last_heard_{}; ///< or when the first call went out that waits now
+    std::size_t active_ = 0;
+    bool told_ = false;
+
+    unsigned without_reply_ = 0; ///< connections in a row
+    bool answered_ = false;
     bool running_ = false;
     bool connected_ = false;
     bool closing_ = false;
