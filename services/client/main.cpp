@@ -2,6 +2,7 @@
 #include "commands.hpp"
 #include "listing.hpp"
 
+#include "../standard_output.hpp"
 #include "../unknown_words.hpp"
 
 #include <verbena/core/scope.hpp>
@@ -111,11 +112,8 @@ constexpr const char* footer =
     "IPv6 in brackets; ?mountport=N and ?nfsport=N name ports that rpcbind does not know.\n"
     "Exit codes: 0 done, 1 something was not done, 2 wrong usage, 3 no connection or no mount.";
 
-} // namespace
-
-int main(int argc, char** argv)
+int run_command(int argc, char** argv)
 {
-    std::signal(SIGPIPE, SIG_IGN);
     CLI::App app("verbena: files on NFS servers, over RDMA or TCP, without mounting them", "verbena");
     app.footer(footer);
     app.require_subcommand(1);
@@ -276,4 +274,18 @@ int main(int argc, char** argv)
     }
     runtime r(std::move(*shard), global);
     return run_until_complete(r.shard(), run(r));
+}
+
+} // namespace
+
+int main(int argc, char** argv)
+{
+    std::signal(SIGPIPE, SIG_IGN);
+    const int code = run_command(argc, argv);
+    const printed output = flush_standard_output();
+    if (!output.lost || code != exit_ok)
+        return code;
+    if (output.why == std::errc::broken_pipe) // the reader wanted no more
+        return exit_failed;
+    return complain(output.message(), exit_failed);
 }

@@ -8,6 +8,8 @@
 #include "rpcbind.hpp"
 #include "start_text.hpp"
 
+#include "../standard_output.hpp"
+
 #include <verbena/core/log.hpp>
 #include <verbena/core/runtime.hpp>
 #include <verbena/plugins/posixfs.hpp>
@@ -152,11 +154,13 @@ int main(int argc, char** argv)
     using namespace verbena::daemon;
     try {
         const parsed_command_line line = parse_command_line(argc, argv);
-        if (!line.wanted)
-            return line.exit_status;
-        if (line.wanted->kind == command_kind::check) {
+        const bool checks = line.wanted && line.wanted->kind == command_kind::check;
+        if (checks)
             std::fputs(to_toml(line.wanted->settings).c_str(), stdout);
-            return 0;
+        if (checks || !line.wanted) {
+            if (const verbena::printed output = verbena::flush_standard_output(); output.lost)
+                throw std::runtime_error(output.message());
+            return checks ? 0 : line.exit_status;
         }
         return serve(line.wanted->settings);
     } catch (const config_error& e) {

@@ -379,6 +379,16 @@ class Commands:
 
     # --- exit codes ---
 
+    def test_output_that_is_lost(self):
+        self.write(self.there("file"), b"text")
+        for command in ("ls", "stat", "cat", "df", "mounts", "ping"):
+            for options in ((), ("--json",)) if command != "cat" else ((),):
+                with open("/dev/full", "wb") as full:
+                    done = subprocess.run([self.client, *options, command, self.top + "/file"], stdout=full,
+                                          stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+                self.assertEqual(done.returncode, FAILED, (command, done.stderr))
+                self.assertEqual(done.stderr.count("No space left on device"), 1, (command, done.stderr))
+
     def test_what_makes_no_sense(self):
         for arguments in ((), ("no-such-command",), ("ls",), ("ls", "--no-such-option", self.top), ("ls", "/a/path"),
                           ("ls", "http://127.0.0.1/export"), ("stat", "nfs+tcp://127.0.0.1:99999/export"),

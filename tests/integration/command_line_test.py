@@ -4,6 +4,7 @@
 import glob
 import os
 import re
+import subprocess
 
 import daemon
 
@@ -22,6 +23,17 @@ class CommandLine(daemon.DaemonTest):
                        "--allow-public", "--log-level"):
             self.assertIn(option, done.stdout)
         self.assertEqual(self.run_binary("--version").stdout.split()[0], "verbenad")
+
+    def test_output_that_is_lost(self):
+        path = self.folder + "/verbenad.toml"
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(f'[[nfs.export]]\ndirectory = "{self.data}"\n')
+        for arguments in (("--version",), ("nfs", "--help"), ("serve", "--check", path)):
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([daemon.BINARY, *arguments], stdout=full, stderr=subprocess.PIPE, text=True,
+                                      timeout=daemon.START_LIMIT, check=False)
+            self.assertEqual(done.returncode, 1, (arguments, done.stderr))
+            self.assertIn("the standard output did not take all that was printed", done.stderr)
 
     def test_every_option_is_documented(self):
         with open(os.path.join(daemon.SOURCES, "docs/reference/cli.md"), encoding="utf-8") as file:
