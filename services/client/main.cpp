@@ -9,6 +9,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdio>
 #include <functional>
@@ -104,6 +105,17 @@ std::string idle_choice(const global_options& global, const std::vector<std::str
            " chooses an RDMA device, and no URL here goes by one: write nfs+rdma:// (conform: rdma://), or "
            "leave out " +
            option;
+}
+
+// Likewise of --json.
+std::string idle_json(const CLI::App& app)
+{
+    constexpr std::array<std::string_view, 4> without = {"cat", "mkdir", "mv", "rm"};
+    const std::string command = app.get_subcommands().front()->get_name();
+    if (std::ranges::find(without, command) == without.end())
+        return {};
+    return "--json changes nothing here, since " + command +
+           (command == "cat" ? " writes files as they are" : " prints nothing") + ": leave it out";
 }
 
 constexpr const char* footer =
@@ -234,8 +246,10 @@ int run_command(int argc, char** argv)
     CLI::App* conform_c = app.add_subcommand(
         "conform", "Check a path of RDMA between two hosts; rdma://HOST:PORT or iwarp://HOST:PORT");
     CLI::Option* conform_url = conform_c->add_option("url", conform_o.url, "where the other host listens");
-    conform_c->add_option("--listen", conform_listen, "be the other host")->excludes(conform_url);
-    conform_c->add_flag("--once", conform_o.once, "with --listen: end after one run");
+    CLI::Option* conform_listener =
+        conform_c->add_option("--listen", conform_listen, "be the other host")->excludes(conform_url);
+    conform_c->add_flag("--once", conform_o.once, "with --listen: end after one run")
+        ->needs(conform_listener);
     conform_c->add_option("--report", conform_o.report, "file for the results, as JSON that can be shared");
     conform_c->add_option("--only", conform_o.only,
                           "run the checks in whose name TEXT stands, such as 'Reply chunk'");
@@ -264,6 +278,8 @@ int run_command(int argc, char** argv)
     for (const auto& more : {urls, ls_o.urls, rm_o.urls, mkdir_o.urls, paths})
         words.insert(words.end(), more.begin(), more.end());
     if (const std::string idle = idle_choice(global, words); !idle.empty())
+        return complain(idle, exit_usage);
+    if (const std::string idle = global.json ? idle_json(app) : std::string(); !idle.empty())
         return complain(idle, exit_usage);
     auto shard = reactor::create();
     if (!shard) {

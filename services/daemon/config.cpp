@@ -53,6 +53,22 @@ void check_pseudo(const export_config& e)
     }
 }
 
+void check_memfs(const export_config& e)
+{
+    const auto refuse = [&](const std::string& why, const std::string& what) {
+        throw config_error(name_of(e) + ": memfs keeps its files in memory and " + why + ": leave out " +
+                           what);
+    };
+    if (!e.directory.empty())
+        refuse("takes no directory", e.directory);
+    if (e.crossmnt)
+        refuse("nothing can be mounted beneath them", "crossmnt");
+    if (e.async)
+        refuse("has no stable storage that async would not wait for", "async");
+    if (e.handles != "auto")
+        refuse("makes handles of its own", "handles=" + e.handles);
+}
+
 void complete_export(export_config& e, bool first)
 {
     if (e.backend == "posixfs") {
@@ -76,10 +92,8 @@ void complete_export(export_config& e, bool first)
                                did_you_mean(t, {std::begin(known_transports), std::end(known_transports)}));
         }
     }
-    if (e.backend == "memfs" && !e.directory.empty())
-        throw config_error(name_of(e) +
-                           ": memfs keeps its files in memory and takes no directory: leave out " +
-                           e.directory);
+    if (e.backend == "memfs")
+        check_memfs(e);
     check_range(name_of(e) + ": anonuid", e.anonuid, ranges::id);
     check_range(name_of(e) + ": anongid", e.anongid, ranges::id);
     (void)clients_of(e);

@@ -472,6 +472,11 @@ class Messages(Client):
         for arguments in (("ls", self.top.replace("iwarp", "tcp")), ("doctor",)):
             self.assertIn("no URL here goes by iWARP", self.says("--crc", *arguments, code=USAGE))
 
+    def test_options_that_change_nothing(self):
+        for arguments in (("cat", self.top), ("rm", self.top), ("mkdir", self.top), ("mv", self.top, self.top)):
+            self.assertIn(f"--json changes nothing here, since {arguments[0]} ", self.says("--json", *arguments, code=USAGE))
+        self.assertIn("--listen", self.says("conform", "--once", "iwarp://127.0.0.1:1", code=USAGE))
+
     def test_ports_that_contradict_each_other(self):
         self.assertIn("contradict each other", self.says("ls", self.top + "?nfsport=7", code=USAGE))
 

@@ -236,11 +236,22 @@ BOOST_AUTO_TEST_CASE(names_of_back_ends_and_transports_are_checked)
     BOOST_TEST(complete_complains(c, "did you mean kernel?"));
 }
 
-BOOST_AUTO_TEST_CASE(memfs_takes_no_directory)
+BOOST_AUTO_TEST_CASE(memfs_takes_no_directory_and_no_options_of_directories)
 {
     config c = with_exports({{"/srv/a", "/a"}});
     c.exports[0].backend = "memfs";
     BOOST_TEST(complete_complains(c, "leave out /srv/a"));
+    c.exports[0].directory.clear();
+    c.state = "/tmp/s";
+    BOOST_CHECK_NO_THROW(complete(c));
+    const auto complains = [&c](auto change, const char* part) {
+        config bad = c;
+        change(bad.exports[0]);
+        return complete_complains(bad, part);
+    };
+    BOOST_TEST(complains([](export_config& e) { e.crossmnt = true; }, "leave out crossmnt"));
+    BOOST_TEST(complains([](export_config& e) { e.async = true; }, "leave out async"));
+    BOOST_TEST(complains([](export_config& e) { e.handles = "kernel"; }, "leave out handles=kernel"));
 }
 
 BOOST_AUTO_TEST_CASE(clients_are_addresses_and_prefixes)
