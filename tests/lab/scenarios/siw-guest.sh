@@ -3,6 +3,7 @@
 # lab: limit=300
 . "$LAB_LIB"
 serve iwarp siw --shards 1
+daemon=$!
 copy_both_ways mount_server mounted
 
 # What was copied went through chunks both ways, and no key was ever used that the kernel had taken back.
@@ -45,3 +46,31 @@ for reader in mounted read/verbena read/libnfs; do
     diff sums found >differences || fail "$reader: $(head -n 3 differences | xargs -d '\n')"
 done
 umount mounted
+
+# With a CRC32C in each FPDU, which the kernel's client makes and checks when the server asks for it.
+kill "$daemon"
+wait "$daemon" || fail "verbenad ended with status $?"
+cat >crc.toml <<END
+[daemon]
+state = "$PWD/state"
+[metrics]
+listen = "$server:9464"
+[nfs]
+listen = ["iwarp://$server:$rdma_port", "tcp://$server:$tcp_port"]
+iwarp_crc = true
+rpcbind = "no"
+[[nfs.export]]
+directory = "$PWD/exported"
+root_squash = false
+clients = ["*"]
+END
+start verbenad-crc "$LAB_BUILD/services/verbenad" serve crc.toml
+until_true 60 listens "$server" "$tcp_port" || fail "verbenad does not listen: $(tail -n 3 "$LAB_OUT/verbenad-crc.log")"
+mount_server mounted
+timed 'with CRC: copy in' cp "$LAB_DATA/large" mounted/crc
+umount mounted
+mount_server mounted
+cmp "$LAB_DATA/large" mounted/crc
+umount mounted
+checked=$(curl -sS --fail --max-time 10 "$server:9464/metrics" | sed -n 's/^verbena_iwarp_crc_checked_total //p')
+((checked > 100)) || fail "FPDUs with a CRC: $checked"
