@@ -175,7 +175,7 @@ class Avalanche(Ends):
         with open(config, "w", encoding="utf-8") as file:
             file.write(f"""[daemon]
 state = "{self.folder}/state"
-shards = 3
+shards = {daemon.shards(3)}
 memory_mib = {self.MEMORY}
 [metrics]
 listen = "127.0.0.1:0"
@@ -186,9 +186,7 @@ rpcbind = "no"
 directory = "{self.data}"
 pseudo = "/export"
 """)
-        d = daemon.Daemon("serve", config, folder=self.folder)
-        self.addCleanup(d.stop)
-        return d
+        return self.run_daemon("serve", config)
 
     def test_more_connections_than_there_is_memory_for(self):
         rejected = "verbena_rpcrdma_rejected_connections_total"

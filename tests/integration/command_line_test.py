@@ -47,8 +47,7 @@ class CommandLine(daemon.DaemonTest):
         self.assertIn("?device=", section)
 
     def test_one_shard_is_not_many(self):
-        d = daemon.Daemon(*self.serve_with_state(self.folder + "/state"), "--shards", "1", folder=self.folder)
-        self.addCleanup(d.stop)
+        d = self.run_daemon(*self.serve_with_state(self.folder + "/state"), "--shards", "1", exactly=True)
         self.assertIn(": 1 shard, policy", d.lines[0])
 
     def test_bad_command_lines(self):
@@ -85,11 +84,11 @@ class CommandLine(daemon.DaemonTest):
         self.refuses(*self.serve_with_state(shared), saying="others may write there")
         self.assertEqual((os.stat(shared).st_mode & 0o7777, os.listdir(shared)), (0o1777, []))
         made = os.path.join(self.folder, "one", "two", "state")
-        daemon.Daemon(*self.serve_with_state(made), folder=self.folder).stop()
+        self.run_daemon(*self.serve_with_state(made)).stop()
         for level in (made, os.path.dirname(made), os.path.dirname(os.path.dirname(made))):
             self.assertEqual(os.stat(level).st_mode & 0o777, 0o700, level)
         os.chmod(made, 0o755)  # a mode that the owner chose stays
-        daemon.Daemon(*self.serve_with_state(made), folder=self.folder).stop()
+        self.run_daemon(*self.serve_with_state(made)).stop()
         self.assertEqual(os.stat(made).st_mode & 0o777, 0o755)
 
     def test_state_is_not_kept_where_clients_may_read_it(self):
@@ -100,8 +99,7 @@ class CommandLine(daemon.DaemonTest):
                      saying="outside of it with --state DIR")
 
     def test_an_export_that_nobody_can_reach_is_named(self):
-        d = daemon.Daemon(*self.serve_with_state(self.folder + "/state", ",transport=iwarp"), folder=self.folder)
-        self.addCleanup(d.stop)
+        d = self.run_daemon(*self.serve_with_state(self.folder + "/state", ",transport=iwarp"))
         self.assertTrue([line for line in d.lines if "nobody can reach it" in line], d.lines)
 
     def test_an_export_that_is_not_there(self):
@@ -134,10 +132,9 @@ class CommandLine(daemon.DaemonTest):
                 self.assertEqual(self.run_binary("serve", "--check", path).stdout, first.stdout)
 
     def lines_of(self, *listen, exports):
-        d = daemon.Daemon("nfs", *(word for e in exports for word in ("--export", e)), "--state",
-                          self.folder + "/state", *(word for url in listen for word in ("--listen", url)),
-                          "--metrics", "off", "--rpcbind", "no", folder=self.folder)
-        self.addCleanup(d.stop)
+        d = self.run_daemon("nfs", *(word for e in exports for word in ("--export", e)), "--state",
+                            self.folder + "/state", *(word for url in listen for word in ("--listen", url)),
+                            "--metrics", "off", "--rpcbind", "no")
         ports = {}
         for line in d.lines:
             if line.startswith("listening at "):

@@ -16,13 +16,44 @@ BINARY = ""
 SOURCES = ""
 START_LIMIT = 30
 STOP_LIMIT = 30
+SANITIZER = r"Sanitizer:|runtime error:" # what a sanitizer's reports say
+
+
+def shards(own=0):
+    """How many shards a daemon has that wants `own`: at least what the suite asks for (VERBENA_TEST_SHARDS)."""
+    return max(own, int(os.environ.get("VERBENA_TEST_SHARDS", "0")))
+
+
+def as_the_suite_asks(words):
+    """A command line of `verbenad nfs` with the suite's shards, and with metrics if it scrapes."""
+    words = list(words)
+    own = 0
+    if "--shards" in words:
+        at = words.index("--shards")
+        own = int(words[at + 1])
+        del words[at:at + 2]
+    if shards(own):
+        words += ["--shards", str(shards(own))]
+    if scraped():
+        words = ["127.0.0.1:0" if before == "--metrics" and word == "off" else word
+                 for before, word in zip([None, *words], words)]
+    return words
+
+
+def scraped():
+    """Whether the suite wants metrics read all the time (VERBENA_TEST_SCRAPES)."""
+    return bool(os.environ.get("VERBENA_TEST_SCRAPES"))
 
 
 class Daemon:
-    """A verbenad that serves until stop(). Its exports and state lie in self.folder."""
+    """A verbenad that serves until stop(). Its exports and state lie in self.folder. It has the shards and the scrapes that
+    the suite asks for, unless its command line is to stay as it is (`exactly`)."""
 
-    def __init__(self, *arguments, folder, environment=None, before_start=None):
+    def __init__(self, *arguments, folder, environment=None, before_start=None, exactly=False):
         self.folder = folder
+        self.scraper = None
+        if arguments[0] == "nfs" and not exactly:
+            arguments = as_the_suite_asks(arguments)
         self.errors = open(os.path.join(folder, "stderr"), "wb")
         self.process = subprocess.Popen([BINARY, *arguments], stdout=subprocess.PIPE, stderr=self.errors,
                                         env={**os.environ, **(environment or {})}, text=True,
@@ -38,6 +69,13 @@ class Daemon:
         if not self.lines or self.lines[-1] != "ready":
             self.process.wait()
             raise AssertionError(f"verbenad did not start ({self.process.returncode}): {self.log()}")
+        if not exactly:
+            has = int(re.search(r": (\d+) shards?, policy", self.lines[0])[1])
+            if has < shards():
+                self.stop()
+                raise AssertionError(f"{has} shards, and the suite asks for {shards()}: {arguments}")
+            if scraped():
+                self.scraper = Scraper(self)
 
     def log(self):
         with open(os.path.join(self.folder, "stderr"), encoding="utf-8", errors="replace") as file:
@@ -79,6 +117,8 @@ class Daemon:
             self.process.wait()
             raise AssertionError(f"verbenad did not stop: {self.log()}") from None
         finally:
+            if self.scraper:
+                self.scraper.stop()
             self.process.stdout.close()
             self.errors.close()
 
@@ -89,7 +129,8 @@ class Scraper:
     def __init__(self, daemon):
         self.daemon = daemon
         self.ended = threading.Event()
-        self.thread = threading.Thread(target=self.run)
+        daemon.metrics_url() # there is one
+        self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
 
     def run(self):
@@ -120,27 +161,21 @@ class DaemonTest(unittest.TestCase):
         os.chmod(self.folder, 0o755)
         os.chmod(self.data, 0o777)
 
-    def start(self, *more, export="", environment=None, before_start=None):
-        least = os.environ.get("VERBENA_TEST_SHARDS") # a test's own number is raised to it
-        if least:
-            at = more.index("--shards") + 1 if "--shards" in more else None
-            shards = max(int(least), int(more[at])) if at else int(least)
-            more = (*more[:at - 1], *more[at + 1:]) if at else more
-            more = (*more, "--shards", str(shards))
-        daemon = Daemon("nfs", "--export", self.data + export, "--state", os.path.join(self.folder, "state"),
-                        "--listen", "tcp://127.0.0.1:0", "--listen", "iwarp://127.0.0.1:0",
-                        "--metrics", "127.0.0.1:0", "--rpcbind", "no", *more,
-                        folder=self.folder, environment=environment, before_start=before_start)
+    def start(self, *more, export="", **options):
+        return self.run_daemon("nfs", "--export", self.data + export, "--state", os.path.join(self.folder, "state"),
+                               "--listen", "tcp://127.0.0.1:0", "--listen", "iwarp://127.0.0.1:0",
+                               "--metrics", "127.0.0.1:0", "--rpcbind", "no", *more, **options)
+
+    def run_daemon(self, *arguments, **options):
+        """A Daemon that has to end well when the test is over."""
+        daemon = Daemon(*arguments, folder=self.folder, **options)
         self.addCleanup(self.end_well, daemon)
-        if os.environ.get("VERBENA_TEST_SCRAPES"):
-            scraper = Scraper(daemon)
-            self.addCleanup(scraper.stop)
         return daemon
 
     def end_well(self, daemon):
         """Stops it; what it said at the end, and a sanitizer with it, is not lost."""
         status = daemon.stop()
-        if status not in (0, -signal.SIGKILL) or re.search(r"Sanitizer:|runtime error:", daemon.log()):
+        if status not in (0, -signal.SIGKILL) or re.search(SANITIZER, daemon.log()):
             self.fail(f"verbenad ended with {status}: {daemon.log()[-8000:]}")
 
     def run_binary(self, *arguments):

@@ -20,7 +20,7 @@ class StuckPeers(daemon.DaemonTest):
         with open(config, "w", encoding="utf-8") as file:
             file.write(f"""[daemon]
 state = "{self.folder}/state"
-shards = 2
+shards = {daemon.shards(2)}
 {of_daemon}
 [metrics]
 listen = "127.0.0.1:0"
@@ -31,9 +31,7 @@ rpcbind = "no"
 [[nfs.export]]
 directory = "{self.data}"
 """)
-        d = daemon.Daemon("serve", config, folder=self.folder)
-        self.addCleanup(d.stop)
-        return d
+        return self.run_daemon("serve", config)
 
     def test_rdma_reads_that_are_not_answered_end_the_connection(self):
         d = self.serve(of_nfs="rdma_read_seconds = 1")

@@ -35,10 +35,8 @@ class Files(daemon.DaemonTest):
         self.assertEqual(d.stop(), 0)
 
     def test_memory_is_a_back_end_too(self):
-        d = daemon.Daemon("nfs", "--export", ":/scratch,backend=memfs", "--state", self.folder + "/state",
-                          "--listen", "tcp://127.0.0.1:0", "--metrics", "127.0.0.1:0", "--rpcbind", "no",
-                          folder=self.folder)
-        self.addCleanup(d.stop)
+        d = self.run_daemon("nfs", "--export", ":/scratch,backend=memfs", "--state", self.folder + "/state",
+                            "--listen", "tcp://127.0.0.1:0", "--metrics", "127.0.0.1:0", "--rpcbind", "no")
         self.run_tool("nfs-cp", __file__, d.nfs_url("copy", "/scratch"))
         back = os.path.join(self.folder, "back")
         self.run_tool("nfs-cp", d.nfs_url("copy", "/scratch"), back)

@@ -13,12 +13,34 @@ mount -t tmpfs none /run && ip link set lo up || exit 1
 rpcbind -f &
 rpcbind=$!
 until rpcinfo >/dev/null 2>&1; do sleep 0.05; kill -0 $rpcbind || exit 1; done
-serve() {
-    coproc %(binary)s nfs --export %(data)s --state %(state)s --metrics off "$@" 2>>%(log)s
-    while read -r line <&"${COPROC[0]}" && [[ $line != ready ]]; do printf '%%s\n' "$line"; done
-    server=$COPROC_PID
+scrape() { # PORT, until nobody answers there
+    local s
+    while exec {s}<>"/dev/tcp/127.0.0.1/$1"; do
+        printf 'GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' >&"$s"
+        cat <&"$s" >/dev/null
+        exec {s}>&-
+        sleep 0.02
+    done 2>/dev/null
 }
-end() { kill "$1" "$2"; wait "$2"; }
+serve() {
+    local line metrics=
+    coproc %(binary)s %(nfs)s "$@" 2>>%(log)s
+    while read -r line <&"${COPROC[0]}" && [[ $line != ready ]]; do
+        printf '%%s\n' "$line"
+        [[ $line != "metrics at "* ]] || metrics=$line
+    done
+    server=$COPROC_PID
+    if [[ -n $metrics ]]; then
+        metrics=${metrics#*127.0.0.1:}
+        scrape "${metrics%%/*}" &
+    fi
+}
+end() {
+    kill "$1" "$2"
+    wait "$2"
+    # The kernel closes what a ring held some time after its process is gone.
+    while [[ $1 == -KILL ]] && (exec 3<>/dev/tcp/127.0.0.1/3049) 2>/dev/null; do sleep 0.02; done
+}
 all=(--listen tcp://127.0.0.1:3049 --listen 'tcp://[::1]:3049' --listen iwarp://127.0.0.1:20049
     --listen 'iwarp://[::1]:20049')
 %(steps)s
@@ -38,11 +60,15 @@ class Rpcbind(daemon.DaemonTest):
         if subprocess.run(["unshare", "-m", "-n", "true"], capture_output=True, check=False).returncode != 0:
             self.fail("namespaces of its own need CAP_SYS_ADMIN: run as root")
         log = os.path.join(self.folder, "stderr")
-        script = SCRIPT % {"log": shlex.quote(log), "binary": shlex.quote(daemon.BINARY), "data": shlex.quote(self.data),
-                           "state": shlex.quote(os.path.join(self.folder, "state")), "steps": steps}
+        nfs = daemon.as_the_suite_asks(("nfs", "--export", self.data, "--state", os.path.join(self.folder, "state"),
+                                        "--metrics", "off"))
+        script = SCRIPT % {"log": shlex.quote(log), "binary": shlex.quote(daemon.BINARY), "nfs": shlex.join(nfs),
+                           "steps": steps}
         done = subprocess.run(["unshare", "-m", "-n", "bash", "-c", script], capture_output=True, timeout=120, check=False)
         with open(log, encoding="utf-8", errors="replace") as file:
-            self.assertEqual(done.returncode, 0, done.stderr.decode()[-2000:] + file.read()[-2000:])
+            text = file.read()
+        self.assertEqual(done.returncode, 0, done.stderr.decode()[-2000:] + text[-2000:])
+        self.assertNotRegex(text, daemon.SANITIZER)
         said = {}
         for part in done.stdout.decode().split("# ")[1:]:
             name, _, text = part.partition("\n")
