@@ -72,6 +72,23 @@ bool admits_family(const nfs_service::exported& e, int family)
     });
 }
 
+// Whether one of this host's own addresses is a client's: a program that binds it reaches a loopback listener from there.
+bool admits_own_address(const nfs::client_list& admitted, int family)
+{
+    const bool v4 = family == AF_INET;
+    const auto loopback = ip_prefix::parse(v4 ? "127.0.0.0/8" : "::1/128");
+    const auto holds_loopback = [&](const std::string& text) {
+        const auto prefix = ip_prefix::parse(text);
+        return prefix && (prefix->contains(*loopback) || loopback->contains(*prefix));
+    };
+    if (admitted.everybody() || std::ranges::any_of(admitted.texts(), holds_loopback))
+        return true;
+    host_addresses here;
+    const std::vector<ip_address> own = here.list();
+    return std::ranges::any_of(
+        own, [&](const ip_address& a) { return a.is_v4() == v4 && admitted.admits(a, here); });
+}
+
 // Why clients of the export cannot mount what is named `named`, and the cure; empty if they can.
 std::string obstacle(const nfs_service::exported& e, const std::string& transport, const net::endpoint& named)
 {
@@ -84,11 +101,15 @@ std::string obstacle(const nfs_service::exported& e, const std::string& transpor
                (named.family() == AF_INET6 ? "IPv6" : "IPv4") + " address";
     const auto address = ip_address::parse(named.address());
     host_addresses loopback_only(std::vector<ip_address>{});
-    if (named.is_loopback() && address && !e.admitted.admits(*address, loopback_only))
-        return "nobody can mount " + e.pseudo +
-               " here, since only this host reaches a loopback address and clients= does not hold " +
-               named.address() + ": add " + listen_everywhere(transport) + ", or clients=" + named.address();
-    return {};
+    if (!named.is_loopback() || !address || e.admitted.admits(*address, loopback_only))
+        return {};
+    if (admits_own_address(e.admitted, named.family()))
+        return "only programs that bind an address of clients= can mount " + e.pseudo +
+               " here, since all others come from " + named.address() + ": add " +
+               listen_everywhere(transport) + ", or clients=" + named.address();
+    return "nobody can mount " + e.pseudo +
+           " here, since only this host reaches a loopback address and clients= does not hold " +
+           named.address() + ": add " + listen_everywhere(transport) + ", or clients=" + named.address();
 }
 
 // What root types on a client. The netids are those of nfs(5).
@@ -122,10 +143,10 @@ bool admits_transport(const nfs_service::exported& e, const nfs_service::listeni
     return e.transports.empty() || std::ranges::find(e.transports, l.transport) != e.transports.end();
 }
 
-// Why no client at all can come, and the cure; empty if one can.
+// Why no client can come as clients do, and the cure; empty if one can.
 std::string nobody_comes(const nfs_service::exported& e, const std::vector<nfs_service::listening>& all)
 {
-    bool transport = false, port = false, elsewhere = false;
+    bool transport = false, port = false, elsewhere = false, own = false;
     for (const auto& l : all) {
         if (!admits_transport(e, l))
             continue;
@@ -134,6 +155,7 @@ std::string nobody_comes(const nfs_service::exported& e, const std::vector<nfs_s
             continue;
         port = true;
         elsewhere = elsewhere || !l.where.is_loopback();
+        own = own || (l.where.is_loopback() && admits_own_address(e.admitted, l.where.family()));
         if (obstacle(e, l.transport, l.where).empty())
             return {};
     }
@@ -146,9 +168,12 @@ std::string nobody_comes(const nfs_service::exported& e, const std::vector<nfs_s
         return "nobody of clients=" + e.clients +
                " can reach it, since one side has IPv4 addresses only and the other IPv6: add --listen, or "
                "clients=, of the other family";
+    const std::string cure = listen_everywhere(e.transports.empty() ? "tcp" : e.transports.front());
+    if (own)
+        return "only programs of this host that bind an address of clients=" + e.clients +
+               " can reach it while its listeners are on loopback: add " + cure;
     return "nobody of clients=" + e.clients +
-           " can reach it while its listeners are on loopback, where only this host comes: add " +
-           listen_everywhere(e.transports.empty() ? "tcp" : e.transports.front());
+           " can reach it while its listeners are on loopback, where only this host comes: add " + cure;
 }
 
 } // namespace

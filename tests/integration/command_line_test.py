@@ -7,6 +7,7 @@ import re
 import subprocess
 
 import daemon
+import peers
 
 
 class CommandLine(daemon.DaemonTest):
@@ -162,15 +163,28 @@ class CommandLine(daemon.DaemonTest):
 
     def test_clients_that_cannot_come_are_told_of(self):
         _, lines = self.lines_of("tcp://127.0.0.1:0", "iwarp://127.0.0.1:0",
-                                 exports=[":/t,backend=memfs,clients=10.0.0.0/8", ":/b,backend=memfs,clients=127.0.0.1"])
-        self.assertIn("warning: nobody of clients=10.0.0.0/8 can reach it while its listeners are on loopback, where only "
+                                 exports=[":/t,backend=memfs,clients=198.51.100.0/24", ":/b,backend=memfs,clients=127.0.0.1"])
+        self.assertIn("warning: nobody of clients=198.51.100.0/24 can reach it while its listeners are on loopback, where only "
                       "this host comes: add --listen tcp://*:2049", lines)
         self.assertFalse([line for line in lines if "127.0.0.1:/t" in line], lines)
         self.assertEqual(len([line for line in lines if line.endswith("127.0.0.1:/b /mnt")]), 2, lines)
 
+    def test_a_client_that_may_come_by_another_loopback_address(self):
+        ports, lines = self.lines_of("tcp://127.0.0.1:0",
+                                     exports=[":/t,backend=memfs,clients=198.51.100.0/24,clients=127.0.0.2"])
+        self.assertIn("warning: only programs of this host that bind an address of clients=198.51.100.0/24 127.0.0.2/32 can "
+                      "reach it while its listeners are on loopback: add --listen tcp://*:2049", lines)
+        self.assertFalse([line for line in lines if line.startswith("mount ")], lines)
+        # They do reach it.
+        for source, status in (("127.0.0.1", 13), ("127.0.0.2", 0)): # MNT3ERR_ACCES
+            peer = peers.TcpPeer(int(ports["tcp://127.0.0.1"]), source=source)
+            self.addCleanup(peer.close)
+            answer = peer.call(1, peers.opaque(b"/t"), program=peers.MOUNT)
+            self.assertEqual(int.from_bytes(answer.results[:4], "big"), status)
+
     def test_only_the_listener_that_clients_reach_has_a_mount_line(self):
         ports, lines = self.lines_of("tcp://127.0.0.1:0", "tcp://0.0.0.0:0",
-                                     exports=[":/t,backend=memfs,clients=10.0.0.0/8"])
+                                     exports=[":/t,backend=memfs,clients=198.51.100.0/24"])
         mounts = [line for line in lines if line.startswith("mount ")]
         self.assertEqual(len(mounts), 1, lines)
         self.assertIn(f"proto=tcp,port={ports['tcp://0.0.0.0']},", mounts[0])
@@ -179,7 +193,7 @@ class CommandLine(daemon.DaemonTest):
                         lines)
 
     def test_clients_of_the_other_family_have_no_mount_line(self):
-        ports, lines = self.lines_of("tcp://0.0.0.0:0", "tcp://[::]:0", exports=[":/t,backend=memfs,clients=10.0.0.0/8"])
+        ports, lines = self.lines_of("tcp://0.0.0.0:0", "tcp://[::]:0", exports=[":/t,backend=memfs,clients=198.51.100.0/24"])
         mounts = [line for line in lines if line.startswith("mount ")]
         self.assertEqual([f",port={ports['tcp://0.0.0.0']}," in line for line in mounts], [True], lines)
         self.assertIn("nobody can mount /t here, since clients= holds no IPv6 address", lines)
