@@ -6,9 +6,12 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
+
 namespace verbena {
 
-/// "no command bogus; known: ..." or "no option --polcy of nfs; did you mean --policy?"; empty when nothing is
+/// "no command bogus; known: ...", "no option --polcy; did you mean --policy?" or "no option --shards of serve, only of nfs;
+/// known: ..."; empty when nothing is
 /// unknown. After app.parse() threw.
 inline std::string unknown_word(const CLI::App& app)
 {
@@ -17,20 +20,35 @@ inline std::string unknown_word(const CLI::App& app)
     for (const std::string& word : app.remaining(true)) {
         std::vector<std::string> names;
         const bool option = word.starts_with('-');
-        if (option) {
-            for (const CLI::App* from : {&app, &used}) {
-                for (const CLI::Option* o : from->get_options()) {
-                    for (const std::string& name : o->get_lnames())
+        const std::string bare = word.substr(0, word.find('='));
+        const auto add_options = [&names](const CLI::App& from) {
+            for (const CLI::Option* o : from.get_options()) {
+                for (const std::string& name : o->get_lnames()) {
+                    if (std::ranges::find(names, "--" + name) == names.end())
                         names.push_back("--" + name);
                 }
             }
+        };
+        if (option) {
+            for (const CLI::App* other : app.get_subcommands([](const CLI::App*) { return true; })) {
+                if (other == &used || other->get_option_no_throw(bare) == nullptr)
+                    continue;
+                add_options(used);
+                std::string known;
+                for (const std::string& name : names)
+                    known += ' ' + name;
+                return "no option " + bare + " of " + used.get_name() + ", only of " + other->get_name() +
+                       "; known:" + known;
+            }
+            if (&used != &app)
+                add_options(used);
+            add_options(app);
         } else if (subcommands.empty()) {
             for (const CLI::App* s : app.get_subcommands([](const CLI::App*) { return true; }))
                 names.push_back(s->get_name());
         } else {
             continue;
         }
-        const std::string bare = word.substr(0, word.find('='));
         return (option ? "no option " : "no command ") + bare +
                did_you_mean(bare, {names.begin(), names.end()});
     }

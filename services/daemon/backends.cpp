@@ -8,6 +8,17 @@ namespace verbena::daemon {
 
 namespace {
 
+std::string cure_of(const error& e)
+{
+    if (e == std::errc::not_a_directory)
+        return "; an export is a directory: name the one that holds it";
+    if (e == std::errc::no_such_file_or_directory)
+        return "; make it, or correct its name";
+    if (e == std::errc::permission_denied)
+        return "; let verbenad's user in, or run it as root";
+    return {};
+}
+
 opened_backend open_posixfs(const export_config& e, blocking_pool& pool, bool keep_shard_identity)
 {
     posixfs::posixfs_options options;
@@ -21,7 +32,8 @@ opened_backend open_posixfs(const export_config& e, blocking_pool& pool, bool ke
             e.handles == "path" ? posixfs::handle_mode::path_table : posixfs::handle_mode::kernel;
     auto opened = posixfs::open_posixfs(options, pool);
     if (!opened)
-        throw config_error("export " + e.pseudo + ": " + e.directory + ": " + opened.error().message());
+        throw config_error("export " + e.pseudo + ": " + e.directory + ": " + opened.error().message() +
+                           cure_of(opened.error()));
     opened_backend out;
     out.files = std::move(*opened);
     out.notes = posixfs::describe(*out.files);

@@ -78,7 +78,7 @@ parsed_command_line parse_command_line(int argc, const char* const* argv)
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
         if (const std::string said = unknown_word(app); e.get_exit_code() != 0 && !said.empty())
-            throw config_error(said);
+            throw config_error(said + (serve->parsed() ? "; all else stands in the file" : ""));
         return {{}, app.exit(e) == 0 ? 0 : 2};
     }
 

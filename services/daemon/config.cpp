@@ -239,10 +239,10 @@ void complete(config& c)
         throw config_error("more than " + std::to_string(max_exports) + " exports");
     std::set<std::string_view> pseudo_paths;
     for (std::size_t i = 0; i < c.exports.size(); ++i) {
-        complete_export(c.exports[i], i == 0);
+        at_place(c.exports[i].place.text, [&] { complete_export(c.exports[i], i == 0); });
         if (!pseudo_paths.insert(c.exports[i].pseudo).second)
-            throw config_error(name_of(c.exports[i]) + ": the pseudo-path " + c.exports[i].pseudo +
-                               " is taken by an export before it; give it another one");
+            throw config_error(c.exports[i].place.text + name_of(c.exports[i]) + ": the pseudo-path " +
+                               c.exports[i].pseudo + " is taken by an export before it; give it another one");
     }
 
     if (c.listen.empty())
@@ -250,15 +250,17 @@ void complete(config& c)
     if (c.listen.size() > max_listeners)
         throw config_error("more than " + std::to_string(max_listeners) + " listeners");
     std::set<std::string> addresses;
-    for (std::string& text : c.listen) {
-        const listen_url url = parse_listen_url(text);
+    for (std::size_t i = 0; i < c.listen.size(); ++i) {
+        std::string& text = c.listen[i];
+        const std::string place = c.listen_place(i);
+        const listen_url url = at_place(place, [&] { return parse_listen_url(text); });
         if (url.port != 0 && !addresses.insert(url.address()).second)
-            throw config_error("listen " + text + ": " + url.address() +
+            throw config_error(place + "listen " + text + ": " + url.address() +
                                " stands twice; each transport needs a port "
                                "of its own");
         text = url.text();
     }
-    check_metrics(c.metrics);
+    at_place(c.metrics_place, [&] { check_metrics(c.metrics); });
 
     if (c.state.empty())
         c.state = default_state_directory();

@@ -49,6 +49,13 @@ inline constexpr number_range rdma_read_seconds{1, 3600};
 inline constexpr number_range id{0, UINT32_MAX - 1};
 } // namespace ranges
 
+/// Where a setting stands in a file: "FILE:LINE:COLUMN: ", empty if it was an option. What is written the same in
+/// another place is the same.
+struct file_place {
+    std::string text;
+    bool operator==(const file_place&) const { return true; }
+};
+
 /// One exported directory, as written.
 struct export_config {
     static constexpr std::uint32_t nobody = 65534;
@@ -68,6 +75,7 @@ struct export_config {
     std::string handles = "auto";
     std::uint32_t anonuid = nobody;
     std::uint32_t anongid = nobody;
+    file_place place = {};
     bool operator==(const export_config&) const = default;
 };
 
@@ -100,13 +108,19 @@ struct config {
     static constexpr unsigned max_default_shards = 8;
 
     std::vector<export_config> exports;
-    std::vector<std::string> listen; ///< URLs; none: iwarp and tcp on 127.0.0.1
+    std::vector<std::string> listen;        ///< URLs; none: iwarp and tcp on 127.0.0.1
+    std::vector<std::string> listen_places; ///< of those of a file, as file_place has them
     rpcbind_mode rpcbind = rpcbind_mode::automatic;
     bool allow_public = false;
     std::uint64_t rdma_read_seconds = 30;
     bool iwarp_crc = false; ///< asked for; a peer that asks gets it anyway
 
     std::string metrics = "127.0.0.1:9464"; ///< "off": none
+    std::string metrics_place;
+    std::string listen_place(std::size_t i) const
+    {
+        return i < listen_places.size() ? listen_places[i] : std::string();
+    }
 
     std::string state;              ///< empty: /var/lib/verbena for root, else $XDG_STATE_HOME/verbena
     std::optional<unsigned> shards; ///< none: one per CPU, at most max_default_shards
@@ -119,6 +133,17 @@ struct config {
     std::uint64_t drain_seconds = 10;
     verbena::log_level log_level = verbena::log_level::info;
 };
+
+/// Runs `f`; a config_error of it then tells the place too.
+template<class F>
+decltype(auto) at_place(const std::string& place, F f)
+{
+    try {
+        return f();
+    } catch (const config_error& e) {
+        throw config_error(place + e.what());
+    }
+}
 
 /// Who may connect to an export. Throws config_error for an entry that is neither "*", an address nor a prefix.
 nfs::client_list clients_of(const export_config& e);

@@ -2,6 +2,7 @@
 #include "config_file.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <toml++/toml.h>
@@ -10,11 +11,16 @@ namespace verbena::daemon {
 
 namespace {
 
-[[noreturn]] void fail_at(std::string_view file, const toml::source_region& where, const std::string& why)
+std::string place_of(std::string_view file, const toml::source_region& where)
 {
     std::ostringstream text;
-    text << file << ':' << where.begin.line << ':' << where.begin.column << ": " << why;
-    throw config_error(text.str());
+    text << file << ':' << where.begin.line << ':' << where.begin.column << ": ";
+    return text.str();
+}
+
+[[noreturn]] void fail_at(std::string_view file, const toml::source_region& where, const std::string& why)
+{
+    throw config_error(place_of(file, where) + why);
 }
 
 // Takes the keys of one table, and at the end complains of one that nobody took.
@@ -48,7 +54,8 @@ public:
             out = T(node->as_integer()->get());
         }
     }
-    void read(std::string_view key, std::vector<std::string>& out)
+    /// `places`: where each of them stands, "FILE:LINE:COLUMN: ".
+    void read(std::string_view key, std::vector<std::string>& out, std::vector<std::string>* places = nullptr)
     {
         const toml::node* node = take(key);
         if (node == nullptr)
@@ -56,8 +63,19 @@ public:
         if (!node->is_array())
             wrong_type(*node, key, "a list of strings");
         out.clear();
-        for (const toml::node& element : *node->as_array())
+        for (const toml::node& element : *node->as_array()) {
             out.push_back(text(element, key));
+            if (places != nullptr)
+                places->push_back(place_of(file_, element.source()));
+        }
+    }
+    /// Where the table begins, likewise.
+    std::string place() const { return place_of(file_, table_.source()); }
+    /// Where the value of a key that is there stands.
+    std::string place(std::string_view key) const
+    {
+        const toml::node* node = table_.get(key);
+        return node != nullptr ? place_of(file_, node->source()) : std::string();
     }
     // A string that `parse` turns into a value, or refuses with what it must be.
     template<class F>
@@ -174,6 +192,7 @@ void read_memory(table_reader& t, config& c)
 void read_export(table_reader& t, config& c)
 {
     export_config e;
+    e.place.text = t.place();
     t.read("directory", e.directory);
     t.read("pseudo", e.pseudo);
     t.read("backend", e.backend);
@@ -193,7 +212,7 @@ void read_export(table_reader& t, config& c)
 
 void read_nfs(table_reader& t, config& c)
 {
-    t.read("listen", c.listen);
+    t.read("listen", c.listen, &c.listen_places);
     t.read_word("rpcbind", [&](const std::string& word) -> const char* {
         if (word != "auto" && word != "no")
             return "\"auto\" or \"no\"";
@@ -248,7 +267,10 @@ config parse_config(std::string_view text, std::string_view name)
         table_reader reader(root, name, "");
         reader.read_table("daemon", [&](table_reader& t) { read_daemon(t, c); });
         reader.read_table("memory", [&](table_reader& t) { read_memory(t, c); });
-        reader.read_table("metrics", [&](table_reader& t) { t.read("listen", c.metrics); });
+        reader.read_table("metrics", [&](table_reader& t) {
+            t.read("listen", c.metrics);
+            c.metrics_place = t.place("listen");
+        });
         reader.read_table("nfs", [&](table_reader& t) { read_nfs(t, c); });
         reader.finish();
         return c;
@@ -264,6 +286,8 @@ config load_config(const std::string& path)
         throw config_error(path + ": can't be opened: " + std::generic_category().message(errno));
     std::string text(max_config_size + 1, '\0');
     in.read(text.data(), std::streamsize(text.size()));
+    if (std::error_code ignored; std::filesystem::is_directory(path, ignored))
+        throw config_error(path + ": is a directory: name the configuration file in it");
     if (in.bad())
         throw config_error(path + ": can't be read");
     text.resize(std::size_t(in.gcount()));

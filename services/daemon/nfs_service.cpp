@@ -97,6 +97,13 @@ std::string option_text(const export_config& e)
     return join(words, ",");
 }
 
+// Where a file has the export.
+std::string place_of(const config& c, std::string_view pseudo)
+{
+    const auto found = std::ranges::find(c.exports, pseudo, &export_config::pseudo);
+    return found == c.exports.end() ? std::string() : found->place.text;
+}
+
 std::string who(const nfs::client_list& clients)
 {
     if (clients.everybody())
@@ -212,6 +219,7 @@ struct nfs_service::impl {
     };
 
     void open_exports(const config& c);
+    void open_export(const config& c, const export_config& e);
     void refuse_public(const config& c);
     void make_servers(const config& c, const listener_count& listeners);
     void listen(const listen_url& url, const net::endpoint& where);
@@ -238,31 +246,35 @@ struct nfs_service::impl {
 
 void nfs_service::impl::open_exports(const config& c)
 {
-    for (const export_config& e : c.exports) {
-        nfs::export_options options;
-        options.pseudo = e.pseudo;
-        const std::string name = "export " + e.pseudo;
-        options.clients = clients_of(e);
-        options.transports = e.transports;
-        options.read_only = e.read_only;
-        options.root_squash = e.root_squash;
-        options.all_squash = e.all_squash;
-        options.anonuid = e.anonuid;
-        options.anongid = e.anongid;
-        options.secure = e.secure;
-        options.crossmnt = e.crossmnt;
-        options.async = e.async;
-        opened_backend backend = open_backend(e, rt.blocking(), uses_devices(c));
-        options.backend = backend.files.get();
-        exported as{e.pseudo,        e.directory.empty() ? e.backend : e.directory,
-                    option_text(e),  who(options.clients),
-                    e.transports,    std::move(backend.notes),
-                    options.clients, e.secure};
-        if (const auto added = table.add(std::move(options)); !added)
-            throw config_error(name + ": " + added.error().message());
-        exported_as.push_back(std::move(as));
-        backends.push_back(std::move(backend.files));
-    }
+    for (const export_config& e : c.exports)
+        at_place(e.place.text, [&] { open_export(c, e); });
+}
+
+void nfs_service::impl::open_export(const config& c, const export_config& e)
+{
+    nfs::export_options options;
+    options.pseudo = e.pseudo;
+    const std::string name = "export " + e.pseudo;
+    options.clients = clients_of(e);
+    options.transports = e.transports;
+    options.read_only = e.read_only;
+    options.root_squash = e.root_squash;
+    options.all_squash = e.all_squash;
+    options.anonuid = e.anonuid;
+    options.anongid = e.anongid;
+    options.secure = e.secure;
+    options.crossmnt = e.crossmnt;
+    options.async = e.async;
+    opened_backend backend = open_backend(e, rt.blocking(), uses_devices(c));
+    options.backend = backend.files.get();
+    exported as{e.pseudo,        e.directory.empty() ? e.backend : e.directory,
+                option_text(e),  who(options.clients),
+                e.transports,    std::move(backend.notes),
+                options.clients, e.secure};
+    if (const auto added = table.add(std::move(options)); !added)
+        throw config_error(name + ": " + added.error().message());
+    exported_as.push_back(std::move(as));
+    backends.push_back(std::move(backend.files));
 }
 
 void nfs_service::impl::refuse_public(const config& c)
@@ -270,8 +282,10 @@ void nfs_service::impl::refuse_public(const config& c)
     if (c.allow_public)
         return;
     std::vector<ip_address> addresses;
-    for (const std::string& text : c.listen) {
-        for (const net::endpoint& where : endpoints_of(parse_listen_url(text))) {
+    for (std::size_t i = 0; i < c.listen.size(); ++i) {
+        const auto at =
+            at_place(c.listen_place(i), [&] { return endpoints_of(parse_listen_url(c.listen[i])); });
+        for (const net::endpoint& where : at) {
             if (const auto address = ip_address::parse(where.address()))
                 addresses.push_back(*address);
         }
@@ -280,9 +294,13 @@ void nfs_service::impl::refuse_public(const config& c)
     for (const nfs::export_options& e : table.all()) {
         if (const auto fine = nfs::refuse_public(e, addresses, host); !fine)
             throw config_error(
-                "export " + e.pseudo +
-                " would be open to the Internet, where AUTH_SYS lets everybody claim to be anybody: "
-                "narrow clients=, listen on a private address, or insist with --allow-public");
+                place_of(c, e.pseudo) + "export " + e.pseudo +
+                (e.clients.everybody()
+                     ? " would be open to the Internet"
+                     : " has clients= with globally routable addresses, and is served on such a "
+                       "one: calls would cross the Internet") +
+                ", where AUTH_SYS lets a caller claim to be anybody: narrow clients= to private "
+                "addresses, listen on a private address, or insist with --allow-public");
     }
 }
 
@@ -462,20 +480,25 @@ nfs_service::nfs_service(const config& c, runtime& rt, metric_registry& registry
 {
     impl_->open_exports(c);
     impl_->refuse_public(c);
-    std::vector<std::pair<listen_url, net::endpoint>> places;
+    struct wanted {
+        std::string place; // in a file
+        listen_url url;
+        net::endpoint where;
+    };
+    std::vector<wanted> all;
     listener_count count;
-    for (const std::string& text : c.listen) {
-        const listen_url url = parse_listen_url(text);
-        for (const net::endpoint& where : endpoints_of(url)) {
-            places.emplace_back(url, where);
+    for (std::size_t i = 0; i < c.listen.size(); ++i) {
+        const listen_url url = parse_listen_url(c.listen[i]);
+        for (const net::endpoint& where : at_place(c.listen_place(i), [&] { return endpoints_of(url); })) {
+            all.push_back({c.listen_place(i), url, where});
             ++count.all;
             count.rdma += url.scheme == "tcp" ? 0 : 1;
         }
     }
     impl_->make_servers(c, count);
     try {
-        for (const auto& [url, where] : places)
-            impl_->listen(url, where);
+        for (const wanted& w : all)
+            at_place(w.place, [&] { impl_->listen(w.url, w.where); });
         impl_->expose(registry, c);
     } catch (...) {
         impl_->take_down(std::chrono::milliseconds(0));

@@ -72,6 +72,10 @@ class CommandLine(daemon.DaemonTest):
         self.refuses("nfs", "--export", self.data, "--state", self.folder + "/state", "--listen",
                      "tcp://no-such-host.invalid:1", "--metrics", "off", saying="an address or a name of this host")
         self.refuses("serve", "/no/such/file.toml", saying="/no/such/file.toml")
+        self.refuses("serve", "/tmp", saying="/tmp: is a directory: name the configuration file in it")
+        self.refuses("serve", "/tmp", "--shards", "3", saying="no option --shards of serve, only of nfs; known: --help "
+                                                              "--check --log-level; all else stands in the file\n")
+        self.refuses("nfs", "--export", "/a", "--zzzzzzzz", "1", saying="no option --zzzzzzzz; known: --help --export ")
 
     def serve_with_state(self, state, options=""):
         """The arguments of a daemon with that state directory."""
@@ -105,7 +109,28 @@ class CommandLine(daemon.DaemonTest):
 
     def test_an_export_that_is_not_there(self):
         self.refuses("nfs", "--export", self.folder + "/nothing", "--state", self.folder + "/state",
-                     "--listen", "tcp://127.0.0.1:0", "--metrics", "off", saying=self.folder + "/nothing")
+                     "--listen", "tcp://127.0.0.1:0", "--metrics", "off",
+                     saying=self.folder + "/nothing: the exported directory: No such file or directory; make it, or correct its name")
+
+    def test_an_export_that_is_a_file(self):
+        self.refuses("nfs", "--export", __file__, "--state", self.folder + "/state", "--listen", "tcp://127.0.0.1:0",
+                     "--metrics", "off", saying="Not a directory; an export is a directory: name the one that holds it")
+
+    def test_public_addresses_are_served_when_insisted(self):
+        for clients, saying in (("1.2.3.4", "has clients= with globally routable addresses"),
+                                ("*", "would be open to the Internet")):
+            # Before anything is bound: no such address is ours.
+            self.refuses("nfs", "--export", f"{self.data},clients={clients}", "--state", self.folder + "/state", "--listen",
+                         "tcp://8.8.8.8:2049", "--metrics", "off", saying=saying)
+
+    def test_errors_of_a_file_tell_the_line(self):
+        path = os.path.join(self.folder, "here.toml")
+        for text, saying in ((f'[nfs]\nlisten = ["tcp://192.0.2.77:1"]\n[[nfs.export]]\ndirectory = "{self.data}"\n',
+                              f"{path}:2:11: listen tcp://192.0.2.77:1: "),
+                             (f'[nfs]\n[[nfs.export]]\ndirectory = "{__file__}"\n', f"{path}:2:1: export /export: ")):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text + f'[daemon]\nstate = "{self.folder}/state"\n[metrics]\nlisten = "off"\n')
+            self.refuses("serve", path, saying=saying)
 
     def test_unknown_keys_are_named_with_their_place(self):
         path = os.path.join(self.folder, "bad.toml")

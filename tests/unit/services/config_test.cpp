@@ -223,6 +223,27 @@ BOOST_AUTO_TEST_CASE(pseudo_paths_are_plain)
     BOOST_TEST(complete_complains(with_exports({{"/srv/a", (longest + "a").c_str()}}), "longer than 1024"));
 }
 
+BOOST_AUTO_TEST_CASE(what_cannot_work_is_told_with_its_place_in_the_file)
+{
+    const auto said = [](const char* text) {
+        return complaint([text] {
+            config c = parse_config(text, "f.toml");
+            c.state = "/tmp/s";
+            complete(c);
+        });
+    };
+    const char* listen = "[nfs]\nlisten = [\"tcp://127.0.0.1:1\",\n  \"tcp://127.0.0.1:99999\"]\n"
+                         "[[nfs.export]]\ndirectory = \"/a\"\n";
+    BOOST_TEST(said(listen).starts_with("f.toml:3:3: listen tcp://127.0.0.1:99999: "));
+    const char* twice = "[nfs]\nlisten = [\"tcp://127.0.0.1:1\", \"iwarp://127.0.0.1:1\"]\n"
+                        "[[nfs.export]]\ndirectory = \"/a\"\n";
+    BOOST_TEST(said(twice).starts_with("f.toml:2:32: listen iwarp://127.0.0.1:1: "));
+    const char* exported = "[[nfs.export]]\ndirectory = \"/a\"\n[[nfs.export]]\ndirectory = \"/b\"\n";
+    BOOST_TEST(said(exported).starts_with("f.toml:3:1: export of /b needs a pseudo-path"));
+    const char* metrics = "[metrics]\nlisten = \"here\"\n[[nfs.export]]\ndirectory = \"/a\"\n";
+    BOOST_TEST(said(metrics).starts_with("f.toml:2:10: metrics here: "));
+}
+
 BOOST_AUTO_TEST_CASE(names_of_back_ends_and_transports_are_checked)
 {
     config c = with_exports({{"/srv/a", ""}});
