@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # verbena's client on a stock kernel's server: by our iWARP stack on its siw device, and by TCP.
-# lab: limit=300
+# lab: limit=600
 . "$LAB_LIB"
 verbena=$LAB_BUILD/services/verbena
 needs "$verbena"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # A stock kernel's NFSv3/RDMA client over siw, on verbenad's iWARP stack in user space, in one guest.
-# lab: limit=300
+# lab: limit=600
 . "$LAB_LIB"
 serve iwarp siw --shards 1
 daemon=$!
