@@ -2,6 +2,7 @@
 """The interoperation matrix: one line for each cell."""
 import dataclasses
 import datetime
+import hashlib
 import json
 import pathlib
 
@@ -71,17 +72,21 @@ CELLS = (
 )
 
 
+# What the programs and the guests are made of. A commit that changes nothing of it is the same to a run.
+MADE_OF = ("core", "transports", "protocols", "plugins", "services", "examples", "meson.build", "meson_options.txt", "tests/lab")
+
+
 class Report:
-    """The results of a full run, kept in the cache by commit and size, and the page made of them."""
+    """The results of a full run, kept in the cache by what ran and size, and the page made of them."""
 
     def __init__(self, path, extent, size):
         self.path, self.extent = pathlib.Path(path), extent
         self.commit = command("git", "-C", SOURCE, "rev-parse", "--short", "HEAD").strip()
-        self.changed = bool(command("git", "-C", SOURCE, "status", "--porcelain", "--untracked-files=no", "--", ".",
-                                    ":!docs/interop.md").strip())
+        self.changed = bool(command("git", "-C", SOURCE, "status", "--porcelain", "--untracked-files=no", "--", *MADE_OF).strip())
+        content = command("git", "-C", SOURCE, "ls-tree", "HEAD", "--", *MADE_OF)
         folder = cache_folder() / "results"
         folder.mkdir(exist_ok=True)
-        self.kept = folder / f"{self.commit}-{size}.json"
+        self.kept = folder / f"{hashlib.sha256(content.encode()).hexdigest()[:16]}-{size}.json"
         # What ran with changes that are not committed says nothing of the commit.
         known = None if self.changed else read_or_none(self.kept)
         self.results = json.loads(known) if known else []
@@ -113,7 +118,8 @@ class Report:
             "# Interoperation", "",
             "Written by `./check --lab-full`, and not by hand. Stock Debian kernels under qemu's software emulation, so the",
             "seconds say what a run costs, not how fast anything is. [internals/lab.md](internals/lab.md) tells what each cell does.",
-            "", f"Commit {self.commit}{changed}, {datetime.date.today()}. Sizes: {extent.files} files, {extent.mebibytes} MiB, "
+            "", f"Commit {self.commit}{changed}, or one before it in which all that runs here is the same; {datetime.date.today()}.",
+            f"Sizes: {extent.files} files, {extent.mebibytes} MiB, "
             f"{extent.names} names in a folder, storms of {extent.storm} files.", "",
             "| client | server | wire | work | kernel | result | seconds |", "|---|---|---|---|---|---|---|"]
         for release, name, reason, seconds in self.rows():
