@@ -39,14 +39,17 @@ std::vector<metric_registry::registration> expose(metric_registry& registry, con
         of_bytes("verbena_nfs_read_bytes_total", "Bytes of files that READ returned."), nfs.bytes_read));
     made.push_back(registry.add(
         of_bytes("verbena_nfs_written_bytes_total", "Bytes of files that WRITE took."), nfs.bytes_written));
-    made.push_back(
-        registry.add(of_refusals("verbena_nfs_refusals_total", "NFS calls refused by a rule of the export."),
-                     [&nfs](metric_sink& out) {
-                         show(out, nfs.refused);
-                         show(out, "handle", nfs.refused_handle);
-                         show(out, "export", nfs.refused_export);
-                         show(out, "read_only", nfs.refused_read_only);
-                     }));
+    made.push_back(registry.add(of_refusals("verbena_nfs_refusals_total",
+                                            "NFS calls refused by a rule of the export: peer's address, "
+                                            "transport or port, no handle of ours, export "
+                                            "gone, read-only, or a mount beneath it."),
+                                [&nfs](metric_sink& out) {
+                                    show(out, nfs.refused);
+                                    show(out, "handle", nfs.refused_handle);
+                                    show(out, "export", nfs.refused_export);
+                                    show(out, "read_only", nfs.refused_read_only);
+                                    show(out, "mount", nfs.refused_mount);
+                                }));
     made.push_back(registry.add({"verbena_nfs_errors_total",
                                  "NFS calls answered with an error of NFS, by status; refusals included.",
                                  metric_type::counter,
@@ -60,10 +63,15 @@ std::vector<metric_registry::registration> expose(metric_registry& registry, con
     made.push_back(registry.add({"verbena_mount_mounts_total", "MNT calls that handed out a file handle.",
                                  metric_type::counter, "calls"},
                                 mounts.mounted));
-    made.push_back(registry.add(of_refusals("verbena_mount_refusals_total", "MNT calls refused, by reason."),
+    made.push_back(registry.add(of_refusals("verbena_mount_refusals_total",
+                                            "MNT calls refused: peer's address, transport or port, no such "
+                                            "path, a mount beneath the export, or "
+                                            "a failure of its files."),
                                 [&mounts](metric_sink& out) {
                                     show(out, mounts.refused);
                                     show(out, "path", mounts.refused_path);
+                                    show(out, "mount", mounts.refused_mount);
+                                    show(out, "failure", mounts.failed);
                                 }));
     return made;
 }

@@ -129,20 +129,27 @@ task<mountstat3> server::find(rpc::call& c, std::string_view path, v3::nfs_fh3& 
         }
         auto next = co_await exported.backend->lookup(request, directory, name);
         if (!next) {
-            counters_.refused_path.add();
+            const bool mount = next.error() == storage::errc::crosses_mount;
+            (mount ? counters_.refused_mount : counters_.refused_path).add();
             co_return to_mountstat3(v3::to_status(next.error()));
         }
         directory = next->found.handle;
     }
     auto attrs = co_await exported.backend->getattr(request, directory);
-    if (!attrs)
+    if (!attrs) {
+        counters_.failed.add();
         co_return to_mountstat3(v3::to_status(attrs.error()));
+    }
     if (attrs->type != storage::file_type::directory) {
         counters_.refused_path.add();
         co_return mountstat3::notdir;
     }
     const auto made = sign_handle(key_, exported.id, directory);
-    co_return made&& handle.assign(made->bytes()) ? mountstat3::ok : mountstat3::serverfault;
+    if (!made || !handle.assign(made->bytes())) {
+        counters_.failed.add();
+        co_return mountstat3::serverfault;
+    }
+    co_return mountstat3::ok;
 }
 
 rpc::outcome server::umnt(rpc::call& c)

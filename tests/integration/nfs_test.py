@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Files in and out over TCP, by libnfs's tools."""
+import ctypes
 import hashlib
 import os
 import socket
@@ -114,6 +115,27 @@ class Files(daemon.DaemonTest):
         self.assertNotEqual(done.returncode, 0)
         self.assertEqual(os.listdir(self.data), [])
         self.assertGreaterEqual(d.metric('verbena_nfs_refusals_total{reason="read_only"}'), 1)
+
+    def test_a_mount_beneath_an_export_is_refused_and_counted(self):
+        beneath = os.path.join(self.data, "beneath")
+        os.mkdir(beneath)
+        libc = ctypes.CDLL(None)
+
+        def mount_there(): # in a mount namespace of the daemon's own
+            new_namespace, recursive, private = 0x20000, 0x4000, 0x40000
+            if (libc.unshare(new_namespace) or libc.mount(b"none", b"/", None, recursive | private, None)
+                    or libc.mount(b"none", beneath.encode(), b"tmpfs", 0, None)):
+                raise OSError("a mount of the daemon's own needs CAP_SYS_ADMIN: run as root")
+
+        d = self.start(before_start=mount_there)
+        peer = peers.TcpPeer(d.port("tcp"))
+        self.addCleanup(peer.close)
+        reply = peer.call(peers.LOOKUP, peers.opaque(peer.mount()) + peers.opaque(b"beneath"))
+        self.assertEqual(reply.nfs_status(), 13) # NFS3ERR_ACCES
+        self.assertEqual(d.metric('verbena_nfs_refusals_total{reason="mount"}'), 1)
+        reply = peer.call(1, peers.opaque(b"/export/beneath"), program=peers.MOUNT)
+        self.assertEqual(reply.nfs_status(), 13) # MNT3ERR_ACCES
+        self.assertEqual(d.metric('verbena_mount_refusals_total{reason="mount"}'), 1)
 
     def test_an_export_for_one_transport(self):
         d = self.start(export=",transport=iwarp")

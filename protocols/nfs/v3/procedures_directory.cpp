@@ -20,7 +20,7 @@ task<rpc::outcome> server::lookup(rpc::call& c)
     auto done = co_await directory.backend().lookup(directory.request, directory.file, args.what.name);
     if (!done) {
         // With these a client can remember that the name does not exist.
-        res.status = to_status(done.error());
+        res.status = status_of(done.error());
         res.dir_attributes = co_await attributes_of(directory);
         co_return reply(c, res);
     }
@@ -36,10 +36,10 @@ task<rpc::outcome> server::lookup(rpc::call& c)
 
 // Fills `res` from what a back end made; the caller adds the directory's attributes if that failed.
 void server::end_creation(const target& directory, const result<storage::create_result>& made,
-                          CREATE3res& res) const noexcept
+                          CREATE3res& res) noexcept
 {
     if (!made) {
-        res.status = to_status(made.error());
+        res.status = status_of(made.error());
         return;
     }
     res.obj = sign(*directory.exported, made->made.handle);
@@ -179,7 +179,7 @@ task<rpc::outcome> server::remove(rpc::call& c)
     if (done) {
         res.dir_wcc = to_wcc(*done);
     } else {
-        res.status = to_status(done.error());
+        res.status = status_of(done.error());
         res.dir_wcc.after = co_await attributes_of(directory);
     }
     co_return reply(c, res);
@@ -204,7 +204,7 @@ task<rpc::outcome> server::rmdir(rpc::call& c)
     if (done) {
         res.dir_wcc = to_wcc(*done);
     } else {
-        res.status = to_status(done.error());
+        res.status = status_of(done.error());
         res.dir_wcc.after = co_await attributes_of(directory);
     }
     co_return reply(c, res);
@@ -232,7 +232,7 @@ task<rpc::outcome> server::rename(rpc::call& c)
         res.fromdir_wcc = to_wcc(done->from);
         res.todir_wcc = to_wcc(done->to);
     } else {
-        res.status = to_status(done.error());
+        res.status = status_of(done.error());
         res.fromdir_wcc.after = co_await attributes_of(from);
         res.todir_wcc.after = co_await attributes_of(to);
     }
@@ -259,7 +259,7 @@ task<rpc::outcome> server::link(rpc::call& c)
         res.file_attributes = to_post_op(done->file);
         res.linkdir_wcc = to_wcc(done->directory);
     } else {
-        res.status = to_status(done.error());
+        res.status = status_of(done.error());
         res.file_attributes = co_await attributes_of(file);
         res.linkdir_wcc.after = co_await attributes_of(directory);
     }

@@ -31,7 +31,7 @@ task<rpc::outcome> server::getattr(rpc::call& c)
         if (attrs)
             res.obj_attributes = to_fattr3(*attrs);
         else
-            res.status = to_status(attrs.error());
+            res.status = status_of(attrs.error());
     }
     co_return reply(c, res);
 }
@@ -58,7 +58,7 @@ task<rpc::outcome> server::setattr(rpc::call& c)
     if (done) {
         res.obj_wcc = to_wcc(*done);
     } else {
-        res.status = to_status(done.error());
+        res.status = status_of(done.error());
         res.obj_wcc.after = co_await attributes_of(file);
     }
     co_return reply(c, res);
@@ -76,7 +76,7 @@ task<rpc::outcome> server::access(rpc::call& c)
         co_return reply(c, res);
     auto attrs = co_await file.backend().getattr(file.request, file.file);
     if (!attrs) {
-        res.status = to_status(attrs.error());
+        res.status = status_of(attrs.error());
         co_return reply(c, res);
     }
     res.obj_attributes = to_fattr3(*attrs);
@@ -88,7 +88,7 @@ task<rpc::outcome> server::access(rpc::call& c)
     if (allowed)
         res.access = to_access3(wanted, *allowed, attrs->type);
     else
-        res.status = to_status(allowed.error());
+        res.status = status_of(allowed.error());
     co_return reply(c, res);
 }
 
@@ -105,7 +105,7 @@ task<rpc::outcome> server::readlink(rpc::call& c)
     res.symlink_attributes = co_await attributes_of(link);
     auto path = co_await link.backend().readlink(link.request, link.file);
     if (!path) {
-        res.status = to_status(path.error());
+        res.status = status_of(path.error());
         co_return reply(c, res);
     }
     if (path->size() > max_expected_path) {
@@ -162,7 +162,7 @@ task<rpc::outcome> server::read(rpc::call& c)
     const std::span<std::byte> space = buffer.bytes().first(count);
     auto done = co_await file.backend().read(file.request, file.file, offset, space);
     if (!done) {
-        res.status = to_status(done.error());
+        res.status = status_of(done.error());
         res.file_attributes = co_await attributes_of(file);
         co_return reply(c, res);
     }
@@ -181,13 +181,13 @@ task<nfsstat3> server::may_write(const target& file)
 {
     auto allowed = co_await file.backend().access(file.request, file.file, W_OK);
     if (!allowed)
-        co_return to_status(allowed.error());
+        co_return status_of(allowed.error());
     if ((*allowed & W_OK) != 0)
         co_return nfsstat3::ok;
     // The owner may always write: it may have made the file 0444 and opened it in one go.
     auto attrs = co_await file.backend().getattr(file.request, file.file);
     if (!attrs)
-        co_return to_status(attrs.error());
+        co_return status_of(attrs.error());
     co_return attrs->uid == file.request.who.uid ? nfsstat3::ok : nfsstat3::acces;
 }
 
@@ -225,7 +225,7 @@ task<rpc::outcome> server::write(rpc::call& c)
     auto done = co_await file.backend().write(file.request, file.file, args.offset, pieces,
                                               storage::stability(args.stable));
     if (!done) {
-        res.status = to_status(done.error());
+        res.status = status_of(done.error());
         res.file_wcc.after = co_await attributes_of(file);
         co_return reply(c, res);
     }
@@ -256,7 +256,7 @@ task<rpc::outcome> server::commit(rpc::call& c)
         res.file_wcc = to_wcc(*done);
         res.verf = to_verifier(file.backend().write_verifier());
     } else {
-        res.status = to_status(done.error());
+        res.status = status_of(done.error());
         res.file_wcc.after = co_await attributes_of(file);
     }
     co_return reply(c, res);

@@ -32,7 +32,7 @@ task<rpc::outcome> server::fsstat(rpc::call& c)
         res.ffiles = space->free_files;
         res.afiles = space->available_files;
     } else {
-        res.status = to_status(space.error());
+        res.status = status_of(space.error());
     }
     co_return reply(c, res);
 }
@@ -49,7 +49,7 @@ task<rpc::outcome> server::fsinfo(rpc::call& c)
         co_return reply(c, res);
     auto attrs = co_await root.backend().getattr(root.request, root.file);
     if (!attrs) {
-        res.status = to_status(attrs.error());
+        res.status = status_of(attrs.error());
         co_return reply(c, res);
     }
     const storage::filesystem_info& info = root.backend().info();
@@ -77,7 +77,7 @@ task<rpc::outcome> server::pathconf(rpc::call& c)
         co_return reply(c, res);
     auto attrs = co_await object.backend().getattr(object.request, object.file);
     if (!attrs) {
-        res.status = to_status(attrs.error());
+        res.status = status_of(attrs.error());
         co_return reply(c, res);
     }
     const storage::filesystem_info& info = object.backend().info();

@@ -84,7 +84,7 @@ task<rpc::outcome> server::list(rpc::call& c, Arguments args, std::uint32_t size
                                                      from_verifier(args.cookieverf), plus, sink);
     if (!done || !writer.fits() || (writer.entries() == 0 && !done->end)) {
         out.truncate(start);
-        head.status = done ? nfsstat3::toosmall : to_status(done.error());
+        head.status = done ? nfsstat3::toosmall : status_of(done.error());
         co_return reply(c, head);
     }
     out.patch_u32(verifier_at, static_cast<std::uint32_t>(done->verifier >> 32));

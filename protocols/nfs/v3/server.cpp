@@ -75,6 +75,13 @@ task<rpc::outcome> server::serve(rpc::call& c)
     return end_with(rpc::outcome::proc_unavail);
 }
 
+nfsstat3 server::status_of(const error& failure) noexcept
+{
+    if (failure == storage::errc::crosses_mount)
+        counters_.refused_mount.add();
+    return to_status(failure);
+}
+
 nfsstat3 server::open(const rpc::call& c, const nfs_fh3& handle, purpose why, target& to)
 {
     const auto opened = open_handle(key_, handle.bytes());

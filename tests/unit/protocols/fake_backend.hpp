@@ -29,7 +29,7 @@ public:
     };
     static constexpr std::uint64_t root_id = 1;
 
-    explicit fake_backend(std::size_t handle_size = 12) : handle_size_(handle_size)
+    explicit fake_backend(std::size_t size_of_handles = 12) : handle_size(size_of_handles)
     {
         node& top = nodes_[root_id];
         top.attrs = attributes_of(root_id, storage::file_type::directory, 0755);
@@ -37,6 +37,7 @@ public:
     }
 
     // What tests look at and set.
+    std::size_t handle_size;
     std::optional<error> fail; ///< what everything but getattr and access answers
     std::optional<error> fail_getattr;
     unsigned permissions = R_OK | W_OK | X_OK; ///< what access() grants
@@ -72,7 +73,7 @@ public:
     {
         std::array<std::byte, storage::handle::max_size> bytes{};
         std::memcpy(bytes.data(), &id, sizeof id);
-        return storage::handle({bytes.data(), handle_size_});
+        return storage::handle({bytes.data(), handle_size});
     }
 
     std::string_view kind() const noexcept override { return "fake"; }
@@ -341,7 +342,7 @@ private:
     node* find(const storage::handle& file)
     {
         std::uint64_t id = 0;
-        if (file.bytes().size() != handle_size_)
+        if (file.bytes().size() != handle_size)
             return nullptr;
         std::memcpy(&id, file.bytes().data(), sizeof id);
         const auto found = nodes_.find(id);
@@ -384,7 +385,6 @@ private:
         return change_of(directory);
     }
 
-    const std::size_t handle_size_;
     std::map<std::uint64_t, node> nodes_;
     std::uint64_t last_id_ = root_id;
 };

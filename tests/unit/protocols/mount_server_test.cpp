@@ -141,6 +141,22 @@ BOOST_FIXTURE_TEST_CASE(what_can_not_be_mounted, fixture)
     BOOST_TEST(mount("/export").status == mountstat3::io);
     files.fail_getattr = error::from_errno(ESTALE); // the directory was removed
     BOOST_TEST(mount("/export").status == mountstat3::noent);
+    BOOST_TEST(program.counters().failed.value() == 2u);
+    files.fail_getattr.reset();
+    // A handle that leaves no room for the signature.
+    fake_backend long_handles;
+    export_options large;
+    large.pseudo = "/large";
+    large.backend = &long_handles;
+    BOOST_REQUIRE(bool(exports.add(large)));
+    long_handles.handle_size = storage::handle::max_size;
+    BOOST_TEST(mount("/large").status == mountstat3::serverfault);
+    BOOST_TEST(program.counters().failed.value() == 3u);
+    files.add(1, "d", file_type::directory);
+    files.fail = error(make_error_code(storage::errc::crosses_mount));
+    BOOST_TEST(mount("/export/d").status == mountstat3::acces);
+    BOOST_TEST(program.counters().refused_mount.value() == 1u);
+    BOOST_TEST(program.counters().refused_path.value() == 8u);
     BOOST_TEST(dump() == "");
     // longer than MNTPATHLEN
     const auto c = call(procedure::mnt, std::string(1025, '/'));

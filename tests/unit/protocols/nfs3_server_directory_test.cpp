@@ -127,7 +127,12 @@ BOOST_FIXTURE_TEST_CASE(what_a_name_leads_to, fixture)
     LOOKUP3args args;
     args.what = in_root("x");
     files.fail = error(make_error_code(storage::errc::crosses_mount));
+    BOOST_TEST(program.counters().refused_mount.value() == 0u);
     BOOST_TEST(call<LOOKUP3res>(procedure::lookup, args).status == nfsstat3::acces);
+    BOOST_TEST(program.counters().refused_mount.value() == 1u);
+    files.fail = error::from_errno(EACCES); // that is no rule of the export
+    BOOST_TEST(call<LOOKUP3res>(procedure::lookup, args).status == nfsstat3::acces);
+    BOOST_TEST(program.counters().refused_mount.value() == 1u);
     files.fail = error::from_errno(ENAMETOOLONG);
     const std::string long_name(4096, 'n');
     args.what = in_root(long_name);

@@ -44,7 +44,9 @@ private:
 struct server_counters {
     counter mounted;
     access_counters refused;
-    counter refused_path; ///< no such export, or no such folder in it
+    counter refused_path;  ///< no such export, or no such folder in it
+    counter refused_mount; ///< a mount beneath an export that doesn't follow them
+    counter failed; ///< the folder is there, and its back end tells nothing of it, or no handle names it
 };
 
 /// One shard's program. `exports` and `mounts` outlive it.

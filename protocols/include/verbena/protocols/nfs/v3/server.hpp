@@ -33,6 +33,7 @@ struct server_counters {
     counter refused_handle;    ///< forged, or signed with another key
     counter refused_export;    ///< a good handle of an export that is gone
     counter refused_read_only; ///< a change to a read-only export
+    counter refused_mount;     ///< a mount beneath an export that doesn't follow them
     error_counts errors;
 };
 
@@ -70,6 +71,8 @@ private:
     };
     enum class purpose : bool { reading, changing };
 
+    // What a back end's failure is to a caller. A rule of the export is counted here, so that none is missed.
+    nfsstat3 status_of(const error& failure) noexcept;
     nfsstat3 open(const rpc::call& c, const nfs_fh3& handle, purpose why, target& to);
     post_op_fh3 sign(const export_options& exported, const storage::handle& inner) const noexcept;
     // Ends a procedure. An error is counted here, so that none is missed.
@@ -104,7 +107,7 @@ private:
     // Whether `user` may write `file`, asked before bytes are brought here for it.
     task<nfsstat3> may_write(const target& file);
     void end_creation(const target& directory, const result<storage::create_result>& made,
-                      CREATE3res& res) const noexcept;
+                      CREATE3res& res) noexcept;
     template<class Writer, class Arguments>
     task<rpc::outcome> list(rpc::call& c, Arguments args, std::uint32_t size);
 
