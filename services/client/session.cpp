@@ -3,6 +3,7 @@
 
 #include "commands.hpp"
 
+#include <verbena/core/combine.hpp>
 #include <verbena/core/net.hpp>
 #include <verbena/protocols/nfs/mount3.hpp>
 #include <verbena/protocols/nfs/portmap.hpp>
@@ -247,8 +248,17 @@ task<failure> session::mount()
     co_return failure();
 }
 
+// How long the server may take for what it need not answer.
+constexpr std::chrono::seconds farewell{1};
+
 task<void> session::close()
 {
+    // Its list of who has mounted what must not name a program that has ended. Best effort, as the list is (RFC 1813 I.4).
+    if (!mounted_.directory.empty()) {
+        nfs::mount_client mounts(mount_transport_ ? *mount_transport_ : *transport_, identity_);
+        task<result<void>> leaving = mounts.umnt(std::exchange(mounted_.directory, {}));
+        (void)co_await with_timeout(farewell, std::move(leaving));
+    }
     if (mount_transport_)
         co_await mount_transport_->close();
     if (transport_)

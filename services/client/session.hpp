@@ -63,6 +63,7 @@ public:
     task<failure> connect();
     /// connect(), then finds the export that the URL's path lies in.
     task<failure> mount();
+    /// Tells the server with UMNT that what mount() mounted is no longer used, for a second at most, and disconnects.
     task<void> close();
 
     nfs::client& nfs() noexcept { return *nfs_; }

@@ -12,7 +12,7 @@ import daemon
 import peers
 from client_test import UNREACHABLE, Client
 
-NULL, MNT, EXPORT = 0, 1, 5
+NULL, MNT, UMNT, EXPORT = 0, 1, 3, 5
 GETPORT = 3
 SUCCESS, PROG_UNAVAIL, PROC_UNAVAIL = 0, 1, 3
 NOENT, IO = 2, 5
@@ -164,6 +164,30 @@ class Mounts(Client):
         thread.join()
         if failures:
             raise failures[0]
+
+    def test_a_command_that_has_ended_is_in_no_list(self):
+        source = self.write(os.path.join(self.folder, "one"), b"one")
+        for command in (("ls", self.top), ("stat", self.top + "/a"), ("df", self.top), ("-q", "cp", source, self.top + "/one"),
+                        ("mv", self.top + "/one", self.top + "/two"), ("rm", self.top + "/two")):
+            self.run_client(*command)
+            self.assertEqual(self.run_json("mounts", self.top)["mounts"], [], command)
+
+    def test_a_server_that_does_not_answer_umnt_keeps_nobody(self):
+        released = threading.Event()
+        asked = []
+
+        def answer(program, procedure, arguments):
+            if (program, procedure) != (peers.MOUNT, UMNT):
+                return None
+            asked.append(peers.handle_behind(arguments, 0).decode())
+            released.wait(peers.LIMIT)
+            return SUCCESS, b""
+
+        front = Service(self, answer, behind=self.daemon.port("tcp"))
+        self.addCleanup(released.set)
+        self.assertEqual(self.names(f"nfs+tcp://127.0.0.1:{front.port}/export/a/b"), ["f"])
+        self.assertFalse(released.is_set())
+        self.assertEqual(asked, ["/export"])
 
     def through_rpcbind(self):
         mount = self.mount_service(["/export"])
