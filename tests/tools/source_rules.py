@@ -110,6 +110,15 @@ def links_in_documents_lead_somewhere():
                 yield f"{name}: {target}"
 
 
+def readme_shows_a_program_that_is_built():
+    """the code in README.md is examples/hello.cpp, which Meson builds and a test runs"""
+    shown = re.findall(r"^```cpp\n(.*?)^```$", text("README.md"), re.M | re.S)
+    if shown != [text("examples/hello.cpp").split("\n", 1)[1]]:
+        yield "README.md: not examples/hello.cpp without its first line"
+    if "'hello.cpp'" not in text("examples/meson.build"):
+        yield "examples/meson.build: no hello.cpp"
+
+
 def no_owning_temporary_inside_co_await():
     """g++ 12 destroys twice: owning lambdas and braced temporaries in a co_await expression, and values of ?: with one"""
     # What is captured by reference is not owned: [&], [&name] and [this] are harmless.
@@ -125,7 +134,7 @@ def no_owning_temporary_inside_co_await():
 
 RULES = (spdx_line_first, no_path_of_one_machine, layers_include_only_what_stands_below,
          public_headers_are_self_sufficient_in_kind, each_unit_test_is_listed,
-         links_in_documents_lead_somewhere, no_owning_temporary_inside_co_await)
+         links_in_documents_lead_somewhere, readme_shows_a_program_that_is_built, no_owning_temporary_inside_co_await)
 
 
 def main():
