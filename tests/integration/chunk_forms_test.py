@@ -186,6 +186,13 @@ class ChunkForms(daemon.DaemonTest):
         self.several(b"there/" * 100 + b"x", True)
         self.assertGreater(self.copied(), 0) # what was put together between the chunks
 
+    def test_a_read_chunk_behind_the_arguments_is_not_fetched(self):
+        rpc = self.rpc(peers.GETATTR, opaque(self.root))
+        self.assertEqual(self.daemon.metric('verbena_rpcrdma_chunk_bytes_total{direction="read"}'), 0)
+        _, _, _, body = self.ask(rpc, reads=self.granted(len(rpc), b"more"))
+        self.assertEqual(peers.Accepted(body).nfs_status(), 0)
+        self.assertEqual(self.daemon.metric('verbena_rpcrdma_chunk_bytes_total{direction="read"}'), 0)
+
     # --- Write lists ---
 
     def test_result_in_one_write_chunk(self):

@@ -76,6 +76,18 @@ BOOST_FIXTURE_TEST_CASE(no_such_procedure_and_bad_arguments, nfs3_fixture)
     BOOST_TEST(files.called == "");
 }
 
+BOOST_FIXTURE_TEST_CASE(what_lies_behind_the_arguments_is_ignored, nfs3_fixture)
+{
+    start();
+    memory_call c(pool, from);
+    xdr::encoder out = c.begin(100003, 3, static_cast<std::uint32_t>(procedure::getattr), &*user);
+    encode(out, getattr_of(root()));
+    out.u32(7);
+    c.end(out);
+    BOOST_REQUIRE(dispatch(c));
+    BOOST_TEST(take<GETATTR3res>(c).status == nfsstat3::ok);
+}
+
 BOOST_FIXTURE_TEST_CASE(serves_getattr, nfs3_fixture)
 {
     const auto id = files.add(1, "f", file_type::character_device, 0100640);

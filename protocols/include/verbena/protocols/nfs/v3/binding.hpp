@@ -66,7 +66,8 @@ constexpr reply_bound max_reply_size(const ACCESS3args&) noexcept
     return {wire_size::status + wire_size::max_post_op_attr + 4, 0};
 }
 
-/// A longer link than max_expected_path does not fit: offer more and ask again.
+/// A longer link than max_expected_path, of which Linux has none, does not fit a chunk of that size: over RDMA the call
+/// fails, and client::readlink() does not ask again with more.
 constexpr reply_bound max_reply_size(const READLINK3args&) noexcept
 {
     return {wire_size::status + wire_size::max_post_op_attr + 4, max_expected_path};
