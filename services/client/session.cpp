@@ -256,7 +256,8 @@ task<void> session::close()
     // Its list of who has mounted what must not name a program that has ended. Best effort, as the list is (RFC 1813 I.4).
     if (!mounted_.directory.empty()) {
         nfs::mount_client mounts(mount_transport_ ? *mount_transport_ : *transport_, identity_);
-        task<result<void>> leaving = mounts.umnt(std::exchange(mounted_.directory, {}));
+        const std::string left = std::exchange(mounted_.directory, {});
+        task<result<void>> leaving = mounts.umnt(left);
         (void)co_await with_timeout(farewell, std::move(leaving));
     }
     if (mount_transport_)
