@@ -181,6 +181,9 @@ bool reactor::poll_watches() noexcept
             watch->arm_read();
         }
     }
+    // Each was tried; those tried longest ago make room.
+    while (hot_count_ > max_hot_watches && hot_.front()->arm_read()) {
+    }
     return any;
 }
 
@@ -427,8 +430,6 @@ void io_watch::make_hot() noexcept
     hot_ = true;
     ++reactor_.hot_count_;
     reactor_.hot_.push_back(*this);
-    if (reactor_.hot_count_ > reactor::max_hot_watches)
-        reactor_.hot_.front()->arm_read(); // the one tried longest ago makes room
 }
 
 void io_watch::leave_hot() noexcept

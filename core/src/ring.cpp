@@ -156,7 +156,9 @@ bool ring::deliver() noexcept
 {
     bool any = false;
     io_uring_cqe* cqe = nullptr;
-    while (io_uring_peek_cqe(&impl_->uring, &cqe) == 0 && cqe != nullptr) {
+    // What is there now: operations that targets start may complete at once, and start others.
+    for (unsigned left = io_uring_cq_ready(&impl_->uring);
+         left != 0 && io_uring_peek_cqe(&impl_->uring, &cqe) == 0 && cqe != nullptr; --left) {
         const std::uint64_t data = cqe->user_data;
         const std::int32_t res = cqe->res;
         io_uring_cqe_seen(&impl_->uring, cqe);

@@ -9,8 +9,11 @@
 
 #include <array>
 #include <fcntl.h>
+#include <memory>
 #include <string>
+#include <sys/eventfd.h>
 #include <unistd.h>
+#include <vector>
 
 using namespace verbena;
 
@@ -137,4 +140,40 @@ BOOST_AUTO_TEST_CASE(what_seldom_has_more_is_tried_once_after_each_event)
             BOOST_TEST(in.tried == (tries == 0 ? 1 : 100));
         }
     }
+}
+
+// Completions of one turn that each start an operation which completes at once: the ring is left after what was there.
+BOOST_AUTO_TEST_CASE(thousands_that_become_readable_at_once_keep_neither_timers_nor_each_other_out)
+{
+    const auto r = make();
+    const net::unique_fd ready(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    BOOST_REQUIRE(ready);
+    class reader final : public io_watch {
+    public:
+        reader(reactor& shard, int fd) : io_watch(shard, fd) {}
+        bool on_readable() noexcept override
+        {
+            ++tried;
+            return true; // there always is more
+        }
+        void on_writable() noexcept override {}
+        int tried = 0;
+    };
+    std::vector<std::unique_ptr<reader>> all;
+    for (int i = 0; i < 3000; ++i) {
+        all.push_back(std::make_unique<reader>(*r, ready.get()));
+        all.back()->want_read(true);
+        r->turn();
+    }
+    for (const auto& one : all)
+        one->tried = 0;
+    const std::uint64_t some = 1;
+    BOOST_REQUIRE(::write(ready.get(), &some, sizeof some) == ssize_t(sizeof some));
+    flag f;
+    r->timers().arm(f, r->clock().now());
+    for (int turn = 0; turn < 100; ++turn)
+        r->turn();
+    BOOST_TEST(f.timeouts == 1);
+    for (const auto& one : all)
+        BOOST_TEST_REQUIRE(one->tried > 0);
 }
