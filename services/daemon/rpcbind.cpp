@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rpcbind.hpp"
 
+#include "unix_listener.hpp"
+
 #include <verbena/core/log.hpp>
 #include <verbena/protocols/nfs/portmap.hpp>
 #include <verbena/protocols/rpc/message.hpp>
@@ -9,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <poll.h>
@@ -139,29 +142,21 @@ std::optional<net::endpoint> endpoint_of(const found_entry& e)
     return where ? std::optional(*where) : std::nullopt;
 }
 
-// Whether nobody but us can listen where the entry says, as we do: it was left behind by one who was killed.
-bool is_taken_by(const nfs_service::listening& l, const found_entry& e, const net::endpoint& where)
+// Whether this host says that no TCP socket is bound there.
+bool is_refused_by_tcp(const net::endpoint& where)
 {
-    return e.netid == netid_of(l) && where.port() == l.where.port() &&
-           (where.address() == l.where.address() || where.is_wildcard() || l.where.is_wildcard());
+    const auto fd = net::start_connect(where);
+    if (!fd)
+        return fd.error() == std::errc::connection_refused;
+    pollfd wanted{fd->get(), POLLOUT, 0};
+    if (::poll(&wanted, 1, patience_milliseconds) != 1)
+        return false;
+    const auto outcome = net::connect_outcome(fd->get());
+    return !outcome && outcome.error() == std::errc::connection_refused;
 }
 
-// Whether this host says that no socket is bound there. Of other RDMA devices nothing can be said.
-bool is_refused(const found_entry& e, const net::endpoint& where)
+bool is_refused_by_udp(const net::endpoint& where)
 {
-    const bool tcp = e.netid.starts_with("tcp");
-    if (!tcp && !e.netid.starts_with("udp"))
-        return false;
-    if (tcp) {
-        const auto fd = net::start_connect(where);
-        if (!fd)
-            return fd.error() == std::errc::connection_refused;
-        pollfd wanted{fd->get(), POLLOUT, 0};
-        if (::poll(&wanted, 1, patience_milliseconds) != 1)
-            return false;
-        const auto outcome = net::connect_outcome(fd->get());
-        return !outcome && outcome.error() == std::errc::connection_refused;
-    }
     const net::unique_fd fd(::socket(where.family(), SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (::connect(fd.get(), where.data(), where.size()) != 0 || ::send(fd.get(), nullptr, 0, 0) != 0)
         return false;
@@ -171,13 +166,42 @@ bool is_refused(const found_entry& e, const net::endpoint& where)
     return !outcome && outcome.error() == std::errc::connection_refused;
 }
 
+// Whether this host is known to have no RDMA device that another server could listen at.
+bool has_no_rdma_device()
+{
+    std::error_code unknown;
+    const std::filesystem::path classes("/sys/class");
+    if (!std::filesystem::is_directory(classes, unknown))
+        return false;
+    const std::filesystem::directory_iterator devices(classes / "infiniband", unknown);
+    return unknown ? unknown == std::errc::no_such_file_or_directory : devices == end(devices);
+}
+
+// Whether nobody but this listener can listen where the entry says, if its transport is meant.
+bool is_taken_by(const nfs_service::listening& l, const found_entry& e, const net::endpoint& where)
+{
+    return e.netid == netid_of(l) && where.port() == l.where.port() &&
+           (where.address() == l.where.address() || where.is_wildcard() || l.where.is_wildcard());
+}
+
+// Whether who was there is gone: we listen there ourselves, or nobody does. Of a foreign RDMA device nothing can be said.
 bool is_left_behind(const found_entry& e, const std::vector<nfs_service::listening>& listeners)
 {
     const auto where = endpoint_of(e);
     if (!where)
         return false;
-    return std::ranges::any_of(listeners, [&](const auto& l) { return is_taken_by(l, e, *where); }) ||
-           is_refused(e, *where);
+    const auto ours = [&](std::string_view transport) {
+        return std::ranges::any_of(
+            listeners, [&](const auto& l) { return l.transport == transport && is_taken_by(l, e, *where); });
+    };
+    if (e.netid.starts_with("tcp"))
+        return ours("tcp") || is_refused_by_tcp(*where);
+    if (e.netid.starts_with("udp"))
+        return is_refused_by_udp(*where);
+    // One netid stands for the port spaces of both transports.
+    const bool iwarp = ours("iwarp");
+    const bool rdma = ours("rdma");
+    return (iwarp || rdma) && (iwarp || is_refused_by_tcp(*where)) && (rdma || has_no_rdma_device());
 }
 
 // "127.0.0.1:2049 (tcp)".
@@ -216,8 +240,10 @@ bool unset(std::uint32_t program, std::uint32_t version, const std::string& neti
 std::string make_room(const std::vector<found_entry>& entries,
                       const std::vector<nfs_service::listening>& listeners)
 {
+    // What listens here says nothing of addresses that mean another network's places.
+    const bool ours = listens_in_our_network(socket_path);
     const auto lives =
-        std::ranges::find_if(entries, [&](const auto& e) { return !is_left_behind(e, listeners); });
+        std::ranges::find_if(entries, [&](const auto& e) { return !ours || !is_left_behind(e, listeners); });
     if (lives != entries.end())
         return "not registered with rpcbind, since an NFS server is registered there at " + place_of(*lives) +
                "; if that one is gone, " + removal_of(entries) + " and start verbenad anew";

@@ -16,8 +16,9 @@ class rpcbind_registration {
 public:
     rpcbind_registration() = default;
     /// Registers the first listener of each netid (tcp, tcp6, rdma, rdma6), if rpcbind answers and no NFS
-    /// server is registered. What one left behind who was killed is removed first: where this one listens
-    /// itself (`listeners` are open), or where TCP or UDP is refused.
+    /// server is registered. What one left behind who was killed is removed first: where nobody but this one can
+    /// listen (`listeners` are open), or where TCP or UDP is refused; nothing, unless rpcbind's socket is
+    /// known to be of this process's network namespace.
     explicit rpcbind_registration(const std::vector<nfs_service::listening>& listeners);
     ~rpcbind_registration();
     rpcbind_registration(rpcbind_registration&& other) noexcept

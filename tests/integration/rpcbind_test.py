@@ -10,6 +10,8 @@ import daemon
 
 SCRIPT = r"""
 mount -t tmpfs none /run && ip link set lo up || exit 1
+# What RDMA devices the host has must not matter.
+mount -t tmpfs none /sys && mkdir -p /sys/class/infiniband || exit 1
 rpcbind -f &
 rpcbind=$!
 until rpcinfo >/dev/null 2>&1; do sleep 0.05; kill -0 $rpcbind || exit 1; done
@@ -62,8 +64,8 @@ class Rpcbind(daemon.DaemonTest):
         log = os.path.join(self.folder, "stderr")
         nfs = daemon.as_the_suite_asks(("nfs", "--export", self.data, "--state", os.path.join(self.folder, "state"),
                                         "--metrics", "off"))
-        script = SCRIPT % {"log": shlex.quote(log), "binary": shlex.quote(daemon.BINARY), "nfs": shlex.join(nfs),
-                           "steps": steps}
+        names = {"log": shlex.quote(log), "binary": shlex.quote(daemon.BINARY), "nfs": shlex.join(nfs)}
+        script = SCRIPT % {**names, "steps": steps % names}
         done = subprocess.run(["unshare", "-m", "-n", "bash", "-c", script], capture_output=True, timeout=120, check=False)
         with open(log, encoding="utf-8", errors="replace") as file:
             text = file.read()
@@ -138,6 +140,45 @@ rpcinfo
         self.assertEqual(self.registered(said["moved"]),
                          {("100003", "tcp", "127.0.0.1.11.234"), ("100005", "tcp", "127.0.0.1.11.234")})
         self.assertEqual(self.registered(said["end"]), set())
+
+    def test_another_network_takes_nothing_over(self):
+        said = self.run_steps(r"""
+serve "${all[@]}" >/dev/null
+first=$server
+exec 3<&"${COPROC[0]}"
+echo '# second'
+# The same rpcbind, and another 127.0.0.1, where TCP refuses and iWARP is its own.
+unshare -n bash -c 'ip link set lo up && exec "$@"' - %(binary)s %(nfs)s --listen tcp://127.0.0.1:3050 \
+    --listen iwarp://127.0.0.1:20049 --listen 'iwarp://[::1]:20049' >%(log)s.second 2>>%(log)s &
+second=$!
+until grep -q '^ready' %(log)s.second; do sleep 0.05; kill -0 $second || exit 1; done
+cat %(log)s.second
+end -TERM $second
+echo '# both'
+rpcinfo
+end -TERM $first
+""")
+        self.assertIn("not registered with rpcbind, since an NFS server is registered there at ", said["second"])
+        self.assertEqual(self.registered(said["both"]), ALL)
+
+    def test_an_rdma_device_may_be_what_an_entry_means(self):
+        said = self.run_steps(r"""
+serve "${all[@]}" >/dev/null
+end -KILL $server
+mkdir /sys/class/infiniband/rxe0
+echo '# kept'
+serve "${all[@]}"
+rpcinfo
+end -TERM $server
+rmdir /sys/class/infiniband/rxe0
+echo '# taken'
+serve "${all[@]}"
+end -TERM $server
+""")
+        self.assertRegex(said["kept"], r"since an NFS server is registered there at (127\.0\.0\.1|\[::1\]):20049 \(rdma6?\); "
+                                       r"if that one is gone, rpcinfo -d 100003 3; rpcinfo -d 100005 3 and start")
+        self.assertEqual(self.registered(said["kept"]), ALL)
+        self.assertIn("registered with rpcbind: tcp tcp6 rdma rdma6", said["taken"])
 
     def test_what_cannot_be_known_to_be_gone_stays_with_its_cure(self):
         said = self.run_steps(r"""
