@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <liburing.h>
+#include <utility>
 #include <vector>
 
 namespace verbena {
@@ -23,6 +25,7 @@ struct ring::impl {
 
     io_uring uring{};
     bool taskrun_flag = false;
+    bool reads_waiting = false; // among the entries not handed over yet
     std::vector<slot> slots;
     std::uint32_t free_head = end_of_list;
     ring_stats stats;
@@ -38,7 +41,14 @@ struct ring::impl {
     }
     void submit() noexcept
     {
+        const bool begins_reads = std::exchange(reads_waiting, false);
+        const auto before =
+            begins_reads ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
         const int n = io_uring_submit(&uring);
+        if (begins_reads) {
+            const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - before;
+            add_single_writer(stats.reads_begun_nanoseconds, static_cast<std::uint64_t>(took.count()));
+        }
         add_single_writer(stats.enters, 1);
         if (n > 0)
             add_single_writer(stats.submitted, static_cast<unsigned>(n));
@@ -130,7 +140,10 @@ result<void> ring::poll_once(int fd, unsigned events, ring_completion& target)
 result<void> ring::read(int fd, std::span<std::byte> to, std::uint64_t offset, ring_completion& target)
 {
     const auto size = static_cast<unsigned>(std::min<std::size_t>(to.size(), INT_MAX));
-    return start(target, [&](io_uring_sqe* sqe) { io_uring_prep_read(sqe, fd, to.data(), size, offset); });
+    return start(target, [&](io_uring_sqe* sqe) {
+        io_uring_prep_read(sqe, fd, to.data(), size, offset);
+        impl_->reads_waiting = true;
+    });
 }
 
 void ring::detach(ring_completion& target) noexcept

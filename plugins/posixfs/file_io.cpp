@@ -21,9 +21,21 @@ constexpr std::size_t ring_read_bytes = std::size_t(64) << 10;
 constexpr unsigned ring_reads_at_once = 32;
 // To begin a read may itself wait for the disk. Where that held a shard up for so long, none begins any there for so many times
 // as long: it costs a shard at most 1 % of its time.
-constexpr std::uint64_t long_stall = 5'000'000; // ns
-constexpr std::uint64_t stall_rests = 100;
-constexpr std::uint64_t longest_rest = 60'000'000'000; // ns
+constexpr std::int64_t long_stall = 5'000'000; // ns
+constexpr std::int64_t stall_rests = 100;
+constexpr std::int64_t longest_rest = 60'000'000'000; // ns
+
+// Reads of `m` began and held a shard up for `nanoseconds` until `now`.
+void note_stall(const mount_point& m, time_point now, std::int64_t nanoseconds) noexcept
+{
+    if (nanoseconds < long_stall)
+        return;
+    const std::int64_t until =
+        now.time_since_epoch().count() + std::min(nanoseconds * stall_rests, longest_rest);
+    std::int64_t known = m.avoided_until.load(std::memory_order_relaxed);
+    while (known < until && !m.avoided_until.compare_exchange_weak(known, until, std::memory_order_relaxed)) {
+    }
+}
 
 // cachestat(2), of Linux 6.5; not in the headers of Debian 12.
 constexpr long cachestat_number = 451;
@@ -113,17 +125,25 @@ task<result<storage::read_result>> backend::read(const storage::request& r, cons
         out = out.first(static_cast<std::size_t>(max_offset - offset));
 
     ssize_t n = 0;
-    const std::int64_t now = s.home->now().time_since_epoch().count();
-    const bool begins = now >= f->mount->avoided_until.load(std::memory_order_relaxed);
-    const std::uint64_t stalled = s.home->stats().stall_nanoseconds.load(std::memory_order_relaxed);
+    const bool begins =
+        s.home->now().time_since_epoch().count() >= f->mount->avoided_until.load(std::memory_order_relaxed);
     if (!beyond && !out.empty()) {
         if (f->mount->in_memory) {
             n = read_all(fd, out, offset);
             if (n < 0)
                 co_return errno_error("pread");
-        } else if (f->mount->local && f->nowait_works && (begins || is_cached(fd, offset, out.size()))) {
+        } else if (f->mount->local && f->nowait_works &&
+                   // Kernels without cachestat are older than those that begin reads here.
+                   (begins || !cachestat_works_ || is_cached(fd, offset, out.size()))) {
             iovec v{out.data(), out.size()};
+            const time_point before = s.home->clock().now();
             n = ::preadv2(fd, &v, 1, static_cast<off_t>(offset), RWF_NOWAIT);
+            if (n < ssize_t(out.size())) {
+                const int failed = errno;
+                const time_point after = s.home->clock().now();
+                note_stall(*f->mount, after, (after - before).count());
+                errno = failed;
+            }
             if (n < 0 && errno == EOPNOTSUPP)
                 f->nowait_works = false;
             else if (n < 0 && errno != EAGAIN && errno != EINTR)
@@ -147,13 +167,16 @@ task<result<storage::read_result>> backend::read(const storage::request& r, cons
     };
     // What is not in the page cache: for a little the ring waits for the disk without a thread. More, or many at once,
     // could hold the shard up while the kernel takes it over (docs/internals/reactor.md), and go to the pool.
-    const bool waits = missing();
-    if (waits && begins && f->mount->local && f->nowait_works &&
+    if (missing() && begins && f->mount->local && f->nowait_works &&
         out.size() - std::size_t(n) <= ring_read_bytes && s.ring_reads < ring_reads_at_once) {
         ++s.ring_reads;
+        const auto& begun = s.home->io().stats().reads_begun_nanoseconds;
+        const std::uint64_t before = begun.load(std::memory_order_relaxed);
         file_read more(fd, out.subspan(static_cast<std::size_t>(n)), offset + std::uint64_t(n));
         const int got = co_await more;
         --s.ring_reads;
+        // Of all that this shard began meanwhile, by whatever disk.
+        note_stall(*f->mount, s.home->now(), std::int64_t(begun.load(std::memory_order_relaxed) - before));
         if (got == -EIO && n == 0)
             co_return error::from_errno(EIO, "pread");
         n += std::max(got, 0); // another error or a shorter read is the pool's to tell
@@ -173,14 +196,6 @@ task<result<storage::read_result>> backend::read(const storage::request& r, cons
         if (!more && n == 0)
             co_return more.error();
         n += more ? *more : 0;
-    }
-    if (waits && begins) {
-        // Another cause in the same turns is taken for this one: then the pool reads for a while what the ring might have.
-        const std::uint64_t held =
-            s.home->stats().stall_nanoseconds.load(std::memory_order_relaxed) - stalled;
-        if (held >= long_stall)
-            f->mount->avoided_until.store(now + std::int64_t(std::min(held * stall_rests, longest_rest)),
-                                          std::memory_order_relaxed);
     }
     storage::read_result done;
     done.count = static_cast<std::uint32_t>(n);

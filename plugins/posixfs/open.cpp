@@ -54,6 +54,8 @@ result<void> backend::is_beneath_root(int directory) const
         if (st.st_dev == root.st_dev && st.st_ino == root.st_ino)
             return {};
         unique_fd next(::openat(at.get(), "..", O_PATH | O_DIRECTORY | O_CLOEXEC));
+        if (!next && errno == ENOENT) // above a bind mount's root: it was moved out of that
+            break;
         if (!next || ::fstat(next.get(), &above) != 0)
             return errno_error("a directory above");
         if (above.st_dev == st.st_dev && above.st_ino == st.st_ino)
