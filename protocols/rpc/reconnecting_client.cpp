@@ -10,7 +10,7 @@
 namespace verbena::rpc {
 namespace {
 
-/// A connection that lasted so long is made again without a wait.
+/// A connection that lasted so long is made again without a wait, and no proof that the peer is no server.
 constexpr auto healthy_connection = std::chrono::seconds(1);
 
 /// Times that max_reply grows, fourfold each, before its call fails.
@@ -181,14 +181,16 @@ task<void> reconnecting_client::keep_connected()
             connected_ = false;
             co_await quiesce();
             drop();
-            if (wanted() && is_stranger())
+            const duration lasted = shard_.now() - begun;
+            if (wanted() && is_stranger(lasted))
                 fail_all(error(std::errc::connection_reset, "the peer ends connections without a reply"));
-            if (shard_.now() - begun >= healthy_connection) {
+            if (lasted >= healthy_connection) {
                 delay = options_.reconnect_delay;
                 continue;
             }
         } else {
             drop();
+            without_reply_ = 0;
             if (!opened)
                 last_error_ = opened.error();
             attempted_.set();
@@ -246,10 +248,18 @@ void reconnecting_client::connection_lost(const error& cause) noexcept
 }
 
 // Counts a connection that ended; whether the peer has shown by now that it does not speak what it is asked.
-bool reconnecting_client::is_stranger()
+bool reconnecting_client::is_stranger(duration lasted)
 {
-    if (answered_ || options_.connections_without_reply == 0 || last_error_ == std::errc::timed_out ||
-        ++without_reply_ < options_.connections_without_reply)
+    if (answered_ || options_.connections_without_reply == 0)
+        return false;
+    if (lasted >= healthy_connection || last_error_ == std::errc::timed_out) {
+        without_reply_ = 0;
+        return false;
+    }
+    if (++without_reply_ == 1)
+        first_without_reply_ = shard_.now();
+    if (without_reply_ < options_.connections_without_reply ||
+        shard_.now() - first_without_reply_ < options_.without_reply_for)
         return false;
     without_reply_ = 0;
     return true;

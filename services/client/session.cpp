@@ -40,7 +40,7 @@ void server_notice::on_silence(const error& cause) noexcept
 
 void server_notice::on_answer() noexcept { say(server_ + " answers now"); }
 
-// A peer that ends so many connections without a reply speaks something else, or wants nobody.
+// A peer that goes on ending connections without a reply speaks something else, or wants nobody.
 constexpr unsigned connections_without_reply = 3;
 
 rpc::client_options session::client_options(std::string_view server)
@@ -206,19 +206,20 @@ failure session::without_reply(const error& why) const
             ? "something takes the connection and does not answer in time: give the port of an NFS "
               "server, or look whether that one hangs"
             : "the port answers, but not as NFS version 3: give the port of an NFS server, or try " +
-                  other.to_string());
+                  other.to_string() + "; or that server is full or ending: try again later");
 }
 
 failure session::without_mounts(const error& why) const
 {
     if (!mount_transport_ && url_.mount_port == 0 && transport_ && !transport_->answered())
         return without_reply(why);
-    return failure("cannot reach the MOUNT service of " + url_.host, why,
-                   url_.mount_port != 0
-                       ? "what ?mountport=" + std::to_string(url_.mount_port) +
-                             " names is no MOUNT service, or hangs: give MOUNT's port, or leave it out"
-                       : "it answers neither on the NFS port nor through rpcbind; give its port with "
-                         "?mountport=N");
+    return failure(
+        "cannot reach the MOUNT service of " + url_.host, why,
+        url_.mount_port != 0
+            ? "what ?mountport=" + std::to_string(url_.mount_port) +
+                  " names is no MOUNT service, is full or hangs: give MOUNT's port, or leave it out"
+            : "it answers neither on the NFS port nor through rpcbind; give its port with "
+              "?mountport=N");
 }
 
 task<failure> session::mount()

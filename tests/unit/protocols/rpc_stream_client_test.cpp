@@ -150,6 +150,17 @@ struct fixture {
         header.procedure = procedure;
         return rpc::request(buffers->try_acquire(4096), header);
     }
+    // Whether one call is answered.
+    bool answers(rpc::client_transport& client)
+    {
+        auto main = [&]() -> task<bool> {
+            rpc::request r = ask(0);
+            const auto reply = co_await client.call(r);
+            co_await client.close();
+            co_return bool(reply);
+        };
+        return run_until_complete(*shard, main());
+    }
     memory_budget budget;
     std::unique_ptr<reactor> shard;
     std::optional<buffer_pool> buffers;
@@ -496,6 +507,7 @@ BOOST_FIXTURE_TEST_CASE(a_peer_that_hangs_up_without_any_reply_is_no_server, fix
     const auto hang_up = [&](peer& p) { calls += !p.record().empty(); };
     rpc::client_options options;
     options.connections_without_reply = 3;
+    options.without_reply_for = 0ms;
     options.reconnect_delay = 1ms;
     {
         fake_server server({hang_up, hang_up, hang_up});
@@ -519,6 +531,7 @@ BOOST_FIXTURE_TEST_CASE(a_server_that_has_replied_once_is_waited_for, fixture)
     const auto answer = [](peer& p) { p.answer(p.record(), 5); };
     rpc::client_options options;
     options.connections_without_reply = 3;
+    options.without_reply_for = 0ms;
     options.reconnect_delay = 1ms;
     fake_server server({hang_up, hang_up, answer, hang_up, hang_up, hang_up, hang_up, answer});
     auto client = this->client(server, options);
@@ -533,6 +546,91 @@ BOOST_FIXTURE_TEST_CASE(a_server_that_has_replied_once_is_waited_for, fixture)
         co_await client->close();
     };
     run_until_complete(*shard, main());
+}
+
+BOOST_FIXTURE_TEST_CASE(a_server_that_is_full_for_a_while_is_waited_for, fixture)
+{
+    const auto hang_up = [](peer& p) { p.record(); };
+    const auto answer = [](peer& p) { p.answer(p.record(), 5); };
+    rpc::client_options options;
+    options.connections_without_reply = 3;
+    options.without_reply_for = 1min;
+    options.reconnect_delay = 1ms;
+    fake_server server({hang_up, hang_up, hang_up, hang_up, hang_up, answer});
+    BOOST_TEST(answers(*this->client(server, options)));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_peer_must_hang_up_for_some_time_to_be_no_server, fixture)
+{
+    rpc::client_options options;
+    options.connections_without_reply = 3;
+    options.without_reply_for = 300ms;
+    options.reconnect_delay = 20ms; // 20, 40, 80, 160: four waits
+    fake_server server(std::vector<std::function<void(peer&)>>(5, [](peer& p) { p.record(); }));
+    const time_point begun = system_clock().now();
+    BOOST_TEST(!answers(*this->client(server, options)));
+    BOOST_TEST((system_clock().now() - begun >= 300ms));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_connection_that_does_not_end_at_once_begins_the_row_anew, fixture)
+{
+    const auto hang_up = [](peer& p) { p.record(); };
+    const auto silent = [](peer& p) {
+        while (!p.record().empty()) {
+        }
+    };
+    const auto late = [](peer& p) {
+        p.record();
+        std::this_thread::sleep_for(1100ms);
+    };
+    const auto answer = [](peer& p) { p.answer(p.record(), 5); };
+    rpc::client_options options;
+    options.connections_without_reply = 3;
+    options.without_reply_for = 0ms;
+    options.reconnect_delay = 1ms;
+    {
+        fake_server server({hang_up, hang_up, late, hang_up, hang_up, answer});
+        BOOST_TEST(answers(*this->client(server, options)));
+    }
+    options.timeout = 200ms;
+    fake_server server({hang_up, hang_up, silent, hang_up, hang_up, answer});
+    BOOST_TEST(answers(*this->client(server, options)));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_refused_connection_begins_the_row_anew, fixture)
+{
+    auto listener = net::open_listener(*net::endpoint::parse("127.0.0.1:0"));
+    BOOST_REQUIRE(listener);
+    const net::endpoint where = *net::endpoint::local(listener->get());
+    const auto next = [&] {
+        pollfd p{listener->get(), POLLIN, 0};
+        ::poll(&p, 1, 10'000);
+        return peer(net::unique_fd(::accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC)));
+    };
+    std::thread restarted([&] {
+        next().record();
+        {
+            peer last = next();
+            last.record();
+            *listener = {};
+        }
+        std::this_thread::sleep_for(300ms); // many attempts
+        listener = net::open_listener(where);
+        next().record();
+        peer answered = next();
+        answered.answer(answered.record(), 5);
+    });
+    rpc::client_options options;
+    options.connections_without_reply = 3;
+    options.without_reply_for = 0ms;
+    options.reconnect_delay = 1ms;
+    options.reconnect_delay_max = 2ms;
+    rpc::stream_client_options o;
+    o.client = options;
+    auto client = rpc::make_stream_client(*shard, *buffers, where.to_string(), o);
+    BOOST_REQUIRE(client);
+    BOOST_TEST(answers(**client));
+    restarted.join();
 }
 
 BOOST_FIXTURE_TEST_CASE(the_watch_hears_of_a_silence_and_of_its_end_once_each, fixture)

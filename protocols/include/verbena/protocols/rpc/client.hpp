@@ -43,9 +43,11 @@ struct client_options {
     /// Wait between attempts to connect; doubles up to reconnect_delay_max.
     duration reconnect_delay = std::chrono::milliseconds(100);
     duration reconnect_delay_max = std::chrono::seconds(10);
-    /// While no reply ever came: after so many connections in a row that the peer ended, calls outstanding fail with
-    /// ECONNRESET even if hard, as that peer hardly speaks what it is asked. 0: never.
+    /// While no reply ever came: after so many connections in a row that the peer ended, each within a second, calls
+    /// outstanding fail with ECONNRESET even if hard, as that peer hardly speaks what it is asked. 0: never.
     unsigned connections_without_reply = 0;
+    /// Not before the first of those connections ended so long ago: a server that is full may have room by then.
+    duration without_reply_for = std::chrono::seconds(3);
     /// Outlives the client; nullptr: nobody is told.
     client_watch* watch = nullptr;
     /// While no reply ever came, the watch hears of a shorter silence than `timeout` already.

@@ -115,7 +115,7 @@ private:
     void on_silence(outstanding& o) noexcept;
     void arm(outstanding& o) noexcept;
     void fail_all(const error& cause) noexcept;
-    bool is_stranger();
+    bool is_stranger(duration lasted);
     void look_at_silence() noexcept;
     void heard() noexcept;
 
@@ -139,7 +139,8 @@ private:
     std::size_t active_ = 0;
     bool told_ = false;
 
-    unsigned without_reply_ = 0; ///< connections in a row
+    unsigned without_reply_ = 0;       ///< connections in a row
+    time_point first_without_reply_{}; ///< when the first of them ended
     bool answered_ = false;
     bool running_ = false;
     bool connected_ = false;
