@@ -193,11 +193,19 @@ void connection::on_timer() noexcept
     if (!fpdu_waits_)
         return;
     const time_point limit = fpdu_begun_ + owner_.options().fpdu_limit;
-    if (shard().clock().now() < limit)
+    if (shard().clock().now() < limit) {
         shard().timers().arm(*this, limit);
-    else
+        return;
+    }
+    // Timers come before sockets: after a pause of this process, what ends the FPDU may wait there.
+    receive();
+    if (state_ == state::open && fpdu_waits_) {
         finish(end_cause::slow_fpdu,
                error(std::errc::timed_out, "the peer began an FPDU and did not end it"));
+        return;
+    }
+    watch_fpdu();
+    deliver();
 }
 
 void connection::retire() noexcept

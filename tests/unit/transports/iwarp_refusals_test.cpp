@@ -380,6 +380,30 @@ BOOST_FIXTURE_TEST_CASE(an_fpdu_takes_no_longer_than_it_may, fixture)
     BOOST_TEST(all_ends() == 5u);
 }
 
+// This process stood still meanwhile: the rest came in time, and nobody looked.
+BOOST_FIXTURE_TEST_CASE(an_fpdu_whose_end_waits_in_the_socket_is_not_late, fixture)
+{
+    start();
+    const int peer = connect();
+    write(peer, good_start);
+    BOOST_TEST(read(peer, 24).size() == 24u);
+    const bytes nothing_written = fpdu("c140 00000007 00000000 00000000");
+    const bytes begun(nothing_written.begin(), nothing_written.begin() + 10);
+    const bytes rest(nothing_written.begin() + 10, nothing_written.end());
+    arrives(peer, begun);
+    // The next one has begun as well, and has its own time.
+    for (int i = 0; i < 2; ++i) {
+        write(peer, rest + begun);
+        clock.advance(options.fpdu_limit);
+        for (int turn = 0; turn < 3; ++turn)
+            shard->turn();
+        BOOST_TEST(all_ends() == 0u);
+        BOOST_TEST(queue_pair->connected());
+    }
+    clock.advance(options.fpdu_limit);
+    until([&] { return ends(end_cause::slow_fpdu) == 1 && handler.ended; });
+}
+
 BOOST_FIXTURE_TEST_CASE(fpdus_that_are_whole_in_time_may_go_on_for_ever, fixture)
 {
     start();
