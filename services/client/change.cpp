@@ -4,6 +4,8 @@
 #include "session.hpp"
 #include "store.hpp"
 
+#include "../standard_output.hpp"
+
 #include <verbena/core/scope.hpp>
 #include <verbena/core/sleep.hpp>
 
@@ -221,7 +223,7 @@ task<int> copy_all(runtime& r, const cp_options& o, std::vector<std::unique_ptr<
                 all.push_back({{"path", one.path}, {"sha256", one.sha256}});
         }
         // Names of files are bytes, and JSON is UTF-8.
-        std::printf("%s\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+        print("%s\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
     } else if (!r.options().quiet) {
         std::fprintf(
             stderr, "%s, %s in %.2f s, %s/s\n", counted(t.files, "file").c_str(), human(t.bytes).c_str(),

@@ -5,6 +5,8 @@
 #include "commands.hpp"
 #include "listing.hpp"
 
+#include "../standard_output.hpp"
+
 #include <verbena/core/event.hpp>
 
 #include <algorithm>
@@ -90,7 +92,7 @@ void copier::note_checksum(std::string path, std::string digest)
     if (options_.quiet)
         checksums_.push_back({std::move(path), std::move(digest)});
     else
-        std::printf("%s\n", checksum_line(digest, path).c_str());
+        print("%s\n", checksum_line(digest, path).c_str());
 }
 
 task<void> copier::copy(store& from, std::string from_path, store& to, std::string to_path)

@@ -3,6 +3,8 @@
 #include "commands.hpp"
 #include "session.hpp"
 
+#include "../standard_output.hpp"
+
 #include <verbena/core/net.hpp>
 #ifdef VERBENA_HAS_RDMA
 #include <verbena/transports/rdma.hpp>
@@ -247,16 +249,16 @@ public:
                             {"cure", f.cure}});
             return;
         }
-        std::printf("%-8s %-13s %s\n", to_string(f.result), f.check.c_str(), f.text.c_str());
+        print("%-8s %-13s %s\n", to_string(f.result), f.check.c_str(), f.text.c_str());
         if (!f.cure.empty())
-            std::printf("%-8s %-13s cure: %s\n", "", "", f.cure.c_str());
-        std::fflush(stdout);
+            print("%-8s %-13s cure: %s\n", "", "", f.cure.c_str());
+        flush_standard_output();
     }
     /// The exit code.
     int finish()
     {
         if (as_json_)
-            std::printf("%s\n", all_.dump(2).c_str());
+            print("%s\n", all_.dump(2).c_str());
         return code_;
     }
 

@@ -2,6 +2,8 @@
 #include "commands.hpp"
 #include "session.hpp"
 
+#include "../standard_output.hpp"
+
 #include <verbena/core/scope.hpp>
 #include <verbena/core/sleep.hpp>
 
@@ -91,16 +93,16 @@ task<int> ping(runtime& r, ping_options o)
                                           {"max", 100.0}})
                 out["microseconds"][name] = percentile(all.microseconds, p);
         }
-        std::printf("%s\n", out.dump(2).c_str());
+        print("%s\n", out.dump(2).c_str());
     } else {
-        std::printf("%s over %s: %s of NULL, %zu answered, %.0f calls/s\n", s.where().to_string().c_str(),
-                    transport.c_str(), counted(all.started, "call").c_str(), all.microseconds.size(),
-                    static_cast<double>(all.microseconds.size()) / took.count());
+        print("%s over %s: %s of NULL, %zu answered, %.0f calls/s\n", s.where().to_string().c_str(),
+              transport.c_str(), counted(all.started, "call").c_str(), all.microseconds.size(),
+              static_cast<double>(all.microseconds.size()) / took.count());
         if (!all.microseconds.empty())
-            std::printf("us: min %.1f  p50 %.1f  p90 %.1f  p99 %.1f  p99.9 %.1f  max %.1f\n",
-                        percentile(all.microseconds, 0), percentile(all.microseconds, 50),
-                        percentile(all.microseconds, 90), percentile(all.microseconds, 99),
-                        percentile(all.microseconds, 99.9), percentile(all.microseconds, 100));
+            print("us: min %.1f  p50 %.1f  p90 %.1f  p99 %.1f  p99.9 %.1f  max %.1f\n",
+                  percentile(all.microseconds, 0), percentile(all.microseconds, 50),
+                  percentile(all.microseconds, 90), percentile(all.microseconds, 99),
+                  percentile(all.microseconds, 99.9), percentile(all.microseconds, 100));
     }
     if (!answered)
         co_return complain(s.without_reply(all.last).text(), exit_unreachable);

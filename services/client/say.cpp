@@ -2,6 +2,8 @@
 #include "commands.hpp"
 #include "listing.hpp"
 
+#include "../standard_output.hpp"
+
 #include <algorithm>
 #include <cstdio>
 #include <unistd.h>
@@ -10,7 +12,7 @@ namespace verbena::cli {
 
 void say(const std::string& text)
 {
-    std::fflush(stdout);
+    flush_standard_output();
     // Names in it may be a server's; the lines are ours.
     std::string shown;
     for (std::size_t begin = 0; begin <= text.size();) {

@@ -4,6 +4,8 @@
 #include "listing.hpp"
 #include "session.hpp"
 
+#include "../standard_output.hpp"
+
 #include <verbena/protocols/nfs/file.hpp>
 
 #include <algorithm>
@@ -42,16 +44,16 @@ std::string dump(const json& value) { return value.dump(2, ' ', false, json::err
 
 void print_line(const std::string& name, const nfs::v3::fattr3& a, const std::string& target)
 {
-    std::printf("%s %3u %5u %5u %12llu %s %s%s%s\n", mode_text(a).c_str(), a.nlink, a.uid, a.gid,
-                static_cast<unsigned long long>(a.size), time_text(a.mtime).c_str(), printable(name).c_str(),
-                target.empty() ? "" : " -> ", printable(target).c_str());
+    print("%s %3u %5u %5u %12llu %s %s%s%s\n", mode_text(a).c_str(), a.nlink, a.uid, a.gid,
+          static_cast<unsigned long long>(a.size), time_text(a.mtime).c_str(), printable(name).c_str(),
+          target.empty() ? "" : " -> ", printable(target).c_str());
 }
 
 task<result<void>> print_entry(session& s, const ls_options& o, const nfs::v3::nfs_fh3& directory,
                                const nfs::directory_entry& entry, json* out)
 {
     if (!o.long_format && out == nullptr) {
-        std::printf("%s\n", printable(entry.name).c_str());
+        print("%s\n", printable(entry.name).c_str());
         co_return result<void>();
     }
     nfs::node n;
@@ -95,7 +97,7 @@ task<result<void>> list_tree(session& s, const ls_options& o, std::string path, 
             co_return entries.error();
         std::ranges::sort(*entries, {}, &nfs::directory_entry::name);
         if (o.recursive && out == nullptr)
-            std::printf("%s%s:\n", first ? "" : "\n", name.empty() ? "/" : printable(name).c_str());
+            print("%s%s:\n", first ? "" : "\n", name.empty() ? "/" : printable(name).c_str());
         first = false;
         for (const nfs::directory_entry& entry : *entries) {
             if (!o.all && entry.name.starts_with('.'))
@@ -231,14 +233,13 @@ task<int> stat_one(runtime& r, const std::string& text, json* out)
             item["handle"] = handle;
             out->push_back(std::move(item));
         } else {
-            std::printf("%s\n  type %s  mode %04o %s  links %u\n  size %llu  used %llu\n  uid %u  gid %u\n"
-                        "  fsid %llx  fileid %llu\n  atime %s\n  mtime %s\n  ctime %s\n  handle %s\n",
-                        s.where().to_string().c_str(), type_text(a.type), a.mode & 07777,
-                        mode_text(a).c_str(), a.nlink, static_cast<unsigned long long>(a.size),
-                        static_cast<unsigned long long>(a.used), a.uid, a.gid,
-                        static_cast<unsigned long long>(a.fsid), static_cast<unsigned long long>(a.fileid),
-                        time_text(a.atime, true).c_str(), time_text(a.mtime, true).c_str(),
-                        time_text(a.ctime, true).c_str(), handle.c_str());
+            print("%s\n  type %s  mode %04o %s  links %u\n  size %llu  used %llu\n  uid %u  gid %u\n"
+                  "  fsid %llx  fileid %llu\n  atime %s\n  mtime %s\n  ctime %s\n  handle %s\n",
+                  s.where().to_string().c_str(), type_text(a.type), a.mode & 07777, mode_text(a).c_str(),
+                  a.nlink, static_cast<unsigned long long>(a.size), static_cast<unsigned long long>(a.used),
+                  a.uid, a.gid, static_cast<unsigned long long>(a.fsid),
+                  static_cast<unsigned long long>(a.fileid), time_text(a.atime, true).c_str(),
+                  time_text(a.mtime, true).c_str(), time_text(a.ctime, true).c_str(), handle.c_str());
         }
     }
     co_await s.close();
@@ -275,10 +276,10 @@ task<int> df_one(runtime& r, const std::string& text, json* out)
                                     ? 0
                                     : 100.0 * static_cast<double>(space->tbytes - space->fbytes) /
                                           static_cast<double>(space->tbytes);
-            std::printf("%-10s %-10s %-10s %4.0f%% %12llu %12llu %s\n", human(space->tbytes).c_str(),
-                        human(space->tbytes - space->fbytes).c_str(), human(space->abytes).c_str(), used,
-                        static_cast<unsigned long long>(space->tfiles),
-                        static_cast<unsigned long long>(space->afiles), s.where().to_string().c_str());
+            print("%-10s %-10s %-10s %4.0f%% %12llu %12llu %s\n", human(space->tbytes).c_str(),
+                  human(space->tbytes - space->fbytes).c_str(), human(space->abytes).c_str(), used,
+                  static_cast<unsigned long long>(space->tfiles),
+                  static_cast<unsigned long long>(space->afiles), s.where().to_string().c_str());
         }
     }
     co_await s.close();
@@ -294,7 +295,7 @@ task<int> ls(runtime& r, ls_options o)
     for (const std::string& text : o.urls)
         code = std::max(code, co_await ls_one(r, o, text, r.options().json ? &all : nullptr));
     if (r.options().json)
-        std::printf("%s\n", dump(all).c_str());
+        print("%s\n", dump(all).c_str());
     co_return code;
 }
 
@@ -313,7 +314,7 @@ task<int> stat(runtime& r, std::vector<std::string> urls)
     for (const std::string& text : urls)
         code = std::max(code, co_await stat_one(r, text, r.options().json ? &all : nullptr));
     if (r.options().json)
-        std::printf("%s\n", dump(all).c_str());
+        print("%s\n", dump(all).c_str());
     co_return code;
 }
 
@@ -322,12 +323,12 @@ task<int> df(runtime& r, std::vector<std::string> urls)
     json all = json::array();
     int code = exit_ok;
     if (!r.options().json)
-        std::printf("%-10s %-10s %-10s %5s %12s %12s %s\n", "size", "used", "available", "use", "files",
-                    "free files", "where");
+        print("%-10s %-10s %-10s %5s %12s %12s %s\n", "size", "used", "available", "use", "files",
+              "free files", "where");
     for (const std::string& text : urls)
         code = std::max(code, co_await df_one(r, text, r.options().json ? &all : nullptr));
     if (r.options().json)
-        std::printf("%s\n", dump(all).c_str());
+        print("%s\n", dump(all).c_str());
     co_return code;
 }
 
@@ -361,20 +362,19 @@ task<int> mounts(runtime& r, std::string text)
                     groups += (groups.empty() ? "" : " ") + g;
                 out["exports"].push_back({{"directory", e.directory}, {"groups", e.groups}});
                 if (!r.options().json)
-                    std::printf("export %s  %s\n", printable(e.directory).c_str(),
-                                groups.empty() ? "everybody" : printable(groups).c_str());
+                    print("export %s  %s\n", printable(e.directory).c_str(),
+                          groups.empty() ? "everybody" : printable(groups).c_str());
             }
         }
         if (mounted) {
             for (const nfs::mount_entry& e : *mounted) {
                 out["mounts"].push_back({{"host", e.host}, {"directory", e.directory}});
                 if (!r.options().json)
-                    std::printf("mounted %s  by %s\n", printable(e.directory).c_str(),
-                                printable(e.host).c_str());
+                    print("mounted %s  by %s\n", printable(e.directory).c_str(), printable(e.host).c_str());
             }
         }
         if (r.options().json)
-            std::printf("%s\n", dump(out).c_str());
+            print("%s\n", dump(out).c_str());
     }
     co_await s.close();
     co_return code;

@@ -156,7 +156,7 @@ int main(int argc, char** argv)
         const parsed_command_line line = parse_command_line(argc, argv);
         const bool checks = line.wanted && line.wanted->kind == command_kind::check;
         if (checks)
-            std::fputs(to_toml(line.wanted->settings).c_str(), stdout);
+            verbena::print("%s", to_toml(line.wanted->settings).c_str());
         if (checks || !line.wanted) {
             if (const verbena::printed output = verbena::flush_standard_output(); output.lost)
                 throw std::runtime_error(output.message());

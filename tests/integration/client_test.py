@@ -389,6 +389,23 @@ class Commands:
                 self.assertEqual(done.returncode, FAILED, (command, done.stderr))
                 self.assertEqual(done.stderr.count("No space left on device"), 1, (command, done.stderr))
 
+    def test_output_above_a_buffer_that_is_lost(self):
+        os.mkdir(self.there("many"))
+        for i in range(3000):
+            self.write(self.there("many", f"name-{i}"), b"")
+        for options in ((), ("-l",), ("--json",)):
+            command = [self.client, "ls", *options, self.top + "/many"]
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+            self.assertEqual(done.returncode, FAILED, done.stderr)
+            self.assertEqual(done.stderr.count("No space left on device"), 1, done.stderr)
+            # A reader that wants no more needs no telling.
+            ours, theirs = os.pipe()
+            os.close(ours)
+            with open(theirs, "wb") as pipe:
+                done = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+            self.assertEqual((done.returncode, done.stderr), (FAILED, ""))
+
     def test_what_makes_no_sense(self):
         for arguments in ((), ("no-such-command",), ("ls",), ("ls", "--no-such-option", self.top), ("ls", "/a/path"),
                           ("ls", "http://127.0.0.1/export"), ("stat", "nfs+tcp://127.0.0.1:99999/export"),

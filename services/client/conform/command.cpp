@@ -3,6 +3,8 @@
 #include "cases.hpp"
 #include "server.hpp"
 
+#include "../../standard_output.hpp"
+
 #include <verbena/core/log.hpp>
 #include <verbena/core/net.hpp>
 #ifdef VERBENA_HAS_RDMA
@@ -163,9 +165,9 @@ task<tally> run_all(runtime& r, verbena::conform::target& t, const std::string& 
                 row["reason"] = one.reason;
             told.cases.push_back(std::move(row));
             if (!r.options().json && !r.options().quiet) {
-                std::printf("%-13s %s%s%s\n", one.result, one.name, one.reason.empty() ? "" : ": ",
-                            one.reason.c_str());
-                std::fflush(stdout);
+                print("%-13s %s%s%s\n", one.result, one.name, one.reason.empty() ? "" : ": ",
+                      one.reason.c_str());
+                flush_standard_output();
             }
         }
     }
@@ -231,10 +233,10 @@ task<int> run_checks(runtime& r, place where, conform_options o)
 #endif
     t.main.pair().disconnect();
     if (r.options().json)
-        std::printf("%s\n", report.dump(2).c_str());
+        print("%s\n", report.dump(2).c_str());
     else
-        std::printf("%zu passed, %zu failed, %zu not supported\n", told.passed, told.failed,
-                    told.cases.size() - told.passed - told.failed);
+        print("%zu passed, %zu failed, %zu not supported\n", told.passed, told.failed,
+              told.cases.size() - told.passed - told.failed);
     if (!o.report.empty()) {
         std::ofstream file(o.report);
         file << report.dump(2) << '\n';
@@ -256,8 +258,8 @@ task<int> serve(runtime& r, place where, bool once)
     if (!listener)
         co_return complain("cannot listen on " + where.address + ": " + listener.error().message(),
                            exit_failed);
-    std::printf("listening at %s\n", (*listener)->local_url().c_str());
-    std::fflush(stdout);
+    print("listening at %s\n", (*listener)->local_url().c_str());
+    flush_standard_output();
     set_log_level(log_level::error); // what checks provoke is no news
     verbena::conform::server s(*where.context, r.buffers(), describe(*where.context).dump());
     co_await s.run(**listener, once);
