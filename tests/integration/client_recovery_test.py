@@ -290,7 +290,7 @@ class Recovery(daemon.DaemonTest):
         # Nobody cuts the first connection: the client gives it up by itself.
         status, output = self.end_of(client)
         self.assertEqual(status, 0)
-        self.assertRegex(output, WAITED % ("*", ))
+        self.assertRegex(output, WAITED % ("+", ))
         self.assertTrue(relay.full.is_set())
         self.assertGreaterEqual(len(relay.connections), 2)
         self.assertEqual(digest(self.copy), digest(self.source))
