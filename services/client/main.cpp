@@ -236,9 +236,12 @@ int run_command(int argc, char** argv)
         conform_c->add_option("--listen", conform_listen, "be the other host")->excludes(conform_url);
     conform_c->add_flag("--once", conform_o.once, "with --listen: end after one run")
         ->needs(conform_listener);
-    conform_c->add_option("--report", conform_o.report, "file for the results, as JSON that can be shared");
-    conform_c->add_option("--only", conform_o.only,
-                          "run the checks in whose name TEXT stands, such as 'Reply chunk'");
+    conform_c->add_option("--report", conform_o.report, "file for the results, as JSON that can be shared")
+        ->excludes(conform_listener);
+    conform_c
+        ->add_option("--only", conform_o.only,
+                     "run the checks in whose name TEXT stands, such as 'Reply chunk'")
+        ->excludes(conform_listener);
     conform_c->callback([&] {
         conform_o.listen = !conform_listen.empty();
         if (conform_o.listen)

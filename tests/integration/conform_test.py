@@ -167,7 +167,9 @@ class Conform(unittest.TestCase):
         self.assertIn("verbena conform --listen", done.stderr)
 
     def test_usage(self):
-        for words in ([], ["tcp://127.0.0.1:1"], ["127.0.0.1:1"], ["iwarp://127.0.0.1:1", "--listen", "iwarp://127.0.0.1:1"]):
+        for words in ([], ["tcp://127.0.0.1:1"], ["127.0.0.1:1"], ["iwarp://127.0.0.1:1", "--listen", "iwarp://127.0.0.1:1"],
+                      ["--listen", "iwarp://127.0.0.1:0", "--only", "Reply chunk"],
+                      ["--listen", "iwarp://127.0.0.1:0", "--report", "report.json"]):
             self.assertEqual(self.conform(*words).returncode, 2, words)
 
 
