@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What Wireshark finds odd on siw's wire when the kernel's client works on verbenad, and our client on the kernel's
 # server: nothing that it does not find when the kernel's client does the same work on the kernel's server.
-# lab: limit=400
+# lab: limit=900
 . "$LAB_LIB"
 . "$LAB_ROOT/tests/lab/guest/wireshark.sh"
 needs /usr/bin/dumpcap /usr/bin/tshark "$verbena"
@@ -15,7 +15,7 @@ captured() {
     local log=$LAB_OUT/dumpcap-$1.log capture
     start "dumpcap-$1" dumpcap -q -i lo -B 64 -f 'tcp port 20049' -w "$PWD/$1.pcapng"
     capture=$!
-    until_true 30 grep -q '^File:' "$log" || fail "dumpcap does not capture: $(tail -n 1 "$log")"
+    until_true 120 grep -q '^File:' "$log" || fail "dumpcap does not capture: $(tail -n 1 "$log")"
     timed "$1: work" "$2"
     sleep 2 # dumpcap reads twice a second
     kill -INT "$capture"
