@@ -2,7 +2,7 @@
 # The suites of `check`. Each has a line in the table and a function suite_NAME, which adds to
 # `passed` and `failed`; a suite that ends with both at zero has failed.
 
-# name, purposes of the packages it needs (see packages.sh), time share in seconds, description
+# name, purposes of the packages it needs (see packages.sh), seconds after which it hangs (several times what it takes), description
 suite_table="
 format       format                       60   clang-format 19 changes no source file
 style        -                            60   rules for source files that no compiler knows
