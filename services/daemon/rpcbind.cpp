@@ -224,7 +224,9 @@ std::string removal_of(const std::vector<found_entry>& entries)
     return text;
 }
 
-bool unset(std::uint32_t program, std::uint32_t version, const std::string& netid, const std::string& address)
+// Asks rpcbind to set or unset an entry, as this user; whether it did.
+bool change(portmap::procedure_3 procedure, std::uint32_t program, std::uint32_t version,
+            const std::string& netid, const std::string& address)
 {
     const std::string owner = std::to_string(::geteuid());
     portmap::rpcb args;
@@ -233,7 +235,7 @@ bool unset(std::uint32_t program, std::uint32_t version, const std::string& neti
     args.netid = netid;
     args.addr = address;
     args.owner = owner;
-    return call_for_boolean(portmap::procedure_3::unset, args);
+    return call_for_boolean(procedure, args);
 }
 
 // Makes room for our entries; why there is none, with the cure, or nothing.
@@ -248,7 +250,7 @@ std::string make_room(const std::vector<found_entry>& entries,
         return "not registered with rpcbind, since an NFS server is registered there at " + place_of(*lives) +
                "; if that one is gone, " + removal_of(entries) + " and start verbenad anew";
     for (const found_entry& e : entries) {
-        if (!unset(e.program, e.version, e.netid, e.address))
+        if (!change(portmap::procedure_3::unset, e.program, e.version, e.netid, e.address))
             return "not registered with rpcbind, since it keeps what a server that is gone left there at " +
                    place_of(e) + " for root or another user: as that user, " + removal_of(entries) +
                    ", and start verbenad anew";
@@ -278,7 +280,6 @@ rpcbind_registration::rpcbind_registration(const std::vector<nfs_service::listen
     summary_ = make_room(others, listeners);
     if (!summary_.empty())
         return;
-    const std::string owner = std::to_string(::geteuid());
     for (const nfs_service::listening& l : listeners) {
         const std::string netid = netid_of(l);
         if (std::ranges::any_of(held_, [&](const auto& e) { return e.netid == netid; }))
@@ -288,13 +289,7 @@ rpcbind_registration::rpcbind_registration(const std::vector<nfs_service::listen
         for (const std::uint32_t program : {nfs_program, mount_program}) {
             if (program == mount_program && l.transport != "tcp")
                 continue;
-            portmap::rpcb args;
-            args.program = program;
-            args.version = version;
-            args.netid = netid;
-            args.addr = address;
-            args.owner = owner;
-            if (call_for_boolean(portmap::procedure_3::set, args))
+            if (change(portmap::procedure_3::set, program, version, netid, address))
                 held_.push_back({program, version, netid, address});
             else
                 log(log_level::warning, "rpcbind", "registration refused",
@@ -313,7 +308,7 @@ rpcbind_registration::rpcbind_registration(const std::vector<nfs_service::listen
 rpcbind_registration::~rpcbind_registration()
 {
     for (const auto& e : held_)
-        unset(e.program, e.version, e.netid, e.address);
+        change(portmap::procedure_3::unset, e.program, e.version, e.netid, e.address);
 }
 
 } // namespace verbena::daemon
