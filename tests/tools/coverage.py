@@ -23,7 +23,8 @@ SOURCES = {
     "rpc": ["protocols/rpc/message.cpp", "protocols/rpc/auth_sys.cpp", "protocols/rpc/call.cpp",
             "protocols/rpc/client.cpp", "protocols/rpc/record_reader.cpp"],
     "rpcrdma": ["protocols/rpcrdma/header.cpp", "protocols/rpcrdma/private_data.cpp"],
-    "iwarp": ["transports/iwarp/wire.cpp", "transports/iwarp/startup.cpp", "transports/iwarp/receive.cpp"],
+    "iwarp": ["transports/iwarp/wire.cpp", "transports/iwarp/startup.cpp", "transports/iwarp/receive.cpp",
+              "transports/iwarp/connect.cpp"],
     "mount3": ["protocols/nfs/mount3.cpp", "protocols/nfs/portmap.cpp"],
     "nfs3": ["protocols/nfs/v3/arguments.cpp", "protocols/nfs/v3/attributes.cpp", "protocols/nfs/v3/results.cpp",
              "protocols/nfs/v3/directory.cpp", "protocols/nfs/v3/wire.hpp", "protocols/nfs/file_handle.cpp"],
@@ -34,8 +35,9 @@ TESTS = ["core_ip_address", "protocols_mount3", "protocols_nfs3_arguments", "pro
          "protocols_nfs3_results", "protocols_nfs_file_handle", "protocols_portmap", "protocols_rpc_dispatch",
          "protocols_rpc_message", "protocols_rpc_record", "protocols_rpc_stream_client", "protocols_rpcrdma_header",
          "protocols_rpcrdma_private_data", "protocols_rpcrdma_requester", "protocols_xdr", "services_config",
-         "services_export_spec", "transports_iwarp", "transports_iwarp_refusals", "transports_iwarp_wire"]
-CORPORA = ["config", "handles", "iwarp", "mount3", "nfs3", "rpc_message", "rpc_stream", "rpcrdma_header", "xdr"]
+         "services_export_spec", "transports_iwarp", "transports_iwarp_connect",
+         "transports_iwarp_refusals", "transports_iwarp_wire"]
+CORPORA = ["config", "handles", "iwarp", "mount3", "mpa", "nfs3", "rpc_message", "rpc_stream", "rpcrdma_header", "xdr"]
 # Headers count where they are compiled in, so these tests are measured too.
 WITH_HEADERS = ["tests/unit/protocols/xdr_test.cpp", "tests/fuzz/fuzz_xdr.cpp"]
 FLAGS = ["-O0", "-g0", "-fprofile-instr-generate", "-fcoverage-mapping"]
@@ -79,6 +81,9 @@ class Measured:
     def compiler(self, source, entry):
         words = shlex.split(entry["command"])
         words[words.index("-o") + 1] = self.object_of(source)
+        if "-include-pch" in words: # which is compiled with other flags, and may hold what is measured
+            at = words.index("-include-pch")
+            del words[at:at + 2]
         at = words.index("-MD") # -MD -MQ target -MF file
         return words[:at] + words[at + 5:] + FLAGS
 
