@@ -147,6 +147,8 @@ std::vector<finding> check_devices()
                            ", " + has(d.can.remote_invalidate, "remote invalidate") + ", " +
                            has(d.can.write_with_immediate, "write with immediate") + ", " +
                            has(d.can.shared_receives, "shared receives") + ", " +
+                           has(d.can.checks_read_rights, "check of the right to read") + ", " +
+                           has(d.can.bounds_peer_reads, "bound on a peer's reads") + ", " +
                            std::to_string(d.can.max_outstanding_reads) + " reads";
         found.push_back({"RDMA abilities", state::good, text, ""});
         for (const verbena::rdma::port_report& p : d.ports)

@@ -145,8 +145,10 @@ task<result<void>> request::accept(const verbs::connect_options& o)
         co_return failure;
     }
     const std::uint32_t limit = context_.query().max_outstanding_reads;
-    h.accept(q, std::min({o.initiator_depth, h.responder_resources, limit}),
-             std::min(o.responder_resources, limit), o.private_data);
+    const std::uint32_t answered =
+        context_.query().bounds_peer_reads ? o.responder_resources : h.initiator_depth;
+    h.accept(q, std::min({o.initiator_depth, h.responder_resources, limit}), std::min(answered, limit),
+             o.private_data);
     co_return result<void>();
 }
 

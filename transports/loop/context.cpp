@@ -19,6 +19,8 @@ options::options()
     profile.grant_per_queue_pair = true;
     profile.receive_not_ready_retry = true;
     profile.completion_means_delivered = true;
+    profile.checks_read_rights = true;
+    profile.bounds_peer_reads = true;
     profile.write_with_immediate = true;
     profile.shared_receives = true;
     profile.local_invalidate = true;

@@ -272,8 +272,7 @@ queue_pair::verdict queue_pair::carry_out(work& w) noexcept
         break;
     }
     case verbs::opcode::rdma_read: {
-        const auto found = peer_->owner_.table().check(w.key, w.remote, w.length, verbs::access::remote_read,
-                                                       &peer_->domain_, peer_->scope_);
+        const auto found = peer_->readable(w);
         if (w.length != 0 && found.rule != nullptr)
             return refused_by_peer(executed_, verbs::status::remote_access_error, found.rule);
         ++reads_;
@@ -421,8 +420,7 @@ bool queue_pair::read_back(work& w) noexcept
     --reads_;
     if (w.length == 0)
         return true;
-    const auto found = peer_->owner_.table().check(w.key, w.remote, w.length, verbs::access::remote_read,
-                                                   &peer_->domain_, peer_->scope_);
+    const auto found = peer_->readable(w);
     if (found.rule != nullptr) {
         refused_by_peer(retired_, verbs::status::remote_access_error, found.rule);
         return false;

@@ -80,6 +80,13 @@ private:
     /// A receive of the peer's that waits, filled next; nullptr if there is none.
     receive* next_receive() noexcept;
     bool read_back(work& w) noexcept;
+    /// What a Read Request of the peer's names here.
+    auto readable(const work& w) const noexcept
+    {
+        const bool checks = owner_.query().checks_read_rights;
+        return owner_.table().check(w.key, w.remote, w.length,
+                                    checks ? verbs::access::remote_read : verbs::access(0), &domain_, scope_);
+    }
     verdict not_ready(work& w) noexcept;
     /// Retires what is back; all that was carried out if `regardless` of the time. True if Reads were.
     bool retire(bool regardless) noexcept;

@@ -26,6 +26,8 @@ void narrow(verbs::capabilities& a, const verbs::capabilities& b) noexcept
     a.receive_not_ready_retry &= b.receive_not_ready_retry;
     a.notices_dead_peers &= b.notices_dead_peers;
     a.completion_means_delivered &= b.completion_means_delivered;
+    a.checks_read_rights &= b.checks_read_rights;
+    a.bounds_peer_reads &= b.bounds_peer_reads;
     a.max_inline = std::min(a.max_inline, b.max_inline);
     a.max_send_segments = std::min(a.max_send_segments, b.max_send_segments);
     a.max_read_segments = std::min(a.max_read_segments, b.max_read_segments);

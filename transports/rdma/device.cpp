@@ -85,6 +85,10 @@ result<device_limits> query(ibv_context* verbs, std::optional<grant_kind> wanted
     c.read_sink_needs_remote_write = l.read_sink_remote_write;
     c.receive_not_ready_retry = !l.iwarp;
     c.completion_means_delivered = !l.iwarp;
+    // siw looks at key, domain and range of what a Read Request names, and at no right (siw_check_sgl_tx).
+    c.checks_read_rights = !siw;
+    // Where it accepts, siw raises its depth to what the peer asks for (siw_accept, "relaxed" negotiation).
+    c.bounds_peer_reads = !siw;
     c.max_inline = inline_bytes;
     c.max_send_segments = static_cast<std::uint32_t>(std::clamp(a.max_sge, 1, 4));
     c.max_read_segments = l.iwarp ? 1 : c.max_send_segments;

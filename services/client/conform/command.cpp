@@ -39,6 +39,8 @@ json to_json(const verbs::capabilities& c)
             {"read_sink_needs_remote_write", c.read_sink_needs_remote_write},
             {"receive_not_ready_retry", c.receive_not_ready_retry},
             {"completion_means_delivered", c.completion_means_delivered},
+            {"checks_read_rights", c.checks_read_rights},
+            {"bounds_peer_reads", c.bounds_peer_reads},
             {"max_inline", c.max_inline},
             {"max_send_segments", c.max_send_segments},
             {"max_read_segments", c.max_read_segments},

@@ -27,4 +27,10 @@ fi
 needs "$LAB_BUILD/services/verbena"
 "$LAB_BUILD/services/verbena" doctor >"$LAB_OUT/doctor" || [[ $? == 1 ]] # 1: it has something to say about the guest
 grep -E 'RDMA (abilities|port)' "$LAB_OUT/doctor" || fail 'doctor does not tell what the device can do'
+lacking='no check of the right to read, no bound on a peer.s reads'
+if [[ $kind == siw ]]; then
+    grep -q "RDMA abilities.*$lacking" "$LAB_OUT/doctor" || fail 'doctor does not tell what siw lacks'
+else
+    ! grep -qE 'RDMA abilities.*no (check|bound)' "$LAB_OUT/doctor" || fail "doctor tells that $kind lacks what it has"
+fi
 [[ -z $failed ]] || fail "suites that failed:$failed"

@@ -181,6 +181,13 @@ inline const std::vector<provider>& providers()
          [] { return make_loop([](caps& p, conditions&) { p.needs_local_keys = true; }); }},
         {"loop, no receiver-not-ready retry",
          [] { return make_loop([](caps& p, conditions&) { p.receive_not_ready_retry = false; }); }},
+        {"loop, no check of Reads, no bound on them",
+         [] {
+             return make_loop([](caps& p, conditions&) {
+                 p.checks_read_rights = false;
+                 p.bounds_peer_reads = false;
+             });
+         }},
         // What a healthy but slow and lossy path does changes no outcome.
         {"loop, slow path",
          [] {

@@ -125,6 +125,12 @@ struct capabilities {
     /// true: success of a Send or Write tells that the peer's end took it. false (iWARP): only that its memory is
     /// free again; what the peer refuses shows as the end of the connection.
     bool completion_means_delivered = false;
+    /// A peer's RDMA Read needs access::remote_read. false (the kernel's siw): whoever knows the key of memory of the
+    /// domain, even of memory registered for local use alone, can read that memory.
+    bool checks_read_rights = false;
+    /// connect_options::responder_resources of the end that accepts is the most Reads that the peer may send at once.
+    /// false (the kernel's siw): the peer gets as many as it asks for, up to max_outstanding_reads.
+    bool bounds_peer_reads = false;
     /// The provider finds out by itself, in time, that the peer of an idle connection is gone (TCP keep-alive).
     bool notices_dead_peers = false;
     std::uint32_t max_inline = 0; ///< bytes of send_request::inline_data
