@@ -6,7 +6,7 @@ import hashlib
 import json
 import pathlib
 
-from .common import SOURCE, cache_folder, command, read_or_none, say
+from .common import SOURCE, LabError, command, read_or_none, say
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Cell:
     server: str
     wire: str
     work: str
-    brief: bool = False  # run in `./check --all` too, which has an hour for everything
+    brief: bool = False  # run by `./check --all`
 
 
 WORK = "files, sequential, fio, storms, names, git, 8 processes"
@@ -24,6 +24,7 @@ CLIENT_WORK = "trees, checksums, names, 8 processes, random procedures"
 OPTIONS = "rsize and wsize 4 KiB to 1 MiB, odd ranges, ten groups, nconnect, soft, hard"
 RESTART = "server killed three times under load; uncommitted writes lost and sent again"
 LINK = "link down and up three times under load"
+CUT = "the wire cut and mended three times under a hard mount"
 DEVICE = "device removed and added three times under load"
 CONFORM = "the checks of the command; what the device fails is named"
 TOOLS, PINGS = "rdma-core's test programs, and as servers", "rping of 4,000 and 65,000 octets, rdma_client and rdma_server"
@@ -64,32 +65,49 @@ CELLS = (
     Cell("device-choice", "`verbena conform`", "`verbena conform`", "rxe beside siw", "`--device`, `--source`, verbenad's `?device=`; doctor's ports and GIDs", brief=True),
     Cell("shared-queue rxe", "`rdma link delete`", "a shared receive queue by `rdma`", "rxe", "the device goes; a queue on the next", brief=True),
     Cell("device rdma rxe", "verbena `rdma`", GUEST.format("rdma"), "rxe", DEVICE, brief=True),
+    Cell("device-mount rdma rxe", LINUX, GUEST.format("rdma"), "rxe", f"{DEVICE}; what was acknowledged is whole"),
     Cell("link tcp lo", LINUX, GUEST.format("tcp"), "TCP", LINK, brief=True),
     Cell("roce-wire", f"{LINUX}, verbena `rdma`", f"{GUEST.format('rdma')}, knfsd v3", "RoCEv2 between two guests",
          "procedures and chunk forms that tshark decodes; what it finds fault with, beside kernels' traffic"),
-    Cell("cut rdma rxe", LINUX, GUEST.format("rdma"), "RoCEv2 between two guests", "the wire cut and mended three times under a hard mount"),
+    Cell("cut rdma rxe", LINUX, GUEST.format("rdma"), "RoCEv2 between two guests", CUT),
+    Cell("cut iwarp siw", LINUX, GUEST.format("iwarp"), "siw between two guests", CUT),
+    Cell("cut rdma siw", LINUX, GUEST.format("rdma"), "siw between two guests", CUT),
+    Cell("cut tcp lo", LINUX, GUEST.format("tcp"), "TCP between two guests", CUT),
     Cell("wire", "a guest", "another guest", "Ethernet between the two", "answers; the capture; cut and mended", brief=True),
 )
 
 
 # What the programs and the guests are made of. A commit that changes nothing of it is the same to a run.
-MADE_OF = ("core", "transports", "protocols", "plugins", "services", "examples", "meson.build", "meson_options.txt", "tests/lab")
+MADE_OF = ("core", "transports", "protocols", "plugins", "services", "examples", "meson.build", "meson_options.txt", "tests/lab",
+           "tests/unit")
 
 
 class Report:
-    """The results of a full run, kept in the cache by what ran and size, and the page made of them."""
+    """The results of a full run, kept beside the page made of them so that another day or machine can go on with it."""
 
     def __init__(self, path, extent, size):
         self.path, self.extent = pathlib.Path(path), extent
         self.commit = command("git", "-C", SOURCE, "rev-parse", "--short", "HEAD").strip()
         self.changed = bool(command("git", "-C", SOURCE, "status", "--porcelain", "--untracked-files=no", "--", *MADE_OF).strip())
         content = command("git", "-C", SOURCE, "ls-tree", "HEAD", "--", *MADE_OF)
-        folder = cache_folder() / "results"
-        folder.mkdir(exist_ok=True)
-        self.kept = folder / f"{hashlib.sha256(content.encode()).hexdigest()[:16]}-{size}.json"
-        # What ran with changes that are not committed says nothing of the commit.
-        known = None if self.changed else read_or_none(self.kept)
-        self.results = json.loads(known) if known else []
+        self.kept = self.path.with_suffix(".json")
+        self.run = {"content": hashlib.sha256(content.encode()).hexdigest(), "size": size}
+        known = self.read_kept()
+        if known.get("size", size) != size:
+            raise LabError(f"{self.kept} has results of --size {known['size']}; name another file with --report, or remove it")
+        # What ran with changes that are not committed says nothing of the commit, and another content nothing of this.
+        same = not self.changed and {key: known.get(key) for key in self.run} == self.run
+        self.results = known["results"] if same else []
+
+    def read_kept(self):
+        text = read_or_none(self.kept)
+        if text is None:
+            return {}
+        try:
+            known = json.loads(text)
+            return {key: known[key] for key in ("content", "size", "results")}
+        except (ValueError, KeyError, TypeError) as error:
+            raise LabError(f"{self.kept} holds no results of a full run ({error}); mend or remove it") from None
 
     def has(self, release, title):
         """Whether that passed already."""
@@ -103,7 +121,8 @@ class Report:
         self.results.append({"kernel": release, "title": title, "rows": [list(row[1:]) for row in rows]})
         if not self.changed:
             whole = self.kept.with_suffix(".new")
-            whole.write_text(json.dumps(self.results), encoding="utf-8")
+            lines = ",\n".join(json.dumps(each) for each in self.results)
+            whole.write_text(f'{json.dumps(self.run)[:-1]}, "results": [\n{lines}\n]}}\n', encoding="utf-8")
             whole.replace(self.kept)
         self.write()
 
