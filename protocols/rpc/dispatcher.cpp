@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/rpc/dispatcher.hpp>
 
+#include <verbena/core/log.hpp>
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
 
 #include <algorithm>
@@ -172,8 +173,22 @@ task<bool> service_dispatcher::dispatch(call& c)
     if (how != outcome::success)
         stats.errors.add();
     stats.bytes_out.add(c.results().position());
-    stats.latency.observe(static_cast<std::uint64_t>(
-        std::chrono::duration_cast<std::chrono::nanoseconds>(shard_.clock().now() - begun).count()));
+    const auto took = std::chrono::duration_cast<std::chrono::nanoseconds>(shard_.clock().now() - begun);
+    stats.latency.observe(static_cast<std::uint64_t>(took.count()));
+    if (log_enabled(log_level::trace)) {
+        const task_context& context = co_await current_context();
+        const auto name = entry->program.procedure_name(header.version, header.procedure);
+        log(log_level::trace, "rpc", "call served",
+            {{"trace", context.trace_id},
+             {"client", c.from().name},
+             {"transport", c.from().transport},
+             {"xid", header.xid},
+             {"program", entry->program.name()},
+             {"version", header.version},
+             {"procedure", name.empty() ? "unknown" : name},
+             {"rpc_success", how == outcome::success},
+             {"microseconds", took.count() / 1000}});
+    }
     co_return true;
 }
 

@@ -49,6 +49,10 @@ result<net::unique_fd> start_reserved_connect(const net::endpoint& to)
         auto from = net::endpoint::from(reinterpret_cast<const sockaddr*>(&any), to.size());
         if (!from)
             return from.error();
+        // A port whose last connection is in TIME_WAIT can be used for another server, and the kernel knows when for the same.
+        const int yes = 1;
+        if (::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0)
+            return error::from_errno(errno, "SO_REUSEADDR");
         from->set_port(static_cast<std::uint16_t>(first_reserved + (start + i) % count));
         if (::bind(fd.get(), from->data(), from->size()) != 0) {
             if (errno == EADDRINUSE)
@@ -63,6 +67,12 @@ result<net::unique_fd> start_reserved_connect(const net::endpoint& to)
     return error(std::errc::address_in_use, "no reserved port is free");
 }
 
+// Not every server wants a reserved port: without the right to one, or with none left, it is asked from another.
+bool goes_without(const error& why) noexcept
+{
+    return why.errno_value() == EACCES || why.errno_value() == EPERM || why.errno_value() == EADDRINUSE;
+}
+
 } // namespace
 
 task<result<net::unique_fd>> connect_stream(reactor& shard, net::endpoint to, duration timeout,
@@ -71,7 +81,7 @@ task<result<net::unique_fd>> connect_stream(reactor& shard, net::endpoint to, du
     result<net::unique_fd> fd = error(std::errc::operation_not_permitted);
     if (reserved_port)
         fd = start_reserved_connect(to);
-    if (!fd && (!reserved_port || fd.error().errno_value() == EACCES || fd.error().errno_value() == EPERM))
+    if (!fd && (!reserved_port || goes_without(fd.error())))
         fd = net::start_connect(to);
     if (!fd)
         co_return fd.error();

@@ -9,6 +9,18 @@
 #include <cstring>
 
 namespace verbena::rpcrdma {
+namespace {
+
+// What each connection's calls have for a trace: as that of calls over streams, unique among all shards.
+task_context traced(reactor& shard, std::uint64_t number) noexcept
+{
+    task_context context;
+    context.trace_id = std::uint64_t(shard.index()) << 48 | number;
+    return context;
+}
+
+} // namespace
+
 responder_connection::responder_connection(verbs::context& provider, buffer_pool& buffers,
                                            rpc::dispatcher& dispatcher, const responder_options& options,
                                            responder_stats& stats, chunk_shares::user share)
@@ -17,7 +29,8 @@ responder_connection::responder_connection(verbs::context& provider, buffer_pool
       dispatcher_(dispatcher),
       options_(options),
       stats_(stats),
-      calls_scope_(provider.shard()),
+      trace_(traced(provider.shard(), ++stats.last_trace)),
+      calls_scope_(provider.shard(), &trace_),
       share_(std::move(share))
 {
     batch_.reserve(max_reply_requests);

@@ -144,6 +144,7 @@ private:
     rpc::dispatcher& dispatcher_;
     const responder_options& options_;
     responder_stats& stats_;
+    const task_context trace_; // what calls inherit
     scope calls_scope_;
     std::unique_ptr<verbs::queue_pair> queue_pair_;
     connection_terms terms_;

@@ -272,7 +272,8 @@ void complete(config& c)
     check_range("memory_mib", c.memory_mib, ranges::memory_mib);
     if (c.memory_mib < mebibytes_per_shard * *c.shards)
         throw config_error("memory_mib: " + std::to_string(*c.shards) + " shards need at least " +
-                           std::to_string(mebibytes_per_shard * *c.shards) + "; or configure fewer shards");
+                           std::to_string(mebibytes_per_shard * *c.shards) +
+                           "; set it in [daemon] of a file for `verbenad serve`, or have fewer shards");
     check_range("blocking_threads", c.blocking_threads, ranges::blocking_threads);
     check_range("drain_seconds", c.drain_seconds, ranges::drain_seconds);
     check_range("rdma_read_seconds", c.rdma_read_seconds, ranges::rdma_read_seconds);

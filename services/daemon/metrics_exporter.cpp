@@ -88,8 +88,9 @@ private:
 struct metrics_exporter::impl {
     impl(const metric_registry& registry, const std::string& address)
         : snapshot(std::make_shared<registry_snapshot>(registry)),
-          // A connection that says nothing holds a thread until the time-out, so there are some to hold.
-          exposer(std::vector<std::string>{"listening_ports", address, "num_threads", "8",
+          // A connection that says nothing holds a thread until the time-out, so there are some to hold:
+          // 100 at once keep a scrape waiting for 6 s, which Prometheus bears (10 s).
+          exposer(std::vector<std::string>{"listening_ports", address, "num_threads", "32",
                                            "request_timeout_ms", "2000"})
     {
         exposer.RegisterCollectable(snapshot);

@@ -283,6 +283,11 @@ class Commands:
         self.assertEqual(self.run_client("cat", self.top + "/copy"), b"two")
         self.run_client("-q", "cp", source, second, self.top)
         self.assertEqual({"copy", "one", "two"}, set(os.listdir(self.data)))
+        # Times that nfstime3 can't tell become the nearest that it can (RFC 1813 2.6).
+        for seconds, told in ((-315619200, 0), (4428691200, 2**32 - 1)):
+            os.utime(second, (seconds, seconds))
+            self.run_client("-q", "cp", "-p", second, self.top + "/copy")
+            self.assertEqual(os.stat(self.there("copy")).st_mtime_ns // 10**9, told)
         self.run_client("-q", "cp", source, second, self.top + "/copy", code=USAGE)
         self.run_client("-q", "cp", source + "-not-there", self.top + "/new", code=FAILED)
         self.run_client("-q", "cp", self.data, self.top + "/new", code=FAILED) # a folder without -r
@@ -624,7 +629,9 @@ class Messages(Client):
 
     def test_cp_shows_no_progress_to_files(self):
         with open(os.path.join(self.folder, "errors"), "w+b") as errors:
-            self.copying_slowly(self.many_files(), "hidden", errors, 20_000, lambda: time.sleep(0.5)) # some beats of the progress
+            # As long as another copy takes to show some of it.
+            self.copying_slowly(self.many_files(), "hidden", errors, 20_000,
+                                lambda: self.shows(self.many_files(), "seen", rb"counting ", 20_000))
             errors.seek(0)
             self.assertNotRegex(errors.read(), rb"[\r\x1b%]")
 

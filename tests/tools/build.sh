@@ -6,15 +6,15 @@ jobs=$(nproc)
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 declare -A built=() # build folder -> ok | failed
 
-# build_in FOLDER COMPILER [MESON OPTION...]: configures once, then builds $targets (all if empty).
-# The first call of a run builds, later ones return what came out of it.
+# build_in FOLDER COMPILER [MESON OPTION...]: configures once, then builds $targets (all if empty). The first call of a
+# run builds, later ones return what came out of it. One job more than processors: a compiler waits for its headers now and then.
 build_in() {
     local dir=$1 compiler=$2 status=ok
     shift 2
     if [[ -z ${built[$dir]:-} ]]; then
         [[ $dir == build ]] || printf '  building in %s\n' "$dir"
         configure "$dir" "$compiler" "$@" &&
-            step 1500 "$dir-ninja" ninja -C "$dir" -j "$jobs" ${targets:-} || {
+            step 1500 "$dir-ninja" ninja -C "$dir" -j $((jobs + 1)) ${targets:-} || {
             status=failed
             printf '  %s does not build:\n' "$dir"
             grep -A 40 -m 3 -E '^FAILED|error:|ERROR' "$logs"/"$dir"-*.log | head -n 80 | sed 's/^/    /'

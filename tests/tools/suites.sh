@@ -28,8 +28,8 @@ coverage     build,tests,sanitizers      300   what decodes a stranger's bytes, 
 embed        build,gcc                   400   verbena as a Meson subproject, with an embedder's defaults
 tidy         build,tests,tidy           1500   clang-tidy 19 over what is not a test
 lab612       build,lab                   900   the smoke scenarios on kernel 6.12
-cells        build,lab                  1200   the interoperation matrix, cells of each kind at CI size, on kernel 6.1
 power        build,lab                   900   a guest loses its power 3 times under load
+cells        build,lab                  3000   the interoperation matrix at CI size, on kernel 6.1
 lab_full     build,lab                 36000   matrix and loss of power at full size, both kernels, into docs/interop.md
 "
 
@@ -132,7 +132,13 @@ in_lab() {
 boots=$((jobs > 1 ? 2 : 1))
 suite_lab() { in_lab lab smoke --boots $boots --kernel 6.1; }
 suite_lab612() { in_lab lab612 smoke --boots $boots --kernel 6.12; }
-suite_cells() { in_lab cells cells --brief --boots $boots --size ci --kernel 6.1; }
+# Some cells of each kind always. The others begin within 40 minutes where the suite was asked for by name: the hour of --all is too
+# short for them on slow cores. Those left out are named.
+suite_cells() {
+    local more=$((budget == 0 ? 2400 : 0))
+    in_lab cells cells --brief --more "$more" --boots $boots --size ci --kernel 6.1
+    grep -s '^left out for want of time' "$logs/cells.log" | sed 's/^/  /'
+}
 suite_power() { in_lab power power --kills 3 --kernel 6.1; }
 suite_lab_full() { in_lab lab_full full --boots $boots --size full --kernel 6.1 --kernel 6.12 --report docs/interop.md; }
 

@@ -5,6 +5,8 @@
 
 #include "rpc_server.hpp"
 
+#include <verbena/core/log.hpp>
+
 using namespace verbena;
 using namespace verbena::test;
 
@@ -43,6 +45,28 @@ BOOST_FIXTURE_TEST_CASE(success, fixture)
         reply_to("00000001 00000000 00000002 20000001 00000002 00000001 00000000 00000000 00000000 00000000"
                  "00000005 61626364 65000000") ==
         "00000001 00000001 00000000 00000000 00000000 00000000 00000005 61626364 65000000");
+}
+
+BOOST_FIXTURE_TEST_CASE(each_call_is_a_line_at_level_trace, fixture)
+{
+    std::string lines;
+    set_log_capture(
+        [](void* to, std::string_view line) { static_cast<std::string*>(to)->append(line).append("\n"); },
+        &lines);
+    const log_level before = current_log_level();
+    reply_to(call_of(7, 0));
+    BOOST_TEST(lines.empty());
+    set_log_level(log_level::trace);
+    reply_to(call_of(0x11223344, 0));
+    reply_to(call_of(9, 6));
+    set_log_level(before);
+    set_log_capture(nullptr, nullptr);
+    const std::size_t second = lines.find('\n') + 1;
+    BOOST_TEST(lines.find("trace=2 ") < second, lines);
+    BOOST_TEST(lines.find("trace=3 ", second) != std::string::npos, lines);
+    for (const auto* part : {"trace rpc: call served", "xid=287454020", "procedure=NULL", "rpc_success=true"})
+        BOOST_TEST(lines.substr(0, second).find(part) != std::string::npos, part << " in " << lines);
+    BOOST_TEST(lines.find("procedure=unknown rpc_success=false", second) != std::string::npos, lines);
 }
 
 BOOST_FIXTURE_TEST_CASE(rpc_version_mismatch, fixture)

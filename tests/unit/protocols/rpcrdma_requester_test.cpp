@@ -405,6 +405,27 @@ BOOST_FIXTURE_TEST_CASE(rdma_error_ends_the_call_and_not_the_connection, fixture
     BOOST_TEST(peer.connects == 1u);
 }
 
+BOOST_FIXTURE_TEST_CASE(room_for_a_reply_grows_three_times_at_most, fixture)
+{
+    std::vector<std::uint32_t> rooms;
+    run(
+        [this]() -> task<void> {
+            rpc::request r = ask(5);
+            r.max_reply = 5000;
+            r.may_repeat = true;
+            const auto reply = co_await client->call(r);
+            BOOST_TEST((!reply && reply.error() == std::errc::value_too_large));
+        },
+        [&]() -> task<void> {
+            for (int i = 0; i < 4; ++i) {
+                const bytes m = co_await next();
+                rooms.push_back(word(m, 9));
+                peer.queue_pair->deliver(words({word(m, 0), 1, 8, 4, 2})); // ERR_CHUNK
+            }
+        });
+    BOOST_TEST((rooms == std::vector<std::uint32_t>{5000, 20'000, 80'000, 320'000}));
+}
+
 BOOST_FIXTURE_TEST_CASE(a_call_given_up_is_out_of_the_servers_reach_and_keeps_its_credit, fixture)
 {
     run(

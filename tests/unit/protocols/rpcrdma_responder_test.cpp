@@ -34,6 +34,8 @@ public:
     task<bool> dispatch(rpc::call& c) override
     {
         BOOST_REQUIRE((c.decode_header() == rpc::call_verdict::good));
+        const task_context& context = co_await current_context();
+        trace = context.trace_id;
         const auto ref = c.args().payload(1 << 20);
         rpc::encode(c.results(),
                     rpc::reply_header::accepted_with(c.header().xid, rpc::accept_status::success));
@@ -42,6 +44,7 @@ public:
         co_return got.has_value();
     }
     unsigned pulled = 0;
+    std::uint64_t trace = 0; ///< of the last call
 };
 
 void put(bytes& to, std::initializer_list<std::uint32_t> words)
@@ -326,6 +329,7 @@ BOOST_FIXTURE_TEST_CASE(reads_that_are_answered_slowly_do_not, fixture)
         shard->turn();
     }
     BOOST_TEST(dispatcher.pulled == 3u);
+    BOOST_TEST(dispatcher.trace == 1u); // the connection's
     BOOST_TEST(stats.stalled_reads.value() == 0u);
 }
 

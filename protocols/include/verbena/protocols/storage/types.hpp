@@ -91,7 +91,6 @@ private:
 struct request {
     credential who;
     std::string_view client; ///< the peer's address, for logs
-    std::uint64_t trace_id = 0;
 };
 
 enum class file_type : std::uint8_t {

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an acceptor may answer in MPA start-up (RFC 5044 7.1, RFC 6581), and what it may not: each is an error with its cause
+// counted, and no connection. The acceptor's octets are made by hand.
+#define BOOST_TEST_MODULE iwarp_connect
+#include <boost/test/unit_test.hpp>
+
+#include "../protocols/bytes.hpp"
+
+#include <verbena/core/net.hpp>
+#include <verbena/core/scope.hpp>
+#include <verbena/transports/iwarp.hpp>
+
+#include <memory>
+#include <poll.h>
+#include <string>
+#include <sys/socket.h>
+#include <thread>
+#include <vector>
+
+using namespace verbena;
+using namespace std::chrono_literals;
+using iwarp::end_cause;
+using test::from_hex;
+using test::text_of;
+using test::to_hex;
+using bytes = std::vector<std::byte>;
+
+namespace {
+
+constexpr std::string_view reply_key = "4d504120 49442052 65702046 72616d65";
+
+struct fixture {
+    fixture()
+    {
+        auto made = reactor::create();
+        BOOST_REQUIRE(made);
+        shard = std::move(*made);
+        provider = iwarp::make_context(*shard, {});
+        domain = std::move(*provider->make_domain());
+        listener = std::move(*net::open_listener(*net::endpoint::parse("127.0.0.1:0")));
+        address = net::endpoint::local(listener.get())->to_string();
+    }
+
+    // Connects to an acceptor that reads the request, writes ANSWER and, unless it STAYS, closes.
+    result<std::unique_ptr<verbs::queue_pair>> connect(const bytes& answer, bool stays = false)
+    {
+        std::thread acceptor([&] {
+            pollfd p{listener.get(), POLLIN, 0};
+            ::poll(&p, 1, 10'000);
+            const net::unique_fd peer(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+            request.resize(24 + options.private_data.size());
+            request.resize(std::size_t(
+                std::max<ssize_t>(0, ::recv(peer.get(), request.data(), request.size(), MSG_WAITALL))));
+            (void)::send(peer.get(), answer.data(), answer.size(), MSG_NOSIGNAL);
+            if (!stays)
+                ::shutdown(peer.get(), SHUT_WR);
+            char last;
+            (void)::recv(peer.get(), &last, 1, 0); // until the initiator goes
+        });
+        reply.clear();
+        auto main = [&]() -> task<result<std::unique_ptr<verbs::queue_pair>>> {
+            co_return co_await provider->connect(address, *domain, options, reply);
+        };
+        auto made = run_until_complete(*shard, main());
+        if (made) {
+            reads = (*made)->max_reads();
+            *made = nullptr; // the acceptor waits for that
+        }
+        acceptor.join();
+        return made;
+    }
+    result<std::unique_ptr<verbs::queue_pair>> connect(std::string_view hex)
+    {
+        return connect(from_hex(std::string(reply_key) + std::string(hex)));
+    }
+
+    std::uint64_t ends(end_cause cause) { return provider->counters().ends[std::size_t(cause)].load(); }
+
+    void refused(const bytes& answer, end_cause cause, bool stays = false)
+    {
+        const std::uint64_t before = ends(cause);
+        BOOST_TEST(!connect(answer, stays), to_hex(answer));
+        BOOST_TEST(ends(cause) == before + 1, to_hex(answer) << " " << iwarp::to_string(cause));
+    }
+    void refused(std::string_view hex, end_cause cause)
+    {
+        refused(from_hex(std::string(reply_key) + std::string(hex)), cause);
+    }
+
+    std::unique_ptr<reactor> shard;
+    std::unique_ptr<iwarp::context> provider;
+    std::unique_ptr<verbs::protection_domain> domain;
+    net::unique_fd listener;
+    std::string address;
+    verbs::connect_options options;
+    bytes request;
+    bytes reply;
+    std::uint32_t reads = 0;
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(answers_that_make_a_connection, fixture)
+{
+    const bytes said = from_hex("f6ab0e18 01010303");
+    options.private_data = said;
+    options.responder_resources = 5;
+    options.initiator_depth = 3;
+    BOOST_TEST(bool(connect("10020004 00010001")));
+    // RFC 6581 6: key, S flag, revision 2, length, IRD and ORD, then ours.
+    BOOST_TEST(to_hex(request) ==
+               to_hex(from_hex("4d504120 49442052 65712046 72616d65 1002000c 00050003 f6ab0e18 01010303")));
+    BOOST_TEST(reply.empty());
+    BOOST_TEST(reads == 1u);
+    BOOST_TEST(bool(connect("10020008 3fff3fff 68656c6f"))); // depths not negotiated
+    BOOST_TEST(reads == 3u);
+    BOOST_TEST(text_of(reply) == "helo");
+}
+
+BOOST_FIXTURE_TEST_CASE(answers_that_make_none, fixture)
+{
+    refused(from_hex("4d504120 49442052 65712046 72616d65 10020004 00010001"),
+            end_cause::bad_startup);             // a request's key
+    refused("10020201", end_cause::bad_startup); // 513 octets
+    refused("10020003", end_cause::bad_startup); // no room for the depths
+    refused("00010000", end_cause::revision_refused);
+    refused("00020004 00010001", end_cause::revision_refused); // not enhanced
+    refused("90020004 00010001", end_cause::markers_refused);
+    const bytes good = from_hex(std::string(reply_key) + "10020004 00010001");
+    for (std::size_t size = 0; size < good.size(); ++size)
+        refused(bytes(good.begin(), good.begin() + std::ptrdiff_t(size)), end_cause::peer_reset);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_reject_carries_its_private_data, fixture)
+{
+    refused("30020008 00010001 62757379", end_cause::rejected);
+    BOOST_TEST(text_of(reply) == "busy");
+    refused("20010004 62757379", end_cause::rejected); // of revision 1, which has no depths
+    BOOST_TEST(text_of(reply) == "busy");
+    refused("20010000", end_cause::rejected);
+    BOOST_TEST(reply.empty());
+}
+
+BOOST_FIXTURE_TEST_CASE(an_acceptor_that_says_nothing_costs_the_time_out, fixture)
+{
+    options.timeout = 1s; // a stall of this process is no answer either
+    refused(bytes(), end_cause::startup_timeout, true);
+    refused(from_hex(std::string(reply_key) + "1002"), end_cause::startup_timeout, true);
+}
+
+BOOST_FIXTURE_TEST_CASE(what_is_asked_wrongly_reaches_nobody, fixture)
+{
+    const auto fails = [&](const std::string& to, std::errc expected) {
+        auto main = [&]() -> task<result<std::unique_ptr<verbs::queue_pair>>> {
+            co_return co_await provider->connect(to, *domain, options, reply);
+        };
+        const auto made = run_until_complete(*shard, main());
+        BOOST_TEST((!made && made.error() == expected),
+                   to << ": " << (made ? "connected" : made.error().message()));
+    };
+    fails("127.0.0.1", std::errc::invalid_argument); // no port
+    listener = {};
+    fails(address, std::errc::connection_refused);
+    const bytes long_data(provider->query().max_private_data + 1);
+    options.private_data = long_data;
+    fails(address, std::errc::message_size);
+}
