@@ -41,7 +41,8 @@ subproject)
 project('app', 'cpp', default_options: ['cpp_std=c++20'])
 executable('greeter', 'greeter.cpp', dependencies: dependency('verbena', fallback: 'verbena'))
 MESON
-    CXX=${CXX:-g++-12} meson setup "$work/app/build" "$work/app" >"$work/log" || { cat "$work/log"; exit 1; }
+    # Without precompiled headers, so that a file which lacks an include is found.
+    CXX=${CXX:-g++-12} meson setup -Db_pch=false "$work/app/build" "$work/app" >"$work/log" || { cat "$work/log"; exit 1; }
     # Nothing but the libraries: no test, program or installed file of verbena's comes with it.
     if ninja -C "$work/app/build" -t targets all | grep -E 'subprojects/verbena/(tests|services|examples)/'; then
         echo 'a subproject must not build tests, services or examples'

@@ -7,9 +7,10 @@ mapfile -t files < <(tests/tools/sources.sh '*.cpp' '*.hpp' '*.h')
 if [[ ${1:-} == --fix ]]; then
     exec clang-format-19 -i "${files[@]}"
 fi
-status=0
+! clang-format-19 --dry-run -Werror "${files[@]}" 2>/dev/null || exit 0
+# A process for each file takes ten times as long: only to show what to change.
 for file in "${files[@]}"; do
-    clang-format-19 "$file" | diff -u --label "$file" --label "$file (formatted)" "$file" - || status=1
+    clang-format-19 "$file" | diff -u --label "$file" --label "$file (formatted)" "$file" - || true
 done
-((status == 0)) || echo 'tests/tools/format.sh --fix does this'
-exit $status
+echo 'tests/tools/format.sh --fix does this'
+exit 1

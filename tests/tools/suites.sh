@@ -41,14 +41,15 @@ suite_share() { suite_field "$1" 3; }
 
 # --- running ----------------------------------------------------------------------------------
 
-# meson_suites FOLDER SECONDS SUITE...: runs those Meson suites that exist in FOLDER and counts.
+# meson_suites FOLDER SECONDS SUITE...: runs those Meson suites that exist in FOLDER and counts. Two jobs more than processors: most
+# of their time is waiting.
 meson_suites() {
     local dir=$1 limit=$2 suite log counts
     shift 2
     for suite in "$@"; do
         log=$dir-$suite
         BOOST_TEST_REPORT_LEVEL=short BOOST_TEST_LOG_LEVEL=message BOOST_TEST_COLOR_OUTPUT=no step "$limit" "$log" \
-            meson test -C "$dir" --no-rebuild --num-processes "$jobs" --suite "$suite" --logbase "$suite" \
+            meson test -C "$dir" --no-rebuild --num-processes $((jobs + 2)) --suite "$suite" --logbase "$suite" \
             --print-errorlogs
         local status=$?
         counts=$(python3 tests/tools/count_tests.py "$dir/meson-logs/$suite.json") || counts='0 1'

@@ -29,7 +29,7 @@ class Extent:
 
 
 # What git does costs most under emulation, so that CI gives it a part of the tree.
-EXTENT = {"smoke": Extent(60, 32, 200, 20, 1), "ci": Extent(300, 32, 600, 60, 3),
+EXTENT = {"smoke": Extent(60, 16, 200, 20, 1), "ci": Extent(300, 32, 600, 60, 3),
           "full": Extent(2000, 256, 20000, 1000, 80, patience=10)}
 
 
