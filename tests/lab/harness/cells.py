@@ -56,7 +56,7 @@ CELLS = (
     Cell("conform-rdma rxe type_1_window", "the verbs conformance suites", "themselves", "rxe", "the same, grants by windows of type 1", brief=True),
     Cell("conform-rdma rxe region", "the verbs conformance suites", "themselves", "rxe", "the same, grants by registrations"),
     Cell("conform-command rdma rdma rxe", "`verbena conform`", "`verbena conform`", "rxe", CONFORM, brief=True),
-    Cell("conform-command rdma rdma siw", "`verbena conform`", "`verbena conform`", "siw", CONFORM, brief=True),
+    Cell("conform-command rdma rdma siw", "`verbena conform`", "`verbena conform`", "siw", CONFORM),
     Cell("conform-command rdma iwarp siw", "`verbena conform` by `rdma`", "`verbena conform` by `iwarp`", "siw", CONFORM, brief=True),
     Cell("verbs-tools rdma rxe", TOOLS, "examples/verbs_peer by `rdma`", "rxe", f"{PINGS}; ucmatose", brief=True),
     Cell("verbs-tools iwarp siw", TOOLS, "examples/verbs_peer by `iwarp`", "siw", PINGS, brief=True),
