@@ -79,7 +79,6 @@ struct stream_server::impl {
     stream_stats stats;
     stop_source stopping;
     bool ending = false;
-    std::uint64_t next_trace = 0;
     std::size_t count = 0;
     address_shares<record_share> shares;
     intrusive_list<member> live;

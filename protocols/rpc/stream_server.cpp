@@ -46,7 +46,7 @@ task_context stream_server::impl::context_of_a_call() noexcept
     task_context context;
     context.shard = &shard;
     context.stop = stopping.token();
-    context.trace_id = std::uint64_t(shard.index()) << 48 | ++next_trace;
+    context.trace_id = shard.next_trace_id();
     return context;
 }
 

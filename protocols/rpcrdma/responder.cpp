@@ -11,11 +11,11 @@
 namespace verbena::rpcrdma {
 namespace {
 
-// What each connection's calls have for a trace: as that of calls over streams, unique among all shards.
-task_context traced(reactor& shard, std::uint64_t number) noexcept
+// What all calls of a connection have for a trace.
+task_context traced(reactor& shard) noexcept
 {
     task_context context;
-    context.trace_id = std::uint64_t(shard.index()) << 48 | number;
+    context.trace_id = shard.next_trace_id();
     return context;
 }
 
@@ -29,7 +29,7 @@ responder_connection::responder_connection(verbs::context& provider, buffer_pool
       dispatcher_(dispatcher),
       options_(options),
       stats_(stats),
-      trace_(traced(provider.shard(), ++stats.last_trace)),
+      trace_(traced(provider.shard())),
       calls_scope_(provider.shard(), &trace_),
       share_(std::move(share))
 {

@@ -138,6 +138,8 @@ public:
     time_point now() const noexcept { return now_; }
     unsigned index() const noexcept { return options_.index; }
     wait_policy policy() const noexcept { return options_.policy; }
+    /// For task_context::trace_id: no call of this shard or another one got it before. Shard only.
+    std::uint64_t next_trace_id() noexcept { return std::uint64_t(index()) << 48 | ++last_trace_; }
     const reactor_stats& stats() const noexcept { return stats_; }
 
 private:
@@ -156,6 +158,7 @@ private:
     bool idle_virtual();
 
     reactor_options options_;
+    std::uint64_t last_trace_ = 0;
     clock_source* clock_;
     std::unique_ptr<ring> ring_;
     std::unique_ptr<waker> waker_;

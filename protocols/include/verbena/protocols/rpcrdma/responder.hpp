@@ -77,7 +77,6 @@ struct responder_stats {
     counter yields;            ///< times that a connection with more calls in hand let the others go first
     counter refused_draining;  ///< calls that came while the connection was being drained
     gauge connections;
-    std::uint64_t last_trace = 0; ///< trace id, without the shard, of the connection that was made last
     log_limiter ends_logged;
     log_limiter refusals_logged;
 };
