@@ -205,6 +205,8 @@ failure session::without_reply(const error& why) const
         why == std::errc::timed_out
             ? "something takes the connection and does not answer in time: give the port of an NFS "
               "server, or look whether that one hangs"
+        : why == std::errc::connection_refused
+            ? "nothing listens there any more: is the server up?"
             : "the port answers, but not as NFS version 3: give the port of an NFS server, or try " +
                   other.to_string() + "; or that server is full or ending: try again later");
 }

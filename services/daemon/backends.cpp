@@ -8,12 +8,14 @@ namespace verbena::daemon {
 
 namespace {
 
-std::string cure_of(const error& e)
+std::string cure_of(const error& e, const std::string& directory)
 {
     if (e == std::errc::not_a_directory)
         return "; an export is a directory: name the one that holds it";
     if (e == std::errc::no_such_file_or_directory)
-        return "; make it, or correct its name";
+        return directory.find(':') == std::string::npos
+                   ? "; make it, or correct its name"
+                   : "; make it, or correct its name: a pseudo-path behind the : begins with /";
     if (e == std::errc::permission_denied)
         return "; let verbenad's user in, or run it as root";
     return {};
@@ -33,7 +35,7 @@ opened_backend open_posixfs(const export_config& e, blocking_pool& pool, bool ke
     auto opened = posixfs::open_posixfs(options, pool);
     if (!opened)
         throw config_error("export " + e.pseudo + ": " + e.directory + ": " + opened.error().message() +
-                           cure_of(opened.error()));
+                           cure_of(opened.error(), e.directory));
     opened_backend out;
     out.files = std::move(*opened);
     out.notes = posixfs::describe(*out.files);

@@ -189,6 +189,9 @@ listen_url parse_listen_url(std::string_view text)
     }
     if (rest.ends_with('/'))
         rest.remove_suffix(1);
+    if (rest.find('/') != std::string_view::npos)
+        fail("nothing may follow the address and port; where exports appear is their own matter (--export "
+             "DIR:PSEUDO)");
     // Port 0 is a wish for a free port here, which the splitter takes for no port at all.
     const bool any_port = rest.ends_with(":0");
     if (any_port)

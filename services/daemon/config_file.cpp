@@ -213,6 +213,9 @@ void read_export(table_reader& t, config& c)
 void read_nfs(table_reader& t, config& c)
 {
     t.read("listen", c.listen, &c.listen_places);
+    if (!t.place("listen").empty() && c.listen.empty())
+        throw config_error(t.place("listen") +
+                           "listen is empty: name an address, or leave it out for the defaults");
     t.read_word("rpcbind", [&](const std::string& word) -> const char* {
         if (word != "auto" && word != "no")
             return "\"auto\" or \"no\"";

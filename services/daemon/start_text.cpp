@@ -130,6 +130,12 @@ std::string mount_line(const nfs_service::listening& l, const std::vector<nfs_se
         return why;
     const std::string host = named.is_wildcard() ? host_name() : bracketed(named.address());
     const std::string port = std::to_string(l.where.port());
+    // Neither siw nor rxe connects to it: rdma_resolve_addr() finds no device.
+    if (l.transport != "tcp" && named.is_loopback())
+        return "RDMA devices reach no loopback address: here mount " + e.pseudo + " by TCP, or use " +
+               quoted("nfs+" + l.transport + "://" + host + ':' + port + e.pseudo) +
+               "; for other hosts add " + listen_everywhere(l.transport) + ", " + listen_everywhere("tcp") +
+               " and clients=";
     const std::string mount_port = std::to_string(mount->where.port());
     const std::string options = l.transport == "tcp"
                                     ? "proto=tcp" + six + ",port=" + port

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Each command of the client `verbena` against a daemon, over TCP and iWARP: what it does, and its exit code."""
+import errno
 import filecmp
 import hashlib
 import json
@@ -13,12 +14,14 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 import threading
 import time
 import unittest
 
 import client_recovery_test
 import daemon
+from seccomp import IO_URING_SETUP, refuse
 
 DONE, FAILED, USAGE, UNREACHABLE = range(4)
 
@@ -101,9 +104,11 @@ class Commands:
     def test_ping(self):
         answer = self.run_json("ping", "-c", "5", self.top)
         self.assertEqual((answer["calls"], answer["answered"], answer["transport"]), (5, 5, self.transport))
-        self.assertTrue(0 < answer["microseconds"]["min"] <= answer["microseconds"]["max"])
         answer = self.run_json("ping", "-c", "100", "-d", "10", self.top)
         self.assertEqual(answer["answered"], 100)
+        rising = [answer["microseconds"][name] for name in ("min", "p50", "p90", "p99", "p99.9", "max")]
+        self.assertEqual(rising, sorted(rising))
+        self.assertTrue(0 < rising[0] < rising[-1], rising)
         self.assertTrue(self.run_client("ping", "-c", "1", self.top))
         self.assertEqual(self.daemon.metric(
             f'verbena_rpc_calls_total{{program="nfs",version="3",procedure="NULL",transport="{self.transport}"}}'), 106)
@@ -558,6 +563,36 @@ class Messages(Client):
         found = {f["check"]: f for f in json.loads(done.stdout)}
         self.assertEqual(found["server"]["state"], "problem")
         self.assertTrue(found["server"]["cure"])
+
+    def test_doctor_names_what_is_wrong(self):
+        # In a network of its own: the ports that it looks at are fixed.
+        taken = ("import resource, socket, subprocess, sys\n"
+                 "subprocess.run(['ip', 'link', 'set', 'lo', 'up'], check=True)\n"
+                 "held = socket.create_server(('127.0.0.1', 9464))\n"
+                 "resource.setrlimit(resource.RLIMIT_MEMLOCK, (8 << 20, 8 << 20))\n"
+                 "sys.exit(subprocess.run(sys.argv[1:], user=65534, group=65534, extra_groups=[]).returncode)\n")
+        command = ["unshare", "--net", sys.executable, "-c", taken, self.client, "--json", "doctor"]
+        seen = {}
+        for name, before in (("ring", None), ("no ring", refuse({IO_URING_SETUP: errno.EPERM}))):
+            done = subprocess.run(command, capture_output=True, timeout=120, check=False,
+                                  preexec_fn=before) # pylint: disable=subprocess-popen-preexec-fn
+            seen[name] = {finding["check"]: finding for finding in json.loads(done.stdout)}
+            self.assertEqual(seen[name]["port 9464"]["state"], "note")
+            self.assertIn("sport = :9464", seen[name]["port 9464"]["cure"])
+            self.assertEqual(seen[name]["port 20049"]["state"], "ok")
+            self.assertEqual(seen[name]["port 2049"]["state"], "ok")
+            self.assertEqual(seen[name]["memlock"]["state"], "note")
+            self.assertIn("8.0 MiB", seen[name]["memlock"]["text"])
+            self.assertIn("LimitMEMLOCK=infinity", seen[name]["memlock"]["cure"])
+            self.assertEqual(seen[name]["capabilities"]["state"], "note")
+            self.assertIn("CAP_SETUID", seen[name]["capabilities"]["text"])
+            self.assertIn(seen[name]["huge pages"]["state"], ("ok", "note"))
+        self.assertEqual(seen["ring"]["io_uring"]["state"], "ok")
+        self.assertEqual(seen["ring"]["rpcbind"]["state"], "note")
+        self.assertIn("apt-get install rpcbind", seen["ring"]["rpcbind"]["cure"])
+        self.assertEqual(seen["no ring"]["io_uring"]["state"], "problem")
+        self.assertIn("seccomp", seen["no ring"]["io_uring"]["cure"])
+        self.assertEqual(done.returncode, FAILED)
 
     def test_root_is_told_about_root_squash(self):
         self.assertEqual(os.geteuid(), 0, "only root is squashed: run as root")

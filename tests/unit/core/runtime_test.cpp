@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <sched.h>
 #include <set>
 #include <stdexcept>
 #include <thread>
@@ -16,15 +17,43 @@ using namespace verbena;
 
 namespace {
 
-std::unique_ptr<runtime> start(unsigned shards)
+runtime_options plain_options(unsigned shards)
 {
     runtime_options options;
     options.shards = shards;
     options.blocking_threads = 2;
     options.reactor.policy = wait_policy::event;
+    return options;
+}
+
+std::unique_ptr<runtime> start(const runtime_options& options)
+{
     auto made = runtime::start(options);
-    BOOST_REQUIRE_MESSAGE(made.has_value(), "a runtime of " << shards << " shards does not start");
+    BOOST_REQUIRE_MESSAGE(made.has_value(), "a runtime of " << options.shards << " shards does not start");
     return std::move(*made);
+}
+std::unique_ptr<runtime> start(unsigned shards) { return start(plain_options(shards)); }
+
+/// What a shard of this policy did in 100 ms without work.
+struct idle_time {
+    double spun;  // ms
+    double slept; // ms
+    std::uint64_t sleeps;
+};
+idle_time idle_under(wait_policy policy)
+{
+    runtime_options options = plain_options(1);
+    options.reactor.policy = policy;
+    options.reactor.spin = std::chrono::milliseconds(20);
+    auto rt = start(options);
+    const auto stats = [&](shard& s) {
+        const reactor_stats& now = s.reactor().stats();
+        return idle_time{double(now.spin_nanoseconds) / 1e6, double(now.sleep_nanoseconds) / 1e6, now.sleeps};
+    };
+    const idle_time before = rt->call(0, stats);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    const idle_time after = rt->call(0, stats);
+    return {after.spun - before.spun, after.slept - before.slept, after.sleeps - before.sleeps};
 }
 
 } // namespace
@@ -118,6 +147,53 @@ BOOST_AUTO_TEST_CASE(metrics_tell_what_shards_do_until_stop)
     BOOST_TEST(states == 6U);
     rt->stop();
     BOOST_TEST(registry.families().empty());
+}
+
+// Bounds are on the side that a busy machine can't break.
+BOOST_AUTO_TEST_CASE(each_policy_waits_in_its_own_way)
+{
+    const idle_time busy = idle_under(wait_policy::busy);
+    BOOST_TEST(busy.sleeps == 0U);
+    BOOST_TEST(busy.spun > 0);
+    const idle_time event = idle_under(wait_policy::event);
+    BOOST_TEST(event.sleeps > 0U);
+    BOOST_TEST(event.slept > 0);
+    const idle_time adaptive = idle_under(wait_policy::adaptive);
+    BOOST_TEST(adaptive.sleeps > 0U);
+    BOOST_TEST(adaptive.slept > 0);
+    BOOST_TEST(adaptive.spun >= 5); // of the 20 that it spins for at least
+}
+
+BOOST_AUTO_TEST_CASE(a_turn_that_holds_its_shard_is_counted)
+{
+    auto rt = start(1);
+    const auto stalls = [&] {
+        return rt->call(0, [](shard& s) {
+            return std::pair(s.reactor().stats().stalls.load(), s.reactor().stats().stall_nanoseconds.load());
+        });
+    };
+    const auto before = stalls();
+    rt->call(0, [](shard&) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); });
+    const auto after = stalls(); // in a later turn
+    BOOST_TEST(after.first > before.first);
+    BOOST_TEST(after.second - before.second >= 5'000'000U);
+}
+
+BOOST_AUTO_TEST_CASE(a_pinned_shard_stays_on_one_processor)
+{
+    const auto processors = [](bool pin) {
+        runtime_options options = plain_options(1);
+        options.pin = pin;
+        return start(options)->call(0, [](shard&) {
+            cpu_set_t may{};
+            BOOST_TEST(::sched_getaffinity(0, sizeof may, &may) == 0);
+            return CPU_COUNT(&may);
+        });
+    };
+    cpu_set_t ours{};
+    BOOST_REQUIRE(::sched_getaffinity(0, sizeof ours, &ours) == 0);
+    BOOST_TEST(processors(false) == CPU_COUNT(&ours));
+    BOOST_TEST(processors(true) == 1);
 }
 
 BOOST_AUTO_TEST_CASE(an_impossible_number_of_shards_is_refused)
