@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands.hpp"
+#include "percentile.hpp"
 #include "session.hpp"
 
 #include "../standard_output.hpp"
@@ -9,7 +10,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -22,13 +22,6 @@ struct samples {
     unsigned lost = 0;
     error last;
 };
-
-double percentile(const std::vector<double>& sorted, double p)
-{
-    // Nearest rank.
-    const auto rank = static_cast<std::size_t>(std::ceil(p / 100 * static_cast<double>(sorted.size())));
-    return sorted[std::clamp<std::size_t>(rank, 1, sorted.size()) - 1];
-}
 
 task<void> call_null(session& s, const ping_options& o, samples& out)
 {
