@@ -176,10 +176,16 @@ task<result<std::unique_ptr<verbs::queue_pair>>> context_impl::connect(std::stri
     const auto limit = q->on().limits().can.max_outstanding_reads;
     const std::uint32_t ord = std::min(o.initiator_depth, limit);
     rdma_conn_param p = parameters(o.private_data, ord, std::min(o.responder_resources, limit));
-    if (::rdma_connect(raw, &p) != 0) {
-        const int code = errno;
-        co_return error::from_errno(code, "rdma_connect");
-    }
+    // siw connects its TCP before it returns. On the shard that would hold up all others, and a completion on the shard's ring
+    // meanwhile would break the connect off: the system call then begins anew, and its own port is taken (EADDRNOTAVAIL).
+    auto begin = [raw, &p] { return ::rdma_connect(raw, &p) != 0 ? errno : 0; };
+    q->set_made(false); // a pool thread has it
+    const int failed = co_await pool_.run(std::move(begin));
+    q->set_made(true);
+    if (failed != 0)
+        co_return error::from_errno(failed, "rdma_connect");
+    if (q->on().gone())
+        co_return error(std::errc::no_such_device, "the device was removed");
     auto answered = co_await events.next("connect", deadline);
     if (!answered || answered->what != RDMA_CM_EVENT_ESTABLISHED) {
         if (!answered)

@@ -43,7 +43,7 @@ public:
     /// After create(): takes the device's queue pair from its id, which is the caller's again.
     void give_up() noexcept;
     /// create() is over, so that other than its thread may look.
-    void set_made() noexcept { made_ = true; }
+    void set_made(bool made = true) noexcept { made_ = made; }
     bool made() const noexcept { return made_; }
     /// Set to nullptr when this queue pair ends, for a request that points at it.
     void watch(queue_pair** pointer) noexcept { watcher_ = pointer; }

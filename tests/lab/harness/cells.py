@@ -53,6 +53,7 @@ CELLS = (
     Cell("restart rdma rxe", LINUX, GUEST.format("rdma"), "rxe", RESTART, brief=True),
     Cell("restart tcp lo", LINUX, GUEST.format("tcp"), "TCP", RESTART),
     Cell("conform-rdma rxe", "the verbs conformance suites", "themselves", "rxe", "every verb, its errors and ends", brief=True),
+    Cell("conform-rdma siw", "the verbs conformance suites", "themselves", "siw", "every verb, its errors and ends; what siw lacks is named", brief=True),
     Cell("conform-rdma rxe type_1_window", "the verbs conformance suites", "themselves", "rxe", "the same, grants by windows of type 1"),
     Cell("conform-rdma rxe region", "the verbs conformance suites", "themselves", "rxe", "the same, grants by registrations"),
     Cell("conform-command rdma rdma rxe", "`verbena conform`", "`verbena conform`", "rxe", CONFORM),

@@ -8,9 +8,6 @@
 kind=${1:-rxe} grants=${2:-}
 links "$kind"
 address=${kind}_address
-# Hundreds of connects from ports drawn at random: siw takes one whose last connection is in TIME_WAIT, which fails unless
-# the kernel may use it again (docs/internals/rdma.md).
-[[ $kind != siw ]] || sysctl -qw net.ipv4.tcp_tw_reuse=1 'net.ipv4.ip_local_port_range=1024 65535'
 failed=
 # suite NAME [GRANTS]
 suite() {
