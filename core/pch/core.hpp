@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Precompiled for each library: what nearly all their files read first. A file includes what it uses all the same; the suite
-// `embed` builds without this header.
+// Precompiled for each library: what nearly all their files read first. A file includes what it uses all the same; the suites
+// `embed` and `tidy` do without this header.
 #include <verbena/core/blocking.hpp>
 #include <verbena/core/buffer.hpp>
 #include <verbena/core/io_watch.hpp>

@@ -132,10 +132,12 @@ std::string mount_line(const nfs_service::listening& l, const std::vector<nfs_se
     const std::string port = std::to_string(l.where.port());
     // Neither siw nor rxe connects to it: rdma_resolve_addr() finds no device.
     if (l.transport != "tcp" && named.is_loopback())
-        return "RDMA devices reach no loopback address: here mount " + e.pseudo + " by TCP, or use " +
-               quoted("nfs+" + l.transport + "://" + host + ':' + port + e.pseudo) +
-               "; for other hosts add " + listen_everywhere(l.transport) + ", " + listen_everywhere("tcp") +
-               " and clients=";
+        return "RDMA devices reach no loopback address: here mount " + e.pseudo + " by TCP" +
+               (l.transport == "iwarp" ? ", or use nfs+iwarp://" + host + ':' + port : "") +
+               "; for other hosts add " +
+               (l.where.is_loopback() ? listen_everywhere(l.transport) + ", " : std::string()) +
+               (mount->where.is_loopback() ? listen_everywhere("tcp") + ", " : std::string()) +
+               "and clients= for them";
     const std::string mount_port = std::to_string(mount->where.port());
     const std::string options = l.transport == "tcp"
                                     ? "proto=tcp" + six + ",port=" + port

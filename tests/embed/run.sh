@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.sh installed BUILD | subproject: builds examples/greeter.cpp as an embedder would, in a folder of its
 # own, and runs it. `installed` uses what `meson install` puts down and pkg-config tells; `subproject` has
-# verbena as a Meson subproject with an embedder's defaults (-O0, g++).
+# verbena as a Meson subproject with an embedder's defaults (-O0, g++) but for precompiled headers.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)

@@ -15,6 +15,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -571,7 +572,12 @@ class Messages(Client):
                  "held = socket.create_server(('127.0.0.1', 9464))\n"
                  "resource.setrlimit(resource.RLIMIT_MEMLOCK, (8 << 20, 8 << 20))\n"
                  "sys.exit(subprocess.run(sys.argv[1:], user=65534, group=65534, extra_groups=[]).returncode)\n")
-        command = ["unshare", "--net", sys.executable, "-c", taken, self.client, "--json", "doctor"]
+        # Where nobody may go too.
+        reachable = tempfile.mkdtemp(dir="/tmp")
+        self.addCleanup(shutil.rmtree, reachable)
+        os.chmod(reachable, 0o755)
+        client = shutil.copy(self.client, reachable)
+        command = ["unshare", "--net", sys.executable, "-c", taken, client, "--json", "doctor"]
         seen = {}
         for name, before in (("ring", None), ("no ring", refuse({IO_URING_SETUP: errno.EPERM}))):
             done = subprocess.run(command, capture_output=True, timeout=120, check=False,

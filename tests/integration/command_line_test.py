@@ -200,10 +200,10 @@ class CommandLine(daemon.DaemonTest):
         self.assertIn(f"{start}proto=tcp,port={four},mountport={four},nolock 127.0.0.1:/t /mnt", lines)
         # Software RDMA devices don't connect over it; our own client does.
         self.assertFalse([line for line in lines if "proto=rdma" in line], lines)
-        self.assertTrue([line for line in lines if f"or use nfs+iwarp://[::1]:{ports['iwarp://[::1]']}/t; for other hosts add "
-                         "--listen iwarp://*:20049, --listen tcp://*:2049 and clients=" in line], lines)
-        self.run_tool(os.path.join(os.path.dirname(daemon.BINARY), "verbena"), "ls",
-                      f"nfs+iwarp://[::1]:{ports['iwarp://[::1]']}/t?mountport={six}")
+        self.assertTrue([line for line in lines if f"mount /t by TCP, or use nfs+iwarp://[::1]:{ports['iwarp://[::1]']}; for other "
+                         "hosts add --listen iwarp://*:20049, --listen tcp://*:2049, and clients=" in line], lines)
+        _, lines = self.lines_of("tcp://127.0.0.1:0", "iwarp://0.0.0.0:0", exports=[":/t,backend=memfs"])
+        self.assertTrue([line for line in lines if "; for other hosts add --listen tcp://*:2049, and clients=" in line], lines)
 
     def test_mount_lines_without_tcp(self):
         _, lines = self.lines_of("iwarp://127.0.0.1:0", exports=[":/t,backend=memfs"])

@@ -179,13 +179,13 @@ task<result<std::unique_ptr<verbs::queue_pair>>> context_impl::connect(std::stri
     // siw connects its TCP before it returns. On the shard that would hold up all others, and a completion on the shard's ring
     // meanwhile would break the connect off: the system call then begins anew, and its own port is taken (EADDRNOTAVAIL).
     auto begin = [raw, &p] { return ::rdma_connect(raw, &p) != 0 ? errno : 0; };
-    q->set_made(false); // a pool thread has it
+    q->lend_id();
     const int failed = co_await pool_.run(std::move(begin));
-    q->set_made(true);
+    q->lend_no_more();
     if (failed != 0)
         co_return error::from_errno(failed, "rdma_connect");
-    if (q->on().gone())
-        co_return error(std::errc::no_such_device, "the device was removed");
+    if (!q->starting())
+        co_return error(std::errc::connection_reset, "the connection ended while it was made");
     auto answered = co_await events.next("connect", deadline);
     if (!answered || answered->what != RDMA_CM_EVENT_ESTABLISHED) {
         if (!answered)

@@ -375,8 +375,21 @@ void queue_pair::end_soon(end_cause cause, const error& e) noexcept
     if (state_ == state::ending || state_ == state::closed)
         return;
     begin_end(cause, e);
+    if (!lent_)
+        take_down_on_pool();
+}
+
+void queue_pair::take_down_on_pool() noexcept
+{
     taking_down_ = new take_down(*this);
     owner_.pool().submit(*taking_down_, owner_.shard());
+}
+
+void queue_pair::lend_no_more() noexcept
+{
+    lent_ = false;
+    if (state_ == state::ending)
+        take_down_on_pool();
 }
 
 void queue_pair::end_now(end_cause cause, const error& e) noexcept

@@ -43,8 +43,11 @@ public:
     /// After create(): takes the device's queue pair from its id, which is the caller's again.
     void give_up() noexcept;
     /// create() is over, so that other than its thread may look.
-    void set_made(bool made = true) noexcept { made_ = made; }
+    void set_made() noexcept { made_ = true; }
     bool made() const noexcept { return made_; }
+    /// Another thread uses the id until lend_no_more(): an end in between takes nothing down before.
+    void lend_id() noexcept { lent_ = true; }
+    void lend_no_more() noexcept;
     /// Set to nullptr when this queue pair ends, for a request that points at it.
     void watch(queue_pair** pointer) noexcept { watcher_ = pointer; }
     /// The connection stands.
@@ -136,6 +139,7 @@ private:
     void complete(const verbs::completion& c);
     void end_soon(end_cause cause, const error& e) noexcept;
     void end_now(end_cause cause, const error& e) noexcept;
+    void take_down_on_pool() noexcept;
     void begin_end(end_cause cause, const error& e) noexcept;
     void release() noexcept;
     void finish() noexcept;
@@ -161,6 +165,7 @@ private:
     const std::uint64_t serial_;
     std::uint32_t number_ = 0;
     bool made_ = false;
+    bool lent_ = false;
     std::uint16_t slot_ = 0;
     std::uint16_t generation_ = 0;
     verbs::completion_handler* handler_ = nullptr;

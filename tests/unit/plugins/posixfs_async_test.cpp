@@ -7,6 +7,8 @@
 #include <verbena/plugins/posixfs.hpp>
 
 #include <atomic>
+#include <linux/magic.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
 
 namespace {
@@ -35,10 +37,13 @@ extern "C" int syncfs(int fd) noexcept
 
 namespace suite {
 
-// Not beneath TMPDIR: of a file system in memory nothing is synced.
+// Not beneath TMPDIR, which may be in memory: there nothing is synced.
 std::unique_ptr<file_backend> make_backend(blocking_pool& pool, const backend_options&)
 {
     static temporary_directory exported("/var/tmp");
+    struct statfs on{};
+    BOOST_REQUIRE(::statfs(exported.path().c_str(), &on) == 0);
+    BOOST_REQUIRE_MESSAGE(on.f_type != TMPFS_MAGIC, "/var/tmp is in memory: put it on a disk");
     posixfs::posixfs_options o;
     o.root = exported.path();
     o.async = async;
