@@ -65,6 +65,9 @@ struct duplicate_request_cache::entry : list_hook {
     std::size_t waiting_count = 0;
 };
 
+// Octets of the results of all non-idempotent procedures of NFSv3 but for long handles.
+constexpr std::size_t usual_reply = 256;
+
 // One shard's entries. Used on that shard only.
 class duplicate_request_cache::part {
 public:
@@ -172,6 +175,8 @@ private:
     {
         if (unused_.empty() && entries_.size() < options_.max_entries) {
             entries_.push_back(std::make_unique<entry>());
+            // So that an entry that is used again for a longer reply need not grow.
+            entries_.back()->reply.reserve(usual_reply);
             unused_.push_back(*entries_.back());
         }
         if (unused_.empty() && !answered_.empty()) {
@@ -193,7 +198,7 @@ private:
         if (e.answered)
             stats_.bytes.add(-static_cast<std::int64_t>(e.reply.size()));
         e.answered = false;
-        e.reply = {};
+        e.reply.clear(); // with its room
         stats_.entries.add(-1);
         unused_.push_back(e);
     }
