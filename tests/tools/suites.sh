@@ -21,7 +21,7 @@ suite_table+="
 quickstart   build,tests,nfs_tools       300   \`./quickstart --once\`: the main job on real files
 gcc          build,tests,gcc             600   unit, sim and integration, built by g++ 12 at -O0
 asan         build,tests,sanitizers      600   unit, sim and integration under ASan and UBSan
-lab_asan     build,lab,sanitizers        600   a kernel mounts a verbenad that runs under ASan and UBSan
+lab_asan     build,lab,sanitizers        900   the smoke scenarios and the verbs suites on rxe under ASan and UBSan
 tsan         build,tests,sanitizers      600   unit and integration under TSan, three shards, scrapes running
 fuzz         build,tests,sanitizers      400   each target of tests/fuzz for a while, under ASan and UBSan
 coverage     build,tests,sanitizers      300   what decodes a stranger's bytes, format by format: 95 % of the lines of each file
@@ -165,12 +165,13 @@ build_asan() {
 }
 under_asan() { ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 "$@"; }
 suite_asan() { build_asan && under_asan meson_suites build-asan "$share" $(present unit sim integration); }
-# On the host, where it is not emulated.
+# All smoke scenarios in which something of ours runs.
 suite_lab_asan() {
     local more=()
     [[ $install == yes ]] || more=(--no-install)
     build_asan &&
-        under_asan counted lab_asan tests/lab/lab run siw-host --kernel 6.1 --build build-asan "${more[@]}"
+        under_asan counted lab_asan tests/lab/lab run siw-guest client-knfsd siw-host tcp-guest 'conform-rdma rxe' \
+            --boots $boots --kernel 6.1 --build build-asan "${more[@]}"
 }
 suite_tsan() {
     built_in build-tsan clang++-19 -Doptimization=1 -Ddebug=false -Dcpp_args=-gline-tables-only \
