@@ -4,8 +4,6 @@
 jobs=$(nproc)
 # Where ccache is installed, one checkout's objects serve the next one, wherever it lies.
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
-# Else it serves no file that reads a precompiled header.
-export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros}
 declare -A built=() # build folder -> ok | failed
 
 # build_in FOLDER COMPILER [MESON OPTION...]: configures once, then builds $targets (all if empty). The first call of a
