@@ -34,15 +34,15 @@ LINUX, GUEST, HOST = "Linux NFSv3", "verbenad `{}` in the guest", "verbenad `{}`
 # Guests side by side take them in turn, so those of about the same length stand together. What a scenario's arguments may be
 # stands in its first lines.
 CELLS = (
-    Cell("work iwarp siw", LINUX, GUEST.format("iwarp"), "siw", WORK, brief=True),
-    Cell("work-host", LINUX, HOST.format("iwarp"), "siw through the guest's NIC", WORK, brief=True),
-    Cell("work tcp lo", LINUX, GUEST.format("tcp"), "TCP", WORK, brief=True),
+    Cell("work iwarp siw", LINUX, GUEST.format("iwarp"), "siw", WORK),
+    Cell("work-host", LINUX, HOST.format("iwarp"), "siw through the guest's NIC", WORK),
+    Cell("work tcp lo", LINUX, GUEST.format("tcp"), "TCP", WORK),
     Cell("work rdma rxe", LINUX, GUEST.format("rdma"), "rxe", WORK, brief=True),
-    Cell("work rdma siw", LINUX, GUEST.format("rdma"), "siw", WORK, brief=True),
+    Cell("work rdma siw", LINUX, GUEST.format("rdma"), "siw", WORK),
     Cell("client-work iwarp siw", "verbena `iwarp`", "knfsd v3", "siw", CLIENT_WORK, brief=True),
     Cell("client-work rdma rxe", "verbena `rdma`", "knfsd v3", "rxe", CLIENT_WORK, brief=True),
     Cell("client-work rdma siw", "verbena `rdma`", "knfsd v3", "siw", CLIENT_WORK, brief=True),
-    Cell("client-work iwarp siw rdma", "verbena `iwarp`", GUEST.format("rdma"), "siw", CLIENT_WORK, brief=True),
+    Cell("client-work iwarp siw rdma", "verbena `iwarp`", GUEST.format("rdma"), "siw", CLIENT_WORK),
     Cell("client-work tcp siw", "verbena `tcp`", "knfsd v3", "TCP", CLIENT_WORK),
     Cell("bad-peers rxe", LINUX, GUEST.format("rdma"), "rxe", BAD),
     Cell("bad-peers siw", LINUX, GUEST.format("rdma"), "siw", BAD),
