@@ -295,7 +295,8 @@ result<handle_source::opened> handle_source::open_handle(const storage::handle& 
     k.get()->handle_type = static_cast<int>(bytes[1]);
     k.get()->handle_bytes = static_cast<unsigned>(bytes.size() - n);
     std::memcpy(k.get()->f_handle, bytes.data() + n, bytes.size() - n);
-    unique_fd fd(::open_by_handle_at(m->fd.get(), k.get(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+    unique_fd fd(open_settled(
+        [&] { return ::open_by_handle_at(m->fd.get(), k.get(), O_PATH | O_NOFOLLOW | O_CLOEXEC); }));
     if (!fd && errno == EINVAL)
         return error(storage::errc::bad_handle, "open_by_handle_at");
     if (!fd)

@@ -2,6 +2,7 @@
 // posixfs in a process that may open few files.
 #define BOOST_TEST_MODULE posixfs_descriptors
 #include "../../../plugins/posixfs/descriptor_cache.hpp"
+#include "../../../plugins/posixfs/kernel_buffer.hpp"
 #include "backend_fixture.hpp"
 #include "temporary_directory.hpp"
 
@@ -302,4 +303,27 @@ BOOST_FIXTURE_TEST_CASE(files_of_other_hosts_are_closed_by_the_pool, held_pool)
     end();
     for (const int fd : {path, user, sync})
         BOOST_TEST(!is_open(fd));
+}
+
+BOOST_AUTO_TEST_CASE(a_handle_whose_inode_number_is_just_given_away_is_asked_for_again)
+{
+    unsigned calls = 0;
+    auto fails_until = [&](unsigned last, int then) {
+        calls = 0;
+        errno = 0;
+        return posixfs::open_settled([&calls, last, then] {
+            errno = ++calls < last ? ENOMEM : then;
+            return errno == 0 ? 7 : -1;
+        });
+    };
+    BOOST_TEST(fails_until(1, 0) == 7);
+    BOOST_TEST(calls == 1U);
+    BOOST_TEST(fails_until(100, ESTALE) == -1);
+    BOOST_TEST(errno == ESTALE);
+    BOOST_TEST(calls == 100U);
+    BOOST_TEST(fails_until(3, 0) == 7);
+    // Without memory for good.
+    BOOST_TEST(fails_until(UINT_MAX, 0) == -1);
+    BOOST_TEST(errno == ENOMEM);
+    BOOST_TEST(calls == 1001U);
 }
