@@ -35,24 +35,22 @@ checked report
 python3 - "$LAB_OUT/report.json" "$devices_own" "$1" "$3" <<'END' >unexpected
 import json, re, sys
 report = json.load(open(sys.argv[1]))
-groups = [case["group"] for case in report["cases"] if case["result"] != "not supported"]
+own = [case for case in report["cases"] if case["result"] == "failed" and re.match(sys.argv[2], case["name"])]
+unexpected = [case for case in report["cases"] if case["result"] == "failed" and case not in own]
+# Those are run again below, and must pass then.
+groups = [case["group"] for case in report["cases"] if case["result"] == "passed" or case in unexpected]
 assert groups.count("verbs") >= 15 and groups.count("rpc-over-rdma") >= 20, groups
 if sys.argv[3:] == ["rdma", "rxe"]:
     assert report["client"]["posts_by_ibv_wr"], report["client"]
-for case in report["cases"]:
-    if case["result"] == "failed" and not re.match(sys.argv[2], case["name"]):
-        print(case["name"], case["reason"], sep="\t")
+for case in unexpected:
+    print(case["name"], case["reason"], sep="\t")
 END
 # siw as the end that accepts leaves what comes while it sets the connection up in the socket, now and then, until more
-# comes (docs/internals/rdma.md); then the check waits for an answer. Such a one must pass within two more runs.
+# comes (docs/internals/rdma.md); then the check waits for an answer. Such a one must pass the next time.
 while IFS=$'\t' read -r name reason <&3; do
     [[ $2/$3 == rdma/siw && $reason == 'nothing came for '* ]] || fail "checks that failed: $(xargs -d '\n' <unexpected)"
     echo "again, as siw may have left its first message unread: $name: $reason"
-    for run in again once_more; do
-        checked $run --only "$name"
-        if python3 -c 'import json, sys; sys.exit(json.load(open(sys.argv[1]))["failed"] != 0)' "$LAB_OUT/$run.json"; then
-            continue 2
-        fi
-    done
-    fail "$name failed three times"
+    checked again --only "$name"
+    python3 -c 'import json, sys; sys.exit(json.load(open(sys.argv[1]))["failed"] != 0)' "$LAB_OUT/again.json" ||
+        fail "$name failed twice"
 done 3<unexpected
