@@ -30,6 +30,7 @@ configure() {
     [[ ! -f $dir/build.ninja ]] || return 0
     # Debian's lld-19 has no name by which g++ would find it.
     [[ $compiler == clang* ]] || linker=bfd
-    ! command -v ccache >/dev/null || compiler="ccache $compiler"
+    # ccache keeps no file that reads a precompiled header, and made to (sloppiness), it gives old headers back.
+    ! command -v ccache >/dev/null || { compiler="ccache $compiler" && set -- "$@" -Db_pch=false; }
     CXX=$compiler CXX_LD=$linker step 300 "$dir-setup" meson setup "$dir" -Dwerror=true "$@"
 }

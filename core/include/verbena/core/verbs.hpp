@@ -319,7 +319,8 @@ public:
     virtual result<std::unique_ptr<listener>> listen(std::string_view address) = 0;
     /// Connects; on success the queue pair is connected and `reply` holds the peer's private data, as it does when
     /// the peer rejected (ECONNREFUSED). Stopped (ECANCELED) or out of time (ETIMEDOUT), it lets the attempt go:
-    /// the peer sees a connection that ends; over the kernel's siw not before its TCP gives up. What it is given must outlive the task.
+    /// the peer sees a connection that ends. The kernel's siw is let go only when its TCP has connected or given up,
+    /// minutes at most. What it is given must outlive the task.
     virtual task<result<std::unique_ptr<queue_pair>>> connect(std::string_view address,
                                                               protection_domain& domain,
                                                               const connect_options& options,
