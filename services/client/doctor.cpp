@@ -92,6 +92,22 @@ finding check_io_uring(bool works, const std::string& why)
                 : "sysctl -w kernel.io_uring_disabled=0"};
 }
 
+std::uint64_t effective_capabilities()
+{
+    return std::strtoull(value_in("/proc/self/status", "CapEff:").c_str(), nullptr, 16);
+}
+
+// iWARP among the kernel's devices: in software that is siw.
+bool has_rnic()
+{
+    std::error_code ignored;
+    for (const auto& device : fs::directory_iterator("/sys/class/infiniband", ignored)) {
+        if (first_line(device.path() / "node_type").find("RNIC") != std::string::npos)
+            return true;
+    }
+    return false;
+}
+
 finding check_memlock()
 {
     rlimit limit{};
@@ -100,12 +116,20 @@ finding check_memlock()
         return {"memlock", state::good, "unlimited", ""};
     constexpr rlim_t wanted = rlim_t(64) << 20;
     const std::string text = human(limit.rlim_cur);
-    if (limit.rlim_cur >= wanted || ::geteuid() == 0)
-        return {"memlock", state::good, text + (::geteuid() == 0 ? ", and root is exempt" : ""), ""};
-    return {"memlock", state::note, text + ": too little to register memory with an RDMA device",
-            "`ulimit -l unlimited`, LimitMEMLOCK=infinity in the unit, or memlock in "
-            "/etc/security/limits.conf; user-space "
-            "iWARP does without"};
+    if (limit.rlim_cur >= wanted)
+        return {"memlock", state::good, text, ""};
+    const bool exempt = (effective_capabilities() >> 14 & 1) != 0; // CAP_IPC_LOCK
+    if (exempt && !has_rnic())
+        return {"memlock", state::good, text + ", and CAP_IPC_LOCK is exempt", ""};
+    return {
+        "memlock", state::note,
+        text +
+            (exempt
+                 ? ": too little to register memory with siw of older kernels, as 6.1, which exempts nobody"
+                 : ": too little to register memory with an RDMA device"),
+        "`ulimit -l unlimited`, LimitMEMLOCK=infinity in the unit, or memlock in "
+        "/etc/security/limits.conf; user-space "
+        "iWARP does without"};
 }
 
 finding check_huge_pages()
@@ -154,10 +178,16 @@ std::vector<finding> check_devices()
         for (const verbena::rdma::port_report& p : d.ports)
             found.push_back({"RDMA port", p.active ? state::good : state::note, describe(d, p), ""});
     }
-    if (!found.empty())
-        found.push_back({"fork", state::good,
-                         "protection of registered memory: " + std::string(verbena::rdma::fork_support()),
-                         ""});
+    if (!found.empty()) {
+        const std::string_view fork = verbena::rdma::fork_support();
+        const bool unsafe = fork == "disabled";
+        found.push_back(
+            {"fork", unsafe ? state::note : state::good,
+             "protection of registered memory: " + std::string(fork),
+             unsafe ? "Linux 5.12 or later with an rdma-core that knows it, or RDMAV_FORK_SAFE=1: a fork may "
+                      "otherwise lead the device to other memory"
+                    : ""});
+    }
     return found;
 }
 #endif
@@ -207,8 +237,7 @@ finding check_port(std::uint16_t port, const char* use)
 
 finding check_capabilities()
 {
-    const std::string text = value_in("/proc/self/status", "CapEff:");
-    const auto bits = std::strtoull(text.c_str(), nullptr, 16);
+    const std::uint64_t bits = effective_capabilities();
     // include/uapi/linux/capability.h
     constexpr std::array<std::pair<int, const char*>, 9> wanted{{{0, "CAP_CHOWN"},
                                                                  {1, "CAP_DAC_OVERRIDE"},
