@@ -200,13 +200,20 @@ std::string start_text(const config& c, const nfs_service& service)
         if (const std::string why = nobody_comes(e, service.listeners()); !why.empty())
             text += "  warning: " + why + '\n';
     }
+    bool mountable = false;
     for (const auto& l : service.listeners()) {
         text += "listening at " + l.url() + '\n';
         for (const auto& e : service.exports()) {
-            if (admits_transport(e, l) && nobody_comes(e, service.listeners()).empty())
-                text += "  " + mount_line(l, service.listeners(), e) + '\n';
+            if (!admits_transport(e, l) || !nobody_comes(e, service.listeners()).empty())
+                continue;
+            const std::string line = mount_line(l, service.listeners(), e);
+            mountable = mountable || line.starts_with("mount ");
+            text += "  " + line + '\n';
         }
     }
+    if (mountable)
+        text += "nolock, as there is no lock manager yet: locks of files hold among the processes of one "
+                "client only\n";
     return text;
 }
 

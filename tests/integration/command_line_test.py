@@ -176,7 +176,7 @@ class CommandLine(daemon.DaemonTest):
         for line in d.lines:
             if line.startswith("listening at "):
                 ports[line.split()[-1].rsplit(":", 1)[0]] = line.rsplit(":", 1)[1]
-        return ports, [line.strip() for line in d.lines if line.startswith("  ")]
+        return ports, [line.strip() for line in d.lines if line.startswith(("  ", "nolock"))]
 
     def test_mount_lines(self):
         ports, lines = self.lines_of("tcp://[::]:0", "tcp://0.0.0.0:0", "iwarp://0.0.0.0:0", "iwarp://[::]:0",
@@ -190,6 +190,8 @@ class CommandLine(daemon.DaemonTest):
         self.assertIn(f"{start}proto=tcp6,port={six},mountport={six},nolock {host}:/t /mnt", lines)
         self.assertIn(f"{start}proto=tcp,port={four},mountport={four},nolock {host}:/t /mnt", lines)
         self.assertFalse([line for line in lines if "/a b" in line and "rdma" not in line])
+        why = "nolock, as there is no lock manager yet: locks of files hold among the processes of one client only"
+        self.assertEqual(lines.count(why), 1)
 
     def test_mount_lines_of_loopback(self):
         ports, lines = self.lines_of("tcp://[::1]:0", "tcp://127.0.0.1:0", "iwarp://127.0.0.1:0", "iwarp://[::1]:0",
@@ -207,7 +209,7 @@ class CommandLine(daemon.DaemonTest):
 
     def test_mount_lines_without_tcp(self):
         _, lines = self.lines_of("iwarp://127.0.0.1:0", exports=[":/t,backend=memfs"])
-        self.assertFalse([line for line in lines if line.startswith("mount ")])
+        self.assertFalse([line for line in lines if line.startswith(("mount ", "nolock"))])
         self.assertTrue([line for line in lines if "add --listen tcp://127.0.0.1:2049" in line], lines)
 
     def test_clients_that_cannot_come_are_told_of(self):

@@ -193,6 +193,14 @@ moved_by_chunks() {
 # mount_server FOLDER [OPTIONS]: mounts what `serve` serves.
 mount_server() { mount -t nfs -o "$mount_options${2:+,$2}" "$server:$exported" "$1"; }
 
+# mount_as_printed FOLDER: by the line that verbenad printed for that transport.
+mount_as_printed() {
+    local line
+    line=$(sed -n "s#^ *\(mount -t nfs -o vers=3,${mount_options%%,*},.* $server:$exported\) /mnt\$#\1#p" "$LAB_OUT/verbenad.log")
+    [[ -n $line && $line != *$'\n'* ]] || fail "verbenad printed for ${mount_options%%,*}: $(grep 'mount' "$LAB_OUT/verbenad.log")"
+    $line "$1"
+}
+
 # --- data -------------------------------------------------------------------------------------
 
 # listing FOLDER: name, kind, mode, owner, time of change and link target of everything in it.

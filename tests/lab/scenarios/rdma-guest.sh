@@ -4,7 +4,7 @@
 # lab: limit=300
 . "$LAB_LIB"
 serve rdma "${1:-rxe}" --shards 2
-copy_both_ways mount_server mounted
+copy_both_ways mount_as_printed mounted
 
 # What was copied went through chunks both ways, on a device.
 moved_by_chunks rdma completion_error

@@ -4,7 +4,7 @@
 . "$LAB_LIB"
 serve iwarp siw --shards 1
 daemon=$!
-copy_both_ways mount_server mounted
+copy_both_ways mount_as_printed mounted
 
 # What was copied went through chunks both ways, and no key was ever used that the kernel had taken back.
 moved_by_chunks iwarp access_error

@@ -3,4 +3,4 @@
 # lab: limit=300
 . "$LAB_LIB"
 serve tcp lo
-copy_both_ways mount_server mounted
+copy_both_ways mount_as_printed mounted
