@@ -39,6 +39,7 @@ stop_step() { [[ -z $running ]] || kill "$running" 2>/dev/null; }
 show_log() { tail -n "${2:-60}" "$logs/$1.log" | sed 's/^/    /'; }
 
 rows=()
+not_run=() # what a suite left out for want of time
 total_passed=0
 total_failed=0
 
@@ -57,5 +58,6 @@ summary() {
     printf '%-14s %6d s\n\n' total "$SECONDS"
     # A slow machine is no failure of what was tested; that the budget no longer holds must be seen, though.
     ((budget == 0 || SECONDS <= budget)) || printf 'over the budget of %d minutes\n' $((budget / 60))
+    ((${#not_run[@]} == 0)) || printf 'not run for want of time: %s\n' "${not_run[*]}"
     printf '%d passed, %d failed\n' "$total_passed" "$total_failed"
 }

@@ -15,11 +15,13 @@ from . import boot, data, wire
 from .common import LAB, SOURCE, LabError, last_lines, read_or_none, say
 
 SHOWN_LINES = 60
+LEFT_OUT = "left out for want of time"
 one_report = threading.Lock()
 
 
-def run(kernels, scenarios, args):
-    """Runs all scenarios on all kernels; returns a row (kernel release, title, reason or None, seconds) for each."""
+def run(kernels, scenarios, args, until=0):
+    """Runs all scenarios on all kernels; returns a row (kernel release, title, reason or None, seconds) for each. Of those that are
+    optional none begins later than UNTIL, on the monotonic clock; the others' reason is LEFT_OUT."""
     folders = [scenario.folder for scenario in scenarios]
     if len(set(folders)) != len(folders):
         raise LabError("a scenario with the same arguments can stand only once in a boot")
@@ -31,7 +33,7 @@ def run(kernels, scenarios, args):
 
     def works(groups):
         return [lambda kernel=kernel, group=group: run_boot(
-            kernel, group, out / f"{kernel.series}-{group[0].folder}", build, args, args.command == "run")
+            kernel, group, out / f"{kernel.series}-{group[0].folder}", build, args, args.command == "run", until)
             for kernel in kernels for group in groups]
     rows = []
     try:
@@ -40,7 +42,7 @@ def run(kernels, scenarios, args):
         for some in side_by_side(works(pairs), max(1, args.boots // 2)):
             rows += some
     finally:
-        if args.out or any(reason for _, _, reason, _ in rows):
+        if args.out or any(reason not in (None, LEFT_OUT) for _, _, reason, _ in rows):
             say(f"artefacts: {out}")
         else:
             shutil.rmtree(out, ignore_errors=True)
@@ -62,11 +64,14 @@ def side_by_side(works, many):
             raise
 
 
-def run_boot(kernel, scenarios, out, build, args, show):
+def run_boot(kernel, scenarios, out, build, args, show, until):
     """Runs all scenarios in one boot of one kernel, or one that has a peer part; returns a row for each."""
+    room = max(0, int(until - time.monotonic()))
+    if not room and all(scenario.optional for scenario in scenarios):
+        return [(kernel.release, scenario.title, LEFT_OUT, "-") for scenario in scenarios]
     shutil.rmtree(out, ignore_errors=True)
     net = args.net or ("user" if any(scenario.net == "user" for scenario in scenarios) else "none")
-    variables = {"LAB_ROOT": SOURCE, "LAB_BUILD": build, "LAB_LIB": LAB / "guest/lib.sh", "LAB_NET": net,
+    variables = {"LAB_ROOT": SOURCE, "LAB_BUILD": build, "LAB_LIB": LAB / "guest/lib.sh", "LAB_NET": net, "LAB_ROOM": room,
                  "LAB_DATA": data.prepare(args.size), **data.EXTENT[args.size].variables()}
     for scenario in scenarios:
         (out / scenario.folder).mkdir(parents=True)
@@ -132,8 +137,8 @@ def write_plan(out, scenarios, variables):
     lines = [f"export {name}={shlex.quote(str(value))}" for name, value in variables.items()]
     lines.append(f". {shlex.quote(str(LAB / 'guest/driver.sh'))}")
     for scenario, path in scenarios:
-        words = [scenario.folder, str(scenario.limit), str(path), *scenario.arguments]
-        lines.append("scenario " + " ".join(shlex.quote(word) for word in words))
+        words = ["optional" if scenario.optional else "scenario", scenario.folder, str(scenario.limit), str(path)]
+        lines.append(" ".join(shlex.quote(word) for word in [*words, *scenario.arguments]))
     (out / "plan").write_text("\n".join([*lines, "finish", ""]), encoding="utf-8")
 
 
@@ -141,6 +146,8 @@ def verdict(folder, host_part, ended):
     """Why the scenario has failed, or None."""
     if host_part and host_part.failure:
         return host_part.failure
+    if (folder / "left").exists():
+        return LEFT_OUT
     result = read_or_none(folder / "result")
     if result is None:
         return f"{ended or 'the guest went down'} while it ran" if (folder / "begun").exists() \
@@ -154,6 +161,8 @@ def verdict(folder, host_part, ended):
 
 def report(kernel, scenario, out, reason, shown):
     """Prints the line of one result; returns its seconds, "-" if it came to no end."""
+    if reason == LEFT_OUT:
+        return "-"
     name = f"{scenario.title} on {kernel.series}"
     seconds = (read_or_none(out / scenario.folder / "result") or "0 -").split()[1]
     if reason is None:

@@ -18,6 +18,7 @@ class Scenario:
     arguments: list
     limit: int
     net: str
+    optional: bool = False  # it begins while there is time, if at all
 
     @property
     def title(self):
