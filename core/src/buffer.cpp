@@ -80,7 +80,8 @@ detail::slab* buffer_pool::add_slab(unsigned index)
         } while (!budget_.reserve(bytes));
     }
     auto made = detail::slab::map(*this, bytes, each, index);
-    if (made == nullptr || !announce(made->memory())) {
+    // What may be registered has a limit of its own.
+    if (made == nullptr || !(announce(made->memory()) || (trim(bytes) && announce(made->memory())))) {
         made.reset();
         budget_.release(bytes);
         return nullptr;
@@ -194,18 +195,35 @@ void buffer_pool::serve_waiters() noexcept
     }
 }
 
-void buffer_pool::note_wait()
+void buffer_pool::note_wait(sized_waiter& w)
 {
     ++waits_;
-    if (shard_ != nullptr && !retry_.is_armed())
-        shard_->timers().arm(retry_, shard_->clock().now() + std::chrono::milliseconds(1));
+    if (shard_ == nullptr)
+        return;
+    const time_point now = shard_->clock().now();
+    if (w.patience < time_point::max() - now)
+        w.until = now + w.patience;
+    if (!retry_.is_armed())
+        shard_->timers().arm(retry_, now + std::chrono::milliseconds(1));
+}
+
+void buffer_pool::give_up(time_point now) noexcept
+{
+    for (auto* w = static_cast<sized_waiter*>(waiters_.front()); w != nullptr;) {
+        auto* next = static_cast<sized_waiter*>(waiters_.next(*w));
+        if (w->until <= now)
+            w->wake();
+        w = next;
+    }
 }
 
 void buffer_pool::retry::on_timer() noexcept
 {
     pool_.serve_waiters();
+    const time_point now = pool_.shard_->clock().now();
+    pool_.give_up(now);
     if (!pool_.waiters_.empty())
-        pool_.shard_->timers().arm(*this, pool_.shard_->clock().now() + std::chrono::milliseconds(1));
+        pool_.shard_->timers().arm(*this, now + std::chrono::milliseconds(1));
 }
 
 } // namespace verbena

@@ -40,7 +40,7 @@ task<result<rpc::payload>> responder_call::pull(xdr::payload_ref ref)
         co_return error(std::errc::bad_message, "the argument lies in no chunk", ref.position);
     // The chunk may hold the pad too (RFC 8166 3.4.5.2); it is read along and not looked at.
     const std::uint64_t size = total_length(data_chunk_);
-    lease memory = co_await buffers_->acquire(size);
+    lease memory = co_await buffers_->acquire(size, buffer_pool::call_patience);
     if (!memory)
         co_return error(std::errc::not_enough_memory, "no buffer for a Read chunk", size);
     const responder_connection::read_targets to{memory.data(), data_chunk_.front().position, nullptr};

@@ -46,10 +46,12 @@ void prepare_process()
 {
     // Modes in requests are meant as they stand.
     ::umask(0);
-    rlimit files{};
-    if (::getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
-        files.rlim_cur = files.rlim_max;
-        ::setrlimit(RLIMIT_NOFILE, &files);
+    for (const auto resource : {RLIMIT_NOFILE, RLIMIT_MEMLOCK}) {
+        rlimit own{};
+        if (::getrlimit(resource, &own) == 0 && own.rlim_cur < own.rlim_max) {
+            own.rlim_cur = own.rlim_max;
+            ::setrlimit(resource, &own);
+        }
     }
     if (const auto given_up = posixfs::give_up_resource_rights(); !given_up)
         log(log_level::warning, "verbenad",

@@ -111,6 +111,10 @@ task<rpc::outcome> server::symlink(rpc::call& c)
     std::span<const std::span<const std::byte>> pieces(&here, 1);
     if (args.symlink_data.external) {
         auto got = co_await c.pull(args.symlink_data);
+        if (!got && got.error() == std::errc::not_enough_memory) {
+            res.status = nfsstat3::jukebox;
+            co_return reply(c, res);
+        }
         if (!got)
             co_return rpc::outcome::drop;
         pulled = std::move(*got);

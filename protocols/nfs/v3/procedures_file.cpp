@@ -112,7 +112,8 @@ task<rpc::outcome> server::readlink(rpc::call& c)
         res.status = nfsstat3::nametoolong;
         co_return reply(c, res);
     }
-    lease buffer = co_await c.buffers().acquire(std::max<std::size_t>(path->size(), 1));
+    lease buffer =
+        co_await c.buffers().acquire(std::max<std::size_t>(path->size(), 1), buffer_pool::call_patience);
     if (!buffer) {
         res.status = nfsstat3::jukebox;
         co_return reply(c, res);
@@ -154,7 +155,7 @@ task<rpc::outcome> server::read(rpc::call& c)
             co_return outcome;
         }
     }
-    lease buffer = co_await c.buffers().acquire(std::max<std::size_t>(count, 1));
+    lease buffer = co_await c.buffers().acquire(std::max<std::size_t>(count, 1), buffer_pool::call_patience);
     if (!buffer) {
         res.status = nfsstat3::jukebox;
         co_return reply(c, res);
@@ -217,6 +218,10 @@ task<rpc::outcome> server::write(rpc::call& c)
             }
         }
         auto got = co_await c.pull(args.data);
+        if (!got && got.error() == std::errc::not_enough_memory) {
+            res.status = nfsstat3::jukebox;
+            co_return reply(c, res);
+        }
         if (!got)
             co_return rpc::outcome::drop;
         pulled = std::move(*got);

@@ -7,19 +7,25 @@
 . "$LAB_LIB"
 kind=${1:-rxe} grants=${2:-}
 links "$kind"
-address=${kind}_address
+address=${kind}_address address6=${kind}_address6
 failed=
-# suite NAME [GRANTS]
+# suite NAME [GRANTS]: by $at, an address of the device
+at=${!address}:0
 suite() {
     local program=$LAB_BUILD/tests/unit/transports_conformance_${1}_test log=$LAB_OUT/$1${2:+-$2}.log
     needs "$program"
     [[ -z ${2:-} ]] || local -x VERBENA_TEST_RDMA_GRANTS=$2
-    VERBENA_TEST_RDMA=${!address}:0 timeout 120 "$program" --color_output=no --report_level=short >"$log" 2>&1 || failed+=" $1${2:+ ($2)}"
+    VERBENA_TEST_RDMA=$at timeout 120 "$program" --color_output=no --report_level=short >"$log" 2>&1 || failed+=" $1${2:+ ($2)}"
     tail -n 60 "$log"
 }
 for name in connections messages queues rights; do
     suite "$name" "$grants"
 done
+if [[ -z $grants ]]; then
+    at=[${!address6}]:0
+    suite connections
+    at=${!address}:0
+fi
 if [[ -z $grants && $kind == rxe ]]; then
     suite rights type_1_window
     suite rights region
@@ -47,7 +53,7 @@ tells "$LAB_OUT/doctor" 'ok       memlock       unlimited'
 tells "$LAB_OUT/doctor" 'ok       fork          protection of registered memory: not needed'
 
 # A server that may lock too little memory rejects whoever comes, and says why and what helps; doctor does before.
-little() { ulimit -S -l 64 && exec setpriv --bounding-set=-ipc_lock "$@"; }
+little() { ulimit -l 64 && exec setpriv --bounding-set=-ipc_lock "$@"; }
 (little "$verbena" doctor) >"$LAB_OUT/doctor-little" || [[ $? == 1 ]]
 tells "$LAB_OUT/doctor-little" 'note     memlock       64.0 KiB: too little to register memory with an RDMA device'
 server=${!address} verbenad_in=little

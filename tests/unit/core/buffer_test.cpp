@@ -119,6 +119,53 @@ BOOST_AUTO_TEST_CASE(the_budget_is_hard_and_waits_in_order)
     BOOST_TEST(budget.used() <= budget.limit());
 }
 
+BOOST_AUTO_TEST_CASE(a_wait_without_prospect_ends)
+{
+    auto r = reactor::create();
+    BOOST_REQUIRE(r);
+    memory_budget budget(64 << 10);
+    buffer_pool pool(budget, r->get());
+    auto body = [&]() -> task<void> {
+        lease all = co_await pool.acquire(64 << 10);
+        BOOST_TEST(bool(all));
+        const auto begun = std::chrono::steady_clock::now();
+        lease none = co_await pool.acquire(4096, 20ms);
+        BOOST_TEST(!none);
+        BOOST_TEST((std::chrono::steady_clock::now() - begun >= 20ms));
+        all.reset();
+        lease some = co_await pool.acquire(4096, 20ms);
+        BOOST_TEST(bool(some));
+    };
+    run_until_complete(**r, body());
+    BOOST_TEST(pool.waits() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(idle_memory_goes_where_a_device_registers_no_more)
+{
+    struct little final : buffer_pool_observer {
+        bool on_added(std::span<std::byte> memory) noexcept override
+        {
+            if (known + memory.size() > std::size_t(4) << 20)
+                return false;
+            known += memory.size();
+            return true;
+        }
+        void on_removed(std::span<std::byte> memory) noexcept override { known -= memory.size(); }
+        std::size_t known = 0;
+    } device;
+    memory_budget budget(64 << 20);
+    buffer_pool pool(budget, nullptr);
+    BOOST_REQUIRE(pool.observe(device));
+    lease small = pool.try_acquire(4096);
+    lease medium = pool.try_acquire(64 << 10);
+    BOOST_TEST(device.known == std::size_t(4) << 20);
+    BOOST_TEST(!pool.try_acquire(1 << 20));
+    medium.reset();
+    lease large = pool.try_acquire(1 << 20);
+    BOOST_TEST(bool(large));
+    BOOST_TEST(device.known == std::size_t(4) << 20);
+}
+
 BOOST_AUTO_TEST_CASE(a_lease_dropped_elsewhere_comes_home)
 {
     auto r = reactor::create();

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -90,8 +91,12 @@ class buffer_pool {
 public:
     static constexpr std::size_t min_size = 4096;
     static constexpr std::size_t max_size = std::size_t(16) << 20;
+    /// How long a server's call waits before its client is told to come again.
+    static constexpr std::chrono::seconds call_patience{10};
     struct sized_waiter : detail::waiter {
         std::size_t size = 0;
+        std::chrono::nanoseconds patience{};
+        time_point until = time_point::max();
         lease granted;
     };
 
@@ -106,7 +111,11 @@ public:
 
     class awaiter {
     public:
-        awaiter(buffer_pool& pool, std::size_t size) noexcept : pool_(pool) { waiter_.size = size; }
+        awaiter(buffer_pool& pool, std::size_t size, std::chrono::nanoseconds patience) noexcept : pool_(pool)
+        {
+            waiter_.size = size;
+            waiter_.patience = patience;
+        }
         bool await_ready()
         {
             if (waiter_.size > max_size)
@@ -121,18 +130,23 @@ public:
         {
             if (!waiter_.suspend(pool_.waiters_, h))
                 return false;
-            pool_.note_wait();
+            pool_.note_wait(waiter_);
             return true;
         }
-        /// The lease; empty if the wait was stopped or the size can never be had.
+        /// The lease; empty if the wait was stopped or too long, or the size can never be had.
         lease await_resume() noexcept { return std::move(waiter_.granted); }
 
     private:
         buffer_pool& pool_;
         sized_waiter waiter_;
     };
-    /// Waits, in order, until the budget allows a buffer. This is how a full budget slows admission.
-    awaiter acquire(std::size_t size) noexcept { return awaiter(*this, size); }
+    /// Waits, in order, until the budget allows a buffer. This is how a full budget slows admission. After `patience` it gives
+    /// up: idle connections' receives may be all that holds the memory which a device lets a process register.
+    awaiter acquire(std::size_t size,
+                    std::chrono::nanoseconds patience = std::chrono::nanoseconds::max()) noexcept
+    {
+        return awaiter(*this, size, patience);
+    }
 
     /// Tells `o` of all memory that the pool has, and of what comes and goes from now on. False: it refused some,
     /// and hears nothing more. It gives the rest back.
@@ -162,8 +176,9 @@ private:
     void destroy(detail::slab* s) noexcept;
     bool trim(std::size_t wanted) noexcept;
     std::vector<std::span<std::byte>> all_memory();
-    void note_wait();
+    void note_wait(sized_waiter& w);
     void serve_waiters() noexcept;
+    void give_up(time_point now) noexcept;
     // Another shard may have freed the budget that our waiters want; nobody tells us, so we look.
     class retry final : public timer {
     public:
