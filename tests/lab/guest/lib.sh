@@ -47,19 +47,19 @@ listens() { (: </dev/tcp/"$1"/"$2") 2>/dev/null; }
 # --- links ------------------------------------------------------------------------------------
 
 # The addresses that the guest has on its own: neither siw nor rxe takes lo for connection set-up.
-rxe_address=192.0.2.1
-siw_address=198.51.100.1
+rxe_address=192.0.2.1 rxe_address6=2001:db8:1::1
+siw_address=198.51.100.1 siw_address6=2001:db8:2::1
 
 # links rxe|siw...: software RDMA devices on dummy interfaces, reachable from the guest itself.
 links() {
     local kind
-    ulimit -l unlimited # siw goes by it, for root too
     modprobe -a dummy rdma_ucm ib_uverbs
     for kind in "$@"; do
-        local address=${kind}_address
+        local address=${kind}_address address6=${kind}_address6
         [[ ! -e /sys/class/net/lab-$kind ]] || continue
         ip link add "lab-$kind" type dummy
         ip address add "${!address}/24" dev "lab-$kind"
+        ip address add "${!address6}/64" dev "lab-$kind" nodad
         ip link set "lab-$kind" up
         rdma_device "$kind" "lab-$kind"
     done
@@ -67,6 +67,7 @@ links() {
 
 # rdma_device rxe|siw INTERFACE [NAME]: adds a device to an interface, KIND0 if it gets no name.
 rdma_device() {
+    ulimit -l unlimited # siw of 6.1 goes by it for root too
     case $1 in
     # Without crc32_generic adding an rxe link fails with ENOENT.
     rxe) modprobe -a crc32_generic rdma_rxe ;;
@@ -193,12 +194,15 @@ moved_by_chunks() {
 # mount_server FOLDER [OPTIONS]: mounts what `serve` serves.
 mount_server() { mount -t nfs -o "$mount_options${2:+,$2}" "$server:$exported" "$1"; }
 
-# mount_as_printed FOLDER: by the line that verbenad printed for that transport.
+# mount_as_printed FOLDER: by the line that verbenad printed for the transport of $mount_options.
 mount_as_printed() {
-    local line
-    line=$(sed -n "s#^ *\(mount -t nfs -o vers=3,${mount_options%%,*},.* $server:$exported\) /mnt\$#\1#p" "$LAB_OUT/verbenad.log")
-    [[ -n $line && $line != *$'\n'* ]] || fail "verbenad printed for ${mount_options%%,*}: $(grep 'mount' "$LAB_OUT/verbenad.log")"
-    $line "$1"
+    local line found=()
+    while read -ra line; do
+        [[ "${line[*]:0:4}" != 'mount -t nfs -o' || ,${line[4]}, != *,"${mount_options%%,*}",* || ${line[5]} != "$server:$exported" ]] ||
+            found=("${line[@]:0:6}")
+    done <"$LAB_OUT/verbenad.log"
+    ((${#found[@]})) || fail "verbenad printed no line for ${mount_options%%,*}: $(grep 'mount' "$LAB_OUT/verbenad.log")"
+    "${found[@]}" "$1"
 }
 
 # --- data -------------------------------------------------------------------------------------

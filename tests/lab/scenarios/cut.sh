@@ -5,7 +5,6 @@
 # lab: limit=600
 . "$LAB_LIB"
 if [[ $2 != lo ]]; then
-    ulimit -l unlimited # siw goes by it, for root too
     modprobe -a rdma_ucm ib_uverbs
     rdma_device "$2" wire
 fi

@@ -17,6 +17,7 @@ ip link set lab-near up
 if [[ $2 != lo ]]; then
     modprobe -a rdma_ucm ib_uverbs
     rdma_device "$2" lab-near
+    [[ $1 != rdma ]] || ip netns exec lab rdma link add "${2}1" type "$2" netdev lab-far
 fi
 
 mkdir exported mounted

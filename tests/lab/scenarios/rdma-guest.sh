@@ -3,8 +3,19 @@
 # rdma-guest rxe|siw.
 # lab: limit=300
 . "$LAB_LIB"
-serve rdma "${1:-rxe}" --shards 2
+kind=${1:-rxe}
+address6=${kind}_address6
+serve rdma "$kind" --shards 2 --listen "rdma://[${!address6}]:20049" --listen "tcp://[${!address6}]:2049"
 copy_both_ways mount_as_printed mounted
 
 # What was copied went through chunks both ways, on a device.
 moved_by_chunks rdma completion_error
+
+# By IPv6, too.
+server=[${!address6}] mount_options=proto=rdma6
+mount_as_printed mounted
+cp "$LAB_DATA/large" mounted/six
+umount mounted
+mount_as_printed mounted
+timed 'compare what was copied by IPv6' cmp "$LAB_DATA/large" mounted/six
+umount mounted
