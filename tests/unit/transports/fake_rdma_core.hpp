@@ -8,30 +8,54 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <verbena/core/log.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/core/sleep.hpp>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <sys/eventfd.h>
 #include <unistd.h>
+#include <utility>
+#include <vector>
 
 namespace verbena::rdma_test {
 
 using namespace verbena::rdma;
 using namespace std::chrono_literals;
 
-// One device, and one queue pair at a time: each has the address and the number of the one before.
+// One device. Its queue pairs all have the same address and number.
 struct fake {
     ibv_device device{};
-    ibv_context verbs{};
+    std::deque<ibv_context> contexts; // each time that it comes back it is another
     ibv_device_attr attributes{};
     std::deque<ibv_async_event> events;
     unsigned acknowledged = 0;
+    int vector = -1; // of the completion queue that was made last
     ibv_qp qp{};
-    std::uint32_t next_key = 0; // of a region or window; the last octet is the window's own
-    int regions = 0;            // that are there
+    bool makes_extended = false; // queue pairs with ibv_wr_*
+    ibv_qp_ex extended{};
+    struct request {
+        std::uint64_t id;
+        bool signalled;
+    };
+    // What was posted by each, but by ibv_bind_mw. Nothing completes by itself.
+    std::vector<std::vector<request>> doorbells;
+    struct modification {
+        int what;
+        ibv_qp_attr to;
+    };
+    std::vector<modification> modifications;
+    std::uint32_t next_key = 0;        // of a region or window; the last octet is the window's own
+    int regions = 0;                   // that are there
+    std::optional<int> refused_region; // an errno of ibv_reg_mr
     int windows = 0;
     int windows_made = 0;
     ibv_mw_type made_type{};
@@ -44,28 +68,45 @@ struct fake {
     int refused_bind = 0; // an errno of ibv_bind_mw
     ibv_wc_status bind_status = IBV_WC_SUCCESS;
     std::deque<ibv_wc> completions;
-    unsigned rejected = 0;   // peers
-    int refused_migrate = 0; // an errno of rdma_migrate_id
+    std::optional<ibv_wc> just_before_arming; // completes when the queue looked empty and isn't armed yet
+    std::atomic<const rdma_cm_id*> listening{nullptr}; // pool threads look at it
+    unsigned rejected = 0;                             // peers
+    int refused_migrate = 0;                           // an errno of rdma_migrate_id
 
     fake()
     {
         std::strcpy(device.name, "fake0");
         std::strcpy(device.dev_path, "/dev/null"); // so that it has not gone
-        verbs.device = &device;
-        verbs.async_fd = ::eventfd(0, EFD_NONBLOCK);
-        verbs.num_comp_vectors = 1;
-        verbs.ops.poll_cq = poll;
-        verbs.ops.req_notify_cq = [](ibv_cq*, int) { return 0; };
-        verbs.ops.alloc_mw = make_window;
-        verbs.ops.dealloc_mw = drop_window;
-        verbs.ops.bind_mw = bind_window;
-        verbs.ops.post_send = [](ibv_qp*, ibv_send_wr*, ibv_send_wr**) { return 0; }; // and nothing completes
+        come_back();
+        extended.wr_start = start;
+        extended.wr_send = put_send;
+        extended.wr_set_sge_list = [](ibv_qp_ex*, std::size_t, const ibv_sge*) {};
+        extended.wr_complete = [](ibv_qp_ex*) { return 0; };
         attributes.max_sge = 4;
         attributes.max_cqe = 32768;
         attributes.max_mw = 16;
         attributes.max_qp_rd_atom = attributes.max_qp_init_rd_atom = 16;
     }
+    ibv_context& verbs() { return contexts.back(); }
+    void come_back()
+    {
+        ibv_context& c = contexts.emplace_back();
+        c.device = &device;
+        c.cmd_fd = ::eventfd(0, 0); // one that the provider may close
+        c.async_fd = ::eventfd(0, EFD_NONBLOCK);
+        c.num_comp_vectors = 4;
+        c.ops.poll_cq = poll;
+        c.ops.req_notify_cq = arm;
+        c.ops.alloc_mw = make_window;
+        c.ops.dealloc_mw = drop_window;
+        c.ops.bind_mw = bind_window;
+        c.ops.post_send = post;
+    }
     static int poll(ibv_cq*, int most, ibv_wc* to);
+    static int arm(ibv_cq*, int);
+    static int post(ibv_qp*, ibv_send_wr* first, ibv_send_wr**);
+    static void start(ibv_qp_ex*);
+    static void put_send(ibv_qp_ex* q);
     static ibv_mw* make_window(ibv_pd* pd, ibv_mw_type type);
     static int drop_window(ibv_mw* w);
     static int bind_window(ibv_qp*, ibv_mw* w, ibv_mw_bind* b);
@@ -76,7 +117,7 @@ struct fake {
         e.element.qp = about;
         events.push_back(e);
         const std::uint64_t one = 1;
-        BOOST_REQUIRE(::write(verbs.async_fd, &one, sizeof one) == ssize_t(sizeof one));
+        BOOST_REQUIRE(::write(verbs().async_fd, &one, sizeof one) == ssize_t(sizeof one));
     }
 };
 
@@ -94,6 +135,28 @@ inline int fake::poll(ibv_cq*, int most, ibv_wc* to)
         it().completions.pop_front();
     }
     return n;
+}
+
+inline int fake::arm(ibv_cq*, int)
+{
+    if (it().just_before_arming)
+        it().completions.push_back(*std::exchange(it().just_before_arming, std::nullopt));
+    return 0;
+}
+
+inline int fake::post(ibv_qp*, ibv_send_wr* first, ibv_send_wr**)
+{
+    auto& posted = it().doorbells.emplace_back();
+    for (const ibv_send_wr* w = first; w != nullptr; w = w->next)
+        posted.push_back({w->wr_id, (w->send_flags & IBV_SEND_SIGNALED) != 0});
+    return 0;
+}
+
+inline void fake::start(ibv_qp_ex*) { it().doorbells.emplace_back(); }
+
+inline void fake::put_send(ibv_qp_ex* q)
+{
+    it().doorbells.back().push_back({q->wr_id, (q->wr_flags & IBV_SEND_SIGNALED) != 0});
 }
 
 inline ibv_mw* fake::make_window(ibv_pd* pd, ibv_mw_type type)
@@ -165,8 +228,9 @@ int ibv_destroy_comp_channel(ibv_comp_channel* c)
     delete c;
     return 0;
 }
-ibv_cq* ibv_create_cq(ibv_context* c, int, void* context, ibv_comp_channel*, int)
+ibv_cq* ibv_create_cq(ibv_context* c, int, void* context, ibv_comp_channel*, int vector)
 {
+    verbena::rdma_test::it().vector = vector;
     auto* const q = new ibv_cq{};
     q->context = c;
     q->cq_context = context;
@@ -178,7 +242,12 @@ int ibv_destroy_cq(ibv_cq* q)
     return 0;
 }
 int ibv_get_cq_event(ibv_comp_channel*, ibv_cq**, void**) { return -1; }
-int ibv_modify_qp(ibv_qp*, ibv_qp_attr*, int) { return 0; }
+int ibv_modify_qp(ibv_qp*, ibv_qp_attr* to, int what)
+{
+    verbena::rdma_test::it().modifications.push_back({what, *to});
+    return 0;
+}
+ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp*) { return &verbena::rdma_test::it().extended; }
 int ibv_get_async_event(ibv_context* c, ibv_async_event* e)
 {
     std::uint64_t count = 0;
@@ -195,7 +264,7 @@ ibv_context** rdma_get_devices(int* count)
 {
     if (count != nullptr)
         *count = 1;
-    return new ibv_context*[2]{&verbena::rdma_test::it().verbs, nullptr};
+    return new ibv_context*[2]{&verbena::rdma_test::it().verbs(), nullptr};
 }
 void rdma_free_devices(ibv_context** list) { delete[] list; }
 rdma_event_channel* rdma_create_event_channel() { return new rdma_event_channel{::eventfd(0, EFD_NONBLOCK)}; }
@@ -205,16 +274,35 @@ void rdma_destroy_event_channel(rdma_event_channel* c)
     delete c;
 }
 int rdma_get_cm_event(rdma_event_channel*, rdma_cm_event**) { return -1; }
-int rdma_create_qp_ex(rdma_cm_id*, ibv_qp_init_attr_ex*) { return -1; }
 int rdma_create_qp(rdma_cm_id* id, ibv_pd*, ibv_qp_init_attr*)
 {
     verbena::rdma_test::it().qp.qp_num = 17;
-    verbena::rdma_test::it().qp.context = &verbena::rdma_test::it().verbs;
+    verbena::rdma_test::it().qp.context = id->verbs;
     id->qp = &verbena::rdma_test::it().qp;
     return 0;
 }
+int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex*)
+{
+    return verbena::rdma_test::it().makes_extended ? rdma_create_qp(id, nullptr, nullptr) : -1;
+}
 void rdma_destroy_qp(rdma_cm_id* id) { id->qp = nullptr; }
 int rdma_disconnect(rdma_cm_id*) { return 0; }
+int rdma_create_id(rdma_event_channel*, rdma_cm_id** id, void* context, rdma_port_space)
+{
+    *id = new rdma_cm_id{};
+    (*id)->context = context;
+    return 0;
+}
+int rdma_bind_addr(rdma_cm_id* id, sockaddr*)
+{
+    id->verbs = &verbena::rdma_test::it().verbs();
+    return 0;
+}
+int rdma_listen(rdma_cm_id* id, int)
+{
+    verbena::rdma_test::it().listening = id;
+    return 0;
+}
 int rdma_reject(rdma_cm_id*, const void*, std::uint8_t)
 {
     ++verbena::rdma_test::it().rejected;
@@ -227,6 +315,8 @@ int rdma_migrate_id(rdma_cm_id*, rdma_event_channel*)
 }
 int rdma_destroy_id(rdma_cm_id* id)
 {
+    if (verbena::rdma_test::it().listening == id)
+        verbena::rdma_test::it().listening = nullptr;
     delete id;
     return 0;
 }
@@ -234,6 +324,10 @@ int rdma_destroy_id(rdma_cm_id* id)
 ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, std::size_t length, int)
 {
     auto& f = verbena::rdma_test::it();
+    if (f.refused_region) {
+        errno = *f.refused_region;
+        return nullptr;
+    }
     auto* const mr = new ibv_mr{};
     mr->context = pd->context;
     mr->pd = pd;
@@ -264,18 +358,46 @@ std::string why(const result<T>& r)
     return r ? std::string() : r.error().message();
 }
 
+struct captured {
+    captured()
+    {
+        set_log_capture(
+            [](void* to, std::string_view line) { static_cast<captured*>(to)->lines.emplace_back(line); },
+            this);
+    }
+    ~captured() { set_log_capture(nullptr, nullptr); }
+    std::size_t with(std::string_view part) const
+    {
+        return static_cast<std::size_t>(std::ranges::count_if(
+            lines, [part](const std::string& line) { return line.find(part) != std::string::npos; }));
+    }
+    std::vector<std::string> lines;
+};
+
 struct ends final : verbs::completion_handler {
-    void on_completions(std::span<const verbs::completion>) noexcept override {}
-    void on_disconnected(const error&) noexcept override { ++count; }
+    void on_completions(std::span<const verbs::completion> batch) noexcept override
+    {
+        for (const auto& c : batch)
+            completed.push_back(c.id);
+    }
+    void on_disconnected(const error& cause) noexcept override
+    {
+        ++count;
+        last = cause;
+    }
+    std::vector<std::uint64_t> completed; // the ids of requests
     unsigned count = 0;
+    error last;
 };
 
 struct fixture {
     /// `flags`: of the device's abilities, IBV_DEVICE_...
-    explicit fixture(unsigned flags = 0, const options& choice = {})
+    explicit fixture(unsigned flags = 0, const options& choice = {}, unsigned shard_number = 0)
     {
         it().attributes.device_cap_flags = flags;
-        auto r = reactor::create({});
+        reactor_options of_shard;
+        of_shard.index = shard_number;
+        auto r = reactor::create(of_shard);
         BOOST_REQUIRE(r);
         shard = std::move(*r);
         auto c = make_context(*shard, pool, choice);
@@ -294,7 +416,7 @@ struct fixture {
     task<std::unique_ptr<rdma::queue_pair>> connected(ends& seen)
     {
         auto* const id = new rdma_cm_id{};
-        id->verbs = &it().verbs;
+        id->verbs = &it().verbs();
         id->port_num = 1;
         const verbs::queue_pair_options o;
         auto made = co_await impl().make_pair(id, static_cast<rdma::domain&>(*domain), o, "peer:1", "peer");
@@ -302,6 +424,12 @@ struct fixture {
         (*made)->set_handler(&seen);
         (*made)->open(1);
         co_return std::move(*made);
+    }
+    /// Waits until it is so, but not for ever: the caller looks.
+    static task<void> wait_until(const std::function<bool()>& it_is_so)
+    {
+        for (int i = 0; i < 1000 && !it_is_so(); ++i)
+            co_await sleep_for(10ms);
     }
     // Of device_event::queue_pair_error a queue pair ends after 100 ms.
     static auto long_enough() { return sleep_for(400ms); }

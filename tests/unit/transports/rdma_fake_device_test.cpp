@@ -1,12 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-// The provider over rdma-core on a device that is none: asynchronous events, and what grants are made by.
+// The provider over rdma-core on a device that is none: what it is asked for, what it says by itself, and its removal.
 #define BOOST_TEST_MODULE rdma_fake_device
 #include <boost/test/unit_test.hpp>
 
+#include "../../../transports/rdma/connect.hpp"
 #include "fake_rdma_core.hpp"
 
 using namespace verbena;
 using namespace verbena::rdma_test;
+
+namespace {
+
+std::vector<verbs::send_request> sends(std::size_t count)
+{
+    std::vector<verbs::send_request> all(count);
+    for (std::size_t i = 0; i < count; ++i)
+        all[i].id = 100 + i;
+    return all;
+}
+
+void completes(const fake::request& r)
+{
+    ibv_wc c{};
+    c.wr_id = r.id;
+    it().completions.push_back(c);
+}
+
+/// Does `body` with a queue pair on a device whose transport is `transport`.
+void with_queue_pair(ibv_transport_type transport,
+                     const std::function<task<void>(fixture&, rdma::queue_pair&, ends&)>& body)
+{
+    it().device.transport_type = transport;
+    it().doorbells.clear();
+    it().modifications.clear();
+    fixture f;
+    const auto all = [&]() -> task<void> {
+        ends seen;
+        auto q = co_await f.connected(seen);
+        co_await body(f, *q, seen);
+    };
+    run_until_complete(*f.shard, all());
+    it().device.transport_type = IBV_TRANSPORT_IB;
+}
+
+} // namespace
 
 BOOST_AUTO_TEST_CASE(an_event_of_a_queue_pair_ends_it)
 {
@@ -38,14 +75,14 @@ BOOST_AUTO_TEST_CASE(a_late_event_of_a_queue_pair_does_not_touch_the_next_of_its
         BOOST_TEST(q->number() == number);
         BOOST_TEST(q->serial_number() > old);
         // As it was told by the shard that read it, before the queue pair went.
-        f.impl().on_notice({&it().verbs, device_event::queue_pair_error, old});
+        f.impl().on_notice({&it().verbs(), device_event::queue_pair_error, old});
         // Nor one of a completion queue with a queue pair's serial.
-        f.impl().on_notice({&it().verbs, device_event::completion_queue_error, old});
-        f.impl().on_notice({&it().verbs, device_event::completion_queue_error, q->serial_number()});
+        f.impl().on_notice({&it().verbs(), device_event::completion_queue_error, old});
+        f.impl().on_notice({&it().verbs(), device_event::completion_queue_error, q->serial_number()});
         co_await f.long_enough();
         BOOST_TEST(q->connected());
         BOOST_TEST(seen.count == 0U);
-        f.impl().on_notice({&it().verbs, device_event::queue_pair_error, q->serial_number()});
+        f.impl().on_notice({&it().verbs(), device_event::queue_pair_error, q->serial_number()});
         co_await f.long_enough();
         BOOST_TEST(!q->connected());
         BOOST_TEST(seen.count == 1U);
@@ -62,10 +99,10 @@ BOOST_AUTO_TEST_CASE(an_event_of_a_completion_queue_ends_those_that_use_it)
         serial queue = 1;
         while (!q->completes_at(queue))
             ++queue;
-        f.impl().on_notice({&it().verbs, device_event::completion_queue_error, queue - 1});
+        f.impl().on_notice({&it().verbs(), device_event::completion_queue_error, queue - 1});
         co_await f.long_enough();
         BOOST_TEST(seen.count == 0U);
-        f.impl().on_notice({&it().verbs, device_event::completion_queue_error, queue});
+        f.impl().on_notice({&it().verbs(), device_event::completion_queue_error, queue});
         co_await f.long_enough();
         BOOST_TEST(seen.count == 1U);
         // It is used no more.
@@ -82,7 +119,7 @@ BOOST_AUTO_TEST_CASE(grants_are_made_by_the_best_that_the_device_has)
     constexpr unsigned both = IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
     const auto kind = [](unsigned flags, std::optional<grant_kind> wanted = {}) {
         it().attributes.device_cap_flags = flags;
-        return query(&it().verbs, wanted);
+        return query(&it().verbs(), wanted);
     };
     // Says so, and its provider makes none.
     BOOST_TEST((kind(both)->grants == grant_kind::region));
@@ -113,4 +150,131 @@ BOOST_AUTO_TEST_CASE(grants_are_made_by_the_best_that_the_device_has)
     const auto context = make_context(**r, pool, o);
     BOOST_REQUIRE(!context);
     BOOST_TEST((context.error() == std::errc::operation_not_supported));
+}
+
+// InfiniBand's code 12 is 0.64 ms, and 0, as the connection manager leaves it, 655 ms: so long would a peer wait whenever it
+// meets no receive. iWARP has no such answer.
+BOOST_AUTO_TEST_CASE(a_peer_that_meets_no_receive_tries_again_soon)
+{
+    with_queue_pair(IBV_TRANSPORT_IB, [](fixture&, rdma::queue_pair&, ends&) -> task<void> {
+        BOOST_REQUIRE(it().modifications.size() == 1U);
+        BOOST_TEST(it().modifications[0].what == int(IBV_QP_MIN_RNR_TIMER));
+        BOOST_TEST(unsigned(it().modifications[0].to.min_rnr_timer) == 12U);
+        co_return;
+    });
+    with_queue_pair(IBV_TRANSPORT_IWARP, [](fixture&, rdma::queue_pair&, ends&) -> task<void> {
+        BOOST_TEST(it().modifications.empty());
+        co_return;
+    });
+}
+
+BOOST_AUTO_TEST_CASE(shards_spread_over_the_interrupt_vectors)
+{
+    for (int shard = 0; shard < 6; ++shard) {
+        fixture f(0, {}, static_cast<unsigned>(shard));
+        it().vector = -1;
+        auto body = [&f]() -> task<void> {
+            ends seen;
+            auto q = co_await f.connected(seen);
+        };
+        run_until_complete(*f.shard, body());
+        BOOST_TEST(it().vector == shard % it().verbs().num_comp_vectors);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(what_completes_between_the_drain_and_the_arming_is_not_slept_over)
+{
+    fixture f;
+    ends seen;
+    std::unique_ptr<rdma::queue_pair> q;
+    auto connect = [&]() -> task<void> { q = co_await f.connected(seen); };
+    run_until_complete(*f.shard, connect());
+    BOOST_REQUIRE(q->post_send(sends(1)));
+    while (f.shard->turn()) {
+    }
+    BOOST_TEST(f.shard->try_arm());
+    // The device tells nobody of this one: when it came, nobody had asked yet.
+    ibv_wc c{};
+    c.wr_id = it().doorbells.back().back().id;
+    it().just_before_arming = c;
+    BOOST_TEST(!f.shard->try_arm());
+    BOOST_TEST(!it().just_before_arming);
+    (void)f.shard->turn();
+    BOOST_TEST((seen.completed == std::vector<std::uint64_t>{100}));
+    BOOST_TEST(f.shard->try_arm());
+}
+
+BOOST_AUTO_TEST_CASE(a_batch_is_one_doorbell)
+{
+    for (const bool extended : {false, true}) {
+        it().makes_extended = extended;
+        with_queue_pair(IBV_TRANSPORT_IB, [extended](fixture& f, rdma::queue_pair& q, ends&) -> task<void> {
+            BOOST_TEST((f.context->counters().extended == 1U) == extended);
+            BOOST_REQUIRE(q.post_send(sends(32)));
+            BOOST_REQUIRE(it().doorbells.size() == 1U);
+            BOOST_TEST(it().doorbells[0].size() == 32U);
+            // No more than these: what is beyond is another.
+            BOOST_REQUIRE(q.post_send(sends(33)));
+            BOOST_REQUIRE(it().doorbells.size() == 3U);
+            BOOST_TEST(it().doorbells[1].size() == 32U);
+            BOOST_TEST(it().doorbells[2].size() == 1U);
+            BOOST_TEST(f.context->counters().doorbells == 3U);
+            co_return;
+        });
+    }
+    it().makes_extended = false;
+}
+
+BOOST_AUTO_TEST_CASE(the_device_tells_of_what_is_signalled_only)
+{
+    for (const bool extended : {false, true}) {
+        it().makes_extended = extended;
+        with_queue_pair(IBV_TRANSPORT_IB, [](fixture& f, rdma::queue_pair& q, ends& seen) -> task<void> {
+            auto batch = sends(3);
+            batch[0].signalled = batch[1].signalled = false;
+            BOOST_REQUIRE(q.post_send(batch));
+            const auto posted = it().doorbells.back();
+            BOOST_REQUIRE(posted.size() == 3U);
+            BOOST_TEST(!posted[0].signalled);
+            BOOST_TEST(!posted[1].signalled);
+            BOOST_TEST(posted[2].signalled);
+            completes(posted[2]);
+            co_await f.wait_until([&q] { return q.outstanding() == 0; });
+            BOOST_TEST(q.outstanding() == 0U);
+            BOOST_TEST((seen.completed == std::vector<std::uint64_t>{102}));
+        });
+    }
+    it().makes_extended = false;
+}
+
+// siw tells of a Send before the RDMA Read in front of it.
+BOOST_AUTO_TEST_CASE(on_iwarp_each_read_is_signalled)
+{
+    for (const auto transport : {IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP}) {
+        const bool iwarp = transport == IBV_TRANSPORT_IWARP;
+        with_queue_pair(transport, [iwarp](fixture& f, rdma::queue_pair& q, ends& seen) -> task<void> {
+            std::vector<std::byte> memory(4096);
+            const auto region = co_await f.domain->register_memory(memory);
+            BOOST_REQUIRE_MESSAGE(region, why(region));
+            const verbs::segment sink{memory.data(), 4096, 0};
+            auto batch = sends(2);
+            batch[0].opcode = verbs::opcode::rdma_read;
+            batch[0].segments = {&sink, 1};
+            batch[0].signalled = false;
+            BOOST_REQUIRE(q.post_send(batch));
+            const auto posted = it().doorbells.back();
+            BOOST_REQUIRE(posted.size() == 2U);
+            BOOST_TEST(posted[0].signalled == iwarp);
+            BOOST_TEST(posted[1].signalled);
+            completes(posted[1]);
+            if (iwarp) {
+                co_await f.wait_until([] { return it().completions.empty(); });
+                co_await sleep_for(1ms); // for more than the poll that took it
+                BOOST_TEST(seen.completed.empty());
+                completes(posted[0]);
+            }
+            co_await f.wait_until([&q] { return q.outstanding() == 0; });
+            BOOST_TEST((seen.completed == std::vector<std::uint64_t>{101}));
+        });
+    }
 }

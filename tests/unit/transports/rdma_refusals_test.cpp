@@ -15,22 +15,6 @@ using namespace verbena::rdma_test;
 
 namespace {
 
-struct captured {
-    captured()
-    {
-        set_log_capture(
-            [](void* to, std::string_view line) { static_cast<captured*>(to)->lines.emplace_back(line); },
-            this);
-    }
-    ~captured() { set_log_capture(nullptr, nullptr); }
-    std::size_t with(std::string_view part) const
-    {
-        return static_cast<std::size_t>(std::ranges::count_if(
-            lines, [part](const std::string& line) { return line.find(part) != std::string::npos; }));
-    }
-    std::vector<std::string> lines;
-};
-
 ibv_context& other_device()
 {
     static ibv_device device = [] {
@@ -108,7 +92,7 @@ BOOST_AUTO_TEST_CASE(a_peer_by_another_device_is_told_of)
     for (const char* part :
          {"url=rdma://192.0.2.1:20049", "device=fake0", "peer=192.0.2.7:4791", "came_by=other0"})
         BOOST_TEST(log.with(part) == 1U);
-    f.arrive(peer(it().verbs, 2));
+    f.arrive(peer(it().verbs(), 2));
     BOOST_TEST(f.rejected() == 1U);
     BOOST_TEST(f.accepted() == 1U);
 }
@@ -117,18 +101,18 @@ BOOST_AUTO_TEST_CASE(a_peer_by_another_port_is_told_of)
 {
     const captured log;
     listening f(chosen(1));
-    f.arrive(peer(it().verbs, 2));
+    f.arrive(peer(it().verbs(), 2));
     BOOST_TEST(f.rejected() == 1U);
     BOOST_TEST((f.counted() == counts{{end_cause::other_device, 1}}));
     BOOST_TEST(log.with("came_by=fake0 by_port=2") == 1U);
-    f.arrive(peer(it().verbs, 1));
+    f.arrive(peer(it().verbs(), 1));
     BOOST_TEST(f.accepted() == 1U);
 }
 
 BOOST_AUTO_TEST_CASE(without_a_choice_peers_come_by_any_device)
 {
     listening f;
-    f.arrive(peer(it().verbs, 1));
+    f.arrive(peer(it().verbs(), 1));
     f.arrive(peer(other_device(), 2));
     BOOST_TEST(f.rejected() == 0U);
     BOOST_TEST(f.accepted() == 2U);
@@ -160,7 +144,7 @@ BOOST_AUTO_TEST_CASE(a_diverted_peer_was_looked_at_before)
     listening f(o);
     f.arrive(peer(other_device(), 1));
     BOOST_TEST(diverted == 0U);
-    f.arrive(peer(it().verbs, 1));
+    f.arrive(peer(it().verbs(), 1));
     BOOST_TEST(diverted == 1U);
 }
 
@@ -171,7 +155,7 @@ BOOST_AUTO_TEST_CASE(peers_beyond_those_that_may_wait)
     const captured log;
     listening f(o);
     for (int i = 0; i < 3; ++i)
-        f.arrive(peer(it().verbs, 1));
+        f.arrive(peer(it().verbs(), 1));
     BOOST_TEST(f.rejected() == 1U);
     BOOST_TEST((f.counted() == counts{{end_cause::waiting_crowded, 1}}));
     BOOST_TEST(log.with("are waiting") == 1U);
@@ -179,7 +163,7 @@ BOOST_AUTO_TEST_CASE(peers_beyond_those_that_may_wait)
     f.where->close();
     BOOST_TEST(f.rejected() == 3U);
     f.context->adopt(std::make_unique<arrived_peer>(
-                         cm_event{RDMA_CM_EVENT_CONNECT_REQUEST, 0, peer(it().verbs, 1), {}, 1, 1}),
+                         cm_event{RDMA_CM_EVENT_CONNECT_REQUEST, 0, peer(it().verbs(), 1), {}, 1, 1}),
                      *f.where);
     BOOST_TEST(f.rejected() == 4U);
     BOOST_TEST((f.counted() == counts{{end_cause::waiting_crowded, 1}, {end_cause::rejected, 3}}));
@@ -191,7 +175,7 @@ BOOST_AUTO_TEST_CASE(a_shard_that_cannot_take_a_peer_over)
     listening f;
     it().refused_migrate = ENOMEM;
     f.context->adopt(std::make_unique<arrived_peer>(
-                         cm_event{RDMA_CM_EVENT_CONNECT_REQUEST, 0, peer(it().verbs, 1), {}, 1, 1}),
+                         cm_event{RDMA_CM_EVENT_CONNECT_REQUEST, 0, peer(it().verbs(), 1), {}, 1, 1}),
                      *f.where);
     it().refused_migrate = 0;
     BOOST_TEST(f.rejected() == 1U);
@@ -203,7 +187,7 @@ BOOST_AUTO_TEST_CASE(peers_that_wait_while_their_device_goes)
 {
     const captured log;
     listening f;
-    f.arrive(peer(it().verbs, 1));
+    f.arrive(peer(it().verbs(), 1));
     f.arrive(peer(other_device(), 1));
     static_cast<rdma::listener&>(*f.where).lose(&other_device());
     BOOST_TEST(f.rejected() == 1U);
@@ -217,20 +201,20 @@ BOOST_AUTO_TEST_CASE(set_up_that_fails_is_counted_once)
     auto body = [&f]() -> task<void> {
         const verbs::queue_pair_options o;
         // No queue pair could be made.
-        const std::unique_ptr<rdma_cm_id> elsewhere(peer(it().verbs, 2));
+        const std::unique_ptr<rdma_cm_id> elsewhere(peer(it().verbs(), 2));
         const auto none = co_await f.impl().make_pair(elsewhere.get(), static_cast<rdma::domain&>(*f.domain),
                                                       o, "peer:1", "peer");
         BOOST_TEST(!none);
         BOOST_TEST((f.counted() == counts{{end_cause::setup_failed, 1}}));
         // One that never stood.
-        auto made = co_await f.impl().make_pair(peer(it().verbs, 1), static_cast<rdma::domain&>(*f.domain), o,
-                                                "peer:1", "peer");
+        auto made = co_await f.impl().make_pair(peer(it().verbs(), 1), static_cast<rdma::domain&>(*f.domain),
+                                                o, "peer:1", "peer");
         BOOST_REQUIRE(made);
         (*made).reset();
         BOOST_TEST((f.counted() == counts{{end_cause::setup_failed, 2}}));
         // One that the peer rejected.
-        auto second = co_await f.impl().make_pair(peer(it().verbs, 1), static_cast<rdma::domain&>(*f.domain),
-                                                  o, "peer:1", "peer");
+        auto second = co_await f.impl().make_pair(peer(it().verbs(), 1),
+                                                  static_cast<rdma::domain&>(*f.domain), o, "peer:1", "peer");
         BOOST_REQUIRE(second);
         (*second)->fail(end_cause::rejected, error(std::errc::connection_refused, "no"));
         (*second).reset();
