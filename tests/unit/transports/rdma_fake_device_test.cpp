@@ -278,3 +278,91 @@ BOOST_AUTO_TEST_CASE(on_iwarp_each_read_is_signalled)
         });
     }
 }
+
+namespace {
+
+template<class T>
+void is_of_the_limit(const result<T>& r)
+{
+    BOOST_REQUIRE(!r);
+    BOOST_TEST(r.error().errno_value() == ENOMEM);
+    for (const char* part : {"the limit of locked memory is spent", "`ulimit -l`", "LimitMEMLOCK=infinity"})
+        BOOST_TEST(r.error().message().find(part) != std::string::npos, why(r));
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(a_refused_registration_is_counted_and_says_what_to_do)
+{
+    fixture f;
+    std::vector<std::byte> memory(4096);
+    std::vector<std::byte> more(4096);
+    auto body = [&]() -> task<void> {
+        const auto failed = [&f] { return f.context->counters().registrations_failed.load(); };
+        auto region = co_await f.domain->register_memory(memory);
+        BOOST_REQUIRE_MESSAGE(region, why(region));
+        // With the device by its first connection, which fails with it.
+        const int before = it().regions;
+        rdma_cm_id id{};
+        id.verbs = &it().verbs();
+        id.port_num = 1;
+        const verbs::queue_pair_options o;
+        it().refused_region = ENOMEM;
+        const auto none =
+            co_await f.impl().make_pair(&id, static_cast<rdma::domain&>(*f.domain), o, "peer:1", "peer");
+        is_of_the_limit(none);
+        BOOST_TEST(failed() == 1U);
+        it().refused_region.reset();
+        ends seen;
+        auto q = co_await f.connected(seen);
+        BOOST_TEST(it().regions == before + 1);
+        // libsiw may give no errno.
+        for (const int code : {ENOMEM, 0}) {
+            const std::uint64_t until_now = failed();
+            it().refused_region = code;
+            const auto refused = co_await f.domain->register_memory(more);
+            is_of_the_limit(refused);
+            BOOST_TEST(failed() == until_now + 1);
+            BOOST_TEST(!f.domain->is_registered(more));
+            const auto grant = co_await f.domain->make_grant(memory, verbs::access::remote_read, nullptr);
+            is_of_the_limit(grant);
+            BOOST_TEST(failed() == until_now + 2);
+        }
+        // Of what the limit has no part in it says no such thing.
+        it().refused_region = EFAULT;
+        const auto refused = co_await f.domain->register_memory(more);
+        BOOST_REQUIRE(!refused);
+        BOOST_TEST(refused.error().errno_value() == EFAULT);
+        BOOST_TEST(why(refused).find("limit") == std::string::npos, why(refused));
+        BOOST_TEST(failed() == 6U);
+        it().refused_region.reset();
+        BOOST_TEST(q->connected());
+        BOOST_TEST(it().regions == before + 1);
+    };
+    run_until_complete(*f.shard, body());
+}
+
+BOOST_AUTO_TEST_CASE(buffers_that_cannot_be_registered_are_not_given_out)
+{
+    const captured log;
+    fixture f;
+    memory_budget budget(1 << 20);
+    buffer_pool buffers(budget, f.shard.get());
+    auto body = [&]() -> task<void> {
+        ends seen;
+        auto q = co_await f.connected(seen);
+        const auto added = co_await f.domain->add_pool(buffers);
+        BOOST_REQUIRE_MESSAGE(added, why(added));
+        it().refused_region = ENOMEM;
+        for (unsigned i = 1; i <= 3; ++i) {
+            BOOST_TEST(!buffers.try_acquire(4096));
+            BOOST_TEST(f.context->counters().registrations_failed == i);
+        }
+        BOOST_TEST(log.with("raise the limit of locked memory (ulimit -l, LimitMEMLOCK)") == 1U);
+        it().refused_region.reset();
+        const lease given = buffers.try_acquire(4096);
+        BOOST_REQUIRE(bool(given));
+        BOOST_TEST(f.domain->is_registered(given.bytes()));
+    };
+    run_until_complete(*f.shard, body());
+}
