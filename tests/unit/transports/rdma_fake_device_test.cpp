@@ -366,3 +366,58 @@ BOOST_AUTO_TEST_CASE(buffers_that_cannot_be_registered_are_not_given_out)
     };
     run_until_complete(*f.shard, body());
 }
+
+// The kernel's announcement (removal_watch) doesn't come here, nor does the device's file go.
+BOOST_AUTO_TEST_CASE(the_connection_managers_word_alone_ends_all_of_a_device)
+{
+    for (const bool by_listener : {true, false}) {
+        const captured log;
+        fixture f;
+        auto listens = f.context->listen("192.0.2.1:20049");
+        BOOST_REQUIRE_MESSAGE(listens, why(listens));
+        auto& where = static_cast<rdma::listener&>(**listens);
+        auto body = [&]() -> task<void> {
+            ends seen[2];
+            auto first = co_await f.connected(seen[0]);
+            auto second = co_await f.connected(seen[1]);
+            BOOST_REQUIRE(where.bound_to() == &it().verbs());
+            BOOST_REQUIRE(it().listening != nullptr);
+            const unsigned rejected = it().rejected;
+            auto* const id = new rdma_cm_id{};
+            id->verbs = &it().verbs();
+            cm_event arrives{RDMA_CM_EVENT_CONNECT_REQUEST, 0, id, {}, 1, 1};
+            where.on_cm_event(arrives);
+            BOOST_TEST(f.context->counters().accepted == 1U);
+
+            cm_event goes{RDMA_CM_EVENT_DEVICE_REMOVAL, 0, nullptr, {}, 0, 0};
+            if (by_listener) {
+                where.on_cm_event(goes);
+            } else {
+                first->on_cm_event(goes);
+                second->on_cm_event(goes); // is told as well, and is not counted again
+            }
+            BOOST_TEST(where.bound_to() == nullptr);
+            BOOST_TEST(it().listening == nullptr);
+            BOOST_TEST(it().rejected == rejected + 1);
+            co_await f.wait_until([&seen] { return seen[0].count != 0 && seen[1].count != 0; });
+            for (const ends& e : seen)
+                BOOST_TEST((e.last == std::errc::no_such_device));
+
+            // Back again, it is another.
+            it().come_back();
+            co_await f.wait_until([] { return it().listening != nullptr; });
+            BOOST_TEST(where.bound_to() == &it().verbs());
+            ends next_seen;
+            auto next = co_await f.connected(next_seen);
+            BOOST_TEST(next->connected());
+            for (const ends& e : seen)
+                BOOST_TEST(e.count == 1U);
+            const rdma::stats& counted = f.context->counters();
+            BOOST_TEST(counted.ends[std::size_t(end_cause::device_removed)] == 3U);
+            BOOST_TEST(counted.device_events[std::size_t(device_event::removed)] == 1U);
+            BOOST_TEST(log.with("a device went, and its connections with it") == 1U);
+        };
+        run_until_complete(*f.shard, body());
+        listens->reset();
+    }
+}
