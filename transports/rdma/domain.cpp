@@ -77,6 +77,7 @@ result<void> registered_memory::add_parts() noexcept
             keys_.push_back(nullptr);
             continue;
         }
+        errno = 0; // libsiw may leave it as it was
         ibv_mr* mr = ::ibv_reg_mr(p.pd, memory_.data(), memory_.size(), domain_.rights_of_memory(p));
         if (mr == nullptr)
             return registration_error(errno, memory_.size());
@@ -395,6 +396,7 @@ task<result<void>> domain::register_grants(std::span<verbs::grant_request*> batc
                 rights |= IBV_ACCESS_REMOTE_READ;
             if (verbs::allows(batch[i]->rights, verbs::access::remote_write))
                 rights |= IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE;
+            errno = 0; // as in add_parts()
             made[i] = ::ibv_reg_mr(p.pd, batch[i]->memory.data(), batch[i]->memory.size(), rights);
             if (made[i] != nullptr)
                 continue;
