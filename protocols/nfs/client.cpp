@@ -332,6 +332,21 @@ task<result<node>> client::create(const v3::nfs_fh3& directory, std::string_view
     co_return co_await complete_node(directory, name, a->res.obj, a->res.obj_attributes);
 }
 
+task<result<node>> client::create_exclusive(const v3::nfs_fh3& directory, std::string_view name,
+                                            const v3::createverf3& verifier)
+{
+    if (!name_fits(name))
+        co_return name_too_long;
+    v3::CREATE3args args;
+    args.where = {directory, name};
+    args.mode = v3::createmode3::exclusive;
+    args.verf = verifier;
+    auto a = co_await ask<v3::CREATE3res>(v3::procedure::create, args);
+    if (!a)
+        co_return a.error();
+    co_return co_await complete_node(directory, name, a->res.obj, a->res.obj_attributes);
+}
+
 task<result<node>> client::mkdir(const v3::nfs_fh3& directory, std::string_view name,
                                  const v3::sattr3& attributes)
 {
@@ -361,6 +376,18 @@ task<result<node>> client::symlink(const v3::nfs_fh3& directory, std::string_vie
     args.symlink_data.external = true;
     args.symlink_data.length = static_cast<std::uint32_t>(target.size());
     auto a = co_await ask<v3::SYMLINK3res>(v3::procedure::symlink, args, &data);
+    if (!a)
+        co_return a.error();
+    co_return co_await complete_node(directory, name, a->res.obj, a->res.obj_attributes);
+}
+
+task<result<node>> client::mknod(const v3::nfs_fh3& directory, std::string_view name, v3::ftype3 type,
+                                 const v3::sattr3& attributes, v3::specdata3 device)
+{
+    if (!name_fits(name))
+        co_return name_too_long;
+    const v3::MKNOD3args args{{directory, name}, type, attributes, device};
+    auto a = co_await ask<v3::MKNOD3res>(v3::procedure::mknod, args);
     if (!a)
         co_return a.error();
     co_return co_await complete_node(directory, name, a->res.obj, a->res.obj_attributes);

@@ -83,6 +83,18 @@ task<result<void>> folder::send(nfs::client& c, const operation& o)
         auto made = co_await c.create(handle(parent), name, attributes, true);
         co_return co_await remember(o, std::move(made));
     }
+    case kind::create_exclusive: {
+        auto made = co_await c.create_exclusive(handle(parent), name, o.verifier);
+        co_return co_await remember(o, std::move(made));
+    }
+    case kind::make_fifo: {
+        auto made = co_await c.mknod(handle(parent), name, ftype3::fifo, attributes);
+        co_return co_await remember(o, std::move(made));
+    }
+    case kind::make_device: {
+        auto made = co_await c.mknod(handle(parent), name, ftype3::chr, attributes, o.device);
+        co_return co_await remember(o, std::move(made));
+    }
     case kind::mkdir: {
         auto made = co_await c.mkdir(handle(parent), name, attributes);
         co_return co_await remember(o, std::move(made));
@@ -92,21 +104,31 @@ task<result<void>> folder::send(nfs::client& c, const operation& o)
         co_return co_await remember(o, std::move(made));
     }
     case kind::link: done = co_await c.link(handle(o.path), handle(to_parent), to_name); break;
-    case kind::rename: done = co_await c.rename(handle(parent), name, handle(to_parent), to_name); break;
+    case kind::rename:
+    case kind::rename_over: done = co_await c.rename(handle(parent), name, handle(to_parent), to_name); break;
     case kind::remove: done = co_await c.remove(handle(parent), name); break;
     case kind::rmdir: done = co_await c.rmdir(handle(parent), name); break;
     case kind::chmod: done = co_await c.setattr(handle(o.path), attributes); break;
+    case kind::chown:
+        attributes.mode.reset();
+        attributes.uid = o.number;
+        attributes.gid = o.group;
+        done = co_await c.setattr(handle(o.path), attributes);
+        break;
     case kind::truncate:
         attributes.mode.reset();
         attributes.size = o.number;
         done = co_await c.setattr(handle(o.path), attributes);
         break;
-    case kind::set_time:
+    case kind::set_mtime:
+    case kind::set_atime: {
+        v3::set_time3& time = o.what == kind::set_mtime ? attributes.mtime : attributes.atime;
         attributes.mode.reset();
-        attributes.mtime.how = v3::time_how::set_to_client_time;
-        attributes.mtime.time.seconds = o.number;
+        time.how = v3::time_how::set_to_client_time;
+        time.time.seconds = o.number;
         done = co_await c.setattr(handle(o.path), attributes);
         break;
+    }
     case kind::write_file_sync:
     case kind::write_data_sync:
     case kind::write_and_commit: done = co_await send_writes(c, o); break;
@@ -198,7 +220,7 @@ task<void> folder::compare(nfs::client& c, const v3::nfs_fh3& top, const model& 
                 differences.push_back(path + ": " + there.error().message());
                 continue;
             }
-            co_await compare_object(c, path, *there, wanted, differences);
+            co_await compare_object(c, directories.at(parent), path, *there, wanted, differences);
             if (there->attributes.type == ftype3::dir)
                 directories.emplace(path, there->handle);
         }
@@ -217,8 +239,9 @@ task<void> folder::compare(nfs::client& c, const v3::nfs_fh3& top, const model& 
     }
 }
 
-task<void> folder::compare_object(nfs::client& c, const std::string& path, const nfs::node& there,
-                                  const model& wanted, std::vector<std::string>& differences)
+task<void> folder::compare_object(nfs::client& c, const v3::nfs_fh3& parent, const std::string& path,
+                                  const nfs::node& there, const model& wanted,
+                                  std::vector<std::string>& differences)
 {
     const object& o = wanted.at(path);
     const v3::fattr3& has = there.attributes;
@@ -230,12 +253,29 @@ task<void> folder::compare_object(nfs::client& c, const std::string& path, const
     differs("type", static_cast<std::uint64_t>(has.type), static_cast<std::uint64_t>(o.type));
     if (has.type != o.type)
         co_return;
-    if (o.type != ftype3::lnk)
-        differs("mode", has.mode & 07777, o.mode);
+    if (o.mode)
+        differs("mode", has.mode & 07777, *o.mode);
+    if (o.owner) {
+        differs("owner", has.uid, o.owner->first);
+        differs("group", has.gid, o.owner->second);
+    }
+    if (o.type == ftype3::chr) {
+        differs("major number", has.rdev.specdata1, o.device.specdata1);
+        differs("minor number", has.rdev.specdata2, o.device.specdata2);
+    }
     if (o.type == ftype3::reg)
         differs("links", has.nlink, wanted.links_of(o));
     if (o.mtime)
         differs("mtime", has.mtime.seconds, *o.mtime);
+    if (o.atime)
+        differs("atime", has.atime.seconds, *o.atime);
+    if (o.verifier) {
+        auto again = co_await c.create_exclusive(parent, split(path).second, *o.verifier);
+        if (!again)
+            differences.push_back(path + ": the exclusive create once more: " + again.error().message());
+        else if (again->handle != there.handle)
+            differences.push_back(path + ": the exclusive create once more gives another file");
+    }
     if (o.handle && *o.handle != there.handle)
         differences.push_back(path + ": its handle has changed");
     if (o.handle) {

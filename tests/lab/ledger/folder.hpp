@@ -40,8 +40,9 @@ private:
     task<result<void>> remember(operation o, result<nfs::node> made);
     task<void> compare(nfs::client& c, const nfs::v3::nfs_fh3& top, const model& wanted,
                        std::vector<std::string>& differences);
-    task<void> compare_object(nfs::client& c, const std::string& path, const nfs::node& there,
-                              const model& wanted, std::vector<std::string>& differences);
+    task<void> compare_object(nfs::client& c, const nfs::v3::nfs_fh3& parent, const std::string& path,
+                              const nfs::node& there, const model& wanted,
+                              std::vector<std::string>& differences);
     task<std::string> compare_data(nfs::client& c, const object& wanted, const nfs::node& there);
 
     std::string name_;

@@ -197,6 +197,9 @@ int main(int argc, char** argv)
         folders = static_cast<unsigned>(std::strtoul(argv[2], nullptr, 10));
     else if (argc != 1)
         return std::fprintf(stderr, "ledger: usage: ledger [--folders N]\n"), 2;
+    if (::geteuid() != 0)
+        return std::fprintf(stderr, "ledger: only root may make devices and change owners; run it as root\n"),
+               2;
     auto shard = reactor::create();
     if (!shard)
         return std::fprintf(stderr, "ledger: %s\n", shard.error().message().c_str()), 1;

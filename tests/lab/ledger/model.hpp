@@ -5,6 +5,7 @@
 #include <verbena/protocols/nfs/v3/types.hpp>
 
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -20,9 +21,15 @@ using numbers = std::mt19937_64;
 
 struct object {
     nfs::v3::ftype3 type = nfs::v3::ftype3::reg;
-    std::uint32_t mode = 0;             ///< not of symbolic links
+    std::optional<std::uint32_t> mode;  ///< if it was asked for
     std::string data;                   ///< of a file, or a link's target
+    nfs::v3::specdata3 device;          ///< of a device
     std::optional<std::uint32_t> mtime; ///< if it was set after the last change
+    std::optional<std::uint32_t> atime; ///< if it was set
+    /// And group, if they were set.
+    std::optional<std::pair<std::uint32_t, std::uint32_t>> owner;
+    /// Of an exclusive create, as long as the file is as it was made.
+    std::optional<nfs::v3::createverf3> verifier;
     std::optional<nfs::v3::nfs_fh3> handle;
     /// Where WRITEs went that nobody acknowledged as stable: [begin, end). They may lie beyond the data.
     std::vector<std::pair<std::uint64_t, std::uint64_t>> unsure;
@@ -30,20 +37,26 @@ struct object {
 
 enum class kind : std::uint8_t {
     create,
+    create_exclusive,
     mkdir,
     symlink,
+    make_fifo,
+    make_device,
     link,
     rename,
+    rename_over, ///< a directory over an empty one
     remove,
     rmdir,
     chmod,
+    chown,
     truncate,
-    set_time,
+    set_mtime,
+    set_atime,
     write_file_sync,
     write_data_sync,
     write_and_commit, ///< UNSTABLE WRITEs and one COMMIT; acknowledged by the COMMIT
 };
-inline constexpr unsigned kinds = 13;
+inline constexpr unsigned kinds = 19;
 const char* to_string(kind k) noexcept;
 
 struct piece {
@@ -55,9 +68,12 @@ struct operation {
     kind what = kind::create;
     std::string path;            ///< relative to the folder
     std::string to;              ///< rename: the new name; link: the new name
-    std::uint32_t number = 0;    ///< mode, size or seconds
+    std::uint32_t number = 0;    ///< mode, owner, size or seconds
+    std::uint32_t group = 0;     ///< chown: the new one
     std::string target;          ///< of a symbolic link
     std::vector<piece> pieces{}; ///< of a write
+    nfs::v3::specdata3 device;   ///< of make_device
+    nfs::v3::createverf3 verifier{};
     std::string description() const;
 };
 
@@ -83,7 +99,7 @@ public:
     void begin_write(const operation& o);
 
 private:
-    std::string any_of(numbers& random, nfs::v3::ftype3 type) const;
+    std::string any_of(numbers& random, std::initializer_list<nfs::v3::ftype3> types) const;
     std::string new_name(numbers& random) const;
     bool is_empty(const std::string& path) const { return list(path).empty(); }
 

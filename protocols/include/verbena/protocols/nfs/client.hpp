@@ -112,10 +112,17 @@ public:
     /// GUARDED when `exclusive`, else UNCHECKED.
     task<result<node>> create(const v3::nfs_fh3& directory, std::string_view name,
                               const v3::sattr3& attributes, bool exclusive);
+    /// EXCLUSIVE (RFC 1813 3.3.8): asked again with the same verifier it succeeds, even after a restart of the server,
+    /// until the file is written to or a setattr() gives it the attributes that it was made without.
+    task<result<node>> create_exclusive(const v3::nfs_fh3& directory, std::string_view name,
+                                        const v3::createverf3& verifier);
     task<result<node>> mkdir(const v3::nfs_fh3& directory, std::string_view name,
                              const v3::sattr3& attributes);
     task<result<node>> symlink(const v3::nfs_fh3& directory, std::string_view name, std::string_view target,
                                const v3::sattr3& attributes);
+    /// A FIFO, a socket, or a device with the numbers `device`; another type is NFS3ERR_BADTYPE.
+    task<result<node>> mknod(const v3::nfs_fh3& directory, std::string_view name, v3::ftype3 type,
+                             const v3::sattr3& attributes, v3::specdata3 device = {});
     task<result<void>> remove(const v3::nfs_fh3& directory, std::string_view name);
     task<result<void>> rmdir(const v3::nfs_fh3& directory, std::string_view name);
     task<result<void>> rename(const v3::nfs_fh3& from_directory, std::string_view from,
