@@ -131,7 +131,11 @@ in_lab() {
 }
 # A guest keeps little more than one processor busy.
 boots=$((jobs > 1 ? 2 : 1))
-suite_lab() { in_lab lab smoke --boots $boots --kernel 6.1; }
+suite_lab() {
+    in_lab lab smoke --boots $boots --kernel 6.1
+    # After it the kernel is prepared.
+    verdict lab_failing python3 tests/lab/failing_test.py
+}
 suite_lab612() { in_lab lab612 smoke --boots $boots --kernel 6.12; }
 # Some cells of each kind always. The others, short ones of other kinds first, begin within 40 minutes where the suite was asked for
 # by name, and before 48 of the 60 minutes of --all are over: on slow cores there is no room for them. Those left out are named.

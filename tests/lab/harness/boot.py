@@ -56,6 +56,7 @@ class Guest:
         self.process.kill()
         self.process.wait()
         Guest.running.discard(self)
+        self.process.stdout.close()
         self.targets[0].close()
         if not self.ended and self.process.returncode > 0:
             self.ended = "qemu failed: " + (read_or_none(self.out / "qemu") or "").strip()

@@ -4,5 +4,8 @@
 #   kernel-self [siw|rxe]
 # lab: limit=300
 . "$LAB_LIB"
+# Nothing here uses these yet: that those built for this kernel load, and go again.
+modprobe -a rnbd_client rnbd_server
+modprobe -r -a rnbd_client rnbd_server rtrs_client rtrs_server
 serve knfsd "${1:-siw}"
 copy_both_ways mount_server mounted

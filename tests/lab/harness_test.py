@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the lab makes of what a guest left behind, without a boot; failing_test.py is the same with one."""
+import contextlib
+import io
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import types
+import unittest
+from unittest import mock
+
+sys.dont_write_bytecode = True
+
+from harness import boot, cells, data, packages, runner, scenario  # noqa: E402
+from harness.common import SOURCE, LabError  # noqa: E402
+
+
+class InFolder(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="verbena-harness-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def write(self, name, text=""):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def replace(self, *what):
+        patch = mock.patch.object(*what)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def refused(self, words, function, *arguments):
+        with self.assertRaises(LabError) as caught:
+            function(*arguments)
+        for word in words:
+            self.assertIn(word, str(caught.exception))
+
+
+class Verdicts(InFolder):
+    def verdict(self, ended="", host_part=None, **files):
+        for path in self.folder.iterdir():
+            path.unlink()
+        for name, text in files.items():
+            self.write(name, text)
+        return runner.verdict(self.folder, host_part, ended)
+
+    def test_a_status_of_zero_passes_and_no_other(self):
+        self.assertIsNone(self.verdict(begun="", result="0 1.2\n"))
+        self.assertIsNone(self.verdict(begun="", result="0 1.2\n", reason="\n"))
+        self.assertEqual(self.verdict(begun="", result="3 1.2\n"), "ended with status 3")
+
+    def test_a_reason_fails_whatever_the_status(self):
+        self.assertEqual(self.verdict(begun="", result="0 1.2\n", reason="the kernel said: WARNING: x\n"),
+                         "the kernel said: WARNING: x")
+        self.assertEqual(self.verdict(begun="", result="137 5.0\n", reason="not finished after 5 s\nmore\n"),
+                         "not finished after 5 s / more")
+
+    def test_without_a_result_it_says_how_far_it_came(self):
+        self.assertEqual(self.verdict(begun=""), "the guest went down while it ran")
+        self.assertEqual(self.verdict("qemu failed: x", begun=""), "qemu failed: x while it ran")
+        self.assertEqual(self.verdict(), "not reached: the guest went down before")
+        self.assertEqual(self.verdict("qemu failed: x"), "not reached: qemu failed: x")
+
+    def test_the_host_part_goes_first(self):
+        part = types.SimpleNamespace(failure="the host part has ended")
+        self.assertEqual(self.verdict(host_part=part, begun="", result="1 1.0\n"), "the host part has ended")
+        part.failure = None
+        self.assertIsNone(self.verdict(host_part=part, begun="", result="0 1.0\n"))
+
+    def test_of_two_guests_the_one_that_failed_by_itself(self):
+        ended = "it went down while it ran"
+        self.assertIsNone(runner.of_two(None, None))
+        self.assertEqual(runner.of_two("one", None), "one")
+        self.assertEqual(runner.of_two(None, "two"), "second guest: two")
+        self.assertEqual(runner.of_two("that of this", "two"), "that of this")
+        self.assertEqual(runner.of_two(ended, "two"), "second guest: two")
+        self.assertEqual(runner.of_two("that of this", ended), "that of this")
+        self.assertEqual(runner.of_two(ended, None), ended)
+
+    def test_a_failure_is_printed_with_the_logs(self):
+        path = self.write("some.sh")
+        some = scenario.Scenario(path, ["siw"], 300, "none")
+        for name, text in {"some-siw/log": "guest\n", "peer/some-siw/log": "other\n", "some-siw/host.log": "host\n",
+                           "some-siw/result": "1 2.5\n"}.items():
+            self.write(name, text)
+        kernel = types.SimpleNamespace(series="6.1")
+
+        def printed(reason, shown):
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                self.assertEqual(runner.report(kernel, some, self.folder, reason, shown), "2.5")
+            return out.getvalue().split("\n")[:-1]
+        self.assertEqual(printed("x", False), ["    guest", "    host", "    other", "FAIL some siw on 6.1: x"])
+        self.assertEqual(printed("x", True), ["    host", "    other", "FAIL some siw on 6.1: x"])
+        self.assertEqual(printed(None, False), ["PASS some siw on 6.1 (2.5 s)"])
+
+
+class Limits(InFolder):
+    """A guest that does not end by itself, whose part a shell plays."""
+
+    def follow(self, scripts, limit, tend=lambda: None):
+        guests = []
+        for number, script in enumerate(scripts):
+            out = self.folder / str(number)
+            out.mkdir()
+            self.write(f"{number}/console", f"kernel {number}\n")
+            guests.append(boot.Guest(["bash", "-c", script], out, False))
+        self.addCleanup(lambda: self.assertFalse(boot.Guest.running))
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            try:
+                boot.follow(guests, limit, tend)
+            finally:
+                ended = [guest.end() for guest in guests]
+        return ended, said.getvalue()
+
+    def test_the_time_is_over(self):
+        self.replace(boot, "BOOT_SECONDS", 0)
+        ended, said = self.follow(["exec sleep 600"], 0)
+        self.assertEqual(ended, ["the guest did not finish in time"])
+        self.assertIn("    kernel 0", said)
+
+    def test_one_guest_is_not_left_waiting_for_the_other(self):
+        self.replace(boot, "ALONE_SECONDS", 1)
+        finished = f"touch {self.folder}/0/finished"
+        ended, said = self.follow([finished, "exec sleep 600"], 300)
+        self.assertEqual(ended, ["", "the other guest had ended"])
+        self.assertEqual(said.count("the end of its kernel's messages"), 1)
+
+    def test_what_ends_before_its_plan_or_with_a_status_has_failed(self):
+        self.assertEqual(self.follow(["true"], 300)[0], ["the guest stopped"])
+        shutil.rmtree(self.folder / "0")
+        self.assertEqual(self.follow(["echo bad option >&2; exit 1"], 300)[0], ["qemu failed: bad option"])
+
+    def test_a_guest_that_has_ended_takes_its_qemu_along(self):
+        self.replace(boot, "ALONE_SECONDS", 0.1)
+        self.assertEqual(self.follow(["exec >&-; exec sleep 600"], 300)[0], ["qemu did not end with its guest"])
+
+    def test_who_tends_it_may_end_it(self):
+        self.assertEqual(self.follow(["exec sleep 600"], 300, lambda: "the host part has ended")[0],
+                         ["the host part has ended"])
+
+
+class Reports(InFolder):
+    CELL, OTHER = cells.CELLS[0].scenario, cells.CELLS[1].scenario
+
+    def setUp(self):
+        super().setUp()
+        self.path, self.kept = self.folder / "interop.md", self.folder / "interop.json"
+        self.answers = {"rev-parse": "abc1234\n", "status": "", "ls-tree": "tree 1\n"}
+        self.replace(cells, "command", lambda *words: self.answers[next(word for word in words if word in self.answers)])
+        self.replace(cells, "say", lambda _: None)
+
+    def report(self, size="ci"):
+        return cells.Report(self.path, data.EXTENT[size], size)
+
+    def two_results(self):
+        report = self.report()
+        report.add(self.CELL, [("6.1.0-1", self.CELL, None, "12.5")])
+        report.add(self.OTHER, [("6.1.0-1", self.OTHER, "a | b", "3.0")])
+        return report
+
+    def test_the_page(self):
+        self.two_results()
+        page = self.path.read_text(encoding="utf-8")
+        self.assertIn("Commit abc1234, or one before it", page)
+        self.assertIn(f"{cells.CELLS[0].work} | 6.1.0-1 | passed | 12.5 |", page)
+        self.assertIn("| 6.1.0-1 | failed: a \\| b | 3.0 |", page)
+        self.assertIn(f"Not run on 6.1.0-1: {cells.CELLS[2].scenario}, {cells.CELLS[3].scenario}, ", page)
+
+    def test_it_goes_on_with_what_has_not_passed(self):
+        rows = self.two_results().rows()
+        again = self.report()
+        self.assertEqual(again.rows(), rows)
+        self.assertTrue(again.has("6.1.0-1", self.CELL))
+        self.assertFalse(again.has("6.1.0-1", self.OTHER))
+        self.assertFalse(again.has("6.12.0-1", self.CELL))
+        again.add(self.OTHER, [("6.1.0-1", self.OTHER, None, "4.0")])
+        self.assertEqual([row[2] for row in self.report().rows()], [None, None])
+
+    def test_another_size_is_refused(self):
+        self.two_results()
+        self.refused([str(self.kept), "--size ci"], self.report, "full")
+
+    def test_results_of_other_sources_are_left(self):
+        self.two_results()
+        self.answers["ls-tree"] = "tree 2\n"
+        self.assertEqual(self.report().rows(), [])
+
+    def test_sources_that_are_not_committed_keep_nothing(self):
+        self.two_results()
+        kept = self.kept.read_text(encoding="utf-8")
+        self.answers["status"] = " M core/x.cpp\n"
+        report = self.report()
+        self.assertEqual(report.rows(), [])
+        report.add(self.CELL, [("6.1.0-1", self.CELL, None, "1.0")])
+        self.assertEqual(self.kept.read_text(encoding="utf-8"), kept)
+        self.assertIn("and changes that are not committed", self.path.read_text(encoding="utf-8"))
+
+    def test_a_file_that_is_none_of_ours_is_named(self):
+        for text in ("{", "[]", '{"content": "x", "size": "ci"}'):
+            self.kept.write_text(text, encoding="utf-8")
+            self.refused([str(self.kept), "mend or remove it"], self.report)
+
+
+class Packages(InFolder):
+    def setUp(self):
+        super().setUp()
+        stub = self.write("dpkg-query", '#!/bin/sh\ncase $* in *qemu*) exit 1 ;; *) printf installed ;; esac\n')
+        stub.chmod(0o755)
+        path = f"{self.folder}:{os.environ['PATH']}"
+        patch = mock.patch.dict(os.environ, PATH=path)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def test_the_lab_names_the_package_that_is_missing(self):
+        self.refused(["packages are missing: qemu-system-x86\n", "apt-get install --no-install-recommends qemu-system-x86"],
+                     packages.prepare, False)
+
+    def test_check_does_so_and_fails(self):
+        done = subprocess.run([SOURCE / "check", "--no-install", "--only", "lab"], text=True, capture_output=True, check=False)
+        self.assertIn("cannot run without these Debian packages: qemu-system-x86\n", done.stdout)
+        self.assertEqual(done.returncode, 1, done.stdout)
+
+
+class Scenarios(InFolder):
+    def setUp(self):
+        super().setUp()
+        self.real = scenario.FOLDER
+        self.replace(scenario, "FOLDER", self.folder)
+
+    def test_what_its_line_says(self):
+        self.write("plain.sh", "# no more\n")
+        self.write("both.sh", "# SPDX\n# lab: limit=40 net=user\n. x\n")
+        plain, both = scenario.parse("plain"), scenario.parse("both a 'b c'")
+        self.assertEqual((plain.limit, plain.net, plain.arguments), (scenario.LIMIT, "none", []))
+        self.assertEqual((both.limit, both.net, both.arguments), (40, "user", ["a", "b c"]))
+        self.assertEqual((both.title, both.folder), ("both a b c", "both-a-b-c"))
+        self.assertEqual(scenario.parse("both", 7).limit, 7)
+        self.assertEqual(scenario.parse(str(self.folder / "plain.sh")).path, plain.path)
+
+    def test_its_parts(self):
+        for name in ("one.sh", "two.sh", "two.peer.sh", "three.sh", "three.host.sh"):
+            self.write(name)
+        one, two, three = map(scenario.parse, ("one", "two", "three"))
+        self.assertEqual((one.host_part, one.peer_part), (None, None))
+        self.assertEqual((two.host_part, two.peer_part), (None, self.folder / "two.peer.sh"))
+        self.assertEqual((three.host_part, three.peer_part), (self.folder / "three.host.sh", None))
+        self.assertEqual(scenario.names(), ["one", "three", "two"])
+
+    def test_what_cannot_be(self):
+        self.write("one.sh", "# lab: limits=40\n")
+        self.refused(["one.sh", "limit, net", "'limits'"], scenario.parse, "one")
+        self.refused(["no scenario two", "there are: one"], scenario.parse, "two")
+        self.refused(["without a name"], scenario.parse, " ")
+
+    def test_each_cell_is_one(self):
+        self.replace(scenario, "FOLDER", self.real)
+        for cell in cells.CELLS: # the report finds a cell by the title of what ran
+            self.assertEqual(scenario.parse(cell.scenario).title, cell.scenario)
+        self.assertEqual(len({scenario.parse(cell.scenario).folder for cell in cells.CELLS}), len(cells.CELLS))
+
+
+if __name__ == "__main__":
+    unittest.main()
