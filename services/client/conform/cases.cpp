@@ -170,6 +170,77 @@ task<void> write_with_immediate(target& t)
     need(there.a == sum(e.bulk(3000)), "other data than were written");
 }
 
+task<void> inline_data(target& t)
+{
+    const std::size_t most = t.context.query().max_inline;
+    if (most == 0)
+        throw not_supported{"inline data"};
+    end e(t.context);
+    co_await t.connect(e);
+    for (const std::size_t bytes : {std::size_t(1), most}) {
+        const verbs::remote_segment where = co_await open(e, read_and_write, bytes, 12);
+        std::vector<std::byte> data(bytes);
+        fill(data, 13);
+        const std::uint64_t wanted = sum(data);
+        const std::uint64_t id = e.post(opcode::rdma_write, data, where, 0, 0, true);
+        std::ranges::fill(data, std::byte(0xee)); // it has been taken
+        const message there = co_await e.ask(request::sum, bytes);
+        need(there.a == wanted,
+             "other data came than " + std::to_string(bytes) + " octets that were written");
+        co_await e.succeeded(id, "RDMA Write of inline data");
+    }
+    if (most < message::size)
+        co_return;
+    message m;
+    m.what = request::sum;
+    m.a = most;
+    std::vector<std::byte> data(message::size);
+    m.write(data.data());
+    const std::uint64_t id = e.post(opcode::send, data, {}, 0, 0, true);
+    std::ranges::fill(data, std::byte(0xee));
+    (void)co_await e.receive(request::sum);
+    co_await e.succeeded(id, "Send of inline data");
+}
+
+task<void> shared_receives(target& t)
+{
+    if (!t.context.query().shared_receives)
+        throw not_supported{"shared receive queues"};
+    end a(t.context);
+    end b(t.context);
+    co_await a.prepare();
+    co_await a.share_receives();
+    co_await b.prepare(&a);
+    a.post_receives();
+    co_await t.connect(a);
+    co_await t.connect(b);
+    const std::size_t size_a = 3000;
+    const std::size_t size_b = 5000;
+    co_await open(a, read_and_write, size_a, 14);
+    co_await open(b, read_and_write, size_b, 15);
+    fill(a.bulk(size_a), 14);
+    fill(b.bulk(size_b), 15);
+    message m;
+    m.what = request::sum;
+    for (std::size_t i = 0; i < end::slots; ++i) {
+        m.a = size_a;
+        co_await a.send(m);
+        m.a = size_b;
+        co_await b.send(m);
+        const message to_b = co_await b.receive(request::sum);
+        const message to_a = co_await a.receive(request::sum);
+        need(to_a.a == sum(a.bulk(size_a)) && to_b.a == sum(b.bulk(size_b)),
+             "a message came to the wrong connection");
+    }
+    a.pair().kill(error(std::errc::connection_aborted, "a test"));
+    for (std::size_t i = 0; i < 2 * end::slots; ++i) {
+        const message to_b = co_await b.ask(request::sum, size_b);
+        need(to_b.a == sum(b.bulk(size_b)), "other data once the other connection had ended");
+    }
+    need(a.flushed_receives() == 0, "the end of one connection has flushed shared receives");
+    need(a.shared()->standing() == end::slots, "receives are lost");
+}
+
 // --- RDMA Read and Write ---
 
 task<void> writes(target& t)
@@ -312,6 +383,7 @@ constexpr check checks[] = {
     {"RDMA Read, 1 octet to 8 MiB", reads},
     {"64 RDMA Reads at once", reads_at_once},
     {"the peer reads and writes, and its Send comes behind the data", served_by_the_peer},
+    {"inline data", inline_data},
     {"Write with Immediate", write_with_immediate},
     {"Send with Invalidate", remote_invalidate},
     {"Write without the right", must_fail<opcode::rdma_write, access::remote_read, 0, 0, false>},
@@ -328,6 +400,7 @@ constexpr check checks[] = {
     {"an orderly close flushes once at both ends", orderly_close},
     {"an abrupt end flushes once", kill_flushes},
     {"8 connections do not disturb each other", many_connections},
+    {"two connections share their receives", shared_receives},
 };
 
 } // namespace
@@ -349,9 +422,11 @@ task<std::uint64_t> target::connect(end& e)
 task<std::vector<std::byte>> target::connect_as(end& e, std::span<const std::byte> private_data)
 {
     e.set_deadline(deadline);
-    co_await e.prepare();
+    if (!e.is_prepared())
+        co_await e.prepare();
     verbs::connect_options o;
     o.private_data = private_data;
+    o.queue_pair.shared_receives = e.shared();
     std::vector<std::byte> reply;
     auto made = co_await context.connect(address, e.domain(), o, reply);
     if (const auto said = greeting::read(reply); !made && said && said->what == greeting::full)
@@ -359,7 +434,8 @@ task<std::vector<std::byte>> target::connect_as(end& e, std::span<const std::byt
                       "runs to end, or start it anew"};
     need(made, "connect");
     e.adopt(std::move(*made));
-    e.post_receives();
+    if (e.shared() == nullptr)
+        e.post_receives();
     co_return reply;
 }
 

@@ -27,7 +27,7 @@ struct target {
         : context(c), buffers(b), address(std::move(to)), main(c), last_id(seed)
     {
     }
-    /// Connects `e`; returns the connection's id. Errors: failure.
+    /// Connects `e`, which is prepared if it isn't; returns the connection's id. Errors: failure.
     task<std::uint64_t> connect(end& e);
     /// Connects `e` with private data of its own; returns the peer's. Errors: failure.
     task<std::vector<std::byte>> connect_as(end& e, std::span<const std::byte> private_data);

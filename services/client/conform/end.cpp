@@ -115,15 +115,27 @@ result<greeting> greeting::read(std::span<const std::byte> from)
 
 // --- end ---
 
-task<void> end::prepare()
+task<void> end::prepare(end* other)
 {
     memory_.resize(2 * slots * slot + bulk_size);
-    auto domain = context_.make_domain();
-    need(domain, "a protection domain");
-    domain_ = std::move(*domain);
-    auto made = co_await domain_->register_memory(memory_);
+    other_ = other;
+    if (other == nullptr) {
+        auto made = context_.make_domain();
+        need(made, "a protection domain");
+        domain_ = std::move(*made);
+    }
+    auto made = co_await domain().register_memory(memory_);
     need(made, "register memory");
     region_ = std::move(*made);
+}
+
+task<void> end::share_receives()
+{
+    verbs::shared_receive_queue_options o;
+    o.depth = slots;
+    auto made = co_await domain_->make_shared_receive_queue(o);
+    need(made, "a shared receive queue");
+    shared_ = std::move(*made);
 }
 
 void end::adopt(std::unique_ptr<verbs::queue_pair> q)
@@ -148,12 +160,15 @@ verbs::segment end::segment(std::span<const std::byte> of) const noexcept
 
 std::uint64_t end::post(verbs::opcode op, std::span<const std::byte> local,
                         const verbs::remote_segment& remote, std::uint32_t invalidate,
-                        std::uint32_t immediate)
+                        std::uint32_t immediate, bool inline_data)
 {
-    const verbs::segment s = segment(local);
+    verbs::segment s = segment(local);
+    if (inline_data)
+        s.local_key = 0; // of no region
     verbs::send_request w;
     w.id = ++last_id_;
     w.opcode = op;
+    w.inline_data = inline_data;
     if (!local.empty())
         w.segments = {&s, 1};
     w.remote_address = remote.address;
@@ -198,9 +213,10 @@ task<verbs::completion> end::received()
 
 void end::release(const verbs::completion& c)
 {
-    const verbs::receive_request r{c.id, segment(std::span(memory_).subspan(c.id * slot, slot))};
-    need(pair_->post_receive({&r, 1}), "post a receive");
-    ++standing_;
+    end& of = receiver();
+    const verbs::receive_request r{c.id, of.segment(std::span(of.memory_).subspan(c.id * slot, slot))};
+    need(of.shared_ ? of.shared_->post_receive({&r, 1}) : pair_->post_receive({&r, 1}), "post a receive");
+    ++of.standing_;
 }
 
 task<void> end::send(const message& m, std::uint32_t invalidate)
@@ -257,7 +273,7 @@ task<std::unique_ptr<verbs::grant>> end::grant(std::span<std::byte> memory, verb
 void end::on_completions(std::span<const verbs::completion> batch) noexcept
 {
     for (const verbs::completion& c : batch) {
-        std::size_t& count = verbs::is_receive(c.opcode) ? standing_ : outstanding_;
+        std::size_t& count = verbs::is_receive(c.opcode) ? receiver().standing_ : outstanding_;
         if (ends_ != 0 || count == 0) {
             ++strays_;
             continue;

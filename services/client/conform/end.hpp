@@ -94,13 +94,18 @@ public:
     explicit end(verbs::context& c) : context_(c) {}
     /// Nothing is waited for beyond this.
     void set_deadline(time_point t) noexcept { deadline_ = t; }
-    /// Memory and its registration. Errors: failure.
-    task<void> prepare();
+    /// Memory and its registration; with `other`, which outlives this, in its domain, whose shared receives it takes.
+    /// Errors: failure.
+    task<void> prepare(end* other = nullptr);
+    bool is_prepared() const noexcept { return region_ != nullptr; }
+    /// Between prepare() and the connection: receives are shared, and the caller posts them. Errors: failure.
+    task<void> share_receives();
     void adopt(std::unique_ptr<verbs::queue_pair> q);
     void post_receives();
 
     verbs::context& context() noexcept { return context_; }
-    verbs::protection_domain& domain() noexcept { return *domain_; }
+    verbs::protection_domain& domain() noexcept { return *receiver().domain_; }
+    verbs::shared_receive_queue* shared() noexcept { return receiver().shared_.get(); }
     verbs::queue_pair& pair() noexcept { return *pair_; }
     /// Registered: for grants, RDMA Reads and Writes.
     std::span<std::byte> bulk(std::size_t bytes) noexcept
@@ -113,16 +118,16 @@ public:
         return std::span(memory_).subspan((slots + i) * slot, slot);
     }
     /// The receive of a completion.
-    std::span<const std::byte> incoming(const verbs::completion& c) const noexcept
+    std::span<const std::byte> incoming(const verbs::completion& c) noexcept
     {
-        return std::span(memory_).subspan(c.id * slot, c.length);
+        return std::span(receiver().memory_).subspan(c.id * slot, c.length);
     }
 
     verbs::segment segment(std::span<const std::byte> of) const noexcept;
-    /// Posts one request; its id is returned.
+    /// Posts one request; its id is returned. Inline data needs no registration and is the caller's again.
     std::uint64_t post(verbs::opcode op, std::span<const std::byte> local,
                        const verbs::remote_segment& remote = {}, std::uint32_t invalidate = 0,
-                       std::uint32_t immediate = 0);
+                       std::uint32_t immediate = 0, bool inline_data = false);
     /// The completion of what post() gave `id`, whatever its status.
     task<verbs::completion> finished(std::uint64_t id);
     /// As finished(), and it must be a success.
@@ -151,14 +156,17 @@ public:
     std::size_t strays() const noexcept { return strays_; }
 
 private:
+    end& receiver() noexcept { return other_ == nullptr ? *this : *other_; } // whose receives these are
     void on_completions(std::span<const verbs::completion> batch) noexcept override;
     void on_disconnected(const error& cause) noexcept override;
 
     verbs::context& context_;
     time_point deadline_ = time_point::max();
     std::vector<std::byte> memory_;
+    end* other_ = nullptr;
     std::unique_ptr<verbs::protection_domain> domain_;
     std::unique_ptr<verbs::region> region_;
+    std::unique_ptr<verbs::shared_receive_queue> shared_;
     std::deque<verbs::completion> sends_;
     std::deque<verbs::completion> receives_;
     std::uint64_t last_id_ = 0;
