@@ -74,6 +74,8 @@ CELLS = (
     Cell("link tcp lo", LINUX, GUEST.format("tcp"), "TCP", LINK, brief=True),
     Cell("roce-wire", f"{LINUX}, verbena `rdma`", f"{GUEST.format('rdma')}, knfsd v3", "RoCEv2 between two guests",
          "procedures and chunk forms that tshark decodes; what it finds fault with, beside kernels' traffic"),
+    Cell("conform-hosts rxe", "`verbena conform`", "`verbena conform`", "RoCEv2 between two guests", CONFORM),
+    Cell("conform-hosts siw", "`verbena conform`", "`verbena conform`", "siw between two guests", CONFORM),
     Cell("cut rdma rxe", LINUX, GUEST.format("rdma"), "RoCEv2 between two guests", CUT),
     Cell("cut iwarp siw", LINUX, GUEST.format("iwarp"), "siw between two guests", CUT),
     Cell("cut rdma siw", LINUX, GUEST.format("rdma"), "siw between two guests", CUT),
