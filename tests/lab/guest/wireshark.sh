@@ -49,6 +49,29 @@ client_work() {
     "$verbena" -q rm -r "$url/tree" "$url/large" "$url/links"
 }
 
+# export_disk: ./exported is a file system on a disk. On a tmpfs verbenad answers each WRITE as FILE_SYNC, and no client sends COMMIT.
+export_disk() {
+    modprobe -a ext4
+    modprobe brd rd_nr=1 rd_size=65536
+    mkfs.ext4 -q -b 4096 /dev/ram0
+    mkdir exported
+    mount /dev/ram0 exported
+    rm -r exported/lost+found
+}
+# Mounted with these a file takes several WRITEs, which the kernel's client then does not ask to be FILE_SYNC.
+several_writes=rsize=131072,wsize=131072
+
+# every_procedure NAME [NUMBER...]: each of these, else each of NFS version 3, was called and answered, by Wireshark's
+# statistics in the artefact NAME.txt.
+every_procedure() {
+    local name=$1 number
+    shift
+    (($#)) || set -- {0..21}
+    for number in "$@"; do
+        grep -Eq "^ +$number +[A-Z]+ +[1-9]" "$LAB_OUT/$name.txt" || fail "$name: no procedure $number is decoded"
+    done
+}
+
 # odd NAME: what is odd by Wireshark's statistics in the artefact NAME.txt goes to NAME.odd, as lines `severity group
 # protocol words`. What it says of TCP is left out: that is the same kernel's in all captures.
 odd() {

@@ -6,14 +6,9 @@
 . "$LAB_LIB"
 . "$LAB_ROOT/tests/lab/guest/wireshark.sh"
 needs /usr/bin/tshark "$verbena"
-modprobe -a rdma_ucm ib_uverbs ext4
-modprobe brd rd_nr=1 rd_size=65536
+modprobe -a rdma_ucm ib_uverbs
 rdma_device rxe wire
-# Not a tmpfs: there verbenad answers each WRITE as FILE_SYNC, and no client sends COMMIT.
-mkfs.ext4 -q -b 4096 /dev/ram0
-mkdir exported
-mount /dev/ram0 exported
-rm -r exported/lost+found
+export_disk
 
 # captured NAME: lets the other guest work on the server; what goes over the wire meanwhile is NAME.pcap.
 captured() {
@@ -55,14 +50,6 @@ every_send() {
     [[ ! -s unknown ]] || fail "$1: Sends that are not decoded: $(head -n 1 unknown)"
 }
 
-# every_procedure NAME: each of NFS version 3 was called, and its answer found.
-every_procedure() {
-    local number
-    for number in {0..21}; do
-        grep -Eq "^ +$number +[A-Z]+ +[1-9]" "$LAB_OUT/$1.txt" || fail "$1: no procedure $number is decoded"
-    done
-}
-
 # every_form NAME: each that these clients and servers use; a call longer than a Send, in a Position-Zero Read chunk, is
 # not among them (only SYMLINK gets so long, and its target goes by a Read chunk of its own): `verbena conform` has that.
 every_form() {
@@ -78,9 +65,7 @@ END
 }
 
 server=$LAB_SELF exported=/export
-# Small enough that a file takes several WRITEs, which are then not FILE_SYNC.
-mount_options=vers=3,proto=rdma,port=$rdma_port,mountproto=tcp,nolock,rsize=131072,wsize=131072
-mount_options+=,mountport=$tcp_port
+mount_options=vers=3,proto=rdma,port=$rdma_port,mountproto=tcp,nolock,$several_writes,mountport=$tcp_port
 verbenad rdma --shards 1
 daemon=$!
 captured verbenad
