@@ -2,7 +2,7 @@
 # `verbena conform` between two hosts, as their user runs it: here the end that checks and writes the report, in the other
 # guest (conform-hosts.peer.sh) the one that listens.
 #   conform-hosts rxe|siw
-# lab: limit=1200
+# lab: limit=900
 . "$LAB_LIB"
 . "$LAB_ROOT/tests/lab/guest/conform.sh"
 conform_device "$1"
