@@ -12,31 +12,52 @@ import time
 import daemon
 import peers
 from bad_peers import MIB, BadPeers
-from peers import IwarpPeer, Terminated, call_message, fpdu, mpa_request, tagged, untagged
+from peers import Terminated, call_message, fpdu, mpa_request, tagged, untagged, vanish
 
-TCP_REPAIR = 19 # linux/tcp.h
 FLAG_REJECT = 0x20
-SLACK = 40 * MIB # what pools keep for reuse
-
-
-def vanish(s):
-    """The connection is gone here, and the other end is told nothing: as if the host had lost its power."""
-    try:
-        s.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
-    except PermissionError as e:
-        raise AssertionError("a connection that vanishes needs CAP_NET_ADMIN: run this as root") from e
-    s.close()
+ELSEWHERE = "127.0.0.2" # memory is shared out by address, and the bystander's is another
+HOLDS = 4 * MIB # what calls of 1 MiB of one connection get at once of the little memory that there is
+RECEIVES = MIB // 2 # of a connection
 
 
 class Ends(BadPeers):
+    MEMORY = 64 # MiB: the least, since the pools keep a quarter of it for reuse
+    OF_NFS = "" # lines of the configuration
+
+    def start(self, *_, **__):
+        config = os.path.join(self.folder, "config.toml")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(f"""[daemon]
+state = "{self.folder}/state"
+shards = {daemon.shards(3)}
+memory_mib = {self.MEMORY}
+[metrics]
+listen = "127.0.0.1:0"
+[nfs]
+listen = ["tcp://127.0.0.1:0", "iwarp://127.0.0.1:0"]
+rpcbind = "no"
+{self.OF_NFS}
+[[nfs.export]]
+directory = "{self.data}"
+pseudo = "/export"
+""")
+        return self.run_daemon("serve", config)
+
     def setUp(self):
         super().setUp()
         # What a first connection makes grow stays; what follows must leave no trace.
         self.iwarp().mount()
         self.held = self.value("verbena_memory_registered_bytes")
+        self.slack = self.MEMORY * MIB // 4 + 8 * MIB # and slabs that are partly in use
 
-    def memory_is_back(self, slack=SLACK):
-        self.wait_for("memory", lambda: self.value("verbena_memory_registered_bytes") <= self.held + slack)
+    def memory_is_back(self):
+        self.wait_for("memory", lambda: self.value("verbena_memory_registered_bytes") <= self.held + self.slack)
+
+    def leaves_nothing(self, transport, causes, holds, attack):
+        """`attack` ends one connection, which held so many bytes. Often enough for more than the slack."""
+        for _ in range(self.slack // holds + 1):
+            self.ends_as(transport, causes, attack)
+        self.memory_is_back()
 
     def target(self):
         peer = self.iwarp()
@@ -44,21 +65,14 @@ class Ends(BadPeers):
 
 
 class Terminates(Ends):
-    # Layer 0 (RDMAP), type 2 (remote operation), code 0xff: unspecified, nothing of the header that failed.
-    TERMINATE = struct.pack(">I", 0x02ff0000)
-
-    def terminate(self, peer, payload=None):
-        peer.raw(untagged(peers.OP_TERMINATE, self.TERMINATE if payload is None else payload, queue=2))
-
-    def ends_by_terminate(self, begin, payload=None):
+    def ends_by_terminate(self, begin, payload=peers.TERMINATE, holds=RECEIVES):
         def attack():
-            peer = self.iwarp()
+            peer = self.iwarp(source=ELSEWHERE)
             begin(peer)
-            self.terminate(peer, payload)
+            peer.terminate(payload)
             peer.ended()
             peer.close()
-        self.ends_as("iwarp", "peer_terminate", attack)
-        self.memory_is_back()
+        self.leaves_nothing("iwarp", "peer_terminate", holds, attack)
 
     def test_between_calls(self):
         self.ends_by_terminate(lambda peer: None) # the first thing after start-up
@@ -67,24 +81,11 @@ class Terminates(Ends):
     def test_beside_calls_in_flight(self):
         other, file = self.target()
         self.assertEqual(other.write(file, 0, b"before").nfs_status(), 0)
-        def in_an_rdma_read(peer):
-            peer.begin_write(file, 0, bytes(MIB))
-            peer.receive_send(answer_reads=False)
-        def in_a_response(peer):
-            in_an_rdma_read(peer)
-            sink, at, _, _, _ = peer.reads[0]
-            peer.raw(tagged(peers.OP_READ_RESPONSE, sink, at, bytes(30_000), False))
-        def before_its_replies(peer):
-            handle = peer.lookup(peer.mount(), "file")
-            for xid in range(20):
-                read = call_message(xid, peers.READ, peers.read_arguments(handle, 0, MIB))
-                peer.send(peer.message(xid, read, writes=[[(1, MIB)]]))
-        def inside_a_message(peer):
-            peer.sequence += 1
-            peer.raw(untagged(peers.OP_SEND, bytes(1000), control=0x0140)) # not its last segment
-        for begin in (in_an_rdma_read, in_a_response, before_its_replies, inside_a_message):
+        data = other.lookup(other.mount(), "file")
+        for begin in peers.BESIDE_CALLS:
             with self.subTest(begin=begin.__name__):
-                self.ends_by_terminate(begin)
+                self.ends_by_terminate(lambda peer, begin=begin: begin(peer, file, data),
+                                       holds=RECEIVES if begin is peers.inside_a_message else HOLDS)
         with open(os.path.join(self.data, "target"), "rb") as f:
             self.assertEqual(f.read(), b"before")
 
@@ -93,14 +94,14 @@ class Terminates(Ends):
             self.ends_by_terminate(lambda peer: None, payload)
         before = self.ends("iwarp", "protocol_error") + self.ends("iwarp", "peer_terminate")
         peer = self.iwarp()
-        self.terminate(peer, b"") # no room for what it must say
+        peer.terminate(b"") # no room for what it must say
         peer.ended()
         self.wait_for("end", lambda: self.ends("iwarp", "protocol_error") + self.ends("iwarp", "peer_terminate") > before)
 
     def test_instead_of_a_start_up_frame(self):
         def attack():
             s = self.plain("iwarp")
-            s.sendall(fpdu(untagged(peers.OP_TERMINATE, self.TERMINATE, queue=2)))
+            s.sendall(fpdu(untagged(peers.OP_TERMINATE, peers.TERMINATE, queue=2)))
             self.assertEqual(peers.until_closed(s), b"")
         self.ends_as("iwarp", "bad_startup", attack)
 
@@ -134,59 +135,54 @@ class StaleKeys(Ends):
 
 class Vanishing(Ends):
     """Half-open connections: the peer's host knows nothing of them any more."""
+    OF_NFS = "rdma_read_seconds = 1"
 
     def test_with_replies_on_their_way(self):
         def over_tcp():
-            peer = self.tcp(receive_buffer=4096)
+            peer = self.tcp(receive_buffer=4096, source=ELSEWHERE)
             file = peer.lookup(peer.mount(), "file")
             for xid in range(8):
                 peer.send(call_message(xid, peers.READ, peers.read_arguments(file, 0, MIB)))
             vanish(peer.socket)
-        for _ in range(6): # more than the slack, if it were not given back
-            self.ends_as("tcp", "lost", over_tcp)
+        self.leaves_nothing("tcp", "lost", HOLDS, over_tcp)
         def over_iwarp():
-            peer = self.iwarp(receive_buffer=4096)
-            file = peer.lookup(peer.mount(), "file")
-            for xid in range(8):
-                read = call_message(xid, peers.READ, peers.read_arguments(file, 0, MIB))
-                peer.send(peer.message(xid, read, writes=[[(1, MIB)]]))
+            peer = self.iwarp(receive_buffer=4096, source=ELSEWHERE)
+            peer.ask_for(peer.lookup(peer.mount(), "file"), peers.IN_FLIGHT)
             vanish(peer.socket)
-        for _ in range(6):
-            self.ends_as("iwarp", "peer_reset", over_iwarp)
-        self.memory_is_back()
+        self.leaves_nothing("iwarp", "peer_reset", HOLDS, over_iwarp)
 
     def test_before_an_rdma_read_is_answered(self):
         _, file = self.target()
         def attack():
-            peer = self.iwarp()
-            peer.begin_write(file, 0, bytes(MIB))
-            vanish(peer.socket) # the Read Request meets a host that knows nothing of the connection
-        self.ends_as("iwarp", "peer_reset", attack)
+            peer = self.iwarp(source=ELSEWHERE)
+            peers.in_an_rdma_read(peer, file, None)
+            vanish(peer.socket) # the next Read Request meets a host that knows nothing of the connection, if there is one
+        self.leaves_nothing("iwarp", "peer_reset local", HOLDS, attack)
         self.assertEqual(os.path.getsize(os.path.join(self.data, "target")), 0)
-        self.memory_is_back()
+
+
+class UnansweredReads(Ends):
+    OF_NFS = "rdma_read_seconds = 1"
+
+    def test_they_end_the_connection(self):
+        peer, file = self.target()
+        stalled = 'verbena_rpcrdma_errors_total{kind="read_stalled"}'
+        def attack():
+            begun = time.monotonic()
+            stuck = self.iwarp(source=ELSEWHERE)
+            peers.in_an_rdma_read(stuck, file, None)
+            stuck.ended()
+            stuck.close()
+            took = time.monotonic() - begun
+            self.assertGreater(took, 0.9)
+            self.assertLess(took, 15)
+        self.leaves_nothing("iwarp", "local", HOLDS, attack)
+        self.assertEqual(self.value(stalled), self.ends("iwarp", "local"))
+        self.assertEqual(peer.write(file, 0, b"data").nfs_status(), 0)
 
 
 class Avalanche(Ends):
-    PEERS = 600
-    MEMORY = 64 # MiB: 64 connections have receives in half of it
-
-    def start(self, *_, **__):
-        config = os.path.join(self.folder, "config.toml")
-        with open(config, "w", encoding="utf-8") as file:
-            file.write(f"""[daemon]
-state = "{self.folder}/state"
-shards = {daemon.shards(3)}
-memory_mib = {self.MEMORY}
-[metrics]
-listen = "127.0.0.1:0"
-[nfs]
-listen = ["tcp://127.0.0.1:0", "iwarp://127.0.0.1:0"]
-rpcbind = "no"
-[[nfs.export]]
-directory = "{self.data}"
-pseudo = "/export"
-""")
-        return self.run_daemon("serve", config)
+    PEERS = 600 # there is memory for 64: their receives take half of it
 
     def test_more_connections_than_there_is_memory_for(self):
         rejected = "verbena_rpcrdma_rejected_connections_total"
@@ -221,7 +217,7 @@ pseudo = "/export"
             peers.reset(s)
         self.wait_for("ends", lambda: self.ends("iwarp", "orderly") + self.ends("iwarp", "peer_reset")
                       >= orderly + len(taken))
-        self.memory_is_back(self.MEMORY * MIB // 4)
+        self.memory_is_back()
         for _ in range(4):
             self.assertTrue(self.iwarp().mount())
 
@@ -241,6 +237,7 @@ pseudo = "/export"
 class Slowness(Ends):
     """Peers that move a byte a second, all at the same time, until the server has waited a minute for each."""
     MOST = 100 # seconds
+    READERS = 4 # by each transport: together they hold more than the slack
 
     def setUp(self):
         super().setUp()
@@ -266,19 +263,16 @@ class Slowness(Ends):
         rest = iter(struct.pack(">I", 0x80000000 | len(call)) + call)
         self.every_second(lambda: writer.socket.send(bytes([next(rest)])))
 
-        reader = self.tcp(receive_buffer=4096)
-        file = reader.lookup(reader.mount(), "file")
-        for xid in range(8):
-            reader.send(call_message(xid, peers.READ, peers.read_arguments(file, 0, MIB)))
-        self.every_second(lambda: reader.socket.recv(1))
+        file = self.tcp().lookup(root, "file")
+        for i in range(self.READERS):
+            reader = self.tcp(receive_buffer=4096, source=f"127.0.1.{i + 1}")
+            for xid in range(8):
+                reader.send(call_message(xid, peers.READ, peers.read_arguments(file, 0, MIB)))
+            self.every_second(lambda reader=reader: reader.socket.recv(1))
 
-        chunks = IwarpPeer(self.daemon.port("iwarp"), receive_buffer=4096)
-        self.addCleanup(chunks.close)
-        chunks.mount()
-        for xid in range(8):
-            read = call_message(xid, peers.READ, peers.read_arguments(file, 0, MIB))
-            chunks.send(chunks.message(xid, read, writes=[[(1, MIB)]]))
-        self.every_second(lambda: chunks.socket.recv(1))
+            chunks = self.iwarp(receive_buffer=4096, source=f"127.0.2.{i + 1}")
+            chunks.ask_for(file, 8)
+            self.every_second(lambda chunks=chunks: chunks.socket.recv(1))
 
         limit = time.monotonic() + self.MOST
         def ended():
@@ -287,7 +281,7 @@ class Slowness(Ends):
             took_nothing = sum(now[c] - before[c] for c in (("tcp", "output_not_taken"), ("tcp", "lost")))
             return (now["tcp", "slow_record"] - before["tcp", "slow_record"], took_nothing,
                     now["iwarp", "peer_reset"] - before["iwarp", "peer_reset"])
-        while ended() != (1, 1, 1):
+        while ended() != (1, self.READERS, self.READERS):
             self.assertLess(time.monotonic(), limit, f"{ended()} of each have ended")
             self.bystander.check()
             time.sleep(1)
@@ -299,6 +293,7 @@ class Announced(Ends):
     """Messages of a megabyte that are announced, begun and never finished."""
     PEERS = 400
     BEGUN = 20_000
+    MEMORY = 512
 
     def test_one_host_holds_a_bounded_share(self):
         good = self.tcp(source="127.0.0.3")
@@ -319,7 +314,7 @@ class Announced(Ends):
         taken = lambda: self.value("verbena_memory_registered_bytes") - self.held # pylint: disable=unnecessary-lambda-assignment
         self.wait_for("memory", lambda: taken() > budget / 16) # each shard comes to its share by itself
         taken = taken()
-        self.assertLess(taken, budget / 8 + self.PEERS * 65536 + SLACK)
+        self.assertLess(taken, budget / 8 + self.PEERS * 65536 + 40 * MIB)
         # Others write a megabyte at once; this host's small calls are answered too.
         data = random.Random(3).randbytes(MIB)
         self.assertEqual(good.call(peers.WRITE, peers.write_arguments(file, 0, data)).nfs_status(), 0)
@@ -327,7 +322,7 @@ class Announced(Ends):
         self.bystander.check()
         for s in many:
             peers.reset(s)
-        self.memory_is_back(3 * 32 * MIB + SLACK) # what each shard's pool may keep
+        self.memory_is_back()
         # What they held is free again for their host too.
         again = self.tcp(source="127.0.0.2")
         self.assertEqual(again.call(peers.WRITE, peers.write_arguments(file, 0, data)).nfs_status(), 0)

@@ -36,8 +36,10 @@ class BadPeers(daemon.DaemonTest):
     def value(self, series):
         return self.daemon.metric(series) or 0
 
-    def ends(self, transport, cause):
-        return self.value(f'verbena_connection_ends_total{{transport="{transport}",cause="{cause}"}}')
+    def ends(self, transport, causes):
+        """By any of these: words."""
+        return sum(self.value(f'verbena_connection_ends_total{{transport="{transport}",cause="{cause}"}}')
+                   for cause in causes.split())
 
     def wait_for(self, what, done):
         limit = time.monotonic() + peers.LIMIT
@@ -48,11 +50,11 @@ class BadPeers(daemon.DaemonTest):
     def counted(self, series, before, times=1):
         self.wait_for(series, lambda: self.value(series) >= before + times)
 
-    def ends_as(self, transport, cause, attack, times=1):
-        """`attack` ends `times` connections for `cause`."""
-        before = self.ends(transport, cause)
+    def ends_as(self, transport, causes, attack, times=1):
+        """`attack` ends `times` connections for these causes."""
+        before = self.ends(transport, causes)
         attack()
-        self.wait_for(cause, lambda: self.ends(transport, cause) >= before + times)
+        self.wait_for(causes, lambda: self.ends(transport, causes) >= before + times)
         self.bystander.check()
 
     def adds_to(self, series, attack, times=1):

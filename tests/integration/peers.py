@@ -7,8 +7,12 @@ import itertools
 import socket
 import struct
 import threading
+import time
 
 LIMIT = 60 # seconds for anything that must come
+GAP = 15 # seconds that a client who does no wrong may wait for an answer
+TCP_REPAIR = 19 # linux/tcp.h
+MIB = 1 << 20
 
 NFS, MOUNT = 100003, 100005
 GETATTR, LOOKUP, READ, WRITE, CREATE, MKDIR, REMOVE, RENAME, COMMIT = 1, 3, 6, 7, 8, 9, 12, 14, 21
@@ -154,10 +158,21 @@ def reset(s):
     s.close()
 
 
+def vanish(s):
+    """The connection is gone here, and the other end is told nothing: as if the host had lost its power."""
+    try:
+        s.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
+    except PermissionError as e:
+        raise AssertionError("a connection that vanishes needs CAP_NET_ADMIN: run this as root") from e
+    s.close()
+
+
 # --- iWARP ---
 
 REQUEST_KEY, REPLY_KEY = b"MPA ID Req Frame", b"MPA ID Rep Frame"
 FLAG_CRC, FLAG_ENHANCED = 0x40, 0x10
+# Layer 0 (RDMAP), type 2 (remote operation), code 0xff: unspecified, nothing of the header that failed.
+TERMINATE = struct.pack(">I", 0x02ff0000)
 CRC_TABLE = []
 for entry in range(256):
     for _ in range(8):
@@ -203,14 +218,14 @@ class Terminated(Exception):
 class IwarpPeer(Calls):
     """Memory that the server may touch lies in self.memory: key -> bytearray."""
 
-    def __init__(self, port, request=None, receive_buffer=0, source=None):
+    def __init__(self, port, request=None, receive_buffer=0, source=None, host="127.0.0.1"):
         self.socket = socket.socket()
         if source:
             self.socket.bind((source, 0))
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(LIMIT)
-        self.socket.connect(("127.0.0.1", port))
+        self.socket.connect((host, port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         request = mpa_request() if request is None else request
         self.socket.sendall(request)
@@ -360,9 +375,48 @@ class IwarpPeer(Calls):
         assert proc == 0, proc
         return Accepted(rest)
 
+    def ask_for(self, handle, count):
+        """So many READs of 1 MiB, whose answers nobody takes."""
+        for xid in range(count):
+            read = call_message(xid, READ, read_arguments(handle, 0, MIB))
+            self.send(self.message(xid, read, writes=[[(1, MIB)]]))
+
+    def terminate(self, payload=TERMINATE):
+        self.raw(untagged(OP_TERMINATE, payload, queue=2))
+
+
+# --- how far calls of a client have come when it goes wrong; `target` is empty, `file` holds 1 MiB ---
+
+IN_FLIGHT = 8 # calls of 1 MiB
+
+
+def in_an_rdma_read(peer, target, _):
+    for _ in range(IN_FLIGHT):
+        peer.begin_write(target, 0, b"", length=MIB)
+    peer.receive_send(answer_reads=False)
+
+
+def in_a_response(peer, target, file):
+    in_an_rdma_read(peer, target, file)
+    sink, at, _, _, _ = peer.reads[0]
+    peer.raw(tagged(OP_READ_RESPONSE, sink, at, bytes(30_000), False))
+
+
+def before_its_replies(peer, _, file):
+    peer.ask_for(file, IN_FLIGHT)
+
+
+def inside_a_message(peer, *_):
+    peer.sequence += 1
+    peer.raw(untagged(OP_SEND, bytes(1000), sequence=peer.sequence, control=0x0140)) # not its last segment
+
+
+BESIDE_CALLS = (in_an_rdma_read, in_a_response, before_its_replies, inside_a_message)
+
 
 class Bystander:
-    """Two clients, one over each transport, that read a file and compare it all the time."""
+    """Two clients, one over each transport, that read a file and compare it all the time. Neither may ever wait longer than
+    GAP for an answer."""
 
     def __init__(self, daemon, path, data, export="/export"):
         self.data = data
@@ -383,6 +437,7 @@ class Bystander:
         try:
             while not self.stopping:
                 for offset in range(0, len(self.data), count):
+                    asked = time.monotonic()
                     if transport == "tcp":
                         reply = peer.call(READ, read_arguments(handle, offset, count))
                         assert reply.nfs_status() == 0, reply.nfs_status()
@@ -391,6 +446,9 @@ class Bystander:
                         got = peer.read(handle, offset, count)
                     if got != self.data[offset:offset + count]:
                         raise AssertionError(f"{transport}: wrong data at {offset}")
+                    waited = time.monotonic() - asked
+                    if waited > GAP:
+                        raise AssertionError(f"{transport}: no answer for {waited:.1f} s")
                     with self.moved:
                         self.done[transport] += 1
                         self.moved.notify_all()
