@@ -132,7 +132,7 @@ std::string session::cure_of(const error& e) const
         return "check the spelling; `getent hosts " + url_.host +
                "` must find the name in /etc/hosts or DNS, or write the address";
     if (step == "the peer rejected the connection")
-        return "an iWARP service answers and wants none of this: another one than NFS, or a full one";
+        return "a service answers there and wants none of this: another one than NFS, or a full one";
     if (url_.transport == transport_kind::iwarp && step != "connect" &&
         (e == std::errc::connection_refused || e == std::errc::timed_out || e == std::errc::protocol_error ||
          e == std::errc::protocol_not_supported)) {
