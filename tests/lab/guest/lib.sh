@@ -205,6 +205,12 @@ mount_as_printed() {
     "${found[@]}" "$1"
 }
 
+# connects FOLDER: how often the kernel has connected for the mount on FOLDER, by all its transports.
+connects() {
+    awk -v at="$(realpath "$1")" '/^device / { its = $5 == at } its && $1 == "xprt:" { n += $5 } END { print n; exit !n }' \
+        /proc/self/mountstats
+}
+
 # --- data -------------------------------------------------------------------------------------
 
 # listing FOLDER: name, kind, mode, owner, time of change and link target of everything in it.

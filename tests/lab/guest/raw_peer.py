@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Peers that break the rules on a device of the kernel: raw_peer.py RAW_VERBS ADDRESS PORT WHAT. Each does one thing to one
-connection, and exits 0 when that ended as it must."""
+"""Peers that break the rules towards a device of the kernel: raw_peer.py RAW_VERBS ADDRESS PORT WHAT. Each does one thing to
+one connection or a few, and exits 0 when they ended as they must."""
 import itertools
 import os
 import pathlib
 import random
+import socket
 import struct
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "integration"))
 
@@ -80,12 +82,13 @@ class RawPeer(Calls):
             pass
 
     def must_not_succeed(self, act):
-        """What was asked for last ends in an error, or in nothing for a while: rxe may leave it at that."""
-        what, *rest = self.ask("wait", SHORT)
-        if act == "write" and (what, rest) == ("done", ["success"]):
-            self.must_end() # on iWARP a Write is done when it is sent, and what the server thinks of it follows
-            return
-        assert (what, rest) != ("done", ["success"]), "a forged key led to the server's memory"
+        """What was asked for last ends the connection, or in nothing for a while: rxe and siw leave a Read at that."""
+        outcome = self.ask("wait", SHORT)
+        if act == "write":
+            # On iWARP a Write is done when it is sent, and what the server thinks of it follows.
+            assert outcome in (["done", "remote_access_error"], ["done", "success"]), outcome
+            self.must_end()
+        assert act == "write" or outcome != ["done", "success"], "a forged key led to the server's memory"
 
     def must_end(self):
         try:
@@ -149,7 +152,7 @@ def private_data():
 
 def credits():
     """More calls at once than there are credits for."""
-    peer = RawPeer(receives=8)
+    peer = RawPeer(receives=1000)
     handle = peer.file()
     key, address = peer.memory(MIB)
     for _ in range(600):
@@ -183,6 +186,127 @@ def crowd():
     peer.die()
 
 
+def silence():
+    """RDMA Reads that are never answered, by a queue pair in a state in which rxe drops all requests."""
+    peer = RawPeer(receives=200)
+    handle = peer.file()
+    key, address = peer.memory(MIB)
+    for _ in range(64): # more than is read before it falls silent
+        peer.begin_write(handle, MIB, key, address)
+    peer.ask("silence")
+    peer.must_end()
+    peer.die()
+
+
+def rejects():
+    """Our client meets somebody who rejects it."""
+    peer = RawPeer()
+    peer.ask("listen", int(PORT) + 1)
+    with subprocess.Popen([os.path.join(os.environ["LAB_BUILD"], "services/verbena"), "ls",
+                           f"nfs+rdma://{ADDRESS}:{int(PORT) + 1}/export?mountport=2049"],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as client:
+        assert peer.ask("reject", PATIENCE) == ["rejected"]
+        said = client.communicate(timeout=60)[0]
+    assert client.returncode == 3, (client.returncode, said)
+    for part in ("cannot connect to", "the peer rejected the connection", "a service answers there and wants none of this"):
+        assert part in said, said
+    peer.die()
+
+
+# --- clients without a device, on a listener of siw ---
+
+def iwarp(**more):
+    peer = IwarpPeer(int(PORT), host=ADDRESS, source=ELSEWHERE, **more)
+    time.sleep(1) # siw may leave in the socket what comes while it sets the connection up
+    return peer
+
+
+def start_up():
+    """A connection that has not begun to speak iWARP."""
+    return socket.create_connection((ADDRESS, int(PORT)), peers.LIMIT, (ELSEWHERE, 0))
+
+
+def files():
+    """Handles of an empty file and of one that holds 2 MiB."""
+    peer = iwarp()
+    root = peer.mount()
+    handles = peer.create(root, "target"), peer.lookup(root, "file")
+    peer.close()
+    return handles
+
+
+def unanswered_reads():
+    handles = files()
+    for _ in range(2):
+        peer = iwarp()
+        peers.in_an_rdma_read(peer, *handles)
+        peer.ended()
+        peer.close()
+
+
+def terminates():
+    """Between calls and beside them."""
+    handles = files()
+    for begin in (lambda *_: None, *peers.BESIDE_CALLS):
+        peer = iwarp()
+        begin(peer, *handles)
+        peer.terminate()
+        peer.ended()
+        peer.close()
+
+
+def half_open():
+    """Gone without a word: with the server's RDMA Reads on their way, with replies, with nothing."""
+    handles = files()
+    for begin in (peers.in_an_rdma_read, peers.before_its_replies, lambda *_: None):
+        peer = iwarp(receive_buffer=4096)
+        begin(peer, *handles)
+        peers.vanish(peer.socket)
+
+
+def stops_reading():
+    """For longer than the server waits for anything else; it stands until the peer goes."""
+    _, file = files()
+    peer = iwarp(receive_buffer=4096)
+    peer.ask_for(file, 5 * peers.IN_FLIGHT)
+    time.sleep(20)
+    peers.reset(peer.socket)
+
+
+def byte_a_second():
+    _, file = files()
+    reader = iwarp(receive_buffer=4096)
+    reader.ask_for(file, peers.IN_FLIGHT)
+    writer = iwarp()
+    call = peers.fpdu(peers.untagged(peers.OP_SEND, writer.message(1, call_message(1, 0))))
+    for octet in call[:20]:
+        writer.socket.send(bytes([octet]))
+        assert reader.socket.recv(1)
+        time.sleep(1)
+    peers.reset(reader.socket)
+    peers.reset(writer.socket)
+
+
+def no_start_up():
+    """What is no MPA Request, or none in time, never reaches the server; the listener goes on."""
+    peers.vanish(start_up())
+    slow = start_up()
+    try:
+        for octet in peers.mpa_request(private_data=bytes(100)):
+            slow.send(bytes([octet]))
+            time.sleep(1)
+        raise AssertionError("a start-up of two minutes was waited for")
+    except (BrokenPipeError, ConnectionResetError):
+        slow.close()
+    wrong = start_up()
+    wrong.sendall(peers.fpdu(peers.untagged(peers.OP_TERMINATE, peers.TERMINATE, queue=2)))
+    assert peers.until_closed(wrong) == b""
+    wrong.close()
+    files()
+
+
+ELSEWHERE = "198.51.100.2" # memory is shared out by address, and the kernel's client has the other one
 COUNT = 300
 RAW_VERBS, ADDRESS, PORT, WHAT = sys.argv[1:]
-{f.__name__: f for f in (forged_keys, bad_chunk_keys, no_receives, private_data, credits, vanishing, crowd)}[WHAT]()
+{f.__name__: f for f in (forged_keys, bad_chunk_keys, no_receives, private_data, credits, vanishing, crowd, silence, rejects,
+                         unanswered_reads, terminates, half_open, stops_reading, byte_a_second, no_start_up)}[WHAT]()

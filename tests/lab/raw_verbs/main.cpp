@@ -8,7 +8,10 @@
 //   forget KEY                takes that registration back; the memory stays: `forgotten`
 //   write|read KEY ADDRESS    one-sided, 16 octets of the peer's memory: `posted`
 //   wait MILLISECONDS         what happens next: `received HEX`, `done STATUS`, `event NAME`, or `nothing`
+//   silence                   answers no request of the peer any more, on rxe: `silent`
 //   disconnect                `posted`
+//   listen PORT               for the connection request of somebody, which `reject` answers: `listening`
+//   reject MILLISECONDS       `rejected`, or `nothing` if none came
 //   crowd COUNT MILLISECONDS  COUNT connection requests at once, by other queue pairs, which go when the time is over:
 //                             `crowd ESTABLISHED REJECTED OTHER`
 #include <chrono>
@@ -131,7 +134,32 @@ public:
             }
         }
     }
+    void silence()
+    {
+        ibv_qp_attr a{};
+        a.qp_state = IBV_QPS_RESET;
+        if (ibv_modify_qp(id_->qp, &a, IBV_QP_STATE) != 0)
+            fail("ibv_modify_qp");
+    }
     void disconnect() { rdma_disconnect(id_); }
+
+    void listen(std::uint16_t port)
+    {
+        rdma_cm_id* id = nullptr;
+        sockaddr_in at = *reinterpret_cast<const sockaddr_in*>(to_->ai_addr);
+        at.sin_port = htons(port);
+        if (rdma_create_id(channel_, &id, nullptr, RDMA_PS_TCP) != 0 ||
+            rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&at)) != 0 || rdma_listen(id, 1) != 0)
+            fail("rdma_listen");
+    }
+    bool reject(int milliseconds)
+    {
+        bool rejected = false;
+        with_event(milliseconds, [&](const rdma_cm_event& e) {
+            rejected = e.event == RDMA_CM_EVENT_CONNECT_REQUEST && rdma_reject(e.id, nullptr, 0) == 0;
+        });
+        return rejected;
+    }
 
     std::string wait(int milliseconds)
     {
@@ -310,6 +338,16 @@ std::string answer(peer& p, std::istringstream& line)
         p.forget(static_cast<std::uint32_t>(a));
         return "forgotten";
     }
+    if (verb == "silence") {
+        p.silence();
+        return "silent";
+    }
+    if (verb == "listen") {
+        p.listen(static_cast<std::uint16_t>(a));
+        return "listening";
+    }
+    if (verb == "reject")
+        return p.reject(static_cast<int>(a)) ? "rejected" : "nothing";
     if (verb == "disconnect")
         p.disconnect();
     else if (verb == "write" || verb == "read")
