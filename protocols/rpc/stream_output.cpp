@@ -112,14 +112,30 @@ bool stream_output::copy(std::span<const std::byte> bytes)
     return true;
 }
 
+void stream_output::make_room()
+{
+    if (segments_.capacity() == 0)
+        segments_.reserve(usual_segments);
+    else if (segments_.size() == segments_.capacity() && first_ >= segments_.size() / 4)
+        drop_sent();
+}
+
+void stream_output::drop_sent() noexcept
+{
+    segments_.erase(segments_.begin(), segments_.begin() + static_cast<std::ptrdiff_t>(first_));
+    first_ = 0;
+}
+
 void stream_output::refer(std::span<const std::byte> bytes, lease owner)
 {
+    make_room();
     segments_.emplace_back(bytes, std::move(owner));
     queued_ += bytes.size();
 }
 
 void stream_output::refer(file_range file)
 {
+    make_room();
     queued_ += file.size;
     segments_.emplace_back(std::move(file));
 }
@@ -205,8 +221,7 @@ void stream_output::drop(std::size_t bytes) noexcept
     if (queued_ == 0) {
         clear();
     } else if (first_ > segments_.size() / 2) {
-        segments_.erase(segments_.begin(), segments_.begin() + static_cast<std::ptrdiff_t>(first_));
-        first_ = 0;
+        drop_sent();
     }
 }
 

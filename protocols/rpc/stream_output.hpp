@@ -22,6 +22,8 @@ public:
     /// Entries of one system call.
     static constexpr std::size_t max_gathered = 256;
     static constexpr std::size_t buffer_size = std::size_t(16) << 10;
+    /// Room for segments from the first reply on, so that a stream of usual depth allocates once. 4.5 KiB.
+    static constexpr std::size_t usual_segments = 64;
 
     enum class status : std::uint8_t { drained, blocked, failed };
 
@@ -48,6 +50,8 @@ private:
         std::unique_ptr<stream_call> keeper; // a call whose own memory `bytes` may be
     };
     bool copy(std::span<const std::byte> bytes);
+    void make_room();
+    void drop_sent() noexcept;
     void refer(std::span<const std::byte> bytes, lease owner);
     void refer(file_range file);
     ssize_t send_memory(int fd, std::size_t& offered) noexcept;
