@@ -66,10 +66,13 @@ class RawPeer(Calls):
         assert (got, proc) == (xid, 0), (got, xid, proc)
         return Accepted(reply[28:])
 
-    def begin_write(self, handle, size, key, address):
+    def write_call(self, handle, size, key, address):
         xid = next(self.xids)
         rpc = call_message(xid, peers.WRITE, peers.opaque(handle) + struct.pack(">Q3I", 0, size, 0, size))
-        self.send(self.message(xid, rpc, reads=[(len(rpc), key, size, address)]))
+        return self.message(xid, rpc, reads=[(len(rpc), key, size, address)])
+
+    def begin_write(self, handle, size, key, address):
+        self.send(self.write_call(handle, size, key, address))
 
     def begin_read(self, handle, size, key, address):
         xid = next(self.xids)
@@ -188,12 +191,8 @@ def crowd():
 
 def silence():
     """RDMA Reads that are never answered, by a queue pair in a state in which rxe drops all requests."""
-    peer = RawPeer(receives=200)
-    handle = peer.file()
-    key, address = peer.memory(MIB)
-    for _ in range(64): # more than is read before it falls silent
-        peer.begin_write(handle, MIB, key, address)
-    peer.ask("silence")
+    peer = RawPeer()
+    peer.ask("silence", 32, peer.write_call(peer.file(), MIB, *peer.memory(MIB)).hex())
     peer.must_end()
     peer.die()
 

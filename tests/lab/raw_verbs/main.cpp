@@ -8,7 +8,7 @@
 //   forget KEY                takes that registration back; the memory stays: `forgotten`
 //   write|read KEY ADDRESS    one-sided, 16 octets of the peer's memory: `posted`
 //   wait MILLISECONDS         what happens next: `received HEX`, `done STATUS`, `event NAME`, or `nothing`
-//   silence                   answers no request of the peer any more, on rxe: `silent`
+//   silence COUNT HEX         posts so many Sends, and when four are done answers no request of the peer any more (rxe): `silent`
 //   disconnect                `posted`
 //   listen PORT               for the connection request of somebody, which `reject` answers: `listening`
 //   reject MILLISECONDS       `rejected`, or `nothing` if none came
@@ -134,8 +134,13 @@ public:
             }
         }
     }
-    void silence()
+    void silence(std::uint64_t count, const std::vector<char>& data)
     {
+        for (std::uint64_t i = 0; i < count; ++i)
+            send(data);
+        ibv_wc c{};
+        for (int done = 0; done < 4;)
+            done += ibv_poll_cq(id_->send_cq, 1, &c) == 1 && receives_.count(c.wr_id) == 0 ? 1 : 0;
         ibv_qp_attr a{};
         a.qp_state = IBV_QPS_RESET;
         if (ibv_modify_qp(id_->qp, &a, IBV_QP_STATE) != 0)
@@ -327,6 +332,11 @@ std::string answer(peer& p, std::istringstream& line)
         p.send(from_hex(data));
         return "posted";
     }
+    if (verb == "silence") {
+        line >> a >> data;
+        p.silence(a, from_hex(data));
+        return "silent";
+    }
     line >> a >> b;
     if (verb == "memory")
         return p.memory(a);
@@ -337,10 +347,6 @@ std::string answer(peer& p, std::istringstream& line)
     if (verb == "forget") {
         p.forget(static_cast<std::uint32_t>(a));
         return "forgotten";
-    }
-    if (verb == "silence") {
-        p.silence();
-        return "silent";
     }
     if (verb == "listen") {
         p.listen(static_cast<std::uint16_t>(a));
