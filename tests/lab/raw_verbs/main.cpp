@@ -15,6 +15,7 @@
 //   crowd COUNT MILLISECONDS  COUNT connection requests at once, by other queue pairs, which go when the time is over:
 //                             `crowd ESTABLISHED REJECTED OTHER`
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -371,6 +372,7 @@ int main(int argc, char** argv)
         std::fprintf(stderr, "usage: raw_verbs ADDRESS PORT\n");
         return 2;
     }
+    std::signal(SIGPIPE, SIG_IGN); // siw sends in the thread that posts
     peer p(argv[1], argv[2]);
     for (std::string line; std::getline(std::cin, line);) {
         std::istringstream words(line);
