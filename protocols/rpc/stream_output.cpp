@@ -1,47 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stream_output.hpp"
 
+#include <verbena/core/sigpipe.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 namespace verbena::rpc {
-namespace {
-
-// sendfile(2) has no MSG_NOSIGNAL: a peer that went must not end a process that minds SIGPIPE.
-class quiet_pipe {
-public:
-    quiet_pipe() noexcept
-    {
-        ::sigemptyset(&pipe_);
-        ::sigaddset(&pipe_, SIGPIPE);
-        ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
-    }
-    quiet_pipe(const quiet_pipe&) = delete;
-    quiet_pipe& operator=(const quiet_pipe&) = delete;
-    ~quiet_pipe()
-    {
-        const int why = errno;
-        if (::sigismember(&before_, SIGPIPE) == 0) {
-            const timespec at_once{};
-            if (why == EPIPE)
-                ::sigtimedwait(&pipe_, nullptr, &at_once);
-            ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-        }
-        errno = why;
-    }
-
-private:
-    sigset_t pipe_;
-    sigset_t before_;
-};
-
-} // namespace
 
 void stream_output::append(std::unique_ptr<stream_call> c)
 {
@@ -184,7 +154,8 @@ ssize_t stream_output::send_file(int fd) noexcept
     file_range& file = segments_[first_].file;
     if (file.fd >= 0) {
         auto at = static_cast<off_t>(file.offset);
-        const quiet_pipe no_signal;
+        // sendfile(2) has no MSG_NOSIGNAL: a peer that went must not end a process that minds SIGPIPE.
+        const sigpipe_guard no_signal;
         const ssize_t n = ::sendfile(fd, file.fd, &at, file.size);
         if (n != 0)
             return n;

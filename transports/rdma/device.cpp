@@ -72,6 +72,7 @@ result<device_limits> query(ibv_context* verbs, std::optional<grant_kind> wanted
         l.grants = grant_kind::type_1_window;
     const bool type_2 = l.grants == grant_kind::type_2_window;
     l.read_sink_remote_write = l.iwarp && !siw;
+    l.raises_sigpipe = siw;
     verbs::capabilities& c = l.can;
     c.provider = "rdma";
     // A window of type 1 is any queue pair's of its domain, and only a bind ends it.

@@ -31,6 +31,7 @@ struct device_limits {
     std::uint32_t usual_entries = 16384;
     bool lists_miscounted = false; ///< by ibv_wr_set_sge_list: rxe
     grant_kind grants = grant_kind::region;
+    bool raises_sigpipe = false;         ///< siw sends in the thread that posts, without MSG_NOSIGNAL
     bool read_sink_remote_write = false; ///< iWARP but siw: the sink's region needs remote write
 };
 /// Grants are made by `wanted`, if that is given, else by the best there is. Blocks. Errors: those of ibv_query_device;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <arpa/inet.h>
 #include <cerrno>
+#include <csignal>
 
 namespace verbena::rdma {
 namespace {
@@ -118,6 +119,10 @@ void queue_pair::open(std::uint32_t ord) noexcept
 {
     ord_ = ord;
     state_ = state::open;
+    struct sigaction pipe{};
+    if (on().limits().raises_sigpipe && ::sigaction(SIGPIPE, nullptr, &pipe) == 0 &&
+        pipe.sa_handler != SIG_IGN)
+        sigpipe_ = sigpipe_guard::comes::silently;
     add(owner_.counts().connected, 1);
     add(owner_.counts().extended, extended_ != nullptr ? 1 : 0);
     add(owner_.counts().active, 1);
@@ -438,6 +443,7 @@ void queue_pair::release() noexcept
 {
     if (id_ == nullptr)
         return;
+    const sigpipe_guard no_signal(sigpipe_);
     (void)::rdma_disconnect(id_);
     for (ibv_mw* w : bound_)
         (void)::ibv_dealloc_mw(w);

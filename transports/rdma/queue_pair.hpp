@@ -9,6 +9,7 @@
 #include "work_id.hpp"
 
 #include <verbena/core/blocking.hpp>
+#include <verbena/core/sigpipe.hpp>
 #include <verbena/transports/rdma.hpp>
 
 #include <atomic>
@@ -166,6 +167,8 @@ private:
     std::uint32_t number_ = 0;
     bool made_ = false;
     bool lent_ = false;
+    // Where posts may raise it, and the process did not ignore it when the connection stood.
+    sigpipe_guard::comes sigpipe_ = sigpipe_guard::comes::never;
     std::uint16_t slot_ = 0;
     std::uint16_t generation_ = 0;
     verbs::completion_handler* handler_ = nullptr;

@@ -68,6 +68,7 @@ void put(ibv_qp_ex& q, const ibv_send_wr& w) noexcept
 int queue_pair::submit(ibv_send_wr* first) noexcept
 {
     add(owner_.counts().doorbells, 1);
+    const sigpipe_guard no_signal(sigpipe_);
     // rxe's provider (rdma-core 44) adds up lists of segments wrongly; the two ways may be mixed by the batch.
     bool lists = false;
     for (const ibv_send_wr* w = first; w != nullptr; w = w->next)
@@ -222,6 +223,7 @@ result<void> queue_pair::bind_type_1(std::span<const type_1_bind> binds, interna
         b.send_flags = flag_if(last, IBV_SEND_SIGNALED);
         b.bind_info = binds[i].to;
         add(owner_.counts().doorbells, 1);
+        const sigpipe_guard no_signal(sigpipe_);
         if (const int failed = ::ibv_bind_mw(id_->qp, binds[i].window, &b); failed != 0) {
             const error e = error::from_errno(failed, "ibv_bind_mw");
             end_soon(end_cause::local, e);

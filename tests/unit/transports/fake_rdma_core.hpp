@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -102,6 +103,7 @@ struct fake {
         c.ops.bind_mw = bind_window;
         c.ops.post_send = post;
     }
+    bool post_raises_sigpipe = false; // as siw's, where the peer has reset the connection
     static int poll(ibv_cq*, int most, ibv_wc* to);
     static int arm(ibv_cq*, int);
     static int post(ibv_qp*, ibv_send_wr* first, ibv_send_wr**);
@@ -149,6 +151,8 @@ inline int fake::post(ibv_qp*, ibv_send_wr* first, ibv_send_wr**)
     auto& posted = it().doorbells.emplace_back();
     for (const ibv_send_wr* w = first; w != nullptr; w = w->next)
         posted.push_back({w->wr_id, (w->send_flags & IBV_SEND_SIGNALED) != 0});
+    if (it().post_raises_sigpipe)
+        BOOST_REQUIRE(::pthread_kill(::pthread_self(), SIGPIPE) == 0);
     return 0;
 }
 

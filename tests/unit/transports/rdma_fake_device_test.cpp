@@ -204,6 +204,24 @@ BOOST_AUTO_TEST_CASE(what_completes_between_the_drain_and_the_arming_is_not_slep
     BOOST_TEST(f.shard->try_arm());
 }
 
+// siw sends in the thread that posts: SIGPIPE would end this test.
+BOOST_AUTO_TEST_CASE(a_peer_that_reset_its_connection_to_siw_ends_no_process)
+{
+    BOOST_REQUIRE(std::signal(SIGPIPE, SIG_DFL) != SIG_ERR);
+    it().attributes.vendor_id = 0x626d74;
+    it().post_raises_sigpipe = true;
+    with_queue_pair(IBV_TRANSPORT_IWARP, [](fixture&, rdma::queue_pair& q, ends&) -> task<void> {
+        BOOST_REQUIRE(q.post_send(sends(1)));
+        BOOST_TEST(it().doorbells.size() == 1U);
+        sigset_t pending;
+        BOOST_REQUIRE(::sigpending(&pending) == 0);
+        BOOST_TEST(::sigismember(&pending, SIGPIPE) == 0);
+        co_return;
+    });
+    it().post_raises_sigpipe = false;
+    it().attributes.vendor_id = 0;
+}
+
 BOOST_AUTO_TEST_CASE(a_batch_is_one_doorbell)
 {
     for (const bool extended : {false, true}) {
