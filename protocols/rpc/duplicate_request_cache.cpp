@@ -5,6 +5,7 @@
 #include <bit>
 #include <cassert>
 #include <functional>
+#include <mutex>
 #include <string_view>
 #include <utility>
 
@@ -68,24 +69,24 @@ struct duplicate_request_cache::entry : list_hook {
 // Octets of the results of all non-idempotent procedures of NFSv3 but for long handles.
 constexpr std::size_t usual_reply = 256;
 
-// One shard's entries. Used on that shard only.
+// The entries of some peers.
 class duplicate_request_cache::part {
 public:
-    part(reactor& home, const duplicate_request_options& options)
-        : home_(home),
+    part(bool is_shared, const duplicate_request_options& options)
+        : is_shared_(is_shared),
           options_(options),
           buckets_(std::bit_ceil(std::max<std::size_t>(options.max_entries, 16)))
     {
     }
 
-    reactor& home() const noexcept { return home_; }
-    const duplicate_request_options& options() const noexcept { return options_; }
     const duplicate_request_stats& stats() const noexcept { return stats_; }
 
     /// Decides about `v`, or queues it behind the call in progress and returns false.
     bool look(visit& v)
     {
-        expire();
+        const auto held = lock();
+        const time_point now = v.here_.now();
+        expire(now);
         const std::uint64_t h = hash(v.key_);
         for (entry* e = bucket(h); e != nullptr; e = e->next_in_bucket) {
             if (e->hash != h || e->key != v.key_)
@@ -122,16 +123,21 @@ public:
         return true;
     }
 
-    /// Ends the call in progress; an empty reply is none to remember.
-    void finish(entry& e, std::span<const std::byte> reply)
+    /// Ends the call in progress of `by`; an empty reply is none to remember.
+    void finish(visit& by, std::span<const std::byte> reply)
     {
+        const auto held = lock();
+        entry& e = *by.entry_;
         const bool keep = !reply.empty();
         while (visit::queued* q = e.waiting.pop_front()) {
             visit& v = q->owner;
             v.state_ = keep ? state::answered : state::dropped;
             (keep ? stats_.replayed : stats_.dropped).add();
             v.reply_.assign(reply.begin(), reply.end());
-            send_back(v);
+            if (&v.here_ == &by.here_)
+                v.here_.post(std::exchange(v.waiting_, {}));
+            else // whose thread suspends it before it looks at messages
+                v.here_.post_remote(v);
         }
         e.waiting_count = 0;
         if (!keep || reply.size() > options_.max_reply)
@@ -139,7 +145,7 @@ public:
         stats_.remembered.add();
         e.reply.assign(reply.begin(), reply.end());
         e.answered = true;
-        e.when = home_.now();
+        e.when = by.here_.now();
         answered_.push_back(e);
         stats_.bytes.add(static_cast<std::int64_t>(reply.size()));
         while (stats_.bytes.value() > static_cast<std::int64_t>(options_.max_bytes)) {
@@ -148,24 +154,27 @@ public:
         }
     }
 
-    void send_back(visit& v) noexcept
+private:
+    // Held for some hundred nanoseconds, so that it is rather tried again than slept for.
+    std::unique_lock<std::mutex> lock()
     {
-        v.decided_ = true;
-        if (&v.here_ == &home_)
-            home_.post(std::exchange(v.waiting_, {}));
-        else
-            v.here_.post_remote(v);
+        if (!is_shared_)
+            return {};
+        for (int i = 0; i < 100; ++i) {
+            if (mutex_.try_lock())
+                return {mutex_, std::adopt_lock};
+        }
+        return std::unique_lock(mutex_);
     }
 
-private:
     entry*& bucket(std::uint64_t h) noexcept { return buckets_[h & (buckets_.size() - 1)]; }
 
-    void expire() noexcept
+    void expire(time_point now) noexcept
     {
         // Two for each new one: it catches up, and no call pays for all.
         for (int i = 0; i < 2; ++i) {
             entry* oldest = answered_.front();
-            if (oldest == nullptr || home_.now() - oldest->when < options_.lifetime)
+            if (oldest == nullptr || now - oldest->when < options_.lifetime)
                 return;
             release(*oldest);
         }
@@ -203,7 +212,8 @@ private:
         unused_.push_back(e);
     }
 
-    reactor& home_;
+    const bool is_shared_; // by several shards
+    std::mutex mutex_;     // of all below
     const duplicate_request_options options_;
     std::vector<entry*> buckets_;
     std::vector<std::unique_ptr<entry>> entries_;
@@ -213,18 +223,17 @@ private:
     duplicate_request_stats stats_;
 };
 
-duplicate_request_cache::duplicate_request_cache(const std::vector<reactor*>& shards,
-                                                 const duplicate_request_options& options)
+duplicate_request_cache::duplicate_request_cache(std::size_t shards, const duplicate_request_options& options)
 {
-    for (reactor* shard : shards)
-        parts_.push_back(std::make_unique<part>(*shard, options));
+    for (std::size_t i = 0; i < shards; ++i)
+        parts_.push_back(std::make_unique<part>(shards > 1, options));
 }
 
 duplicate_request_cache::~duplicate_request_cache() = default;
 
-const duplicate_request_stats& duplicate_request_cache::stats(std::size_t shard) const noexcept
+const duplicate_request_stats& duplicate_request_cache::stats(std::size_t part) const noexcept
 {
-    return parts_[shard]->stats();
+    return parts_[part]->stats();
 }
 
 duplicate_request_cache::visit::visit(duplicate_request_cache& cache, reactor& here, request_key key)
@@ -236,68 +245,25 @@ duplicate_request_cache::visit::visit(duplicate_request_cache& cache, reactor& h
 
 duplicate_request_cache::visit::~visit()
 {
-    if (open_)
+    if (entry_ != nullptr)
         finish({});
 }
 
-// On the serving shard: true if there is nothing to wait for.
-bool duplicate_request_cache::visit::look()
-{
-    if (&part_.home() != &here_)
-        return false;
-    decided_ = part_.look(*this);
-    open_ = decided_ && state_ == state::fresh;
-    return decided_;
-}
+bool duplicate_request_cache::visit::look() { return part_.look(*this); }
 
-void duplicate_request_cache::visit::leave(std::coroutine_handle<> h) noexcept
-{
-    waiting_ = h;
-    if (&part_.home() != &here_)
-        part_.home().post_remote(*this);
-}
-
-// At home, then back on the serving shard.
-void duplicate_request_cache::visit::deliver() noexcept
-{
-    if (decided_) {
-        open_ = state_ == state::fresh;
-        here_.post(std::exchange(waiting_, {}));
-    } else if (part_.look(*this)) {
-        part_.send_back(*this);
-    }
-}
+// The call that this one waited for ended on another shard.
+void duplicate_request_cache::visit::deliver() noexcept { here_.post(std::exchange(waiting_, {})); }
 
 void duplicate_request_cache::visit::remember(std::span<const std::byte> reply)
 {
-    assert(open_);
+    assert(entry_ != nullptr);
     finish(reply);
 }
 
 void duplicate_request_cache::visit::finish(std::span<const std::byte> reply)
 {
-    open_ = false;
-    if (&part_.home() == &here_)
-        return part_.finish(*entry_, reply);
-    class message final : public remote_message {
-    public:
-        message(part& p, entry& e, std::span<const std::byte> r)
-            : part_(p), entry_(e), reply_(r.begin(), r.end())
-        {
-        }
-        void deliver() noexcept override
-        {
-            part_.finish(entry_, reply_);
-            delete this;
-        }
-
-    private:
-        part& part_;
-        entry& entry_;
-        std::vector<std::byte> reply_;
-    };
-    // The visit may be gone by the time it arrives.
-    part_.home().post_remote(*new message(part_, *entry_, reply));
+    part_.finish(*this, reply);
+    entry_ = nullptr;
 }
 
 } // namespace verbena::rpc

@@ -312,11 +312,7 @@ void nfs_service::impl::make_servers(const config& c, const listener_count& list
     if (!loaded)
         throw config_error("state " + c.state + ": " + loaded.error().message());
     key = *loaded;
-    std::vector<reactor*> reactors;
-    reactors.reserve(rt.size());
-    for (std::size_t i = 0; i < rt.size(); ++i)
-        reactors.push_back(&rt.at(i).reactor());
-    duplicates = std::make_unique<rpc::duplicate_request_cache>(std::move(reactors));
+    duplicates = std::make_unique<rpc::duplicate_request_cache>(rt.size());
     for (std::size_t i = 0; i < rt.size(); ++i) {
         servers.push_back(rt.call(i, [&](shard& s) {
             return std::make_unique<shard_server>(s, c, table, key, mounts, *duplicates, listeners);

@@ -105,7 +105,7 @@ struct world {
     std::unique_ptr<reactor> shard = make(clock);
     memory_budget budget{std::size_t(64) << 20};
     buffer_pool pool{budget, shard.get()};
-    rpc::duplicate_request_cache duplicates{{shard.get()}};
+    rpc::duplicate_request_cache duplicates{1};
     rpc::service_dispatcher calls{*shard, &duplicates};
     program served;
     rpc::stream_server server{*shard, pool, calls};

@@ -109,7 +109,7 @@ public:
     nfs::v3::server nfs_program{exports, key};
     nfs::mount3::mount_list mounts;
     nfs::mount3::server mount_program{exports, key, mounts};
-    rpc::duplicate_request_cache duplicates{{shard.get()}};
+    rpc::duplicate_request_cache duplicates{1};
     rpc::service_dispatcher dispatcher{*shard, &duplicates};
     rpcrdma::responder_options server_options;
     rpcrdma::responder_stats server_stats;

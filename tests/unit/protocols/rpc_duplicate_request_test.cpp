@@ -7,7 +7,11 @@
 #include "rpc_server.hpp"
 
 #include <verbena/core/runtime.hpp>
+#include <verbena/core/sleep.hpp>
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
+
+#include <future>
+#include <thread>
 
 using namespace verbena;
 using namespace verbena::test;
@@ -27,7 +31,7 @@ rpc::request_key key_of(std::uint32_t xid, std::string address = "192.0.2.1")
 /// Two dispatchers' worth of streams on one shard, with one cache.
 struct cached_streams {
     explicit cached_streams(const rpc::duplicate_request_options& options = {})
-        : cache({plain.shard.get()}, options),
+        : cache(1, options),
           calls(*plain.shard, &cache),
           server(std::make_unique<rpc::stream_server>(*plain.shard, plain.pool, calls))
     {
@@ -57,6 +61,16 @@ struct cached_streams {
     rpc::service_dispatcher calls;
     std::unique_ptr<rpc::stream_server> server;
 };
+
+std::unique_ptr<runtime> start_shards(std::size_t count)
+{
+    runtime_options options;
+    options.shards = static_cast<unsigned>(count);
+    options.reactor.policy = wait_policy::event;
+    auto started = runtime::start(options);
+    BOOST_REQUIRE(started);
+    return std::move(*started);
+}
 
 std::string reply(const char* xid, const char* count)
 {
@@ -220,19 +234,12 @@ BOOST_AUTO_TEST_CASE(a_full_table_of_calls_in_progress_lets_others_run)
     BOOST_TEST(s.plain.receive(a).size() == 3 * 32);
 }
 
-// Only the home shard of a peer may touch its entries: ThreadSanitizer watches this one.
+// Several shards look at one peer's entries at once: ThreadSanitizer watches this one.
 BOOST_AUTO_TEST_CASE(visits_from_all_shards)
 {
-    runtime_options options;
-    options.shards = 3;
-    options.reactor.policy = wait_policy::event;
-    auto r = runtime::start(options);
-    BOOST_REQUIRE(r);
-    runtime& shards = **r;
-    std::vector<reactor*> reactors;
-    for (std::size_t i = 0; i < shards.size(); ++i)
-        reactors.push_back(&shards.at(i).reactor());
-    rpc::duplicate_request_cache cache(reactors);
+    const auto running = start_shards(3);
+    runtime& shards = *running;
+    rpc::duplicate_request_cache cache(shards.size());
     const auto answer = from_hex("01020304");
     constexpr int peers = 20;
 
@@ -271,23 +278,55 @@ BOOST_AUTO_TEST_CASE(visits_from_all_shards)
     BOOST_TEST(shards.run(1, visit_all).answered == peers);
     std::uint64_t remembered = 0;
     for (std::size_t i = 0; i < 3; ++i) {
-        BOOST_TEST(cache.stats(i).remembered.value() > 0u); // the peers spread over the shards
+        BOOST_TEST(cache.stats(i).remembered.value() > 0u); // the peers spread over the parts
         remembered += cache.stats(i).remembered.value();
     }
     BOOST_TEST(remembered == peers);
     shards.stop();
 }
 
+// A repeat on another shard waits for the call in progress, and goes on there.
+BOOST_AUTO_TEST_CASE(a_repeat_on_another_shard_waits)
+{
+    const auto running = start_shards(2);
+    runtime& shards = *running;
+    rpc::duplicate_request_cache cache(shards.size());
+    for (std::uint32_t xid = 1; xid <= 50; ++xid) {
+        std::promise<void> begun;
+        const auto first = [&](shard& here) -> task<state> {
+            rpc::duplicate_request_cache::visit v(cache, here.reactor(), key_of(xid));
+            const state s = co_await v.begin();
+            begun.set_value();
+            const auto waits = [&cache] {
+                return cache.stats(0).waited.value() + cache.stats(1).waited.value();
+            };
+            while (waits() != xid)
+                co_await sleep_for(100us);
+            v.remember(from_hex("01020304"));
+            co_return s;
+        };
+        const auto second = [&](shard& here) -> task<bool> {
+            rpc::duplicate_request_cache::visit v(cache, here.reactor(), key_of(xid));
+            const state s = co_await v.begin();
+            const bool stays = reactor::current() == &here.reactor();
+            co_return stays&& s == state::answered&& to_hex(v.reply()) == "01020304";
+        };
+        state seen = state::dropped;
+        std::thread other([&] { seen = shards.run(xid % 2, first); });
+        begun.get_future().wait();
+        BOOST_TEST(shards.run(1 - xid % 2, second));
+        other.join();
+        BOOST_TEST((seen == state::fresh));
+    }
+    shards.stop();
+}
+
 // A visit that ends without a word (the call was dropped or failed) sets the next one free to run.
 BOOST_AUTO_TEST_CASE(forgotten_calls_run_again)
 {
-    runtime_options options;
-    options.shards = 2;
-    options.reactor.policy = wait_policy::event;
-    auto r = runtime::start(options);
-    BOOST_REQUIRE(r);
-    runtime& shards = **r;
-    rpc::duplicate_request_cache cache({&shards.at(0).reactor(), &shards.at(1).reactor()});
+    const auto running = start_shards(2);
+    runtime& shards = *running;
+    rpc::duplicate_request_cache cache(shards.size());
     const auto visit_once = [&](shard& here) -> task<state> {
         rpc::duplicate_request_cache::visit v(cache, here.reactor(), key_of(1));
         co_return co_await v.begin();

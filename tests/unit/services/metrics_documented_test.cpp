@@ -51,7 +51,7 @@ std::vector<metric_family> all_families()
     auto rt = runtime::start();
     BOOST_REQUIRE(rt.has_value());
     (*rt)->expose(registry);
-    const rpc::duplicate_request_cache duplicates({});
+    const rpc::duplicate_request_cache duplicates(1);
     auto service = daemon::expose_nfs(registry, {}, duplicates);
     auto listeners = daemon::expose_listeners(registry, {});
     auto ports = daemon::expose_rdma_ports(registry, {});

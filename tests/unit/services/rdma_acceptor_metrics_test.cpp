@@ -13,7 +13,7 @@ using namespace verbena;
 BOOST_AUTO_TEST_CASE(rejects_of_all_listeners_stand_in_the_family_of_ends)
 {
     metric_registry registry;
-    const rpc::duplicate_request_cache duplicates({});
+    const rpc::duplicate_request_cache duplicates(1);
     const auto service = daemon::expose_nfs(registry, {}, duplicates);
     rdma::stats first;
     rdma::stats second;

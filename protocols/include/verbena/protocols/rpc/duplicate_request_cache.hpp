@@ -3,8 +3,9 @@
 // connection before the reply came) gets the same answer.
 //
 // It holds whole reply messages, which each transport frames again: a client may repeat over TCP what
-// it first sent over RDMA. An entry lives on its home shard, chosen by the peer's address, since the
-// repeat may come over a connection of another shard; a call visits it by one message there and back.
+// it first sent over RDMA. The repeat may come over a connection of another shard, so all shards share it: its
+// parts, of which the peer's address chooses one, are locked for as long as a table is looked up, and only where
+// there are several shards. A message to a shard that keeps the entries would cost two wake-ups of sleeping threads.
 #pragma once
 
 #include <verbena/core/intrusive_list.hpp>
@@ -44,7 +45,7 @@ struct request_key {
 };
 
 struct duplicate_request_options {
-    // Of each shard:
+    // Of each part:
     std::size_t max_entries = 16384;
     std::size_t max_bytes = std::size_t(16) << 20;
     /// Longer replies are not kept; those of calls that change something are short.
@@ -55,7 +56,7 @@ struct duplicate_request_options {
     duration lifetime = std::chrono::seconds(120);
 };
 
-/// Single-writer counts of one shard; any thread may read them.
+/// Counts of one part, written under its lock; any thread may read them.
 struct duplicate_request_stats {
     gauge entries;
     gauge bytes;
@@ -69,10 +70,8 @@ struct duplicate_request_stats {
 
 class duplicate_request_cache {
 public:
-    /// `shards` are the reactors of all shards, by index; they outlive the cache, and run no visit any
-    /// more when it is destroyed.
-    explicit duplicate_request_cache(const std::vector<reactor*>& shards,
-                                     const duplicate_request_options& options = {});
+    /// For so many shards; it has as many parts. They run no visit any more when it is destroyed.
+    explicit duplicate_request_cache(std::size_t shards, const duplicate_request_options& options = {});
     ~duplicate_request_cache();
     duplicate_request_cache(const duplicate_request_cache&) = delete;
 
@@ -119,7 +118,7 @@ public:
         friend class part;
         friend struct entry;
         bool look();
-        void leave(std::coroutine_handle<> h) noexcept;
+        void leave(std::coroutine_handle<> h) noexcept { waiting_ = h; }
         void deliver() noexcept override;
         void finish(std::span<const std::byte> reply);
 
@@ -131,16 +130,14 @@ public:
         reactor& here_;
         request_key key_;
         state state_ = state::dropped;
-        bool decided_ = false;   // state_ is known
-        bool open_ = false;      // fresh, and nothing said yet
-        entry* entry_ = nullptr; // at home, while fresh
+        entry* entry_ = nullptr; // while fresh, and nothing is said yet
         std::vector<std::byte> reply_;
         std::coroutine_handle<> waiting_;
         queued queued_{*this};
     };
 
-    std::size_t shards() const noexcept { return parts_.size(); }
-    const duplicate_request_stats& stats(std::size_t shard) const noexcept;
+    std::size_t parts() const noexcept { return parts_.size(); }
+    const duplicate_request_stats& stats(std::size_t part) const noexcept;
 
 private:
     std::vector<std::unique_ptr<part>> parts_;
