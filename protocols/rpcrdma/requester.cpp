@@ -358,8 +358,10 @@ task<void> requester::expose_and_send(outstanding& o)
     auto done = co_await expose(t);
     t.exposing = false;
     t.exposed.set();
-    if (!connected())
-        co_return; // drop() takes it all
+    // drop() takes it all, and what is still wanted goes out on the next connection. A queue pair that has ended tells
+    // so only later, as that of a device that went does, and its errors until then are none of the call's.
+    if (!connected() || !queue_pair_->connected())
+        co_return;
     const bool wanted = find(xid) == &o;
     if (wanted && done)
         done = send(o);

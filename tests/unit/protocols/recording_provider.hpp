@@ -10,6 +10,7 @@
 #include <verbena/protocols/xdr/byte_order.hpp>
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -46,6 +47,7 @@ struct world {
     std::map<std::uint32_t, granted> grants;
     std::uint32_t next_key = 0xabc00001;
     std::size_t regions = 0;
+    std::function<result<void>()> before_grants; // may end the connection, or fail
 };
 
 class fake_region final : public verbs::region {
@@ -91,6 +93,10 @@ public:
     bool is_registered(std::span<const std::byte>) const noexcept override { return false; }
     task<result<void>> make_grants(std::span<verbs::grant_request> batch) override
     {
+        if (world_.before_grants) {
+            if (auto made = world_.before_grants(); !made)
+                co_return made;
+        }
         for (auto& r : batch) {
             BOOST_TEST(r.scope != nullptr);
             r.made = std::make_unique<fake_grant>(world_, r.memory, r.rights);
@@ -137,6 +143,8 @@ public:
     void set_handler(verbs::completion_handler* h) noexcept override { handler_ = h; }
     result<void> post_send(std::span<const verbs::send_request> batch) override
     {
+        if (!connected_)
+            return error(std::errc::not_connected, "post_send");
         for (const auto& r : batch) {
             BOOST_TEST((r.opcode == verbs::opcode::send));
             bytes message;
@@ -165,9 +173,12 @@ public:
 
     void end(const error& cause)
     {
-        if (std::exchange(connected_, false))
+        connected_ = false;
+        if (!std::exchange(told_, true))
             handler_->on_disconnected(cause);
     }
+    // As end() begins; the handler hears of it by end().
+    void end_untold() { connected_ = false; }
     void deliver(const bytes& message)
     {
         BOOST_REQUIRE(!server_.receives.empty());
@@ -194,6 +205,7 @@ private:
     verbs::completion_handler* handler_ = nullptr;
     std::vector<std::uint64_t> done_;
     bool connected_ = true;
+    bool told_ = false;
 };
 
 class fake_context final : public verbs::context {

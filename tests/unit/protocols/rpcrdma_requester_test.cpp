@@ -46,6 +46,16 @@ struct fixture {
         header.procedure = procedure;
         return rpc::request(buffers->try_acquire(8192), header);
     }
+    // With 8 KiB of data, for which memory is granted.
+    rpc::request ask_with_payload(std::uint32_t procedure)
+    {
+        rpc::request r = ask(procedure);
+        r.message().note_payload(8192);
+        lease data = buffers->try_acquire(8192);
+        const std::span<const std::byte> view(data.data(), 8192);
+        r.attach(rpc::payload(std::move(data), view));
+        return r;
+    }
     static bytes call_head(std::uint32_t xid, std::uint32_t procedure)
     {
         return words({xid, 0, 2, 100003, 3, procedure, 0, 0, 0, 0});
@@ -483,11 +493,7 @@ BOOST_FIXTURE_TEST_CASE(a_new_connection_carries_the_call_again, fixture)
 {
     run(
         [this]() -> task<void> {
-            rpc::request r = ask(7);
-            r.message().note_payload(8192);
-            lease data = buffers->try_acquire(8192);
-            const std::span<const std::byte> view(data.data(), 8192);
-            r.attach(rpc::payload(std::move(data), view));
+            rpc::request r = ask_with_payload(7);
             BOOST_TEST(bool(co_await client->call(r)));
         },
         [this]() -> task<void> {
@@ -501,4 +507,37 @@ BOOST_FIXTURE_TEST_CASE(a_new_connection_carries_the_call_again, fixture)
             peer.queue_pair->deliver(inline_reply(word(again, 0), 8, 0));
         });
     BOOST_TEST(peer.connects == 2u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_queue_pair_that_ends_while_memory_is_granted_fails_no_call, fixture)
+{
+    // First the Send finds it ended, then the grant does.
+    unsigned ended = 0;
+    peer.memory.before_grants = [&]() -> result<void> {
+        if (++ended > 2)
+            return {};
+        peer.queue_pair->end_untold();
+        return ended == 1 ? result<void>()
+                          : error(std::errc::not_connected, "a grant for a queue pair that is not connected");
+    };
+    run(
+        [this]() -> task<void> {
+            rpc::request r = ask_with_payload(7);
+            auto reply = co_await client->call(r);
+            BOOST_TEST(bool(reply), (reply ? "" : reply.error().message()));
+        },
+        [&]() -> task<void> {
+            for (unsigned round = 1; round <= 2; ++round) {
+                while (ended < round)
+                    co_await sleep_for(1ms);
+                co_await sleep_for(1ms);
+                peer.queue_pair->end(error(std::errc::no_such_device, "the device was removed"));
+                while (peer.connects == round)
+                    co_await sleep_for(1ms);
+            }
+            const bytes m = co_await next();
+            BOOST_TEST(find(word(m, 6)) != nullptr);
+            peer.queue_pair->deliver(inline_reply(word(m, 0), 8, 0));
+        });
+    BOOST_TEST(peer.connects == 3u);
 }
