@@ -2,6 +2,7 @@
 #include "runtime.hpp"
 
 #include "../device_choice.hpp"
+#include "../resource_limit.hpp"
 
 #include <verbena/transports/iwarp.hpp>
 #ifdef VERBENA_HAS_RDMA
@@ -34,6 +35,7 @@ result<verbs::context*> runtime::rdma()
             o.device = chosen->name;
             o.port = chosen->port;
         }
+        raise_soft_limit(RLIMIT_MEMLOCK);
         auto made = verbena::rdma::make_context(*shard_, files_, o);
         if (!made)
             return made.error();

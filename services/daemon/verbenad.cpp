@@ -8,6 +8,7 @@
 #include "rpcbind.hpp"
 #include "start_text.hpp"
 
+#include "../resource_limit.hpp"
 #include "../standard_output.hpp"
 
 #include <verbena/core/log.hpp>
@@ -21,7 +22,6 @@
 #include <cstring>
 #include <stdexcept>
 #include <string_view>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -46,13 +46,8 @@ void prepare_process()
 {
     // Modes in requests are meant as they stand.
     ::umask(0);
-    for (const auto resource : {RLIMIT_NOFILE, RLIMIT_MEMLOCK}) {
-        rlimit own{};
-        if (::getrlimit(resource, &own) == 0 && own.rlim_cur < own.rlim_max) {
-            own.rlim_cur = own.rlim_max;
-            ::setrlimit(resource, &own);
-        }
-    }
+    for (const auto resource : {RLIMIT_NOFILE, RLIMIT_MEMLOCK})
+        raise_soft_limit(resource);
     if (const auto given_up = posixfs::give_up_resource_rights(); !given_up)
         log(log_level::warning, "verbenad",
             "CAP_SYS_RESOURCE is not given up: beside rdma:// listeners root's calls change threads",

@@ -182,7 +182,7 @@ task<void> inline_data(target& t)
         std::vector<std::byte> data(bytes);
         fill(data, 13);
         const std::uint64_t wanted = sum(data);
-        const std::uint64_t id = e.post(opcode::rdma_write, data, where, 0, 0, true);
+        const std::uint64_t id = e.post(opcode::rdma_write, data, where, 0, 0, {.inline_data = true});
         std::ranges::fill(data, std::byte(0xee)); // it has been taken
         const message there = co_await e.ask(request::sum, bytes);
         need(there.a == wanted,
@@ -196,10 +196,35 @@ task<void> inline_data(target& t)
     m.a = most;
     std::vector<std::byte> data(message::size);
     m.write(data.data());
-    const std::uint64_t id = e.post(opcode::send, data, {}, 0, 0, true);
+    const std::uint64_t id = e.post(opcode::send, data, {}, 0, 0, {.inline_data = true});
     std::ranges::fill(data, std::byte(0xee));
     (void)co_await e.receive(request::sum);
     co_await e.succeeded(id, "Send of inline data");
+}
+
+task<void> unsignalled(target& t)
+{
+    constexpr std::size_t piece = 1000;
+    constexpr std::size_t count = 32;
+    end e(t.context);
+    co_await t.connect(e);
+    const verbs::remote_segment where = co_await open(e, read_and_write, piece * count, 16);
+    // Together more than the send queue holds.
+    for (std::uint64_t round = 0; round < 32; ++round) {
+        fill(e.bulk(piece * count), round);
+        verbs::remote_segment at = where;
+        std::uint64_t last = 0;
+        for (std::size_t i = 0; i < count; ++i) {
+            posting how;
+            how.signalled = i + 1 == count;
+            last = e.post(opcode::rdma_write, e.bulk(piece * count).subspan(i * piece, piece), at, 0, 0, how);
+            at.address += piece;
+        }
+        co_await e.succeeded(last, "the one of many RDMA Writes that is signalled");
+        const message there = co_await e.ask(request::sum, piece * count);
+        need(there.a == sum(e.bulk(piece * count)), "other data than were written");
+    }
+    need(e.strays() == 0, "a request that is not signalled has a completion");
 }
 
 task<void> shared_receives(target& t)
@@ -293,6 +318,49 @@ task<void> reads_at_once(target& t)
     need(std::ranges::equal(wanted, e.bulk(piece * count)), "other data than the peer's");
 }
 
+// One at a time is all that this end may send; those behind wait for it.
+task<void> read_depth_of_1(target& t)
+{
+    constexpr std::size_t piece = 5000;
+    constexpr std::size_t count = 16;
+    end e(t.context);
+    co_await t.connect(e, 1);
+    need(e.pair().max_reads() == 1,
+         std::to_string(e.pair().max_reads()) + " RDMA Reads at once, of 1 asked for");
+    verbs::remote_segment where = co_await open(e, access::remote_read, piece * count, 17);
+    std::uint64_t last = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        last = e.post(opcode::rdma_read, e.bulk(piece * count).subspan(i * piece, piece), where);
+        where.address += piece;
+    }
+    co_await e.succeeded(last, "the last of many RDMA Reads");
+    std::vector<std::byte> wanted(piece * count);
+    fill(wanted, 17);
+    need(std::ranges::equal(wanted, e.bulk(piece * count)), "other data than the peer's");
+}
+
+// What a Read brings is written back: without the fence, what was there before would be.
+task<void> fence(target& t)
+{
+    constexpr std::size_t half = std::size_t(1) << 20;
+    end e(t.context);
+    co_await t.connect(e);
+    for (std::uint64_t seed = 20; seed < 24; ++seed) {
+        const verbs::remote_segment where = co_await open(e, read_and_write, 2 * half, seed);
+        verbs::remote_segment behind = where;
+        behind.address += half;
+        fill(e.bulk(half), 18);
+        e.post(opcode::rdma_read, e.bulk(half), where);
+        const std::uint64_t id = e.post(opcode::rdma_write, e.bulk(half), behind, 0, 0, {.fence = true});
+        co_await e.succeeded(id, "RDMA Write behind a fence");
+        std::vector<std::byte> wanted(2 * half);
+        fill(wanted, seed);
+        std::copy_n(wanted.begin(), half, wanted.begin() + half);
+        const message there = co_await e.ask(request::sum, 2 * half);
+        need(there.a == sum(wanted), "the Write has not waited for the Read in front of it");
+    }
+}
+
 // The server as requester, as it is in RPC-over-RDMA.
 task<void> served_by_the_peer(target& t)
 {
@@ -334,6 +402,34 @@ task<void> remote_invalidate(target& t)
     need(c.invalidated_key == where.key,
          "the receive tells of another key, " + std::to_string(c.invalidated_key));
     need(!g->valid(), "the key is still good");
+}
+
+task<void> local_invalidate(target& t)
+{
+    if (!t.context.query().local_invalidate)
+        throw not_supported{"local invalidation"};
+    end e(t.context);
+    const std::uint64_t id = co_await t.connect(e);
+    const auto memory = e.bulk(4096);
+    const auto g = co_await e.grant(memory, read_and_write);
+    const auto where = g->where();
+    fill(memory, 19);
+    const message read = co_await e.ask(request::pull, where.key, where.address, where.length);
+    need(read.a == sum(memory), "the peer read other data");
+    co_await e.succeeded(e.post(opcode::local_invalidate, {}, {}, where.key), "Local Invalidate");
+    need(!g->valid(), "the key is still good");
+    message m;
+    m.what = request::push;
+    m.a = where.key;
+    m.b = where.address;
+    m.c = where.length;
+    m.d = 20;
+    co_await e.send(m);
+    const auto over = [&e] { return e.ended(); };
+    co_await e.until(over, "the end of a connection whose peer writes by a key that was invalidated");
+    need(sum(memory) == read.a, "the peer has written by a key that was invalidated");
+    const std::uint64_t fate = co_await t.fate(id);
+    need((fate & fate_ended) != 0, "the connection stands at the peer");
 }
 
 // --- rights ---
@@ -382,10 +478,14 @@ constexpr check checks[] = {
     {"RDMA Write, 1 octet to 8 MiB", writes},
     {"RDMA Read, 1 octet to 8 MiB", reads},
     {"64 RDMA Reads at once", reads_at_once},
+    {"RDMA Reads at a depth of 1", read_depth_of_1},
+    {"a fence waits for RDMA Reads", fence},
     {"the peer reads and writes, and its Send comes behind the data", served_by_the_peer},
     {"inline data", inline_data},
+    {"requests that are not signalled", unsignalled},
     {"Write with Immediate", write_with_immediate},
     {"Send with Invalidate", remote_invalidate},
+    {"Local Invalidate", local_invalidate},
     {"Write without the right", must_fail<opcode::rdma_write, access::remote_read, 0, 0, false>},
     {"Write beyond the end", must_fail<opcode::rdma_write, read_and_write, 1, 0, false>},
     {"Write before the start", must_fail<opcode::rdma_write, read_and_write, before_start, 0, false>},
@@ -407,25 +507,27 @@ constexpr check checks[] = {
 
 std::span<const check> verbs_checks() noexcept { return checks; }
 
-task<std::uint64_t> target::connect(end& e)
+task<std::uint64_t> target::connect(end& e, std::uint32_t reads)
 {
     greeting g;
     g.id = ++last_id;
     const auto data = g.write();
-    const auto reply = co_await connect_as(e, data);
+    const auto reply = co_await connect_as(e, data, reads);
     const auto said = greeting::read(reply);
     need(said, "the reply's private data");
     need(said->id == g.id, "the reply's private data are another's");
     co_return g.id;
 }
 
-task<std::vector<std::byte>> target::connect_as(end& e, std::span<const std::byte> private_data)
+task<std::vector<std::byte>> target::connect_as(end& e, std::span<const std::byte> private_data,
+                                                std::uint32_t reads)
 {
     e.set_deadline(deadline);
     if (!e.is_prepared())
         co_await e.prepare();
     verbs::connect_options o;
     o.private_data = private_data;
+    o.initiator_depth = reads;
     o.queue_pair.shared_receives = e.shared();
     std::vector<std::byte> reply;
     auto made = co_await context.connect(address, e.domain(), o, reply);

@@ -15,6 +15,7 @@ namespace verbena::conform {
 struct target {
     /// Of one check; none waits longer.
     static constexpr auto limit = std::chrono::seconds(240);
+    static constexpr std::uint32_t usual_reads = 16;
 
     verbs::context& context;
     buffer_pool& buffers;
@@ -27,10 +28,12 @@ struct target {
         : context(c), buffers(b), address(std::move(to)), main(c), last_id(seed)
     {
     }
-    /// Connects `e`, which is prepared if it isn't; returns the connection's id. Errors: failure.
-    task<std::uint64_t> connect(end& e);
+    /// Connects `e`, which is prepared if it isn't and may send `reads` RDMA Reads at once; returns the connection's
+    /// id. Errors: failure.
+    task<std::uint64_t> connect(end& e, std::uint32_t reads = usual_reads);
     /// Connects `e` with private data of its own; returns the peer's. Errors: failure.
-    task<std::vector<std::byte>> connect_as(end& e, std::span<const std::byte> private_data);
+    task<std::vector<std::byte>> connect_as(end& e, std::span<const std::byte> private_data,
+                                            std::uint32_t reads = usual_reads);
     /// A check begins: its time counts from now.
     void begin_check() noexcept
     {

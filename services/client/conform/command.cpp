@@ -206,16 +206,17 @@ task<int> run_checks(runtime& r, place where, conform_options o)
                                static_cast<std::uint64_t>(std::time(nullptr)) << 20);
     std::string server;
     std::string failed;
+    const char* cure = "";
     try {
+        co_await t.main.prepare();
+        cure = "\n  `verbena conform --listen URL` must run there, of the same version";
         co_await t.connect(t.main);
         server = co_await description_of_server(t.main);
     } catch (const verbena::conform::failure& f) {
         failed = f.why;
     }
     if (!failed.empty())
-        co_return complain(o.url + ": " + failed +
-                               "\n  `verbena conform --listen URL` must run there, of the same version",
-                           exit_unreachable);
+        co_return complain(o.url + ": " + failed + cure, exit_unreachable);
     const tally told = co_await run_all(r, t, o.only);
     json report = {{"suite", "verbena conformance"},
                    {"version", 2},

@@ -160,15 +160,17 @@ verbs::segment end::segment(std::span<const std::byte> of) const noexcept
 
 std::uint64_t end::post(verbs::opcode op, std::span<const std::byte> local,
                         const verbs::remote_segment& remote, std::uint32_t invalidate,
-                        std::uint32_t immediate, bool inline_data)
+                        std::uint32_t immediate, posting how)
 {
     verbs::segment s = segment(local);
-    if (inline_data)
+    if (how.inline_data)
         s.local_key = 0; // of no region
     verbs::send_request w;
     w.id = ++last_id_;
     w.opcode = op;
-    w.inline_data = inline_data;
+    w.inline_data = how.inline_data;
+    w.signalled = how.signalled;
+    w.fence = how.fence;
     if (!local.empty())
         w.segments = {&s, 1};
     w.remote_address = remote.address;
@@ -176,7 +178,7 @@ std::uint64_t end::post(verbs::opcode op, std::span<const std::byte> local,
     w.invalidate_key = invalidate;
     w.immediate = immediate;
     need(pair_->post_send({&w, 1}), "post a request");
-    ++outstanding_;
+    outstanding_ += how.signalled;
     return w.id;
 }
 

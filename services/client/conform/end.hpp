@@ -84,6 +84,13 @@ struct greeting {
     static result<greeting> read(std::span<const std::byte> from);
 };
 
+/// How a request is posted.
+struct posting {
+    bool inline_data = false;
+    bool signalled = true; ///< without, it has no completion unless it fails
+    bool fence = false;    ///< begins when the RDMA Reads before it are done
+};
+
 class end final : public verbs::completion_handler {
 public:
     static constexpr std::size_t slot = std::size_t(64) << 10; ///< bytes of a receive, and of a Send
@@ -127,7 +134,7 @@ public:
     /// Posts one request; its id is returned. Inline data needs no registration and is the caller's again.
     std::uint64_t post(verbs::opcode op, std::span<const std::byte> local,
                        const verbs::remote_segment& remote = {}, std::uint32_t invalidate = 0,
-                       std::uint32_t immediate = 0, bool inline_data = false);
+                       std::uint32_t immediate = 0, posting how = {});
     /// The completion of what post() gave `id`, whatever its status.
     task<verbs::completion> finished(std::uint64_t id);
     /// As finished(), and it must be a success.
