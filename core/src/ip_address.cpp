@@ -55,12 +55,13 @@ bool same_prefix(const ip_address& a, const ip_address& b, unsigned length) noex
     return rest == 0 || ((a.bytes()[whole] ^ b.bytes()[whole]) >> (8 - rest)) == 0;
 }
 
-// RFC 6890, RFC 8190 and the special-purpose registries they founded.
+// RFC 6890, RFC 8190 and the special-purpose registries they founded; fe80::/9 is link-local and the deprecated site-local
+// (RFC 3879), which emulators still hand out.
 constexpr const char* not_global[] = {
     "0.0.0.0/8",       "10.0.0.0/8",     "100.64.0.0/10", "127.0.0.0/8",    "169.254.0.0/16",
     "172.16.0.0/12",   "192.0.0.0/24",   "192.0.2.0/24",  "192.168.0.0/16", "198.18.0.0/15",
     "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3",   "::/127",         "64:ff9b:1::/48",
-    "100::/64",        "2001:db8::/32",  "fc00::/7",      "fe80::/10",      "ff00::/8",
+    "100::/64",        "2001:db8::/32",  "fc00::/7",      "fe80::/9",       "ff00::/8",
 };
 
 } // namespace

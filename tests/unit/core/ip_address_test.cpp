@@ -56,7 +56,7 @@ BOOST_AUTO_TEST_CASE(kinds_of_addresses)
     BOOST_TEST(!address("0.0.0.1").is_unspecified());
     for (const char* text :
          {"10.1.2.3", "100.64.0.1", "127.0.0.1", "169.254.1.1", "172.31.255.255", "192.168.1.1", "192.0.2.7",
-          "0.0.0.0", "::", "::1", "fe80::1", "fd12::1", "2001:db8::1"})
+          "0.0.0.0", "::", "::1", "fe80::1", "fec0::1", "fd12::1", "2001:db8::1"})
         BOOST_TEST(!address(text).is_global(), text);
     for (const char* text : {"8.8.8.8", "172.32.0.1", "100.128.0.1", "2001:4860::1", "::ffff:8.8.8.8"})
         BOOST_TEST(address(text).is_global(), text);
@@ -93,7 +93,8 @@ BOOST_AUTO_TEST_CASE(prefixes_that_reach_the_world)
 {
     for (const char* text : {"0.0.0.0/0", "10.0.0.0/7", "8.8.8.0/24", "::/0", "2001::/16", "192.168.0.0/15"})
         BOOST_TEST(prefix(text).includes_global(), text);
-    for (const char* text : {"10.0.0.0/8", "10.1.0.0/16", "127.0.0.1", "192.168.1.0/24", "fd00::/8", "::1"})
+    for (const char* text :
+         {"10.0.0.0/8", "10.1.0.0/16", "127.0.0.1", "192.168.1.0/24", "fd00::/8", "fe80::/9", "::1"})
         BOOST_TEST(!prefix(text).includes_global(), text);
 }
 
