@@ -260,6 +260,15 @@ class Scenarios(InFolder):
         self.refused(["no scenario two", "there are: one"], scenario.parse, "two")
         self.refused(["without a name"], scenario.parse, " ")
 
+    def test_each_cell_has_its_turn(self):
+        optional = [cell.scenario for cell in cells.CELLS if not cell.brief]
+        soon = [cell.scenario for cell in cells.CELLS if cell.soon]
+        orders = [cells.others(cells.CELLS, f"{number:x}") for number in range(len(optional))]
+        for order in orders:
+            self.assertEqual(sorted(order), sorted(optional))
+            self.assertEqual(order[:len(soon)], soon)
+        self.assertEqual({order[len(soon)] for order in orders}, set(optional) - set(soon))
+
     def test_each_cell_is_one(self):
         self.replace(scenario, "FOLDER", self.real)
         for cell in cells.CELLS: # the report finds a cell by the title of what ran

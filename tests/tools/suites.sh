@@ -14,23 +14,23 @@ sim          build,tests                 120   client and server on the loop pro
 integration  build,tests,nfs_tools,wireshark 400   real processes on 127.0.0.1
 "
 [[ ! -e tests/lab/lab ]] || suite_table+="
-lab          build,lab                   900   a stock kernel 6.1 under qemu as the peer, the smoke scenarios
+lab          build,tests,lab             900   a stock kernel 6.1 under qemu as the peer, the smoke scenarios
 "
 default_suites=$(awk 'NF {print $1}' <<<"$suite_table")
 suite_table+="
 quickstart   build,tests,nfs_tools       300   \`./quickstart --once\`: the main job on real files
 gcc          build,tests,gcc             600   unit, sim and integration, built by g++ 12 at -O0
 asan         build,tests,sanitizers      600   unit, sim and integration under ASan and UBSan
-lab_asan     build,lab,sanitizers        900   the smoke scenarios and the verbs suites on rxe under ASan and UBSan
+lab_asan     build,tests,lab,sanitizers  900   the smoke scenarios and the verbs suites on rxe under ASan and UBSan
 tsan         build,tests,sanitizers      600   unit and integration under TSan, three shards, scrapes running
 fuzz         build,tests,sanitizers      400   each target of tests/fuzz for a while, under ASan and UBSan
 coverage     build,tests,sanitizers      300   what decodes a stranger's bytes, format by format: 95 % of the lines of each file
 embed        build,gcc                   400   verbena as a Meson subproject, with an embedder's defaults
 tidy         build,tests,tidy           1500   clang-tidy 19 over what is not a test
-lab612       build,lab                   900   the smoke scenarios on kernel 6.12
-power        build,lab                   900   a guest loses its power 3 times under load
-cells        build,lab                  3000   the interoperation matrix at CI size, on kernel 6.1
-lab_full     build,lab                 36000   matrix and loss of power at full size, both kernels, into docs/interop.md
+lab612       build,tests,lab             900   the smoke scenarios on kernel 6.12
+power        build,tests,lab             900   a guest loses its power 3 times under load
+cells        build,tests,lab,wireshark  3000   the interoperation matrix at CI size, on kernel 6.1, as far as the hour lasts
+lab_full     build,tests,lab,wireshark 36000   matrix and loss of power at full size, both kernels, into docs/interop.md
 "
 
 # All but what has an option of its own.
@@ -137,8 +137,9 @@ suite_lab() {
     verdict lab_failing python3 tests/lab/failing_test.py
 }
 suite_lab612() { in_lab lab612 smoke --boots $boots --kernel 6.12; }
-# Some cells of each kind always. The others, short ones of other kinds first, begin within 40 minutes where the suite was asked for
-# by name, and before 48 of the 60 minutes of --all are over: on slow cores there is no room for them. Those left out are named.
+# Brief cells always. The others, short ones first and then in an order that changes with the commit, begin within 40 minutes
+# where the suite was asked for by name, and before 48 of the 60 minutes of --all are over: on slow cores there is no room for
+# them. Those left out are named.
 suite_cells() {
     local more=$((budget == 0 ? 2400 : 2880 - SECONDS))
     ((more > 0)) || more=0

@@ -17,11 +17,13 @@ needs() {
     for file in "$@"; do [[ -x $file ]] || fail "$file is not there; build it first"; done
 }
 
-# timed LABEL COMMAND...: tells on the error output how long it took.
+# timed LABEL COMMAND...: tells on the error output how long it took. Each command of a function that it runs must succeed,
+# unless the caller looks at the status of `timed`.
 timed() {
-    local label=$1 begun=${EPOCHREALTIME/./} took status=0
+    local label=$1 begun=${EPOCHREALTIME/./} took status
     shift
-    "$@" || status=$?
+    "$@"
+    status=$? # not 0 only if the caller looks at it
     took=$((${EPOCHREALTIME/./} - begun))
     printf '%6d.%03d s  %s\n' $((took / 1000000)) $((took / 1000 % 1000)) "$label" >&2
     return "$status"
@@ -152,11 +154,13 @@ serve() {
     fi
 }
 
-# verbenad SCHEME [OPTION...]: starts it on $server, $! is its process; $tcp_port answers MOUNT. Waits until it listens.
+# verbenad SCHEME [OPTION...]: starts it on $server, or on $listens_on if set; $! is its process; $tcp_port answers MOUNT.
+# Waits until it listens.
 verbenad() {
-    local scheme=$1 listen=("tcp://$server:$tcp_port")
+    local scheme=$1 on=${listens_on:-$server}
+    local listen=("tcp://$on:$tcp_port")
     shift
-    [[ $scheme == tcp ]] || listen=("$scheme://$server:$rdma_port" "${listen[@]}")
+    [[ $scheme == tcp ]] || listen=("$scheme://$on:$rdma_port" "${listen[@]}")
     needs "$LAB_BUILD/services/verbenad"
     mkdir -p state
     : >verbenad.out
@@ -205,6 +209,16 @@ mount_as_printed() {
     "${found[@]}" "$1"
 }
 
+# unmount FOLDER: and the kernel never had to connect again, as it does when it lost a connection or got no reply.
+unmount() {
+    local count once=1
+    count=$(connects "$1")
+    # Over TCP it counts when it begins to and when it has.
+    [[ ,$(findmnt -no OPTIONS "$1"), != *,proto=tcp*,* ]] || once=2
+    ((count == once)) || fail "the kernel connected $((count / once)) times for $1"
+    umount "$1"
+}
+
 # connects FOLDER: how often the kernel has connected for the mount on FOLDER, by all its transports.
 connects() {
     awk -v at="$(realpath "$1")" '/^device / { its = $5 == at } its && $1 == "xprt:" { n += $5 } END { print n; exit !n }' \
@@ -229,15 +243,15 @@ copy_both_ways() {
     mkdir -p back "$folder"
     timed 'mount' "$mount_it" "$folder"
     timed 'copy in' cp -a "$LAB_DATA/." "$folder/"
-    timed 'unmount' umount "$folder"
+    timed 'unmount' unmount "$folder"
     # Through a new mount nothing comes from the client's cache; the copy must be made through another one.
     timed 'mount again' "$mount_it" "$folder"
     same_data 'what was copied in' "$LAB_DATA" "$folder"
-    umount "$folder"
+    unmount "$folder"
     "$mount_it" "$folder"
     timed 'copy out' cp -a "$folder/." back/
     same_data 'what was copied out' "$LAB_DATA" back
     timed 'remove' find "$folder" -mindepth 1 -delete
     [[ -z $(ls -A "$folder") ]] || fail "files are left after a removal: $(ls -A "$folder" | head -n 3 | xargs)"
-    timed 'unmount' umount "$folder"
+    timed 'unmount' unmount "$folder"
 }

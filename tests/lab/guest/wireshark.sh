@@ -26,7 +26,7 @@ kernel_work() {
     mount_server "$at"
     ls -l "$at/folder" >listed
     cmp "$at/folder/large" large
-    [[ $(cat "$at/link") == small ]]
+    [[ $(cat "$at/link") == small ]] || fail "through the link: $(cat "$at/link")"
     df "$at" >df.out
     rm -r "$at/folder" "$at/link" "$at/pipe"
     umount "$at"
@@ -45,11 +45,11 @@ client_work() {
     "$verbena" ls -l "$url/tree" >listed
     "$verbena" -q cp -r links "$url/links"
     "$verbena" -q cp -r "$url/links" back
-    [[ $(readlink back/link) == "$2" ]]
+    [[ $(readlink back/link) == "$2" ]] || fail "the link came back as $(readlink back/link)"
     "$verbena" -q rm -r "$url/tree" "$url/large" "$url/links"
 }
 
-# export_disk: ./exported is a file system on a disk. On a tmpfs verbenad answers each WRITE as FILE_SYNC, and no client sends COMMIT.
+# export_disk: ./exported is a file system on a disk, so that COMMIT has something to do.
 export_disk() {
     modprobe -a ext4
     modprobe brd rd_nr=1 rd_size=65536

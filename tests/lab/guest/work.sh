@@ -27,10 +27,10 @@ linux_work() {
     timed '8 processes' as_user python3 "$files" processes "$mine" 4 $((LAB_STORM / 10))
     rmdir "$mine"
     [[ -z $(ls -A mounted) ]] || fail "files are left: $(ls -A mounted | head -n 3 | xargs -d '\n')"
-    umount mounted
+    unmount mounted
 }
 
-remount() { umount mounted && mount_server mounted; }
+remount() { unmount mounted && mount_server mounted; }
 
 # sequential FOLDER: the large file in and out, its checksum made before the guest was booted.
 sequential() {

@@ -49,9 +49,11 @@ CELLS = (
     Cell("bad-peers siw", LINUX, GUEST.format("rdma"), "siw", BAD),
     Cell("options iwarp siw", LINUX, GUEST.format("iwarp"), "siw", OPTIONS),
     Cell("options rdma rxe", LINUX, GUEST.format("rdma"), "rxe", OPTIONS),
+    Cell("options rdma siw", LINUX, GUEST.format("rdma"), "siw", OPTIONS),
     Cell("options tcp lo", LINUX, GUEST.format("tcp"), "TCP", OPTIONS),
     Cell("restart iwarp siw", LINUX, GUEST.format("iwarp"), "siw", RESTART, brief=True),
     Cell("restart rdma rxe", LINUX, GUEST.format("rdma"), "rxe", RESTART, brief=True),
+    Cell("restart rdma siw", LINUX, GUEST.format("rdma"), "siw", RESTART),
     Cell("restart tcp lo", LINUX, GUEST.format("tcp"), "TCP", RESTART),
     Cell("conform-rdma rxe", "the verbs conformance suites", "themselves", "rxe", "every verb, its errors and ends", brief=True),
     Cell("conform-rdma siw", "the verbs conformance suites", "themselves", "siw", "every verb, its errors and ends; what siw lacks is named", brief=True),
@@ -69,6 +71,8 @@ CELLS = (
     Cell("shared-queue rxe", "`rdma link delete`", "a shared receive queue by `rdma`", "rxe", "the device goes; a queue on the next", soon=True),
     Cell("device rdma rxe", "verbena `rdma`", GUEST.format("rdma"), "rxe", DEVICE, brief=True),
     Cell("device rdma siw", "verbena `rdma`", GUEST.format("rdma"), "siw", DEVICE),
+    Cell("device rdma rxe *", "verbena `rdma`", GUEST.format("rdma").replace("guest", "guest, on every address"), "rxe", DEVICE),
+    Cell("device rdma siw *", "verbena `rdma`", GUEST.format("rdma").replace("guest", "guest, on every address"), "siw", DEVICE),
     Cell("shared-queue siw", "`rdma link delete`", "a shared receive queue by `rdma`", "siw", "the device goes; a queue on the next"),
     Cell("device-mount rdma rxe", LINUX, GUEST.format("rdma"), "rxe", f"{DEVICE}; what was acknowledged is whole"),
     Cell("link tcp lo", LINUX, GUEST.format("tcp"), "TCP", LINK, brief=True),
@@ -82,6 +86,23 @@ CELLS = (
     Cell("cut tcp lo", LINUX, GUEST.format("tcp"), "TCP between two guests", CUT),
     Cell("wire", "a guest", "another guest", "Ethernet between the two", "answers; the capture; cut and mended", brief=True),
 )
+
+
+def commit():
+    """Of the source, in hexadecimal digits; 0 where it is not in git."""
+    try:
+        return command("git", "-C", SOURCE, "rev-parse", "HEAD").strip()
+    except LabError:
+        return "0"
+
+
+def others(cells, digits):
+    """The scenarios of the cells that are not brief, as a run takes them that may have no time for all: first those marked `soon`.
+    Which of the rest comes next goes by the commit's DIGITS, so that over some commits each has its turn."""
+    soon = [cell.scenario for cell in cells if cell.soon]
+    rest = [cell.scenario for cell in cells if not cell.soon and not cell.brief]
+    first = int(digits[:8], 16) % max(1, len(rest))
+    return soon + rest[first:] + rest[:first]
 
 
 # What the programs and the guests are made of. A commit that changes nothing of it is the same to a run.

@@ -30,16 +30,19 @@ def run(kernels, scenarios, args, until=0):
     alone = [scenario for scenario in scenarios if not scenario.peer_part]
     groups = [alone[first::args.boots] for first in range(min(args.boots, len(alone)))]
     pairs = [[scenario] for scenario in scenarios if scenario.peer_part]
+    # Pairs run last, and those that are optional are to have time too.
+    now = time.monotonic()
+    until_alone = now + (until - now) * 2 / 3 if any(scenario.optional for [scenario] in pairs) else until
 
-    def works(groups):
+    def works(groups, until):
         return [lambda kernel=kernel, group=group: run_boot(
             kernel, group, out / f"{kernel.series}-{group[0].folder}", build, args, args.command == "run", until)
             for kernel in kernels for group in groups]
     rows = []
     try:
-        for some in side_by_side(works(groups), args.boots):
+        for some in side_by_side(works(groups, until_alone), args.boots):
             rows += some
-        for some in side_by_side(works(pairs), max(1, args.boots // 2)):
+        for some in side_by_side(works(pairs, until), max(1, args.boots // 2)):
             rows += some
     finally:
         if args.out or any(reason not in (None, LEFT_OUT) for _, _, reason, _ in rows):

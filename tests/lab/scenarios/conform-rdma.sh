@@ -52,10 +52,20 @@ tells "$LAB_OUT/doctor" "ok       RDMA port     ${kind}0 port 1: Ethernet, activ
 tells "$LAB_OUT/doctor" 'ok       memlock       unlimited'
 tells "$LAB_OUT/doctor" 'ok       fork          protection of registered memory: not needed'
 
-# A server that may lock too little memory rejects whoever comes, and says why and what helps; doctor does before.
 little() { ulimit -l 64 && exec setpriv --bounding-set=-ipc_lock "$@"; }
 (little "$verbena" doctor) >"$LAB_OUT/doctor-little" || [[ $? == 1 ]]
 tells "$LAB_OUT/doctor-little" 'note     memlock       64.0 KiB: too little to register memory with an RDMA device'
+
+# Where only the soft limit is low, `verbena` raises it.
+softly() { ulimit -S -l 64 && exec setpriv --bounding-set=-ipc_lock "$@"; }
+url=rdma://${!address}:7400
+start listener softly "$verbena" conform --listen "$url" --once
+until_true 20 grep -q listening "$LAB_OUT/listener.log" || fail "it does not listen: $(tail -n 2 "$LAB_OUT/listener.log")"
+(softly timeout 60 "$verbena" conform "$url" --only 'private data, both') || fail 'verbena leaves the soft limit as it is'
+(softly "$verbena" doctor) >"$LAB_OUT/doctor-soft" || [[ $? == 1 ]]
+tells "$LAB_OUT/doctor-soft" 'ok       memlock       unlimited'
+
+# A server that may lock too little memory rejects whoever comes, and says why and what helps; doctor does before.
 server=${!address} verbenad_in=little
 mkdir exported
 verbenad rdma

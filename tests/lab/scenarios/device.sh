@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # verbenad's RDMA device is removed and added under load. verbenad lives on, lets the device go, and listens again by
 # itself; clients go on and their data are whole.
-#   device rdma rxe|siw
+#   device rdma rxe|siw [HOST]     verbenad listens on HOST, as * for every address, or on the device's
 # The client under load is ours, on the same device: it has to let go and come back too. The kernel's is mounted and
 # at rest while the device goes: a connection that it is making just then fails with EINVAL, which it hands to its callers.
 # lab: limit=400
 . "$LAB_LIB"
 verbena=$LAB_BUILD/services/verbena
 needs "$verbena"
+listens_on=${3:-}
 serve "$1" "$2"
 daemon=$!
 url=nfs+$1://$server:20049$exported

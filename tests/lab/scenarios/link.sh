@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The link between a stock kernel's hard mount and verbenad, in a network of its own, goes down and comes up: work goes
 # on and its data are whole.
-#   link SERVER DEVICE     iwarp siw, rdma siw, rdma rxe, or tcp lo, which here stands for no device
+#   link SERVER DEVICE     iwarp siw, rdma siw, or tcp lo, which here stands for no device
 # lab: limit=400
 . "$LAB_LIB"
 # A folder of names that ends with the scenario, and the network with it.

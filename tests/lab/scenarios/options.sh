@@ -13,7 +13,7 @@ for size in 4096 16384 65536 1048576; do
     [[ ,$said, == *,rsize=$size,wsize=$size,* ]] || fail "asked for $size, the kernel took $said"
     timed "odd ranges, $size" python3 "$files" ranges "$PWD/mounted/ranges" 2048 $((LAB_STORM * 2))
     timed "odd ranges, $size, direct" python3 "$files" ranges "$PWD/mounted/ranges" 2048 $((LAB_STORM * 2)) direct
-    umount mounted
+    unmount mounted
 done
 
 # Ten groups of AUTH_SYS: the last one lets in, and none but these.
@@ -32,7 +32,7 @@ chown 0:2005 mounted/shared
 chmod 2770 mounted/shared
 as_user touch mounted/shared/new
 [[ $(stat -c %u:%g mounted/shared/new) == 2000:2005 ]] || fail "made as $(stat -c %u:%g mounted/shared/new), not 2000:2005"
-umount mounted
+unmount mounted
 
 # connections: those that clients have to verbenad for NFS; a device's are no sockets.
 connections() {

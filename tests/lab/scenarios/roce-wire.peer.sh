@@ -28,7 +28,10 @@ works() {
     timed "$name" "$@"
     tell "$name-done"
 }
-kernel_all() { kernel_work && long_link; }
+kernel_all() {
+    kernel_work
+    long_link
+}
 client_all() {
     # A listing that fits in one packet: of a longer one, which the kernel's server writes into the Reply chunk's only segment
     # piece by piece, Wireshark 4.0 loses a piece (docs/howto/wireshark.md).
