@@ -249,6 +249,7 @@ private:
                        const storage::credential& who) const;
     result<void> apply_to_new(int fd, struct stat& st, const storage::set_attributes& set,
                               const storage::credential& who, bool& changed) const;
+    unique_fd make_with_verifier(const naming& at, mode_t permissions, std::uint64_t verifier) const noexcept;
     result<made> create_file(naming& at, storage::create_mode mode, const storage::set_attributes& set,
                              std::uint64_t verifier, const storage::credential& who) const;
     result<made> finish_new(naming& at, mode_t format, const storage::set_attributes& set,

@@ -142,30 +142,50 @@ backend::make_entry(const storage::request& r, const storage::handle& directory,
     co_return out;
 }
 
+// The file gets its name after its verifier: were power lost between the two, the client would be told that its own file is
+// another's. Fails where the file system has no files without names; then the name has to come first.
+unique_fd backend::make_with_verifier(const naming& at, mode_t permissions, std::uint64_t verifier) const noexcept
+{
+    unique_fd file(::openat(at.directory, ".", O_TMPFILE | O_RDWR | O_CLOEXEC | O_NONBLOCK, permissions));
+    if (file && (::futimens(file.get(), verifier_times(verifier).times) != 0 ||
+                 ::linkat(self_.get(), fd_name(file.get()).text(), at.directory, at.name, AT_SYMLINK_FOLLOW) != 0)) {
+        const int why = errno;
+        file.reset();
+        errno = why;
+    }
+    return file;
+}
+
 result<backend::made> backend::create_file(naming& at, storage::create_mode mode,
                                            const storage::set_attributes& set, std::uint64_t verifier,
                                            const storage::credential& who) const
 {
     made m;
-    open_how how{};
-    how.flags = O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
-    how.mode = set.mode ? *set.mode & 07777 : default_file_mode;
-    how.resolve = handles_->resolve_flags();
-    m.write.reset(static_cast<int>(::syscall(SYS_openat2, at.directory, at.name, &how, sizeof(how))));
+    const bool exclusive = mode == storage::create_mode::exclusive;
+    const mode_t permissions = set.mode ? *set.mode & 07777 : default_file_mode;
+    if (exclusive)
+        m.write = make_with_verifier(at, permissions, verifier);
+    m.own_attributes = bool(m.write);
+    if (!m.write && !(exclusive && errno == EEXIST)) {
+        open_how how{};
+        how.flags = O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
+        how.mode = permissions;
+        how.resolve = handles_->resolve_flags();
+        m.write.reset(static_cast<int>(::syscall(SYS_openat2, at.directory, at.name, &how, sizeof(how))));
+    }
     if (m.write) {
         at.made();
         m.path.reset(::openat(self_.get(), fd_name(m.write.get()).text(), O_PATH | O_CLOEXEC));
         result<void> ready;
-        if (!m.path || ::fstat(m.path.get(), &m.st) != 0) {
-            ready = errno_error("open of a new file");
-        } else if (mode == storage::create_mode::exclusive) {
+        if (exclusive && !m.own_attributes) {
             m.own_attributes = true;
-            if (::futimens(m.write.get(), verifier_times(verifier).times) != 0 ||
-                ::fstat(m.path.get(), &m.st) != 0)
+            if (::futimens(m.write.get(), verifier_times(verifier).times) != 0)
                 ready = errno_error("the verifier of an exclusive create");
-        } else {
-            ready = apply_to_new(m.path.get(), m.st, set, who, m.own_attributes);
         }
+        if (ready && (!m.path || ::fstat(m.path.get(), &m.st) != 0))
+            ready = errno_error("open of a new file");
+        if (ready && !exclusive)
+            ready = apply_to_new(m.path.get(), m.st, set, who, m.own_attributes);
         if (!ready) {
             ::unlinkat(at.directory, at.name, 0);
             return ready.error();

@@ -8,10 +8,17 @@
 #include <verbena/plugins/posixfs.hpp>
 
 #include <atomic>
+#include <cstddef>
+#include <fcntl.h>
 #include <fstream>
+#include <linux/filter.h>
 #include <linux/magic.h>
+#include <linux/seccomp.h>
 #include <set>
+#include <sys/prctl.h>
 #include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <thread>
 
 namespace suite {
 
@@ -99,6 +106,25 @@ struct stat inode(ino_t number, time_t changed)
 bool alone_at(change_order& order, const struct stat& st, time_t now)
 {
     return order.is_alone(st, timespec{now, 0});
+}
+
+/// From now on no file system has files without names, as far as this thread goes.
+void have_no_nameless_files()
+{
+    constexpr auto flags = offsetof(seccomp_data, args[2]); // the lower half
+    sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, flags),
+        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_TMPFILE & ~O_DIRECTORY, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EOPNOTSUPP),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog program{std::size(code), code};
+    BOOST_REQUIRE(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    BOOST_REQUIRE(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+    BOOST_REQUIRE(::openat(AT_FDCWD, "/dev/shm", O_TMPFILE | O_RDWR, 0600) < 0);
+    BOOST_REQUIRE(errno == EOPNOTSUPP);
 }
 
 template<class Fixture>
@@ -284,4 +310,41 @@ BOOST_AUTO_TEST_CASE(file_systems_of_several_hosts)
     for (long type :
          {long(EXT4_SUPER_MAGIC), long(TMPFS_MAGIC), long(XFS_SUPER_MAGIC), long(BTRFS_SUPER_MAGIC)})
         BOOST_TEST(!posixfs::changed_by_other_hosts(type));
+}
+
+BOOST_FIXTURE_TEST_CASE(an_exclusive_file_has_its_verifier_before_its_name, memory_fixture)
+{
+    constexpr int files = 2000;
+    const auto path = [](int i) { return exported->path() / std::to_string(i); };
+    std::atomic<bool> over = false;
+    int seen = 0;
+    int without = 0;
+    std::thread watcher([&] {
+        for (int i = 0; i < files && !over;) {
+            struct stat st{};
+            if (::lstat(path(i).c_str(), &st) != 0)
+                continue;
+            // A verifier is whole seconds; the time of making is not, but for one file in millions.
+            without += st.st_mtim.tv_nsec != 0 || st.st_atim.tv_nsec != 0 ? 1 : 0;
+            ++seen;
+            ++i;
+        }
+    });
+    for (int i = 0; i < files; ++i)
+        must(fs->create(me, fs->root(), std::to_string(i), create_mode::exclusive, {}, 7));
+    over = true;
+    watcher.join();
+    BOOST_TEST(seen > 0);
+    BOOST_TEST(without == 0);
+}
+
+// The last of all, as the thread stays as it is.
+BOOST_FIXTURE_TEST_CASE(exclusive_creates_where_no_file_is_without_a_name, memory_fixture)
+{
+    have_no_nameless_files();
+    const handle f = must(fs->create(me, fs->root(), "f", create_mode::exclusive, {}, 7)).made.handle;
+    BOOST_TEST((must(fs->create(me, fs->root(), "f", create_mode::exclusive, {}, 7)).made.handle == f));
+    BOOST_TEST(fails(fs->create(me, fs->root(), "f", create_mode::exclusive, {}, 8)) == EEXIST);
+    BOOST_TEST(must(write(me, f, 0, "data")).count == 4u);
+    BOOST_TEST(get(me, f) == "data");
 }
