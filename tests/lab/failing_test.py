@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""That scenarios which hang or fail are told as such, with the guest's log, and don't keep the next from running: one boot
-of the scenarios in `failing`. The kernels must be prepared."""
+"""That scenarios which hang or fail are told as such, with the guest's log, and don't keep the next from running: the scenarios
+in `failing`, begun in one boot. The kernels must be prepared."""
 import pathlib
 import shutil
 import subprocess
@@ -10,7 +10,8 @@ import unittest
 
 LAB = pathlib.Path(__file__).resolve().parent
 SCENARIOS = [str(LAB / "failing/hangs.sh"),
-             *(f"{LAB / 'failing/fails.sh'} {how}" for how in ("command", "reason", "kernel", "nothing", "guest", "late"))]
+             *(f"{LAB / 'failing/fails.sh'} {how}" for how in ("command", "reason", "kernel", "nothing", "guest")),
+             str(LAB / "failing/stuck.sh"), f"{LAB / 'failing/fails.sh'} late"]
 LIMIT = 600
 
 
@@ -30,7 +31,7 @@ class Failing(unittest.TestCase):
         self.assertIn(line, self.lines)
 
     def test_it_is_no_success(self):
-        self.assertEqual((self.status, self.lines[-2:]), (1, ["1 passed, 6 failed", ""]))
+        self.assertEqual((self.status, self.lines[-2:]), (1, ["2 passed, 6 failed", ""]))
 
     def test_a_hang_ends_at_its_limit_with_the_log(self):
         self.told("FAIL hangs on 6.1: not finished after 10 s")
@@ -54,11 +55,16 @@ class Failing(unittest.TestCase):
         self.assertIn("WARNING: made by hand", (self.out / "fails-kernel/dmesg").read_text(encoding="utf-8"))
         self.assertRegex(self.output, r"\nPASS fails nothing on 6.1 \([\d.]+ s\)\n")
 
-    def test_a_guest_that_goes_down_takes_all_that_is_left_along(self):
+    def test_after_a_guest_that_goes_down_another_goes_on(self):
         self.told("FAIL fails guest on 6.1: the guest stopped while it ran")
         self.told("here is what guest writes")
         self.assertIn("Kernel panic", self.output)
-        self.told("FAIL fails late on 6.1: not reached: the guest stopped")
+        self.assertIn("Kernel panic", (self.out / "console.1").read_text(encoding="utf-8"))
+
+    def test_what_the_kernel_does_not_let_go_of_is_not_there_for_the_next(self):
+        self.told("FAIL stuck on 6.1: not finished after 10 s / a process of it does not end")
+        self.assertRegex((self.out / "stuck/processes").read_text(encoding="utf-8"), r" D +\S+ +touch frozen/file\n")
+        self.assertRegex(self.output, r"\nPASS fails late on 6.1 \([\d.]+ s\)\n")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ exec >/dev/vport*p1 2>&1
 
 # scenario NAME SECONDS SCRIPT [ARGUMENT...]
 scenario() {
-    local name=$1 limit=$2 log tee pid watcher begun=${EPOCHREALTIME/./} took status=0 said
+    local name=$1 limit=$2 log tee pid watcher begun=${EPOCHREALTIME/./} took status=0 said spoilt=
     shift 2
     export LAB_OUT=/lab/job/$name
     printf -- '--- %s\n' "$name"
@@ -44,15 +44,33 @@ scenario() {
     # Bash tells on its error output about children that a signal ended.
     { wait "$pid" || status=$?; } 2>/dev/null
     { kill "$watcher" && wait "$watcher"; } 2>/dev/null
-    wait "$tee"
+    ended_within 30 "$tee" || spoilt='a process of it does not end'
     took=$((${EPOCHREALTIME/./} - begun))
-    reset_kernel
+    reset_kernel &
+    ended_within 60 $! || spoilt='the kernel does not let go of what it made'
     dmesg --notime >"$LAB_OUT/dmesg"
     if said=$(grep -m 1 -E "$trouble" "$LAB_OUT/dmesg"); then
         echo "the kernel said: $said" >>"$LAB_OUT/reason"
         grep -A 30 -m 1 -E "$trouble" "$LAB_OUT/dmesg"
     fi
+    if [[ $spoilt ]]; then
+        echo w >/proc/sysrq-trigger
+        ps -A f -o pid,stat,wchan:24,args >"$LAB_OUT/processes"
+        dmesg --notime >"$LAB_OUT/dmesg"
+        tail -n 60 "$LAB_OUT/dmesg"
+        echo "$spoilt" >>"$LAB_OUT/reason"
+    fi
     printf '%d %d.%d\n' "$status" $((took / 1000000)) $((took / 100000 % 10)) >"$LAB_OUT/result"
+    # What comes next is not to suffer from it: it has a boot of its own.
+    if [[ $spoilt ]]; then finish; fi
+}
+
+# ended_within SECONDS PID: waits for a child, and returns 1 if it has not ended by then. One that hangs in the kernel cannot even
+# be killed.
+ended_within() {
+    timeout "$1" tail --pid "$2" -s 0.1 -f /dev/null || return 1
+    wait "$2"
+    return 0
 }
 
 # optional: a scenario that begins within $LAB_ROOM seconds of the start, if at all.
@@ -92,7 +110,7 @@ stop_knfsd() {
     # With a thread that hangs in the kernel this would hang too.
     echo 0 >/proc/fs/nfsd/threads &
     server=$!
-    timeout 10 tail --pid "$server" -s 0.1 -f /dev/null || echo 'lab: the kernel server does not stop'
+    ended_within 10 "$server" || echo 'lab: the kernel server does not stop'
     exportfs -au
     kill "$registry" && wait "$registry"
 }

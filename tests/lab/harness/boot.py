@@ -125,8 +125,9 @@ def command_line(kernel, out, net, args):
     # Time must not come from the emulated HPET, whose every reading leaves the guest; and nobody attacks it. On a busy
     # machine the guest may stand still for long: too few timer interrupts at its start, and later what looks like a
     # processor that hangs, are no trouble of its kernel's. Emulation does `rep movsb` octet by octet, and a processor
-    # without ERMS and FSRM is one whose kernel doesn't copy by it: that makes copies 4 times as fast.
-    append = ["console=ttyS0", "panic=-1", "quiet", "tsc=reliable", "no_timer_check", "nosoftlockup",
+    # without ERMS and FSRM is one whose kernel doesn't copy by it: that makes copies 4 times as fast. A kernel that has oopsed may
+    # hold a lock for ever: the boot ends there, with the trace on its console.
+    append = ["console=ttyS0", "panic=-1", "oops=panic", "quiet", "tsc=reliable", "no_timer_check", "nosoftlockup",
               "rcupdate.rcu_cpu_stall_timeout=300", "mitigations=off", "apparmor=0", "audit=0",
               f"lab.modules={kernel.modules}"]
     words = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",

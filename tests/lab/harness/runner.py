@@ -68,39 +68,49 @@ def side_by_side(works, many):
 
 
 def run_boot(kernel, scenarios, out, build, args, show, until):
-    """Runs all scenarios in one boot of one kernel, or one that has a peer part; returns a row for each."""
-    room = max(0, int(until - time.monotonic()))
-    if not room and all(scenario.optional for scenario in scenarios):
+    """Runs all scenarios in one boot of one kernel, or one that has a peer part; returns a row for each. What a boot that ended
+    early did not come to has another one."""
+    if until <= time.monotonic() and all(scenario.optional for scenario in scenarios):
         return [(kernel.release, scenario.title, LEFT_OUT, "-") for scenario in scenarios]
     shutil.rmtree(out, ignore_errors=True)
     net = args.net or ("user" if any(scenario.net == "user" for scenario in scenarios) else "none")
-    variables = {"LAB_ROOT": SOURCE, "LAB_BUILD": build, "LAB_LIB": LAB / "guest/lib.sh", "LAB_NET": net, "LAB_ROOM": room,
+    variables = {"LAB_ROOT": SOURCE, "LAB_BUILD": build, "LAB_LIB": LAB / "guest/lib.sh", "LAB_NET": net,
                  "LAB_DATA": data.prepare(args.size), **data.EXTENT[args.size].variables()}
     for scenario in scenarios:
         (out / scenario.folder).mkdir(parents=True)
     begun = time.monotonic()
-    ended = peer_ended = ""
+    ended, peer_ended = {}, ""
     host_parts = {}
     try:
         for scenario in scenarios:
             if scenario.host_part:
                 host_parts[scenario.folder] = HostPart(scenario, out / scenario.folder, variables)
-        ready = [scenario for scenario in scenarios
-                 if scenario.folder not in host_parts or host_parts[scenario.folder].wait_until_ready()]
-        limit = sum(scenario.limit for scenario in ready)
-        if ready and ready[0].peer_part:
-            ended, peer_ended = run_two(kernel, out, net, args, ready[0], limit, show, variables)
-        elif ready:
-            write_plan(out, [(scenario, scenario.path) for scenario in ready], variables)
+        left = [scenario for scenario in scenarios
+                if scenario.folder not in host_parts or host_parts[scenario.folder].wait_until_ready()]
+        boots = 0
+        while left:
+            variables["LAB_ROOM"] = max(0, int(until - time.monotonic()))
+            limit = sum(scenario.limit for scenario in left)
+            if left[0].peer_part:
+                ended[left[0].folder], peer_ended = run_two(kernel, out, net, args, left[0], limit, show, variables)
+                break
+            write_plan(out, [(scenario, scenario.path) for scenario in left], variables)
             # A kernel waits for its server for ever. What runs beside others must leave them their time, though.
-            alone = host_parts.get(ready[0].folder) if len(ready) == 1 else None
-            ended = boot.run(kernel, out, net, args, limit, show, alone.gone if alone else lambda: None)
+            alone = host_parts.get(left[0].folder) if len(left) == 1 else None
+            why = boot.run(kernel, out, net, args, limit, show, alone.gone if alone else lambda: None)
+            ended.update({scenario.folder: why for scenario in left})
+            tried, left = left, [scenario for scenario in left if not come_to(out / scenario.folder)]
+            if len(left) == len(tried):
+                break
+            boots += 1
+            if left:
+                put_aside(out, boots)
     finally:
         for part in host_parts.values():
             part.stop()
     rows = []
     for scenario in scenarios:
-        reason = verdict(out / scenario.folder, host_parts.get(scenario.folder), ended)
+        reason = verdict(out / scenario.folder, host_parts.get(scenario.folder), ended.get(scenario.folder, ""))
         if scenario.peer_part:
             reason = of_two(reason, verdict(out / "peer" / scenario.folder, None, peer_ended))
         with one_report:
@@ -108,6 +118,17 @@ def run_boot(kernel, scenarios, out, build, args, show, until):
         rows.append((kernel.release, scenario.title, reason, seconds))
     say(f"{kernel.release}: {time.monotonic() - begun:.0f} s for this boot")
     return rows
+
+
+def come_to(folder):
+    return (folder / "begun").exists() or (folder / "left").exists()
+
+
+def put_aside(out, number):
+    """What a boot wrote that the next one will write anew."""
+    for name in ("console", "output", "qemu"):
+        (out / name).rename(out / f"{name}.{number}")
+    (out / "finished").unlink(missing_ok=True)
 
 
 def run_two(kernel, out, net, args, scenario, limit, show, variables):
