@@ -144,11 +144,13 @@ backend::make_entry(const storage::request& r, const storage::handle& directory,
 
 // The file gets its name after its verifier: were power lost between the two, the client would be told that its own file is
 // another's. Fails where the file system has no files without names; then the name has to come first.
-unique_fd backend::make_with_verifier(const naming& at, mode_t permissions, std::uint64_t verifier) const noexcept
+unique_fd backend::make_with_verifier(const naming& at, mode_t permissions,
+                                      std::uint64_t verifier) const noexcept
 {
     unique_fd file(::openat(at.directory, ".", O_TMPFILE | O_RDWR | O_CLOEXEC | O_NONBLOCK, permissions));
-    if (file && (::futimens(file.get(), verifier_times(verifier).times) != 0 ||
-                 ::linkat(self_.get(), fd_name(file.get()).text(), at.directory, at.name, AT_SYMLINK_FOLLOW) != 0)) {
+    if (file &&
+        (::futimens(file.get(), verifier_times(verifier).times) != 0 ||
+         ::linkat(self_.get(), fd_name(file.get()).text(), at.directory, at.name, AT_SYMLINK_FOLLOW) != 0)) {
         const int why = errno;
         file.reset();
         errno = why;

@@ -101,6 +101,36 @@ class Verdicts(InFolder):
         self.assertEqual(printed(None, False), ["PASS some siw on 6.1 (2.5 s)"])
 
 
+class Boots(InFolder):
+    def run_boot(self, boots):
+        """Runs three scenarios where each of BOOTS comes to those that it names; returns their reasons."""
+        scenarios = [scenario.Scenario(self.write(f"{name}.sh"), [], 300, "none") for name in ("one", "two", "three")]
+        out = self.folder / "out"
+        args = types.SimpleNamespace(net=None, size="smoke")
+
+        def boot(*_):
+            for name in boots.pop(0):
+                (out / name / "begun").touch()
+                (out / name / "result").write_text("0 1.0\n")
+            (out / "console").write_text("")
+            return "it went down"
+        self.replace(runner.boot, "run", boot)
+        self.replace(runner.data, "prepare", lambda size: self.folder)
+        kernel = types.SimpleNamespace(series="6.1", release="6.1.0")
+        with contextlib.redirect_stdout(io.StringIO()):
+            rows = runner.run_boot(kernel, scenarios, out, self.folder, args, False, 0)
+        self.assertEqual(boots, [])
+        return [reason for _, _, reason, _ in rows]
+
+    def test_what_a_boot_did_not_come_to_has_another(self):
+        self.assertEqual(self.run_boot([("one",), ("two", "three")]), [None, None, None])
+        self.assertTrue((self.folder / "out/console.1").exists())
+
+    def test_a_guest_that_does_not_boot_has_one_more_try(self):
+        self.assertEqual(self.run_boot([(), ("one", "two", "three")]), [None, None, None])
+        self.assertEqual(self.run_boot([("one", "two"), (), ()]), [None, None, "not reached: it went down"])
+
+
 class Limits(InFolder):
     """A guest that does not end by itself, whose part a shell plays."""
 

@@ -27,6 +27,7 @@ RESTART = "server killed three times under load; uncommitted writes lost and sen
 LINK = "link down and up three times under load"
 CUT = "the wire cut and mended three times under a hard mount"
 DEVICE = "device removed and added three times under load"
+DEVICE_MOUNT = "the server's device removed and added three times under a hard mount; what was acknowledged is whole"
 CONFORM = "the checks of the command; what the device fails is named"
 TOOLS, PINGS = "rdma-core's test programs, and as servers", "rping of 4,000 and 65,000 octets, rdma_client and rdma_server"
 BAD = "raw verbs beside it: forged and stale keys, garbage, no receives, credits exceeded, sudden ends, 300 connects"
@@ -74,12 +75,13 @@ CELLS = (
     Cell("device rdma rxe *", "verbena `rdma`", GUEST.format("rdma").replace("guest", "guest, on every address"), "rxe", DEVICE),
     Cell("device rdma siw *", "verbena `rdma`", GUEST.format("rdma").replace("guest", "guest, on every address"), "siw", DEVICE),
     Cell("shared-queue siw", "`rdma link delete`", "a shared receive queue by `rdma`", "siw", "the device goes; a queue on the next"),
-    Cell("device-mount rdma rxe", LINUX, GUEST.format("rdma"), "rxe", f"{DEVICE}; what was acknowledged is whole"),
     Cell("link tcp lo", LINUX, GUEST.format("tcp"), "TCP", LINK, brief=True),
     Cell("roce-wire", f"{LINUX}, verbena `rdma`", f"{GUEST.format('rdma')}, knfsd v3", "RoCEv2 between two guests",
          "procedures and chunk forms that tshark decodes; what it finds fault with, beside kernels' traffic"),
     Cell("conform-hosts rxe", "`verbena conform`", "`verbena conform`", "RoCEv2 between two guests", CONFORM),
     Cell("conform-hosts siw", "`verbena conform`", "`verbena conform`", "siw between two guests", CONFORM),
+    Cell("device-mount rdma rxe", LINUX, GUEST.format("rdma"), "RoCEv2 between two guests", DEVICE_MOUNT),
+    Cell("device-mount rdma siw", LINUX, GUEST.format("rdma"), "siw between two guests", DEVICE_MOUNT),
     Cell("cut rdma rxe", LINUX, GUEST.format("rdma"), "RoCEv2 between two guests", CUT),
     Cell("cut iwarp siw", LINUX, GUEST.format("iwarp"), "siw between two guests", CUT),
     Cell("cut rdma siw", LINUX, GUEST.format("rdma"), "siw between two guests", CUT),
