@@ -63,7 +63,7 @@ class Failing(unittest.TestCase):
 
     def test_what_the_kernel_does_not_let_go_of_is_not_there_for_the_next(self):
         self.told("FAIL stuck on 6.1: not finished after 10 s / a process of it does not end")
-        self.assertRegex((self.out / "stuck/processes").read_text(encoding="utf-8"), r" D +\S+ +touch frozen/file\n")
+        self.assertRegex((self.out / "stuck/processes").read_text(encoding="utf-8"), r" D +\S+ +\\_ touch frozen/file\n")
         self.assertRegex(self.output, r"\nPASS fails late on 6.1 \([\d.]+ s\)\n")
 
 

@@ -126,6 +126,15 @@ class Boots(InFolder):
         self.assertEqual(self.run_boot([("one",), ("two", "three")]), [None, None, None])
         self.assertTrue((self.folder / "out/console.1").exists())
 
+    def test_of_two_guests_one_that_does_not_boot_has_another_try_and_one_that_goes_down_has_none(self):
+        for files, came in ((("one/begun", "one/result", "two/begun"), True), (("one/begun",), True),
+                            (("one/begun", "one/result"), False), ((), False)):
+            for path in self.folder.rglob("*/*"):
+                path.unlink()
+            for name in files:
+                self.write(name)
+            self.assertEqual(runner.came_to_two(self.folder / "one", self.folder / "two"), came)
+
     def test_a_guest_that_does_not_boot_has_one_more_try(self):
         self.assertEqual(self.run_boot([(), ("one", "two", "three")]), [None, None, None])
         self.assertEqual(self.run_boot([("one", "two"), (), ()]), [None, None, "not reached: it went down"])
@@ -137,10 +146,9 @@ class Limits(InFolder):
     def follow(self, scripts, limit, tend=lambda: None):
         guests = []
         for number, script in enumerate(scripts):
-            out = self.folder / str(number)
-            out.mkdir()
-            self.write(f"{number}/console", f"kernel {number}\n")
-            guests.append(boot.Guest(["bash", "-c", script], out, False))
+            out = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
+            (out / "console").write_text(f"kernel {number}\n", encoding="utf-8")
+            guests.append(boot.Guest(["bash", "-c", script.format(out)], out, False))
         self.addCleanup(lambda: self.assertFalse(boot.Guest.running))
         said = io.StringIO()
         with contextlib.redirect_stderr(said):
@@ -156,16 +164,21 @@ class Limits(InFolder):
         self.assertEqual(ended, ["the guest did not finish in time"])
         self.assertIn("    kernel 0", said)
 
+    def test_a_guest_that_does_not_boot_is_ended_long_before(self):
+        self.replace(boot, "BOOT_SECONDS", 0.3)
+        self.assertEqual(self.follow(["exec sleep 600"], 600)[0], ["the guest did not boot"])
+        self.assertEqual(self.follow(["touch {0}/booted {0}/finished; exec sleep 1"], 600)[0], [""])
+        self.assertEqual(self.follow(["touch {0}/booted; exec sleep 600", "exec sleep 600"], 600)[0], ["a guest did not boot"] * 2)
+
     def test_one_guest_is_not_left_waiting_for_the_other(self):
         self.replace(boot, "ALONE_SECONDS", 1)
-        finished = f"touch {self.folder}/0/finished"
+        finished = "touch {0}/finished"
         ended, said = self.follow([finished, "exec sleep 600"], 300)
         self.assertEqual(ended, ["", "the other guest had ended"])
         self.assertEqual(said.count("the end of its kernel's messages"), 1)
 
     def test_what_ends_before_its_plan_or_with_a_status_has_failed(self):
         self.assertEqual(self.follow(["true"], 300)[0], ["the guest stopped"])
-        shutil.rmtree(self.folder / "0")
         self.assertEqual(self.follow(["echo bad option >&2; exit 1"], 300)[0], ["qemu failed: bad option"])
 
     def test_a_guest_that_has_ended_takes_its_qemu_along(self):

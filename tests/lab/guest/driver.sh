@@ -6,6 +6,7 @@
 # What the kernel prints when it is in trouble. siw and the NFS client print none of it in a good run.
 trouble='BUG:|Oops|WARNING: |general protection fault|blocked for more than|INFO: rcu|refcount_t:|KASAN'
 
+touch /lab/job/booted
 ip link set lo up
 if [[ $LAB_NET == user ]]; then
     ip link set eth0 up
@@ -47,7 +48,7 @@ scenario() {
     ended_within 30 "$tee" || spoilt='a process of it does not end'
     took=$((${EPOCHREALTIME/./} - begun))
     reset_kernel &
-    ended_within 60 $! || spoilt='the kernel does not let go of what it made'
+    ended_within 120 $! || spoilt='the kernel does not let go of what it made'
     dmesg --notime >"$LAB_OUT/dmesg"
     if said=$(grep -m 1 -E "$trouble" "$LAB_OUT/dmesg"); then
         echo "the kernel said: $said" >>"$LAB_OUT/reason"
@@ -65,12 +66,11 @@ scenario() {
     if [[ $spoilt ]]; then finish; fi
 }
 
-# ended_within SECONDS PID: waits for a child, and returns 1 if it has not ended by then. One that hangs in the kernel cannot even
-# be killed.
+# ended_within SECONDS PID: waits for a child and returns its status, or 1 if it has not ended by then. One that hangs in the kernel
+# cannot even be killed.
 ended_within() {
     timeout "$1" tail --pid "$2" -s 0.1 -f /dev/null || return 1
     wait "$2"
-    return 0
 }
 
 # optional: a scenario that begins within $LAB_ROOM seconds of the start, if at all.
@@ -87,38 +87,43 @@ hung() {
     kill -KILL "$1"
 }
 
-# Puts down what a scenario may have left in the kernel and what no namespace ends with.
+# Puts down what a scenario may have left in the kernel and what no namespace ends with; returns 1 if some of it stays.
 reset_kernel() {
     local device
-    if [[ -d /sys/module/nfsd ]]; then stop_knfsd; fi
+    if [[ -d /sys/module/nfsd ]]; then stop_knfsd || return; fi
     for device in /sys/class/infiniband/*; do
-        # It goes by itself with its interface, and that with its network, which may be happening now.
-        [[ ! -e $device ]] || rdma link delete "${device##*/}" 2>/dev/null || [[ ! -e $device ]]
+        [[ ! -e $device ]] || rdma link delete "${device##*/}" 2>/dev/null
     done
     for device in /sys/class/net/lab*; do
-        [[ ! -e $device ]] || ip link delete "${device##*/}" 2>/dev/null || [[ ! -e $device ]]
+        [[ ! -e $device ]] || ip link delete "${device##*/}" 2>/dev/null
     done
+    # A device goes by itself with its interface, and that with its network, which may be happening now.
+    until nothing_left; do sleep 0.1; done
 }
+nothing_left() { [[ -z $(compgen -G '/sys/class/infiniband/*'; compgen -G '/sys/class/net/lab*') ]]; }
 
 # The server of the kernel takes itself out of rpcbind, which ended with the scenario, and would wait for it.
 stop_knfsd() {
-    local registry server
+    local registry server status
     mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
-    [[ $(</proc/fs/nfsd/threads) != 0 ]] || return
+    [[ $(</proc/fs/nfsd/threads) != 0 ]] || return 0
     rpcbind -f &
     registry=$!
     # With a thread that hangs in the kernel this would hang too.
     echo 0 >/proc/fs/nfsd/threads &
     server=$!
-    ended_within 10 "$server" || echo 'lab: the kernel server does not stop'
+    ended_within 10 "$server"
+    status=$?
     exportfs -au
     kill "$registry" && wait "$registry"
+    return "$status"
 }
 
 # The end of the plan.
 finish() {
     touch /lab/job/finished
-    sync
+    sync &
+    ended_within 20 $!
     echo o >/proc/sysrq-trigger
-    sleep 60
+    sleep infinity
 }

@@ -28,13 +28,16 @@ class Guest:
     def __init__(self, words, out, show):
         if Guest.no_more:
             raise LabError("interrupted")
-        self.out, self.ended = out, ""
+        self.out, self.ended, self.begun = out, "", time.monotonic()
         self.targets = [open(out / "output", "wb")] + ([sys.stdout.buffer] if show else [])
         with open(out / "qemu", "wb") as errors:
             self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors)
         Guest.running.add(self)
         if Guest.no_more: # end_all() may have come before it was there
             self.process.kill()
+
+    def hangs_in_its_boot(self):
+        return time.monotonic() > self.begun + BOOT_SECONDS and not (self.out / "booted").exists()
 
     def copy(self):
         """Copies what it printed; returns False when there will be no more."""
@@ -100,18 +103,21 @@ def run_two(kernel, outs, wire, net, args, limit, show):
 
 
 def follow(guests, limit, tend):
-    """Copies what guests print until all have ended, the time is over, or TEND, called several times a second, says why they
-    must end."""
+    """Copies what guests print until all have ended, one doesn't boot, the time is over, or TEND, called several times a second,
+    says why they must end."""
     deadline = time.monotonic() + BOOT_SECONDS + limit
     reason = "the guest did not finish in time"
     with selectors.DefaultSelector() as selector:
         for guest in guests:
             selector.register(guest.process.stdout, selectors.EVENT_READ, guest)
         while selector.get_map():
+            left = [key.data for key in selector.get_map().values()]
             over = tend() or (time.monotonic() > deadline and reason)
+            if not over and any(guest.hangs_in_its_boot() for guest in left):
+                over = "the guest did not boot" if len(guests) == 1 else "a guest did not boot"
             if over:
-                for key in selector.get_map().values():
-                    key.data.ended = over
+                for guest in left:
+                    guest.ended = over
                 return
             for key, _ in selector.select(0.1):
                 if not key.data.copy():

@@ -108,8 +108,9 @@ def others(cells, digits):
 
 
 # What the programs and the guests are made of. A commit that changes nothing of it is the same to a run.
-MADE_OF = ("core", "transports", "protocols", "plugins", "services", "examples", "meson.build", "meson_options.txt", "tests/lab",
-           "tests/unit", "tests/integration/peers.py")
+MADE_OF = ("core", "transports", "protocols", "plugins", "services", "examples", "meson.build", "meson_options.txt",
+           "tests/lab/lab", "tests/lab/guest", "tests/lab/harness", "tests/lab/scenarios", "tests/lab/ledger", "tests/lab/raw_verbs",
+           "tests/lab/shared_queue", "tests/unit/transports", "tests/integration/peers.py")
 
 
 class Report:

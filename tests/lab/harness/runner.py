@@ -96,7 +96,7 @@ def run_boot(kernel, scenarios, out, build, args, show, until):
                 put_aside(out, boots - 1, left)
             if left[0].peer_part:
                 ended[left[0].folder], peer_ended = run_two(kernel, out, net, args, left[0], limit, show, variables)
-                came = [left[0]] if come_to(out / left[0].folder) and come_to(out / "peer" / left[0].folder) else []
+                came = left if came_to_two(out / left[0].folder, out / "peer" / left[0].folder) else []
             else:
                 write_plan(out, [(scenario, scenario.path) for scenario in left], variables)
                 # A kernel waits for its server for ever. What runs beside others must leave them their time, though.
@@ -128,9 +128,15 @@ def come_to(folder):
     return (folder / "begun").exists() or (folder / "left").exists()
 
 
+def came_to_two(folder, peer_folder):
+    """Whether both parts began, or one went down in its work, which is no matter of booting."""
+    begun = [each for each in (folder, peer_folder) if (each / "begun").exists()]
+    return len(begun) == 2 or any(not (each / "result").exists() for each in begun)
+
+
 def put_aside(out, number, scenarios):
     """What a boot wrote that the next one, of SCENARIOS, will write anew."""
-    for name in ("console", "output", "qemu", "peer", *(scenario.folder for scenario in scenarios if scenario.peer_part)):
+    for name in ("console", "output", "qemu", "booted", "peer", *(scenario.folder for scenario in scenarios if scenario.peer_part)):
         if (out / name).exists():
             (out / name).rename(out / f"{name}.{number}")
     (out / "finished").unlink(missing_ok=True)

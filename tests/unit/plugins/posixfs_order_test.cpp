@@ -316,10 +316,13 @@ BOOST_FIXTURE_TEST_CASE(an_exclusive_file_has_its_verifier_before_its_name, memo
 {
     constexpr int files = 2000;
     const auto path = [](int i) { return exported->path() / std::to_string(i); };
+    std::atomic<bool> watches = false;
     std::atomic<bool> over = false;
     int seen = 0;
     int without = 0;
     std::thread watcher([&] {
+        watches = true;
+        watches.notify_one();
         for (int i = 0; i < files && !over;) {
             struct stat st{};
             if (::lstat(path(i).c_str(), &st) != 0)
@@ -330,6 +333,7 @@ BOOST_FIXTURE_TEST_CASE(an_exclusive_file_has_its_verifier_before_its_name, memo
             ++i;
         }
     });
+    watches.wait(false);
     for (int i = 0; i < files; ++i)
         must(fs->create(me, fs->root(), std::to_string(i), create_mode::exclusive, {}, 7));
     over = true;
