@@ -100,8 +100,10 @@ void registered_memory::drop_part(std::size_t number) noexcept
 void memory_grant::revoke() noexcept
 {
     // A device that came back may have given the key to another grant.
-    if (const auto i = domain_.grants_.find(key_); i != domain_.grants_.end() && i->second == this)
-        domain_.grants_.erase(i);
+    if (part_ != nullptr) {
+        if (const auto i = part_->grants.find(key_); i != part_->grants.end() && i->second == this)
+            part_->grants.erase(i);
+    }
     key_ = 0;
     if (window_ != nullptr) {
         // Unbound by the peer, it can be bound again. Else only taking it away is certain at once.
@@ -317,9 +319,10 @@ result<void> domain::check_receives(std::span<const verbs::receive_request> batc
     return {};
 }
 
-void domain::invalidated(std::uint32_t key) noexcept
+void domain::invalidated(std::uint32_t key, std::size_t part) noexcept
 {
-    if (const auto found = grants_.find(key); found != grants_.end())
+    const auto& grants = parts_[part]->grants;
+    if (const auto found = grants.find(key); found != grants.end())
         found->second->standing_ = false;
 }
 
@@ -418,7 +421,7 @@ task<result<void>> domain::register_grants(std::span<verbs::grant_request*> batc
         g->part_ = &p;
         g->key_ = made[i]->rkey;
         g->standing_ = true;
-        grants_[g->key_] = g.get();
+        p.grants[g->key_] = g.get();
         batch[i]->made = std::move(g);
     }
     add(context_.counts().region_grants, batch.size());

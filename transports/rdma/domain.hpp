@@ -17,6 +17,7 @@
 namespace verbena::rdma {
 
 class domain;
+class memory_grant;
 class queue_pair;
 
 /// A domain's own on one device.
@@ -29,6 +30,7 @@ struct domain_part {
     std::vector<ibv_mw*> free_windows;
     event moved;                    ///< requests of our own are over, or a queue pair has ended
     std::vector<queue_pair*> pairs; ///< those that were opened and have not ended
+    std::unordered_map<std::uint32_t, memory_grant*> grants; ///< by key, which is the device's own
 };
 
 /// Memory that is registered with each part of a domain.
@@ -110,8 +112,8 @@ public:
     bool find_key(const verbs::segment& s, std::size_t part, std::uint32_t& key) const noexcept;
     /// Whether find_key() finds all of a batch.
     result<void> check_receives(std::span<const verbs::receive_request> batch, std::size_t part) const;
-    /// A peer invalidated `key`.
-    void invalidated(std::uint32_t key) noexcept;
+    /// A peer invalidated `key` of the device of `part`.
+    void invalidated(std::uint32_t key, std::size_t part) noexcept;
 
 private:
     friend class registered_memory;
@@ -140,7 +142,6 @@ private:
     std::map<const std::byte*, registered_memory*> by_address_; // several may begin alike: the last is found
     std::vector<registered_memory*> by_id_;                     // number id - 1
     std::vector<std::unique_ptr<pool_memory>> pools_;
-    std::unordered_map<std::uint32_t, memory_grant*> grants_;
 };
 
 /// As errno says, with the cure where there is one.

@@ -207,7 +207,7 @@ void queue_pair::retire_send(const work& w, verbs::status s) noexcept
         return;
     }
     if (good && w.op == verbs::opcode::local_invalidate)
-        domain_.invalidated(w.key);
+        domain_.invalidated(w.key, part_);
     if (good && !w.signalled)
         return;
     verbs::completion c;
@@ -232,7 +232,7 @@ void queue_pair::take_receive(const ibv_wc& wc, std::uint64_t id) noexcept
     }
     if ((wc.wc_flags & on().limits().invalidate_flags) != 0) {
         c.invalidated_key = wc.invalidated_rkey;
-        domain_.invalidated(wc.invalidated_rkey);
+        domain_.invalidated(wc.invalidated_rkey, part_);
     }
     complete(c);
 }

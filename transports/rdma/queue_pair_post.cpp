@@ -258,7 +258,12 @@ result<void> queue_pair::post_receive(std::span<const verbs::receive_request> ba
         return error(std::errc::no_buffer_space, "receive queue is full", receives_.size());
     if (const auto known = domain_.check_receives(batch, part_); !known)
         return known.error();
+    int failed = 0;
     for (const auto& r : batch) {
+        if (failed != 0) { // flushed with the others
+            receives_.push(r.id);
+            continue;
+        }
         ibv_sge sge{reinterpret_cast<std::uint64_t>(r.segment.address), r.segment.length, 0};
         if (r.segment.length != 0)
             (void)domain_.find_key(r.segment, part_, sge.lkey);
@@ -268,11 +273,12 @@ result<void> queue_pair::post_receive(std::span<const verbs::receive_request> ba
         w.sg_list = &sge;
         w.num_sge = r.segment.length != 0;
         ibv_recv_wr* bad = nullptr;
-        const int failed = ::ibv_post_recv(id_->qp, &w, &bad);
+        failed = ::ibv_post_recv(id_->qp, &w, &bad);
         receives_.push(r.id);
-        if (failed != 0) // flushed with the others
-            end_soon(end_cause::local, error::from_errno(failed, "ibv_post_recv"));
     }
+    // Last, since a pool thread destroys the queue pair from then on.
+    if (failed != 0)
+        end_soon(end_cause::local, error::from_errno(failed, "ibv_post_recv"));
     return {};
 }
 

@@ -86,7 +86,7 @@ task<result<void>> domain::bind_windows(std::span<verbs::grant_request*> batch, 
         w.bind_mw.bind_info.addr = reinterpret_cast<std::uint64_t>(g->memory_.data());
         w.bind_mw.bind_info.length = g->memory_.size();
         w.bind_mw.bind_info.mw_access_flags = rights_of(*batch[i]);
-        grants_[g->key_] = g.get();
+        p.grants[g->key_] = g.get();
         scope.add_window(*g);
         batch[i]->made = std::move(g);
     }
@@ -147,7 +147,7 @@ task<bool> domain::bind_type_1(std::span<verbs::grant_request*> batch, std::size
         auto& g = static_cast<memory_grant&>(*r->made);
         if (outcome.good) {
             g.key_ = g.window_->rkey;
-            grants_[g.key_] = &g;
+            p.grants[g.key_] = &g;
         } else {
             r->made.reset();
         }

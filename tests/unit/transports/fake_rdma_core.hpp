@@ -49,6 +49,9 @@ struct fake {
     };
     // What was posted by each, but by ibv_bind_mw. Nothing completes by itself.
     std::vector<std::vector<request>> doorbells;
+    unsigned receives_taken = 0;                      // by ibv_post_recv, before it
+    std::optional<unsigned> refuses_after_receives{}; // refuses with ENOMEM
+    bool refused_receive = false;
     struct modification {
         int what;
         ibv_qp_attr to;
@@ -102,11 +105,13 @@ struct fake {
         c.ops.dealloc_mw = drop_window;
         c.ops.bind_mw = bind_window;
         c.ops.post_send = post;
+        c.ops.post_recv = post_receive;
     }
     bool post_raises_sigpipe = false; // as siw's, where the peer has reset the connection
     static int poll(ibv_cq*, int most, ibv_wc* to);
     static int arm(ibv_cq*, int);
     static int post(ibv_qp*, ibv_send_wr* first, ibv_send_wr**);
+    static int post_receive(ibv_qp*, ibv_recv_wr*, ibv_recv_wr**);
     static void start(ibv_qp_ex*);
     static void put_send(ibv_qp_ex* q);
     static ibv_mw* make_window(ibv_pd* pd, ibv_mw_type type);
@@ -153,6 +158,17 @@ inline int fake::post(ibv_qp*, ibv_send_wr* first, ibv_send_wr**)
         posted.push_back({w->wr_id, (w->send_flags & IBV_SEND_SIGNALED) != 0});
     if (it().post_raises_sigpipe)
         BOOST_REQUIRE(::pthread_kill(::pthread_self(), SIGPIPE) == 0);
+    return 0;
+}
+
+inline int fake::post_receive(ibv_qp*, ibv_recv_wr*, ibv_recv_wr**)
+{
+    if (it().refuses_after_receives && it().receives_taken >= *it().refuses_after_receives) {
+        // Nothing may be asked of the queue pair after this, since its end is under way.
+        BOOST_TEST(!std::exchange(it().refused_receive, true));
+        return ENOMEM;
+    }
+    ++it().receives_taken;
     return 0;
 }
 

@@ -222,6 +222,27 @@ BOOST_AUTO_TEST_CASE(a_peer_that_reset_its_connection_to_siw_ends_no_process)
     it().attributes.vendor_id = 0;
 }
 
+BOOST_AUTO_TEST_CASE(a_refused_receive_ends_the_queue_pair_and_all_of_its_batch_is_flushed)
+{
+    with_queue_pair(IBV_TRANSPORT_IB, [](fixture& f, rdma::queue_pair& q, ends& seen) -> task<void> {
+        it().refuses_after_receives = it().receives_taken + 1;
+        std::array<verbs::receive_request, 4> batch;
+        for (std::size_t i = 0; i < batch.size(); ++i)
+            batch[i].id = 200 + i;
+        BOOST_TEST(!it().refused_receive);
+        BOOST_REQUIRE(q.post_receive(batch));
+        BOOST_TEST(it().refused_receive);
+        co_await f.long_enough();
+        BOOST_TEST(!q.connected());
+        BOOST_TEST((seen.completed == std::vector<std::uint64_t>{200, 201, 202, 203}));
+        BOOST_TEST(seen.count == 1U);
+        BOOST_TEST(seen.last.errno_value() == ENOMEM);
+        BOOST_TEST((q.post_receive(batch).error() == std::errc::not_connected));
+    });
+    it().refuses_after_receives.reset();
+    it().refused_receive = false;
+}
+
 BOOST_AUTO_TEST_CASE(a_batch_is_one_doorbell)
 {
     for (const bool extended : {false, true}) {
