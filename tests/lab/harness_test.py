@@ -216,6 +216,9 @@ class Reports(InFolder):
         self.assertIn(f"{cells.CELLS[0].work} | 6.1.0-1 | passed | 12.5 |", page)
         self.assertIn("| 6.1.0-1 | failed: a \\| b | 3.0 |", page)
         self.assertIn(f"Not run on 6.1.0-1: {cells.CELLS[2].scenario}, {cells.CELLS[3].scenario}, ", page)
+        self.assertIn(f"{cells.CELLS[-1].scenario}, power.\n", page)
+        self.assertIn("None of this ran on 6.12,", page)
+        self.assertNotIn("None of this ran on 6.1,", page)
 
     def test_it_goes_on_with_what_has_not_passed(self):
         rows = self.two_results().rows()

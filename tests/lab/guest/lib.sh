@@ -198,14 +198,22 @@ moved_by_chunks() {
 # mount_server FOLDER [OPTIONS]: mounts what `serve` serves.
 mount_server() { mount -t nfs -o "$mount_options${2:+,$2}" "$server:$exported" "$1"; }
 
-# mount_as_printed FOLDER: by the line that verbenad printed for the transport of $mount_options.
-mount_as_printed() {
-    local line found=()
+# printed_line: $found is the line that verbenad printed for the transport of $mount_options.
+printed_line() {
+    local line
+    found=()
     while read -ra line; do
         [[ "${line[*]:0:4}" != 'mount -t nfs -o' || ,${line[4]}, != *,"${mount_options%%,*}",* || ${line[5]} != "$server:$exported" ]] ||
             found=("${line[@]:0:6}")
     done <"$LAB_OUT/verbenad.log"
-    ((${#found[@]})) || fail "verbenad printed no line for ${mount_options%%,*}: $(grep 'mount' "$LAB_OUT/verbenad.log")"
+    ((${#found[@]}))
+}
+
+# mount_as_printed FOLDER: by that line, which comes when verbenad listens already.
+mount_as_printed() {
+    local found
+    until_true 30 printed_line ||
+        fail "verbenad printed no line for ${mount_options%%,*}: $(grep 'mount' "$LAB_OUT/verbenad.log")"
     "${found[@]}" "$1"
 }
 

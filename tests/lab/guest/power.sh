@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The whole of a guest whose power will fail: verbenad on ext4 on /dev/vda. Sourced by the plan, as the first process.
+touch /lab/job/booted
 ip link set lo up
 ip link set eth0 up
 ip address add 10.0.2.15/24 dev eth0

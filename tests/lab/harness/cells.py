@@ -6,6 +6,7 @@ import hashlib
 import json
 import pathlib
 
+from . import kernels, power
 from .common import SOURCE, LabError, command, read_or_none, say
 
 
@@ -108,7 +109,7 @@ def others(cells, digits):
 
 
 # What the programs and the guests are made of. A commit that changes nothing of it is the same to a run.
-MADE_OF = ("core", "transports", "protocols", "plugins", "services", "examples", "meson.build", "meson_options.txt",
+MADE_OF = ("core", "transports", "protocols", "plugins", "services", "examples", "subprojects", "meson.build", "meson_options.txt",
            "tests/lab/lab", "tests/lab/guest", "tests/lab/harness", "tests/lab/scenarios", "tests/lab/ledger", "tests/lab/raw_verbs",
            "tests/lab/shared_queue", "tests/unit/transports", "tests/integration/peers.py")
 
@@ -179,9 +180,12 @@ class Report:
             result = "passed" if reason is None else f"failed: {reason}".replace("|", "\\|")
             lines.append(f"| {what} | {release} | {result} | {seconds} |")
         for release in sorted({each["kernel"] for each in self.results}):
-            left = [cell.scenario for cell in CELLS if not any(
-                (each["kernel"], each["title"]) == (release, cell.scenario) for each in self.results)]
+            left = [title for title in [*cells, power.TITLE] if not any(
+                (each["kernel"], each["title"]) == (release, title) for each in self.results)]
             if left:
                 lines += ["", f"Not run on {release}: {', '.join(left)}."]
+        for series in kernels.SERIES:
+            if not any(each["kernel"].startswith(series + ".") for each in self.results):
+                lines += ["", f"None of this ran on {series}, where `./check --all` runs the smoke scenarios."]
         self.path.write_text("\n".join([*lines, ""]), encoding="utf-8")
         say(f"report: {self.path}")

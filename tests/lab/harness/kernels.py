@@ -16,6 +16,7 @@ import time
 from .common import LAB, LabError, cache_folder, cache_lock, command, recipe, read_or_none, say
 from .packages import download, unpack
 
+SERIES = ("6.1", "6.12")  # that the lab is tried with
 # In the kernel source, and built here: Debian turns them off.
 MODULE_SOURCES = ("drivers/infiniband/sw/siw", "drivers/infiniband/ulp/rtrs", "drivers/block/rnbd")
 MODULE_OPTIONS = ("CONFIG_RDMA_SIW=m", "CONFIG_INFINIBAND_RTRS=m", "CONFIG_INFINIBAND_RTRS_CLIENT=m",
@@ -45,7 +46,7 @@ class Kernel:
 def check_names(series):
     for name in series:
         if not re.fullmatch(r"\d+\.\d+", name):
-            raise LabError(f"{name!r} is no kernel series; 6.1 and 6.12 are")
+            raise LabError(f"{name!r} is no kernel series; {' and '.join(SERIES)} are")
 
 
 def prepare(series, install):

@@ -24,7 +24,7 @@ for round in 1 2 3; do
     wire on
 done
 tell mended
-told ended 300
+told ended 500
 curl -sS --fail --max-time 60 "$server:9464/metrics" >"$LAB_OUT/metrics.txt"
 grep '^verbena_connection_ends_total.* [1-9]' "$LAB_OUT/metrics.txt" || true
 kill "$daemon"

@@ -6,6 +6,7 @@
 kind=${1:-rxe}
 address6=${kind}_address6
 serve rdma "$kind" --shards 2 --listen "rdma://[${!address6}]:20049" --listen "tcp://[${!address6}]:2049"
+daemon=$!
 copy_both_ways mount_as_printed mounted
 
 # What was copied went through chunks both ways, on a device.
@@ -19,3 +20,7 @@ umount mounted
 mount_as_printed mounted
 timed 'compare what was copied by IPv6' cmp "$LAB_DATA/large" mounted/six
 umount mounted
+
+# In order, so that a sanitizer tells what was leaked.
+kill "$daemon"
+wait "$daemon" || fail "verbenad ended with status $?"

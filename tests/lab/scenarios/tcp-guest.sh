@@ -3,4 +3,7 @@
 # lab: limit=300
 . "$LAB_LIB"
 serve tcp lo
+daemon=$!
 copy_both_ways mount_as_printed mounted
+kill "$daemon"
+wait "$daemon" || fail "verbenad ended with status $?"
