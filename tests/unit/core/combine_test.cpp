@@ -148,6 +148,22 @@ BOOST_FIXTURE_TEST_CASE(in_time_and_too_late, virtual_shard)
     BOOST_TEST((clock.now() - start == 3s));
 }
 
+// The limit comes first, and the sleep that it stopped is due in the same turn: it must not be resumed for both.
+BOOST_FIXTURE_TEST_CASE(a_sleep_that_ends_with_the_limit_is_resumed_once, virtual_shard)
+{
+    int resumed = 0;
+    auto nap = [&]() -> task<result<int>> {
+        const bool slept = co_await sleep_for(1s);
+        ++resumed;
+        co_await sleep_for(1s);
+        co_return slept ? 1 : 0;
+    };
+    (void)run(with_timeout(1s, nap()));
+    BOOST_TEST(resumed == 1);
+    (void)run(answer(5s)); // whatever is still armed
+    BOOST_TEST(resumed == 1);
+}
+
 BOOST_FIXTURE_TEST_CASE(what_was_done_in_spite_of_the_limit_is_kept, virtual_shard)
 {
     event release;

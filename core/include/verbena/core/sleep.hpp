@@ -32,7 +32,11 @@ public:
 private:
     class node final : public timer {
     public:
-        void on_timer() noexcept override { waiter.wake(); }
+        void on_timer() noexcept override
+        {
+            if (waiter.is_linked()) // else it was stopped, and resumes for that
+                waiter.wake();
+        }
         detail::waiter waiter;
         intrusive_list<detail::waiter> queue;
     };
