@@ -439,11 +439,13 @@ void requester::on_completions(std::span<const verbs::completion> batch) noexcep
             continue;
         if (c.invalidated_key != 0)
             ++stats_.remote_invalidations;
-        if (!post_receive(slot)) {
+        const bool posted = post_receive(slot);
+        on_message(std::move(message), c.length);
+        // A queue pair whose end is under way takes none, and what it had received before is good.
+        if (!posted && connected() && queue_pair_->connected()) {
             fail_connection(error(std::errc::not_enough_memory, "receive buffers"));
             return;
         }
-        on_message(std::move(message), c.length);
     }
     if (freed)
         pump();

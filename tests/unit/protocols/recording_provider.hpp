@@ -157,6 +157,8 @@ public:
     }
     result<void> post_receive(std::span<const verbs::receive_request> batch) override
     {
+        if (!connected_)
+            return error(std::errc::not_connected, "post_receive");
         for (const auto& r : batch) {
             BOOST_TEST(r.segment.length >= 4096u);
             server_.receives.push_back(r);

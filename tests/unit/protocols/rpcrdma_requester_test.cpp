@@ -541,3 +541,21 @@ BOOST_FIXTURE_TEST_CASE(a_queue_pair_that_ends_while_memory_is_granted_fails_no_
         });
     BOOST_TEST(peer.connects == 3u);
 }
+
+// A server that goes answers, then ends the connection: the requester hears of both at once.
+BOOST_FIXTURE_TEST_CASE(a_reply_just_before_the_end_counts, fixture)
+{
+    run(
+        [this]() -> task<void> {
+            rpc::request r = ask(7);
+            auto reply = co_await client->call(r);
+            BOOST_TEST(bool(reply), (reply ? "" : reply.error().message()));
+        },
+        [this]() -> task<void> {
+            const bytes m = co_await next();
+            peer.queue_pair->end_untold();
+            peer.queue_pair->deliver(inline_reply(word(m, 0), 8, 0));
+            peer.queue_pair->end(error(std::errc::connection_reset, "the peer closed the connection"));
+        });
+    BOOST_TEST(peer.connects == 1u);
+}
