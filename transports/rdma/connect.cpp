@@ -65,7 +65,26 @@ std::string name_of_peer(rdma_cm_id* id)
     return where ? where->to_string() : "unknown";
 }
 
+// Both: an errno or 0.
+int accept_now(rdma_cm_id& id, rdma_conn_param& p) noexcept
+{
+    const sigpipe_guard no_signal(sigpipe_on_iwarp(id));
+    return ::rdma_accept(&id, &p) != 0 ? errno : 0;
+}
+
+int reject_now(rdma_cm_id& id, std::span<const std::byte> data) noexcept
+{
+    const sigpipe_guard no_signal(sigpipe_on_iwarp(id));
+    return ::rdma_reject(&id, data.data(), static_cast<std::uint8_t>(data.size())) != 0 ? errno : 0;
+}
+
 } // namespace
+
+arrived_peer::~arrived_peer()
+{
+    if (id.get() != nullptr)
+        (void)reject_now(*id.get(), {});
+}
 
 task<result<cm_event>> cm_events::next(const char* what, time_point deadline)
 {
@@ -178,7 +197,10 @@ task<result<std::unique_ptr<verbs::queue_pair>>> context_impl::connect(std::stri
     rdma_conn_param p = parameters(o.private_data, ord, std::min(o.responder_resources, limit));
     // siw connects its TCP before it returns. On the shard that would hold up all others, and a completion on the shard's ring
     // meanwhile would break the connect off: the system call then begins anew, and its own port is taken (EADDRNOTAVAIL).
-    auto begin = [raw, &p] { return ::rdma_connect(raw, &p) != 0 ? errno : 0; };
+    auto begin = [raw, &p] {
+        const sigpipe_guard no_signal(sigpipe_on_iwarp(*raw));
+        return ::rdma_connect(raw, &p) != 0 ? errno : 0;
+    };
     q->lend_id();
     const int failed = co_await pool_.run(std::move(begin));
     q->lend_no_more();
@@ -187,6 +209,8 @@ task<result<std::unique_ptr<verbs::queue_pair>>> context_impl::connect(std::stri
     if (!q->starting())
         co_return error(std::errc::connection_reset, "the connection ended while it was made");
     auto answered = co_await events.next("connect", deadline);
+    if (!q->starting())
+        co_return error(std::errc::connection_reset, "the connection ended while it was made");
     if (!answered || answered->what != RDMA_CM_EVENT_ESTABLISHED) {
         if (!answered)
             co_return answered.error();
@@ -197,8 +221,6 @@ task<result<std::unique_ptr<verbs::queue_pair>>> context_impl::connect(std::stri
         co_return why;
     }
     reply = std::move(answered->private_data);
-    if (!q->starting())
-        co_return error(std::errc::connection_reset, "the connection ended while it was made");
     // What the peer answers at once; on iWARP the reply's fields are this end's own.
     q->open(
         std::min(ord, q->on().limits().iwarp ? answered->responder_resources : answered->initiator_depth));
@@ -220,9 +242,11 @@ request::request(context_impl& c, std::unique_ptr<arrived_peer> peer)
 
 request::~request()
 {
-    // Not accepted: the queue pair, if there is one, hears of nothing any more.
-    if (made_ != nullptr && made_->id() != nullptr)
-        made_->id()->context = nullptr;
+    // Not accepted: the queue pair, if there is one, hears for itself.
+    if (made_ == nullptr)
+        return;
+    made_->watch(nullptr);
+    events_.hand_over(made_->id(), *made_);
 }
 
 task<result<std::unique_ptr<verbs::queue_pair>>> request::make_queue_pair(verbs::protection_domain& d,
@@ -260,8 +284,8 @@ task<result<void>> request::accept(const verbs::connect_options& o)
     const std::uint32_t ord = std::min({o.initiator_depth, peer_->request.initiator_depth, limit});
     rdma_conn_param p = parameters(
         o.private_data, ord, std::min({o.responder_resources, peer_->request.responder_resources, limit}));
-    if (::rdma_accept(q.id(), &p) != 0)
-        co_return fail(error::from_errno(errno, "rdma_accept"));
+    if (const int failed = accept_now(*q.id(), p); failed != 0)
+        co_return fail(error::from_errno(failed, "rdma_accept"));
     auto answered = co_await events_.next("accept", context_.shard().clock().now() + o.timeout);
     if (made_ == nullptr)
         co_return error(std::errc::connection_aborted, "the queue pair went meanwhile");
@@ -286,8 +310,8 @@ task<result<void>> request::reject(std::span<const std::byte> data)
                         data.size());
     context_.count(end_cause::rejected);
     const cm_id id(peer_->id.release());
-    if (::rdma_reject(id.get(), data.data(), static_cast<std::uint8_t>(data.size())) != 0)
-        co_return error::from_errno(errno, "rdma_reject");
+    if (const int failed = reject_now(*id.get(), data); failed != 0)
+        co_return error::from_errno(failed, "rdma_reject");
     co_return result<void>();
 }
 
@@ -326,11 +350,13 @@ result<void> listener::bind() noexcept
     }
     if (::rdma_listen(raw, backlog) != 0)
         return error::from_errno(errno, "rdma_listen");
-    if (raw->verbs != nullptr)
+    if (raw->verbs != nullptr) {
+        shared_devices::note_all(); // one that goes before a peer comes would leave its address to the next
         log(log_level::info, "rdma", "an address leads to this device",
             {{"address", where_.address()},
              {"device", ::ibv_get_device_name(raw->verbs->device)},
              {"port", raw->port_num}});
+    }
     std::swap(id_, id);
     return {};
 }

@@ -70,11 +70,8 @@ public:
     {
         id.get()->context = nullptr;
     }
-    ~arrived_peer() override
-    {
-        if (id.get() != nullptr)
-            (void)::rdma_reject(id.get(), nullptr, 0);
-    }
+    /// Rejects it, if nobody took its id.
+    ~arrived_peer() override;
     cm_id id;
     cm_event request;
 };

@@ -358,25 +358,21 @@ void context_impl::add(queue_pair& q, std::uint16_t& number, std::uint16_t& gene
     generation = slots_[number].generation;
 }
 
-void context_impl::remove(queue_pair& q, std::uint32_t number) noexcept
+void context_impl::remove(queue_pair& q) noexcept
 {
     slots_[q.slot()].owner = nullptr;
     free_slots_.push_back(q.slot());
-    // The last of its completions is taken before another queue pair can have its number.
-    if (const auto i = by_number_.find(number); i != by_number_.end() && i->second == &q)
-        by_number_.erase(i);
+    q.on().forget(q, q.number());
 }
 
-void context_impl::take(const ibv_wc& wc) noexcept
+void context_impl::take(const ibv_wc& wc, const device& from) noexcept
 {
     const work_id id(wc.wr_id);
     queue_pair* q = nullptr;
-    if (id.what == work_id::kind::shared) {
-        if (const auto i = by_number_.find(wc.qp_num); i != by_number_.end())
-            q = i->second;
-    } else if (id.slot < slots_.size() && slots_[id.slot].generation == id.generation) {
+    if (id.what == work_id::kind::shared)
+        q = from.numbered(wc.qp_num);
+    else if (id.slot < slots_.size() && slots_[id.slot].generation == id.generation)
         q = slots_[id.slot].owner;
-    }
     if (q == nullptr)
         add(stats_.stale_completions, 1);
     else
@@ -456,8 +452,12 @@ task<result<std::unique_ptr<queue_pair>>> context_impl::make_pair(rdma_cm_id* id
         q->give_up(); // the id is the caller's
         co_return error(std::errc::no_such_device, "the device was removed");
     }
+    if ((*room)->retired) {
+        q->give_up();
+        co_return error(std::errc::io_error, "the completion queue broke");
+    }
     if (o.shared_receives != nullptr)
-        note_number(*q, q->number());
+        (*on)->note(*q, q->number());
     co_return std::move(q);
 }
 

@@ -78,10 +78,9 @@ public:
                                                         std::string address);
 
     void add(queue_pair& q, std::uint16_t& slot, std::uint16_t& generation);
-    void note_number(queue_pair& q, std::uint32_t number) { by_number_[number] = &q; }
-    void remove(queue_pair& q, std::uint32_t number) noexcept;
-    /// From a device's poll.
-    void take(const ibv_wc& wc) noexcept;
+    void remove(queue_pair& q) noexcept;
+    /// From the poll of `from`.
+    void take(const ibv_wc& wc, const device& from) noexcept;
     /// Has `q` deliver in the next poll.
     void ready(queue_pair& q) noexcept;
 
@@ -121,7 +120,6 @@ private:
         devices_; // those that went too: their queue pairs' owners may be there
     std::vector<slot> slots_;
     std::vector<std::uint16_t> free_slots_;
-    std::unordered_map<std::uint32_t, queue_pair*> by_number_; // for receives of shared queues
     mutable intrusive_list<queue_pair> ready_;
 };
 

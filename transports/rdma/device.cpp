@@ -257,7 +257,7 @@ bool device::poll(bool all) noexcept
                 break;
             any = true;
             for (int i = 0; i < n; ++i)
-                owner_.take(found[static_cast<std::size_t>(i)]);
+                owner_.take(found[static_cast<std::size_t>(i)], *this);
             if (n < static_cast<int>(found.size()))
                 break;
         }

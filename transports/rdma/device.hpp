@@ -12,6 +12,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@ namespace verbena::rdma {
 
 class context_impl;
 class notice_box;
+class queue_pair;
 
 /// What a device can do, in the terms of the interface.
 struct device_limits {
@@ -103,6 +105,19 @@ public:
     /// The completion queue of this serial is broken, as the device says; no queue pair gets it any more. False if it
     /// is another's.
     bool retire(std::uint64_t number) noexcept;
+    /// A queue pair that takes its receives from a shared queue, by the number that its completions have: the device's own.
+    void note(queue_pair& q, std::uint32_t number) { by_number_[number] = &q; }
+    /// The last of its completions is taken before another queue pair can have its number.
+    void forget(const queue_pair& q, std::uint32_t number) noexcept
+    {
+        if (const auto i = by_number_.find(number); i != by_number_.end() && i->second == &q)
+            by_number_.erase(i);
+    }
+    queue_pair* numbered(std::uint32_t number) const noexcept
+    {
+        const auto i = by_number_.find(number);
+        return i != by_number_.end() ? i->second : nullptr;
+    }
     /// Until it goes or surrenders. While a `use` is held.
     void note(device_resident& r) noexcept { residents_.push_back(r); }
     /// Asks for an event at the next completion.
@@ -139,6 +154,7 @@ private:
     std::unique_ptr<wake_up> wake_up_;
     std::vector<std::unique_ptr<completion_queue>> queues_;
     intrusive_list<device_resident> residents_;
+    std::unordered_map<std::uint32_t, queue_pair*> by_number_;
     bool making_ = false; // a completion queue
     event made_;
     std::atomic<bool> gone_{false}; // pool threads look at it

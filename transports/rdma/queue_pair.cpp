@@ -35,6 +35,14 @@ verbs::status status_of(ibv_wc_status s) noexcept
 
 } // namespace
 
+sigpipe_guard::comes sigpipe_on_iwarp(const rdma_cm_id& id) noexcept
+{
+    struct sigaction pipe{};
+    const bool may = id.verbs != nullptr && id.verbs->device->transport_type == IBV_TRANSPORT_IWARP &&
+                     ::sigaction(SIGPIPE, nullptr, &pipe) == 0 && pipe.sa_handler != SIG_IGN;
+    return may ? sigpipe_guard::comes::silently : sigpipe_guard::comes::never;
+}
+
 queue_pair::queue_pair(context_impl& owner, rdma::domain& d, std::size_t part, completion_queue& cq,
                        device::use hold, const verbs::queue_pair_options& o, std::string peer_name,
                        std::string peer_address)
@@ -62,7 +70,7 @@ queue_pair::~queue_pair()
 {
     handler_ = nullptr;
     end_now(end_cause::local, error(std::errc::connection_aborted, "queue pair destroyed"));
-    owner_.remove(*this, number_);
+    owner_.remove(*this);
     on().give_back(cq_, entries_);
 }
 
@@ -82,6 +90,8 @@ result<void> queue_pair::create(rdma_cm_id* id) noexcept
         return error::from_errno(errno, "rdma_create_qp");
     id->qp->qp_context = as_context(serial_);
     number_ = id->qp->qp_num;
+    if (on().limits().raises_sigpipe)
+        sigpipe_ = sigpipe_on_iwarp(*id);
     return {};
 }
 
@@ -119,10 +129,6 @@ void queue_pair::open(std::uint32_t ord) noexcept
 {
     ord_ = ord;
     state_ = state::open;
-    struct sigaction pipe{};
-    if (on().limits().raises_sigpipe && ::sigaction(SIGPIPE, nullptr, &pipe) == 0 &&
-        pipe.sa_handler != SIG_IGN)
-        sigpipe_ = sigpipe_guard::comes::silently;
     add(owner_.counts().connected, 1);
     add(owner_.counts().extended, extended_ != nullptr ? 1 : 0);
     add(owner_.counts().active, 1);
@@ -182,9 +188,10 @@ void queue_pair::take_send(std::uint32_t index) noexcept
     }
     const std::uint64_t newest = sends_.head() + ahead;
     sends_.at(newest).done = true;
+    newest_told_ = std::max(newest_told_, newest);
     while (!sends_.empty()) {
         const work w = sends_.front();
-        const bool implied = sends_.head() < newest && !w.signalled && !tells_itself(w.op);
+        const bool implied = sends_.head() < newest_told_ && !w.signalled && !tells_itself(w.op);
         if (!w.done && !implied)
             break;
         sends_.pop();
@@ -359,9 +366,15 @@ void queue_pair::begin_end(end_cause cause, const error& e) noexcept
     end_ = stood || cause != end_cause::local ? cause : end_cause::setup_failed;
     end_error_ = e;
     timer::cancel();
-    // Whoever heard of its events during set-up may go before the connection manager has said the last of them.
-    if (id_ != nullptr)
-        id_->context = static_cast<cm_handler*>(this);
+    // Whoever heard of its events during set-up may go before the connection manager has said the last of them, and needs to
+    // wait no longer.
+    if (id_ != nullptr) {
+        auto* const sets_up =
+            static_cast<cm_handler*>(std::exchange(id_->context, static_cast<cm_handler*>(this)));
+        cm_event over{RDMA_CM_EVENT_DISCONNECTED, 0, id_, {}, 0, 0};
+        if (!stood && sets_up != nullptr && sets_up != this)
+            sets_up->on_cm_event(over);
+    }
     if (watcher_ != nullptr)
         *std::exchange(watcher_, nullptr) = nullptr;
     home_.moved.set();
@@ -386,6 +399,7 @@ void queue_pair::end_soon(end_cause cause, const error& e) noexcept
 
 void queue_pair::take_down_on_pool() noexcept
 {
+    detach();
     taking_down_ = new take_down(*this);
     owner_.pool().submit(*taking_down_, owner_.shard());
 }
@@ -406,6 +420,7 @@ void queue_pair::end_now(end_cause cause, const error& e) noexcept
         std::exchange(taking_down_, nullptr)->join();
     } else {
         begin_end(cause, e);
+        detach();
         release();
     }
     finish();
@@ -438,18 +453,33 @@ void queue_pair::take_down::deliver() noexcept
     queue_pair_->finish();
 }
 
+// On the shard. Of a peer that rejects or answers late librdmacm changes the queue pair while it gets the event, here, and a
+// pool thread destroys it meanwhile: so the id has none any more.
+void queue_pair::detach() noexcept
+{
+    if (id_ != nullptr && id_->qp != nullptr)
+        going_ = std::exchange(id_->qp, nullptr);
+}
+
 // Nobody touches the memory of this queue pair's requests when it returns.
 void queue_pair::release() noexcept
 {
     if (id_ == nullptr)
         return;
     const sigpipe_guard no_signal(sigpipe_);
+    if (going_ != nullptr && !on().limits().iwarp) {
+        // As rdma_disconnect() does to a queue pair that the id has. On iWARP the kernel's connection manager does it.
+        ibv_qp_attr a{};
+        a.qp_state = IBV_QPS_ERR;
+        (void)::ibv_modify_qp(going_, &a, IBV_QP_STATE);
+    }
     (void)::rdma_disconnect(id_);
     for (ibv_mw* w : bound_)
         (void)::ibv_dealloc_mw(w);
     bound_.clear();
-    if (id_->qp != nullptr)
-        ::rdma_destroy_qp(id_);
+    if (going_ != nullptr)
+        (void)::ibv_destroy_qp(going_);
+    going_ = nullptr;
     (void)::rdma_destroy_id(id_);
     id_ = nullptr;
 }

@@ -31,6 +31,10 @@ struct type_1_bind {
     ibv_mw_bind_info to;
 };
 
+/// siw sends in the thread that posts, connects, accepts or rejects, without MSG_NOSIGNAL: whether SIGPIPE may come there,
+/// which it doesn't where the process ignores it.
+sigpipe_guard::comes sigpipe_on_iwarp(const rdma_cm_id& id) noexcept;
+
 class queue_pair final : public verbs::queue_pair, public list_hook, public cm_handler, private timer {
 public:
     queue_pair(context_impl& owner, rdma::domain& d, std::size_t part, completion_queue& cq, device::use hold,
@@ -142,6 +146,7 @@ private:
     void end_now(end_cause cause, const error& e) noexcept;
     void take_down_on_pool() noexcept;
     void begin_end(end_cause cause, const error& e) noexcept;
+    void detach() noexcept;
     void release() noexcept;
     void finish() noexcept;
     void tell_end() noexcept;
@@ -161,13 +166,14 @@ private:
     shared_receives* const shared_;
     const std::uint32_t entries_; // of the completion queue
     rdma_cm_id* id_ = nullptr;
+    ibv_qp* going_ = nullptr;       // id_'s queue pair while it is taken down
     ibv_qp_ex* extended_ = nullptr; // id_'s queue pair, where batches go by ibv_wr_*
     queue_pair** watcher_ = nullptr;
     const std::uint64_t serial_;
     std::uint32_t number_ = 0;
     bool made_ = false;
     bool lent_ = false;
-    // Where posts may raise it, and the process did not ignore it when the connection stood.
+    // Where posts may raise it, and the process did not ignore it when the queue pair was made.
     sigpipe_guard::comes sigpipe_ = sigpipe_guard::comes::never;
     std::uint16_t slot_ = 0;
     std::uint16_t generation_ = 0;
@@ -178,6 +184,7 @@ private:
     std::string peer_address_;
 
     bounded_ring<work> sends_;
+    std::uint64_t newest_told_ = 0; // the one furthest ahead of which the device has told
     std::uint32_t send_depth_;
     std::uint32_t internal_used_ = 0;
     bounded_ring<std::uint64_t> receives_;

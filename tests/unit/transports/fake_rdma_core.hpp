@@ -57,9 +57,12 @@ struct fake {
         ibv_qp_attr to;
     };
     std::vector<modification> modifications;
-    std::uint32_t next_key = 0;        // of a region or window; the last octet is the window's own
-    int regions = 0;                   // that are there
-    std::optional<int> refused_region; // an errno of ibv_reg_mr
+    std::atomic<unsigned> states_set{0}; // by ibv_modify_qp; these two on pool threads
+    std::atomic<unsigned> destroyed{0};  // queue pairs
+    std::atomic<int> lists{0};           // of rdma_get_devices() that were not given back
+    std::uint32_t next_key = 0;          // of a region or window; the last octet is the window's own
+    int regions = 0;                     // that are there
+    std::optional<int> refused_region;   // an errno of ibv_reg_mr
     int windows = 0;
     int windows_made = 0;
     ibv_mw_type made_type{};
@@ -264,7 +267,10 @@ int ibv_destroy_cq(ibv_cq* q)
 int ibv_get_cq_event(ibv_comp_channel*, ibv_cq**, void**) { return -1; }
 int ibv_modify_qp(ibv_qp*, ibv_qp_attr* to, int what)
 {
-    verbena::rdma_test::it().modifications.push_back({what, *to});
+    if (what == IBV_QP_STATE)
+        ++verbena::rdma_test::it().states_set;
+    else
+        verbena::rdma_test::it().modifications.push_back({what, *to});
     return 0;
 }
 ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp*) { return &verbena::rdma_test::it().extended; }
@@ -284,9 +290,14 @@ ibv_context** rdma_get_devices(int* count)
 {
     if (count != nullptr)
         *count = 1;
+    ++verbena::rdma_test::it().lists;
     return new ibv_context*[2]{&verbena::rdma_test::it().verbs(), nullptr};
 }
-void rdma_free_devices(ibv_context** list) { delete[] list; }
+void rdma_free_devices(ibv_context** list)
+{
+    --verbena::rdma_test::it().lists;
+    delete[] list;
+}
 rdma_event_channel* rdma_create_event_channel() { return new rdma_event_channel{::eventfd(0, EFD_NONBLOCK)}; }
 void rdma_destroy_event_channel(rdma_event_channel* c)
 {
@@ -306,6 +317,11 @@ int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex*)
     return verbena::rdma_test::it().makes_extended ? rdma_create_qp(id, nullptr, nullptr) : -1;
 }
 void rdma_destroy_qp(rdma_cm_id* id) { id->qp = nullptr; }
+int ibv_destroy_qp(ibv_qp*)
+{
+    ++verbena::rdma_test::it().destroyed;
+    return 0;
+}
 int rdma_disconnect(rdma_cm_id*) { return 0; }
 int rdma_create_id(rdma_event_channel*, rdma_cm_id** id, void* context, rdma_port_space)
 {
@@ -323,6 +339,7 @@ int rdma_listen(rdma_cm_id* id, int)
     verbena::rdma_test::it().listening = id;
     return 0;
 }
+int rdma_accept(rdma_cm_id*, rdma_conn_param*) { return 0; }
 int rdma_reject(rdma_cm_id*, const void*, std::uint8_t)
 {
     ++verbena::rdma_test::it().rejected;

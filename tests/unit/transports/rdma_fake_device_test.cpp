@@ -6,6 +6,8 @@
 #include "../../../transports/rdma/connect.hpp"
 #include "fake_rdma_core.hpp"
 
+#include <semaphore>
+
 using namespace verbena;
 using namespace verbena::rdma_test;
 
@@ -318,6 +320,69 @@ BOOST_AUTO_TEST_CASE(on_iwarp_each_read_is_signalled)
     }
 }
 
+// Nothing more comes for what stands between the two.
+BOOST_AUTO_TEST_CASE(what_a_send_implied_is_over_when_the_read_before_it_is)
+{
+    with_queue_pair(IBV_TRANSPORT_IWARP, [](fixture& f, rdma::queue_pair& q, ends& seen) -> task<void> {
+        std::vector<std::byte> memory(4096);
+        const auto region = co_await f.domain->register_memory(memory);
+        BOOST_REQUIRE_MESSAGE(region, why(region));
+        const verbs::segment sink{memory.data(), 4096, 0};
+        auto batch = sends(3);
+        batch[0].opcode = verbs::opcode::rdma_read;
+        batch[0].segments = {&sink, 1};
+        batch[1].opcode = verbs::opcode::rdma_write;
+        batch[1].signalled = false;
+        BOOST_REQUIRE(q.post_send(batch));
+        const auto posted = it().doorbells.back();
+        BOOST_REQUIRE(posted.size() == 3U);
+        BOOST_REQUIRE(!posted[1].signalled);
+        completes(posted[2]);
+        co_await f.wait_until([] { return it().completions.empty(); });
+        co_await sleep_for(1ms);
+        BOOST_TEST(q.outstanding() == 3U);
+        completes(posted[0]);
+        co_await f.wait_until([] { return it().completions.empty(); });
+        co_await sleep_for(1ms);
+        BOOST_TEST(q.outstanding() == 0U);
+        BOOST_TEST((seen.completed == std::vector<std::uint64_t>{100, 102}));
+    });
+}
+
+namespace {
+
+// Keeps a thread of a pool until it is let go.
+class occupant final : public blocking_pool::job {
+public:
+    void execute() noexcept override { go.acquire(); }
+    void deliver() noexcept override {}
+    std::binary_semaphore go{0};
+};
+
+} // namespace
+
+// librdmacm changes the queue pair of an id while it gets an event of it, which is on the shard.
+BOOST_AUTO_TEST_CASE(a_queue_pair_that_a_pool_thread_destroys_is_no_longer_its_ids)
+{
+    for (const auto transport : {IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP}) {
+        occupant busy;
+        with_queue_pair(transport, [&](fixture& f, rdma::queue_pair& q, ends& seen) -> task<void> {
+            f.pool.submit(busy, *f.shard);
+            const unsigned destroyed = it().destroyed;
+            const unsigned states = it().states_set;
+            BOOST_REQUIRE(q.id()->qp != nullptr);
+            q.end(end_cause::local, error(std::errc::connection_reset, "a test"));
+            BOOST_TEST(q.id()->qp == nullptr);
+            BOOST_TEST(it().destroyed == destroyed);
+            busy.go.release();
+            co_await f.wait_until([&seen] { return seen.count != 0; });
+            BOOST_TEST(it().destroyed == destroyed + 1);
+            // The peer's word for it is an error, but on iWARP, where the kernel says it.
+            BOOST_TEST(it().states_set == states + (transport == IBV_TRANSPORT_IB ? 1 : 0));
+        });
+    }
+}
+
 namespace {
 
 template<class T>
@@ -442,10 +507,12 @@ BOOST_AUTO_TEST_CASE(the_connection_managers_word_alone_ends_all_of_a_device)
             for (const ends& e : seen)
                 BOOST_TEST((e.last == std::errc::no_such_device));
 
-            // Back again, it is another.
+            // Back again, it is another, and kept: going again at once, it must not leave its address to the next.
+            const int kept = it().lists;
             it().come_back();
             co_await f.wait_until([] { return it().listening != nullptr; });
             BOOST_TEST(where.bound_to() == &it().verbs());
+            BOOST_TEST(it().lists == kept + 1);
             ends next_seen;
             auto next = co_await f.connected(next_seen);
             BOOST_TEST(next->connected());

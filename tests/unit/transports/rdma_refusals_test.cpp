@@ -7,6 +7,8 @@
 #include "../../../transports/rdma/connect.hpp"
 #include "fake_rdma_core.hpp"
 
+#include <verbena/core/scope.hpp>
+
 #include <arpa/inet.h>
 #include <map>
 
@@ -225,6 +227,60 @@ BOOST_AUTO_TEST_CASE(set_up_that_fails_is_counted_once)
         stood.reset();
         BOOST_TEST((f.counted() ==
                     counts{{end_cause::setup_failed, 2}, {end_cause::rejected, 1}, {end_cause::local, 1}}));
+    };
+    run_until_complete(*f.shard, body());
+}
+
+BOOST_AUTO_TEST_CASE(a_queue_pair_outlives_the_request_that_made_it)
+{
+    listening f;
+    auto body = [&f]() -> task<void> {
+        f.arrive(peer(it().verbs(), 1));
+        auto asked = co_await f.where->next();
+        BOOST_REQUIRE(asked);
+        auto made = co_await (*asked)->make_queue_pair(*f.domain, verbs::queue_pair_options());
+        BOOST_REQUIRE_MESSAGE(made, why(made));
+        ends seen;
+        (*made)->set_handler(&seen);
+        asked->reset();
+        auto& q = static_cast<rdma::queue_pair&>(**made);
+        BOOST_REQUIRE(q.id()->context == static_cast<rdma::cm_handler*>(&q));
+        cm_event over{RDMA_CM_EVENT_DISCONNECTED, 0, q.id(), {}, 0, 0};
+        q.on_cm_event(over);
+        co_await f.wait_until([&seen] { return seen.count != 0; });
+        BOOST_TEST(seen.count == 1U);
+        made->reset();
+    };
+    run_until_complete(*f.shard, body());
+}
+
+BOOST_AUTO_TEST_CASE(nobody_waits_for_a_connection_whose_queue_pair_has_ended)
+{
+    listening f;
+    auto body = [&f]() -> task<void> {
+        f.arrive(peer(it().verbs(), 1));
+        auto asked = co_await f.where->next();
+        BOOST_REQUIRE(asked);
+        auto made = co_await (*asked)->make_queue_pair(*f.domain, verbs::queue_pair_options());
+        BOOST_REQUIRE_MESSAGE(made, why(made));
+        bool answered = false;
+        scope s(*f.shard);
+        auto accept = [&]() -> task<void> {
+            verbs::connect_options o;
+            o.timeout = 1h;
+            const auto accepted = co_await (*asked)->accept(o);
+            BOOST_TEST(!accepted);
+            BOOST_TEST((accepted.error() == std::errc::connection_aborted));
+            answered = true;
+        };
+        s.spawn(accept());
+        co_await sleep_for(1ms);
+        BOOST_TEST(!answered);
+        f.impl().on_notice({&it().verbs(), device_event::device_fatal});
+        co_await f.wait_until([&answered] { return answered; });
+        BOOST_TEST(answered);
+        s.request_stop();
+        co_await s.join();
     };
     run_until_complete(*f.shard, body());
 }

@@ -183,7 +183,7 @@ class shared_receive_queue {
 public:
     virtual ~shared_receive_queue() = default;
     /// ENOBUFS (and nothing posted) when there is no room for all. Memory must stay until the completion, or until
-    /// the queue has been destroyed.
+    /// the queue has been destroyed; of a batch that fails otherwise the first stand, as many as standing() has grown by.
     virtual result<void> post_receive(std::span<const receive_request> batch) = 0;
     /// Receives that nothing has taken.
     virtual std::uint32_t standing() const noexcept = 0;
