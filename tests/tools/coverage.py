@@ -36,7 +36,7 @@ TESTS = ["core_ip_address", "protocols_mount3", "protocols_nfs3_arguments", "pro
          "protocols_rpc_message", "protocols_rpc_record", "protocols_rpc_stream_client", "protocols_rpcrdma_header",
          "protocols_rpcrdma_private_data", "protocols_rpcrdma_requester", "protocols_xdr", "services_config",
          "services_export_spec", "transports_iwarp", "transports_iwarp_connect",
-         "transports_iwarp_refusals", "transports_iwarp_wire"]
+         "transports_iwarp_refusals", "transports_iwarp_revoked", "transports_iwarp_wire"]
 CORPORA = ["config", "handles", "iwarp", "mount3", "mpa", "nfs3", "rpc_message", "rpc_stream", "rpcrdma_header", "xdr"]
 # Headers count where they are compiled in, so these tests are measured too.
 WITH_HEADERS = ["tests/unit/protocols/xdr_test.cpp", "tests/fuzz/fuzz_xdr.cpp"]

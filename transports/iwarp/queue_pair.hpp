@@ -192,7 +192,7 @@ private:
     std::size_t header_have_ = 0;
     std::size_t header_need_ = wire::tagged_size;
     std::byte* target_ = nullptr;
-    std::byte* target_start_ = nullptr;
+    std::uint32_t crc_ = 0; // of the header and of the payload placed so far
     std::size_t payload_left_ = 0;
     std::size_t payload_size_ = 0;
     std::array<std::byte, 8> trailer_{};

@@ -42,9 +42,8 @@ bool connection::receive() noexcept
         } else if (phase_ == phase::payload && live) {
             if (op_ == wire::opcode::write) {
                 // The grant may have gone since the header was checked.
-                const auto offset = static_cast<std::size_t>(target_ - target_start_);
                 const auto check =
-                    domain_.table().check(tagged_stag_, tagged_next_ - payload_size_ + offset, payload_left_,
+                    domain_.table().check(tagged_stag_, tagged_next_ - payload_left_, payload_left_,
                                           verbs::access::remote_write, domain_, scope(), false);
                 if (check.rule != nullptr) {
                     refuse(check.fault, end_cause::access_error, check.rule);
@@ -121,6 +120,9 @@ bool connection::advance(std::size_t size) noexcept
         }
         case phase::payload: {
             const std::size_t part = std::min(size, payload_left_);
+            // Now, since the memory may be another's or gone when the trailer comes.
+            if (agreed_.crc)
+                crc_ = wire::crc32c(crc_, target_, part);
             target_ += part;
             payload_left_ -= part;
             size -= part;
@@ -135,7 +137,7 @@ bool connection::advance(std::size_t size) noexcept
             if (trailer_have_ == trailer_need_) {
                 if (!fpdu_complete())
                     return false;
-                // The CRC needed the old header until here.
+                // What is refused or asked for needed the old header until here.
                 if (size > 0)
                     std::ranges::copy(next_header_, header_.begin());
             }
@@ -238,7 +240,8 @@ bool connection::header_complete() noexcept
     trailer_have_ = 0;
     if (!(tagged ? begin_tagged() : begin_untagged()))
         return false;
-    target_start_ = target_;
+    if (agreed_.crc)
+        crc_ = wire::crc32c(0, header_.data(), header_need_);
     phase_ = payload_size_ != 0 ? phase::payload : phase::trailer;
     return true;
 }
@@ -367,10 +370,8 @@ bool connection::begin_untagged() noexcept
 bool connection::fpdu_complete() noexcept
 {
     if (agreed_.crc) {
-        std::uint32_t crc = wire::crc32c(0, header_.data(), header_need_);
-        crc = wire::crc32c(crc, target_start_, payload_size_);
         const std::size_t pad = trailer_need_ - wire::crc_size;
-        crc = wire::crc32c(crc, trailer_.data(), pad);
+        const std::uint32_t crc = wire::crc32c(crc_, trailer_.data(), pad);
         std::uint32_t sent = 0;
         for (unsigned i = 0; i < wire::crc_size; ++i)
             sent |= std::to_integer<std::uint32_t>(trailer_[pad + i]) << (8 * i);

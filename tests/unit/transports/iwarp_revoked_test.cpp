@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that is taken back while a peer writes or reads it: nothing of it is touched any more, and the end is told once.
+#define BOOST_TEST_MODULE iwarp_revoked
+#include <boost/test/unit_test.hpp>
+
+#include "iwarp_by_hand.hpp"
+
+#include <cstdio>
+#include <string>
+#include <sys/mman.h>
+#include <vector>
+
+using namespace verbena;
+using namespace verbena::iwarp_by_hand;
+
+namespace {
+
+std::string hex(std::uint64_t value, int digits)
+{
+    char text[17];
+    std::snprintf(text, sizeof text, "%0*llx", digits, static_cast<unsigned long long>(value));
+    return text;
+}
+
+// RFC 5044 4.4, bit by bit.
+bytes with_crc(bytes fpdu)
+{
+    std::uint32_t crc = ~0u;
+    for (std::size_t i = 0; i < fpdu.size() - 4; ++i) {
+        crc ^= std::to_integer<std::uint32_t>(fpdu[i]);
+        for (int bit = 0; bit < 8; ++bit)
+            crc = crc >> 1 ^ ((crc & 1) != 0 ? 0x82f63b78u : 0);
+    }
+    for (unsigned i = 0; i < 4; ++i)
+        fpdu[fpdu.size() - 4 + i] = std::byte(~crc >> (8 * i));
+    return fpdu;
+}
+
+// Pages that can be given back to the system.
+struct pages {
+    explicit pages(std::size_t n) : size(n)
+    {
+        void* const p = ::mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        BOOST_REQUIRE(p != MAP_FAILED);
+        start = static_cast<std::byte*>(p);
+    }
+    ~pages() { unmap(); }
+    void unmap()
+    {
+        if (start != nullptr)
+            ::munmap(start, size);
+        start = nullptr;
+    }
+    std::span<std::byte> all() const { return {start, size}; }
+    std::byte* start = nullptr;
+    std::size_t size;
+};
+
+struct with_grants : fixture {
+    int connected()
+    {
+        const int peer = connect();
+        write(peer, good_start);
+        BOOST_TEST(read(peer, 24).size() == 24u);
+        return peer;
+    }
+    std::unique_ptr<verbs::grant> granted(std::span<std::byte> memory, verbs::access rights)
+    {
+        std::unique_ptr<verbs::grant> made;
+        const auto make = [](with_grants& f, std::span<std::byte> m, verbs::access r,
+                             std::unique_ptr<verbs::grant>& to) -> task<void> {
+            auto g = co_await f.domain->make_grant(m, r, f.queue_pair.get());
+            BOOST_REQUIRE(g);
+            to = std::move(*g);
+        };
+        tasks->spawn(make(*this, memory, rights, made));
+        until([&] { return made != nullptr; });
+        return made;
+    }
+    static std::string at(const verbs::grant& g)
+    {
+        return hex(g.where().key, 8) + hex(g.where().address, 16);
+    }
+};
+
+} // namespace
+
+// Its payload was placed while it might be; nobody looks at it again when the CRC comes.
+BOOST_FIXTURE_TEST_CASE(the_crc_of_a_write_comes_behind_the_end_of_its_grant, with_grants)
+{
+    options.crc = iwarp::crc_mode::on;
+    start();
+    // Staged, and received in place.
+    for (const std::size_t size : {std::size_t(4096), std::size_t(32768)}) {
+        for (const bool right : {true, false}) {
+            BOOST_TEST_CONTEXT(size << " octets, CRC right: " << right)
+            {
+                const auto crc_errors = ends(end_cause::crc_error);
+                const int peer = connected();
+                pages memory(size);
+                const auto grant = granted(memory.all(), verbs::access::remote_write);
+                bytes whole = fpdu("c140" + at(*grant), size);
+                for (std::size_t i = 16; i < whole.size() - 4; ++i)
+                    whole[i] = std::byte(i * 31);
+                whole = with_crc(whole);
+                if (!right)
+                    whole.back() ^= std::byte(1);
+                // In three parts, none of which is a multiple of four.
+                const auto first = whole.begin() + 1001;
+                const auto second = whole.begin() + 3002;
+                arrives(peer, bytes(whole.begin(), first));
+                arrives(peer, bytes(first, second));
+                arrives(peer, bytes(second, whole.end() - 4));
+                BOOST_TEST((memory.all().back() == std::byte((whole.size() - 5) * 31)));
+                grant->revoke();
+                memory.unmap();
+                const auto checked = provider->counters().crc_checked.load();
+                arrives(peer, bytes(whole.end() - 4, whole.end()));
+                shard->turn();
+                BOOST_TEST(queue_pair->connected() == right);
+                BOOST_TEST(provider->counters().crc_checked - checked == (right ? 1u : 0u));
+                if (!right) {
+                    const bytes terminate = read(peer, 24);
+                    BOOST_REQUIRE(terminate.size() == 24u);
+                    BOOST_TEST(to_hex(std::span(terminate).subspan(20, 2)) == "2002");
+                    ::shutdown(peer, SHUT_WR);
+                    until([&] { return ends(end_cause::crc_error) == crc_errors + 1 && handler.ended; });
+                }
+                queue_pair.reset();
+            }
+        }
+    }
+}
