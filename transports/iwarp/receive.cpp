@@ -440,6 +440,9 @@ bool connection::end_of_message() noexcept
         if (!domain_.table().invalidate(invalidate_, &domain_, scope()))
             return refuse(wire::cannot_invalidate, end_cause::access_error,
                           "Send with Invalidate of a steering tag that is not this connection's");
+        // A full socket may have owed octets of that memory: the connection has ended then, and this receive with it.
+        if (state_ != state::open && state_ != state::draining)
+            return false;
         c.invalidated_key = invalidate_;
     }
     receive_queue_.pop();

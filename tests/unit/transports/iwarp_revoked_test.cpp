@@ -131,3 +131,22 @@ BOOST_FIXTURE_TEST_CASE(the_crc_of_a_write_comes_behind_the_end_of_its_grant, wi
         }
     }
 }
+
+// Its octets are owed by a socket that is full, so the connection goes; the Send that asks for that is not delivered then.
+BOOST_FIXTURE_TEST_CASE(a_send_invalidates_what_the_peer_is_reading, with_grants)
+{
+    start();
+    const int peer = connected();
+    bytes memory(4 << 20);
+    const auto grant = granted(memory, verbs::access::remote_read);
+    arrives(peer, fpdu("4141 00000000 00000001 00000001 00000000 00000007" + hex(0, 16) +
+                       hex(memory.size(), 8) + at(*grant)));
+    arrives(peer, fpdu("4144" + hex(grant->where().key, 8) + "00000000 00000001 00000000", 4));
+    until([&] { return handler.ended; });
+    BOOST_TEST(!grant->valid());
+    BOOST_TEST(ends(end_cause::local) == 1u);
+    BOOST_TEST(all_ends() == 1u);
+    BOOST_REQUIRE(handler.seen.size() == 1u);
+    BOOST_TEST((handler.seen[0].status == verbs::status::work_request_flushed));
+    BOOST_TEST(handler.late == 0u);
+}
