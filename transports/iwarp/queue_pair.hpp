@@ -107,7 +107,7 @@ private:
     void transmit() noexcept;
     bool build() noexcept;
     bool start_next() noexcept;
-    bool add_segment() noexcept;
+    void add_segment() noexcept;
     void end_fpdu(std::uint32_t crc_so_far, std::size_t ulpdu) noexcept;
     bool flush() noexcept;
     void add_terminate() noexcept;
@@ -128,7 +128,9 @@ private:
     bool fpdu_complete() noexcept;
     bool end_of_message() noexcept;
     bool bulk_expected() const noexcept;
-    bool refuse(const wire::terminate_code& code, end_cause cause, const char* rule) noexcept;
+    enum class quote : bool { nothing, header }; // of the FPDU being received
+    bool refuse(const wire::terminate_code& code, end_cause cause, const char* rule,
+                quote quoted = quote::header) noexcept;
 
     context_impl& owner_;
     int fd_;

@@ -182,7 +182,8 @@ bool connection::consume(const std::byte* data, std::size_t size) noexcept
 }
 
 // The connection fails: says why in a Terminate, then ends. Always false.
-bool connection::refuse(const wire::terminate_code& code, end_cause cause, const char* rule) noexcept
+bool connection::refuse(const wire::terminate_code& code, end_cause cause, const char* rule,
+                        quote quoted) noexcept
 {
     if (state_ != state::open && state_ != state::draining)
         return false;
@@ -190,7 +191,7 @@ bool connection::refuse(const wire::terminate_code& code, end_cause cause, const
     end_error_ = error(std::errc::protocol_error, rule);
     // RFC 5040 4.8: MPA errors carry no headers, the others the offending DDP header.
     std::span<const std::byte> ddp;
-    if (code.layer != 2 && header_have_ >= wire::tagged_size) {
+    if (quoted == quote::header && code.layer != 2 && header_have_ >= wire::tagged_size) {
         const bool tagged = (wire::load16(&header_[2]) & wire::flag_tagged) != 0;
         ddp = std::span(header_).subspan(
             wire::length_size, (tagged ? wire::tagged_size : wire::untagged_size) - wire::length_size);

@@ -124,11 +124,12 @@ bool connection::start_next() noexcept
 
 void connection::fail_response(const steering_check& check) noexcept
 {
-    refuse(check.fault, end_cause::access_error, check.rule);
+    refuse(check.fault, end_cause::access_error, check.rule, quote::nothing);
+    sending_.what = sending_message::kind::none;
 }
 
-// Adds one FPDU of the message in hand; false if the connection is failing.
-bool connection::add_segment() noexcept
+// Adds one FPDU of the message in hand; a Read Response whose grant has gone makes way for a Terminate.
+void connection::add_segment() noexcept
 {
     const std::uint32_t payload = std::min(sending_.step, sending_.length - sending_.offset);
     const bool last = sending_.offset + payload == sending_.length;
@@ -156,7 +157,7 @@ bool connection::add_segment() noexcept
                                       verbs::access::remote_read, domain_, scope(), true);
             if (check.rule != nullptr) {
                 fail_response(check);
-                return false;
+                return;
             }
             source = check.address;
             response_tags_.push_back(r.source_stag);
@@ -170,7 +171,7 @@ bool connection::add_segment() noexcept
         sending_.offset += payload;
         if (last)
             sending_.what = sending_message::kind::none;
-        return true;
+        return;
     }
 
     work& w = send_queue_.at(sending_.work_index);
@@ -228,7 +229,6 @@ bool connection::add_segment() noexcept
     sending_.offset += payload;
     if (last)
         sending_.what = sending_message::kind::none;
-    return true;
 }
 
 // Fills the batch; false if there is nothing to send.
@@ -254,8 +254,7 @@ bool connection::build() noexcept
         if (sending_.what == sending_message::kind::none && (local_fault_ || !start_next()))
             break;
         bytes += sending_.step;
-        if (!add_segment())
-            break;
+        add_segment();
     }
     // A work request is out when no byte of it is left to build.
     sent_through_ = sending_.what == sending_message::kind::work ? sending_.work_index : next_to_send_;

@@ -83,6 +83,13 @@ struct with_grants : fixture {
     }
 };
 
+// An RDMA Read Request for all of `g`.
+bytes read_request(const verbs::grant& g)
+{
+    return fpdu("4141 00000000 00000001 00000001 00000000 00000007" + hex(0, 16) + hex(g.where().length, 8) +
+                with_grants::at(g));
+}
+
 } // namespace
 
 // Its payload was placed while it might be; nobody looks at it again when the CRC comes.
@@ -139,8 +146,7 @@ BOOST_FIXTURE_TEST_CASE(a_send_invalidates_what_the_peer_is_reading, with_grants
     const int peer = connected();
     bytes memory(4 << 20);
     const auto grant = granted(memory, verbs::access::remote_read);
-    arrives(peer, fpdu("4141 00000000 00000001 00000001 00000000 00000007" + hex(0, 16) +
-                       hex(memory.size(), 8) + at(*grant)));
+    arrives(peer, read_request(*grant));
     arrives(peer, fpdu("4144" + hex(grant->where().key, 8) + "00000000 00000001 00000000", 4));
     until([&] { return handler.ended; });
     BOOST_TEST(!grant->valid());
@@ -149,4 +155,27 @@ BOOST_FIXTURE_TEST_CASE(a_send_invalidates_what_the_peer_is_reading, with_grants
     BOOST_REQUIRE(handler.seen.size() == 1u);
     BOOST_TEST((handler.seen[0].status == verbs::status::work_request_flushed));
     BOOST_TEST(handler.late == 0u);
+}
+
+// Before the Read Response begins.
+BOOST_FIXTURE_TEST_CASE(a_read_whose_grant_has_gone_is_answered_with_a_terminate, with_grants)
+{
+    start();
+    const int peer = connected();
+    bytes memory(4096);
+    const auto grant = granted(memory, verbs::access::remote_read);
+    handler.then = [&] { grant->revoke(); };
+    // The end of the Send revokes, the turn's end answers; the header of another FPDU, begun by then, is none of its.
+    const bytes next = fpdu("4143 00000000 00000000 00000002 00000000", 4);
+    arrives(peer, fpdu("4143 00000000 00000000 00000001 00000000", 4) + read_request(*grant) +
+                      bytes(next.begin(), next.begin() + 17));
+    const bytes terminate = read(peer, 24);
+    BOOST_REQUIRE(terminate.size() == 24u);
+    BOOST_TEST(to_hex(std::span(terminate).subspan(2, 2)) == "4147");
+    BOOST_TEST(to_hex(std::span(terminate).subspan(20, 4)) == "01000000");
+    BOOST_TEST(read(peer, 8).size() == 4u); // CRC, then FIN
+    ::shutdown(peer, SHUT_WR);
+    until([&] { return handler.ended; });
+    BOOST_TEST(ends(end_cause::access_error) == 1u);
+    BOOST_TEST(all_ends() == 1u);
 }
