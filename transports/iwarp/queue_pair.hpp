@@ -110,6 +110,7 @@ private:
     void add_segment() noexcept;
     void end_fpdu(std::uint32_t crc_so_far, std::size_t ulpdu) noexcept;
     bool flush() noexcept;
+    void batch_is_out() noexcept;
     void add_terminate() noexcept;
     void fail_response(const steering_check& check) noexcept;
     std::byte* scratch(std::size_t size) noexcept;

@@ -91,10 +91,11 @@ bool connection::start_next() noexcept
                     break;
                 if (w.op == verbs::opcode::local_invalidate) {
                     w.refused = !domain_.table().invalidate(w.key, &domain_, scope());
-                    w.done = true;
                     ++next_to_send_;
+                    // Done with the batch, which may have octets of that memory before it.
                     if (!w.refused)
                         continue;
+                    w.done = true;
                     local_fault_ = true;
                     return false;
                 }
@@ -310,6 +311,17 @@ bool connection::owes(std::uint32_t stag) const noexcept
     return std::ranges::find(response_tags_, stag) != response_tags_.end();
 }
 
+// The kernel has copied or holds every byte: the memory is the caller's again.
+void connection::batch_is_out() noexcept
+{
+    for (std::uint64_t i = send_queue_.head(); i < sent_through_; ++i) {
+        work& w = send_queue_.at(i);
+        if (w.op != verbs::opcode::rdma_read)
+            w.done = true;
+    }
+    retire();
+}
+
 void connection::transmit() noexcept
 {
     if (write_blocked_)
@@ -319,19 +331,13 @@ void connection::transmit() noexcept
             if (!flush())
                 return;
         }
-        // The kernel has copied or holds every byte: the memory is the caller's again.
-        for (std::uint64_t i = send_queue_.head(); i < sent_through_; ++i) {
-            work& w = send_queue_.at(i);
-            if (w.op != verbs::opcode::rdma_read)
-                w.done = true;
-        }
-        retire();
+        batch_is_out();
         if (state_ == state::closed || state_ == state::closing)
             return;
         if (!build())
             break;
     }
-    retire();
+    batch_is_out(); // of what sends nothing
     if (local_fault_) {
         finish(end_cause::local,
                error(std::errc::invalid_argument, "local invalidate of a key that is not valid here"));

@@ -128,6 +128,9 @@ struct fixture {
         int ends[2];
         BOOST_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
         peers.push_back(ends[1]);
+        if (send_buffer != 0)
+            BOOST_REQUIRE(::setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof send_buffer) ==
+                          0);
         provider->adopt(ends[0], *listener);
         return ends[1];
     }
@@ -227,7 +230,8 @@ struct fixture {
     std::vector<int> peers;
     bool rejects = false;
     bool reads = false;
-    std::string sink; // tag and offset of our Read
+    int send_buffer = 0; // of this end; 0: as the system has it
+    std::string sink;    // tag and offset of our Read
     std::function<bytes(const std::string&)> on_read;
 };
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that is taken back while a peer writes or reads it: nothing of it is touched any more, and the end is told once.
+// Memory that is taken back while a peer writes or reads it: nothing of it is touched any more, and the end is
+// told once.
 #define BOOST_TEST_MODULE iwarp_revoked
 #include <boost/test/unit_test.hpp>
 
 #include "iwarp_by_hand.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <sys/mman.h>
@@ -139,7 +141,8 @@ BOOST_FIXTURE_TEST_CASE(the_crc_of_a_write_comes_behind_the_end_of_its_grant, wi
     }
 }
 
-// Its octets are owed by a socket that is full, so the connection goes; the Send that asks for that is not delivered then.
+// Its octets are owed by a socket that is full, so the connection goes; the Send that asks for that is not
+// delivered then.
 BOOST_FIXTURE_TEST_CASE(a_send_invalidates_what_the_peer_is_reading, with_grants)
 {
     start();
@@ -178,4 +181,49 @@ BOOST_FIXTURE_TEST_CASE(a_read_whose_grant_has_gone_is_answered_with_a_terminate
     until([&] { return handler.ended; });
     BOOST_TEST(ends(end_cause::access_error) == 1u);
     BOOST_TEST(all_ends() == 1u);
+}
+
+// Octets of the memory stand in the batch before it. An RDMA Read that ends meanwhile brings completions of this
+// queue, and not that one.
+BOOST_FIXTURE_TEST_CASE(a_local_invalidate_is_complete_when_no_octet_of_its_memory_is_unsent, with_grants)
+{
+    reads = true;
+    send_buffer = 4096;
+    start();
+    const int peer = connected();
+    const bytes question = read(peer, 52); // our own Read
+    BOOST_REQUIRE(question.size() == 52u);
+    bytes user(32768, std::byte('x')); // one batch
+    const auto grant = granted(user, verbs::access::remote_read);
+    const auto completed = [&](verbs::opcode op) {
+        return std::ranges::count(handler.seen, op, &verbs::completion::opcode);
+    };
+    handler.then = [&] {
+        if (completed(verbs::opcode::local_invalidate) != 0) {
+            std::ranges::fill(user, std::byte('y'));
+        } else if (handler.seen.size() == 1) { // the Send: the Read Request behind it is known
+            verbs::send_request w;
+            w.opcode = verbs::opcode::local_invalidate;
+            w.invalidate_key = grant->where().key;
+            BOOST_REQUIRE(queue_pair->post_send({&w, 1}));
+        }
+    };
+    arrives(peer, fpdu("4143 00000000 00000000 00000001 00000000", 4) + read_request(*grant));
+    until([&] { return !grant->valid(); });
+    arrives(peer, fpdu("c142" + to_hex(std::span(question).subspan(20, 12)), 100));
+    for (int i = 0; i < 5; ++i)
+        shard->turn();
+    BOOST_TEST(completed(verbs::opcode::local_invalidate) == 0);
+    bytes all;
+    until([&] {
+        std::byte b[1000];
+        const ssize_t n = ::recv(peer, b, sizeof b, MSG_DONTWAIT);
+        if (n > 0)
+            all.insert(all.end(), b, b + n);
+        return n <= 0 && completed(verbs::opcode::local_invalidate) != 0;
+    });
+    BOOST_TEST(completed(verbs::opcode::rdma_read) == 1);
+    BOOST_TEST(completed(verbs::opcode::local_invalidate) == 1);
+    BOOST_TEST((std::ranges::count(all, std::byte('x')) >= std::ptrdiff_t(user.size())));
+    BOOST_TEST(queue_pair->connected());
 }
