@@ -10,6 +10,8 @@
 namespace verbena::iwarp {
 namespace {
 
+constexpr auto accept_pause = std::chrono::milliseconds(100); // when descriptors or memory ran out
+
 void prepare_socket(int fd, const iwarp::options& o) noexcept
 {
     (void)net::set_no_delay(fd);
@@ -215,8 +217,16 @@ bool mpa_listener::watch::on_readable() noexcept
     bool any = false;
     for (int i = 0; i < 64; ++i) {
         auto a = net::accept(fd());
-        if (!a)
-            return any;
+        if (!a) {
+            const int code = a.error().errno_value();
+            if (code == EAGAIN || code == EWOULDBLOCK)
+                return any;
+            // The connection stays in the queue, so the listener would be readable for ever: wait until
+            // somebody has closed something.
+            want_read(false);
+            shard().timers().arm(resume_, shard().now() + accept_pause);
+            return true;
+        }
         any = true;
         if (listener_.context_.options().divert && listener_.context_.options().divert(a->fd.get())) {
             (void)a->fd.release();

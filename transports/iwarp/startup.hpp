@@ -102,9 +102,18 @@ private:
         watch(reactor& r, int fd, mpa_listener& l) noexcept : io_watch(r, fd, 0), listener_(l) {}
 
     private:
+        class resume_timer final : public timer {
+        public:
+            explicit resume_timer(watch& w) noexcept : watch_(w) {}
+
+        private:
+            void on_timer() noexcept override { watch_.want_read(true); }
+            watch& watch_;
+        };
         bool on_readable() noexcept override;
         void on_writable() noexcept override {}
         mpa_listener& listener_;
+        resume_timer resume_{*this};
     };
     context_impl& context_;
     net::unique_fd fd_;

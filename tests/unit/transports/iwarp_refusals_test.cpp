@@ -6,7 +6,11 @@
 
 #include "iwarp_by_hand.hpp"
 
+#include <verbena/core/net.hpp>
+
 #include <string>
+#include <string_view>
+#include <sys/resource.h>
 #include <vector>
 
 using namespace verbena;
@@ -82,6 +86,31 @@ BOOST_FIXTURE_TEST_CASE(start_up_has_room_for_so_many, fixture)
     listener->close();
     BOOST_TEST(read(last, 1).empty());
     BOOST_TEST(read(second, 1).empty());
+}
+
+// A peer for whom no descriptor is left waits in the system's queue, where it keeps the listener readable.
+BOOST_FIXTURE_TEST_CASE(accepting_pauses_when_descriptors_run_out, fixture)
+{
+    start(false);
+    const auto by_tcp = std::move(*provider->listen("127.0.0.1:0"));
+    const std::string where = by_tcp->local_url().substr(std::string_view("iwarp://").size());
+    for (int i = 0; i < 5; ++i)
+        shard->turn();
+    rlimit before{};
+    BOOST_REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const net::unique_fd peer = std::move(*net::start_connect(*net::endpoint::parse(where)));
+    const rlimit none{rlim_t(peer.get()), before.rlim_max};
+    BOOST_REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+    int worked = 0;
+    for (int i = 0; i < 1000; ++i)
+        worked += shard->turn() ? 1 : 0;
+    const bool restored = ::setrlimit(RLIMIT_NOFILE, &before) == 0;
+    BOOST_REQUIRE(restored);
+    BOOST_TEST(worked < 10);
+    BOOST_TEST(provider->counters().accepted == 0u);
+    clock.advance(100ms);
+    until([&] { return provider->counters().accepted == 1; });
+    by_tcp->close();
 }
 
 BOOST_FIXTURE_TEST_CASE(segments, fixture)
