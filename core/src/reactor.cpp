@@ -395,6 +395,7 @@ void io_watch::stop() noexcept
     leave_hot();
     reactor_.io().detach(read_);
     reactor_.io().detach(write_);
+    write_refused_.unlink();
     write_pending_ = false;
     if (reactor_.polled_ == this)
         reactor_.polled_ = nullptr;
@@ -418,8 +419,13 @@ void io_watch::want_write() noexcept
     if (write_pending_)
         return;
     write_pending_ = true;
+    arm_write();
+}
+
+void io_watch::arm_write() noexcept
+{
     if (!reactor_.io().poll_once(fd_, POLLOUT, write_))
-        write_pending_ = false;
+        reactor_.at_turn_end(write_refused_);
 }
 
 void io_watch::make_hot() noexcept

@@ -10,6 +10,7 @@
 #include <array>
 #include <fcntl.h>
 #include <memory>
+#include <poll.h>
 #include <string>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -176,4 +177,41 @@ BOOST_AUTO_TEST_CASE(thousands_that_become_readable_at_once_keep_neither_timers_
     BOOST_TEST(f.timeouts == 1);
     for (const auto& one : all)
         BOOST_TEST_REQUIRE(one->tried > 0);
+}
+
+// Whoever waits to write has nothing else that would have him try again.
+BOOST_AUTO_TEST_CASE(a_ring_that_refuses_is_asked_again_until_what_can_be_written_is_told)
+{
+    struct waiting final : ring_completion {
+        void on_complete(std::int32_t) noexcept override {}
+    };
+    std::vector<std::unique_ptr<waiting>> all; // outlive the ring
+    const auto r = make();
+    const net::unique_fd silent(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)); // writable, and never readable
+    BOOST_REQUIRE(silent);
+    class writer final : public io_watch {
+    public:
+        using io_watch::io_watch;
+        bool on_readable() noexcept override { return false; }
+        void on_writable() noexcept override { ++told; }
+        int told = 0;
+    };
+    do
+        all.push_back(std::make_unique<waiting>());
+    while (r->io().poll_once(silent.get(), POLLIN, *all.back()));
+    writer first(*r, silent.get());
+    writer second(*r, silent.get());
+    first.want_write();
+    second.want_write();
+    for (int turn = 0; turn < 5; ++turn)
+        r->turn();
+    BOOST_TEST(first.told + second.told == 0);
+    BOOST_TEST(!r->try_arm()); // no sleep
+    second.stop();
+    for (std::size_t i = 0; i < 2; ++i)
+        r->io().detach(*all[i]);
+    for (int turn = 0; turn < 5; ++turn)
+        r->turn();
+    BOOST_TEST(first.told == 1);
+    BOOST_TEST(second.told == 0);
 }

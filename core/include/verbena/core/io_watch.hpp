@@ -8,13 +8,12 @@
 #pragma once
 
 #include <verbena/core/intrusive_list.hpp>
+#include <verbena/core/reactor.hpp>
 #include <verbena/core/ring.hpp>
 
 #include <cstdint>
 
 namespace verbena {
-
-class reactor;
 
 /// Base of whatever reads and writes a descriptor without blocking. Shard-local. Does not own the
 /// descriptor; stop() must have been called, or the watch destroyed, before it is closed.
@@ -53,6 +52,16 @@ private:
         io_watch& watch_;
         bool write_;
     };
+    // The ring refused want_write(): it is asked again at the end of each turn, and the shard does not sleep.
+    class refused final : public deferred {
+    public:
+        explicit refused(io_watch& watch) noexcept : watch_(watch) {}
+        void run() noexcept override { watch_.arm_write(); }
+
+    private:
+        io_watch& watch_;
+    };
+    void arm_write() noexcept;
     void make_hot() noexcept;
     void leave_hot() noexcept;
     /// Moves a hot watch to the ring; false if the ring refuses.
@@ -67,6 +76,7 @@ private:
     std::uint32_t idle_turns_ = 0;
     armed read_{*this, false};
     armed write_{*this, true};
+    refused write_refused_{*this};
 };
 
 } // namespace verbena
