@@ -122,6 +122,7 @@ private:
         std::uint32_t first;      ///< position
         std::byte* position_zero; ///< of the Position-Zero chunk
     };
+    void end_unanswered(const error& cause) noexcept;
     void end_after_failed_read(const responder_call& c) noexcept;
     /// Reads all segments of all `chunks`, in parallel up to the negotiated depth, which is at least 1 if there is
     /// anything to read.

@@ -115,11 +115,18 @@ task<void> responder_connection::reply_error(responder_call& c, error_kind kind)
     (void)post_reply(c, {&w, 1});
 }
 
-// A call without an answer would leave its requester waiting for ever. A connection that ends already is left to say why.
+// A call without an answer would leave its requester waiting for ever (RFC 8166 4.5.3). A connection that ends already is
+// left to say why.
+void responder_connection::end_unanswered(const error& cause) noexcept
+{
+    if (!down_ && queue_pair_->connected())
+        queue_pair_->kill(cause);
+}
+
 void responder_connection::end_after_failed_read(const responder_call& c) noexcept
 {
-    if (c.read_failed_ && !down_ && queue_pair_->connected())
-        queue_pair_->kill(error(std::errc::io_error, "an RDMA Read of a call failed"));
+    if (c.read_failed_)
+        end_unanswered(error(std::errc::io_error, "an RDMA Read of a call failed"));
 }
 
 result<void> responder_connection::post_reply(responder_call& c, std::span<verbs::send_request> batch)
@@ -128,11 +135,9 @@ result<void> responder_connection::post_reply(responder_call& c, std::span<verbs
     send_queue_used_ += c.posted_;
     auto posted = queue_pair_->post_send(batch);
     if (!posted) {
-        // RFC 8166 4.5.3: a responder that cannot answer closes the connection.
         send_queue_used_ -= c.posted_;
         release(c);
-        if (!down_)
-            queue_pair_->kill(posted.error());
+        end_unanswered(posted.error());
         return posted;
     }
     c.answered_ = true;

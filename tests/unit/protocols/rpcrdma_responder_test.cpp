@@ -243,12 +243,13 @@ struct fixture {
         put(u, {0, 0, 0});
         write(fpdu(u));
     }
-    void inline_call(std::uint32_t xid)
+    bytes inline_message(std::uint32_t xid)
     {
         bytes u = from_hex("4143 00000000 00000000");
         put(u, {++sequence, 0, xid, 1, 32, 0, 0, 0, 0, xid, 0, 2, 1, 1, 1, 0, 0, 0, 0, 4, 0x61626364});
-        write(fpdu(u));
+        return fpdu(u);
     }
+    void inline_call(std::uint32_t xid) { write(inline_message(xid)); }
     /// RFC 5040 4.4: answers a Read Request with a Read Response.
     void answer(const bytes& request, const bytes& data = {})
     {
@@ -528,6 +529,23 @@ BOOST_FIXTURE_TEST_CASE(an_end_under_way_still_says_why, fixture)
     BOOST_TEST(test::to_hex(std::span(last).first(2)) == "4147"); // Terminate
     BOOST_TEST(test::to_hex(std::span(last).subspan(18, 2)) == "1206");
     BOOST_TEST(stats.failed_reads.value() == 1u);
+    ::shutdown(peer, SHUT_WR);
+    until([&] { return provider->counters().active == 0; });
+}
+
+// Nor does a reply that can't be: the call and what ends the connection come at once.
+BOOST_FIXTURE_TEST_CASE(an_end_under_way_is_not_cut_off_by_a_reply, fixture)
+{
+    start();
+    bytes both = inline_message(1);
+    const bytes bad = fpdu(from_hex("4043 00000000 00000000 00000002 00000000")); // DDP version 0
+    both.insert(both.end(), bad.begin(), bad.end());
+    write(both);
+    const bytes last = receive();
+    BOOST_REQUIRE(last.size() > 20u);
+    BOOST_TEST(test::to_hex(std::span(last).first(2)) == "4147"); // Terminate
+    BOOST_TEST(test::to_hex(std::span(last).subspan(18, 2)) == "1206");
+    BOOST_TEST(dispatcher.pulled == 1u);
     ::shutdown(peer, SHUT_WR);
     until([&] { return provider->counters().active == 0; });
 }
