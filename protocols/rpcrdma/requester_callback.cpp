@@ -30,10 +30,7 @@ public:
         co_return rpc::payload(received_.share(), ref.inline_bytes);
     }
     // More than the threshold cannot be sent anyhow.
-    task<bool> reserve_results(std::size_t size) override
-    {
-        co_return results_.size() + results_.room() >= size;
-    }
+    task<bool> reserve_results(std::size_t size) override { co_return results_.room() >= size; }
 
 private:
     lease received_;

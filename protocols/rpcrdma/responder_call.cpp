@@ -53,9 +53,11 @@ task<result<rpc::payload>> responder_call::pull(xdr::payload_ref ref)
 
 task<bool> responder_call::reserve_results(std::size_t size)
 {
-    if (results_.size() + results_.room() >= size)
+    if (results_.room() >= size)
         co_return true;
-    lease larger = co_await buffers_->acquire(size);
+    if (size > buffer_pool::max_size)
+        co_return false;
+    lease larger = co_await buffers_->acquire(results_.size() + size);
     if (!larger)
         co_return false;
     const auto written = results_.bytes();

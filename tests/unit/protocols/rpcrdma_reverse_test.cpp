@@ -51,6 +51,10 @@ public:
         (void)c.args().opaque_var(1 << 20);
         if (!c.args().at_end() || !woken)
             co_return rpc::outcome::garbage_args;
+        const bool room = co_await c.reserve_results(c.results().room());
+        BOOST_TEST(room);
+        const bool more = co_await c.reserve_results(c.results().room() + 1);
+        BOOST_TEST(!more);
         c.results().u32(2 * value);
         const std::vector<std::byte> filling(bytes);
         if (bytes > 0 && bytes <= c.results().room())

@@ -222,6 +222,16 @@ BOOST_DATA_TEST_CASE(calls_without_a_data_item_go_whole_beyond_the_threshold, al
     BOOST_TEST(c.served.inline_replies.value() == (is_long ? 0u : 1u));
 }
 
+// Room for so much more than the reply's header, also where both together just exceed a buffer.
+BOOST_DATA_TEST_CASE(a_procedure_has_the_room_that_it_asked_for, all_ends, e)
+{
+    connected c(e);
+    c.run([&]() -> task<void> {
+        for (const std::uint32_t size : {480u, 488u, 492u, 4068u, 4072u, 4088u, 4092u, 4096u})
+            co_await c.echo(size);
+    });
+}
+
 // Beyond what the private message can say: such an end counts as one of the nearest size it can.
 BOOST_AUTO_TEST_CASE(sizes_out_of_range_are_brought_into_it)
 {
