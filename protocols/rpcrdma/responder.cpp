@@ -160,14 +160,13 @@ void responder_connection::on_completions(std::span<const verbs::completion> bat
             reverse_sends_[slot].reset();
             free_reverse_sends_.push_back(slot);
             --send_queue_used_;
-            send_queue_moved_.set();
-            reverse_->progress();
+            send_queue_freed();
             continue;
         }
         if (op == operation::probe) {
             probing_ = false;
             --send_queue_used_;
-            send_queue_moved_.set();
+            send_queue_freed();
             continue;
         }
         responder_call* call = find(c.id);
@@ -188,10 +187,18 @@ void responder_connection::on_completions(std::span<const verbs::completion> bat
             send_queue_used_ -= call->posted_;
             release(*call);
         }
-        send_queue_moved_.set();
+        send_queue_freed();
     }
     if (!arrived_.empty() && handled_ == handling_.size())
         provider_.shard().post(static_cast<deferred&>(*this));
+}
+
+// Replies and Reads wait for the queue, and so do calls back.
+void responder_connection::send_queue_freed() noexcept
+{
+    send_queue_moved_.set();
+    if (reverse_)
+        reverse_->progress();
 }
 
 void responder_connection::on_disconnected(const error& cause) noexcept

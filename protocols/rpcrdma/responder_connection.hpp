@@ -132,6 +132,7 @@ private:
     task<bool> register_payload(rpc::payload& payload);
     bool build_reply(responder_call& c, std::size_t header_size, std::uint32_t invalidate, bool gathers);
     task<void> reply_error(responder_call& c, error_kind kind);
+    void send_queue_freed() noexcept;
     task<bool> send_queue_room(std::uint32_t entries);
     result<void> post_reply(responder_call& c, std::span<verbs::send_request> batch);
     std::uint32_t grant(const responder_call& c) noexcept;

@@ -8,6 +8,7 @@
 
 #include <verbena/core/log.hpp>
 #include <verbena/core/scope.hpp>
+#include <verbena/protocols/rpc/reverse_channel.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 #include <verbena/transports/iwarp.hpp>
@@ -36,15 +37,28 @@ public:
         BOOST_REQUIRE((c.decode_header() == rpc::call_verdict::good));
         const task_context& context = co_await current_context();
         trace = context.trace_id;
+        if (keeps_channel)
+            channel = c.reverse();
         const auto ref = c.args().payload(1 << 20);
         rpc::encode(c.results(),
                     rpc::reply_header::accepted_with(c.header().xid, rpc::accept_status::success));
         const auto got = co_await c.pull(ref);
         pulled += got ? 1 : 0;
+        if (got && result_size != 0) {
+            lease memory = co_await c.buffers().acquire(result_memory);
+            BOOST_REQUIRE(memory);
+            c.results().note_payload(result_size);
+            const std::span<const std::byte> bytes(memory.data(), result_size);
+            c.attach(rpc::payload(std::move(memory), bytes));
+        }
         co_return got.has_value();
     }
     unsigned pulled = 0;
-    std::uint64_t trace = 0; ///< of the last call
+    std::uint64_t trace = 0;          ///< of the last call
+    std::uint32_t result_size = 0;    ///< of a data item, if not 0
+    std::size_t result_memory = 4096; ///< that it lies in
+    bool keeps_channel = false;
+    std::shared_ptr<rpc::reverse_channel> channel;
 };
 
 void put(bytes& to, std::initializer_list<std::uint32_t> words)
@@ -186,7 +200,12 @@ struct fixture {
     }
     void write(const bytes& b)
     {
-        BOOST_REQUIRE(::write(peer, b.data(), b.size()) == static_cast<ssize_t>(b.size()));
+        std::size_t written = 0;
+        until([&] {
+            const ssize_t n = ::send(peer, b.data() + written, b.size() - written, MSG_NOSIGNAL);
+            written += n > 0 ? static_cast<std::size_t>(n) : 0;
+            return written == b.size();
+        });
     }
     bytes read(std::size_t size, std::source_location where = std::source_location::current())
     {
@@ -250,6 +269,16 @@ struct fixture {
         return fpdu(u);
     }
     void inline_call(std::uint32_t xid) { write(inline_message(xid)); }
+    /// The same with a Write chunk for its data item, in `count` segments.
+    void call_with_write_chunk(std::uint32_t xid, std::uint32_t count, std::uint32_t length)
+    {
+        bytes u = from_hex("4143 00000000 00000000");
+        put(u, {++sequence, 0, xid, 1, 32, 0, 0, 1, count});
+        for (std::uint32_t tag = 1; tag <= count; ++tag)
+            put(u, {tag, length, 0, 0});
+        put(u, {0, 0, xid, 0, 2, 1, 1, 1, 0, 0, 0, 0, 4, 0x61626364});
+        write(fpdu(u));
+    }
     /// RFC 5040 4.4: answers a Read Request with a Read Response.
     void answer(const bytes& request, const bytes& data = {})
     {
@@ -275,6 +304,16 @@ struct fixture {
         BOOST_TEST(xdr::load_u32(reply.data() + 30) == 4u); // RDMA_ERROR
         BOOST_TEST(xdr::load_u32(reply.data() + 34) == 2u); // ERR_CHUNK
     }
+    task<void> call_back()
+    {
+        rpc::call_header header;
+        header.program = 0x40000000;
+        header.version = 1;
+        lease block = co_await dispatcher.channel->acquire(1024);
+        rpc::request request(std::move(block), header);
+        const auto reply = co_await dispatcher.channel->call(request);
+        outcome = reply ? "a reply" : reply.error().message();
+    }
     /// True if the server has nothing to say by itself.
     bool quiet()
     {
@@ -299,6 +338,7 @@ struct fixture {
     int peer = -1;
     std::uint16_t peer_depth = 8; ///< IRD: Reads that the peer allows
     std::uint32_t sequence = 0;
+    std::string outcome; ///< of call_back()
     bool ending = false;
 };
 
@@ -605,4 +645,45 @@ BOOST_FIXTURE_TEST_CASE(a_drain_that_is_stopped_leaves_a_stuck_call_behind, fixt
     tasks->request_stop();
     ending = true;
     until([&] { return tasks->live() == 0; }); // though the peer says nothing
+}
+
+// A call back that finds the send queue full of Reads and of Sends behind them goes out when those are done.
+BOOST_FIXTURE_TEST_CASE(a_call_back_waits_for_the_send_queue_and_no_longer, fixture)
+{
+    options.credits = 400;
+    options.read_depth = peer_depth = 400;
+    options.reverse_credits = 1;
+    dispatcher.keeps_channel = true;
+    start();
+    std::uint32_t xid = 1;
+    std::vector<bytes> reads;
+    call(xid);
+    reads.push_back(receive());
+    // Replies want room for their largest form, which these nearly take.
+    dispatcher.result_size = 60 * 4;
+    for (bool full = false; !full;) {
+        call_with_write_chunk(++xid, 60, 4);
+        for (full = true; !quiet(); full = false)
+            (void)receive();
+    }
+    dispatcher.result_size = 0;
+    for (call(++xid); !quiet(); call(++xid))
+        reads.push_back(receive());
+    BOOST_TEST(reads.size() < 400u);
+    BOOST_REQUIRE(dispatcher.channel);
+    tasks->spawn(call_back());
+    BOOST_TEST(quiet());
+    BOOST_TEST(outcome == "");
+    for (const bytes& request : reads)
+        answer(request);
+    for (bool called = false; !called;) {
+        const bytes message = receive();
+        BOOST_REQUIRE(!message.empty());
+        if (message.size() == 46) // a Read that had no room
+            answer(message);
+        else if (message.front() == std::byte(0x41) && message.size() >= 18 + 28 + 8u) // a Send
+            called = xdr::load_u32(message.data() + 18 + 28 + 4) == 0; // its message is a call (RFC 5531 9)
+    }
+    BOOST_TEST(outcome == "");
+    dispatcher.channel.reset();
 }
