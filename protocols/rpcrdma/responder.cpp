@@ -525,7 +525,8 @@ bool each_read_chunk(std::span<const read_segment> list, std::size_t size, std::
 } // namespace
 
 // Puts the call's stream together where it isn't simply "inline, and perhaps one Read chunk".
-task<bool> responder_connection::assemble(responder_call& c, std::size_t header_size, std::uint32_t length)
+task<responder_connection::assembly>
+responder_connection::assemble(responder_call& c, std::size_t header_size, std::uint32_t length)
 {
     const std::span<const std::byte> in_message(c.received_.data() + header_size, length - header_size);
     const auto zero = c.transport_.position_zero();
@@ -538,51 +539,55 @@ task<bool> responder_connection::assemble(responder_call& c, std::size_t header_
         } else {
             const std::uint64_t size = total_length(first);
             if (size > options_.max_call_size)
-                co_return false;
+                co_return assembly::refused;
             c.args_ = xdr::decoder(
                 in_message, xdr::external_item{first.front().position, static_cast<std::uint32_t>(size)});
         }
-        co_return true;
+        co_return assembly::whole;
     }
     const std::uint64_t all = total_length(c.transport_.reads.all()) + in_message.size();
     // Each chunk may lack its pad.
     if (all + 4 * max_read_segments > options_.max_call_size)
-        co_return false;
-    lease memory = co_await buffers_.acquire(all + 4 * max_read_segments);
-    if (!memory)
-        co_return false;
-    std::span<const std::byte> stream = in_message;
-    lease long_call;
-    if (!zero.empty()) {
-        const auto size = static_cast<std::size_t>(total_length(zero));
-        long_call = co_await buffers_.acquire(std::max<std::size_t>(size, 1));
-        if (!long_call)
-            co_return false;
-        stream = {long_call.data(), size};
-    }
-    // All chunks are read side by side, each to where it belongs, and the stream is put between them then.
+        co_return assembly::refused;
+    const std::size_t size = zero.empty() ? in_message.size() : static_cast<std::size_t>(total_length(zero));
     std::size_t filled = 0;
     std::size_t taken = 0;
-    if (!each_read_chunk(c.transport_.data_reads(), stream.size(), filled, taken, [](const auto&...) {}))
-        co_return false;
-    const read_targets to{memory.data(), 0, long_call ? long_call.data() : nullptr};
-    const bool all_read = co_await read_chunks(c, c.transport_.reads.all(), to);
+    if (!each_read_chunk(c.transport_.data_reads(), size, filled, taken, [](const auto&...) {}))
+        co_return assembly::refused;
+    // All chunks are read side by side, each to where it belongs, and the stream is put between them then. A
+    // Position-Zero chunk is read behind the last item, where its own end needs the least moving. One buffer for it all:
+    // calls that hold one while they wait for another would wait for each other.
+    const std::size_t items_end = filled;
+    lease memory =
+        co_await buffers_.acquire(std::max<std::size_t>(items_end + (zero.empty() ? size - taken : size), 1),
+                                  buffer_pool::call_patience);
+    if (!memory) {
+        end_unanswered(no_memory);
+        co_return assembly::abandoned;
+    }
+    const std::span<const std::byte> stream =
+        zero.empty() ? in_message : std::span<const std::byte>(memory.data() + items_end, size);
+    const bool all_read = co_await read_chunks(c, c.transport_.reads.all(),
+                                               read_targets{memory.data(), 0, memory.data() + items_end});
     if (!all_read)
-        co_return false;
+        co_return assembly::abandoned;
     filled = taken = 0;
-    each_read_chunk(c.transport_.data_reads(), stream.size(), filled, taken,
-                    [&](std::size_t position, std::size_t size, std::size_t pad) {
+    each_read_chunk(c.transport_.data_reads(), size, filled, taken,
+                    [&](std::size_t position, std::size_t item_size, std::size_t pad) {
                         std::memcpy(memory.data() + filled, stream.data() + taken, position - filled);
-                        std::memset(memory.data() + position + size, 0, pad);
+                        std::memset(memory.data() + position + item_size, 0, pad);
                     });
-    std::memcpy(memory.data() + filled, stream.data() + taken, stream.size() - taken);
-    filled += stream.size() - taken;
-    stats_.payload_copied_bytes.add(stream.size());
+    if (zero.empty() || taken != 0) {
+        std::memmove(memory.data() + filled, stream.data() + taken, size - taken);
+        stats_.payload_copied_bytes.add(size);
+    }
+    filled += size - taken;
     c.assembled_ = std::move(memory);
     c.args_ = xdr::decoder(std::span<const std::byte>(c.assembled_.data(), filled));
     // RFC 8166 4.2.1: the XID is that of the RPC message.
     xdr::decoder look = c.args_;
-    co_return look.u32() == c.transport_.xid&& look.ok();
+    const bool same = look.u32() == c.transport_.xid;
+    co_return same&& look.ok() ? assembly::whole : assembly::refused;
 }
 
 task<void> responder_connection::serve(responder_call& c, std::size_t header_size, std::uint32_t length)
@@ -592,13 +597,14 @@ task<void> responder_connection::serve(responder_call& c, std::size_t header_siz
         release(c);
         co_return;
     }
-    if (!co_await assemble(c, header_size, length)) {
-        if (c.read_failed_ || down_) {
-            end_after_failed_read(c);
-            release(c);
-            co_return;
-        }
+    const assembly assembled = co_await assemble(c, header_size, length);
+    if (assembled == assembly::refused && !down_) {
         co_await reply_error(c, error_kind::chunk);
+        co_return;
+    }
+    if (assembled != assembly::whole) {
+        end_after_failed_read(c);
+        release(c);
         co_return;
     }
     const bool answer = co_await dispatcher_.dispatch(c);

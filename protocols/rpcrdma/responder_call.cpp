@@ -57,7 +57,7 @@ task<bool> responder_call::reserve_results(std::size_t size)
         co_return true;
     if (size > buffer_pool::max_size)
         co_return false;
-    lease larger = co_await buffers_->acquire(results_.size() + size);
+    lease larger = co_await buffers_->acquire(results_.size() + size, buffer_pool::call_patience);
     if (!larger)
         co_return false;
     const auto written = results_.bytes();

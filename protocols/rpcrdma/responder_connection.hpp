@@ -20,6 +20,8 @@ namespace verbena::rpcrdma {
 
 class responder_connection;
 
+inline const error no_memory(std::errc::not_enough_memory, "no memory for a call");
+
 /// One call. Lives in its connection's table of slots, reused; its leases go when its Send completed.
 class responder_call final : public rpc::call {
 public:
@@ -39,7 +41,7 @@ private:
     lease received_;       // the message; header and inline payload lie in it
     lease assembled_;      // a call that had to be put together
     lease results_memory_; // larger than inline_results
-    lease send_memory_;    // the transport header, with what goes inline
+    lease send_memory_;    // the transport header, with what goes inline: received_, where it will do
     rpcrdma::header transport_;
     std::span<const read_segment> data_chunk_; // the one Read chunk that pull() brings
     // The awaited RDMA Reads of one pull.
@@ -116,7 +118,12 @@ private:
     bool post_receives() noexcept;
     void begin_call(lease message, std::uint32_t length) noexcept;
     task<void> serve(responder_call& c, std::size_t header_size, std::uint32_t length);
-    task<bool> assemble(responder_call& c, std::size_t header_size, std::uint32_t length);
+    enum class assembly : std::uint8_t {
+        whole,
+        refused,   ///< to be answered with ERR_CHUNK
+        abandoned, ///< the connection ends
+    };
+    task<assembly> assemble(responder_call& c, std::size_t header_size, std::uint32_t length);
     struct read_targets {
         std::byte* items;         ///< of the data items, each as far behind `first` as its position says
         std::uint32_t first;      ///< position
@@ -128,9 +135,22 @@ private:
     /// anything to read.
     task<bool> read_chunks(responder_call& c, std::span<const read_segment> chunks, read_targets to);
     task<void> reply(responder_call& c);
+    bool take_send_memory(responder_call& c, std::size_t size);
     /// Brings what lies elsewhere into a registered buffer, where the provider needs that.
     task<bool> register_payload(rpc::payload& payload);
-    bool build_reply(responder_call& c, std::size_t header_size, std::uint32_t invalidate, bool gathers);
+    struct reply_form {
+        std::size_t header_size = 0;
+        bool has_item = false;
+        bool reduced = false;        ///< the item goes by a Write chunk
+        bool is_long = false;        ///< all else goes by the Reply chunk
+        bool gathers = false;        ///< the item stays where it is
+        bool copies_head = false;    ///< of a long reply
+        std::size_t pad = 0;         ///< of the item
+        std::size_t inline_item = 0; ///< with its pad, if it isn't reduced
+        std::size_t memory = 0;      ///< of what is put together for the Send
+    };
+    reply_form form_of(const responder_call& c) const noexcept;
+    bool build_reply(responder_call& c, const reply_form& form, std::uint32_t invalidate);
     task<void> reply_error(responder_call& c, error_kind kind);
     void send_queue_freed() noexcept;
     task<bool> send_queue_room(std::uint32_t entries);

@@ -98,10 +98,31 @@ std::uint32_t responder_connection::key_to_invalidate(const responder_call& c) c
     return several ? 0 : key;
 }
 
+// A reply frees more than it takes, so it waits behind nobody if it can be helped: it has the buffer that the call came in,
+// or what is free, whoever waits for a larger one. False: it must wait.
+bool responder_connection::take_send_memory(responder_call& c, std::size_t size)
+{
+    if (c.send_memory_)
+        return true;
+    const bool fits = c.received_ && c.received_.unique() && c.received_.size() >= size;
+    // Rather a small one than keep a large one until the Send completes.
+    if (!fits || c.received_.size() > buffer_pool::min_size)
+        c.send_memory_ = buffers_.try_acquire(size);
+    if (!c.send_memory_ && fits)
+        c.send_memory_ = std::move(c.received_);
+    c.received_.reset();
+    return bool(c.send_memory_);
+}
+
 task<void> responder_connection::reply_error(responder_call& c, error_kind kind)
 {
     (kind == error_kind::version ? stats_.version_errors : stats_.chunk_errors).add();
-    c.send_memory_ = co_await buffers_.acquire(buffer_pool::min_size);
+    c.assembled_.reset();
+    c.results_memory_.reset();
+    if (!take_send_memory(c, buffer_pool::min_size))
+        c.send_memory_ = co_await buffers_.acquire(buffer_pool::min_size, buffer_pool::call_patience);
+    if (!c.send_memory_)
+        end_unanswered(no_memory);
     if (!c.send_memory_ || !co_await send_queue_room(1)) {
         release(c);
         co_return;
@@ -152,28 +173,24 @@ task<void> responder_connection::reply(responder_call& c)
     h.reads.clear(); // RFC 8166 4.3.1
     h.version = protocol_version;
     h.proc = procedure::msg;
-    const auto head = c.results_.bytes();
-    const std::size_t header_size = encoded_size(h); // returned lengths don't change it
+    c.assembled_.reset(); // the arguments
     // Both waits come first: from here to the post nothing suspends, so the batch is this call's alone.
-    // A provider whose Sends gather too little has an inline payload copied.
-    const std::size_t pieces = c.result_payload_.pieces().size();
-    const bool gathers = pieces + 2 <= provider_.query().max_send_segments;
-    const std::size_t copied =
-        gathers ? 0 : std::min<std::size_t>(c.result_payload_.size(), terms_.send_threshold);
     const bool registered = co_await register_payload(c.result_payload_);
-    if (registered)
-        c.send_memory_ = co_await buffers_.acquire(header_size + head.size() + copied + zero_pad.size());
+    const reply_form form = form_of(c);
+    if (registered && !take_send_memory(c, form.memory))
+        c.send_memory_ = co_await buffers_.acquire(form.memory, buffer_pool::call_patience);
+    if (!c.send_memory_)
+        end_unanswered(no_memory);
     if (!c.send_memory_ || !co_await send_queue_room(max_reply_requests)) {
         release(c);
         co_return;
     }
-    if (!build_reply(c, header_size, invalidate, gathers)) {
+    if (!build_reply(c, form, invalidate)) {
         // The requester's estimate was too small. It may try again with more room, under a new XID.
         log_limited(stats_.refusals_logged, log_level::warning, "rpcrdma",
                     "reply does not fit the requester's chunks",
-                    {{"peer", peer_name_}, {"bytes", head.size() + c.result_payload_.size()}});
+                    {{"peer", peer_name_}, {"bytes", c.results_.size() + c.result_payload_.size()}});
         c.result_payload_.clear();
-        c.send_memory_.reset();
         co_await reply_error(c, error_kind::chunk);
         co_return;
     }
@@ -189,7 +206,9 @@ task<bool> responder_connection::register_payload(rpc::payload& payload)
             return queue_pair_->domain().is_registered(p);
         }))
         co_return true;
-    lease memory = co_await buffers_.acquire(payload.size());
+    lease memory = buffers_.try_acquire(payload.size());
+    if (!memory)
+        memory = co_await buffers_.acquire(payload.size(), buffer_pool::call_patience);
     if (!memory)
         co_return false;
     std::size_t filled = 0;
@@ -203,26 +222,48 @@ task<bool> responder_connection::register_payload(rpc::payload& payload)
     co_return true;
 }
 
+responder_connection::reply_form responder_connection::form_of(const responder_call& c) const noexcept
+{
+    const header& h = c.transport_;
+    const auto head = c.results_.bytes();
+    reply_form f;
+    f.header_size = encoded_size(h); // returned lengths don't change it
+    f.has_item = !c.results_.payloads().empty() && !c.result_payload_.empty();
+    // RFC 8166 4.3.2: the first Write chunk takes the reply's data item; an empty one wants it inline.
+    f.reduced = f.has_item && !h.writes.empty() && !h.writes.chunk(0).empty();
+    f.pad = f.has_item ? (0 - c.result_payload_.size()) & 3 : 0;
+    f.inline_item = f.has_item && !f.reduced ? c.result_payload_.size() + f.pad : 0;
+    f.is_long = f.header_size + head.size() + f.inline_item > terms_.send_threshold;
+    f.memory = f.header_size;
+    if (!f.is_long) {
+        // A provider whose Sends gather too little has an inline payload copied.
+        f.gathers = c.result_payload_.pieces().size() + 2 <= provider_.query().max_send_segments;
+        f.memory += head.size() + (f.gathers ? f.pad : f.inline_item);
+    } else if (provider_.query().needs_local_keys) {
+        // The pad, and results that stand in the call itself.
+        f.copies_head = !queue_pair_->domain().is_registered(head);
+        f.memory += (f.copies_head ? head.size() : 0) + zero_pad.size();
+    }
+    return f;
+}
+
 // Fills batch_ with the Writes and the Send of a reply; false if it fits nowhere.
-bool responder_connection::build_reply(responder_call& c, std::size_t header_size, std::uint32_t invalidate,
-                                       bool gathers)
+bool responder_connection::build_reply(responder_call& c, const reply_form& form, std::uint32_t invalidate)
 {
     header& h = c.transport_;
     const auto head = c.results_.bytes();
-    const auto announced = c.results_.payloads();
-    const bool has_item = !announced.empty() && !c.result_payload_.empty();
-    const std::size_t item_offset = has_item ? announced.front().offset : head.size();
-    const std::size_t pad = has_item ? (0 - c.result_payload_.size()) & 3 : 0;
+    const std::size_t header_size = form.header_size;
+    const std::size_t pad = form.pad;
+    const std::size_t inline_item = form.inline_item;
+    const std::size_t item_offset = form.has_item ? c.results_.payloads().front().offset : head.size();
     batch_.clear();
     local_.clear();
     std::uint64_t chunk_bytes = 0;
 
-    // RFC 8166 4.3.2: the first Write chunk takes the reply's data item; an empty one wants it inline.
-    const bool reduced = has_item && !h.writes.empty() && !h.writes.chunk(0).empty();
     for (std::size_t i = 0; i < h.writes.size(); ++i) {
         const auto chunk = h.writes.chunk(i);
         std::uint64_t returned = 0;
-        if (i == 0 && reduced) {
+        if (i == 0 && form.reduced) {
             chunk_writer writer(chunk, batch_, local_);
             for (const auto& piece : c.result_payload_.pieces())
                 writer.add(piece);
@@ -234,26 +275,26 @@ bool responder_connection::build_reply(responder_call& c, std::size_t header_siz
             return false;
     }
 
-    const std::size_t inline_item = has_item && !reduced ? c.result_payload_.size() + pad : 0;
-    const bool long_reply = header_size + head.size() + inline_item > terms_.send_threshold;
     std::uint64_t reply_bytes = 0;
-    if (long_reply) {
+    if (form.is_long) {
         if (!h.has_reply_chunk)
             return false;
-        // The whole stream, pads included (RFC 8166 3.5.3). Where Writes need registered memory, results and pad
-        // stand behind the header.
+        // The whole stream, pads included (RFC 8166 3.5.3). Where Writes need registered memory, the pad
+        // stands behind the header, and so may the results.
         auto results = head;
         std::span<const std::byte> zeros = zero_pad;
         if (provider_.query().needs_local_keys) {
             const auto behind = c.send_memory_.bytes().subspan(header_size);
-            std::ranges::copy(head, behind.begin());
-            results = behind.first(head.size());
-            zeros = behind.subspan(head.size(), zero_pad.size());
-            std::ranges::copy(zero_pad, behind.begin() + static_cast<std::ptrdiff_t>(head.size()));
+            std::ranges::copy(zero_pad, behind.begin());
+            zeros = behind.first(zero_pad.size());
+            if (form.copies_head) {
+                results = behind.subspan(zero_pad.size(), head.size());
+                std::memcpy(behind.data() + zero_pad.size(), head.data(), head.size());
+            }
         }
         chunk_writer writer(h.reply.all(), batch_, local_);
         writer.add(results.first(item_offset));
-        if (has_item && !reduced) {
+        if (inline_item != 0) {
             for (const auto& piece : c.result_payload_.pieces())
                 writer.add(piece);
             writer.add(zeros.first(pad));
@@ -276,7 +317,7 @@ bool responder_connection::build_reply(responder_call& c, std::size_t header_siz
             local_.push_back({const_cast<std::byte*>(data), static_cast<std::uint32_t>(size), 0});
     };
     std::byte* const memory = c.send_memory_.data();
-    if (long_reply) {
+    if (form.is_long) {
         add_segment(memory, header_size);
     } else {
         std::memcpy(memory + header_size, head.data(), item_offset);
@@ -285,7 +326,7 @@ bool responder_connection::build_reply(responder_call& c, std::size_t header_siz
         const std::size_t rest_pad = inline_item != 0 ? pad : 0;
         if (inline_item != 0) {
             for (const auto& piece : c.result_payload_.pieces()) {
-                if (gathers) {
+                if (form.gathers) {
                     add_segment(piece.data(), piece.size());
                 } else if (!piece.empty()) {
                     std::memcpy(rest, piece.data(), piece.size());
@@ -297,7 +338,7 @@ bool responder_connection::build_reply(responder_call& c, std::size_t header_siz
         std::memset(rest, 0, rest_pad);
         std::memcpy(rest + rest_pad, head.data() + item_offset, head.size() - item_offset);
         rest += rest_pad + head.size() - item_offset;
-        if (inline_item != 0 && gathers)
+        if (inline_item != 0 && form.gathers)
             add_segment(rest - (rest_pad + head.size() - item_offset), rest_pad + head.size() - item_offset);
         else
             local_[first].length = static_cast<std::uint32_t>(rest - memory);
@@ -312,9 +353,9 @@ bool responder_connection::build_reply(responder_call& c, std::size_t header_siz
     w.invalidate_key = invalidate;
     batch_.push_back(w);
 
-    (long_reply ? stats_.reply_chunk_replies
-     : reduced  ? stats_.write_chunk_replies
-                : stats_.inline_replies)
+    (form.is_long   ? stats_.reply_chunk_replies
+     : form.reduced ? stats_.write_chunk_replies
+                    : stats_.inline_replies)
         .add();
     stats_.write_chunk_bytes.add(chunk_bytes + reply_bytes);
     return true;

@@ -44,9 +44,17 @@ public:
                     rpc::reply_header::accepted_with(c.header().xid, rpc::accept_status::success));
         const auto got = co_await c.pull(ref);
         pulled += got ? 1 : 0;
+        if (reserved != 0) {
+            const bool room = co_await c.reserve_results(reserved);
+            starved += room ? 0 : 1;
+        }
         if (got && result_size != 0) {
             lease memory = co_await c.buffers().acquire(result_memory);
-            BOOST_REQUIRE(memory);
+            if (!memory)
+                co_return false;
+            ++prepared;
+            if (waits && !co_await go.wait())
+                co_return false;
             c.results().note_payload(result_size);
             const std::span<const std::byte> bytes(memory.data(), result_size);
             c.attach(rpc::payload(std::move(memory), bytes));
@@ -57,6 +65,11 @@ public:
     std::uint64_t trace = 0;          ///< of the last call
     std::uint32_t result_size = 0;    ///< of a data item, if not 0
     std::size_t result_memory = 4096; ///< that it lies in
+    unsigned prepared = 0;            ///< calls that have it
+    bool waits = false;               ///< then, for `go`
+    event go;
+    std::size_t reserved = 0; ///< room for results that is asked for
+    unsigned starved = 0;     ///< calls that didn't get it
     bool keeps_channel = false;
     std::shared_ptr<rpc::reverse_channel> channel;
 };
@@ -184,6 +197,7 @@ struct fixture {
         ending = true;
         until([&] { return tasks->live() == 0; });
         ::close(peer);
+        held.clear();
         // Whatever the peer did, nothing of it stays behind.
         BOOST_TEST(pool->outstanding() == 0u);
         BOOST_TEST(provider->counters().active == 0u);
@@ -268,6 +282,19 @@ struct fixture {
         put(u, {++sequence, 0, xid, 1, 32, 0, 0, 0, 0, xid, 0, 2, 1, 1, 1, 0, 0, 0, 0, 4, 0x61626364});
         return fpdu(u);
     }
+    /// The whole call in a Position-Zero chunk, whose tag is its XID.
+    void call_at_position_zero(std::uint32_t xid, std::uint32_t argument)
+    {
+        bytes u = from_hex("4143 00000000 00000000");
+        put(u, {++sequence, 0, xid, 1, 32, 1, 1, 0, xid, 44 + argument, 0, 0, 0, 0, 0});
+        write(fpdu(u));
+    }
+    static bytes call_head(std::uint32_t xid, std::uint32_t argument)
+    {
+        bytes head;
+        put(head, {xid, 0, 2, 1, 1, 1, 0, 0, 0, 0, argument});
+        return head;
+    }
     void inline_call(std::uint32_t xid) { write(inline_message(xid)); }
     /// The same with a Write chunk for its data item, in `count` segments.
     void call_with_write_chunk(std::uint32_t xid, std::uint32_t count, std::uint32_t length)
@@ -279,16 +306,24 @@ struct fixture {
         put(u, {0, 0, xid, 0, 2, 1, 1, 1, 0, 0, 0, 0, 4, 0x61626364});
         write(fpdu(u));
     }
-    /// RFC 5040 4.4: answers a Read Request with a Read Response.
-    void answer(const bytes& request, const bytes& data = {})
+    /// RFC 5040 4.4: answers a Read Request with a Read Response, of zeros behind `data`.
+    void answer(const bytes& request, bytes data = {})
     {
         BOOST_REQUIRE(request.size() == 46u);
-        bytes u = from_hex("c142");
-        u.insert(u.end(), request.begin() + 18, request.begin() + 30); // sink tag and offset
-        const std::size_t size = xdr::load_u32(request.data() + 30);
-        u.insert(u.end(), data.begin(), data.begin() + std::ptrdiff_t(std::min(size, data.size())));
-        u.resize(u.size() + (size - std::min(size, data.size())));
-        write(fpdu(u));
+        data.resize(xdr::load_u32(request.data() + 30));
+        const std::uint32_t sink = xdr::load_u32(request.data() + 18);
+        const std::uint64_t offset = xdr::load_u64(request.data() + 22);
+        constexpr std::size_t most = 32768; // of one FPDU
+        std::size_t done = 0;
+        do {
+            const std::size_t part = std::min(most, data.size() - done);
+            bytes u = from_hex(done + part == data.size() ? "c142" : "8142");
+            put(u, {sink, std::uint32_t((offset + done) >> 32), std::uint32_t(offset + done)});
+            const auto from = data.begin() + std::ptrdiff_t(done);
+            u.insert(u.end(), from, from + std::ptrdiff_t(part));
+            write(fpdu(u));
+            done += part;
+        } while (done < data.size());
     }
     /// The tag that a Read Request names; 0 if that is none.
     static std::uint32_t source_of(const bytes& request)
@@ -314,6 +349,13 @@ struct fixture {
         const auto reply = co_await dispatcher.channel->call(request);
         outcome = reply ? "a reply" : reply.error().message();
     }
+    /// Takes all memory that comes in buffers of `size` bytes, but for `count` of them.
+    void leave(std::size_t count, std::size_t size)
+    {
+        while (lease taken = pool->try_acquire(size))
+            held.push_back(std::move(taken));
+        held.resize(held.size() - count);
+    }
     /// True if the server has nothing to say by itself.
     bool quiet()
     {
@@ -328,6 +370,7 @@ struct fixture {
     std::unique_ptr<reactor> shard;
     std::unique_ptr<buffer_pool> pool;
     std::unique_ptr<iwarp::context> provider;
+    std::vector<lease> held;
     puller dispatcher;
     rpcrdma::responder_options options;
     rpcrdma::responder_stats stats;
@@ -497,9 +540,7 @@ BOOST_FIXTURE_TEST_CASE(a_call_reads_all_its_chunks_at_once, fixture)
     const bytes item = receive();
     BOOST_TEST(source_of(body) == 1u);
     BOOST_TEST(source_of(item) == 2u);
-    bytes call;
-    put(call, {7, 0, 2, 1, 1, 1, 0, 0, 0, 0, argument_size});
-    answer(body, call);
+    answer(body, call_head(7, argument_size));
     BOOST_TEST(dispatcher.pulled == 0u);
     answer(item);
     const bytes reply = receive();
@@ -686,4 +727,70 @@ BOOST_FIXTURE_TEST_CASE(a_call_back_waits_for_the_send_queue_and_no_longer, fixt
     }
     BOOST_TEST(outcome == "");
     dispatcher.channel.reset();
+}
+
+// What a reply needs is there, but another call waits for more than that, which the reply's own memory would be.
+BOOST_FIXTURE_TEST_CASE(a_reply_does_not_wait_behind_a_call_that_waits_for_its_memory, fixture)
+{
+    dispatcher.result_size = 100;
+    dispatcher.result_memory = 1 << 20;
+    dispatcher.waits = true;
+    start();
+    leave(1, 1 << 20);
+    inline_call(1);
+    inline_call(2);
+    until([&] { return dispatcher.pulled == 2; });
+    BOOST_TEST(dispatcher.prepared == 1u);
+    dispatcher.go.set();
+    BOOST_TEST(xdr::load_u32(receive().data() + 18) == 1u); // though no time passes
+    BOOST_TEST(xdr::load_u32(receive().data() + 18) == 2u);
+}
+
+// Two buffers for each, one after the other, would let the calls that hold one wait for each other for ever.
+BOOST_FIXTURE_TEST_CASE(long_calls_do_not_wait_for_each_other, fixture)
+{
+    constexpr std::uint32_t size = 1 << 20;
+    start();
+    leave(4, 2 << 20);
+    for (std::uint32_t xid = 1; xid <= 6; ++xid)
+        call_at_position_zero(xid, size);
+    until([&] { return stats.calls.value() == 6; });
+    for (unsigned replies = 0; replies < 6;) {
+        const bytes message = receive();
+        BOOST_REQUIRE(message.size() > 22u);
+        if (const std::uint32_t xid = source_of(message); xid != 0)
+            answer(message, call_head(xid, size));
+        else
+            ++replies;
+    }
+    BOOST_TEST(dispatcher.pulled == 6u);
+    BOOST_TEST(stats.payload_copied_bytes.value() == 0u); // it was read to where it is looked at
+}
+
+// No answer can be made of it, and without one its requester would wait for ever.
+BOOST_FIXTURE_TEST_CASE(a_long_call_for_which_there_is_no_memory_ends_the_connection, fixture)
+{
+    start();
+    leave(0, 2 << 20);
+    call_at_position_zero(1, 1 << 20);
+    until([&] { return pool->waits() == 1; });
+    clock.advance(buffer_pool::call_patience - 1ms);
+    BOOST_TEST(quiet());
+    clock.advance(1ms);
+    BOOST_TEST(receive().empty());
+}
+
+// A procedure hears that it has no room, and tells its client to come again.
+BOOST_FIXTURE_TEST_CASE(results_wait_for_memory_as_long_as_a_call_may, fixture)
+{
+    dispatcher.reserved = 1 << 20;
+    start();
+    leave(0, 1 << 20);
+    inline_call(1);
+    until([&] { return pool->waits() == 1; });
+    clock.advance(buffer_pool::call_patience - 1ms);
+    BOOST_TEST(quiet());
+    clock.advance(1ms);
+    BOOST_TEST(xdr::load_u32(receive().data() + 18) == 1u);
+    BOOST_TEST(dispatcher.starved == 1u);
 }
