@@ -120,26 +120,48 @@ void responder_connection::end_if_drained() noexcept
         queue_pair_->disconnect();
 }
 
+bool responder_connection::post_receive(lease memory) noexcept
+{
+    const std::uint32_t slot = empty_slots_.back();
+    const verbs::receive_request r{
+        make_id(operation::receive, 0, slot),
+        {memory.data(), static_cast<std::uint32_t>(std::max<std::size_t>(options_.inline_size, 4096)), 0}};
+    if (!queue_pair_->post_receive({&r, 1}))
+        return false;
+    receive_slots_[slot] = std::move(memory);
+    empty_slots_.pop_back();
+    return true;
+}
+
 bool responder_connection::post_receives() noexcept
 {
     while (!empty_slots_.empty()) {
-        const std::uint32_t slot = empty_slots_.back();
-        lease memory =
-            buffers_.try_acquire(std::max<std::size_t>(options_.inline_size, buffer_pool::min_size));
+        lease memory = buffers_.try_acquire(receive_size());
         if (!memory) {
             stats_.receive_shortages.add();
             return false;
         }
-        const verbs::receive_request r{
-            make_id(operation::receive, 0, slot),
-            {memory.data(), static_cast<std::uint32_t>(std::max<std::size_t>(options_.inline_size, 4096)),
-             0}};
-        if (!queue_pair_->post_receive({&r, 1}))
+        if (!post_receive(std::move(memory)))
             return false;
-        receive_slots_[slot] = std::move(memory);
-        empty_slots_.pop_back();
     }
     return true;
+}
+
+// What arrives and what completes makes up for receives that could not be posted. Where none stands, nothing arrives.
+void responder_connection::receive_again() noexcept
+{
+    if (post_receives() || receive_awaited_ || empty_slots_.size() < receive_slots_.size())
+        return;
+    receive_awaited_ = true;
+    calls_scope_.spawn(await_receive());
+}
+
+task<void> responder_connection::await_receive()
+{
+    lease memory = co_await buffers_.acquire(receive_size());
+    receive_awaited_ = false;
+    if (memory && !down_ && !empty_slots_.empty() && post_receive(std::move(memory)))
+        post_receives();
 }
 
 void responder_connection::on_completions(std::span<const verbs::completion> batch) noexcept
@@ -236,7 +258,7 @@ void responder_connection::run() noexcept
         empty_slots_.push_back(a.slot);
         // First a receive for the next message, then this one.
         if (!down_)
-            post_receives();
+            receive_again();
         if (!down_ && reverse_ && reverse_->answered(message, a.length))
             continue;
         begin_call(std::move(message), a.length);
@@ -269,7 +291,7 @@ void responder_connection::release(responder_call& c) noexcept
     ++c.generation_;
     free_calls_.push_back(c.index_);
     if (!down_ && !empty_slots_.empty())
-        post_receives();
+        receive_again();
     end_if_drained();
 }
 

@@ -11,6 +11,7 @@
 #include "chunk_share.hpp"
 #include "reverse_requester.hpp"
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <string>
@@ -115,7 +116,15 @@ private:
     bool reverse_room() const noexcept override;
     result<void> send_reverse(lease message, std::uint32_t length) override;
 
+    std::size_t receive_size() const noexcept
+    {
+        return std::max<std::size_t>(options_.inline_size, buffer_pool::min_size);
+    }
+    /// There is an empty slot.
+    bool post_receive(lease memory) noexcept;
     bool post_receives() noexcept;
+    void receive_again() noexcept;
+    task<void> await_receive();
     void begin_call(lease message, std::uint32_t length) noexcept;
     task<void> serve(responder_call& c, std::size_t header_size, std::uint32_t length);
     enum class assembly : std::uint8_t {
@@ -179,6 +188,7 @@ private:
     };
     std::vector<lease> receive_slots_;
     std::vector<std::uint32_t> empty_slots_;
+    bool receive_awaited_ = false;
     std::vector<arrival> arrived_;
     std::vector<arrival> handling_;
     std::size_t handled_ = 0;     // of handling_

@@ -356,6 +356,16 @@ struct fixture {
             held.push_back(std::move(taken));
         held.resize(held.size() - count);
     }
+    /// Waits for memory and keeps it.
+    task<void> hog()
+    {
+        for (;;) {
+            lease taken = co_await pool->acquire(4096);
+            if (!taken)
+                co_return;
+            held.push_back(std::move(taken));
+        }
+    }
     /// True if the server has nothing to say by itself.
     bool quiet()
     {
@@ -793,4 +803,29 @@ BOOST_FIXTURE_TEST_CASE(results_wait_for_memory_as_long_as_a_call_may, fixture)
     clock.advance(1ms);
     BOOST_TEST(xdr::load_u32(receive().data() + 18) == 1u);
     BOOST_TEST(dispatcher.starved == 1u);
+}
+
+// Others take the memory of each call that is over, until no receive stands and no call is left whose end would bring one.
+BOOST_FIXTURE_TEST_CASE(a_connection_without_receives_has_some_when_there_is_memory, fixture)
+{
+    options.credits = 1; // and 8 receives more than that
+    start();
+    leave(0, 4096);
+    scope others(*shard);
+    others.spawn(hog());
+    std::uint32_t xid = 1;
+    for (; xid <= 9; ++xid) {
+        inline_call(xid);
+        BOOST_TEST(xdr::load_u32(receive().data() + 18) == xid);
+        BOOST_TEST(quiet());
+        BOOST_TEST(stats.receive_shortages.value() >= xid);
+    }
+    others.request_stop();
+    until([&] { return others.live() == 0; });
+    held.clear();
+    BOOST_TEST(quiet());
+    for (; xid <= 20; ++xid) {
+        inline_call(xid);
+        BOOST_TEST(xdr::load_u32(receive().data() + 18) == xid);
+    }
 }
