@@ -9,7 +9,7 @@
 
 namespace verbena::rpcrdma {
 
-/// What the connections from one address move through chunks at this moment.
+/// What the calls of the connections from one address move through chunks at this moment, or hold in buffers if that is more.
 struct chunk_share {
     std::uint64_t bytes = 0;
     std::size_t connections = 0;

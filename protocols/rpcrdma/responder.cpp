@@ -330,7 +330,7 @@ void responder_connection::begin_call(lease message, std::uint32_t length) noexc
     const auto refuse = [&](const char* rule, error_kind kind) {
         log_limited(stats_.refusals_logged, log_level::warning, "rpcrdma", "message refused",
                     {{"peer", peer_name_}, {"rule", rule}});
-        calls_scope_.spawn(reply_error(c, kind));
+        calls_scope_.spawn(refuse_call(c, kind));
     };
     switch (d.action) {
     case verdict::drop:
@@ -516,10 +516,24 @@ task<bool> responder_connection::chunk_room(responder_call& c, std::uint64_t wan
         if (!freed || down_)
             co_return false;
     }
-    c.chunk_bytes_ = wanted;
-    chunk_bytes_ += wanted;
-    share_->bytes += wanted;
+    charge(c, wanted);
     co_return !down_;
+}
+
+void responder_connection::charge(responder_call& c, std::uint64_t bytes) noexcept
+{
+    if (bytes <= c.chunk_bytes_)
+        return;
+    chunk_bytes_ += bytes - c.chunk_bytes_;
+    share_->bytes += bytes - c.chunk_bytes_;
+    c.chunk_bytes_ = bytes;
+}
+
+// The buffers of a set of credits are the connection's own, as its receives are. What comes on top waits for Sends to complete,
+// which the requester can hold up by leaving an RDMA Read unanswered.
+std::uint64_t responder_connection::least_charge() const noexcept
+{
+    return calls_in_use() > options_.credits + receive_slack ? receive_size() : 0;
 }
 
 namespace {
@@ -587,6 +601,7 @@ responder_connection::assemble(responder_call& c, std::size_t header_size, std::
         end_unanswered(no_memory);
         co_return assembly::abandoned;
     }
+    charge(c, memory.size());
     const std::span<const std::byte> stream =
         zero.empty() ? in_message : std::span<const std::byte>(memory.data() + items_end, size);
     const bool all_read = co_await read_chunks(c, c.transport_.reads.all(),
@@ -612,9 +627,19 @@ responder_connection::assemble(responder_call& c, std::size_t header_size, std::
     co_return same&& look.ok() ? assembly::whole : assembly::refused;
 }
 
+task<void> responder_connection::refuse_call(responder_call& c, error_kind kind)
+{
+    const std::uint64_t bytes = least_charge();
+    if (bytes != 0 && !co_await chunk_room(c, bytes)) {
+        release(c);
+        co_return;
+    }
+    co_await reply_error(c, kind);
+}
+
 task<void> responder_connection::serve(responder_call& c, std::size_t header_size, std::uint32_t length)
 {
-    const std::uint64_t chunk_bytes = chunk_bytes_of(c.transport_);
+    const std::uint64_t chunk_bytes = std::max(chunk_bytes_of(c.transport_), least_charge());
     if (chunk_bytes != 0 && !co_await chunk_room(c, chunk_bytes)) {
         release(c);
         co_return;

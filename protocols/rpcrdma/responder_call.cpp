@@ -43,6 +43,7 @@ task<result<rpc::payload>> responder_call::pull(xdr::payload_ref ref)
     lease memory = co_await buffers_->acquire(size, buffer_pool::call_patience);
     if (!memory)
         co_return error(std::errc::not_enough_memory, "no buffer for a Read chunk", size);
+    connection_.charge(*this, memory.size());
     const responder_connection::read_targets to{memory.data(), data_chunk_.front().position, nullptr};
     const bool read = co_await connection_.read_chunks(*this, data_chunk_, to);
     if (!read)
@@ -67,6 +68,15 @@ task<bool> responder_call::reserve_results(std::size_t size)
     results_ = moved;
     results_memory_ = std::move(larger);
     co_return true;
+}
+
+std::uint64_t responder_call::most_result() const noexcept
+{
+    // As build_reply() will place it.
+    if (!transport_.writes.empty() && !transport_.writes.chunk(0).empty())
+        return total_length(transport_.writes.chunk(0));
+    const std::uint64_t inline_most = connection_.terms_.send_threshold;
+    return std::max(inline_most, transport_.has_reply_chunk ? total_length(transport_.reply.all()) : 0);
 }
 
 } // namespace verbena::rpcrdma

@@ -30,6 +30,7 @@ public:
 
     task<result<rpc::payload>> pull(xdr::payload_ref ref) override;
     task<bool> reserve_results(std::size_t size) override;
+    std::uint64_t most_result() const noexcept override;
     std::shared_ptr<rpc::reverse_channel> reverse() override;
 
 private:
@@ -51,9 +52,9 @@ private:
     event reads_done_;
     std::uint32_t generation_ = 0;
     std::uint32_t index_ = 0;
-    std::uint32_t posted_ = 0; // send-queue entries that its Send retires
-    std::uint64_t chunk_bytes_ = 0;
-    bool answered_ = false; // its Send is posted
+    std::uint32_t posted_ = 0;      // send-queue entries that its Send retires
+    std::uint64_t chunk_bytes_ = 0; // what it counts for in the shares
+    bool answered_ = false;         // its Send is posted
     alignas(8) std::array<std::byte, inline_results> small_results_;
 };
 
@@ -112,6 +113,10 @@ private:
     /// Waits until the calls of the connection, and of all from its address, leave room for the bytes that `c` moves
     /// through chunks.
     task<bool> chunk_room(responder_call& c, std::uint64_t wanted);
+    /// `c` counts for so many bytes at least.
+    void charge(responder_call& c, std::uint64_t bytes) noexcept;
+    /// What counts for a call that moves nothing through chunks.
+    std::uint64_t least_charge() const noexcept;
     // reverse_link
     bool reverse_room() const noexcept override;
     result<void> send_reverse(lease message, std::uint32_t length) override;
@@ -152,7 +157,7 @@ private:
         bool has_item = false;
         bool reduced = false;        ///< the item goes by a Write chunk
         bool is_long = false;        ///< all else goes by the Reply chunk
-        bool gathers = false;        ///< the item stays where it is
+        bool gathers = false;        ///< an inline item stays where it is
         bool copies_head = false;    ///< of a long reply
         std::size_t pad = 0;         ///< of the item
         std::size_t inline_item = 0; ///< with its pad, if it isn't reduced
@@ -160,7 +165,9 @@ private:
     };
     reply_form form_of(const responder_call& c) const noexcept;
     bool build_reply(responder_call& c, const reply_form& form, std::uint32_t invalidate);
+    task<void> refuse_call(responder_call& c, error_kind kind);
     task<void> reply_error(responder_call& c, error_kind kind);
+    void keep_for_send(responder_call& c, const reply_form& form) noexcept;
     void send_queue_freed() noexcept;
     task<bool> send_queue_room(std::uint32_t entries);
     result<void> post_reply(responder_call& c, std::span<verbs::send_request> batch);

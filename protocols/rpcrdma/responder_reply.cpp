@@ -61,6 +61,7 @@ private:
 };
 
 constexpr std::array<std::byte, 4> zero_pad{};
+constexpr std::size_t small_item = 4096;
 
 } // namespace
 
@@ -196,7 +197,23 @@ task<void> responder_connection::reply(responder_call& c)
     }
     if (invalidate != 0)
         stats_.remote_invalidations.add();
+    keep_for_send(c, form);
     (void)post_reply(c, batch_);
+}
+
+// Until the Send completes, for which the requester can make us wait. What is kept counts as what it is, whatever the call
+// was to move.
+void responder_connection::keep_for_send(responder_call& c, const reply_form& form) noexcept
+{
+    if (!form.is_long) {
+        c.results_memory_.reset();
+        if (!form.reduced && !form.gathers)
+            c.result_payload_.clear();
+    }
+    std::uint64_t kept = c.results_memory_ ? c.results_memory_.size() : 0;
+    for (std::size_t i = 0; i < c.result_payload_.pieces().size(); ++i)
+        kept += c.result_payload_.owner(i) ? c.result_payload_.owner(i).size() : 0;
+    charge(c, kept);
 }
 
 // Remembered replies and a back end's own memory are in no pool.
@@ -236,8 +253,10 @@ responder_connection::reply_form responder_connection::form_of(const responder_c
     f.is_long = f.header_size + head.size() + f.inline_item > terms_.send_threshold;
     f.memory = f.header_size;
     if (!f.is_long) {
-        // A provider whose Sends gather too little has an inline payload copied.
-        f.gathers = c.result_payload_.pieces().size() + 2 <= provider_.query().max_send_segments;
+        // A provider whose Sends gather too little has an inline payload copied, and so is a small one: its memory may
+        // be large, and a Send may take long to complete.
+        f.gathers = f.inline_item > small_item &&
+                    c.result_payload_.pieces().size() + 2 <= provider_.query().max_send_segments;
         f.memory += head.size() + (f.gathers ? f.pad : f.inline_item);
     } else if (provider_.query().needs_local_keys) {
         // The pad, and results that stand in the call itself.

@@ -139,8 +139,9 @@ task<rpc::outcome> server::read(rpc::call& c)
         co_return reply(c, res);
     // No file reaches beyond last_offset: what is asked for there is behind the end of this one.
     const std::uint64_t offset = std::min(args.offset, last_offset);
-    const auto count = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(std::min(args.count, max_transfer), last_offset - offset));
+    // More than there is room for is refused when it is there, so one byte more will do to tell.
+    const auto count = static_cast<std::uint32_t>(std::min<std::uint64_t>(
+        {std::min(args.count, max_transfer), last_offset - offset, c.most_result() + 1}));
     if (count >= least_sent_from_file && c.takes_files()) {
         auto there = co_await file.backend().locate(file.request, file.file, offset, count);
         if (there && there->here) {

@@ -98,6 +98,9 @@ public:
     int pulls = 0;
     bool pull_fails = false;
     bool no_memory = false;
+    std::uint64_t most = UINT32_MAX; ///< bytes of a data item that there is room for
+
+    std::uint64_t most_result() const noexcept override { return most; }
 
     task<result<rpc::payload>> pull(xdr::payload_ref ref) override
     {

@@ -340,6 +340,22 @@ BOOST_FIXTURE_TEST_CASE(serves_read, nfs3_fixture)
     BOOST_TEST(program.counters().bytes_read.value() == 4096u + 4097 + 1 + 10'001);
 }
 
+// No large buffer for what could not be sent. One byte more tells that the file has more.
+BOOST_FIXTURE_TEST_CASE(read_takes_no_more_than_the_reply_has_room_for, nfs3_fixture)
+{
+    const auto id = files.add(1, "f", file_type::regular);
+    files[id].data = pattern(10'001);
+    READ3args args;
+    args.file = handle(id);
+    args.count = 1 << 20;
+    auto c = prepare(procedure::read, args);
+    c->most = 4096;
+    BOOST_REQUIRE(dispatch(*c));
+    BOOST_TEST(files.count == 4097u);
+    BOOST_TEST(c->result_payload().size() == 4097u);
+    BOOST_TEST(c->result_payload().owner(0).size() == 8192u);
+}
+
 BOOST_FIXTURE_TEST_CASE(read_failures, nfs3_fixture)
 {
     const auto id = files.add(1, "f", file_type::regular);

@@ -37,9 +37,10 @@ public:
         BOOST_REQUIRE((c.decode_header() == rpc::call_verdict::good));
         const task_context& context = co_await current_context();
         trace = context.trace_id;
+        most_result = c.most_result();
         if (keeps_channel)
             channel = c.reverse();
-        const auto ref = c.args().payload(1 << 20);
+        const auto ref = c.args().payload(2 << 20);
         rpc::encode(c.results(),
                     rpc::reply_header::accepted_with(c.header().xid, rpc::accept_status::success));
         const auto got = co_await c.pull(ref);
@@ -68,8 +69,9 @@ public:
     unsigned prepared = 0;            ///< calls that have it
     bool waits = false;               ///< then, for `go`
     event go;
-    std::size_t reserved = 0; ///< room for results that is asked for
-    unsigned starved = 0;     ///< calls that didn't get it
+    std::size_t reserved = 0;      ///< room for results that is asked for
+    unsigned starved = 0;          ///< calls that didn't get it
+    std::uint64_t most_result = 0; ///< that the last call had room for
     bool keeps_channel = false;
     std::shared_ptr<rpc::reverse_channel> channel;
 };
@@ -247,13 +249,13 @@ struct fixture {
         (void)read(((size + 2 + 3) / 4 * 4 - size - 2) + 4);
         return ulpdu;
     }
-    /// RFC 8166 4.1: RDMA_MSG with a Read chunk of argument_size bytes at the opaque's position.
-    void call(std::uint32_t xid)
+    /// RFC 8166 4.1: RDMA_MSG with a Read chunk of `size` bytes at the opaque's position.
+    void call(std::uint32_t xid, std::uint32_t size = argument_size)
     {
         bytes u = from_hex("4143 00000000 00000000");
         put(u, {++sequence, 0});
-        put(u, {xid, 1, 32, 0, 1, 44, 0xabcd, argument_size, 0, 0, 0, 0, 0});
-        put(u, {xid, 0, 2, 1, 1, 1, 0, 0, 0, 0, argument_size});
+        put(u, {xid, 1, 32, 0, 1, 44, 0xabcd, size, 0, 0, 0, 0, 0});
+        put(u, {xid, 0, 2, 1, 1, 1, 0, 0, 0, 0, size});
         write(fpdu(u));
     }
     /// The same in `count` segments with tags from 1 on, which together are the argument.
@@ -828,4 +830,146 @@ BOOST_FIXTURE_TEST_CASE(a_connection_without_receives_has_some_when_there_is_mem
         inline_call(xid);
         BOOST_TEST(xdr::load_u32(receive().data() + 18) == xid);
     }
+}
+
+// What a requester may have under way at once by its credits, at the size that Linux asks for.
+BOOST_FIXTURE_TEST_CASE(a_full_share_of_reads_and_small_calls_beside_them_wait_for_nothing, fixture)
+{
+    dispatcher.result_size = 1 << 20;
+    dispatcher.result_memory = 1 << 20;
+    dispatcher.waits = true;
+    start();
+    std::uint32_t xid = 1;
+    for (; xid <= 32; ++xid)
+        call_with_write_chunk(xid, 1, 1 << 20);
+    until([&] { return dispatcher.prepared == 32; });
+    dispatcher.result_size = 0;
+    for (; xid <= 128; ++xid)
+        inline_call(xid);
+    until([&] { return dispatcher.pulled == 128; });
+    BOOST_TEST(stats.chunk_waits.value() == 0u);
+    call_with_write_chunk(xid, 1, 1 << 20); // over the share
+    until([&] { return stats.chunk_waits.value() == 1; });
+}
+
+BOOST_FIXTURE_TEST_CASE(a_procedure_is_told_what_its_caller_has_room_for, fixture)
+{
+    start();
+    inline_call(1);
+    (void)receive();
+    BOOST_TEST(dispatcher.most_result == 1024u); // RFC 8166 3.3.2
+    call_with_write_chunk(2, 3, 100);
+    (void)receive();
+    BOOST_TEST(dispatcher.most_result == 300u);
+    bytes u = from_hex("4143 00000000 00000000");
+    put(u, {++sequence, 0, 3, 1, 32, 0, 0, 0, 1, 2, 7, 3000, 0, 0, 8, 2000, 0, 0}); // Reply chunk
+    put(u, {3, 0, 2, 1, 1, 1, 0, 0, 0, 0, 4, 0x61626364});
+    write(fpdu(u));
+    (void)receive();
+    BOOST_TEST(dispatcher.most_result == 5000u);
+}
+
+namespace {
+
+// Answered calls whose Sends complete only when the first one's Read is answered.
+struct behind_a_read : fixture {
+    behind_a_read()
+    {
+        options.credits = 4;
+        receives = (4 + 8) * 4096;
+    }
+    void begin()
+    {
+        start();
+        call(xid);
+        request = receive();
+        BOOST_REQUIRE(request.size() == 46u);
+        dispatcher.result_size = 100;
+        dispatcher.result_memory = 1 << 20;
+    }
+    /// How many calls are answered, of at most `most`.
+    std::uint32_t answered(std::uint32_t most, const std::function<void(std::uint32_t)>& make)
+    {
+        for (std::uint32_t n = 0; n < most; ++n) {
+            make(++xid);
+            if (quiet())
+                return n;
+            while (!quiet())
+                (void)receive();
+        }
+        return most;
+    }
+    bytes request; ///< of the Read
+    std::size_t receives;
+    std::uint32_t xid = 1;
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(a_small_result_keeps_no_large_buffer, behind_a_read)
+{
+    begin();
+    BOOST_TEST(answered(100, [&](std::uint32_t x) { inline_call(x); }) == 100u);
+    BOOST_TEST(pool->outstanding_bytes() <= receives + 102 * 4096);
+    BOOST_TEST(stats.chunk_waits.value() == 0u);
+}
+
+// Whatever the call was to move: here 100 bytes.
+BOOST_FIXTURE_TEST_CASE(what_answered_calls_keep_counts, behind_a_read)
+{
+    options.max_chunk_bytes = 8 << 20;
+    begin();
+    const auto make = [&](std::uint32_t x) { call_with_write_chunk(x, 1, 100); };
+    BOOST_TEST(answered(100, make) == 8u);
+    BOOST_TEST(pool->outstanding_bytes() <= receives + (9 << 20));
+    BOOST_TEST(stats.chunk_waits.value() == 1u);
+    answer(request);
+    BOOST_TEST(answered(1, make) == 1u);
+    until([&] { return dispatcher.pulled == 11; });
+    BOOST_TEST(pool->outstanding_bytes() <= receives);
+}
+
+// 2 MiB each, since buffers come in powers of two.
+BOOST_AUTO_TEST_CASE(calls_under_way_count_as_the_buffers_that_they_take)
+{
+    for (const bool whole : {false, true}) {
+        fixture f;
+        f.options.max_chunk_bytes = 4 << 20;
+        f.start();
+        for (std::uint32_t xid = 1; xid <= 4; ++xid) {
+            if (whole)
+                f.call_at_position_zero(xid, 1 << 20);
+            else
+                f.call(xid, (1 << 20) + 4);
+        }
+        f.until([&] { return f.stats.calls.value() == 4; });
+        BOOST_TEST(f.quiet() == false); // two Read Requests
+        BOOST_TEST(f.stats.chunk_waits.value() == 2u);
+    }
+}
+
+// As many as there are credits, and the slack, cost nothing; further ones have their buffer counted.
+BOOST_FIXTURE_TEST_CASE(calls_that_keep_no_more_than_their_message_count_too, behind_a_read)
+{
+    options.max_chunk_bytes = 20 * 4096; // one of them for the Read
+    begin();
+    BOOST_TEST(answered(100, [&](std::uint32_t x) { inline_call(x); }) == 11u + 19u);
+    BOOST_TEST(stats.chunk_waits.value() == 1u);
+    answer(request);
+    until([&] { return dispatcher.pulled == 32; });
+}
+
+// And so have those that are refused.
+BOOST_FIXTURE_TEST_CASE(calls_that_are_refused_count_too, behind_a_read)
+{
+    options.max_chunk_bytes = 20 * 4096;
+    begin();
+    const auto make = [&](std::uint32_t x) {
+        bytes u = from_hex("4143 00000000 00000000");
+        put(u, {++sequence, 0, x, 2, 32, 0, 0, 0, 0, x, 0, 2, 1, 1, 1, 0, 0, 0, 0, 0}); // version 2
+        write(fpdu(u));
+    };
+    BOOST_TEST(answered(100, make) == 11u + 19u);
+    answer(request);
+    until([&] { return stats.version_errors.value() == 31; });
 }

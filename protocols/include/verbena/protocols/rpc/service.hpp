@@ -66,6 +66,10 @@ public:
     virtual task<bool> reserve_results(std::size_t size) = 0;
     static constexpr std::size_t inline_results = 512;
 
+    /// No larger data item can be returned, in bytes: the caller offers no room for it. Memory for one byte more than that
+    /// is all that a procedure needs.
+    virtual std::uint64_t most_result() const noexcept { return UINT32_MAX; }
+
     /// The way back to the caller over the connection that this call came on; nullptr where that has none.
     virtual std::shared_ptr<reverse_channel> reverse() { return nullptr; }
 

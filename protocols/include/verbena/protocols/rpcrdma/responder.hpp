@@ -29,8 +29,8 @@ struct responder_options {
     /// The same for those from one address, so that a host with many of them leaves room for others.
     std::uint32_t max_address_connections = UINT32_MAX;
     std::uint32_t read_depth = 32; ///< RDMA Reads outstanding per connection (ORD), if the peer allows
-    /// Bytes that the calls of one connection may move through chunks at once; more calls wait. So a peer
-    /// that takes or gives nothing holds no more of the budget.
+    /// Bytes that the calls of one connection may move through chunks at once, or hold in buffers; more calls wait. So a
+    /// peer that takes or gives nothing holds no more of the budget.
     std::uint64_t max_chunk_bytes = 32u << 20;
     /// The same for all connections of the listener from one address, at least one call's: so a host with many of
     /// them doesn't hold all of the budget either.
