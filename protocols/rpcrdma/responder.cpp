@@ -158,7 +158,10 @@ void responder_connection::receive_again() noexcept
 
 task<void> responder_connection::await_receive()
 {
-    lease memory = co_await buffers_.acquire(receive_size());
+    lease memory;
+    // In turns: who waits for a large buffer holds up those behind it who would do with less.
+    while (!memory && !calls_scope_.stop_requested())
+        memory = co_await buffers_.acquire(receive_size(), buffer_pool::call_patience);
     receive_awaited_ = false;
     if (memory && !down_ && !empty_slots_.empty() && post_receive(std::move(memory)))
         post_receives();

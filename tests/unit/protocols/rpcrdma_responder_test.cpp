@@ -359,10 +359,10 @@ struct fixture {
         held.resize(held.size() - count);
     }
     /// Waits for memory and keeps it.
-    task<void> hog()
+    task<void> hog(std::size_t size)
     {
         for (;;) {
-            lease taken = co_await pool->acquire(4096);
+            lease taken = co_await pool->acquire(size);
             if (!taken)
                 co_return;
             held.push_back(std::move(taken));
@@ -814,7 +814,7 @@ BOOST_FIXTURE_TEST_CASE(a_connection_without_receives_has_some_when_there_is_mem
     start();
     leave(0, 4096);
     scope others(*shard);
-    others.spawn(hog());
+    others.spawn(hog(4096));
     std::uint32_t xid = 1;
     for (; xid <= 9; ++xid) {
         inline_call(xid);
@@ -830,6 +830,37 @@ BOOST_FIXTURE_TEST_CASE(a_connection_without_receives_has_some_when_there_is_mem
         inline_call(xid);
         BOOST_TEST(xdr::load_u32(receive().data() + 18) == xid);
     }
+}
+
+// Nor does it keep from others, meanwhile, what is too small for it.
+BOOST_FIXTURE_TEST_CASE(a_connection_without_receives_holds_nobody_up, fixture)
+{
+    constexpr std::size_t size = 256 << 10;
+    options.credits = 1;
+    options.inline_size = size;
+    start();
+    lease small = pool->try_acquire(4096); // and there are more where it comes from
+    leave(0, size);
+    scope others(*shard);
+    others.spawn(hog(size));
+    for (std::uint32_t xid = 1; xid <= 9; ++xid) {
+        inline_call(xid);
+        BOOST_TEST(xdr::load_u32(receive().data() + 18) == xid);
+        BOOST_TEST(quiet());
+    }
+    others.request_stop();
+    until([&] { return others.live() == 0; });
+    scope more(*shard);
+    more.spawn(hog(4096));
+    const std::size_t before = held.size();
+    BOOST_TEST(quiet());
+    BOOST_TEST(held.size() == before);
+    clock.advance(buffer_pool::call_patience);
+    BOOST_TEST(quiet());
+    clock.advance(1ms); // the pool looks again
+    until([&] { return held.size() > before; });
+    more.request_stop();
+    until([&] { return more.live() == 0; });
 }
 
 // What a requester may have under way at once by its credits, at the size that Linux asks for.
