@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <system_error>
 
 namespace verbena {
 
@@ -15,8 +16,14 @@ blocking_pool::blocking_pool(unsigned threads)
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     threads_.reserve(threads);
-    for (unsigned i = 0; i < threads; ++i)
-        threads_.emplace_back([this] { work(); });
+    try {
+        for (unsigned i = 0; i < threads; ++i)
+            threads_.emplace_back([this] { work(); });
+    } catch (const std::system_error&) {
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        finish();
+        throw;
+    }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 

@@ -44,16 +44,25 @@ lease buffer_pool::try_acquire(std::size_t size)
         from = add_slab(index);
     for (unsigned larger = index + 1; from == nullptr && larger < classes; ++larger)
         from = find_free(larger);
-    if (from == nullptr)
-        return {};
-    class_slabs& its = slabs_[from->size_class()];
-    if (from->idle())
-        kept_ -= from->size();
-    detail::buffer_block* block = from->take();
-    if (from->full())
-        its.full.push_front(*from);
+    return from != nullptr ? take_from(*from) : lease();
+}
+
+lease buffer_pool::take_beside(std::size_t size) noexcept
+{
+    class_slabs& its = slabs_[class_of(size)];
+    return its.partial.empty() ? lease() : take_from(*its.partial.front());
+}
+
+lease buffer_pool::take_from(detail::slab& from) noexcept
+{
+    class_slabs& its = slabs_[from.size_class()];
+    if (from.idle())
+        kept_ -= from.size();
+    detail::buffer_block* block = from.take();
+    if (from.full())
+        its.full.push_front(from);
     else
-        its.partial.push_front(*from);
+        its.partial.push_front(from);
     block->references.store(1, std::memory_order_relaxed);
     ++outstanding_;
     outstanding_bytes_ += block->size;
@@ -187,11 +196,15 @@ bool buffer_pool::observe(buffer_pool_observer& o) noexcept
 
 void buffer_pool::serve_waiters() noexcept
 {
-    while (auto* w = static_cast<sized_waiter*>(waiters_.front())) {
-        w->granted = try_acquire(w->size);
-        if (!w->granted)
-            return;
-        w->wake();
+    bool in_turn = true;
+    for (auto* w = static_cast<sized_waiter*>(waiters_.front()); w != nullptr;) {
+        auto* next = static_cast<sized_waiter*>(waiters_.next(*w));
+        w->granted = in_turn ? try_acquire(w->size) : take_beside(w->size);
+        if (w->granted)
+            w->wake();
+        else
+            in_turn = false;
+        w = next;
     }
 }
 

@@ -15,6 +15,9 @@ struct free_frame {
     free_frame* next;
 };
 
+// Not in the lists: compilers may drop what a destructor stores in its own object.
+thread_local bool lists_gone = false;
+
 class frame_lists {
 public:
     ~frame_lists()
@@ -26,12 +29,12 @@ public:
                 ::operator delete(frame);
             }
         }
-        alive_ = false;
+        lists_gone = true;
     }
     void* take(std::size_t size)
     {
         const std::size_t index = (size + granule - 1) / granule;
-        if (index < classes && lists_[index].head != nullptr) {
+        if (index < classes && !lists_gone && lists_[index].head != nullptr) {
             auto& list = lists_[index];
             free_frame* frame = list.head;
             list.head = frame->next;
@@ -46,7 +49,7 @@ public:
     {
         const std::size_t index = (size + granule - 1) / granule;
         // A frame may be freed by a destructor that runs after this thread's lists are gone.
-        if (!alive_ || index >= classes || lists_[index].count >= max_kept_per_class) {
+        if (lists_gone || index >= classes || lists_[index].count >= max_kept_per_class) {
             ::operator delete(memory);
             return;
         }
@@ -63,7 +66,6 @@ private:
         std::size_t count = 0;
     };
     std::array<list, classes> lists_{};
-    bool alive_ = true;
 };
 
 thread_local frame_lists lists;

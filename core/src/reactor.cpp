@@ -376,9 +376,10 @@ void reactor::run()
             continue;
         sleep();
     }
-    // Tasks may run before the first turn, and stop the loop there; what they left for its end is still due.
-    while (deferred* d = turn_end_.pop_front())
-        d->run();
+    // Tasks may run before the first turn, and stop the loop there; what they left for its end is still due. Not what that
+    // defers in turn: a watch that the ring refuses does so for ever.
+    std::size_t ran = 0;
+    run_deferred(turn_end_, ran);
     stop_.store(false, std::memory_order_relaxed);
     current_reactor = outer;
 }

@@ -113,7 +113,15 @@ result<std::unique_ptr<runtime>> runtime::start(const runtime_options& options)
     if (options.shards == 0 || options.shards > max_shards)
         return error(std::errc::invalid_argument, "number of shards", options.shards);
     const auto blocked = block_signals();
-    std::unique_ptr<runtime> made(new runtime(options));
+    std::unique_ptr<runtime> made;
+    try {
+        made.reset(new runtime(options));
+    } catch (const std::system_error& e) {
+        return error(
+            e.code(),
+            "starting the threads for blocking calls; fewer (blocking_threads), or a higher limit of threads",
+            options.blocking_threads);
+    }
     const auto end = std::make_shared<worker::gate>(std::ptrdiff_t(options.shards));
     std::vector<std::future<result<void>>> started;
     result<void> outcome;

@@ -231,7 +231,7 @@ task<result<std::unique_ptr<verbs::queue_pair>>> context_impl::connect(std::stri
     const std::string to(address);
     const asking h(std::make_shared<handshake>(
         *this, options_.name + ":" + std::to_string(fabric_.stats().connections + 1), o));
-    const time_limit limit(shard(), shard().clock().now() + o.timeout, h->changed);
+    time_limit limit(shard(), shard().clock().now() + o.timeout, h->changed);
     const auto give_up = [&] {
         return limit.passed() ? error(std::errc::timed_out, "connect")
                               : error(std::errc::operation_canceled, "connect was stopped");

@@ -315,7 +315,8 @@ queue_pair::verdict queue_pair::not_ready(work& w) noexcept
     if (++w.waits > f.conditions().receiver_not_ready_retries)
         return fail(executed_, verbs::status::rnr_retry_exceeded,
                     error(std::errc::timed_out, "the peer posted no receive"));
-    w.due = last_due_ = std::max(last_due_, now() + f.conditions().receiver_not_ready_wait);
+    w.due = last_due_ =
+        std::max(last_due_, now() + std::max(f.conditions().receiver_not_ready_wait, duration(1)));
     return verdict::wait;
 }
 

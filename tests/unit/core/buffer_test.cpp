@@ -140,6 +140,49 @@ BOOST_AUTO_TEST_CASE(a_wait_without_prospect_ends)
     BOOST_TEST(pool.waits() == 1u);
 }
 
+BOOST_AUTO_TEST_CASE(a_small_buffer_that_is_free_anyhow_waits_for_nobody)
+{
+    auto r = reactor::create();
+    BOOST_REQUIRE(r);
+    memory_budget budget(1 << 20);
+    buffer_pool pool(budget, r->get());
+    bool all_came = false;
+    auto wants_all = [&]() -> task<void> {
+        const lease all = co_await pool.acquire(1 << 20);
+        all_came = bool(all);
+    };
+    auto body = [&]() -> task<void> {
+        scope s(**r);
+        lease first = pool.try_acquire(4096);
+        s.spawn(wants_all());
+        co_await sleep_for(1ms);
+        BOOST_TEST(pool.waits() == 1U);
+        lease second = co_await pool.acquire(4096, 20ms);
+        BOOST_TEST(bool(second));
+        // What would take memory from the one that waits does wait, until some comes home that it could not use.
+        lease third;
+        auto wants_another = [&]() -> task<void> { third = co_await pool.acquire(4096, 10s); };
+        std::vector<lease> rest;
+        while (lease more = co_await pool.acquire(4096, 1ms))
+            rest.push_back(std::move(more));
+        BOOST_REQUIRE(!rest.empty());
+        s.spawn(wants_another());
+        co_await sleep_for(1ms);
+        BOOST_TEST(!third);
+        rest.pop_back();
+        co_await sleep_for(1ms);
+        BOOST_TEST(bool(third));
+        BOOST_TEST(!all_came);
+        rest.clear();
+        first.reset();
+        second.reset();
+        third.reset();
+        co_await s.join();
+        BOOST_TEST(all_came);
+    };
+    run_until_complete(**r, body());
+}
+
 BOOST_AUTO_TEST_CASE(idle_memory_goes_where_a_device_registers_no_more)
 {
     struct little final : buffer_pool_observer {

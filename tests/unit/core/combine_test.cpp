@@ -148,6 +148,31 @@ BOOST_FIXTURE_TEST_CASE(in_time_and_too_late, virtual_shard)
     BOOST_TEST((clock.now() - start == 3s));
 }
 
+BOOST_FIXTURE_TEST_CASE(a_limit_beyond_all_times_is_none, virtual_shard)
+{
+    const auto start = clock.now();
+    const auto value = run(with_timeout(duration::max(), answer(1s)));
+    BOOST_TEST(bool(value));
+    BOOST_TEST((clock.now() - start == 1s));
+    event never;
+    auto wait = [&]() -> task<result<int>> {
+        (void)co_await never.wait();
+        co_return 1;
+    };
+    auto both = [&]() -> task<int> {
+        scope s(*shard);
+        auto waits = [&]() -> task<void> { (void)co_await with_timeout(duration::max(), wait()); };
+        s.spawn(waits());
+        co_await sleep_for(1h);
+        BOOST_TEST(!shard->timers().next());
+        never.set();
+        co_await s.join();
+        co_return 0;
+    };
+    (void)run(both());
+    BOOST_TEST((clock.now() - start == 1h + 1s));
+}
+
 // The limit comes first, and the sleep that it stopped is due in the same turn: it must not be resumed for both.
 BOOST_FIXTURE_TEST_CASE(a_sleep_that_ends_with_the_limit_is_resumed_once, virtual_shard)
 {

@@ -11,7 +11,10 @@
 #include <sched.h>
 #include <set>
 #include <stdexcept>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 
 using namespace verbena;
 
@@ -206,4 +209,25 @@ BOOST_AUTO_TEST_CASE(an_impossible_number_of_shards_is_refused)
     BOOST_TEST(!runtime::start(options));
     options.shards = runtime::max_shards + 1;
     BOOST_TEST(!runtime::start(options));
+}
+
+// In a child, since the limit is the user's and can't be raised again. Root has none.
+BOOST_AUTO_TEST_CASE(threads_that_the_system_refuses_are_an_error)
+{
+    const pid_t child = ::fork();
+    BOOST_REQUIRE(child >= 0);
+    if (child == 0) {
+        const rlimit few{2, 2}; // this one and a thread
+        if ((::geteuid() == 0 && ::setresuid(65534, 65534, 65534) != 0) ||
+            ::setrlimit(RLIMIT_NPROC, &few) != 0)
+            ::_exit(2);
+        runtime_options options = plain_options(1);
+        options.blocking_threads = 64;
+        const auto started = runtime::start(options);
+        ::_exit(!started && started.error().errno_value() == EAGAIN ? 0 : 3);
+    }
+    int status = 0;
+    BOOST_REQUIRE(::waitpid(child, &status, 0) == child);
+    BOOST_TEST(WIFEXITED(status));
+    BOOST_TEST(WEXITSTATUS(status) == 0);
 }

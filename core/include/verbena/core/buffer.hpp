@@ -120,9 +120,8 @@ public:
         {
             if (waiter_.size > max_size)
                 return true;
-            if (!pool_.waiters_.empty())
-                return false;
-            waiter_.granted = pool_.try_acquire(waiter_.size);
+            waiter_.granted =
+                pool_.waiters_.empty() ? pool_.try_acquire(waiter_.size) : pool_.take_beside(waiter_.size);
             return bool(waiter_.granted);
         }
         template<class Promise>
@@ -140,8 +139,8 @@ public:
         buffer_pool& pool_;
         sized_waiter waiter_;
     };
-    /// Waits, in order, until the budget allows a buffer. This is how a full budget slows admission. After `patience` it gives
-    /// up: idle connections' receives may be all that holds the memory which a device lets a process register.
+    /// Waits, in order, until the budget allows a buffer; who wants no more than what a slab in use has free passes those who
+    /// want another size. This is how a full budget slows admission. After `patience` it gives up: idle connections' receives may be all that holds the memory which a device lets a process register.
     awaiter acquire(std::size_t size,
                     std::chrono::nanoseconds patience = std::chrono::nanoseconds::max()) noexcept
     {
@@ -170,6 +169,9 @@ private:
     static unsigned class_of(std::size_t size) noexcept;
     detail::slab* find_free(unsigned index) noexcept;
     detail::slab* add_slab(unsigned index);
+    lease take_from(detail::slab& s) noexcept;
+    /// What others wait in vain for isn't this: a buffer of this class, of a slab that is in use anyhow.
+    lease take_beside(std::size_t size) noexcept;
     void put_back(detail::buffer_block* block) noexcept;
     void give_home(detail::buffer_block* block) noexcept;
     bool announce(std::span<std::byte> memory) noexcept;

@@ -187,7 +187,8 @@ task<result<T>> with_timeout(duration limit, task<result<T>> t)
     detail::outcome<result<T>> out;
     detail::linked_scope running(narrowed);
     detail::expiry expiry(running.get());
-    context.shard->timers().arm(expiry, narrowed.deadline);
+    if (narrowed.deadline != time_point::max()) // else there is none, and a virtual clock must not go there
+        context.shard->timers().arm(expiry, narrowed.deadline);
     running.get().spawn(detail::keep(std::move(t), out));
     co_await running.get().join();
     expiry.cancel();
