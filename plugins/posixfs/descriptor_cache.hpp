@@ -95,17 +95,20 @@ void close_where_it_may_last(blocking_pool& pool, unique_fd fd, bool always) noe
 class shared_fd {
 public:
     /// `always`: see close_where_it_may_last().
-    shared_fd(blocking_pool& pool, unique_fd fd, bool always) noexcept
-        : pool_(pool), fd_(std::move(fd)), always_(always)
+    shared_fd(blocking_pool& pool, unique_fd fd, bool always, std::shared_ptr<sending_rest> sending) noexcept
+        : pool_(pool), fd_(std::move(fd)), sending_(std::move(sending)), always_(always)
     {
     }
     shared_fd(const shared_fd&) = delete;
     ~shared_fd() { close_where_it_may_last(pool_, std::move(fd_), always_); }
     int get() const noexcept { return fd_.get(); }
+    /// Of the mount that it is of.
+    sending_rest& sending() const noexcept { return *sending_; }
 
 private:
     blocking_pool& pool_;
     unique_fd fd_;
+    std::shared_ptr<sending_rest> sending_;
     bool always_;
 };
 
@@ -146,7 +149,7 @@ struct cached_file : list_hook {
     /// A descriptor of it that is shared.
     std::shared_ptr<const shared_fd> share(unique_fd fd) const
     {
-        return std::make_shared<const shared_fd>(pool, std::move(fd), !mount->local);
+        return std::make_shared<const shared_fd>(pool, std::move(fd), !mount->local, mount->sending);
     }
 
     blocking_pool& pool; ///< where descriptors are closed if that takes long

@@ -3,11 +3,14 @@
 #include "backend.hpp"
 
 #include <verbena/core/file_read.hpp>
+#include <verbena/core/log.hpp>
 
 #include <fcntl.h>
 #include <limits>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/uio.h>
+#include <system_error>
 #include <unistd.h>
 
 namespace verbena::posixfs {
@@ -24,17 +27,47 @@ constexpr unsigned ring_reads_at_once = 32;
 constexpr std::int64_t long_stall = 5'000'000; // ns
 constexpr std::int64_t stall_rests = 100;
 constexpr std::int64_t longest_rest = 60'000'000'000; // ns
+// Within it a client whose connection ended has asked again.
+constexpr std::int64_t rest_of_failed_sending = 60'000'000'000; // ns
+
+// Has `until` be no earlier than `rest` behind `now`; false if it was behind `now` already.
+bool avoid(std::atomic<std::int64_t>& until, time_point now, std::int64_t rest) noexcept
+{
+    const std::int64_t begun = now.time_since_epoch().count();
+    std::int64_t known = until.load(std::memory_order_relaxed);
+    while (known < begun + rest) {
+        if (until.compare_exchange_weak(known, begun + rest, std::memory_order_relaxed))
+            return known <= begun;
+    }
+    return false;
+}
+
+bool is_avoided(const std::atomic<std::int64_t>& until, time_point now) noexcept
+{
+    return now.time_since_epoch().count() < until.load(std::memory_order_relaxed);
+}
 
 // Reads of `m` began and held a shard up for `nanoseconds` until `now`.
 void note_stall(const mount_point& m, time_point now, std::int64_t nanoseconds) noexcept
 {
-    if (nanoseconds < long_stall)
+    if (nanoseconds >= long_stall)
+        avoid(m.avoided_until, now, std::min(nanoseconds * stall_rests, longest_rest));
+}
+
+// A reply promised what could not be read, so its connection ends, and the client asks again. A page whose reading failed
+// stays in the page cache as if it were good: only read() can tell the error.
+void note_sent(const void* owner, const file_send& how) noexcept
+{
+    const auto& file = *static_cast<const shared_fd*>(owner);
+    if (how.error == 0 || !avoid(file.sending().until, how.ended, rest_of_failed_sending))
         return;
-    const std::int64_t until =
-        now.time_since_epoch().count() + std::min(nanoseconds * stall_rests, longest_rest);
-    std::int64_t known = m.avoided_until.load(std::memory_order_relaxed);
-    while (known < until && !m.avoided_until.compare_exchange_weak(known, until, std::memory_order_relaxed)) {
-    }
+    struct stat st{};
+    ::fstat(file.get(), &st);
+    log(log_level::warning, "posixfs",
+        "a file could not be sent from the page cache: for a minute READs of its file system are copied",
+        {{"cause", std::system_category().message(how.error)},
+         {"device", std::to_string(major(st.st_dev)) + ":" + std::to_string(minor(st.st_dev))},
+         {"inode", std::uint64_t(st.st_ino)}});
 }
 
 // cachestat(2), of Linux 6.5; not in the headers of Debian 12.
@@ -125,8 +158,7 @@ task<result<storage::read_result>> backend::read(const storage::request& r, cons
         out = out.first(static_cast<std::size_t>(max_offset - offset));
 
     ssize_t n = 0;
-    const bool begins =
-        s.home->now().time_since_epoch().count() >= f->mount->avoided_until.load(std::memory_order_relaxed);
+    const bool begins = !is_avoided(f->mount->avoided_until, s.home->now());
     if (!beyond && !out.empty()) {
         if (f->mount->in_memory) {
             n = read_all(fd, out, offset);
@@ -232,7 +264,8 @@ task<result<storage::located_read>> backend::locate(const storage::request& r, c
     shard& s = at(co_await this_reactor());
     const file_ref f = s.files.find(file);
     // What must be opened first goes the long way, once; what another host may have to send, always.
-    if (!f || !f->mount->local || offset > max_offset || count > max_offset - offset)
+    if (!f || !f->mount->local || offset > max_offset || count > max_offset - offset ||
+        is_avoided(f->mount->sending->until, s.home->now()))
         co_return out;
     const auto user = f->find(r.who);
     if (!user || !user->read)
@@ -248,7 +281,7 @@ task<result<storage::located_read>> backend::locate(const storage::request& r, c
     if (!f->mount->in_memory && !is_cached(fd, offset, size))
         co_return out;
     out.here = true;
-    out.bytes = file_range(user->read, fd, offset, size);
+    out.bytes = file_range(user->read, fd, offset, size, note_sent);
     out.read.count = static_cast<std::uint32_t>(size);
     out.read.end_of_file = offset + size >= end;
     out.read.attrs = attributes(st, *f);

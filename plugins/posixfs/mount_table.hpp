@@ -13,6 +13,12 @@
 
 namespace verbena::posixfs {
 
+/// Until when no files of a mount are sent from where they lie: of the reactor's clock, in nanoseconds. Any thread. Replies,
+/// which tell how that went, may outlive the mount.
+struct sending_rest {
+    std::atomic<std::int64_t> until{0};
+};
+
 /// One mounted file system that the export reaches. Lives as long as the back end.
 struct mount_point {
     std::uint64_t fsid = 0;     ///< for attributes; stable over restarts
@@ -24,6 +30,7 @@ struct mount_point {
     /// Of the reactor's clock, in nanoseconds: until then a shard doesn't itself begin reads of its disk, as that held one
     /// up. Any thread.
     mutable std::atomic<std::int64_t> avoided_until{0};
+    const std::shared_ptr<sending_rest> sending = std::make_shared<sending_rest>();
 
     /// What stands in handles: four bytes, so that a handle with 12 of the kernel's stays within NFSv2's 32.
     std::uint32_t key() const noexcept { return static_cast<std::uint32_t>(identity ^ identity >> 32); }

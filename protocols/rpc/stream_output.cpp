@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stream_output.hpp"
 
+#include <verbena/core/reactor.hpp>
 #include <verbena/core/sigpipe.hpp>
 
 #include <algorithm>
@@ -12,6 +13,52 @@
 #include <sys/uio.h>
 
 namespace verbena::rpc {
+
+namespace {
+
+// sendfile(2) tells errors of the file and of the socket alike; ENOMEM may be of either.
+bool is_of_socket(int error) noexcept
+{
+    switch (error) {
+    case EINTR:
+    case EAGAIN:
+    case EPIPE:
+    case ECONNRESET:
+    case ECONNABORTED:
+    case ENOTCONN:
+    case ETIMEDOUT:
+    case ENETDOWN:
+    case ENETUNREACH:
+    case EHOSTDOWN:
+    case EHOSTUNREACH:
+    case ENOPROTOOPT: // as ICMP has it, this and the next
+    case EPROTO:
+    case ENOBUFS: return true;
+    default: return false;
+    }
+}
+
+ssize_t send_part(int fd, const file_range& file) noexcept
+{
+    auto at = static_cast<off_t>(file.offset);
+    // sendfile(2) has no MSG_NOSIGNAL: a peer that went must not end a process that minds SIGPIPE.
+    const sigpipe_guard no_signal;
+    if (file.told == nullptr)
+        return ::sendfile(fd, file.fd, &at, file.size);
+    reactor* const here = reactor::current();
+    const clock_source& clock = here != nullptr ? here->clock() : system_clock();
+    file_send how;
+    how.begun = clock.now();
+    const ssize_t n = ::sendfile(fd, file.fd, &at, file.size);
+    const int failed = n < 0 ? errno : 0;
+    how.ended = clock.now();
+    how.error = is_of_socket(failed) ? 0 : failed;
+    file.told(file.owner.get(), how);
+    errno = failed;
+    return n;
+}
+
+} // namespace
 
 void stream_output::append(std::unique_ptr<stream_call> c)
 {
@@ -153,10 +200,7 @@ ssize_t stream_output::send_file(int fd) noexcept
 {
     file_range& file = segments_[first_].file;
     if (file.fd >= 0) {
-        auto at = static_cast<off_t>(file.offset);
-        // sendfile(2) has no MSG_NOSIGNAL: a peer that went must not end a process that minds SIGPIPE.
-        const sigpipe_guard no_signal;
-        const ssize_t n = ::sendfile(fd, file.fd, &at, file.size);
+        const ssize_t n = send_part(fd, file);
         if (n != 0)
             return n;
         // The file has become shorter, and the length is told already: the rest reads as a hole does.

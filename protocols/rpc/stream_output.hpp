@@ -22,7 +22,7 @@ public:
     /// Entries of one system call.
     static constexpr std::size_t max_gathered = 256;
     static constexpr std::size_t buffer_size = std::size_t(16) << 10;
-    /// Room for segments from the first reply on, so that a stream of usual depth allocates once. 4.5 KiB.
+    /// Room for segments from the first reply on, so that a stream of usual depth allocates once. 5 KiB.
     static constexpr std::size_t usual_segments = 64;
 
     enum class status : std::uint8_t { drained, blocked, failed };

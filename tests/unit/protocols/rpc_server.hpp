@@ -99,12 +99,12 @@ public:
             for (int i = 0; i < 1000; ++i)
                 c.results().u32(1);
             break;
-        case 10: { // returns a payload out of `file`, from its start
+        case 10: { // returns a payload out of `range`, or out of `file` from its start
             const std::uint32_t length = c.args().u32();
             if (!c.takes_files())
                 co_return rpc::outcome::system_error;
             c.results().note_payload(length);
-            c.attach(file_range(file, fileno(file.get()), 0, length));
+            c.attach(range.empty() ? file_range(file, fileno(file.get()), 0, length) : range);
             break;
         }
         default: co_return rpc::outcome::proc_unavail;
@@ -113,6 +113,7 @@ public:
     }
 
     std::shared_ptr<std::FILE> file;
+    file_range range;
 
     event go;
     int served = 0;

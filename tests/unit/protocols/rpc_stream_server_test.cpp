@@ -233,6 +233,55 @@ BOOST_AUTO_TEST_CASE(a_peer_that_goes_while_a_file_is_sent)
     BOOST_TEST(s.program.file.use_count() == 1);
 }
 
+namespace {
+
+int calls_told = 0;
+int error_told = 0;
+const void* owner_told = nullptr;
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(who_gave_a_file_is_told_how_it_was_sent)
+{
+    const auto send = [](const char* mode, bool all) {
+        served_streams s;
+        auto client = s.connect();
+        std::shared_ptr<std::FILE> file(std::fopen("/proc/self/exe", "r"),
+                                        [](std::FILE* f) { std::fclose(f); });
+        if (*mode == 'w')
+            file.reset(std::fopen("/dev/null", "w"), [](std::FILE* f) { std::fclose(f); });
+        BOOST_REQUIRE(file);
+        constexpr std::size_t size = std::size_t(1) << 20;
+        calls_told = error_told = 0;
+        const auto told = [](const void* owner, const file_send& how) noexcept {
+            ++calls_told;
+            error_told = how.error != 0 ? how.error : error_told;
+            owner_told = owner;
+            errno = 0; // is nobody else's
+        };
+        s.program.range = file_range(file, fileno(file.get()), 0, size, told);
+        bytes argument;
+        append_u32(argument, std::uint32_t(size));
+        s.send(client, framed(call_of(1, 10, argument)));
+        const auto reply = s.receive(client, all ? ~std::size_t(0) : 1000);
+        client.reset();
+        s.turns();
+        BOOST_TEST(s.server->stats().connections.value() == 0);
+        BOOST_TEST(calls_told != 0);
+        BOOST_TEST(owner_told == file.get());
+        return reply.size();
+    };
+    BOOST_TEST(send("r", true) == null_reply + 4 + (1u << 20));
+    BOOST_TEST(error_told == 0);
+    // The peer goes amid it, which says nothing of the file.
+    BOOST_TEST(send("r", false) == 1000u);
+    BOOST_TEST(calls_told > 1);
+    BOOST_TEST(error_told == 0);
+    // What may not be read. The connection ends, since its bytes were promised.
+    BOOST_TEST(send("w", true) < null_reply + 4 + (1u << 20));
+    BOOST_TEST(error_told == EBADF);
+}
+
 BOOST_AUTO_TEST_CASE(a_peer_that_takes_no_replies_costs_bounded_memory)
 {
     served_streams s;

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a disk that fails or lets a shard wait makes of the way that READs and WRITEs take.
+#define BOOST_TEST_MODULE posixfs_stalls
+#include <boost/test/unit_test.hpp>
+
+#include "../protocols/rpc_server.hpp"
+#include "temporary_directory.hpp"
+
+#include <verbena/core/log.hpp>
+#include <verbena/plugins/posixfs.hpp>
+
+#include <chrono>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+using namespace verbena;
+using namespace verbena::storage;
+using namespace verbena::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+// Moved by hand, and reactors sleep for real: the pool works in the world's time.
+class hand_clock final : public clock_source {
+public:
+    time_point now() const noexcept override { return now_; }
+    void advance(duration d) noexcept { now_ += d; }
+
+private:
+    time_point now_ = time_point(1h);
+};
+
+hand_clock the_clock;
+int error_of_sendfile = 0;
+
+} // namespace
+
+// In place of libc's: of a disk that fails.
+extern "C" ssize_t sendfile(int to, int from, off_t* offset, std::size_t size) noexcept
+{
+    if (error_of_sendfile != 0) {
+        errno = error_of_sendfile;
+        return -1;
+    }
+    return ::syscall(SYS_sendfile, to, from, offset, size);
+}
+
+namespace {
+
+constexpr std::size_t file_size = 100'000;
+
+// A file in an export, opened by a READ, and a server on the same shard.
+struct exported {
+    explicit exported(const std::string& where = {}) : directory(where)
+    {
+        posixfs::posixfs_options o;
+        o.root = directory.path();
+        auto opened = posixfs::open_posixfs(o, pool);
+        BOOST_REQUIRE(opened);
+        fs = std::move(*opened);
+        r.who = credential(::geteuid(), ::getegid());
+        set_attributes set;
+        set.mode = 0600;
+        auto made = run(fs->create(r, fs->root(), "f", create_mode::guarded, set, 0));
+        BOOST_REQUIRE(made);
+        file = made->made.handle;
+        BOOST_REQUIRE(write() == file_size);
+        BOOST_REQUIRE(read() == file_size);
+    }
+    template<class T>
+    T run(task<T> t)
+    {
+        return run_until_complete(*streams.shard, std::move(t));
+    }
+    std::size_t write()
+    {
+        const std::vector<std::byte> data(file_size, std::byte('d'));
+        const std::span<const std::byte> piece(data);
+        auto done = run(fs->write(r, file, 0, std::span(&piece, 1), stability::unstable));
+        return done ? done->count : 0;
+    }
+    std::size_t read()
+    {
+        std::vector<std::byte> memory(file_size);
+        auto done = run(fs->read(r, file, 0, memory));
+        return done ? done->count : 0;
+    }
+    located_read locate()
+    {
+        auto there = run(fs->locate(r, file, 0, file_size));
+        BOOST_REQUIRE(there);
+        return std::move(*there);
+    }
+    // Has a server send what locate() gave; the bytes of the reply.
+    std::size_t send(file_range range)
+    {
+        auto client = streams.connect();
+        streams.program.range = std::move(range);
+        bytes argument;
+        append_u32(argument, file_size);
+        streams.send(client, framed(call_of(1, 10, argument)));
+        const std::size_t got = streams.receive(client).size();
+        streams.program.range = file_range();
+        client.reset();
+        streams.turns();
+        return got;
+    }
+    void pass(duration d)
+    {
+        the_clock.advance(d);
+        streams.turns(1); // reactors look once a turn
+    }
+    bool in_memory() const
+    {
+        struct statfs on{};
+        BOOST_REQUIRE(::statfs(directory.path().c_str(), &on) == 0);
+        return on.f_type == TMPFS_MAGIC;
+    }
+    suite::temporary_directory directory;
+    blocking_pool pool{2};
+    served_streams streams{rpc::stream_options(), &the_clock};
+    std::unique_ptr<file_backend> fs;
+    request r;
+    handle file;
+};
+
+int lines_of_log = 0;
+
+} // namespace
+
+// A page whose reading failed stays in the page cache: the repeat would come here for ever, and read() tells the error.
+BOOST_AUTO_TEST_CASE(what_could_not_be_sent_is_read_next_time)
+{
+    set_log_capture(
+        [](void*, std::string_view line) { lines_of_log += line.find("could not be sent") != line.npos; },
+        nullptr);
+    // In memory the kernel need not be asked what is cached (cachestat, Linux 6.5).
+    exported e("/dev/shm");
+    BOOST_REQUIRE(e.in_memory());
+    auto there = e.locate();
+    BOOST_TEST_REQUIRE(there.here);
+    BOOST_TEST(e.send(there.bytes) > file_size);
+    BOOST_TEST(e.locate().here);
+
+    // The peer's end says nothing of the file.
+    error_of_sendfile = EPIPE;
+    BOOST_TEST(e.send(there.bytes) < file_size);
+    BOOST_TEST(e.locate().here);
+    BOOST_TEST(lines_of_log == 0);
+
+    for (const int error : {EIO, EINVAL}) {
+        error_of_sendfile = error;
+        lines_of_log = 0;
+        BOOST_TEST(e.send(there.bytes) < file_size);
+        BOOST_TEST(!e.locate().here);
+        BOOST_TEST(e.send(there.bytes) < file_size); // was located before
+        BOOST_TEST(lines_of_log == 1);
+        error_of_sendfile = 0;
+        BOOST_TEST(e.read() == file_size);
+        e.pass(59s);
+        BOOST_TEST(!e.locate().here);
+        e.pass(2s);
+        BOOST_TEST(e.locate().here);
+    }
+
+    // What is sent may outlive the back end.
+    e.fs.reset();
+    error_of_sendfile = EIO;
+    BOOST_TEST(e.send(there.bytes) < file_size);
+    BOOST_TEST(lines_of_log == 2);
+    error_of_sendfile = 0;
+    set_log_capture(nullptr, nullptr);
+}
