@@ -219,6 +219,8 @@ private:
     /// True if the kernel has all of it in memory.
     static bool kernel_tells_what_is_cached() noexcept;
     bool is_cached(int fd, std::uint64_t offset, std::uint64_t size) noexcept;
+    /// True if what is_cached() up to `last` was not read from the disk yet, or could not be.
+    static bool is_being_read(cached_file& f, int fd, std::uint64_t last) noexcept;
     /// Asks the kernel again whether `who` may use a descriptor of `f` whose stamp has changed.
     task<result<void>> still_allowed(shard& s, const storage::credential& who, const cached_file& f,
                                      const struct stat& st, int fd, use what);

@@ -30,7 +30,7 @@ constexpr std::int64_t longest_rest = 60'000'000'000; // ns
 // Within it a client whose connection ended has asked again.
 constexpr std::int64_t rest_of_failed_sending = 60'000'000'000; // ns
 
-// Has `until` be no earlier than `rest` behind `now`; false if it was behind `now` already.
+// Has `until` be no earlier than `rest` after `now`; false if it was after `now` already.
 bool avoid(std::atomic<std::int64_t>& until, time_point now, std::int64_t rest) noexcept
 {
     const std::int64_t begun = now.time_since_epoch().count();
@@ -47,19 +47,26 @@ bool is_avoided(const std::atomic<std::int64_t>& until, time_point now) noexcept
     return now.time_since_epoch().count() < until.load(std::memory_order_relaxed);
 }
 
+std::int64_t rest_of(std::int64_t stall) noexcept { return std::min(stall * stall_rests, longest_rest); }
+
 // Reads of `m` began and held a shard up for `nanoseconds` until `now`.
 void note_stall(const mount_point& m, time_point now, std::int64_t nanoseconds) noexcept
 {
     if (nanoseconds >= long_stall)
-        avoid(m.avoided_until, now, std::min(nanoseconds * stall_rests, longest_rest));
+        avoid(m.avoided_until, now, rest_of(nanoseconds));
 }
 
-// A reply promised what could not be read, so its connection ends, and the client asks again. A page whose reading failed
-// stays in the page cache as if it were good: only read() can tell the error.
+// Sending waits for pages that are still being read: it rests then, as reads do. And a page whose reading failed stays in the page
+// cache as if it were good. Its bytes were promised, so the connection ends, and the client asks again: only read() can tell it.
 void note_sent(const void* owner, const file_send& how) noexcept
 {
     const auto& file = *static_cast<const shared_fd*>(owner);
-    if (how.error == 0 || !avoid(file.sending().until, how.ended, rest_of_failed_sending))
+    if (how.error == 0) {
+        if (const std::int64_t took = (how.ended - how.begun).count(); took >= long_stall)
+            avoid(file.sending().stalled, how.ended, rest_of(took));
+        return;
+    }
+    if (!avoid(file.sending().failed, how.ended, rest_of_failed_sending))
         return;
     struct stat st{};
     ::fstat(file.get(), &st);
@@ -68,6 +75,13 @@ void note_sent(const void* owner, const file_send& how) noexcept
         {{"cause", std::system_category().message(how.error)},
          {"device", std::to_string(major(st.st_dev)) + ":" + std::to_string(minor(st.st_dev))},
          {"inode", std::uint64_t(st.st_ino)}});
+}
+
+// Sending begins reads too, of what is to be read next.
+bool sending_rests(const mount_point& m, time_point now) noexcept
+{
+    return is_avoided(m.sending->failed, now) || is_avoided(m.sending->stalled, now) ||
+           is_avoided(m.avoided_until, now);
 }
 
 // cachestat(2), of Linux 6.5; not in the headers of Debian 12.
@@ -257,6 +271,18 @@ bool backend::is_cached(int fd, std::uint64_t offset, std::uint64_t size) noexce
     return seen.cached == (offset + size - 1) / page - offset / page + 1;
 }
 
+bool backend::is_being_read(cached_file& f, int fd, std::uint64_t last) noexcept
+{
+    if (!f.nowait_works)
+        return false;
+    std::byte byte;
+    iovec v{&byte, 1};
+    const ssize_t n = ::preadv2(fd, &v, 1, static_cast<off_t>(last), RWF_NOWAIT);
+    if (n < 0 && errno == EOPNOTSUPP)
+        f.nowait_works = false;
+    return n != 1 && f.nowait_works;
+}
+
 task<result<storage::located_read>> backend::locate(const storage::request& r, const storage::handle& file,
                                                     std::uint64_t offset, std::uint32_t count)
 {
@@ -265,7 +291,7 @@ task<result<storage::located_read>> backend::locate(const storage::request& r, c
     const file_ref f = s.files.find(file);
     // What must be opened first goes the long way, once; what another host may have to send, always.
     if (!f || !f->mount->local || offset > max_offset || count > max_offset - offset ||
-        is_avoided(f->mount->sending->until, s.home->now()))
+        sending_rests(*f->mount, s.home->now()))
         co_return out;
     const auto user = f->find(r.who);
     if (!user || !user->read)
@@ -278,7 +304,7 @@ task<result<storage::located_read>> backend::locate(const storage::request& r, c
     if (!(user->read_stamp == permission_stamp(st)) || offset >= end)
         co_return out;
     const std::uint64_t size = std::min<std::uint64_t>(count, end - offset);
-    if (!f->mount->in_memory && !is_cached(fd, offset, size))
+    if (!f->mount->in_memory && (!is_cached(fd, offset, size) || is_being_read(*f, fd, offset + size - 1)))
         co_return out;
     out.here = true;
     out.bytes = file_range(user->read, fd, offset, size, note_sent);

@@ -16,7 +16,8 @@ namespace verbena::posixfs {
 /// Until when no files of a mount are sent from where they lie: of the reactor's clock, in nanoseconds. Any thread. Replies,
 /// which tell how that went, may outlive the mount.
 struct sending_rest {
-    std::atomic<std::int64_t> until{0};
+    std::atomic<std::int64_t> failed{0};
+    std::atomic<std::int64_t> stalled{0}; ///< it waited for the disk
 };
 
 /// One mounted file system that the export reaches. Lives as long as the back end.

@@ -18,6 +18,7 @@
 #include <sys/uio.h>
 #include <sys/vfs.h>
 #include <unistd.h>
+#include <utility>
 
 using namespace verbena;
 using namespace verbena::storage;
@@ -38,17 +39,32 @@ private:
 
 hand_clock the_clock;
 int error_of_sendfile = 0;
+duration stall_of_sendfile{};
+int error_of_nowait = 0;
+duration stall_of_nowait{};
+off_t asked_of_nowait = -1;
 
 } // namespace
 
-// In place of libc's: of a disk that fails.
+// In place of libc's: of a disk that fails or keeps its callers waiting.
 extern "C" ssize_t sendfile(int to, int from, off_t* offset, std::size_t size) noexcept
 {
     if (error_of_sendfile != 0) {
         errno = error_of_sendfile;
         return -1;
     }
+    the_clock.advance(std::exchange(stall_of_sendfile, duration()));
     return ::syscall(SYS_sendfile, to, from, offset, size);
+}
+extern "C" ssize_t preadv2(int fd, const iovec* vectors, int count, off_t offset, int flags)
+{
+    asked_of_nowait = offset;
+    the_clock.advance(std::exchange(stall_of_nowait, duration()));
+    if (error_of_nowait != 0) {
+        errno = error_of_nowait;
+        return -1;
+    }
+    return ::syscall(SYS_preadv2, fd, vectors, long(count), long(offset), 0L, long(flags));
 }
 
 namespace {
@@ -176,4 +192,70 @@ BOOST_AUTO_TEST_CASE(what_could_not_be_sent_is_read_next_time)
     BOOST_TEST(lines_of_log == 2);
     error_of_sendfile = 0;
     set_log_capture(nullptr, nullptr);
+}
+
+// A page counts as cached before it is read.
+BOOST_AUTO_TEST_CASE(sending_that_waited_for_the_disk_rests)
+{
+    exported e("/dev/shm");
+    BOOST_REQUIRE(e.in_memory());
+    auto there = e.locate();
+    BOOST_TEST_REQUIRE(there.here);
+    stall_of_sendfile = 4ms;
+    BOOST_TEST(e.send(there.bytes) > file_size);
+    BOOST_TEST(e.locate().here);
+    stall_of_sendfile = 6ms;
+    BOOST_TEST(e.send(there.bytes) > file_size);
+    BOOST_TEST(!e.locate().here);
+    BOOST_TEST(e.read() == file_size);
+    e.pass(590ms);
+    BOOST_TEST(!e.locate().here);
+    e.pass(20ms);
+    BOOST_TEST(e.locate().here);
+    // An error within the rest is logged all the same, and lasts longer.
+    set_log_capture([](void*, std::string_view) { ++lines_of_log; }, nullptr);
+    lines_of_log = 0;
+    stall_of_sendfile = 6ms;
+    BOOST_TEST(e.send(there.bytes) > file_size);
+    error_of_sendfile = EIO;
+    BOOST_TEST(e.send(there.bytes) < file_size);
+    error_of_sendfile = 0;
+    set_log_capture(nullptr, nullptr);
+    BOOST_TEST(lines_of_log == 1);
+    e.pass(59s);
+    BOOST_TEST(!e.locate().here);
+}
+
+BOOST_AUTO_TEST_CASE(what_is_still_being_read_is_not_sent)
+{
+    exported e("/var/tmp");
+    BOOST_REQUIRE_MESSAGE(!e.in_memory(), "/var/tmp is in memory: put it on a disk");
+    constexpr long cachestat = 451;
+    const bool known = ::syscall(cachestat, -1, nullptr, nullptr, 0) != 0 && errno != ENOSYS;
+    // Without cachestat, before Linux 6.5, nothing is sent from the page cache of a disk.
+    asked_of_nowait = -1;
+    BOOST_TEST(e.locate().here == known);
+    BOOST_TEST(asked_of_nowait == (known ? off_t(file_size - 1) : -1));
+    error_of_nowait = EAGAIN;
+    BOOST_TEST(!e.locate().here);
+    error_of_nowait = 0;
+    BOOST_TEST(e.locate().here == known);
+
+    // Reads that held the shard up as they began: sending begins some too.
+    error_of_nowait = EAGAIN;
+    stall_of_nowait = 6ms;
+    BOOST_TEST(e.read() == file_size);
+    error_of_nowait = 0;
+    e.pass(590ms);
+    BOOST_TEST(!e.locate().here);
+    e.pass(20ms);
+    BOOST_TEST(e.locate().here == known);
+
+    // A file system that can't tell.
+    error_of_nowait = EOPNOTSUPP;
+    BOOST_TEST(e.locate().here == known);
+    error_of_nowait = 0;
+    asked_of_nowait = -1;
+    BOOST_TEST(e.locate().here == known);
+    BOOST_TEST((asked_of_nowait == -1));
 }
