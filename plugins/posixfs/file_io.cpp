@@ -49,11 +49,11 @@ bool is_avoided(const std::atomic<std::int64_t>& until, time_point now) noexcept
 
 std::int64_t rest_of(std::int64_t stall) noexcept { return std::min(stall * stall_rests, longest_rest); }
 
-// Reads of `m` began and held a shard up for `nanoseconds` until `now`.
-void note_stall(const mount_point& m, time_point now, std::int64_t nanoseconds) noexcept
+// What goes by `until` held a shard up for `nanoseconds` until `now`.
+void note_stall(std::atomic<std::int64_t>& until, time_point now, std::int64_t nanoseconds) noexcept
 {
     if (nanoseconds >= long_stall)
-        avoid(m.avoided_until, now, rest_of(nanoseconds));
+        avoid(until, now, rest_of(nanoseconds));
 }
 
 // Sending waits for pages that are still being read: it rests then, as reads do. And a page whose reading failed stays in the page
@@ -62,8 +62,7 @@ void note_sent(const void* owner, const file_send& how) noexcept
 {
     const auto& file = *static_cast<const shared_fd*>(owner);
     if (how.error == 0) {
-        if (const std::int64_t took = (how.ended - how.begun).count(); took >= long_stall)
-            avoid(file.sending().stalled, how.ended, rest_of(took));
+        note_stall(file.sending().stalled, how.ended, (how.ended - how.begun).count());
         return;
     }
     if (!avoid(file.sending().failed, how.ended, rest_of_failed_sending))
@@ -187,7 +186,7 @@ task<result<storage::read_result>> backend::read(const storage::request& r, cons
             if (n < ssize_t(out.size())) {
                 const int failed = errno;
                 const time_point after = s.home->clock().now();
-                note_stall(*f->mount, after, (after - before).count());
+                note_stall(f->mount->avoided_until, after, (after - before).count());
                 errno = failed;
             }
             if (n < 0 && errno == EOPNOTSUPP)
@@ -222,7 +221,8 @@ task<result<storage::read_result>> backend::read(const storage::request& r, cons
         const int got = co_await more;
         --s.ring_reads;
         // Of all that this shard began meanwhile, by whatever disk.
-        note_stall(*f->mount, s.home->now(), std::int64_t(begun.load(std::memory_order_relaxed) - before));
+        note_stall(f->mount->avoided_until, s.home->now(),
+                   std::int64_t(begun.load(std::memory_order_relaxed) - before));
         if (got == -EIO && n == 0)
             co_return error::from_errno(EIO, "pread");
         n += std::max(got, 0); // another error or a shorter read is the pool's to tell
@@ -355,12 +355,17 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
     }
     // As the caller: setuid bits fall, and quotas and reserved blocks bind, by the rights of who writes.
     ssize_t n = 0;
-    if (acts_on_shard(r.who, *f)) {
+    if (acts_on_shard(r.who, *f) && !is_avoided(f->mount->writes_avoided_until, s.home->now())) {
         if (auto acting = act_as(r.who, s.home); !acting)
             co_return acting.error();
+        // It waits where part of a page must be read first, for the journal, for who holds the inode or for dirty pages.
+        const time_point before = s.home->clock().now();
         n = length != 0 ? write_all(fd, pieces, offset) : 0;
+        const int failed = errno;
+        const time_point after = s.home->clock().now();
+        note_stall(f->mount->writes_avoided_until, after, (after - before).count());
         if (n < 0)
-            co_return errno_error("pwritev");
+            co_return error::from_errno(failed, "pwritev");
     } else if (length != 0) {
         auto job = [fd, pieces, offset, &who = r.who]() -> result<ssize_t> {
             const acting_as as(who);

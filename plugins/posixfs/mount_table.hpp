@@ -31,6 +31,8 @@ struct mount_point {
     /// Of the reactor's clock, in nanoseconds: until then a shard doesn't itself begin reads of its disk, as that held one
     /// up. Any thread.
     mutable std::atomic<std::int64_t> avoided_until{0};
+    /// As above, of writes.
+    mutable std::atomic<std::int64_t> writes_avoided_until{0};
     const std::shared_ptr<sending_rest> sending = std::make_shared<sending_rest>();
 
     /// What stands in handles: four bytes, so that a handle with 12 of the kernel's stays within NFSv2's 32.

@@ -82,9 +82,9 @@ inline request user(std::uint32_t uid)
 }
 
 struct server {
-    explicit server(const posixfs::posixfs_options& o)
+    explicit server(const posixfs::posixfs_options& o, const reactor_options& how = {})
     {
-        auto r = reactor::create();
+        auto r = reactor::create(how);
         check(r.has_value(), "a reactor");
         shard = std::move(*r);
         auto opened = posixfs::open_posixfs(o, pool);

@@ -100,9 +100,14 @@ void keep_only_switching()
     check(::syscall(SYS_capset, &header, data) == 0, "capset");
 }
 
+/// By it no write takes long, which would send the next ones to the pool.
+struct standing_clock final : clock_source {
+    time_point now() const noexcept override { return time_point(std::chrono::hours(1)); }
+};
+
 /// Whose shard would die of another's rights.
 struct keeping_server : server {
-    explicit keeping_server(const posixfs::posixfs_options& o) : server(keeping(o))
+    explicit keeping_server(const posixfs::posixfs_options& o) : server(keeping(o), standing())
     {
         forbid_changes_of_credentials();
     }
@@ -110,6 +115,15 @@ struct keeping_server : server {
     {
         o.keep_shard_identity = true;
         return o;
+    }
+    static reactor_options standing()
+    {
+        static standing_clock clock;
+        reactor_options how;
+        how.policy =
+            wait_policy::event; // another would spin, until a clock that stands still says that it is enough
+        how.clock = &clock;
+        return how;
     }
     /// Jobs that the pool has done.
     std::uint64_t jobs() const { return shard->stats().remote_messages.load(); }

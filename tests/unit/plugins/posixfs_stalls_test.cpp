@@ -43,6 +43,9 @@ duration stall_of_sendfile{};
 int error_of_nowait = 0;
 duration stall_of_nowait{};
 off_t asked_of_nowait = -1;
+duration stall_of_write{};
+int error_of_write = 0;
+pid_t written_by = 0;
 
 } // namespace
 
@@ -65,6 +68,16 @@ extern "C" ssize_t preadv2(int fd, const iovec* vectors, int count, off_t offset
         return -1;
     }
     return ::syscall(SYS_preadv2, fd, vectors, long(count), long(offset), 0L, long(flags));
+}
+extern "C" ssize_t pwritev(int fd, const iovec* vectors, int count, off_t offset)
+{
+    written_by = ::gettid();
+    the_clock.advance(std::exchange(stall_of_write, duration()));
+    if (error_of_write != 0) {
+        errno = error_of_write;
+        return -1;
+    }
+    return ::syscall(SYS_pwritev, fd, vectors, long(count), long(offset), 0L);
 }
 
 namespace {
@@ -258,4 +271,43 @@ BOOST_AUTO_TEST_CASE(what_is_still_being_read_is_not_sent)
     asked_of_nowait = -1;
     BOOST_TEST(e.locate().here == known);
     BOOST_TEST((asked_of_nowait == -1));
+}
+
+BOOST_AUTO_TEST_CASE(writes_that_waited_go_to_the_pool_for_a_while)
+{
+    exported e("/var/tmp");
+    // True if the shard wrote.
+    const auto on_shard = [&] {
+        written_by = 0;
+        BOOST_TEST(e.write() == file_size);
+        BOOST_TEST(written_by != 0);
+        return written_by == ::gettid();
+    };
+    stall_of_write = 4ms;
+    BOOST_TEST(on_shard());
+    BOOST_TEST(on_shard());
+    stall_of_write = 6ms;
+    BOOST_TEST(on_shard());
+    e.pass(0ms);
+    BOOST_TEST(!on_shard());
+    e.pass(590ms);
+    BOOST_TEST(!on_shard());
+    e.pass(20ms);
+    BOOST_TEST(on_shard());
+    // One that failed held the shard up as well.
+    stall_of_write = 6ms;
+    error_of_write = ENOSPC;
+    BOOST_TEST(e.write() == 0u);
+    BOOST_TEST(written_by == ::gettid());
+    error_of_write = 0;
+    e.pass(0ms);
+    BOOST_TEST(!on_shard());
+    // However long, a minute later it is tried again.
+    e.pass(1s);
+    stall_of_write = 30s;
+    BOOST_TEST(on_shard());
+    e.pass(59s);
+    BOOST_TEST(!on_shard());
+    e.pass(2s);
+    BOOST_TEST(on_shard());
 }
