@@ -363,7 +363,8 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
         n = length != 0 ? write_all(fd, pieces, offset) : 0;
         const int failed = errno;
         const time_point after = s.home->clock().now();
-        note_stall(f->mount->writes_avoided_until, after, (after - before).count());
+        if (!f->mount->in_memory)
+            note_stall(f->mount->writes_avoided_until, after, (after - before).count());
         if (n < 0)
             co_return error::from_errno(failed, "pwritev");
     } else if (length != 0) {
