@@ -39,7 +39,8 @@ task<bool> stream_call::reserve_results(std::size_t size)
         co_return true;
     if (!results_.payloads().empty() || size > buffer_pool::max_size / 2)
         co_return false;
-    lease fresh = co_await buffers_->acquire(fragment_header_size + results_.size() + size);
+    lease fresh =
+        co_await buffers_->acquire(fragment_header_size + results_.size() + size, buffer_pool::call_patience);
     if (!fresh)
         co_return false;
     xdr::encoder out(fresh.bytes().subspan(fragment_header_size));

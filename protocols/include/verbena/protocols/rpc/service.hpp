@@ -62,7 +62,7 @@ public:
 
     /// Gives results() room for at least `size` more bytes, keeping what was written; call it before
     /// writing results that may exceed inline_results bytes, and before any payload is noted. False when
-    /// memory can't be had (answer with an error that asks for another try).
+    /// memory can't be had in buffer_pool::call_patience (answer with an error that asks for another try).
     virtual task<bool> reserve_results(std::size_t size) = 0;
     static constexpr std::size_t inline_results = 512;
 

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// The NFS version 3 program over streams: what its calls hold of the server's memory.
+#define BOOST_TEST_MODULE nfs3_streams
+#include <boost/test/unit_test.hpp>
+
+#include "nfs3_server.hpp"
+#include "rpc_server.hpp"
+
+using namespace verbena;
+using namespace verbena::test;
+using namespace std::chrono_literals;
+using storage::file_type;
+
+namespace {
+
+constexpr std::size_t kibibyte = 1024;
+
+struct nfs3_streams {
+    explicit nfs3_streams(std::size_t memory, const rpc::stream_options& options = {})
+        : streams(options, &clock, memory)
+    {
+        nfs::export_options exported;
+        exported.pseudo = "/export";
+        exported.backend = &files;
+        BOOST_REQUIRE(exported.clients.add("*"));
+        BOOST_REQUIRE(exports.add(exported));
+        streams.calls.add(program);
+    }
+    nfs_fh3 handle(std::uint64_t id)
+    {
+        const auto made =
+            nfs::sign_handle(key, exports.by_path("/export")->exported->id, files.handle_of(id));
+        nfs_fh3 wire;
+        BOOST_REQUIRE((made && wire.assign(made->bytes())));
+        return wire;
+    }
+    template<class Arguments>
+    static bytes message(std::uint32_t xid, procedure what, const Arguments& args)
+    {
+        bytes out(512);
+        xdr::encoder to(out);
+        rpc::call_header header;
+        header.xid = xid;
+        header.program = 100003;
+        header.version = 3;
+        header.procedure = static_cast<std::uint32_t>(what);
+        encode(to, header);
+        encode(to, args);
+        BOOST_REQUIRE(to.ok());
+        out.resize(to.size());
+        return framed(out);
+    }
+    /// What has come: "XID status", each followed by a blank.
+    std::string replies(const net::unique_fd& client)
+    {
+        const bytes all = streams.receive(client);
+        std::string text;
+        std::size_t at = 0;
+        while (at + 32 <= all.size()) {
+            const std::byte* reply = all.data() + at;
+            text += std::to_string(xdr::load_u32(reply + 4)) + ' ';
+            text += to_string(nfsstat3(xdr::load_u32(reply + 28)));
+            text += ' ';
+            at += 4 + (xdr::load_u32(reply) & 0x7fffffff);
+        }
+        BOOST_TEST(at == all.size());
+        return text;
+    }
+
+    virtual_clock clock;
+    fake_backend files;
+    nfs::handle_key key{std::byte(3), std::byte(141), std::byte(59)};
+    nfs::export_table exports;
+    server program{exports, key};
+    served_streams streams;
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(a_listing_that_gets_no_memory_holds_up_nobody_for_long)
+{
+    nfs3_streams s(512 * kibibyte);
+    const auto id = s.files.add(1, "f", file_type::regular);
+    s.files[id].data = pattern(4096);
+    auto client = s.streams.connect();
+    lease most = s.streams.pool.try_acquire(256 * kibibyte);
+    BOOST_REQUIRE(most);
+
+    READDIR3args listing;
+    listing.dir = s.handle(1);
+    listing.count = 128 * kibibyte;
+    s.streams.send(client, s.message(1, procedure::readdir, listing));
+    BOOST_TEST(s.replies(client) == "");
+    s.clock.advance(9s);
+    READ3args read;
+    read.file = s.handle(id);
+    read.count = 4096;
+    s.streams.send(client, s.message(2, procedure::read, read));
+    BOOST_TEST(s.replies(client) == ""); // though there is memory for it: it is not its turn
+    s.clock.advance(1s);
+    BOOST_TEST(s.replies(client) == "1 NFS3ERR_JUKEBOX 2 NFS3_OK ");
+    most.reset();
+    s.streams.send(client, s.message(3, procedure::readdir, listing));
+    BOOST_TEST(s.replies(client) == "3 NFS3_OK ");
+}
