@@ -228,6 +228,9 @@ task<rpc::outcome> server::write(rpc::call& c)
         pulled = std::move(*got);
         pieces = pulled.pieces();
     }
+    // From before: if a sync fails once the data are in memory, they may be lost, and the client must see that the
+    // verifier of its COMMIT is another.
+    res.verf = to_verifier(file.backend().write_verifier());
     auto done = co_await file.backend().write(file.request, file.file, args.offset, pieces,
                                               storage::stability(args.stable));
     if (!done) {
@@ -238,7 +241,6 @@ task<rpc::outcome> server::write(rpc::call& c)
     res.file_wcc = to_wcc(done->file);
     res.count = done->count;
     res.committed = stable_how(done->committed);
-    res.verf = to_verifier(file.backend().write_verifier());
     counters_.bytes_written.add(done->count);
     co_return reply(c, res);
 }

@@ -43,6 +43,8 @@ public:
     unsigned permissions = R_OK | W_OK | X_OK; ///< what access() grants
     storage::filesystem_info properties;
     std::uint64_t boot = 0x1122334455667788;
+    bool sync_fails_meanwhile =
+        false; ///< another's sync, while write() runs, so that write_verifier() changes
     std::uint64_t directory_verifier = 0xaabbccdd00112233;
     bool give_before = false; ///< changes have attributes from before
     std::string called;       ///< the last procedure but getattr and access
@@ -181,6 +183,8 @@ public:
             done.count += static_cast<std::uint32_t>(piece.size());
         }
         done.committed = wanted;
+        if (sync_fails_meanwhile)
+            ++boot;
         done.file = change_of(file);
         co_return done;
     }

@@ -391,6 +391,21 @@ BOOST_FIXTURE_TEST_CASE(serves_write, nfs3_fixture)
     BOOST_TEST(res.count == 0u);
 }
 
+// What lay in memory then is lost: the verifier of a COMMIT must differ from that of the WRITE.
+BOOST_FIXTURE_TEST_CASE(a_sync_that_fails_during_a_write_shows_in_the_verifier, nfs3_fixture)
+{
+    const auto id = files.add(1, "f", file_type::regular);
+    files.boot = 7;
+    files.sync_fails_meanwhile = true;
+    const auto written =
+        call<WRITE3res>(procedure::write, write_of(handle(id), pattern(8), 0, stable_how::unstable));
+    BOOST_TEST(written.status == nfsstat3::ok);
+    BOOST_TEST(to_hex(written.verf) == to_hex("0000000000000007"));
+    COMMIT3args args;
+    args.file = handle(id);
+    BOOST_TEST(to_hex(call<COMMIT3res>(procedure::commit, args).verf) == to_hex("0000000000000008"));
+}
+
 BOOST_FIXTURE_TEST_CASE(write_of_a_read_chunk, nfs3_fixture)
 {
     const auto id = files.add(1, "f", file_type::regular);
