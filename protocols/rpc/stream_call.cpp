@@ -4,6 +4,7 @@
 #include "stream_connection.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 namespace verbena::rpc {
@@ -39,6 +40,7 @@ task<bool> stream_call::reserve_results(std::size_t size)
         co_return true;
     if (!results_.payloads().empty() || size > buffer_pool::max_size / 2)
         co_return false;
+    expect_results(fragment_header_size + results_.size() + size);
     lease fresh =
         co_await buffers_->acquire(fragment_header_size + results_.size() + size, buffer_pool::call_patience);
     if (!fresh)
@@ -49,6 +51,28 @@ task<bool> stream_call::reserve_results(std::size_t size)
     results_ = out;
     block_ = std::move(fresh);
     co_return true;
+}
+
+void stream_call::expect_results(std::size_t size) noexcept
+{
+    const std::size_t whole = std::bit_ceil(std::clamp(size, buffer_pool::min_size, buffer_pool::max_size));
+    if (whole <= expected_results_)
+        return;
+    connection_.expect_results(whole - expected_results_);
+    expected_results_ = whole;
+}
+
+std::size_t stream_call::unused_results() const noexcept
+{
+    std::size_t unused = 0;
+    if (block_)
+        unused += block_.size() - (fragment_header_size + results_.size());
+    for (std::size_t i = 0; i < result_payload_.pieces().size(); ++i) {
+        const std::size_t used = result_payload_.pieces()[i].size();
+        if (const lease& owner = result_payload_.owner(i); owner && owner.size() > used)
+            unused += owner.size() - used;
+    }
+    return unused;
 }
 
 std::span<const std::byte> stream_call::framed_reply() noexcept

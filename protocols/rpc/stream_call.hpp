@@ -28,11 +28,16 @@ public:
 
     task<result<payload>> pull(xdr::payload_ref ref) override;
     task<bool> reserve_results(std::size_t size) override;
+    void expect_results(std::size_t size) noexcept override;
     bool takes_files() const noexcept override { return true; }
 
     stream_connection& connection() noexcept { return connection_; }
     const task_context& context() const noexcept { return context_; }
     std::size_t size() const noexcept { return message_.size(); }
+    /// Bytes of buffers that its results take, as far as it is known.
+    std::size_t expected_results() const noexcept { return expected_results_; }
+    /// Bytes of the reply's buffers beyond what they hold of it: a short listing, or a READ at a file's end.
+    std::size_t unused_results() const noexcept;
 
     /// The first bytes of the reply's record: the record mark, which this fills in, and the message up to
     /// the end of the block of results().
@@ -45,6 +50,7 @@ private:
     stream_connection& connection_;
     record message_;
     task_context context_;
+    std::size_t expected_results_ = 0;
     lease block_;
     // Not initialised: a reply is written before it is read.
     std::array<std::byte, fragment_header_size + success_header_size + inline_results> inline_;

@@ -98,7 +98,8 @@ bool stream_connection::on_readable() noexcept
 bool stream_connection::may_serve() const noexcept
 {
     const stream_options& o = server_.options;
-    return calls_ < o.max_calls && call_bytes_ < o.max_call_bytes && output_.queued() < o.max_queued_output;
+    return calls_ < o.max_calls && call_bytes_ < o.max_call_bytes && output_.queued() < o.max_queued_output &&
+           result_bytes() < o.max_result_bytes;
 }
 
 void stream_connection::parse() noexcept
@@ -165,6 +166,7 @@ void stream_connection::complete(std::unique_ptr<stream_call> c, bool reply) noe
     server_.stats.calls_in_flight.add(-1);
     --calls_;
     call_bytes_ -= c->size();
+    expected_results_ -= c->expected_results();
     if (!reply)
         server_.stats.unanswered.add();
     if (ended_) {
@@ -176,7 +178,7 @@ void stream_connection::complete(std::unique_ptr<stream_call> c, bool reply) noe
         const std::size_t waiting = output_.queued();
         if (waiting == 0)
             output_progress_ = shard().now();
-        output_.append(std::move(c));
+        queue(std::move(c));
         turn_used_ += (output_.queued() - waiting) / server_.options.turn_unit;
         // Large results go out while the caches still hold them, and their buffers serve the next call.
         if (!blocked_ && output_.queued() >= server_.options.flush_at)
@@ -191,6 +193,26 @@ void stream_connection::complete(std::unique_ptr<stream_call> c, bool reply) noe
         paused_ = false;
         shard().post(parser_);
     }
+}
+
+void stream_connection::queue(std::unique_ptr<stream_call> c)
+{
+    const std::size_t before = output_.queued();
+    std::size_t memory = c->unused_results();
+    const std::size_t in_file = c->result_file().size;
+    // A short piece is copied, unless there is no buffer to copy it to; then its own goes.
+    lease copied;
+    std::size_t spared = 0;
+    const payload& bytes = c->result_payload();
+    if (bytes.pieces().size() == 1 && bytes.size() <= stream_output::max_copied_piece && bytes.owner(0)) {
+        copied = bytes.owner(0).share();
+        spared = copied.size() - std::min(copied.size(), bytes.size());
+    }
+    output_.append(std::move(c));
+    if (copied && copied.unique())
+        memory -= spared;
+    const std::size_t length = output_.queued() - before;
+    output_memory_.append(length, memory + length - in_file);
 }
 
 void stream_connection::flush_later() noexcept
@@ -212,6 +234,7 @@ void stream_connection::flush() noexcept
     std::size_t sent = 0;
     unsigned calls = 0;
     const auto status = output_.send(fd(), sent, calls);
+    output_memory_.sent(sent);
     server_.stats.sent_bytes.add(sent);
     server_.stats.sends.add(calls);
     if (sent != 0)
@@ -352,6 +375,7 @@ void stream_connection::end(stream_end cause) noexcept
     stop();
     watchdog_.cancel();
     output_.clear();
+    output_memory_.clear();
     socket_.reset();
     leave_share();
     reader_.give_up();

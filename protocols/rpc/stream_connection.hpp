@@ -8,6 +8,7 @@
 // happen and be remembered (duplicate requests) even if nobody waits for the reply.
 #pragma once
 
+#include "output_memory.hpp"
 #include "stream_call.hpp"
 #include "stream_output.hpp"
 
@@ -104,6 +105,8 @@ public:
 
     /// Joins the server's live connections and reads.
     void start() noexcept;
+    /// A call being served takes so many more bytes for its results.
+    void expect_results(std::size_t size) noexcept { expected_results_ += size; }
     /// Takes over a call that was dispatched; sends its reply if there is one.
     void complete(std::unique_ptr<stream_call> c, bool reply) noexcept;
     /// Reads no more; ends when what is in flight is done.
@@ -157,7 +160,10 @@ private:
     void flush() noexcept;
     void flush_gathered() noexcept;
     void flush_later() noexcept;
+    void queue(std::unique_ptr<stream_call> c);
     bool may_serve() const noexcept;
+    /// Bytes of buffers for results, until they are sent.
+    std::size_t result_bytes() const noexcept { return expected_results_ + output_memory_.bytes(); }
     void wait_for_room() noexcept;
     void wait_for_memory() noexcept;
     void wait_for_share() noexcept;
@@ -176,6 +182,7 @@ private:
     address_shares<server::record_share>::user share_; // of the peer's address
     record_reader reader_;
     stream_output output_;
+    output_memory output_memory_; // of output_
     server::member member_{*this};
     server::member waiter_{*this}; // for share_
     parser parser_{*this};
@@ -183,12 +190,13 @@ private:
     watchdog watchdog_{*this};
     std::size_t calls_ = 0;
     std::size_t call_bytes_ = 0;
-    std::size_t turn_used_ = 0;  // of stream_options::turn_share
-    std::size_t wanted_ = 0;     // of share_, when it was refused
-    std::size_t granted_ = 0;    // of share_, to be taken: its turn has come
-    time_point last_call_;       // or the connect
-    time_point record_begun_;    // of the record that reader_ holds a part of
-    time_point output_progress_; // of the output that waits
+    std::size_t expected_results_ = 0; // of the calls being served
+    std::size_t turn_used_ = 0;        // of stream_options::turn_share
+    std::size_t wanted_ = 0;           // of share_, when it was refused
+    std::size_t granted_ = 0;          // of share_, to be taken: its turn has come
+    time_point last_call_;             // or the connect
+    time_point record_begun_;          // of the record that reader_ holds a part of
+    time_point output_progress_;       // of the output that waits
     bool any_call_ = false;
     bool record_waits_ = false; // a record has begun, and the rest must come
     bool paused_ = false;       // at a limit of stream_options

@@ -142,6 +142,7 @@ task<rpc::outcome> server::read(rpc::call& c)
     // More than there is room for is refused when it is there, so one byte more will do to tell.
     const auto count = static_cast<std::uint32_t>(std::min<std::uint64_t>(
         {std::min(args.count, max_transfer), last_offset - offset, c.most_result() + 1}));
+    c.expect_results(count);
     if (count >= least_sent_from_file && c.takes_files()) {
         auto there = co_await file.backend().locate(file.request, file.file, offset, count);
         if (there && there->here) {

@@ -68,6 +68,7 @@ task<rpc::outcome> server::list(rpc::call& c, Arguments args, std::uint32_t size
     head.status = open(c, args.dir, purpose::reading, directory);
     if (head.status != nfsstat3::ok)
         co_return reply(c, head);
+    c.expect_results(size + around_listing);
     // Taken before the entries: should one be added meanwhile, the client finds its listing out of
     // date rather than a stale one good.
     head.dir_attributes = co_await attributes_of(directory);

@@ -3,6 +3,7 @@
 // fails when it is told to, and remembers what it was asked.
 #pragma once
 
+#include <verbena/core/event.hpp>
 #include <verbena/protocols/storage/file_backend.hpp>
 
 #include <algorithm>
@@ -58,6 +59,8 @@ public:
     std::uint64_t offset = 0;
     std::uint64_t count = 0;
     std::size_t pieces = 0;
+    event* slow = nullptr; ///< what read() waits for
+    int reading = 0;       ///< reads that wait
 
     node& operator[](std::uint64_t id) { return nodes_[id]; }
     bool has(std::uint64_t parent, std::string_view name) { return nodes_[parent].children.contains(name); }
@@ -147,6 +150,11 @@ public:
     {
         if (const auto failure = begin("read", r))
             co_return *failure;
+        if (slow != nullptr) {
+            ++reading;
+            (void)co_await slow->wait();
+            --reading;
+        }
         offset = at;
         count = out.size();
         const node* found = find(file);

@@ -14,6 +14,7 @@ using storage::file_type;
 namespace {
 
 constexpr std::size_t kibibyte = 1024;
+constexpr std::size_t mebibyte = 1024 * kibibyte;
 
 struct nfs3_streams {
     explicit nfs3_streams(std::size_t memory, const rpc::stream_options& options = {})
@@ -67,6 +68,28 @@ struct nfs3_streams {
         return text;
     }
 
+    bytes reads(std::uint32_t n, std::uint64_t id, std::uint32_t count)
+    {
+        READ3args args;
+        args.file = handle(id);
+        args.count = count;
+        bytes all;
+        for (std::uint32_t xid = 1; xid <= n; ++xid)
+            append(all, message(xid, procedure::read, args));
+        return all;
+    }
+
+    /// As much of `data` as the server takes from a client that does not receive.
+    void send_some(const net::unique_fd& to, std::span<const std::byte> data)
+    {
+        for (int turn = 0; turn < 3000; ++turn) {
+            const ssize_t n = ::send(to.get(), data.data(), data.size(), MSG_NOSIGNAL);
+            if (n > 0)
+                data = data.subspan(static_cast<std::size_t>(n));
+            streams.shard->turn();
+        }
+    }
+
     virtual_clock clock;
     fake_backend files;
     nfs::handle_key key{std::byte(3), std::byte(141), std::byte(59)};
@@ -102,4 +125,59 @@ BOOST_AUTO_TEST_CASE(a_listing_that_gets_no_memory_holds_up_nobody_for_long)
     most.reset();
     s.streams.send(client, s.message(3, procedure::readdir, listing));
     BOOST_TEST(s.replies(client) == "3 NFS3_OK ");
+}
+
+// They wait for a disk, all together, and then for a peer that does not receive.
+BOOST_AUTO_TEST_CASE(replies_that_are_not_taken_hold_a_bounded_part_of_the_memory)
+{
+    nfs3_streams s(512 * mebibyte);
+    const auto id = s.files.add(1, "f", file_type::regular);
+    s.files[id].data = pattern(mebibyte);
+    event disk;
+    s.files.slow = &disk;
+    const std::size_t most = s.streams.server->options().max_result_bytes + mebibyte;
+    auto silent = s.streams.connect();
+    s.streams.send(silent, s.reads(256, id, mebibyte));
+    s.streams.turns(600);
+    BOOST_TEST(s.files.reading >= 16); // a Linux client reads 15 MiB ahead
+    BOOST_TEST(s.streams.pool.outstanding_bytes() <= most);
+    disk.set();
+    s.streams.turns(600);
+    BOOST_TEST(s.files.reading == 0);
+    BOOST_TEST(s.streams.pool.outstanding_bytes() <= most);
+    auto other = s.streams.connect("192.0.2.2:1023");
+    s.streams.send(other, s.reads(1, id, mebibyte));
+    BOOST_TEST(s.replies(other) == "1 NFS3_OK ");
+    // Once the peer receives, it gets all.
+    constexpr std::size_t reply = 132 + mebibyte;
+    std::size_t got = 0;
+    for (int i = 0; i < 300 && got < 256 * reply; ++i)
+        got += s.streams.receive(silent, mebibyte).size();
+    BOOST_TEST(got == 256 * reply);
+}
+
+// The buffers are as large as what was asked for, the replies are not.
+BOOST_AUTO_TEST_CASE(short_replies_in_large_buffers_count_as_what_they_hold)
+{
+    nfs3_streams s(512 * mebibyte);
+    const auto id = s.files.add(1, "f", file_type::regular);
+    s.files[id].data = pattern(300);
+    const std::size_t most = s.streams.server->options().max_result_bytes + mebibyte;
+    auto reader = s.streams.connect();
+    s.send_some(reader, s.reads(1000, id, mebibyte));
+    // A Unix socket takes a few hundred replies by itself.
+    BOOST_TEST(s.streams.pool.outstanding_bytes() > 8 * mebibyte);
+    BOOST_TEST(s.streams.pool.outstanding_bytes() <= most);
+    BOOST_TEST(s.streams.receive(reader).size() == 1000 * 432u);
+    BOOST_TEST(s.streams.pool.outstanding_bytes() < mebibyte);
+    READDIR3args args;
+    args.dir = s.handle(1);
+    args.count = 128 * kibibyte;
+    auto lister = s.streams.connect();
+    bytes calls;
+    for (std::uint32_t i = 0; i < 2000; ++i)
+        append(calls, s.message(i, procedure::readdir, args));
+    s.send_some(lister, calls);
+    BOOST_TEST(s.streams.pool.outstanding_bytes() > 8 * mebibyte);
+    BOOST_TEST(s.streams.pool.outstanding_bytes() <= most);
 }

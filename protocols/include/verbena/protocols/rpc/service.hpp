@@ -70,6 +70,10 @@ public:
     /// is all that a procedure needs.
     virtual std::uint64_t most_result() const noexcept { return UINT32_MAX; }
 
+    /// Says that the results will take up to `size` bytes of buffers(), also what is attached to them. Say so before waiting
+    /// for anything: a transport may start no more calls of a peer that has much in hand. reserve_results() counts by itself.
+    virtual void expect_results(std::size_t size) noexcept { (void)size; }
+
     /// The way back to the caller over the connection that this call came on; nullptr where that has none.
     virtual std::shared_ptr<reverse_channel> reverse() { return nullptr; }
 

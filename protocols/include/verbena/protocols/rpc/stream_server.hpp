@@ -29,6 +29,9 @@ struct stream_options {
     std::size_t max_call_bytes = std::size_t(8) << 20;
     /// Bytes of replies that the peer has not taken. When it is reached, reading stops.
     std::size_t max_queued_output = std::size_t(4) << 20;
+    /// Buffers for results of calls being served and for replies that wait. When it is reached, reading stops, so that it
+    /// is exceeded by one call at most. Enough for the read-ahead of a Linux client with reads of 1 MiB.
+    std::size_t max_result_bytes = std::size_t(16) << 20;
     /// What one stream is served in a turn of the shard before the others have theirs: a call counts 1, and each
     /// turn_unit of its message and of its reply 1 more.
     std::size_t turn_share = 16;
