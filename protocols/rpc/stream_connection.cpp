@@ -104,6 +104,12 @@ bool stream_connection::may_serve() const noexcept
 
 void stream_connection::parse() noexcept
 {
+    parse_calls();
+    end_result_turn();
+}
+
+void stream_connection::parse_calls() noexcept
+{
     bool progress = false;
     record message;
     turn_used_ = 0;
@@ -117,6 +123,8 @@ void stream_connection::parse() noexcept
             record_waits_ = false;
             return;
         }
+        if (!share_has_room())
+            return wait_for_results();
         // A stream that never runs dry must not keep the others waiting for longer than a few calls take.
         if (turn_used_ >= server_.options.turn_share && reader_.holds_bytes()) {
             continues_ = true;
@@ -130,6 +138,7 @@ void stream_connection::parse() noexcept
         case record_reader::status::record:
             progress = true;
             serve(std::move(message));
+            end_result_turn();
             continue;
         case record_reader::status::incomplete: break;
         case record_reader::status::no_memory: return wait_for_room();
@@ -167,6 +176,7 @@ void stream_connection::complete(std::unique_ptr<stream_call> c, bool reply) noe
     --calls_;
     call_bytes_ -= c->size();
     expected_results_ -= c->expected_results();
+    share_results();
     if (!reply)
         server_.stats.unanswered.add();
     if (ended_) {
@@ -189,10 +199,7 @@ void stream_connection::complete(std::unique_ptr<stream_call> c, bool reply) noe
         c.reset();
         end_if_finished();
     }
-    if (!ended_ && paused_ && may_serve()) {
-        paused_ = false;
-        shard().post(parser_);
-    }
+    resume();
 }
 
 void stream_connection::queue(std::unique_ptr<stream_call> c)
@@ -213,6 +220,7 @@ void stream_connection::queue(std::unique_ptr<stream_call> c)
         memory -= spared;
     const std::size_t length = output_.queued() - before;
     output_memory_.append(length, memory + length - in_file);
+    share_results();
 }
 
 void stream_connection::flush_later() noexcept
@@ -235,6 +243,7 @@ void stream_connection::flush() noexcept
     unsigned calls = 0;
     const auto status = output_.send(fd(), sent, calls);
     output_memory_.sent(sent);
+    share_results();
     server_.stats.sent_bytes.add(sent);
     server_.stats.sends.add(calls);
     if (sent != 0)
@@ -253,10 +262,15 @@ void stream_connection::flush() noexcept
         end_if_finished();
         break;
     }
-    if (paused_ && may_serve()) {
-        paused_ = false;
-        shard().post(parser_);
-    }
+    resume();
+}
+
+void stream_connection::resume() noexcept
+{
+    if (ended_ || !paused_ || waits_for_results_ || !may_serve())
+        return;
+    paused_ = false;
+    shard().post(parser_);
 }
 
 void stream_connection::wait_for_room() noexcept
@@ -343,6 +357,56 @@ void stream_connection::leave_share() noexcept
     if (std::exchange(waits_for_share_, false))
         waiter_.unlink();
     give_back(std::exchange(granted_, 0));
+    if (std::exchange(waits_for_results_, false))
+        result_waiter_.unlink();
+    end_result_turn();
+}
+
+// Who waits is served first: a stream that is never out of calls would keep the others of its host waiting for ever.
+bool stream_connection::share_has_room() const noexcept
+{
+    return result_turn_ || (share_->result_waiting.empty() &&
+                            share_->result_bytes < server_.options.max_address_result_bytes);
+}
+
+void stream_connection::share_results() noexcept
+{
+    share_->result_bytes += result_bytes() - shared_results_; // which may be less than none, modulo 2^64
+    shared_results_ = result_bytes();
+    next_result_turn();
+}
+
+void stream_connection::wait_for_results() noexcept
+{
+    paused_ = true;
+    waits_for_results_ = true;
+    server_.stats.pauses.add();
+    want_read(false);
+    record_waits_ = false;
+    share_->result_waiting.push_back(result_waiter_);
+    next_result_turn();
+}
+
+// One at a time, so that what they exceed the share by is one call. It has one turn of the shard to begin it.
+void stream_connection::next_result_turn() noexcept
+{
+    if (share_->result_turn || share_->result_waiting.empty() ||
+        share_->result_bytes >= server_.options.max_address_result_bytes)
+        return;
+    share_->result_turn = true;
+    stream_connection& first = share_->result_waiting.pop_front()->connection;
+    first.waits_for_results_ = false;
+    first.result_turn_ = true;
+    first.paused_ = false;
+    shard().post(first.parser_);
+}
+
+void stream_connection::end_result_turn() noexcept
+{
+    if (!std::exchange(result_turn_, false))
+        return;
+    share_->result_turn = false;
+    next_result_turn();
 }
 
 void stream_connection::finish(stream_end cause) noexcept
@@ -376,6 +440,7 @@ void stream_connection::end(stream_end cause) noexcept
     watchdog_.cancel();
     output_.clear();
     output_memory_.clear();
+    share_results();
     socket_.reset();
     leave_share();
     reader_.give_up();

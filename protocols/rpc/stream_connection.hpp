@@ -60,11 +60,14 @@ struct stream_server::impl {
         stream_connection& connection;
     };
 
-    /// What the streams from one address hold for large messages on their way.
-    struct record_share {
+    /// What the streams from one address hold for large messages on their way, and for results.
+    struct host_share {
         std::size_t bytes = 0;
         std::size_t connections = 0;
         intrusive_list<member> waiting; // in the order in which they asked; who asks now waits behind them
+        std::size_t result_bytes = 0;
+        intrusive_list<member> result_waiting; // to serve a call, likewise
+        bool result_turn = false;              // the one that was first may serve a call now
     };
 
     void reap() noexcept;
@@ -81,7 +84,7 @@ struct stream_server::impl {
     stop_source stopping;
     bool ending = false;
     std::size_t count = 0;
-    address_shares<record_share> shares;
+    address_shares<host_share> shares;
     intrusive_list<member> live;
     intrusive_list<member> dead;
     std::coroutine_handle<> joiner; // of shut_down()
@@ -106,7 +109,12 @@ public:
     /// Joins the server's live connections and reads.
     void start() noexcept;
     /// A call being served takes so many more bytes for its results.
-    void expect_results(std::size_t size) noexcept { expected_results_ += size; }
+    void expect_results(std::size_t size) noexcept
+    {
+        expected_results_ += size;
+        share_->result_bytes += size;
+        shared_results_ += size;
+    }
     /// Takes over a call that was dispatched; sends its reply if there is one.
     void complete(std::unique_ptr<stream_call> c, bool reply) noexcept;
     /// Reads no more; ends when what is in flight is done.
@@ -156,6 +164,7 @@ private:
     bool on_readable() noexcept override;
     void on_writable() noexcept override { flush(); }
     void parse() noexcept;
+    void parse_calls() noexcept;
     void serve(record&& message) noexcept;
     void flush() noexcept;
     void flush_gathered() noexcept;
@@ -169,6 +178,12 @@ private:
     void wait_for_share() noexcept;
     bool take_turn() noexcept;
     void leave_share() noexcept;
+    bool share_has_room() const noexcept;
+    void share_results() noexcept;
+    void wait_for_results() noexcept;
+    void next_result_turn() noexcept;
+    void end_result_turn() noexcept;
+    void resume() noexcept;
     void end_if_finished() noexcept;
     limit next_limit() const noexcept;
     void look_at_limits() noexcept;
@@ -179,18 +194,20 @@ private:
     std::string address_;
     std::string name_;
     rpc::peer peer_;
-    address_shares<server::record_share>::user share_; // of the peer's address
+    address_shares<server::host_share>::user share_; // of the peer's address
     record_reader reader_;
     stream_output output_;
     output_memory output_memory_; // of output_
     server::member member_{*this};
-    server::member waiter_{*this}; // for share_
+    server::member waiter_{*this};        // for share_
+    server::member result_waiter_{*this}; // likewise
     parser parser_{*this};
     flusher flusher_{*this};
     watchdog watchdog_{*this};
     std::size_t calls_ = 0;
     std::size_t call_bytes_ = 0;
     std::size_t expected_results_ = 0; // of the calls being served
+    std::size_t shared_results_ = 0;   // result_bytes() as share_ counts it
     std::size_t turn_used_ = 0;        // of stream_options::turn_share
     std::size_t wanted_ = 0;           // of share_, when it was refused
     std::size_t granted_ = 0;          // of share_, to be taken: its turn has come
@@ -204,7 +221,9 @@ private:
     bool waits_for_memory_ = false;
     bool share_refused_ = false;
     bool waits_for_share_ = false;
-    bool blocked_ = false; // the socket took not all of the output
+    bool waits_for_results_ = false; // paused_, and in share_'s line
+    bool result_turn_ = false;       // share_'s
+    bool blocked_ = false;           // the socket took not all of the output
     bool finishing_ = false;
     bool ended_ = false;
     stream_end cause_ = stream_end::closed_by_peer;

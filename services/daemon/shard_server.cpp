@@ -48,6 +48,7 @@ rpc::stream_options stream_options(std::size_t budget, std::size_t shards, std::
 {
     rpc::stream_options o;
     o.max_address_record_bytes = address_share(budget, shards, listeners);
+    o.max_address_result_bytes = o.max_address_record_bytes;
     // One that has sent a part of a call holds a receive buffer.
     const std::size_t one = rpc::record_reader::options{}.receive_size;
     o.max_address_connections = address_connections(o.max_connections, budget / 4 / one / shards, shards);

@@ -181,3 +181,53 @@ BOOST_AUTO_TEST_CASE(short_replies_in_large_buffers_count_as_what_they_hold)
     BOOST_TEST(s.streams.pool.outstanding_bytes() > 8 * mebibyte);
     BOOST_TEST(s.streams.pool.outstanding_bytes() <= most);
 }
+
+BOOST_AUTO_TEST_CASE(the_streams_of_a_host_share_what_they_may_hold)
+{
+    rpc::stream_options options;
+    options.max_address_result_bytes = 40 * mebibyte;
+    nfs3_streams s(512 * mebibyte, options);
+    const auto id = s.files.add(1, "f", file_type::regular);
+    s.files[id].data = pattern(mebibyte);
+    event disk;
+    s.files.slow = &disk;
+    const std::size_t most = options.max_address_result_bytes + 2 * mebibyte;
+    std::vector<net::unique_fd> hungry;
+    for (int i = 0; i < 8; ++i) {
+        hungry.push_back(s.streams.connect());
+        s.streams.send(hungry.back(), s.reads(20, id, mebibyte));
+    }
+    s.streams.turns(200);
+    BOOST_TEST(s.files.reading == 40);
+    BOOST_TEST(s.streams.pool.outstanding_bytes() <= most);
+    // What streams that ended have asked for counts until it is done, and those that wait may go.
+    for (const std::size_t i : {0, 7})
+        hungry[i].reset();
+    s.streams.turns(200);
+    hungry[0] = s.streams.connect();
+    s.streams.send(hungry[0], s.reads(20, id, mebibyte));
+    s.streams.turns(200);
+    BOOST_TEST(s.files.reading == 40);
+    disk.set();
+    s.streams.turns(600);
+    BOOST_TEST(s.files.reading == 0);
+    BOOST_TEST(s.streams.pool.outstanding_bytes() >= 20 * mebibyte);
+    BOOST_TEST(s.streams.pool.outstanding_bytes() <= most);
+    auto other = s.streams.connect("192.0.2.2:1023");
+    s.streams.send(other, s.reads(1, id, mebibyte));
+    BOOST_TEST(s.replies(other) == "1 NFS3_OK ");
+    std::size_t got = 0;
+    // One after the other takes its replies. None is forgotten.
+    for (int round = 0; round < 3; ++round) {
+        for (const net::unique_fd& client : hungry) {
+            if (client)
+                got += s.streams.receive(client).size();
+        }
+    }
+    BOOST_TEST(got == 7 * 20 * (132 + mebibyte));
+    hungry.clear();
+    s.streams.turns();
+    other.reset();
+    s.streams.turns();
+    BOOST_TEST(s.streams.pool.outstanding() == 0);
+}

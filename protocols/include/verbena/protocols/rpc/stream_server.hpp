@@ -45,6 +45,8 @@ struct stream_options {
     /// Of the larger buffers that the streams from one address hold for messages on their way, at least one: what is
     /// announced and comes slowly, or never, takes memory. Reading of more such messages waits.
     std::size_t max_address_record_bytes = SIZE_MAX;
+    /// The same as max_result_bytes for all streams from one address together, also for calls of streams that ended.
+    std::size_t max_address_result_bytes = SIZE_MAX;
     std::size_t max_connections = 16384; ///< of the server; more are closed at once
     /// The same for those from one address, so that a host with many of them leaves room for others.
     std::size_t max_address_connections = SIZE_MAX;
