@@ -123,24 +123,30 @@ public:
         return true;
     }
 
-    /// Ends the call in progress of `by`; an empty reply is none to remember.
+    /// Ends the call in progress of `by`; an empty reply is none to remember: then the first that waits runs the call, and
+    /// the others wait for that one.
     void finish(visit& by, std::span<const std::byte> reply)
     {
         const auto held = lock();
         entry& e = *by.entry_;
-        const bool keep = !reply.empty();
+        if (reply.empty()) {
+            visit::queued* const next = e.waiting.pop_front();
+            if (next == nullptr)
+                return release(e);
+            --e.waiting_count;
+            next->owner.entry_ = &e;
+            next->owner.state_ = state::fresh;
+            return resume(next->owner, by.here_);
+        }
         while (visit::queued* q = e.waiting.pop_front()) {
             visit& v = q->owner;
-            v.state_ = keep ? state::answered : state::dropped;
-            (keep ? stats_.replayed : stats_.dropped).add();
+            v.state_ = state::answered;
+            stats_.replayed.add();
             v.reply_.assign(reply.begin(), reply.end());
-            if (&v.here_ == &by.here_)
-                v.here_.post(std::exchange(v.waiting_, {}));
-            else // whose thread suspends it before it looks at messages
-                v.here_.post_remote(v);
+            resume(v, by.here_);
         }
         e.waiting_count = 0;
-        if (!keep || reply.size() > options_.max_reply)
+        if (reply.size() > options_.max_reply)
             return release(e);
         stats_.remembered.add();
         e.reply.assign(reply.begin(), reply.end());
@@ -165,6 +171,14 @@ private:
                 return {mutex_, std::adopt_lock};
         }
         return std::unique_lock(mutex_);
+    }
+
+    static void resume(visit& v, const reactor& here)
+    {
+        if (&v.here_ == &here)
+            v.here_.post(std::exchange(v.waiting_, {}));
+        else // whose thread suspends it before it looks at messages
+            v.here_.post_remote(v);
     }
 
     entry*& bucket(std::uint64_t h) noexcept { return buckets_[h & (buckets_.size() - 1)]; }

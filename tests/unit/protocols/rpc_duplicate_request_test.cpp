@@ -335,3 +335,106 @@ BOOST_AUTO_TEST_CASE(forgotten_calls_run_again)
         BOOST_TEST((shards.run(static_cast<std::size_t>(i % 2), visit_once) == state::fresh));
     shards.stop();
 }
+
+// A first run that fails says nothing of the call, so a repeat that waits for it is not lost with it.
+BOOST_AUTO_TEST_CASE(a_repeat_that_waits_for_a_run_that_fails_runs)
+{
+    virtual_clock clock;
+    reactor_options of_shard;
+    of_shard.clock = &clock;
+    const auto made = reactor::create(of_shard);
+    BOOST_REQUIRE(made);
+    reactor& here = **made;
+    rpc::duplicate_request_cache cache(1);
+    struct caller {
+        std::optional<state> seen;
+        event go;
+        bool keeps = false;
+    };
+    std::array<caller, 4> callers;
+    scope work(here);
+    const auto run = [&](caller& c) -> task<void> {
+        rpc::duplicate_request_cache::visit v(cache, here, key_of(1));
+        c.seen = co_await v.begin();
+        (void)co_await c.go.wait();
+        if (c.keeps)
+            v.remember(from_hex("01020304"));
+    };
+    const auto turns = [&] {
+        for (int i = 0; i < 5; ++i)
+            here.turn();
+    };
+    for (caller& c : callers)
+        work.spawn(run(c));
+    turns();
+    BOOST_TEST((callers[0].seen == state::fresh));
+    BOOST_TEST(!callers[1].seen.has_value());
+    callers[0].go.set();
+    turns();
+    BOOST_TEST((callers[1].seen == state::fresh));
+    BOOST_TEST(!callers[2].seen.has_value());
+    BOOST_TEST(!callers[3].seen.has_value());
+    callers[1].keeps = true;
+    callers[1].go.set();
+    turns();
+    BOOST_TEST((callers[2].seen == state::answered));
+    BOOST_TEST((callers[3].seen == state::answered));
+    callers[2].go.set();
+    callers[3].go.set();
+    turns();
+    BOOST_TEST(cache.stats(0).dropped.value() == 0u);
+    BOOST_TEST(cache.stats(0).entries.value() == 1);
+    const auto end = [](scope& s) -> task<void> { co_await s.join(); };
+    run_until_complete(here, end(work));
+}
+
+BOOST_AUTO_TEST_CASE(a_run_that_fails_passes_the_call_to_another_shard)
+{
+    const auto running = start_shards(2);
+    runtime& shards = *running;
+    rpc::duplicate_request_cache cache(shards.size());
+    const auto waits = [&cache] { return cache.stats(0).waited.value() + cache.stats(1).waited.value(); };
+    for (std::uint32_t xid = 1; xid <= 50; ++xid) {
+        std::promise<void> begun;
+        const auto first = [&](shard& here) -> task<state> {
+            rpc::duplicate_request_cache::visit v(cache, here.reactor(), key_of(xid));
+            const state s = co_await v.begin();
+            begun.set_value();
+            while (waits() != 2 * xid - 1)
+                co_await sleep_for(100us);
+            co_return s;
+        };
+        // The second runs it on its own shard, while a third waits.
+        const auto second = [&](shard& here) -> task<bool> {
+            rpc::duplicate_request_cache::visit v(cache, here.reactor(), key_of(xid));
+            const state s = co_await v.begin();
+            const bool stays = reactor::current() == &here.reactor();
+            if (s != state::fresh)
+                co_return false;
+            while (waits() != 2 * xid)
+                co_await sleep_for(100us);
+            v.remember(from_hex("01020304"));
+            co_return stays;
+        };
+        const auto third = [&](shard& here) -> task<state> {
+            rpc::duplicate_request_cache::visit v(cache, here.reactor(), key_of(xid));
+            const state s = co_await v.begin();
+            co_return s;
+        };
+        state seen = state::dropped;
+        bool ran = false;
+        std::thread other([&] { seen = shards.run(xid % 2, first); });
+        begun.get_future().wait();
+        std::thread repeat([&] { ran = shards.run(1 - xid % 2, second); });
+        while (waits() < 2 * xid - 1)
+            std::this_thread::sleep_for(100us);
+        other.join(); // its visit ended
+        BOOST_TEST((shards.run(xid % 2, third) == state::answered));
+        repeat.join();
+        BOOST_TEST((seen == state::fresh));
+        BOOST_TEST(ran);
+        if (!ran)
+            break;
+    }
+    shards.stop();
+}

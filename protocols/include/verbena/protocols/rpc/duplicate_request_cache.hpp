@@ -63,7 +63,7 @@ struct duplicate_request_stats {
     counter remembered; ///< calls that ran and whose reply was kept
     counter replayed;   ///< repeats answered from memory
     counter waited;     ///< repeats that came while the call ran
-    counter dropped;    ///< repeats without an answer: too many waited, or the call gave none
+    counter dropped;    ///< repeats without an answer, since too many waited
     counter evicted;    ///< replies forgotten before their time, for want of room
     counter uncached;   ///< calls that ran without protection, since every entry was in progress
 };
@@ -76,7 +76,7 @@ public:
     duplicate_request_cache(const duplicate_request_cache&) = delete;
 
     enum class state : std::uint8_t {
-        fresh,    ///< not seen before: run it, then remember() or forget()
+        fresh, ///< not seen before, or not answered: run it, then remember(), or destroy the visit to forget it
         answered, ///< reply() is what was answered
         dropped,  ///< give no answer
         uncached, ///< run it; there is no room to remember it
@@ -92,7 +92,7 @@ public:
     public:
         /// `here` is the shard that the call runs on.
         visit(duplicate_request_cache& cache, reactor& here, request_key key);
-        /// Forgets the call if it was fresh and nothing was said about it.
+        /// Forgets the call if it was fresh and nothing was said about it; a repeat that waits is fresh then.
         ~visit();
         visit(const visit&) = delete;
 
