@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
 
+#include <verbena/core/siphash.hpp>
+
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cassert>
 #include <functional>
 #include <mutex>
+#include <random>
 #include <string_view>
 #include <utility>
 
@@ -28,12 +32,29 @@ std::uint64_t checksum_of(std::span<const std::byte> bytes) noexcept
     return h;
 }
 
-std::uint64_t hash(const request_key& key) noexcept
+// Peers choose all of it, so without a secret they could put thousands of calls into one bucket, which a part's lock is held for.
+std::uint64_t hash(const siphash_key& secret, const request_key& key) noexcept
 {
-    std::uint64_t h = std::hash<std::string_view>()(key.address);
-    h = mix(h, std::uint64_t(key.xid) << 32 | key.procedure);
-    h = mix(h, std::uint64_t(key.program) << 32 | key.version);
-    return mix(h, key.checksum);
+    std::array<std::byte, 48> words;
+    xdr::encoder out(words);
+    out.u64(std::hash<std::string_view>()(key.address));
+    out.u32(key.xid);
+    out.u32(key.program);
+    out.u32(key.version);
+    out.u32(key.procedure);
+    out.u32(key.user);
+    out.u64(key.argument_length);
+    out.u64(key.checksum);
+    return siphash(secret, out.bytes());
+}
+
+siphash_key make_secret()
+{
+    siphash_key secret;
+    std::random_device random;
+    for (std::size_t at = 0; at < secret.size(); at += 4)
+        xdr::store_u32(secret.data() + at, random());
+    return secret;
 }
 
 } // namespace
@@ -87,10 +108,12 @@ public:
         const auto held = lock();
         const time_point now = v.here_.now();
         expire(now);
-        const std::uint64_t h = hash(v.key_);
+        const std::uint64_t h = hash(secret_, v.key_);
         for (entry* e = bucket(h); e != nullptr; e = e->next_in_bucket) {
-            if (e->hash != h || e->key != v.key_)
+            if (e->hash != h || e->key != v.key_) {
+                stats_.passed.add();
                 continue;
+            }
             if (e->answered) {
                 stats_.replayed.add();
                 v.state_ = state::answered;
@@ -226,6 +249,7 @@ private:
         unused_.push_back(e);
     }
 
+    const siphash_key secret_ = make_secret();
     const bool is_shared_; // by several shards
     std::mutex mutex_;     // of all below
     const duplicate_request_options options_;

@@ -438,3 +438,49 @@ BOOST_AUTO_TEST_CASE(a_run_that_fails_passes_the_call_to_another_shard)
     }
     shards.stop();
 }
+
+// Whoever finds calls that share a bucket, and so make a look at one slow, has found nothing for another process.
+BOOST_AUTO_TEST_CASE(where_a_call_is_kept_cannot_be_foreseen)
+{
+    const auto made = reactor::create({});
+    BOOST_REQUIRE(made);
+    reactor& here = **made;
+    rpc::duplicate_request_options options;
+    options.max_entries = 256;
+    const auto answer = from_hex("01020304");
+    const auto look = [&](rpc::duplicate_request_cache& cache, const rpc::request_key& key,
+                          bool keeps) -> task<std::uint64_t> {
+        const std::uint64_t before = cache.stats(0).passed.value();
+        rpc::duplicate_request_cache::visit v(cache, here, key);
+        (void)co_await v.begin();
+        if (keeps)
+            v.remember(answer);
+        co_return cache.stats(0).passed.value() - before;
+    };
+    rpc::duplicate_request_cache one(1, options);
+    rpc::duplicate_request_cache other(1, options);
+    (void)run_until_complete(here, look(one, key_of(0), true));
+    (void)run_until_complete(here, look(other, key_of(0), true));
+    int same = 0;
+    int found = 0;
+    for (std::uint32_t xid = 1; found < 20; ++xid) {
+        BOOST_REQUIRE(xid < 100'000u);
+        if (run_until_complete(here, look(one, key_of(xid), false)) == 0)
+            continue;
+        ++found;
+        same += run_until_complete(here, look(other, key_of(xid), false)) != 0;
+    }
+    BOOST_TEST(same < 10);
+
+    // Nor do those that differ in one thing only, as the user, or in some bits of the checksum.
+    for (std::uint32_t i = 1; i <= 100; ++i) {
+        rpc::request_key of_user = key_of(0);
+        of_user.user = i;
+        (void)run_until_complete(here, look(one, of_user, true));
+        rpc::request_key of_checksum = key_of(0);
+        of_checksum.checksum = std::uint64_t(i) << 44;
+        (void)run_until_complete(here, look(other, of_checksum, true));
+    }
+    BOOST_TEST(one.stats(0).passed.value() < 200u); // 20 and some
+    BOOST_TEST(other.stats(0).passed.value() < 200u);
+}

@@ -65,6 +65,7 @@ struct duplicate_request_stats {
     counter waited;     ///< repeats that came while the call ran
     counter dropped;    ///< repeats without an answer, since too many waited
     counter evicted;    ///< replies forgotten before their time, for want of room
+    counter passed;     ///< entries of other calls that stood in the way to one
     counter uncached;   ///< calls that ran without protection, since every entry was in progress
 };
 
