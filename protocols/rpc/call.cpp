@@ -5,6 +5,7 @@ namespace verbena::rpc {
 
 auth_status call::decode_credential() noexcept
 {
+    has_credential_ = false; // of a call that this object was before
     const opaque_auth& credential = header_.credential;
     switch (credential.flavor) {
     case auth_flavor::none: break;

@@ -3,6 +3,7 @@
 #define BOOST_TEST_MODULE rpc_dispatch
 #include <boost/test/unit_test.hpp>
 
+#include "memory_call.hpp"
 #include "rpc_server.hpp"
 
 #include <verbena/core/log.hpp>
@@ -153,6 +154,24 @@ BOOST_FIXTURE_TEST_CASE(credentials, fixture)
 }
 
 // RFC 9289 4.1: accepted, and no STARTTLS in the verifier says that there is no TLS here.
+// RPC over RDMA serves one call after the other in one object.
+BOOST_AUTO_TEST_CASE(a_call_without_a_credential_has_not_that_of_the_call_before)
+{
+    memory_server s;
+    test_program program;
+    s.dispatcher.add(program);
+    memory_call c(s.pool, s.from);
+    rpc::auth_sys user;
+    user.uid = 1000;
+    c.end(c.begin(0x20000001, 3, 0, &user));
+    BOOST_TEST(s.dispatch(c));
+    BOOST_REQUIRE(c.credential() != nullptr);
+    BOOST_TEST(c.credential()->uid == 1000u);
+    c.end(c.begin(0x20000001, 3, 0, nullptr));
+    BOOST_TEST(s.dispatch(c));
+    BOOST_TEST(c.credential() == nullptr);
+}
+
 BOOST_FIXTURE_TEST_CASE(tls_probe, fixture)
 {
     BOOST_TEST(
