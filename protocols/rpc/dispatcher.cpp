@@ -209,7 +209,7 @@ task<outcome> service_dispatcher::serve_once(program& p, call& c)
     }
     const outcome how = co_await p.serve(c);
     // What was refused did nothing, so a repeat may as well be refused again.
-    if (how == outcome::success && complete(c, c.results()) && c.results().payloads().empty())
+    if (how == outcome::success && !c.refused() && complete(c, c.results()) && c.results().payloads().empty())
         visit.remember(c.results().bytes());
     co_return how;
 }

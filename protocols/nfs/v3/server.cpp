@@ -82,7 +82,16 @@ nfsstat3 server::status_of(const error& failure) noexcept
     return to_status(failure);
 }
 
-nfsstat3 server::open(const rpc::call& c, const nfs_fh3& handle, purpose why, target& to)
+nfsstat3 server::open(rpc::call& c, const nfs_fh3& handle, purpose why, target& to)
+{
+    const nfsstat3 status = find(c, handle, why, to);
+    // Who may not use an export must not push out what is kept for those who may.
+    if (status != nfsstat3::ok)
+        c.refuse();
+    return status;
+}
+
+nfsstat3 server::find(const rpc::call& c, const nfs_fh3& handle, purpose why, target& to)
 {
     const auto opened = open_handle(key_, handle.bytes());
     if (!opened) {

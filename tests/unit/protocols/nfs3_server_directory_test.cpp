@@ -5,6 +5,8 @@
 
 #include "nfs3_server.hpp"
 
+#include <verbena/protocols/rpc/duplicate_request_cache.hpp>
+
 using namespace verbena;
 using namespace verbena::test;
 using storage::file_type;
@@ -434,4 +436,32 @@ BOOST_FIXTURE_TEST_CASE(listing_failures, fixture)
     BOOST_REQUIRE(dispatch(*c));
     xdr::decoder in = c->reply();
     BOOST_TEST((nfsstat3(in.u32()) == nfsstat3::jukebox));
+}
+
+// A host that may use no export fills no memory that is for the repeats of others.
+BOOST_FIXTURE_TEST_CASE(refused_calls_are_not_kept_for_repeats, nfs3_fixture)
+{
+    rpc::duplicate_request_cache repeats(1);
+    rpc::service_dispatcher calls(*shard, &repeats);
+    calls.add(program);
+    MKDIR3args args;
+    args.where = in_root("d");
+    const auto ask = [&] {
+        auto c = prepare(procedure::mkdir, args);
+        BOOST_REQUIRE(run_until_complete(*shard, calls.dispatch(*c)));
+        xdr::decoder in = c->reply();
+        return nfsstat3(in.u32());
+    };
+    const rpc::peer good = from;
+    from.address = "192.0.2.1";
+    BOOST_TEST(ask() == nfsstat3::acces);
+    from = good;
+    args.where.dir = {};
+    BOOST_TEST(ask() == nfsstat3::badhandle);
+    BOOST_TEST(repeats.stats(0).entries.value() == 0);
+    args.where.dir = root();
+    BOOST_TEST(ask() == nfsstat3::ok);
+    BOOST_TEST(ask() == nfsstat3::ok);
+    BOOST_TEST(repeats.stats(0).replayed.value() == 1u);
+    BOOST_TEST(repeats.stats(0).entries.value() == 1);
 }

@@ -40,7 +40,11 @@ public:
     virtual ~call() = default;
 
     /// Reads the call header from args(); for the dispatcher, once, first.
-    call_verdict decode_header() noexcept { return decode(args_, header_); }
+    call_verdict decode_header() noexcept
+    {
+        refused_ = false; // a transport may use a call again
+        return decode(args_, header_);
+    }
     const call_header& header() const noexcept { return header_; }
     /// Checks and decodes the credential and verifier of header(); for the dispatcher, once, next.
     auth_status decode_credential() noexcept;
@@ -74,6 +78,10 @@ public:
     /// for anything: a transport may start no more calls of a peer that has much in hand. reserve_results() counts by itself.
     virtual void expect_results(std::size_t size) noexcept { (void)size; }
 
+    /// Says that the call was refused and has changed nothing, whatever results() say: its reply need not be kept for repeats.
+    void refuse() noexcept { refused_ = true; }
+    bool refused() const noexcept { return refused_; }
+
     /// The way back to the caller over the connection that this call came on; nullptr where that has none.
     virtual std::shared_ptr<reverse_channel> reverse() { return nullptr; }
 
@@ -91,6 +99,7 @@ protected:
     call_header header_;
     auth_sys credential_;
     bool has_credential_ = false;
+    bool refused_ = false;
     const rpc::peer* peer_ = nullptr;
     xdr::decoder args_;
     xdr::encoder results_;

@@ -73,7 +73,9 @@ private:
 
     // What a back end's failure is to a caller. A rule of the export is counted here, so that none is missed.
     nfsstat3 status_of(const error& failure) noexcept;
-    nfsstat3 open(const rpc::call& c, const nfs_fh3& handle, purpose why, target& to);
+    // Before anything is changed.
+    nfsstat3 open(rpc::call& c, const nfs_fh3& handle, purpose why, target& to);
+    nfsstat3 find(const rpc::call& c, const nfs_fh3& handle, purpose why, target& to);
     post_op_fh3 sign(const export_options& exported, const storage::handle& inner) const noexcept;
     // Ends a procedure. An error is counted here, so that none is missed.
     template<class Results>
