@@ -102,6 +102,12 @@ struct exported {
         BOOST_REQUIRE(write() == file_size);
         BOOST_REQUIRE(read() == file_size);
     }
+    /// The pool's threads touch the shard after their last job has come home.
+    ~exported()
+    {
+        fs.reset();
+        pool.finish();
+    }
     template<class T>
     T run(task<T> t)
     {
