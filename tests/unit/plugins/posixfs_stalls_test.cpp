@@ -9,6 +9,7 @@
 #include <verbena/core/log.hpp>
 #include <verbena/plugins/posixfs.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -30,11 +31,11 @@ namespace {
 // Moved by hand, and reactors sleep for real: the pool works in the world's time.
 class hand_clock final : public clock_source {
 public:
-    time_point now() const noexcept override { return now_; }
-    void advance(duration d) noexcept { now_ += d; }
+    time_point now() const noexcept override { return time_point(duration(now_.load())); }
+    void advance(duration d) noexcept { now_ += d.count(); }
 
 private:
-    time_point now_ = time_point(1h);
+    std::atomic<duration::rep> now_ = duration(1h).count(); // pool threads write too
 };
 
 hand_clock the_clock;
