@@ -463,7 +463,8 @@ struct fixture {
         co_return std::move(*made);
     }
     /// Waits until it is so, but not for ever: the caller looks.
-    static task<void> wait_until(const std::function<bool()>& it_is_so)
+    template<class F>
+    static task<void> wait_until(F it_is_so)
     {
         for (int i = 0; i < 1000 && !it_is_so(); ++i)
             co_await sleep_for(10ms);

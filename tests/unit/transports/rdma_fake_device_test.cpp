@@ -45,6 +45,28 @@ void with_queue_pair(ibv_transport_type transport,
     it().device.transport_type = IBV_TRANSPORT_IB;
 }
 
+/// An RDMA Read, and `count` Sends behind it.
+class read_and_sends {
+public:
+    explicit read_and_sends(std::size_t count) : batch(sends(count + 1)) {}
+    /// Before it is posted.
+    task<void> make_sink(verbs::protection_domain& d)
+    {
+        auto made = co_await d.register_memory(memory_);
+        BOOST_REQUIRE_MESSAGE(made, why(made));
+        region_ = std::move(*made);
+        sink_ = {memory_.data(), 4096, 0};
+        batch[0].opcode = verbs::opcode::rdma_read;
+        batch[0].segments = {&sink_, 1};
+    }
+    std::vector<verbs::send_request> batch;
+
+private:
+    std::vector<std::byte> memory_ = std::vector<std::byte>(4096);
+    std::unique_ptr<verbs::region> region_;
+    verbs::segment sink_{};
+};
+
 } // namespace
 
 BOOST_AUTO_TEST_CASE(an_event_of_a_queue_pair_ends_it)
@@ -294,15 +316,10 @@ BOOST_AUTO_TEST_CASE(on_iwarp_each_read_is_signalled)
     for (const auto transport : {IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP}) {
         const bool iwarp = transport == IBV_TRANSPORT_IWARP;
         with_queue_pair(transport, [iwarp](fixture& f, rdma::queue_pair& q, ends& seen) -> task<void> {
-            std::vector<std::byte> memory(4096);
-            const auto region = co_await f.domain->register_memory(memory);
-            BOOST_REQUIRE_MESSAGE(region, why(region));
-            const verbs::segment sink{memory.data(), 4096, 0};
-            auto batch = sends(2);
-            batch[0].opcode = verbs::opcode::rdma_read;
-            batch[0].segments = {&sink, 1};
-            batch[0].signalled = false;
-            BOOST_REQUIRE(q.post_send(batch));
+            read_and_sends both(1);
+            co_await both.make_sink(*f.domain);
+            both.batch[0].signalled = false;
+            BOOST_REQUIRE(q.post_send(both.batch));
             const auto posted = it().doorbells.back();
             BOOST_REQUIRE(posted.size() == 2U);
             BOOST_TEST(posted[0].signalled == iwarp);
@@ -324,16 +341,11 @@ BOOST_AUTO_TEST_CASE(on_iwarp_each_read_is_signalled)
 BOOST_AUTO_TEST_CASE(what_a_send_implied_is_over_when_the_read_before_it_is)
 {
     with_queue_pair(IBV_TRANSPORT_IWARP, [](fixture& f, rdma::queue_pair& q, ends& seen) -> task<void> {
-        std::vector<std::byte> memory(4096);
-        const auto region = co_await f.domain->register_memory(memory);
-        BOOST_REQUIRE_MESSAGE(region, why(region));
-        const verbs::segment sink{memory.data(), 4096, 0};
-        auto batch = sends(3);
-        batch[0].opcode = verbs::opcode::rdma_read;
-        batch[0].segments = {&sink, 1};
-        batch[1].opcode = verbs::opcode::rdma_write;
-        batch[1].signalled = false;
-        BOOST_REQUIRE(q.post_send(batch));
+        read_and_sends all(2);
+        co_await all.make_sink(*f.domain);
+        all.batch[1].opcode = verbs::opcode::rdma_write;
+        all.batch[1].signalled = false;
+        BOOST_REQUIRE(q.post_send(all.batch));
         const auto posted = it().doorbells.back();
         BOOST_REQUIRE(posted.size() == 3U);
         BOOST_REQUIRE(!posted[1].signalled);

@@ -73,6 +73,18 @@ struct listening : fixture {
         }
         return all;
     }
+    /// A peer arrives, and has a queue pair; the request goes to `asked`.
+    task<std::unique_ptr<verbs::queue_pair>> asked_for(std::unique_ptr<verbs::connect_request>& asked)
+    {
+        arrive(peer(it().verbs(), 1));
+        auto next = co_await where->next();
+        BOOST_REQUIRE(next);
+        asked = std::move(*next);
+        const verbs::queue_pair_options o;
+        auto made = co_await asked->make_queue_pair(*domain, o);
+        BOOST_REQUIRE_MESSAGE(made, why(made));
+        co_return std::move(*made);
+    }
     std::uint64_t accepted() const { return context->counters().accepted; }
     std::unique_ptr<verbs::listener> where;
     unsigned before;
@@ -235,21 +247,17 @@ BOOST_AUTO_TEST_CASE(a_queue_pair_outlives_the_request_that_made_it)
 {
     listening f;
     auto body = [&f]() -> task<void> {
-        f.arrive(peer(it().verbs(), 1));
-        auto asked = co_await f.where->next();
-        BOOST_REQUIRE(asked);
-        auto made = co_await (*asked)->make_queue_pair(*f.domain, verbs::queue_pair_options());
-        BOOST_REQUIRE_MESSAGE(made, why(made));
+        std::unique_ptr<verbs::connect_request> asked;
+        const auto made = co_await f.asked_for(asked);
         ends seen;
-        (*made)->set_handler(&seen);
-        asked->reset();
-        auto& q = static_cast<rdma::queue_pair&>(**made);
+        made->set_handler(&seen);
+        asked.reset();
+        auto& q = static_cast<rdma::queue_pair&>(*made);
         BOOST_REQUIRE(q.id()->context == static_cast<rdma::cm_handler*>(&q));
         cm_event over{RDMA_CM_EVENT_DISCONNECTED, 0, q.id(), {}, 0, 0};
         q.on_cm_event(over);
         co_await f.wait_until([&seen] { return seen.count != 0; });
         BOOST_TEST(seen.count == 1U);
-        made->reset();
     };
     run_until_complete(*f.shard, body());
 }
@@ -258,17 +266,14 @@ BOOST_AUTO_TEST_CASE(nobody_waits_for_a_connection_whose_queue_pair_has_ended)
 {
     listening f;
     auto body = [&f]() -> task<void> {
-        f.arrive(peer(it().verbs(), 1));
-        auto asked = co_await f.where->next();
-        BOOST_REQUIRE(asked);
-        auto made = co_await (*asked)->make_queue_pair(*f.domain, verbs::queue_pair_options());
-        BOOST_REQUIRE_MESSAGE(made, why(made));
+        std::unique_ptr<verbs::connect_request> asked;
+        const auto made = co_await f.asked_for(asked);
         bool answered = false;
         scope s(*f.shard);
         auto accept = [&]() -> task<void> {
             verbs::connect_options o;
             o.timeout = 1h;
-            const auto accepted = co_await (*asked)->accept(o);
+            const auto accepted = co_await asked->accept(o);
             BOOST_TEST(!accepted);
             BOOST_TEST((accepted.error() == std::errc::connection_aborted));
             answered = true;

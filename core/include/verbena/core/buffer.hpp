@@ -140,7 +140,8 @@ public:
         sized_waiter waiter_;
     };
     /// Waits, in order, until the budget allows a buffer; who wants no more than what a slab in use has free passes those who
-    /// want another size. This is how a full budget slows admission. After `patience` it gives up: idle connections' receives may be all that holds the memory which a device lets a process register.
+    /// want another size. This is how a full budget slows admission. After `patience` it gives up: idle connections' receives
+    /// may be all that holds the memory which a device lets a process register.
     awaiter acquire(std::size_t size,
                     std::chrono::nanoseconds patience = std::chrono::nanoseconds::max()) noexcept
     {
