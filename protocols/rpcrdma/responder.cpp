@@ -626,8 +626,9 @@ responder_connection::assemble(responder_call& c, std::size_t header_size, std::
     c.args_ = xdr::decoder(std::span<const std::byte>(c.assembled_.data(), filled));
     // RFC 8166 4.2.1: the XID is that of the RPC message.
     xdr::decoder look = c.args_;
-    const bool same = look.u32() == c.transport_.xid;
-    co_return same&& look.ok() ? assembly::whole : assembly::refused;
+    if (look.u32() != c.transport_.xid || !look.ok())
+        co_return assembly::refused;
+    co_return assembly::whole;
 }
 
 task<void> responder_connection::refuse_call(responder_call& c, error_kind kind)

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+// What calls hold of the memory: nobody waits for it without end, and no requester takes that of all.
+#define BOOST_TEST_MODULE rpcrdma_responder_memory
+#include <boost/test/unit_test.hpp>
+
+#include "rpcrdma_by_hand.hpp"
+
+using namespace verbena;
+using namespace verbena::responder_test;
+
+// What a reply needs is there, but another call waits for more than that, which the reply's own memory would be.
+BOOST_FIXTURE_TEST_CASE(a_reply_does_not_wait_behind_a_call_that_waits_for_its_memory, fixture)
+{
+    dispatcher.result_size = 100;
+    dispatcher.result_memory = 1 << 20;
+    dispatcher.waits = true;
+    start();
+    leave(1, 1 << 20);
+    inline_call(1);
+    inline_call(2);
+    until([&] { return dispatcher.pulled == 2; });
+    BOOST_TEST(dispatcher.prepared == 1u);
+    dispatcher.go.set();
+    BOOST_TEST(xdr::load_u32(receive().data() + 18) == 1u); // though no time passes
+    BOOST_TEST(xdr::load_u32(receive().data() + 18) == 2u);
+}
+
+// Two buffers for each, one after the other, would let the calls that hold one wait for each other for ever.
+BOOST_FIXTURE_TEST_CASE(long_calls_do_not_wait_for_each_other, fixture)
+{
+    constexpr std::uint32_t size = 1 << 20;
+    start();
+    leave(4, 2 << 20);
+    for (std::uint32_t xid = 1; xid <= 6; ++xid)
+        call_at_position_zero(xid, size);
+    until([&] { return stats.calls.value() == 6; });
+    for (unsigned replies = 0; replies < 6;) {
+        const bytes message = receive();
+        BOOST_REQUIRE(message.size() > 22u);
+        if (const std::uint32_t xid = source_of(message); xid != 0)
+            answer(message, call_head(xid, size));
+        else
+            ++replies;
+    }
+    BOOST_TEST(dispatcher.pulled == 6u);
+    BOOST_TEST(stats.payload_copied_bytes.value() == 0u); // it was read to where it is looked at
+}
+
+// No answer can be made of it, and without one its requester would wait for ever.
+BOOST_FIXTURE_TEST_CASE(a_long_call_for_which_there_is_no_memory_ends_the_connection, fixture)
+{
+    start();
+    leave(0, 2 << 20);
+    call_at_position_zero(1, 1 << 20);
+    until([&] { return pool->waits() == 1; });
+    clock.advance(buffer_pool::call_patience - 1ms);
+    BOOST_TEST(quiet());
+    clock.advance(1ms);
+    BOOST_TEST(receive().empty());
+}
+
+// A procedure hears that it has no room, and tells its client to come again.
+BOOST_FIXTURE_TEST_CASE(results_wait_for_memory_as_long_as_a_call_may, fixture)
+{
+    dispatcher.reserved = 1 << 20;
+    start();
+    leave(0, 1 << 20);
+    inline_call(1);
+    until([&] { return pool->waits() == 1; });
+    clock.advance(buffer_pool::call_patience - 1ms);
+    BOOST_TEST(quiet());
+    clock.advance(1ms);
+    BOOST_TEST(xdr::load_u32(receive().data() + 18) == 1u);
+    BOOST_TEST(dispatcher.starved == 1u);
+}
+
+// Others take the memory of each call that is over, until no receive stands and no call is left whose end would bring one.
+BOOST_FIXTURE_TEST_CASE(a_connection_without_receives_has_some_when_there_is_memory, fixture)
+{
+    options.credits = 1; // and 8 receives more than that
+    start();
+    leave(0, 4096);
+    scope others(*shard);
+    others.spawn(hog(4096));
+    std::uint32_t xid = 1;
+    for (; xid <= 9; ++xid) {
+        inline_call(xid);
+        BOOST_TEST(xdr::load_u32(receive().data() + 18) == xid);
+        BOOST_TEST(quiet());
+        BOOST_TEST(stats.receive_shortages.value() >= xid);
+    }
+    others.request_stop();
+    until([&] { return others.live() == 0; });
+    held.clear();
+    BOOST_TEST(quiet());
+    for (; xid <= 20; ++xid) {
+        inline_call(xid);
+        BOOST_TEST(xdr::load_u32(receive().data() + 18) == xid);
+    }
+}
+
+// Nor does it keep from others, meanwhile, what is too small for it.
+BOOST_FIXTURE_TEST_CASE(a_connection_without_receives_holds_nobody_up, fixture)
+{
+    constexpr std::size_t size = 256 << 10;
+    options.credits = 1;
+    options.inline_size = size;
+    start();
+    lease small = pool->try_acquire(4096); // and there are more where it comes from
+    leave(0, size);
+    scope others(*shard);
+    others.spawn(hog(size));
+    for (std::uint32_t xid = 1; xid <= 9; ++xid) {
+        inline_call(xid);
+        BOOST_TEST(xdr::load_u32(receive().data() + 18) == xid);
+        BOOST_TEST(quiet());
+    }
+    others.request_stop();
+    until([&] { return others.live() == 0; });
+    scope more(*shard);
+    const std::size_t before = held.size();
+    more.spawn(hog(4096));
+    until([&] { return held.size() > before; });
+    more.request_stop();
+    until([&] { return more.live() == 0; });
+}
+
+// What a requester may have under way at once by its credits, at the size that Linux asks for.
+BOOST_FIXTURE_TEST_CASE(a_full_share_of_reads_and_small_calls_beside_them_wait_for_nothing, fixture)
+{
+    dispatcher.result_size = 1 << 20;
+    dispatcher.result_memory = 1 << 20;
+    dispatcher.waits = true;
+    start();
+    std::uint32_t xid = 1;
+    for (; xid <= 32; ++xid)
+        call_with_write_chunk(xid, 1, 1 << 20);
+    until([&] { return dispatcher.prepared == 32; });
+    dispatcher.result_size = 0;
+    for (; xid <= 128; ++xid)
+        inline_call(xid);
+    until([&] { return dispatcher.pulled == 128; });
+    BOOST_TEST(stats.chunk_waits.value() == 0u);
+    call_with_write_chunk(xid, 1, 1 << 20); // over the share
+    until([&] { return stats.chunk_waits.value() == 1; });
+}
+
+BOOST_FIXTURE_TEST_CASE(a_procedure_is_told_what_its_caller_has_room_for, fixture)
+{
+    start();
+    inline_call(1);
+    (void)receive();
+    BOOST_TEST(dispatcher.most_result == 1024u); // RFC 8166 3.3.2
+    call_with_write_chunk(2, 3, 100);
+    (void)receive();
+    BOOST_TEST(dispatcher.most_result == 300u);
+    bytes u = from_hex("4143 00000000 00000000");
+    put(u, {++sequence, 0, 3, 1, 32, 0, 0, 0, 1, 2, 7, 3000, 0, 0, 8, 2000, 0, 0}); // Reply chunk
+    put(u, {3, 0, 2, 1, 1, 1, 0, 0, 0, 0, 4, 0x61626364});
+    write(fpdu(u));
+    (void)receive();
+    BOOST_TEST(dispatcher.most_result == 5000u);
+}
+
+namespace {
+
+// Answered calls whose Sends complete only when the first one's Read is answered.
+struct behind_a_read : fixture {
+    behind_a_read()
+    {
+        options.credits = 4;
+        receives = (4 + 8) * 4096;
+    }
+    void begin()
+    {
+        start();
+        call(xid);
+        request = receive();
+        BOOST_REQUIRE(request.size() == 46u);
+        dispatcher.result_size = 100;
+        dispatcher.result_memory = 1 << 20;
+    }
+    /// How many calls are answered, of at most `most`.
+    std::uint32_t answered(std::uint32_t most, const std::function<void(std::uint32_t)>& make)
+    {
+        for (std::uint32_t n = 0; n < most; ++n) {
+            make(++xid);
+            if (quiet())
+                return n;
+            while (!quiet())
+                (void)receive();
+        }
+        return most;
+    }
+    bytes request; ///< of the Read
+    std::size_t receives;
+    std::uint32_t xid = 1;
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(a_small_result_keeps_no_large_buffer, behind_a_read)
+{
+    begin();
+    BOOST_TEST(answered(100, [&](std::uint32_t x) { inline_call(x); }) == 100u);
+    BOOST_TEST(pool->outstanding_bytes() <= receives + 102 * 4096);
+    BOOST_TEST(stats.chunk_waits.value() == 0u);
+}
+
+// Whatever the call was to move: here 100 bytes.
+BOOST_FIXTURE_TEST_CASE(what_answered_calls_keep_counts, behind_a_read)
+{
+    options.max_chunk_bytes = 8 << 20;
+    begin();
+    const auto make = [&](std::uint32_t x) { call_with_write_chunk(x, 1, 100); };
+    BOOST_TEST(answered(100, make) == 8u);
+    BOOST_TEST(pool->outstanding_bytes() <= receives + (9 << 20));
+    BOOST_TEST(stats.chunk_waits.value() == 1u);
+    answer(request);
+    BOOST_TEST(answered(1, make) == 1u);
+    until([&] { return dispatcher.pulled == 11; });
+    BOOST_TEST(pool->outstanding_bytes() <= receives);
+}
+
+// 2 MiB each, since buffers come in powers of two.
+BOOST_AUTO_TEST_CASE(calls_under_way_count_as_the_buffers_that_they_take)
+{
+    for (const bool whole : {false, true}) {
+        fixture f;
+        f.options.max_chunk_bytes = 4 << 20;
+        f.start();
+        for (std::uint32_t xid = 1; xid <= 4; ++xid) {
+            if (whole)
+                f.call_at_position_zero(xid, 1 << 20);
+            else
+                f.call(xid, (1 << 20) + 4);
+        }
+        f.until([&] { return f.stats.calls.value() == 4; });
+        BOOST_TEST(f.quiet() == false); // two Read Requests
+        BOOST_TEST(f.stats.chunk_waits.value() == 2u);
+    }
+}
+
+// As many as there are credits, and the slack, cost nothing; further ones have their buffer counted.
+BOOST_FIXTURE_TEST_CASE(calls_that_keep_no_more_than_their_message_count_too, behind_a_read)
+{
+    options.max_chunk_bytes = 20 * 4096; // one of them for the Read
+    begin();
+    BOOST_TEST(answered(100, [&](std::uint32_t x) { inline_call(x); }) == 11u + 19u);
+    BOOST_TEST(stats.chunk_waits.value() == 1u);
+    answer(request);
+    until([&] { return dispatcher.pulled == 32; });
+}
+
+// And so have those that are refused.
+BOOST_FIXTURE_TEST_CASE(calls_that_are_refused_count_too, behind_a_read)
+{
+    options.max_chunk_bytes = 20 * 4096;
+    begin();
+    const auto make = [&](std::uint32_t x) {
+        bytes u = from_hex("4143 00000000 00000000");
+        put(u, {++sequence, 0, x, 2, 32, 0, 0, 0, 0, x, 0, 2, 1, 1, 1, 0, 0, 0, 0, 0}); // version 2
+        write(fpdu(u));
+    };
+    BOOST_TEST(answered(100, make) == 11u + 19u);
+    answer(request);
+    until([&] { return stats.version_errors.value() == 31; });
+}
