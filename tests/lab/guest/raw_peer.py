@@ -154,7 +154,7 @@ def private_data():
 
 
 def credits():
-    """More calls at once than there are credits for."""
+    """More calls at once than there are credits for, and maybe than there are receives."""
     peer = RawPeer(receives=1000)
     handle = peer.file()
     key, address = peer.memory(MIB)
@@ -243,6 +243,18 @@ def unanswered_reads():
         peer.close()
 
 
+def credits_one_by_one():
+    """More calls than there are credits for, each of which finds a receive."""
+    target, _ = files()
+    peer = iwarp()
+    for calls in (130, 7): # 128 credits, and 8 messages that need none
+        for _ in range(calls):
+            peer.begin_write(target, 0, b"", length=4096)
+        time.sleep(1)
+    peer.ended()
+    peer.close()
+
+
 def terminates():
     """Between calls and beside them."""
     handles = files()
@@ -308,4 +320,5 @@ ELSEWHERE = "198.51.100.2" # memory is shared out by address, and the kernel's c
 COUNT = 300
 RAW_VERBS, ADDRESS, PORT, WHAT = sys.argv[1:]
 {f.__name__: f for f in (forged_keys, bad_chunk_keys, no_receives, private_data, credits, vanishing, crowd, silence, rejects,
-                         unanswered_reads, terminates, half_open, stops_reading, byte_a_second, no_start_up)}[WHAT]()
+                         unanswered_reads, credits_one_by_one, terminates, half_open, stops_reading, byte_a_second,
+                         no_start_up)}[WHAT]()

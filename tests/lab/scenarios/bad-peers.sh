@@ -89,13 +89,8 @@ fi
 for _ in {1..5}; do attack bad_chunk_keys "$bad_chunk_keys"; done
 (($(errors read) == 10)) || fail "of 10 RDMA Reads by bad keys $(errors read) failed"
 attack private_data orderly=6
-if [[ $1 == rxe ]]; then
-    # Sent at once the calls may find no receive, which the peer's device takes for the end before the server counts credits.
-    attack credits "local|$either=1"
-else
-    attack credits local=1
-    (($(errors credits) == 1)) || fail 'no credits were exceeded'
-fi
+# Sent at once the calls may find no receive, which is the end to a device before the server counts credits.
+attack credits "local|$either=1"
 attack vanishing "$either=4"
 attack rejects orderly=1
 if [[ $1 == rxe ]]; then
@@ -106,6 +101,9 @@ else
     ip address add 198.51.100.2/24 dev lab-siw
     attack unanswered_reads local=2 "$either=1"
     (($(errors read_stalled) == 2)) || fail "of 2 connections RDMA Reads stalled on $(errors read_stalled)"
+    exceeded=$(errors credits)
+    attack credits_one_by_one local=1 "$either=1"
+    (($(errors credits) == exceeded + 1)) || fail 'no credits were exceeded'
     attack terminates "$either=6"
     # Of the one with an RDMA Read under way siw may tell before `rdma_read_seconds` are over.
     attack half_open "local|$either=4"
