@@ -22,6 +22,7 @@ import unittest
 
 import client_recovery_test
 import daemon
+import peers
 from seccomp import IO_URING_SETUP, refuse
 
 DONE, FAILED, USAGE, UNREACHABLE = range(4)
@@ -542,6 +543,29 @@ class Messages(Client):
         self.assertLess(self.daemon.metric('verbena_connection_ends_total{transport="iwarp",cause="bad_startup"}'), 40)
         said = self.says("mounts", f"{self.base('tcp', '127.0.0.1')}?mountport={port}", code=UNREACHABLE)
         self.assertIn(f"what ?mountport={port} names is no MOUNT service", said)
+
+    def test_a_service_that_rejects(self):
+        """An MPA Reply with the R flag (RFC 5044 7.1)."""
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            where = f"127.0.0.1:{listener.getsockname()[1]}"
+
+            def reject():
+                connection, _ = listener.accept()
+                with connection:
+                    connection.settimeout(peers.LIMIT)
+                    connection.recv(peers.MIB)
+                    connection.sendall(peers.mpa_request(key=peers.REPLY_KEY, flags=peers.FLAG_ENHANCED | 0x20))
+                    connection.shutdown(socket.SHUT_WR)
+                    peers.until_closed(connection)
+
+            service = threading.Thread(target=reject, daemon=True)
+            service.start()
+            said = self.says("--soft", "ls", f"nfs+iwarp://{where}/export?mountport={self.daemon.port('tcp')}",
+                             code=UNREACHABLE)
+            service.join(peers.LIMIT)
+            self.assertFalse(service.is_alive())
+        for part in ("cannot connect to", "the peer rejected the connection", "a service answers there and wants none of this"):
+            self.assertIn(part, said)
 
     def test_a_port_that_says_nothing(self):
         with socket.create_server(("127.0.0.1", 0)) as silent:
