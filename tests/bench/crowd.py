@@ -13,6 +13,7 @@ import time
 FLOOD = 4096     # calls in flight
 PEAK = (16, 64)  # connections and depth that load the server fully
 LOADS = (1, 2, 4)
+STATES = ("busy", "spin", "sleep")
 
 
 def first_of_all():
@@ -78,25 +79,41 @@ def fairness(bench):
 
 
 def overload(bench):
-    """Calls answered when more are offered than the server can answer, against the most that it answers."""
+    """Calls answered when more are offered than the server can answer, against the most that it answers.
+
+    How much of the time the server worked tells whose the bound was: below 1 the load's own processor was it."""
     connections, depth = PEAK
+    metrics = bench.free_port()
     with bench.on(1):
-        server = bench.verbenad("adaptive")
+        server = bench.verbenad("adaptive", metrics=metrics)
+
+    def time_in(state):
+        return bench.metric(metrics, "verbena_shard_policy_seconds_total", state=state)
+
+    def offered(operation, rate):
+        before = [time_in(state) for state in STATES]
+        result = rpc_load(bench, server, operation, connections, "rate", rate)
+        spent = [time_in(state) - earlier for state, earlier in zip(STATES, before)]
+        return result | {"busy": spent[0] / sum(spent)}
+
     with server, bench.on(0):
         bench.load(server, "read", 4096, 1, 1, 0.3)
         for operation in ("getattr", "read"):
             samples = {times: [] for times in LOADS}
+            busy = {times: [] for times in LOADS}
             lost = 0
             for _ in range(bench.options.repeat):
                 capacity = rpc_load(bench, server, operation, connections, "depth", depth)["per_second"]
-                runs = {times: rpc_load(bench, server, operation, connections, "rate", round(times * capacity))
-                        for times in LOADS}
+                runs = {times: offered(operation, round(times * capacity)) for times in LOADS}
                 peak = max(capacity, *(r["per_second"] for r in runs.values()))
                 for times, r in runs.items():
                     samples[times].append((r["per_second"], peak))
+                    busy[times].append(100 * r["busy"])
                     lost += r["lost"] + r["failed"]
             name = "READ 4 KiB" if operation == "read" else operation.upper()
             for times in LOADS:
                 bench.report("overload", f"{name} answered at {times} x the load that it can carry", "adaptive", "1/s",
                              samples[times], "peak", 0.9 if times > 1 else None)
+                bench.report("overload", f"{name} at {times} x: time that the server worked", "adaptive", "%", busy[times],
+                             None, None)
             bench.report("overload", f"{name}: connections lost and calls failed", "adaptive", "", [lost], None, 0, "lower")
