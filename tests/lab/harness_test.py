@@ -198,9 +198,20 @@ class Reports(InFolder):
     def setUp(self):
         super().setUp()
         self.path, self.kept = self.folder / "interop.md", self.folder / "interop.json"
-        self.answers = {"rev-parse": "abc1234\n", "status": "", "ls-tree": "tree 1\n"}
+        self.answers = {"rev-parse": "abc1234\n", "status": ""}
+        self.tree("core/x.cpp", "tests/lab/harness/cells.py", "tests/lab/guest/files.py", "tests/lab/guest/work.sh",
+                  "tests/lab/guest/raw_peer.py", *(f"tests/lab/scenarios/{name}.sh" for name in ("work", "work-host", "bad-peers")),
+                  "tests/lab/raw_verbs/main.cpp", "tests/integration/peers.py", "tests/unit/transports/a.cpp", "README.md")
         self.replace(cells, "command", lambda *words: self.answers[next(word for word in words if word in self.answers)])
         self.replace(cells, "say", lambda _: None)
+
+    def tree(self, *paths):
+        self.blobs = {path: 1 for path in paths}
+        self.answers["ls-tree"] = "".join(f"100644 blob 1\t{path}\n" for path in paths)
+
+    def change(self, path):
+        self.blobs[path] += 1
+        self.answers["ls-tree"] = "".join(f"100644 blob {blob}\t{path}\n" for path, blob in self.blobs.items())
 
     def report(self, size="ci"):
         return cells.Report(self.path, data.EXTENT[size], size)
@@ -214,7 +225,7 @@ class Reports(InFolder):
     def test_the_page(self):
         self.two_results()
         page = self.path.read_text(encoding="utf-8")
-        self.assertIn("Commit abc1234, or one before it", page)
+        self.assertIn("Commit abc1234, or for each cell one before it", page)
         self.assertIn(f"{cells.CELLS[0].work} | 6.1.0-1 | passed | 12.5 |", page)
         self.assertIn("| 6.1.0-1 | failed: a \\| b | 3.0 |", page)
         self.assertIn(f"Not run on 6.1.0-1: {cells.CELLS[2].scenario}, {cells.CELLS[3].scenario}, ", page)
@@ -230,16 +241,49 @@ class Reports(InFolder):
         self.assertFalse(again.has("6.1.0-1", self.OTHER))
         self.assertFalse(again.has("6.12.0-1", self.CELL))
         again.add(self.OTHER, [("6.1.0-1", self.OTHER, None, "4.0")])
+        self.answers["rev-parse"] = "def5678\n"
         self.assertEqual([row[2] for row in self.report().rows()], [None, None])
+        self.assertIn("Commit def5678", self.path.read_text(encoding="utf-8"))
 
     def test_another_size_is_refused(self):
         self.two_results()
         self.refused([str(self.kept), "--size ci"], self.report, "full")
 
-    def test_results_of_other_sources_are_left(self):
+    def kept_after(self, change):
+        """The cells whose results are taken for those of the sources after CHANGE."""
         self.two_results()
-        self.answers["ls-tree"] = "tree 2\n"
-        self.assertEqual(self.report().rows(), [])
+        self.change(change)
+        return [row[1] for row in self.report().rows()]
+
+    def test_results_of_other_programs_are_left(self):
+        self.assertEqual(self.kept_after("core/x.cpp"), [])
+
+    def test_results_of_another_script_are_left(self):
+        self.assertEqual(self.kept_after("tests/lab/scenarios/work-host.sh"), [self.CELL])
+
+    def test_results_of_another_script_that_it_runs_are_left(self):
+        self.assertEqual(self.kept_after("tests/lab/guest/work.sh"), [])
+        self.assertEqual(self.kept_after("tests/lab/guest/files.py"), []) # by way of work.sh
+
+    def test_what_a_cell_does_not_run_changes_nothing(self):
+        for path in ("README.md", "tests/lab/harness/cells.py", "tests/lab/guest/raw_peer.py", "tests/integration/peers.py"):
+            self.assertEqual(self.kept_after(path), [self.CELL, self.OTHER])
+
+    def test_parts_that_scripts_name(self):
+        sources = cells.Sources()
+        self.assertLessEqual({"tests/lab/raw_verbs/main.cpp", "tests/integration/peers.py", "tests/lab/guest/raw_peer.py"},
+                             sources.of("bad-peers rxe"))
+        self.assertNotIn("tests/unit/transports/a.cpp", sources.of("bad-peers rxe"))
+
+    def test_each_part_is_named_by_a_cell(self):
+        self.tree(*(str(path.relative_to(SOURCE)) for path in (SOURCE / "tests").rglob("*.*")
+                    if path.is_file() and "__pycache__" not in path.parts), "tests/lab/guest/init", "tests/lab/lab")
+        sources = cells.Sources()
+        used = set().union(*(sources.of(title) for title in [cell.scenario for cell in cells.CELLS] + ["power"]))
+        for part in cells.NAMED:
+            self.assertTrue(used & sources.under(part), part)
+        own = {path for path in sources.under("tests/lab/guest") if path not in used}
+        self.assertEqual(own, {"tests/lab/guest/speed.py"}) # a measurement, and no cell
 
     def test_sources_that_are_not_committed_keep_nothing(self):
         self.two_results()
@@ -252,7 +296,7 @@ class Reports(InFolder):
         self.assertIn("and changes that are not committed", self.path.read_text(encoding="utf-8"))
 
     def test_a_file_that_is_none_of_ours_is_named(self):
-        for text in ("{", "[]", '{"content": "x", "size": "ci"}'):
+        for text in ("{", "[]", '{"size": "ci"}', '{"size": "ci", "results": [{"title": "x"}]}'):
             self.kept.write_text(text, encoding="utf-8")
             self.refused([str(self.kept), "mend or remove it"], self.report)
 

@@ -5,6 +5,7 @@ import datetime
 import hashlib
 import json
 import pathlib
+import re
 
 from . import kernels, power
 from .common import SOURCE, LabError, command, read_or_none, say
@@ -108,38 +109,77 @@ def others(cells, digits):
     return soon + rest[first:] + rest[:first]
 
 
-# What the programs and the guests are made of. A commit that changes nothing of it is the same to a run.
-MADE_OF = ("core", "transports", "protocols", "plugins", "services", "examples", "subprojects", "meson.build", "meson_options.txt",
-           "tests/lab/lab", "tests/lab/guest", "tests/lab/harness", "tests/lab/scenarios", "tests/lab/ledger", "tests/lab/raw_verbs",
-           "tests/lab/shared_queue", "tests/unit/transports", "tests/integration/peers.py")
+# What every cell is made of: the programs, and the harness but for this file, which lists the cells and writes the page.
+COMMON = ("core", "transports", "protocols", "plugins", "services", "examples", "subprojects", "meson.build", "meson_options.txt",
+          "tests/lab/lab", "tests/lab/harness", "tests/lab/guest/init", "tests/lab/guest/driver.sh", "tests/lab/guest/lib.sh")
+HERE = "tests/lab/harness/cells.py"
+# What else a cell is made of when its scripts have that word, or what they so have has it; and so has each script for guests by its name.
+NAMED = {"tests/lab/ledger": "ledger", "tests/lab/raw_verbs": "raw_verbs", "tests/lab/shared_queue": "shared_queue",
+         "tests/unit/transports": "transports_conformance", "tests/integration/peers.py": "peers"}
+
+
+class Sources:
+    """The files at HEAD, of which a cell is made of some. A commit that changes none of those is the same to it."""
+
+    def __init__(self):
+        self.files = {}
+        for line in command("git", "-C", SOURCE, "ls-tree", "-r", "HEAD").splitlines():
+            what, path = line.split("\t")
+            self.files[path] = what
+        self.named = NAMED | {path: pathlib.PurePath(path).name for path in self.under("tests/lab/guest")}
+
+    def under(self, path):
+        return {each for each in self.files if each == path or each.startswith(f"{path}/")}
+
+    def of(self, title):
+        """The files that the cell, or the loss of power, is made of."""
+        if title == power.TITLE:
+            scripts = {"tests/lab/harness/power.py"}
+        else:
+            begin = f"tests/lab/scenarios/{title.split()[0]}."
+            scripts = {path for path in self.under("tests/lab/scenarios") if path.startswith(begin)}
+        used = set().union(*map(self.under, COMMON)) - {HERE} - scripts
+        more = scripts | self.under("tests/lab/guest/lib.sh")
+        while more:
+            used |= more
+            text = "\n".join((SOURCE / path).read_text(encoding="utf-8") for path in more)
+            more = set().union(*(self.under(path) for path, word in self.named.items()
+                                 if re.search(rf"(?<![\w-]){re.escape(word)}", text))) - used
+        return used
+
+    def content(self, title):
+        return hashlib.sha256("\n".join(f"{self.files[path]} {path}" for path in sorted(self.of(title))).encode()).hexdigest()
 
 
 class Report:
     """The results of a full run, kept beside the page made of them so that another day or machine can go on with it."""
 
     def __init__(self, path, extent, size):
-        self.path, self.extent = pathlib.Path(path), extent
+        self.path, self.extent, self.size = pathlib.Path(path), extent, size
         self.commit = command("git", "-C", SOURCE, "rev-parse", "--short", "HEAD").strip()
-        self.changed = bool(command("git", "-C", SOURCE, "status", "--porcelain", "--untracked-files=no", "--", *MADE_OF).strip())
-        content = command("git", "-C", SOURCE, "ls-tree", "HEAD", "--", *MADE_OF)
+        self.changed = bool(command("git", "-C", SOURCE, "status", "--porcelain", "--untracked-files=no", "--", *COMMON, "tests/lab",
+                                    *NAMED).strip())
+        self.sources = Sources()
         self.kept = self.path.with_suffix(".json")
-        self.run = {"content": hashlib.sha256(content.encode()).hexdigest(), "size": size}
-        known = self.read_kept()
-        if known.get("size", size) != size:
-            raise LabError(f"{self.kept} has results of --size {known['size']}; name another file with --report, or remove it")
-        # What ran with changes that are not committed says nothing of the commit, and another content nothing of this.
-        same = not self.changed and {key: known.get(key) for key in self.run} == self.run
-        self.results = known["results"] if same else []
+        # What ran with changes that are not committed says nothing of the commit, and with another content nothing of this.
+        self.results = [] if self.changed else [each for each in self.read_kept()
+                                                if each["content"] == self.sources.content(each["title"])]
+        if self.results:
+            self.write() # of this commit, also when nothing is left to run
 
     def read_kept(self):
         text = read_or_none(self.kept)
         if text is None:
-            return {}
+            return []
         try:
             known = json.loads(text)
-            return {key: known[key] for key in ("content", "size", "results")}
+            size = known["size"]
+            results = [{key: each[key] for key in ("kernel", "title", "content", "rows")} for each in known["results"]]
         except (ValueError, KeyError, TypeError) as error:
             raise LabError(f"{self.kept} holds no results of a full run ({error}); mend or remove it") from None
+        if size != self.size:
+            raise LabError(f"{self.kept} has results of --size {size}; name another file with --report, or remove it")
+        return results
 
     def has(self, release, title):
         """Whether that passed already."""
@@ -150,11 +190,12 @@ class Report:
         """ROWS as the runner and the loss of power return them; they replace what was there of the same title."""
         release = rows[0][0]
         self.results = [each for each in self.results if (each["kernel"], each["title"]) != (release, title)]
-        self.results.append({"kernel": release, "title": title, "rows": [list(row[1:]) for row in rows]})
+        self.results.append({"kernel": release, "title": title, "content": self.sources.content(title),
+                             "rows": [list(row[1:]) for row in rows]})
         if not self.changed:
             whole = self.kept.with_suffix(".new")
             lines = ",\n".join(json.dumps(each) for each in self.results)
-            whole.write_text(f'{json.dumps(self.run)[:-1]}, "results": [\n{lines}\n]}}\n', encoding="utf-8")
+            whole.write_text(f'{{"size": {json.dumps(self.size)}, "results": [\n{lines}\n]}}\n', encoding="utf-8")
             whole.replace(self.kept)
         self.write()
 
@@ -169,7 +210,8 @@ class Report:
             "# Interoperation", "",
             "Written by `./check --lab-full`, and not by hand. Stock Debian kernels under qemu's software emulation, so the",
             "seconds say what a run costs, not how fast anything is. [internals/lab.md](internals/lab.md) tells what each cell does.",
-            "", f"Commit {self.commit}{changed}, or one before it in which all that runs here is the same; {datetime.date.today()}.",
+            "", f"Commit {self.commit}{changed}, or for each cell one before it in which all that it runs is the same; "
+            f"{datetime.date.today()}.",
             f"Sizes: {extent.files} files, {extent.mebibytes} MiB, "
             f"{extent.names} names in a folder, storms of {extent.storm} files.", "",
             "| client | server | wire | work | kernel | result | seconds |", "|---|---|---|---|---|---|---|"]
