@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <string_view>
 
 namespace verbena::ledger {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 namespace v3 = nfs::v3;
 using v3::ftype3;
 
-task<result<rpc::payload>> payload_of(nfs::client& c, const std::string& data)
+task<result<rpc::payload>> payload_of(nfs::client& c, std::string_view data)
 {
     lease block = co_await c.transport().acquire(data.size());
     if (!block)
@@ -60,7 +61,7 @@ task<void> folder::work(nfs::client& c, const bool& stop, counters& done)
             co_return;
         if (!sent) {
             if (sent.error().code().category() == v3::status_category() ||
-                sent.error() == std::errc::protocol_error)
+                (sent.error() == std::errc::protocol_error && failure_.empty()))
                 failure_ = next.description() + ": " + sent.error().message();
             co_return;
         }
@@ -132,6 +133,7 @@ task<result<void>> folder::send(nfs::client& c, const operation& o)
     case kind::write_file_sync:
     case kind::write_data_sync:
     case kind::write_and_commit: done = co_await send_writes(c, o); break;
+    case kind::read: co_return co_await read(c, o);
     }
     if (done)
         model_.apply(o);
@@ -147,6 +149,26 @@ task<result<void>> folder::remember(operation o, result<nfs::node> made)
     co_return result<void>();
 }
 
+task<result<void>> folder::read(nfs::client& c, const operation& o)
+{
+    const object& file = model_.at(o.path);
+    const std::uint64_t end = std::min<std::uint64_t>(o.offset + o.number, file.data.size());
+    auto said = co_await compare_range(c, file, *file.handle, o.offset, end);
+    if (!said)
+        co_return said.error();
+    if (said->empty() && end < o.offset + o.number) {
+        auto beyond = co_await c.read(*file.handle, std::max(end, o.offset), 1);
+        if (!beyond)
+            co_return beyond.error();
+        if (!beyond->data.empty() || !beyond->eof)
+            *said = "no end at " + std::to_string(file.data.size());
+    }
+    if (said->empty())
+        co_return result<void>();
+    failure_ = o.description() + ": " + *said;
+    co_return error(std::errc::protocol_error, "READ gave something else than was acknowledged");
+}
+
 task<result<void>> folder::send_writes(nfs::client& c, const operation& o)
 {
     const v3::nfs_fh3 handle = *model_.at(o.path).handle;
@@ -155,17 +177,22 @@ task<result<void>> folder::send_writes(nfs::client& c, const operation& o)
                                                                     : v3::stable_how::unstable;
     std::optional<v3::writeverf3> verifier;
     for (const piece& p : o.pieces) {
-        auto data = co_await payload_of(c, p.data);
-        if (!data)
-            co_return data.error();
-        auto written = co_await c.write(handle, p.offset, std::move(*data), stable);
-        if (!written)
-            co_return written.error();
-        if (written->count != p.data.size() || written->committed < stable)
-            co_return error(std::errc::protocol_error, "WRITE took less than it was asked");
-        if (verifier && *verifier != written->verifier)
-            co_return error(std::errc::protocol_error, "the write verifier changed without a restart");
-        verifier = written->verifier;
+        const std::string_view all = p.data;
+        for (std::size_t at = 0; at < all.size();) {
+            const std::string_view part = all.substr(at, c.limits().write);
+            auto data = co_await payload_of(c, part);
+            if (!data)
+                co_return data.error();
+            auto written = co_await c.write(handle, p.offset + at, std::move(*data), stable);
+            if (!written)
+                co_return written.error();
+            if (written->count != part.size() || written->committed < stable)
+                co_return error(std::errc::protocol_error, "WRITE took less than it was asked");
+            if (verifier && *verifier != written->verifier)
+                co_return error(std::errc::protocol_error, "the write verifier changed without a restart");
+            verifier = written->verifier;
+            at += part.size();
+        }
     }
     if (stable != v3::stable_how::unstable)
         co_return result<void>();
@@ -302,20 +329,32 @@ task<std::string> folder::compare_data(nfs::client& c, const object& wanted, con
         most = std::max(most, range.second);
     if (size < wanted.data.size() || size > most)
         co_return "size " + std::to_string(size) + ", not " + std::to_string(wanted.data.size());
-    std::uint64_t at = 0;
-    while (at < size) {
-        auto read = co_await c.read(there.handle, at, 64 * 1024);
+    auto said = co_await compare_range(c, wanted, there.handle, 0, size);
+    co_return said ? std::move(*said) : said.error().message();
+}
+
+task<result<std::string>> folder::compare_range(nfs::client& c, const object& wanted,
+                                                const v3::nfs_fh3& handle, std::uint64_t at,
+                                                std::uint64_t end)
+{
+    while (at < end) {
+        auto read = co_await c.read(
+            handle, at, static_cast<std::uint32_t>(std::min<std::uint64_t>(end - at, c.max_transfer)));
         if (!read)
-            co_return read.error().message();
+            co_return read.error();
         if (read->data.empty())
             co_return "ends at " + std::to_string(at);
         for (const std::span<const std::byte> bytes : read->data.pieces()) {
-            for (const std::byte b : bytes) {
-                if (at < wanted.data.size() && b != static_cast<std::byte>(wanted.data[at]) &&
-                    !unsure_at(wanted, at))
-                    co_return "other data at " + std::to_string(at);
-                ++at;
+            const std::size_t known =
+                at < wanted.data.size() ? std::min<std::size_t>(bytes.size(), wanted.data.size() - at) : 0;
+            const char* const should = wanted.data.data() + (known != 0 ? at : 0);
+            if (std::memcmp(bytes.data(), should, known) != 0) {
+                for (std::size_t i = 0; i < known; ++i) {
+                    if (bytes[i] != static_cast<std::byte>(should[i]) && !unsure_at(wanted, at + i))
+                        co_return "other data at " + std::to_string(at + i);
+                }
             }
+            at += bytes.size();
         }
     }
     co_return std::string();

@@ -21,7 +21,10 @@ using counters = std::array<std::uint64_t, kinds>;
 /// Shard-local. Lives longer than a connection: each call gets the client of its time.
 class folder {
 public:
-    folder(std::string name, std::uint64_t seed) : name_(std::move(name)), random_(seed) {}
+    folder(std::string name, std::uint64_t seed, const sizes& s)
+        : name_(std::move(name)), random_(seed), model_(s)
+    {
+    }
     const std::string& name() const noexcept { return name_; }
 
     /// Makes the folder in `parent`. Acknowledged like all that follows.
@@ -37,6 +40,7 @@ public:
 private:
     task<result<void>> send(nfs::client& c, const operation& o);
     task<result<void>> send_writes(nfs::client& c, const operation& o);
+    task<result<void>> read(nfs::client& c, const operation& o);
     task<result<void>> remember(operation o, result<nfs::node> made);
     task<void> compare(nfs::client& c, const nfs::v3::nfs_fh3& top, const model& wanted,
                        std::vector<std::string>& differences);
@@ -44,6 +48,10 @@ private:
                               const nfs::node& there, const model& wanted,
                               std::vector<std::string>& differences);
     task<std::string> compare_data(nfs::client& c, const object& wanted, const nfs::node& there);
+    /// What is different in [at, end), or nothing.
+    task<result<std::string>> compare_range(nfs::client& c, const object& wanted,
+                                            const nfs::v3::nfs_fh3& handle, std::uint64_t at,
+                                            std::uint64_t end);
 
     std::string name_;
     numbers random_;

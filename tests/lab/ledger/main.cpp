@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A client that keeps a ledger of all that a server acknowledged, for tests in which the server's machine dies.
 //
-//   ledger [--folders N]     folders that are worked in at once (12)
+//   ledger [--folders N] [--large]     folders that are worked in at once (12); files of up to 4 MiB, and up to 1 MiB a call
+//                                      (128 KiB, 40,000 octets)
 //
 // Commands come by lines of the standard input, answers go to the standard output:
 //   load URL     makes new folders and works in them: `loading`, and at last the answer of `dead`
@@ -75,7 +76,7 @@ void answer(const std::string& text)
 
 class book {
 public:
-    book(cli::runtime& r, unsigned folders) : runtime_(r), per_load_(folders) {}
+    book(cli::runtime& r, unsigned folders, const sizes& s) : runtime_(r), per_load_(folders), sizes_(s) {}
 
     task<void> serve()
     {
@@ -123,7 +124,7 @@ private:
             co_return;
         const std::size_t first = folders_.size();
         for (unsigned i = 0; i < per_load_; ++i) {
-            folders_.emplace_back("folder-" + std::to_string(folders_.size()), folders_.size());
+            folders_.emplace_back("folder-" + std::to_string(folders_.size()), folders_.size(), sizes_);
             auto made = co_await folders_.back().make(s->nfs(), s->mounted().root);
             if (!made) {
                 answer("error MKDIR: " + made.error().message());
@@ -183,6 +184,7 @@ private:
 
     cli::runtime& runtime_;
     const std::size_t per_load_;
+    const sizes sizes_;
     commands commands_;
     std::deque<folder> folders_;
     counters counters_{};
@@ -193,10 +195,16 @@ private:
 int main(int argc, char** argv)
 {
     unsigned folders = 12;
-    if (argc == 3 && std::string_view(argv[1]) == "--folders")
-        folders = static_cast<unsigned>(std::strtoul(argv[2], nullptr, 10));
-    else if (argc != 1)
-        return std::fprintf(stderr, "ledger: usage: ledger [--folders N]\n"), 2;
+    sizes s;
+    for (int i = 1; i < argc; ++i) {
+        const std::string_view word = argv[i];
+        if (word == "--folders" && i + 1 < argc)
+            folders = static_cast<unsigned>(std::strtoul(argv[++i], nullptr, 10));
+        else if (word == "--large")
+            s = {std::size_t(4) << 20, std::size_t(1) << 20};
+        else
+            return std::fprintf(stderr, "ledger: usage: ledger [--folders N] [--large]\n"), 2;
+    }
     if (::geteuid() != 0)
         return std::fprintf(stderr, "ledger: only root may make devices and change owners; run it as root\n"),
                2;
@@ -206,7 +214,7 @@ int main(int argc, char** argv)
     cli::global_options options;
     options.timeout_seconds = 30;
     cli::runtime r(std::move(*shard), options);
-    book b(r, folders);
+    book b(r, folders, s);
     run_until_complete(r.shard(), b.serve());
     return 0;
 }

@@ -12,7 +12,7 @@ namespace {
 using nfs::v3::ftype3;
 
 constexpr std::size_t max_objects = 40;
-constexpr std::size_t max_file = 128 * 1024;
+constexpr std::size_t small = 3000;
 constexpr auto everything = {ftype3::reg, ftype3::dir, ftype3::lnk, ftype3::fifo, ftype3::chr};
 constexpr auto all_but_directories = {ftype3::reg, ftype3::lnk, ftype3::fifo, ftype3::chr};
 
@@ -24,8 +24,10 @@ std::uint64_t below(numbers& random, std::uint64_t limit)
 std::string bytes(numbers& random, std::size_t size)
 {
     std::string out(size, '\0');
-    for (char& c : out)
-        c = static_cast<char>(random());
+    for (std::size_t at = 0; at < size; at += sizeof(std::uint64_t)) {
+        const std::uint64_t eight = random();
+        std::memcpy(out.data() + at, &eight, std::min(sizeof eight, size - at));
+    }
     return out;
 }
 
@@ -69,7 +71,8 @@ const char* to_string(kind k) noexcept
                                                              "SETATTR atime",
                                                              "WRITE FILE_SYNC",
                                                              "WRITE DATA_SYNC",
-                                                             "WRITE and COMMIT"};
+                                                             "WRITE and COMMIT",
+                                                             "READ"};
     return names[static_cast<std::size_t>(k)];
 }
 
@@ -80,6 +83,8 @@ std::string operation::description() const
         text += " to \"" + to + '"';
     for (const piece& p : pieces)
         text += ' ' + std::to_string(p.offset) + '+' + std::to_string(p.data.size());
+    if (what == kind::read)
+        text += ' ' + std::to_string(offset) + '+' + std::to_string(number);
     return text;
 }
 
@@ -91,7 +96,7 @@ std::pair<std::string, std::string> split(const std::string& path)
     return {path.substr(0, slash), path.substr(slash + 1)};
 }
 
-model::model()
+model::model(const sizes& s) : sizes_(s)
 {
     auto root = std::make_shared<object>();
     root->type = ftype3::dir;
@@ -99,7 +104,7 @@ model::model()
     names_.emplace("", std::move(root));
 }
 
-model::model(const model& other)
+model::model(const model& other) : sizes_(other.sizes_)
 {
     std::map<const object*, std::shared_ptr<object>> copies;
     for (const auto& [name, o] : other.names_) {
@@ -149,6 +154,11 @@ std::string model::new_name(numbers& random) const
         if (!names_.contains(name))
             return name;
     }
+}
+
+std::size_t model::some_size(numbers& random) const
+{
+    return 1 + below(random, below(random, 3) == 0 ? sizes_.most : small);
 }
 
 operation model::choose(numbers& random) const
@@ -235,7 +245,7 @@ operation model::choose(numbers& random) const
         o.number = static_cast<std::uint32_t>(1 + below(random, 60'000));
         o.group = static_cast<std::uint32_t>(1 + below(random, 60'000));
         break;
-    case kind::truncate: o.number = static_cast<std::uint32_t>(below(random, max_file)); break;
+    case kind::truncate: o.number = static_cast<std::uint32_t>(below(random, sizes_.file)); break;
     case kind::set_mtime:
         o.number = static_cast<std::uint32_t>(1'000'000'000 + below(random, 500'000'000));
         break;
@@ -248,9 +258,14 @@ operation model::choose(numbers& random) const
     case kind::write_data_sync:
     case kind::write_and_commit:
         for (std::uint64_t n = o.what == kind::write_and_commit ? 1 + below(random, 4) : 1; n != 0; --n) {
-            const std::size_t size = 1 + below(random, below(random, 3) == 0 ? 40'000 : 3000);
-            o.pieces.push_back({below(random, max_file - size), bytes(random, size)});
+            const std::size_t size = some_size(random);
+            o.pieces.push_back({below(random, sizes_.file - size), bytes(random, size)});
         }
+        break;
+    case kind::read:
+        // Beyond the end now and then.
+        o.number = static_cast<std::uint32_t>(some_size(random));
+        o.offset = below(random, at(file).data.size() + 1000);
         break;
     }
     return o;

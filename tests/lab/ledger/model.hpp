@@ -55,8 +55,9 @@ enum class kind : std::uint8_t {
     write_file_sync,
     write_data_sync,
     write_and_commit, ///< UNSTABLE WRITEs and one COMMIT; acknowledged by the COMMIT
+    read,             ///< and compare at once
 };
-inline constexpr unsigned kinds = 19;
+inline constexpr unsigned kinds = 20;
 const char* to_string(kind k) noexcept;
 
 struct piece {
@@ -68,7 +69,8 @@ struct operation {
     kind what = kind::create;
     std::string path;            ///< relative to the folder
     std::string to;              ///< rename: the new name; link: the new name
-    std::uint32_t number = 0;    ///< mode, owner, size or seconds
+    std::uint32_t number = 0;    ///< mode, owner, size, octets to read or seconds
+    std::uint64_t offset = 0;    ///< of a read
     std::uint32_t group = 0;     ///< chown: the new one
     std::string target;          ///< of a symbolic link
     std::vector<piece> pieces{}; ///< of a write
@@ -77,10 +79,16 @@ struct operation {
     std::string description() const;
 };
 
+/// In octets.
+struct sizes {
+    std::size_t file = 128 * 1024; ///< the largest
+    std::size_t most = 40'000;     ///< of one WRITE or read; two thirds are of 3000 at most
+};
+
 /// The folder itself has the name "". Copies share no object.
 class model {
 public:
-    model();
+    explicit model(const sizes& s = sizes());
     model(const model& other);
     model& operator=(const model&) = delete;
 
@@ -101,8 +109,10 @@ public:
 private:
     std::string any_of(numbers& random, std::initializer_list<nfs::v3::ftype3> types) const;
     std::string new_name(numbers& random) const;
+    std::size_t some_size(numbers& random) const;
     bool is_empty(const std::string& path) const { return list(path).empty(); }
 
+    sizes sizes_;
     std::map<std::string, std::shared_ptr<object>> names_;
 };
 
