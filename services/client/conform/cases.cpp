@@ -448,6 +448,10 @@ task<void> must_fail(target& t)
     fill(e.bulk(1000), 8);
     const std::uint64_t before = sum(e.bulk(1000));
     const std::uint64_t first = e.post(op, e.bulk(1000), where);
+    // It arrives if the peer answers a Read later (RFC 5040 5.5).
+    message said;
+    said.what = request::nothing;
+    said.write(e.outgoing().data());
     const std::uint64_t behind = e.post(opcode::send, e.outgoing().first(message::size));
     const verbs::completion a = co_await e.finished(first);
     const bool told = op == opcode::rdma_read || t.context.query().completion_means_delivered;

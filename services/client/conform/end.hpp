@@ -55,6 +55,7 @@ enum class request : std::uint32_t {
     immediate, ///< a Write with Immediate follows; reply a: the immediate, b: bytes
     fate,      ///< a: id of another connection; reply: see connection_fate
     data,      ///< no request: a numbered message
+    nothing,   ///< no request, and no reply
 };
 struct message {
     static constexpr std::uint32_t size = 40;

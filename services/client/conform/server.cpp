@@ -65,6 +65,7 @@ task<void> server::serve(std::unique_ptr<verbs::connect_request> r)
     }
     const place taken(*this);
     session s(context_);
+    std::string failed;
     try {
         co_await s.link.prepare();
         verbs::connect_options o;
@@ -78,10 +79,14 @@ task<void> server::serve(std::unique_ptr<verbs::connect_request> r)
         need(accepted, "accept");
         co_await talk(s);
     } catch (const failure& f) {
-        // A case that breaks the connection on purpose ends here too; the client asks for its fate.
-        if (!s.link.ended())
-            std::fprintf(stderr, "verbena: %s: %s\n", std::string(r->peer_name()).c_str(), f.why.c_str());
+        failed = f.why;
     }
+    // A case that breaks the connection on purpose ends here too, and asks for its fate; what failed by that may be told first.
+    const auto deadline = context_.shard().clock().now() + std::chrono::seconds(5);
+    while (!failed.empty() && !s.link.ended() && context_.shard().clock().now() < deadline)
+        co_await end::pause();
+    if (!failed.empty() && !s.link.ended())
+        std::fprintf(stderr, "verbena: %s: %s\n", std::string(r->peer_name()).c_str(), failed.c_str());
     note_end(s, said->id);
     if (s.main && once_)
         listener_->close();
@@ -173,6 +178,7 @@ task<void> server::answer(session& s, const message& m)
             reply.a = found->second; // else it stands: no bit
         break;
     }
+    case request::nothing: co_return;
     default: throw failure{"a request that nobody knows"};
     }
     co_await link.send(reply);

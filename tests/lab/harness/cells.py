@@ -64,6 +64,7 @@ CELLS = (
     Cell("conform-rdma rxe region", "the verbs conformance suites", "themselves", "rxe", "the same, grants by registrations"),
     Cell("conform-command rdma rdma rxe", "`verbena conform`", "`verbena conform`", "rxe", CONFORM, soon=True),
     Cell("conform-command rdma rdma siw", "`verbena conform`", "`verbena conform`", "siw", CONFORM, soon=True),
+    Cell("conform-command iwarp rdma siw", "`verbena conform` by `iwarp`", "`verbena conform` by `rdma`", "siw", CONFORM, soon=True),
     Cell("conform-command rdma iwarp siw", "`verbena conform` by `rdma`", "`verbena conform` by `iwarp`", "siw", CONFORM, soon=True),
     Cell("verbs-tools rdma rxe", TOOLS, "examples/verbs_peer by `rdma`", "rxe", f"{PINGS}; ucmatose", brief=True),
     Cell("verbs-tools iwarp siw", TOOLS, "examples/verbs_peer by `iwarp`", "siw", PINGS, brief=True),
@@ -114,7 +115,7 @@ COMMON = ("core", "transports", "protocols", "plugins", "services", "examples", 
           "tests/lab/lab", "tests/lab/harness", "tests/lab/guest/init", "tests/lab/guest/driver.sh", "tests/lab/guest/lib.sh")
 HERE = "tests/lab/harness/cells.py"
 # What else a cell is made of when its scripts have that word, or what they so have has it; and so has each script for guests by its name.
-NAMED = {"tests/lab/ledger": "ledger", "tests/lab/raw_verbs": "raw_verbs", "tests/lab/shared_queue": "shared_queue",
+NAMED = {"services/client/conform": "conform", "tests/lab/ledger": "ledger", "tests/lab/raw_verbs": "raw_verbs", "tests/lab/shared_queue": "shared_queue",
          "tests/unit/transports": "transports_conformance", "tests/integration/peers.py": "peers"}
 
 
@@ -138,7 +139,7 @@ class Sources:
         else:
             begin = f"tests/lab/scenarios/{title.split()[0]}."
             scripts = {path for path in self.under("tests/lab/scenarios") if path.startswith(begin)}
-        used = set().union(*map(self.under, COMMON)) - {HERE} - scripts
+        used = set().union(*map(self.under, COMMON)) - set().union(*map(self.under, NAMED)) - {HERE} - scripts
         more = scripts | self.under("tests/lab/guest/lib.sh")
         while more:
             used |= more
