@@ -36,6 +36,7 @@ kernel_work() {
 # of FOLDER.
 client_work() {
     local url=nfs+$1://$server:$rdma_port$exported
+    rm -rf links back
     mkdir links
     ln -s "$2" links/link
     # One call at a time: of Read Responses to several calls in one TCP segment Wireshark 4.0 puts the pieces together wrongly.

@@ -32,18 +32,23 @@ kernel_all() {
     kernel_work
     long_link
 }
+mkdir few
+for number in 1 2 3; do head -c $((number * 3001)) large >"few/$number"; done
 client_all() {
     # A listing that fits in one packet: of a longer one, which the kernel's server writes into the Reply chunk's only segment
     # piece by piece, Wireshark 4.0 loses a piece (docs/howto/wireshark.md).
-    mkdir few
-    local number
-    for number in 1 2 3; do head -c $((number * 3001)) large >"few/$number"; done
     client_work rdma "$target" few
+}
+# On verbenad, which answers MOUNT on the same connection.
+ours_all() {
+    client_all
+    "$verbena" mounts "nfs+rdma://$server:$rdma_port$exported" >mounts.out
 }
 # What no NFS client sends: calls in Position-Zero Read chunks.
 conform() { "$verbena" conform --only Position-Zero "rdma://$server:$rdma_port" >conform.out; }
 
 works verbenad kernel_all
+works ours ours_all
 works kernel kernel_all
 works client client_all
 works conform conform

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# RoCEv2 between two guests, read by Wireshark: the kernel's client (roce-wire.peer.sh) works on verbenad and on the
-# kernel's server, our client on the latter, and `verbena conform` between ours. Every procedure and chunk form is decoded,
-# and nothing is odd that is not so among kernels too.
+# RoCEv2 between two guests, read by Wireshark: the kernel's client and ours (roce-wire.peer.sh) work on verbenad and on the
+# kernel's server, and `verbena conform` between ours. Every procedure and chunk form is decoded, MOUNT's too, and nothing is
+# odd that is not so among kernels too.
 # lab: limit=900
 . "$LAB_LIB"
 . "$LAB_ROOT/tests/lab/guest/wireshark.sh"
@@ -23,7 +23,7 @@ captured() {
 }
 
 fields=(ip.src infiniband.bth.opcode rpcordma.msg_type rpcordma.reads_count rpcordma.writes_count rpcordma.reply_count
-    rpcordma.rdma_length rpcordma.position rpc.msgtyp nfs.procedure_v3 frame.protocols _ws.malformed)
+    rpcordma.rdma_length rpcordma.position rpc.msgtyp nfs.procedure_v3 frame.protocols _ws.malformed mount.procedure_v3)
 
 # decoded NAME: fails if a packet of NAME.pcap is malformed; NAME.forms gets the forms of its RPC-over-RDMA messages.
 decoded() {
@@ -69,6 +69,7 @@ mount_options=vers=3,proto=rdma,port=$rdma_port,mountproto=tcp,nolock,$several_w
 verbenad rdma --shards 1
 daemon=$!
 captured verbenad
+captured ours
 kill "$daemon"
 wait "$daemon" || fail "verbenad ended with status $?"
 
@@ -83,14 +84,17 @@ until_true 20 grep -q listening "$LAB_OUT/listener.log" || fail "it does not lis
 captured conform
 wait "$listener" || fail "the end that listens: $(tail -n 2 "$LAB_OUT/listener.log")"
 
-for name in verbenad kernel client; do
+for name in verbenad kernel client ours; do
     decoded "$name"
     every_send "$name"
-    every_form "$name"
+    [[ $name == ours ]] || every_form "$name"
 done
+# The calls and replies of MOUNT by RDMA: all but UMNTALL (4), for which our client does not ask.
+awk -F '|' '$13 != "" && $11 ~ /:rpcordma:rpc/ { print $9, $13 }' "$LAB_OUT/ours.txt" | sort -u | xargs >mount.forms
+[[ $(<mount.forms) == '0 0 0 1 0 2 0 3 0 5 1 0 1 1 1 2 1 3 1 5' ]] || fail "of MOUNT are decoded: $(<mount.forms)"
 every_procedure verbenad
 every_procedure kernel
 decoded conform # where what its two ends tell each other is no RPC
 grep -qxF 'call NOMSG + Position-Zero Read chunk' conform.forms || fail "conform: $(xargs -d '\n' <conform.forms)"
-nothing_new verbenad client conform
+nothing_new verbenad ours client conform
 tell decoded
