@@ -6,11 +6,15 @@
       a SERVER is a folder that holds an executable `mount` which mounts the server at FOLDER/mounted
 
 Every piece of work gets a mount of its own, so that it starts with cold caches. PAIRS times it runs on both, the order
-changing. Printed are a table of medians, and a line of JSON, which goes into the file of that name too. The calls are those
-that the kernel's client counted in the first pair. With WORDs only work whose name has one of them runs.
+changing. Printed are a table of medians, one of where the processors' time went (milliseconds of all processors while the work
+ran, the medians of each server), and a line of JSON, which goes into the file of that name too. The calls are those that the
+kernel's client counted in the first pair. With WORDs only work whose name has one of them runs.
 """
+import collections
 import json
 import os
+import pathlib
+import resource
 import statistics
 import subprocess
 import sys
@@ -22,10 +26,35 @@ MEGABYTE = 1 << 20
 RANDOM_CALLS = 2048
 
 
+took_by = {} # of the last work, milliseconds
+
+
 def timed(function, *arguments):
-    begun = time.monotonic()
+    before, begun = spent(), time.monotonic()
     function(*arguments)
-    return time.monotonic() - begun
+    took, after = time.monotonic() - begun, spent()
+    took_by.clear()
+    took_by.update({who: after[who] - before[who] for who in after})
+    # A scenario does not see the kernel's own threads.
+    took_by["the kernel"] = 1000 * took * os.cpu_count() - sum(took_by.values())
+    return took
+
+
+def spent():
+    """Milliseconds of processors by whom, since the boot. A softirq's count as those of whom it interrupts."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    by = collections.Counter(client=1000 * (used.ru_utime + used.ru_stime))
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            name = (process / "comm").read_text(encoding="utf-8").strip()
+            nanoseconds = sum(int((task / "schedstat").read_text(encoding="ascii").split()[0])
+                              for task in (process / "task").iterdir())
+        except (FileNotFoundError, ProcessLookupError):
+            continue # gone meanwhile
+        by["client" if process.name == str(os.getpid()) else "verbenad" if name == "verbenad" else "others"] += nanoseconds / 1e6
+    fields = pathlib.Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()
+    by["idle"] = (int(fields[4]) + int(fields[5])) * 1000 / os.sysconf("SC_CLK_TCK")
+    return by
 
 
 def write_sequential(folder):
@@ -56,14 +85,15 @@ def read_sequential(folder):
 
 def fio(folder, direction):
     """The time that fio measured for its calls, without what its start costs."""
-    done = subprocess.run(
+    done = []
+    timed(lambda: done.append(subprocess.run(
         ["fio", "--name=random", f"--filename={folder}/large", f"--rw=rand{direction}", "--bs=4k", "--iodepth=32",
          "--ioengine=libaio", "--direct=1", f"--size={MEBIBYTES}M", f"--io_size={RANDOM_CALLS * 4}k", "--randseed=7",
-         "--thread", "--overwrite=1", "--output-format=json"], stdout=subprocess.PIPE, check=True)
-    said = json.loads(done.stdout)["jobs"][0][direction]
+         "--thread", "--overwrite=1", "--output-format=json"], stdout=subprocess.PIPE, check=True)))
+    said = json.loads(done[0].stdout)["jobs"][0][direction]
     if said["total_ios"] != RANDOM_CALLS:
         sys.exit(f"speed.py: fio made {said['total_ios']} calls")
-    return 1 / said["iops"]
+    return 1 / said["iops"] # and took_by has what its start cost too
 
 
 def create(folder):
@@ -146,7 +176,8 @@ def run(work, server):
 
 def measure(servers, pairs, words):
     ours, theirs = servers
-    results = {work: {"ratios": [], "seconds": {name: [] for name in servers}, "calls": {}} for work in WORK}
+    results = {work: {"ratios": [], "seconds": {name: [] for name in servers}, "calls": {}, "spent": {name: [] for name in servers}}
+               for work in WORK}
     for pair in range(pairs):
         for work, result in results.items():
             if words and not any(word in work for word in words):
@@ -155,6 +186,7 @@ def measure(servers, pairs, words):
             for server in (ours, theirs) if pair % 2 == 0 else (theirs, ours):
                 took[server], calls = run(work, server)
                 result["seconds"][server].append(round(took[server], 6))
+                result["spent"][server].append({who: round(time, 1) for who, time in took_by.items()})
                 result["calls"].setdefault(server, calls)
             result["ratios"].append(round(took[theirs] / took[ours], 3))
             print(f"  pair {pair + 1}: {work}: {result['ratios'][-1]:.2f}", flush=True)
@@ -171,6 +203,11 @@ def main():
         low, high = min(result["ratios"]), max(result["ratios"])
         calls = " and ".join(str(sum(result["calls"][server].values())) for server in servers)
         print(f"| {work} | {result['median']:.2f} x | {low:.2f} to {high:.2f} | {calls} |")
+    print("\n| work | by | " + " | ".join(servers) + " |\n|---|---|" + "---|" * len(servers))
+    for work, result in results.items():
+        for who in ("client", "verbenad", "others", "the kernel", "idle"):
+            told = [f"{statistics.median(each.get(who, 0) for each in result['spent'][server]):.0f}" for server in servers]
+            print(f"| {work} | {who} | {' | '.join(told)} |")
     line = json.dumps({"mebibytes": MEBIBYTES, "files": FILES, "pairs": pairs, "kernel": os.uname().release, "work": results})
     print(f"speed: {line}")
     with open(out, "w", encoding="utf-8") as file:
