@@ -200,7 +200,7 @@ class Reports(InFolder):
         self.path, self.kept = self.folder / "interop.md", self.folder / "interop.json"
         self.answers = {"rev-parse": "abc1234\n", "status": ""}
         self.tree("core/x.cpp", "tests/lab/harness/cells.py", "tests/lab/guest/files.py", "tests/lab/guest/work.sh",
-                  "tests/lab/guest/raw_peer.py", *(f"tests/lab/scenarios/{name}.sh" for name in ("work", "work-host", "bad-peers")),
+                  "tests/lab/guest/raw_peer.py", *(f"tests/lab/scenarios/{name}.sh" for name in ("work", "work-host", "work-host.host", "siw-host.host", "bad-peers")),
                   "tests/lab/raw_verbs/main.cpp", "tests/integration/peers.py", "tests/unit/transports/a.cpp", "README.md")
         self.replace(cells, "command", lambda *words: self.answers[next(word for word in words if word in self.answers)])
         self.replace(cells, "say", lambda _: None)
@@ -264,10 +264,16 @@ class Reports(InFolder):
     def test_results_of_another_script_that_it_runs_are_left(self):
         self.assertEqual(self.kept_after("tests/lab/guest/work.sh"), [])
         self.assertEqual(self.kept_after("tests/lab/guest/files.py"), []) # by way of work.sh
+        self.assertEqual(self.kept_after("tests/lab/scenarios/siw-host.host.sh"), [self.CELL])
 
     def test_what_a_cell_does_not_run_changes_nothing(self):
         for path in ("README.md", "tests/lab/harness/cells.py", "tests/lab/guest/raw_peer.py", "tests/integration/peers.py"):
             self.assertEqual(self.kept_after(path), [self.CELL, self.OTHER])
+
+    def test_a_cell_that_is_no_more(self):
+        self.two_results()
+        self.replace(cells, "CELLS", cells.CELLS[1:])
+        self.assertEqual([row[1] for row in self.report().rows()], [self.OTHER])
 
     def test_parts_that_scripts_name(self):
         sources = cells.Sources()

@@ -81,7 +81,8 @@ task<void> server::serve(std::unique_ptr<verbs::connect_request> r)
     } catch (const failure& f) {
         failed = f.why;
     }
-    // A case that breaks the connection on purpose ends here too, and asks for its fate; what failed by that may be told first.
+    // A check that breaks the connection on purpose ends here too, and its client asks how this end ended. The failure may come
+    // before that end is told.
     const auto deadline = context_.shard().clock().now() + std::chrono::seconds(5);
     while (!failed.empty() && !s.link.ended() && context_.shard().clock().now() < deadline)
         co_await end::pause();

@@ -114,7 +114,7 @@ def others(cells, digits):
 COMMON = ("core", "transports", "protocols", "plugins", "services", "examples", "subprojects", "meson.build", "meson_options.txt",
           "tests/lab/lab", "tests/lab/harness", "tests/lab/guest/init", "tests/lab/guest/driver.sh", "tests/lab/guest/lib.sh")
 HERE = "tests/lab/harness/cells.py"
-# What else a cell is made of when its scripts have that word, or what they so have has it; and so has each script for guests by its name.
+# What else a cell is made of if its scripts, or files that these bring in, have that word. Other scripts come in by their names.
 NAMED = {"services/client/conform": "conform", "tests/lab/ledger": "ledger", "tests/lab/raw_verbs": "raw_verbs", "tests/lab/shared_queue": "shared_queue",
          "tests/unit/transports": "transports_conformance", "tests/integration/peers.py": "peers"}
 
@@ -127,7 +127,8 @@ class Sources:
         for line in command("git", "-C", SOURCE, "ls-tree", "-r", "HEAD").splitlines():
             what, path = line.split("\t")
             self.files[path] = what
-        self.named = NAMED | {path: pathlib.PurePath(path).name for path in self.under("tests/lab/guest")}
+        self.named = NAMED | {path: pathlib.PurePath(path).name for path in self.under("tests/lab/guest")} | \
+            {path: f"scenarios/{pathlib.PurePath(path).name}" for path in self.under("tests/lab/scenarios")}
 
     def under(self, path):
         return {each for each in self.files if each == path or each.startswith(f"{path}/")}
@@ -163,8 +164,9 @@ class Report:
         self.sources = Sources()
         self.kept = self.path.with_suffix(".json")
         # What ran with changes that are not committed says nothing of the commit, and with another content nothing of this.
-        self.results = [] if self.changed else [each for each in self.read_kept()
-                                                if each["content"] == self.sources.content(each["title"])]
+        there = {cell.scenario for cell in CELLS} | {power.TITLE}
+        self.results = [] if self.changed else [each for each in self.read_kept() if each["title"] in there and
+                                                each["content"] == self.sources.content(each["title"])]
         if self.results:
             self.write() # of this commit, also when nothing is left to run
 
@@ -191,7 +193,7 @@ class Report:
         """ROWS as the runner and the loss of power return them; they replace what was there of the same title."""
         release = rows[0][0]
         self.results = [each for each in self.results if (each["kernel"], each["title"]) != (release, title)]
-        self.results.append({"kernel": release, "title": title, "content": self.sources.content(title),
+        self.results.append({"kernel": release, "title": title, "content": None if self.changed else self.sources.content(title),
                              "rows": [list(row[1:]) for row in rows]})
         if not self.changed:
             whole = self.kept.with_suffix(".new")

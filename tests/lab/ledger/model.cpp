@@ -331,8 +331,10 @@ void model::apply(const operation& o)
     }
 }
 
-void model::begin_write(const operation& o)
+void model::begin(const operation& o)
 {
+    if (o.what == kind::read)
+        at(o.path).verifier.reset(); // servers keep it in the times, and a READ may change one
     if (!writes(o.what))
         return;
     object& file = at(o.path);

@@ -103,8 +103,8 @@ public:
     operation choose(numbers& random) const;
     /// `o` was acknowledged.
     void apply(const operation& o);
-    /// The write `o` was begun, and nobody knows how far it came.
-    void begin_write(const operation& o);
+    /// `o` was begun, and nobody knows how far it came: what a write may have changed is not known until its answer.
+    void begin(const operation& o);
 
 private:
     std::string any_of(numbers& random, std::initializer_list<nfs::v3::ftype3> types) const;
