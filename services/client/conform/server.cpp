@@ -81,13 +81,15 @@ task<void> server::serve(std::unique_ptr<verbs::connect_request> r)
     } catch (const failure& f) {
         failed = f.why;
     }
-    // A check that breaks the connection on purpose ends here too, and its client asks how this end ended. The failure may come
-    // before that end is told.
-    const auto deadline = context_.shard().clock().now() + std::chrono::seconds(5);
-    while (!failed.empty() && !s.link.ended() && context_.shard().clock().now() < deadline)
-        co_await end::pause();
-    if (!failed.empty() && !s.link.ended())
-        std::fprintf(stderr, "verbena: %s: %s\n", std::string(r->peer_name()).c_str(), failed.c_str());
+    if (!failed.empty()) {
+        // A check that breaks the connection on purpose ends here too, and its client asks how this end ended. The failure may
+        // come before that end is told.
+        const auto deadline = context_.shard().clock().now() + std::chrono::seconds(5);
+        while (!s.link.ended() && context_.shard().clock().now() < deadline)
+            co_await end::pause();
+        if (!s.link.ended())
+            std::fprintf(stderr, "verbena: %s: %s\n", std::string(r->peer_name()).c_str(), failed.c_str());
+    }
     note_end(s, said->id);
     if (s.main && once_)
         listener_->close();

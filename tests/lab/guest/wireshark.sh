@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sourced by scenarios after lib.sh that compare what Wireshark finds odd with what it finds odd among kernels.
+. "$LAB_ROOT/tests/lab/guest/disk.sh"
 verbena=$LAB_BUILD/services/verbena
 head -c 300001 "$LAB_DATA/large" >large
 
@@ -50,15 +51,6 @@ client_work() {
     "$verbena" -q rm -r "$url/tree" "$url/large" "$url/links"
 }
 
-# export_disk: ./exported is a file system on a disk, so that COMMIT has something to do.
-export_disk() {
-    modprobe -a ext4
-    modprobe brd rd_nr=1 rd_size=65536
-    mkfs.ext4 -q -b 4096 /dev/ram0
-    mkdir exported
-    mount /dev/ram0 exported
-    rm -r exported/lost+found
-}
 # Mounted with these a file takes several WRITEs, which the kernel's client then does not ask to be FILE_SYNC.
 several_writes=rsize=131072,wsize=131072
 

@@ -91,6 +91,8 @@ for _ in {1..5}; do attack bad_chunk_keys "$bad_chunk_keys"; done
 attack private_data orderly=6
 # Sent at once the calls may find no receive, which is the end to a device before the server counts credits.
 attack credits "local|$either=1"
+(($(errors credits) == $(awk '$1 == "credits" && $2 == "local" { n = $3 } END { print n + 0 }' "$LAB_OUT/ends"))) ||
+    fail "credits were exceeded $(errors credits) times"
 attack vanishing "$either=4"
 attack rejects orderly=1
 if [[ $1 == rxe ]]; then

@@ -32,7 +32,7 @@ captured() {
     [[ ! -s malformed ]] || fail "$1: $(head -n 1 malformed)"
 }
 
-export_disk
+export_disk 64 # so that COMMIT has something to do
 serve iwarp siw --shards 1
 daemon=$!
 mount_options+=,$several_writes

@@ -4,16 +4,11 @@
 #                                           SERVER as `serve` takes it, knfsd if it is not given
 # lab: limit=1200
 . "$LAB_LIB"
+. "$LAB_ROOT/tests/lab/guest/disk.sh"
 verbena=$LAB_BUILD/services/verbena ledger=$LAB_BUILD/tests/lab/ledger/ledger
 needs "$verbena" "$ledger"
 if [[ ${3:-knfsd} == knfsd ]]; then
-    # From a tmpfs it reads wrong data behind a hole (docs/internals/lab.md).
-    modprobe ext4
-    modprobe brd rd_nr=1 rd_size=$((1 << 20))
-    mkfs.ext4 -q /dev/ram0
-    mkdir exported
-    mount /dev/ram0 exported
-    rmdir exported/lost+found
+    export_disk 1024 # from a tmpfs it reads wrong data behind a hole (docs/internals/lab.md)
     # It would choose less on a machine of little memory.
     modprobe nfsd
     mount -t nfsd nfsd /proc/fs/nfsd

@@ -8,7 +8,7 @@
 needs /usr/bin/tshark "$verbena"
 modprobe -a rdma_ucm ib_uverbs
 rdma_device rxe wire
-export_disk
+export_disk 64 # so that COMMIT has something to do
 
 # captured NAME: lets the other guest work on the server; what goes over the wire meanwhile is NAME.pcap.
 captured() {
