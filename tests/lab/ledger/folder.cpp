@@ -37,6 +37,11 @@ bool unsure_at(const object& o, std::uint64_t offset)
         o.unsure, [offset](const auto& range) { return range.first <= offset && offset < range.second; });
 }
 
+bool may_be_zero(const object& o, std::uint64_t offset)
+{
+    return o.zeroed.first <= offset && offset < o.zeroed.second;
+}
+
 } // namespace
 
 task<result<void>> folder::make(nfs::client& c, v3::nfs_fh3 parent)
@@ -351,7 +356,8 @@ task<result<std::string>> folder::compare_range(nfs::client& c, const object& wa
             const char* const should = wanted.data.data() + (known != 0 ? at : 0);
             if (std::memcmp(bytes.data(), should, known) != 0) {
                 for (std::size_t i = 0; i < known; ++i) {
-                    if (bytes[i] != static_cast<std::byte>(should[i]) && !unsure_at(wanted, at + i))
+                    if (bytes[i] != static_cast<std::byte>(should[i]) && !unsure_at(wanted, at + i) &&
+                        (bytes[i] != std::byte(0) || !may_be_zero(wanted, at + i)))
                         co_return "other data at " + std::to_string(at + i);
                 }
             }

@@ -324,6 +324,7 @@ void model::apply(const operation& o)
     case kind::truncate:
         at(o.path).data.resize(o.number, '\0');
         at(o.path).mtime.reset();
+        at(o.path).zeroed = {};
         break;
     case kind::set_mtime: at(o.path).mtime = o.number; break;
     case kind::set_atime: at(o.path).atime = o.number; break;
@@ -335,6 +336,11 @@ void model::begin(const operation& o)
 {
     if (o.what == kind::read)
         at(o.path).verifier.reset(); // servers keep it in the times, and a READ may change one
+    // ext4 zeroes the rest of the last block that stays, and with ordered data those zeros are on the disk before the
+    // transaction that has the new size.
+    constexpr std::uint64_t largest_block = 4096;
+    if (o.what == kind::truncate)
+        at(o.path).zeroed = {o.number, (o.number + largest_block - 1) / largest_block * largest_block};
     if (!writes(o.what))
         return;
     object& file = at(o.path);

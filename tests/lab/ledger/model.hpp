@@ -33,6 +33,8 @@ struct object {
     std::optional<nfs::v3::nfs_fh3> handle;
     /// Where WRITEs went that nobody acknowledged as stable: [begin, end). They may lie beyond the data.
     std::vector<std::pair<std::uint64_t, std::uint64_t>> unsure;
+    /// Where zeros may stand instead, [begin, end): a SETATTR to a lesser size had no answer.
+    std::pair<std::uint64_t, std::uint64_t> zeroed{};
 };
 
 enum class kind : std::uint8_t {
