@@ -106,35 +106,70 @@ class Terminates(Ends):
         self.ends_as("iwarp", "bad_startup", attack)
 
 
-class StaleKeys(Ends):
-    def test_the_sink_of_a_read_that_is_over(self):
-        """The server's own keys are good for one RDMA Read: afterwards neither a Write nor an answer may use them."""
-        for attack, code in (
-                (lambda sink, at: tagged(peers.OP_WRITE, sink, at, b"stale data"), (1, 1, 0)),
-                (lambda sink, at: tagged(peers.OP_READ_RESPONSE, sink, at, b"stale data"), (0, 2, 6)),
-                (lambda sink, at: untagged(peers.OP_SEND_INVALIDATE, call_message(1, 0), sequence=4, key=sink), (0, 1, 9))):
-            peer, file = self.target()
-            xid = peer.begin_write(file, 0, b"good data!")
-            peer.receive_send(answer_reads=False)
-            sink, at, _, _, _ = peer.reads[0]
-            peer.answer_reads()
-            proc, rest = peer.answer(xid)
-            self.assertEqual((proc, peers.Accepted(rest).nfs_status()), (0, 0))
-            before = self.ends("iwarp", "access_error") + self.ends("iwarp", "protocol_error")
-            peer.raw(attack(sink, at))
+class Breaches(Ends):
+    """A connection that asks for what it may not have."""
+
+    def refused(self, code, breach):
+        """`breach` sends what ends a new connection by a Terminate that tells why."""
+        def attack():
+            peer = self.iwarp(source=ELSEWHERE)
+            breach(peer)
             with self.assertRaises(Terminated) as caught:
                 peer.receive_send()
             self.assertEqual(caught.exception.code, code)
             peer.ended()
-            self.wait_for("end", lambda n=before: self.ends("iwarp", "access_error") + self.ends("iwarp", "protocol_error") > n)
-            self.bystander.check()
+            peer.close()
+        self.leaves_nothing("iwarp", "access_error protocol_error", RECEIVES, attack)
+
+    def test_the_sink_of_a_read_that_is_over(self):
+        """The server's own keys are good for one RDMA Read: afterwards neither a Write nor an answer may use them."""
+        _, file = self.target()
+
+        def stale(use):
+            def breach(peer):
+                xid = peer.begin_write(file, 0, b"good data!")
+                peer.receive_send(answer_reads=False)
+                sink, at, _, _, _ = peer.reads[0]
+                peer.answer_reads()
+                proc, rest = peer.answer(xid)
+                self.assertEqual((proc, peers.Accepted(rest).nfs_status()), (0, 0))
+                peer.raw(use(sink, at))
+            return breach
+        self.refused((1, 1, 0), stale(lambda sink, at: tagged(peers.OP_WRITE, sink, at, b"stale data")))
+        self.refused((0, 2, 6), stale(lambda sink, at: tagged(peers.OP_READ_RESPONSE, sink, at, b"stale data")))
+        self.refused((0, 1, 9), stale(lambda sink, at: untagged(peers.OP_SEND_INVALIDATE, call_message(1, 0), sequence=2, key=sink)))
         with open(os.path.join(self.data, "target"), "rb") as f:
             self.assertEqual(f.read(), b"good data!")
-        self.memory_is_back()
+
+    def test_keys_that_were_never_given(self):
+        key = random.getrandbits(32)
+        self.refused((1, 1, 0), lambda peer: peer.raw(tagged(peers.OP_WRITE, key, 0, b"data")))
+        self.refused((0, 1, 9), lambda peer: peer.raw(untagged(peers.OP_SEND_INVALIDATE, call_message(1, 0), key=key)))
+
+    def test_more_calls_than_credits(self):
+        _, file = self.target()
+
+        def attack():
+            peer = self.iwarp(source=ELSEWHERE)
+            with self.assertRaises((ConnectionError, Terminated)):
+                for _ in range(300):
+                    peer.begin_write(file, 0, bytes(32), length=MIB)
+                while True:
+                    peer.receive_send(answer_reads=False)
+            peer.close()
+        # At once they may find no receive, which ends the connection too.
+        self.leaves_nothing("iwarp", "local no_receive", RECEIVES, attack)
+
+    def test_private_data_of_strangers(self):
+        def attack():
+            peer = self.iwarp(source=ELSEWHERE, request=mpa_request(private_data=os.urandom(508)))
+            self.assertTrue(peer.mount())
+            peer.close()
+        self.leaves_nothing("iwarp", "orderly", RECEIVES, attack)
 
 
 class Vanishing(Ends):
-    """Half-open connections: the peer's host knows nothing of them any more."""
+    """Half-open connections: the peer's host knows nothing of them any more, and says so when it is sent something."""
     OF_NFS = "rdma_read_seconds = 1"
 
     def test_with_replies_on_their_way(self):

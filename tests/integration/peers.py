@@ -159,7 +159,8 @@ def reset(s):
 
 
 def vanish(s):
-    """The connection is gone here, and the other end is told nothing: as if the host had lost its power."""
+    """The connection is gone here, and the other end is told nothing: as if the host had lost its power and come back. What
+    the other end sends is answered with a reset."""
     try:
         s.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
     except PermissionError as e:

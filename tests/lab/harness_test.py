@@ -198,7 +198,7 @@ class Reports(InFolder):
     def setUp(self):
         super().setUp()
         self.path, self.kept = self.folder / "interop.md", self.folder / "interop.json"
-        self.answers = {"rev-parse": "abc1234\n", "status": ""}
+        self.answers = {"rev-parse": "abc1234\n", "diff": ""}
         self.tree("core/x.cpp", "tests/lab/harness/cells.py", "tests/lab/guest/files.py", "tests/lab/guest/work.sh",
                   "tests/lab/guest/raw_peer.py", *(f"tests/lab/scenarios/{name}.sh" for name in ("work", "work-host", "work-host.host", "siw-host.host", "bad-peers")),
                   "tests/lab/raw_verbs/main.cpp", "tests/integration/peers.py", "tests/unit/transports/a.cpp", "README.md")
@@ -244,6 +244,15 @@ class Reports(InFolder):
         self.answers["rev-parse"] = "def5678\n"
         self.assertEqual([row[2] for row in self.report().rows()], [None, None])
         self.assertIn("Commit def5678", self.path.read_text(encoding="utf-8"))
+
+    def test_what_changes_amid_a_run_is_not_kept(self):
+        report = self.report()
+        self.answers["diff"] = "tests/lab/guest/work.sh\n"
+        report.add(self.CELL, [("6.1.0-1", self.CELL, None, "12.5")])
+        self.answers["diff"] = ""
+        self.change("core/x.cpp")
+        report.add(self.OTHER, [("6.1.0-1", self.OTHER, None, "3.0")])
+        self.assertEqual(report.rows(), [])
 
     def test_another_size_is_refused(self):
         self.two_results()
@@ -294,7 +303,7 @@ class Reports(InFolder):
     def test_sources_that_are_not_committed_keep_nothing(self):
         self.two_results()
         kept = self.kept.read_text(encoding="utf-8")
-        self.answers["status"] = " M core/x.cpp\n"
+        self.answers["diff"] = "core/x.cpp\n"
         report = self.report()
         self.assertEqual(report.rows(), [])
         report.add(self.CELL, [("6.1.0-1", self.CELL, None, "1.0")])

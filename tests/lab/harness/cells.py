@@ -153,14 +153,18 @@ class Sources:
         return hashlib.sha256("\n".join(f"{self.files[path]} {path}" for path in sorted(self.of(title))).encode()).hexdigest()
 
 
+def changed_files():
+    """Of those of which cells are made, the ones that differ from HEAD."""
+    return set(command("git", "-C", SOURCE, "diff", "--name-only", "HEAD", "--", *COMMON, "tests/lab", *NAMED).splitlines())
+
+
 class Report:
     """The results of a full run, kept beside the page made of them so that another day or machine can go on with it."""
 
     def __init__(self, path, extent, size):
         self.path, self.extent, self.size = pathlib.Path(path), extent, size
         self.commit = command("git", "-C", SOURCE, "rev-parse", "--short", "HEAD").strip()
-        self.changed = bool(command("git", "-C", SOURCE, "status", "--porcelain", "--untracked-files=no", "--", *COMMON, "tests/lab",
-                                    *NAMED).strip())
+        self.changed = bool(changed_files())
         self.sources = Sources()
         self.kept = self.path.with_suffix(".json")
         # What ran with changes that are not committed says nothing of the commit, and with another content nothing of this.
@@ -193,8 +197,11 @@ class Report:
         """ROWS as the runner and the loss of power return them; they replace what was there of the same title."""
         release = rows[0][0]
         self.results = [each for each in self.results if (each["kernel"], each["title"]) != (release, title)]
-        self.results.append({"kernel": release, "title": title, "content": None if self.changed else self.sources.content(title),
-                             "rows": [list(row[1:]) for row in rows]})
+        content = None if self.changed else self.sources.content(title)
+        if content and (changed_files() & self.sources.of(title) or Sources().content(title) != content):
+            say(f"{title} is not kept: files that it runs have changed since the begin of this run")
+            return
+        self.results.append({"kernel": release, "title": title, "content": content, "rows": [list(row[1:]) for row in rows]})
         if not self.changed:
             whole = self.kept.with_suffix(".new")
             lines = ",\n".join(json.dumps(each) for each in self.results)
@@ -211,8 +218,9 @@ class Report:
         extent = self.extent
         lines = [
             "# Interoperation", "",
-            "Written by `./check --lab-full`, and not by hand. Stock Debian kernels under qemu's software emulation, so the",
-            "seconds say what a run costs, not how fast anything is. [internals/lab.md](internals/lab.md) tells what each cell does.",
+            "Written by `tests/lab/lab full`, which `./check --lab-full` calls, and not by hand. Stock Debian kernels under qemu's software",
+            "emulation, so the seconds say what a run costs, not how fast anything is. [internals/lab.md](internals/lab.md) tells what each",
+            "cell does.",
             "", f"Commit {self.commit}{changed}, or for each cell one before it in which all that it runs is the same; "
             f"{datetime.date.today()}.",
             f"Sizes: {extent.files} files, {extent.mebibytes} MiB, "

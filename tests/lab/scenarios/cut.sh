@@ -22,8 +22,10 @@ for round in 1 2 3; do
     # Longer than a reliable connection of rxe tries again and siw's TCP does not give up; then the client connects anew.
     sleep $((round * 4))
     wire on
+    tell "mended-$round"
+    told "missed-$round" 240
 done
-tell mended
+tell stopped
 told ended 500
 curl -sS --fail --max-time 60 "$server:9464/metrics" >"$LAB_OUT/metrics.txt"
 grep '^verbena_connection_ends_total.* [1-9]' "$LAB_OUT/metrics.txt" || true

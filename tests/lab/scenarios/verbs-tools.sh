@@ -41,7 +41,8 @@ their_listener() { rdma resource show cm_id | grep -q ":$port\>.*state LISTEN\|s
 
 ours_serves rping rping -c -a "$address" -C 100 -S 4000 -V
 ours_serves rping rping -c -a "$address" -C 10 -S 65000 -V
-theirs_serves rping 100 4000 -- rping -s -a "$address" -C 100 -V -S 65000
+theirs_serves rping 100 4000 -- rping -s -a "$address" -C 100 -V -S 4000
+theirs_serves rping 10 65000 -- rping -s -a "$address" -C 10 -V -S 65000
 ours_serves rdma rdma_client -s "$address"
 theirs_serves rdma -- rdma_server -s "$address"
 # ucmatose's server sends first, which iWARP leaves to the initiator.
