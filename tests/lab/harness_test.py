@@ -245,14 +245,20 @@ class Reports(InFolder):
         self.assertEqual([row[2] for row in self.report().rows()], [None, None])
         self.assertIn("Commit def5678", self.path.read_text(encoding="utf-8"))
 
-    def test_what_changes_amid_a_run_is_not_kept(self):
+    def test_what_changes_amid_a_run_fails(self):
         report = self.report()
+        row = ("6.1.0-1", self.CELL, None, "12.5")
+        self.answers["diff"] = "tests/lab/guest/raw_peer.py\n" # nothing of this cell's
+        report.add(self.CELL, [row])
+        self.assertEqual([row[2] for row in report.rows()], [None])
         self.answers["diff"] = "tests/lab/guest/work.sh\n"
-        report.add(self.CELL, [("6.1.0-1", self.CELL, None, "12.5")])
+        report.add(self.CELL, [row])
+        self.assertIn("have changed", report.rows()[0][2])
         self.answers["diff"] = ""
+        self.assertEqual(self.report().rows(), [])
         self.change("core/x.cpp")
-        report.add(self.OTHER, [("6.1.0-1", self.OTHER, None, "3.0")])
-        self.assertEqual(report.rows(), [])
+        report.add(self.CELL, [row])
+        self.assertIn("have changed", report.rows()[0][2])
 
     def test_another_size_is_refused(self):
         self.two_results()

@@ -19,7 +19,7 @@ reports() {
     shift
     "$verbena" conform "$@" --report "$LAB_OUT/$name.json" 2>"$LAB_OUT/said" || status=$?
     said=$(<"$LAB_OUT/said")
-    if ((status == 3)) && [[ $listens == rdma/siw && $said =~ ': nothing came for 60 s: a message' && ! -e $LAB_OUT/$name-unread ]]; then
+    if ((status == 3)) && [[ $accepting == rdma/siw && $said =~ ': nothing came for 60 s: a message' && ! -e $LAB_OUT/$name-unread ]]; then
         mv "$LAB_OUT/said" "$LAB_OUT/$name-unread"
         echo "again, as siw may have left the first message unread: $said"
         return 1
@@ -31,9 +31,9 @@ reports() {
 # conforms OURS THEIRS LINK: the checks between two providers, by the scenario's `checked NAME [OPTION...]`, which makes the
 # artefact NAME.json. Fails by what is not known of the device, or not told in that way.
 conforms() {
-    local fails lacks name reason wanted listens=$2/$3
+    local fails lacks name reason wanted accepting=$2/$3
     # Where they listen, these devices of 6.1 let through what they should not (docs/internals/rdma.md):
-    case $listens in
+    case $accepting in
     rdma/rxe) fails='Write beyond the end|Write before the start|Read beyond the end|Read before the start' ;;
     rdma/siw) fails='Read without the right' ;;
     *) fails= ;;
@@ -69,14 +69,15 @@ for name in again:
 END_OF_PYTHON
     # One of these must end as it should the next time.
     while IFS=$'\t' read -r name reason wanted <&3; do
-        [[ $listens == rdma/siw && $reason =~ ^'nothing came for '|': server does not answer: Connection timed out'$ ]] ||
+        [[ $accepting == rdma/siw && $reason =~ ^'nothing came for '|': server does not answer: Connection timed out'$ ]] ||
             fail "checks that failed: $(xargs -d '\n' <unexpected)"
         echo "again, as siw may have left its first message unread: $name: $reason"
         checked again --only "$name"
-        python3 - "$LAB_OUT/again.json" "$wanted" <<'END_OF_PYTHON' || fail "$name: not $wanted the second time"
+        python3 - "$LAB_OUT/again.json" "$name" "$wanted" <<'END_OF_PYTHON' || fail "$name: not $wanted the second time"
 import json, sys
-[case] = json.load(open(sys.argv[1]))["cases"]
-sys.exit(case["result"] + (": " + case["reason"] if case["result"] == "failed" else "") != sys.argv[2])
+report, name, wanted = sys.argv[1:]
+[case] = (case for case in json.load(open(report))["cases"] if case["name"] == name)
+sys.exit(case["result"] + (": " + case["reason"] if case["result"] == "failed" else "") != wanted)
 END_OF_PYTHON
     done 3<unexpected
 }

@@ -155,7 +155,7 @@ class Sources:
 
 def changed_files():
     """Of those of which cells are made, the ones that differ from HEAD."""
-    return set(command("git", "-C", SOURCE, "diff", "--name-only", "HEAD", "--", *COMMON, "tests/lab", *NAMED).splitlines())
+    return set(command("git", "-C", SOURCE, "diff", "--name-only", "--no-renames", "HEAD", "--", *COMMON, "tests/lab", *NAMED).splitlines())
 
 
 class Report:
@@ -199,8 +199,8 @@ class Report:
         self.results = [each for each in self.results if (each["kernel"], each["title"]) != (release, title)]
         content = None if self.changed else self.sources.content(title)
         if content and (changed_files() & self.sources.of(title) or Sources().content(title) != content):
-            say(f"{title} is not kept: files that it runs have changed since the begin of this run")
-            return
+            content = None
+            rows = [(*row[:2], row[2] or "files that it runs have changed since this run began", row[3]) for row in rows]
         self.results.append({"kernel": release, "title": title, "content": content, "rows": [list(row[1:]) for row in rows]})
         if not self.changed:
             whole = self.kept.with_suffix(".new")

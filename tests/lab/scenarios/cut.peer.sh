@@ -14,7 +14,7 @@ mount_server mounted hard,timeo=50,retrans=1
 (load_until_stop processes 2 "$LAB_STORM" || { tell failed; exit 1; }) &
 load=$!
 sent_again() { awk '$1 == "Tcp:" { n = $13 } END { print n }' /proc/net/snmp; }
-# A queue pair of rxe gives up, and the client connects again; TCP, siw's too, may wait for the wire and send again.
+# The client ends rxe's connection and connects again; TCP, siw's too, may wait for the wire and send again.
 outages() { if [[ $1 == rxe ]]; then connects mounted; else sent_again; fi; }
 before=$(outages "$2")
 was_missed() { (($(outages "$2") > before)); }
@@ -22,8 +22,9 @@ tell loaded
 for round in 1 2 3; do
     told "mended-$round" 240
     until_true 60 was_missed "$@" || fail "nobody missed the wire in round $round"
-    before=$(outages "$2")
     tell "missed-$round"
+    told "goes-on-$round" 150
+    before=$(outages "$2")
 done
 told stopped 60
 touch stop

@@ -15,15 +15,20 @@ verbenad "$1"
 daemon=$!
 tell ready
 told loaded 240
+written() { curl -sS --fail --max-time 20 "$server:9464/metrics" | sed -n 's/^verbena_nfs_written_bytes_total //p'; }
+goes_on() { (($(written) > before)); }
 for round in 1 2 3; do
     sleep 2
     [[ ! -e $LAB_MEETING/said-failed ]] || fail 'the load failed'
     wire off
-    # Longer than a reliable connection of rxe tries again and siw's TCP does not give up; then the client connects anew.
-    sleep $((round * 4))
+    # Longer than the client waits for an answer (timeo=50) before it ends a connection, and than TCP waits to send again.
+    sleep $((round * 4 + 4))
     wire on
     tell "mended-$round"
     told "missed-$round" 240
+    before=$(written)
+    until_true 120 goes_on || fail "after round $round the load stands still"
+    tell "goes-on-$round"
 done
 tell stopped
 told ended 500
