@@ -8,7 +8,7 @@
 Every piece of work gets a mount of its own, so that it starts with cold caches. PAIRS times it runs on both, the order
 changing. Printed are a table of medians, one of where the processors' time went (milliseconds of all processors while the work
 ran, the medians of each server), and a line of JSON, which goes into the file of that name too. The calls are those that the
-kernel's client counted in the first pair. With WORDs only work whose name has one of them runs.
+kernel's client counted in the first pair. With WORDs only work whose name has one of them runs, and what that needs.
 """
 import collections
 import json
@@ -147,6 +147,22 @@ WORK = {
 }
 
 
+# What must have run before; or after, so that it can run once more.
+NEEDS = {"read 1 MiB": "write 1 MiB", "random read 4 KiB x 32": "write 1 MiB", "random write 4 KiB x 32": "write 1 MiB",
+         "create, write, close": "remove", "stat": "create, write, close", "remove": "create, write, close",
+         "untar": "rm -r", "rm -r": "untar"}
+
+
+def chosen(words):
+    """The work whose name has one of the words, all without words, and what it needs."""
+    names = {work for work in WORK if not words or any(word in work for word in words)}
+    if not names:
+        sys.exit(f"speed.py: no work is called {' or '.join(words)}; there are: {'; '.join(WORK)}")
+    while more := {NEEDS[work] for work in names if work in NEEDS} - names:
+        names |= more
+    return [work for work in WORK if work in names]
+
+
 def calls_of(folder):
     """How often the client made each call on the mount, by /proc/self/mountstats."""
     calls, here, listed = {}, False, False
@@ -177,11 +193,9 @@ def run(work, server):
 def measure(servers, pairs, words):
     ours, theirs = servers
     results = {work: {"ratios": [], "seconds": {name: [] for name in servers}, "calls": {}, "spent": {name: [] for name in servers}}
-               for work in WORK}
+               for work in chosen(words)}
     for pair in range(pairs):
         for work, result in results.items():
-            if words and not any(word in work for word in words):
-                continue
             took = {}
             for server in (ours, theirs) if pair % 2 == 0 else (theirs, ours):
                 took[server], calls = run(work, server)
@@ -190,7 +204,7 @@ def measure(servers, pairs, words):
                 result["calls"].setdefault(server, calls)
             result["ratios"].append(round(took[theirs] / took[ours], 3))
             print(f"  pair {pair + 1}: {work}: {result['ratios'][-1]:.2f}", flush=True)
-    return {work: result for work, result in results.items() if result["ratios"]}
+    return results
 
 
 def main():

@@ -14,7 +14,7 @@ choice=()
 
 # checked NAME [OPTION...]: one run; its report is the artefact NAME.json.
 checked() {
-    local name=$1 listener unread=0
+    local name=$1 listener unread=0 status=0
     shift
     rm -f "$LAB_OUT/listener-$name.log"
     start "listener-$name" "$verbena" conform --listen "$theirs" --once
@@ -23,7 +23,9 @@ checked() {
     reports "$name" "${choice[@]}" "$ours" "$@" || unread=1
     if ((unread)); then
         kill "$listener" 2>/dev/null || true
-        wait "$listener" || true
+        wait "$listener" || status=$?
+        # It may have given up by itself; a signal other than ours is something else.
+        ((status < 128 || status == 128 + 15)) || fail "the end that listens ended with status $status: $(tail -n 2 "$LAB_OUT/listener-$name.log")"
         checked "$name" "$@"
     else
         wait "$listener" || fail "the end that listens: $(tail -n 2 "$LAB_OUT/listener-$name.log")"

@@ -25,7 +25,8 @@ taken() { awk '{ n += $1 } END { printf "%d\n", n / 1000 }' /proc/"$daemon"/task
 begun=$(taken)
 echo "$PWD" >"$LAB_MEETING/at"
 tell ready
-told measured 2400
+# `told` looks twenty times a second, which would cost a tenth of this guest's processor.
+until [[ -e $LAB_MEETING/said-measured ]]; do sleep 5; done
 took=$(($(taken) - begun))
 calls=$(curl -sS --fail --max-time 60 "$server:9464/metrics" |
     awk '/^verbena_rpc_calls_total[{]program="nfs"/ { n += $2 } END { print n; exit !n }')
