@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <memory>
 #include <optional>
 #include <sys/resource.h>
 
@@ -20,7 +21,7 @@ namespace suite {
 namespace {
 
 constexpr rlim_t limit = 200;
-temporary_directory* directory = nullptr;
+std::unique_ptr<temporary_directory> directory;
 
 std::size_t open_now()
 {
@@ -56,8 +57,7 @@ std::unique_ptr<file_backend> make_backend(blocking_pool& pool, const backend_op
 {
     rlimit few{limit, limit};
     BOOST_REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
-    delete directory;
-    directory = new temporary_directory;
+    directory = std::make_unique<temporary_directory>();
     posixfs::posixfs_options o;
     o.root = directory->path();
     o.cached_files = 1000;

@@ -15,6 +15,7 @@
 #include <linux/filter.h>
 #include <linux/magic.h>
 #include <linux/seccomp.h>
+#include <memory>
 #include <set>
 #include <sys/prctl.h>
 #include <sys/statfs.h>
@@ -23,13 +24,12 @@
 
 namespace suite {
 
-static temporary_directory* exported = nullptr;
+static std::unique_ptr<temporary_directory> exported;
 static std::string exported_beneath;
 
 std::unique_ptr<file_backend> make_backend(blocking_pool& pool, const backend_options&)
 {
-    delete exported;
-    exported = new temporary_directory(exported_beneath);
+    exported = std::make_unique<temporary_directory>(exported_beneath);
     posixfs::posixfs_options o;
     o.root = exported->path();
     auto fs = posixfs::open_posixfs(o, pool);

@@ -57,8 +57,8 @@ BOOST_AUTO_TEST_CASE(a_daemon_with_file_capabilities_binds_its_callers)
 BOOST_AUTO_TEST_CASE(a_daemon_without_capabilities_says_so)
 {
     suite::needs_root("to give them up");
-    in_child([] {
-        suite::temporary_directory directory;
+    suite::temporary_directory directory; // the child could not remove it
+    in_child([&] {
         make_secret(directory.path());
         become_daemon_user(false);
         posixfs::posixfs_options o;

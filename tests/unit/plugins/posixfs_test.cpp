@@ -9,16 +9,15 @@
 
 #include <fcntl.h>
 #include <fstream>
+#include <memory>
 
 namespace suite {
 
 std::unique_ptr<file_backend> make_backend(blocking_pool& pool, const backend_options& options)
 {
-    static temporary_directory* directory = nullptr;
-    if (!options.read_only) {
-        delete directory;
-        directory = new temporary_directory;
-    }
+    static std::unique_ptr<temporary_directory> directory;
+    if (!options.read_only)
+        directory = std::make_unique<temporary_directory>();
     posixfs::posixfs_options o;
     o.root = directory->path();
     o.read_only = options.read_only;
