@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A load that takes errors, and remembers what was acknowledged.
 
-acknowledged.py FOLDER LEDGER STOP   writes and syncs files in FOLDER until there is a file STOP. A line of LEDGER for each
-                                     that was synced (its name and SHA-256) and for each error ("error", its name)
-acknowledged.py --check LEDGER FOLDER...   every file acknowledged has its data in each FOLDER; prints the counts
+acknowledged.py FOLDER LEDGER STOP   writes and syncs files in FOLDER until there is a file STOP, and removes all but the last
+                                     hundreds. A line of LEDGER for each that was synced (its name and SHA-256) and for each
+                                     error ("error", its name)
+acknowledged.py --check LEDGER FOLDER...   of the last hundreds every file acknowledged has its data in each FOLDER; prints the counts
 """
 import collections
 import errno
@@ -14,6 +15,9 @@ import pathlib
 import random
 import sys
 import time
+
+
+KEPT = 400 # files, 40 MB
 
 
 def write(path, data):
@@ -34,6 +38,8 @@ def load(folder, ledger, stop):
             number += 1
             data = draw.randbytes(draw.choice((1, 5000, 70_000, 300_000)))
             try:
+                if number > KEPT:
+                    pathlib.Path(folder, str(number - KEPT)).unlink(missing_ok=True)
                 write(os.path.join(folder, str(number)), data)
                 line = f"{number} {hashlib.sha256(data).hexdigest()}"
             except OSError as failed:
@@ -43,18 +49,18 @@ def load(folder, ledger, stop):
 
 
 def check(ledger, folders):
-    errors, files = collections.Counter(), 0
-    for line in pathlib.Path(ledger).read_text(encoding="ascii").splitlines():
-        name, what = line.split()
-        if name == "error":
-            errors[what] += 1
-            continue
-        files += 1
+    lines = [line.split() for line in pathlib.Path(ledger).read_text(encoding="ascii").splitlines()]
+    errors = collections.Counter(what for name, what in lines if name == "error")
+    written = {int(name): what for name, what in lines if name != "error"}
+    # One more may have been begun, and one removed for it.
+    last = max(written, default=0)
+    looked_at = {name: what for name, what in written.items() if name > last + 1 - KEPT}
+    for name, what in looked_at.items():
         for folder in folders:
-            if hashlib.sha256(pathlib.Path(folder, name).read_bytes()).hexdigest() != what:
+            if hashlib.sha256(pathlib.Path(folder, str(name)).read_bytes()).hexdigest() != what:
                 sys.exit(f"{folder}/{name}: other data than were acknowledged")
-    print(f"{files} files acknowledged and whole; errors: {dict(errors) or 'none'}")
-    if files == 0:
+    print(f"{len(written)} files acknowledged, {len(looked_at)} looked at and whole; errors: {dict(errors) or 'none'}")
+    if not written:
         sys.exit("nothing was acknowledged")
 
 

@@ -17,8 +17,12 @@ kernel_work() {
     mkfifo "$at/pipe"
     mv "$at/second" "$at/folder/third"
     chmod 600 "$at/folder/third"
-    for number in {1..8}; do head -c 65537 large >"$at/folder/of eight $number" & done
-    wait $(jobs -p | tail -n 8)
+    local writers=()
+    for number in {1..8}; do
+        head -c 65537 large >"$at/folder/of eight $number" &
+        writers+=("$!")
+    done
+    for number in "${writers[@]}"; do wait "$number"; done
     for number in {1..40}; do : >"$at/folder/a file with a name that is long enough to fill a listing $number"; done
     umount "$at"
     mount_server "$at" nordirplus # nothing is cached

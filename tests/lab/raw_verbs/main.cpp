@@ -38,7 +38,7 @@ using clock_type = std::chrono::steady_clock;
 
 constexpr std::size_t message_size = 4096;
 constexpr std::uint32_t depth = 1024;
-constexpr int patience = 5000; // milliseconds for a step of connection set-up
+constexpr int patience = 20'000; // milliseconds for a step of connection set-up
 constexpr int all_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
 
 [[noreturn]] void fail(const char* what)

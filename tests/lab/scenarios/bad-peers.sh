@@ -4,6 +4,7 @@
 #   bad-peers rxe|siw
 # lab: limit=900
 . "$LAB_LIB"
+. "$LAB_ROOT/tests/lab/guest/traffic.sh"
 raw=$LAB_BUILD/tests/lab/raw_verbs/raw_verbs
 needs "$LAB_BUILD/services/verbenad" "$raw"
 links "$1"
@@ -63,17 +64,15 @@ attack() {
     (($(connects mounted) == connected)) || fail "the client lost its connection beside $1"
     kill -0 "$daemon" || fail "verbenad is gone"
     kill -0 "$load" 2>/dev/null || fail "the client failed beside $1"
-    written=$(value verbena_nfs_written_bytes_total)
-    until_true 30 goes_on || fail "the client stands still beside $1"
+    until_writes 30 || fail "the client stands still beside $1"
 }
 
 mount_server mounted hard,timeo=600
 connected=$(connects mounted)
 load_until_stop writers 2 20 &
 load=$!
-sleep 2
+until_writes 60 || fail 'the client does not write'
 memory=$(value verbena_memory_registered_bytes)
-goes_on() { (($(value verbena_nfs_written_bytes_total) > written)); }
 memory_is_back() { (($(value verbena_memory_registered_bytes) <= memory + (16 << 20))); }
 # What a device tells its own end differs: siw may show the end that it brought about as no more than the peer's.
 either='completion_error|orderly'

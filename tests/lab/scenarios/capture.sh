@@ -14,11 +14,13 @@ decode=(tshark -o tcp.try_heuristic_first:TRUE -o iwarp_ddp_rdmap.reassemble_iwa
 # captured NAME WORK: captures while WORK runs; what is odd goes to NAME.odd.
 captured() {
     local log=$LAB_OUT/dumpcap-$1.log capture
-    start "dumpcap-$1" dumpcap -q -i lo -B 64 -f 'tcp port 20049' -w "$PWD/$1.pcapng"
+    start "dumpcap-$1" dumpcap -q -i lo -B 64 -f 'tcp port 20049 or udp port 9' -w "$PWD/$1.pcapng"
     capture=$!
     until_true 120 grep -q '^File:' "$log" || fail "dumpcap does not capture: $(tail -n 1 "$log")"
     timed "$1: work" "$2"
-    sleep 2 # dumpcap reads twice a second
+    # What comes last shows that all has come before it.
+    echo "end of $1" >/dev/udp/127.0.0.1/9
+    until_true 60 grep -qa "end of $1" "$1.pcapng" || fail "$1: the capture has no end"
     kill -INT "$capture"
     wait "$capture"
     grep -q 'dropped on interface .*: [0-9]*/0 ' "$log" || fail "$1: the capture is not whole: $(tail -n 1 "$log")"

@@ -3,7 +3,7 @@
 #   conform-rdma rxe|siw [region|type_1_window|type_2_window]
 # The second word: what grants are made by. Without it the best that the device has; then the suite of rights by the others
 # too.
-# lab: limit=400
+# lab: limit=900
 . "$LAB_LIB"
 kind=${1:-rxe} grants=${2:-}
 links "$kind"
@@ -15,7 +15,7 @@ suite() {
     local program=$LAB_BUILD/tests/unit/transports_conformance_${1}_test log=$LAB_OUT/$1${2:+-$2}.log
     needs "$program"
     [[ -z ${2:-} ]] || local -x VERBENA_TEST_RDMA_GRANTS=$2
-    VERBENA_TEST_RDMA=$at timeout 120 "$program" --color_output=no --report_level=short >"$log" 2>&1 || failed+=" $1${2:+ ($2)}"
+    VERBENA_TEST_RDMA=$at timeout 240 "$program" --color_output=no --report_level=short >"$log" 2>&1 || failed+=" $1${2:+ ($2)}"
     tail -n 60 "$log"
 }
 for name in connections messages queues rights; do

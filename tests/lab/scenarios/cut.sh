@@ -4,6 +4,7 @@
 #   cut SERVER DEVICE      rdma rxe, rdma siw, iwarp siw, or tcp lo, which here stands for no device
 # lab: limit=600
 . "$LAB_LIB"
+. "$LAB_ROOT/tests/lab/guest/traffic.sh"
 if [[ $2 != lo ]]; then
     modprobe -a rdma_ucm ib_uverbs
     rdma_device "$2" wire
@@ -14,11 +15,9 @@ server=$LAB_SELF
 verbenad "$1"
 daemon=$!
 tell ready
-told loaded 240
-written() { curl -sS --fail --max-time 20 "$server:9464/metrics" | sed -n 's/^verbena_nfs_written_bytes_total //p'; }
-goes_on() { (($(written) > before)); }
 for round in 1 2 3; do
-    sleep 2
+    told "counted-$round" 240
+    until_writes 60 || fail "round $round: the load stands still"
     [[ ! -e $LAB_MEETING/said-failed ]] || fail 'the load failed'
     wire off
     # Longer than the client waits for an answer (timeo=50) before it ends a connection, and than TCP waits to send again.
@@ -26,12 +25,11 @@ for round in 1 2 3; do
     wire on
     tell "mended-$round"
     told "missed-$round" 240
-    before=$(written)
-    until_true 120 goes_on || fail "after round $round the load stands still"
+    until_writes 120 || fail "after round $round the load stands still"
     tell "goes-on-$round"
 done
 tell stopped
-told ended 500
+told ended 3000
 curl -sS --fail --max-time 60 "$server:9464/metrics" >"$LAB_OUT/metrics.txt"
 grep '^verbena_connection_ends_total.* [1-9]' "$LAB_OUT/metrics.txt" || true
 kill "$daemon"

@@ -13,7 +13,7 @@ told ready 120
 mount_server mounted hard,timeo=50,retrans=1
 python3 "$acknowledged" mounted "$ledger" "$LAB_MEETING/said-over" &
 load=$!
-told over 360
+told over 600
 timed 'the load ends well' wait "$load"
 count=$(connects mounted)
 echo "the kernel counts $count connects"

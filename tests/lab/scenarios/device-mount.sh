@@ -4,7 +4,7 @@
 #   device-mount rdma rxe|siw
 # In two guests, since the client has to keep its device: where both are on the same one, the client of 6.1 connects anew while
 # the device is on its way out, which its rpcrdma_cm_event_handler takes for a null pointer once in some thirty times.
-# lab: limit=400
+# lab: limit=800
 . "$LAB_LIB"
 modprobe -a rdma_ucm ib_uverbs
 rdma_device "$2" wire

@@ -6,6 +6,7 @@
 # at rest while the device goes: a connection that it is making just then fails with EINVAL, which it hands to its callers.
 # lab: limit=400
 . "$LAB_LIB"
+. "$LAB_ROOT/tests/lab/guest/traffic.sh"
 verbena=$LAB_BUILD/services/verbena
 needs "$verbena"
 listens_on=${3:-}
@@ -17,7 +18,6 @@ cp "$LAB_DATA/large" mounted/before
 sync -f mounted
 
 counter() { curl -sS --fail --max-time 10 "$server:9464/metrics" | sed -n "s/^$1 //p"; }
-goes_on() { (($(counter verbena_nfs_written_bytes_total) > before + 65536)); }
 
 # client WORDS...: one that begins while there is no device ends with 3 and begins again.
 client() {
@@ -44,15 +44,15 @@ load() {
 load &
 load=$!
 for round in 1 2 3; do
-    sleep 4
     kill -0 "$load" 2>/dev/null || fail 'the load failed'
+    # Not while it compares.
+    timed 'the work meets it' until_writes 60 || fail "round $round: the load stands still"
     # The kernel waits here until all who have the device open have let go of it.
     timed 'the device goes' timeout 60 rdma link delete "${2}0" || fail "round $round: the device does not go"
     sleep 2
     kill -0 "$daemon" 2>/dev/null || fail 'verbenad ended'
-    before=$(counter verbena_nfs_written_bytes_total)
     rdma_device "$2" "lab-$2"
-    timed 'the work goes on' until_true 90 goes_on || fail "round $round: the work does not go on"
+    timed 'the work goes on' until_writes 90 || fail "round $round: the work does not go on"
 done
 touch stop
 timed 'the load ends well' wait "$load"

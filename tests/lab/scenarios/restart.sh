@@ -4,12 +4,10 @@
 #   restart SERVER LINK     as `serve` of lib.sh takes them; a server in user space
 # lab: limit=400
 . "$LAB_LIB"
+. "$LAB_ROOT/tests/lab/guest/traffic.sh"
 serve "$1" "$2"
 daemon=$!
-# By RDMA the kernel has 64 WRITEs and more under way at once: they are small here, so that a part of a file can be.
-wsize=
-[[ $1 != rdma ]] || wsize=,wsize=65536
-mount_server mounted hard,timeo=50,retrans=1$wsize
+mount_server mounted hard,timeo=50,retrans=1
 
 die() {
     kill -KILL "$daemon"
@@ -25,8 +23,8 @@ come_back() {
 load_until_stop writers 4 "$LAB_STORM" &
 load=$!
 for _ in 1 2 3; do
-    sleep 2
     kill -0 "$load" 2>/dev/null || fail 'the load failed'
+    until_writes 60 || fail 'the load stands still'
     die
     sleep 1
     come_back "$1"
@@ -34,29 +32,37 @@ done
 touch stop
 timed 'the load ends well' wait "$load"
 
-# Sent, and not committed: the kernel sends COMMIT behind the last WRITE, and the server dies before. What it had taken is
-# gone, as if it had been in its memory only. Of a larger file the kernel commits a part in between, which must not go.
+# Written and not committed: that is gone, as if it had been in the server's memory only. With write=eager the kernel sends at once what
+# is written. It commits it when told to, here by fsync, and by itself some seconds later or when it has much, both of which are put off.
+umount mounted
+mount_server mounted hard,timeo=50,retrans=1,write=eager
 size=$((32 << 20))
-# Without a process of its own: it must catch the server in between, on a busy machine too.
-taken() {
-    local name value
-    while read -r name value; do [[ $name != wchar: ]] || written=$value; done <"/proc/$daemon/io"
-}
-taken
-before=$written
-dd if="$LAB_DATA/large" of=mounted/file bs=1M count=32 conv=fsync status=none &
+echo 0 >/proc/sys/vm/dirty_writeback_centisecs
+trap 'echo 500 >/proc/sys/vm/dirty_writeback_centisecs' EXIT
+echo 90 >"/sys/class/bdi/$(mountpoint -d mounted)/min_ratio"
+before=$(written)
+python3 - "$LAB_DATA/large" mounted/file "$size" lost <<'END_OF_PYTHON' &
+import os, sys, time
+source, target, size, lost = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+file = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+if os.write(file, open(source, "rb").read(size)) != size:
+    sys.exit("a short write")
+while not os.path.exists(lost):
+    time.sleep(0.05)
+os.fsync(file)
+END_OF_PYTHON
 writer=$!
-until ((written - before >= size / 4)); do
-    kill -0 "$writer" 2>/dev/null || fail 'written before the server could be killed'
-    taken
-done
+all_written() { (($(written) >= before + size)); }
+until_true 120 all_written || fail "the kernel sent $(($(written) - before)) octets of $size"
+sleep 1 # the last replies
+kill -0 "$writer" 2>/dev/null || fail 'who wrote it is gone'
 die
-had=$(stat -c %s exported/file)
-((had >= size / 4 && had < size)) || fail "the server had $had octets of $size"
+cmp -n "$size" "$LAB_DATA/large" exported/file
 truncate -s 0 exported/file
 come_back "$1"
+touch lost
 timed 'the kernel sends it again' wait "$writer"
-sent=$(curl -sS --fail --max-time 10 "$server:9464/metrics" | sed -n 's/^verbena_nfs_written_bytes_total //p')
+sent=$(written)
 ((sent >= size)) || fail "the kernel sent $sent octets again of $size"
 cmp -n "$size" "$LAB_DATA/large" exported/file
 (($(stat -c %s exported/file) == size)) || fail 'the file has another size'

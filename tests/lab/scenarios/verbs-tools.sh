@@ -25,7 +25,7 @@ ours_serves() {
 # theirs_serves ROLE [WORDS OF OURS] -- PROGRAM...: their server, our client. What says that a server of theirs listens is
 # the kernel's list; a TCP connection would leave siw's listener refusing everybody.
 theirs_serves() {
-    local role=$1 words=() server
+    local role=$1 words=() server status=0 all=("$@")
     shift
     while [[ $1 != -- ]]; do words+=("$1"); shift; done
     shift
@@ -34,7 +34,16 @@ theirs_serves() {
     server=$!
     until_true 20 their_listener || fail "$1 does not listen: $(tail -n 2 "$LAB_OUT/$1-$port.log")"
     timed "$role-client" timeout 60 "$peer" "$role-client" "$scheme://$address:$port" "${words[@]}" \
-        >"$LAB_OUT/$role-$port.log" 2>&1 || fail "$role-client: $(tail -n 1 "$LAB_OUT/$role-$port.log")"
+        >"$LAB_OUT/$role-$port.log" 2>&1 || status=$?
+    # Where it accepts siw leaves a first message unread now and then (docs/internals/rdma.md): once more, with other ends.
+    if ((status == 124)) && [[ $kind == siw && ! -e $LAB_OUT/unread ]]; then
+        echo "again, as siw may have left the first message unread: ${all[*]}" | tee "$LAB_OUT/unread"
+        kill "$server"
+        { wait "$server" || true; } 2>/dev/null
+        theirs_serves "${all[@]}"
+        return
+    fi
+    ((status == 0)) || fail "$role-client: $(tail -n 1 "$LAB_OUT/$role-$port.log")"
     if ! wait "$server"; then [[ $1 == rping ]] || fail "$*: $(tail -n 2 "$LAB_OUT/$1-$port.log")"; fi
 }
 their_listener() { rdma resource show cm_id | grep -q ":$port\>.*state LISTEN\|state LISTEN.*:$port\>"; }
