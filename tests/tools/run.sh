@@ -3,6 +3,7 @@
 
 logs=build/logs
 running=
+beside=
 
 # step SECONDS NAME COMMAND...: runs COMMAND with its output in $logs/NAME.log, and shows the last
 # line of it now and then: each second on a terminal, else every half minute. Returns its status;
@@ -32,8 +33,27 @@ step() {
 
 last_line() { tail -n 1 "$1" | tr '\r' '\n' | tail -n 1 | tr -cd '[:print:]'; }
 
-# Ends the step that runs, if any; timeout passes the signal on to all that the step started.
-stop_step() { [[ -z $running ]] || kill "$running" 2>/dev/null; }
+# begin_beside SECONDS NAME COMMAND...: begins a step that goes on beside the following ones until `end_beside`, which returns
+# its status. One at a time.
+begin_beside() {
+    local limit=$1 name=$2
+    shift 2
+    mkdir -p "$logs"
+    timeout -k 20 "$limit" "$@" </dev/null >"$logs/$name.log" 2>&1 &
+    beside=$!
+}
+end_beside() {
+    local status=0
+    wait "$beside" || status=$?
+    beside=
+    return "$status"
+}
+
+# Ends the steps that run, if any; timeout passes the signal on to all that a step started.
+stop_step() {
+    local each
+    for each in $running $beside; do kill "$each" 2>/dev/null; done
+}
 
 # The end of a step's output, for a step that failed.
 show_log() { tail -n "${2:-60}" "$logs/$1.log" | sed 's/^/    /'; }
