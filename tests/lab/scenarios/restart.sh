@@ -20,7 +20,10 @@ come_back() {
 
 # Under load, three times. A RENAME done by a server that could not answer any more fails when it is repeated to the
 # next one, as NFS version 3 has it; reads, writes and sizes may be repeated.
-load_until_stop writers 4 "$LAB_STORM" &
+load() {
+    until [[ -e stop ]]; do python3 "$LAB_ROOT/tests/lab/guest/committed.py" writers "$PWD/mounted" 4 "$LAB_STORM" || return 1; done
+}
+load &
 load=$!
 for _ in 1 2 3; do
     kill -0 "$load" 2>/dev/null || fail 'the load failed'
