@@ -3,18 +3,44 @@
 
 logs=build/logs
 running=
-beside=
+beside=()
 
 # step SECONDS NAME COMMAND...: runs COMMAND with its output in $logs/NAME.log, and shows the last
 # line of it now and then: each second on a terminal, else every half minute. Returns its status;
 # 124 means that the time was over.
 step() {
-    local limit=$1 name=$2 log=$logs/$2.log begun=$SECONDS shown=$SECONDS status=0
+    local status=0
+    begin "$@"
+    running=$!
+    follow "$running" "$1" "$2" || status=$?
+    running=
+    return "$status"
+}
+
+# begin_beside SECONDS NAME COMMAND...: begins a step that goes on beside the following ones until `end_beside`, which returns
+# its status. One at a time.
+begin_beside() {
+    begin "$@"
+    beside=("$!" "$1" "$2")
+}
+end_beside() {
+    local status=0
+    follow "${beside[@]}" || status=$?
+    beside=()
+    return "$status"
+}
+
+begin() {
+    local limit=$1 log=$logs/$2.log
     shift 2
     mkdir -p "$logs"
     timeout -k 20 "$limit" "$@" </dev/null >"$log" 2>&1 &
-    running=$!
-    while kill -0 "$running" 2>/dev/null; do
+}
+
+# follow PID SECONDS NAME: waits for what has begun.
+follow() {
+    local pid=$1 limit=$2 name=$3 log=$logs/$3.log begun=$SECONDS shown=$SECONDS status=0
+    while kill -0 "$pid" 2>/dev/null; do
         if [[ -t 1 ]] && ((SECONDS > shown)); then
             shown=$SECONDS
             printf '\r\e[K  %s, %d s: %.90s' "$name" $((SECONDS - begun)) "$(last_line "$log")"
@@ -24,8 +50,7 @@ step() {
         fi
         sleep 0.1
     done
-    wait "$running" || status=$?
-    running=
+    wait "$pid" || status=$?
     [[ -t 1 ]] && printf '\r\e[K'
     ((status != 124)) || printf '  %s: stopped, its %d s are over\n' "$name" "$limit"
     return "$status"
@@ -33,26 +58,10 @@ step() {
 
 last_line() { tail -n 1 "$1" | tr '\r' '\n' | tail -n 1 | tr -cd '[:print:]'; }
 
-# begin_beside SECONDS NAME COMMAND...: begins a step that goes on beside the following ones until `end_beside`, which returns
-# its status. One at a time.
-begin_beside() {
-    local limit=$1 name=$2
-    shift 2
-    mkdir -p "$logs"
-    timeout -k 20 "$limit" "$@" </dev/null >"$logs/$name.log" 2>&1 &
-    beside=$!
-}
-end_beside() {
-    local status=0
-    wait "$beside" || status=$?
-    beside=
-    return "$status"
-}
-
 # Ends the steps that run, if any; timeout passes the signal on to all that a step started.
 stop_step() {
     local each
-    for each in $running $beside; do kill "$each" 2>/dev/null; done
+    for each in $running ${beside[0]:-}; do kill "$each" 2>/dev/null; done
 }
 
 # The end of a step's output, for a step that failed.

@@ -151,7 +151,7 @@ suite_lab() {
     fi
 }
 suite_lab612() { in_lab lab612 smoke --boots $boots --kernel 6.12; }
-# Brief cells always. The others, short ones first and then in an order that changes with the commit, begin within 40 minutes
+# Brief cells always. The others, those marked `soon` first and then in an order that changes with the commit, begin within 40 minutes
 # where the suite was asked for by name, and before 48 of the 60 minutes of --all are over: on slow cores there is no room for
 # them. Those left out are named.
 suite_cells() {

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A load that takes errors, and remembers what was acknowledged.
 
-acknowledged.py FOLDER LEDGER STOP   writes and syncs files in FOLDER until there is a file STOP, and removes all but the last
-                                     hundreds. A line of LEDGER for each that was synced (its name and SHA-256) and for each
-                                     error ("error", its name)
-acknowledged.py --check LEDGER FOLDER...   of the last hundreds every file acknowledged has its data in each FOLDER; prints the counts
+acknowledged.py FOLDER LEDGER STOP   writes and syncs files in FOLDER until there is a file STOP; keeps some hundreds, and removes older
+                                     ones when they have their data, behind the cache. A line of LEDGER for each that was synced
+                                     (its name and SHA-256) and for each error ("error", its name)
+acknowledged.py --check LEDGER FOLDER...   every file that was acknowledged and kept has its data in each FOLDER; prints the counts
 """
 import collections
 import errno
@@ -31,17 +31,32 @@ def write(path, data):
         os.close(descriptor)
 
 
+def digest(path):
+    with open(path, "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+def compare(path, wanted):
+    if digest(path) != wanted:
+        sys.exit(f"{path}: other data than were acknowledged")
+
+
 def load(folder, ledger, stop):
-    draw, number = random.Random(1), 0
+    draw, number, kept = random.Random(1), 0, {}
     with open(ledger, "a", encoding="ascii") as out:
         while not os.path.exists(stop):
             number += 1
             data = draw.randbytes(draw.choice((1, 5000, 70_000, 300_000)))
             try:
-                if number > KEPT:
-                    pathlib.Path(folder, str(number - KEPT)).unlink(missing_ok=True)
+                old = pathlib.Path(folder, str(number - KEPT))
+                if number - KEPT in kept:
+                    compare(old, kept.pop(number - KEPT))
+                if number > KEPT: # also one that was begun and had an error
+                    old.unlink(missing_ok=True)
                 write(os.path.join(folder, str(number)), data)
-                line = f"{number} {hashlib.sha256(data).hexdigest()}"
+                kept[number] = hashlib.sha256(data).hexdigest()
+                line = f"{number} {kept[number]}"
             except OSError as failed:
                 line = f"error {errno.errorcode.get(failed.errno, failed.errno)}"
                 time.sleep(0.2)
@@ -52,14 +67,12 @@ def check(ledger, folders):
     lines = [line.split() for line in pathlib.Path(ledger).read_text(encoding="ascii").splitlines()]
     errors = collections.Counter(what for name, what in lines if name == "error")
     written = {int(name): what for name, what in lines if name != "error"}
-    # One more may have been begun, and one removed for it.
-    last = max(written, default=0)
-    looked_at = {name: what for name, what in written.items() if name > last + 1 - KEPT}
+    # Each number has a line. One more may have been begun, and a file removed for it.
+    looked_at = {name: what for name, what in written.items() if name > len(lines) + 1 - KEPT}
     for name, what in looked_at.items():
         for folder in folders:
-            if hashlib.sha256(pathlib.Path(folder, str(name)).read_bytes()).hexdigest() != what:
-                sys.exit(f"{folder}/{name}: other data than were acknowledged")
-    print(f"{len(written)} files acknowledged, {len(looked_at)} looked at and whole; errors: {dict(errors) or 'none'}")
+            compare(os.path.join(folder, str(name)), what)
+    print(f"{len(written)} files acknowledged, of {len(looked_at)} kept all whole; errors: {dict(errors) or 'none'}")
     if not written:
         sys.exit("nothing was acknowledged")
 

@@ -47,7 +47,7 @@ class RawPeer(Calls):
         """A call, or two: siw leaves in the socket now and then what comes while it sets the connection up, until more comes."""
         unanswered, once_more = self.send_null(), True
         while unanswered:
-            what, *rest = self.ask("wait", SHORT)
+            what, *rest = self.ask("wait", SHORT if once_more else PATIENCE)
             if what == "nothing" and once_more:
                 unanswered, once_more = unanswered + self.send_null(), False
             elif what == "received":
@@ -155,6 +155,7 @@ def bad_chunk_keys():
 def no_receives():
     """A requester without a receive for the reply."""
     peer = RawPeer(receives=0)
+    time.sleep(1) # in place of `greet`
     peer.send_null()
     peer.must_end()
     peer.die()

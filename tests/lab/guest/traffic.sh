@@ -4,9 +4,10 @@
 # until_writes SECONDS: until verbenad on $server has written more than now, so that what comes next meets work.
 until_writes() {
     local before
-    before=$(written)
+    until_true "$1" sampled || return
     until_true "$1" writes_more
 }
+sampled() { before=$(written) && [[ -n $before ]]; }
 writes_more() { (($(written) > before)); }
 
 # written: octets, since verbenad began.
@@ -19,7 +20,8 @@ steady_load() {
     python3 "$LAB_ROOT/tests/lab/guest/acknowledged.py" mounted/acknowledged ledger stop &
 }
 
-# steady_load_is_whole FOLDER: in FOLDER, which is not what the client has kept, and no error came through the mount.
+# steady_load_is_whole FOLDER: all that it left is in FOLDER, which must be the server's own or a new mount, as a client has a cache; and
+# no error came through the mount.
 steady_load_is_whole() {
     timed 'compare' python3 "$LAB_ROOT/tests/lab/guest/acknowledged.py" --check ledger "$1"
     [[ -z $(sed -n 's/^error //p' ledger) ]] ||

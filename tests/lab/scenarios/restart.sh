@@ -39,7 +39,7 @@ timed 'the load ends well' wait "$load"
 # is written. It commits it when told to, here by fsync, and by itself some seconds later or when it has much, both of which are put off.
 umount mounted
 mount_server mounted hard,timeo=50,retrans=1,write=eager
-size=$((32 << 20))
+size=$(((LAB_MIB < 32 ? LAB_MIB : 32) << 20))
 echo 0 >/proc/sys/vm/dirty_writeback_centisecs
 trap 'echo 500 >/proc/sys/vm/dirty_writeback_centisecs' EXIT
 echo 90 >"/sys/class/bdi/$(mountpoint -d mounted)/min_ratio"
@@ -56,10 +56,13 @@ os.fsync(file)
 END_OF_PYTHON
 writer=$!
 all_written() { (($(written) >= before + size)); }
-until_true 120 all_written || fail "the kernel sent $(($(written) - before)) octets of $size"
+all_written_or_gone() { ! kill -0 "$writer" || all_written; }
+until_true 120 all_written_or_gone
+kill -0 "$writer" 2>/dev/null || fail 'who writes it is gone'
+all_written || fail "the kernel sent $(($(written) - before)) octets of $size"
 sleep 1 # the last replies
-kill -0 "$writer" 2>/dev/null || fail 'who wrote it is gone'
 die
+echo 500 >/proc/sys/vm/dirty_writeback_centisecs
 cmp -n "$size" "$LAB_DATA/large" exported/file
 truncate -s 0 exported/file
 come_back "$1"

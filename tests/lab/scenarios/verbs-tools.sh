@@ -38,12 +38,12 @@ theirs_serves() {
     # Where it accepts siw leaves a first message unread now and then (docs/internals/rdma.md): once more, with other ends.
     if ((status == 124)) && [[ $kind == siw && ! -e $LAB_OUT/unread ]]; then
         echo "again, as siw may have left the first message unread: ${all[*]}" | tee "$LAB_OUT/unread"
-        kill "$server"
+        kill "$server" 2>/dev/null || true
         { wait "$server" || true; } 2>/dev/null
         theirs_serves "${all[@]}"
         return
     fi
-    ((status == 0)) || fail "$role-client: $(tail -n 1 "$LAB_OUT/$role-$port.log")"
+    ((status == 0)) || fail "$role-client: $(tail -n 2 "$LAB_OUT/$role-$port.log")"
     if ! wait "$server"; then [[ $1 == rping ]] || fail "$*: $(tail -n 2 "$LAB_OUT/$1-$port.log")"; fi
 }
 their_listener() { rdma resource show cm_id | grep -q ":$port\>.*state LISTEN\|state LISTEN.*:$port\>"; }
