@@ -89,7 +89,7 @@ result<void> backend::live_look::await_resume() noexcept
 std::optional<storage::attributes> backend::attributes_now(const cached_file& f) const noexcept
 {
     struct stat st{};
-    if (::fstat(f.path.get(), &st) != 0)
+    if (file_status(f.path.get(), st) != 0)
         return std::nullopt;
     return attributes(st, f);
 }
@@ -182,9 +182,10 @@ task<result<storage::lookup_result>> backend::lookup(const storage::request& r,
                 out.found.attrs = attributes(found_stat, *known);
                 co_return out;
             }
-            // With crossmnt it may lead to another host.
+            // With crossmnt it may lead to another host. In memory the kernel keeps no names that lead nowhere, so that they
+            // would go to the pool each time.
             if (!options_.crossmnt)
-                quick = open_name(d->path.get(), text, RESOLVE_CACHED);
+                quick = open_name(d->path.get(), text, waits_for_nothing(*d) ? 0 : RESOLVE_CACHED);
         }
         if (!quick && (quick.error().errno_value() == EAGAIN || out_of_descriptors(quick.error()))) {
             auto job = [this, fd = d->path.get(), text, &who = r.who]() -> result<unique_fd> {

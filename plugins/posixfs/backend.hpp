@@ -10,6 +10,7 @@
 #include "change_order.hpp"
 #include "descriptor_cache.hpp"
 #include "directory.hpp"
+#include "file_status.hpp"
 #include "handles.hpp"
 #include "identity.hpp"
 #include "sync_group.hpp"
@@ -168,7 +169,7 @@ private:
         return attributes_of(st, f.mount->fsid);
     }
     struct look {
-        int operator()() const noexcept { return ::fstat(fd, st) == 0 ? 0 : errno; }
+        int operator()() const noexcept { return file_status(fd, *st) == 0 ? 0 : errno; }
         int fd;
         struct stat* st;
     };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "change_order.hpp"
 
+#include "file_status.hpp"
+
 #include <algorithm>
 #include <linux/magic.h>
 
@@ -39,13 +41,13 @@ void change_order::turn::begin(int fd, observed_change& change)
 {
     timespec now{};
     ::clock_gettime(CLOCK_REALTIME_COARSE, &now); // seconds matter
-    change.seen = ::fstat(fd, &change.before) == 0;
+    change.seen = file_status(fd, change.before) == 0;
     change.alone = change.seen && order_.is_alone(change.before, now);
 }
 
 void change_order::turn::end(int fd, observed_change& change)
 {
-    change.seen = change.seen && ::fstat(fd, &change.after) == 0;
+    change.seen = change.seen && file_status(fd, change.after) == 0;
     if (change.seen)
         order_.remember(change.after);
 }

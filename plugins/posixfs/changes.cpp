@@ -109,7 +109,10 @@ result<void> backend::apply(int fd, const struct stat& st, const storage::set_at
     if ((set.uid || set.gid) && ::fchownat(fd, "", set.uid ? *set.uid : uid_t(-1),
                                            set.gid ? *set.gid : gid_t(-1), AT_EMPTY_PATH) != 0)
         return errno_error("chown");
-    if (set.mode && !S_ISLNK(st.st_mode) && ::fchmodat(self_.get(), name.text(), *set.mode & 07777, 0) != 0)
+    // A descriptor of a new file is not only a path, and needs no name.
+    if (const mode_t mode = set.mode.value_or(0) & 07777;
+        set.mode && !S_ISLNK(st.st_mode) && ::fchmod(fd, mode) != 0 &&
+        (errno != EBADF || ::fchmodat(self_.get(), name.text(), mode, 0) != 0))
         return errno_error("chmod");
     using kind = storage::set_time::kind;
     // Truncation has set the time of modification to that of the server.
@@ -149,11 +152,11 @@ task<result<storage::change>> backend::setattr(const storage::request& r, const 
     // Who has a file's lock may cut much off, so a shard waits for none.
     struct stat now{};
     const bool here = changes_here(r.who, *f) && (f->is_directory() || !guard) &&
-                      ::fstat(f->path.get(), &now) == 0 && !cuts_much(now, set);
+                      file_status(f->path.get(), now) == 0 && !cuts_much(now, set);
     auto job = [this, fd = f->path.get(), &order = order_of(*f), here, local = f->mount->local, &set, &guard,
                 &who = r.who]() -> result<observed_change> {
         struct stat st{};
-        if (::fstat(fd, &st) != 0)
+        if (file_status(fd, st) != 0)
             return errno_error("fstat");
         if (st.st_nlink == 0)
             return error::from_errno(ESTALE, "the file was removed");
@@ -167,7 +170,7 @@ task<result<storage::change>> backend::setattr(const storage::request& r, const 
         else if (!here)
             lock = std::unique_lock(guarded_[st.st_ino % 128 + (local ? 0 : 128)]); // another host may hang
         if (guard) {
-            if (::fstat(fd, &st) != 0)
+            if (file_status(fd, st) != 0)
                 return errno_error("fstat");
             if (!(time_of(st.st_ctim) == *guard))
                 return error(storage::errc::not_sync, "the file changed since the client looked");
@@ -183,7 +186,7 @@ task<result<storage::change>> backend::setattr(const storage::request& r, const 
         if (ordered)
             turn->end(fd, c);
         else
-            c.seen = ::fstat(fd, &c.after) == 0;
+            c.seen = file_status(fd, c.after) == 0;
         return c;
     };
     auto done = co_await run_with_room(s, job, here);
@@ -212,8 +215,9 @@ task<result<storage::change>> backend::unlink(const storage::request& r, const s
     if (!opened)
         co_return opened.error();
     const file_ref d = std::move(*opened);
-    auto job = [this, fd = d->path.get(), &order = order_of(*d), &directory, &checked, flags,
-                &who = r.who]() -> result<change_job> {
+    const bool here = changes_here(r.who, *d);
+    auto job = [this, fd = d->path.get(), &order = order_of(*d), &directory, &checked, flags, &who = r.who,
+                cache = here ? &s : nullptr, &d = *d]() -> result<change_job> {
         change_job out;
         struct stat st{};
         if (auto live = live_directory(fd, st); !live)
@@ -222,8 +226,18 @@ task<result<storage::change>> backend::unlink(const storage::request& r, const s
         if (!as)
             return as.error();
         change_order::turn turn(order, st);
-        if (auto known = identify(fd, checked.text(), directory, out.victim); !known)
+        // One whose closing takes long needs a descriptor of its own, so that its space is free when the caller is answered.
+        struct stat present{};
+        file_ref noted;
+        if (cache != nullptr)
+            noted = guess(*cache, d, checked.text(), present);
+        if (noted && size_to_free(present) < large_file) {
+            out.victim.handle = noted->handle;
+            out.victim.size = size_to_free(present);
+            out.victim.known = std::move(noted);
+        } else if (auto known = identify(fd, checked.text(), directory, out.victim); !known) {
             return known.error();
+        }
         turn.begin(fd, out.from);
         if (::unlinkat(fd, checked.text(), flags) != 0)
             return errno_error("unlink");
@@ -231,7 +245,7 @@ task<result<storage::change>> backend::unlink(const storage::request& r, const s
         still_there(out.victim);
         return out;
     };
-    auto done = co_await run_with_room(s, job, changes_here(r.who, *d));
+    auto done = co_await run_with_room(s, job, here);
     if (!done)
         co_return done.error();
     co_await forget(s, std::move(done->victim));
@@ -261,7 +275,7 @@ result<void> backend::identify(int directory, const char* name, const storage::h
     if (!fd)
         return fd.error();
     struct stat st{};
-    if (::fstat(fd->get(), &st) != 0)
+    if (file_status(fd->get(), st) != 0)
         return errno_error("fstat");
     auto handle = handles_->handle_of(fd->get(), st, directory_handle, name);
     if (!handle)
@@ -275,7 +289,8 @@ result<void> backend::identify(int directory, const char* name, const storage::h
 void backend::still_there(victim& v) noexcept
 {
     struct stat st{};
-    v.gone = v.fd && ::fstat(v.fd.get(), &st) == 0 && (st.st_nlink == 0 || S_ISDIR(st.st_mode));
+    const int fd = v.known ? v.known->path.get() : v.fd.get();
+    v.gone = fd >= 0 && file_status(fd, st) == 0 && (st.st_nlink == 0 || S_ISDIR(st.st_mode));
 }
 
 task<result<storage::rename_result>> backend::rename(const storage::request& r,
@@ -331,7 +346,7 @@ task<result<storage::rename_result>> backend::rename(const storage::request& r,
             turn.end(to_fd, out.to);
         }
         struct stat st{};
-        if (::fstat(moved.fd.get(), &st) == 0) {
+        if (file_status(moved.fd.get(), st) == 0) {
             handles_->moved(moved.fd.get(), st, to_directory, new_name.text());
             if (S_ISDIR(st.st_mode))
                 order.adopt(st);
@@ -394,11 +409,11 @@ task<result<storage::link_result>> backend::link(const storage::request& r, cons
             return as.error();
         change_order::turn turn(order, st);
         turn.begin(fd, out.to);
-        // AT_EMPTY_PATH would need CAP_DAC_READ_SEARCH, which the caller hasn't.
+        // AT_EMPTY_PATH would need CAP_DAC_READ_SEARCH, which only root has.
         if (::linkat(self_.get(), fd_name(file_fd).text(), fd, checked.text(), AT_SYMLINK_FOLLOW) != 0)
             return errno_error("link");
         turn.end(fd, out.to);
-        ::fstat(file_fd, &out.file);
+        file_status(file_fd, out.file);
         handles_->moved(file_fd, out.file, directory, checked.text());
         return out;
     };

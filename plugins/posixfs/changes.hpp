@@ -9,7 +9,7 @@ namespace verbena::posixfs {
 // The kernel's own EXDEV or the like is for the caller; what was removed meanwhile is stale.
 inline result<void> live_directory(int fd, struct stat& st) noexcept
 {
-    if (::fstat(fd, &st) != 0)
+    if (file_status(fd, st) != 0)
         return errno_error("fstat");
     if (st.st_nlink == 0)
         return error::from_errno(ESTALE, "the directory was removed");
@@ -46,7 +46,7 @@ struct backend::made {
     made() = default;
     made(made&&) = default;
     made& operator=(made&&) = default;
-    unique_fd path;  ///< O_PATH
+    unique_fd path;  ///< O_PATH, or another of `write`
     unique_fd write; ///< open for the caller, or none
     struct stat st{};
     bool new_name = true;        ///< the directory changed
@@ -60,6 +60,7 @@ struct backend::victim {
     victim(victim&&) = default;
     victim& operator=(victim&&) = default;
     unique_fd fd;
+    file_ref known; ///< instead of `fd`, if it was identified on a shard by what is cached there
     storage::handle handle;
     off_t size = 0; ///< see size_to_free()
     bool gone = false;

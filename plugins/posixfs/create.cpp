@@ -57,7 +57,7 @@ result<void> backend::apply_to_new(int fd, struct stat& st, const storage::set_a
     changed = true;
     if (auto done = apply(fd, st, rest, who); !done)
         return done;
-    if (::fstat(fd, &st) != 0)
+    if (file_status(fd, st) != 0)
         return errno_error("fstat");
     return {};
 }
@@ -110,7 +110,7 @@ backend::make_entry(const storage::request& r, const storage::handle& directory,
                 return as.error();
             if (auto applied = apply(m.path.get(), m.st, size_only, who); !applied)
                 return applied.error();
-            return ::fstat(m.path.get(), &m.st) == 0 ? result<void>() : errno_error("fstat");
+            return file_status(m.path.get(), m.st) == 0 ? result<void>() : errno_error("fstat");
         };
         const bool here = !cuts_much(done->st, size_only) && changes_here(r.who, *d);
         auto resized = co_await run_with_room(s, cut, here);
@@ -121,6 +121,9 @@ backend::make_entry(const storage::request& r, const storage::handle& directory,
     auto entry = co_await remember(s, std::move(done->path), done->st, directory, checked.text(), &f);
     if (!entry)
         co_return entry.error();
+    // Elsewhere the descriptor of a file that was made without a name keeps none in the kernel's cache: see guess().
+    if (waits_for_nothing(*d))
+        s.names.note(directory, checked.text(), entry->handle);
     if (done->write) {
         auto user = f->find_or_add(r.who);
         user->write = f->share(std::move(done->write));
@@ -148,9 +151,13 @@ unique_fd backend::make_with_verifier(const naming& at, mode_t permissions,
                                       std::uint64_t verifier) const noexcept
 {
     unique_fd file(::openat(at.directory, ".", O_TMPFILE | O_RDWR | O_CLOEXEC | O_NONBLOCK, permissions));
-    if (file &&
-        (::futimens(file.get(), verifier_times(verifier).times) != 0 ||
-         ::linkat(self_.get(), fd_name(file.get()).text(), at.directory, at.name, AT_SYMLINK_FOLLOW) != 0)) {
+    // By its descriptor only CAP_DAC_READ_SEARCH may name a file before Linux 6.10; others are told that there is none.
+    const auto name_it = [&] {
+        return ::linkat(file.get(), "", at.directory, at.name, AT_EMPTY_PATH) == 0 ||
+               (errno == ENOENT && ::linkat(self_.get(), fd_name(file.get()).text(), at.directory, at.name,
+                                            AT_SYMLINK_FOLLOW) == 0);
+    };
+    if (file && (::futimens(file.get(), verifier_times(verifier).times) != 0 || !name_it())) {
         const int why = errno;
         file.reset();
         errno = why;
@@ -177,14 +184,15 @@ result<backend::made> backend::create_file(naming& at, storage::create_mode mode
     }
     if (m.write) {
         at.made();
-        m.path.reset(::openat(self_.get(), fd_name(m.write.get()).text(), O_PATH | O_CLOEXEC));
+        // It serves for what an O_PATH one does; opening one by /proc costs as much as making the file.
+        m.path.reset(::fcntl(m.write.get(), F_DUPFD_CLOEXEC, 0));
         result<void> ready;
         if (exclusive && !m.own_attributes) {
             m.own_attributes = true;
             if (::futimens(m.write.get(), verifier_times(verifier).times) != 0)
                 ready = errno_error("the verifier of an exclusive create");
         }
-        if (ready && (!m.path || ::fstat(m.path.get(), &m.st) != 0))
+        if (ready && (!m.path || file_status(m.path.get(), m.st) != 0))
             ready = errno_error("open of a new file");
         if (ready && !exclusive)
             ready = apply_to_new(m.path.get(), m.st, set, who, m.own_attributes);
@@ -202,7 +210,7 @@ result<backend::made> backend::create_file(naming& at, storage::create_mode mode
         return present.error();
     m.path = std::move(*present);
     m.new_name = false;
-    if (::fstat(m.path.get(), &m.st) != 0)
+    if (file_status(m.path.get(), m.st) != 0)
         return errno_error("fstat");
     if (!S_ISREG(m.st.st_mode))
         return error::from_errno(EEXIST, "create over something that is no file");
@@ -298,7 +306,7 @@ result<backend::made> backend::finish_new(naming& at, mode_t format, const stora
         return opened.error();
     }
     m.path = std::move(*opened);
-    if (::fstat(m.path.get(), &m.st) != 0)
+    if (file_status(m.path.get(), m.st) != 0)
         return errno_error("fstat");
     if ((m.st.st_mode & S_IFMT) != format)
         return error::from_errno(EEXIST, made_again);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "descriptor_cache.hpp"
 
+#include "file_status.hpp"
 #include "fnv1a.hpp"
 
 #include <verbena/core/reactor.hpp>
@@ -31,7 +32,7 @@ private:
 void close_where_it_may_last(blocking_pool& pool, unique_fd fd, bool always) noexcept
 {
     struct stat st{};
-    if (!fd || (!always && (::fstat(fd.get(), &st) != 0 || !S_ISREG(st.st_mode) || st.st_nlink != 0 ||
+    if (!fd || (!always && (file_status(fd.get(), st) != 0 || !S_ISREG(st.st_mode) || st.st_nlink != 0 ||
                             size_to_free(st) < large_file)))
         return;
     auto* const job = new closing(std::move(fd)); // deletes itself
@@ -143,8 +144,10 @@ file_ref descriptor_cache::find(const storage::handle& h) noexcept
 file_ref descriptor_cache::insert(const storage::handle& h, unique_fd path, const mount_point* mount,
                                   const struct stat& st)
 {
-    if (file_ref present = find(h))
+    if (file_ref present = find(h)) {
+        close_where_it_may_last(pool_, std::move(path), !mount->local);
         return present;
+    }
     while (size_ >= limit_)
         remove(*uses_.front());
     keep_within_budget();

@@ -155,7 +155,9 @@ struct cached_file : list_hook {
     blocking_pool& pool; ///< where descriptors are closed if that takes long
     unsigned references = 0;
     storage::handle handle;
-    unique_fd path; ///< O_PATH, opened with the daemon's rights
+    /// O_PATH, opened with the daemon's rights; of a file made here a duplicate of its maker's, open for writing. For what O_PATH
+    /// is enough for.
+    unique_fd path;
     const mount_point* mount;
     mode_t format;
     // What `path` keeps alive keeps its number: no other file has it meanwhile.

@@ -68,7 +68,7 @@ void note_sent(const void* owner, const file_send& how) noexcept
     if (!avoid(file.sending().failed, how.ended, rest_of_failed_sending))
         return;
     struct stat st{};
-    ::fstat(file.get(), &st);
+    file_status(file.get(), st);
     log(log_level::warning, "posixfs",
         "a file could not be sent from the page cache: for a minute READs of its file system are copied",
         {{"cause", std::system_category().message(how.error)},
@@ -226,7 +226,7 @@ task<result<storage::read_result>> backend::read(const storage::request& r, cons
         if (got == -EIO && n == 0)
             co_return error::from_errno(EIO, "pread");
         n += std::max(got, 0); // another error or a shorter read is the pool's to tell
-        ::fstat(fd, &st);
+        file_status(fd, st);
     }
     if (missing()) {
         auto job = [fd, &st, rest = out.subspan(static_cast<std::size_t>(n)),
@@ -234,7 +234,7 @@ task<result<storage::read_result>> backend::read(const storage::request& r, cons
             const ssize_t more = read_all(fd, rest, at);
             if (more < 0)
                 return errno_error("pread");
-            ::fstat(fd, &st);
+            file_status(fd, st);
             return more;
         };
         auto more = co_await pool_.run(std::move(job));

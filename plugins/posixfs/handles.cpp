@@ -3,6 +3,7 @@
 
 #include "attributes.hpp"
 #include "change_order.hpp"
+#include "file_status.hpp"
 #include "fnv1a.hpp"
 #include "identity.hpp"
 #include "kernel_buffer.hpp"
@@ -88,7 +89,7 @@ result<std::unique_ptr<handle_source>> handle_source::open(const posixfs_options
         s->resolve_ |= RESOLVE_NO_XDEV;
     auto root = std::make_unique<mount_point>();
     root->fd.reset(::open(resolved, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!root->fd || ::fstat(root->fd.get(), &s->root_stat_) != 0)
+    if (!root->fd || file_status(root->fd.get(), s->root_stat_) != 0)
         return errno_error("the exported directory");
     root->fsid = root->identity = fsid_of(root->fd.get(), s->root_path_, *root);
     const int fd = root->fd.get();

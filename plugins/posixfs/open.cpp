@@ -49,14 +49,14 @@ result<void> backend::is_beneath_root(int directory) const
     struct stat st{};
     struct stat above{};
     for (;;) {
-        if (!at || ::fstat(at.get(), &st) != 0)
+        if (!at || file_status(at.get(), st) != 0)
             return errno_error("a directory above");
         if (st.st_dev == root.st_dev && st.st_ino == root.st_ino)
             return {};
         unique_fd next(::openat(at.get(), "..", O_PATH | O_DIRECTORY | O_CLOEXEC));
         if (!next && errno == ENOENT) // above a bind mount's root: it was moved out of that
             break;
-        if (!next || ::fstat(next.get(), &above) != 0)
+        if (!next || file_status(next.get(), above) != 0)
             return errno_error("a directory above");
         if (above.st_dev == st.st_dev && above.st_ino == st.st_ino)
             break;
@@ -80,7 +80,7 @@ task<result<file_ref>> backend::open_slow(shard& s, const storage::handle& h)
         if (!opened)
             return opened.error();
         found f(std::move(opened->fd), opened->mount);
-        if (::fstat(f.fd.get(), &f.st) != 0)
+        if (file_status(f.fd.get(), f.st) != 0)
             return errno_error("fstat");
         // The kernel finds what a handle is of wherever it lies; paths are walked from the root.
         if (S_ISDIR(f.st.st_mode) && !handles_->uses_paths()) {
@@ -153,7 +153,7 @@ task<result<shard_ref<user_descriptors>>> backend::open_for(shard& s, const stor
         const int flags = (what == use::write ? O_WRONLY : O_RDONLY) | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
         // The stamp is older than the answer, so a change in between is seen at the next use.
         struct stat st{};
-        if (::fstat(path, &st) != 0)
+        if (file_status(path, st) != 0)
             return errno_error("fstat");
         bool ours = false;
         int refused = 0;
@@ -230,15 +230,17 @@ task<result<storage::entry>> backend::remember(shard& s, unique_fd fd, struct st
 {
     const mount_point* mount = nullptr;
     auto make = [&]() -> result<storage::handle> {
-        if (st.st_mode == 0 && ::fstat(fd.get(), &st) != 0)
+        if (st.st_mode == 0 && file_status(fd.get(), st) != 0)
             return errno_error("fstat");
         return handles_->handle_of(fd.get(), st, directory, name, &mount);
     };
     // It may be on a mount beneath, which answers as late as it likes.
     const bool here = !options_.crossmnt && handles_->root_mount().local;
     auto handle = co_await shard_or_pool<decltype(make)>(pool_, std::move(make), here);
-    if (!handle)
+    if (!handle) {
+        close_where_it_may_last(pool_, std::move(fd), !here);
         co_return handle.error();
+    }
     file_ref f = s.files.insert(*handle, std::move(fd), mount, st);
     storage::entry e;
     e.handle = *handle;

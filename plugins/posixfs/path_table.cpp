@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "path_table.hpp"
 
+#include "file_status.hpp"
 #include "fnv1a.hpp"
 #include "kernel_buffer.hpp"
 
@@ -197,7 +198,7 @@ result<unique_fd> path_table::open(const storage::handle& h)
     for (const std::string& path : paths) {
         unique_fd fd(static_cast<int>(::syscall(SYS_openat2, root_, path.c_str(), &how, sizeof(how))));
         struct stat st{};
-        if (!fd || ::fstat(fd.get(), &st) != 0) {
+        if (!fd || file_status(fd.get(), st) != 0) {
             const bool gone =
                 errno == ENOENT || errno == ENOTDIR || errno == EXDEV || errno == ELOOP || errno == ESTALE;
             if (!gone)

@@ -130,7 +130,7 @@ void backend::describe_entry(const cached_file& d, bool is_root, listed_entry& e
     // The name is the kernel's own, which ends it with a NUL.
     auto fd = open_name(d.path.get(), e.raw.name.data()); // NOLINT(bugprone-suspicious-stringview-data-usage)
     struct stat st{};
-    if (!fd || ::fstat(fd->get(), &st) != 0)
+    if (!fd || file_status(fd->get(), st) != 0)
         return;
     const mount_point* mount = nullptr;
     auto handle = handles_->handle_of(fd->get(), st, d.handle, e.raw.name, &mount);

@@ -254,12 +254,37 @@ BOOST_FIXTURE_TEST_CASE(changes_in_memory_need_no_other_thread, memory_fixture)
     must(fs->remove(me, d, "g"));
     make_directory(d, "e");
     must(fs->rmdir(me, d, "e"));
+    BOOST_TEST(fails(fs->lookup(me, d, "g")) == ENOENT);
+    BOOST_TEST((must(fs->lookup(me, d, "h")).found.handle == f));
     BOOST_TEST(get(me, f) == "data");
     let_go = true;
     let_go.notify_all();
     pool.finish();
     fs.reset();
     shard.reset(); // it still has what the occupants told it
+}
+
+// What a name led to last time is what is removed only if it still leads there.
+BOOST_FIXTURE_TEST_CASE(a_removal_is_of_what_the_name_leads_to, memory_fixture)
+{
+    const handle d = make_directory(fs->root(), "d");
+    const handle f = make_file(me, d, "f");
+    must(write(me, f, 0, "data"));
+    std::filesystem::rename(exported->path() / "d" / "f", exported->path() / "d" / "kept");
+    std::ofstream(exported->path() / "d" / "f") << "another";
+    must(fs->remove(me, d, "f"));
+    BOOST_TEST(get(me, f) == "data");
+    BOOST_TEST(!std::filesystem::exists(exported->path() / "d" / "f"));
+
+    // Of two names one is left, and then none.
+    BOOST_TEST((must(fs->lookup(me, d, "kept")).found.handle == f));
+    must(fs->link(me, f, d, "second"));
+    must(fs->remove(me, d, "kept"));
+    BOOST_TEST(get(me, f) == "data");
+    BOOST_TEST((must(fs->lookup(me, d, "second")).found.handle == f));
+    must(fs->remove(me, d, "second"));
+    BOOST_TEST(fails(fs->getattr(me, f)) == ESTALE);
+    BOOST_TEST(fails(fs->remove(me, d, "second")) == ENOENT);
 }
 
 BOOST_FIXTURE_TEST_CASE(a_create_that_finds_the_file_changes_no_directory, fixture)

@@ -70,6 +70,7 @@ void ask_no_file_system()
                                 unsigned(SYS_pwritev2),
                                 unsigned(SYS_ftruncate),
                                 unsigned(SYS_fchownat),
+                                unsigned(SYS_fchmod),
                                 unsigned(SYS_fchmodat),
                                 unsigned(SYS_utimensat),
                                 unsigned(SYS_mkdirat),
