@@ -14,6 +14,7 @@ namespace {
 
 constexpr int backlog = 1024;
 constexpr std::uint8_t retries = 7;
+constexpr int held_ports = 8;                          // passed over before a connect fails
 constexpr std::uint8_t receiver_not_ready_retries = 6; // 7 would be for ever
 
 error cm_error(const char* what, const cm_event& e) noexcept
@@ -147,10 +148,26 @@ result<void> context_impl::as_chosen(const rdma_cm_id& id) const
 
 // --- initiator ---
 
+// The connection manager chooses ports without asking TCP, which may still hold one for a connection that has ended; siw learns
+// that when it connects. Each such port counts as a connection that could not be set up.
 task<result<std::unique_ptr<verbs::queue_pair>>> context_impl::connect(std::string_view address,
                                                                        verbs::protection_domain& d,
                                                                        const verbs::connect_options& o,
                                                                        std::vector<std::byte>& reply)
+{
+    const time_point deadline = shard_.clock().now() + o.timeout;
+    for (int more = held_ports;; --more) {
+        bool held = false;
+        auto made = co_await connect_once(address, d, o, deadline, reply, held);
+        if (!held || more == 0)
+            co_return std::move(made);
+    }
+}
+
+task<result<std::unique_ptr<verbs::queue_pair>>>
+context_impl::connect_once(std::string_view address, verbs::protection_domain& d,
+                           const verbs::connect_options& o, time_point deadline,
+                           std::vector<std::byte>& reply, bool& held)
 {
     if (o.private_data.size() > capabilities_.max_private_data)
         co_return error(std::errc::message_size, "private data longer than the provider carries",
@@ -158,7 +175,6 @@ task<result<std::unique_ptr<verbs::queue_pair>>> context_impl::connect(std::stri
     const auto to = net::endpoint::parse(address);
     if (!to)
         co_return to.error();
-    const time_point deadline = shard_.clock().now() + o.timeout;
     const auto own = co_await source_for(*to);
     if (!own)
         co_return own.error();
@@ -168,8 +184,9 @@ task<result<std::unique_ptr<verbs::queue_pair>>> context_impl::connect(std::stri
     if (::rdma_create_id(channel(), &raw, static_cast<cm_handler*>(&events), RDMA_PS_TCP) != 0)
         co_return error::from_errno(errno, "rdma_create_id");
     cm_id id(raw);
+    const duration left = std::max(deadline - shard_.clock().now(), duration::zero());
     const auto milliseconds =
-        static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(o.timeout).count());
+        static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(left).count());
     if (::rdma_resolve_addr(raw, from, const_cast<sockaddr*>(to->data()), milliseconds) != 0)
         co_return error::from_errno(errno, from == nullptr ? "no RDMA device leads to this address"
                                                            : "no RDMA device has the source address");
@@ -204,6 +221,7 @@ task<result<std::unique_ptr<verbs::queue_pair>>> context_impl::connect(std::stri
     q->lend_id();
     const int failed = co_await pool_.run(std::move(begin));
     q->lend_no_more();
+    held = failed == EADDRINUSE || failed == EADDRNOTAVAIL;
     if (failed != 0)
         co_return error::from_errno(failed, "rdma_connect");
     if (!q->starting())

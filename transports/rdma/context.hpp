@@ -72,6 +72,10 @@ public:
     task<result<std::optional<net::endpoint>>> source_for(net::endpoint to);
     /// Whether device and port of `id` are those of the options, if these name any.
     result<void> as_chosen(const rdma_cm_id& id) const;
+    /// connect() by one port of this end's; `held` if somebody else has that.
+    task<result<std::unique_ptr<verbs::queue_pair>>>
+    connect_once(std::string_view address, verbs::protection_domain& domain, const verbs::connect_options& o,
+                 time_point deadline, std::vector<std::byte>& reply, bool& held);
     /// A queue pair on `id`, which it owns when this succeeds; else the caller still does.
     task<result<std::unique_ptr<queue_pair>>> make_pair(rdma_cm_id* id, domain& d,
                                                         const verbs::queue_pair_options& o, std::string name,
