@@ -129,7 +129,7 @@ in_lab() {
     [[ $install == yes ]] || more=(--no-install)
     build_clang && counted "$name" tests/lab/lab "$@" --build build "${more[@]}"
 }
-# A guest keeps little more than one processor busy.
+# Guests keep a processor busy each.
 boots=$((jobs > 1 ? 2 : 1))
 suite_lab() {
     build_clang || return
@@ -193,7 +193,7 @@ suite_lab_asan() {
     [[ $install == yes ]] || more=(--no-install)
     build_asan &&
         under_asan counted lab_asan tests/lab/lab run siw-guest client-knfsd siw-host tcp-guest 'rdma-guest rxe' 'conform-rdma rxe' \
-            --boots $boots --kernel 6.1 --build build-asan "${more[@]}"
+            --boots $boots --cpus 1 --kernel 6.1 --build build-asan "${more[@]}"
 }
 suite_tsan() {
     built_in build-tsan clang++-19 -Doptimization=1 -Ddebug=false -Dcpp_args=-gline-tables-only \

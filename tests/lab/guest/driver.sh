@@ -8,10 +8,10 @@ trouble='BUG:|Oops|WARNING: |general protection fault|blocked for more than|INFO
 
 touch /lab/job/booted
 ip link set lo up
+# To this machine and no further: what a kernel's client asks elsewhere somebody else may answer.
 if [[ $LAB_NET == user ]]; then
     ip link set eth0 up
     ip address add 10.0.2.15/24 dev eth0
-    ip route add default via 10.0.2.2
 fi
 if [[ -n ${LAB_MAC:-} ]]; then
     for nic in /sys/class/net/*; do
@@ -100,7 +100,11 @@ reset_kernel() {
     # A device goes by itself with its interface, and that with its network, which may be happening now.
     until nothing_left; do sleep 0.1; done
 }
-nothing_left() { [[ -z $(compgen -G '/sys/class/infiniband/*'; compgen -G '/sys/class/net/lab*') ]]; }
+nothing_left() {
+    local transports='/sys/kernel/sunrpc/xprt-switches/*/xprt-*-' # of the kernel's RPC clients; one to rpcbind stays
+    [[ -z $(compgen -G '/sys/class/infiniband/*'; compgen -G '/sys/class/net/lab*'
+            compgen -G "${transports}tcp"; compgen -G "${transports}rdma") ]]
+}
 
 # The server of the kernel takes itself out of rpcbind, which ended with the scenario, and would wait for it.
 stop_knfsd() {

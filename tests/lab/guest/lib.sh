@@ -155,11 +155,12 @@ serve() {
 }
 
 # verbenad SCHEME [OPTION...]: starts it on $server, or on $listens_on if set; $! is its process; $tcp_port answers MOUNT.
-# Waits until it listens.
+# Waits until it listens. It has two shards, also where the guest has one processor, so that what they share is in use.
 verbenad() {
     local scheme=$1 on=${listens_on:-$server}
     local listen=("tcp://$on:$tcp_port")
     shift
+    [[ " $* " == *' --shards '* ]] || set -- --shards 2 "$@"
     [[ $scheme == tcp ]] || listen=("$scheme://$on:$rdma_port" "${listen[@]}")
     needs "$LAB_BUILD/services/verbenad"
     mkdir -p state

@@ -4,7 +4,6 @@ touch /lab/job/booted
 ip link set lo up
 ip link set eth0 up
 ip address add 10.0.2.15/24 dev eth0
-ip route add default via 10.0.2.2
 exec >/dev/vport*p1 2>&1
 modprobe -a virtio_blk ext4
 mkdir -p /disk
@@ -12,7 +11,7 @@ mount -t ext4 /dev/vda /disk || exit 1
 mkdir -p /disk/exported /disk/state
 sync -f /disk
 LD_PRELOAD=$LAB_PRELOAD "$LAB_BUILD/services/verbenad" nfs --export '/disk/exported:/export,root_squash=no,clients=*' \
-    --listen tcp://10.0.2.15:2049 --listen iwarp://10.0.2.15:20049 --state /disk/state --metrics off --rpcbind no &
+    --listen tcp://10.0.2.15:2049 --listen iwarp://10.0.2.15:20049 --state /disk/state --shards 2 --metrics off --rpcbind no &
 # Ends the guest in order: by itself it never does.
 until [[ -e /lab/job/end ]]; do sleep 0.2; done
 kill "$!" && wait "$!"

@@ -6,6 +6,7 @@ import itertools
 import os
 import pathlib
 import random
+import signal
 import socket
 import struct
 import subprocess
@@ -211,7 +212,14 @@ def crowd():
 def silence():
     """RDMA Reads that are never answered, by a queue pair in a state in which rxe drops all requests."""
     peer = RawPeer()
-    peer.ask("silence", 32, peer.write_call(peer.file(), MIB, *peer.memory(MIB)).hex())
+    call = peer.write_call(peer.file(), MIB, *peer.memory(MIB)).hex()
+    # The server stands still until then, so that it reads nothing before.
+    server = int(os.environ["LAB_SERVER"])
+    os.kill(server, signal.SIGSTOP)
+    try:
+        peer.ask("silence", 32, call)
+    finally:
+        os.kill(server, signal.SIGCONT)
     peer.must_end()
     peer.die()
 

@@ -132,9 +132,10 @@ def command_line(kernel, out, net, args):
     # machine the guest may stand still for long: too few timer interrupts at its start, and later what looks like a
     # processor that hangs, are no trouble of its kernel's. Emulation does `rep movsb` octet by octet, and a processor
     # without ERMS and FSRM is one whose kernel doesn't copy by it: that makes copies 4 times as fast. A kernel that has oopsed may
-    # hold a lock for ever: the boot ends there, with the trace on its console.
+    # hold a lock for ever: the boot ends there, with the trace on its console. Debian's own guards of each system call are left
+    # out: without AppArmor alone the next of its list, SELinux, would be asked instead, which no Debian has on.
     append = ["console=ttyS0", "panic=-1", "oops=panic", "quiet", "tsc=reliable", "no_timer_check", "nosoftlockup",
-              "rcupdate.rcu_cpu_stall_timeout=300", "mitigations=off", "apparmor=0", "audit=0",
+              "rcupdate.rcu_cpu_stall_timeout=300", "mitigations=off", "lsm=", "audit=0",
               f"lab.modules={kernel.modules}"]
     words = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
              "-machine", "pc", "-cpu", "max,-erms,-fsrm" if args.accel == "tcg" else "max",
@@ -147,7 +148,7 @@ def command_line(kernel, out, net, args):
              "-device", "virtserialport,chardev=output,name=output"]
     words += share("root", "/", "readonly=on") + share("layer", layer_folder(), "readonly=on") + share("job", out)
     if net == "user":
-        words += ["-netdev", "user,id=net0", "-device", "virtio-net-pci,netdev=net0"]
+        words += ["-netdev", "user,id=net0,ipv6=off", "-device", "virtio-net-pci,netdev=net0"]
     return words
 
 

@@ -77,6 +77,7 @@ CELLS = (
     Cell("device rdma siw", "verbena `rdma`", GUEST.format("rdma"), "siw", DEVICE),
     Cell("device rdma rxe *", "verbena `rdma`", GUEST.format("rdma").replace("guest", "guest, on every address"), "rxe", DEVICE),
     Cell("device rdma siw *", "verbena `rdma`", GUEST.format("rdma").replace("guest", "guest, on every address"), "siw", DEVICE),
+    Cell("held-ports siw", "verbena `rdma`", GUEST.format("rdma"), "siw", "ports that TCP holds are passed over", soon=True),
     Cell("shared-queue siw", "`rdma link delete`", "a shared receive queue by `rdma`", "siw", "the device goes; a queue on the next"),
     Cell("link tcp lo", LINUX, GUEST.format("tcp"), "TCP", LINK, brief=True),
     Cell("roce-wire", f"{LINUX}, verbena `rdma`", f"{GUEST.format('rdma')}, knfsd v3", "RoCEv2 between two guests",
@@ -224,7 +225,7 @@ class Report:
             "", f"Commit {self.commit}{changed}, or for each cell one before it in which all that it runs is the same; "
             f"{datetime.date.today()}.",
             f"Sizes: {extent.files} files, {extent.mebibytes} MiB, "
-            f"{extent.names} names in a folder, storms of {extent.storm} files.", "",
+            f"{extent.names} names in a folder, storms of {extent.storm} files. Each guest has one processor, and verbenad in it two shards but for capture and roce-wire.", "",
             "| client | server | wire | work | kernel | result | seconds |", "|---|---|---|---|---|---|---|"]
         for release, name, reason, seconds in self.rows():
             cell = cells.get(name)

@@ -139,7 +139,7 @@ class Trial:
         forwards = "".join(f",hostfwd=tcp:127.0.0.1:{self.ports[scheme]}-:{inside}"
                            for scheme, inside in (("tcp", 2049), ("iwarp", 20049)))
         words = boot.command_line(self.kernel, self.out, "none", self.args)
-        words += ["-netdev", f"user,id=net0{forwards}", "-device", "virtio-net-pci,netdev=net0",
+        words += ["-netdev", f"user,id=net0,ipv6=off{forwards}", "-device", "virtio-net-pci,netdev=net0",
                   "-drive", f"file=nbd:unix:{boot.doubled(self.disk.address)},format=raw,if=none,id=disk",
                   "-device", "virtio-blk-pci,drive=disk"]
         begun = time.monotonic()

@@ -32,7 +32,7 @@ def run(kernels, scenarios, args, until=0):
     pairs = [[scenario] for scenario in scenarios if scenario.peer_part]
     # Pairs run last, and those that are optional are to have time too.
     now = time.monotonic()
-    until_alone = now + (until - now) * 2 / 3 if any(scenario.optional for [scenario] in pairs) else until
+    until_alone = now + (until - now) * 3 / 4 if any(scenario.optional for [scenario] in pairs) else until
 
     def works(groups, until):
         return [lambda kernel=kernel, group=group: run_boot(
@@ -42,7 +42,7 @@ def run(kernels, scenarios, args, until=0):
     try:
         for some in side_by_side(works(groups, until_alone), args.boots):
             rows += some
-        for some in side_by_side(works(pairs, until), max(1, args.boots // 2)):
+        for some in side_by_side(works(pairs, until), pairs_at_once(args)):
             rows += some
     finally:
         if args.out or any(reason not in (None, LEFT_OUT) for _, _, reason, _ in rows):
@@ -50,6 +50,11 @@ def run(kernels, scenarios, args, until=0):
         else:
             shutil.rmtree(out, ignore_errors=True)
     return rows
+
+
+def pairs_at_once(args):
+    """How many pairs of guests run side by side: they wait for each other and for time to pass more than single ones do."""
+    return max(1, args.boots // args.cpus)
 
 
 def side_by_side(works, many):

@@ -8,7 +8,7 @@
 //   forget KEY                takes that registration back; the memory stays: `forgotten`
 //   write|read KEY ADDRESS    one-sided, 16 octets of the peer's memory: `posted`
 //   wait MILLISECONDS         what happens next: `received HEX`, `done STATUS`, `event NAME`, or `nothing`
-//   silence COUNT HEX         posts so many Sends, and when four are done answers no request of the peer any more (rxe): `silent`
+//   silence COUNT HEX         posts so many Sends, and when they are done answers no request of the peer any more (rxe): `silent`
 //   disconnect                `posted`
 //   listen PORT               for the connection request of somebody, which `reject` answers: `listening`
 //   reject MILLISECONDS       `rejected`, or `nothing` if none came
@@ -140,8 +140,8 @@ public:
         for (std::uint64_t i = 0; i < count; ++i)
             send(data);
         ibv_wc c{};
-        for (int done = 0; done < 4;)
-            done += ibv_poll_cq(id_->send_cq, 1, &c) == 1 && receives_.count(c.wr_id) == 0 ? 1 : 0;
+        for (std::uint64_t done = 0; done < count;)
+            done += ibv_poll_cq(id_->send_cq, 1, &c) == 1 && receives_.count(c.wr_id) == 0 ? 1u : 0u;
         ibv_qp_attr a{};
         a.qp_state = IBV_QPS_RESET;
         if (ibv_modify_qp(id_->qp, &a, IBV_QP_STATE) != 0)

@@ -34,6 +34,7 @@ clients = ["*"]
 END
 start verbenad "$LAB_BUILD/services/verbenad" serve config.toml
 daemon=$!
+export LAB_SERVER=$daemon # for raw_peer.py
 until_true 60 listens "$server" 2049 || fail "verbenad does not listen: $(tail -n 3 "$LAB_OUT/verbenad.log")"
 
 metrics() { curl -sS --fail --max-time 20 "$server:9464/metrics"; }

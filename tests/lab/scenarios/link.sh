@@ -5,8 +5,6 @@
 # lab: limit=400
 . "$LAB_LIB"
 . "$LAB_ROOT/tests/lab/guest/traffic.sh"
-# The client of a link that failed goes on connecting, and must reach nobody through a NIC that the guest may have.
-ip route delete default 2>/dev/null || true
 # A folder of names that ends with the scenario, and the network with it.
 mkdir -p /run/netns
 mount -t tmpfs netns /run/netns

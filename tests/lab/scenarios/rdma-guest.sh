@@ -5,7 +5,7 @@
 . "$LAB_LIB"
 kind=${1:-rxe}
 address6=${kind}_address6
-serve rdma "$kind" --shards 2 --listen "rdma://[${!address6}]:20049" --listen "tcp://[${!address6}]:2049"
+serve rdma "$kind" --listen "rdma://[${!address6}]:20049" --listen "tcp://[${!address6}]:2049"
 daemon=$!
 copy_both_ways mount_as_printed mounted
 

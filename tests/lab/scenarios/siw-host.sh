@@ -3,8 +3,5 @@
 # where there is no RDMA device (siw-host.host.sh).
 # lab: limit=300 net=user
 . "$LAB_LIB"
-# The kernel's client of a scenario that failed before may go on connecting. Behind this machine somebody else could answer it, and
-# siw of 6.1 oopses when that speaks no MPA (docs/internals/rdma.md).
-ip route delete default 2>/dev/null || true
 serve_from_host
 copy_both_ways mount_server mounted

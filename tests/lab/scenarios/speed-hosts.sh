@@ -18,7 +18,7 @@ done
 knfsd "$PWD/knfsd/exported"
 cd verbenad
 server=$LAB_SELF tcp_port=12049 rdma_port=12050
-verbenad "$1"
+verbenad "$1" --shards "$(nproc)"
 daemon=$!
 # Microseconds of processors that verbenad has taken, with what its system calls did.
 taken() { awk '{ n += $1 } END { printf "%d\n", n / 1000 }' /proc/"$daemon"/task/*/schedstat; }

@@ -4,11 +4,11 @@
 #   speed SERVER LINK [PAIRS [WORD...]]     verbenad's listener and the link, as `serve` of lib.sh takes them: speed tcp lo
 # lab: limit=2400
 . "$LAB_LIB"
-# in_folder FOLDER SERVER LINK: serves there, and leaves a script that mounts it.
+# in_folder FOLDER SERVER LINK [OPTION...]: serves there, and leaves a script that mounts it.
 in_folder() {
     mkdir "$1"
     cd "$1"
-    serve "$2" "$3"
+    serve "${@:2}"
     printf '#!/bin/sh\nexec mount -t nfs -o %q %q %q\n' "$mount_options" "$server:$exported" "$PWD/mounted" >mount
     chmod +x mount
     cd ..
@@ -19,7 +19,7 @@ mount -t nfsd nfsd /proc/fs/nfsd
 echo 1048576 >/proc/fs/nfsd/max_block_size
 in_folder knfsd knfsd "$2"
 tcp_port=12049 rdma_port=12050
-in_folder verbenad "$1" "$2"
+in_folder verbenad "$1" "$2" --shards "$(nproc)"
 tar -c -f tree.tar -C "$LAB_DATA" tree
 # What was just made counts as changed by somebody else, and posixfs tells nothing from before for a while.
 sleep 4

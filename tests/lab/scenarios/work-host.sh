@@ -4,8 +4,5 @@
 # lab: limit=1200 net=user
 . "$LAB_LIB"
 . "$LAB_ROOT/tests/lab/guest/work.sh"
-# The kernel's client of a scenario that failed before may go on connecting. Behind this machine somebody else could answer it, and
-# siw of 6.1 oopses when that speaks no MPA (docs/internals/rdma.md).
-ip route delete default 2>/dev/null || true
 serve_from_host
 linux_work
