@@ -1,67 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Peers that end their connection, or should: by Terminate at any moment, without a word, by the hundred, or by moving a
-byte a second. Each is counted, what it held is free again, and nobody else notices."""
+"""Peers that end their connection, or should: by Terminate at any moment, without a word, by the hundred. Each is
+counted, what it held is free again, and nobody else notices."""
 import os
 import random
 import socket
 import struct
-import threading
 import time
 
 import daemon
 import peers
-from bad_peers import MIB, BadPeers
+from bad_peers import MIB, Ends
 from peers import Terminated, call_message, fpdu, mpa_request, tagged, untagged, vanish
 
 FLAG_REJECT = 0x20
 ELSEWHERE = "127.0.0.2" # memory is shared out by address, and the bystander's is another
 HOLDS = 4 * MIB # what calls of 1 MiB of one connection get at once of the little memory that there is
 RECEIVES = MIB // 2 # of a connection
-
-
-class Ends(BadPeers):
-    MEMORY = 64 # MiB: the least, since the pools keep a quarter of it for reuse
-    OF_NFS = "" # lines of the configuration
-
-    def start(self, *_, **__):
-        config = os.path.join(self.folder, "config.toml")
-        with open(config, "w", encoding="utf-8") as file:
-            file.write(f"""[daemon]
-state = "{self.folder}/state"
-shards = {daemon.shards(3)}
-memory_mib = {self.MEMORY}
-[metrics]
-listen = "127.0.0.1:0"
-[nfs]
-listen = ["tcp://127.0.0.1:0", "iwarp://127.0.0.1:0"]
-rpcbind = "no"
-{self.OF_NFS}
-[[nfs.export]]
-directory = "{self.data}"
-pseudo = "/export"
-""")
-        return self.run_daemon("serve", config)
-
-    def setUp(self):
-        super().setUp()
-        # What a first connection makes grow stays; what follows must leave no trace.
-        self.iwarp().mount()
-        self.held = self.value("verbena_memory_registered_bytes")
-        self.slack = self.MEMORY * MIB // 4 + 8 * MIB # and slabs that are partly in use
-
-    def memory_is_back(self):
-        self.wait_for("memory", lambda: self.value("verbena_memory_registered_bytes") <= self.held + self.slack)
-
-    def leaves_nothing(self, transport, causes, holds, attack):
-        """`attack` ends one connection, which held so many bytes. Often enough for more than the slack."""
-        for _ in range(self.slack // holds + 1):
-            self.ends_as(transport, causes, attack)
-        self.memory_is_back()
-
-    def target(self):
-        peer = self.iwarp()
-        return peer, peer.create(peer.mount(), "target")
 
 
 class Terminates(Ends):
@@ -267,61 +222,6 @@ class Avalanche(Ends):
         self.wait_for("descriptors", lambda: self.value("process_open_fds") <= open_before + 10)
         self.bystander.check()
         self.memory_is_back()
-
-
-class Slowness(Ends):
-    """Peers that move a byte a second, all at the same time, until the server has waited a minute for each."""
-    MOST = 100 # seconds
-    READERS = 4 # by each transport: together they hold more than the slack
-
-    def setUp(self):
-        super().setUp()
-        self.over = threading.Event()
-        self.addCleanup(self.over.set)
-
-    def every_second(self, act):
-        def run():
-            while not self.over.wait(1):
-                try:
-                    act()
-                except OSError:
-                    return
-        threading.Thread(target=run, daemon=True).start()
-
-    def test_a_byte_a_second(self):
-        counts = lambda: {c: self.ends(*c) for c in ( # pylint: disable=unnecessary-lambda-assignment
-            ("tcp", "slow_record"), ("tcp", "output_not_taken"), ("iwarp", "peer_reset"), ("tcp", "lost"))}
-        before = counts()
-        writer = self.tcp()
-        root = writer.mount()
-        call = call_message(1, peers.WRITE, peers.write_arguments(writer.create(root, "target"), 0, bytes(1000)))
-        rest = iter(struct.pack(">I", 0x80000000 | len(call)) + call)
-        self.every_second(lambda: writer.socket.send(bytes([next(rest)])))
-
-        file = self.tcp().lookup(root, "file")
-        for i in range(self.READERS):
-            reader = self.tcp(receive_buffer=4096, source=f"127.0.1.{i + 1}")
-            for xid in range(8):
-                reader.send(call_message(xid, peers.READ, peers.read_arguments(file, 0, MIB)))
-            self.every_second(lambda reader=reader: reader.socket.recv(1))
-
-            chunks = self.iwarp(receive_buffer=4096, source=f"127.0.2.{i + 1}")
-            chunks.ask_for(file, 8)
-            self.every_second(lambda chunks=chunks: chunks.socket.recv(1))
-
-        limit = time.monotonic() + self.MOST
-        def ended():
-            now = counts()
-            # Who sees first that the peer takes nothing, the server or TCP, depends on the kernel.
-            took_nothing = sum(now[c] - before[c] for c in (("tcp", "output_not_taken"), ("tcp", "lost")))
-            return (now["tcp", "slow_record"] - before["tcp", "slow_record"], took_nothing,
-                    now["iwarp", "peer_reset"] - before["iwarp", "peer_reset"])
-        while ended() != (1, self.READERS, self.READERS):
-            self.assertLess(time.monotonic(), limit, f"{ended()} of each have ended")
-            self.bystander.check()
-            time.sleep(1)
-        self.memory_is_back()
-        self.assertEqual(os.path.getsize(os.path.join(self.data, "target")), 0)
 
 
 class Announced(Ends):

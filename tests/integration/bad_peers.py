@@ -77,3 +77,49 @@ class BadPeers(daemon.DaemonTest):
         s = socket.create_connection(("127.0.0.1", self.daemon.port(transport)), timeout=peers.LIMIT)
         self.addCleanup(s.close)
         return s
+
+
+class Ends(BadPeers):
+    """Little memory, so that what an ended connection leaves behind shows."""
+
+    MEMORY = 64 # MiB: the least, since the pools keep a quarter of it for reuse
+    OF_NFS = "" # lines of the configuration
+
+    def start(self, *_, **__):
+        config = os.path.join(self.folder, "config.toml")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(f"""[daemon]
+state = "{self.folder}/state"
+shards = {daemon.shards(3)}
+memory_mib = {self.MEMORY}
+[metrics]
+listen = "127.0.0.1:0"
+[nfs]
+listen = ["tcp://127.0.0.1:0", "iwarp://127.0.0.1:0"]
+rpcbind = "no"
+{self.OF_NFS}
+[[nfs.export]]
+directory = "{self.data}"
+pseudo = "/export"
+""")
+        return self.run_daemon("serve", config)
+
+    def setUp(self):
+        super().setUp()
+        # What a first connection makes grow stays; what follows must leave no trace.
+        self.iwarp().mount()
+        self.held = self.value("verbena_memory_registered_bytes")
+        self.slack = self.MEMORY * MIB // 4 + 8 * MIB # and slabs that are partly in use
+
+    def memory_is_back(self):
+        self.wait_for("memory", lambda: self.value("verbena_memory_registered_bytes") <= self.held + self.slack)
+
+    def leaves_nothing(self, transport, causes, holds, attack):
+        """`attack` ends one connection, which held so many bytes. Often enough for more than the slack."""
+        for _ in range(self.slack // holds + 1):
+            self.ends_as(transport, causes, attack)
+        self.memory_is_back()
+
+    def target(self):
+        peer = self.iwarp()
+        return peer, peer.create(peer.mount(), "target")

@@ -193,7 +193,7 @@ class Limits(InFolder):
 
 
 class Reports(InFolder):
-    CELL, OTHER = cells.CELLS[0].scenario, cells.CELLS[1].scenario
+    CELL, OTHER = "work iwarp siw", "work-host"
 
     def setUp(self):
         super().setUp()
@@ -226,10 +226,10 @@ class Reports(InFolder):
         self.two_results()
         page = self.path.read_text(encoding="utf-8")
         self.assertIn("Commit abc1234, or for each cell one before it", page)
-        self.assertIn(f"{cells.CELLS[0].work} | 6.1.0-1 | passed | 12.5 |", page)
+        self.assertIn(f"{cells.WORK} | 6.1.0-1 | passed | 12.5 |", page)
         self.assertIn("| 6.1.0-1 | failed: a \\| b | 3.0 |", page)
-        self.assertIn(f"Not run on 6.1.0-1: {cells.CELLS[2].scenario}, {cells.CELLS[3].scenario}, ", page)
-        self.assertIn(f"{cells.CELLS[-1].scenario}, power.\n", page)
+        left = [cell.scenario for cell in cells.CELLS if cell.scenario not in (self.CELL, self.OTHER)]
+        self.assertIn(f"Not run on 6.1.0-1: {', '.join(left)}, power.\n", page)
         self.assertIn("None of this ran on 6.12,", page)
         self.assertNotIn("None of this ran on 6.1,", page)
 
@@ -287,7 +287,7 @@ class Reports(InFolder):
 
     def test_a_cell_that_is_no_more(self):
         self.two_results()
-        self.replace(cells, "CELLS", cells.CELLS[1:])
+        self.replace(cells, "CELLS", tuple(cell for cell in cells.CELLS if cell.scenario != self.CELL))
         self.assertEqual([row[1] for row in self.report().rows()], [self.OTHER])
 
     def test_parts_that_scripts_name(self):

@@ -3,7 +3,7 @@
 
 logs=build/logs
 running=
-beside=()
+declare -A beside=() # name -> PID and seconds
 
 # step SECONDS NAME COMMAND...: runs COMMAND with its output in $logs/NAME.log, and shows the last
 # line of it now and then: each second on a terminal, else every half minute. Returns its status;
@@ -17,16 +17,17 @@ step() {
     return "$status"
 }
 
-# begin_beside SECONDS NAME COMMAND...: begins a step that goes on beside the following ones until `end_beside`, which returns
-# its status. One at a time.
+# begin_beside SECONDS NAME COMMAND...: begins a step that goes on beside the following ones until `end_beside NAME`, which
+# returns its status.
 begin_beside() {
     begin "$@"
-    beside=("$!" "$1" "$2")
+    beside[$2]="$! $1"
 }
 end_beside() {
-    local status=0
-    follow "${beside[@]}" || status=$?
-    beside=()
+    local status=0 pid limit
+    read -r pid limit <<<"${beside[$1]}"
+    follow "$pid" "$limit" "$1" || status=$?
+    unset "beside[$1]"
     return "$status"
 }
 
@@ -61,7 +62,7 @@ last_line() { tail -n 1 "$1" | tr '\r' '\n' | tail -n 1 | tr -cd '[:print:]'; }
 # Ends the steps that run, if any; timeout passes the signal on to all that a step started.
 stop_step() {
     local each
-    for each in $running ${beside[0]:-}; do kill "$each" 2>/dev/null; done
+    for each in $running "${beside[@]%% *}"; do kill "$each" 2>/dev/null; done
 }
 
 # The end of a step's output, for a step that failed.
