@@ -227,7 +227,7 @@ class Report:
             f"Sizes: {extent.files} files, {extent.mebibytes} MiB, "
             f"{extent.names} names in a folder, storms of {extent.storm} files. Each guest has one processor, and verbenad in it two shards but for capture and roce-wire.", "",
             "| client | server | wire | work | kernel | result | seconds |", "|---|---|---|---|---|---|---|"]
-        for release, name, reason, seconds in self.rows():
+        for release, name, reason, seconds in sorted(self.rows(), key=lambda row: row[:2]): # what is alike stands together
             cell = cells.get(name)
             what = f"{cell.client} | {cell.server} | {cell.wire} | {cell.work}" if cell \
                 else f"verbena `tcp`, `iwarp` | verbenad on ext4 | TCP | {name}"
