@@ -43,8 +43,8 @@ std::unique_ptr<reactor> make_reactor()
 
 // A new folder as an export, and a request of the test's user.
 struct exported {
-    explicit exported(const std::string& where = {}, bool crossmnt = false)
-        : directory(where), fs(open(directory, pool, crossmnt))
+    explicit exported(const std::string& where = {}, bool crossmnt = false, unsigned threads = 2)
+        : directory(where), pool(threads), fs(open(directory, pool, crossmnt))
     {
         BOOST_REQUIRE(fs);
         r.who = credential(::geteuid(), ::getegid());
@@ -59,7 +59,7 @@ struct exported {
     }
     suite::temporary_directory directory;
     std::unique_ptr<reactor> shard = make_reactor();
-    blocking_pool pool{2};
+    blocking_pool pool;
     result<std::unique_ptr<file_backend>> fs;
     request r;
 };
@@ -200,7 +200,8 @@ BOOST_AUTO_TEST_CASE(changes_of_a_files_attributes_follow_each_other)
 
 BOOST_AUTO_TEST_CASE(steady_state_allocates_nothing)
 {
-    exported e;
+    // A thread's first job registers what the thread destroys at its end, and of two threads one may have that late.
+    exported e({}, false, 1);
     auto& [directory, shard, pool, fs, r] = e;
     BOOST_TEST(run_until_complete(*shard, allocations_of_steady_state(**fs)) == 0u);
 }
