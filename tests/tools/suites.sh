@@ -26,7 +26,7 @@ tsan         build,tests,sanitizers      600   unit and integration under TSan, 
 fuzz         build,tests,sanitizers      400   each target of tests/fuzz for a while, under ASan and UBSan
 coverage     build,tests,sanitizers      300   what decodes a stranger's bytes, format by format: 95 % of the lines of each file
 embed        build,gcc                   400   verbena as a Meson subproject, with an embedder's defaults
-tidy         build,tests,tidy           3000   clang-tidy 19 over what is not a test
+tidy         build,tests,tidy           1500   clang-tidy 19 over what is not a test
 lab612       build,tests,lab             900   the smoke scenarios on kernel 6.12
 power        build,tests,lab             900   a guest loses its power 3 times under load
 cells        build,tests,lab,wireshark  3000   the interoperation matrix at CI size, on kernel 6.1
@@ -112,7 +112,7 @@ built_in() {
 build_clang() {
     local first=${built[build]:-}
     built_in build clang++-19 || return
-    [[ -n $first || $all == no || -n $(missing_packages $(packages_for tidy)) ]] || begin_tidy
+    [[ -n $first || $all == no || -n $(missing_packages $(packages_for tidy)) ]] || begin_tidy $((2 * $(suite_share tidy)))
 }
 
 suite_format() { verdict format tests/tools/format.sh; }
@@ -211,11 +211,11 @@ suite_tsan() {
 suite_fuzz() { build_asan && meson_suites build-asan "$share" fuzz; }
 suite_coverage() { build_clang && counted coverage tests/tools/coverage.py build build-coverage; }
 suite_embed() { verdict embed tests/embed/run.sh subproject; }
-# With --all it takes, from the first build on, what the other suites leave of the processors: many of them wait.
-begin_tidy() { begin_beside "$(suite_share tidy)" tidy nice -n 19 tests/tools/tidy.sh build; }
+# With --all it takes, from the first build on, what the other suites leave of the processors, as many of them wait: twice its time.
+begin_tidy() { begin_beside "$1" tidy nice -n 19 tests/tools/tidy.sh build; }
 suite_tidy() {
     build_clang || return
-    [[ -n ${beside[tidy]:-} ]] || begin_tidy
+    [[ -n ${beside[tidy]:-} ]] || begin_tidy "$share"
     if end_beside tidy; then
         passed=1
     else

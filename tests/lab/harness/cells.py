@@ -35,8 +35,8 @@ TOOLS, PINGS = "rdma-core's test programs, and as servers", "rping of 4,000 and 
 BAD = "raw verbs beside it: forged and stale keys, garbage, no receives, credits exceeded, sudden ends, 300 connects"
 LINUX, GUEST, HOST = "Linux NFSv3", "verbenad `{}` in the guest", "verbenad `{}` on the host, no RDMA device there"
 
-# Two guests side by side take them in turn, so it is by turns that they take about the same time, the longest, bad-peers, standing beside
-# short ones; a pair of guests comes when the one before it is done. What a scenario's arguments may be stands in its first lines.
+# Two guests side by side take them in turn, and the order is such that both end at about the same time: what goes with the longest,
+# bad-peers siw, is short. Pairs of guests take the next one. What a scenario's arguments may be stands in its first lines.
 CELLS = (
     Cell("work iwarp siw", LINUX, GUEST.format("iwarp"), "siw", WORK, brief=True),
     Cell("work rdma rxe", LINUX, GUEST.format("rdma"), "rxe", WORK, brief=True),
