@@ -115,7 +115,7 @@ finding check_memlock()
     // The hard one: programs of this project raise the soft one to it.
     if (limit.rlim_max == RLIM_INFINITY)
         return {"memlock", state::good, "unlimited", ""};
-    constexpr rlim_t wanted = rlim_t(64) << 20;
+    constexpr rlim_t wanted = rlim_t(128) << 20; // what a run of `verbena conform` takes
     const std::string text = human(limit.rlim_max);
     if (limit.rlim_max >= wanted)
         return {"memlock", state::good, text, ""};
@@ -173,6 +173,7 @@ std::vector<finding> check_devices()
                            has(d.can.write_with_immediate, "write with immediate") + ", " +
                            has(d.can.shared_receives, "shared receives") + ", " +
                            has(d.can.checks_read_rights, "check of the right to read") + ", " +
+                           has(d.can.checks_grant_bounds, "check of a grant's bounds") + ", " +
                            has(d.can.bounds_peer_reads, "bound on a peer's reads") + ", " +
                            std::to_string(d.can.max_outstanding_reads) + " reads";
         found.push_back({"RDMA abilities", state::good, text, ""});

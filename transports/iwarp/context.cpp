@@ -42,6 +42,7 @@ context_impl::context_impl(reactor& shard, const iwarp::options& o)
     capabilities_.local_invalidate = true;
     capabilities_.notices_dead_peers = true;
     capabilities_.checks_read_rights = true;
+    capabilities_.checks_grant_bounds = true;
     capabilities_.bounds_peer_reads = true;
     capabilities_.max_send_segments = connection::max_segments;
     capabilities_.max_outstanding_reads = 128; // siw refuses more

@@ -20,6 +20,7 @@ options::options()
     profile.receive_not_ready_retry = true;
     profile.completion_means_delivered = true;
     profile.checks_read_rights = true;
+    profile.checks_grant_bounds = true;
     profile.bounds_peer_reads = true;
     profile.write_with_immediate = true;
     profile.shared_receives = true;

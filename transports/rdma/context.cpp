@@ -27,6 +27,7 @@ void narrow(verbs::capabilities& a, const verbs::capabilities& b) noexcept
     a.notices_dead_peers &= b.notices_dead_peers;
     a.completion_means_delivered &= b.completion_means_delivered;
     a.checks_read_rights &= b.checks_read_rights;
+    a.checks_grant_bounds &= b.checks_grant_bounds;
     a.bounds_peer_reads &= b.bounds_peer_reads;
     a.max_inline = std::min(a.max_inline, b.max_inline);
     a.max_send_segments = std::min(a.max_send_segments, b.max_send_segments);
@@ -35,6 +36,21 @@ void narrow(verbs::capabilities& a, const verbs::capabilities& b) noexcept
     a.max_message = std::min(a.max_message, b.max_message);
     a.private_data_padded |= b.private_data_padded;
     a.max_private_data = std::min(a.max_private_data, b.max_private_data);
+}
+
+// Whether a device that can do `there` keeps what query() said, on which requests, grants and what peers were told are
+// built. Private data and the depth of Reads are each connection's own, and grants for no queue pair are regions where a
+// device has windows of type 2.
+bool keeps(const verbs::capabilities& promised, const verbs::capabilities& there) noexcept
+{
+    verbs::capabilities both = promised;
+    narrow(both, there);
+    both.private_data_padded = promised.private_data_padded;
+    both.max_private_data = promised.max_private_data;
+    both.max_outstanding_reads = promised.max_outstanding_reads;
+    if (!promised.grant_per_queue_pair)
+        both.checks_grant_bounds = promised.checks_grant_bounds;
+    return both == promised;
 }
 
 class device_list {
@@ -189,6 +205,10 @@ bool event_channel::on_readable() noexcept
 
 result<device*> context_impl::note(ibv_context* verbs, const device_limits& limits)
 {
+    if (!keeps(capabilities_, limits.can))
+        return error(std::errc::operation_not_supported,
+                     "the device came later and can do less than those that were there at the start "
+                     "(`verbena doctor` lists them); start again to use it");
     if (!shared_devices::enter(verbs, notices_))
         return error(std::errc::no_such_device, "the device was removed");
     devices_.push_back(std::make_unique<device>(*this, verbs, limits, notices_));

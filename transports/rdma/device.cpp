@@ -88,6 +88,8 @@ result<device_limits> query(ibv_context* verbs, std::optional<grant_kind> wanted
     c.completion_means_delivered = !l.iwarp;
     // siw looks at key, domain and range of what a Read Request names, and at no right (siw_check_sgl_tx).
     c.checks_read_rights = !siw;
+    // rxe looks at the bounds of the region that a window is bound to, and not at the window's.
+    c.checks_grant_bounds = a.vendor_id != rxe_vendor || l.grants == grant_kind::region;
     // Where it accepts, siw raises its depth to what the peer asks for (siw_accept, "relaxed" negotiation).
     c.bounds_peer_reads = !siw;
     c.max_inline = inline_bytes;

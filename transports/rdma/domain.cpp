@@ -112,7 +112,10 @@ void memory_grant::revoke() noexcept
         else
             part_->free_windows.push_back(window_);
         window_ = nullptr;
+    } else if (scope_ != nullptr && standing_) {
+        scope_->cut_off(); // which has the window, and ends
     }
+    scope_ = nullptr;
     if (region_ != nullptr)
         ::ibv_dereg_mr(std::exchange(region_, nullptr));
     standing_ = false;
@@ -237,19 +240,19 @@ task<result<std::size_t>> domain::part_on(device& d)
 // For a grant that no queue pair limits: its key is of one device.
 task<result<std::size_t>> domain::any_part()
 {
-    std::size_t there = 0;
-    std::size_t last = 0;
+    std::vector<std::size_t> there;
     for (std::size_t i = 0; i < parts_.size(); ++i) {
-        if (parts_[i]->on.gone())
-            continue;
-        ++there;
-        last = i;
+        if (!parts_[i]->on.gone())
+            there.push_back(i);
     }
-    if (there > 1)
+    // A connection that came again by another device leaves the part of the first behind.
+    if (there.size() > 1)
+        std::erase_if(there, [this](std::size_t i) { return parts_[i]->pairs.empty(); });
+    if (there.size() > 1)
         co_return error(std::errc::operation_not_supported,
-                        "a grant without a queue pair needs a domain on one device");
-    if (there == 1)
-        co_return last;
+                        "a grant without a queue pair needs a domain that is connected by one device");
+    if (there.size() == 1)
+        co_return there.front();
     auto d = context_.only_device();
     if (!d)
         co_return d.error();

@@ -378,12 +378,10 @@ void queue_pair::begin_end(end_cause cause, const error& e) noexcept
     if (watcher_ != nullptr)
         *std::exchange(watcher_, nullptr) = nullptr;
     home_.moved.set();
-    // Windows go before the queue pair that they are bound to: rxe counts references.
-    while (memory_grant* g = windows_.pop_front()) {
+    // Windows go before the queue pair that they are bound to: rxe counts references. Their grants stand until then.
+    for (memory_grant* g = windows_.front(); g != nullptr; g = windows_.next(*g)) {
         if (g->window_ != nullptr)
             bound_.push_back(std::exchange(g->window_, nullptr));
-        g->standing_ = false;
-        g->scope_ = nullptr;
     }
 }
 
@@ -434,14 +432,25 @@ void queue_pair::take_down::execute() noexcept
     over_.release();
 }
 
-void queue_pair::take_down::join() noexcept
+void queue_pair::take_down::wait() noexcept
 {
-    // Not begun yet: done here, rather than waited for behind the work of others.
     if (taken_.exchange(true))
         over_.acquire();
     else
         queue_pair_->release();
+    over_.release();
+}
+
+void queue_pair::take_down::join() noexcept
+{
+    wait();
     queue_pair_ = nullptr;
+}
+
+void queue_pair::cut_off() noexcept
+{
+    if (taking_down_ != nullptr)
+        taking_down_->wait();
 }
 
 void queue_pair::take_down::deliver() noexcept
@@ -491,6 +500,11 @@ void queue_pair::finish() noexcept
     // What had finished before counts as finished.
     (void)on().poll(true);
     state_ = state::closed;
+    while (memory_grant* g = windows_.pop_front()) {
+        g->standing_ = false;
+        g->scope_ = nullptr;
+    }
+    home_.moved.set();
     hold_.end();
     owner_.count(end_);
     std::uint64_t index = sends_.head();

@@ -67,6 +67,11 @@ public:
     /// kill(), told as `why`.
     void fail(end_cause why, const error& cause) noexcept { end_now(why, cause); }
     bool connected() const noexcept override { return state_ == state::open; }
+    /// It is being taken down; until that is over, the peer may use what is granted to it.
+    bool ending() const noexcept { return state_ == state::ending; }
+    /// Waits, holding the shard, until the peer of an ending one has no way to memory any more. Its handler hears of
+    /// the end as it would have.
+    void cut_off() noexcept;
     verbs::protection_domain& domain() noexcept override { return domain_; }
     std::uint32_t max_reads() const noexcept override { return ord_; }
     std::string_view peer_name() const noexcept override { return peer_name_; }
@@ -126,13 +131,15 @@ private:
         void execute() noexcept override;
         /// Deletes itself.
         void deliver() noexcept override;
-        /// Waits for execute(); the queue pair has no part in what follows.
+        /// Waits for execute(), or does it here if nobody has begun: rather than behind the work of others.
+        void wait() noexcept;
+        /// wait(); the queue pair has no part in what follows.
         void join() noexcept;
 
     private:
         queue_pair* queue_pair_;
         std::atomic<bool> taken_{false}; // by the pool's thread, or by who couldn't wait for it
-        std::binary_semaphore over_{0};
+        std::binary_semaphore over_{0};  // it is
     };
 
     void on_timer() noexcept override;
@@ -188,8 +195,8 @@ private:
     std::uint32_t send_depth_;
     std::uint32_t internal_used_ = 0;
     bounded_ring<std::uint64_t> receives_;
-    intrusive_list<memory_grant> windows_;
-    std::vector<ibv_mw*> bound_; // to take away with the queue pair
+    intrusive_list<memory_grant> windows_; // until the end is over
+    std::vector<ibv_mw*> bound_;           // to take away with the queue pair
 
     end_cause end_ = end_cause::local;
     error end_error_;

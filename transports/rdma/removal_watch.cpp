@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "removal_watch.hpp"
 
+#include <verbena/core/log.hpp>
+
 #include <array>
 #include <cerrno>
 #include <linux/netlink.h>
@@ -18,16 +20,20 @@ constexpr unsigned kernel_uevents = 1; // multicast group; 2 is udev's
 std::unique_ptr<removal_watch> removal_watch::open(reactor& r, observer& o)
 {
     const int fd = ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_KOBJECT_UEVENT);
-    if (fd < 0)
-        return nullptr;
     sockaddr_nl self{};
     self.nl_family = AF_NETLINK;
     self.nl_groups = kernel_uevents;
-    if (::bind(fd, reinterpret_cast<const sockaddr*>(&self), sizeof self) != 0) {
+    if (fd >= 0 && ::bind(fd, reinterpret_cast<const sockaddr*>(&self), sizeof self) == 0)
+        return std::make_unique<removal_watch>(r, fd, o);
+    const error why = error::from_errno(errno, "the kernel's announcements");
+    if (fd >= 0)
         ::close(fd);
-        return nullptr;
-    }
-    return std::make_unique<removal_watch>(r, fd, o);
+    log(log_level::warning, "rdma",
+        "can't hear of devices that are taken away, and may keep `rdma link delete` waiting; allow "
+        "AF_NETLINK "
+        "(RestrictAddressFamilies= of a unit)",
+        {{"cause", why.message()}});
+    return nullptr;
 }
 
 removal_watch::removal_watch(reactor& r, int fd, observer& o) noexcept : io_watch(r, fd, 0), observer_(o)

@@ -29,7 +29,7 @@ public:
     protected:
         ~observer() = default;
     };
-    /// nullptr where the system gives no such socket; then the connection manager's word is all there is.
+    /// nullptr where the system gives no such socket, which is logged; then the connection manager's word is all there is.
     static std::unique_ptr<removal_watch> open(reactor& r, observer& o);
     removal_watch(reactor& r, int fd, observer& o) noexcept;
     ~removal_watch();

@@ -191,19 +191,25 @@ task<void> domain::invalidate(std::span<memory_grant*> batch)
     for (memory_grant* g : batch) {
         if (g->scope_ == nullptr)
             continue;
-        const bool room = co_await room_at(g->scope_, *g->part_, 1);
+        domain_part& p = *g->part_;
+        const bool room = co_await room_at(g->scope_, p, 1);
         queue_pair* const scope = g->scope_;
-        if (!room || scope == nullptr || !g->standing_)
-            continue;
-        ibv_send_wr w{};
-        w.opcode = IBV_WR_LOCAL_INV;
-        w.invalidate_rkey = g->key_;
-        internal_outcome outcome;
-        if (!scope->post_internal({&w, 1}, &outcome))
-            continue;
-        co_await outcome.done.wait_shielded();
-        if (outcome.good)
-            g->standing_ = false;
+        if (room && scope != nullptr && g->standing_) {
+            ibv_send_wr w{};
+            w.opcode = IBV_WR_LOCAL_INV;
+            w.invalidate_rkey = g->key_;
+            internal_outcome outcome;
+            if (scope->post_internal({&w, 1}, &outcome)) {
+                co_await outcome.done.wait_shielded();
+                if (outcome.good)
+                    g->standing_ = false;
+            }
+        }
+        // An end under way takes the window with it.
+        while (g->scope_ != nullptr && g->scope_->ending()) {
+            p.moved.reset();
+            co_await p.moved.wait_shielded();
+        }
     }
 }
 
@@ -220,7 +226,7 @@ task<void> domain::revoke(std::span<std::unique_ptr<verbs::grant>> batch)
         if (g->region_ != nullptr) {
             regions.push_back(std::exchange(g->region_, nullptr));
             g->standing_ = false;
-        } else if (g->window_ != nullptr && g->standing_) {
+        } else if (g->standing_) {
             const bool first = g->part_->on.limits().grants == grant_kind::type_1_window;
             (first ? type_1 : type_2).push_back(g);
         }

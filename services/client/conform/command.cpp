@@ -40,6 +40,7 @@ json to_json(const verbs::capabilities& c)
             {"receive_not_ready_retry", c.receive_not_ready_retry},
             {"completion_means_delivered", c.completion_means_delivered},
             {"checks_read_rights", c.checks_read_rights},
+            {"checks_grant_bounds", c.checks_grant_bounds},
             {"bounds_peer_reads", c.bounds_peer_reads},
             {"max_inline", c.max_inline},
             {"max_send_segments", c.max_send_segments},

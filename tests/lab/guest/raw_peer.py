@@ -33,6 +33,7 @@ class RawPeer(Calls):
 
     def __init__(self, receives=64, private_data=PRIVATE):
         self.process = subprocess.Popen([RAW_VERBS, ADDRESS, PORT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.under_way = 0 # Sends that are not told to be done
         self.outcome = self.ask("connect", receives, private_data.hex())
         if self.outcome[0] == "up" and receives:
             self.greet()
@@ -54,7 +55,7 @@ class RawPeer(Calls):
             elif what == "received":
                 unanswered -= 1
             else:
-                assert (what, rest) == ("done", ["success"]), (what, rest)
+                self.sent(what, rest)
 
     def send_null(self):
         xid = next(self.xids)
@@ -63,6 +64,12 @@ class RawPeer(Calls):
 
     def send(self, message):
         self.ask("send", message.hex())
+        self.under_way += 1
+
+    def sent(self, what, rest):
+        if (what, rest) != ("done", ["success"]):
+            raise Ended(what, *rest)
+        self.under_way -= 1
 
     def memory(self, size):
         """(key, address) of memory that the server may read and write."""
@@ -75,8 +82,7 @@ class RawPeer(Calls):
             what, *rest = self.ask("wait", PATIENCE)
             if what == "received":
                 return bytes.fromhex(rest[0])
-            if what != "done" or rest != ["success"]:
-                raise Ended(what, *rest)
+            self.sent(what, rest)
 
     def call(self, procedure, arguments=b"", **more):
         xid = next(self.xids)
@@ -100,9 +106,10 @@ class RawPeer(Calls):
                                writes=[[(key, size, address)]]))
 
     def drain(self):
-        """Until nothing more of what went before is told."""
-        while self.ask("wait", SHORT)[0] != "nothing":
-            pass
+        """Until all that went before is told, so that what comes next is of what comes next."""
+        while self.under_way:
+            what, *rest = self.ask("wait", PATIENCE)
+            self.sent(what, rest)
 
     def must_not_succeed(self, act):
         """What was asked for last ends the connection, or in nothing for a while: rxe and siw leave a Read at that."""

@@ -225,7 +225,7 @@ class Report:
             "", f"Commit {self.commit}{changed}, or for each cell one before it in which all that it runs is the same; "
             f"{datetime.date.today()}.",
             f"Sizes: {extent.files} files, {extent.mebibytes} MiB, "
-            f"{extent.names} names in a folder, storms of {extent.storm} files. Each guest has one processor, and verbenad in it two shards but for capture and roce-wire.", "",
+            f"{extent.names} names in a folder, storms of {extent.storm} files. Each guest has one processor, and verbenad in it two shards but for capture, device-choice and roce-wire.", "",
             "| client | server | wire | work | kernel | result | seconds |", "|---|---|---|---|---|---|---|"]
         for release, name, reason, seconds in sorted(self.rows(), key=lambda row: row[:2]): # what is alike stands together
             cell = cells.get(name)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What Wireshark finds odd on siw's wire when the kernel's client works on verbenad, and our client on the kernel's
 # server: nothing that it does not find when the kernel's client does the same work on the kernel's server. Every procedure
-# is decoded.
+# and form of chunk is decoded.
 # lab: limit=900
 . "$LAB_LIB"
 . "$LAB_ROOT/tests/lab/guest/wireshark.sh"
@@ -50,6 +50,12 @@ captured kernel kernel_work
 
 every_procedure verbenad
 every_procedure kernel
+timed 'chunks' "${decode[@]}" -r verbenad.pcapng -Y rpcordma -T fields -E separator='|' -e rpcordma.reads_count -e rpcordma.writes_count \
+    -e rpcordma.reply_count -e rpcordma.msg_type >chunks
+awk -F '|' '{ read += $1 ~ /[1-9]/; write += $2 ~ /[1-9]/; reply += $3 ~ /[1-9]/; nomsg += $4 ~ /1/ }
+    END { print "messages with", read + 0, "Read,", write + 0, "Write,", reply + 0, "Reply chunks,", nomsg + 0, "NOMSG"
+          exit !(read && write && reply && nomsg) }' chunks >forms || fail "not every form is decoded: $(<forms)"
+cat forms
 # Ours asks for neither NULL, SETATTR, ACCESS, MKNOD, RENAME, LINK, FSSTAT nor PATHCONF in that work.
 every_procedure client 1 3 {5..10} 12 13 {16,17,19,21}
 nothing_new verbenad client

@@ -35,11 +35,11 @@ needs "$LAB_BUILD/services/verbena"
 case $kind in
 rxe)
     is="rxe0: RoCE, port active, MTU 1024, grants by type_2_window, remote invalidate, write with immediate, shared receives, \
-check of the right to read, bound on a peer's reads, 128 reads"
+check of the right to read, no check of a grant's bounds, bound on a peer's reads, 128 reads"
     ;;
 siw)
     is="siw0: iWARP, port active, MTU 1024, grants by region, no remote invalidate, no write with immediate, shared receives, \
-no check of the right to read, no bound on a peer's reads, 128 reads"
+no check of the right to read, check of a grant's bounds, no bound on a peer's reads, 128 reads"
     ;;
 esac
 # tells FILE TEXT: doctor's output has a line with it.

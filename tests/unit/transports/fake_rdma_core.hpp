@@ -62,7 +62,8 @@ struct fake {
     std::atomic<int> lists{0};           // of rdma_get_devices() that were not given back
     std::uint32_t next_key = 0;          // of a region or window; the last octet is the window's own
     int regions = 0;                     // that are there
-    std::optional<int> refused_region;   // an errno of ibv_reg_mr
+    std::atomic<const ibv_context*> registered_with{nullptr}; // the last one
+    std::optional<int> refused_region;                        // an errno of ibv_reg_mr
     int windows = 0;
     int windows_made = 0;
     ibv_mw_type made_type{};
@@ -371,6 +372,7 @@ ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, std::size_t length, int)
     mr->addr = address;
     mr->length = length;
     mr->lkey = mr->rkey = f.next_key += 0x100;
+    f.registered_with = pd->context;
     ++f.regions;
     return mr;
 }

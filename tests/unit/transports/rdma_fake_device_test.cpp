@@ -176,6 +176,70 @@ BOOST_AUTO_TEST_CASE(grants_are_made_by_the_best_that_the_device_has)
     BOOST_TEST((context.error() == std::errc::operation_not_supported));
 }
 
+namespace {
+
+/// The device as it was made anew, beside the one that was there.
+void another_comes(unsigned flags)
+{
+    it().come_back();
+    it().attributes.device_cap_flags = flags;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(a_device_that_comes_later_and_can_do_less_is_not_used)
+{
+    it().makes_windows = true;
+    fixture f(IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B);
+    const auto body = [&f]() -> task<void> {
+        BOOST_TEST(f.context->query().remote_invalidate);
+        another_comes(0);
+        auto* const id = new rdma_cm_id{};
+        id->verbs = &it().verbs();
+        const verbs::queue_pair_options o;
+        auto made =
+            co_await f.impl().make_pair(id, static_cast<rdma::domain&>(*f.domain), o, "peer:1", "peer");
+        BOOST_TEST_REQUIRE(!made);
+        BOOST_TEST(why(made).find("came later and can do less") != std::string::npos, why(made));
+        BOOST_TEST(f.context->counters().ends[std::size_t(end_cause::setup_failed)].load() == 1U);
+        delete id;
+        // One that can do as much is, whatever is looked at for each connection.
+        it().attributes.max_qp_rd_atom = 2;
+        another_comes(IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B);
+        ends seen;
+        const auto q = co_await f.connected(seen);
+        BOOST_TEST(q->connected());
+    };
+    run_until_complete(*f.shard, body());
+    it().makes_windows = false;
+    it().attributes.max_qp_rd_atom = 16;
+}
+
+BOOST_AUTO_TEST_CASE(a_grant_without_a_queue_pair_is_of_the_device_that_is_connected)
+{
+    fixture f;
+    const auto body = [&f]() -> task<void> {
+        ends seen;
+        std::vector<std::byte> bytes(64);
+        auto region = co_await f.domain->register_memory(bytes);
+        BOOST_REQUIRE_MESSAGE(region, why(region));
+        auto q = co_await f.connected(seen);
+        another_comes(0);
+        auto beside = co_await f.connected(seen);
+        auto of_either = co_await f.domain->make_grant(bytes, verbs::access::remote_read, nullptr);
+        BOOST_TEST(!of_either);
+        // The connection came again, by the other.
+        q.reset();
+        auto of_one = co_await f.domain->make_grant(bytes, verbs::access::remote_read, nullptr);
+        BOOST_REQUIRE_MESSAGE(of_one, why(of_one));
+        BOOST_TEST((*of_one)->valid());
+        BOOST_TEST(it().registered_with == &it().verbs());
+        of_one->reset();
+        region->reset();
+    };
+    run_until_complete(*f.shard, body());
+}
+
 // InfiniBand's code 12 is 0.64 ms, and 0, as the connection manager leaves it, 655 ms: so long would a peer wait whenever it
 // meets no receive. iWARP has no such answer.
 BOOST_AUTO_TEST_CASE(a_peer_that_meets_no_receive_tries_again_soon)

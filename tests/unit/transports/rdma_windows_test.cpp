@@ -6,6 +6,7 @@
 #include "fake_rdma_core.hpp"
 
 #include <algorithm>
+#include <semaphore>
 
 using namespace verbena;
 using namespace verbena::rdma_test;
@@ -50,6 +51,21 @@ struct windows : fixture {
         }
         std::ranges::sort(keys);
         BOOST_TEST((std::ranges::adjacent_find(keys) == keys.end()));
+        co_return all;
+    }
+    /// Grants of windows of type 2.
+    task<std::vector<std::unique_ptr<verbs::grant>>> grants_of(verbs::queue_pair& q, std::size_t number)
+    {
+        std::vector<verbs::grant_request> requests(number);
+        for (auto& r : requests) {
+            r.memory = std::span(memory).first(each);
+            r.scope = &q;
+        }
+        auto made = co_await domain->make_grants(requests);
+        BOOST_REQUIRE_MESSAGE(made, why(made));
+        std::vector<std::unique_ptr<verbs::grant>> all;
+        for (auto& r : requests)
+            all.push_back(std::move(r.made));
         co_return all;
     }
     std::uint64_t binds() const { return context->counters().window_binds.load(); }
@@ -185,16 +201,7 @@ BOOST_AUTO_TEST_CASE(a_queue_pair_may_go_while_the_revoking_of_its_grants_waits_
         ends seen;
         auto q = co_await w.connected(seen);
         co_await w.prepare();
-        std::vector<verbs::grant_request> requests(internal_depth);
-        for (auto& r : requests) {
-            r.memory = std::span(w.memory).first(each);
-            r.scope = q.get();
-        }
-        auto made = co_await w.domain->make_grants(requests);
-        BOOST_REQUIRE_MESSAGE(made, why(made));
-        std::vector<std::unique_ptr<verbs::grant>> all;
-        for (auto& r : requests)
-            all.push_back(std::move(r.made));
+        auto all = co_await w.grants_of(*q, internal_depth);
         scope waiting(*w.shard);
         waiting.spawn(w.domain->revoke(all));
         co_await sleep_for(5ms);
@@ -203,4 +210,69 @@ BOOST_AUTO_TEST_CASE(a_queue_pair_may_go_while_the_revoking_of_its_grants_waits_
         BOOST_TEST(std::ranges::none_of(all, [](const auto& g) { return g != nullptr; }));
     };
     run(body, IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B);
+}
+
+namespace {
+
+// A queue pair with two grants whose peer has gone, while the pool's thread, which takes it down, is at other work.
+void while_it_is_taken_down(
+    const std::function<task<void>(windows&, std::vector<std::unique_ptr<verbs::grant>>&, ends&,
+                                   std::binary_semaphore&)>& then)
+{
+    const auto body = [&then](windows& w) -> task<void> {
+        ends seen;
+        auto q = co_await w.connected(seen);
+        co_await w.prepare();
+        auto all = co_await w.grants_of(*q, 2);
+        std::binary_semaphore goes_on{0};
+        const auto other_work = [&w, &goes_on]() -> task<void> {
+            auto wait = [&goes_on] { goes_on.acquire(); };
+            co_await w.pool.run(std::move(wait));
+        };
+        scope busy(*w.shard);
+        busy.spawn(other_work());
+        co_await sleep_for(5ms);
+        cm_event gone{RDMA_CM_EVENT_DISCONNECTED, 0, q->id(), {}, 0, 0};
+        q->on_cm_event(gone);
+        BOOST_TEST(!q->connected());
+        BOOST_TEST(all.front()->valid()); // until the device knows
+        BOOST_TEST(it().windows == it().windows_made);
+        co_await then(w, all, seen, goes_on);
+        co_await busy.join();
+        co_await windows::wait_until([&seen] { return seen.count != 0; });
+        BOOST_TEST(seen.count == 1U);
+    };
+    run(body, IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B);
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(revoking_waits_for_a_queue_pair_that_is_taken_down)
+{
+    while_it_is_taken_down(
+        [](windows& w, auto& all, ends& seen, std::binary_semaphore& goes_on) -> task<void> {
+            scope revoking(*w.shard);
+            revoking.spawn(w.domain->revoke(all));
+            co_await sleep_for(5ms);
+            BOOST_TEST(std::ranges::all_of(all, [](const auto& g) { return g != nullptr && g->valid(); }));
+            BOOST_TEST(seen.count == 0U);
+            goes_on.release();
+            co_await revoking.join();
+            BOOST_TEST(std::ranges::none_of(all, [](const auto& g) { return g != nullptr; }));
+            BOOST_TEST(it().windows == it().windows_made - 2);
+        });
+}
+
+BOOST_AUTO_TEST_CASE(a_grant_that_is_revoked_at_once_has_its_queue_pair_taken_down_at_once)
+{
+    while_it_is_taken_down([](windows&, auto& all, ends& seen, std::binary_semaphore& goes_on) -> task<void> {
+        for (int twice = 0; twice < 2; ++twice)
+            all.front()->revoke();
+        BOOST_TEST(!all.front()->valid());
+        BOOST_TEST(it().windows == it().windows_made - 2);
+        BOOST_TEST(seen.count == 0U); // of its handler's caller this was none
+        all.clear();
+        goes_on.release();
+        co_return;
+    });
 }

@@ -128,6 +128,9 @@ struct capabilities {
     /// A peer's RDMA Read needs access::remote_read. false (the kernel's siw): whoever knows the key of memory of the
     /// domain, even of memory registered for local use alone, can read that memory.
     bool checks_read_rights = false;
+    /// A peer reaches only what its grant covers. false (the kernel's rxe, where grants are memory windows): all of the
+    /// region that the grant lies in.
+    bool checks_grant_bounds = false;
     /// connect_options::responder_resources of the end that accepts is the most Reads that the peer may send at once.
     /// false (the kernel's siw): the peer gets as many as it asks for, up to max_outstanding_reads.
     bool bounds_peer_reads = false;
@@ -140,6 +143,8 @@ struct capabilities {
     std::uint32_t max_message = 0x40000000;
     std::uint32_t max_private_data = 56; ///< bytes of the ULP's own, both ways
     bool private_data_padded = false; ///< zeros follow it where it arrives (InfiniBand's connection manager)
+
+    bool operator==(const capabilities&) const = default;
 };
 
 /// Registered local memory; the memory must outlive it and every request that names it. Destroying it takes the
