@@ -103,7 +103,11 @@ def overload(bench):
             busy = {times: [] for times in LOADS}
             lost = 0
             for _ in range(bench.options.repeat):
-                capacity = rpc_load(bench, server, operation, connections, "depth", depth)["per_second"]
+                closed = rpc_load(bench, server, operation, connections, "depth", depth)["per_second"]
+                # More is answered as more is offered, since more comes at once: the load that it can carry is the most.
+                first = offered(operation, round(max(LOADS) * closed))
+                lost += first["lost"] + first["failed"]
+                capacity = max(closed, first["per_second"])
                 runs = {times: offered(operation, round(times * capacity)) for times in LOADS}
                 peak = max(capacity, *(r["per_second"] for r in runs.values()))
                 for times, r in runs.items():

@@ -438,8 +438,9 @@ BOOST_FIXTURE_TEST_CASE(room_for_a_reply_grows_three_times_at_most, fixture)
 
 BOOST_FIXTURE_TEST_CASE(a_call_given_up_is_out_of_the_servers_reach_and_keeps_its_credit, fixture)
 {
+    event given_up;
     run(
-        [this]() -> task<void> {
+        [this, &given_up]() -> task<void> {
             {
                 scope s(*shard);
                 auto abandoned = [&]() -> task<void> {
@@ -454,13 +455,15 @@ BOOST_FIXTURE_TEST_CASE(a_call_given_up_is_out_of_the_servers_reach_and_keeps_it
                 BOOST_TEST(peer.memory.grants.size() == 1u);
                 s.request_stop();
                 co_await s.join();
+                given_up.set();
             }
             rpc::request r = ask(1);
             BOOST_TEST(bool(co_await client->call(r)));
         },
-        [this]() -> task<void> {
+        [this, &given_up]() -> task<void> {
             const bytes first = co_await next();
-            co_await sleep_for(60ms);
+            co_await given_up.wait_shielded();
+            co_await sleep_for(40ms);
             BOOST_TEST(peer.sent.empty()); // one credit, and the server still works on the first call
             peer.queue_pair->deliver(inline_reply(word(first, 0), 8, 0));
             const bytes second = co_await next();
