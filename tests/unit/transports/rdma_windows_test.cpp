@@ -239,7 +239,8 @@ void while_it_is_taken_down(
         BOOST_TEST(it().windows == it().windows_made);
         co_await then(w, all, seen, goes_on);
         co_await busy.join();
-        co_await windows::wait_until([&seen] { return seen.count != 0; });
+        const auto told = [&seen] { return seen.count != 0; };
+        co_await windows::wait_until(told);
         BOOST_TEST(seen.count == 1U);
     };
     run(body, IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B);
