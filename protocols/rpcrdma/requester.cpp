@@ -49,7 +49,8 @@ task<result<void>> requester::open()
     o.responder_resources = std::max<std::uint32_t>(options_.responder_resources, 1);
     const std::uint32_t callbacks = options_.callbacks != nullptr ? options_.callback_credits : 0;
     o.queue_pair.receive_depth = max_credits_ + callbacks + slack;
-    o.queue_pair.send_depth = 2 * (max_credits_ + callbacks) + slack;
+    const std::uint32_t sends = 2 * (max_credits_ + callbacks) + slack;
+    o.queue_pair.send_depth = sends + 1; // what wakes the server
     o.timeout = options().connect_timeout;
     std::vector<std::byte> answer;
     auto connected = co_await provider_.connect(address_, *domain_, o, answer);
@@ -60,14 +61,17 @@ task<result<void>> requester::open()
     terms_ = negotiate(mine, find_private_message(answer));
     credits_ = 1; // until the first reply (RFC 8166 3.3.3)
     in_flight_ = 0;
+    // Where a Send's completion says that the peer's device has it, that need not be told twice.
+    wakes_left_ = provider_.query().completion_means_delivered ? 0 : most_wakes;
+    waking_ = false;
     ended_.reset();
     ++epoch_;
     callbacks_in_service_ = 0;
     peer_address_ = queue_pair_->peer_address();
     receives_.resize(o.queue_pair.receive_depth);
-    sends_.resize(o.queue_pair.send_depth);
+    sends_.resize(sends);
     free_sends_.clear();
-    for (std::uint32_t i = 0; i < o.queue_pair.send_depth; ++i)
+    for (std::uint32_t i = 0; i < sends; ++i)
         free_sends_.push_back(i);
     for (std::uint32_t i = 0; i < o.queue_pair.receive_depth; ++i) {
         if (!post_receive(i))
@@ -86,6 +90,7 @@ task<void> requester::hang_up()
 
 void requester::drop() noexcept
 {
+    timer::cancel();
     while (outstanding* o = waiting_.front())
         o->unlink();
     // Before the queue pair that they are limited to.
@@ -420,7 +425,32 @@ result<void> requester::post_message(const header& h, const xdr::encoder* messag
         return posted;
     free_sends_.pop_back();
     sends_[slot] = std::move(memory);
+    if (wakes_left_ != 0 && !timer::is_armed())
+        wake_later();
     return {};
+}
+
+void requester::wake_later() noexcept
+{
+    const duration patience = std::min(wake_after, options_.client.timeout / 2);
+    provider_.shard().timers().arm(*this, provider_.shard().now() + patience);
+}
+
+// A device may leave what comes while it sets a connection up where it is until more comes (siw, docs/internals/rdma.md), and
+// both ends would wait. Of an RDMA Write of nothing neither end looks at the key, and the server sees nothing.
+void requester::on_timer() noexcept
+{
+    if (wakes_left_ == 0 || !connected() || !queue_pair_->connected())
+        return;
+    if (!waking_) {
+        verbs::send_request w;
+        w.id = make_id(operation::wake, 0);
+        w.opcode = verbs::opcode::rdma_write;
+        waking_ = queue_pair_->post_send({&w, 1}).has_value();
+        stats_.wakes += waking_;
+    }
+    if (--wakes_left_ != 0)
+        wake_later();
 }
 
 void requester::on_completions(std::span<const verbs::completion> batch) noexcept
@@ -434,9 +464,14 @@ void requester::on_completions(std::span<const verbs::completion> batch) noexcep
             freed = true;
             continue;
         }
+        if (operation(c.id >> 32) == operation::wake) {
+            waking_ = false;
+            continue;
+        }
         lease message = std::move(receives_[slot]);
         if (c.status != verbs::status::success || !connected())
             continue;
+        wakes_left_ = 0;
         if (c.invalidated_key != 0)
             ++stats_.remote_invalidations;
         const bool posted = post_receive(slot);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <verbena/core/event.hpp>
+#include <verbena/core/timer.hpp>
 #include <verbena/protocols/rpc/reconnecting_client.hpp>
 #include <verbena/protocols/rpcrdma/header.hpp>
 #include <verbena/protocols/rpcrdma/private_data.hpp>
@@ -14,7 +15,10 @@
 
 namespace verbena::rpcrdma {
 
-class requester final : public rpc::reconnecting_client, private verbs::completion_handler, private deferred {
+class requester final : public rpc::reconnecting_client,
+                        private verbs::completion_handler,
+                        private deferred,
+                        private timer {
 public:
     requester(verbs::context& provider, buffer_pool& buffers, std::string_view address,
               const requester_options& options, requester_stats* stats);
@@ -28,6 +32,9 @@ private:
     static constexpr std::uint32_t slack = 8;
     /// Servers post 4096 bytes of reply whatever was announced (knfsd 6.1).
     static constexpr std::uint32_t min_receive_size = 4096;
+    /// How long a connection's first answer may take before the server is woken, and again; how often it is.
+    static constexpr duration wake_after = std::chrono::seconds(1);
+    static constexpr unsigned most_wakes = 8;
     /// The Read chunk's pieces, or the two chunks of a long call with a long reply.
     static constexpr std::size_t max_grants = rpc::payload::max_pieces + 1;
 
@@ -77,7 +84,7 @@ private:
             read_count = 0;
         }
     };
-    enum class operation : std::uint8_t { receive, send };
+    enum class operation : std::uint8_t { receive, send, wake };
     static std::uint64_t make_id(operation op, std::uint32_t index) noexcept
     {
         return std::uint64_t(op) << 32 | index;
@@ -96,6 +103,9 @@ private:
     void on_disconnected(const error& cause) noexcept override;
     // deferred: the server's calls, after the polls
     void run() noexcept override;
+    // timer: a connection has no answer yet
+    void on_timer() noexcept override;
+    void wake_later() noexcept;
 
     transfer& transfer_of(const outstanding& o) noexcept
     {
@@ -142,6 +152,10 @@ private:
     std::vector<lease> sends_;
     std::vector<std::uint32_t> free_sends_;
     std::vector<std::uint32_t> abandoned_; // XIDs given up, whose replies still return a credit
+    // Of this connection: RDMA Writes of nothing that may still be sent to wake the server, none once something came, and
+    // whether one is under way.
+    unsigned wakes_left_ = 0;
+    bool waking_ = false;
     event ended_;
     std::size_t settling_ = 0; // calls whose grants are being revoked
     event settled_;

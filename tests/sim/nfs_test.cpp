@@ -261,7 +261,10 @@ world_options options_of(std::uint64_t seed)
         o.device.profile.max_send_segments = 1;
         o.device.profile.max_outstanding_reads = 1;
         break;
-    case 3: o.device.profile.receive_not_ready_retry = false; break;
+    case 3: // what iWARP leaves
+        o.device.profile.receive_not_ready_retry = false;
+        o.device.profile.completion_means_delivered = false;
+        break;
     case 4: o.device.profile.needs_local_keys = true; break;
     case 5: // what a device without memory windows leaves
         o.device.profile.needs_local_keys = true;

@@ -16,6 +16,7 @@ constexpr int backlog = 1024;
 constexpr std::uint8_t retries = 7;
 constexpr int held_ports = 8;                          // passed over before a connect fails
 constexpr std::uint8_t receiver_not_ready_retries = 6; // 7 would be for ever
+constexpr duration resolve_step = std::chrono::milliseconds(500);
 
 error cm_error(const char* what, const cm_event& e) noexcept
 {
@@ -179,23 +180,35 @@ context_impl::connect_once(std::string_view address, verbs::protection_domain& d
     if (!own)
         co_return own.error();
     sockaddr* const from = *own ? const_cast<sockaddr*>((*own)->data()) : nullptr;
+    const auto left = [this, deadline](duration most) {
+        const duration d = std::clamp(deadline - shard_.clock().now(), duration::zero(), most);
+        return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(d).count());
+    };
     cm_events events(shard_);
-    rdma_cm_id* raw = nullptr;
-    if (::rdma_create_id(channel(), &raw, static_cast<cm_handler*>(&events), RDMA_PS_TCP) != 0)
-        co_return error::from_errno(errno, "rdma_create_id");
-    cm_id id(raw);
-    const duration left = std::max(deadline - shard_.clock().now(), duration::zero());
-    const auto milliseconds =
-        static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(left).count());
-    if (::rdma_resolve_addr(raw, from, const_cast<sockaddr*>(to->data()), milliseconds) != 0)
-        co_return error::from_errno(errno, from == nullptr ? "no RDMA device leads to this address"
-                                                           : "no RDMA device has the source address");
-    auto resolved = co_await events.next("resolve the address", deadline);
-    if (!resolved)
-        co_return resolved.error();
-    if (resolved->what != RDMA_CM_EVENT_ADDR_RESOLVED)
-        co_return cm_error("resolve the address", *resolved);
-    if (::rdma_resolve_route(raw, milliseconds) != 0)
+    cm_id id;
+    // The kernel asks for the neighbour, up to three times in three seconds, and sleeps until it is told of a neighbour or the time is
+    // over. An answer that comes before it sleeps tells nobody, and after the third it asks no more: so the time is given in
+    // steps, and it looks anew. By an id of its own each: older kernels keep the request of the step before as well.
+    for (bool resolved = false; !resolved;) {
+        rdma_cm_id* made = nullptr;
+        if (::rdma_create_id(channel(), &made, static_cast<cm_handler*>(&events), RDMA_PS_TCP) != 0)
+            co_return error::from_errno(errno, "rdma_create_id");
+        id = cm_id(made);
+        if (::rdma_resolve_addr(made, from, const_cast<sockaddr*>(to->data()), left(resolve_step)) != 0)
+            co_return error::from_errno(errno, from == nullptr ? "no RDMA device leads to this address"
+                                                               : "no RDMA device has the source address");
+        const auto said = co_await events.next("resolve the address", deadline);
+        if (!said)
+            co_return said.error();
+        resolved = said->what == RDMA_CM_EVENT_ADDR_RESOLVED;
+        const bool too_early = said->what == RDMA_CM_EVENT_ADDR_ERROR && said->status == -ETIMEDOUT;
+        if (!resolved && !too_early)
+            co_return cm_error("resolve the address", *said);
+        if (!resolved && shard_.clock().now() >= deadline)
+            co_return error(std::errc::timed_out, "resolve the address");
+    }
+    rdma_cm_id* const raw = id.get();
+    if (::rdma_resolve_route(raw, left(std::chrono::hours(1))) != 0)
         co_return error::from_errno(errno, "resolve the route");
     auto routed = co_await events.next("resolve the route", deadline);
     if (!routed)

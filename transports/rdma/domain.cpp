@@ -240,19 +240,28 @@ task<result<std::size_t>> domain::part_on(device& d)
 // For a grant that no queue pair limits: its key is of one device.
 task<result<std::size_t>> domain::any_part()
 {
-    std::vector<std::size_t> there;
+    std::size_t there = 0;
+    std::size_t connected = 0;
+    std::size_t last_there = 0;
+    std::size_t last_connected = 0;
     for (std::size_t i = 0; i < parts_.size(); ++i) {
-        if (!parts_[i]->on.gone())
-            there.push_back(i);
+        if (parts_[i]->on.gone())
+            continue;
+        ++there;
+        last_there = i;
+        if (!parts_[i]->pairs.empty()) {
+            ++connected;
+            last_connected = i;
+        }
     }
+    if (there == 1)
+        co_return last_there;
     // A connection that came again by another device leaves the part of the first behind.
-    if (there.size() > 1)
-        std::erase_if(there, [this](std::size_t i) { return parts_[i]->pairs.empty(); });
-    if (there.size() > 1)
+    if (connected == 1)
+        co_return last_connected;
+    if (connected > 1)
         co_return error(std::errc::operation_not_supported,
                         "a grant without a queue pair needs a domain that is connected by one device");
-    if (there.size() == 1)
-        co_return there.front();
     auto d = context_.only_device();
     if (!d)
         co_return d.error();

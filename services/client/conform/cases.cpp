@@ -424,9 +424,14 @@ task<void> local_invalidate(target& t)
     m.b = where.address;
     m.c = where.length;
     m.d = 20;
-    co_await e.send(m);
+    m.write(e.outgoing().data());
+    const std::uint64_t sent = e.post(opcode::send, e.outgoing().first(message::size));
     const auto over = [&e] { return e.ended(); };
     co_await e.until(over, "the end of a connection whose peer writes by a key that was invalidated");
+    // A peer is told of the Send before it acknowledges it (rxe), and its Write may come before that.
+    const verbs::completion c = co_await e.finished(sent);
+    need(c.status == status::success || c.status == status::work_request_flushed,
+         "the Send to the peer ended with " + std::string(verbs::to_string(c.status)));
     need(sum(memory) == read.a, "the peer has written by a key that was invalidated");
     const std::uint64_t fate = co_await t.fate(id);
     need((fate & fate_ended) != 0, "the connection stands at the peer");
@@ -540,6 +545,8 @@ task<std::vector<std::byte>> target::connect_as(end& e, std::span<const std::byt
                       "runs to end, or start it anew"};
     need(made, "connect");
     e.adopt(std::move(*made));
+    if (!context.query().completion_means_delivered)
+        e.wake_peer(wakes);
     if (e.shared() == nullptr)
         e.post_receives();
     co_return reply;

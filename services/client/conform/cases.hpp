@@ -23,6 +23,8 @@ struct target {
     end main;
     std::uint64_t last_id;
     time_point deadline = time_point::max();
+    std::uint64_t wakes =
+        0; ///< RDMA Writes of nothing, sent to who left a connection's first message without an answer for a second
 
     target(verbs::context& c, buffer_pool& b, std::string to, std::uint64_t seed)
         : context(c), buffers(b), address(std::move(to)), main(c), last_id(seed)

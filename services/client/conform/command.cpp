@@ -228,6 +228,7 @@ task<int> run_checks(runtime& r, place where, conform_options o)
                    {"passed", told.passed},
                    {"failed", told.failed},
                    {"not_supported", told.cases.size() - told.passed - told.failed},
+                   {"wakes", t.wakes},
                    {"cases", told.cases}};
     if (!o.only.empty())
         report["only"] = o.only;
@@ -239,8 +240,9 @@ task<int> run_checks(runtime& r, place where, conform_options o)
     if (r.options().json)
         print("%s\n", report.dump(2).c_str());
     else
-        print("%zu passed, %zu failed, %zu not supported\n", told.passed, told.failed,
-              told.cases.size() - told.passed - told.failed);
+        print("%zu passed, %zu failed, %zu not supported; %llu times the other end was woken\n", told.passed,
+              told.failed, told.cases.size() - told.passed - told.failed,
+              static_cast<unsigned long long>(t.wakes));
     if (!o.report.empty()) {
         std::ofstream file(o.report);
         file << report.dump(2) << '\n';

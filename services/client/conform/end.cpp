@@ -140,6 +140,7 @@ task<void> end::share_receives()
 
 void end::adopt(std::unique_ptr<verbs::queue_pair> q)
 {
+    waking_ = false;
     pair_ = std::move(q);
     pair_->set_handler(this);
 }
@@ -213,6 +214,16 @@ task<verbs::completion> end::received()
     co_return c;
 }
 
+void end::wake() noexcept
+{
+    if (waking_ || ended())
+        return;
+    verbs::send_request w; // its id is 0, which post() gives to none
+    w.opcode = verbs::opcode::rdma_write;
+    waking_ = pair_->post_send({&w, 1}).has_value();
+    *wakes_ += waking_ ? 1 : 0;
+}
+
 void end::release(const verbs::completion& c)
 {
     end& of = receiver();
@@ -254,8 +265,13 @@ task<message> end::ask(request what, std::uint64_t a, std::uint64_t b, std::uint
 task<void> end::until(std::function<bool()> done, const char* what)
 {
     const time_point begun = context_.shard().clock().now();
+    time_point wakes = begun + std::chrono::seconds(1);
     while (!done()) {
         const time_point now = context_.shard().clock().now();
+        if (wakes_ != nullptr && now >= wakes) {
+            wake();
+            wakes = now + std::chrono::seconds(1);
+        }
         if (now - begun >= patience)
             throw failure{std::string("nothing came for 60 s: ") + what};
         if (now >= deadline_)
@@ -275,6 +291,10 @@ task<std::unique_ptr<verbs::grant>> end::grant(std::span<std::byte> memory, verb
 void end::on_completions(std::span<const verbs::completion> batch) noexcept
 {
     for (const verbs::completion& c : batch) {
+        if (!verbs::is_receive(c.opcode) && c.id == 0) {
+            waking_ = false;
+            continue;
+        }
         std::size_t& count = verbs::is_receive(c.opcode) ? receiver().standing_ : outstanding_;
         if (ends_ != 0 || count == 0) {
             ++strays_;
@@ -283,9 +303,10 @@ void end::on_completions(std::span<const verbs::completion> batch) noexcept
         --count;
         if (!verbs::is_receive(c.opcode))
             sends_.push_back(c);
-        else if (c.status == verbs::status::success)
+        else if (c.status == verbs::status::success) {
+            wakes_ = nullptr;
             receives_.push_back(c);
-        else
+        } else
             ++flushed_;
     }
 }

@@ -109,6 +109,10 @@ public:
     /// Between prepare() and the connection: receives are shared, and the caller posts them. Errors: failure.
     task<void> share_receives();
     void adopt(std::unique_ptr<verbs::queue_pair> q);
+    /// Of a connection that this end asked for: while nothing has come, who waits for something wakes the peer each second, as a
+    /// requester does (protocols/rpcrdma), since a device may leave the first message unread until more comes. `count` outlives
+    /// this.
+    void wake_peer(std::uint64_t& count) noexcept { wakes_ = &count; }
     void post_receives();
 
     verbs::context& context() noexcept { return context_; }
@@ -167,6 +171,7 @@ private:
     end& receiver() noexcept { return other_ == nullptr ? *this : *other_; } // whose receives these are
     void on_completions(std::span<const verbs::completion> batch) noexcept override;
     void on_disconnected(const error& cause) noexcept override;
+    void wake() noexcept;
 
     verbs::context& context_;
     time_point deadline_ = time_point::max();
@@ -178,6 +183,8 @@ private:
     std::deque<verbs::completion> sends_;
     std::deque<verbs::completion> receives_;
     std::uint64_t last_id_ = 0;
+    std::uint64_t* wakes_ = nullptr; // until something came
+    bool waking_ = false;            // an RDMA Write of nothing is under way
     std::size_t outstanding_ = 0;
     std::size_t standing_ = 0;
     std::size_t flushed_ = 0;

@@ -190,6 +190,7 @@ task<void> with_caller(target& t)
         failed = std::current_exception();
     }
     co_await c.close();
+    t.wakes += c.stats.wakes;
     if (failed)
         std::rethrow_exception(failed);
 }

@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # `verbena conform` between two hosts, as their user runs it: here the end that checks and writes the report, in the other
-# guest (conform-hosts.peer.sh) the one that listens.
+# guest (conform-hosts.peer.sh) the one that listens, and at first is not to be found.
 #   conform-hosts rxe|siw
 # lab: limit=900
 . "$LAB_LIB"
 . "$LAB_ROOT/tests/lab/guest/conform.sh"
 conform_device "$1"
 
-checked() {
-    local name=$1
-    shift
-    local url=rdma://$LAB_PEER:$rdma_port
-    reports "$name" "$url" "$@" || reports "$name" "$url" "$@"
-}
-
 told listening 120
+tell asking
+reports report "rdma://$LAB_PEER:$rdma_port"
 conforms rdma rdma "$1"
+awk 'NR == 1 { for (i = 1; i <= NF; ++i) if ($i == "res_failed") at = i } NR > 1 && $at !~ /^0*$/ { n = 1 } END { exit !n }' \
+    /proc/net/stat/arp_cache || fail 'the other end was found at once'
 ! grep -F -e "$LAB_SELF" -e "$LAB_PEER" "$LAB_OUT/report.json" || fail 'the report, which is there to be shared, has an address'
 tell checked

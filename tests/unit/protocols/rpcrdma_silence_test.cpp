@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peers of a responder that say nothing: those that are there stay, those that are gone go.
+// Peers that say nothing: those of a responder that are there stay, those that are gone go; a requester wakes its server.
 #define BOOST_TEST_MODULE rpcrdma_silence
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/log.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/core/sleep.hpp>
+#include <verbena/protocols/rpcrdma/requester.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
 #include <verbena/transports/loop.hpp>
 
@@ -36,6 +37,24 @@ public:
         BOOST_ERROR("nobody called");
         co_return false;
     }
+};
+
+class late final : public rpc::dispatcher {
+public:
+    task<bool> dispatch(rpc::call& c) override
+    {
+        BOOST_REQUIRE((c.decode_header() == rpc::call_verdict::good));
+        if (lost != 0) {
+            --lost;
+            co_return false;
+        }
+        co_await sleep_for(takes);
+        rpc::encode(c.results(),
+                    rpc::reply_header::accepted_with(c.header().xid, rpc::accept_status::success));
+        co_return true;
+    }
+    duration takes = 3500ms;
+    unsigned lost = 0; ///< calls that get no answer
 };
 
 struct fixture {
@@ -74,6 +93,39 @@ struct fixture {
         co_await s.join();
     }
 
+    // Has `body` call by a requester that has a provider of its own, and by no other.
+    using caller = std::function<task<void>()>;
+    void call(bool completion_means_delivered, const std::function<task<void>(const caller&)>& body)
+    {
+        loop::options o;
+        o.profile.completion_means_delivered = completion_means_delivered;
+        const auto context = fabric->make_context(o);
+        rpcrdma::requester_options how;
+        how.client.timeout = 20s;
+        const auto requester = rpcrdma::make_requester(*context, *pool, "server", how, &sent);
+        const caller one = [&]() -> task<void> {
+            rpc::call_header header;
+            header.program = 100003;
+            header.version = 3;
+            rpc::request r(pool->try_acquire(1024), header);
+            const auto reply = co_await requester->call(r);
+            BOOST_TEST(reply.has_value());
+        };
+        const auto all = [&]() -> task<void> {
+            scope s(*shard);
+            s.spawn(rpcrdma::serve(*server, *listener, *pool, answers, options, stats));
+            co_await body(one);
+            connections = requester->connections();
+            co_await requester->close();
+            listener->close();
+            co_await s.join();
+        };
+        run_until_complete(*shard, all());
+    }
+
+    rpcrdma::requester_stats sent;
+    late answers;
+    std::uint64_t connections = 0;
     virtual_clock clock;
     memory_budget budget{16u << 20};
     std::unique_ptr<reactor> shard;
@@ -129,4 +181,37 @@ BOOST_AUTO_TEST_CASE(a_provider_that_notices_by_itself_is_left_alone)
         BOOST_TEST(f.stats.probes.value() == 0u);
         BOOST_TEST(f.stats.connections.value() == 1);
     });
+}
+
+BOOST_AUTO_TEST_CASE(a_server_is_woken_each_second_until_a_connections_first_answer)
+{
+    fixture f;
+    f.call(false, [&](const fixture::caller& call) -> task<void> {
+        co_await call();
+        BOOST_TEST(f.sent.wakes == 3u);
+        co_await call();
+        co_await sleep_for(60s);
+        BOOST_TEST(f.sent.wakes == 3u);
+    });
+    BOOST_TEST(f.connections == 1u);
+    BOOST_TEST(f.stats.calls.value() == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(a_server_that_never_answers_is_woken_eight_times_on_each_connection)
+{
+    fixture f;
+    f.answers.lost = 1;
+    f.answers.takes = 2500ms;
+    f.call(false, [&](const fixture::caller& call) -> task<void> {
+        co_await call();
+        BOOST_TEST(f.sent.wakes == 8u + 2u);
+    });
+    BOOST_TEST(f.connections == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(a_server_whose_device_has_the_call_is_not_woken)
+{
+    fixture f;
+    f.call(true, [](const fixture::caller& call) -> task<void> { co_await call(); });
+    BOOST_TEST(f.sent.wakes == 0u);
 }

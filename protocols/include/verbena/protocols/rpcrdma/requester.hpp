@@ -47,6 +47,7 @@ struct requester_stats {
     std::uint64_t dropped = 0; ///< messages that were no reply to anything
     std::uint64_t credit_waits = 0;
     std::uint64_t callbacks = 0; ///< calls of the server that were served
+    std::uint64_t wakes = 0;     ///< RDMA Writes of nothing, while a connection's first answer is awaited
 };
 
 /// Calls the server at `address`, as verbs::context::connect() takes it. Connects on use, and again when a
