@@ -6,11 +6,10 @@ conform_device "$1"
 start listener "$verbena" conform --listen "rdma://$LAB_SELF:$rdma_port"
 listener=$!
 until_true 60 grep -q listening "$LAB_OUT/listener.log" || fail "it does not listen: $(tail -n 2 "$LAB_OUT/listener.log")"
-# For longer than the kernel asks for a neighbour, this end is not to be found.
+# Until the other end's kernel no longer asks for it, this end is not to be found.
 ip link set wire arp off
 tell listening
-told asking 120
-sleep 7
+told given-up 120
 ip link set wire arp on
 told checked 1100
 kill "$listener" || fail "it has ended: $(tail -n 2 "$LAB_OUT/listener.log")"
