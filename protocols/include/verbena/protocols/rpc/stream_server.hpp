@@ -34,7 +34,7 @@ struct stream_options {
     std::size_t max_result_bytes = std::size_t(16) << 20;
     /// What one stream is served in a turn of the shard before the others have theirs: a call counts 1, and each
     /// turn_unit of its message and of its reply 1 more.
-    std::size_t turn_share = 16;
+    std::size_t turn_share = 8;
     std::size_t turn_unit = 1024;
     /// While a stream has more calls in hand than that, its replies wait for this many bytes.
     std::size_t gather = std::size_t(32) << 10;
