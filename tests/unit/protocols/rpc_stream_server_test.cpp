@@ -78,7 +78,7 @@ BOOST_AUTO_TEST_CASE(reading_stops_at_the_limit_of_calls)
     served_streams s;
     auto client = s.connect();
     s.send(client, calls_of(300, 2));
-    s.turns();
+    s.turns(20 + 300 / static_cast<int>(rpc::stream_options().turn_share));
     BOOST_TEST(s.program.served == 256);
     BOOST_TEST(s.server->stats().calls_in_flight.value() == 256);
     BOOST_TEST(s.server->stats().pauses.value() == 1);
