@@ -1,28 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-# Build folders. Sourced by `check` and `quickstart`, which share `build`.
+# Build folders. Sourced by `check` and `quickstart`, which share `build`; as a command, `build.sh FOLDER COMPILER [MESON
+# OPTION...]` builds one.
 
 jobs=$(nproc)
-# Where ccache is installed, one checkout's objects serve the next one, wherever it lies.
-export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 declare -A built=() # build folder -> ok | failed
 
 # build_in FOLDER COMPILER [MESON OPTION...]: configures once, then builds $targets (all if empty). The first call of a
-# run builds, later ones return what came out of it. One job more than processors: a compiler waits for its headers now and then.
+# run builds, or waits for a build that is queued; later ones return what came out of it.
 build_in() {
-    local dir=$1 compiler=$2 status=ok
-    shift 2
+    local dir=$1 status=ok
     if [[ -z ${built[$dir]:-} ]]; then
         [[ $dir == build ]] || printf '  building in %s\n' "$dir"
-        configure "$dir" "$compiler" "$@" &&
-            step 1500 "$dir-ninja" ninja -C "$dir" -j $((jobs + 1)) ${targets:-} || {
+        if [[ -n ${beside[$dir]:-} ]]; then
+            end_beside "$dir"
+        else
+            step 1500 "$dir" env targets="${targets:-}" bash tests/tools/build.sh "$@"
+        fi || {
             status=failed
             printf '  %s does not build:\n' "$dir"
-            grep -A 40 -m 3 -E '^FAILED|error:|ERROR' "$logs"/"$dir"-*.log | head -n 80 | sed 's/^/    /'
+            grep -A 40 -m 3 -E '^FAILED|error:|ERROR' "$logs/$dir.log" | head -n 80 | sed 's/^/    /'
         }
         built[$dir]=$status
     fi
     [[ ${built[$dir]} == ok ]]
 }
+# Queues what build_in of the same arguments then waits for.
+build_ahead() { begin_queued 3000 "$1" bash tests/tools/build.sh "$@"; }
 
 configure() {
     local dir=$1 compiler=$2 linker=lld
@@ -32,5 +35,15 @@ configure() {
     [[ $compiler == clang* ]] || linker=bfd
     # ccache keeps no file that reads a precompiled header, and made to (sloppiness), it gives old headers back.
     ! command -v ccache >/dev/null || { compiler="ccache $compiler" && set -- "$@" -Db_pch=false; }
-    CXX=$compiler CXX_LD=$linker step 300 "$dir-setup" meson setup "$dir" -Dwerror=true "$@"
+    CXX=$compiler CXX_LD=$linker meson setup "$dir" -Dwerror=true "$@"
 }
+
+if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
+    # Where ccache is installed, one checkout's objects serve the next one, wherever it lies.
+    export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+    configure "$@" || exit
+    # Large pages: clang takes a quarter less of the processor, most of all where a page fault is dear, as in a guest.
+    export GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.top_pad=67108864
+    # One job more than processors: a compiler waits for its headers now and then.
+    exec ninja -C "$1" -j $((jobs + 1)) ${targets:-}
+fi

@@ -4,6 +4,7 @@
 logs=build/logs
 running=
 declare -A beside=() # name -> PID and seconds
+queued=              # PID of what was queued last
 
 # step SECONDS NAME COMMAND...: runs COMMAND with its output in $logs/NAME.log, and shows the last
 # line of it now and then: each second on a terminal, else every half minute. Returns its status;
@@ -23,6 +24,13 @@ begin_beside() {
     begin "$@"
     beside[$2]="$! $1"
 }
+# begin_queued SECONDS NAME COMMAND...: the same, but it begins when the one queued before it has ended, and takes what the other
+# steps leave of the processors, as many of them wait. Its SECONDS count from its own beginning.
+begin_queued() {
+    after=$queued begin "$@"
+    queued=$!
+    beside[$2]="$! $1"
+}
 end_beside() {
     local status=0 pid limit
     read -r pid limit <<<"${beside[$1]}"
@@ -32,10 +40,14 @@ end_beside() {
 }
 
 begin() {
-    local limit=$1 log=$logs/$2.log
+    local limit=$1 log=$logs/$2.log first=()
     shift 2
     mkdir -p "$logs"
-    timeout -k 20 "$limit" "$@" </dev/null >"$log" 2>&1 &
+    [[ -z ${after+set} ]] || first=(nice -n 19)
+    (
+        [[ -z ${after-} ]] || tail --pid="$after" -f /dev/null
+        exec "${first[@]}" timeout -k 20 "$limit" "$@"
+    ) </dev/null >"$log" 2>&1 &
 }
 
 # follow PID SECONDS NAME: waits for what has begun.

@@ -109,11 +109,20 @@ built_in() {
     fi
     [[ ${built[$1]} == ok ]]
 }
+# With --all the other builds, and what else needs no processor for itself, go on beside the suites from the first build on.
 build_clang() {
     local first=${built[build]:-}
     built_in build clang++-19 || return
-    [[ -n $first || $all == no || -n $(missing_packages $(packages_for tidy)) ]] || begin_tidy $((2 * $(suite_share tidy)))
+    [[ $all == no || -n $first ]] || queue_ahead
 }
+queue_ahead() {
+    ! can_run gcc || build_gcc build_ahead
+    ! can_run asan || build_asan build_ahead
+    ! can_run tsan || build_tsan build_ahead
+    ! can_run embed || begin_embed begin_queued
+    ! can_run tidy || begin_tidy begin_queued
+}
+can_run() { [[ " $suites " == *[[:space:]]$1[[:space:]]* && -z $(missing_packages $(packages_of "$1")) ]]; }
 
 suite_format() { verdict format tests/tools/format.sh; }
 suite_reuse() { verdict reuse reuse lint; }
@@ -179,47 +188,57 @@ suite_quickstart() {
     build_clang && verdict quickstart ./quickstart --once "${more[@]}"
 }
 
+# -O0 is an embedder's Meson default, and where g++ 12 has no tail calls at all.
+build_gcc() { "$1" build-gcc g++-12 -Doptimization=0 -Ddebug=false; }
 suite_gcc() {
-    # -O0 is an embedder's Meson default, and where g++ 12 has no tail calls at all.
-    built_in build-gcc g++-12 -Doptimization=0 -Ddebug=false &&
+    build_gcc built_in &&
         meson_suites build-gcc "$share" $(present unit sim integration) &&
         counted coroutine_frames python3 tests/tools/coroutine_frames.py build-gcc
 }
 # One build serves asan and fuzz: a sanitizer build is what costs most.
 # No vptr check: it asks for a pipe at times, and fails where a test has used up all descriptors.
 build_asan() {
-    built_in build-asan clang++-19 -Doptimization=1 -Ddebug=false -Dfuzz=enabled \
+    "$1" build-asan clang++-19 -Doptimization=1 -Ddebug=false -Dfuzz=enabled \
         -Db_sanitize=address,undefined -Db_lundef=false \
         '-Dcpp_args=-gline-tables-only -fno-sanitize-recover=undefined -fno-sanitize=vptr'
 }
 under_asan() { ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 "$@"; }
-suite_asan() { build_asan && under_asan meson_suites build-asan "$share" $(present unit sim integration); }
+suite_asan() { build_asan built_in && under_asan meson_suites build-asan "$share" $(present unit sim integration); }
 # All smoke scenarios in which something of ours runs.
 suite_lab_asan() {
     local more=()
     [[ $install == yes ]] || more=(--no-install)
-    build_asan &&
+    build_asan built_in &&
         under_asan counted lab_asan tests/lab/lab run siw-guest client-knfsd siw-host tcp-guest 'rdma-guest rxe' 'conform-rdma rxe' \
             --boots $boots --cpus 1 --kernel 6.1 --build build-asan "${more[@]}"
 }
+build_tsan() {
+    "$1" build-tsan clang++-19 -Doptimization=1 -Ddebug=false -Dcpp_args=-gline-tables-only -Db_sanitize=thread -Db_lundef=false
+}
 suite_tsan() {
-    built_in build-tsan clang++-19 -Doptimization=1 -Ddebug=false -Dcpp_args=-gline-tables-only \
-        -Db_sanitize=thread -Db_lundef=false &&
+    build_tsan built_in &&
         TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 VERBENA_TEST_SHARDS=3 VERBENA_TEST_SCRAPES=1 \
             meson_suites build-tsan "$share" $(present unit integration)
 }
-suite_fuzz() { build_asan && meson_suites build-asan "$share" fuzz; }
+suite_fuzz() { build_asan built_in && meson_suites build-asan "$share" fuzz; }
 suite_coverage() { build_clang && counted coverage tests/tools/coverage.py build build-coverage; }
-suite_embed() { verdict embed tests/embed/run.sh subproject; }
-# With --all it takes, from the first build on, what the other suites leave of the processors, as many of them wait: twice its time.
-begin_tidy() { begin_beside "$1" tidy nice -n 19 tests/tools/tidy.sh build; }
-suite_tidy() {
-    build_clang || return
-    [[ -n ${beside[tidy]:-} ]] || begin_tidy "$share"
-    if end_beside tidy; then
+# outcome NAME: the verdict on a step that goes on beside, of which the suite NAME consists.
+outcome() {
+    if end_beside "$1"; then
         passed=1
     else
         failed=1
-        show_log tidy
+        show_log "$1"
     fi
+}
+begin_embed() { "$1" 1500 embed tests/embed/run.sh subproject; }
+suite_embed() {
+    [[ -n ${beside[embed]:-} ]] || begin_embed begin_beside
+    outcome embed
+}
+begin_tidy() { "$1" 3000 tidy tests/tools/tidy.sh build; }
+suite_tidy() {
+    build_clang || return
+    [[ -n ${beside[tidy]:-} ]] || begin_tidy begin_beside
+    outcome tidy
 }
