@@ -18,6 +18,10 @@ step() {
     return "$status"
 }
 
+# pause SECONDS: sleep is a program, and started ten times a second it took a minute of the hour.
+exec {never}<> <(:)
+pause() { read -rt "$1" -u "$never"; }
+
 # begin_beside SECONDS NAME COMMAND...: begins a step that goes on beside the following ones until `end_beside NAME`, which
 # returns its status.
 begin_beside() {
@@ -45,6 +49,7 @@ begin() {
     mkdir -p "$logs"
     [[ -z ${after+set} ]] || first=(nice -n 19)
     (
+        exec {never}>&-
         [[ -z ${after-} ]] || tail --pid="$after" -f /dev/null
         exec "${first[@]}" timeout -k 20 "$limit" "$@"
     ) </dev/null >"$log" 2>&1 &
@@ -61,7 +66,7 @@ follow() {
             shown=$SECONDS
             printf '  %s, %d s: %.90s\n' "$name" $((SECONDS - begun)) "$(last_line "$log")"
         fi
-        sleep 0.1
+        pause 0.1
     done
     wait "$pid" || status=$?
     [[ -t 1 ]] && printf '\r\e[K'
