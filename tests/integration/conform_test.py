@@ -110,14 +110,15 @@ class Conform(unittest.TestCase):
     def test_the_report_on_the_standard_output(self):
         _, url = self.serve()
         for _ in range(2):  # without --once it serves on
-            done = self.conform("--json", url)
+            done = self.conform("--json", "--only", "RPC: ", url)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(json.loads(done.stdout)["failed"], 0)
 
     def test_a_server_that_dies(self):
         # Each further check ends and fails.
         server, url = self.serve()
-        client = subprocess.Popen([CLIENT, "conform", url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        client = subprocess.Popen([CLIENT, "conform", "--only", "RPC: ", url], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  text=True)
         self.addCleanup(client.stderr.close)
         self.addCleanup(client.stdout.close)
         self.addCleanup(client.wait)
