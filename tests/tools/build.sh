@@ -3,6 +3,8 @@
 # OPTION...]` builds one.
 
 jobs=$(nproc)
+# Where ccache is installed, one checkout's objects serve the next one, wherever it lies.
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 declare -A built=() # build folder -> ok | failed
 
 # build_in FOLDER COMPILER [MESON OPTION...]: configures once, then builds $targets (all if empty). The first call of a
@@ -39,8 +41,6 @@ configure() {
 }
 
 if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
-    # Where ccache is installed, one checkout's objects serve the next one, wherever it lies.
-    export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
     configure "$@" || exit
     # Large pages: clang takes a quarter less of the processor, most of all where a page fault is dear, as in a guest.
     export GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.top_pad=67108864

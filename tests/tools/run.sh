@@ -3,8 +3,9 @@
 
 logs=build/logs
 running=
-declare -A beside=() # name -> PID and seconds
+declare -A beside=() # name -> PID and seconds, or "ended" and status
 queued=              # PID of what was queued last
+after= low=          # of a step that begins: the PID of the one before it, and whether it gives way to all others
 
 # step SECONDS NAME COMMAND...: runs COMMAND with its output in $logs/NAME.log, and shows the last
 # line of it now and then: each second on a terminal, else every half minute. Returns its status;
@@ -31,26 +32,43 @@ begin_beside() {
 # begin_queued SECONDS NAME COMMAND...: the same, but it begins when the one queued before it has ended, and takes what the other
 # steps leave of the processors, as many of them wait. Its SECONDS count from its own beginning.
 begin_queued() {
-    after=$queued begin "$@"
+    local after=$queued low=yes
+    begin "$@"
     queued=$!
     beside[$2]="$! $1"
 }
 end_beside() {
     local status=0 pid limit
     read -r pid limit <<<"${beside[$1]}"
-    follow "$pid" "$limit" "$1" || status=$?
+    if [[ $pid == ended ]]; then
+        status=$limit
+        ((status != 124)) || printf '  %s: stopped, its time was over\n' "$1"
+    else
+        follow "$pid" "$limit" "$1" || status=$?
+    fi
     unset "beside[$1]"
     return "$status"
+}
+# Keeps the status of those that have ended: in an hour their PIDs are given to others.
+collect() {
+    local name pid rest status
+    for name in "${!beside[@]}"; do
+        read -r pid rest <<<"${beside[$name]}"
+        [[ $pid != ended ]] && ! kill -0 "$pid" 2>/dev/null || continue
+        status=0
+        wait "$pid" || status=$?
+        beside[$name]="ended $status"
+    done
 }
 
 begin() {
     local limit=$1 log=$logs/$2.log first=()
     shift 2
     mkdir -p "$logs"
-    [[ -z ${after+set} ]] || first=(nice -n 19)
+    [[ -z $low ]] || first=(nice -n 19)
     (
         exec {never}>&-
-        [[ -z ${after-} ]] || tail --pid="$after" -f /dev/null
+        [[ -z $after ]] || tail --pid="$after" -f /dev/null
         exec "${first[@]}" timeout -k 20 "$limit" "$@"
     ) </dev/null >"$log" 2>&1 &
 }
@@ -66,9 +84,10 @@ follow() {
             shown=$SECONDS
             printf '  %s, %d s: %.90s\n' "$name" $((SECONDS - begun)) "$(last_line "$log")"
         fi
+        ((${#beside[@]} == 0)) || collect
         pause 0.1
     done
-    wait "$pid" || status=$?
+    if [[ ${beside[$name]-} == ended\ * ]]; then status=${beside[$name]#* }; else wait "$pid" || status=$?; fi
     [[ -t 1 ]] && printf '\r\e[K'
     ((status != 124)) || printf '  %s: stopped, its %d s are over\n' "$name" "$limit"
     return "$status"

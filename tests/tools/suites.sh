@@ -119,8 +119,8 @@ queue_ahead() {
     ! can_run gcc || build_gcc build_ahead
     ! can_run asan || build_asan build_ahead
     ! can_run tsan || build_tsan build_ahead
-    ! can_run embed || begin_embed begin_queued
-    ! can_run tidy || begin_tidy begin_queued
+    ! can_run embed || begin_embed begin_queued $((3 * $(suite_share embed)))
+    ! can_run tidy || begin_tidy begin_queued $((3 * $(suite_share tidy)))
 }
 can_run() { [[ " $suites " == *[[:space:]]$1[[:space:]]* && -z $(missing_packages $(packages_of "$1")) ]]; }
 
@@ -231,14 +231,14 @@ outcome() {
         show_log "$1"
     fi
 }
-begin_embed() { "$1" 1500 embed tests/embed/run.sh subproject; }
+begin_embed() { "$1" "$2" embed tests/embed/run.sh subproject; }
 suite_embed() {
-    [[ -n ${beside[embed]:-} ]] || begin_embed begin_beside
+    [[ -n ${beside[embed]:-} ]] || begin_embed begin_beside "$share"
     outcome embed
 }
-begin_tidy() { "$1" 3000 tidy tests/tools/tidy.sh build; }
+begin_tidy() { "$1" "$2" tidy tests/tools/tidy.sh build; }
 suite_tidy() {
     build_clang || return
-    [[ -n ${beside[tidy]:-} ]] || begin_tidy begin_beside
+    [[ -n ${beside[tidy]:-} ]] || begin_tidy begin_beside "$share"
     outcome tidy
 }

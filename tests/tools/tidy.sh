@@ -5,8 +5,9 @@
 #
 # Nearly all that a check reads is headers, the standard library's above all. So files of one target are
 # read together, eight as one translation unit, which takes no longer than one of them. Files that don't
-# compile so, by a name that two of them have in an anonymous namespace, are read one by one. That a file of
-# a program includes what it uses is looked at for each.
+# compile so, by a name that two of them have in an anonymous namespace, are read one by one. So are, for what
+# is seen of no file that another one includes, those with using-declarations; and those of a program, which
+# must include what they use: the suite `embed` compiles the libraries without precompiled headers, file by file.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${1:?tidy.sh BUILD}
@@ -27,6 +28,27 @@ for entry in entries:
     entry["command"] = re.sub(r" -include-pch \S+| -Winvalid-pch", "", entry["command"])
     commands.append(entry)
     targets[os.path.dirname(entry["output"])][path] = entry
+units = []
+
+def add_unit(paths, entry):
+    unit = os.path.join(work, f"{len(commands)}.cpp")
+    with open(unit, "w", encoding="utf-8") as file:
+        file.writelines(f'#include "{path}" // NOLINT(bugprone-suspicious-include)\n' for path in paths)
+    for path in [unit] + [path for path in paths if path.startswith(work)]:
+        command, count = re.subn(r" -o \S+ -c \S+$", f" -c {path}", entry["command"])
+        if count != 1:
+            sys.exit(f"unknown form of a command: {entry['command']}")
+        commands.append({"directory": entry["directory"], "file": path, "command": command})
+    units.append([unit, *(path if path.startswith(work) else os.path.relpath(path) for path in paths)])
+
+# The first one has defects that must be found, or nothing is.
+planted = [os.path.join(work, "core", name) for name in ("planted.cpp", "planted_too.cpp")]
+os.mkdir(os.path.dirname(planted[0]))
+with open(planted[0], "w", encoding="utf-8") as file:
+    file.write("namespace planted_here { void unused(); }\nusing planted_here::unused;\n")
+with open(planted[1], "w", encoding="utf-8") as file:
+    file.write("bool planted(int n) { return n == n; }\n")
+add_unit(planted, commands[0])
 known = set()
 for target, files in sorted(targets.items()):
     paths = sorted(set(files) - known)
@@ -35,32 +57,27 @@ for target, files in sorted(targets.items()):
     for i in range(count):
         part = paths[i * len(paths) // count:(i + 1) * len(paths) // count]
         if len(part) > 1:
-            unit = os.path.join(work, f"{len(commands)}.cpp")
-            with open(unit, "w", encoding="utf-8") as file:
-                file.writelines(f'#include "{path}" // NOLINT(bugprone-suspicious-include)\n' for path in part)
-            entry = files[part[0]]
-            commands.append({"directory": entry["directory"], "file": unit,
-                             "command": re.sub(r" -o \S+ -c \S+$", f" -c {unit}", entry["command"])})
-            print(unit, *map(os.path.relpath, part))
+            add_unit(part, files[part[0]])
         else:
-            print(os.path.relpath(part[0]))
+            units.append([os.path.relpath(part[0])])
 with open(os.path.join(work, "compile_commands.json"), "w", encoding="utf-8") as file:
     json.dump(commands, file)
+for unit in units:
+    print(*unit)
 PY
 )
+((${#units[@]} > 1)) || exit 1
 echo "${#units[@]} units"
-((${#units[@]} > 0)) || exit 1
 # read_unit WORK UNIT [FILE...]: FILEs are what the unit is made of, if not one file.
 read_unit() {
     local work=$1 unit=$2 found=$1/${2//\//_}.found file status=0
     shift 2
     printf '%s\n' "${@:-$unit}"
-    # The suite `embed` compiles the libraries without precompiled headers, each file by itself; nobody else does so with programs.
     for file in "$@"; do
-        [[ $file != services/* ]] || clang-tidy-19 --quiet --config='{}' --checks='-*,llvm-twine-local' -p "$work" "$file" 2>/dev/null || status=1
+        [[ $file == services/* ]] || grep -qE '^ *using [^=]*::[^=]*;' "$file" || continue
+        clang-tidy-19 --quiet --config='{}' --checks='-*,misc-unused-using-decls' --warnings-as-errors='*' -p "$work" "$file" 2>/dev/null || status=1
     done
-    ((status == 0)) || return 1
-    clang-tidy-19 --quiet --config-file=.clang-tidy -p "$work" "$unit" >"$found" 2>/dev/null && return
+    clang-tidy-19 --quiet --config-file=.clang-tidy -p "$work" "$unit" >"$found" 2>/dev/null && return $status
     if (($#)) && grep -q clang-diagnostic-error "$found"; then
         for file in "$@"; do clang-tidy-19 --quiet --config-file=.clang-tidy -p "$work" "$file" 2>/dev/null || status=1; done
         return $status
@@ -69,14 +86,11 @@ read_unit() {
     return 1
 }
 export -f read_unit
-# What is read by way of a unit must be seen: a defect in a file of a layer is.
-mkdir "$work/core"
-echo 'bool planted(int n) { return n == n; }' >"$work/core/planted.cpp"
-echo '#include "core/planted.cpp"' >"$work/planted.cpp"
-if clang-tidy-19 --quiet --config-file=.clang-tidy "$work/planted.cpp" -- -std=c++20 >"$work/found" 2>&1 ||
-    ! grep -q 'core/planted.cpp.*misc-redundant-expression' "$work/found"; then
-    echo 'a planted defect is not found:'
-    cat "$work/found"
+read -ra planted <<<"${units[0]}"
+if read_unit "$work" "${planted[@]}" >"$work/planted" || ! grep -q 'planted_too.cpp:.*misc-redundant-expression' "$work/planted" ||
+    ! grep -q 'planted.cpp:.*misc-unused-using-decls' "$work/planted"; then
+    echo 'planted defects are not found:'
+    cat "$work/planted"
     exit 1
 fi
-printf '%s\0' "${units[@]}" | xargs -0 -P "$(nproc)" -I UNIT bash -c 'read_unit "$0" $1' "$work" UNIT
+printf '%s\0' "${units[@]:1}" | xargs -0 -P "$(nproc)" -I UNIT bash -c 'read_unit "$0" $1' "$work" UNIT
