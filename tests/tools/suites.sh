@@ -165,12 +165,12 @@ suite_lab() {
 }
 # Guests of one processor, which take half the time; on 6.1 they have two.
 suite_lab612() { in_lab lab612 smoke --boots $boots --cpus 1 --kernel 6.12; }
-# All. Where the machine is so slow that the hour would not do, the brief ones always, and of the others those that begin within 55
-# minutes; what is left out is named and counted. Asked for by name the suite has no such limit.
+# All. With --within the brief ones always, and of the others those that begin seven minutes before its end, as the longest take that;
+# what is left out is named and counted.
 suite_cells() {
     local limit=()
-    if ((budget)); then
-        local more=$((3300 - SECONDS))
+    if ((within)); then
+        local more=$((within - 420 - SECONDS))
         limit=(--brief --more $((more > 0 ? more : 0)))
     fi
     in_lab cells cells "${limit[@]}" --boots $boots --size ci --kernel 6.1

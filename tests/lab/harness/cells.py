@@ -18,7 +18,7 @@ class Cell:
     server: str
     wire: str
     work: str
-    brief: bool = False  # run by `./check --all` however slow the machine
+    brief: bool = False  # run by `./check --all --within MINUTES` however slow the machine
     soon: bool = False  # of the others, one that it turns to first
 
 
