@@ -30,6 +30,7 @@
 #include <rdma/rdma_cma.h>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -100,25 +101,33 @@ public:
     {
         for (std::uint32_t i = 0; i < receives; ++i)
             post_receive();
-        request(id_, data);
+        // librdmacm lets no Read leave towards a server that takes none, which leaves the server's answer to one unseen. So it is told
+        // of no queue pair until this one is up.
+        ibv_qp* const mine = std::exchange(id_->qp, nullptr);
+        request(id_, data, mine->qp_num);
         std::string came = "down none 0";
         with_event(patience, [&](const rdma_cm_event& e) {
-            if (e.event == RDMA_CM_EVENT_ESTABLISHED)
+            if (e.event == RDMA_CM_EVENT_CONNECT_RESPONSE)
+                establish(mine);
+            if (e.event == RDMA_CM_EVENT_ESTABLISHED || e.event == RDMA_CM_EVENT_CONNECT_RESPONSE)
                 came = "up " + hex(e.param.conn.private_data, e.param.conn.private_data_len);
             else
                 came = std::string("down ") + rdma_event_str(e.event) + " " + std::to_string(e.status);
         });
+        id_->qp = mine;
         return came;
     }
     void send(const std::vector<char>& data)
     {
         auto& m = buffer(std::max<std::size_t>(data.size(), 1));
         std::copy(data.begin(), data.end(), m.bytes.begin());
-        post(IBV_WR_SEND, m, data.size(), 0, 0);
+        (void)post(IBV_WR_SEND, m, data.size(), 0, 0); // on a queue pair that has ended, wait() tells
     }
     void one_sided(ibv_wr_opcode op, std::uint32_t key, std::uint64_t at)
     {
-        post(op, buffer(16), 16, key, at);
+        errno = post(op, buffer(16), 16, key, at);
+        if (errno != 0)
+            fail("RDMA Write or Read");
     }
     std::string memory(std::size_t size)
     {
@@ -199,7 +208,7 @@ public:
             pair(ids.back());
         }
         for (rdma_cm_id* id : ids)
-            request(id, {});
+            request(id, {}, id->qp->qp_num);
         int established = 0, rejected = 0, other = 0;
         const auto end = clock_type::now() + std::chrono::milliseconds(milliseconds);
         while (clock_type::now() < end) {
@@ -273,12 +282,31 @@ private:
             fail("rdma_create_qp");
         id->send_cq = id->recv_cq = queue;
     }
-    static void request(rdma_cm_id* id, const std::vector<char>& data)
+    /// What librdmacm does with the queue pair of an identifier when the server has accepted (not on iWARP, whose devices do it).
+    void establish(ibv_qp* mine)
+    {
+        constexpr int known = 2 * IBV_QP_DEST_QPN - 1; // the kernel adds some that it does not take back
+        for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
+            ibv_qp_attr a{};
+            int mask = 0;
+            a.qp_state = state;
+            if (rdma_init_qp_attr(id_, &a, &mask) != 0)
+                fail("rdma_init_qp_attr");
+            a.max_rd_atomic = 1;
+            if (ibv_modify_qp(mine, &a, mask & known) != 0)
+                fail("ibv_modify_qp");
+        }
+        if (rdma_establish(id_) != 0)
+            fail("rdma_establish");
+    }
+    static void request(rdma_cm_id* id, const std::vector<char>& data, std::uint32_t number)
     {
         rdma_conn_param p{};
         p.private_data = data.data();
         p.private_data_len = static_cast<std::uint8_t>(data.size());
         p.responder_resources = 16;
+        p.initiator_depth = 1;
+        p.qp_num = number;
         p.retry_count = 1; // some of what it does is never answered
         p.rnr_retry_count = 6;
         if (rdma_connect(id, &p) != 0)
@@ -296,7 +324,7 @@ private:
         if (ibv_post_recv(id_->qp, &w, &bad) == 0)
             receives_[w.wr_id] = m;
     }
-    void post(ibv_wr_opcode op, registered& m, std::size_t size, std::uint32_t key, std::uint64_t at)
+    int post(ibv_wr_opcode op, registered& m, std::size_t size, std::uint32_t key, std::uint64_t at)
     {
         ibv_sge s{reinterpret_cast<std::uintptr_t>(m.bytes.data()), static_cast<std::uint32_t>(size),
                   m.region->lkey};
@@ -308,7 +336,7 @@ private:
         w.opcode = op;
         w.wr.rdma.remote_addr = at;
         w.wr.rdma.rkey = key;
-        (void)ibv_post_send(id_->qp, &w, &bad); // on a queue pair that has ended, wait() tells
+        return ibv_post_send(id_->qp, &w, &bad);
     }
 
     rdma_event_channel* channel_;

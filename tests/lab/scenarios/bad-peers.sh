@@ -83,7 +83,7 @@ memory=$(value verbena_memory_registered_bytes)
 # What a device tells its own end differs: siw may show the end that it brought about as no more than the peer's.
 either='completion_error|orderly'
 if [[ $1 == rxe ]]; then
-    attack forged_keys completion_error=2 orderly=2
+    attack forged_keys completion_error=4
     bad_chunk_keys=completion_error=4
     attack no_receives completion_error=1
     (($(value 'verbena_rdma_receiver_not_ready_total{device="rxe0",port="1",counter="retry_rnr_exceeded_err"}') > 0)) ||
