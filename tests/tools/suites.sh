@@ -29,7 +29,7 @@ embed        build,gcc                   400   verbena as a Meson subproject, wi
 tidy         build,tests,tidy           1500   clang-tidy 19 over what is not a test
 lab612       build,tests,lab             900   the smoke scenarios on kernel 6.12
 power        build,tests,lab             900   a guest loses its power 3 times under load
-cells        build,tests,lab,wireshark  3000   the interoperation matrix at CI size, on kernel 6.1
+cells        build,tests,lab,wireshark 10800   the interoperation matrix at CI size, on kernel 6.1
 lab_full     build,tests,lab,wireshark 36000   matrix and loss of power at full size, both kernels, into docs/interop.md
 "
 
@@ -168,6 +168,7 @@ suite_lab612() { in_lab lab612 smoke --boots $boots --cpus 1 --kernel 6.12; }
 # All. With --within the brief ones always, and of the others those that begin seven minutes before its end, as the longest take that;
 # what is left out is named and counted.
 suite_cells() {
+    build_clang || return
     local limit=()
     if ((within)); then
         local more=$((within - 420 - SECONDS))

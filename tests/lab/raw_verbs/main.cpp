@@ -6,7 +6,7 @@
 //   send HEX                  posts a Send: `posted`
 //   memory SIZE               registers memory that the peer may read and write: `memory KEY ADDRESS`
 //   forget KEY                takes that registration back; the memory stays: `forgotten`
-//   write|read KEY ADDRESS    one-sided, 16 octets of the peer's memory: `posted`
+//   write|read KEY ADDRESS    one-sided, 16 octets of the peer's memory: `posted`; if it can't be, the program ends
 //   wait MILLISECONDS         what happens next: `received HEX`, `done STATUS`, `event NAME`, or `nothing`
 //   silence COUNT HEX         posts so many Sends, and when they are done answers no request of the peer any more (rxe): `silent`
 //   disconnect                `posted`
@@ -115,6 +115,11 @@ public:
                 came = std::string("down ") + rdma_event_str(e.event) + " " + std::to_string(e.status);
         });
         id_->qp = mine;
+        if (came.starts_with("down")) {
+            ibv_qp_attr a{};
+            a.qp_state = IBV_QPS_ERR;
+            (void)ibv_modify_qp(mine, &a, IBV_QP_STATE);
+        }
         return came;
     }
     void send(const std::vector<char>& data)
@@ -125,7 +130,7 @@ public:
     }
     void one_sided(ibv_wr_opcode op, std::uint32_t key, std::uint64_t at)
     {
-        errno = post(op, buffer(16), 16, key, at);
+        errno = std::abs(post(op, buffer(16), 16, key, at)); // libsiw's are negative
         if (errno != 0)
             fail("RDMA Write or Read");
     }
@@ -179,8 +184,7 @@ public:
     std::string wait(int milliseconds)
     {
         const auto end = clock_type::now() + std::chrono::milliseconds(milliseconds);
-        std::string event;
-        do {
+        for (;;) {
             ibv_wc c{};
             if (ibv_poll_cq(id_->send_cq, 1, &c) == 1) {
                 const auto found = receives_.find(c.wr_id);
@@ -194,10 +198,13 @@ public:
                 }
                 continue; // flushed
             }
-            with_event(
-                1, [&](const rdma_cm_event& e) { event = std::string("event ") + rdma_event_str(e.event); });
-        } while (event.empty() && clock_type::now() < end);
-        return event.empty() ? "nothing" : event;
+            // What was done before an event came is told before it.
+            if (!event_.empty())
+                return "event " + std::exchange(event_, {});
+            if (clock_type::now() >= end)
+                return "nothing";
+            with_event(1, [&](const rdma_cm_event& e) { event_ = rdma_event_str(e.event); });
+        }
     }
 
     std::string crowd(int count, int milliseconds)
@@ -343,6 +350,7 @@ private:
     addrinfo* to_ = nullptr;
     rdma_cm_id* id_ = nullptr;
     std::uint64_t next_ = 0;
+    std::string event_; // that wait() has not told yet
     std::vector<std::shared_ptr<registered>> buffers_;
     std::map<std::uint64_t, std::shared_ptr<registered>> receives_;
 };

@@ -33,7 +33,7 @@ clients = ["*"]
 END
 start verbenad "$LAB_BUILD/services/verbenad" serve config.toml
 daemon=$!
-export LAB_SERVER=$daemon # for raw_peer.py
+export LAB_SERVER=$daemon LAB_DEVICE=$1 # for raw_peer.py
 until_true 60 listens "$server" 2049 || fail "verbenad does not listen: $(tail -n 3 "$LAB_OUT/verbenad.log")"
 
 # scrape: what the functions below it read. A program for each question would keep the guest's one processor from those it is about.
