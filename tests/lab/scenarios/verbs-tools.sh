@@ -57,6 +57,6 @@ theirs_serves rping 10 65000 -- rping -s -a "$address" -C 10 -V -S 65000
 ours_serves rdma rdma_client -s "$address"
 theirs_serves rdma -- rdma_server -s "$address"
 # ucmatose's server sends first, which iWARP leaves to the initiator. Theirs may do so to us; a client by siw, though, took ours for an error
-# (EINVAL) in 1 of some 200 runs.
-theirs_serves cmatose -- ucmatose -b "$address"
+# (EINVAL) in 1 of some 200 runs, and with siw on both sides its server was gone before our client had all, once in 25.
+[[ "$scheme $kind" == 'rdma siw' ]] || theirs_serves cmatose -- ucmatose -b "$address"
 if [[ $kind == rxe ]]; then ours_serves cmatose ucmatose -s "$address"; fi
