@@ -173,6 +173,7 @@ suite_cells() {
     if ((within)); then
         local more=$((within - 420 - SECONDS))
         limit=(--brief --more $((more > 0 ? more : 0)))
+        share=3000
     fi
     in_lab cells cells "${limit[@]}" --boots $boots --size ci --kernel 6.1
     local left
