@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fuzz target is one file with one function, LLVMFuzzerTestOneInput. With -Dfuzz=enabled it is built
-// with libFuzzer; otherwise with replay.cpp, which runs the corpus as a unit test.
+// A fuzz target is one file with one function: VERBENA_FUZZ_TARGET(NAME) { reads `data` and `size`, returns 0 }. With -Dfuzz=enabled
+// it is a program of libFuzzer's; otherwise replay.cpp runs all targets over their corpora as one unit test.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,14 @@
 #include <cstdlib>
 #include <span>
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
-
 namespace verbena::fuzz {
+
+using target = int (*)(const std::uint8_t* data, std::size_t size);
+
+/// Makes a target known to replay.cpp by its name, which is that of its corpus.
+struct known_target {
+    known_target(const char* name, target run);
+};
 
 inline std::span<const std::byte> bytes_of(const std::uint8_t* data, std::size_t size) noexcept
 {
@@ -32,3 +37,13 @@ inline bool within(std::span<const std::byte> part, std::span<const std::byte> w
 }
 
 } // namespace verbena::fuzz
+
+#ifdef VERBENA_FUZZ_REPLAY
+#define VERBENA_FUZZ_TARGET(name)                                               \
+    static int run_##name(const std::uint8_t* data, std::size_t size);          \
+    static const ::verbena::fuzz::known_target known_##name{#name, run_##name}; \
+    static int run_##name([[maybe_unused]] const std::uint8_t* data, [[maybe_unused]] std::size_t size)
+#else
+#define VERBENA_FUZZ_TARGET(name) \
+    extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size)
+#endif

@@ -11,7 +11,7 @@
 
 using namespace verbena::daemon;
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size)
+VERBENA_FUZZ_TARGET(config)
 {
     const std::string_view text(reinterpret_cast<const char*>(data), size);
     config c;

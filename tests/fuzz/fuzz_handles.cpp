@@ -26,7 +26,7 @@ nfs::handle_key key()
 
 } // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size)
+VERBENA_FUZZ_TARGET(handles)
 {
     const auto wire = fuzz::bytes_of(data, size);
     if (const auto opened = nfs::open_handle(key(), wire)) {

@@ -2,6 +2,9 @@
 // A whole connection: what a peer writes into its socket goes through MPA start-up, DDP, RDMAP and the
 // RPC-over-RDMA responder. Input: the bytes of the peer; unless the first one is 'M', a good start-up
 // frame comes before them.
+
+#include "fuzz.hpp"
+
 #include <verbena/core/log.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
@@ -68,7 +71,7 @@ struct server {
 
 } // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size)
+VERBENA_FUZZ_TARGET(iwarp)
 {
     static server s;
     int ends[2];

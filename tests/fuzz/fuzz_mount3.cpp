@@ -9,7 +9,7 @@
 using namespace verbena;
 using fuzz::require;
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size)
+VERBENA_FUZZ_TARGET(mount3)
 {
     if (size == 0)
         return 0;

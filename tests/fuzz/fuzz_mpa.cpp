@@ -12,7 +12,7 @@ using namespace verbena;
 using namespace verbena::iwarp;
 using fuzz::require;
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size)
+VERBENA_FUZZ_TARGET(mpa)
 {
     const auto all = fuzz::bytes_of(data, size);
     if (all.size() < wire::mpa_header_size)

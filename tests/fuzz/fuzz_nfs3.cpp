@@ -122,7 +122,7 @@ void results(procedure number, std::span<const std::byte> bytes)
 
 } // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size)
+VERBENA_FUZZ_TARGET(nfs3)
 {
     if (size == 0)
         return 0;

@@ -52,7 +52,7 @@ void reply(std::span<const std::byte> message)
 
 } // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size)
+VERBENA_FUZZ_TARGET(rpc_message)
 {
     const auto message = fuzz::bytes_of(data, size);
     call(message);

@@ -4,6 +4,9 @@
 //
 // Whatever comes, what goes back is a sequence of whole replies, and when the peer is gone no call,
 // connection or buffer is left.
+
+#include "fuzz.hpp"
+
 #include <verbena/core/reactor.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
@@ -132,7 +135,7 @@ void check_replies(std::vector<std::byte>& back)
 
 } // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size)
+VERBENA_FUZZ_TARGET(rpc_stream)
 {
     static world w;
     if (size == 0)

@@ -11,7 +11,7 @@
 using namespace verbena;
 using fuzz::require;
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size)
+VERBENA_FUZZ_TARGET(rpcrdma_header)
 {
     const auto message = fuzz::bytes_of(data, size);
     rpcrdma::header header;

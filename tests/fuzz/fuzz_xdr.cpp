@@ -11,7 +11,7 @@
 using namespace verbena;
 using fuzz::require;
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size)
+VERBENA_FUZZ_TARGET(xdr)
 {
     const auto end_of_program = std::find(data, data + size, 0);
     if (end_of_program == data + size)

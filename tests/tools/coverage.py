@@ -31,13 +31,8 @@ SOURCES = {
     "config": ["services/daemon/config_file.cpp", "services/daemon/config.cpp", "services/daemon/export_spec.cpp",
                "core/src/ip_address.cpp"],
 }
-TESTS = ["core_ip_address", "protocols_mount3", "protocols_nfs3_arguments", "protocols_nfs3_directory",
-         "protocols_nfs3_results", "protocols_nfs_file_handle", "protocols_portmap", "protocols_rpc_dispatch",
-         "protocols_rpc_message", "protocols_rpc_record", "protocols_rpc_stream_client", "protocols_rpcrdma_header",
-         "protocols_rpcrdma_private_data", "protocols_rpcrdma_requester", "protocols_xdr", "services_config",
-         "services_export_spec", "transports_iwarp", "transports_iwarp_connect",
-         "transports_iwarp_refusals", "transports_iwarp_revoked", "transports_iwarp_wire"]
-CORPORA = ["config", "handles", "iwarp", "mount3", "mpa", "nfs3", "rpc_message", "rpc_stream", "rpcrdma_header", "xdr"]
+TESTS = ["unit_codecs", "unit_core", "unit_rpc", "unit_rpcrdma", "unit_providers", "unit_services", "transports_iwarp_refusals_test"]
+CORPORA = "fuzz_corpora"
 # Headers count where they are compiled in, so these tests are measured too.
 WITH_HEADERS = ["tests/unit/protocols/xdr_test.cpp", "tests/fuzz/fuzz_xdr.cpp"]
 FLAGS = ["-O0", "-g0", "-fprofile-instr-generate", "-fcoverage-mapping"]
@@ -117,7 +112,7 @@ class Measured:
 
     def measure(self, test):
         program = self.program(test)
-        corpus = [f"tests/fuzz/corpus/{os.path.basename(test).removeprefix('replay_')}"] if "replay_" in test else []
+        corpus = ["tests/fuzz/corpus"] if os.path.basename(test) == CORPORA else []
         run([program, *corpus], env={**os.environ, "LLVM_PROFILE_FILE": program + ".profraw"})
 
 
@@ -162,7 +157,7 @@ def main():
     build, folder = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "build-coverage"
     os.chdir(os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
     measured = Measured(build, folder)
-    tests = [f"tests/unit/{name}_test" for name in TESTS] + [f"tests/fuzz/replay_{name}" for name in CORPORA]
+    tests = [f"tests/unit/{name}" for name in TESTS] + [f"tests/fuzz/{CORPORA}"]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(measured.compile, measured.commands))
         measured.pack()

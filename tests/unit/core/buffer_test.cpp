@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE buffer
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/buffer.hpp>
@@ -13,6 +12,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+BOOST_AUTO_TEST_SUITE(buffer_test)
 
 using namespace verbena;
 using namespace std::chrono_literals;
@@ -344,3 +345,5 @@ BOOST_AUTO_TEST_CASE(huge_pages_are_used_where_there_are_any_unless_told_not_to)
     BOOST_TEST(without.slabs(slab_kind::plain) == 1);
     BOOST_TEST(without.bytes(slab_kind::plain) == std::ptrdiff_t(2) << 20);
 }
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // when_all, when_any, with_timeout, gate and channel, on a virtual clock.
-#define BOOST_TEST_MODULE combine
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/channel.hpp>
@@ -11,6 +10,8 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+
+BOOST_AUTO_TEST_SUITE(combine_test)
 
 using namespace verbena;
 using namespace std::chrono_literals;
@@ -306,3 +307,5 @@ BOOST_FIXTURE_TEST_CASE(closing_a_channel_frees_all_who_wait, virtual_shard)
     BOOST_TEST(refused == 2);
     BOOST_TEST(ended == 2);
 }
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // g++ 12 destroys some temporaries of a co_await expression twice (CONTRIBUTING.md, Rules for code). These
 // are the forms that the project uses; each must destroy exactly what it made, in every compiler.
-#define BOOST_TEST_MODULE coroutine_balance
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/event.hpp>
@@ -12,6 +11,8 @@
 #include <optional>
 #include <string>
 #include <vector>
+
+BOOST_AUTO_TEST_SUITE(coroutine_balance_test)
 
 using namespace verbena;
 using namespace std::chrono_literals;
@@ -204,3 +205,5 @@ BOOST_AUTO_TEST_CASE(each_form_destroys_what_it_made)
         }
     }
 }
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE file_read
 #include <boost/test/unit_test.hpp>
 
 #include "../plugins/temporary_directory.hpp"
@@ -13,6 +12,8 @@
 #include <memory>
 #include <unistd.h>
 #include <vector>
+
+BOOST_AUTO_TEST_SUITE(file_read_test)
 
 using namespace verbena;
 
@@ -100,3 +101,5 @@ BOOST_AUTO_TEST_CASE(errors_are_told)
     const net::unique_fd folder(::open(directory.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     BOOST_TEST(run_until_complete(*shard, read_fails(folder.get())) == -EISDIR);
 }
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE ip_address
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/ip_address.hpp>
+
+BOOST_AUTO_TEST_SUITE(ip_address_test)
 
 using namespace verbena;
 
@@ -111,3 +112,5 @@ BOOST_AUTO_TEST_CASE(this_host)
     BOOST_TEST(fixed.is_local(address("192.0.2.5")));
     BOOST_TEST(!fixed.is_local(address("192.0.2.6")));
 }
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE log
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/log.hpp>
 
 #include <string>
 #include <vector>
+
+BOOST_AUTO_TEST_SUITE(log_test)
 
 using namespace verbena;
 
@@ -90,3 +91,5 @@ BOOST_AUTO_TEST_CASE(a_limited_line_says_how_many_were_held_back)
     log_limited(limiter, log_level::info, "iwarp", "bad frame", {{"peer", "::1"}});
     BOOST_TEST(log_lines.lines.at(0) == "info iwarp: bad frame peer=::1");
 }
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE metrics
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/metrics.hpp>
 
 #include <stdexcept>
+
+BOOST_AUTO_TEST_SUITE(metrics_test)
 
 using namespace verbena;
 
@@ -121,3 +122,5 @@ BOOST_AUTO_TEST_CASE(one_name_has_one_meaning)
     BOOST_CHECK_THROW((void)registry.add(family("x", metric_type::gauge, {}, 1), g), std::logic_error);
     BOOST_TEST(registry.families().size() == 1U);
 }
+
+BOOST_AUTO_TEST_SUITE_END()

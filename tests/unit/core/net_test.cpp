@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE net
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/net.hpp>
@@ -9,6 +8,8 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <unistd.h>
+
+BOOST_AUTO_TEST_SUITE(net_test)
 
 using namespace verbena;
 
@@ -127,3 +128,5 @@ BOOST_AUTO_TEST_CASE(nobody_listens)
         BOOST_TEST(client.error().errno_value() == ECONNREFUSED);
     }
 }
+
+BOOST_AUTO_TEST_SUITE_END()

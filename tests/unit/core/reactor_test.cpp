@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE reactor
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/io_watch.hpp>
@@ -15,6 +14,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include <vector>
+
+BOOST_AUTO_TEST_SUITE(reactor_test)
 
 using namespace verbena;
 
@@ -218,3 +219,5 @@ BOOST_AUTO_TEST_CASE(a_ring_that_refuses_is_asked_again_until_what_can_be_writte
     BOOST_TEST(first.told == 1);
     BOOST_TEST(second.told == 0);
 }
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE result
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/result.hpp>
 
 #include <memory>
+
+BOOST_AUTO_TEST_SUITE(result_test)
 
 using verbena::error;
 using verbena::result;
@@ -34,3 +35,5 @@ BOOST_AUTO_TEST_CASE(assignment_switches_between_value_and_error)
     r = result<std::string>("again");
     BOOST_TEST(*r == "again");
 }
+
+BOOST_AUTO_TEST_SUITE_END()

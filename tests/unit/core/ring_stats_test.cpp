@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a ring counts, read by another thread while the ring's own goes on.
-#define BOOST_TEST_MODULE ring_stats
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/metrics.hpp>
@@ -12,6 +11,8 @@
 #include <sys/eventfd.h>
 #include <thread>
 #include <unistd.h>
+
+BOOST_AUTO_TEST_SUITE(ring_stats_test)
 
 using namespace verbena;
 
@@ -130,3 +131,5 @@ BOOST_AUTO_TEST_CASE(a_scrape_tells_them_by_shard)
     BOOST_TEST(scrape().at("verbena_shard_ring_enters_total 1") >=
                before.at("verbena_shard_ring_enters_total 1") + 1);
 }
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE runtime
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/event.hpp>
@@ -15,6 +14,8 @@
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
+
+BOOST_AUTO_TEST_SUITE(runtime_test)
 
 using namespace verbena;
 
@@ -231,3 +232,5 @@ BOOST_AUTO_TEST_CASE(threads_that_the_system_refuses_are_an_error)
     BOOST_TEST(WIFEXITED(status));
     BOOST_TEST(WEXITSTATUS(status) == 0);
 }
+
+BOOST_AUTO_TEST_SUITE_END()

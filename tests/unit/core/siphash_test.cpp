@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE siphash
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/siphash.hpp>
 
 #include <vector>
+
+BOOST_AUTO_TEST_SUITE(siphash_test)
 
 using verbena::siphash;
 
@@ -28,3 +29,5 @@ BOOST_AUTO_TEST_CASE(published_vectors)
         BOOST_TEST(siphash(key, message) == vector.hash, "a message of " << vector.length << " bytes");
     }
 }
+
+BOOST_AUTO_TEST_SUITE_END()

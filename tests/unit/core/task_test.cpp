@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE task
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/blocking.hpp>
@@ -12,6 +11,8 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+
+BOOST_AUTO_TEST_SUITE(task_test)
 
 using namespace verbena;
 using namespace std::chrono_literals;
@@ -195,3 +196,5 @@ BOOST_AUTO_TEST_CASE(frames_are_reused)
     BOOST_TEST(after.fresh == before.fresh);
     BOOST_TEST(after.reused > before.reused);
 }
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE memfs
 #include "backend_suite.hpp"
 
 #include <verbena/plugins/memfs.hpp>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // What posixfs brings to stable storage before it answers, with and without `async`.
-#define BOOST_TEST_MODULE posixfs_async
 #include "backend_fixture.hpp"
 #include "temporary_directory.hpp"
 

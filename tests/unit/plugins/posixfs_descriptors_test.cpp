@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // posixfs in a process that may open few files.
-#define BOOST_TEST_MODULE posixfs_descriptors
 #include "../../../plugins/posixfs/descriptor_cache.hpp"
 #include "../../../plugins/posixfs/kernel_buffer.hpp"
 #include "backend_fixture.hpp"

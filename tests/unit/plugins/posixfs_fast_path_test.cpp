@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // What steady state costs in posixfs: no heap allocation, and one sync for many.
-#define BOOST_TEST_MODULE posixfs_fast_path
 #include <boost/test/unit_test.hpp>
 
 #include "../../../plugins/posixfs/sync_group.hpp"

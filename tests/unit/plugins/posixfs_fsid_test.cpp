@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE posixfs_fsid
 #include <boost/test/unit_test.hpp>
 
 #include "backend_fixture.hpp"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // How file handles name mounts beneath an export.
-#define BOOST_TEST_MODULE posixfs_mounts
 #include <boost/test/unit_test.hpp>
 
 #include "../../../plugins/posixfs/fnv1a.hpp"

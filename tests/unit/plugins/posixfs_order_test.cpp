@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attributes of directories from before a change: when posixfs gives them, and that they are true.
-#define BOOST_TEST_MODULE posixfs_order
 #include "../../../plugins/posixfs/change_order.hpp"
 #include "backend_fixture.hpp"
 #include "temporary_directory.hpp"

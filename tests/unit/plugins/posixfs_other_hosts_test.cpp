@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // File systems that ask other hosts, or a process, and may wait for them: a shard never does. They need root's rights to
 // open the kernel's handles.
-#define BOOST_TEST_MODULE posixfs_other_hosts
 #include <boost/test/unit_test.hpp>
 
 #include "daemon_in_child.hpp"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The path table: where a handle leads after files went, came and moved.
-#define BOOST_TEST_MODULE posixfs_paths
 #include <boost/test/unit_test.hpp>
 
 #include "../../../plugins/posixfs/path_table.hpp"

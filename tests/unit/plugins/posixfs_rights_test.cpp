@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // posixfs in daemons with other rights than root's: each case runs in a child process that gives up what
 // it should not have. They need root to start from.
-#define BOOST_TEST_MODULE posixfs_rights
 #include <boost/test/unit_test.hpp>
 
 #include "daemon_in_child.hpp"

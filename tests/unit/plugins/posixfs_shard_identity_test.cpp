@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shards that keep their credentials, as those of RDMA devices must: who is served on them, and that nobody gets other
 // rights by it. Each case runs in a child process with rights of its own; they need root to start from.
-#define BOOST_TEST_MODULE posixfs_shard_identity
 #include <boost/test/unit_test.hpp>
 
 #include "../../../plugins/posixfs/identity.hpp"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a disk that fails or lets a shard wait makes of the way that READs and WRITEs take.
-#define BOOST_TEST_MODULE posixfs_stalls
 #include <boost/test/unit_test.hpp>
 
 #include "../protocols/rpc_server.hpp"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which file system posixfs syncs, where several are mounted beneath an export.
-#define BOOST_TEST_MODULE posixfs_sync
 #include "daemon_in_child.hpp"
 #include "needs_root.hpp"
 #include "temporary_directory.hpp"

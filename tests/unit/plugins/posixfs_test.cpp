@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE posixfs
 #include "backend_suite.hpp"
 #include "needs_root.hpp"
 #include "temporary_directory.hpp"

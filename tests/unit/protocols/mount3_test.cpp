@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE mount3
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/protocols/nfs/mount3.hpp>
@@ -12,6 +11,8 @@ using verbena::xdr::decoder;
 using verbena::xdr::encoder;
 
 BOOST_TEST_DONT_PRINT_LOG_VALUE(mountstat3)
+
+BOOST_AUTO_TEST_SUITE(mount3_test)
 
 namespace {
 
@@ -212,3 +213,5 @@ BOOST_AUTO_TEST_CASE(names_of_values)
     BOOST_TEST(to_string(mountstat3::acces) == "MNT3ERR_ACCES");
     BOOST_TEST(to_string(static_cast<mountstat3>(3)) == "MNT3ERR_unknown");
 }
+
+BOOST_AUTO_TEST_SUITE_END()

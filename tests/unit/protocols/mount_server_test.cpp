@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE mount_server
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/protocols/nfs/mount_server.hpp>
@@ -17,6 +16,8 @@ using storage::file_type;
 namespace verbena::nfs::mount3 {
 std::ostream& operator<<(std::ostream& out, mountstat3 status) { return out << to_string(status); }
 } // namespace verbena::nfs::mount3
+
+BOOST_AUTO_TEST_SUITE(mount_server_test)
 
 namespace {
 
@@ -276,3 +277,5 @@ BOOST_FIXTURE_TEST_CASE(names_and_unknown_procedures, fixture)
     (void)c->reply();
     BOOST_TEST((c->header_of_reply.accept == rpc::accept_status::procedure_unavailable));
 }
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE nfs3_arguments
 #include <boost/test/unit_test.hpp>
 
 #include "nfs3_vectors.hpp"
@@ -19,6 +18,8 @@ BOOST_TEST_DONT_PRINT_LOG_VALUE(stable_how)
 BOOST_TEST_DONT_PRINT_LOG_VALUE(createmode3)
 BOOST_TEST_DONT_PRINT_LOG_VALUE(ftype3)
 BOOST_TEST_DONT_PRINT_LOG_VALUE(specdata3)
+
+BOOST_AUTO_TEST_SUITE(nfs3_arguments_test)
 
 namespace {
 std::vector<std::byte> bytes; // what the views in decoded arguments point into
@@ -274,3 +275,5 @@ BOOST_AUTO_TEST_CASE(eligible_arguments)
     for (std::uint32_t value = 0; value < procedure_count; ++value)
         BOOST_TEST(has_ddp_eligible_argument(static_cast<procedure>(value)) == (value == 7 || value == 10));
 }
+
+BOOST_AUTO_TEST_SUITE_END()

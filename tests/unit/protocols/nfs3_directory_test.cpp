@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE nfs3_directory
 #include <boost/test/unit_test.hpp>
 
 #include "nfs3_vectors.hpp"
@@ -14,6 +13,8 @@ using verbena::xdr::encoder;
 BOOST_TEST_DONT_PRINT_LOG_VALUE(fattr3)
 BOOST_TEST_DONT_PRINT_LOG_VALUE(nfs_fh3)
 BOOST_TEST_DONT_PRINT_LOG_VALUE(nfsstat3)
+
+BOOST_AUTO_TEST_SUITE(nfs3_directory_test)
 
 namespace {
 
@@ -305,5 +306,7 @@ BOOST_AUTO_TEST_CASE(cut_short)
         BOOST_TEST(!reader.eof());
     }
 }
+
+BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE_END()

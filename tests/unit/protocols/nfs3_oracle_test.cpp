@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What this codec writes, read by another one: libnfs's, which rpcgen made from RFC 1813. Each field
 // is compared by its name, and what libnfs writes again must be the same bytes.
-#define BOOST_TEST_MODULE nfs3_oracle
 #include <boost/test/unit_test.hpp>
 
 #include "nfs3_vectors.hpp"
@@ -14,6 +13,8 @@
 #include <nfsc/libnfs-raw-portmap.h>
 
 #include <cstring>
+
+BOOST_AUTO_TEST_SUITE(nfs3_oracle_test)
 
 using namespace verbena::test;
 namespace v3 = verbena::nfs::v3;
@@ -581,5 +582,7 @@ BOOST_AUTO_TEST_CASE(port_mapper)
              BOOST_TEST(std::string(args.owner) == "1");
          });
 }
+
+BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE_END()

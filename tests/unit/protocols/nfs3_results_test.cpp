@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE nfs3_results
 #include <boost/test/unit_test.hpp>
 
 #include "nfs3_vectors.hpp"
@@ -18,6 +17,8 @@ BOOST_TEST_DONT_PRINT_LOG_VALUE(nfs_fh3)
 BOOST_TEST_DONT_PRINT_LOG_VALUE(nfstime3)
 BOOST_TEST_DONT_PRINT_LOG_VALUE(nfsstat3)
 BOOST_TEST_DONT_PRINT_LOG_VALUE(stable_how)
+
+BOOST_AUTO_TEST_SUITE(nfs3_results_test)
 
 namespace {
 
@@ -329,3 +330,5 @@ BOOST_AUTO_TEST_CASE(procedure_names)
         BOOST_TEST(to_string(static_cast<procedure>(value)) != "unknown");
     BOOST_TEST(to_string(static_cast<procedure>(22)) == "unknown");
 }
+
+BOOST_AUTO_TEST_SUITE_END()

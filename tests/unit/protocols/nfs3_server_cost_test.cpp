@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the program costs in steady state, and what it counts.
-#define BOOST_TEST_MODULE nfs3_server_cost
 #include <boost/test/unit_test.hpp>
 
 #include "../allocation_count.hpp"
 #include "nfs3_server.hpp"
 
 #include <verbena/protocols/nfs/metrics.hpp>
+
+BOOST_AUTO_TEST_SUITE(nfs3_server_cost_test)
 
 using namespace verbena;
 using namespace verbena::test;
@@ -103,3 +104,5 @@ BOOST_FIXTURE_TEST_CASE(metrics_show_what_was_counted, fixture)
         "verbena_nfs_read_bytes_total", "verbena_nfs_refusals_total",   "verbena_nfs_written_bytes_total"};
     BOOST_TEST(names == expected, boost::test_tools::per_element());
 }
+
+BOOST_AUTO_TEST_SUITE_END()

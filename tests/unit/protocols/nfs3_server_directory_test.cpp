@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // LOOKUP, the procedures that make and remove entries, READDIR and READDIRPLUS.
-#define BOOST_TEST_MODULE nfs3_server_directory
 #include <boost/test/unit_test.hpp>
 
 #include "nfs3_server.hpp"
 
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
+
+BOOST_AUTO_TEST_SUITE(nfs3_server_directory_test)
 
 using namespace verbena;
 using namespace verbena::test;
@@ -465,3 +466,5 @@ BOOST_FIXTURE_TEST_CASE(refused_calls_are_not_kept_for_repeats, nfs3_fixture)
     BOOST_TEST(repeats.stats(0).replayed.value() == 1u);
     BOOST_TEST(repeats.stats(0).entries.value() == 1);
 }
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // GETATTR, SETATTR, ACCESS, READLINK, READ, WRITE, COMMIT, FSSTAT, FSINFO, PATHCONF, and what all
 // procedures share: handles, access, squashing.
-#define BOOST_TEST_MODULE nfs3_server_file
 #include <boost/test/unit_test.hpp>
 
 #include "nfs3_server.hpp"
 
 #include <algorithm>
+
+BOOST_AUTO_TEST_SUITE(nfs3_server_file_test)
 
 using namespace verbena;
 using namespace verbena::test;
@@ -556,3 +557,5 @@ BOOST_FIXTURE_TEST_CASE(serves_pathconf, nfs3_fixture)
     files.fail_getattr = error::from_errno(ESTALE);
     BOOST_TEST(call<PATHCONF3res>(procedure::pathconf, args).status == nfsstat3::stale);
 }
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The NFS version 3 program over streams: what its calls hold of the server's memory.
-#define BOOST_TEST_MODULE nfs3_streams
 #include <boost/test/unit_test.hpp>
 
 #include "nfs3_server.hpp"
 #include "rpc_server.hpp"
+
+BOOST_AUTO_TEST_SUITE(nfs3_streams_test)
 
 using namespace verbena;
 using namespace verbena::test;
@@ -231,3 +232,5 @@ BOOST_AUTO_TEST_CASE(the_streams_of_a_host_share_what_they_may_hold)
     s.streams.turns();
     BOOST_TEST(s.streams.pool.outstanding() == 0);
 }
+
+BOOST_AUTO_TEST_SUITE_END()

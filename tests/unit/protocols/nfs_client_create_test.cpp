@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the client sends to make exclusive and special files, and what it reads of the reply, against bytes made by hand
 // (RFC 1813 3.3.8, 3.3.11).
-#define BOOST_TEST_MODULE nfs_client_create
 #include "nfs3_vectors.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -13,6 +12,8 @@
 #include <memory>
 #include <string>
 #include <vector>
+
+BOOST_AUTO_TEST_SUITE(nfs_client_create_test)
 
 using namespace verbena;
 using namespace verbena::test;
@@ -119,3 +120,5 @@ BOOST_FIXTURE_TEST_CASE(a_name_too_long_is_not_asked_for, fixture)
     }
     BOOST_TEST(server.sent.empty());
 }
+
+BOOST_AUTO_TEST_SUITE_END()

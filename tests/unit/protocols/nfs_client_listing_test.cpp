@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the client makes of directories that a server tells it of, against replies made by hand (RFC 1813 3.3.16).
-#define BOOST_TEST_MODULE nfs_client_listing
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/scope.hpp>
@@ -8,6 +7,8 @@
 
 #include <deque>
 #include <optional>
+
+BOOST_AUTO_TEST_SUITE(nfs_client_listing_test)
 
 using namespace verbena;
 
@@ -112,3 +113,5 @@ BOOST_FIXTURE_TEST_CASE(more_than_the_caller_will_hold_is_an_error, fixture)
     BOOST_TEST((listed.error() == std::errc::value_too_large));
     BOOST_TEST(calls <= 16u);
 }
+
+BOOST_AUTO_TEST_SUITE_END()

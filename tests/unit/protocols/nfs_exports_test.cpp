@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE nfs_exports
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/protocols/nfs/exports.hpp>
 
 #include "fake_backend.hpp"
+
+BOOST_AUTO_TEST_SUITE(nfs_exports_test)
 
 using namespace verbena;
 using namespace verbena::nfs;
@@ -224,3 +225,5 @@ BOOST_FIXTURE_TEST_CASE(strangers_at_a_public_address, fixture)
     BOOST_TEST(!refused("10.0.0.0/8", {address("8.8.8.8")}, host));
     BOOST_TEST(!refused(nullptr, {address("8.8.8.8")}, host));
 }
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE nfs_file_handle
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/protocols/nfs/file_handle.hpp>
@@ -12,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <vector>
+
+BOOST_AUTO_TEST_SUITE(nfs_file_handle_test)
 
 using namespace verbena;
 using namespace verbena::nfs;
@@ -181,3 +182,5 @@ BOOST_AUTO_TEST_CASE(a_state_directory_that_cannot_be)
     BOOST_REQUIRE(!loaded);
     BOOST_TEST(loaded.error().message().find("--state") != std::string::npos);
 }
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE portmap
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/protocols/nfs/portmap.hpp>
 
 #include "bytes.hpp"
+
+BOOST_AUTO_TEST_SUITE(portmap_test)
 
 using namespace verbena::test;
 using namespace verbena::nfs::portmap;
@@ -95,3 +96,5 @@ BOOST_AUTO_TEST_CASE(universal_addresses)
          {"", "78", "1.256", "256.1", ".", "a.b.c", "1.2x", "1.-2", "1. 2", "1."})
         BOOST_TEST(!port_of(text));
 }
+
+BOOST_AUTO_TEST_SUITE_END()

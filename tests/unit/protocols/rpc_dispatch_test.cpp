@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every reject and accept status (RFC 5531 section 9), as bytes on a stream.
-#define BOOST_TEST_MODULE rpc_dispatch
 #include <boost/test/unit_test.hpp>
 
 #include "memory_call.hpp"
 #include "rpc_server.hpp"
 
 #include <verbena/core/log.hpp>
+
+BOOST_AUTO_TEST_SUITE(rpc_dispatch_test)
 
 using namespace verbena;
 using namespace verbena::test;
@@ -224,3 +225,5 @@ BOOST_FIXTURE_TEST_CASE(calls_are_counted_by_procedure, fixture)
                        "test3 NULL tcp calls 2 errors 0 in 80 out 48\n"
                        "test3 ECHO tcp calls 1 errors 1 in 44 out 24\n");
 }
+
+BOOST_AUTO_TEST_SUITE_END()

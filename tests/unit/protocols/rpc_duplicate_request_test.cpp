@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // A call that changes something runs once, however often, from wherever and on whichever shard it comes.
-#define BOOST_TEST_MODULE rpc_duplicate_request
 #include <boost/test/unit_test.hpp>
 
 #include "memory_call.hpp"
@@ -12,6 +11,8 @@
 
 #include <future>
 #include <thread>
+
+BOOST_AUTO_TEST_SUITE(rpc_duplicate_request_test)
 
 using namespace verbena;
 using namespace verbena::test;
@@ -484,3 +485,5 @@ BOOST_AUTO_TEST_CASE(where_a_call_is_kept_cannot_be_foreseen)
     BOOST_TEST(one.stats(0).passed.value() < 200u); // 20 and some
     BOOST_TEST(other.stats(0).passed.value() < 200u);
 }
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE rpc_message
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/protocols/rpc/auth_sys.hpp>
@@ -71,6 +70,8 @@ BOOST_TEST_DONT_PRINT_LOG_VALUE(auth_status)
 BOOST_TEST_DONT_PRINT_LOG_VALUE(accept_status)
 BOOST_TEST_DONT_PRINT_LOG_VALUE(reject_status)
 BOOST_TEST_DONT_PRINT_LOG_VALUE(message_type)
+
+BOOST_AUTO_TEST_SUITE(rpc_message_test)
 
 BOOST_AUTO_TEST_SUITE(calls)
 
@@ -367,3 +368,5 @@ BOOST_AUTO_TEST_CASE(a_result_comes_the_way_that_was_offered)
     BOOST_TEST(!cut.decode_header());
     BOOST_TEST(!cut.take(shorter));
 }
+
+BOOST_AUTO_TEST_SUITE_END()

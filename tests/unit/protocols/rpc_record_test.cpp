@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records out of streams: every way to cut a stream gives the same messages.
-#define BOOST_TEST_MODULE rpc_record
 #include <boost/test/unit_test.hpp>
 
 #include "bytes.hpp"
@@ -10,6 +9,8 @@
 #include <algorithm>
 #include <cstring>
 #include <random>
+
+BOOST_AUTO_TEST_SUITE(rpc_record_test)
 
 using namespace verbena;
 using namespace verbena::rpc;
@@ -320,3 +321,5 @@ BOOST_AUTO_TEST_CASE(joined_fragments_wait_for_share_and_memory)
     BOOST_TEST(r.size() == 4004u);
     BOOST_TEST(share.left == max_record);
 }
+
+BOOST_AUTO_TEST_SUITE_END()

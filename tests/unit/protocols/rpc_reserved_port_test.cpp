@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connections from ports below 1024, as root makes them for servers that ask for such: in a network of this process alone, where
 // no other test needs them. Needs root.
-#define BOOST_TEST_MODULE rpc_reserved_port
 #include <boost/test/unit_test.hpp>
 
 #include "../../../protocols/rpc/socket_connect.hpp"
@@ -16,6 +15,8 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <vector>
+
+BOOST_AUTO_TEST_SUITE(rpc_reserved_port_test)
 
 using namespace verbena;
 
@@ -95,3 +96,5 @@ BOOST_FIXTURE_TEST_CASE(without_a_free_port_another_one_is_used, fixture)
     held.resize(held.size() - 1);
     BOOST_TEST(port_of_a_connection(first) == 1023);
 }
+
+BOOST_AUTO_TEST_SUITE_END()

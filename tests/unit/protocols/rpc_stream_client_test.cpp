@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE rpc_stream_client
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/net.hpp>
@@ -17,6 +16,8 @@
 #include <thread>
 #include <unistd.h>
 #include <vector>
+
+BOOST_AUTO_TEST_SUITE(rpc_stream_client_test)
 
 using namespace verbena;
 using namespace std::chrono_literals;
@@ -777,3 +778,5 @@ BOOST_FIXTURE_TEST_CASE(what_is_no_reply_ends_the_connection, fixture)
     };
     BOOST_TEST(run_until_complete(*shard, main()) == 9u);
 }
+
+BOOST_AUTO_TEST_SUITE_END()

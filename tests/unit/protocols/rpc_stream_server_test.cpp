@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls over streams: limits, payloads, ends.
-#define BOOST_TEST_MODULE rpc_stream_server
 #include <boost/test/unit_test.hpp>
 
 #include "../allocation_count.hpp"
@@ -9,6 +8,8 @@
 #include <verbena/core/sleep.hpp>
 #include <verbena/protocols/rpc/record_reader.hpp>
 #include <verbena/transports/stream.hpp>
+
+BOOST_AUTO_TEST_SUITE(rpc_stream_server_test)
 
 using namespace verbena;
 using namespace verbena::test;
@@ -580,3 +581,5 @@ BOOST_AUTO_TEST_CASE(over_tcp)
         BOOST_TEST((*listener)->stats().accepted.value() == 3);
     }
 }
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What one stream, or one host, may take from the others: turns of the shard, and memory.
-#define BOOST_TEST_MODULE rpc_stream_shares
 #include <boost/test/unit_test.hpp>
 
 #include "rpc_server.hpp"
 
 #include <verbena/protocols/rpc/record_reader.hpp>
+
+BOOST_AUTO_TEST_SUITE(rpc_stream_shares_test)
 
 using namespace verbena;
 using namespace verbena::test;
@@ -316,3 +317,5 @@ BOOST_AUTO_TEST_CASE(who_holds_nothing_may_always_begin)
     BOOST_TEST(s.receive(second).size() == null_reply + 8);
     BOOST_TEST(s.server->stats().share_waits.value() == 1);
 }
+
+BOOST_AUTO_TEST_SUITE_END()

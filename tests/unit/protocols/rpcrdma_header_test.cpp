@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE rpcrdma_header
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/protocols/rpcrdma/header.hpp>
@@ -15,6 +14,8 @@ BOOST_TEST_DONT_PRINT_LOG_VALUE(procedure)
 BOOST_TEST_DONT_PRINT_LOG_VALUE(error_kind)
 BOOST_TEST_DONT_PRINT_LOG_VALUE(segment)
 BOOST_TEST_DONT_PRINT_LOG_VALUE(read_segment)
+
+BOOST_AUTO_TEST_SUITE(rpcrdma_header_test)
 
 namespace {
 
@@ -377,5 +378,7 @@ BOOST_AUTO_TEST_CASE(write_list_needs_a_chunk_first)
     BOOST_TEST(!list.add_segment(segment_1));
     BOOST_TEST(list.empty());
 }
+
+BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE_END()

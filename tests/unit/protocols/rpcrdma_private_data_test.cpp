@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE rpcrdma_private_data
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/protocols/rpcrdma/private_data.hpp>
 
 #include "bytes.hpp"
+
+BOOST_AUTO_TEST_SUITE(rpcrdma_private_data_test)
 
 using namespace verbena::test;
 using namespace verbena::rpcrdma;
@@ -62,3 +63,5 @@ BOOST_AUTO_TEST_CASE(terms)
     BOOST_TEST(!smaller.remote_invalidation);
     BOOST_TEST(!negotiate({false, 4096, 4096}, private_message{true, 4096, 4096}).remote_invalidation);
 }
+
+BOOST_AUTO_TEST_SUITE_END()

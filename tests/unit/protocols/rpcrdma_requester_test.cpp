@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The requester over a queue pair that only records: what it posts is compared with messages made by
 // hand from RFC 8166, and the server's part is played by writing bytes where the requester said.
-#define BOOST_TEST_MODULE rpcrdma_requester
 #include <boost/test/unit_test.hpp>
 
 #include "recording_provider.hpp"
@@ -16,6 +15,8 @@
 #include <map>
 #include <string>
 #include <vector>
+
+BOOST_AUTO_TEST_SUITE(rpcrdma_requester_test)
 
 using namespace verbena;
 using namespace std::chrono_literals;
@@ -562,3 +563,5 @@ BOOST_FIXTURE_TEST_CASE(a_reply_just_before_the_end_counts, fixture)
         });
     BOOST_TEST(peer.connects == 1u);
 }
+
+BOOST_AUTO_TEST_SUITE_END()

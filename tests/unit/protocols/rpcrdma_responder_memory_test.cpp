@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What calls hold of the memory: nobody waits for it without end, and no requester takes that of all.
-#define BOOST_TEST_MODULE rpcrdma_responder_memory
 #include <boost/test/unit_test.hpp>
 
 #include "rpcrdma_by_hand.hpp"
+
+BOOST_AUTO_TEST_SUITE(rpcrdma_responder_memory_test)
 
 using namespace verbena;
 using namespace verbena::responder_test;
@@ -266,3 +267,5 @@ BOOST_FIXTURE_TEST_CASE(calls_that_are_refused_count_too, behind_a_read)
     answer(request);
     until([&] { return stats.version_errors.value() == 31; });
 }
+
+BOOST_AUTO_TEST_SUITE_END()

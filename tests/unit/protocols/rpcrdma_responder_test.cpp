@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the responder allows one requester, and how it ends.
-#define BOOST_TEST_MODULE rpcrdma_responder
 #include <boost/test/unit_test.hpp>
 
 #include "rpcrdma_by_hand.hpp"
+
+BOOST_AUTO_TEST_SUITE(rpcrdma_responder_test)
 
 using namespace verbena;
 using namespace verbena::responder_test;
@@ -349,3 +350,5 @@ BOOST_FIXTURE_TEST_CASE(a_call_back_waits_for_the_send_queue_and_no_longer, fixt
     BOOST_TEST(outcome == "");
     dispatcher.channel.reset();
 }
+
+BOOST_AUTO_TEST_SUITE_END()

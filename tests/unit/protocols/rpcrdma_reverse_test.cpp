@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Both directions on one connection (RFC 8167): a procedure calls its caller back before it answers.
-#define BOOST_TEST_MODULE rpcrdma_reverse
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/combine.hpp>
@@ -13,6 +12,8 @@
 
 #include <algorithm>
 #include <string>
+
+BOOST_AUTO_TEST_SUITE(rpcrdma_reverse_test)
 
 using namespace verbena;
 using namespace std::chrono_literals;
@@ -261,3 +262,5 @@ BOOST_FIXTURE_TEST_CASE(a_reply_beyond_the_threshold_is_an_error_of_that_call, t
     BOOST_TEST((server_program.last == std::errc::value_too_large), server_program.last.message());
     BOOST_TEST(client_program.served == 3);
 }
+
+BOOST_AUTO_TEST_SUITE_END()

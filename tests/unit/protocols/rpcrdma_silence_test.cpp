@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Peers that say nothing: those of a responder that are there stay, those that are gone go; a requester wakes its server.
-#define BOOST_TEST_MODULE rpcrdma_silence
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/log.hpp>
@@ -13,6 +12,8 @@
 #include <functional>
 #include <memory>
 #include <vector>
+
+BOOST_AUTO_TEST_SUITE(rpcrdma_silence_test)
 
 using namespace verbena;
 using namespace std::chrono_literals;
@@ -215,3 +216,5 @@ BOOST_AUTO_TEST_CASE(a_server_whose_device_has_the_call_is_not_woken)
     f.call(true, [](const fixture::caller& call) -> task<void> { co_await call(); });
     BOOST_TEST(f.sent.wakes == 0u);
 }
+
+BOOST_AUTO_TEST_SUITE_END()

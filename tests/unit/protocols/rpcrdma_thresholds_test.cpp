@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inline thresholds from 1 to 256 KiB (RFC 8797), alike and unlike at the two ends: what just fits travels
 // inline, four bytes more by chunks.
-#define BOOST_TEST_MODULE rpcrdma_thresholds
 #include <boost/test/unit_test.hpp>
 
 #include "rpc_server.hpp"
@@ -15,6 +14,8 @@
 #include <boost/test/data/test_case.hpp>
 
 #include <algorithm>
+
+BOOST_AUTO_TEST_SUITE(rpcrdma_thresholds_test)
 
 using namespace verbena;
 using verbena::test::bytes;
@@ -246,3 +247,5 @@ BOOST_AUTO_TEST_CASE(sizes_out_of_range_are_brought_into_it)
         BOOST_TEST(d.requested.read_chunk_calls == 1u);
     });
 }
+
+BOOST_AUTO_TEST_SUITE_END()

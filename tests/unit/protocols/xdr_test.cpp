@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE xdr
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/protocols/xdr/decoder.hpp>
 #include <verbena/protocols/xdr/encoder.hpp>
 
 #include "bytes.hpp"
+
+BOOST_AUTO_TEST_SUITE(xdr_test)
 
 using namespace verbena::test;
 using verbena::xdr::decoder;
@@ -440,5 +441,7 @@ BOOST_AUTO_TEST_CASE(no_block_at_all)
     empty.u32(1);
     BOOST_TEST(!empty.ok());
 }
+
+BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE_END()

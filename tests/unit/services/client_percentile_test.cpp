@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE client_percentile
 #include <boost/test/unit_test.hpp>
 
 #include <client/percentile.hpp>
 
 #include <numeric>
+
+BOOST_AUTO_TEST_SUITE(client_percentile_test)
 
 using verbena::cli::percentile;
 
@@ -21,3 +22,5 @@ BOOST_AUTO_TEST_CASE(nearest_rank)
     BOOST_TEST(percentile({1, 2, 3, 4}, 50) == 2);
     BOOST_TEST(percentile({1, 2, 3, 4}, 75.1) == 4);
 }
+
+BOOST_AUTO_TEST_SUITE_END()

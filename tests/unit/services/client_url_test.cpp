@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE client_url
 #include <boost/test/unit_test.hpp>
 
 #include "client/url.hpp"
 
 #include <string>
+
+BOOST_AUTO_TEST_SUITE(client_url_test)
 
 using namespace verbena;
 using cli::parse_url;
@@ -100,3 +101,5 @@ BOOST_AUTO_TEST_CASE(local_paths_are_no_urls)
     BOOST_TEST(!cli::is_url("file"));
     BOOST_TEST(!cli::is_url("./a:b"));
 }
+
+BOOST_AUTO_TEST_SUITE_END()

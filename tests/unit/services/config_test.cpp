@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE config
 #include <boost/test/unit_test.hpp>
 
 #include <daemon/config.hpp>
@@ -10,6 +9,8 @@
 #include <cstdlib>
 #include <string>
 #include <unistd.h>
+
+BOOST_AUTO_TEST_SUITE(config_test)
 
 using namespace verbena::daemon;
 
@@ -429,3 +430,5 @@ BOOST_AUTO_TEST_CASE(lists_have_their_limits)
     BOOST_TEST(parse_complains("[nfs]\nexport = [1]\n", "a list of tables"));
     BOOST_TEST(parse_complains("[nfs]\nrpcbind = \"perhaps\"\n", "\"auto\" or \"no\""));
 }
+
+BOOST_AUTO_TEST_SUITE_END()

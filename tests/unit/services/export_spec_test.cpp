@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE export_spec
 #include <boost/test/unit_test.hpp>
 
 #include <daemon/export_spec.hpp>
 
 #include <string>
+
+BOOST_AUTO_TEST_SUITE(export_spec_test)
 
 using namespace verbena::daemon;
 
@@ -104,3 +105,5 @@ BOOST_AUTO_TEST_CASE(a_bad_option_is_named_with_its_cure)
     BOOST_TEST(complains("/a,,ro", "an option is empty"));
     BOOST_TEST(complains("/a,=x", "an option is empty"));
 }
+
+BOOST_AUTO_TEST_SUITE_END()

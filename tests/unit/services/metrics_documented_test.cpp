@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // docs/reference/metrics.md has a row for each family that the daemon registers, and the row is true.
-#define BOOST_TEST_MODULE metrics_documented
 #include <boost/test/unit_test.hpp>
 
 #include <daemon/metrics_exporter.hpp>
@@ -13,6 +12,8 @@
 #include <fstream>
 #include <map>
 #include <string>
+
+BOOST_AUTO_TEST_SUITE(metrics_documented_test)
 
 using namespace verbena;
 
@@ -92,3 +93,5 @@ BOOST_AUTO_TEST_CASE(names_follow_the_rules)
         }
     }
 }
+
+BOOST_AUTO_TEST_SUITE_END()

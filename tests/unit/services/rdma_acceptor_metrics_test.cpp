@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Peers that an RDMA listener rejects before any shard has them are among the connections that were refused.
-#define BOOST_TEST_MODULE rdma_acceptor_metrics
 #include <boost/test/unit_test.hpp>
 
 #include <daemon/shard_server.hpp>
 
 #include <map>
 #include <string>
+
+BOOST_AUTO_TEST_SUITE(rdma_acceptor_metrics_test)
 
 using namespace verbena;
 
@@ -37,3 +38,5 @@ BOOST_AUTO_TEST_CASE(rejects_of_all_listeners_stand_in_the_family_of_ends)
     BOOST_TEST(ends().size() == std::size_t(rdma::end_cause::count_));
     BOOST_TEST(!ends().contains("other other"));
 }
+
+BOOST_AUTO_TEST_SUITE_END()

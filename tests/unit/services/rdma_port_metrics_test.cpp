@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The counters of RDMA devices, in a folder of files as the kernel has them.
-#define BOOST_TEST_MODULE rdma_port_metrics
 #include <boost/test/unit_test.hpp>
 
 #include <daemon/rdma_port_metrics.hpp>
@@ -9,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+
+BOOST_AUTO_TEST_SUITE(rdma_port_metrics_test)
 
 using namespace verbena;
 
@@ -156,3 +157,5 @@ BOOST_AUTO_TEST_CASE(a_host_of_many_devices_has_a_bounded_number_of_series)
     BOOST_TEST(all.at("mlx5_163 1 out_of_buffer") == 2);
     BOOST_TEST(all.at("other other other") == 72);
 }
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How connections begin and end.
-#define BOOST_TEST_MODULE conformance_connections
 
 #include "conformance.hpp"
+
+BOOST_AUTO_TEST_SUITE(conformance_connections_test)
 
 using namespace verbena;
 using namespace verbena::conformance;
@@ -434,3 +435,5 @@ CONFORMANCE_CASE(a_handler_may_post_and_may_end_the_connection)
         BOOST_TEST((n.s_seen.why == std::errc::owner_dead));
     });
 }
+
+BOOST_AUTO_TEST_SUITE_END()

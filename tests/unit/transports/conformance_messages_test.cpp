@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Work requests: what arrives, in which order, and what happens when there is no room for it.
-#define BOOST_TEST_MODULE conformance_messages
 
 #include "conformance.hpp"
+
+BOOST_AUTO_TEST_SUITE(conformance_messages_test)
 
 using namespace verbena;
 using namespace verbena::conformance;
@@ -366,3 +367,5 @@ CONFORMANCE_CASE(a_message_shorter_than_its_receive_leaves_the_rest)
                                 [](std::byte b) { return b == std::byte(0xee); })));
     });
 }
+
+BOOST_AUTO_TEST_SUITE_END()

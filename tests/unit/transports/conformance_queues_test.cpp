@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What only some providers have, and what the rest must say instead: shared receive queues, inline data, Writes with
 // Immediate, and buffers of a registered pool.
-#define BOOST_TEST_MODULE conformance_queues
 
 #include "conformance.hpp"
+
+BOOST_AUTO_TEST_SUITE(conformance_queues_test)
 
 using namespace verbena;
 using namespace verbena::conformance;
@@ -249,3 +250,5 @@ CONFORMANCE_CASE(buffers_of_a_pool_need_no_key)
         co_await f.both_ended(n);
     });
 }
+
+BOOST_AUTO_TEST_SUITE_END()

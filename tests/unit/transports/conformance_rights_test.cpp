@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys: what a peer may touch, and how the permission ends.
-#define BOOST_TEST_MODULE conformance_rights
 
 #include "conformance.hpp"
+
+BOOST_AUTO_TEST_SUITE(conformance_rights_test)
 
 using namespace verbena;
 using namespace verbena::conformance;
@@ -497,3 +498,5 @@ CONFORMANCE_CASE(revoking_takes_effect_at_once)
         BOOST_TEST((target.bytes == at_revocation));
     });
 }
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an acceptor may answer in MPA start-up (RFC 5044 7.1, RFC 6581), and what it may not: each is an error with its cause
 // counted, and no connection. The acceptor's octets are made by hand.
-#define BOOST_TEST_MODULE iwarp_connect
 #include <boost/test/unit_test.hpp>
 
 #include "../protocols/bytes.hpp"
@@ -16,6 +15,8 @@
 #include <sys/socket.h>
 #include <thread>
 #include <vector>
+
+BOOST_AUTO_TEST_SUITE(iwarp_connect_test)
 
 using namespace verbena;
 using namespace std::chrono_literals;
@@ -165,3 +166,5 @@ BOOST_FIXTURE_TEST_CASE(what_is_asked_wrongly_reaches_nobody, fixture)
     options.private_data = long_data;
     fails(address, std::errc::message_size);
 }
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bytes that no peer may send, made by hand: each is refused for its cause, told in a Terminate (RFC 5040
 // 4.8) once there is a connection, and costs that connection only.
-#define BOOST_TEST_MODULE iwarp_refusals
 #include <boost/test/unit_test.hpp>
 
 #include "iwarp_by_hand.hpp"
@@ -12,6 +11,8 @@
 #include <string_view>
 #include <sys/resource.h>
 #include <vector>
+
+BOOST_AUTO_TEST_SUITE(iwarp_refusals_test)
 
 using namespace verbena;
 using namespace verbena::iwarp_by_hand;
@@ -317,3 +318,5 @@ BOOST_FIXTURE_TEST_CASE(answers_that_a_service_may_not_give, fixture)
     tasks->request_stop();
     until([&] { return answered == 3; });
 }
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that is taken back while a peer writes or reads it: nothing of it is touched any more, and the end is
 // told once.
-#define BOOST_TEST_MODULE iwarp_revoked
 #include <boost/test/unit_test.hpp>
 
 #include "iwarp_by_hand.hpp"
@@ -11,6 +10,8 @@
 #include <string>
 #include <sys/mman.h>
 #include <vector>
+
+BOOST_AUTO_TEST_SUITE(iwarp_revoked_test)
 
 using namespace verbena;
 using namespace verbena::iwarp_by_hand;
@@ -227,3 +228,5 @@ BOOST_FIXTURE_TEST_CASE(a_local_invalidate_is_complete_when_no_octet_of_its_memo
     BOOST_TEST((std::ranges::count(all, std::byte('x')) >= std::ptrdiff_t(user.size())));
     BOOST_TEST(queue_pair->connected());
 }
+
+BOOST_AUTO_TEST_SUITE_END()

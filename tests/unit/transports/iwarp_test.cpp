@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two ends of the stack over a real TCP connection on loopback.
-#define BOOST_TEST_MODULE iwarp
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/scope.hpp>
@@ -14,6 +13,8 @@
 #include <string_view>
 #include <sys/socket.h>
 #include <unistd.h>
+
+BOOST_AUTO_TEST_SUITE(iwarp_test)
 
 using namespace verbena;
 using namespace std::chrono_literals;
@@ -463,3 +464,5 @@ BOOST_AUTO_TEST_CASE(large_payloads_behind_small_ones_are_placed_without_a_copy)
         }
     }
 }
+
+BOOST_AUTO_TEST_SUITE_END()

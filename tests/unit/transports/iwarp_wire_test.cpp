@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE iwarp_wire
 #include <boost/test/unit_test.hpp>
 
 #include "../../../transports/iwarp/wire.hpp"
 
 #include <string>
 #include <vector>
+
+BOOST_AUTO_TEST_SUITE(iwarp_wire_test)
 
 using namespace verbena;
 using namespace verbena::iwarp;
@@ -113,3 +114,5 @@ BOOST_AUTO_TEST_CASE(terminate_is_read_both_ways)
     BOOST_TEST(unsigned(r.as_siw.layer) == 2u);
     BOOST_TEST(unsigned(wire::parse_terminate({}).as_specified.code) == 0u);
 }
+
+BOOST_AUTO_TEST_SUITE_END()

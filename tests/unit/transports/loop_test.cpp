@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What only loop has: faults, the clock, the trace, a device that goes. What it has in common with others is
 // in the conformance suites.
-#define BOOST_TEST_MODULE loop
 
 #include "conformance.hpp"
+
+BOOST_AUTO_TEST_SUITE(loop_test)
 
 using namespace verbena;
 using namespace verbena::conformance;
@@ -354,3 +355,5 @@ BOOST_AUTO_TEST_CASE(work_that_is_never_signalled_fills_the_queue)
         BOOST_TEST(n.c_seen.seen.empty());
     });
 }
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The provider over rdma-core on a device that is none: what it is asked for, what it says by itself, and its removal.
-#define BOOST_TEST_MODULE rdma_fake_device
 #include <boost/test/unit_test.hpp>
 
 #include "../../../transports/rdma/connect.hpp"
 #include "fake_rdma_core.hpp"
 
 #include <semaphore>
+
+BOOST_AUTO_TEST_SUITE(rdma_fake_device_test)
 
 using namespace verbena;
 using namespace verbena::rdma_test;
@@ -603,3 +604,5 @@ BOOST_AUTO_TEST_CASE(the_connection_managers_word_alone_ends_all_of_a_device)
         listens->reset();
     }
 }
+
+BOOST_AUTO_TEST_SUITE_END()

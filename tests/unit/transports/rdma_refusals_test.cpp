@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Peers that a listener over rdma-core doesn't take, on a device that is none: each is rejected, counted once by its
 // cause, and told in the log, which peers can't fill.
-#define BOOST_TEST_MODULE rdma_refusals
 #include <boost/test/unit_test.hpp>
 
 #include "../../../transports/rdma/connect.hpp"
@@ -11,6 +10,8 @@
 
 #include <arpa/inet.h>
 #include <map>
+
+BOOST_AUTO_TEST_SUITE(rdma_refusals_test)
 
 using namespace verbena;
 using namespace verbena::rdma_test;
@@ -289,3 +290,5 @@ BOOST_AUTO_TEST_CASE(nobody_waits_for_a_connection_whose_queue_pair_has_ended)
     };
     run_until_complete(*f.shard, body());
 }
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#define BOOST_TEST_MODULE rdma_removal
 #include <boost/test/unit_test.hpp>
 
 #include "../../../transports/rdma/removal_watch.hpp"
+
+BOOST_AUTO_TEST_SUITE(rdma_removal_test)
 
 using namespace std::string_view_literals;
 using verbena::rdma::is_removal;
@@ -23,3 +24,5 @@ BOOST_AUTO_TEST_CASE(other_uevents)
     BOOST_TEST(!is_removal("add@/devices/virtual/infiniband_verbs/uverbs0\0ACTION=add\0"sv));
     BOOST_TEST(!is_removal("remove@/devices/virtual/net/eth0\0X=/infiniband_verbs/uverbs0\0"sv));
 }
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Grants by windows of type 1, where what the device does can be chosen: on one that is none.
-#define BOOST_TEST_MODULE rdma_windows
 #include <boost/test/unit_test.hpp>
 
 #include "fake_rdma_core.hpp"
 
 #include <algorithm>
 #include <semaphore>
+
+BOOST_AUTO_TEST_SUITE(rdma_windows_test)
 
 using namespace verbena;
 using namespace verbena::rdma_test;
@@ -277,3 +278,5 @@ BOOST_AUTO_TEST_CASE(a_grant_that_is_revoked_at_once_has_its_queue_pair_taken_do
         co_return;
     });
 }
+
+BOOST_AUTO_TEST_SUITE_END()
