@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# run.sh TARGET CORPUS: fuzzes for FUZZ_SECONDS (20), beginning with CORPUS. What it finds on the way is
-# kept in TARGET.corpus beside the program, an input that fails in TARGET.failures. FUZZ_SEED (1) chooses the inputs, so that
-# a change is not refused for what another would have met; 0 draws it.
+# run.sh TARGET CORPUS: fuzzes for FUZZ_SECONDS (20), beginning with CORPUS and with what earlier runs found on the way, which is kept
+# in ${XDG_CACHE_HOME:-~/.cache}/verbena/fuzz. An input that fails is left in TARGET.failures. The inputs are drawn; FUZZ_SEED=N repeats a
+# run from the same corpora.
 set -euo pipefail
 target=$1
 corpus=$2
-mkdir -p "$target.corpus" "$target.failures"
-exec "$target" -seed="${FUZZ_SEED:-1}" -max_total_time="${FUZZ_SECONDS:-20}" -timeout=60 -rss_limit_mb=2048 -print_final_stats=1 \
-    -artifact_prefix="$target.failures/" "$target.corpus" "$corpus"
+kept=${XDG_CACHE_HOME:-$HOME/.cache}/verbena/fuzz/${corpus##*/}
+mkdir -p "$kept" "$target.failures"
+exec "$target" -seed="${FUZZ_SEED:-0}" -max_total_time="${FUZZ_SECONDS:-20}" -timeout=60 -rss_limit_mb=2048 -print_final_stats=1 \
+    -artifact_prefix="$target.failures/" "$kept" "$corpus"

@@ -118,7 +118,7 @@ class Boots(InFolder):
         self.replace(runner.data, "prepare", lambda size: self.folder)
         kernel = types.SimpleNamespace(series="6.1", release="6.1.0")
         with contextlib.redirect_stdout(io.StringIO()):
-            rows = runner.run_boot(kernel, scenarios, out, self.folder, args, False, 0)
+            rows = runner.run_boot(kernel, scenarios, out, self.folder, args, False)
         self.assertEqual(boots, [])
         return [reason for _, _, reason, _ in rows]
 
@@ -197,35 +197,21 @@ class Reports(InFolder):
 
     def setUp(self):
         super().setUp()
-        self.path, self.kept = self.folder / "interop.md", self.folder / "interop.json"
-        self.answers = {"rev-parse": "abc1234\n", "diff": ""}
-        self.tree("core/x.cpp", "tests/lab/harness/cells.py", "tests/lab/guest/files.py", "tests/lab/guest/work.sh",
-                  "tests/lab/guest/raw_peer.py", *(f"tests/lab/scenarios/{name}.sh" for name in ("work", "work-host", "work-host.host", "siw-host.host", "bad-peers")),
-                  "tests/lab/raw_verbs/main.cpp", "tests/integration/peers.py", "tests/unit/transports/a.cpp", "README.md")
+        self.path = self.folder / "interop.md"
+        self.answers = {"rev-parse": "abc1234\n", "status": ""}
         self.replace(cells, "command", lambda *words: self.answers[next(word for word in words if word in self.answers)])
         self.replace(cells, "say", lambda _: None)
 
-    def tree(self, *paths):
-        self.blobs = {path: 1 for path in paths}
-        self.answers["ls-tree"] = "".join(f"100644 blob 1\t{path}\n" for path in paths)
-
-    def change(self, path):
-        self.blobs[path] += 1
-        self.answers["ls-tree"] = "".join(f"100644 blob {blob}\t{path}\n" for path, blob in self.blobs.items())
-
-    def report(self, size="ci"):
-        return cells.Report(self.path, data.EXTENT[size], size)
-
-    def two_results(self):
-        report = self.report()
+    def page(self):
+        report = cells.Report(self.path, data.EXTENT["ci"])
         report.add(self.CELL, [("6.1.0-1", self.CELL, None, "12.5")])
         report.add(self.OTHER, [("6.1.0-1", self.OTHER, "a | b", "3.0")])
-        return report
+        self.assertEqual([row[2] for row in report.rows()], [None, "a | b"])
+        return self.path.read_text(encoding="utf-8")
 
     def test_the_page(self):
-        self.two_results()
-        page = self.path.read_text(encoding="utf-8")
-        self.assertIn("Commit abc1234, or for each cell one before it", page)
+        page = self.page()
+        self.assertIn("Commit abc1234; ", page)
         self.assertIn(f"{cells.WORK} | 6.1.0-1 | passed | 12.5 |", page)
         self.assertIn("| 6.1.0-1 | failed: a \\| b | 3.0 |", page)
         left = [cell.scenario for cell in cells.CELLS if cell.scenario not in (self.CELL, self.OTHER)]
@@ -233,93 +219,9 @@ class Reports(InFolder):
         self.assertIn("None of this ran on 6.12,", page)
         self.assertNotIn("None of this ran on 6.1,", page)
 
-    def test_it_goes_on_with_what_has_not_passed(self):
-        rows = self.two_results().rows()
-        again = self.report()
-        self.assertEqual(again.rows(), rows)
-        self.assertTrue(again.has("6.1.0-1", self.CELL))
-        self.assertFalse(again.has("6.1.0-1", self.OTHER))
-        self.assertFalse(again.has("6.12.0-1", self.CELL))
-        again.add(self.OTHER, [("6.1.0-1", self.OTHER, None, "4.0")])
-        self.answers["rev-parse"] = "def5678\n"
-        self.assertEqual([row[2] for row in self.report().rows()], [None, None])
-        self.assertIn("Commit def5678", self.path.read_text(encoding="utf-8"))
-
-    def test_what_changes_amid_a_run_fails(self):
-        report = self.report()
-        row = ("6.1.0-1", self.CELL, None, "12.5")
-        self.answers["diff"] = "tests/lab/guest/raw_peer.py\n" # nothing of this cell's
-        report.add(self.CELL, [row])
-        self.assertEqual([row[2] for row in report.rows()], [None])
-        self.answers["diff"] = "tests/lab/guest/work.sh\n"
-        report.add(self.CELL, [row])
-        self.assertIn("have changed", report.rows()[0][2])
-        self.answers["diff"] = ""
-        self.assertEqual(self.report().rows(), [])
-        self.change("core/x.cpp")
-        report.add(self.CELL, [row])
-        self.assertIn("have changed", report.rows()[0][2])
-
-    def test_another_size_is_refused(self):
-        self.two_results()
-        self.refused([str(self.kept), "--size ci"], self.report, "full")
-
-    def kept_after(self, change):
-        """The cells whose results are taken for those of the sources after CHANGE."""
-        self.two_results()
-        self.change(change)
-        return [row[1] for row in self.report().rows()]
-
-    def test_results_of_other_programs_are_left(self):
-        self.assertEqual(self.kept_after("core/x.cpp"), [])
-
-    def test_results_of_another_script_are_left(self):
-        self.assertEqual(self.kept_after("tests/lab/scenarios/work-host.sh"), [self.CELL])
-
-    def test_results_of_another_script_that_it_runs_are_left(self):
-        self.assertEqual(self.kept_after("tests/lab/guest/work.sh"), [])
-        self.assertEqual(self.kept_after("tests/lab/guest/files.py"), []) # by way of work.sh
-        self.assertEqual(self.kept_after("tests/lab/scenarios/siw-host.host.sh"), [self.CELL])
-
-    def test_what_a_cell_does_not_run_changes_nothing(self):
-        for path in ("README.md", "tests/lab/harness/cells.py", "tests/lab/guest/raw_peer.py", "tests/integration/peers.py"):
-            self.assertEqual(self.kept_after(path), [self.CELL, self.OTHER])
-
-    def test_a_cell_that_is_no_more(self):
-        self.two_results()
-        self.replace(cells, "CELLS", tuple(cell for cell in cells.CELLS if cell.scenario != self.CELL))
-        self.assertEqual([row[1] for row in self.report().rows()], [self.OTHER])
-
-    def test_parts_that_scripts_name(self):
-        sources = cells.Sources()
-        self.assertLessEqual({"tests/lab/raw_verbs/main.cpp", "tests/integration/peers.py", "tests/lab/guest/raw_peer.py"},
-                             sources.of("bad-peers rxe"))
-        self.assertNotIn("tests/unit/transports/a.cpp", sources.of("bad-peers rxe"))
-
-    def test_each_part_is_named_by_a_cell(self):
-        self.tree(*(str(path.relative_to(SOURCE)) for path in (SOURCE / "tests").rglob("*.*")
-                    if path.is_file() and "__pycache__" not in path.parts), "tests/lab/guest/init", "tests/lab/lab", "services/client/conform/cases.cpp")
-        sources = cells.Sources()
-        used = set().union(*(sources.of(title) for title in [cell.scenario for cell in cells.CELLS] + ["power"]))
-        for part in cells.NAMED:
-            self.assertTrue(used & sources.under(part), part)
-        own = {path for path in sources.under("tests/lab/guest") if path not in used}
-        self.assertEqual(own, {"tests/lab/guest/speed.py"}) # a measurement, and no cell
-
-    def test_sources_that_are_not_committed_keep_nothing(self):
-        self.two_results()
-        kept = self.kept.read_text(encoding="utf-8")
-        self.answers["diff"] = "core/x.cpp\n"
-        report = self.report()
-        self.assertEqual(report.rows(), [])
-        report.add(self.CELL, [("6.1.0-1", self.CELL, None, "1.0")])
-        self.assertEqual(self.kept.read_text(encoding="utf-8"), kept)
-        self.assertIn("and changes that are not committed", self.path.read_text(encoding="utf-8"))
-
-    def test_a_file_that_is_none_of_ours_is_named(self):
-        for text in ("{", "[]", '{"size": "ci"}', '{"size": "ci", "results": [{"title": "x"}]}'):
-            self.kept.write_text(text, encoding="utf-8")
-            self.refused([str(self.kept), "mend or remove it"], self.report)
+    def test_it_tells_of_what_is_not_committed(self):
+        self.answers["status"] = " M core/x.cpp\n"
+        self.assertIn("Commit abc1234 and changes that are not committed; ", self.page())
 
 
 class Packages(InFolder):
@@ -372,15 +274,6 @@ class Scenarios(InFolder):
         self.refused(["one.sh", "limit, net", "'limits'"], scenario.parse, "one")
         self.refused(["no scenario two", "there are: one"], scenario.parse, "two")
         self.refused(["without a name"], scenario.parse, " ")
-
-    def test_each_cell_has_its_turn(self):
-        optional = [cell.scenario for cell in cells.CELLS if not cell.brief]
-        soon = [cell.scenario for cell in cells.CELLS if cell.soon]
-        orders = [cells.others(cells.CELLS, f"{number:x}") for number in range(len(optional))]
-        for order in orders:
-            self.assertEqual(sorted(order), sorted(optional))
-            self.assertEqual(order[:len(soon)], soon)
-        self.assertEqual({order[len(soon)] for order in orders}, set(optional) - set(soon))
 
     def test_each_cell_is_one(self):
         self.replace(scenario, "FOLDER", self.real)

@@ -5,6 +5,7 @@
 #define BOOST_TEST_MODULE sim_nfs
 #include <boost/test/unit_test.hpp>
 
+#include "seeds.hpp"
 #include "world.hpp"
 
 #include <functional>
@@ -17,12 +18,6 @@ using namespace verbena::sim;
 using loop::fault;
 
 namespace {
-
-std::uint64_t from_environment(const char* name, std::uint64_t otherwise)
-{
-    const char* text = std::getenv(name);
-    return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
-}
 
 class random {
 public:
@@ -344,36 +339,43 @@ BOOST_AUTO_TEST_CASE(without_faults_one_connection_does)
     }
 }
 
-BOOST_AUTO_TEST_CASE(seeds)
+BOOST_AUTO_TEST_CASE(fixed_seeds)
 {
-    const std::uint64_t one = from_environment("VERBENA_SIM_SEED", 0);
-    const std::uint64_t count = one != 0 ? 1 : from_environment("VERBENA_SIM_SEEDS", 24);
+    const std::uint64_t only = only_seed();
+    const std::uint64_t first = only != 0 ? only : 1, last = only != 0 ? only : 24;
     outcome sum;
-    for (std::uint64_t i = 0; i < count; ++i) {
-        const std::uint64_t seed = one != 0 ? one : i + 1;
+    for (std::uint64_t seed = first; seed <= last; ++seed) {
         BOOST_TEST_CONTEXT("VERBENA_SIM_SEED=" << seed)
         {
-            const outcome first = run(options_of(seed), 60);
-            sum.connections += first.connections;
-            sum.replayed += first.replayed;
-            for (std::size_t f = 0; f < first.fabric.faults.size(); ++f)
-                sum.fabric.faults[f] += first.fabric.faults[f];
+            const outcome out = run(options_of(seed), 60);
+            sum.connections += out.connections;
+            sum.replayed += out.replayed;
+            for (std::size_t f = 0; f < out.fabric.faults.size(); ++f)
+                sum.fabric.faults[f] += out.fabric.faults[f];
             // A seed that can't be had again would be of no use to whoever looks for the fault.
-            if (i < 4 || one != 0) {
+            if (seed <= 4 || only != 0) {
                 const outcome again = run(options_of(seed), 60);
-                BOOST_TEST(first.trace == again.trace);
-                BOOST_TEST(first.calls == again.calls);
-                BOOST_TEST(first.connections == again.connections);
-                BOOST_TEST((first.took == again.took));
-                BOOST_TEST((first.fabric.faults == again.fabric.faults));
+                BOOST_TEST(out.trace == again.trace);
+                BOOST_TEST(out.calls == again.calls);
+                BOOST_TEST(out.connections == again.connections);
+                BOOST_TEST((out.took == again.took));
+                BOOST_TEST((out.fabric.faults == again.fabric.faults));
             }
         }
     }
-    if (one != 0)
+    if (only != 0)
         return;
     // The faults were real.
     for (std::size_t f = 0; f < sum.fabric.faults.size(); ++f)
         BOOST_TEST(sum.fabric.faults[f] > 0u, to_string(fault(f)));
-    BOOST_TEST(sum.connections > count);
+    BOOST_TEST(sum.connections > last);
     BOOST_TEST(sum.replayed > 0u);
+}
+
+BOOST_AUTO_TEST_CASE(fresh_ones)
+{
+    const std::uint64_t done = fresh_seeds([](std::uint64_t seed) {
+        BOOST_TEST_CONTEXT("VERBENA_SIM_SEED=" << seed) { run(options_of(seed), 60); }
+    });
+    BOOST_TEST(done > 0u);
 }

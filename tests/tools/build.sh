@@ -26,8 +26,10 @@ build_in() {
     fi
     [[ ${built[$dir]} == ok ]]
 }
+# What `./quickstart` needs of a build.
+quickstart_targets='services/verbenad services/verbena'
 # Queues what build_in of the same arguments then waits for.
-build_ahead() { begin_queued 3000 "$1" bash tests/tools/build.sh "$@"; }
+build_ahead() { begin_queued 3000 "$1" env targets="${targets:-}" bash tests/tools/build.sh "$@"; }
 
 configure() {
     local dir=$1 compiler=$2 linker=lld

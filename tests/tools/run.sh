@@ -105,25 +105,36 @@ stop_step() {
 show_log() { tail -n "${2:-60}" "$logs/$1.log" | sed 's/^/    /'; }
 
 rows=()
-not_run=() # what a suite left out for want of time
+grown=() # what took longer than its share
 total_passed=0
 total_failed=0
 
-# record SUITE SECONDS PASSED FAILED
+# row NAME SECONDS SHARE RESULT: a line of the summary. SHARE is of the budget, "-" for none.
+row() {
+    rows+=("$(printf '%-14s %6d s %6s %17s' "$1" "$2" "$3" "$4")")
+    [[ $3 == - ]] || (($2 <= $3)) || grown+=("$1 ($2 s of $3)")
+}
+
+# record SUITE SECONDS SHARE PASSED FAILED
 record() {
-    total_passed=$((total_passed + $3))
-    total_failed=$((total_failed + $4))
-    rows+=("$(printf '%-14s %6d s %8d %8d' "$@")")
-    printf '%s: %d passed, %d failed (%d s)\n' "$1" "$3" "$4" "$2"
+    total_passed=$((total_passed + $4))
+    total_failed=$((total_failed + $5))
+    row "$1" "$2" "$3" "$(printf '%8d %8d' "$4" "$5")"
+    printf '%s: %d passed, %d failed (%d s)\n' "$1" "$4" "$5" "$2"
 }
 
 summary() {
     local row
-    printf '\n%-14s %8s %8s %8s\n' suite time passed failed
+    printf '\n%-14s %8s %6s %8s %8s\n' suite time share passed failed
     for row in "${rows[@]}"; do printf '%s\n' "$row"; done
-    printf '%-14s %6d s\n\n' total "$SECONDS"
-    # A slow machine is no failure of what was tested; that the budget no longer holds must be seen, though.
-    ((budget == 0 || SECONDS <= budget)) || printf 'over the budget of %d minutes\n' $((budget / 60))
-    ((${#not_run[@]} == 0)) || printf 'not run for want of time: %s\n' "${not_run[*]}"
+    printf '%-14s %6d s %6s\n\n' total "$SECONDS" "$((budget)) "
+    if ((budget > 0 && SECONDS > budget)); then
+        printf 'over the budget of %d minutes; over their share: %s\n' $((budget / 60)) "${grown[*]:-none}"
+        # A slow machine is no failure of what was tested, so whoever runs this by hand only hears of it.
+        if [[ ${CI:-} == true ]]; then
+            printf 'in CI that is a failure: whoever adds a minute takes one away (CONTRIBUTING.md, Tiers)\n'
+            total_failed=$((total_failed + 1))
+        fi
+    fi
     printf '%d passed, %d failed\n' "$total_passed" "$total_failed"
 }

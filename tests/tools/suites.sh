@@ -2,46 +2,43 @@
 # The suites of `check`. Each has a line in the table and a function suite_NAME, which adds to
 # `passed` and `failed`; a suite that ends with both at zero has failed.
 
-# name, purposes of the packages it needs (see packages.sh), seconds after which it hangs (several times what it takes), description
+# name, tier, purposes of the packages it needs (see packages.sh), seconds after which it hangs (several times what it takes), share of
+# the 20 minutes in seconds (`./check` on a machine that has nothing yet), description
 suite_table="
-format       format                       60   clang-format 19 changes no source file
-style        -                            60   rules for source files that no compiler knows
-reuse        reuse                        60   every file has a licence and an owner
-unit         build,tests                 120   one executable per source file of tests/unit
-sim          build,tests                 120   client and server on the loop provider, faults injected
-"
-[[ ! -d tests/integration ]] || suite_table+="
-integration  build,tests,nfs_tools,wireshark 400   real processes on 127.0.0.1
-"
-[[ ! -e tests/lab/lab ]] || suite_table+="
-lab          build,tests,lab             900   a stock kernel 6.1 under qemu as the peer, the smoke scenarios
-"
-default_suites=$(awk 'NF {print $1}' <<<"$suite_table")
-suite_table+="
-quickstart   build,tests,nfs_tools       300   \`./quickstart --once\`: the main job on real files
-gcc          build,tests,gcc             600   unit, sim and integration, built by g++ 12 at -O0
-asan         build,tests,sanitizers      600   unit, sim and integration under ASan and UBSan
-lab_asan     build,tests,lab,sanitizers  900   the smoke scenarios and the verbs suites on rxe under ASan and UBSan
-tsan         build,tests,sanitizers      600   unit and integration under TSan, three shards, scrapes running
-fuzz         build,tests,sanitizers      400   each target of tests/fuzz for a while, under ASan and UBSan
-coverage     build,tests,sanitizers      300   what decodes a stranger's bytes, format by format: 95 % of the lines of each file
-embed        build,gcc                   400   verbena as a Meson subproject, with an embedder's defaults
-tidy         build,tests,tidy           1500   clang-tidy 19 over what is not a test
-lab612       build,tests,lab             900   the smoke scenarios on kernel 6.12
-power        build,tests,lab             900   a guest loses its power 3 times under load
-cells        build,tests,lab,wireshark 10800   the interoperation matrix at CI size, on kernel 6.1
-lab_full     build,tests,lab,wireshark 36000   matrix and loss of power at full size, both kernels, into docs/interop.md
+format       check  format                       60    5  clang-format 19 changes no source file
+style        check  -                            60    5  rules for source files that no compiler knows
+reuse        check  reuse                        60    5  every file has a licence and an owner
+unit         check  build,tests,sanitizers      400   80  all unit tests and fuzz corpora, under ASan and UBSan
+sim          check  build,tests,sanitizers      300   80  client and server on the loop provider: fixed seeds, and fresh ones for at most a minute
+integration  check  build,tests,sanitizers,nfs_tools,wireshark 600 120 real processes on 127.0.0.1, under ASan and UBSan
+lab          check  build,tests,sanitizers,lab  900  160  a stock kernel 6.1 as the peer of the same binaries, the smoke scenarios
+tsan         check  build,tests,sanitizers,nfs_tools 400 80  what has threads under TSan, verbenad with three shards and scrapes
+quickstart   check  build,tests,nfs_tools       300   30  \`./quickstart --once\`: the plain build, and the main job on real files
+plain        all    build,tests,nfs_tools,wireshark 900 -  unit, sim and integration at -O2 without sanitizers; the installed package's consumers
+gcc          all    build,tests,gcc             600    -  unit, built by g++ 12 at -O0 and -O2 without precompiled headers, as an embedder builds
+no_rdma      all    build,tests                 300    -  unit, built with -Drdma=disabled
+tsan_full    all    build,tests,sanitizers,nfs_tools,wireshark 1500 -  unit and integration under TSan
+tidy         all    build,tests,tidy           1500    -  clang-tidy 19 over what is not a test
+coverage     all    build,tests,sanitizers      300    -  what decodes a stranger's bytes, format by format: 95 % of the lines of each file
+fuzz         all    build,tests,sanitizers      900    -  each target of tests/fuzz with drawn seeds and the corpus kept from earlier runs
+sim_seeds    all    build,tests                1500    -  5,000 fresh seeds of simulation
+lab612       all    build,tests,lab             900    -  the smoke scenarios on kernel 6.12
+power        all    build,tests,lab            1500    -  a guest loses its power ten times under load
+cells        all    build,tests,lab,wireshark  3600    -  twelve cells of the interoperation matrix at CI size, on kernel 6.1
+lab_full     full   build,tests,lab,wireshark 36000    -  the lab's own test, matrix and loss of power at full size, both kernels, into docs/interop.md
 "
 
-# All but what has an option of its own.
-all_suites() { awk 'NF && $1 != "lab_full" {print $1}' <<<"$suite_table"; }
+suites_of() { awk -v tiers=" $* " 'NF && index(tiers, " " $2 " ") {print $1}' <<<"$suite_table"; }
 suite_field() { awk -v name="$1" -v field="$2" '$1 == name {print $field}' <<<"$suite_table"; }
-suite_purposes() { suite_field "$1" 2 | tr -s ',-' '\n'; }
-suite_share() { suite_field "$1" 3; }
+suite_purposes() { suite_field "$1" 3 | tr -s ',-' '\n'; }
+suite_limit() { suite_field "$1" 4; }
+suite_share() { suite_field "$1" 5; }
+# Shares of what is no suite: the packages, and the builds.
+declare -A build_share=([packages]=120 [build-asan]=330 [build-tsan]=120 [build]=65)
 
 # --- running ----------------------------------------------------------------------------------
 
-# meson_suites FOLDER SECONDS SUITE...: runs those Meson suites that exist in FOLDER and counts. Four jobs more than processors: most
+# meson_suites FOLDER SECONDS SUITE...: runs those Meson suites of FOLDER and counts. Four jobs more than processors: most
 # of their time is waiting.
 meson_suites() {
     local dir=$1 limit=$2 suite log counts
@@ -65,17 +62,11 @@ meson_suites() {
     done
 }
 
-# The Meson suites that the tree has, of those named.
-present() {
-    local suite
-    for suite in "$@"; do [[ ! -d tests/$suite ]] || printf '%s\n' "$suite"; done
-}
-
 # verdict NAME COMMAND...: one test, passed if COMMAND succeeds.
 verdict() {
     local name=$1
     shift
-    if step "$share" "$name" "$@"; then
+    if step "$limit" "$name" "$@"; then
         passed=$((passed + 1))
     else
         failed=$((failed + 1))
@@ -87,7 +78,7 @@ verdict() {
 counted() {
     local name=$1 status=0
     shift
-    step "$share" "$name" "$@" || status=$?
+    step "$limit" "$name" "$@" || status=$?
     if [[ $(tail -n 1 "$logs/$name.log") =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
         passed=$((passed + BASH_REMATCH[1]))
         failed=$((failed + BASH_REMATCH[2]))
@@ -96,151 +87,163 @@ counted() {
     ((failed == 0)) || show_log "$name"
 }
 
-# --- the suites -------------------------------------------------------------------------------
+# outcome NAME: the verdict on a step that goes on beside.
+outcome() {
+    if end_beside "$1"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        show_log "$1"
+    fi
+}
+
+# --- builds -----------------------------------------------------------------------------------
 
 # Builds as build_in does, with a row of its own in the summary, so that the suite which happens to
 # build first is not charged with it. A suite whose build failed has failed.
 built_in() {
-    local start=$SECONDS known=${built[$1]:-}
+    local start=$SECONDS known=${built[$1]:-} took
     build_in "$@" || failed=$((failed + 1))
     if [[ -z $known ]]; then
-        rows+=("$(printf '%-14s %6d s %17s' "$1" $((SECONDS - start)) "${built[$1]}")")
-        begun=$((begun + SECONDS - start))
+        took=$((SECONDS - start))
+        row "$1" "$took" "${build_share[$1]:--}" "${built[$1]}"
+        begun=$((begun + took))
     fi
     [[ ${built[$1]} == ok ]]
 }
-# With --all the other builds, and what else needs no processor for itself, go on beside the suites from the first build on.
-build_clang() {
-    local first=${built[build]:-}
-    built_in build clang++-19 || return
-    [[ $all == no || -n $first ]] || queue_ahead
+runs() { [[ " $(xargs <<<"$suites") " == *" $1 "* ]]; }
+can_run() { runs "$1" && [[ -z $(missing_packages $(packages_of "$1")) ]]; }
+
+# The one build of `./check`: libraries, programs and all tests. What it finds ends the test.
+# No vptr check: it asks for a pipe at times, and fails where a test has used up all descriptors.
+sanitized='-gline-tables-only -fno-sanitize-recover=undefined -fno-sanitize=vptr'
+asan_build() {
+    "$1" build-asan clang++-19 -Doptimization=1 -Ddebug=false -Db_sanitize=address,undefined -Db_lundef=false "-Dcpp_args=$sanitized"
 }
-queue_ahead() {
-    ! can_run gcc || build_gcc build_ahead
-    ! can_run asan || build_asan build_ahead
-    ! can_run tsan || build_tsan build_ahead
-    ! can_run embed || begin_embed begin_queued $((3 * $(suite_share embed)))
-    ! can_run tidy || begin_tidy begin_queued $((3 * $(suite_share tidy)))
+tsan_build() {
+    "$1" build-tsan clang++-19 -Doptimization=1 -Ddebug=false -Dcpp_args=-gline-tables-only -Db_sanitize=thread -Db_lundef=false
 }
-can_run() { [[ " $suites " == *[[:space:]]$1[[:space:]]* && -z $(missing_packages $(packages_of "$1")) ]]; }
+# What goes on beside the suites, at the lowest priority and one after the other, as most of their time is waiting.
+queue_builds() {
+    [[ -z ${queued_builds:-} ]] || return 0
+    queued_builds=yes
+    if can_run tsan_full; then
+        tsan_build build_ahead
+    elif can_run tsan; then
+        targets=threads tsan_build build_ahead
+    fi
+    if can_run plain; then
+        plain_build build_ahead
+    elif can_run quickstart; then
+        targets=$quickstart_targets build_ahead build clang++-19
+    fi
+    ! can_run gcc || { gcc_build build_ahead 0 && gcc_build build_ahead 2; }
+    ! can_run no_rdma || no_rdma_build build_ahead
+    ! can_run tidy || begin_tidy begin_queued $((3 * $(suite_limit tidy)))
+}
+built_asan() {
+    # Kernel, modules and data: mostly a download, beside the compiler.
+    if can_run lab && [[ -z ${beside[lab_prepare]:-} ]]; then
+        begin_beside "$(suite_limit lab)" lab_prepare tests/lab/lab prepare --kernel 6.1 "${uninstalled[@]}"
+    fi
+    asan_build built_in || return
+    queue_builds
+}
+plain_build() { "$1" build clang++-19; }
+# Of a folder that has less than a suite needs, the rest.
+built_plain() { plain_build built_in && queue_builds; }
+gcc_build() { "$1" "build-gcc-O$2" g++-12 -Doptimization="$2" -Ddebug=false -Db_pch=false; }
+no_rdma_build() { "$1" build-no-rdma clang++-19 -Doptimization=0 -Ddebug=false -Drdma=disabled; }
+fuzz_build() {
+    targets=fuzzers "$1" build-fuzz clang++-19 -Doptimization=1 -Ddebug=false -Dfuzz=enabled \
+        -Db_sanitize=address,undefined -Db_lundef=false "-Dcpp_args=$sanitized"
+}
+under_asan() { ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 "$@"; }
+under_tsan() { TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 VERBENA_TEST_SHARDS=3 VERBENA_TEST_SCRAPES=1 "$@"; }
+
+# --- ./check ----------------------------------------------------------------------------------
 
 suite_format() { verdict format tests/tools/format.sh; }
 suite_reuse() { verdict reuse reuse lint; }
 suite_style() { counted style python3 tests/tools/source_rules.py; }
-suite_unit() { build_clang && meson_suites build "$share" unit; }
-suite_sim() { build_clang && meson_suites build "$share" sim; }
-# With --all the large directory has as many entries as are promised: a quarter of a minute more.
-suite_integration() {
-    [[ $all == no ]] || local -x VERBENA_TEST_ENTRIES=100000
-    build_clang && meson_suites build "$share" integration
+suite_unit() { built_asan && under_asan meson_suites build-asan "$limit" unit; }
+# All simulations together have a minute for fresh seeds, whatever is added.
+suite_sim() {
+    built_asan || return
+    local -x VERBENA_SIM_FRESH=100 VERBENA_SIM_SECONDS
+    VERBENA_SIM_SECONDS=$((60 / $(printf '%s\n' tests/sim/*_test.cpp | wc -l)))
+    under_asan meson_suites build-asan "$limit" sim
+    told_seeds build-asan
 }
+told_seeds() { grep -ohE 'fresh seeds: .*' "$1/meson-logs/sim.txt" | sed 's/^/  /'; }
+suite_integration() { built_asan && under_asan meson_suites build-asan "$limit" integration; }
 
-# in_lab NAME COMMAND...: a command of the lab as one step.
+# in_lab NAME FOLDER COMMAND...: a command of the lab as one step, on the programs in FOLDER.
 in_lab() {
-    local name=$1 more=()
-    shift
-    [[ $install == yes ]] || more=(--no-install)
-    build_clang && counted "$name" tests/lab/lab "$@" --build build "${more[@]}"
+    local name=$1 dir=$2
+    shift 2
+    counted "$name" tests/lab/lab "$@" --build "$dir" "${uninstalled[@]}"
 }
 # Guests keep a processor busy each.
 boots=$((jobs > 1 ? 2 : 1))
 suite_lab() {
-    build_clang || return
-    local more=()
-    [[ $install == yes ]] || more=(--no-install)
-    if ! step "$share" lab_prepare tests/lab/lab prepare --kernel 6.1 "${more[@]}"; then
+    built_asan || return
+    if ! end_beside lab_prepare; then
         failed=1
         show_log lab_prepare
         return
     fi
-    # The lab's own test mostly waits.
-    begin_beside "$share" lab_failing python3 tests/lab/failing_test.py
-    in_lab lab smoke --boots $boots --kernel 6.1
-    if end_beside lab_failing; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        show_log lab_failing
-    fi
+    under_asan in_lab lab build-asan smoke --boots $boots --kernel 6.1
 }
-# Guests of one processor, which take half the time; on 6.1 they have two.
-suite_lab612() { in_lab lab612 smoke --boots $boots --cpus 1 --kernel 6.12; }
-# All. With --within the brief ones always, and of the others those that begin seven minutes before its end, as the longest take that;
-# what is left out is named and counted.
-suite_cells() {
-    build_clang || return
-    local limit=()
-    if ((within)); then
-        local more=$((within - 420 - SECONDS))
-        limit=(--brief --more $((more > 0 ? more : 0)))
-        share=3000
-    fi
-    in_lab cells cells "${limit[@]}" --boots $boots --size ci --kernel 6.1
-    local left
-    left=$(grep -sE '^[0-9]+ left out for want of time' "$logs/cells.log") || return 0
-    printf '  %s\n' "$left"
-    not_run+=("${left%% *} cells")
-}
-suite_power() { in_lab power power --kills 3 --kernel 6.1; }
-suite_lab_full() { in_lab lab_full full --boots $boots --size full --kernel 6.1 --kernel 6.12 --report docs/interop.md; }
-
-suite_quickstart() {
-    local more=()
-    [[ $install == yes ]] || more=(--no-install)
-    build_clang && verdict quickstart ./quickstart --once "${more[@]}"
-}
-
-# -O0 is an embedder's Meson default, and where g++ 12 has no tail calls at all.
-build_gcc() { "$1" build-gcc g++-12 -Doptimization=0 -Ddebug=false; }
-suite_gcc() {
-    build_gcc built_in &&
-        meson_suites build-gcc "$share" $(present unit sim integration) &&
-        counted coroutine_frames python3 tests/tools/coroutine_frames.py build-gcc
-}
-# One build serves asan and fuzz: a sanitizer build is what costs most.
-# No vptr check: it asks for a pipe at times, and fails where a test has used up all descriptors.
-build_asan() {
-    "$1" build-asan clang++-19 -Doptimization=1 -Ddebug=false -Dfuzz=enabled \
-        -Db_sanitize=address,undefined -Db_lundef=false \
-        '-Dcpp_args=-gline-tables-only -fno-sanitize-recover=undefined -fno-sanitize=vptr'
-}
-under_asan() { ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 "$@"; }
-suite_asan() { build_asan built_in && under_asan meson_suites build-asan "$share" $(present unit sim integration); }
-# All smoke scenarios in which something of ours runs.
-suite_lab_asan() {
-    local more=()
-    [[ $install == yes ]] || more=(--no-install)
-    build_asan built_in &&
-        under_asan counted lab_asan tests/lab/lab run siw-guest client-knfsd siw-host tcp-guest 'rdma-guest rxe' 'conform-rdma rxe' \
-            --boots $boots --cpus 1 --kernel 6.1 --build build-asan "${more[@]}"
-}
-build_tsan() {
-    "$1" build-tsan clang++-19 -Doptimization=1 -Ddebug=false -Dcpp_args=-gline-tables-only -Db_sanitize=thread -Db_lundef=false
-}
+# In `--all` tsan_full runs these too.
 suite_tsan() {
-    build_tsan built_in &&
-        TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 VERBENA_TEST_SHARDS=3 VERBENA_TEST_SCRAPES=1 \
-            meson_suites build-tsan "$share" $(present unit integration)
-}
-suite_fuzz() { build_asan built_in && meson_suites build-asan "$share" fuzz; }
-suite_coverage() { build_clang && counted coverage tests/tools/coverage.py build build-coverage; }
-# outcome NAME: the verdict on a step that goes on beside, of which the suite NAME consists.
-outcome() {
-    if end_beside "$1"; then
-        passed=1
+    if runs tsan_full; then
+        tsan_build built_in
     else
-        failed=1
-        show_log "$1"
-    fi
+        targets=threads tsan_build built_in
+    fi && under_tsan meson_suites build-tsan "$limit" threads
 }
-begin_embed() { "$1" "$2" embed tests/embed/run.sh subproject; }
-suite_embed() {
-    [[ -n ${beside[embed]:-} ]] || begin_embed begin_beside "$share"
-    outcome embed
+suite_quickstart() {
+    runs plain || targets=$quickstart_targets built_in build clang++-19 || return
+    ! runs plain || built_plain || return
+    verdict quickstart ./quickstart --once "${uninstalled[@]}"
 }
+
+# --- ./check --all ----------------------------------------------------------------------------
+
+# The large directory has as many entries as are promised.
+suite_plain() {
+    built_plain && VERBENA_TEST_ENTRIES=100000 meson_suites build "$limit" unit sim integration &&
+        verdict subproject tests/embed/run.sh subproject
+}
+# -O0 is an embedder's Meson default, and where g++ 12 has no tail calls at all.
+suite_gcc() {
+    gcc_build built_in 0 && meson_suites build-gcc-O0 "$limit" unit &&
+        counted coroutine_frames python3 tests/tools/coroutine_frames.py build-gcc-O0
+    gcc_build built_in 2 && meson_suites build-gcc-O2 "$limit" unit
+}
+suite_no_rdma() { no_rdma_build built_in && meson_suites build-no-rdma "$limit" unit; }
+suite_tsan_full() { tsan_build built_in && under_tsan meson_suites build-tsan "$limit" unit integration; }
 begin_tidy() { "$1" "$2" tidy tests/tools/tidy.sh build; }
 suite_tidy() {
-    build_clang || return
-    [[ -n ${beside[tidy]:-} ]] || begin_tidy begin_beside "$share"
+    built_plain || return
+    [[ -n ${beside[tidy]:-} ]] || begin_tidy begin_beside "$limit"
     outcome tidy
+}
+suite_coverage() { built_plain && counted coverage tests/tools/coverage.py build build-coverage; }
+suite_fuzz() { fuzz_build built_in && under_asan meson_suites build-fuzz "$limit" fuzz; }
+suite_sim_seeds() {
+    built_plain && VERBENA_SIM_FRESH=5000 VERBENA_SIM_SECONDS=0 meson_suites build "$limit" sim
+    told_seeds build
+}
+suite_lab612() { built_plain && in_lab lab612 build smoke --boots $boots --kernel 6.12; }
+suite_power() { built_plain && in_lab power build power --kills 10 --kernel 6.1; }
+suite_cells() { built_plain && in_lab cells build cells --boots $boots --size ci --kernel 6.1; }
+
+# --- ./check --lab-full -----------------------------------------------------------------------
+
+suite_lab_full() {
+    built_plain || return
+    verdict lab_failing python3 tests/lab/failing_test.py
+    in_lab lab_full build full --boots $boots --size full --kernel 6.1 --kernel 6.12 --report docs/interop.md
 }

@@ -73,9 +73,6 @@ ended_within() {
     wait "$2"
 }
 
-# optional: a scenario that begins within $LAB_ROOM seconds of the start, if at all.
-optional() { if ((SECONDS < LAB_ROOM)); then scenario "$@"; else touch "/lab/job/$1/left"; fi; }
-
 # hung PID: writes down what the scenario was doing, then kills it.
 hung() {
     echo w >/proc/sysrq-trigger

@@ -14,8 +14,8 @@ import subprocess
 from .common import LabError, SOURCE, cache_folder, cache_lock, command, recipe, read_or_none, say
 
 HOST = ["busybox-static", "cpio", "e2fsprogs", "gcc-12", "kmod", "libelf1", "make", "qemu-system-x86", "xz-utils", "zstd"]
-GUEST = ["curl", "fio", "git", "ibverbs-providers", "ibverbs-utils", "iproute2", "kmod", "netbase", "nfs-common",
-         "nfs-kernel-server", "procps", "rdma-core", "rdmacm-utils", "rpcbind"]
+GUEST = ["curl", "fio", "git", "ibverbs-providers", "iproute2", "kmod", "netbase", "nfs-common",
+         "nfs-kernel-server", "procps", "rdma-core", "rpcbind"]
 # In the tree laid over the root these must stay links, as they are in the root.
 MERGED = ("bin", "lib", "lib64", "sbin")
 

@@ -15,13 +15,11 @@ from . import boot, data, wire
 from .common import LAB, SOURCE, LabError, last_lines, read_or_none, say
 
 SHOWN_LINES = 60
-LEFT_OUT = "left out for want of time"
 one_report = threading.Lock()
 
 
-def run(kernels, scenarios, args, until=0):
-    """Runs all scenarios on all kernels; returns a row (kernel release, title, reason or None, seconds) for each. Of those that are
-    optional none begins later than UNTIL, on the monotonic clock; the others' reason is LEFT_OUT."""
+def run(kernels, scenarios, args):
+    """Runs all scenarios on all kernels; returns a row (kernel release, title, reason or None, seconds) for each."""
     folders = [scenario.folder for scenario in scenarios]
     if len(set(folders)) != len(folders):
         raise LabError("a scenario with the same arguments can stand only once in a boot")
@@ -30,22 +28,19 @@ def run(kernels, scenarios, args, until=0):
     alone = [scenario for scenario in scenarios if not scenario.peer_part]
     groups = [alone[first::args.boots] for first in range(min(args.boots, len(alone)))]
     pairs = [[scenario] for scenario in scenarios if scenario.peer_part]
-    # Pairs run last, and those that are optional are to have time too.
-    now = time.monotonic()
-    until_alone = now + (until - now) * 3 / 4 if any(scenario.optional for [scenario] in pairs) else until
 
-    def works(groups, until):
+    def works(groups):
         return [lambda kernel=kernel, group=group: run_boot(
-            kernel, group, out / f"{kernel.series}-{group[0].folder}", build, args, args.command == "run", until)
+            kernel, group, out / f"{kernel.series}-{group[0].folder}", build, args, args.command == "run")
             for kernel in kernels for group in groups]
     rows = []
     try:
-        for some in side_by_side(works(groups, until_alone), args.boots):
+        for some in side_by_side(works(groups), args.boots):
             rows += some
-        for some in side_by_side(works(pairs, until), pairs_at_once(args)):
+        for some in side_by_side(works(pairs), pairs_at_once(args)):
             rows += some
     finally:
-        if args.out or any(reason not in (None, LEFT_OUT) for _, _, reason, _ in rows):
+        if args.out or any(reason is not None for _, _, reason, _ in rows):
             say(f"artefacts: {out}")
         else:
             shutil.rmtree(out, ignore_errors=True)
@@ -72,11 +67,9 @@ def side_by_side(works, many):
             raise
 
 
-def run_boot(kernel, scenarios, out, build, args, show, until):
+def run_boot(kernel, scenarios, out, build, args, show):
     """Runs all scenarios in one boot of one kernel, or one that has a peer part; returns a row for each. What a boot that ended
     early did not come to has another one."""
-    if until <= time.monotonic() and all(scenario.optional for scenario in scenarios):
-        return [(kernel.release, scenario.title, LEFT_OUT, "-") for scenario in scenarios]
     shutil.rmtree(out, ignore_errors=True)
     net = args.net or ("user" if any(scenario.net == "user" for scenario in scenarios) else "none")
     variables = {"LAB_ROOT": SOURCE, "LAB_BUILD": build, "LAB_LIB": LAB / "guest/lib.sh", "LAB_NET": net,
@@ -94,7 +87,6 @@ def run_boot(kernel, scenarios, out, build, args, show, until):
                 if scenario.folder not in host_parts or host_parts[scenario.folder].wait_until_ready()]
         boots = idle = 0
         while left and idle < 2:
-            variables["LAB_ROOM"] = max(0, int(until - time.monotonic()))
             limit = sum(scenario.limit for scenario in left)
             boots += 1
             if boots > 1:
@@ -130,7 +122,7 @@ def run_boot(kernel, scenarios, out, build, args, show, until):
 
 
 def come_to(folder):
-    return (folder / "begun").exists() or (folder / "left").exists()
+    return (folder / "begun").exists()
 
 
 def came_to_two(folder, peer_folder):
@@ -179,7 +171,7 @@ def write_plan(out, scenarios, variables):
     lines = [f"export {name}={shlex.quote(str(value))}" for name, value in variables.items()]
     lines.append(f". {shlex.quote(str(LAB / 'guest/driver.sh'))}")
     for scenario, path in scenarios:
-        words = ["optional" if scenario.optional else "scenario", scenario.folder, str(scenario.limit), str(path)]
+        words = ["scenario", scenario.folder, str(scenario.limit), str(path)]
         lines.append(" ".join(shlex.quote(word) for word in [*words, *scenario.arguments]))
     (out / "plan").write_text("\n".join([*lines, "finish", ""]), encoding="utf-8")
 
@@ -188,8 +180,6 @@ def verdict(folder, host_part, ended):
     """Why the scenario has failed, or None."""
     if host_part and host_part.failure:
         return host_part.failure
-    if (folder / "left").exists():
-        return LEFT_OUT
     result = read_or_none(folder / "result")
     if result is None:
         return f"{ended or 'the guest went down'} while it ran" if (folder / "begun").exists() \
@@ -203,8 +193,6 @@ def verdict(folder, host_part, ended):
 
 def report(kernel, scenario, out, reason, shown):
     """Prints the line of one result; returns its seconds, "-" if it came to no end."""
-    if reason == LEFT_OUT:
-        return "-"
     name = f"{scenario.title} on {kernel.series}"
     seconds = (read_or_none(out / scenario.folder / "result") or "0 -").split()[1]
     if reason is None:

@@ -18,7 +18,6 @@ class Scenario:
     arguments: list
     limit: int
     net: str
-    optional: bool = False  # it begins while there is time, if at all
 
     @property
     def title(self):

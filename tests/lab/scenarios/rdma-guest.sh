@@ -3,8 +3,10 @@
 # rdma-guest rxe|siw.
 # lab: limit=300
 . "$LAB_LIB"
+. "$LAB_ROOT/tests/lab/guest/disk.sh"
 kind=${1:-rxe}
 address6=${kind}_address6
+export_disk 256 # a file system with a disk below it, as people export
 serve rdma "$kind" --listen "rdma://[${!address6}]:20049" --listen "tcp://[${!address6}]:2049"
 daemon=$!
 copy_both_ways mount_as_printed mounted

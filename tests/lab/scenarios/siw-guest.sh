@@ -2,6 +2,8 @@
 # A stock kernel's NFSv3/RDMA client over siw, on verbenad's iWARP stack in user space, in one guest.
 # lab: limit=600
 . "$LAB_LIB"
+. "$LAB_ROOT/tests/lab/guest/disk.sh"
+export_disk 256 # a file system with a disk below it, as people export
 serve iwarp siw --shards 1
 daemon=$!
 copy_both_ways mount_as_printed mounted
