@@ -390,7 +390,7 @@ std::unique_ptr<verbs::context> provider(const std::string& scheme, reactor& sha
     if (scheme == "iwarp")
         return iwarp::make_context(shard);
 #ifdef VERBENA_HAS_RDMA
-    return or_throw(rdma::make_context(shard, pool));
+    return or_throw(rdma::make_context(shard, {pool, pool}));
 #else
     throw std::runtime_error("this build has no RDMA devices; iwarp:// needs none");
 #endif

@@ -7,27 +7,35 @@
 
 namespace verbena {
 
-blocking_pool::blocking_pool(unsigned threads)
+blocking_pool::blocking_pool(unsigned threads, std::string name)
+    : name_(std::move(name)), most_(std::clamp(threads, 1u, max_threads))
 {
-    threads = std::clamp(threads, 1u, max_threads);
+    threads_.reserve(most_);
+    since_.reserve(most_);
+    std::lock_guard lock(mutex_);
+    start_thread();
+}
+
+blocking_pool::~blocking_pool() { finish(); }
+
+// With the lock. Throws what std::thread throws.
+void blocking_pool::start_thread()
+{
     // Signals belong to the main thread; a pool thread interrupted in a slow call would lose it.
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    threads_.reserve(threads);
+    since_.emplace_back();
     try {
-        for (unsigned i = 0; i < threads; ++i)
-            threads_.emplace_back([this] { work(); });
+        threads_.emplace_back([this, index = threads_.size()] { work(index); });
     } catch (const std::system_error&) {
+        since_.pop_back();
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
-        finish();
         throw;
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
-
-blocking_pool::~blocking_pool() { finish(); }
 
 void blocking_pool::finish()
 {
@@ -36,9 +44,11 @@ void blocking_pool::finish()
         stopping_ = true;
     }
     wake_.notify_all();
-    for (auto& t : threads_)
+    for (auto& t : threads_) // none is added any more
         t.join();
+    std::lock_guard lock(mutex_);
     threads_.clear();
+    since_.clear();
 }
 
 void blocking_pool::submit(job& j, reactor& home) { enqueue(j, &home); }
@@ -57,22 +67,41 @@ bool blocking_pool::enqueue(job& j, reactor* home)
             head_ = &j;
         tail_ = &j;
         ++queued_;
+        if (queued_ > idle_ && threads_.size() < most_ && !stopping_) {
+            try {
+                start_thread();
+            } catch (const std::system_error&) {
+                // Those that run do its work.
+            }
+        }
     }
     wake_.notify_one();
     return true;
 }
 
-std::size_t blocking_pool::queued() const
+blocking_pool::occupation blocking_pool::look() const
 {
+    const auto now = std::chrono::steady_clock::now();
+    occupation out;
     std::lock_guard lock(mutex_);
-    return queued_;
+    out.threads = threads_.size();
+    out.queued = queued_;
+    for (const auto& begun : since_) {
+        if (begun == std::chrono::steady_clock::time_point{})
+            continue;
+        ++out.running;
+        out.longest = std::max(out.longest, now - begun);
+    }
+    return out;
 }
 
-void blocking_pool::work()
+void blocking_pool::work(std::size_t index)
 {
     std::unique_lock lock(mutex_);
     for (;;) {
+        ++idle_;
         wake_.wait(lock, [this] { return head_ != nullptr || stopping_; });
+        --idle_;
         if (head_ == nullptr)
             return;
         job* j = head_;
@@ -80,12 +109,14 @@ void blocking_pool::work()
         if (head_ == nullptr)
             tail_ = nullptr;
         --queued_;
+        since_[index] = std::chrono::steady_clock::now();
         lock.unlock();
         reactor* home = j->home_;
         j->execute(); // without a home it may be gone after this
         if (home != nullptr)
             home->post_remote(*j); // the frame may be gone after this
         lock.lock();
+        since_[index] = {};
     }
 }
 

@@ -50,7 +50,9 @@ void unique_fd::reset(int fd) noexcept
 {
     if (fd_ >= 0)
         ::close(fd_);
+    count(fd_, -1);
     fd_ = fd;
+    count(fd_, 1);
 }
 
 endpoint::endpoint() noexcept

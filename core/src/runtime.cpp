@@ -102,9 +102,7 @@ struct runtime::worker {
 };
 
 runtime::runtime(const runtime_options& options)
-    : options_(options),
-      budget_(options.memory_limit, options.shards, options.pages),
-      blocking_(options.blocking_threads)
+    : options_(options), budget_(options.memory_limit, options.shards, options.pages)
 {
 }
 
@@ -113,15 +111,7 @@ result<std::unique_ptr<runtime>> runtime::start(const runtime_options& options)
     if (options.shards == 0 || options.shards > max_shards)
         return error(std::errc::invalid_argument, "number of shards", options.shards);
     const auto blocked = block_signals();
-    std::unique_ptr<runtime> made;
-    try {
-        made.reset(new runtime(options));
-    } catch (const std::system_error& e) {
-        return error(
-            e.code(),
-            "starting the threads for blocking calls; fewer (blocking_threads), or a higher limit of threads",
-            options.blocking_threads);
-    }
+    std::unique_ptr<runtime> made(new runtime(options));
     const auto end = std::make_shared<worker::gate>(std::ptrdiff_t(options.shards));
     std::vector<std::future<result<void>>> started;
     result<void> outcome;
@@ -173,11 +163,36 @@ void runtime::stop()
     }
     auto& end = *shards_.front()->end;
     end.drained.arrive_and_wait();
-    blocking_.finish();
+    for (auto& lane : lanes_)
+        lane->finish();
     end.emptied.arrive_and_wait();
     for (auto& w : shards_)
         w->thread.join();
     shards_.clear();
+}
+
+result<blocking_pool*> runtime::add_lane(std::string name)
+{
+    if (lanes_.size() == max_lanes)
+        return error(std::errc::too_many_files_open, "lanes for calls that block", max_lanes);
+    const auto blocked = block_signals();
+    try {
+        lanes_.push_back(std::make_unique<blocking_pool>(options_.blocking_threads, std::move(name)));
+    } catch (const std::system_error& e) {
+        return error(e.code(), "starting a thread for calls that block; a higher limit of threads helps");
+    }
+    return lanes_.back().get();
+}
+
+std::vector<const blocking_pool*> runtime::stuck_lanes(std::chrono::steady_clock::duration limit) const
+{
+    std::vector<const blocking_pool*> out;
+    for (const auto& lane : lanes_) {
+        const blocking_pool::occupation now = lane->look();
+        if (now.running != 0 && now.longest >= limit)
+            out.push_back(lane.get());
+    }
+    return out;
 }
 
 void runtime::expose(metric_registry& registry)
@@ -264,10 +279,23 @@ void runtime::expose(metric_registry& registry)
              [this](slab_kind k) { return budget_.slabs(k); });
     per_kind("verbena_memory_slab_bytes", "Their bytes.", "bytes",
              [this](slab_kind k) { return budget_.bytes(k); });
-    level("verbena_blocking_threads", "Threads for calls that block.", "threads",
-          [this] { return blocking_.threads(); });
-    level("verbena_blocking_queued_jobs", "Blocking calls that wait for a thread.", "jobs",
-          [this] { return blocking_.queued(); });
+    const auto per_lane = [&](const char* name, const char* help, const char* unit, auto read) {
+        metrics_.push_back(registry.add({name, help, metric_type::gauge, unit, {"lane"}, max_lanes},
+                                        [this, read](metric_sink& out) {
+                                            for (const auto& lane : lanes_)
+                                                out.value({lane->name()}, double(read(lane->look())));
+                                        }));
+    };
+    using occupation = blocking_pool::occupation;
+    per_lane("verbena_blocking_threads", "Threads for calls that block, of each lane.", "threads",
+             [](const occupation& o) { return o.threads; });
+    per_lane("verbena_blocking_queued_jobs", "Blocking calls that wait for a thread of their lane.", "jobs",
+             [](const occupation& o) { return o.queued; });
+    per_lane("verbena_blocking_running_jobs", "Blocking calls that a lane is at.", "jobs",
+             [](const occupation& o) { return o.running; });
+    per_lane("verbena_blocking_longest_seconds",
+             "How long the oldest of these has run: what it calls may hang.", "seconds",
+             [](const occupation& o) { return std::chrono::duration<double>(o.longest).count(); });
 }
 
 } // namespace verbena

@@ -36,7 +36,7 @@ result<verbs::context*> runtime::rdma()
             o.port = chosen->port;
         }
         raise_soft_limit(RLIMIT_MEMLOCK);
-        auto made = verbena::rdma::make_context(*shard_, files_, o);
+        auto made = verbena::rdma::make_context(*shard_, {device_, connects_}, o);
         if (!made)
             return made.error();
         rdma_ = std::move(*made);

@@ -26,6 +26,7 @@ class runtime {
 public:
     static constexpr std::size_t memory_limit = std::size_t(512) << 20;
     static constexpr unsigned file_threads = 4;
+    static constexpr unsigned connect_threads = 8;
 
     runtime(std::unique_ptr<reactor> r, const global_options& o)
         : shard_(std::move(r)), options_(o), budget_(memory_limit), buffers_(budget_, shard_.get())
@@ -45,7 +46,9 @@ private:
     global_options options_;
     memory_budget budget_;
     buffer_pool buffers_;
-    blocking_pool files_{file_threads};
+    blocking_pool files_{file_threads, "local files"};
+    blocking_pool device_{2, "RDMA devices"};
+    blocking_pool connects_{connect_threads, "RDMA connects"};
     std::unique_ptr<verbs::context> iwarp_;
     std::unique_ptr<verbs::context> rdma_;
 };

@@ -344,19 +344,19 @@ std::vector<metric_registry::registration> expose_nfs(metric_registry& registry,
 metric_registry::registration expose_listeners(metric_registry& registry,
                                                std::vector<const stream::listener*> listeners)
 {
-    return registry.add(
-        {"verbena_listener_failures_total",
-         "Connections lost while they were accepted, and pauses for want of descriptors or memory.",
-         metric_type::counter,
-         "failures",
-         {"reason"},
-         2},
-        [listeners = std::move(listeners)](metric_sink& out) {
-            for (const stream::listener* l : listeners) {
-                out.value({"lost"}, value_of(l->stats().failed));
-                out.value({"exhausted"}, value_of(l->stats().exhausted));
-            }
-        });
+    return registry.add({"verbena_listener_failures_total",
+                         "Connections lost while they were accepted, and pauses because descriptors or "
+                         "memory ran out or connections have their share of descriptors.",
+                         metric_type::counter,
+                         "failures",
+                         {"reason"},
+                         2},
+                        [listeners = std::move(listeners)](metric_sink& out) {
+                            for (const stream::listener* l : listeners) {
+                                out.value({"lost"}, value_of(l->stats().failed));
+                                out.value({"exhausted"}, value_of(l->stats().exhausted));
+                            }
+                        });
 }
 
 #ifdef VERBENA_HAS_RDMA

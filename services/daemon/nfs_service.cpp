@@ -10,8 +10,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <filesystem>
 #include <future>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -71,6 +73,17 @@ private:
     std::size_t listener_;
 };
 #endif
+
+// Of the process's descriptors posixfs may keep half (posixfs/descriptor_cache.hpp); an eighth is for what opens one and closes it again,
+// for rings, events and listeners.
+std::size_t most_connections()
+{
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return SIZE_MAX;
+    const auto all = static_cast<std::size_t>(std::min<rlim_t>(limit.rlim_cur, std::size_t(1) << 30));
+    return std::max<std::size_t>(all / 2 - all / 8, 8);
+}
 
 std::string join(const std::vector<std::string>& words, const char* between)
 {
@@ -234,8 +247,8 @@ struct nfs_service::impl {
     nfs::handle_key key{};
     nfs::mount3::mount_list mounts;
     std::unique_ptr<rpc::duplicate_request_cache> duplicates;
-    // Its threads never take callers' rights: the kernel then refuses a thread its RDMA files.
-    std::unique_ptr<blocking_pool> device_threads;
+    // Its threads never take callers' rights: the kernel then refuses a thread its RDMA files. The runtime's.
+    blocking_pool* device_lane = nullptr;
     std::vector<std::unique_ptr<shard_server>> servers;
     std::vector<std::unique_ptr<acceptor>> acceptors;
     std::vector<metric_registry::registration> metrics;
@@ -265,7 +278,11 @@ void nfs_service::impl::open_export(const config& c, const export_config& e)
     options.secure = e.secure;
     options.crossmnt = e.crossmnt;
     options.async = e.async;
-    opened_backend backend = open_backend(e, rt.blocking(), uses_devices(c));
+    // A file system that hangs holds up its own export and no other.
+    const result<blocking_pool*> lane = rt.add_lane(name);
+    if (!lane)
+        throw config_error(name + ": " + lane.error().message());
+    opened_backend backend = open_backend(e, **lane, uses_devices(c));
     options.backend = backend.files.get();
     exported as{e.pseudo,        e.directory.empty() ? e.backend : e.directory,
                 option_text(e),  who(options.clients),
@@ -337,19 +354,23 @@ net::endpoint nfs_service::impl::listen_rdma(const listen_url& url, const net::e
     const auto fail = [&](const error& e) {
         throw config_error("listen " + url.text() + ": " + e.message());
     };
-    if (!device_threads)
-        device_threads = std::make_unique<blocking_pool>(2);
+    if (device_lane == nullptr) {
+        const result<blocking_pool*> lane = rt.add_lane("RDMA devices");
+        if (!lane)
+            fail(lane.error());
+        device_lane = *lane;
+    }
     std::size_t number = 0;
     for (std::size_t i = 0; i < servers.size(); ++i) {
         const auto made =
-            rt.call(i, [&](shard&) { return servers[i]->listen_rdma(url.text(), *device_threads); });
+            rt.call(i, [&](shard&) { return servers[i]->listen_rdma(url.text(), *device_lane); });
         if (!made)
             fail(made.error());
         number = *made;
     }
     const result<void> opened = rt.call(0, [&](shard& s) -> result<void> {
         auto made = rdma_acceptor::open(
-            s, *device_threads, where, url.device, [this, &a, number](std::unique_ptr<rdma::arrival> peer) {
+            s, *device_lane, where, url.device, [this, &a, number](std::unique_ptr<rdma::arrival> peer) {
                 shard_server& to = *servers[a.next];
                 a.next = (a.next + 1) % servers.size();
                 to.where().post_remote(*new rdma_handover(to, std::move(peer), number));
@@ -393,9 +414,12 @@ void nfs_service::impl::listen(const listen_url& url, const net::endpoint& where
         }
     }
     const result<void> opened = rt.call(0, [&](shard& s) -> result<void> {
+        stream::listener_options how;
+        how.max_descriptors = most_connections();
         auto made = stream::listener::open(
             s.reactor(), where,
-            [this, &a](net::unique_fd fd, const net::endpoint& peer) { hand_over(a, std::move(fd), peer); });
+            [this, &a](net::unique_fd fd, const net::endpoint& peer) { hand_over(a, std::move(fd), peer); },
+            how);
         if (!made)
             return made.error();
         a.socket = std::move(*made);
@@ -466,8 +490,9 @@ void nfs_service::impl::take_down(std::chrono::milliseconds limit)
             a->rdma.reset();
     });
 #endif
-    if (device_threads)
-        device_threads->finish();
+    // What has left a device comes home while the shards still run.
+    if (device_lane != nullptr)
+        device_lane->finish();
     acceptors.clear();
 }
 

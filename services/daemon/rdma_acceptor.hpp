@@ -21,16 +21,16 @@ class rdma_acceptor {
 public:
     using handler = std::function<void(std::unique_ptr<rdma::arrival> peer)>;
 
-    /// `h` is called in the poll phase. `pool` outlives it. Errors: those of rdma::make_context() and listen(); ENODEV if
+    /// `h` is called in the poll phase. `lane` outlives it. Errors: those of rdma::make_context() and listen(); ENODEV if
     /// `device` is named and the address leads to another.
     static result<std::unique_ptr<rdma_acceptor>>
-    open(shard& s, blocking_pool& pool, const net::endpoint& where, const device_choice& device, handler h)
+    open(shard& s, blocking_pool& lane, const net::endpoint& where, const device_choice& device, handler h)
     {
         rdma::options o;
         o.device = device.name;
         o.port = device.port;
         o.divert = [h = std::move(h)](std::unique_ptr<rdma::arrival>& peer) { h(std::move(peer)); };
-        auto context = rdma::make_context(s.reactor(), pool, o);
+        auto context = rdma::make_context(s.reactor(), {lane, lane}, o);
         if (!context)
             return context.error();
         auto listener = (*context)->listen(where.to_string());

@@ -95,13 +95,13 @@ result<std::size_t> shard_server::listen_iwarp(std::string_view url)
 }
 
 #ifdef VERBENA_HAS_RDMA
-result<std::size_t> shard_server::listen_rdma(std::string_view url, blocking_pool& pool)
+result<std::size_t> shard_server::listen_rdma(std::string_view url, blocking_pool& lane)
 {
     if (!rdma_) {
         rdma::options o;
         o.device = device_.name;
         o.port = device_.port;
-        auto made = rdma::make_context(reactor_, pool, o);
+        auto made = rdma::make_context(reactor_, {lane, lane}, o);
         if (!made)
             return made.error();
         rdma_ = std::move(*made);

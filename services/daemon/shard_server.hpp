@@ -46,7 +46,7 @@ public:
     result<std::size_t> listen_iwarp(std::string_view url);
 #ifdef VERBENA_HAS_RDMA
     /// Serves the peers that adopt_rdma() will bring for `url`; yields the listener's number. `pool` outlives this.
-    result<std::size_t> listen_rdma(std::string_view url, blocking_pool& pool);
+    result<std::size_t> listen_rdma(std::string_view url, blocking_pool& lane);
     void adopt_rdma(std::unique_ptr<rdma::arrival> peer, std::size_t listener);
     /// Any thread, once nothing listens anew: nullptr if no RDMA device is used.
     const rdma::stats* rdma_device() const noexcept { return rdma_ ? &rdma_->counters() : nullptr; }

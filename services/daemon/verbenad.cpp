@@ -16,13 +16,16 @@
 #include <verbena/plugins/posixfs.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <stdexcept>
 #include <string_view>
 #include <sys/stat.h>
+#include <thread>
 #include <unistd.h>
 
 namespace verbena::daemon {
@@ -101,6 +104,34 @@ runtime_options runtime_options_of(const config& c)
     return o;
 }
 
+// How long a stop may take beyond the drain before what does not come back is given up.
+constexpr std::chrono::seconds stop_grace{5};
+
+// Runs `stop` to its end. A call that a file system or a device does not return from can't be recalled, and its shard waits for it;
+// when `limit` is over, says which lane that is and ends the process.
+template<class F>
+void stop_within(std::chrono::seconds limit, const runtime& rt, F stop)
+{
+    std::packaged_task<void()> work(std::move(stop));
+    std::future<void> end = work.get_future();
+    std::thread worker(std::move(work));
+    if (end.wait_for(limit) == std::future_status::timeout) {
+        for (const blocking_pool* lane : rt.stuck_lanes(stop_grace)) {
+            const blocking_pool::occupation now = lane->look();
+            log(log_level::error, "verbenad",
+                "stopped without waiting for calls that do not return; look at what is beneath",
+                {{"lane", lane->name()},
+                 {"calls", now.running},
+                 {"seconds", std::chrono::duration_cast<std::chrono::seconds>(now.longest).count()}});
+        }
+        log(log_level::error, "verbenad", "not stopped in time; connections are cut off",
+            {{"seconds", limit.count()}});
+        std::_Exit(1);
+    }
+    worker.join();
+    end.get();
+}
+
 int serve(const config& c)
 {
     set_log_level(c.log_level);
@@ -135,9 +166,12 @@ int serve(const config& c)
         {{"signal", ::strsignal(number)}, {"seconds", c.drain_seconds}});
     notify_manager("STOPPING=1");
     rpcbind = {};
-    service.stop(std::chrono::seconds(c.drain_seconds));
-    metrics.reset();
-    rt.stop();
+    auto stop = [&] {
+        service.stop(std::chrono::seconds(c.drain_seconds));
+        metrics.reset();
+        rt.stop();
+    };
+    stop_within(std::chrono::seconds(c.drain_seconds) + stop_grace, rt, stop);
     log(log_level::info, "verbenad", "stopped");
     return 0;
 }

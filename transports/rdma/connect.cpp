@@ -128,7 +128,7 @@ task<result<std::optional<net::endpoint>>> context_impl::source_for(net::endpoin
     if (options_.device.empty())
         co_return std::optional<net::endpoint>();
     auto look = [this, to] { return own_address(options_.device, options_.port, to); };
-    const auto own = co_await pool_.run(std::move(look));
+    const auto own = co_await lanes_.work.run(std::move(look));
     if (!own)
         co_return own.error();
     co_return std::optional(*own);
@@ -232,7 +232,7 @@ context_impl::connect_once(std::string_view address, verbs::protection_domain& d
         return ::rdma_connect(raw, &p) != 0 ? errno : 0;
     };
     q->lend_id();
-    const int failed = co_await pool_.run(std::move(begin));
+    const int failed = co_await lanes_.connects.run(std::move(begin));
     q->lend_no_more();
     held = failed == EADDRINUSE || failed == EADDRNOTAVAIL;
     if (failed != 0)

@@ -117,7 +117,7 @@ std::string_view to_string(device_event e) noexcept
     return "unknown";
 }
 
-result<std::unique_ptr<context>> make_context(reactor& shard, blocking_pool& pool, const options& o)
+result<std::unique_ptr<context>> make_context(reactor& shard, lanes where, const options& o)
 {
     shared_devices::note_all();
     const device_list list;
@@ -152,13 +152,13 @@ result<std::unique_ptr<context>> make_context(reactor& shard, blocking_pool& poo
                                  "the kernel's RDMA connection manager; load it with `modprobe rdma_ucm`");
     const int flags = ::fcntl(channel->fd, F_GETFL);
     ::fcntl(channel->fd, F_SETFL, flags | O_NONBLOCK);
-    return std::unique_ptr<context>(std::make_unique<context_impl>(shard, pool, o, channel, can));
+    return std::unique_ptr<context>(std::make_unique<context_impl>(shard, where, o, channel, can));
 }
 
-context_impl::context_impl(reactor& shard, blocking_pool& pool, const rdma::options& o,
-                           rdma_event_channel* channel, const verbs::capabilities& can)
+context_impl::context_impl(reactor& shard, lanes where, const rdma::options& o, rdma_event_channel* channel,
+                           const verbs::capabilities& can)
     : shard_(shard),
-      pool_(pool),
+      lanes_(where),
       options_(o),
       capabilities_(can),
       channel_(shard, channel),
@@ -230,7 +230,7 @@ task<result<device*>> context_impl::device_of(ibv_context* verbs)
         shared_devices::note_all();
         return rdma::query(verbs, grants);
     };
-    const auto limits = co_await pool_.run(std::move(ask));
+    const auto limits = co_await lanes_.work.run(std::move(ask));
     if (!limits)
         co_return limits.error();
     if (device* d = known(verbs))
@@ -462,7 +462,7 @@ task<result<std::unique_ptr<queue_pair>>> context_impl::make_pair(rdma_cm_id* id
     auto q = std::make_unique<queue_pair>(*this, d, *part, **room, std::move(hold), o, std::move(name),
                                           std::move(address));
     auto work = [p = q.get(), id] { return p->create(id); };
-    const result<void> made = co_await pool_.run(std::move(work));
+    const result<void> made = co_await lanes_.work.run(std::move(work));
     if (!made) {
         q->disown();
         co_return made.error();

@@ -41,7 +41,7 @@ std::uint32_t entries_of(const verbs::queue_pair_options& o) noexcept;
 
 class context_impl final : public context, private event_source, private removal_watch::observer {
 public:
-    context_impl(reactor& shard, blocking_pool& pool, const rdma::options& o, rdma_event_channel* channel,
+    context_impl(reactor& shard, lanes where, const rdma::options& o, rdma_event_channel* channel,
                  const verbs::capabilities& can);
     ~context_impl() override;
 
@@ -58,7 +58,7 @@ public:
     void adopt(std::unique_ptr<arrival> peer, verbs::listener& where) noexcept override;
 
     const rdma::options& options() const noexcept { return options_; }
-    blocking_pool& pool() noexcept { return pool_; }
+    blocking_pool& pool() noexcept { return lanes_.work; }
     rdma::stats& counts() noexcept { return stats_; }
     void count(end_cause c) noexcept { add(stats_.ends[std::size_t(c)], 1); }
     refusal_logs& refusals() noexcept { return refusals_; }
@@ -111,7 +111,7 @@ private:
     void each_on(const device& d, F f) noexcept;
 
     reactor& shard_;
-    blocking_pool& pool_;
+    lanes lanes_;
     rdma::options options_;
     verbs::capabilities capabilities_;
     rdma::stats stats_;

@@ -36,19 +36,27 @@ result<std::unique_ptr<listener>> listener::open(reactor& shard, const net::endp
 
 std::string listener::local_url() const { return "tcp://" + where_.to_string(); }
 
+// The connection stays in the queue, so the listener would be readable for ever: wait until somebody has closed something.
+void listener::wait() noexcept
+{
+    stats_.exhausted.add();
+    want_read(false);
+    shard().timers().arm(resume_, shard().now() + pause);
+}
+
 bool listener::on_readable() noexcept
 {
     for (int n = 0; n < max_accepts_per_poll; ++n) {
+        if (net::unique_fd::held() >= options_.max_descriptors) {
+            wait();
+            return true;
+        }
         auto next = net::accept(fd_.get());
         if (!next) {
             const int code = next.error().errno_value();
             if (code == EAGAIN || code == EWOULDBLOCK)
                 return n > 0;
-            // The connection stays in the queue, so the listener would be readable for ever: wait
-            // until somebody has closed something.
-            stats_.exhausted.add();
-            want_read(false);
-            shard().timers().arm(resume_, shard().now() + pause);
+            wait();
             return true;
         }
         if (!net::set_no_delay(next->fd.get()) || !net::set_keep_alive(next->fd.get(), options_.keep_alive)) {

@@ -85,13 +85,52 @@ BOOST_AUTO_TEST_CASE(each_shard_is_a_thread_with_its_own_reactor)
 BOOST_AUTO_TEST_CASE(a_task_runs_to_its_end_and_its_value_comes_back)
 {
     auto rt = start(2);
+    blocking_pool* lane = rt->add_lane("pool").value();
     auto work = [&](shard& s) -> task<std::string> {
         co_await sleep_for(std::chrono::milliseconds(2));
         auto name = [] { return std::string("from the pool on "); };
-        std::string text = co_await rt->blocking().run(std::move(name));
+        std::string text = co_await lane->run(std::move(name));
         co_return text + std::to_string(s.index());
     };
     BOOST_TEST(rt->run(1, work) == "from the pool on 1");
+}
+
+BOOST_AUTO_TEST_CASE(a_lane_that_hangs_holds_up_no_other_and_is_named)
+{
+    auto rt = start(1);
+    blocking_pool* hung = rt->add_lane("hung").value();
+    blocking_pool* other = rt->add_lane("other").value();
+    std::promise<void> let_go;
+    const std::shared_future<void> gate = let_go.get_future().share();
+    // More than the lane has threads.
+    auto stuck = [&](shard& s) -> task<void> {
+        scope calls(s.reactor());
+        for (int i = 0; i < 5; ++i)
+            calls.spawn([](blocking_pool& lane, std::shared_future<void> until) -> task<void> {
+                auto wait = [until] { until.wait(); };
+                co_await lane.run(std::move(wait));
+            }(*hung, gate));
+        co_await calls.join();
+    };
+    auto ends = std::async(std::launch::async, [&] { rt->run(0, stuck); });
+    while (hung->look().running != 2 || hung->look().queued != 3)
+        std::this_thread::yield();
+
+    auto work = [&](shard&) -> task<int> {
+        auto answer = [] { return 42; };
+        co_return co_await other->run(std::move(answer));
+    };
+    BOOST_TEST(rt->run(0, work) == 42);
+    const auto named = rt->stuck_lanes(std::chrono::nanoseconds(1));
+    BOOST_REQUIRE(named.size() == 1u);
+    BOOST_TEST(named[0]->name() == "hung");
+    BOOST_TEST(rt->stuck_lanes(std::chrono::hours(1)).empty());
+    BOOST_TEST((hung->look().longest > std::chrono::nanoseconds(0)));
+
+    let_go.set_value();
+    ends.get();
+    BOOST_TEST(rt->stuck_lanes(std::chrono::nanoseconds(0)).empty());
+    BOOST_TEST(hung->look().queued == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(exceptions_reach_the_caller)
@@ -218,14 +257,19 @@ BOOST_AUTO_TEST_CASE(threads_that_the_system_refuses_are_an_error)
     const pid_t child = ::fork();
     BOOST_REQUIRE(child >= 0);
     if (child == 0) {
-        const rlimit few{2, 2}; // this one and a thread
+        const rlimit few{2, 2}; // this one and the shard's
         if ((::geteuid() == 0 && ::setresuid(65534, 65534, 65534) != 0) ||
             ::setrlimit(RLIMIT_NPROC, &few) != 0)
             ::_exit(2);
         runtime_options options = plain_options(1);
-        options.blocking_threads = 64;
+        const auto two = runtime::start(plain_options(2));
+        if (two || two.error().errno_value() != EAGAIN)
+            ::_exit(3);
         const auto started = runtime::start(options);
-        ::_exit(!started && started.error().errno_value() == EAGAIN ? 0 : 3);
+        if (!started)
+            ::_exit(4);
+        const auto lane = (*started)->add_lane("none left");
+        ::_exit(!lane && lane.error().errno_value() == EAGAIN ? 0 : 5);
     }
     int status = 0;
     BOOST_REQUIRE(::waitpid(child, &status, 0) == child);

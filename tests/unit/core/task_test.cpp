@@ -168,7 +168,7 @@ BOOST_AUTO_TEST_CASE(a_pool_that_has_ended_refuses_what_nobody_waits_for)
     pool.finish();
     BOOST_TEST(job.done == 1);
     BOOST_TEST(!pool.submit(job));
-    BOOST_TEST(pool.queued() == 0u);
+    BOOST_TEST(pool.look().queued == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(works_without_the_newer_ring_features)

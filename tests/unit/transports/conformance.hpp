@@ -113,7 +113,7 @@ public:
             BOOST_REQUIRE_MESSAGE(o.grants,
                                   "VERBENA_TEST_RDMA_GRANTS is region, type_1_window or type_2_window");
         }
-        auto made = rdma::make_context(shard(), pool_, o);
+        auto made = rdma::make_context(shard(), {pool_, pool_}, o);
         BOOST_REQUIRE_MESSAGE(made, why(made));
         return std::move(*made);
     }

@@ -439,7 +439,7 @@ struct fixture {
         auto r = reactor::create(of_shard);
         BOOST_REQUIRE(r);
         shard = std::move(*r);
-        auto c = make_context(*shard, pool, choice);
+        auto c = make_context(*shard, {pool, pool}, choice);
         BOOST_REQUIRE_MESSAGE(c, why(c));
         context = std::move(*c);
         domain = std::move(*context->make_domain());

@@ -172,7 +172,7 @@ BOOST_AUTO_TEST_CASE(grants_are_made_by_the_best_that_the_device_has)
     blocking_pool pool{1};
     options o;
     o.grants = grant_kind::type_2_window;
-    const auto context = make_context(**r, pool, o);
+    const auto context = make_context(**r, {pool, pool}, o);
     BOOST_REQUIRE(!context);
     BOOST_TEST((context.error() == std::errc::operation_not_supported));
 }

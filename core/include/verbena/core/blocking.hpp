@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // blocking: a bounded pool of threads for calls that always block or have no io_uring opcode
 // (getdents64, open_by_handle_at, fsync of a busy file system).
+//
+// A pool is a lane: what can hang by itself (an export's file system, a device's connects) has one of its own, so that it holds up
+// nobody else.
 #pragma once
 
 #include <verbena/core/reactor.hpp>
 #include <verbena/core/task.hpp>
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -18,13 +23,15 @@
 
 namespace verbena {
 
-/// Threads shared by all shards. Outlives every task that uses it. A job can't be recalled: the
-/// awaiter waits for its end whatever the stop token says, since the job may touch its frame.
+/// Threads shared by all shards, started when there is work for them. Outlives every task that uses it. A job can't be
+/// recalled: the awaiter waits for its end whatever the stop token says, since the job may touch its frame.
 class blocking_pool {
 public:
     static constexpr unsigned max_threads = 256;
 
-    explicit blocking_pool(unsigned threads = 8);
+    /// At most `threads` of them, 1 to max_threads. The first one starts here; if it cannot, throws std::system_error. If a
+    /// later one cannot start, those that run do its work. `name` is for logs and metrics.
+    explicit blocking_pool(unsigned threads = 8, std::string name = "blocking");
     /// Calls finish().
     ~blocking_pool();
     blocking_pool(const blocking_pool&) = delete;
@@ -98,21 +105,34 @@ public:
         return awaiter<std::remove_cvref_t<F>>(*this, std::forward<F>(f));
     }
 
-    std::size_t threads() const noexcept { return threads_.size(); }
-    /// Jobs waiting for a thread.
-    std::size_t queued() const;
+    const std::string& name() const noexcept { return name_; }
+    /// Most threads that it starts.
+    unsigned most() const noexcept { return most_; }
+    struct occupation {
+        std::size_t threads = 0;                       ///< that have been started
+        std::size_t queued = 0;                        ///< jobs waiting for a thread
+        std::size_t running = 0;                       ///< jobs that have one
+        std::chrono::steady_clock::duration longest{}; ///< how long the oldest of these has run
+    };
+    /// What it is at; any thread may ask.
+    occupation look() const;
 
 private:
     bool enqueue(job& j, reactor* home);
-    void work();
+    void start_thread();
+    void work(std::size_t index);
 
+    const std::string name_;
+    const unsigned most_;
     mutable std::mutex mutex_;
     std::condition_variable wake_;
     job* head_ = nullptr;
     job* tail_ = nullptr;
     std::size_t queued_ = 0;
+    std::size_t idle_ = 0;
     bool stopping_ = false;
     std::vector<std::thread> threads_;
+    std::vector<std::chrono::steady_clock::time_point> since_; // of each thread's job; the epoch: it has none
 };
 
 } // namespace verbena

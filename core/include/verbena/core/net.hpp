@@ -5,7 +5,9 @@
 
 #include <verbena/core/result.hpp>
 
+#include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <netinet/in.h>
 #include <string>
@@ -20,8 +22,8 @@ namespace verbena::net {
 class unique_fd {
 public:
     unique_fd() = default;
-    explicit unique_fd(int fd) noexcept : fd_(fd) {}
-    unique_fd(unique_fd&& other) noexcept : fd_(other.release()) {}
+    explicit unique_fd(int fd) noexcept : fd_(fd) { count(fd, 1); }
+    unique_fd(unique_fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
     unique_fd& operator=(unique_fd&& other) noexcept
     {
         if (this != &other)
@@ -32,11 +34,24 @@ public:
 
     explicit operator bool() const noexcept { return fd_ >= 0; }
     int get() const noexcept { return fd_; }
-    int release() noexcept { return std::exchange(fd_, -1); }
+    int release() noexcept
+    {
+        count(fd_, -1);
+        return std::exchange(fd_, -1);
+    }
     /// Closes what it owned and owns `fd` from now on.
     void reset(int fd = -1) noexcept;
+    /// How many the process holds in objects of this class, connections above all. Any thread.
+    static std::size_t held() noexcept { return held_.load(std::memory_order_relaxed); }
 
 private:
+    static void count(int fd, int change) noexcept
+    {
+        if (fd >= 0)
+            held_.fetch_add(static_cast<std::size_t>(change), std::memory_order_relaxed);
+    }
+
+    static inline std::atomic<std::size_t> held_{0};
     int fd_ = -1;
 };
 

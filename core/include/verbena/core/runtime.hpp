@@ -13,9 +13,11 @@
 #include <verbena/core/scope.hpp>
 #include <verbena/core/task.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <future>
 #include <memory>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -27,7 +29,7 @@ struct runtime_options {
     reactor_options reactor = {};                      ///< of each shard; `index` is set by the runtime
     std::size_t memory_limit = std::size_t(512) << 20; ///< bytes of all buffer pools together
     huge_pages pages = huge_pages::automatic;          ///< what buffers may lie on
-    unsigned blocking_threads = 8;
+    unsigned blocking_threads = 8;                     ///< at most, of each lane
     bool pin = false; ///< shard i stays on the i-th CPU that the process may use
 };
 
@@ -67,6 +69,7 @@ using task_value_of = typename task_value<std::invoke_result_t<F&, shard&>>::typ
 class runtime {
 public:
     static constexpr unsigned max_shards = 256;
+    static constexpr std::size_t max_lanes = 1024;
 
     /// Starts the threads, with all signals blocked in them. EINVAL for a number of shards outside
     /// 1..max_shards; else the error of the first shard whose reactor failed, none then runs.
@@ -78,7 +81,11 @@ public:
     std::size_t size() const noexcept { return shards_.size(); }
     shard& at(std::size_t index) noexcept;
     memory_budget& budget() noexcept { return budget_; }
-    blocking_pool& blocking() noexcept { return blocking_; }
+    /// A new lane for calls that block, of blocking_threads threads; lives as long as the runtime. Whatever can hang by itself gets
+    /// one of its own. Before the first use of expose(), and never from a shard. At most max_lanes.
+    result<blocking_pool*> add_lane(std::string name);
+    /// The lanes in whose calls something has been stuck for `limit` or longer. Any thread.
+    std::vector<const blocking_pool*> stuck_lanes(std::chrono::steady_clock::duration limit) const;
 
     /// Calls `f(shard)` on a shard, between polls, and waits for what it returns; an exception is
     /// rethrown here. Never from a shard.
@@ -196,7 +203,7 @@ private:
 
     runtime_options options_;
     memory_budget budget_;
-    blocking_pool blocking_;
+    std::vector<std::unique_ptr<blocking_pool>> lanes_;
     std::vector<std::unique_ptr<worker>> shards_;
     std::vector<metric_registry::registration> metrics_;
 };

@@ -107,11 +107,16 @@ public:
     virtual void adopt(std::unique_ptr<arrival> peer, verbs::listener& where) noexcept = 0;
 };
 
-/// Makes the provider for `shard`; call it on the shard's thread or before it runs. `pool` takes what blocks and
-/// outlives the context. Errors: ENODEV when there is no RDMA device, or not the one named; EOPNOTSUPP when it has not
+/// Where contexts do what blocks; both outlive them, and several contexts may share them. They may be one pool where nobody connects.
+struct lanes {
+    blocking_pool& work;     ///< registration, windows, queue pairs and their end
+    blocking_pool& connects; ///< siw's connect returns when TCP has connected, which may take minutes
+};
+
+/// Makes the provider for `shard`; call it on the shard's thread or before it runs. Errors: ENODEV when there is no RDMA device, or not the one named; EOPNOTSUPP when it has not
 /// the windows of options::grants; ENOENT without the kernel's connection manager, with the cure. On siw a
 /// post costs three system calls less in a process that ignores SIGPIPE, which siw's sends raise.
-result<std::unique_ptr<context>> make_context(reactor& shard, blocking_pool& pool, const options& o = {});
+result<std::unique_ptr<context>> make_context(reactor& shard, lanes where, const options& o = {});
 
 struct gid_report {
     std::uint32_t index = 0;

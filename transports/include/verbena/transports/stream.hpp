@@ -10,6 +10,8 @@
 #include <verbena/core/net.hpp>
 #include <verbena/core/reactor.hpp>
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,13 +21,17 @@ namespace verbena::stream {
 struct listener_options {
     net::listen_options socket;
     net::keep_alive keep_alive;
+    /// Accepting pauses while net::unique_fd holds as many as this in the process, so that connections leave descriptors to
+    /// files. Who waits in the socket's queue meanwhile is served when others have gone.
+    std::size_t max_descriptors = SIZE_MAX;
 };
 
 /// Any thread may read them.
 struct listener_stats {
     counter accepted;
-    counter failed;    ///< connections lost before they were handed on
-    counter exhausted; ///< times that descriptors or memory ran out and accepting paused
+    counter failed; ///< connections lost before they were handed on
+    counter
+        exhausted; ///< times that accepting paused: descriptors or memory ran out, or max_descriptors are in use
 };
 
 /// Listens on one address for one shard. Several shards may listen on one address with
@@ -65,6 +71,7 @@ private:
              const listener_options& options);
     bool on_readable() noexcept override;
     void on_writable() noexcept override {}
+    void wait() noexcept;
 
     net::unique_fd fd_;
     net::endpoint where_;

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What hangs or runs out in one place is nobody else's: an export whose file system does not answer, and descriptors."""
+import os
+import resource
+import signal
+import socket
+import time
+
+import daemon
+import hung_disk
+import peers
+from peers import TcpPeer, call_message
+
+GETATTR = 1
+
+
+class HungExport(daemon.DaemonTest):
+    def test_a_file_system_that_hangs_holds_up_its_own_export_alone(self):
+        folder = os.path.join(self.folder, "hung")
+        os.mkdir(folder)
+        disk = hung_disk.HungDisk(folder)
+        self.addCleanup(disk.close)
+        config = os.path.join(self.folder, "config.toml")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(f"""[daemon]
+state = "{self.folder}/state"
+shards = {daemon.shards(1)}
+drain_seconds = 0
+blocking_threads = 4
+[metrics]
+listen = "127.0.0.1:0"
+[nfs]
+listen = ["tcp://127.0.0.1:0"]
+rpcbind = "no"
+[[nfs.export]]
+directory = "{self.data}"
+pseudo = "/export"
+[[nfs.export]]
+directory = "{folder}"
+pseudo = "/hung"
+""")
+        d = daemon.Daemon("serve", config, folder=self.folder)
+        try:
+            caller = TcpPeer(d.port("tcp"))
+            root, hung = caller.mount(), caller.mount("/hung")
+            disk.hang()
+            # More than all threads of one lane, and by the same connection.
+            for xid in range(16):
+                caller.send(call_message(1000 + xid, GETATTR, peers.opaque(hung)))
+            disk.wait_for(1)
+            self.assertEqual(caller.nfs(GETATTR, peers.opaque(root)).nfs_status(), 0)
+            target = caller.create(root, "target")
+            self.assertEqual(caller.nfs(peers.WRITE, peers.write_arguments(target, 0, b"whole", stable=2)).nfs_status(), 0)
+            self.assertGreater(d.metric('verbena_blocking_running_jobs{lane="export /hung"}'), 0)
+            self.assertEqual(d.metric('verbena_blocking_queued_jobs{lane="export /export"}'), 0)
+            caller.close()
+            # It gives up, and says what it did not wait for. The kernel keeps the process until the file system is gone.
+            d.process.send_signal(signal.SIGTERM)
+            give_up = time.monotonic() + daemon.STOP_LIMIT
+            while "not stopped in time" not in d.log() and time.monotonic() < give_up:
+                time.sleep(0.05)
+            disk.close()
+            self.assertEqual(d.stop(), 1, d.log())
+            self.assertRegex(d.log(), r"calls that do not return.*lane=.?export /hung")
+            self.assertNotRegex(d.log(), r"lane=.?export /export")
+        finally:
+            disk.close()
+            d.stop()
+
+    def test_connections_leave_descriptors_to_files(self):
+        def few():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+        for number in range(40):
+            with open(os.path.join(self.data, f"file{number}"), "wb") as file:
+                file.write(b"there")
+        d = self.start("--shards", "2", before_start=few)
+        first = TcpPeer(d.port("tcp"))
+        root = first.mount()
+        idle = [socket.create_connection(("127.0.0.1", d.port(transport)))
+                for transport in ("tcp", "iwarp") for _ in range(150)]
+        for number in range(40):
+            file = first.lookup(root, f"file{number}")
+            done = first.nfs(peers.READ, peers.read_arguments(file, 0, 5))
+            self.assertEqual(done.nfs_status(), 0)
+        first.create(root, "new")
+        self.assertGreater(d.metric('verbena_listener_failures_total{reason="exhausted"}'), 0)
+        for each in idle:
+            each.close()
+        # Who waited is served when the others have gone.
+        late = TcpPeer(d.port("tcp"))
+        late.mount()
+        late.close()
+        first.close()
+
+
+if __name__ == "__main__":
+    daemon.main()

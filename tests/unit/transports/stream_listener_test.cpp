@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <boost/test/unit_test.hpp>
+
+#include <verbena/core/scope.hpp>
+#include <verbena/core/sleep.hpp>
+#include <verbena/transports/stream.hpp>
+
+#include <vector>
+
+BOOST_AUTO_TEST_SUITE(stream_listener_test)
+
+using namespace verbena;
+
+BOOST_AUTO_TEST_CASE(it_pauses_while_connections_have_their_share_of_descriptors)
+{
+    virtual_clock clock;
+    reactor_options o;
+    o.clock = &clock;
+    auto shard = std::move(*reactor::create(o));
+    std::vector<net::unique_fd> clients;
+    std::vector<net::unique_fd> served;
+    auto run = [&]() -> task<void> {
+        stream::listener_options options;
+        // The listener, two clients' ends and theirs here.
+        const std::size_t before = net::unique_fd::held();
+        options.max_descriptors = before + 5 + 3;
+        auto listener = stream::listener::open(
+            *shard, *net::endpoint::parse("127.0.0.1:0"),
+            [&](net::unique_fd fd, const net::endpoint&) { served.push_back(std::move(fd)); }, options);
+        BOOST_REQUIRE(listener);
+        for (int i = 0; i < 5; ++i) {
+            auto client = net::start_connect((*listener)->where());
+            BOOST_REQUIRE(client);
+            clients.push_back(std::move(*client));
+        }
+        BOOST_TEST(net::unique_fd::held() == before + 6);
+        co_await sleep_for(stream::listener::pause * 3);
+        BOOST_TEST(served.size() == 2u);
+        BOOST_TEST(net::unique_fd::held() == before + 8);
+        BOOST_TEST((*listener)->stats().exhausted.value() >= 2u);
+        BOOST_TEST((*listener)->stats().failed.value() == 0u);
+
+        // One that waits is served for each that goes.
+        served.pop_back();
+        co_await sleep_for(stream::listener::pause * 2);
+        BOOST_TEST(served.size() == 2u);
+        served.clear();
+        clients.pop_back();
+        co_await sleep_for(stream::listener::pause * 2);
+        BOOST_TEST(served.size() == 2u);
+        BOOST_TEST((*listener)->stats().accepted.value() == 5u);
+        clients.clear();
+        served.clear();
+    };
+    run_until_complete(*shard, run());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
