@@ -247,6 +247,87 @@ BOOST_AUTO_TEST_CASE(cookies_survive_changes)
     BOOST_TEST(removed >= 38u);
 }
 
+// A client may ask again from where it was before: its reply was lost, or rewinddir() was called.
+BOOST_AUTO_TEST_CASE(a_listing_goes_on_behind_any_of_its_cookies)
+{
+    struct in_order final : directory_sink {
+        explicit in_order(std::size_t n) : room(n) {}
+        bool take(const directory_entry& e) override
+        {
+            if (entries.size() == room)
+                return false;
+            entries.emplace_back(e.name, e.cookie);
+            return true;
+        }
+        std::size_t room;
+        std::vector<std::pair<std::string, std::uint64_t>> entries;
+    };
+    constexpr std::size_t page = 5;
+    const handle d = make_directory(fs->root(), "d");
+    for (int i = 0; i < 60; ++i)
+        make_file(me, d, "f" + std::to_string(i));
+    for (const bool plus : {false, true}) {
+        in_order whole(1000);
+        const auto listed = must(fs->readdir(me, d, 0, 0, plus, whole));
+        const auto& all = whole.entries;
+        BOOST_TEST_REQUIRE(all.size() == 62u);
+        // On, back, the same once more, and to and fro.
+        for (const std::size_t behind :
+             {0, 5, 10, 5, 5, 10, 15, 0, 50, 45, 55, 1, 0, 20, 25, 30, 25, 20, 61}) {
+            BOOST_TEST_CONTEXT("behind " << behind << " entries, with attributes: " << plus)
+            {
+                in_order some(page);
+                const std::uint64_t cookie = behind == 0 ? 0 : all[behind - 1].second;
+                must(fs->readdir(me, d, cookie, behind == 0 ? 0 : listed.verifier, plus, some));
+                const auto from = all.begin() + std::ptrdiff_t(behind);
+                const std::vector expected(from, from + std::ptrdiff_t(std::min(page, all.size() - behind)));
+                BOOST_TEST((some.entries == expected));
+            }
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(nobody_goes_on_with_the_listing_of_another)
+{
+    if (!tells_users_apart()) {
+        BOOST_ERROR("the back end acts for nobody but its owner: run this as root");
+        return;
+    }
+    const handle d = make_directory(fs->root(), "d", 0700);
+    for (int i = 0; i < 20; ++i)
+        make_file(me, d, "f" + std::to_string(i));
+    listing some(5);
+    const auto first = must(fs->readdir(me, d, 0, 0, false, some));
+    BOOST_TEST(!first.end);
+    listing none;
+    const request other = user(1234, 1234);
+    BOOST_TEST(fails(fs->readdir(other, d, some.last, first.verifier, false, none)) == EACCES);
+    BOOST_TEST(none.seen.empty());
+    some.room = 100;
+    BOOST_TEST(must(fs->readdir(me, d, some.last, first.verifier, false, some)).end);
+    BOOST_TEST(some.seen.size() == 22u);
+}
+
+BOOST_AUTO_TEST_CASE(what_is_gone_is_not_listed_any_more)
+{
+    const handle d = make_directory(fs->root(), "d");
+    for (int i = 0; i < 50; ++i)
+        make_file(me, d, "f" + std::to_string(i));
+    listing some(10);
+    const auto first = must(fs->readdir(me, d, 0, 0, false, some));
+    BOOST_TEST(!first.end);
+    std::size_t kept = 0;
+    for (int i = 0; i < 50; ++i) {
+        const std::string name = "f" + std::to_string(i);
+        kept += some.seen.contains(name);
+        if (!some.seen.contains(name))
+            must(fs->remove(me, d, name));
+    }
+    some.room = 1000;
+    BOOST_TEST(must(fs->readdir(me, d, some.last, first.verifier, false, some)).end);
+    BOOST_TEST(some.seen.size() == kept + 2);
+}
+
 BOOST_AUTO_TEST_CASE(a_cookie_needs_its_verifier)
 {
     const handle d = make_directory(fs->root(), "d");
