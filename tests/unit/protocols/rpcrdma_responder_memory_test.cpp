@@ -100,6 +100,41 @@ BOOST_FIXTURE_TEST_CASE(a_connection_without_receives_has_some_when_there_is_mem
     }
 }
 
+// RFC 8166 3.3.1: a credit is a receive that stands. Others have the memory of those that were used up.
+BOOST_FIXTURE_TEST_CASE(no_more_credits_are_granted_than_receives_stand, fixture)
+{
+    constexpr std::uint32_t slack = 8; // for messages that need no credit
+    options.credits = 16;
+    start();
+    leave(0, 4096);
+    scope others(*shard);
+    others.spawn(hog(4096));
+    const auto granted_to = [&](std::uint32_t xid, std::uint32_t asked) {
+        bytes call = inline_message(xid);
+        xdr::store_u32(call.data() + 28, asked);
+        write(call);
+        const bytes reply = receive();
+        BOOST_REQUIRE(reply.size() > 30u);
+        BOOST_TEST(xdr::load_u32(reply.data() + 18) == xid);
+        return xdr::load_u32(reply.data() + 26);
+    };
+    std::uint32_t xid = 1;
+    for (std::uint32_t standing = options.credits + slack; standing > 1; ++xid) {
+        --standing; // this one's is not posted again
+        const std::uint32_t granted = granted_to(xid, 1000);
+        BOOST_TEST(granted >= 1u);
+        BOOST_TEST(granted <= options.credits);
+        BOOST_TEST(granted <= std::max(standing > slack ? standing - slack : 0, 1u));
+    }
+    others.request_stop();
+    until([&] { return others.live() == 0; });
+    held.clear();
+    (void)granted_to(xid, 1000);
+    BOOST_TEST(granted_to(xid + 1, 1000) == options.credits);
+    BOOST_TEST(granted_to(xid + 2, 3) == 3u); // no more than it asks for, but at least one
+    BOOST_TEST(granted_to(xid + 3, 0) == 1u);
+}
+
 // Nor does it keep from others, meanwhile, what is too small for it.
 BOOST_FIXTURE_TEST_CASE(a_connection_without_receives_holds_nobody_up, fixture)
 {
