@@ -372,10 +372,109 @@ BOOST_AUTO_TEST_CASE(fixed_seeds)
     BOOST_TEST(sum.replayed > 0u);
 }
 
+namespace {
+
+// Writes of different places in any order, with losses of power between them, in the middle of writing again, and before
+// and after the COMMIT; `bytes` must be what is there in the end.
+task<void> write_and_lose(world& w, nfs::client& client, const nfs::v3::nfs_fh3& root, std::uint64_t seed)
+{
+    constexpr std::size_t places = 12;
+    constexpr std::size_t apart = 70'000; // more than one WRITE for the largest
+    random luck(seed);
+    nfs::v3::sattr3 mode;
+    mode.mode = 0644;
+    auto made = co_await client.create(root, "f", mode, true);
+    BOOST_REQUIRE(made);
+    nfs::file f(client, *made);
+    std::vector<std::byte> bytes;
+    for (int round = 0; round < 3; ++round) {
+        std::vector<std::size_t> order(places);
+        for (std::size_t i = 0; i < places; ++i) {
+            const std::size_t at = luck.below(i + 1);
+            order[i] = order[at];
+            order[at] = i;
+        }
+        for (const std::size_t place : order) {
+            const std::size_t size = 1 + luck.below(luck.chance(70) ? 2000 : apart);
+            const std::size_t offset = place * apart;
+            lease memory = co_await client.transport().acquire(size);
+            BOOST_REQUIRE(memory);
+            if (bytes.size() < offset + size)
+                bytes.resize(offset + size);
+            const auto tag = static_cast<unsigned>(luck.next());
+            for (std::size_t k = 0; k < size; ++k)
+                memory.data()[k] = bytes[offset + k] = std::byte((tag + k * 7 + k / 253) & 0xff);
+            const std::span<const std::byte> piece(memory.data(), size);
+            rpc::payload data(std::move(memory), piece);
+            auto written = co_await f.write(offset, std::move(data));
+            BOOST_TEST_REQUIRE(bool(written), (written ? std::string() : written.error().message()));
+            if (luck.chance(15))
+                co_await w.losing->crash();
+        }
+        if (luck.chance(60))
+            co_await w.losing->crash();
+        if (luck.chance(60))
+            w.losing->crash_after(static_cast<unsigned>(luck.below(places)));
+        auto committed = co_await f.commit();
+        BOOST_TEST_REQUIRE(bool(committed), (committed ? std::string() : committed.error().message()));
+        BOOST_TEST(f.uncommitted() == 0u);
+        w.losing->crash_after(1000); // none that was to come
+        co_await w.losing->crash();
+        auto attributes = co_await client.getattr(made->handle);
+        BOOST_TEST_REQUIRE(bool(attributes));
+        BOOST_TEST(attributes->size == bytes.size());
+        for (std::size_t at = 0; at < bytes.size();) {
+            auto got = co_await f.read(at, 65536);
+            BOOST_TEST_REQUIRE(bool(got));
+            BOOST_TEST_REQUIRE(got->data.size() != 0u);
+            for (const auto piece : got->data.pieces()) {
+                BOOST_TEST(std::equal(piece.begin(), piece.end(), bytes.begin() + std::ptrdiff_t(at)));
+                at += piece.size();
+            }
+        }
+    }
+}
+
+// How often the server lost what was not committed.
+std::uint64_t lose(std::uint64_t seed)
+{
+    world_options o;
+    o.seed = seed;
+    o.loses = true;
+    o.credits = std::uint32_t(1 + seed % 8);
+    world w(o);
+    const bool done = w.run([&]() -> task<void> {
+        const nfs::identity who(world::user, world::user, {}, "sim");
+        nfs::mount_client mount(*w.client_transport, who);
+        auto root = co_await mount.mnt("/export");
+        BOOST_REQUIRE(root);
+        nfs::client client(*w.client_transport, who);
+        co_await write_and_lose(w, client, *root, seed);
+    });
+    BOOST_TEST(done);
+    return w.losing->crashes();
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(what_a_server_lost_is_written_again)
+{
+    const std::uint64_t only = only_seed();
+    std::uint64_t crashes = 0;
+    for (std::uint64_t seed = only != 0 ? only : 1; seed <= (only != 0 ? only : 20); ++seed) {
+        BOOST_TEST_CONTEXT("VERBENA_SIM_SEED=" << seed) { crashes += lose(seed); }
+    }
+    BOOST_TEST(crashes > (only != 0 ? 0u : 100u));
+}
+
 BOOST_AUTO_TEST_CASE(fresh_ones)
 {
     const std::uint64_t done = fresh_seeds([](std::uint64_t seed) {
-        BOOST_TEST_CONTEXT("VERBENA_SIM_SEED=" << seed) { run(options_of(seed), 60); }
+        BOOST_TEST_CONTEXT("VERBENA_SIM_SEED=" << seed)
+        {
+            run(options_of(seed), 60);
+            lose(seed);
+        }
     });
     BOOST_TEST(done > 0u);
 }

@@ -3,6 +3,8 @@
 // seed.
 #pragma once
 
+#include "losing_backend.hpp"
+
 #include <verbena/core/blocking.hpp>
 #include <verbena/core/log.hpp>
 #include <verbena/core/scope.hpp>
@@ -33,6 +35,7 @@ struct world_options {
     loop::conditions conditions;
     loop::options device; ///< of both ends
     std::uint32_t credits = 32;
+    bool loses = false; ///< the export is world::losing
 };
 
 /// Made and destroyed on one thread; run() once.
@@ -58,7 +61,8 @@ public:
         files.root_gid = user;
         backend = std::move(*memfs::open_memfs(files, pool));
         nfs::export_options exported;
-        exported.backend = backend.get();
+        losing = std::make_unique<losing_backend>(*backend);
+        exported.backend = o.loses ? losing.get() : backend.get();
         if (!exports.add(exported))
             std::abort();
         dispatcher.add(nfs_program);
@@ -104,6 +108,7 @@ public:
     buffer_pool server_buffers{server_memory, shard.get()}, client_buffers{client_memory, shard.get()};
     blocking_pool pool{1};
     std::unique_ptr<storage::file_backend> backend;
+    std::unique_ptr<losing_backend> losing;
     nfs::handle_key key{std::byte(3), std::byte(141), std::byte(59)};
     nfs::export_table exports;
     nfs::v3::server nfs_program{exports, key};
