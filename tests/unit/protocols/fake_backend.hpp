@@ -59,6 +59,7 @@ public:
     std::uint64_t offset = 0;
     std::uint64_t count = 0;
     std::size_t pieces = 0;
+    int in_file = -1;      ///< a descriptor that locate() gives, which has the data of every file
     event* slow = nullptr; ///< what read() waits for
     int reading = 0;       ///< reads that wait
 
@@ -167,6 +168,21 @@ public:
         done.end_of_file = begin + length == size;
         done.attrs = found->attrs;
         co_return done;
+    }
+    task<result<storage::located_read>> locate(const storage::request&, const storage::handle& file,
+                                               std::uint64_t at, std::uint32_t length) override
+    {
+        storage::located_read out;
+        const node* found = find(file);
+        if (in_file < 0 || at >= found->data.size())
+            co_return out;
+        const std::uint64_t left = found->data.size() - at;
+        out.here = true;
+        out.read.count = static_cast<std::uint32_t>(std::min<std::uint64_t>(length, left));
+        out.read.end_of_file = length >= left;
+        out.read.attrs = found->attrs;
+        out.bytes = file_range(std::make_shared<int>(0), in_file, at, out.read.count);
+        co_return out;
     }
     task<result<storage::write_result>> write(const storage::request& r, const storage::handle& file,
                                               std::uint64_t at,

@@ -5,6 +5,8 @@
 #include "nfs3_server.hpp"
 #include "rpc_server.hpp"
 
+#include <sys/mman.h>
+
 BOOST_AUTO_TEST_SUITE(nfs3_streams_test)
 
 using namespace verbena;
@@ -231,6 +233,51 @@ BOOST_AUTO_TEST_CASE(the_streams_of_a_host_share_what_they_may_hold)
     other.reset();
     s.streams.turns();
     BOOST_TEST(s.streams.pool.outstanding() == 0);
+}
+
+// RFC 1813 3.3.6: eof is true of the READ that ends at the end of the file, not of the one after it alone.
+BOOST_AUTO_TEST_CASE(reads_out_of_a_file_tell_its_end)
+{
+    constexpr std::uint32_t size = 200'000;
+    nfs3_streams s(64 * mebibyte);
+    const auto id = s.files.add(1, "f", file_type::regular);
+    s.files[id].data = pattern(size);
+    const net::unique_fd file(::memfd_create("data", MFD_CLOEXEC));
+    BOOST_REQUIRE(::write(file.get(), s.files[id].data.data(), size) == ssize_t(size));
+    auto client = s.streams.connect();
+    struct read {
+        std::uint64_t offset;
+        std::uint32_t count;
+        std::uint32_t there;
+        bool eof;
+    };
+    for (const bool in_file : {true, false}) {
+        s.files.in_file = in_file ? file.get() : -1;
+        for (const read& r :
+             {read{0, size - 1, size - 1, false}, read{0, size, size, true}, read{0, size + 1, size, true},
+              read{size - 65536, 65536, 65536, true}, read{size - 65537, 65536, 65536, false},
+              read{size - 1, 65536, 1, true}, read{size, 65536, 0, true}, read{size - 10, 10, 10, true}}) {
+            BOOST_TEST_CONTEXT(r.offset << " + " << r.count << ", out of a file: " << in_file)
+            {
+                READ3args args;
+                args.file = s.handle(id);
+                args.offset = r.offset;
+                args.count = r.count;
+                s.files.count = 0;
+                s.streams.send(client, s.message(1, procedure::read, args));
+                const bytes reply = s.streams.receive(client);
+                BOOST_TEST_REQUIRE(reply.size() == 132 + (r.there + 3) / 4 * 4);
+                BOOST_TEST(xdr::load_u32(reply.data() + 28) == 0u);
+                BOOST_TEST(xdr::load_u32(reply.data() + 120) == r.there);
+                BOOST_TEST(xdr::load_u32(reply.data() + 124) == (r.eof ? 1u : 0u));
+                BOOST_TEST(xdr::load_u32(reply.data() + 128) == r.there);
+                BOOST_TEST(std::equal(reply.begin() + 132, reply.begin() + 132 + r.there,
+                                      s.files[id].data.begin() + std::ptrdiff_t(r.offset)));
+                // What is small is copied, and so is what lies in no file.
+                BOOST_TEST((s.files.count == 0) == (in_file && r.count >= 65536 && r.offset < size));
+            }
+        }
+    }
 }
 
 BOOST_AUTO_TEST_SUITE_END()
