@@ -4,6 +4,7 @@
 #include "responder_connection.hpp"
 
 #include <verbena/core/log.hpp>
+#include <verbena/protocols/rpc/message.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -344,12 +345,17 @@ void responder_connection::begin_call(lease message, std::uint32_t length) noexc
     case verdict::chunk_error: refuse(d.rule, error_kind::chunk); return;
     case verdict::good: break;
     }
-    if (c.transport_.proc == procedure::done || c.transport_.proc == procedure::error) {
-        stats_.dropped.add(); // RFC 8166 4.6.2; an error is for requesters
+    const auto payload = bytes.subspan(d.offset);
+    const auto prefix = rpc::peek(payload);
+    const bool is_reply =
+        c.transport_.proc == procedure::msg && prefix && prefix->type == rpc::message_type::reply;
+    // RFC 8166 4.6.2. An error is for requesters, and a reply answers a reverse call whose time is over.
+    if (c.transport_.proc == procedure::done || c.transport_.proc == procedure::error || is_reply) {
+        stats_.dropped.add();
         release(c);
         return;
     }
-    if (const char* rule = broken_call_rule(c.transport_, bytes.subspan(d.offset))) {
+    if (const char* rule = broken_call_rule(c.transport_, payload)) {
         refuse(rule, error_kind::chunk);
         return;
     }
@@ -393,8 +399,8 @@ std::shared_ptr<rpc::reverse_channel> responder_connection::reverse()
         reverse_sends_.resize(sends);
         for (std::uint32_t i = 0; i < sends; ++i)
             free_reverse_sends_.push_back(i);
-        reverse_ = std::make_shared<reverse_requester>(static_cast<reverse_link&>(*this), buffers_,
-                                                       options_.reverse_credits, terms_.send_threshold);
+        reverse_ = std::make_shared<reverse_requester>(static_cast<reverse_link&>(*this), provider_.shard(),
+                                                       buffers_, options_, stats_, terms_.send_threshold);
     }
     return reverse_;
 }

@@ -10,6 +10,7 @@ namespace verbena::rpcrdma {
 namespace {
 
 const error gone(std::errc::not_connected, "the connection of the reverse channel ended");
+const error no_answer(std::errc::timed_out, "the client does not answer a reverse call");
 
 } // namespace
 
@@ -49,8 +50,7 @@ std::uint32_t reverse_requester::build(const rpc::request& r, std::uint32_t xid,
 task<result<rpc::reply>> reverse_requester::call(rpc::request& r)
 {
     const task_context& context = co_await current_context();
-    while (link_ != nullptr &&
-           (in_flight_.size() + abandoned_.size() >= granted_ || !link_->reverse_room())) {
+    while (link_ != nullptr && (sent_.size() >= granted_ || !link_->reverse_room())) {
         moved_.reset();
         const bool moved = co_await moved_.wait();
         if (!moved)
@@ -63,30 +63,53 @@ task<result<rpc::reply>> reverse_requester::call(rpc::request& r)
     lease message = buffers_.try_acquire(threshold_);
     if (!message)
         co_return error(std::errc::not_enough_memory, "send buffer");
-    waiting w;
-    w.xid = next_xid_++;
-    const std::uint32_t length = build(r, w.xid, message.bytes().first(threshold_));
+    const std::uint32_t xid = next_xid_++;
+    const std::uint32_t length = build(r, xid, message.bytes().first(threshold_));
     if (length == 0)
         co_return error(std::errc::message_size,
                         "a reverse call exceeds the inline threshold (RFC 8167 5.3)");
     auto sent = link_->send_reverse(std::move(message), length);
     if (!sent)
         co_return sent.error();
-    in_flight_.push_back(&w);
+    waiting w;
+    sent_.push_back({xid, shard_.now() + limit_, &w});
+    if (!timer::is_armed())
+        shard_.timers().arm(*this, sent_.front().until);
     (void)co_await w.done.wait();
-    // A reply may have come between the stop and this resumption; then no credit is owed any more.
+    // A reply may have come between the stop and this resumption.
     if (!w.outcome) {
-        std::erase(in_flight_, &w);
-        if (link_ != nullptr)
-            abandoned_.push_back(w.xid);
+        std::ranges::find(sent_, &w, &sent_call::caller)->caller = nullptr;
         co_return error(std::errc::operation_canceled, "stopped while waiting for the reply");
     }
     co_return std::move(*w.outcome);
 }
 
+void reverse_requester::end(std::vector<sent_call>::iterator call, result<rpc::reply> outcome) noexcept
+{
+    waiting* const caller = call->caller;
+    sent_.erase(call);
+    if (caller != nullptr) {
+        caller->outcome.emplace(std::move(outcome));
+        caller->done.set();
+    }
+    moved_.set();
+}
+
+// RFC 5531 lets a server be silent, and what is lost on the client's side says nothing: the peer holds a receive for each
+// credit no longer than it has the call.
+void reverse_requester::on_timer() noexcept
+{
+    while (!sent_.empty() && sent_.front().until <= shard_.clock().now()) {
+        stats_.reverse_timeouts.add();
+        end(sent_.begin(), no_answer);
+    }
+    if (!sent_.empty())
+        shard_.timers().arm(*this, sent_.front().until);
+}
+
 bool reverse_requester::answered(lease& message, std::uint32_t length) noexcept
 {
-    if (in_flight_.empty() && abandoned_.empty())
+    if (sent_.empty())
         return false;
     const std::span<const std::byte> bytes(message.data(), length);
     header h;
@@ -99,22 +122,12 @@ bool reverse_requester::answered(lease& message, std::uint32_t length) noexcept
         if (!prefix || prefix->type != rpc::message_type::reply)
             return false;
     }
-    const auto w = std::ranges::find(in_flight_, h.xid, &waiting::xid);
-    const auto given_up = std::ranges::find(abandoned_, h.xid);
-    if (w == in_flight_.end() && given_up == abandoned_.end())
+    const auto call = std::ranges::find(sent_, h.xid, &sent_call::xid);
+    if (call == sent_.end())
         return false;
     if (h.proc != procedure::error) // an error's credits belong to no direction (RFC 8167 6)
         granted_ = std::clamp<std::uint32_t>(h.credits, 1, wanted_);
-    if (w != in_flight_.end()) {
-        waiting& call = **w;
-        in_flight_.erase(w);
-        call.outcome.emplace(take(h, std::move(message), payload));
-        call.done.set();
-    } else {
-        abandoned_.erase(given_up);
-        message.reset();
-    }
-    moved_.set();
+    end(call, take(h, std::move(message), payload));
     return true;
 }
 
@@ -133,11 +146,9 @@ result<rpc::reply> reverse_requester::take(const header& h, lease message, std::
 void reverse_requester::closed() noexcept
 {
     link_ = nullptr;
-    for (waiting* w : std::exchange(in_flight_, {})) {
-        w->outcome.emplace(gone);
-        w->done.set();
-    }
-    abandoned_.clear();
+    timer::cancel();
+    while (!sent_.empty())
+        end(sent_.begin(), gone);
     moved_.set();
 }
 

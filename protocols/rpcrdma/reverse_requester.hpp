@@ -3,8 +3,11 @@
 #pragma once
 
 #include <verbena/core/event.hpp>
+#include <verbena/core/reactor.hpp>
+#include <verbena/core/timer.hpp>
 #include <verbena/protocols/rpc/reverse_channel.hpp>
 #include <verbena/protocols/rpcrdma/header.hpp>
+#include <verbena/protocols/rpcrdma/responder.hpp>
 
 #include <optional>
 #include <vector>
@@ -22,20 +25,27 @@ protected:
     ~reverse_link() = default;
 };
 
-class reverse_requester final : public rpc::reverse_channel {
+class reverse_requester final : public rpc::reverse_channel, private timer {
 public:
-    /// `link` is told of by closed() before it goes. `credits` bounds the calls in flight, `threshold` is
-    /// the largest message that the peer receives.
-    reverse_requester(reverse_link& link, buffer_pool& buffers, std::uint32_t credits,
-                      std::uint32_t threshold)
-        : link_(&link), buffers_(buffers), wanted_(credits), threshold_(threshold)
+    /// `link` and what it gave are used until closed(). `threshold` is the largest message that the peer receives.
+    reverse_requester(reverse_link& link, reactor& shard, buffer_pool& buffers,
+                      const responder_options& options, responder_stats& stats, std::uint32_t threshold)
+        : link_(&link),
+          shard_(shard),
+          buffers_(buffers),
+          stats_(stats),
+          wanted_(options.reverse_credits),
+          limit_(options.reverse_limit),
+          threshold_(threshold)
     {
+        sent_.reserve(wanted_);
     }
     task<result<rpc::reply>> call(rpc::request& r) override;
     task<lease> acquire(std::size_t size) override;
     bool open() const noexcept override { return link_ != nullptr; }
 
-    /// A message from the requester: takes it and returns true if it answers a call of this channel.
+    /// A message from the requester: takes it and returns true if it answers a call of this channel, though that may have
+    /// been given up.
     bool answered(lease& message, std::uint32_t length) noexcept;
     /// There may be room again.
     void progress() noexcept { moved_.set(); }
@@ -44,22 +54,32 @@ public:
 
 private:
     struct waiting {
-        std::uint32_t xid = 0;
         event done;
         std::optional<result<rpc::reply>> outcome;
     };
+    /// A call that uses a credit.
+    struct sent_call {
+        std::uint32_t xid;
+        time_point until; // then the credit comes back all the same
+        waiting* caller;  // nullptr: it gave up
+    };
+    // timer: a call may have no reply for too long
+    void on_timer() noexcept override;
+    void end(std::vector<sent_call>::iterator call, result<rpc::reply> outcome) noexcept;
     static result<rpc::reply> take(const header& h, lease message, std::span<const std::byte> payload);
     std::uint32_t build(const rpc::request& r, std::uint32_t xid, std::span<std::byte> to) const noexcept;
 
     reverse_link* link_;
+    reactor& shard_;
     buffer_pool& buffers_;
+    responder_stats& stats_;
     std::uint32_t wanted_;
+    duration limit_;
     std::uint32_t threshold_;
     // Its own accounting: the forward direction's credits count for nothing here (RFC 8167 4.1).
     std::uint32_t granted_ = 1;
     std::uint32_t next_xid_ = 1;
-    std::vector<waiting*> in_flight_;
-    std::vector<std::uint32_t> abandoned_; // XIDs given up, whose replies still return a credit
+    std::vector<sent_call> sent_; // in this order, at most wanted_
     event moved_;
 };
 

@@ -7,6 +7,7 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <verbena/core/combine.hpp>
 #include <verbena/core/log.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/protocols/rpc/reverse_channel.hpp>
@@ -341,15 +342,33 @@ struct fixture {
         BOOST_TEST(xdr::load_u32(reply.data() + 30) == 4u); // RDMA_ERROR
         BOOST_TEST(xdr::load_u32(reply.data() + 34) == 2u); // ERR_CHUNK
     }
-    task<void> call_back()
+    /// Calls the peer back, and gives up after `patience`.
+    task<void> call_back(duration patience = duration::max())
     {
+        outcome.clear();
         rpc::call_header header;
         header.program = 0x40000000;
         header.version = 1;
         lease block = co_await dispatcher.channel->acquire(1024);
         rpc::request request(std::move(block), header);
-        const auto reply = co_await dispatcher.channel->call(request);
+        auto limited = with_timeout(patience, dispatcher.channel->call(request));
+        const auto reply = co_await limited;
         outcome = reply ? "a reply" : reply.error().message();
+    }
+    /// The XID of the next Send, which is a call of the server's; 0 if it is none.
+    std::uint32_t called_back()
+    {
+        const bytes message = receive();
+        const bool is_call =
+            message.size() >= 18 + 28 + 8u && xdr::load_u32(message.data() + 18 + 28 + 4) == 0;
+        return is_call ? xdr::load_u32(message.data() + 18) : 0;
+    }
+    /// Answers a call of the server's and grants `credits`.
+    void answer_call_back(std::uint32_t xid, std::uint32_t credits)
+    {
+        bytes u = from_hex("4143 00000000 00000000");
+        put(u, {++sequence, 0, xid, 1, credits, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0});
+        write(fpdu(u));
     }
     /// Takes all memory that comes in buffers of `size` bytes, but for `count` of them.
     void leave(std::size_t count, std::size_t size)

@@ -351,4 +351,67 @@ BOOST_FIXTURE_TEST_CASE(a_call_back_waits_for_the_send_queue_and_no_longer, fixt
     dispatcher.channel.reset();
 }
 
+// One credit stands until the first reply (RFC 8166 3.3.3). A call that is never answered keeps it for a while, not for ever, whether
+// its caller waits or gave up.
+BOOST_AUTO_TEST_CASE(a_call_back_without_an_answer_costs_its_credit_for_a_while)
+{
+    for (const bool patient : {false, true}) {
+        BOOST_TEST_CONTEXT((patient ? "the caller waits" : "the caller gives up"))
+        {
+            fixture f;
+            f.options.reverse_credits = 2;
+            f.dispatcher.keeps_channel = true;
+            f.start();
+            f.inline_call(1);
+            (void)f.receive();
+            BOOST_REQUIRE(f.dispatcher.channel);
+            f.tasks->spawn(f.call_back(patient ? duration::max() : 1ms));
+            const std::uint32_t first = f.called_back();
+            BOOST_TEST(first != 0u);
+            f.clock.advance(f.options.reverse_limit - 1ms);
+            f.until([&] { return patient == f.outcome.empty(); });
+            f.tasks->spawn(f.call_back());
+            BOOST_TEST(f.quiet());
+            f.clock.advance(1ms);
+            const std::uint32_t second = f.called_back();
+            BOOST_TEST(second != 0u);
+            BOOST_TEST(second != first);
+            BOOST_TEST(f.stats.reverse_timeouts.value() == 1u);
+            // An answer that comes too late gives back no credit, and ends nothing.
+            f.answer_call_back(first, 2);
+            BOOST_TEST(f.quiet());
+            BOOST_TEST(f.stats.dropped.value() == 1u);
+            f.answer_call_back(second, 2);
+            f.until([&] { return f.outcome == "a reply"; });
+            // Now there are two credits.
+            f.tasks->spawn(f.call_back());
+            f.tasks->spawn(f.call_back());
+            f.tasks->spawn(f.call_back());
+            BOOST_TEST(f.called_back() != 0u);
+            BOOST_TEST(f.called_back() != 0u);
+            BOOST_TEST(f.quiet());
+            BOOST_TEST(f.dispatcher.channel->open());
+            f.dispatcher.channel.reset();
+        }
+    }
+}
+
+BOOST_FIXTURE_TEST_CASE(a_call_back_without_an_answer_fails_when_its_time_is_over, fixture)
+{
+    options.reverse_credits = 1;
+    dispatcher.keeps_channel = true;
+    start();
+    inline_call(1);
+    (void)receive();
+    tasks->spawn(call_back());
+    BOOST_TEST(called_back() != 0u);
+    clock.advance(options.reverse_limit - 1ms);
+    BOOST_TEST(quiet());
+    BOOST_TEST(outcome == "");
+    clock.advance(1ms);
+    until([&] { return !outcome.empty(); });
+    BOOST_TEST(outcome.find("does not answer") != std::string::npos, outcome);
+    dispatcher.channel.reset();
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -19,8 +19,10 @@ public:
 
     /// Sends `r` and waits for the reply; waits for a credit first. Nothing is sent again. Over RDMA both
     /// messages travel inline, large arguments and results too, so both must fit the thresholds.
-    /// No time limit of its own while the connection lasts: with_timeout() sets one. Cancellation: the caller goes on with ECANCELED; the client may have run the call. Errors:
-    /// ENOTCONN when the connection ended, EMSGSIZE when the call does not fit, rejections of the RPC layer.
+    /// The wait for a credit has no time limit of its own; the wait for the reply ends with ETIMEDOUT after the server's limit
+    /// (rpcrdma::responder_options::reverse_limit), and with_timeout() sets a shorter one. Cancellation: the caller goes on with
+    /// ECANCELED; the client may have run the call, and its credit comes back with its reply or when the server's limit has
+    /// passed. Errors: ENOTCONN when the connection ended, EMSGSIZE when the call does not fit, rejections of the RPC layer.
     virtual task<result<reply>> call(request& r) = 0;
     /// Memory for a call's message. Empty as in buffer_pool::acquire().
     virtual task<lease> acquire(std::size_t size) = 0;

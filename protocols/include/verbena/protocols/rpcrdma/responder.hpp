@@ -42,6 +42,9 @@ struct responder_options {
     /// Calls that programs may have outstanding to one requester (rpc::call::reverse()); as many more receives
     /// are posted. 0: programs can't call back.
     std::uint32_t reverse_credits = 0;
+    /// Such a call fails with ETIMEDOUT when it has no reply for so long, and its credit comes back: the requester is taken
+    /// to have lost it. Until then its credit is in use, though its caller may have given up earlier.
+    duration reverse_limit = std::chrono::seconds(10);
     /// A connection whose RDMA Reads make no progress for this long is ended.
     duration read_limit = std::chrono::seconds(30);
     /// Where the provider doesn't notice by itself that a peer is gone: a connection that was silent for this long is
@@ -75,6 +78,7 @@ struct responder_stats {
     counter probes;            ///< Writes of nothing sent to silent peers (responder_options::probe_after)
     counter chunk_waits;       ///< calls that waited for max_chunk_bytes or max_address_chunk_bytes
     counter yields;            ///< times that a connection with more calls in hand let the others go first
+    counter reverse_timeouts;  ///< calls to requesters without a reply for responder_options::reverse_limit
     counter refused_draining;  ///< calls that came while the connection was being drained
     gauge connections;
     log_limiter ends_logged;
