@@ -91,9 +91,12 @@ task<void> requester::serve_callback(lease message, std::uint32_t length)
         co_return;
     --callbacks_in_service_;
     ++stats_.callbacks;
-    if (!replies)
+    if (!replies && call.is_call())
         co_return;
-    auto posted = post_message(answer, &call.results(), call.result_payload(), true);
+    result<void> posted = error(std::errc::message_size);
+    if (replies)
+        posted = post_message(answer, &call.results(), call.result_payload(), true);
+    // What can't be sent, and what can't be decoded as a call (RFC 8166 4.5.2).
     if (!posted && posted.error() == std::errc::message_size) {
         answer = error_reply(h, error_kind::chunk, options_.callback_credits);
         posted = post_message(answer, nullptr, {}, false);

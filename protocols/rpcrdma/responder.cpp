@@ -308,6 +308,12 @@ responder_call* responder_connection::find(std::uint64_t id) noexcept
     return calls_[index].get();
 }
 
+void responder_connection::log_refusal(const char* rule) noexcept
+{
+    log_limited(stats_.refusals_logged, log_level::warning, "rpcrdma", "message refused",
+                {{"peer", peer_name_}, {"rule", rule}});
+}
+
 void responder_connection::begin_call(lease message, std::uint32_t length) noexcept
 {
     if (down_)
@@ -332,8 +338,7 @@ void responder_connection::begin_call(lease message, std::uint32_t length) noexc
     const std::span<const std::byte> bytes(c.received_.data(), length);
     const decoded_header d = decode(bytes, c.transport_);
     const auto refuse = [&](const char* rule, error_kind kind) {
-        log_limited(stats_.refusals_logged, log_level::warning, "rpcrdma", "message refused",
-                    {{"peer", peer_name_}, {"rule", rule}});
+        log_refusal(rule);
         calls_scope_.spawn(refuse_call(c, kind));
     };
     switch (d.action) {
@@ -665,6 +670,12 @@ task<void> responder_connection::serve(responder_call& c, std::size_t header_siz
         co_return;
     }
     const bool answer = co_await dispatcher_.dispatch(c);
+    // RFC 8166 4.5.2: a Read chunk cuts the call's header, or what came is none.
+    if (!answer && !c.is_call() && !down_) {
+        log_refusal(c.args().failure().context());
+        co_await reply_error(c, error_kind::chunk);
+        co_return;
+    }
     if (!answer || c.read_failed_ || down_) {
         end_after_failed_read(c);
         release(c);

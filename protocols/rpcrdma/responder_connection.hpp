@@ -131,6 +131,7 @@ private:
     void receive_again() noexcept;
     task<void> await_receive();
     void begin_call(lease message, std::uint32_t length) noexcept;
+    void log_refusal(const char* rule) noexcept;
     task<void> serve(responder_call& c, std::size_t header_size, std::uint32_t length);
     enum class assembly : std::uint8_t {
         whole,

@@ -8,6 +8,7 @@
 #include <verbena/core/scope.hpp>
 #include <verbena/core/sleep.hpp>
 #include <verbena/core/verbs.hpp>
+#include <verbena/protocols/rpc/dispatcher.hpp>
 #include <verbena/protocols/rpcrdma/requester.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 
@@ -491,6 +492,28 @@ BOOST_FIXTURE_TEST_CASE(what_answers_nothing_is_dropped, fixture)
             BOOST_TEST(stats.dropped == 4u);
             peer.queue_pair->deliver(inline_reply(xid, 8, 5));
         });
+}
+
+// RFC 8166 4.5.2, the other way round: a call of the server whose header is cut short.
+BOOST_FIXTURE_TEST_CASE(a_call_of_the_server_that_cannot_be_decoded_is_answered, fixture)
+{
+    rpc::service_dispatcher calls(*shard);
+    options.callbacks = &calls;
+    client = rpcrdma::make_requester(*provider, *buffers, "fake:1", options, &stats);
+    run(
+        [this]() -> task<void> {
+            rpc::request r = ask(1);
+            BOOST_TEST(bool(co_await client->call(r)));
+        },
+        [this]() -> task<void> {
+            const bytes m = co_await next();
+            const std::uint32_t xid = word(m, 0);
+            peer.queue_pair->deliver(words({9, 1, 8, 0, 0, 0, 0}) + words({9, 0, 2, 0x40000000, 1}));
+            const bytes refusal = co_await next();
+            BOOST_TEST(to_hex(refusal) == to_hex(words({9, 1, options.callback_credits, 4, 2})));
+            peer.queue_pair->deliver(inline_reply(xid, 8, 5));
+        });
+    BOOST_TEST(calls.refusals().unanswerable.value() == 1u);
 }
 
 BOOST_FIXTURE_TEST_CASE(a_new_connection_carries_the_call_again, fixture)

@@ -186,6 +186,72 @@ BOOST_FIXTURE_TEST_CASE(chunks_out_of_place_are_not_read, fixture)
     BOOST_TEST(stats.read_chunk_bytes.value() == 0u);
 }
 
+// RFC 8166 4.5.2: what can't be decoded is told to the requester, which waits otherwise. The transport header has its XID.
+BOOST_AUTO_TEST_CASE(calls_that_cannot_be_decoded_are_answered)
+{
+    fixture f;
+    f.dispatcher.expects_garbage = true;
+    f.start();
+    std::uint32_t xid = 0x1000;
+    std::uint64_t refused = 0;
+    const auto expect_refusal = [&] {
+        f.expect_chunk_error(xid);
+        BOOST_TEST(f.stats.chunk_errors.value() == ++refused);
+    };
+    // A Read chunk inside the call's header.
+    for (const std::uint32_t position : {4u, 8u, 24u, 36u}) {
+        BOOST_TEST_CONTEXT("position " << position)
+        {
+            bytes u = from_hex("4143 00000000 00000000");
+            put(u, {++f.sequence, 0, ++xid, 1, 32, 0, 1, position, 0xabcd, argument_size, 0, 0, 0, 0, 0});
+            put(u, {xid, 0, 2, 1, 1, 1, 0, 0, 0, 0, argument_size});
+            f.write(fpdu(u));
+            expect_refusal();
+        }
+    }
+    // A whole call that ends inside its header, or is none.
+    for (std::uint32_t size = 1; size < 40; ++size) {
+        BOOST_TEST_CONTEXT("a Position-Zero chunk of " << size << " bytes")
+        {
+            bytes head = fixture::call_head(++xid, 0);
+            head.resize(size);
+            f.call_at_position_zero(xid, size - 44); // which adds a header
+            f.answer(f.receive(), head);
+            expect_refusal();
+        }
+    }
+    for (const bool own_xid : {false, true}) {
+        bytes noise(512, std::byte(0xa5));
+        ++xid;
+        if (own_xid) {
+            bytes words;
+            put(words, {xid});
+            std::ranges::copy(words, noise.begin());
+        }
+        f.call_at_position_zero(xid, 512 - 44);
+        f.answer(f.receive(), noise);
+        expect_refusal();
+    }
+    // The same inline.
+    for (std::size_t size = 0; size < 40; size += 4) {
+        BOOST_TEST_CONTEXT("an inline call of " << size << " bytes")
+        {
+            bytes u = from_hex("4143 00000000 00000000");
+            put(u, {++f.sequence, 0, ++xid, 1, 32, 0, 0, 0, 0});
+            const bytes head = fixture::call_head(xid, 0);
+            u.insert(u.end(), head.begin(), head.begin() + std::ptrdiff_t(size));
+            f.write(fpdu(u));
+            expect_refusal();
+        }
+    }
+    // The connection serves on.
+    f.inline_call(++xid);
+    BOOST_TEST(xdr::load_u32(f.receive().data() + 18) == xid);
+    BOOST_TEST(f.stats.connections.value() == 1);
+    BOOST_TEST(f.stats.dropped.value() == 0u);
+    BOOST_TEST(f.dispatcher.pulled == 1u);
+}
+
 // A requester with IRD 0 that offers Read chunks all the same is told so: nothing can be read from it.
 BOOST_FIXTURE_TEST_CASE(read_chunks_of_a_requester_that_answers_no_reads_are_refused, fixture)
 {

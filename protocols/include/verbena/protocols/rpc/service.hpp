@@ -43,8 +43,12 @@ public:
     call_verdict decode_header() noexcept
     {
         refused_ = false; // a transport may use a call again
-        return decode(args_, header_);
+        const call_verdict verdict = decode(args_, header_);
+        is_call_ = verdict != call_verdict::unanswerable;
+        return verdict;
     }
+    /// False if decode_header() found no call: the RPC layer has no answer to that, and the transport may have one.
+    bool is_call() const noexcept { return is_call_; }
     const call_header& header() const noexcept { return header_; }
     /// Checks and decodes the credential and verifier of header(); for the dispatcher, once, next.
     auth_status decode_credential() noexcept;
@@ -100,6 +104,7 @@ protected:
     auth_sys credential_;
     bool has_credential_ = false;
     bool refused_ = false;
+    bool is_call_ = true;
     const rpc::peer* peer_ = nullptr;
     xdr::decoder args_;
     xdr::encoder results_;
