@@ -82,7 +82,8 @@ struct runtime::worker {
         reactor& r = **made;
         {
             buffer_pool buffers(budget, &r);
-            scope tasks(r);
+            exception_logger unhandled("core");
+            scope tasks(r, nullptr, &unhandled);
             view.emplace(index, r, buffers, tasks);
             started.set_value({});
             r.run();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/rpc/dispatcher.hpp>
 
+#include <verbena/core/exception.hpp>
 #include <verbena/core/log.hpp>
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
 
@@ -151,11 +152,22 @@ task<bool> service_dispatcher::dispatch(call& c)
     }
 
     encode(c.results(), reply_header::accepted_with(header.xid, accept_status::success));
-    outcome how;
-    if (duplicates_ != nullptr && entry->program.non_idempotent(header.version, header.procedure))
-        how = co_await serve_once(entry->program, c);
-    else
-        how = co_await entry->program.serve(c);
+    procedure_stats& stats = stats_of(*entry, c.from().transport, header.procedure);
+    outcome how = outcome::system_error;
+    try {
+        if (duplicates_ != nullptr && entry->program.non_idempotent(header.version, header.procedure))
+            how = co_await serve_once(entry->program, c);
+        else
+            how = co_await entry->program.serve(c);
+    } catch (...) {
+        // A fault of the program's, which costs one call. A repeat runs it again.
+        stats.exceptions.add();
+        log_limited(exceptions_logged_, log_level::error, "rpc", "a procedure threw an exception",
+                    {{"program", entry->program.name()},
+                     {"version", header.version},
+                     {"procedure", header.procedure},
+                     {"exception", what_of(std::current_exception())}});
+    }
     if (how == outcome::success && !complete(c, c.results()))
         how = outcome::system_error;
     if (how == outcome::proc_unavail)
@@ -163,7 +175,6 @@ task<bool> service_dispatcher::dispatch(call& c)
     if (how != outcome::success && how != outcome::drop)
         answer(c, header_of(how, header.xid));
 
-    procedure_stats& stats = stats_of(*entry, c.from().transport, header.procedure);
     stats.calls.add();
     stats.bytes_in.add(c.args().position());
     if (how == outcome::drop) {

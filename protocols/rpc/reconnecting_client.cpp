@@ -50,7 +50,7 @@ private:
 reconnecting_client::reconnecting_client(reactor& shard, const client_options& options)
     : shard_(shard),
       options_(options),
-      tasks_(shard),
+      tasks_(shard, nullptr, this),
       permits_(std::clamp<std::uint32_t>(options.max_calls, 1, max_outstanding_calls))
 {
     // XIDs must not repeat those of a former process: the server may remember its replies.
@@ -163,13 +163,29 @@ void reconnecting_client::start()
     tasks_.spawn(keep_connected());
 }
 
+void reconnecting_client::on_exception(const std::exception_ptr& e) noexcept
+{
+    connection_lost(error_of(e, "an exception left a task of the connection"));
+}
+
+task<result<void>> reconnecting_client::try_to_open()
+{
+    std::exception_ptr failure;
+    try {
+        co_return co_await open();
+    } catch (...) {
+        failure = std::current_exception();
+    }
+    co_return error_of(failure, "an exception left the attempt to connect");
+}
+
 task<void> reconnecting_client::keep_connected()
 {
     duration delay = options_.reconnect_delay;
     const auto wanted = [this] { return !closing_ && active_ != 0; };
     do {
         attempted_.reset();
-        result<void> opened = co_await open();
+        result<void> opened = co_await try_to_open();
         if (opened && !closing_) {
             const time_point begun = shard_.now();
             ++connections_;

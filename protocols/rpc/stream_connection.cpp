@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stream_connection.hpp"
 
+#include <verbena/core/exception.hpp>
+
 #include <algorithm>
 #include <cerrno>
 #include <coroutine>
@@ -23,7 +25,7 @@ public:
         std::suspend_never initial_suspend() const noexcept { return {}; }
         std::suspend_never final_suspend() const noexcept { return {}; }
         void return_void() const noexcept {}
-        [[noreturn]] void unhandled_exception() const noexcept { std::terminate(); }
+        [[noreturn]] void unhandled_exception() const noexcept { std::terminate(); } // run() lets none out
         const task_context* context() const noexcept { return context_; }
 
     private:
@@ -33,7 +35,12 @@ public:
 
 call_runner run(stream_call& c)
 {
-    const bool reply = co_await c.connection().calls().dispatch(c);
+    bool reply = false;
+    try {
+        reply = co_await c.connection().calls().dispatch(c);
+    } catch (...) {
+        c.connection().end_by(std::current_exception());
+    }
     c.connection().complete(std::unique_ptr<stream_call>(&c), reply);
 }
 
@@ -446,6 +453,13 @@ void stream_connection::end(stream_end cause) noexcept
     reader_.give_up();
     server_.dead.push_back(member_);
     shard().at_turn_end(server_.reaper_);
+}
+
+void stream_connection::end_by(const std::exception_ptr& e) noexcept
+{
+    log_limited(server_.exceptions_logged, log_level::error, "rpc", "connection ended by an exception",
+                {{"peer", name_}, {"exception", what_of(e)}});
+    end(stream_end::exception);
 }
 
 stream_connection::limit stream_connection::next_limit() const noexcept

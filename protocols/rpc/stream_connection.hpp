@@ -13,6 +13,7 @@
 #include "stream_output.hpp"
 
 #include <verbena/core/io_watch.hpp>
+#include <verbena/core/log.hpp>
 #include <verbena/core/net.hpp>
 #include <verbena/core/timer.hpp>
 #include <verbena/protocols/rpc/address_shares.hpp>
@@ -20,6 +21,7 @@
 #include <verbena/protocols/rpc/stream_server.hpp>
 
 #include <coroutine>
+#include <exception>
 #include <memory>
 #include <string>
 
@@ -81,6 +83,7 @@ struct stream_server::impl {
     dispatcher& calls;
     const stream_options options;
     stream_stats stats;
+    log_limiter exceptions_logged;
     stop_source stopping;
     bool ending = false;
     std::size_t count = 0;
@@ -121,6 +124,7 @@ public:
     void finish(stream_end cause) noexcept;
     /// Ends now.
     void end(stream_end cause) noexcept;
+    void end_by(const std::exception_ptr& e) noexcept;
     /// Memory may have come free.
     void memory_again() noexcept;
     bool waits_for_memory() const noexcept { return waits_for_memory_; }

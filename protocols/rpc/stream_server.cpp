@@ -37,6 +37,7 @@ std::string_view to_string(stream_end cause) noexcept
     case stream_end::too_many_fragments: return "too_many_fragments";
     case stream_end::refused: return "refused";
     case stream_end::shutdown: return "shutdown";
+    case stream_end::exception: return "exception";
     }
     return "unknown";
 }

@@ -360,7 +360,12 @@ task<void> requester::expose_and_send(outstanding& o)
 {
     const std::uint32_t xid = o.xid();
     transfer& t = transfer_of(o);
-    auto done = co_await expose(t);
+    result<void> done;
+    try {
+        done = co_await expose(t);
+    } catch (...) {
+        done = error_of(std::current_exception(), "an exception left the granting of memory");
+    }
     t.exposing = false;
     t.exposed.set();
     // drop() takes it all, and what is still wanted goes out on the next connection. A queue pair that has ended tells

@@ -31,7 +31,7 @@ responder_connection::responder_connection(verbs::context& provider, buffer_pool
       options_(options),
       stats_(stats),
       trace_(traced(provider.shard())),
-      calls_scope_(provider.shard(), &trace_),
+      calls_scope_(provider.shard(), &trace_, this),
       share_(std::move(share))
 {
     batch_.reserve(max_reply_requests);
@@ -52,6 +52,35 @@ responder_connection::~responder_connection()
 
 task<void> responder_connection::run(std::unique_ptr<verbs::connect_request> request,
                                      verbs::protection_domain& domain)
+{
+    bool accepted = false;
+    try {
+        accepted = co_await take(std::move(request), domain);
+    } catch (...) {
+        on_exception(std::current_exception());
+    }
+    if (accepted) {
+        reads_.release(queue_pair_->max_reads());
+        stats_.connections.add(1);
+        accepted_ = true;
+        heard_ = provider_.shard().now();
+        if (!provider_.query().notices_dead_peers)
+            provider_.shard().timers().arm(silence_, heard_ + options_.probe_after);
+        end_if_drained();
+        if (!co_await ended_.wait())
+            queue_pair_->disconnect();
+        // The provider forces an end that the peer delays, so this one is certain.
+        co_await ended_.wait_shielded();
+        stats_.connections.add(-1);
+    }
+    calls_scope_.request_stop();
+    co_await calls_scope_.join();
+    queue_pair_.reset();
+}
+
+// Sets the connection up; false if that failed.
+task<bool> responder_connection::take(std::unique_ptr<verbs::connect_request> request,
+                                      verbs::protection_domain& domain)
 {
     peer_address_ = request->peer_address();
     peer_name_ = request->peer_name();
@@ -74,7 +103,7 @@ task<void> responder_connection::run(std::unique_ptr<verbs::connect_request> req
     o.queue_pair.send_depth = send_depth;
     auto made = co_await request->make_queue_pair(domain, o.queue_pair);
     if (!made)
-        co_return;
+        co_return false;
     queue_pair_ = std::move(*made);
     queue_pair_->set_handler(this);
     receive_slots_.resize(receives);
@@ -86,27 +115,19 @@ task<void> responder_connection::run(std::unique_ptr<verbs::connect_request> req
     // Before the answer: a Send that finds no receive ends the connection on iWARP.
     if (!post_receives()) {
         queue_pair_.reset();
-        co_return;
+        co_return false;
     }
     const auto accepted = co_await request->accept(o);
-    request.reset();
-    if (accepted) {
-        reads_.release(queue_pair_->max_reads());
-        stats_.connections.add(1);
-        accepted_ = true;
-        heard_ = provider_.shard().now();
-        if (!provider_.query().notices_dead_peers)
-            provider_.shard().timers().arm(silence_, heard_ + options_.probe_after);
-        end_if_drained();
-        if (!co_await ended_.wait())
-            queue_pair_->disconnect();
-        // The provider forces an end that the peer delays, so this one is certain.
-        co_await ended_.wait_shielded();
-        stats_.connections.add(-1);
-    }
-    calls_scope_.request_stop();
-    co_await calls_scope_.join();
-    queue_pair_.reset();
+    co_return accepted.has_value();
+}
+
+void responder_connection::on_exception(const std::exception_ptr& e) noexcept
+{
+    stats_.exceptions.add();
+    log_limited(stats_.exceptions_logged, log_level::error, "rpcrdma", "connection ended by an exception",
+                {{"peer", peer_name_}, {"exception", what_of(e)}});
+    if (queue_pair_)
+        end_unanswered(error_of(e, "an exception left a task of the connection"));
 }
 
 void responder_connection::drain() noexcept

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <verbena/core/event.hpp>
+#include <verbena/core/exception.hpp>
 #include <verbena/core/semaphore.hpp>
 #include <verbena/protocols/rpcrdma/header.hpp>
 #include <verbena/protocols/rpcrdma/private_data.hpp>
@@ -61,6 +62,7 @@ private:
 class responder_connection final : private verbs::completion_handler,
                                    private deferred,
                                    private timer,
+                                   private exception_handler,
                                    private reverse_link {
 public:
     responder_connection(verbs::context& provider, buffer_pool& buffers, rpc::dispatcher& dispatcher,
@@ -106,7 +108,10 @@ private:
     // timer: reads that may have stalled
     void on_timer() noexcept override;
     void after_silence() noexcept;
+    // exception_handler: of a call, or of what else the connection has under way
+    void on_exception(const std::exception_ptr& e) noexcept override;
 
+    task<bool> take(std::unique_ptr<verbs::connect_request> request, verbs::protection_domain& domain);
     std::size_t calls_in_use() const noexcept { return calls_.size() - free_calls_.size(); }
     void end_if_drained() noexcept;
     std::uint64_t chunk_bytes_of(const header& h) const noexcept;

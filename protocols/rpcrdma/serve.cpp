@@ -4,6 +4,7 @@
 
 #include "responder_connection.hpp"
 
+#include <verbena/core/exception.hpp>
 #include <verbena/core/log.hpp>
 
 #include <algorithm>
@@ -13,9 +14,42 @@ namespace {
 
 // The connections of one listener.
 struct serving {
+    class member {
+    public:
+        member(serving& all, responder_connection& c) : all_(all), connection_(&c)
+        {
+            all_.connections.push_back(connection_);
+        }
+        member(const member&) = delete;
+        ~member()
+        {
+            std::erase(all_.connections, connection_);
+            if (all_.connections.empty())
+                all_.empty.set();
+        }
+
+    private:
+        serving& all_;
+        responder_connection* connection_;
+    };
     std::vector<responder_connection*> connections;
     event empty;
     chunk_shares shares;
+};
+
+// Of what is left of a connection's task when it throws, which is little: the connection has a handler of its own.
+class lost_connections final : public exception_handler {
+public:
+    explicit lost_connections(responder_stats& stats) noexcept : stats_(stats) {}
+    void on_exception(const std::exception_ptr& e) noexcept override
+    {
+        stats_.exceptions.add();
+        log_limited(stats_.exceptions_logged, log_level::error, "rpcrdma", "connection ended by an exception",
+                    {{"exception", what_of(e)}});
+    }
+
+private:
+    responder_stats& stats_;
 };
 
 task<void> serve_one(std::unique_ptr<verbs::connect_request> request, verbs::context& provider,
@@ -25,12 +59,33 @@ task<void> serve_one(std::unique_ptr<verbs::connect_request> request, verbs::con
 {
     auto connection = std::make_unique<responder_connection>(provider, buffers, dispatcher, options, stats,
                                                              std::move(share));
-    all.connections.push_back(connection.get());
+    const serving::member here(all, *connection);
     co_await connection->run(std::move(request), domain);
-    std::erase(all.connections, connection.get());
-    connection.reset();
-    if (all.connections.empty())
-        all.empty.set();
+}
+
+task<void> take_connections(verbs::context& provider, verbs::listener& listener,
+                            verbs::protection_domain& domain, buffer_pool& buffers,
+                            rpc::dispatcher& dispatcher, const responder_options& options,
+                            responder_stats& stats, serving& all, scope& connections, exception_handler& lost)
+{
+    for (;;) {
+        auto request = co_await listener.next();
+        if (!request)
+            co_return;
+        try {
+            const std::string address((*request)->peer_address());
+            if (connections.live() >= options.max_connections ||
+                all.shares.connections(address) >= options.max_address_connections) {
+                stats.rejected_connections.add();
+                (void)co_await (*request)->reject({});
+                continue;
+            }
+            connections.spawn(serve_one(std::move(*request), provider, domain, buffers, dispatcher, options,
+                                        stats, all, chunk_shares::user(all.shares, address)));
+        } catch (...) {
+            lost.on_exception(std::current_exception());
+        }
+    }
 }
 
 } // namespace
@@ -48,20 +103,14 @@ task<void> serve(verbs::context& provider, verbs::listener& listener, buffer_poo
         co_return;
     }
     serving all;
-    scope connections(provider.shard());
-    for (;;) {
-        auto request = co_await listener.next();
-        if (!request)
-            break;
-        const std::string address((*request)->peer_address());
-        if (connections.live() >= options.max_connections ||
-            all.shares.connections(address) >= options.max_address_connections) {
-            stats.rejected_connections.add();
-            (void)co_await (*request)->reject({});
-            continue;
-        }
-        connections.spawn(serve_one(std::move(*request), provider, **domain, buffers, dispatcher, options,
-                                    stats, all, chunk_shares::user(all.shares, address)));
+    lost_connections lost(stats);
+    scope connections(provider.shard(), nullptr, &lost);
+    // Whatever ends it, those that are there are joined.
+    try {
+        co_await take_connections(provider, listener, **domain, buffers, dispatcher, options, stats, all,
+                                  connections, lost);
+    } catch (...) {
+        lost.on_exception(std::current_exception());
     }
     // A copy: a connection without calls may end at once.
     const auto draining = all.connections;

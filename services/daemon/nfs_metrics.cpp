@@ -76,6 +76,9 @@ void add_calls(builder& b)
         "verbena_rpc_errors_total",
         "Calls answered with an RPC status other than SUCCESS; a program's own errors do not count.", "calls",
         &s::errors);
+    b.per_procedure("verbena_rpc_exceptions_total",
+                    "Calls whose procedure threw an exception; they were answered with SYSTEM_ERR.", "calls",
+                    &s::exceptions);
     b.per_procedure("verbena_rpc_dropped_total", "Calls that got no reply.", "calls", &s::dropped);
     b.per_procedure("verbena_rpc_received_bytes_total", "Bytes of calls, payloads included.", "bytes",
                     &s::bytes_in);
@@ -261,8 +264,8 @@ void add_rdma(builder& b)
               out.value({"write"}, value_of(s.rdma().write_chunk_bytes));
           });
     b.add("verbena_rpcrdma_errors_total",
-          "RDMA_ERROR replies, messages dropped in silence, RDMA Reads that failed or stalled, and credits "
-          "exceeded.",
+          "RDMA_ERROR replies, messages dropped in silence, RDMA Reads that failed or stalled, credits "
+          "exceeded, and exceptions that ended a connection.",
           metric_type::counter, "errors", {"kind"}, 8, [](metric_sink& out, const shard_server& s) {
               out.value({"version"}, value_of(s.rdma().version_errors));
               out.value({"chunk"}, value_of(s.rdma().chunk_errors));
@@ -271,6 +274,7 @@ void add_rdma(builder& b)
               out.value({"read_stalled"}, value_of(s.rdma().stalled_reads));
               out.value({"credits"}, value_of(s.rdma().credit_overruns));
               out.value({"draining"}, value_of(s.rdma().refused_draining));
+              out.value({"exception"}, value_of(s.rdma().exceptions));
           });
     counter_of("verbena_rpcrdma_remote_invalidations_total", "Replies that invalidated a requester's key.",
                "replies", &r::remote_invalidations);

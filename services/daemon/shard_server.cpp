@@ -71,7 +71,7 @@ shard_server::shard_server(shard& s, const config& c, const nfs::export_table& e
 #ifdef VERBENA_HAS_RDMA
       device_(common_device(c.listen)),
 #endif
-      rdma_tasks_(s.reactor())
+      rdma_tasks_(s.reactor(), nullptr, &unhandled_)
 {
     const std::size_t budget = s.buffers().budget().limit();
     rdma_options_.max_connections = most_rdma_connections(rdma_options_, budget, *c.shards, listeners.rdma);

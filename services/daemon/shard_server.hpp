@@ -83,6 +83,7 @@ private:
     std::vector<std::unique_ptr<verbs::listener>> rdma_listeners_;
     rpcrdma::responder_options rdma_options_;
     rpcrdma::responder_stats rdma_stats_;
+    exception_logger unhandled_{"rpcrdma"};
     scope rdma_tasks_;
 };
 

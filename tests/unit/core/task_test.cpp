@@ -90,6 +90,110 @@ BOOST_AUTO_TEST_CASE(exceptions_reach_the_awaiter)
     BOOST_TEST(run_until_complete(*r, outer()) == "boom");
 }
 
+namespace {
+
+task<void> throw_later(int turns)
+{
+    for (int i = 0; i < turns; ++i)
+        co_await sleep_for(1ms);
+    throw std::runtime_error("boom");
+}
+task<void> count_later(int& n)
+{
+    co_await sleep_for(10ms);
+    ++n;
+}
+
+} // namespace
+
+// A child that throws takes nobody with it, and whoever joins hears of it.
+BOOST_AUTO_TEST_CASE(an_exception_that_leaves_a_child_is_rethrown_by_join)
+{
+    virtual_clock clock;
+    reactor_options o;
+    o.clock = &clock;
+    auto r = make(o);
+    for (const int turns : {0, 1}) {
+        int counted = 0;
+        std::string text;
+        auto body = [&]() -> task<void> {
+            scope s(*r);
+            s.spawn(throw_later(turns));
+            s.spawn(throw_later(turns + 1));
+            s.spawn(count_later(counted));
+            try {
+                co_await s.join();
+            } catch (const std::exception& e) {
+                text = e.what();
+            }
+            co_await s.join(); // told once
+        };
+        run_until_complete(*r, body());
+        BOOST_TEST(text == "boom");
+        BOOST_TEST(counted == 1);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_handler_hears_of_exceptions_in_place_of_the_joiner)
+{
+    struct handler final : exception_handler {
+        void on_exception(const std::exception_ptr& e) noexcept override
+        {
+            ++heard;
+            said = what_of(e);
+            code = error_of(e, "test");
+        }
+        int heard = 0;
+        std::string said;
+        error code;
+    } h;
+    auto r = make();
+    auto fail_with = [](std::exception_ptr e) -> task<void> {
+        std::rethrow_exception(e);
+        co_return;
+    };
+    auto body = [&]() -> task<void> {
+        scope s(*r, nullptr, &h);
+        s.spawn(throw_later(1));
+        co_await s.join();
+        BOOST_TEST(h.said == "boom");
+        BOOST_TEST((h.code == std::errc::state_not_recoverable));
+        s.spawn(fail_with(std::make_exception_ptr(std::bad_alloc())));
+        BOOST_TEST((h.code == std::errc::not_enough_memory));
+        s.spawn(fail_with(
+            std::make_exception_ptr(std::system_error(std::make_error_code(std::errc::no_such_device)))));
+        BOOST_TEST((h.code == std::errc::no_such_device));
+        s.spawn(fail_with(std::make_exception_ptr(7)));
+        BOOST_TEST((h.code == std::errc::state_not_recoverable));
+        co_await s.join();
+    };
+    run_until_complete(*r, body());
+    BOOST_TEST(h.heard == 4);
+}
+
+BOOST_AUTO_TEST_CASE(an_exception_of_a_blocking_call_reaches_the_awaiter)
+{
+    auto r = make();
+    blocking_pool pool(1);
+    auto body = [&]() -> task<std::string> {
+        std::string text;
+        try {
+            auto f = []() -> int { throw std::runtime_error("boom"); };
+            (void)co_await pool.run(std::move(f));
+        } catch (const std::exception& e) {
+            text = e.what();
+        }
+        try {
+            auto f = [] { throw std::runtime_error("again"); };
+            co_await pool.run(std::move(f));
+        } catch (const std::exception& e) {
+            text += e.what();
+        }
+        co_return text;
+    };
+    BOOST_TEST(run_until_complete(*r, body()) == "boomagain");
+}
+
 BOOST_AUTO_TEST_CASE(virtual_time_jumps)
 {
     virtual_clock clock;

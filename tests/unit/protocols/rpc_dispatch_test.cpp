@@ -121,6 +121,36 @@ BOOST_FIXTURE_TEST_CASE(system_error, fixture)
     BOOST_TEST(reply_to(call_of(7, 9)) == expected);
 }
 
+// A fault of the program's costs one call.
+BOOST_FIXTURE_TEST_CASE(a_procedure_that_throws_is_a_system_error, fixture)
+{
+    std::string lines;
+    set_log_capture(
+        [](void* to, std::string_view line) { static_cast<std::string*>(to)->append(line).append("\n"); },
+        &lines);
+    BOOST_TEST(reply_to(call_of(7, 11)) == "00000007 00000001 00000000 00000000 00000000 00000005");
+    BOOST_TEST(reply_to(call_of(8, 12)) == "nothing");
+    streams.program.go.set();
+    BOOST_TEST(to_hex(streams.receive(client)) ==
+               "80000018 00000008 00000001 00000000 00000000 00000000 00000005");
+    for (std::uint32_t xid = 100; xid < 200; ++xid)
+        BOOST_TEST(!reply_to(call_of(xid, 11)).empty());
+    set_log_capture(nullptr, nullptr);
+    BOOST_TEST(reply_to(call_of(7, 0)) == "00000007 00000001 00000000 00000000 00000000 00000000");
+    std::uint64_t thrown = 0;
+    std::uint64_t errors = 0;
+    streams.calls.for_each([&](const auto&, const rpc::procedure_stats& stats) {
+        thrown += stats.exceptions.value();
+        errors += stats.errors.value();
+    });
+    BOOST_TEST(thrown == 102u);
+    BOOST_TEST(errors == 102u);
+    for (const auto* part : {"error rpc: a procedure threw an exception", "program=test", "version=3",
+                             "procedure=11", "exception=boom", "exception=\"of an unknown type\""})
+        BOOST_TEST(lines.find(part) != std::string::npos, part << " in " << lines);
+    BOOST_TEST(std::ranges::count(lines, '\n') < 10); // whatever a peer does
+}
+
 BOOST_FIXTURE_TEST_CASE(too_weak, fixture)
 {
     BOOST_TEST(reply_to(call_of(7, 7)) == "00000007 00000001 00000001 00000001 00000005");

@@ -98,6 +98,21 @@ BOOST_AUTO_TEST_CASE(a_repeat_gets_the_same_reply_and_does_not_run)
     BOOST_TEST(s.cache.stats(0).bytes.value() == 28);
 }
 
+// What threw may have done a part; nobody knows, so a repeat is run as if the first had never come.
+BOOST_AUTO_TEST_CASE(a_call_that_threw_is_not_remembered)
+{
+    cached_streams s;
+    set_log_level(log_level::off);
+    auto a = s.connect("192.0.2.1:1000");
+    s.plain.program.throw_in_count = true;
+    BOOST_TEST(s.ask(a, call_of(0x11, 5)) ==
+               "80000018 00000011 00000001 00000000 00000000 00000000 00000005");
+    s.plain.program.throw_in_count = false;
+    BOOST_TEST(s.ask(a, call_of(0x11, 5)) == reply("11", "02"));
+    BOOST_TEST(s.ask(a, call_of(0x11, 5)) == reply("11", "02"));
+    BOOST_TEST(s.cache.stats(0).entries.value() == 1);
+}
+
 BOOST_AUTO_TEST_CASE(whatever_differs_is_another_call)
 {
     cached_streams s;

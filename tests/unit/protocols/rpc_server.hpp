@@ -16,6 +16,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <sys/socket.h>
@@ -88,6 +89,8 @@ public:
         }
         case 5: // counts
             ++count;
+            if (throw_in_count)
+                throw std::runtime_error("boom");
             if (wait_in_count && !co_await go.wait())
                 ++stopped;
             c.results().u32(static_cast<std::uint32_t>(count));
@@ -107,6 +110,14 @@ public:
             c.attach(range.empty() ? file_range(file, fileno(file.get()), 0, length) : range);
             break;
         }
+        case 11: // throws, with results written and a payload attached
+            c.results().u32(1);
+            c.results().note_payload(4);
+            c.attach(rpc::payload(c.buffers().try_acquire(4), {}));
+            throw std::runtime_error("boom");
+        case 12: // throws later, and no exception of the library's
+            (void)co_await go.wait();
+            throw 7;
         default: co_return rpc::outcome::proc_unavail;
         }
         co_return rpc::outcome::success;
@@ -120,6 +131,7 @@ public:
     int count = 0;
     int stopped = 0;
     bool wait_in_count = false;
+    bool throw_in_count = false;
     bytes written;
 };
 

@@ -5,6 +5,7 @@
 #include "../allocation_count.hpp"
 #include "rpc_server.hpp"
 
+#include <verbena/core/log.hpp>
 #include <verbena/core/sleep.hpp>
 #include <verbena/protocols/rpc/record_reader.hpp>
 #include <verbena/transports/stream.hpp>
@@ -46,6 +47,60 @@ BOOST_AUTO_TEST_CASE(all_replies_of_a_turn_go_in_one_call)
     }
     BOOST_TEST(s.server->stats().receives.value() == 1);
     BOOST_TEST(s.server->stats().sends.value() == 1);
+}
+
+namespace {
+
+// Throws at once for a call of XID 1, later for one of XID 2, and answers nothing else.
+class throwing_dispatcher final : public rpc::dispatcher {
+public:
+    task<bool> dispatch(rpc::call& c) override
+    {
+        (void)c.decode_header();
+        if (c.header().xid == 2)
+            (void)co_await go.wait();
+        if (c.header().xid <= 2)
+            throw std::runtime_error("boom");
+        ++others;
+        co_return false;
+    }
+    event go;
+    int others = 0;
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(a_dispatcher_that_throws_costs_one_connection)
+{
+    set_log_level(log_level::off);
+    for (const std::uint32_t xid : {1u, 2u}) {
+        served_streams s;
+        throwing_dispatcher calls;
+        {
+            rpc::stream_server server(*s.shard, s.pool, calls);
+            const auto connect = [&] {
+                int ends[2];
+                BOOST_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) ==
+                              0);
+                server.adopt(net::unique_fd(ends[0]), *net::endpoint::parse("192.0.2.1:1023"));
+                return net::unique_fd(ends[1]);
+            };
+            auto one = connect();
+            auto other = connect();
+            s.send(one, framed(call_of(xid, 0)));
+            s.turns();
+            calls.go.set();
+            BOOST_TEST(s.receive(one).empty());
+            BOOST_TEST(s.closed);
+            s.send(other, framed(call_of(9, 0)));
+            s.turns();
+            BOOST_TEST(calls.others == 1);
+            BOOST_TEST(server.connections() == 1u);
+            BOOST_TEST(server.stats().ended[std::size_t(rpc::stream_end::exception)].value() == 1);
+            BOOST_TEST(server.stats().calls_in_flight.value() == 0);
+            run_until_complete(*s.shard, server.shut_down(s.shard->clock().now()));
+        }
+    }
 }
 
 BOOST_AUTO_TEST_CASE(bytes_may_come_one_by_one)

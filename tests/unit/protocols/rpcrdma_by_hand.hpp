@@ -35,6 +35,8 @@ class puller final : public rpc::dispatcher {
 public:
     task<bool> dispatch(rpc::call& c) override
     {
+        if (throws)
+            throw std::runtime_error("boom");
         const rpc::call_verdict verdict = c.decode_header();
         if (verdict == rpc::call_verdict::unanswerable && expects_garbage)
             co_return false;
@@ -78,6 +80,7 @@ public:
     std::uint64_t most_result = 0; ///< that the last call had room for
     bool keeps_channel = false;
     bool expects_garbage = false; ///< calls may be none
+    bool throws = false;
     std::shared_ptr<rpc::reverse_channel> channel;
 };
 
@@ -125,12 +128,20 @@ private:
     std::unique_ptr<verbs::queue_pair> q_;
 };
 
+/// Where a request of the test's throws.
+enum class throwing : std::uint8_t { never, making_a_queue_pair, accepting };
+
 class no_reads_request final : public verbs::connect_request {
 public:
-    explicit no_reads_request(std::unique_ptr<verbs::connect_request> r) : r_(std::move(r)) {}
+    no_reads_request(std::unique_ptr<verbs::connect_request> r, throwing where, event& go)
+        : r_(std::move(r)), throws_(where), go_(go)
+    {
+    }
     task<result<std::unique_ptr<verbs::queue_pair>>>
     make_queue_pair(verbs::protection_domain& d, const verbs::queue_pair_options& o) override
     {
+        if (throws_ == throwing::making_a_queue_pair)
+            throw std::runtime_error("boom");
         auto made = co_await r_->make_queue_pair(d, o);
         if (!made)
             co_return made.error();
@@ -143,11 +154,21 @@ public:
     {
         return r_->peer_responder_resources();
     }
-    task<result<void>> accept(const verbs::connect_options& o) override { return r_->accept(o); }
+    task<result<void>> accept(const verbs::connect_options& o) override
+    {
+        auto accepted = co_await r_->accept(o);
+        if (throws_ == throwing::accepting) {
+            co_await go_.wait_shielded();
+            throw std::runtime_error("boom");
+        }
+        co_return accepted;
+    }
     task<result<void>> reject(std::span<const std::byte> data) override { return r_->reject(data); }
 
 private:
     std::unique_ptr<verbs::connect_request> r_;
+    throwing throws_;
+    event& go_;
 };
 
 class no_reads_listener final : public verbs::listener {
@@ -157,11 +178,14 @@ public:
         auto r = co_await under->next();
         if (!r)
             co_return r.error();
-        co_return std::unique_ptr<verbs::connect_request>(std::make_unique<no_reads_request>(std::move(*r)));
+        co_return std::unique_ptr<verbs::connect_request>(
+            std::make_unique<no_reads_request>(std::move(*r), std::exchange(throws, throwing::never), go));
     }
     void close() noexcept override { under->close(); }
     std::string local_url() const override { return under->local_url(); }
     verbs::listener* under = nullptr;
+    throwing throws = throwing::never; ///< the next connection
+    event go;                          ///< when it has accepted
 };
 
 struct fixture {
@@ -187,6 +211,15 @@ struct fixture {
         unreadable.under = listener.get();
         verbs::listener& l2 = reads_fail ? unreadable : *listener;
         tasks->spawn(rpcrdma::serve(*provider, l2, *pool, dispatcher, options, stats));
+        ask_to_connect();
+        BOOST_TEST(read(32).size() == 32u); // header, depths, private message
+    }
+    /// A new peer, in the place of the one before.
+    void ask_to_connect()
+    {
+        if (peer != -1)
+            ::close(peer);
+        sequence = 0;
         int ends[2];
         BOOST_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
         peer = ends[1];
@@ -195,7 +228,6 @@ struct fixture {
         bytes request = from_hex("4d504120 49442052 65712046 72616d65 10020004");
         put(request, {std::uint32_t(peer_depth) << 16});
         write(request);
-        BOOST_TEST(read(32).size() == 32u); // header, depths, private message
     }
     ~fixture()
     {

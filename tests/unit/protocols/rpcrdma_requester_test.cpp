@@ -516,6 +516,33 @@ BOOST_FIXTURE_TEST_CASE(a_call_of_the_server_that_cannot_be_decoded_is_answered,
     BOOST_TEST(calls.refusals().unanswerable.value() == 1u);
 }
 
+// A service for the server's calls that throws costs the connection, which is made again.
+BOOST_FIXTURE_TEST_CASE(a_service_that_throws_ends_the_connection, fixture)
+{
+    struct throwing final : rpc::dispatcher {
+        task<bool> dispatch(rpc::call&) override
+        {
+            throw std::runtime_error("boom");
+            co_return false;
+        }
+    } calls;
+    options.callbacks = &calls;
+    client = rpcrdma::make_requester(*provider, *buffers, "fake:1", options, &stats);
+    run(
+        [this]() -> task<void> {
+            rpc::request r = ask(1);
+            BOOST_TEST(bool(co_await client->call(r)));
+        },
+        [this]() -> task<void> {
+            const bytes first = co_await next();
+            peer.queue_pair->deliver(words({9, 1, 8, 0, 0, 0, 0}) + call_head(9, 1));
+            const bytes again = co_await next();
+            BOOST_TEST(word(again, 0) == word(first, 0));
+            peer.queue_pair->deliver(inline_reply(word(again, 0), 8, 5));
+        });
+    BOOST_TEST(peer.connects == 2u);
+}
+
 BOOST_FIXTURE_TEST_CASE(a_new_connection_carries_the_call_again, fixture)
 {
     run(

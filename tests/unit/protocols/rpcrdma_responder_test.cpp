@@ -417,6 +417,54 @@ BOOST_FIXTURE_TEST_CASE(a_call_back_waits_for_the_send_queue_and_no_longer, fixt
     dispatcher.channel.reset();
 }
 
+// A dispatcher answers for what its programs throw. What it throws itself costs one connection.
+BOOST_FIXTURE_TEST_CASE(a_dispatcher_that_throws_ends_the_connection, fixture)
+{
+    start();
+    call(1); // which is being read
+    (void)receive();
+    dispatcher.throws = true;
+    inline_call(2);
+    BOOST_TEST(receive().empty());
+    until([&] { return provider->counters().active == 0; });
+    BOOST_TEST(stats.exceptions.value() == 1u);
+    BOOST_TEST(stats.connections.value() == 0);
+    dispatcher.throws = false;
+    ask_to_connect();
+    BOOST_TEST(read(32).size() == 32u);
+    inline_call(3);
+    BOOST_TEST(xdr::load_u32(receive().data() + 18) == 3u);
+}
+
+// And so does a provider that throws while a connection is set up.
+BOOST_FIXTURE_TEST_CASE(a_provider_that_throws_loses_the_connection, fixture)
+{
+    reads_fail = true; // through a provider of the test's
+    start();
+    unreadable.throws = throwing::making_a_queue_pair;
+    ask_to_connect();
+    BOOST_TEST(read(32).empty());
+    BOOST_TEST(stats.exceptions.value() == 1u);
+    // With a call under way already, which waits.
+    unreadable.throws = throwing::accepting;
+    dispatcher.waits = true;
+    dispatcher.result_size = 4;
+    ask_to_connect();
+    BOOST_TEST(read(32).size() == 32u);
+    inline_call(2);
+    until([&] { return dispatcher.prepared == 1; });
+    unreadable.go.set();
+    BOOST_TEST(receive().empty());
+    BOOST_TEST(stats.exceptions.value() == 2u);
+    dispatcher.waits = false;
+    dispatcher.result_size = 0;
+    ask_to_connect();
+    BOOST_TEST(read(32).size() == 32u);
+    inline_call(3);
+    BOOST_TEST(xdr::load_u32(receive().data() + 18) == 3u);
+    BOOST_TEST(stats.connections.value() == 1);
+}
+
 // One credit stands until the first reply (RFC 8166 3.3.3). A call that is never answered keeps it for a while, not for ever, whether
 // its caller waits or gave up.
 BOOST_AUTO_TEST_CASE(a_call_back_without_an_answer_costs_its_credit_for_a_while)

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -74,17 +75,23 @@ public:
             reactor_ = context != nullptr && context->shard != nullptr ? context->shard : reactor::current();
             pool_.submit(*this, *reactor_);
         }
-        value_type await_resume() noexcept
+        value_type await_resume()
         {
+            if (failure_)
+                std::rethrow_exception(failure_);
             if constexpr (!std::is_void_v<value_type>)
                 return std::move(*value_);
         }
         void execute() noexcept override
         {
-            if constexpr (std::is_void_v<value_type>)
-                function_();
-            else
-                value_.emplace(function_());
+            try {
+                if constexpr (std::is_void_v<value_type>)
+                    function_();
+                else
+                    value_.emplace(function_());
+            } catch (...) {
+                failure_ = std::current_exception();
+            }
         }
         void deliver() noexcept override { reactor_->post(handle_); }
 
@@ -95,9 +102,10 @@ public:
         reactor* reactor_ = nullptr;
         std::coroutine_handle<> handle_;
         std::optional<std::conditional_t<std::is_void_v<value_type>, nothing, value_type>> value_;
+        std::exception_ptr failure_;
     };
-    /// `co_await pool.run(f)`: calls f() on a pool thread and yields what it returns. `f` must be a
-    /// named, moved lambda (g++ 12) and must not throw.
+    /// `co_await pool.run(f)`: calls f() on a pool thread and yields what it returns, or throws what it throws. `f` must be a
+    /// named, moved lambda (g++ 12).
     template<class F>
     awaiter<std::remove_cvref_t<F>> run(F&& f)
     {

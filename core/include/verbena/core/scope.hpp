@@ -2,6 +2,7 @@
 // scope: where tasks without an awaiter live. There are no detached tasks; a scope joins its own.
 #pragma once
 
+#include <verbena/core/exception.hpp>
 #include <verbena/core/reactor.hpp>
 #include <verbena/core/task.hpp>
 
@@ -13,13 +14,20 @@
 
 namespace verbena {
 
+namespace detail {
+void log_lost_exception(const std::exception_ptr& e) noexcept;
+} // namespace detail
+
 /// Runs tasks concurrently on one shard and joins them. Destroying a scope with live children is a
-/// failed assertion: request_stop(), then join(). An exception that leaves a child is a programming
-/// error and ends the program; what a peer or a disk can cause travels as result<>.
+/// failed assertion: request_stop(), then join(). What a peer or a disk can cause travels as result<>. An exception that
+/// leaves a child ends that child alone: the scope's handler hears of it, or else join() rethrows the first one.
 class scope {
 public:
-    /// Children run on `shard`; they see this scope's stop token, and `parent`'s deadline and trace.
-    explicit scope(reactor& shard, const task_context* parent = nullptr) noexcept
+    /// Children run on `shard`; they see this scope's stop token, and `parent`'s deadline and trace. `handler` outlives the
+    /// scope's children. A scope that lives long has one, since it is joined late.
+    explicit scope(reactor& shard, const task_context* parent = nullptr,
+                   exception_handler* handler = nullptr) noexcept
+        : handler_(handler)
     {
         if (parent != nullptr)
             context_ = *parent;
@@ -28,7 +36,12 @@ public:
     }
     scope(const scope&) = delete;
     scope& operator=(const scope&) = delete;
-    ~scope() { assert(live_ == 0 && "a scope must be joined before it goes"); }
+    ~scope()
+    {
+        assert(live_ == 0 && "a scope must be joined before it goes");
+        if (failure_)
+            detail::log_lost_exception(failure_);
+    }
 
     /// Starts `t` now, until its first wait. The scope owns it.
     void spawn(task<void> t)
@@ -48,12 +61,17 @@ public:
         explicit join_awaiter(scope& s) noexcept : scope_(s) {}
         bool await_ready() const noexcept { return scope_.live_ == 0; }
         void await_suspend(std::coroutine_handle<> h) noexcept { scope_.joiner_ = h; }
-        void await_resume() const noexcept {}
+        void await_resume() const
+        {
+            if (scope_.failure_)
+                std::rethrow_exception(std::exchange(scope_.failure_, {}));
+        }
 
     private:
         scope& scope_;
     };
-    /// Waits until no child is left. One joiner at a time. Not cancellable.
+    /// Waits until no child is left, then rethrows what left one of them, unless there is a handler. One joiner at a time. Not
+    /// cancellable.
     join_awaiter join() noexcept
     {
         assert(!joiner_);
@@ -77,7 +95,10 @@ private:
             std::suspend_always initial_suspend() const noexcept { return {}; }
             std::suspend_never final_suspend() const noexcept { return {}; }
             void return_void() const noexcept {}
-            [[noreturn]] void unhandled_exception() const noexcept { std::terminate(); }
+            [[noreturn]] void unhandled_exception() const noexcept
+            {
+                std::terminate();
+            } // run() lets none out
             const task_context* context() const noexcept { return context_; }
 
         private:
@@ -88,11 +109,20 @@ private:
     };
     static runner run(scope& s, task<void> t)
     {
-        {
+        try {
             task<void> child = std::move(t);
             co_await child;
+        } catch (...) {
+            s.failed(std::current_exception());
         }
         s.finished();
+    }
+    void failed(std::exception_ptr e) noexcept
+    {
+        if (handler_ != nullptr)
+            handler_->on_exception(e);
+        else if (!failure_)
+            failure_ = std::move(e);
     }
     void finished() noexcept
     {
@@ -104,6 +134,8 @@ private:
     stop_source stop_;
     std::size_t live_ = 0;
     std::coroutine_handle<> joiner_;
+    exception_handler* handler_;
+    std::exception_ptr failure_; // the first, without a handler
 };
 
 namespace detail {

@@ -2,6 +2,7 @@
 // Routes calls to programs, answers what isn't one, and counts.
 #pragma once
 
+#include <verbena/core/log.hpp>
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/reactor.hpp>
 #include <verbena/protocols/rpc/service.hpp>
@@ -23,6 +24,7 @@ class duplicate_request_cache;
 struct procedure_stats {
     counter calls;
     counter errors; ///< answered with anything but SUCCESS; what a program's own status says doesn't count
+    counter exceptions; ///< calls whose procedure threw: answered with SYSTEM_ERR, and counted as errors too
     counter dropped;
     counter bytes_in;             ///< of the call messages, payloads included
     counter bytes_out;            ///< of the reply messages, payloads included
@@ -80,6 +82,7 @@ private:
     duplicate_request_cache* duplicates_;
     std::vector<std::unique_ptr<version_entry>> versions_;
     refusal_stats refusals_;
+    log_limiter exceptions_logged_;
 };
 
 } // namespace verbena::rpc

@@ -20,7 +20,7 @@
 
 namespace verbena::rpc {
 
-class reconnecting_client : public client_transport {
+class reconnecting_client : public client_transport, private exception_handler {
 public:
     task<result<void>> connect() final;
     task<result<reply>> call(request& r) final;
@@ -86,7 +86,7 @@ protected:
     /// The call that `xid` names, or nullptr.
     outstanding* find(std::uint32_t xid) noexcept;
     void complete(outstanding& o, result<reply> outcome) noexcept;
-    /// Runs `t` until close(), which asks it to stop and joins it.
+    /// Runs `t` until close(), which asks it to stop and joins it. An exception ends the connection, which is made again.
     void spawn(task<void> t) { tasks_.spawn(std::move(t)); }
 
     reactor& shard() noexcept { return shard_; }
@@ -108,8 +108,11 @@ private:
         reconnecting_client& owner_;
     };
 
+    // exception_handler: of what spawn() runs
+    void on_exception(const std::exception_ptr& e) noexcept final;
     void begin(outstanding& o, std::uint32_t index);
     void start();
+    task<result<void>> try_to_open();
     task<void> keep_connected();
     void transmit_all();
     void on_silence(outstanding& o) noexcept;

@@ -138,7 +138,7 @@ public:
                                             std::uint32_t procedure) const noexcept = 0;
     /// True if a repeat must be answered from the duplicate-request cache rather than run again.
     virtual bool non_idempotent(std::uint32_t version, std::uint32_t procedure) const noexcept = 0;
-    /// Serves one call. `c` outlives the task.
+    /// Serves one call. `c` outlives the task. An exception counts as outcome::system_error, and is logged.
     virtual task<outcome> serve(call& c) = 0;
 };
 
@@ -148,7 +148,7 @@ class dispatcher {
 public:
     virtual ~dispatcher() = default;
     /// Serves `c` until its reply body stands in c.results() (the whole reply message, from the XID
-    /// on); false if no reply must be sent.
+    /// on); false if no reply must be sent. An exception ends the connection.
     virtual task<bool> dispatch(call& c) = 0;
 };
 

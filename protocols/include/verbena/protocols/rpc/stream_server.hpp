@@ -69,8 +69,9 @@ enum class stream_end : std::uint8_t {
     too_many_fragments, ///< record_reader::max_fragments
     refused,            ///< max_connections, max_address_connections, or the server is ending
     shutdown,
+    exception, ///< left the dispatcher
 };
-inline constexpr std::size_t stream_end_count = 10;
+inline constexpr std::size_t stream_end_count = 11;
 std::string_view to_string(stream_end cause) noexcept;
 
 /// Single-writer counts of one shard's streams; any thread may read them.

@@ -70,6 +70,7 @@ struct responder_stats {
     counter credits_granted;      ///< sum over replies
     counter receive_shortages;    ///< receives not posted again at once, for want of memory
     counter credit_overruns;      ///< connections ended since the requester exceeded its credits
+    counter exceptions;           ///< that left a connection's task and ended the connection
     counter stalled_reads;        ///< connections ended by responder_options::read_limit
     counter read_depth_waits;     ///< RDMA Reads that waited for ORD
     counter
@@ -83,6 +84,7 @@ struct responder_stats {
     gauge connections;
     log_limiter ends_logged;
     log_limiter refusals_logged;
+    log_limiter exceptions_logged;
 };
 
 /// Serves every peer of `listener` until it is closed; then starts no more calls, lets those in flight finish and
