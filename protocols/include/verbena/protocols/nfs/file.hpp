@@ -4,6 +4,7 @@
 #pragma once
 
 #include <verbena/core/event.hpp>
+#include <verbena/core/semaphore.hpp>
 #include <verbena/protocols/nfs/client.hpp>
 
 #include <cstddef>
@@ -12,8 +13,9 @@
 
 namespace verbena::nfs {
 
-/// Shard-local. Reads and writes of different ranges may run at once; order between overlapping ones is the
-/// caller's. commit() before it goes, or what was written may be lost with the server's memory.
+/// Shard-local. Reads and writes of different ranges may run at once; order between overlapping ones that run at once is
+/// the caller's. A write that began when an overlapping one had ended stays on top of it, whatever the server loses.
+/// commit() before it goes, or what was written may be lost with the server's memory.
 class file {
 public:
     /// Bytes written and not committed; a write beyond commits first.
@@ -30,9 +32,10 @@ public:
         return client_.read(node_.handle, offset, count);
     }
     /// Writes all of `data`, unstable, in as many WRITEs as it takes. Its leases are shared until the data
-    /// is stable, so the memory must not change before commit() ends.
+    /// is stable, so the memory must not change before commit() ends. Waits while a commit() sends lost data again.
     task<result<void>> write(std::uint64_t offset, rpc::payload data);
-    /// Brings everything written before the call to stable storage, sending again what the server lost.
+    /// Brings everything written before the call to stable storage, sending again what the server lost, the oldest
+    /// first. Calls take turns.
     task<result<void>> commit();
     std::size_t uncommitted() const noexcept { return uncommitted_; }
     /// Bytes sent again because a verifier changed.
@@ -45,17 +48,28 @@ private:
             : offset(o), data(std::move(d)), verifier(v)
         {
         }
+        std::uint64_t end() const noexcept { return offset + data.size(); }
         std::uint64_t offset;
         rpc::payload data;
         v3::writeverf3 verifier;
+        bool lost = false;
     };
-    task<result<void>> commit_once(std::vector<unstable>& batch);
+    class writing;
+    class no_writes;
+    void sort_out(std::size_t covered, const v3::writeverf3& verifier);
+    task<result<void>> send_again();
+    task<result<void>> send_again(std::size_t index);
 
     client& client_;
     nfs::node node_;
-    std::vector<unstable> unstable_;
+    std::vector<unstable> unstable_; // in the order in which they were written
     std::size_t uncommitted_ = 0;
     std::uint64_t resent_ = 0;
+    semaphore turn_{1}; // of commit()
+    std::size_t writing_ = 0;
+    bool resending_ = false;
+    event resent_all_; // while !resending_
+    event quiet_;      // while nothing is being written
 };
 
 } // namespace verbena::nfs
