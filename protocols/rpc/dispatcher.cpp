@@ -157,6 +157,8 @@ task<bool> service_dispatcher::dispatch(call& c)
     try {
         if (duplicates_ != nullptr && entry->program.non_idempotent(header.version, header.procedure))
             how = co_await serve_once(entry->program, c);
+        else if (duplicates_ != nullptr && entry->program.repeats_in_turn(header.version, header.procedure))
+            how = co_await serve_in_turn(entry->program, c);
         else
             how = co_await entry->program.serve(c);
     } catch (...) {
@@ -223,6 +225,16 @@ task<outcome> service_dispatcher::serve_once(program& p, call& c)
     if (how == outcome::success && !c.refused() && complete(c, c.results()) && c.results().payloads().empty())
         visit.remember(c.results().bytes());
     co_return how;
+}
+
+task<outcome> service_dispatcher::serve_in_turn(program& p, call& c)
+{
+    duplicate_request_cache::visit visit(*duplicates_, shard_, request_key::of(c),
+                                         duplicate_request_cache::repeat::in_turn);
+    const auto state = co_await visit.begin();
+    if (state == duplicate_request_cache::state::dropped)
+        co_return outcome::drop;
+    co_return co_await p.serve(c); // the end of the visit lets the next one run
 }
 
 void service_dispatcher::for_each(

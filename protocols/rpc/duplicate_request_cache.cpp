@@ -71,7 +71,8 @@ request_key request_key::of(call& c)
     // Not the length of what is in hand: how much that is of a large call depends on where it began in the stream.
     key.argument_length = c.args().unread();
     const auto in_hand = c.args().rest();
-    key.checksum = checksum_of(in_hand.first(std::min(in_hand.size(), checked_bytes)));
+    const std::size_t most = key.argument_length <= whole_bytes ? whole_bytes : first_bytes;
+    key.checksum = checksum_of(in_hand.first(std::min(in_hand.size(), most)));
     return key;
 }
 
@@ -87,17 +88,39 @@ struct duplicate_request_cache::entry : list_hook {
     std::size_t waiting_count = 0;
 };
 
-// Octets of the results of all non-idempotent procedures of NFSv3 but for long handles.
-constexpr std::size_t usual_reply = 256;
+// Octets of the replies of all non-idempotent procedures of NFSv3 but for long handles.
+constexpr std::size_t usual_reply = 288;
+
+duplicate_request_options duplicate_request_options::within(std::size_t bytes) noexcept
+{
+    constexpr std::size_t heap_overhead = 32; // of an entry and its reply
+    constexpr std::size_t one = sizeof(duplicate_request_cache::entry) + usual_reply + heap_overhead;
+    duplicate_request_options o;
+    o.max_entries = bytes / one;
+    o.max_bytes = o.max_entries * usual_reply;
+    return o;
+}
 
 // The entries of some peers.
 class duplicate_request_cache::part {
 public:
-    part(bool is_shared, const duplicate_request_options& options)
+    /// With `own` places, and as many of the `common` ones as it gets.
+    part(bool is_shared, const duplicate_request_options& options, std::size_t own,
+         std::atomic<std::size_t>& common)
         : is_shared_(is_shared),
           options_(options),
-          buckets_(std::bit_ceil(std::max<std::size_t>(options.max_entries, 16)))
+          own_(own),
+          common_(common),
+          buckets_(std::bit_ceil(std::max<std::size_t>(own + common / 4, 16)))
     {
+    }
+    part(const part&) = delete;
+    ~part()
+    {
+        for (intrusive_list<entry>* list : {&unused_, &in_progress_, &answered_}) {
+            while (entry* e = list->pop_front())
+                delete e;
+        }
     }
 
     const duplicate_request_stats& stats() const noexcept { return stats_; }
@@ -214,16 +237,41 @@ private:
             if (oldest == nullptr || now - oldest->when < options_.lifetime)
                 return;
             release(*oldest);
+            give_back();
         }
+    }
+
+    // Another part may need the place.
+    void give_back() noexcept
+    {
+        if (made_ <= own_)
+            return;
+        delete unused_.pop_front();
+        --made_;
+        common_.fetch_add(1, std::memory_order_relaxed);
+    }
+
+    bool may_make_one() noexcept
+    {
+        if (made_ < own_)
+            return true;
+        std::size_t left = common_.load(std::memory_order_relaxed);
+        while (left != 0) {
+            if (common_.compare_exchange_weak(left, left - 1, std::memory_order_relaxed))
+                return true;
+        }
+        return false;
     }
 
     entry* take()
     {
-        if (unused_.empty() && entries_.size() < options_.max_entries) {
-            entries_.push_back(std::make_unique<entry>());
+        if (unused_.empty() && may_make_one()) {
+            auto made = std::make_unique<entry>();
             // So that an entry that is used again for a longer reply need not grow.
-            entries_.back()->reply.reserve(usual_reply);
-            unused_.push_back(*entries_.back());
+            if (options_.max_reply != 0)
+                made->reply.reserve(usual_reply);
+            unused_.push_back(*made.release());
+            ++made_;
         }
         if (unused_.empty() && !answered_.empty()) {
             stats_.evicted.add();
@@ -253,8 +301,10 @@ private:
     const bool is_shared_; // by several shards
     std::mutex mutex_;     // of all below
     const duplicate_request_options options_;
+    const std::size_t own_;
+    std::atomic<std::size_t>& common_;
     std::vector<entry*> buckets_;
-    std::vector<std::unique_ptr<entry>> entries_;
+    std::size_t made_ = 0;
     intrusive_list<entry> unused_;
     intrusive_list<entry> in_progress_;
     intrusive_list<entry> answered_;
@@ -262,9 +312,15 @@ private:
 };
 
 duplicate_request_cache::duplicate_request_cache(std::size_t shards, const duplicate_request_options& options)
+    : common_(shards > 1 ? options.max_entries / 2 : 0)
 {
+    const std::size_t own = (options.max_entries - common_) / std::max<std::size_t>(shards, 1);
+    duplicate_request_options in_turn = options;
+    in_turn.max_reply = 0;
     for (std::size_t i = 0; i < shards; ++i)
-        parts_.push_back(std::make_unique<part>(shards > 1, options));
+        parts_.push_back(std::make_unique<part>(shards > 1, options, own, common_));
+    for (std::size_t i = 0; i < shards; ++i)
+        in_turn_.push_back(std::make_unique<part>(shards > 1, in_turn, options.max_in_turn, no_more_));
 }
 
 duplicate_request_cache::~duplicate_request_cache() = default;
@@ -274,10 +330,20 @@ const duplicate_request_stats& duplicate_request_cache::stats(std::size_t part) 
     return parts_[part]->stats();
 }
 
-duplicate_request_cache::visit::visit(duplicate_request_cache& cache, reactor& here, request_key key)
-    : part_(*cache.parts_[std::hash<std::string_view>()(key.address) % cache.parts_.size()]),
-      here_(here),
-      key_(std::move(key))
+const duplicate_request_stats& duplicate_request_cache::in_turn_stats(std::size_t part) const noexcept
+{
+    return in_turn_[part]->stats();
+}
+
+duplicate_request_cache::part& duplicate_request_cache::part_of(const request_key& key, repeat of_it) noexcept
+{
+    const auto& parts = of_it == repeat::answered ? parts_ : in_turn_;
+    return *parts[std::hash<std::string_view>()(key.address) % parts.size()];
+}
+
+duplicate_request_cache::visit::visit(duplicate_request_cache& cache, reactor& here, request_key key,
+                                      repeat of_it)
+    : part_(cache.part_of(key, of_it)), here_(here), key_(std::move(key))
 {
 }
 

@@ -309,20 +309,24 @@ void add_duplicates(builder& b, const rpc::duplicate_request_cache& cache)
     const auto stats_of = [&cache](const shard_server& s) -> const rpc::duplicate_request_stats& {
         return cache.stats(s.where().index());
     };
+    const auto in_turn_of = [&cache](const shard_server& s) -> const rpc::duplicate_request_stats& {
+        return cache.in_turn_stats(s.where().index());
+    };
     b.sum("verbena_duplicate_request_entries", "Replies kept for callers that repeat themselves.",
           metric_type::gauge, "entries",
           [stats_of](const shard_server& s) { return value_of(stats_of(s).entries); });
     b.sum("verbena_duplicate_request_bytes", "Memory of those replies.", metric_type::gauge, "bytes",
           [stats_of](const shard_server& s) { return value_of(stats_of(s).bytes); });
     b.add("verbena_duplicate_requests_total", "What the duplicate-request cache did.", metric_type::counter,
-          "calls", {"outcome"}, 8, [stats_of](metric_sink& out, const shard_server& s) {
+          "calls", {"outcome"}, 8, [stats_of, in_turn_of](metric_sink& out, const shard_server& s) {
               const rpc::duplicate_request_stats& d = stats_of(s);
+              const rpc::duplicate_request_stats& in_turn = in_turn_of(s);
               out.value({"remembered"}, value_of(d.remembered));
               out.value({"replayed"}, value_of(d.replayed));
-              out.value({"waited"}, value_of(d.waited));
-              out.value({"dropped"}, value_of(d.dropped));
+              out.value({"waited"}, value_of(d.waited) + value_of(in_turn.waited));
+              out.value({"dropped"}, value_of(d.dropped) + value_of(in_turn.dropped));
               out.value({"evicted"}, value_of(d.evicted));
-              out.value({"uncached"}, value_of(d.uncached));
+              out.value({"uncached"}, value_of(d.uncached) + value_of(in_turn.uncached));
           });
 }
 

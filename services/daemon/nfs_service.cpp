@@ -329,7 +329,8 @@ void nfs_service::impl::make_servers(const config& c, const listener_count& list
     if (!loaded)
         throw config_error("state " + c.state + ": " + loaded.error().message());
     key = *loaded;
-    duplicates = std::make_unique<rpc::duplicate_request_cache>(rt.size());
+    duplicates = std::make_unique<rpc::duplicate_request_cache>(
+        rt.size(), rpc::duplicate_request_options::within(rt.budget().limit() / 4));
     for (std::size_t i = 0; i < rt.size(); ++i) {
         servers.push_back(rt.call(i, [&](shard& s) {
             return std::make_unique<shard_server>(s, c, table, key, mounts, *duplicates, listeners);

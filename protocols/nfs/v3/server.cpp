@@ -28,9 +28,6 @@ bool server::non_idempotent(std::uint32_t of_version, std::uint32_t number) cons
     if (of_version != version)
         return false;
     switch (procedure(number)) {
-    // A WRITE may be repeated, but not behind a later one: a slow first run that ends after the
-    // client has its reply to the repeat, and has written again, would put old bytes back.
-    case procedure::write:
     case procedure::setattr:
     case procedure::create:
     case procedure::mkdir:
@@ -42,6 +39,14 @@ bool server::non_idempotent(std::uint32_t of_version, std::uint32_t number) cons
     case procedure::link: return true;
     default: return false;
     }
+}
+
+// A WRITE may be repeated, but not behind a later one: a slow first run that ends after the client has its reply to the repeat,
+// and has written again, would put old bytes back. It isn't answered from memory, which would lose a WRITE that only looks like
+// another one: to tell them apart takes all their data.
+bool server::repeats_in_turn(std::uint32_t of_version, std::uint32_t number) const noexcept
+{
+    return of_version == version && procedure(number) == procedure::write;
 }
 
 task<rpc::outcome> server::end_with(rpc::outcome outcome) { co_return outcome; }

@@ -29,7 +29,7 @@ public:
     {
         std::array<std::byte, rpc::max_auth_body> body;
         rpc::call_header header;
-        header.xid = 0x1234;
+        header.xid = xid;
         header.program = program;
         header.version = version;
         header.procedure = procedure;
@@ -95,6 +95,7 @@ public:
         return in;
     }
     rpc::reply_header header_of_reply;
+    std::uint32_t xid = 0x1234;
     int pulls = 0;
     bool pull_fails = false;
     bool no_memory = false;

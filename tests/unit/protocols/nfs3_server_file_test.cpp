@@ -5,6 +5,8 @@
 
 #include "nfs3_server.hpp"
 
+#include <verbena/protocols/rpc/duplicate_request_cache.hpp>
+
 #include <algorithm>
 
 BOOST_AUTO_TEST_SUITE(nfs3_server_file_test)
@@ -53,12 +55,13 @@ BOOST_FIXTURE_TEST_CASE(names_of_procedures, nfs3_fixture)
     BOOST_TEST(program.procedure_name(3, 21) == "COMMIT");
     BOOST_TEST(program.procedure_name(3, 22).empty());
     BOOST_TEST(program.procedure_name(4, 1).empty());
-    // RFC 1813 4.5, and WRITE.
-    const std::vector<std::uint32_t> expected = {2, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    // RFC 1813 4.5
+    const std::vector<std::uint32_t> expected = {2, 8, 9, 10, 11, 12, 13, 14, 15};
     std::vector<std::uint32_t> found;
     for (std::uint32_t i = 0; i < 30; ++i) {
         if (program.non_idempotent(3, i))
             found.push_back(i);
+        BOOST_TEST(program.repeats_in_turn(3, i) == (i == 7)); // WRITE
     }
     BOOST_TEST(found == expected, boost::test_tools::per_element());
 }
@@ -390,6 +393,56 @@ BOOST_FIXTURE_TEST_CASE(serves_write, nfs3_fixture)
     res = call<WRITE3res>(procedure::write, write_of(handle(id), {}, 0, stable_how::file_sync));
     BOOST_TEST(res.status == nfsstat3::ok);
     BOOST_TEST(res.count == 0u);
+}
+
+// Programs that count their XIDs from a constant send such ones when they run twice.
+BOOST_FIXTURE_TEST_CASE(writes_that_differ_only_in_their_end_are_both_done, nfs3_fixture)
+{
+    rpc::duplicate_request_cache repeats(1);
+    rpc::service_dispatcher calls(*shard, &repeats);
+    calls.add(program);
+    const auto id = files.add(1, "f", file_type::regular);
+    auto bytes = pattern(20000);
+    for (const std::byte last : {std::byte(1), std::byte(2)}) {
+        bytes.back() = last;
+        auto c = prepare(procedure::write, write_of(handle(id), bytes));
+        BOOST_REQUIRE(run_until_complete(*shard, calls.dispatch(*c)));
+        BOOST_TEST(take<WRITE3res>(*c).count == 20000u);
+        BOOST_TEST((files[id].data == bytes));
+    }
+    BOOST_TEST(repeats.stats(0).entries.value() == 0);
+}
+
+BOOST_FIXTURE_TEST_CASE(many_writes_push_out_no_reply_of_a_rename, nfs3_fixture)
+{
+    rpc::duplicate_request_options options;
+    options.max_entries = 1000;
+    rpc::duplicate_request_cache repeats(1, options);
+    rpc::service_dispatcher calls(*shard, &repeats);
+    calls.add(program);
+    const auto id = files.add(1, "f", file_type::regular);
+    RENAME3args renamed;
+    renamed.from = in_root("f");
+    renamed.to = in_root("g");
+    const auto rename = [&] {
+        auto c = prepare(procedure::rename, renamed);
+        BOOST_REQUIRE(run_until_complete(*shard, calls.dispatch(*c)));
+        return take<RENAME3res>(*c).status;
+    };
+    BOOST_TEST(rename() == nfsstat3::ok);
+    const auto bytes = pattern(4);
+    memory_call c(pool, from);
+    for (std::uint32_t i = 0; i < 5000; ++i) {
+        c.xid = 0x10000 + i;
+        xdr::encoder out = c.begin(100003, 3, static_cast<std::uint32_t>(procedure::write), &*user);
+        encode(out, write_of(handle(id), bytes));
+        c.end(out);
+        if (!run_until_complete(*shard, calls.dispatch(c)))
+            BOOST_FAIL("a WRITE has no reply");
+    }
+    BOOST_TEST(rename() == nfsstat3::ok); // and not NFS3ERR_NOENT
+    BOOST_TEST(repeats.stats(0).replayed.value() == 1u);
+    BOOST_TEST(repeats.stats(0).evicted.value() == 0u);
 }
 
 // What lay in memory then is lost: the verifier of a COMMIT must differ from that of the WRITE.

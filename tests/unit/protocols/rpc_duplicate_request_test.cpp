@@ -133,6 +133,123 @@ BOOST_AUTO_TEST_CASE(whatever_differs_is_another_call)
     BOOST_TEST(s.plain.program.count == 7);
 }
 
+// Two long names are longer than the beginning that was looked at once.
+BOOST_AUTO_TEST_CASE(arguments_that_differ_in_their_end_are_another_call)
+{
+    cached_streams s;
+    auto a = s.connect("192.0.2.1:1000");
+    for (const std::size_t size : {1000, 8188}) {
+        auto first = call_of(0x11, 5, opaque(size));
+        auto second = first;
+        second.back() = std::byte(1);
+        const int before = s.plain.program.count;
+        s.ask(a, first);
+        s.ask(a, second);
+        s.ask(a, first);
+        s.ask(a, second);
+        BOOST_TEST(s.plain.program.count == before + 2);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(calls_that_may_run_again_do_so_when_the_first_run_has_ended)
+{
+    cached_streams s;
+    s.plain.program.wait_in_count = true;
+    auto a = s.connect("192.0.2.1:1000");
+    auto b = s.connect("192.0.2.1:1001");
+    const auto message = call_of(0x11, 13, opaque(300));
+    BOOST_TEST(s.ask(a, message) == "");
+    BOOST_TEST(s.ask(b, message) == "");
+    BOOST_TEST(s.ask(b, message) == "");
+    BOOST_TEST(s.ask(b, call_of(0x12, 13, opaque(300))) == ""); // another call waits for none of them
+    BOOST_TEST(s.plain.program.running == 2);
+    s.plain.program.go.set();
+    s.plain.turns();
+    BOOST_TEST(to_hex(s.plain.receive(a)).starts_with("8000001c 00000011"));
+    BOOST_TEST(s.plain.receive(b).size() == 3 * 32);
+    BOOST_TEST(s.plain.program.count == 4);
+    BOOST_TEST(s.plain.program.most_running == 2);
+    BOOST_TEST(s.ask(a, message) == reply("11", "05")); // nothing is remembered
+    BOOST_TEST(s.cache.stats(0).entries.value() == 0);
+    BOOST_TEST(s.cache.in_turn_stats(0).entries.value() == 0);
+    BOOST_TEST(s.cache.in_turn_stats(0).waited.value() == 2);
+}
+
+BOOST_AUTO_TEST_CASE(calls_kept_apart_have_places_of_their_own)
+{
+    rpc::duplicate_request_options options;
+    options.max_entries = 2;
+    options.max_in_turn = 2;
+    cached_streams s(options);
+    auto a = s.connect("192.0.2.1:1000");
+    for (std::uint32_t xid = 1; xid <= 2; ++xid)
+        s.ask(a, call_of(xid, 5));
+    s.plain.program.wait_in_count = true;
+    for (std::uint32_t xid = 1; xid <= 3; ++xid)
+        BOOST_TEST(s.ask(a, call_of(xid, 13)) == "");
+    BOOST_TEST(s.plain.program.running == 3);
+    BOOST_TEST(s.cache.in_turn_stats(0).uncached.value() == 1);
+    BOOST_TEST(s.cache.stats(0).evicted.value() == 0);
+    BOOST_TEST(s.ask(a, call_of(1, 5)) == reply("01", "01"));
+    s.plain.program.go.set();
+    BOOST_TEST(s.plain.receive(a).size() == 3 * 32);
+}
+
+// One host's changes take the half that nobody owns and no place of those whom another part serves.
+BOOST_AUTO_TEST_CASE(half_of_the_places_serve_whoever_needs_them)
+{
+    virtual_clock clock;
+    reactor_options of_shard;
+    of_shard.clock = &clock;
+    const auto made = reactor::create(of_shard);
+    BOOST_REQUIRE(made);
+    reactor& here = **made;
+    rpc::duplicate_request_options options;
+    options.max_entries = 16;
+    rpc::duplicate_request_cache cache(2, options);
+    const auto answer = from_hex("01020304");
+    const auto ask = [&](rpc::request_key key) -> task<state> {
+        rpc::duplicate_request_cache::visit v(cache, here, std::move(key));
+        const state s = co_await v.begin();
+        if (s == state::fresh)
+            v.remember(answer);
+        co_return s;
+    };
+    std::string busy = "192.0.2.1";
+    (void)run_until_complete(here, ask(key_of(0, busy)));
+    const std::size_t part = cache.stats(0).entries.value() == 1 ? 0 : 1;
+    std::string other;
+    for (int i = 2; other.empty(); ++i) {
+        const std::string address = "192.0.2." + std::to_string(i);
+        if (std::hash<std::string_view>()(address) % 2 != part)
+            other = address;
+    }
+    for (std::uint32_t xid = 1; xid < 20; ++xid)
+        BOOST_TEST((run_until_complete(here, ask(key_of(xid, busy))) == state::fresh));
+    BOOST_TEST(cache.stats(part).entries.value() == 12);
+    BOOST_TEST(cache.stats(part).evicted.value() == 8u);
+    for (std::uint32_t xid = 0; xid < 4; ++xid)
+        BOOST_TEST((run_until_complete(here, ask(key_of(xid, other))) == state::fresh));
+    BOOST_TEST(cache.stats(1 - part).entries.value() == 4);
+    BOOST_TEST(cache.stats(1 - part).evicted.value() == 0u);
+    // When the busy one's are old, the other gets that half.
+    clock.advance(121s);
+    for (std::uint32_t xid = 20; xid < 27; ++xid)
+        (void)run_until_complete(here, ask(key_of(xid, busy)));
+    BOOST_TEST(cache.stats(part).entries.value() == 6);
+    for (std::uint32_t xid = 4; xid < 14; ++xid)
+        BOOST_TEST((run_until_complete(here, ask(key_of(xid, other))) == state::fresh));
+    BOOST_TEST(cache.stats(1 - part).entries.value() == 10);
+    BOOST_TEST(cache.stats(1 - part).evicted.value() == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(memory_decides_how_many_places_there_are)
+{
+    const auto options = rpc::duplicate_request_options::within(std::size_t(128) << 20);
+    BOOST_TEST(options.max_entries > 240'000u); // 2,000 changes a second for two minutes
+    BOOST_TEST(options.max_entries < 500'000u);
+}
+
 // Over a stream a large call lies in one piece or in two, as it fell into the receive buffers.
 BOOST_AUTO_TEST_CASE(a_large_repeat_is_recognised_wherever_it_lies)
 {

@@ -4,6 +4,7 @@
 
 #include "bytes.hpp"
 
+#include <algorithm>
 #include <verbena/core/event.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
@@ -42,6 +43,10 @@ public:
     bool non_idempotent(std::uint32_t, std::uint32_t procedure) const noexcept override
     {
         return procedure == 5;
+    }
+    bool repeats_in_turn(std::uint32_t, std::uint32_t procedure) const noexcept override
+    {
+        return procedure == 13;
     }
 
     task<rpc::outcome> serve(rpc::call& c) override
@@ -118,6 +123,15 @@ public:
         case 12: // throws later, and no exception of the library's
             (void)co_await go.wait();
             throw 7;
+        case 13: // counts those that run and have run
+            ++running;
+            most_running = std::max(most_running, running);
+            if (wait_in_count && !co_await go.wait())
+                ++stopped;
+            --running;
+            ++count;
+            c.results().u32(static_cast<std::uint32_t>(count));
+            break;
         default: co_return rpc::outcome::proc_unavail;
         }
         co_return rpc::outcome::success;
@@ -129,6 +143,8 @@ public:
     event go;
     int served = 0;
     int count = 0;
+    int running = 0;
+    int most_running = 0;
     int stopped = 0;
     bool wait_in_count = false;
     bool throw_in_count = false;

@@ -76,6 +76,7 @@ private:
     version_entry* find(std::uint32_t program, std::uint32_t version, std::uint32_t& low,
                         std::uint32_t& high) noexcept;
     task<outcome> serve_once(program& p, call& c);
+    task<outcome> serve_in_turn(program& p, call& c);
     procedure_stats& stats_of(version_entry& entry, std::string_view transport, std::uint32_t procedure);
 
     reactor& shard_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Remembers the replies to calls that must not run twice, so that a repeat (the peer lost its
-// connection before the reply came) gets the same answer.
+// connection before the reply came) gets the same answer. Calls that may run twice, but not both at once, it only keeps
+// apart: a repeat waits until the first run has ended.
 //
 // It holds whole reply messages, which each transport frames again: a client may repeat over TCP what
 // it first sent over RDMA. The repeat may come over a connection of another shard, so all shards share it: its
@@ -13,6 +14,7 @@
 #include <verbena/core/reactor.hpp>
 #include <verbena/protocols/rpc/service.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <coroutine>
 #include <cstddef>
@@ -34,10 +36,14 @@ struct request_key {
     std::uint32_t procedure = 0;
     std::uint32_t user = 0;            ///< of AUTH_SYS
     std::uint64_t argument_length = 0; ///< of all, also of what lies in a Read chunk
-    /// Of the first checked_bytes of the arguments, up to the first that lies in a Read chunk.
+    /// Of the arguments up to the first that lies in a Read chunk: of all of them if they have whole_bytes and no more, else
+    /// of the first first_bytes.
     std::uint64_t checksum = 0;
 
-    static constexpr std::size_t checked_bytes = 256;
+    /// So many lie in one piece wherever a stream's buffers end, and no argument of NFS but the data of a WRITE and the
+    /// target of a symbolic link is longer.
+    static constexpr std::size_t whole_bytes = 8192;
+    static constexpr std::size_t first_bytes = 256;
 
     /// Of a call whose header and credential are decoded and whose arguments are not.
     static request_key of(call& c);
@@ -45,15 +51,22 @@ struct request_key {
 };
 
 struct duplicate_request_options {
-    // Of each part:
-    std::size_t max_entries = 16384;
-    std::size_t max_bytes = std::size_t(16) << 20;
+    /// Places of all parts together, made as they are needed. Half of them are divided among the parts, the other half
+    /// serves any part that needs more. Within them a reply keeps its place for `lifetime`.
+    std::size_t max_entries = 65536;
+    /// Of replies, in each part.
+    std::size_t max_bytes = std::size_t(32) << 20;
+    /// Calls in progress of each part that are only kept apart; these have no other places.
+    std::size_t max_in_turn = 16384;
     /// Longer replies are not kept; those of calls that change something are short.
     std::size_t max_reply = 4096;
     /// Repeats that wait for one call in progress; more are dropped.
     std::size_t max_waiting = 4;
     /// How long a reply is kept. Clients repeat within a minute.
     duration lifetime = std::chrono::seconds(120);
+
+    /// As many places as `bytes` of memory hold, with replies of the usual size.
+    static duplicate_request_options within(std::size_t bytes) noexcept;
 };
 
 /// Counts of one part, written under its lock; any thread may read them.
@@ -62,11 +75,12 @@ struct duplicate_request_stats {
     gauge bytes;
     counter remembered; ///< calls that ran and whose reply was kept
     counter replayed;   ///< repeats answered from memory
-    counter waited;     ///< repeats that came while the call ran
-    counter dropped;    ///< repeats without an answer, since too many waited
+    counter waited;     ///< repeats that came while the call ran (also of calls that are only kept apart)
+    counter dropped;    ///< repeats without an answer, since too many waited (also of those)
     counter evicted;    ///< replies forgotten before their time, for want of room
     counter passed;     ///< entries of other calls that stood in the way to one
-    counter uncached;   ///< calls that ran without protection, since every entry was in progress
+    counter
+        uncached; ///< calls that ran without protection, since every entry was in progress (also of those)
 };
 
 class duplicate_request_cache {
@@ -77,13 +91,21 @@ public:
     duplicate_request_cache(const duplicate_request_cache&) = delete;
 
     enum class state : std::uint8_t {
-        fresh, ///< not seen before, or not answered: run it, then remember(), or destroy the visit to forget it
+        fresh, ///< not seen before, or not answered: run it, then remember(), or destroy the visit to forget it; whoever
+        ///< waits for a call that is forgotten is fresh then, one after the other
         answered, ///< reply() is what was answered
         dropped,  ///< give no answer
         uncached, ///< run it; there is no room to remember it
     };
 
+    /// What is to become of a repeat.
+    enum class repeat : std::uint8_t {
+        answered, ///< from memory
+        in_turn,  ///< it runs when the first run has ended: remember() must not be called
+    };
+
 private:
+    friend struct duplicate_request_options;
     struct entry;
     class part;
 
@@ -92,7 +114,8 @@ public:
     class visit final : remote_message {
     public:
         /// `here` is the shard that the call runs on.
-        visit(duplicate_request_cache& cache, reactor& here, request_key key);
+        visit(duplicate_request_cache& cache, reactor& here, request_key key,
+              repeat of_it = repeat::answered);
         /// Forgets the call if it was fresh and nothing was said about it; a repeat that waits is fresh then.
         ~visit();
         visit(const visit&) = delete;
@@ -139,9 +162,16 @@ public:
 
     std::size_t parts() const noexcept { return parts_.size(); }
     const duplicate_request_stats& stats(std::size_t part) const noexcept;
+    /// Of calls that are only kept apart.
+    const duplicate_request_stats& in_turn_stats(std::size_t part) const noexcept;
 
 private:
+    part& part_of(const request_key& key, repeat of_it) noexcept;
+
+    std::atomic<std::size_t> common_; // places that any part may take
+    std::atomic<std::size_t> no_more_{0};
     std::vector<std::unique_ptr<part>> parts_;
+    std::vector<std::unique_ptr<part>> in_turn_;
 };
 
 } // namespace verbena::rpc

@@ -138,6 +138,13 @@ public:
                                             std::uint32_t procedure) const noexcept = 0;
     /// True if a repeat must be answered from the duplicate-request cache rather than run again.
     virtual bool non_idempotent(std::uint32_t version, std::uint32_t procedure) const noexcept = 0;
+    /// True if a repeat may run again, but only when the first run has ended: one that ran on could undo what came after the
+    /// repeat. Of procedures for which non_idempotent() is false.
+    virtual bool repeats_in_turn(std::uint32_t version, std::uint32_t procedure) const noexcept
+    {
+        (void)version, (void)procedure;
+        return false;
+    }
     /// Serves one call. `c` outlives the task. An exception counts as outcome::system_error, and is logged.
     virtual task<outcome> serve(call& c) = 0;
 };

@@ -56,6 +56,7 @@ public:
     std::string_view name() const noexcept override { return "nfs"; }
     std::string_view procedure_name(std::uint32_t version, std::uint32_t procedure) const noexcept override;
     bool non_idempotent(std::uint32_t version, std::uint32_t procedure) const noexcept override;
+    bool repeats_in_turn(std::uint32_t version, std::uint32_t procedure) const noexcept override;
     task<rpc::outcome> serve(rpc::call& c) override;
 
     const server_counters& counters() const noexcept { return counters_; }
