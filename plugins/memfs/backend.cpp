@@ -107,16 +107,11 @@ task<result<storage::attributes>> backend::getattr(const storage::request&, cons
     co_return seen(**n);
 }
 
-result<void> backend::resize(node& n, std::uint64_t size)
+void backend::resize(node& n, std::uint64_t size)
 {
-    if (!n.is_regular())
-        return fails(n.is_directory() ? EISDIR : EINVAL, "size of something that is no file");
-    if (size > max_offset)
-        return fails(EFBIG, "a size past the largest offset");
     blocks_ -= n.data.truncate(size);
     n.attrs.size = size;
     n.attrs.mtime = n.attrs.ctime = now();
-    return {};
 }
 
 result<void> backend::apply(node& n, const storage::set_attributes& set, const storage::credential& who)
@@ -125,6 +120,10 @@ result<void> backend::apply(node& n, const storage::set_attributes& set, const s
     const bool root = who.uid == 0;
     const bool owner = root || who.uid == n.attrs.uid;
     using kind = storage::set_time::kind;
+    if (set.size && !n.is_regular())
+        return fails(n.is_directory() ? EISDIR : EINVAL, "size of something that is no file");
+    if (set.size > max_offset)
+        return fails(EFBIG, "a size past the largest offset");
     if (set.size && !owner && allowed(n.attrs, who, W_OK) == 0)
         return fails(EACCES, "truncate");
     if (set.uid == 0xffffffff || set.gid == 0xffffffff)
@@ -144,16 +143,15 @@ result<void> backend::apply(node& n, const storage::set_attributes& set, const s
     if (nothing)
         return {};
     if (set.size) {
-        if (auto done = resize(n, *set.size); !done)
-            return done;
+        resize(n, *set.size);
         if (!root)
-            n.attrs.mode &= ~04000u;
+            n.attrs.mode = without_set_id(n.attrs, who);
     }
     if (set.uid || set.gid) {
+        if (!n.is_directory())
+            n.attrs.mode = without_set_id(n.attrs, who);
         n.attrs.uid = set.uid.value_or(n.attrs.uid);
         n.attrs.gid = set.gid.value_or(n.attrs.gid);
-        if (n.is_regular())
-            n.attrs.mode &= ~06000u;
     }
     if (set.mode && n.attrs.type != storage::file_type::symlink) {
         n.attrs.mode = *set.mode & 07777;
@@ -302,7 +300,7 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
         f.attrs.size = std::max(f.attrs.size, at);
         f.attrs.mtime = f.attrs.ctime = now();
         if (r.who.uid != 0)
-            f.attrs.mode &= (f.attrs.mode & 0010) != 0 ? ~06000u : ~04000u;
+            f.attrs.mode = without_set_id(f.attrs, r.who);
     }
     done.count = static_cast<std::uint32_t>(length);
     done.committed = wanted;

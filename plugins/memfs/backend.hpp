@@ -85,9 +85,10 @@ private:
     result<storage::change> take_away(const storage::request& r, const storage::handle& directory,
                                       std::string_view name, bool is_rmdir);
     result<void> apply(node& n, const storage::set_attributes& set, const storage::credential& who);
-    result<void> resize(node& n, std::uint64_t size);
-    static bool may_remove(const node& directory, const node& victim,
-                           const storage::credential& who) noexcept;
+    void resize(node& n, std::uint64_t size);
+    /// 0, or why `who` may not take the victim's name out of the directory.
+    static int refuses_removal(const node& directory, const node& victim,
+                               const storage::credential& who) noexcept;
     void lose_name(node& n);
     /// Bytes of max_bytes that nothing has taken: file data, names, targets of symbolic links.
     std::uint64_t free_bytes() const noexcept;

@@ -19,6 +19,22 @@ void backend::take_name(node& directory, std::string_view name)
     directory.take_away(name);
 }
 
+namespace {
+
+// As Linux: of a program that would run with the folder's group, a caller who is not in it loses the bit that says so, and so
+// he does by setting any such bit on a new directory, which has inherited it.
+std::uint32_t mode_of_new(const storage::attributes& made, std::uint32_t mode, bool inherits,
+                          const storage::credential& who) noexcept
+{
+    const bool may_keep = who.uid == 0 || in_group(who, made.gid);
+    if (made.type != storage::file_type::directory)
+        return may_keep || (mode & 02010) != 02010 ? mode : mode & ~02000u;
+    const std::uint32_t inherited = inherits ? 02000u : 0u;
+    return may_keep || (mode & 06000 & ~inherited) == 0 ? mode | inherited : mode & ~02000u;
+}
+
+} // namespace
+
 result<storage::create_result> backend::make(const storage::request& r, const storage::handle& directory,
                                              std::string_view name, storage::file_type type,
                                              std::uint32_t default_mode, const storage::set_attributes& set)
@@ -36,11 +52,9 @@ result<storage::create_result> backend::make(const storage::request& r, const st
     const bool inherits = (d.attrs.mode & 02000) != 0;
     node n;
     n.attrs.type = type;
-    n.attrs.mode = set.mode ? *set.mode & 07777 : default_mode;
     n.attrs.uid = r.who.uid;
     n.attrs.gid = inherits ? d.attrs.gid : r.who.gid;
-    if (type == storage::file_type::directory)
-        n.attrs.mode |= inherits ? 02000u : 0u;
+    n.attrs.mode = mode_of_new(n.attrs, set.mode ? *set.mode & 07777 : default_mode, inherits, r.who);
     n.attrs.links = type == storage::file_type::directory ? 2 : 1;
     n.attrs.fileid = next_id_;
     n.parent = d.attrs.fileid;
@@ -158,12 +172,14 @@ task<result<storage::create_result>> backend::mknod(const storage::request& r,
     co_return std::move(made);
 }
 
-bool backend::may_remove(const node& directory, const node& victim, const storage::credential& who) noexcept
+int backend::refuses_removal(const node& directory, const node& victim,
+                             const storage::credential& who) noexcept
 {
     if (allowed(directory.attrs, who, W_OK) == 0)
-        return false;
-    return (directory.attrs.mode & 01000) == 0 || who.uid == 0 || who.uid == victim.attrs.uid ||
-           who.uid == directory.attrs.uid;
+        return EACCES;
+    const bool sticky = (directory.attrs.mode & 01000) != 0;
+    return !sticky || who.uid == 0 || who.uid == victim.attrs.uid || who.uid == directory.attrs.uid ? 0
+                                                                                                    : EPERM;
 }
 
 void backend::lose_name(node& n)
@@ -191,8 +207,8 @@ result<storage::change> backend::take_away(const storage::request& r, const stor
     if (child == d.children.end())
         return fails(ENOENT, "remove");
     node& n = nodes_.at(child->second.fileid);
-    if (!may_remove(d, n, r.who))
-        return fails(EACCES, "remove");
+    if (const int e = refuses_removal(d, n, r.who))
+        return fails(e, "remove");
     if (n.is_directory() != is_rmdir)
         return fails(is_rmdir ? ENOTDIR : EISDIR, "remove");
     if (!n.children.empty())
@@ -251,9 +267,16 @@ task<result<storage::rename_result>> backend::rename(const storage::request& r,
         out.to.after = out.to.before;
         co_return out;
     }
-    if (!may_remove(source, moved, r.who) ||
-        (victim != nullptr ? !may_remove(target, *victim, r.who) : allowed(target.attrs, r.who, W_OK) == 0))
-        co_return fails(EACCES, "rename");
+    int refused = refuses_removal(source, moved, r.who);
+    if (refused == 0 && victim != nullptr)
+        refused = refuses_removal(target, *victim, r.who);
+    // What leads up from a directory is changed in the directory itself.
+    const bool changes_moved = moved.is_directory() && &source != &target;
+    if (refused == 0 && ((victim == nullptr && allowed(target.attrs, r.who, W_OK) == 0) ||
+                         (changes_moved && allowed(moved.attrs, r.who, W_OK) == 0)))
+        refused = EACCES;
+    if (refused != 0)
+        co_return fails(refused, "rename");
     if (moved.is_directory()) {
         for (std::uint64_t up = target.attrs.fileid; up != root_id; up = nodes_.at(up).parent) {
             if (up == id)
@@ -299,12 +322,12 @@ task<result<storage::link_result>> backend::link(const storage::request& r, cons
         co_return linked.error();
     node& d = **found;
     node& n = **linked;
-    if (n.is_directory())
-        co_return fails(EPERM, "link of a directory");
     if (d.children.contains(name))
         co_return fails(EEXIST, "link");
     if (allowed(d.attrs, r.who, W_OK) == 0)
         co_return fails(EACCES, "link");
+    if (n.is_directory())
+        co_return fails(EPERM, "link of a directory");
     if (n.attrs.links >= info_.max_links)
         co_return fails(EMLINK, "link");
     if (cost_of(name) > free_bytes())

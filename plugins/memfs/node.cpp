@@ -87,6 +87,14 @@ unsigned allowed(const storage::attributes& a, const storage::credential& who, u
     return wanted & a.mode & 7;
 }
 
+std::uint32_t without_set_id(const storage::attributes& a, const storage::credential& who) noexcept
+{
+    // Without the right to execute for the group the bit has another meaning (mandatory locks), and goes only if `who` could not
+    // have set it.
+    const bool keeps_group = (a.mode & 0010) == 0 && (who.uid == 0 || in_group(who, a.gid));
+    return a.mode & ~(keeps_group ? 04000u : 06000u);
+}
+
 storage::file_time now() noexcept
 {
     timespec t{};

@@ -75,6 +75,8 @@ struct node {
 /// executing what nobody may execute.
 unsigned allowed(const storage::attributes& a, const storage::credential& who, unsigned wanted) noexcept;
 bool in_group(const storage::credential& who, std::uint32_t gid) noexcept;
+/// The mode without the set-ID bits that a change by `who` of data or owner takes away, as Linux does it.
+std::uint32_t without_set_id(const storage::attributes& a, const storage::credential& who) noexcept;
 
 storage::file_time now() noexcept;
 inline error fails(int e, const char* context) noexcept { return error::from_errno(e, context); }

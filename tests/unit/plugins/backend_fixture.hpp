@@ -24,6 +24,7 @@ using namespace verbena::storage;
 
 struct backend_options {
     bool read_only = false;
+    bool async = false;
 };
 
 /// One back end on one shard, and a request by root.

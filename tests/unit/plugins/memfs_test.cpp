@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend_suite.hpp"
+#include "backend_walk_suite.hpp"
 
 #include <verbena/plugins/memfs.hpp>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend_suite.hpp"
+#include "backend_walk_suite.hpp"
 #include "needs_root.hpp"
 #include "temporary_directory.hpp"
 
@@ -20,6 +21,7 @@ std::unique_ptr<file_backend> make_backend(blocking_pool& pool, const backend_op
     posixfs::posixfs_options o;
     o.root = directory->path();
     o.read_only = options.read_only;
+    o.async = options.async;
     auto fs = posixfs::open_posixfs(o, pool);
     BOOST_REQUIRE_MESSAGE(fs, (fs ? std::string() : fs.error().message()));
     return std::move(*fs);
