@@ -4,7 +4,6 @@
 #include <verbena/protocols/nfs/file.hpp>
 
 #include <algorithm>
-#include <limits>
 #include <unordered_map>
 
 namespace verbena::cli {
@@ -19,20 +18,16 @@ timespec time_of(const v3::nfstime3& t) noexcept
 {
     timespec out{};
     out.tv_sec = static_cast<std::time_t>(t.seconds);
-    out.tv_nsec = static_cast<long>(t.nseconds);
+    // More could be the system's UTIME_NOW or UTIME_OMIT.
+    out.tv_nsec = std::min(static_cast<long>(t.nseconds), 999'999'999L);
     return out;
 }
 
-// nfstime3 has 32 bits without a sign (RFC 1813 2.6): what lies outside, 1970 to 2106, becomes the nearest time in it.
 v3::set_time3 set_time(const timespec& t) noexcept
 {
-    constexpr std::int64_t last = std::numeric_limits<std::uint32_t>::max();
     v3::set_time3 out;
     out.how = v3::time_how::set_to_client_time;
-    out.time.seconds = static_cast<std::uint32_t>(std::clamp<std::int64_t>(t.tv_sec, 0, last));
-    out.time.nseconds = t.tv_sec < 0      ? 0
-                        : t.tv_sec > last ? 999'999'999
-                                          : static_cast<std::uint32_t>(t.tv_nsec);
+    out.time = v3::nfstime3::nearest(t.tv_sec, static_cast<std::uint32_t>(t.tv_nsec));
     return out;
 }
 

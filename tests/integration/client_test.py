@@ -295,6 +295,13 @@ class Commands:
             os.utime(second, (seconds, seconds))
             self.run_client("-q", "cp", "-p", second, self.top + "/copy")
             self.assertEqual(os.stat(self.there("copy")).st_mtime_ns // 10**9, told)
+        # ... and what lies outside at the server is told so.
+        for seconds, told in ((-315619200, 0), (4428691200, 2**32 - 1)):
+            os.utime(self.there("copy"), (seconds, seconds))
+            day = time.strftime("%Y-%m-%d", time.localtime(told)).encode()
+            self.assertIn(day, self.run_client("ls", "-l", self.top + "/copy"))
+            self.run_client("-q", "cp", "-p", self.top + "/copy", back)
+            self.assertEqual(os.stat(back).st_mtime_ns // 10**9, told)
         self.run_client("-q", "cp", source, second, self.top + "/copy", code=USAGE)
         self.run_client("-q", "cp", source + "-not-there", self.top + "/new", code=FAILED)
         self.run_client("-q", "cp", self.data, self.top + "/new", code=FAILED) # a folder without -r

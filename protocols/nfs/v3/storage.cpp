@@ -26,10 +26,9 @@ ftype3 to_ftype3(storage::file_type type) noexcept
     return ftype3::reg;
 }
 
-// 32 bits of seconds, as every server does: RFC 1813 2.6 has no more.
 nfstime3 to_nfstime3(const storage::file_time& time) noexcept
 {
-    return {static_cast<std::uint32_t>(time.seconds), time.nanoseconds};
+    return nfstime3::nearest(time.seconds, time.nanoseconds);
 }
 
 bool convert(const set_time3& from, storage::set_time& to) noexcept

@@ -5,7 +5,10 @@
 
 #include "nfs3_server.hpp"
 
+#include <verbena/protocols/nfs/v3/storage.hpp>
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
+
+#include <limits>
 
 #include <algorithm>
 
@@ -110,6 +113,36 @@ BOOST_FIXTURE_TEST_CASE(serves_getattr, nfs3_fixture)
                       "00000004 000001a0 00000003 000003e8 00000064 000000123456789a 0000000000002000"
                       "00000008 00000001 000000000000004d 0000000000000002 fffffff0 3b9ac9ff"
                       "3b9aca00 00000005 3b9aca01 00000006"));
+}
+
+// RFC 1813 2.6 has 32 bits of seconds without a sign, 1970 to 2106.
+BOOST_FIXTURE_TEST_CASE(times_that_nfs_has_no_bits_for_become_the_nearest, nfs3_fixture)
+{
+    const auto id = files.add(1, "f", file_type::regular);
+    auto& attrs = files[id].attrs;
+    attrs.atime = {-315619200, 5}; // 1960
+    attrs.mtime = {-1, 999999999};
+    attrs.ctime = {std::int64_t(1) << 32, 5};
+    auto got = call<GETATTR3res>(procedure::getattr, getattr_of(handle(id))).obj_attributes;
+    BOOST_TEST((got.atime == nfstime3{0, 0}));
+    BOOST_TEST((got.mtime == nfstime3{0, 0}));
+    BOOST_TEST((got.ctime == nfstime3{0xffffffff, 999999999}));
+    attrs.atime = {0, 1};
+    attrs.mtime = {(std::int64_t(1) << 32) - 1, 1};
+    attrs.ctime = {std::numeric_limits<std::int64_t>::max(), 1};
+    got = call<GETATTR3res>(procedure::getattr, getattr_of(handle(id))).obj_attributes;
+    BOOST_TEST((got.atime == nfstime3{0, 1}));
+    BOOST_TEST((got.mtime == nfstime3{0xffffffff, 1}));
+    BOOST_TEST((got.ctime == nfstime3{0xffffffff, 999999999}));
+    // ... also from before a change, where it is told.
+    storage::change changed;
+    changed.before.emplace();
+    changed.before->mtime = {-5, 0};
+    changed.before->ctime = {std::int64_t(1) << 40, 0};
+    const wcc_data told = to_wcc(changed);
+    BOOST_REQUIRE(told.before.has_value());
+    BOOST_TEST((told.before->mtime == nfstime3{0, 0}));
+    BOOST_TEST((told.before->ctime == nfstime3{0xffffffff, 999999999}));
 }
 
 BOOST_FIXTURE_TEST_CASE(a_forged_handle_is_badhandle, nfs3_fixture)

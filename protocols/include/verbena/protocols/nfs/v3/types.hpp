@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -169,6 +170,17 @@ struct specdata3 {
 struct nfstime3 {
     std::uint32_t seconds = 0;
     std::uint32_t nseconds = 0;
+
+    /// 32 bits of seconds without a sign reach from 1970 to 2106; what lies outside becomes the nearest time in it.
+    static constexpr nfstime3 nearest(std::int64_t seconds, std::uint32_t nanoseconds) noexcept
+    {
+        constexpr std::uint32_t last = std::numeric_limits<std::uint32_t>::max();
+        if (seconds < 0)
+            return {0, 0};
+        if (seconds > last)
+            return {last, 999'999'999};
+        return {static_cast<std::uint32_t>(seconds), nanoseconds};
+    }
 
     friend bool operator==(const nfstime3&, const nfstime3&) = default;
 };
