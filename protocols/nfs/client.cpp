@@ -12,6 +12,7 @@
 #include <limits.h>
 #include <unistd.h>
 #include <unordered_set>
+#include <utility>
 
 namespace verbena::nfs {
 namespace {
@@ -47,6 +48,11 @@ std::string text_of(const rpc::payload& data)
 }
 
 } // namespace
+
+bool is_name(std::string_view name) noexcept
+{
+    return !name.empty() && name.find_first_of(std::string_view("/\0", 2)) == std::string_view::npos;
+}
 
 identity::identity(std::uint32_t uid, std::uint32_t gid, std::span<const std::uint32_t> groups,
                    std::string_view machine_name)
@@ -124,14 +130,38 @@ task<result<client::answer<Res>>> client::ask(v3::procedure procedure, const Arg
         decode(reply->results(), res);
         if (!reply->results().ok())
             co_return reply->results().failure();
+        if (res.status != v3::nfsstat3::jukebox)
+            note_service();
         if (res.status == v3::nfsstat3::ok)
             co_return answer<Res>(std::move(*reply), res);
         const error failed(make_error_code(res.status), v3::to_string(procedure));
-        if (res.status != v3::nfsstat3::jukebox || waited >= jukebox_patience || !co_await sleep_for(delay))
+        if (res.status != v3::nfsstat3::jukebox)
+            co_return failed;
+        note_put_off(failed, waited);
+        if (out_of_patience_)
+            co_return failed;
+        delay = std::min(delay, patience_ - waited);
+        if (!co_await sleep_for(delay))
             co_return failed;
         waited += delay;
         delay = std::min<duration>(delay * 2, max_jukebox_delay);
     }
+}
+
+void client::note_put_off(const error& cause, duration waited) noexcept
+{
+    out_of_patience_ = out_of_patience_ || waited >= patience_;
+    if (watch_ == nullptr || told_ || waited < told_after)
+        return;
+    told_ = true;
+    watch_->on_put_off(cause);
+}
+
+void client::note_service() noexcept
+{
+    out_of_patience_ = false;
+    if (std::exchange(told_, false))
+        watch_->on_service();
 }
 
 task<result<void>> client::null()

@@ -75,6 +75,38 @@ private:
     file& file_;
 };
 
+task<result<read_result>> file::read(std::uint64_t offset, std::uint32_t count)
+{
+    // The attributes may be younger than the data, so that one answer can contradict itself while somebody writes.
+    for (bool first = true;; first = false) {
+        auto got = co_await client_.read(node_.handle, offset, count);
+        if (!got)
+            co_return got.error();
+        const std::uint64_t end = offset + got->data.size();
+        const bool beyond = end > node_.attributes.size && !got->data.empty();
+        if (count == 0 || (!beyond && !got->eof && !got->data.empty()))
+            co_return std::move(got);
+        if (!got->attributes) {
+            auto attributes = co_await client_.getattr(node_.handle);
+            if (!attributes)
+                co_return attributes.error();
+            got->attributes = *attributes;
+        }
+        const std::uint64_t size = got->attributes->size;
+        if (beyond && end > size)
+            co_return error(std::errc::io_error, "READ gives bytes beyond the size that the server tells",
+                            size);
+        if (!got->data.empty()) {
+            got->eof = got->eof && end >= size; // else the next READ tells
+            co_return std::move(got);
+        }
+        if (got->eof && offset >= size)
+            co_return std::move(got);
+        if (!first)
+            co_return error(std::errc::io_error, "READ gives nothing although the file goes on", offset);
+    }
+}
+
 task<result<void>> file::write(std::uint64_t offset, rpc::payload data)
 {
     if (uncommitted_ + data.size() > max_uncommitted && uncommitted_ != 0) {

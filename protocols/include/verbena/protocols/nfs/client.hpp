@@ -74,15 +74,30 @@ struct write_result {
     v3::writeverf3 verifier{};
 };
 
+/// Whether `name` can be of an entry of a directory: not empty, and without '/' and NUL. Servers may tell others.
+bool is_name(std::string_view name) noexcept;
+
+/// Hears that a server puts calls off with NFS3ERR_JUKEBOX, to tell a person. Called on the shard; must not close the client.
+class put_off_watch {
+public:
+    virtual ~put_off_watch() = default;
+    /// A call has waited for client::told_after: once, until on_service(). `cause` names the procedure.
+    virtual void on_put_off(const error& cause) noexcept = 0;
+    /// The first call after that which was not put off.
+    virtual void on_service() noexcept = 0;
+};
+
 /// The procedures of one server. Shard-local; any number of calls may run at once. `transport` outlives it.
 /// Arguments passed by reference or view outlive the task.
 ///
 /// Errors: v3::nfsstat3 codes with the procedure's name, those of the transport, bad_message for results that
-/// don't decode. NFS3ERR_JUKEBOX is asked again, for at most jukebox_patience. Cancellation: as
+/// don't decode. NFS3ERR_JUKEBOX is asked again, for at most jukebox_patience, or what have_patience() says; once a call has
+/// waited so long in vain, others are not asked again until the server does what it is asked. Cancellation: as
 /// rpc::client_transport::call().
 class client {
 public:
     static constexpr duration jukebox_patience = std::chrono::seconds(60);
+    static constexpr duration told_after = std::chrono::seconds(5);
     static constexpr std::size_t max_name = 1024;         ///< a longer name is ENAMETOOLONG without asking
     static constexpr unsigned max_links = 16;             ///< symbolic links followed in one walk
     static constexpr std::uint32_t max_page = 128 * 1024; ///< bytes of one READDIR or READDIRPLUS
@@ -91,6 +106,12 @@ public:
     {
     }
     rpc::client_transport& transport() noexcept { return transport_; }
+    /// How long a call that the server puts off is asked again, and who hears of it (nullptr: nobody; outlives the client).
+    void have_patience(duration limit, put_off_watch* watch) noexcept
+    {
+        patience_ = limit;
+        watch_ = watch;
+    }
 
     task<result<void>> null();
     task<result<v3::fattr3>> getattr(const v3::nfs_fh3& object);
@@ -156,6 +177,8 @@ private:
     template<class Res, class Args>
     task<result<answer<Res>>> ask(v3::procedure procedure, const Args& args,
                                   const rpc::payload* data = nullptr);
+    void note_put_off(const error& cause, duration waited) noexcept;
+    void note_service() noexcept;
     template<class Args>
     task<result<rpc::reply>> send(v3::procedure procedure, const Args& args, const rpc::payload* data);
     task<result<node>> complete_node(v3::nfs_fh3 directory, std::string_view name, v3::post_op_fh3 handle,
@@ -167,6 +190,10 @@ private:
     identity who_;
     transfer_limits limits_;
     bool has_readdirplus_ = true;
+    duration patience_ = jukebox_patience;
+    put_off_watch* watch_ = nullptr;
+    bool told_ = false;            // the watch, of calls put off
+    bool out_of_patience_ = false; // nothing was served since a call waited in vain
 };
 
 } // namespace verbena::nfs

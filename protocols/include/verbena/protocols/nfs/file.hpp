@@ -26,11 +26,9 @@ public:
     file(client& owner, const node& n) : client_(owner), node_(n) {}
     const nfs::node& node() const noexcept { return node_; }
 
-    /// One READ; see client::read().
-    task<result<read_result>> read(std::uint64_t offset, std::uint32_t count)
-    {
-        return client_.read(node_.handle, offset, count);
-    }
+    /// As client::read(), and it knows how many bytes there are: EIO when the server gives none though the file goes on, or
+    /// more than the size that it tells. None are the end.
+    task<result<read_result>> read(std::uint64_t offset, std::uint32_t count);
     /// Writes all of `data`, unstable, in as many WRITEs as it takes. Its leases are shared until the data
     /// is stable, so the memory must not change before commit() ends. Waits while a commit() sends lost data again.
     task<result<void>> write(std::uint64_t offset, rpc::payload data);
