@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What changes files on a server: rm, mkdir, mv, cp.
 #include "commands.hpp"
+#include "json_text.hpp"
 #include "session.hpp"
 #include "store.hpp"
 
+#include "../printable.hpp"
 #include "../standard_output.hpp"
 
 #include <verbena/core/scope.hpp>
@@ -13,7 +15,6 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <unistd.h>
 
@@ -36,46 +37,106 @@ struct split_path {
 
 const error is_root(std::errc::device_or_resource_busy, "that is the export itself");
 
-task<result<void>> remove_entry(nfs::client& c, const nfs::v3::nfs_fh3& directory, const std::string& name,
-                                const nfs::node& n, bool recursive)
+// One run of rm over one URL. What fails below the URL is told by its name, and the rest goes on.
+class remover {
+public:
+    remover(session& s, bool recursive) : session_(s), recursive_(recursive) {}
+    /// False if something below was left, and told.
+    task<result<bool>> run()
+    {
+        const split_path path(session_.mounted().rest);
+        if (path.name.empty())
+            co_return is_root;
+        auto directory = co_await session_.walk(path.parent);
+        if (!directory)
+            co_return directory.error();
+        auto found = co_await session_.nfs().lookup(directory->handle, path.name);
+        if (!found)
+            co_return found.error();
+        above_.push_back(directory->handle);
+        co_return co_await remove(directory->handle, path.name, *found, session_.where().path);
+    }
+
+private:
+    task<result<bool>> remove(nfs::v3::nfs_fh3 directory, std::string name, nfs::node n, std::string path);
+    task<result<bool>> empty(nfs::v3::nfs_fh3 directory, std::string path);
+    task<result<bool>> remove_found(nfs::v3::nfs_fh3 directory, const nfs::directory_entry& e,
+                                    std::string path);
+
+    session& session_;
+    bool recursive_;
+    std::vector<nfs::v3::nfs_fh3>
+        above_;            // the directories that are being emptied, and where the first one lies
+    std::size_t held_ = 0; // octets of their entries
+};
+
+task<result<bool>> remover::remove(nfs::v3::nfs_fh3 directory, std::string name, nfs::node n,
+                                   std::string path)
 {
-    if (n.attributes.type != nfs::v3::ftype3::dir)
-        co_return co_await c.remove(directory, name);
-    if (!recursive)
-        co_return error(std::errc::is_a_directory, "use -r to remove directories");
-    auto entries = co_await c.list(n.handle, true);
-    if (!entries)
-        co_return entries.error();
-    for (const nfs::directory_entry& e : *entries) {
-        nfs::node below;
-        if (e.handle && e.attributes) {
-            below.handle = *e.handle;
-            below.attributes = *e.attributes;
-        } else {
-            auto found = co_await c.lookup(n.handle, e.name);
-            if (!found)
-                co_return found.error();
-            below = *found;
-        }
-        auto removed = co_await remove_entry(c, n.handle, e.name, below, true);
+    if (n.attributes.type != nfs::v3::ftype3::dir) {
+        auto removed = co_await session_.nfs().remove(directory, name);
         if (!removed)
             co_return removed.error();
+        co_return true;
     }
-    co_return co_await c.rmdir(directory, name);
+    if (!recursive_)
+        co_return error(std::errc::is_a_directory, "use -r to remove directories");
+    if (std::ranges::find(above_, n.handle) != above_.end())
+        co_return error(std::errc::too_many_symbolic_link_levels, "a directory that lies in itself");
+    if (path.size() > max_tree_path)
+        co_return error(std::errc::filename_too_long, "too long a path to go into");
+    above_.push_back(n.handle);
+    auto emptied = co_await empty(n.handle, std::move(path));
+    above_.pop_back();
+    if (!emptied || !*emptied)
+        co_return emptied;
+    auto removed = co_await session_.nfs().rmdir(directory, name);
+    if (!removed)
+        co_return removed.error();
+    co_return true;
 }
 
-task<result<void>> remove_path(session& s, bool recursive)
+task<result<bool>> remover::remove_found(nfs::v3::nfs_fh3 directory, const nfs::directory_entry& e,
+                                         std::string path)
 {
-    const split_path path(s.mounted().rest);
-    if (path.name.empty())
-        co_return is_root;
-    auto directory = co_await s.walk(path.parent);
-    if (!directory)
-        co_return directory.error();
-    auto found = co_await s.nfs().lookup(directory->handle, path.name);
-    if (!found)
-        co_return found.error();
-    co_return co_await remove_entry(s.nfs(), directory->handle, path.name, *found, recursive);
+    if (!nfs::is_name(e.name))
+        co_return error(std::errc::protocol_error, "the server tells of an entry with a name that is none");
+    nfs::node n;
+    if (e.handle && e.attributes) {
+        n.handle = *e.handle;
+        n.attributes = *e.attributes;
+    } else {
+        auto found = co_await session_.nfs().lookup(directory, e.name);
+        if (!found)
+            co_return found.error();
+        n = *found;
+    }
+    co_return co_await remove(directory, e.name, n, std::move(path));
+}
+
+// False if something is left in it, and told.
+task<result<bool>> remover::empty(nfs::v3::nfs_fh3 directory, std::string path)
+{
+    auto entries = co_await session_.nfs().list(directory, true, nfs::client::listing_bytes - held_);
+    if (!entries)
+        co_return entries.error();
+    std::size_t held = 0;
+    for (const nfs::directory_entry& e : *entries)
+        held += sizeof e + e.name.size();
+    held_ += held;
+    bool all = true;
+    for (const nfs::directory_entry& e : *entries) {
+        auto gone = co_await remove_found(directory, e, path + "/" + e.name);
+        if (!gone && gone.error() == std::errc::no_such_file_or_directory)
+            continue; // by somebody else
+        if (!gone && ends_all(gone.error()))
+            co_return gone.error();
+        if (!gone)
+            say(printable(path + "/" + e.name) + ": " + refusal(gone.error()));
+        all = all && gone && *gone;
+    }
+    held_ -= held;
+    co_return all;
 }
 
 task<result<void>> make_path(session& s, const mkdir_options& o)
@@ -146,7 +207,10 @@ public:
     /// The last part of the path: what a copy in a directory is called.
     std::string leaf() const
     {
-        return split_path(session_ ? std::string_view(session_->where().path) : std::string_view(text_)).name;
+        std::string name =
+            split_path(session_ ? std::string_view(session_->where().path) : std::string_view(text_)).name;
+        return name == "." || name == ".." ? std::string()
+                                           : name; // then the directory's entries, as `cp` has it
     }
 
 private:
@@ -196,6 +260,8 @@ task<int> copy_all(runtime& r, const cp_options& o, std::vector<std::unique_ptr<
     if (const int code = co_await target.open(); code != exit_ok)
         co_return code;
     auto there = co_await target.files().stat("", true);
+    if (!there && there.error() != std::errc::no_such_file_or_directory)
+        co_return complain(o.target + ": " + there.error().message(), exit_failed);
     const bool into = there && there->kind == file_kind::directory;
     if (sources.size() > 1 && !into)
         co_return complain(o.target + ": several sources need a directory that exists as target", exit_usage);
@@ -219,11 +285,13 @@ task<int> copy_all(runtime& r, const cp_options& o, std::vector<std::unique_ptr<
                               {"bytes", t.bytes}, {"failures", t.failures},       {"seconds", took.count()}};
         if (o.copy.checksum) {
             nlohmann::json& all = out["checksums"] = nlohmann::json::array();
-            for (const copier::file_checksum& one : c.checksums())
-                all.push_back({{"path", one.path}, {"sha256", one.sha256}});
+            for (const copier::file_checksum& one : c.checksums()) {
+                nlohmann::json item = {{"sha256", one.sha256}};
+                put_text(item, "path", one.path);
+                all.push_back(std::move(item));
+            }
         }
-        // Names of files are bytes, and JSON is UTF-8.
-        print("%s\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+        print("%s\n", dump(out).c_str());
     } else if (!r.options().quiet) {
         std::fprintf(
             stderr, "%s, %s in %.2f s, %s/s\n", counted(t.files, "file").c_str(), human(t.bytes).c_str(),
@@ -248,7 +316,10 @@ task<int> rm(runtime& r, rm_options o)
         if (failed.failed()) {
             code = complain(failed.text(), exit_unreachable);
         } else {
-            auto removed = co_await remove_path(s, o.recursive);
+            remover all(s, o.recursive);
+            auto removed = co_await all.run();
+            if (removed && !*removed)
+                code = std::max<int>(code, exit_failed);
             if (!removed && !(o.force && removed.error() == std::errc::no_such_file_or_directory))
                 code = std::max(code, complain(text + ": " + refusal(removed.error()), exit_failed));
         }
@@ -307,6 +378,8 @@ task<int> mv(runtime& r, std::string from, std::string to)
             moved = old_directory.error();
         else if (new_directory && new_directory->attributes.type == nfs::v3::ftype3::dir)
             new_path.name = old_path.name; // into the directory
+        else if (!new_directory && new_directory.error() != std::errc::no_such_file_or_directory)
+            moved = new_directory.error(); // nobody knows whether it is one
         else
             new_directory = co_await b.walk(new_path.parent);
         if (moved && !new_directory)

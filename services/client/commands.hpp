@@ -7,6 +7,7 @@
 
 #include <verbena/core/task.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -87,6 +88,11 @@ void say(const std::string& text);
 int complain(const std::string& text, int code);
 /// What a change that failed with `e` is answered with: its message, and for root what root_squash means.
 std::string refusal(const error& e);
+/// True if `e` says that the server is not to be reached, or has stopped serving, rather than something of one thing: others
+/// would fare no better.
+bool ends_all(const error& e) noexcept;
+/// Octets of a path that -r and -R go into. A server may tell of directories without end.
+inline constexpr std::size_t max_tree_path = 4096;
 /// Parses a URL or complains.
 result<url> url_argument(const std::string& text);
 /// "1 file", "2 files".

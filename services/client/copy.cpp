@@ -18,6 +18,7 @@
 namespace verbena::cli {
 namespace {
 
+const error no_name(std::errc::protocol_error, "the server tells of an entry with a name that is none");
 const error into_itself(std::errc::invalid_argument, "a directory can't be copied into itself");
 
 // As sha256sum writes and reads it: a line that begins with a backslash has the name's own, and its ends of line, escaped.
@@ -80,6 +81,7 @@ copier::copier(runtime& r, const copy_options& o)
 void copier::fail(const std::string& what, const error& why)
 {
     ++totals_.failures;
+    over_ = over_ || ends_all(why);
     const char* clear_progress = ::isatty(STDERR_FILENO) ? "\r\033[K" : "";
     // What root_squash means is told once.
     const bool tell = why == std::errc::permission_denied && !std::exchange(denied_, true);
@@ -104,7 +106,7 @@ task<void> copier::copy(store& from, std::string from_path, store& to, std::stri
     totals_.counting = false;
     co_await files.join();
     // Children stand behind their parents.
-    while (!finish_.empty()) {
+    while (!finish_.empty() && !over_) {
         auto [path, info] = std::move(finish_.back());
         finish_.pop_back();
         if (auto set = co_await to.set_mode_and_times(path, info); !set)
@@ -115,6 +117,8 @@ task<void> copier::copy(store& from, std::string from_path, store& to, std::stri
 task<void> copier::copy_entry(store& from, std::string from_path, store& to, std::string to_path,
                               scope& files)
 {
+    if (over_)
+        co_return;
     // A symbolic link in a tree is copied as one; what the user named is what it leads to.
     auto info = co_await from.stat(from_path, !options_.recursive);
     if (!info) {
@@ -123,7 +127,7 @@ task<void> copier::copy_entry(store& from, std::string from_path, store& to, std
     }
     if (info->kind == file_kind::regular) {
         ++totals_.expected_files;
-        totals_.expected_bytes += info->size;
+        totals_.expected_bytes += std::min(info->size, UINT64_MAX - totals_.expected_bytes);
         if (co_await file_permits_.acquire())
             files.spawn(copy_file(from, std::move(from_path), to, std::move(to_path), *info));
         co_return;
@@ -165,8 +169,16 @@ task<void> copier::copy_entry(store& from, std::string from_path, store& to, std
     if (options_.preserve)
         finish_.emplace_back(to_path, *info);
     std::ranges::sort(*names);
-    for (const std::string& name : *names)
+    for (const std::string& name : *names) {
+        if (over_)
+            co_return;
+        // A slash or a NUL would lead the copy elsewhere.
+        if (!nfs::is_name(name)) {
+            fail(join(from.name_of(from_path), name), no_name);
+            continue;
+        }
         co_await copy_entry(from, join(from_path, name), to, join(to_path, name), files);
+    }
 }
 
 task<bool> copier::enter(store& from, const std::string& from_path, const file_info& info, store& to,
@@ -253,7 +265,7 @@ task<void> copier::copy_file(store& from, std::string from_path, store& to, std:
                 auto written = co_await to.open(to_path);
                 auto found = result<std::string>(error(std::errc::io_error));
                 if (written) {
-                    found = co_await digest_of(**written, f.chunk);
+                    found = co_await digest_of(**written, f.chunk, f.hashed);
                     [[maybe_unused]] const auto closed = co_await (*written)->close();
                 }
                 if (!written)
@@ -344,7 +356,7 @@ task<void> copier::copy_chunks(one_file& f)
     }
 }
 
-task<result<std::string>> copier::digest_of(open_file& file, std::uint32_t chunk)
+task<result<std::string>> copier::digest_of(open_file& file, std::uint32_t chunk, std::uint64_t size)
 {
     sha256 hash;
     for (std::uint64_t offset = 0;;) {
@@ -356,6 +368,8 @@ task<result<std::string>> copier::digest_of(open_file& file, std::uint32_t chunk
         for (auto piece : data->pieces())
             hash.update(piece);
         offset += data->size();
+        if (offset > size)
+            co_return error(std::errc::io_error, "the copy is longer than what was written", offset);
     }
 }
 

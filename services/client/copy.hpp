@@ -67,7 +67,7 @@ private:
     task<void> copy_file(store& from, std::string from_path, store& to, std::string to_path, file_info info);
     task<result<void>> copy_data(one_file& f);
     task<void> copy_chunks(one_file& f);
-    task<result<std::string>> digest_of(open_file& f, std::uint32_t chunk);
+    task<result<std::string>> digest_of(open_file& f, std::uint32_t chunk, std::uint64_t size);
     void fail(const std::string& what, const error& why);
 
     runtime& runtime_;
@@ -75,6 +75,7 @@ private:
     copy_totals totals_;
     std::vector<file_checksum> checksums_;
     bool denied_ = false;
+    bool over_ = false;            ///< a server is gone: what remains would wait for it in vain, one by one
     std::optional<file_info> top_; ///< the directory that a tree is copied to
     std::string top_path_;
     std::vector<std::pair<std::string, file_info>> finish_; ///< directories to get their times

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // doctor: what on this machine, or between it and a server, keeps verbena from working well.
 #include "commands.hpp"
+#include "json_text.hpp"
 #include "session.hpp"
 
+#include "../printable.hpp"
 #include "../standard_output.hpp"
 
 #include <verbena/core/net.hpp>
@@ -18,7 +20,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sys/resource.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -276,22 +277,23 @@ public:
         if (f.result == state::bad)
             code_ = exit_failed;
         if (as_json_) {
-            all_.push_back({{"check", f.check},
-                            {"state", f.result == state::bad ? "problem" : to_string(f.result)},
-                            {"text", f.text},
-                            {"cure", f.cure}});
+            nlohmann::json item = {{"check", f.check},
+                                   {"state", f.result == state::bad ? "problem" : to_string(f.result)}};
+            put_text(item, "text", f.text);
+            put_text(item, "cure", f.cure);
+            all_.push_back(std::move(item));
             return;
         }
-        print("%-8s %-13s %s\n", to_string(f.result), f.check.c_str(), f.text.c_str());
+        print("%-8s %-13s %s\n", to_string(f.result), f.check.c_str(), printable(f.text).c_str());
         if (!f.cure.empty())
-            print("%-8s %-13s cure: %s\n", "", "", f.cure.c_str());
+            print("%-8s %-13s cure: %s\n", "", "", printable(f.cure).c_str());
         flush_standard_output();
     }
     /// The exit code.
     int finish()
     {
         if (as_json_)
-            print("%s\n", all_.dump(2).c_str());
+            print("%s\n", dump(all_).c_str());
         return code_;
     }
 

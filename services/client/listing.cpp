@@ -55,27 +55,4 @@ std::string time_text(const nfs::v3::nfstime3& t, bool precise)
     return std::string(text.data()) + fraction.data() + zone.data();
 }
 
-std::string printable(std::string_view name)
-{
-    std::string out;
-    const auto escape = [&out](char c) {
-        const auto octet = static_cast<unsigned char>(c);
-        out += {'\\', static_cast<char>('0' + (octet >> 6)), static_cast<char>('0' + (octet >> 3 & 7)),
-                static_cast<char>('0' + (octet & 7))};
-    };
-    for (std::size_t i = 0; i < name.size(); ++i) {
-        const auto octet = static_cast<unsigned char>(name[i]);
-        // U+0080 to U+009F.
-        const bool two =
-            octet == 0xc2 && i + 1 < name.size() && (static_cast<unsigned char>(name[i + 1]) & 0xe0) == 0x80;
-        if (octet < 0x20 || octet == 0x7f || two)
-            escape(name[i]);
-        else
-            out.append(octet == '\\' ? 2 : 1, name[i]);
-        if (two)
-            escape(name[++i]);
-    }
-    return out;
-}
-
 } // namespace verbena::cli

@@ -2,6 +2,8 @@
 // File attributes as people and programs read them.
 #pragma once
 
+#include "../printable.hpp"
+
 #include <verbena/protocols/nfs/v3/types.hpp>
 
 #include <string>
@@ -15,9 +17,5 @@ std::string mode_text(const nfs::v3::fattr3& a);
 const char* type_text(nfs::v3::ftype3 type) noexcept;
 /// Local time, "2026-01-31 12:00:00"; with `precise`, nanoseconds and zone.
 std::string time_text(const nfs::v3::nfstime3& t, bool precise = false);
-
-/// A name as a terminal may get it: control characters, those of UTF-8's second block too, as \ooo and a backslash as
-/// two, as `ls -b` writes them. Whoever can make a file can put there what a terminal obeys.
-std::string printable(std::string_view name);
 
 } // namespace verbena::cli

@@ -195,6 +195,9 @@ public:
     task<result<void>> make_link(std::string path, std::string target) override
     {
         const std::string full = name_of(path);
+        if (target.empty() || target.find('\0') != std::string::npos)
+            co_return error(std::errc::invalid_argument,
+                            "a symbolic link leads to a path: not an empty one, and without NUL");
         struct stat s{};
         if (::lstat(full.c_str(), &s) == 0 && S_ISLNK(s.st_mode))
             ::unlink(full.c_str());

@@ -32,6 +32,16 @@ std::string refusal(const error& e)
     return text;
 }
 
+bool ends_all(const error& e) noexcept
+{
+    constexpr std::array ends = {std::errc::timed_out,          std::errc::connection_reset,
+                                 std::errc::connection_refused, std::errc::connection_aborted,
+                                 std::errc::broken_pipe,        std::errc::not_connected,
+                                 std::errc::host_unreachable,   std::errc::network_unreachable,
+                                 std::errc::operation_canceled, std::errc::not_enough_memory};
+    return std::ranges::any_of(ends, [&e](std::errc c) { return e == c; });
+}
+
 result<url> url_argument(const std::string& text)
 {
     auto parsed = parse_url(text);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands.hpp"
+#include "json_text.hpp"
 #include "percentile.hpp"
 #include "session.hpp"
 
@@ -11,7 +12,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 namespace verbena::cli {
 namespace {
@@ -86,7 +86,7 @@ task<int> ping(runtime& r, ping_options o)
                                           {"max", 100.0}})
                 out["microseconds"][name] = percentile(all.microseconds, p);
         }
-        print("%s\n", out.dump(2).c_str());
+        print("%s\n", dump(out).c_str());
     } else {
         print("%s over %s: %s of NULL, %zu answered, %.0f calls/s\n", s.where().to_string().c_str(),
               transport.c_str(), counted(all.started, "call").c_str(), all.microseconds.size(),

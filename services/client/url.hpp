@@ -22,7 +22,8 @@ struct url {
     std::uint16_t mount_port = 0; ///< of MOUNT by TCP; 0: to be found
     std::string path;             ///< begins with '/', percent signs decoded
 
-    /// "nfs+tcp://host:port/path" without the query.
+    /// "nfs+tcp://host:port/path" without the query, as parse_url() takes it. Octets of the path that a terminal would obey
+    /// or that are no UTF-8, '%' and '?' are percent-encoded.
     std::string to_string() const;
     /// "host:port", "[v6]:port".
     std::string authority(std::uint16_t for_port) const;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../commands.hpp"
+#include "../json_text.hpp"
 #include "cases.hpp"
 #include "server.hpp"
 
+#include "../../printable.hpp"
 #include "../../standard_output.hpp"
 
 #include <verbena/core/log.hpp>
@@ -17,7 +19,6 @@
 #include <cstdio>
 #include <ctime>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sys/utsname.h>
 
 namespace verbena::cli {
@@ -169,7 +170,7 @@ task<tally> run_all(runtime& r, verbena::conform::target& t, const std::string& 
             told.cases.push_back(std::move(row));
             if (!r.options().json && !r.options().quiet) {
                 print("%-13s %s%s%s\n", one.result, one.name, one.reason.empty() ? "" : ": ",
-                      one.reason.c_str());
+                      printable(one.reason).c_str());
                 flush_standard_output();
             }
         }
@@ -238,14 +239,14 @@ task<int> run_checks(runtime& r, place where, conform_options o)
 #endif
     t.main.pair().disconnect();
     if (r.options().json)
-        print("%s\n", report.dump(2).c_str());
+        print("%s\n", dump(report).c_str());
     else
         print("%zu passed, %zu failed, %zu not supported; %llu times the other end was woken\n", told.passed,
               told.failed, told.cases.size() - told.passed - told.failed,
               static_cast<unsigned long long>(t.wakes));
     if (!o.report.empty()) {
         std::ofstream file(o.report);
-        file << report.dump(2) << '\n';
+        file << dump(report) << '\n';
         if (!file.flush())
             co_return complain("cannot write " + o.report, exit_failed);
     }

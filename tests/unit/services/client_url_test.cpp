@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <boost/test/unit_test.hpp>
 
+#include "client/json_text.hpp"
 #include "client/url.hpp"
+#include "printable.hpp"
 
 #include <string>
+#include <utility>
 
 BOOST_AUTO_TEST_SUITE(client_url_test)
 
@@ -57,6 +60,57 @@ BOOST_AUTO_TEST_CASE(percent_signs)
     BOOST_TEST(!parse_url("nfs+tcp://h/a%2"));
     BOOST_TEST(!parse_url("nfs+tcp://h/a%zz"));
     BOOST_TEST(!parse_url("nfs+tcp://h/a%00b"));
+}
+
+BOOST_AUTO_TEST_CASE(what_is_shown_as_a_url_is_one)
+{
+    for (const std::string path : {"/a b/gr\u00fc\u00dfe", "/100%/?/\\", "/\x1b[31m\x07\x7f\n",
+                                   "/\x9b\xff\xc3", "/\u009b", "/\xed\xa0\x80\xf4\x90\x80\x80"}) {
+        cli::url u;
+        u.host = "h";
+        u.port = 1;
+        u.path = path;
+        const std::string shown = u.to_string();
+        const auto again = parse_url(shown);
+        BOOST_REQUIRE(again);
+        BOOST_TEST(again->path == path);
+        BOOST_TEST(is_utf8(shown));
+        for (const char c : shown)
+            BOOST_TEST((static_cast<unsigned char>(c) >= 0x20 && c != 0x7f));
+    }
+    BOOST_TEST(parse_url("nfs+tcp://h/a b%C3%A9%25%3F%1B%C2%9B")->to_string() ==
+               "nfs+tcp://h:2049/a b\u00e9%25%3F%1B%C2%9B");
+}
+
+BOOST_AUTO_TEST_CASE(names_for_a_terminal)
+{
+    const std::pair<std::string, std::string> cases[] = {
+        {"gr\u00fc\u00dfe \u20ac \U0001f600", "gr\u00fc\u00dfe \u20ac \U0001f600"},
+        {"a\\b\n\x1b\x7f", "a\\\\b\\012\\033\\177"},
+        {std::string("\0x", 2), "\\000x"},
+        {"\u0080\u009f\u00a0", "\\302\\200\\302\\237\u00a0"},
+        // No UTF-8 (RFC 3629): alone, cut short, overlong, a surrogate, beyond U+10FFFF.
+        {"\x9b", "\\233"},
+        {"\xc3", "\\303"},
+        {"\xe2\x82", "\\342\\202"},
+        {"\xc0\xaf", "\\300\\257"},
+        {"\xed\xa0\x80", "\\355\\240\\200"},
+        {"\xf4\x90\x80\x80", "\\364\\220\\200\\200"},
+    };
+    for (const auto& [name, shown] : cases)
+        BOOST_TEST(printable(name) == shown);
+    BOOST_TEST(printable_lines("a\\b\r\nc\x9b") == "a\\b\\015\nc\\233");
+}
+
+BOOST_AUTO_TEST_CASE(names_in_json)
+{
+    // RFC 4648 10.
+    BOOST_TEST(cli::base64("") == "");
+    BOOST_TEST(cli::base64("f") == "Zg==");
+    BOOST_TEST(cli::base64("fo") == "Zm8=");
+    BOOST_TEST(cli::base64("foo") == "Zm9v");
+    BOOST_TEST(cli::base64("foobar") == "Zm9vYmFy");
+    BOOST_TEST(cli::base64("\xff\xfe\xfd") == "//79");
 }
 
 BOOST_AUTO_TEST_CASE(what_is_no_url_is_refused_with_the_rule)
