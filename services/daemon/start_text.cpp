@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "start_text.hpp"
 
+#include "../printable.hpp"
+
 #include <verbena/core/ip_address.hpp>
 
 #include <algorithm>
@@ -25,9 +27,15 @@ std::string bracketed(const std::string& host)
     return host.find(':') == std::string::npos ? host : '[' + host + ']';
 }
 
-// As one word of a shell.
+// As one word of a shell; what a terminal would obey, or is no UTF-8, as bash and POSIX.1-2024 have it.
 std::string quoted(const std::string& text)
 {
+    if (text.find('\n') != std::string::npos || printable_lines(text) != text) {
+        std::string out = "$'";
+        for (const char c : printable(text))
+            out += c == '\'' ? std::string("\\'") : std::string(1, c);
+        return out + '\'';
+    }
     const auto plain = [](unsigned char c) {
         return std::isalnum(c) != 0 || std::strchr("/:[]._-%+", c) != nullptr;
     };
@@ -97,7 +105,7 @@ std::string obstacle(const nfs_service::exported& e, const std::string& transpor
                " here, since secure wants ports below 1024 and they have none: leave out secure, or say "
                "transport=tcp";
     if (!admits_family(e, named.family()))
-        return "nobody can mount " + e.pseudo + " here, since clients= holds no " +
+        return "nobody can mount " + printable(e.pseudo) + " here, since clients= holds no " +
                (named.family() == AF_INET6 ? "IPv6" : "IPv4") + " address";
     const auto address = ip_address::parse(named.address());
     host_addresses loopback_only(std::vector<ip_address>{});
@@ -132,7 +140,7 @@ std::string mount_line(const nfs_service::listening& l, const std::vector<nfs_se
     const std::string port = std::to_string(l.where.port());
     // Neither siw nor rxe connects to it: rdma_resolve_addr() finds no device.
     if (l.transport != "tcp" && named.is_loopback())
-        return "RDMA devices reach no loopback address: here mount " + e.pseudo + " by TCP" +
+        return "RDMA devices reach no loopback address: here mount " + printable(e.pseudo) + " by TCP" +
                (l.transport == "iwarp" ? ", or use nfs+iwarp://" + host + ':' + port : "") +
                "; for other hosts add " +
                (l.where.is_loopback() ? listen_everywhere(l.transport) + ", " : std::string()) +
@@ -190,11 +198,12 @@ std::string start_text(const config& c, const nfs_service& service)
 {
     std::string text = std::string("verbenad ") + VERBENA_VERSION + ": " + std::to_string(*c.shards) +
                        (*c.shards == 1 ? " shard" : " shards") + ", policy " +
-                       std::string(to_string(c.policy)) + ", state in " + c.state + '\n';
+                       std::string(to_string(c.policy)) + ", state in " + printable(c.state) + '\n';
     for (const auto& e : service.exports()) {
-        text += "export " + e.pseudo + " from " + e.source + " (" + e.options + ") to " + e.clients + '\n';
+        text += "export " + printable(e.pseudo) + " from " + printable(e.source) + " (" + e.options +
+                ") to " + e.clients + '\n';
         if (!e.notes.empty())
-            text += "  " + e.notes + '\n';
+            text += "  " + printable(e.notes) + '\n';
         if (e.options.find("async") != std::string::npos)
             text += "  async is unsafe: what a client was told is written may be lost when power fails\n";
         if (const std::string why = nobody_comes(e, service.listeners()); !why.empty())

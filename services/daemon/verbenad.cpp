@@ -8,6 +8,7 @@
 #include "rpcbind.hpp"
 #include "start_text.hpp"
 
+#include "../printable.hpp"
 #include "../resource_limit.hpp"
 #include "../standard_output.hpp"
 
@@ -195,10 +196,10 @@ int main(int argc, char** argv)
         }
         return serve(line.wanted->settings);
     } catch (const config_error& e) {
-        std::fprintf(stderr, "verbenad: %s\n", e.what());
+        std::fprintf(stderr, "verbenad: %s\n", verbena::printable_lines(e.what()).c_str());
         return 2;
     } catch (const std::exception& e) {
-        std::fprintf(stderr, "verbenad: %s\n", e.what());
+        std::fprintf(stderr, "verbenad: %s\n", verbena::printable_lines(e.what()).c_str());
         return 1;
     }
 }

@@ -193,6 +193,22 @@ class CommandLine(daemon.DaemonTest):
         why = "nolock, as there is no lock manager yet: locks of files hold among the processes of one client only"
         self.assertEqual(lines.count(why), 1)
 
+    def test_names_that_a_terminal_would_obey(self):
+        folder = os.path.join(self.data, "\x1b[2J")
+        os.mkdir(folder)
+        pseudo = b"/\x9b1m'\x07"
+        started = self.run_daemon("nfs", "--export", os.fsencode(folder) + b":" + pseudo, "--state",
+                                  os.path.join(self.folder, "state\x1b"), "--listen", "tcp://127.0.0.1:0", "--metrics", "off",
+                                  "--rpcbind", "no", "--shards", "1")
+        for line in started.lines:
+            self.assertTrue(line.isprintable(), line)
+        line = next(line for line in started.lines if line.strip().startswith("mount "))
+        word = line.strip().removesuffix(" /mnt").split("nolock ")[1]
+        self.assertEqual(subprocess.run(["bash", "-c", "printf %s " + word], capture_output=True, check=True).stdout,
+                         b"127.0.0.1:" + pseudo)
+        failed = subprocess.run([daemon.BINARY, "nfs", "--export", b"/none\x1b:/x"], capture_output=True, check=False)
+        self.assertNotIn(b"\x1b", failed.stderr)
+
     def test_mount_lines_of_loopback(self):
         ports, lines = self.lines_of("tcp://[::1]:0", "tcp://127.0.0.1:0", "iwarp://127.0.0.1:0", "iwarp://[::1]:0",
                                      exports=[":/a b,backend=memfs,transport=iwarp", ":/t,backend=memfs"])
