@@ -54,7 +54,7 @@ backend::shard& backend::at(reactor& home)
     auto& slot = shards_[index];
     shard* s = slot.load(std::memory_order_relaxed); // only this shard's thread writes it
     if (s == nullptr) {
-        s = new shard(files_per_shard_, removals_, pool_);
+        s = new shard(files_per_shard_, removals_, pool_, syncs_);
         slot.store(s, std::memory_order_release);
     }
     s->home = &home;

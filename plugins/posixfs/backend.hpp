@@ -117,7 +117,10 @@ public:
 private:
     /// What belongs to one shard.
     struct shard {
-        shard(std::size_t files, removal_log& removals, blocking_pool& pool) : files(files, removals, pool) {}
+        shard(std::size_t files, removal_log& removals, blocking_pool& pool, sync_group& syncs)
+            : files(files, removals, pool, syncs)
+        {
+        }
         reactor* home = nullptr;
         descriptor_cache files;
         name_guesses names;

@@ -128,6 +128,7 @@ backend::make_entry(const storage::request& r, const storage::handle& directory,
         auto user = f->find_or_add(r.who);
         user->write = f->share(std::move(done->write));
         user->write_stamp = permission_stamp(done->st);
+        s.files.writes(*f);
     }
     if (!options_.async) {
         if (done->own_attributes) {

@@ -8,6 +8,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
+#include <cstdio>
+#include <fcntl.h>
+#include <limits>
 #include <sys/resource.h>
 
 namespace verbena::posixfs {
@@ -104,12 +108,14 @@ void removal_log::add(const storage::handle& h)
     count_.store(n + 1, std::memory_order_release);
 }
 
-descriptor_cache::descriptor_cache(std::size_t limit, removal_log& removals, blocking_pool& pool)
+descriptor_cache::descriptor_cache(std::size_t limit, removal_log& removals, blocking_pool& pool,
+                                   sync_group& syncs)
     : limit_(limit),
       removals_(removals),
       pool_(pool),
       removals_seen_(removals.count()),
-      buckets_(std::bit_ceil(limit), nullptr)
+      buckets_(std::bit_ceil(limit), nullptr),
+      syncs_(syncs)
 {
     caches_.fetch_add(1, std::memory_order_relaxed);
 }
@@ -173,6 +179,7 @@ void descriptor_cache::remove(cached_file& f) noexcept
         }
     }
     f.unlink();
+    f.writes.unlink();
     --size_;
     file_ref ref(&f);
     --f.references;
@@ -234,12 +241,23 @@ void descriptor_cache::arm() noexcept
 {
     reactor* shard = reactor::current();
     if (shard != nullptr && !sweeper_.is_armed())
-        shard->timers().arm(sweeper_, shard->clock().now() + sweep_interval);
+        shard->timers().arm(sweeper_, shard->clock().now() + write_interval);
+}
+
+void descriptor_cache::tick() noexcept
+{
+    read_removals();
+    ++seconds_;
+    close_writers();
+    look_for_removed();
+    if (seconds_ % sweep_interval == 0)
+        sweep();
+    if (size_ != 0)
+        arm();
 }
 
 void descriptor_cache::sweep() noexcept
 {
-    read_removals();
     ++sweeps_;
     while (cached_file* f = uses_.front()) {
         if (sweeps_ - f->last_use < 3)
@@ -247,8 +265,61 @@ void descriptor_cache::sweep() noexcept
         remove(*f);
     }
     keep_within_budget();
-    if (size_ != 0)
-        arm();
+}
+
+void descriptor_cache::close_writers() noexcept
+{
+    intrusive_list<cached_file::writer> busy;
+    while (cached_file::writer* w = writers_.front()) {
+        if (seconds_ - w->last_use < 2)
+            break;
+        if (w->file.references == 1) { // the cache's own
+            w->unlink();
+            stop_writing(w->file);
+        } else {
+            busy.push_back(*w);
+        }
+    }
+    while (cached_file::writer* w = busy.pop_front())
+        writers_.push_front(*w);
+}
+
+void descriptor_cache::stop_writing(cached_file& f) noexcept
+{
+    for (const auto& user : f.users) {
+        // A COMMIT that comes later opens the file anew, and hears nothing of an error that this descriptor, and by then
+        // somebody else, was told. To wait for nothing at the largest offset is to ask for that.
+        if (user->write && f.mount->local &&
+            ::sync_file_range(user->write->get(), std::numeric_limits<off64_t>::max() - 1, 1,
+                              SYNC_FILE_RANGE_WAIT_BEFORE) != 0 &&
+            (errno == EIO || errno == ENOSPC || errno == EDQUOT))
+            syncs_.lost();
+        user->write.reset();
+    }
+    const int flags = ::fcntl(f.path.get(), F_GETFL);
+    if (flags < 0 || (flags & O_PATH) != 0)
+        return;
+    char name[32];
+    std::snprintf(name, sizeof(name), "/proc/self/fd/%d", f.path.get());
+    unique_fd path(f.mount->local ? ::open(name, O_PATH | O_CLOEXEC) : -1);
+    if (!path)
+        return remove(f); // another host might be asked: the next call does so, on the pool
+    std::swap(f.path, path);
+}
+
+// Its space is free when nobody holds it open.
+void descriptor_cache::look_for_removed() noexcept
+{
+    for (std::size_t i = std::min(looked_at, buckets_.size()); i > 0; --i) {
+        cached_file* next = buckets_[next_look_++ % buckets_.size()];
+        while (cached_file* const f = next) {
+            next = f->next_in_bucket;
+            struct stat st{};
+            if (f->references == 1 && f->mount->local && file_status(f->path.get(), st) == 0 &&
+                st.st_nlink == 0)
+                remove(*f);
+        }
+    }
 }
 
 } // namespace verbena::posixfs

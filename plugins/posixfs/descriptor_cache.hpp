@@ -8,6 +8,7 @@
 #pragma once
 
 #include "handles.hpp"
+#include "sync_group.hpp"
 #include "unique_fd.hpp"
 
 #include <verbena/core/blocking.hpp>
@@ -126,6 +127,12 @@ struct user_descriptors {
 /// One file.
 struct cached_file : list_hook {
     static constexpr std::size_t max_users = 8;
+    /// In the list of files with descriptors open for writing.
+    struct writer : list_hook {
+        explicit writer(cached_file& f) noexcept : file(f) {}
+        cached_file& file;
+        std::uint64_t last_use = 0; ///< count of seconds
+    };
 
     cached_file(const storage::handle& h, unique_fd fd, const mount_point* m, const struct stat& st,
                 blocking_pool& p) noexcept
@@ -155,8 +162,8 @@ struct cached_file : list_hook {
     blocking_pool& pool; ///< where descriptors are closed if that takes long
     unsigned references = 0;
     storage::handle handle;
-    /// O_PATH, opened with the daemon's rights; of a file made here a duplicate of its maker's, open for writing. For what O_PATH
-    /// is enough for.
+    /// O_PATH, opened with the daemon's rights; of a file made here a duplicate of its maker's, open for writing, as long as
+    /// that is. For what O_PATH is enough for.
     unique_fd path;
     const mount_point* mount;
     mode_t format;
@@ -168,6 +175,7 @@ struct cached_file : list_hook {
     bool nowait_works = true; ///< its file system knows RWF_NOWAIT; those beneath one export differ
     cached_file* next_in_bucket = nullptr;
     std::uint64_t last_use = 0; ///< sweep count
+    writer writes{*this};
 };
 using file_ref = shard_ref<cached_file>;
 
@@ -223,10 +231,16 @@ public:
     static constexpr std::size_t max_files = 65536;
     /// Files that a cache keeps open however few descriptors there are, so that a request finds what it opened.
     static constexpr std::size_t spared_files = 8;
+    /// What is open for writing, and unused for one to two of these, is closed: meanwhile nobody can run the file
+    /// (ETXTBSY).
+    static constexpr std::chrono::seconds write_interval{1};
     /// A file unused for two to three sweeps is closed.
-    static constexpr std::chrono::seconds sweep_interval{20};
+    static constexpr unsigned sweep_interval = 20; ///< of those
+    /// Places looked at in each of those for files that somebody local has removed.
+    static constexpr std::size_t looked_at = 1024;
 
-    descriptor_cache(std::size_t limit, removal_log& removals, blocking_pool& pool);
+    /// `syncs` hears of data that could not be written, when the descriptor that would have told it is closed.
+    descriptor_cache(std::size_t limit, removal_log& removals, blocking_pool& pool, sync_group& syncs);
     ~descriptor_cache();
     descriptor_cache(const descriptor_cache&) = delete;
 
@@ -236,6 +250,13 @@ public:
     file_ref insert(const storage::handle& h, unique_fd path, const mount_point* mount,
                     const struct stat& st);
     void drop(const storage::handle& h) noexcept;
+    /// Says that `f` has a descriptor open for writing, and is written to.
+    void writes(cached_file& f) noexcept
+    {
+        f.writes.last_use = seconds_;
+        if (f.is_linked()) // others may have dropped it meanwhile
+            writers_.push_back(f.writes);
+    }
     /// Closes the longer unused half: the process is out of descriptors.
     void shrink() noexcept;
     /// Closes what was unused longest while the process holds more than two thirds of budget(), which all caches
@@ -250,14 +271,18 @@ private:
     class sweeper final : public timer {
     public:
         explicit sweeper(descriptor_cache& cache) noexcept : cache_(cache) {}
-        void on_timer() noexcept override { cache_.sweep(); }
+        void on_timer() noexcept override { cache_.tick(); }
 
     private:
         descriptor_cache& cache_;
     };
     std::size_t bucket_of(const storage::handle& h) const noexcept;
     void remove(cached_file& f) noexcept;
+    void tick() noexcept;
     void sweep() noexcept;
+    void close_writers() noexcept;
+    void stop_writing(cached_file& f) noexcept;
+    void look_for_removed() noexcept;
     void arm() noexcept;
     void read_removals() noexcept;
 
@@ -268,7 +293,11 @@ private:
     blocking_pool& pool_;
     std::uint64_t removals_seen_;
     std::vector<cached_file*> buckets_;
-    intrusive_list<cached_file> uses_; // longest unused first
+    sync_group& syncs_;
+    intrusive_list<cached_file> uses_;            // longest unused first
+    intrusive_list<cached_file::writer> writers_; // likewise
+    std::size_t next_look_ = 0;
+    std::uint64_t seconds_ = 0;
     std::size_t size_ = 0;
     std::uint64_t sweeps_ = 0;
     sweeper sweeper_{*this};

@@ -342,6 +342,7 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
         user = std::move(*opened);
     }
     const auto open = user->write; // others may replace it while this one is synced
+    s.files.writes(*f);
     const int fd = open->get();
     struct stat st{};
     if (auto live = co_await stat_live(s, *f, fd, st); !live)

@@ -185,6 +185,7 @@ task<result<shard_ref<user_descriptors>>> backend::open_for(shard& s, const stor
     if (what == use::write) {
         user->write = f->share(std::move(done->fd));
         user->write_stamp = done->stamp;
+        s.files.writes(*f);
     } else {
         user->read = f->share(std::move(done->fd));
         user->read_stamp = done->stamp;

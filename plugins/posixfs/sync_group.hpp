@@ -94,6 +94,8 @@ public:
     awaiter sync_everything() noexcept { return awaiter(*this, what::filesystem, -1, no_device, 0); }
     /// Notes an unstable write, for the choice above. Any thread.
     void wrote(std::uint64_t bytes) noexcept { dirty_.fetch_add(bytes, std::memory_order_relaxed); }
+    /// Notes that unstable data could not be written, though no sync told so.
+    void lost() noexcept { failures_.fetch_add(1, std::memory_order_relaxed); }
     /// Changes when a sync failed: what was written unstably may be lost (RFC 1813 3.3.7).
     std::uint64_t failures() const noexcept { return failures_.load(std::memory_order_relaxed); }
     std::uint64_t rounds() const noexcept { return rounds_.load(std::memory_order_relaxed); }

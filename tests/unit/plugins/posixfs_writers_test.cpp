@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long posixfs keeps files open that nobody uses, on a clock of the test's own.
+#include "backend_fixture.hpp"
+#include "temporary_directory.hpp"
+
+#include <verbena/plugins/posixfs.hpp>
+
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+namespace {
+
+int refused_with = 0;
+
+} // namespace
+
+// In place of libc's.
+extern "C" int sync_file_range(int fd, off64_t offset, off64_t count, unsigned flags)
+{
+    if (refused_with != 0) {
+        errno = refused_with;
+        return -1;
+    }
+    return int(::syscall(SYS_sync_file_range, fd, offset, count, flags));
+}
+
+namespace suite {
+
+namespace {
+
+/// In memory, where shards make changes themselves, and on a disk.
+const char* const places[] = {"/dev/shm", "/var/tmp"};
+
+/// Stands still until the test moves it. A virtual_clock would end a reactor that waits for the pool alone.
+class clock_by_hand final : public clock_source {
+public:
+    time_point now() const noexcept override { return now_; }
+    void advance(duration d) noexcept { now_ += d; }
+
+private:
+    time_point now_ = time_point(std::chrono::hours(1));
+};
+
+struct on_own_clock {
+    explicit on_own_clock(const char* place) : where(place)
+    {
+        reactor_options o;
+        o.clock = &clock;
+        auto made = reactor::create(o);
+        BOOST_REQUIRE(made);
+        tested.shard = std::move(*made);
+        posixfs::posixfs_options files;
+        files.root = where.path();
+        auto opened = posixfs::open_posixfs(files, tested.pool);
+        BOOST_REQUIRE_MESSAGE(opened, (opened ? std::string() : opened.error().message()));
+        tested.fs = std::move(*opened);
+    }
+    void pass(int seconds)
+    {
+        for (; seconds > 0; --seconds) {
+            clock.advance(std::chrono::seconds(1));
+            tested.shard->turn();
+        }
+    }
+    std::string path(const char* name) const { return (where.path() / name).string(); }
+    /// Descriptors of `file`, of those open for writing if so asked.
+    std::size_t open_here(const std::string& file, bool for_writing) const
+    {
+        std::size_t n = 0;
+        for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+            std::error_code gone;
+            if (std::filesystem::read_symlink(entry.path(), gone) != file)
+                continue;
+            const int flags = ::fcntl(std::stoi(entry.path().filename()), F_GETFL);
+            n += !for_writing || ((flags & O_PATH) == 0 && (flags & O_ACCMODE) != O_RDONLY) ? 1 : 0;
+        }
+        return n;
+    }
+    handle write_program(const char* name)
+    {
+        std::ifstream from("/bin/true", std::ios::binary);
+        const std::string program(std::istreambuf_iterator<char>(from), {});
+        return tested.make_file(name, program, 0755);
+    }
+    /// 0, or why it can't be run.
+    int run(const char* name) const
+    {
+        const std::string file = path(name);
+        char* arguments[] = {const_cast<char*>(file.c_str()), nullptr};
+        char* environment[] = {nullptr};
+        pid_t child = 0;
+        const int failed = ::posix_spawn(&child, file.c_str(), nullptr, nullptr, arguments, environment);
+        int status = 0;
+        if (failed == 0)
+            BOOST_TEST(::waitpid(child, &status, 0) == child);
+        return failed != 0 ? failed : status;
+    }
+
+    clock_by_hand clock;
+    temporary_directory where;
+    fixture tested{};
+};
+
+} // namespace
+
+std::unique_ptr<file_backend> make_backend(blocking_pool& pool, const backend_options&)
+{
+    static temporary_directory unused;
+    posixfs::posixfs_options o;
+    o.root = unused.path();
+    return std::move(*posixfs::open_posixfs(o, pool));
+}
+
+} // namespace suite
+
+using namespace suite;
+
+BOOST_DATA_TEST_CASE(a_program_can_be_run_soon_after_it_was_written, boost::unit_test::data::make(places),
+                     place)
+{
+    on_own_clock w(place);
+    const handle f = w.write_program("program");
+    BOOST_TEST(w.run("program") == ETXTBSY);
+    w.pass(1);
+    BOOST_TEST(w.open_here(w.path("program"), true) >= 1u);
+    w.pass(1);
+    BOOST_TEST(w.open_here(w.path("program"), true) == 0u);
+    BOOST_TEST(w.run("program") == 0);
+    // What is open for nothing else stays, and all goes on working.
+    BOOST_TEST(w.open_here(w.path("program"), false) >= 1u);
+    BOOST_TEST(w.tested.stat(f).mode == 0755u);
+    w.tested.put(w.tested.me, f, 0, "#!");
+    BOOST_TEST(w.tested.get(w.tested.me, f, 0, 2) == "#!");
+    w.tested.must(w.tested.fs->commit(w.tested.me, f, 0, 0));
+    BOOST_TEST(w.open_here(w.path("program"), true) >= 1u);
+    w.pass(2);
+    BOOST_TEST(w.open_here(w.path("program"), true) == 0u);
+    w.tested.must(w.tested.fs->commit(w.tested.me, f, 0, 0));
+}
+
+BOOST_DATA_TEST_CASE(a_file_in_use_stays_open, boost::unit_test::data::make(places), place)
+{
+    on_own_clock w(place);
+    const handle f = w.tested.make_file("f", "x");
+    for (int i = 0; i < 5; ++i) {
+        w.pass(1);
+        BOOST_TEST(w.open_here(w.path("f"), true) >= 1u);
+        w.tested.put(w.tested.me, f, 0, "y");
+    }
+}
+
+BOOST_DATA_TEST_CASE(a_file_that_somebody_local_removes_is_let_go, boost::unit_test::data::make(places),
+                     place)
+{
+    on_own_clock w(place);
+    const handle written = w.tested.make_file("written", "x");
+    std::ofstream(w.path("read")) << "x";
+    const handle read = w.tested.find(w.tested.fs->root(), "read");
+    BOOST_TEST(w.tested.get(w.tested.me, read) == "x");
+    for (const char* name : {"written", "read"}) {
+        BOOST_TEST(w.open_here(w.path(name), false) >= 1u);
+        BOOST_REQUIRE(::unlink(w.path(name).c_str()) == 0);
+    }
+    w.pass(4);
+    for (const char* name : {"written", "read"})
+        BOOST_TEST(w.open_here(w.path(name) + " (deleted)", false) == 0u);
+    for (const handle& f : {written, read})
+        BOOST_TEST(w.tested.fails(w.tested.fs->getattr(w.tested.me, f)) == ESTALE);
+}
+
+// The descriptor that goes would have told a COMMIT that what it wrote is lost.
+BOOST_DATA_TEST_CASE(an_error_that_goes_with_a_descriptor_changes_the_verifier,
+                     boost::unit_test::data::make(places), place)
+{
+    on_own_clock w(place);
+    w.tested.make_file("f", "x");
+    const auto before = w.tested.fs->write_verifier();
+    w.pass(2);
+    BOOST_TEST(w.tested.fs->write_verifier() == before);
+    w.tested.make_file("g", "x");
+    refused_with = EIO;
+    w.pass(2);
+    refused_with = 0;
+    BOOST_TEST(w.open_here(w.path("g"), true) == 0u);
+    BOOST_TEST(w.tested.fs->write_verifier() != before);
+}
