@@ -82,9 +82,7 @@ task<result<std::unique_ptr<verbs::queue_pair>>> context_impl::connect(std::stri
     const auto connected = net::connect_outcome(raw);
     if (!connected)
         co_return connected.error();
-    (void)net::set_no_delay(raw);
-    net::keep_alive keep;
-    (void)net::set_keep_alive(raw, keep);
+    prepare_socket(raw, options_);
 
     const auto limit = std::uint32_t(capabilities_.max_outstanding_reads);
     std::vector<std::byte> bytes(wire::mpa_header_size + wire::enhanced_size + o.private_data.size());

@@ -6,6 +6,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <utility>
 
 namespace verbena::iwarp {
 namespace {
@@ -265,6 +266,8 @@ void connection::finish(end_cause cause, const error& e) noexcept
     const end_cause counted = ending ? end_ : cause;
     const error told = ending && cause != end_cause::peer_terminate ? end_error_ : e;
     state_ = state::closed;
+    if (watcher_ != nullptr)
+        *std::exchange(watcher_, nullptr) = nullptr;
     timer::cancel();
     io_watch::stop();
     deferred::unlink();

@@ -37,6 +37,10 @@ public:
                std::string peer_name, std::string peer_address);
     ~connection() override;
 
+    /// Set to nullptr when this queue pair ends, for a request that points at it.
+    void watch(connection** pointer) noexcept { watcher_ = pointer; }
+    /// While it has not ended.
+    int socket() const noexcept { return fd_; }
     /// Start-up is over: FPDUs flow from now on. The initiator may send first.
     void open(const agreement& a);
 
@@ -110,6 +114,9 @@ private:
     void add_segment() noexcept;
     void end_fpdu(std::uint32_t crc_so_far, std::size_t ulpdu) noexcept;
     bool flush() noexcept;
+    void hold_back() noexcept;
+    void go_on_later() noexcept;
+    bool turn_is_over() const noexcept;
     void batch_is_out() noexcept;
     void add_terminate() noexcept;
     void fail_response(const steering_check& check) noexcept;
@@ -135,6 +142,7 @@ private:
 
     context_impl& owner_;
     int fd_;
+    connection** watcher_ = nullptr;
     iwarp::domain& domain_;
     const steering::scope_id scope_ = steering::new_scope();
     verbs::completion_handler* handler_ = nullptr;
@@ -180,6 +188,8 @@ private:
     std::vector<iovec> vectors_;
     std::size_t vectors_done_ = 0;
     std::uint64_t sent_through_ = 0; // work index: everything before is in vectors_ or sent
+    unsigned turn_sends_ = 0;        // of this turn: calls
+    std::size_t turn_bytes_ = 0;     // and bytes
     bool write_blocked_ = false;
     bool terminate_queued_ = false;
     std::array<std::byte, wire::max_terminate> terminate_payload_{};

@@ -12,17 +12,6 @@ namespace {
 
 constexpr auto accept_pause = std::chrono::milliseconds(100); // when descriptors or memory ran out
 
-void prepare_socket(int fd, const iwarp::options& o) noexcept
-{
-    (void)net::set_no_delay(fd);
-    net::keep_alive k;
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(o.peer_timeout);
-    k.idle = std::max(seconds / 2, std::chrono::seconds(1));
-    k.probes = 3;
-    k.interval = std::max(seconds / 6, std::chrono::seconds(1));
-    (void)net::set_keep_alive(fd, k);
-}
-
 // Start-up frames are far smaller than an empty socket buffer: a short send means a dead peer.
 result<void> send_all(int fd, std::span<const std::byte> bytes)
 {
@@ -33,6 +22,17 @@ result<void> send_all(int fd, std::span<const std::byte> bytes)
 }
 
 } // namespace
+
+void prepare_socket(int fd, const iwarp::options& o) noexcept
+{
+    (void)net::set_no_delay(fd);
+    net::keep_alive k;
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(o.peer_timeout);
+    k.idle = std::max(seconds / 2, std::chrono::seconds(1));
+    k.probes = 3;
+    k.interval = std::max(seconds / 6, std::chrono::seconds(1));
+    (void)net::set_keep_alive(fd, k);
+}
 
 // --- starting_peer ---
 
@@ -101,17 +101,22 @@ mpa_request::mpa_request(context_impl& c, net::unique_fd fd, const wire::mpa_fra
     }
 }
 
-mpa_request::~mpa_request() = default;
+mpa_request::~mpa_request()
+{
+    if (connection_ != nullptr)
+        connection_->watch(nullptr);
+}
 
 task<result<std::unique_ptr<verbs::queue_pair>>>
 mpa_request::make_queue_pair(verbs::protection_domain& d, const verbs::queue_pair_options& o)
 {
     if (!fd_)
         co_return error(std::errc::invalid_argument, "a connect request makes one queue pair");
-    connection_fd_ = fd_.release();
-    auto c = std::make_unique<connection>(context_, connection_fd_, static_cast<iwarp::domain&>(d), o,
-                                          peer_name_, peer_address_);
+    auto c = std::make_unique<connection>(context_, fd_.get(), static_cast<iwarp::domain&>(d), o, peer_name_,
+                                          peer_address_);
+    (void)fd_.release();
     connection_ = c.get();
+    connection_->watch(&connection_);
     co_return std::unique_ptr<verbs::queue_pair>(std::move(c));
 }
 
@@ -136,9 +141,12 @@ result<void> mpa_request::send_reply(int fd, bool reject, const wire::mpa_depths
 
 task<result<void>> mpa_request::accept(const verbs::connect_options& o)
 {
-    if (connection_ == nullptr)
+    if (fd_)
         co_return error(std::errc::invalid_argument, "make_queue_pair() comes before accept()");
+    if (connection_ == nullptr)
+        co_return error(std::errc::connection_aborted, "the queue pair has ended, or was accepted");
     connection* c = std::exchange(connection_, nullptr);
+    c->watch(nullptr);
     const auto limit = static_cast<std::uint16_t>(context_.query().max_outstanding_reads);
     wire::mpa_depths mine;
     // RFC 6581 9.1: our ORD at most the peer's IRD, our IRD at least the peer's ORD where we can.
@@ -164,7 +172,7 @@ task<result<void>> mpa_request::accept(const verbs::connect_options& o)
     a.crc = frame_.crc || context_.options().crc == crc_mode::on;
     a.ord = mine.ord;
     a.ird = mine.ird;
-    auto sent = send_reply(connection_fd_, false, mine, o.private_data);
+    auto sent = send_reply(c->socket(), false, mine, o.private_data);
     if (!sent) {
         c->kill(sent.error());
         co_return sent.error();

@@ -15,6 +15,9 @@ namespace verbena::iwarp {
 
 class mpa_listener;
 
+/// What every connection's socket has: no delay, and the limit of time for a peer that is gone.
+void prepare_socket(int fd, const iwarp::options& o) noexcept;
+
 /// An accepted socket whose request frame is being read. Under 1 KiB, gone after startup_timeout.
 class starting_peer final : public list_hook {
 public:
@@ -76,8 +79,7 @@ private:
     std::vector<std::byte> private_data_;
     std::string peer_name_;
     std::string peer_address_;
-    connection* connection_ = nullptr; // made, not yet accepted; the caller owns it
-    int connection_fd_ = -1;
+    connection* connection_ = nullptr; // made, not yet accepted, and not ended; the caller owns it
 };
 
 class mpa_listener final : public verbs::listener {

@@ -3,6 +3,8 @@
 
 #include "queue_pair.hpp"
 
+#include <algorithm>
+
 namespace verbena::iwarp {
 
 // The tagged offset is the address: any value would do, and this one reads well in a capture.
@@ -27,13 +29,14 @@ void steering_grant::on_revoked(std::uint32_t stag) noexcept
         --domain_.bulk_grants;
     // Bytes of this memory may be queued for a socket that was full. They can't be recalled, so the
     // connection goes (RFC 8166 4.4.1: if it cannot fence, it closes).
-    for (std::size_t i = 0; i < domain_.responding.size();) {
-        connection* c = domain_.responding[i];
-        if (c->owes(stag))
-            c->kill(error(std::errc::operation_canceled, "grant revoked while the peer was reading it"));
-        if (i < domain_.responding.size() && domain_.responding[i] == c)
-            ++i;
-    }
+    // Who hears of that end may revoke more, which ends others, and may destroy this grant: no place in the list holds, so each
+    // search begins anew. One that ends leaves the list.
+    const auto& responding = domain_.responding;
+    const auto owing = [&responding, stag] {
+        return std::ranges::find_if(responding, [stag](const connection* c) { return c->owes(stag); });
+    };
+    for (auto c = owing(); c != responding.end(); c = owing())
+        (*c)->kill(error(std::errc::operation_canceled, "grant revoked while the peer was reading it"));
 }
 
 steering_check steering_table::check(std::uint32_t stag, std::uint64_t offset, std::uint64_t size,

@@ -10,6 +10,9 @@ namespace verbena::iwarp {
 namespace {
 
 constexpr std::size_t max_batch_bytes = std::size_t(1) << 20;
+// Then others get their turn, however fast the peer takes what it is sent.
+constexpr unsigned max_sends_per_turn = 32;
+constexpr std::size_t max_bytes_per_turn = std::size_t(4) << 20;
 
 } // namespace
 
@@ -262,24 +265,47 @@ bool connection::build() noexcept
     return !vectors_.empty();
 }
 
-// Hands the batch to the socket; false if the socket is full or gone.
+bool connection::turn_is_over() const noexcept
+{
+    return turn_sends_ >= max_sends_per_turn || turn_bytes_ >= max_bytes_per_turn;
+}
+
+void connection::go_on_later() noexcept
+{
+    if (!deferred::is_linked())
+        shard().post_last(*this);
+}
+
+// What is left of the batch waits: a grant that is revoked meanwhile must find whom it is owed to.
+void connection::hold_back() noexcept
+{
+    if (!response_tags_.empty() && !blocked_registered_) {
+        blocked_registered_ = true;
+        domain_.responding.push_back(this);
+    }
+}
+
+// Hands the batch to the socket; false if the socket is full or gone, or if this turn had enough.
 bool connection::flush() noexcept
 {
     while (vectors_done_ < vectors_.size()) {
+        if (turn_is_over()) {
+            hold_back();
+            go_on_later();
+            return false;
+        }
         msghdr m{};
         m.msg_iov = &vectors_[vectors_done_];
         m.msg_iovlen = vectors_.size() - vectors_done_;
         const ssize_t n = ::sendmsg(fd_, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
         context_impl::add(owner_.stats().sends, 1);
+        ++turn_sends_;
         if (n < 0) {
             if (errno == EINTR)
                 continue;
             if (errno == EAGAIN || errno == EWOULDBLOCK) {
                 write_blocked_ = true;
-                if (!response_tags_.empty() && !blocked_registered_) {
-                    blocked_registered_ = true;
-                    domain_.responding.push_back(this);
-                }
+                hold_back();
                 want_write();
                 return false;
             }
@@ -287,6 +313,7 @@ bool connection::flush() noexcept
             return false;
         }
         context_impl::add(owner_.stats().bytes_sent, static_cast<std::uint64_t>(n));
+        turn_bytes_ += static_cast<std::size_t>(n);
         std::size_t left = static_cast<std::size_t>(n);
         while (left > 0) {
             iovec& v = vectors_[vectors_done_];
@@ -326,6 +353,8 @@ void connection::transmit() noexcept
 {
     if (write_blocked_)
         return;
+    turn_sends_ = 0;
+    turn_bytes_ = 0;
     for (;;) {
         if (vectors_done_ < vectors_.size()) {
             if (!flush())

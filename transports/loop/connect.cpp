@@ -126,8 +126,10 @@ task<result<std::unique_ptr<verbs::queue_pair>>> request::make_queue_pair(verbs:
 
 task<result<void>> request::accept(const verbs::connect_options& o)
 {
-    if (made_pair_ == nullptr)
+    if (!made_)
         co_return error(std::errc::invalid_argument, "make_queue_pair() comes before accept()");
+    if (made_pair_ == nullptr)
+        co_return error(std::errc::connection_aborted, "the queue pair has ended, or was accepted");
     queue_pair& q = *std::exchange(made_pair_, nullptr);
     q.watch(nullptr);
     handshake& h = *handshake_;

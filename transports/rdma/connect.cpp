@@ -301,8 +301,10 @@ task<result<std::unique_ptr<verbs::queue_pair>>> request::make_queue_pair(verbs:
 
 task<result<void>> request::accept(const verbs::connect_options& o)
 {
-    if (made_ == nullptr)
+    if (peer_->id.get() != nullptr)
         co_return error(std::errc::invalid_argument, "make_queue_pair() comes before accept()");
+    if (made_ == nullptr)
+        co_return error(std::errc::connection_aborted, "the queue pair has ended, or was accepted");
     queue_pair& q = *made_;
     const auto fail = [&](const error& e) {
         q.fail(end_cause::setup_failed, e);

@@ -150,6 +150,41 @@ CONFORMANCE_CASE(a_request_that_nobody_answers_is_refused)
     });
 }
 
+// By the service, between make_queue_pair() and accept(): nothing is answered then, and nobody's descriptor is used.
+CONFORMANCE_CASE(a_queue_pair_that_ends_before_it_is_accepted)
+{
+    using queue_pair = std::unique_ptr<verbs::queue_pair>;
+    static constexpr void (*ways[])(queue_pair&) = {
+        [](queue_pair& q) { q.reset(); },
+        [](queue_pair& q) { q->kill(error(std::errc::operation_canceled, "a test")); },
+        [](queue_pair& q) { q->disconnect(); },
+    };
+    fixture f(p);
+    f.run([&]() -> task<void> {
+        for (const auto end : ways) {
+            attempt a;
+            scope s(f.shard());
+            s.spawn(a.go(f, {}));
+            auto request = co_await f.listener->next();
+            BOOST_REQUIRE(request);
+            auto q = co_await (*request)->make_queue_pair(*f.server.domain, {});
+            BOOST_REQUIRE_MESSAGE(q, why(q));
+            recorder seen;
+            (*q)->set_handler(&seen);
+            end(*q);
+            const auto accepted = co_await (*request)->accept({});
+            BOOST_REQUIRE(!accepted);
+            BOOST_TEST((accepted.error() == std::errc::connection_aborted), why(accepted));
+            BOOST_TEST((!*q || !(*q)->connected()));
+            request->reset();
+            q->reset();
+            co_await s.join();
+            BOOST_REQUIRE(a.outcome);
+            BOOST_TEST(!*a.outcome);
+        }
+    });
+}
+
 CONFORMANCE_CASE(a_closed_listener)
 {
     fixture f(p);

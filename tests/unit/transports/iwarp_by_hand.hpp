@@ -9,11 +9,13 @@
 #include <verbena/core/scope.hpp>
 #include <verbena/transports/iwarp.hpp>
 
+#include <cstdio>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <source_location>
 #include <string>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <vector>
@@ -234,5 +236,66 @@ struct fixture {
     std::string sink;    // tag and offset of our Read
     std::function<bytes(const std::string&)> on_read;
 };
+
+inline std::string hex(std::uint64_t value, int digits)
+{
+    char text[17];
+    std::snprintf(text, sizeof text, "%0*llx", digits, static_cast<unsigned long long>(value));
+    return text;
+}
+
+// Pages that can be given back to the system.
+struct pages {
+    explicit pages(std::size_t n) : size(n)
+    {
+        void* const p = ::mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        BOOST_REQUIRE(p != MAP_FAILED);
+        start = static_cast<std::byte*>(p);
+    }
+    ~pages() { unmap(); }
+    void unmap()
+    {
+        if (start != nullptr)
+            ::munmap(start, size);
+        start = nullptr;
+    }
+    std::span<std::byte> all() const { return {start, size}; }
+    std::byte* start = nullptr;
+    std::size_t size;
+};
+
+struct with_grants : fixture {
+    int connected()
+    {
+        const int peer = connect();
+        write(peer, good_start);
+        BOOST_TEST(read(peer, 24).size() == 24u);
+        return peer;
+    }
+    std::unique_ptr<verbs::grant> granted(std::span<std::byte> memory, verbs::access rights)
+    {
+        std::unique_ptr<verbs::grant> made;
+        const auto make = [](with_grants& f, std::span<std::byte> m, verbs::access r,
+                             std::unique_ptr<verbs::grant>& to) -> task<void> {
+            auto g = co_await f.domain->make_grant(m, r, f.queue_pair.get());
+            BOOST_REQUIRE(g);
+            to = std::move(*g);
+        };
+        tasks->spawn(make(*this, memory, rights, made));
+        until([&] { return made != nullptr; });
+        return made;
+    }
+    static std::string at(const verbs::grant& g)
+    {
+        return hex(g.where().key, 8) + hex(g.where().address, 16);
+    }
+};
+
+// An RDMA Read Request for all of `g`.
+inline bytes read_request(const verbs::grant& g)
+{
+    return fpdu("4141 00000000 00000001 00000001 00000000 00000007" + hex(0, 16) + hex(g.where().length, 8) +
+                with_grants::at(g));
+}
 
 } // namespace verbena::iwarp_by_hand

@@ -9,7 +9,10 @@
 #include <verbena/core/scope.hpp>
 #include <verbena/transports/iwarp.hpp>
 
+#include <functional>
 #include <memory>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <string>
 #include <sys/socket.h>
@@ -65,6 +68,8 @@ struct fixture {
         auto made = run_until_complete(*shard, main());
         if (made) {
             reads = (*made)->max_reads();
+            if (while_connected)
+                while_connected();
             *made = nullptr; // the acceptor waits for that
         }
         acceptor.join();
@@ -97,6 +102,7 @@ struct fixture {
     bytes request;
     bytes reply;
     std::uint32_t reads = 0;
+    std::function<void()> while_connected;
 };
 
 } // namespace
@@ -116,6 +122,31 @@ BOOST_FIXTURE_TEST_CASE(answers_that_make_a_connection, fixture)
     BOOST_TEST(bool(connect("10020008 3fff3fff 68656c6f"))); // depths not negotiated
     BOOST_TEST(reads == 3u);
     BOOST_TEST(text_of(reply) == "helo");
+}
+
+// A server that is gone without a word is noticed as soon as a client is.
+BOOST_FIXTURE_TEST_CASE(an_outgoing_connection_has_the_time_limit_for_its_peer, fixture)
+{
+    iwarp::options o;
+    o.peer_timeout = 12s;
+    domain.reset();
+    provider = iwarp::make_context(*shard, o);
+    domain = std::move(*provider->make_domain());
+    unsigned found = 0;
+    while_connected = [&] {
+        for (int fd = 3; fd < 256; ++fd) {
+            const auto to = net::endpoint::remote(fd);
+            if (!to || to->to_string() != address)
+                continue;
+            unsigned limit = 0;
+            socklen_t size = sizeof limit;
+            BOOST_REQUIRE(::getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, &size) == 0);
+            BOOST_TEST(limit == 12'000u);
+            ++found;
+        }
+    };
+    BOOST_TEST(bool(connect("10020004 00010001")));
+    BOOST_TEST(found == 1u);
 }
 
 BOOST_FIXTURE_TEST_CASE(answers_that_make_none, fixture)

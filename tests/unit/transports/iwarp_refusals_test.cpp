@@ -277,6 +277,41 @@ BOOST_FIXTURE_TEST_CASE(a_wrong_crc, fixture)
     refused(fpdu("4143 00000000 00000000 00000001 00000000", 4), end_cause::crc_error, "2002");
 }
 
+// Its descriptor is somebody else's by then.
+BOOST_FIXTURE_TEST_CASE(a_request_whose_queue_pair_ended_answers_on_no_descriptor, fixture)
+{
+    start(false);
+    unsigned answered = 0;
+    const auto answer = [](fixture& f, unsigned& done) -> task<void> {
+        for (const bool destroyed : {false, true}) {
+            auto next = co_await f.listener->next();
+            BOOST_REQUIRE(next);
+            auto made = co_await (*next)->make_queue_pair(*f.domain, verbs::queue_pair_options());
+            BOOST_REQUIRE(made);
+            if (destroyed)
+                made->reset();
+            else
+                (*made)->kill(error(std::errc::operation_canceled, "a test"));
+            int others[2];
+            BOOST_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, others) == 0);
+            const result<void> accepted = co_await (*next)->accept(verbs::connect_options());
+            BOOST_TEST((!accepted && accepted.error() == std::errc::connection_aborted));
+            std::byte b;
+            for (const int fd : others)
+                BOOST_TEST(::recv(fd, &b, 1, MSG_DONTWAIT) == -1);
+            for (const int fd : others)
+                ::close(fd);
+            ++done;
+        }
+    };
+    tasks->spawn(answer(*this, answered));
+    for (unsigned i = 1; i <= 2; ++i) {
+        write(connect(), good_start);
+        until([&] { return answered == i; });
+    }
+    BOOST_TEST(provider->counters().active == 0u);
+}
+
 BOOST_FIXTURE_TEST_CASE(answers_that_a_service_may_not_give, fixture)
 {
     start(false);

@@ -6,9 +6,8 @@
 #include "iwarp_by_hand.hpp"
 
 #include <algorithm>
-#include <cstdio>
+#include <array>
 #include <string>
-#include <sys/mman.h>
 #include <vector>
 
 BOOST_AUTO_TEST_SUITE(iwarp_revoked_test)
@@ -17,13 +16,6 @@ using namespace verbena;
 using namespace verbena::iwarp_by_hand;
 
 namespace {
-
-std::string hex(std::uint64_t value, int digits)
-{
-    char text[17];
-    std::snprintf(text, sizeof text, "%0*llx", digits, static_cast<unsigned long long>(value));
-    return text;
-}
 
 // RFC 5044 4.4, bit by bit.
 bytes with_crc(bytes fpdu)
@@ -37,60 +29,6 @@ bytes with_crc(bytes fpdu)
     for (unsigned i = 0; i < 4; ++i)
         fpdu[fpdu.size() - 4 + i] = std::byte(~crc >> (8 * i));
     return fpdu;
-}
-
-// Pages that can be given back to the system.
-struct pages {
-    explicit pages(std::size_t n) : size(n)
-    {
-        void* const p = ::mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        BOOST_REQUIRE(p != MAP_FAILED);
-        start = static_cast<std::byte*>(p);
-    }
-    ~pages() { unmap(); }
-    void unmap()
-    {
-        if (start != nullptr)
-            ::munmap(start, size);
-        start = nullptr;
-    }
-    std::span<std::byte> all() const { return {start, size}; }
-    std::byte* start = nullptr;
-    std::size_t size;
-};
-
-struct with_grants : fixture {
-    int connected()
-    {
-        const int peer = connect();
-        write(peer, good_start);
-        BOOST_TEST(read(peer, 24).size() == 24u);
-        return peer;
-    }
-    std::unique_ptr<verbs::grant> granted(std::span<std::byte> memory, verbs::access rights)
-    {
-        std::unique_ptr<verbs::grant> made;
-        const auto make = [](with_grants& f, std::span<std::byte> m, verbs::access r,
-                             std::unique_ptr<verbs::grant>& to) -> task<void> {
-            auto g = co_await f.domain->make_grant(m, r, f.queue_pair.get());
-            BOOST_REQUIRE(g);
-            to = std::move(*g);
-        };
-        tasks->spawn(make(*this, memory, rights, made));
-        until([&] { return made != nullptr; });
-        return made;
-    }
-    static std::string at(const verbs::grant& g)
-    {
-        return hex(g.where().key, 8) + hex(g.where().address, 16);
-    }
-};
-
-// An RDMA Read Request for all of `g`.
-bytes read_request(const verbs::grant& g)
-{
-    return fpdu("4141 00000000 00000001 00000001 00000000 00000007" + hex(0, 16) + hex(g.where().length, 8) +
-                with_grants::at(g));
 }
 
 } // namespace
@@ -289,6 +227,56 @@ BOOST_FIXTURE_TEST_CASE(a_local_invalidate_is_complete_when_no_octet_of_its_memo
     BOOST_TEST(completed(verbs::opcode::local_invalidate) == 1);
     BOOST_TEST((std::ranges::count(all, std::byte('x')) >= std::ptrdiff_t(user.size())));
     BOOST_TEST(queue_pair->connected());
+}
+
+// What hears of one connection's end may revoke another grant, which ends another connection: those that owe octets of the first
+// grant end all the same.
+BOOST_FIXTURE_TEST_CASE(a_grant_revoked_while_another_is_leaves_no_connection_that_owes_it, with_grants)
+{
+    send_buffer = 4096;
+    start(false);
+    struct end {
+        std::unique_ptr<verbs::queue_pair> pair;
+        nobody handler;
+        int peer = -1;
+    };
+    std::array<end, 3> all;
+    const auto accept = [](fixture& f, end& e) -> task<void> {
+        auto next = co_await f.listener->next();
+        BOOST_REQUIRE(next);
+        auto made = co_await (*next)->make_queue_pair(*f.domain, verbs::queue_pair_options());
+        BOOST_REQUIRE(made);
+        e.pair = std::move(*made);
+        e.pair->set_handler(&e.handler);
+        const verbs::receive_request receive{1, {f.memory.data(), 100, 0}};
+        BOOST_REQUIRE(e.pair->post_receive({&receive, 1}));
+        verbs::connect_options o;
+        o.responder_resources = 1;
+        const result<void> accepted = co_await (*next)->accept(o);
+        BOOST_TEST(accepted.has_value());
+    };
+    for (end& e : all) {
+        tasks->spawn(accept(*this, e));
+        e.peer = connect();
+        write(e.peer, good_start);
+        BOOST_TEST(read(e.peer, 24).size() == 24u);
+    }
+    bytes one(1 << 20);
+    bytes other(1 << 20);
+    const auto of_the_first = granted(one, verbs::access::remote_read);
+    const auto of_the_rest = granted(other, verbs::access::remote_read);
+    arrives(all[0].peer, read_request(*of_the_first));
+    arrives(all[1].peer, read_request(*of_the_rest));
+    arrives(all[2].peer, read_request(*of_the_rest));
+    for (int i = 0; i < 5; ++i)
+        shard->turn();
+    all[1].handler.then = [&] { of_the_first->revoke(); };
+    of_the_rest->revoke();
+    for (end& e : all) {
+        BOOST_TEST(!e.pair->connected());
+        BOOST_TEST(e.handler.ended);
+    }
+    BOOST_TEST(ends(end_cause::local) == 3u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

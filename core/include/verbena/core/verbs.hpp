@@ -294,8 +294,8 @@ public:
     virtual task<result<std::unique_ptr<queue_pair>>> make_queue_pair(protection_domain& domain,
                                                                       const queue_pair_options& options) = 0;
     /// Answers; the queue pair is connected when this returns success. Stopped, or not heard of within
-    /// options.timeout: the queue pair ends (ECANCELED, ETIMEDOUT). ECONNABORTED: the peer has given up; EMSGSIZE:
-    /// private data over max_private_data.
+    /// options.timeout: the queue pair ends (ECANCELED, ETIMEDOUT). ECONNABORTED: the peer has given up, or the queue pair has
+    /// ended before; EMSGSIZE: private data over max_private_data.
     virtual task<result<void>> accept(const connect_options& options) = 0;
     /// Refuses, with private data. Kills: the request is over whatever this returns, stopped or not.
     virtual task<result<void>> reject(std::span<const std::byte> private_data) = 0;
