@@ -309,6 +309,9 @@ task<result<storage::filesystem_stat>> backend::statfs(const storage::request&, 
 result<std::unique_ptr<storage::file_backend>> open_posixfs(const posixfs_options& options,
                                                             blocking_pool& pool)
 {
+    if (capabilities::get().lends && !options.callers_are_daemon)
+        return error(std::errc::operation_not_permitted,
+                     "without CAP_SETUID and CAP_SETGID all callers would have the rights of this process");
     auto handles = handle_source::open(options);
     if (!handles)
         return handles.error();

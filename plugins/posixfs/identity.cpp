@@ -2,6 +2,7 @@
 #include "identity.hpp"
 
 #include <verbena/core/reactor.hpp>
+#include <verbena/plugins/posixfs.hpp>
 
 #include <algorithm>
 #include <array>
@@ -80,6 +81,7 @@ capabilities::capabilities() noexcept
     open_handles = has(CAP_DAC_READ_SEARCH);
     override_mode = has(CAP_DAC_OVERRIDE);
     change_owners = has(CAP_CHOWN) && has(CAP_FOWNER);
+    lends = !switch_user && (uid_ == 0 || (effective_ & file_capabilities) != 0);
     explicit_ = uid_ != 0 || (::prctl(PR_GET_SECUREBITS) & SECBIT_NO_SETUID_FIXUP) != 0;
 }
 
@@ -88,6 +90,9 @@ const capabilities& capabilities::get() noexcept
     static const capabilities instance;
     return instance;
 }
+
+bool takes_callers_rights() noexcept { return capabilities::get().switch_user; }
+bool lends_its_rights() noexcept { return capabilities::get().lends; }
 
 std::string capabilities::missing() const
 {

@@ -26,7 +26,8 @@ public:
     bool open_handles = false;  ///< CAP_DAC_READ_SEARCH: open_by_handle_at works
     bool override_mode = false; ///< CAP_DAC_OVERRIDE: an owner may write his read-only file
     bool change_owners =
-        false; ///< CAP_CHOWN and CAP_FOWNER: it may what only owners may, and give files away
+        false;          ///< CAP_CHOWN and CAP_FOWNER: it may what only owners may, and give files away
+    bool lends = false; ///< no switch_user, and more rights than a plain user's to give away
     /// The names of those that are missing, "CAP_SETUID CAP_..."; empty if none is.
     std::string missing() const;
     /// The effective ones of a thread that acts for `uid`, as the kernel's bits.

@@ -4,12 +4,19 @@
 #include <verbena/plugins/memfs.hpp>
 #include <verbena/plugins/posixfs.hpp>
 
+#include <unistd.h>
+
 namespace verbena::daemon {
 
 namespace {
 
 std::string cure_of(const error& e, const std::string& directory)
 {
+    if (e == std::errc::operation_not_permitted && posixfs::lends_its_rights())
+        return "; give verbenad CAP_SETUID and CAP_SETGID, run it as a plain user without capabilities, or "
+               "ask for it: "
+               "all_squash,anonuid=" +
+               std::to_string(::geteuid()) + ",anongid=" + std::to_string(::getegid());
     if (e == std::errc::not_a_directory)
         return "; an export is a directory: name the one that holds it";
     if (e == std::errc::no_such_file_or_directory)
@@ -29,6 +36,7 @@ opened_backend open_posixfs(const export_config& e, blocking_pool& pool, bool ke
     options.crossmnt = e.crossmnt;
     options.read_only = e.read_only;
     options.keep_shard_identity = keep_shard_identity;
+    options.callers_are_daemon = e.all_squash && e.anonuid == ::geteuid() && e.anongid == ::getegid();
     if (e.handles != "auto")
         options.handles =
             e.handles == "path" ? posixfs::handle_mode::path_table : posixfs::handle_mode::kernel;

@@ -6,6 +6,7 @@
 #include "shard_server.hpp"
 
 #include <verbena/core/log.hpp>
+#include <verbena/plugins/posixfs.hpp>
 #include <verbena/transports/stream.hpp>
 
 #include <algorithm>
@@ -98,7 +99,7 @@ std::string option_text(const export_config& e)
     std::vector<std::string> words = {e.read_only ? "ro" : "rw"};
     if (e.all_squash)
         words.emplace_back("all_squash");
-    else
+    else if (e.backend != "posixfs" || posixfs::takes_callers_rights()) // else nobody is told from others
         words.emplace_back(e.root_squash ? "root_squash" : "root_squash=no");
     words.emplace_back(e.async ? "async" : "sync");
     if (e.secure)
@@ -204,7 +205,7 @@ void refuse_exported_state(const config& c)
 {
     std::error_code status;
     const auto state = std::filesystem::canonical(c.state, status);
-    const bool everything_as_us = ::geteuid() != 0;
+    const bool everything_as_us = ::geteuid() != 0 || !posixfs::takes_callers_rights();
     for (const export_config& e : c.exports) {
         if (e.directory.empty() || !(everything_as_us || !e.root_squash || e.anonuid == 0))
             continue;

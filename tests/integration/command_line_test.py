@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What verbenad says to a command line or configuration that can't work, and --check."""
+import ctypes
 import glob
 import os
 import re
@@ -9,6 +10,8 @@ import subprocess
 
 import daemon
 import peers
+
+PR_CAPBSET_DROP, CAP_SETUID = 24, 7 # linux/prctl.h, linux/capability.h
 
 
 class CommandLine(daemon.DaemonTest):
@@ -103,6 +106,26 @@ class CommandLine(daemon.DaemonTest):
         os.symlink(self.data, os.path.join(self.folder, "other-name"))
         self.refuses(*self.serve_with_state(os.path.join(self.folder, "other-name", "state"), ",root_squash=no"),
                      saying="outside of it with --state DIR")
+
+    def test_roots_rights_are_lent_to_nobody_unasked(self):
+        def without(capabilities, *more):
+            return subprocess.run(["setpriv", f"--bounding-set={capabilities}", daemon.BINARY, *self.serve_with_state(*more)],
+                                  capture_output=True, text=True, timeout=daemon.START_LIMIT, check=False)
+        state = os.path.join(self.folder, "state")
+        for missing in ("-setuid", "-setgid", "-setuid,-setgid"):
+            for squash in ("", ",root_squash=no", ",all_squash", ",all_squash,anonuid=0"):
+                done = without(missing, state, squash)
+                self.assertEqual(done.returncode, 2, done)
+                self.assertRegex(done.stderr, "CAP_SETUID and CAP_SETGID(.|\n)*all_squash,anonuid=0,anongid=0")
+        drop = ctypes.CDLL(None).prctl
+        started = self.run_daemon(*self.serve_with_state(state, ",all_squash,anonuid=0,anongid=0"),
+                                  before_start=lambda: drop(PR_CAPBSET_DROP, CAP_SETUID, 0, 0, 0))
+        text = "\n".join(started.lines)
+        self.assertIn("(rw,all_squash,sync)", text)
+        self.assertIn("everything runs as the daemon's user 0", text)
+        # The state's folder is theirs then.
+        done = without("-setuid", os.path.join(self.data, "state"), ",all_squash,anonuid=0,anongid=0")
+        self.assertIn("lies beneath the export", done.stderr)
 
     def test_an_export_that_nobody_can_reach_is_named(self):
         d = self.run_daemon(*self.serve_with_state(self.folder + "/state", ",transport=iwarp"))

@@ -99,6 +99,63 @@ BOOST_AUTO_TEST_CASE(a_daemon_without_capabilities_says_so)
     });
 }
 
+namespace {
+
+void keep_capabilities(const std::vector<int>& kept)
+{
+    __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct data[2]{};
+    for (const int c : kept)
+        data[c / 32].effective |= 1U << (c % 32);
+    data[0].permitted = data[0].effective;
+    data[1].permitted = data[1].effective;
+    check(::syscall(SYS_capset, &header, data) == 0, "capset");
+}
+
+} // namespace
+
+// Where callers can't be told apart, each would have the daemon's rights.
+BOOST_AUTO_TEST_CASE(more_than_a_plain_users_rights_are_lent_to_nobody_unasked)
+{
+    suite::needs_root("to give capabilities up");
+    suite::temporary_directory directory;
+    const auto opens = [&](const std::vector<int>& kept, bool as_root, bool asked) {
+        const pid_t child = ::fork();
+        BOOST_REQUIRE(child >= 0);
+        if (child == 0) {
+            if (!as_root)
+                become_daemon_user(true);
+            keep_capabilities(kept);
+            posixfs::posixfs_options o;
+            o.root = directory.path();
+            o.callers_are_daemon = asked;
+            blocking_pool pool(1);
+            auto made = posixfs::open_posixfs(o, pool);
+            const bool told = made || made.error().errno_value() == EPERM;
+            std::_Exit(failures != 0 || !told ? 2 : made ? 1 : 0);
+        }
+        int status = 0;
+        BOOST_REQUIRE(::waitpid(child, &status, 0) == child);
+        BOOST_REQUIRE(WIFEXITED(status));
+        BOOST_TEST(WEXITSTATUS(status) < 2);
+        return WEXITSTATUS(status) == 1;
+    };
+    const std::vector<int> both = {CAP_SETUID, CAP_SETGID};
+    for (const std::vector<int>& kept :
+         {std::vector<int>{}, {CAP_SETUID}, {CAP_SETGID, CAP_DAC_OVERRIDE}, {CAP_NET_BIND_SERVICE}}) {
+        BOOST_TEST(!opens(kept, true, false));
+        BOOST_TEST(opens(kept, true, true));
+    }
+    for (const int c : {CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_CHOWN}) {
+        BOOST_TEST(!opens({c}, false, false));
+        BOOST_TEST(opens({c}, false, true));
+        BOOST_TEST(opens({c, CAP_SETUID, CAP_SETGID}, false, false));
+    }
+    BOOST_TEST(opens(both, true, false));
+    BOOST_TEST(opens({}, false, false));
+    BOOST_TEST(opens({CAP_NET_BIND_SERVICE}, false, false));
+}
+
 // Needs CAP_SYS_ADMIN for a mount namespace of its own.
 BOOST_AUTO_TEST_CASE(mounts_beneath_an_export)
 {

@@ -32,6 +32,8 @@ struct posixfs_options {
     /// RDMA files to a thread whose credentials ever changed since they were opened. Costs a change of thread for each
     /// LOOKUP, ACCESS and WRITE of callers whose rights aren't the daemon's own (see give_up_resource_rights()).
     bool keep_shard_identity = false;
+    /// Every caller may have the process's own rights, whatever they are.
+    bool callers_are_daemon = false;
     /// Files held open per shard; 0: an eighth of RLIMIT_NOFILE. All shards and exports together keep within half of
     /// that limit in descriptors. Raise it before.
     std::size_t cached_files = 0;
@@ -42,19 +44,25 @@ struct posixfs_options {
 /// Opens the tree. Capabilities that the process needs to act for its callers: CAP_SETUID and CAP_SETGID
 /// (switch to the caller), CAP_DAC_READ_SEARCH (open handles), CAP_DAC_OVERRIDE (an owner writes his
 /// read-only file), CAP_CHOWN, CAP_FOWNER, CAP_FSETID, CAP_MKNOD (root's own requests, where root is not
-/// squashed). Without the first two everything runs as the daemon's user; without the third handles come
-/// from the path table; describe() says so.
+/// squashed). Without the first two everything runs as the daemon's user, which must be asked for (callers_are_daemon) where
+/// that user is root or any of the others is held; without the third handles come from the path table; describe() says so.
 ///
 /// The caller has set umask(0) for the process, since a mode in a request is meant as it stands, and ignores
 /// SIGXFSZ. `pool` outlives the back end and what it gave to be sent (storage::located_read). Destroy it when no shard runs tasks of it; it may be used on shards
 /// numbered below max_shards. Identity is switched per thread and given back at the end of the shard's turn.
 ///
 /// Errors: errno of opening the root; EOPNOTSUPP when its file system has no handles and the path table
-/// was not chosen; EPERM when handle_mode::kernel lacks CAP_DAC_READ_SEARCH.
+/// was not chosen; EPERM when handle_mode::kernel lacks CAP_DAC_READ_SEARCH. EPERM where lends_its_rights().
 result<std::unique_ptr<storage::file_backend>> open_posixfs(const posixfs_options& options,
                                                             blocking_pool& pool);
 
 constexpr unsigned max_shards = 256;
+
+/// True if requests run with their callers' rights, false if all of them run with the process's own. Decided when first asked.
+bool takes_callers_rights() noexcept;
+/// True if all requests would run with the process's own rights, and these are more than one plain user's: open_posixfs() then
+/// fails with EPERM unless callers_are_daemon.
+bool lends_its_rights() noexcept;
 
 /// Takes CAP_SYS_RESOURCE from the calling thread and from those that it starts. With it quotas and reserved blocks
 /// don't bind, so no caller is served with it, not even root; and with keep_shard_identity shards serve the daemon's
