@@ -69,6 +69,8 @@ std::string backend::describe() const
                           : "everything runs as the daemon's user " + std::to_string(::geteuid());
     text += handles_->uses_paths() ? "; handles by a path table, good until the daemon ends"
                                    : "; handles survive rename and restart";
+    if (!handles_->why_paths().empty())
+        text += " (" + handles_->why_paths() + ")";
     text += options_.async ? "; ASYNC: answered changes may be lost in a crash" : "; sync";
     if (const std::string missing = c.missing(); !missing.empty())
         text += "; missing " + missing;

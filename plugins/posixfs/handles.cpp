@@ -74,6 +74,20 @@ std::string unescape(const std::string& text)
     return out;
 }
 
+// What a file system or kernel that has no handles for us answers, unlike one that lacks memory or descriptors at the moment.
+bool is_without_handles(const error& e) noexcept
+{
+    switch (e.errno_value()) {
+    case EOPNOTSUPP:
+    case EOVERFLOW: // larger than any that we take
+    case ESTALE:
+    case EPERM: // CAP_DAC_READ_SEARCH is missing, in this user namespace or the first one
+    case ENOSYS:
+    case EINVAL: return true;
+    default: return false;
+    }
+}
+
 } // namespace
 
 result<std::unique_ptr<handle_source>> handle_source::open(const posixfs_options& options)
@@ -92,43 +106,49 @@ result<std::unique_ptr<handle_source>> handle_source::open(const posixfs_options
     if (!root->fd || file_status(root->fd.get(), s->root_stat_) != 0)
         return errno_error("the exported directory");
     root->fsid = root->identity = fsid_of(root->fd.get(), s->root_path_, *root);
-    const int fd = root->fd.get();
     s->root_mount_ = std::move(root);
 
     bool paths = options.handles == handle_mode::path_table;
-    if (!paths && !capabilities::get().open_handles) {
-        if (options.handles == handle_mode::kernel)
-            return error(std::errc::operation_not_permitted, "kernel file handles need CAP_DAC_READ_SEARCH");
-        paths = true;
+    if (!paths) {
+        const auto tried = s->try_kernel_handles();
+        paths = !tried && options.handles == handle_mode::automatic && is_without_handles(tried.error());
+        if (!tried && !paths)
+            return tried.error();
+        if (paths)
+            s->why_paths_ = tried.error().context();
     }
     if (paths) {
         // A path may lead to another mount, of which nothing is known: every change is synced, and none told from before.
         if (options.crossmnt)
             s->root_mount_->in_memory = s->root_mount_->local = false;
-        s->paths_ = std::make_unique<path_table>(
-            fd, s->root_stat_, std::max<std::size_t>(options.path_table_entries, 16), s->resolve_);
+        s->paths_ =
+            std::make_unique<path_table>(s->root_mount_->fd.get(), s->root_stat_,
+                                         std::max<std::size_t>(options.path_table_entries, 16), s->resolve_);
         s->root_ = s->paths_->root_handle();
         return s;
     }
-    kernel_buffer k;
-    k.get()->handle_bytes = MAX_HANDLE_SZ;
-    if (::name_to_handle_at(fd, "", k.get(), &s->root_mount_->id, AT_EMPTY_PATH) != 0) {
-        return error::from_errno(EOPNOTSUPP, "this file system has no file handles: choose the path table "
-                                             "(handles=path), whose handles end with the process");
-    }
-    if (unique_fd probe(::open_by_handle_at(fd, k.get(), O_PATH | O_CLOEXEC)); !probe) {
-        return error::from_errno(EOPNOTSUPP,
-                                 "this file system can't open its file handles: choose the path table "
-                                 "(handles=path), whose handles end with the process");
-    }
-    const mount_point* mount = nullptr;
-    auto handle = s->kernel_handle(fd, &mount);
-    if (!handle)
-        return handle.error();
-    s->root_ = *handle;
     if (options.crossmnt)
         s->scan_mounts();
     return s;
+}
+
+// Finds out by the root whether its file system makes handles and opens them, as overlayfs does not.
+result<void> handle_source::try_kernel_handles()
+{
+    const int fd = root_mount_->fd.get();
+    if (!capabilities::get().open_handles)
+        return error(std::errc::operation_not_permitted, "kernel file handles need CAP_DAC_READ_SEARCH");
+    kernel_buffer k;
+    k.get()->handle_bytes = MAX_HANDLE_SZ;
+    if (::name_to_handle_at(fd, "", k.get(), &root_mount_->id, AT_EMPTY_PATH) != 0)
+        return error::from_errno(errno, "this file system has no file handles");
+    if (unique_fd probe(::open_by_handle_at(fd, k.get(), O_PATH | O_CLOEXEC)); !probe)
+        return error::from_errno(errno, "this file system can't open its file handles");
+    auto handle = kernel_handle(fd, nullptr);
+    if (!handle)
+        return handle.error();
+    root_ = *handle;
+    return {};
 }
 
 void handle_source::look_for_mounts()

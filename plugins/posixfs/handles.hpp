@@ -47,6 +47,8 @@ public:
     const struct stat& root_stat() const noexcept { return root_stat_; }
     const mount_point& root_mount() const noexcept { return *root_mount_; }
     bool uses_paths() const noexcept { return paths_ != nullptr; }
+    /// Why it does though kernel handles were not ruled out; else empty.
+    const std::string& why_paths() const noexcept { return why_paths_; }
     /// RESOLVE_* of openat2 for one name beneath the export.
     std::uint64_t resolve_flags() const noexcept { return resolve_; }
     const std::string& root_path() const noexcept { return root_path_; }
@@ -65,9 +67,11 @@ private:
     /// What to answer of a mount that isn't known: later, while somebody still looks.
     error unknown_mount(const error& otherwise);
     void scan_mounts();
+    result<void> try_kernel_handles();
     result<storage::handle> kernel_handle(int fd, const mount_point** mount);
 
     std::string root_path_;
+    std::string why_paths_;
     storage::handle root_;
     struct stat root_stat_{};
     std::uint64_t resolve_ = 0;

@@ -10,7 +10,7 @@ namespace verbena::daemon {
 
 namespace {
 
-std::string cure_of(const error& e, const std::string& directory)
+std::string cure_of(const error& e, const std::string& directory, bool kernel_handles)
 {
     if (e == std::errc::operation_not_permitted && posixfs::lends_its_rights())
         return "; give verbenad CAP_SETUID and CAP_SETGID, run it as a plain user without capabilities, or "
@@ -25,6 +25,8 @@ std::string cure_of(const error& e, const std::string& directory)
                    : "; make it, or correct its name: a pseudo-path behind the : begins with /";
     if (e == std::errc::permission_denied)
         return "; let verbenad's user in, or run it as root";
+    if (kernel_handles)
+        return "; leave out handles=kernel: verbenad then keeps a table of paths, whose handles end with it";
     return {};
 }
 
@@ -43,7 +45,7 @@ opened_backend open_posixfs(const export_config& e, blocking_pool& pool, bool ke
     auto opened = posixfs::open_posixfs(options, pool);
     if (!opened)
         throw config_error("export " + e.pseudo + ": " + e.directory + ": " + opened.error().message() +
-                           cure_of(opened.error(), e.directory));
+                           cure_of(opened.error(), e.directory, e.handles == "kernel"));
     opened_backend out;
     out.files = std::move(*opened);
     out.notes = posixfs::describe(*out.files);

@@ -156,6 +156,50 @@ BOOST_AUTO_TEST_CASE(more_than_a_plain_users_rights_are_lent_to_nobody_unasked)
     BOOST_TEST(opens({CAP_NET_BIND_SERVICE}, false, false));
 }
 
+// Overlayfs makes no handles unless it is told to (nfs_export), as in a privileged container.
+BOOST_AUTO_TEST_CASE(without_file_handles_the_path_table_is_taken)
+{
+    suite::needs_root("to mount file systems");
+    suite::temporary_directory directory;
+    in_child([&] {
+        check(::unshare(CLONE_NEWNS) == 0 && ::mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0,
+              "a mount namespace of its own");
+        const std::string top = directory.path();
+        check(::mount("none", top.c_str(), "tmpfs", 0, "size=1m,mode=0777") == 0, "mount tmpfs");
+        for (const char* name : {"/lower", "/upper", "/work", "/merged"})
+            check(::mkdir((top + name).c_str(), 0777) == 0, "mkdir");
+        const std::string options =
+            "lowerdir=" + top + "/lower,upperdir=" + top + "/upper,workdir=" + top + "/work";
+        const std::string merged = top + "/merged";
+        check(::mount("none", merged.c_str(), "overlay", 0, options.c_str()) == 0, "mount overlay");
+        posixfs::posixfs_options o;
+        o.root = merged;
+        {
+            server s(o);
+            const std::string says = posixfs::describe(*s.fs);
+            check(says.find("handles by a path table, good until the daemon ends (this file system") !=
+                      says.npos,
+                  says.c_str());
+            set_attributes set;
+            set.mode = 0666;
+            auto made = s.run(s.fs->create(user(1000), s.fs->root(), "f", create_mode::guarded, set, 0));
+            check(made && made->made.attrs->uid == 1000, "a file is made");
+            check(made && s.write(user(1000), made->made.handle) == 0 &&
+                      s.read(user(1001), made->made.handle) == 0,
+                  "written and read");
+        }
+        o.handles = posixfs::handle_mode::kernel;
+        blocking_pool pool(1);
+        check(!posixfs::open_posixfs(o, pool), "kernel handles are refused");
+        // The file system beneath has some.
+        o.root = top;
+        o.handles = posixfs::handle_mode::automatic;
+        server s(o);
+        check(posixfs::describe(*s.fs).find("handles survive rename and restart;") != std::string::npos,
+              "tmpfs has handles");
+    });
+}
+
 // Needs CAP_SYS_ADMIN for a mount namespace of its own.
 BOOST_AUTO_TEST_CASE(mounts_beneath_an_export)
 {

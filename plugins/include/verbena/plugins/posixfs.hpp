@@ -17,7 +17,7 @@ namespace verbena::posixfs {
 
 /// Where a file handle comes from.
 enum class handle_mode {
-    automatic,  ///< kernel, or the path table when the process may not open kernel handles
+    automatic, ///< kernel, or the path table where the file system has no handles or the process may not open them
     kernel,     ///< kernel handles or a refusal
     path_table, ///< a bounded table of paths: handles die with the process
 };
@@ -51,8 +51,8 @@ struct posixfs_options {
 /// SIGXFSZ. `pool` outlives the back end and what it gave to be sent (storage::located_read). Destroy it when no shard runs tasks of it; it may be used on shards
 /// numbered below max_shards. Identity is switched per thread and given back at the end of the shard's turn.
 ///
-/// Errors: errno of opening the root; EOPNOTSUPP when its file system has no handles and the path table
-/// was not chosen; EPERM when handle_mode::kernel lacks CAP_DAC_READ_SEARCH. EPERM where lends_its_rights().
+/// Errors: errno of opening the root; with handle_mode::kernel what name_to_handle_at(2) or open_by_handle_at(2) answered for it,
+/// EPERM without CAP_DAC_READ_SEARCH; EPERM where lends_its_rights().
 result<std::unique_ptr<storage::file_backend>> open_posixfs(const posixfs_options& options,
                                                             blocking_pool& pool);
 
