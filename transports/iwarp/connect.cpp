@@ -146,7 +146,7 @@ task<result<std::unique_ptr<verbs::queue_pair>>> context_impl::connect(std::stri
     // A responder whose ORD is above our IRD breaks RFC 6581 9.1; our bound on its Reads stands.
     a.ird = std::min<std::uint32_t>(wanted.ird, depths.ord == wire::no_negotiation ? wanted.ird : depths.ord);
     reply.assign(data.begin() + wire::enhanced_size, data.end());
-    auto c = std::make_unique<connection>(*this, fd->release(), static_cast<iwarp::domain&>(d), o.queue_pair,
+    auto c = std::make_unique<connection>(*this, std::move(*fd), static_cast<iwarp::domain&>(d), o.queue_pair,
                                           to->to_string(), to->address());
     c->open(a);
     std::unique_ptr<verbs::queue_pair> qp = std::move(c);

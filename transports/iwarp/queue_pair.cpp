@@ -30,11 +30,11 @@ std::size_t payload_limit(int fd) noexcept
 
 } // namespace
 
-connection::connection(context_impl& owner, int fd, iwarp::domain& d, const verbs::queue_pair_options& o,
+connection::connection(context_impl& owner, net::unique_fd fd, iwarp::domain& d, const verbs::queue_pair_options& o,
                        std::string peer_name, std::string peer_address)
-    : io_watch(owner.shard(), fd),
+    : io_watch(owner.shard(), fd.get()),
       owner_(owner),
-      fd_(fd),
+      fd_(std::move(fd)),
       domain_(d),
       peer_name_(std::move(peer_name)),
       peer_address_(std::move(peer_address)),
@@ -58,7 +58,7 @@ void connection::open(const agreement& a)
     agreed_ = a;
     reads_ = bounded_ring<outstanding_read>(std::max(1u, a.ord));
     peer_reads_ = bounded_ring<peer_read>(a.ird);
-    max_payload_ = payload_limit(fd_);
+    max_payload_ = payload_limit(fd_.get());
     state_ = state::open;
     context_impl::add(owner_.stats().connected, 1);
     context_impl::add(owner_.stats().active, 1);
@@ -170,7 +170,7 @@ void connection::kill(const error& cause) noexcept { finish(end_cause::local, ca
 // Everything went out: say so with a FIN and wait for the peer's.
 void connection::shut_sending() noexcept
 {
-    ::shutdown(fd_, SHUT_WR);
+    ::shutdown(fd_.get(), SHUT_WR);
     state_ = state::closing;
 }
 
@@ -273,8 +273,7 @@ void connection::finish(end_cause cause, const error& e) noexcept
     deferred::unlink();
     if (blocked_registered_)
         std::erase(domain_.responding, this);
-    ::close(fd_);
-    fd_ = -1;
+    fd_.reset();
     owner_.count(counted);
     if (was_up)
         context_impl::add(owner_.stats().active, std::uint64_t(-1));

@@ -33,14 +33,14 @@ class connection final : public verbs::queue_pair, private io_watch, private def
 public:
     static constexpr std::size_t max_segments = 4;
 
-    connection(context_impl& owner, int fd, iwarp::domain& d, const verbs::queue_pair_options& o,
+    connection(context_impl& owner, net::unique_fd fd, iwarp::domain& d, const verbs::queue_pair_options& o,
                std::string peer_name, std::string peer_address);
     ~connection() override;
 
     /// Set to nullptr when this queue pair ends, for a request that points at it.
     void watch(connection** pointer) noexcept { watcher_ = pointer; }
     /// While it has not ended.
-    int socket() const noexcept { return fd_; }
+    int socket() const noexcept { return fd_.get(); }
     /// Start-up is over: FPDUs flow from now on. The initiator may send first.
     void open(const agreement& a);
 
@@ -141,7 +141,7 @@ private:
                 quote quoted = quote::header) noexcept;
 
     context_impl& owner_;
-    int fd_;
+    net::unique_fd fd_;
     connection** watcher_ = nullptr;
     iwarp::domain& domain_;
     const steering::scope_id scope_ = steering::new_scope();

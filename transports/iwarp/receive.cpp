@@ -64,7 +64,7 @@ bool connection::receive() noexcept
         msghdr m{};
         m.msg_iov = v;
         m.msg_iovlen = n;
-        const ssize_t got = ::recvmsg(fd_, &m, MSG_DONTWAIT);
+        const ssize_t got = ::recvmsg(fd_.get(), &m, MSG_DONTWAIT);
         context_impl::add(owner_.stats().receives, 1);
         if (got < 0) {
             if (errno == EINTR)

@@ -297,7 +297,7 @@ bool connection::flush() noexcept
         msghdr m{};
         m.msg_iov = &vectors_[vectors_done_];
         m.msg_iovlen = vectors_.size() - vectors_done_;
-        const ssize_t n = ::sendmsg(fd_, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+        const ssize_t n = ::sendmsg(fd_.get(), &m, MSG_DONTWAIT | MSG_NOSIGNAL);
         context_impl::add(owner_.stats().sends, 1);
         ++turn_sends_;
         if (n < 0) {
