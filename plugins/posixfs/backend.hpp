@@ -169,7 +169,7 @@ private:
     shard& at(reactor& home);
     storage::attributes attributes(const struct stat& st, const cached_file& f) const noexcept
     {
-        return attributes_of(st, f.mount->fsid);
+        return attributes_of(st, f.fsid);
     }
     struct look {
         int operator()() const noexcept { return file_status(fd, *st) == 0 ? 0 : errno; }

@@ -148,7 +148,7 @@ file_ref descriptor_cache::find(const storage::handle& h) noexcept
 }
 
 file_ref descriptor_cache::insert(const storage::handle& h, unique_fd path, const mount_point* mount,
-                                  const struct stat& st)
+                                  std::uint64_t fsid, const struct stat& st)
 {
     if (file_ref present = find(h)) {
         close_where_it_may_last(pool_, std::move(path), !mount->local);
@@ -157,7 +157,7 @@ file_ref descriptor_cache::insert(const storage::handle& h, unique_fd path, cons
     while (size_ >= limit_)
         remove(*uses_.front());
     keep_within_budget();
-    auto* f = new cached_file(h, std::move(path), mount, st, pool_);
+    auto* f = new cached_file(h, std::move(path), mount, fsid, st, pool_);
     file_ref ref(f);
     ++f->references; // the cache's own
     f->last_use = sweeps_;

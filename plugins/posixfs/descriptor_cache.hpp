@@ -134,12 +134,13 @@ struct cached_file : list_hook {
         std::uint64_t last_use = 0; ///< count of seconds
     };
 
-    cached_file(const storage::handle& h, unique_fd fd, const mount_point* m, const struct stat& st,
-                blocking_pool& p) noexcept
+    cached_file(const storage::handle& h, unique_fd fd, const mount_point* m, std::uint64_t of_filesystem,
+                const struct stat& st, blocking_pool& p) noexcept
         : pool(p),
           handle(h),
           path(std::move(fd)),
           mount(m),
+          fsid(of_filesystem),
           format(st.st_mode & S_IFMT),
           dev(st.st_dev),
           ino(st.st_ino)
@@ -166,6 +167,7 @@ struct cached_file : list_hook {
     /// that is. For what O_PATH is enough for.
     unique_fd path;
     const mount_point* mount;
+    std::uint64_t fsid; ///< for attributes
     mode_t format;
     // What `path` keeps alive keeps its number: no other file has it meanwhile.
     dev_t dev;
@@ -247,7 +249,7 @@ public:
     /// Empty if the file isn't cached.
     file_ref find(const storage::handle& h) noexcept;
     /// Takes the descriptor; if another one of the same file came first, that one is kept.
-    file_ref insert(const storage::handle& h, unique_fd path, const mount_point* mount,
+    file_ref insert(const storage::handle& h, unique_fd path, const mount_point* mount, std::uint64_t fsid,
                     const struct stat& st);
     void drop(const storage::handle& h) noexcept;
     /// Says that `f` has a descriptor open for writing, and is written to.

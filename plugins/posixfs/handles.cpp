@@ -17,6 +17,7 @@
 #include <linux/ioctl.h>
 #include <linux/magic.h>
 #include <linux/openat2.h>
+#include <span>
 #include <sstream>
 #include <sys/ioctl.h>
 #include <sys/statfs.h>
@@ -42,7 +43,7 @@ constexpr unsigned long xfs_tell_geometry = _IOR('X', 100, xfs_geometry);
 
 // f_fsid comes from the file system's UUID where it has one, so it survives restarts and device renames; but for XFS, which
 // makes it of its device's number.
-std::uint64_t fsid_of(int fd, const std::string& path, mount_point& mount) noexcept
+std::uint64_t fsid_of_mount(int fd, const std::string& path, mount_point& mount) noexcept
 {
     struct statfs st{};
     if (::fstatfs(fd, &st) != 0)
@@ -105,7 +106,8 @@ result<std::unique_ptr<handle_source>> handle_source::open(const posixfs_options
     root->fd.reset(::open(resolved, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!root->fd || file_status(root->fd.get(), s->root_stat_) != 0)
         return errno_error("the exported directory");
-    root->fsid = root->identity = fsid_of(root->fd.get(), s->root_path_, *root);
+    root->dev = s->root_stat_.st_dev;
+    root->fsid = root->identity = fsid_of_mount(root->fd.get(), s->root_path_, *root);
     s->root_mount_ = std::move(root);
 
     bool paths = options.handles == handle_mode::path_table;
@@ -210,9 +212,17 @@ void handle_source::scan_mounts()
         if (!m->fd || ::name_to_handle_at(m->fd.get(), "", k.get(), &m->id, AT_EMPTY_PATH) != 0 ||
             m->id != id)
             continue;
-        m->fsid = fsid_of(m->fd.get(), path, *m);
+        m->fsid = fsid_of_mount(m->fd.get(), path, *m);
         m->identity = fnv1a(path.substr(beneath.size()), m->fsid ^ fnv1a_start);
+        struct stat st{};
+        if (file_status(m->fd.get(), st) != 0)
+            continue;
+        m->dev = st.st_dev;
         const std::lock_guard lock(mutex_);
+        // A copy of a file system has its id, and files of the same numbers.
+        if (mounts_.has_another(m->fsid, m->dev) ||
+            (m->fsid == root_mount_->fsid && m->dev != root_mount_->dev))
+            m->fsid = m->identity;
         if (!mounts_.add(std::move(m)))
             log(log_level::warning, "posixfs",
                 "a mount is not entered, its key is another's: mount it elsewhere", {{"mount", path}});
@@ -327,6 +337,23 @@ result<handle_source::opened> handle_source::open_handle(const storage::handle& 
     if (!canonical || !(*canonical == h))
         return error(storage::errc::bad_handle, "not the handle that the file has");
     return opened(std::move(fd), m);
+}
+
+// Subvolumes of btrfs, which are no mounts, each have a device and an id (statfs(2)), and a root of the same number. By path, mounts
+// beneath the export are not known either. There the device tells copies of a file system apart, since handles don't last.
+// A file of overlayfs may have the device of the layer that it lies in.
+std::uint64_t handle_source::fsid_of(int fd, const struct stat& st, const mount_point& mount) const noexcept
+{
+    if (st.st_dev == mount.dev)
+        return mount.fsid;
+    struct statfs of_file{};
+    std::uint64_t id = 0;
+    if (::fstatfs(fd, &of_file) == 0)
+        std::memcpy(&id, &of_file.f_fsid, sizeof(id));
+    if (id != 0 && (!uses_paths() || of_file.f_type == OVERLAYFS_SUPER_MAGIC))
+        return id;
+    const std::uint64_t device[1] = {st.st_dev};
+    return fnv1a(std::as_bytes(std::span(device)), (id != 0 ? id : mount.fsid) ^ fnv1a_start);
 }
 
 void handle_source::moved(int fd, const struct stat& st, const storage::handle& directory,

@@ -40,6 +40,10 @@ public:
     /// Opens with the calling thread's rights, which must be the daemon's. ESTALE or errc::bad_handle.
     result<opened> open_handle(const storage::handle& h);
 
+    /// Of which file system the file open at `fd` (O_PATH will do) is, by attributes: of its mount's, but for what has
+    /// numbers of its own within it. May ask another host for what `handle_of` may.
+    std::uint64_t fsid_of(int fd, const struct stat& st, const mount_point& mount) const noexcept;
+
     /// Tells the path table where the file open at `fd` stands now.
     void moved(int fd, const struct stat& st, const storage::handle& directory, std::string_view name);
 

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <sys/types.h>
 #include <vector>
 
 namespace verbena::posixfs {
@@ -24,6 +25,7 @@ struct sending_rest {
 struct mount_point {
     std::uint64_t fsid = 0;     ///< for attributes; stable over restarts
     std::uint64_t identity = 0; ///< of the file system and of where it is mounted; stable over restarts
+    dev_t dev = 0;              ///< as stat(2) tells it of its root
     int id = 0;                 ///< the kernel's mount id; changes with each boot
     bool in_memory = false;     ///< tmpfs and ramfs: only what was swapped out waits for a disk
     bool local = true;          ///< no other host changes it
@@ -49,6 +51,13 @@ public:
     bool has(int id) const noexcept
     {
         return std::ranges::any_of(mounts_, [id](const auto& e) { return e.mount->id == id; });
+    }
+
+    /// True if another file system has told the same id, as one and its copy do.
+    bool has_another(std::uint64_t fsid, dev_t dev) const noexcept
+    {
+        return std::ranges::any_of(
+            mounts_, [&](const auto& e) { return e.mount->fsid == fsid && e.mount->dev != dev; });
     }
 
     /// False if its key is that of another file system or place; then neither is found any more.

@@ -71,6 +71,7 @@ task<result<file_ref>> backend::open_slow(shard& s, const storage::handle& h)
         found(unique_fd f, const mount_point* m) noexcept : fd(std::move(f)), mount(m) {}
         unique_fd fd;
         const mount_point* mount;
+        std::uint64_t fsid = 0;
         struct stat st{};
     };
     if (h.empty())
@@ -87,6 +88,7 @@ task<result<file_ref>> backend::open_slow(shard& s, const storage::handle& h)
             if (auto inside = is_beneath_root(f.fd.get()); !inside)
                 return inside.error();
         }
+        f.fsid = handles_->fsid_of(f.fd.get(), f.st, *f.mount);
         return f;
     };
     auto opened = co_await run_with_room(s, job);
@@ -94,7 +96,7 @@ task<result<file_ref>> backend::open_slow(shard& s, const storage::handle& h)
         co_return opened.error();
     if (opened->st.st_nlink == 0)
         co_return error::from_errno(ESTALE, "the file was removed");
-    co_return s.files.insert(h, std::move(opened->fd), opened->mount, opened->st);
+    co_return s.files.insert(h, std::move(opened->fd), opened->mount, opened->fsid, opened->st);
 }
 
 task<result<file_ref>> backend::open_directory(shard& s, const storage::handle& h)
@@ -230,10 +232,14 @@ task<result<storage::entry>> backend::remember(shard& s, unique_fd fd, struct st
                                                file_ref* out)
 {
     const mount_point* mount = nullptr;
+    std::uint64_t fsid = 0;
     auto make = [&]() -> result<storage::handle> {
         if (st.st_mode == 0 && file_status(fd.get(), st) != 0)
             return errno_error("fstat");
-        return handles_->handle_of(fd.get(), st, directory, name, &mount);
+        auto made = handles_->handle_of(fd.get(), st, directory, name, &mount);
+        if (made)
+            fsid = handles_->fsid_of(fd.get(), st, *mount);
+        return made;
     };
     // It may be on a mount beneath, which answers as late as it likes.
     const bool here = !options_.crossmnt && handles_->root_mount().local;
@@ -242,7 +248,7 @@ task<result<storage::entry>> backend::remember(shard& s, unique_fd fd, struct st
         close_where_it_may_last(pool_, std::move(fd), !here);
         co_return handle.error();
     }
-    file_ref f = s.files.insert(*handle, std::move(fd), mount, st);
+    file_ref f = s.files.insert(*handle, std::move(fd), mount, fsid, st);
     storage::entry e;
     e.handle = *handle;
     e.attrs = attributes(st, *f);

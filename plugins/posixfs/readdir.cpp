@@ -136,7 +136,7 @@ void backend::describe_entry(const cached_file& d, bool is_root, listed_entry& e
     auto handle = handles_->handle_of(fd->get(), st, d.handle, e.raw.name, &mount);
     if (!handle)
         return;
-    e.attrs = attributes_of(st, mount->fsid);
+    e.attrs = attributes_of(st, handles_->fsid_of(fd->get(), st, *mount));
     e.handle = *handle;
 }
 

@@ -12,6 +12,7 @@
 #include "../common/shared_receives.hpp"
 
 #include <verbena/core/io_watch.hpp>
+#include <verbena/core/net.hpp>
 #include <verbena/core/verbs.hpp>
 
 #include <array>

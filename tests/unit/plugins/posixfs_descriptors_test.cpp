@@ -232,7 +232,7 @@ struct held_pool {
             ::unlink(path.c_str());
         struct stat st{};
         BOOST_REQUIRE(::fstat(fd, &st) == 0);
-        return cache->insert(name, posixfs::unique_fd(fd), &mount, st);
+        return cache->insert(name, posixfs::unique_fd(fd), &mount, 0, st);
     }
     /// The same, dropped.
     int drop(off_t size, bool removed, off_t blocks = 0)

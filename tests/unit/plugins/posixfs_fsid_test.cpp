@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <boost/test/unit_test.hpp>
 
+#include "../../../plugins/posixfs/file_status.hpp"
+#include "../../../plugins/posixfs/handles.hpp"
 #include "backend_fixture.hpp"
 #include "temporary_directory.hpp"
 
@@ -24,6 +26,7 @@ bool is_xfs = false;
 std::uint64_t device = 1;
 std::uint64_t uuid[2] = {0x0123456789abcdef, 0x1111111111111111};
 bool tells_uuid = true;
+std::uint64_t subvolume = 0;
 
 std::uint64_t fsid_of(const std::filesystem::path& folder)
 {
@@ -46,13 +49,17 @@ std::uint64_t fsid_of(const std::filesystem::path& folder)
 
 } // namespace
 
-// In place of libc's: of an XFS, whose id is its device's number.
+// In place of libc's: of an XFS, whose id is its device's number, or of a subvolume of btrfs.
 extern "C" int fstatfs(int fd, struct statfs* st)
 {
     const long failed = ::syscall(SYS_fstatfs, fd, st);
     if (failed == 0 && is_xfs) {
         st->f_type = XFS_SUPER_MAGIC;
         std::memcpy(&st->f_fsid, &device, sizeof device);
+    }
+    if (failed == 0 && subvolume != 0) {
+        st->f_type = BTRFS_SUPER_MAGIC;
+        std::memcpy(&st->f_fsid, &subvolume, sizeof subvolume);
     }
     return int(failed);
 }
@@ -86,4 +93,29 @@ BOOST_AUTO_TEST_CASE(of_xfs_it_outlives_the_number_of_the_device)
     BOOST_TEST(fsid_of(folder.path()) == device);
     is_xfs = false;
     BOOST_TEST(fsid_of(folder.path()) != device);
+}
+
+// They are no mounts. Each has a device, which changes with each start, an id, and a root of number 256.
+BOOST_AUTO_TEST_CASE(subvolumes_of_btrfs_have_ids_of_their_own)
+{
+    suite::temporary_directory folder;
+    subvolume = 0x1000;
+    posixfs::posixfs_options o;
+    o.root = folder.path();
+    const auto handles = posixfs::handle_source::open(o);
+    BOOST_REQUIRE(handles);
+    const posixfs::mount_point& mount = (*handles)->root_mount();
+    struct stat st{};
+    BOOST_REQUIRE(posixfs::file_status(mount.fd.get(), st) == 0);
+    const auto id = [&] { return (*handles)->fsid_of(mount.fd.get(), st, mount); };
+    BOOST_TEST(id() == 0x1000u);
+    subvolume = 0x1001;
+    BOOST_TEST(id() == 0x1000u); // of the mount itself nobody is asked
+    st.st_dev += 1;
+    BOOST_TEST(id() == 0x1001u);
+    st.st_dev += 1; // after another start
+    BOOST_TEST(id() == 0x1001u);
+    subvolume = 0x1002;
+    BOOST_TEST(id() == 0x1002u);
+    subvolume = 0;
 }

@@ -12,9 +12,14 @@
 
 #include <atomic>
 #include <cstdarg>
+#include <cstring>
 #include <fstream>
+#include <linux/magic.h>
+#include <map>
 #include <sched.h>
+#include <set>
 #include <sys/mount.h>
+#include <sys/statfs.h>
 
 using namespace verbena::posixfs;
 
@@ -25,8 +30,20 @@ std::atomic<unsigned> slow_opens{0};
 std::atomic<bool> refused{false};
 std::atomic<bool> let_go{false};
 std::atomic<bool> gave_up{false};
+std::atomic<bool> one_id{false};
 
 } // namespace
+
+// In place of libc's: file systems in memory tell one id, as copies of a file system do.
+extern "C" int fstatfs(int fd, struct statfs* st)
+{
+    const long failed = ::syscall(SYS_fstatfs, fd, st);
+    if (failed == 0 && one_id && st->f_type == TMPFS_MAGIC) {
+        const std::uint64_t id = 0x5555;
+        std::memcpy(&st->f_fsid, &id, sizeof(id));
+    }
+    return int(failed);
+}
 
 // In place of libc's: one path waits, as for a server that is down, or is refused.
 extern "C" int open(const char* path, int flags, ...)
@@ -227,5 +244,77 @@ BOOST_AUTO_TEST_CASE(a_mount_that_cannot_be_entered_is_tried_once_a_second)
         const auto seconds = std::chrono::steady_clock::now() - began;
         check(slow_opens >= 1 && slow_opens <= unsigned(seconds / std::chrono::seconds(1)) + 1,
               "and not tried for each call");
+    });
+}
+
+namespace {
+
+/// Attributes of all that a listing shows.
+struct attributes_listed final : directory_sink {
+    bool take(const directory_entry& e) override
+    {
+        if (e.attrs)
+            seen[std::string(e.name)] = *e.attrs;
+        return true;
+    }
+    std::map<std::string, attributes> seen;
+};
+
+/// Whatever tells a client of a file tells it of the same file system, and no two file systems have one id.
+void check_ids(handle_mode handles)
+{
+    two_mounts m;
+    m.mount_at("late");
+    std::ofstream(m.directory.path() / "late" / "f") << "data";
+    m.options.handles = handles;
+    server s(m.options);
+    std::set<std::uint64_t> ids;
+    std::set<std::uint64_t> roots;
+    attributes_listed above;
+    check(s.run(s.fs->readdir(m.root, s.fs->root(), 0, 0, true, above)).has_value(), "a listing");
+    const attributes top = *s.run(s.fs->getattr(m.root, s.fs->root()));
+    ids.insert(top.fsid);
+    for (const char* name : {"early", "late"}) {
+        const auto found = s.run(s.fs->lookup(m.root, s.fs->root(), name));
+        check(found.has_value(), "a mount is entered");
+        const std::uint64_t id = found->found.attrs->fsid;
+        const handle& mounted = found->found.handle;
+        ids.insert(id);
+        roots.insert(found->found.attrs->fileid);
+        check(above.seen.at(name).fsid == id, "its id in the listing above");
+        check(s.run(s.fs->getattr(m.root, mounted))->fsid == id, "its id");
+        const auto file = s.run(s.fs->lookup(m.root, mounted, "f"));
+        check(file && file->found.attrs->fsid == id && file->directory->fsid == id, "its file's id");
+        attributes_listed below;
+        check(s.run(s.fs->readdir(m.root, mounted, 0, 0, true, below)).has_value(), "a listing of it");
+        check(below.seen.at("f").fsid == id && below.seen.at(".").fsid == id, "the ids that it shows");
+        const auto up = s.run(s.fs->lookup(m.root, mounted, ".."));
+        check(up && up->found.attrs->fsid == top.fsid, "the id above it");
+        const auto made = s.run(s.fs->mkdir(m.root, mounted, "d", {}));
+        check(made && made->made.attrs->fsid == id, "a new directory's id");
+    }
+    check(ids.size() == 3, "no id is another's");
+    check(roots.size() == 1, "though their roots have one number");
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(mounts_found_by_path_have_ids_of_their_own)
+{
+    needs_root("to mount");
+    in_child([] { check_ids(handle_mode::path_table); });
+    in_child([] {
+        one_id = true;
+        check_ids(handle_mode::path_table);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(mounts_that_tell_one_id_have_ids_of_their_own)
+{
+    needs_root("to mount");
+    in_child([] { check_ids(handle_mode::kernel); });
+    in_child([] {
+        one_id = true;
+        check_ids(handle_mode::kernel);
     });
 }
