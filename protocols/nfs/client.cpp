@@ -151,7 +151,7 @@ task<result<client::answer<Res>>> client::ask(v3::procedure procedure, const Arg
 void client::note_put_off(const error& cause, duration waited) noexcept
 {
     out_of_patience_ = out_of_patience_ || waited >= patience_;
-    if (watch_ == nullptr || told_ || waited < told_after)
+    if (watch_ == nullptr || told_ || waited < std::min(told_after, patience_ / 2))
         return;
     told_ = true;
     watch_->on_put_off(cause);

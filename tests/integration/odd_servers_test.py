@@ -367,7 +367,9 @@ class OddServers(unittest.TestCase):
         self.assertEqual([code for _, _, code in ended], [FAILED] * 4)
         # One call waits; once that was in vain the others are not asked again and again.
         self.assertIn(b" file\n", ended[0][0])
-        self.assertEqual(ended[0][1].count(b"NFS3ERR_JUKEBOX"), 20)
+        self.assertRegex(ended[0][1], rb"\Averbena: 127.0.0.1:\d+ \(tcp\) puts off what it is asked \(LOOKUP: NFS3ERR_JUKEBOX.*\), "
+                         rb"still trying\nverbena: /export/00: LOOKUP: NFS3ERR_JUKEBOX")
+        self.assertEqual(ended[0][1].count(b"NFS3ERR_JUKEBOX"), 21)
         self.assertLess(len(later.calls), 60)
         # Of what would be met with silence nothing is asked.
         for _, told, _ in (ended[1], ended[3]):

@@ -153,11 +153,23 @@ BOOST_FIXTURE_TEST_CASE(whoever_watches_hears_of_it_once_and_of_its_end, fixture
     BOOST_TEST(bool(ask()));
     BOOST_TEST(bool(ask()));
     BOOST_TEST(hears.service == 1u);
-    // A short wait is nobody's matter.
+    // Half of a short patience is long enough.
     client->have_patience(4s, &hears);
     status = jukebox;
     BOOST_TEST(!ask());
-    BOOST_TEST(hears.put_off == 1u);
+    BOOST_TEST(hears.put_off == 2u);
+    BOOST_TEST((hears.at < began + 4s));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_short_wait_is_nobodys_matter, fixture)
+{
+    ear hears(clock);
+    client->have_patience(60s, &hears);
+    server->results = [this](xdr::encoder& e) { e.u32(clock.now() - began < 4s ? jukebox : 2U); };
+    BOOST_TEST(!ask());
+    BOOST_TEST((took() >= 4s));
+    BOOST_TEST(hears.put_off == 0u);
+    BOOST_TEST(hears.service == 0u);
 }
 
 namespace {

@@ -81,7 +81,7 @@ bool is_name(std::string_view name) noexcept;
 class put_off_watch {
 public:
     virtual ~put_off_watch() = default;
-    /// A call has waited for client::told_after: once, until on_service(). `cause` names the procedure.
+    /// A call has waited for client::told_after, or half the patience: once, until on_service(). `cause` names the procedure.
     virtual void on_put_off(const error& cause) noexcept = 0;
     /// The first call after that which was not put off.
     virtual void on_service() noexcept = 0;
