@@ -36,7 +36,8 @@ rpc::payload share(const rpc::payload& data)
 
 bool name_fits(std::string_view name) noexcept { return name.size() <= client::max_name; }
 
-const error name_too_long(std::errc::filename_too_long, "a name is longer than nfs::client::max_name");
+static_assert(client::max_name == 1024);
+const error name_too_long(std::errc::filename_too_long, "a name of more than 1024 octets");
 
 // The bytes of a small result, wherever they lie.
 std::string text_of(const rpc::payload& data)

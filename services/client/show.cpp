@@ -506,6 +506,11 @@ task<int> mounts(runtime& r, std::string text)
         }
         if (r.options().json)
             print("%s\n", dump(out).c_str());
+        constexpr std::size_t most = nfs::mount_client::max_list;
+        if ((exports && exports->size() == most) || (mounted && mounted->size() == most))
+            code = complain("the server's list goes on behind " + std::to_string(most) +
+                                " entries, which is all that is shown",
+                            exit_failed);
     }
     co_await s.close();
     co_return code;

@@ -189,6 +189,14 @@ class OddServers(unittest.TestCase):
         self.assertRegex(out, r"\A1000 B +- +16\.0 EiB +- +5 +9 nfs")
         self.assertEqual(self.run_json("df", server.url)[0]["bytes"]["free"], 1 << 63)
 
+    def test_a_list_of_exports_without_end(self):
+        server = self.serve({})
+        server.exports = [(b"/export", [])] * 20_000
+        self.run_client("ls", server.url)
+        out, told = self.run_client("mounts", server.url, code=FAILED)
+        self.assertEqual(out.count(b"\n"), 16384)
+        self.assertIn(b"goes on behind 16384 entries", told)
+
     def test_times_that_are_none(self):
         # Among them are those by which utimensat(2) knows "now" and "leave it".
         server = self.serve({str(n).encode(): Node(mtime=(10, n)) for n in (0x3fffffff, 0x3ffffffe, 0xffffffff)})
