@@ -23,8 +23,10 @@ public:
     task<void> crash()
     {
         ++crashes_;
-        const storage::request root;
+        const storage::request root = by_root();
         for (auto& [name, f] : files_) {
+            auto attrs = co_await beneath_.getattr(root, f.handle);
+            lost_ += attrs && attrs->size > f.committed.size() ? attrs->size - f.committed.size() : 0;
             storage::set_attributes cut;
             cut.size = 0;
             auto done = co_await beneath_.setattr(root, f.handle, cut, std::nullopt);
@@ -39,6 +41,8 @@ public:
     /// Crashes before the WRITE that comes after `n` others.
     void crash_after(unsigned n) { writes_left_ = n + 1; }
     std::uint64_t crashes() const noexcept { return crashes_; }
+    /// Octets that were there and are no more.
+    std::uint64_t lost() const noexcept { return lost_; }
 
     std::string_view kind() const noexcept override { return beneath_.kind(); }
     const storage::filesystem_info& info() const noexcept override { return beneath_.info(); }
@@ -172,9 +176,15 @@ private:
     {
         return {h.bytes().begin(), h.bytes().end()};
     }
+    static storage::request by_root()
+    {
+        storage::request r;
+        r.who = storage::credential(0, 0);
+        return r;
+    }
     task<void> keep(storage::handle h)
     {
-        const storage::request root;
+        const storage::request root = by_root();
         file& f = files_[key(h)];
         f.handle = h;
         auto attrs = co_await beneath_.getattr(root, h);
@@ -189,6 +199,7 @@ private:
     storage::file_backend& beneath_;
     std::map<std::vector<std::byte>, file> files_;
     std::uint64_t crashes_ = 0;
+    std::uint64_t lost_ = 0;
     std::uint64_t writes_ = 0;
     unsigned writes_left_ = 0;
 };

@@ -435,8 +435,12 @@ task<void> write_and_lose(world& w, nfs::client& client, const nfs::v3::nfs_fh3&
     }
 }
 
-// How often the server lost what was not committed.
-std::uint64_t lose(std::uint64_t seed)
+struct losses {
+    std::uint64_t crashes;
+    std::uint64_t octets; ///< that had not been committed
+};
+
+losses lose(std::uint64_t seed)
 {
     world_options o;
     o.seed = seed;
@@ -452,7 +456,7 @@ std::uint64_t lose(std::uint64_t seed)
         co_await write_and_lose(w, client, *root, seed);
     });
     BOOST_TEST(done);
-    return w.losing->crashes();
+    return {w.losing->crashes(), w.losing->lost()};
 }
 
 } // namespace
@@ -461,10 +465,17 @@ BOOST_AUTO_TEST_CASE(what_a_server_lost_is_written_again)
 {
     const std::uint64_t only = only_seed();
     std::uint64_t crashes = 0;
+    std::uint64_t lost = 0;
     for (std::uint64_t seed = only != 0 ? only : 1; seed <= (only != 0 ? only : 20); ++seed) {
-        BOOST_TEST_CONTEXT("VERBENA_SIM_SEED=" << seed) { crashes += lose(seed); }
+        BOOST_TEST_CONTEXT("VERBENA_SIM_SEED=" << seed)
+        {
+            const losses all = lose(seed);
+            crashes += all.crashes;
+            lost += all.octets;
+        }
     }
     BOOST_TEST(crashes > (only != 0 ? 0u : 100u));
+    BOOST_TEST(lost > (only != 0 ? 0u : 10'000'000u));
 }
 
 BOOST_AUTO_TEST_CASE(fresh_ones)
