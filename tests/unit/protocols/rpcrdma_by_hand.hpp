@@ -226,7 +226,9 @@ struct fixture {
         provider->adopt(ends[0], *listener);
         // MPA revision 2, enhanced, ORD 0 (RFC 6581 6).
         bytes request = from_hex("4d504120 49442052 65712046 72616d65 10020004");
+        request.back() = std::byte(4 + private_data.size());
         put(request, {std::uint32_t(peer_depth) << 16});
+        request.insert(request.end(), private_data.begin(), private_data.end());
         write(request);
     }
     ~fixture()
@@ -447,6 +449,7 @@ struct fixture {
     std::optional<scope> tasks;
     int peer = -1;
     std::uint16_t peer_depth = 8; ///< IRD: Reads that the peer allows
+    bytes private_data;           ///< of the peer's connect request
     std::uint32_t sequence = 0;
     std::string outcome; ///< of call_back()
     bool ending = false;

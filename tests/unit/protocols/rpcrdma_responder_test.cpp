@@ -510,6 +510,34 @@ BOOST_AUTO_TEST_CASE(a_call_back_without_an_answer_costs_its_credit_for_a_while)
     }
 }
 
+// RFC 8797 4.1: remote invalidation is for those who said that they can take it.
+BOOST_AUTO_TEST_CASE(keys_are_invalidated_for_those_who_agreed)
+{
+    for (const char* message : {"", "f6ab0e18 01000303", "f6ab0e18 01010303"}) {
+        BOOST_TEST_CONTEXT("private data: " << message)
+        {
+            fixture f;
+            f.private_data = from_hex(message);
+            f.dispatcher.result_size = 100;
+            f.start();
+            const bool agreed = std::string_view(message).ends_with("01010303");
+            f.call_with_write_chunk(1, 1, 100);
+            BOOST_TEST((f.receive()[1] == std::byte(0x40))); // the Write
+            bytes reply = f.receive();
+            BOOST_TEST_REQUIRE(reply.size() > 22u);
+            BOOST_TEST((reply[1] == (agreed ? std::byte(0x44) : std::byte(0x43))));
+            BOOST_TEST(xdr::load_u32(reply.data() + 2) == (agreed ? 1u : 0u));
+            // One of several would leave the others to the requester anyway.
+            f.call_with_write_chunk(2, 2, 50);
+            for (int i = 0; i < 2; ++i)
+                BOOST_TEST((f.receive()[1] == std::byte(0x40)));
+            reply = f.receive();
+            BOOST_TEST_REQUIRE(reply.size() > 22u);
+            BOOST_TEST((reply[1] == std::byte(0x43)));
+        }
+    }
+}
+
 BOOST_FIXTURE_TEST_CASE(a_call_back_without_an_answer_fails_when_its_time_is_over, fixture)
 {
     options.reverse_credits = 1;
@@ -526,6 +554,21 @@ BOOST_FIXTURE_TEST_CASE(a_call_back_without_an_answer_fails_when_its_time_is_ove
     until([&] { return !outcome.empty(); });
     BOOST_TEST(outcome.find("does not answer") != std::string::npos, outcome);
     dispatcher.channel.reset();
+}
+
+// RFC 8166 4.5.2. A part of it would look like all of it.
+BOOST_FIXTURE_TEST_CASE(a_result_that_its_chunk_does_not_hold_is_an_error, fixture)
+{
+    dispatcher.result_size = 101;
+    start();
+    call_with_write_chunk(1, 1, 100);
+    expect_chunk_error(1);
+    call_with_write_chunk(2, 2, 50);
+    expect_chunk_error(2);
+    call_with_write_chunk(3, 2, 51);
+    for (int i = 0; i < 2; ++i)
+        BOOST_TEST((receive()[1] == std::byte(0x40)));
+    BOOST_TEST(xdr::load_u32(receive().data() + 18) == 3u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
