@@ -7,6 +7,7 @@
 
 #include <verbena/core/net.hpp>
 
+#include <cstdio>
 #include <string>
 #include <string_view>
 #include <sys/resource.h>
@@ -149,6 +150,14 @@ BOOST_FIXTURE_TEST_CASE(segments, fixture)
     refused(untagged("4143", "00000000", "00000001", "00000000", 4) +
                 untagged("4143", "00000000", "00000002", "00000000", 4),
             end_cause::no_receive, "1202");
+    // One octet more than its receive holds, however it is cut.
+    for (const std::size_t first : {1u, 60u, 99u, 100u}) {
+        char offset[9];
+        std::snprintf(offset, sizeof offset, "%08zx", first);
+        refused(untagged("0143", "00000000", "00000001", "00000000", first) +
+                    untagged("4143", "00000000", "00000001", offset, 101 - first),
+                end_cause::no_receive, "1202");
+    }
     // Invalidation of tag 0, and of one that is nobody's.
     refused(untagged("4144", "00000000", "00000001", "00000000", 4), end_cause::access_error, "0109");
     refused(fpdu("4144 00000007 00000000 00000001 00000000", 4), end_cause::access_error, "0109");
@@ -246,12 +255,32 @@ BOOST_FIXTURE_TEST_CASE(answers_to_a_read, fixture)
 {
     reads = true;
     start();
-    struct {
+    struct wrong {
         const char* what;
         std::function<bytes(const std::string&)> answer;
         end_cause cause;
         const char* code;
-    } const all[] = {
+    };
+    // Tag and offset of `s`, `n` octets on.
+    const auto behind = [](std::string s, std::uint64_t n) {
+        std::erase(s, ' ');
+        char offset[17];
+        std::snprintf(offset, sizeof offset, "%016llx",
+                      static_cast<unsigned long long>(std::stoull(s.substr(8), nullptr, 16) + n));
+        return s.substr(0, 8) + offset;
+    };
+    const std::vector<wrong> all = {
+        {"somewhere else", [&](const std::string& s) { return fpdu("c142" + behind(s, 4), 100); },
+         end_cause::access_error, "1100"},
+        {"too long in two parts",
+         [&](const std::string& s) { return fpdu("8142" + s, 60) + fpdu("c142" + behind(s, 60), 41); },
+         end_cause::access_error, "1101"},
+        {"too short in two parts",
+         [&](const std::string& s) { return fpdu("8142" + s, 60) + fpdu("c142" + behind(s, 60), 39); },
+         end_cause::protocol_error, "1101"},
+        {"with a gap",
+         [&](const std::string& s) { return fpdu("8142" + s, 60) + fpdu("c142" + behind(s, 61), 39); },
+         end_cause::protocol_error, "1101"},
         {"another tag", [](const std::string& s) { return fpdu("c142 00000000" + s.substr(8), 100); },
          end_cause::access_error, "1100"},
         {"too long", [](const std::string& s) { return fpdu("c142" + s, 101); }, end_cause::access_error,
@@ -266,6 +295,44 @@ BOOST_FIXTURE_TEST_CASE(answers_to_a_read, fixture)
         {
             on_read = a.answer;
             refused({}, a.cause, a.code);
+        }
+    }
+}
+
+// RFC 5040 6.1: only between messages is a close orderly.
+BOOST_FIXTURE_TEST_CASE(a_peer_that_closes_inside_a_message, fixture)
+{
+    start();
+    const bytes send = fpdu("4143 00000000 00000000 00000001 00000000", 50);
+    const bytes first_of_send = fpdu("0143 00000000 00000000 00000001 00000000", 50);
+    const bytes first_of_write = fpdu("8140 00000007 00000000 00000000");
+    const bytes write_of_nothing = fpdu("c140 00000007 00000000 00000000");
+    struct {
+        bytes before;
+        end_cause expected;
+    } const all[] = {
+        {{}, end_cause::orderly},
+        {send, end_cause::orderly},
+        {write_of_nothing, end_cause::orderly},
+        {first_of_write + write_of_nothing, end_cause::orderly},
+        {bytes(send.begin(), send.begin() + 1), end_cause::peer_reset},
+        {bytes(send.begin(), send.end() - 1), end_cause::peer_reset},
+        {first_of_send, end_cause::peer_reset},
+        {first_of_write, end_cause::peer_reset},
+    };
+    for (const auto& a : all) {
+        BOOST_TEST_CONTEXT(to_hex(a.before) << ", " << iwarp::to_string(a.expected))
+        {
+            const auto before = ends(a.expected);
+            const auto all_before = all_ends();
+            const int peer = connect();
+            write(peer, good_start);
+            BOOST_TEST(read(peer, 24).size() == 24u);
+            if (!a.before.empty())
+                arrives(peer, a.before);
+            ::shutdown(peer, SHUT_WR);
+            until([&] { return all_ends() == all_before + 1 && handler.ended; });
+            BOOST_TEST(ends(a.expected) == before + 1);
         }
     }
 }
