@@ -377,6 +377,36 @@ CONFORMANCE_CASE(an_abrupt_end_flushes_everything_once_and_in_order)
     });
 }
 
+// Some are carried out by then, some on their way, and of some the answer is.
+CONFORMANCE_CASE(an_end_at_any_moment_completes_each_request_once)
+{
+    for (const auto delay : {0us, 10us, 25us, 40us, 55us, 70us, 100us, 1000us}) {
+        fixture f(p);
+        f.run([&]() -> task<void> {
+            connection n;
+            co_await f.connect(n);
+            memory in(co_await registered(*f.server.domain, 64));
+            memory out(co_await registered(*f.client.domain, pattern(64)));
+            memory back(co_await registered(*f.client.domain, 64));
+            auto g = co_await f.server.domain->make_grant(in.bytes, verbs::access::remote_read, nullptr);
+            BOOST_REQUIRE(g);
+            std::vector<std::uint64_t> expected;
+            for (std::uint64_t i = 0; i < 20; ++i) {
+                BOOST_REQUIRE(post_receive(*n.s, i, in.all()));
+                BOOST_REQUIRE(i % 4 == 3 ? post(*n.c, i, opcode::rdma_read, {back.all()}, (*g)->where())
+                                         : post(*n.c, i, opcode::send, {out.all()}));
+                expected.push_back(i);
+            }
+            if (delay != 0us)
+                co_await sleep_for(delay);
+            n.c->kill(error(std::errc::owner_dead, "for a test"));
+            BOOST_TEST(n.c_seen.order(false) == expected, boost::test_tools::per_element());
+            co_await f.both_ended(n);
+            BOOST_TEST(n.s_seen.order(true) == expected, boost::test_tools::per_element());
+        });
+    }
+}
+
 CONFORMANCE_CASE(a_destroyed_queue_pair_ends_the_peers_and_touches_nothing_more)
 {
     fixture f(p);

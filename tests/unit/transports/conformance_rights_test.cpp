@@ -526,4 +526,42 @@ CONFORMANCE_CASE(revoking_takes_effect_at_once)
     });
 }
 
+// An RDMA Read may be anywhere on its way, the answer to it too.
+CONFORMANCE_CASE(what_is_revoked_is_read_no_more)
+{
+    constexpr std::size_t size = 1 << 20;
+    constexpr std::size_t each = 1 << 16;
+    for (const auto delay : {0us, 10us, 25us, 40us, 55us, 70us, 100us}) {
+        fixture f(p);
+        f.run([&]() -> task<void> {
+            connection n;
+            co_await f.connect(n);
+            memory source(
+                co_await registered(*f.server.domain, std::vector<std::byte>(size, std::byte('x'))));
+            memory sink(co_await registered(*f.client.domain, size));
+            auto g = co_await narrow(f, f.server, source, verbs::access::remote_read, n.s.get());
+            const auto where = g->where();
+            for (std::size_t at = 0; at < size; at += each) {
+                auto from = where;
+                from.address += at;
+                BOOST_REQUIRE(post(*n.c, at, opcode::rdma_read, {sink.part(at, each)}, from));
+            }
+            if (delay != 0us)
+                co_await sleep_for(delay);
+            g->revoke();
+            std::ranges::fill(source.bytes, std::byte('y'));
+            // Where all were over by then, one more is refused.
+            (void)post(*n.c, size, opcode::rdma_read, {sink.part(0, each)}, where);
+            co_await f.both_ended(n);
+            BOOST_TEST(std::ranges::count(sink.bytes, std::byte('y')) == 0);
+            for (const auto& c : n.c_seen.seen) {
+                const std::size_t at = c.id;
+                BOOST_TEST((c.status != status::success || at == size ||
+                            std::ranges::count(std::span(sink.bytes).subspan(at, each), std::byte('x')) ==
+                                std::ptrdiff_t(each)));
+            }
+        });
+    }
+}
+
 BOOST_AUTO_TEST_SUITE_END()
