@@ -46,6 +46,11 @@ struct fake {
     struct request {
         std::uint64_t id;
         bool signalled;
+        ibv_wr_opcode what = IBV_WR_SEND;
+        std::uint32_t key = 0;    // that is bound or invalidated
+        std::uint64_t length = 0; // of the memory that is bound
+        const void* at = nullptr; // where it begins
+        unsigned rights = 0;
     };
     // What was posted by each, but by ibv_bind_mw. Nothing completes by itself.
     std::vector<std::vector<request>> doorbells;
@@ -158,8 +163,20 @@ inline int fake::arm(ibv_cq*, int)
 inline int fake::post(ibv_qp*, ibv_send_wr* first, ibv_send_wr**)
 {
     auto& posted = it().doorbells.emplace_back();
-    for (const ibv_send_wr* w = first; w != nullptr; w = w->next)
-        posted.push_back({w->wr_id, (w->send_flags & IBV_SEND_SIGNALED) != 0});
+    for (const ibv_send_wr* w = first; w != nullptr; w = w->next) {
+        request& r = posted.emplace_back();
+        r.id = w->wr_id;
+        r.signalled = (w->send_flags & IBV_SEND_SIGNALED) != 0;
+        r.what = w->opcode;
+        if (w->opcode == IBV_WR_BIND_MW) {
+            r.key = w->bind_mw.rkey;
+            r.length = w->bind_mw.bind_info.length;
+            r.at = reinterpret_cast<const void*>(static_cast<std::uintptr_t>(w->bind_mw.bind_info.addr));
+            r.rights = w->bind_mw.bind_info.mw_access_flags;
+        } else if (w->opcode == IBV_WR_LOCAL_INV) {
+            r.key = w->invalidate_rkey;
+        }
+    }
     if (it().post_raises_sigpipe)
         BOOST_REQUIRE(::pthread_kill(::pthread_self(), SIGPIPE) == 0);
     return 0;
@@ -180,7 +197,9 @@ inline void fake::start(ibv_qp_ex*) { it().doorbells.emplace_back(); }
 
 inline void fake::put_send(ibv_qp_ex* q)
 {
-    it().doorbells.back().push_back({q->wr_id, (q->wr_flags & IBV_SEND_SIGNALED) != 0});
+    request& r = it().doorbells.back().emplace_back();
+    r.id = q->wr_id;
+    r.signalled = (q->wr_flags & IBV_SEND_SIGNALED) != 0;
 }
 
 inline ibv_mw* fake::make_window(ibv_pd* pd, ibv_mw_type type)

@@ -353,6 +353,49 @@ BOOST_AUTO_TEST_CASE(a_batch_is_one_doorbell)
     it().makes_extended = false;
 }
 
+BOOST_AUTO_TEST_CASE(memory_that_is_not_registered_is_given_to_no_device)
+{
+    with_queue_pair(IBV_TRANSPORT_IB, [](fixture& f, rdma::queue_pair& q, ends& seen) -> task<void> {
+        std::vector<std::byte> known(8192);
+        const auto region = co_await f.domain->register_memory(std::span(known).first(4096));
+        BOOST_REQUIRE_MESSAGE(region, why(region));
+        // One good and one that begins in the region and ends behind it.
+        const verbs::segment segments[] = {{known.data(), 4096, 0}, {known.data() + 1, 4096, 0}};
+        auto batch = sends(2);
+        for (std::size_t i = 0; i < 2; ++i)
+            batch[i].segments = {&segments[i], 1};
+        BOOST_REQUIRE(q.post_send(std::span(batch).first(1)));
+        BOOST_TEST(it().doorbells.size() == 1U);
+        BOOST_REQUIRE(q.post_send(std::span(batch).last(1)));
+        BOOST_TEST(it().doorbells.size() == 1U);
+        co_await f.wait_until([&seen] { return seen.count != 0; });
+        BOOST_TEST((seen.last == std::errc::bad_address));
+        BOOST_TEST((seen.completed == std::vector<std::uint64_t>{100, 101})); // both are told of
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_send_queue_takes_as_much_as_was_asked_for)
+{
+    with_queue_pair(IBV_TRANSPORT_IB, [](fixture& f, rdma::queue_pair& q, ends&) -> task<void> {
+        const std::uint32_t depth = verbs::queue_pair_options().send_depth;
+        for (std::uint32_t i = 0; i + 2 < depth; i += 2)
+            BOOST_REQUIRE(q.post_send(sends(2)));
+        BOOST_REQUIRE(depth % 2 == 0);
+        // Two places are left.
+        const auto all_or_nothing = q.post_send(sends(3));
+        BOOST_TEST((!all_or_nothing && all_or_nothing.error() == std::errc::no_buffer_space));
+        BOOST_REQUIRE(q.post_send(sends(1)));
+        BOOST_REQUIRE(q.post_send(sends(1)));
+        const auto one_more = q.post_send(sends(1));
+        BOOST_TEST((!one_more && one_more.error() == std::errc::no_buffer_space));
+        BOOST_TEST(q.connected());
+        completes(it().doorbells.front().front());
+        const auto has_room = [&q, depth] { return q.outstanding() < depth; };
+        co_await f.wait_until(has_room);
+        BOOST_TEST(bool(q.post_send(sends(1))));
+    });
+}
+
 BOOST_AUTO_TEST_CASE(the_device_tells_of_what_is_signalled_only)
 {
     for (const bool extended : {false, true}) {

@@ -196,6 +196,67 @@ BOOST_AUTO_TEST_CASE(a_window_that_is_revoked_at_once_is_taken_away)
     });
 }
 
+// Of type 2, which the queue pair itself binds: to the memory of its grant and no more, and for what was asked for.
+BOOST_AUTO_TEST_CASE(windows_of_a_queue_pair_are_bound_and_invalidated)
+{
+    const auto body = [](windows& w) -> task<void> {
+        ends seen;
+        auto q = co_await w.connected(seen);
+        co_await w.prepare();
+        it().doorbells.clear();
+        std::vector<verbs::grant_request> requests(3);
+        const verbs::access rights[] = {verbs::access::remote_read, verbs::access::remote_write,
+                                        verbs::access::remote_read | verbs::access::remote_write};
+        const unsigned expected[] = {IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE,
+                                     IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE};
+        for (std::size_t i = 0; i < 3; ++i) {
+            requests[i].memory = std::span(w.memory).subspan(100 + i * each, each - 1);
+            requests[i].rights = rights[i];
+            requests[i].scope = q.get();
+        }
+        const auto made = co_await w.domain->make_grants(requests);
+        BOOST_REQUIRE_MESSAGE(made, why(made));
+        BOOST_TEST_REQUIRE(it().doorbells.size() == 1U);
+        const auto binds = it().doorbells.front();
+        BOOST_TEST_REQUIRE(binds.size() == 3U);
+        const auto completes = [](const fake::request& r) {
+            ibv_wc done{};
+            done.wr_id = r.id;
+            it().completions.push_back(done);
+        };
+        std::vector<std::unique_ptr<verbs::grant>> all;
+        for (std::size_t i = 0; i < 3; ++i) {
+            if (binds[i].signalled)
+                completes(binds[i]);
+            BOOST_TEST((binds[i].what == IBV_WR_BIND_MW));
+            BOOST_TEST(binds[i].key == requests[i].made->where().key);
+            BOOST_TEST((binds[i].at == w.memory.data() + 100 + i * each));
+            BOOST_TEST(binds[i].length == each - 1);
+            BOOST_TEST(binds[i].rights == expected[i]);
+            all.push_back(std::move(requests[i].made));
+        }
+        it().doorbells.clear();
+        scope revoking(*w.shard);
+        revoking.spawn(w.domain->revoke(all));
+        for (std::size_t i = 0; i < 3; ++i) {
+            const auto asked = [i] { return it().doorbells.size() == i + 1; };
+            co_await windows::wait_until(asked);
+            BOOST_TEST_REQUIRE(it().doorbells.size() == i + 1);
+            const auto& one = it().doorbells.back();
+            BOOST_TEST_REQUIRE(one.size() == 1U);
+            BOOST_TEST((one[0].what == IBV_WR_LOCAL_INV));
+            BOOST_TEST(one[0].key == binds[i].key);
+            BOOST_TEST((all[i] != nullptr && all[i]->valid())); // until the device has done it
+            completes(one[0]);
+        }
+        co_await revoking.join();
+        BOOST_TEST(std::ranges::none_of(all, [](const auto& g) { return g != nullptr; }));
+        BOOST_TEST(it().windows == it().windows_made); // which the next grants have
+        BOOST_TEST(q->connected());
+    };
+    run(body, IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B);
+}
+
 BOOST_AUTO_TEST_CASE(a_queue_pair_may_go_while_the_revoking_of_its_grants_waits_for_room)
 {
     const auto body = [](windows& w) -> task<void> {
