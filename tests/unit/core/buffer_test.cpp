@@ -39,6 +39,45 @@ BOOST_AUTO_TEST_CASE(classes_and_sharing)
     BOOST_TEST(budget.used() == used); // reused, not mapped anew
 }
 
+BOOST_AUTO_TEST_CASE(a_lease_is_never_smaller_than_what_was_asked_for)
+{
+    memory_budget budget(std::size_t(256) << 20);
+    buffer_pool pool(budget, nullptr);
+    constexpr std::size_t most = buffer_pool::max_size;
+    for (const std::size_t size : {std::size_t(1), std::size_t(4096), std::size_t(65537), most - 1, most})
+        BOOST_TEST(pool.try_acquire(size).size() >= size);
+    for (const std::size_t size : {most + 1, 2 * most, ~std::size_t(0)})
+        BOOST_TEST(!pool.try_acquire(size));
+}
+
+// Not when somebody looks next: the clock stands still.
+BOOST_AUTO_TEST_CASE(what_is_given_back_goes_to_who_waits_at_once)
+{
+    virtual_clock clock;
+    reactor_options o;
+    o.clock = &clock;
+    auto r = reactor::create(o);
+    BOOST_REQUIRE(r);
+    memory_budget budget(64 << 10);
+    buffer_pool pool(budget, r->get());
+    lease all = pool.try_acquire(64 << 10);
+    BOOST_REQUIRE(all);
+    const time_point begun = clock.now();
+    bool got = false;
+    auto wait = [](buffer_pool& p, bool& to) -> task<void> {
+        lease l = co_await p.acquire(64 << 10);
+        to = bool(l);
+    };
+    scope s(**r);
+    s.spawn(wait(pool, got));
+    BOOST_TEST(pool.waits() == 1u);
+    all.reset();
+    for (int i = 0; i < 3 && !got; ++i)
+        (*r)->turn();
+    BOOST_TEST(got);
+    BOOST_TEST((clock.now() == begun));
+}
+
 BOOST_AUTO_TEST_CASE(an_observer_knows_all_memory_or_none)
 {
     struct watcher final : buffer_pool_observer {

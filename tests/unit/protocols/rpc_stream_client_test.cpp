@@ -7,6 +7,7 @@
 #include <verbena/protocols/rpc/stream_client.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <functional>
@@ -77,6 +78,12 @@ public:
     {
         pollfd p{fd_.get(), POLLIN, 0};
         return ::poll(&p, 1, 50) == 0;
+    }
+    // True once the client has ended the connection, having sent nothing more; false if it does not.
+    bool ends() const
+    {
+        pollfd p{fd_.get(), POLLIN, 0};
+        return ::poll(&p, 1, 5'000) == 1;
     }
     // A successful reply to `call`, whose only result is `value`.
     void answer(const bytes& call, std::uint32_t value)
@@ -777,6 +784,38 @@ BOOST_FIXTURE_TEST_CASE(what_is_no_reply_ends_the_connection, fixture)
         co_return value;
     };
     BOOST_TEST(run_until_complete(*shard, main()) == 9u);
+}
+
+// At its mark: nothing is kept for what a server announces, be it in one fragment or in several.
+BOOST_FIXTURE_TEST_CASE(a_reply_longer_than_any_ends_the_connection, fixture)
+{
+    constexpr auto most = static_cast<std::uint32_t>(rpc::max_stream_reply);
+    std::array<bool, 2> ended{};
+    fake_server server({[&](peer& p) {
+                            p.record();
+                            p.write(words({0x80000000 | (most + 1)}));
+                            ended[0] = p.ends();
+                        },
+                        [&](peer& p) {
+                            p.record();
+                            p.fragment(words({1}), false);
+                            p.write(words({0x80000000 | (most - 3)}));
+                            ended[1] = p.ends();
+                        },
+                        [](peer& p) { p.answer(p.record(), 9); }});
+    rpc::client_options options;
+    options.reconnect_delay = 10ms;
+    auto client = this->client(server, options);
+    auto main = [&]() -> task<std::uint32_t> {
+        rpc::request r = ask(1);
+        auto reply = co_await client->call(r);
+        const std::uint32_t value = reply ? reply->results().u32() : 0;
+        co_await client->close();
+        co_return value;
+    };
+    BOOST_TEST(run_until_complete(*shard, main()) == 9u);
+    BOOST_TEST(ended[0]);
+    BOOST_TEST(ended[1]);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

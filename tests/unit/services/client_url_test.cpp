@@ -115,9 +115,11 @@ BOOST_AUTO_TEST_CASE(names_in_json)
 
 BOOST_AUTO_TEST_CASE(what_is_no_url_is_refused_with_the_rule)
 {
-    for (const char* text : {"", "server:/export", "http://h/x", "nfs+rdm://h/x", "nfs+tcp:///x",
-                             "nfs+tcp://h:0/", "nfs+tcp://h:70000/", "nfs+tcp://h:x/", "nfs+tcp://[::1/x",
-                             "nfs+tcp://h/?port=1", "nfs+tcp://h/?mountport=", "nfs+tcp://h/?mountport=1x"}) {
+    for (const char* text :
+         {"", "server:/export", "http://h/x", "nfs+rdm://h/x", "nfs+tcp:///x", "nfs+tcp://h:0/",
+          "nfs+tcp://h:70000/", "nfs+tcp://h:x/", "nfs+tcp://[::1/x", "nfs+tcp://h/?port=1",
+          "nfs+tcp://h/?mountport=", "nfs+tcp://h/?mountport=1x", "nfs+tcp://h/?mountport=0",
+          "nfs+tcp://h/?mountport=65536", "nfs+tcp://h/?nfsport=67585", "nfs+tcp://h/?nfsport=99999999999"}) {
         const auto u = parse_url(text);
         BOOST_TEST(!u, text);
         if (!u)
