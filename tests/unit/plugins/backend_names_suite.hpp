@@ -287,6 +287,36 @@ BOOST_AUTO_TEST_CASE(a_listing_goes_on_behind_any_of_its_cookies)
     }
 }
 
+// Entries of the same name may have the same cookie.
+BOOST_AUTO_TEST_CASE(listings_of_two_directories_at_once)
+{
+    const handle directories[] = {make_directory(fs->root(), "d"), make_directory(fs->root(), "e")};
+    for (const handle& d : directories) {
+        for (int i = 0; i < 30; ++i)
+            make_file(me, d, "f" + std::to_string(i));
+    }
+    listing all[2]{listing(0), listing(0)};
+    std::uint64_t verifiers[2] = {};
+    bool ends[2] = {};
+    for (int pages = 0; (!ends[0] || !ends[1]) && pages < 100; ++pages) {
+        for (const std::size_t i : {0, 1}) {
+            if (ends[i])
+                continue;
+            all[i].room = 5;
+            const auto page = must(fs->readdir(me, directories[i], all[i].last, verifiers[i], false, all[i]));
+            verifiers[i] = page.verifier;
+            ends[i] = page.end;
+        }
+    }
+    for (const std::size_t i : {0, 1}) {
+        BOOST_TEST(all[i].seen.size() == 32u);
+        for (int n = 0; n < 30; ++n) {
+            const std::string name = "f" + std::to_string(n);
+            BOOST_TEST(all[i].ids[name] == stat(find(directories[i], name)).fileid);
+        }
+    }
+}
+
 BOOST_AUTO_TEST_CASE(nobody_goes_on_with_the_listing_of_another)
 {
     if (!tells_users_apart()) {
