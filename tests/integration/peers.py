@@ -7,10 +7,8 @@ import itertools
 import socket
 import struct
 import threading
-import time
 
 LIMIT = 60 # seconds for anything that must come
-GAP = 15 # seconds that a client who does no wrong may wait for an answer
 TCP_REPAIR = 19 # linux/tcp.h
 MIB = 1 << 20
 
@@ -416,8 +414,8 @@ BESIDE_CALLS = (in_an_rdma_read, in_a_response, before_its_replies, inside_a_mes
 
 
 class Bystander:
-    """Two clients, one over each transport, that read a file and compare it all the time. Neither may ever wait longer than
-    GAP for an answer."""
+    """Two clients, one over each transport, that read a file and compare it all the time. How long they may wait for others is
+    said on a virtual clock, by rpcrdma_bystander_test and nfs3_streams_test."""
 
     def __init__(self, daemon, path, data, export="/export"):
         self.data = data
@@ -438,7 +436,6 @@ class Bystander:
         try:
             while not self.stopping:
                 for offset in range(0, len(self.data), count):
-                    asked = time.monotonic()
                     if transport == "tcp":
                         reply = peer.call(READ, read_arguments(handle, offset, count))
                         assert reply.nfs_status() == 0, reply.nfs_status()
@@ -447,9 +444,6 @@ class Bystander:
                         got = peer.read(handle, offset, count)
                     if got != self.data[offset:offset + count]:
                         raise AssertionError(f"{transport}: wrong data at {offset}")
-                    waited = time.monotonic() - asked
-                    if waited > GAP:
-                        raise AssertionError(f"{transport}: no answer for {waited:.1f} s")
                     with self.moved:
                         self.done[transport] += 1
                         self.moved.notify_all()

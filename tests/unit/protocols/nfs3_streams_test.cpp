@@ -5,7 +5,10 @@
 #include "nfs3_server.hpp"
 #include "rpc_server.hpp"
 
+#include <functional>
 #include <sys/mman.h>
+#include <utility>
+#include <vector>
 
 BOOST_AUTO_TEST_SUITE(nfs3_streams_test)
 
@@ -276,6 +279,75 @@ BOOST_AUTO_TEST_CASE(reads_out_of_a_file_tell_its_end)
                 // What is small is copied, and so is what lies in no file.
                 BOOST_TEST((s.files.count == 0) == (in_file && r.count >= 65536 && r.offset < size));
             }
+        }
+    }
+}
+
+// Whatever another stream does, one that does no wrong is answered while no time passes, within a few turns of the shard.
+BOOST_AUTO_TEST_CASE(a_stream_that_does_no_wrong_waits_for_nobody)
+{
+    constexpr int most_turns = 12;
+    using attack = std::function<void(nfs3_streams&, const net::unique_fd&, std::uint64_t)>;
+    const auto small = [](nfs3_streams& s, std::uint64_t id) {
+        GETATTR3args args;
+        args.object = s.handle(id);
+        return s.message(7, procedure::getattr, args);
+    };
+    const std::vector<std::pair<const char*, attack>> attacks = {
+        {"half a record mark", [](auto& s, auto& bad, auto) { s.send_some(bad, bytes(3)); }},
+        {"a record that never ends",
+         [](auto& s, auto& bad, auto) {
+             const bytes whole = framed(bytes(mebibyte));
+             s.send_some(bad, std::span(whole).first(500'000));
+         }},
+        {"fragments without end",
+         [](auto& s, auto& bad, auto) {
+             bytes all;
+             for (int n = 0; n < 5'000; ++n)
+                 append(all, bytes{std::byte(0), std::byte(0), std::byte(0), std::byte(1), std::byte('x')});
+             s.send_some(bad, all);
+         }},
+        {"replies that nobody takes",
+         [](auto& s, auto& bad, auto id) { s.send_some(bad, s.reads(256, id, mebibyte)); }},
+        {"calls by the thousand",
+         [&](auto& s, auto& bad, auto id) {
+             bytes all;
+             for (int n = 0; n < 3'000; ++n)
+                 append(all, small(s, id));
+             s.send_some(bad, all);
+         }},
+        {"what is no record",
+         [](auto& s, auto& bad, auto) { s.send_some(bad, bytes(1000, std::byte(0xff))); }},
+    };
+    for (const auto& [name, act] : attacks) {
+        BOOST_TEST_CONTEXT(name)
+        {
+            nfs3_streams s(512 * mebibyte);
+            const auto id = s.files.add(1, "f", file_type::regular);
+            s.files[id].data = pattern(mebibyte);
+            auto bad = s.streams.connect();
+            auto good = s.streams.connect("192.0.2.2:1023");
+            const time_point begun = s.clock.now();
+            const auto waits_for_nobody = [&] {
+                const bytes call = small(s, id);
+                BOOST_REQUIRE(::send(good.get(), call.data(), call.size(), MSG_NOSIGNAL) ==
+                              ssize_t(call.size()));
+                std::byte reply[256];
+                ssize_t n = -1;
+                for (int turn = 0; turn < most_turns && n <= 0; ++turn) {
+                    s.streams.shard->turn();
+                    n = ::recv(good.get(), reply, sizeof reply, 0);
+                }
+                BOOST_TEST_REQUIRE(n > 32);
+                BOOST_TEST(xdr::load_u32(reply + 4) == 7u);
+                BOOST_TEST(xdr::load_u32(reply + 28) == 0u);
+            };
+            act(s, bad, id);
+            waits_for_nobody();
+            s.streams.turns(50);
+            act(s, bad, id);
+            waits_for_nobody();
+            BOOST_TEST((s.clock.now() == begun));
         }
     }
 }
