@@ -48,14 +48,21 @@ class BadPeers(daemon.DaemonTest):
             time.sleep(0.05)
 
     def counted(self, series, before, times=1):
+        """So many more, and no more than that."""
         self.wait_for(series, lambda: self.value(series) >= before + times)
+        self.assertEqual(self.value(series), before + times, series)
+
+    def counted_some(self, series, before, least=1):
+        """At least so many more, of what comes as often as the machine has it."""
+        self.wait_for(series, lambda: self.value(series) >= before + least)
 
     def ends_as(self, transport, causes, attack, times=1):
-        """`attack` ends `times` connections for these causes."""
+        """`attack` ends `times` connections for these causes, and none more."""
         before = self.ends(transport, causes)
         attack()
         self.wait_for(causes, lambda: self.ends(transport, causes) >= before + times)
         self.bystander.check()
+        self.assertEqual(self.ends(transport, causes), before + times, causes)
 
     def adds_to(self, series, attack, times=1):
         before = self.value(series)

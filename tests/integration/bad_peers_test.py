@@ -109,6 +109,7 @@ class TcpRecords(BadPeers):
         unanswered = self.value("verbena_stream_unanswered_total")
         for size in range(0, header, 4):
             peer.send(whole[:size])
+        silent = len(range(0, header, 4)) # but for those that are denied
         garbage = len(range(header, len(whole), 4))
         for size in range(header, len(whole), 4):
             peer.send(whole[:size])
@@ -117,11 +118,12 @@ class TcpRecords(BadPeers):
         while (reply := peer.receive()).xid != 6:
             self.assertEqual(reply.xid, 5)
             if reply.denied:
+                silent -= 1
                 self.assertEqual(reply.status, 1) # AUTH_ERROR
             elif reply.status == 4:               # GARBAGE_ARGS
                 garbage -= 1
         self.assertEqual((reply.nfs_status(), garbage), (0, 0))
-        self.counted("verbena_stream_unanswered_total", unanswered)
+        self.counted("verbena_stream_unanswered_total", unanswered, silent)
         errors = 'verbena_rpc_errors_total{program="nfs",version="3",procedure="LOOKUP",transport="tcp"}'
         self.counted(errors, 0, len(range(header, len(whole), 4)))
 
@@ -176,7 +178,7 @@ class TcpRecords(BadPeers):
                 sent += peer.socket.send(record)
         except BlockingIOError:
             pass
-        self.counted("verbena_stream_pauses_total", pauses)
+        self.counted_some("verbena_stream_pauses_total", pauses)
         self.bystander.check()
         # A byte now and then changes nothing: the server waits, and holds what it held.
         for _ in range(20):
@@ -484,7 +486,7 @@ class Headers(BadPeers):
         peer = self.iwarp()
         for _ in range(100): # within the credits; 100 MiB, none of which comes
             peer.begin_write(target, 0, b"", length=MIB)
-        self.counted("verbena_rpcrdma_chunk_waits_total", waits)
+        self.counted_some("verbena_rpcrdma_chunk_waits_total", waits)
         self.bystander.check()
         self.assertLess(self.value("verbena_memory_registered_bytes") - held, 80 * MIB)
         peers.reset(peer.socket)
@@ -499,7 +501,7 @@ class Headers(BadPeers):
         for peer in many:
             for _ in range(40):
                 peer.begin_write(target, 0, b"", length=MIB)
-        self.counted("verbena_rpcrdma_chunk_waits_total", waits, 24)
+        self.counted_some("verbena_rpcrdma_chunk_waits_total", waits, least=24)
         self.bystander.check()
         taken = self.value("verbena_memory_registered_bytes") - held
         receives = 24 * 136 * 4096
@@ -522,7 +524,7 @@ class Headers(BadPeers):
         for i in range(100):
             read = call_message(i, peers.READ, peers.read_arguments(file, 0, MIB))
             peer.send(peer.message(i, read, writes=[[(1, MIB)]]))
-        self.counted("verbena_rpcrdma_chunk_waits_total", waits)
+        self.counted_some("verbena_rpcrdma_chunk_waits_total", waits)
         for _ in range(20):
             self.assertEqual(len(peer.socket.recv(1)), 1)
         self.bystander.check()
