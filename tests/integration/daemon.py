@@ -168,7 +168,7 @@ class DaemonTest(unittest.TestCase):
 
     def run_daemon(self, *arguments, **options):
         """A Daemon that has to end well when the test is over."""
-        daemon = Daemon(*arguments, folder=self.folder, **options)
+        daemon = Daemon(*arguments, **{"folder": self.folder, **options})
         self.addCleanup(self.end_well, daemon)
         return daemon
 

@@ -14,12 +14,14 @@ MIB = 1 << 20
 
 
 class StuckPeers(daemon.DaemonTest):
-    def serve(self, of_daemon="", of_nfs=""):
+    def serve(self, of_daemon="", of_nfs="", name="only"):
         """A daemon with these lines in its configuration."""
-        config = os.path.join(self.folder, "config.toml")
+        folder = os.path.join(self.folder, name)
+        os.makedirs(folder, exist_ok=True)
+        config = os.path.join(folder, "config.toml")
         with open(config, "w", encoding="utf-8") as file:
             file.write(f"""[daemon]
-state = "{self.folder}/state"
+state = "{folder}/state"
 shards = {daemon.shards(2)}
 {of_daemon}
 [metrics]
@@ -31,7 +33,7 @@ rpcbind = "no"
 [[nfs.export]]
 directory = "{self.data}"
 """)
-        return self.run_daemon("serve", config)
+        return self.run_daemon("serve", config, folder=folder)
 
     def test_crc_that_the_daemon_asks_for(self):
         client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
@@ -42,8 +44,8 @@ directory = "{self.data}"
             self.assertEqual(d.metric("verbena_iwarp_crc_checked_total") > 0, crc == "true")
             d.stop()
 
-    def test_the_drain_ends_with_a_stuck_peer(self):
-        d = self.serve(of_daemon="drain_seconds = 1")
+    def stuck_peers(self, d):
+        """Peers whose calls never end: one leaves an RDMA Read unanswered, one takes no replies, one does not finish starting."""
         stuck = IwarpPeer(d.port("iwarp"))
         target = stuck.create(stuck.mount(), "target")
         stuck.begin_write(target, 0, b"", length=MIB)
@@ -55,23 +57,40 @@ directory = "{self.data}"
         for i in range(8):
             deaf.send(call_message(i, peers.READ, read))
         starting = socket.create_connection(("127.0.0.1", d.port("iwarp")))
-        self.assertEqual(d.stop(), 0, d.log())
-        for peer in (stuck, deaf):
+        return [stuck, deaf, starting]
+
+    def begin_drain(self, d):
+        """Once it listens no more."""
+        d.process.send_signal(daemon.signal.SIGTERM)
+        with self.assertRaises(ConnectionRefusedError):
+            while True:
+                socket.create_connection(("127.0.0.1", d.port("tcp"))).close()
+                time.sleep(0.01)
+
+    def test_the_drain_lasts_as_long_as_it_may(self):
+        """One daemon has an hour and one a second: stuck peers keep the first and not the second, which began later."""
+        patient = self.serve(of_daemon="drain_seconds = 3600", name="patient")
+        brief = self.serve(of_daemon="drain_seconds = 1", name="brief")
+        stuck = self.stuck_peers(patient)
+        others = self.stuck_peers(brief)
+        self.begin_drain(patient)
+        self.assertEqual(brief.stop(), 0, brief.log())
+        self.assertIsNone(patient.process.poll(), patient.log())
+        # When those have gone, nothing keeps it.
+        for peer in stuck + others:
             peer.close()
-        starting.close()
+        self.assertEqual(patient.process.wait(peers.LIMIT), 0)
+        self.assertEqual(patient.stop(), 0, patient.log())
+        self.assertEqual(os.path.getsize(os.path.join(self.data, "target")), 0)
 
     def test_the_drain_waits_for_calls_in_flight(self):
-        d = self.start("--shards", "2")
+        d = self.serve(of_daemon="drain_seconds = 3600")
         peer = IwarpPeer(d.port("iwarp"))
         target = peer.create(peer.mount(), "target")
         data = random.Random(2).randbytes(MIB)
         xid = peer.begin_write(target, 0, data)
         peer.receive_send(answer_reads=False)
-        d.process.send_signal(daemon.signal.SIGTERM)
-        with self.assertRaises(ConnectionRefusedError): # once it listens no more
-            while True:
-                socket.create_connection(("127.0.0.1", d.port("tcp"))).close()
-                time.sleep(0.01)
+        self.begin_drain(d)
         peer.answer_reads()
         proc, rest = peer.answer(xid)
         self.assertEqual((proc, peers.Accepted(rest).nfs_status()), (0, 0))
