@@ -96,7 +96,7 @@ duplicate_request_options duplicate_request_options::within(std::size_t bytes) n
     constexpr std::size_t heap_overhead = 32; // of an entry and its reply
     constexpr std::size_t one = sizeof(duplicate_request_cache::entry) + usual_reply + heap_overhead;
     duplicate_request_options o;
-    o.max_entries = bytes / one;
+    o.max_entries = std::min(bytes / one, most_entries);
     o.max_bytes = o.max_entries * usual_reply;
     return o;
 }

@@ -248,6 +248,8 @@ BOOST_AUTO_TEST_CASE(memory_decides_how_many_places_there_are)
     const auto options = rpc::duplicate_request_options::within(std::size_t(128) << 20);
     BOOST_TEST(options.max_entries > 240'000u); // 2,000 changes a second for two minutes
     BOOST_TEST(options.max_entries < 500'000u);
+    const auto most = rpc::duplicate_request_options::within(std::size_t(1) << 40);
+    BOOST_TEST(most.max_entries == std::size_t(1) << 21);
 }
 
 // Over a stream a large call lies in one piece or in two, as it fell into the receive buffers.
