@@ -33,6 +33,23 @@ private:
 
 } // namespace
 
+/// What was open for writing, to be closed on the pool: the last of a file on a disk may begin to write it, or wait for a journal.
+class closing_writers final : public blocking_pool::job {
+public:
+    closing_writers() = default;
+    closing_writers(const closing_writers&) = delete;
+    ~closing_writers()
+    {
+        for (const int fd : paths)
+            ::close(fd);
+    }
+    void execute() noexcept override { delete this; }
+    void deliver() noexcept override {}
+
+    std::vector<std::shared_ptr<const shared_fd>> writers;
+    std::vector<int> paths;
+};
+
 void close_where_it_may_last(blocking_pool& pool, unique_fd fd, bool always) noexcept
 {
     struct stat st{};
@@ -269,22 +286,29 @@ void descriptor_cache::sweep() noexcept
 
 void descriptor_cache::close_writers() noexcept
 {
+    if (writers_.empty())
+        return;
     intrusive_list<cached_file::writer> busy;
+    auto gone = std::make_unique<closing_writers>();
     while (cached_file::writer* w = writers_.front()) {
         if (seconds_ - w->last_use < 2)
             break;
         if (w->file.references == 1) { // the cache's own
             w->unlink();
-            stop_writing(w->file);
+            stop_writing(w->file, *gone);
         } else {
             busy.push_back(*w);
         }
     }
     while (cached_file::writer* w = busy.pop_front())
         writers_.push_front(*w);
+    if (gone->writers.empty() && gone->paths.empty())
+        return;
+    if (pool_.submit(*gone))
+        gone.release(); // deletes itself
 }
 
-void descriptor_cache::stop_writing(cached_file& f) noexcept
+void descriptor_cache::stop_writing(cached_file& f, closing_writers& gone) noexcept
 {
     for (const auto& user : f.users) {
         // A COMMIT that comes later opens the file anew, and hears nothing of an error that this descriptor, and by then
@@ -294,6 +318,8 @@ void descriptor_cache::stop_writing(cached_file& f) noexcept
                               SYNC_FILE_RANGE_WAIT_BEFORE) != 0 &&
             (errno == EIO || errno == ENOSPC || errno == EDQUOT))
             syncs_.lost();
+        if (user->write && !f.mount->in_memory)
+            gone.writers.push_back(std::move(user->write));
         user->write.reset();
     }
     const int flags = ::fcntl(f.path.get(), F_GETFL);
@@ -305,6 +331,8 @@ void descriptor_cache::stop_writing(cached_file& f) noexcept
     if (!path)
         return remove(f); // another host might be asked: the next call does so, on the pool
     std::swap(f.path, path);
+    if (!f.mount->in_memory)
+        gone.paths.push_back(path.release());
 }
 
 // Its space is free when nobody holds it open.

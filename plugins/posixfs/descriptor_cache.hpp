@@ -227,6 +227,8 @@ private:
     std::array<storage::handle, max_entries> entries_;
 };
 
+class closing_writers;
+
 class descriptor_cache {
 public:
     static constexpr std::size_t min_files = 32;
@@ -283,7 +285,7 @@ private:
     void tick() noexcept;
     void sweep() noexcept;
     void close_writers() noexcept;
-    void stop_writing(cached_file& f) noexcept;
+    void stop_writing(cached_file& f, closing_writers& gone) noexcept;
     void look_for_removed() noexcept;
     void arm() noexcept;
     void read_removals() noexcept;
