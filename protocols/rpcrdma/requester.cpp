@@ -74,8 +74,12 @@ task<result<void>> requester::open()
     for (std::uint32_t i = 0; i < sends; ++i)
         free_sends_.push_back(i);
     for (std::uint32_t i = 0; i < o.queue_pair.receive_depth; ++i) {
-        if (!post_receive(i))
-            co_return error(std::errc::not_enough_memory, "receive buffers");
+        if (post_receive(i))
+            continue;
+        const error why(std::errc::not_enough_memory, "receive buffers");
+        queue_pair_->abort(why);
+        co_await ended_.wait_shielded();
+        co_return why;
     }
     co_return result<void>();
 }
@@ -105,7 +109,7 @@ void requester::drop() noexcept
 
 void requester::fail_connection(const error& cause) noexcept
 {
-    queue_pair_->kill(cause);
+    queue_pair_->abort(cause);
     connection_lost(cause);
 }
 
@@ -182,7 +186,7 @@ task<void> requester::quiesce()
 {
     // What waits for the queue pair hears of its end.
     if (queue_pair_)
-        queue_pair_->kill(error(std::errc::connection_aborted, "the connection is given up"));
+        queue_pair_->abort(error(std::errc::connection_aborted, "the connection is given up"));
     for (transfer& t : transfers_) {
         if (t.exposing)
             co_await t.exposed.wait_shielded();
@@ -191,6 +195,8 @@ task<void> requester::quiesce()
         settled_.reset();
         co_await settled_.wait_shielded();
     }
+    if (queue_pair_)
+        co_await ended_.wait_shielded(); // else drop() would hold the shard until it has
 }
 
 segment requester::segment_of(const exposure& e) noexcept

@@ -72,6 +72,10 @@ task<void> responder_connection::run(std::unique_ptr<verbs::connect_request> req
         // The provider forces an end that the peer delays, so this one is certain.
         co_await ended_.wait_shielded();
         stats_.connections.add(-1);
+    } else if (queue_pair_) {
+        // Destroyed when its end is over, which may take its time on a device.
+        queue_pair_->abort(error(std::errc::connection_aborted, "the connection could not be set up"));
+        co_await ended_.wait_shielded();
     }
     calls_scope_.request_stop();
     co_await calls_scope_.join();
@@ -113,10 +117,8 @@ task<bool> responder_connection::take(std::unique_ptr<verbs::connect_request> re
     for (std::uint32_t i = receives; i > 0; --i)
         empty_slots_.push_back(i - 1);
     // Before the answer: a Send that finds no receive ends the connection on iWARP.
-    if (!post_receives()) {
-        queue_pair_.reset();
+    if (!post_receives())
         co_return false;
-    }
     const auto accepted = co_await request->accept(o);
     co_return accepted.has_value();
 }
@@ -350,7 +352,7 @@ void responder_connection::begin_call(lease message, std::uint32_t length) noexc
         stats_.credit_overruns.add();
         log_limited(stats_.refusals_logged, log_level::warning, "rpcrdma", "credits exceeded",
                     {{"peer", peer_name_}, {"calls", unanswered_}});
-        queue_pair_->kill(error(std::errc::protocol_error, "more calls than credits (RFC 8166 3.3.1)"));
+        queue_pair_->abort(error(std::errc::protocol_error, "more calls than credits (RFC 8166 3.3.1)"));
         return;
     }
     responder_call& c = *take_call();
@@ -510,7 +512,7 @@ void responder_connection::on_timer() noexcept
         return;
     }
     stats_.stalled_reads.add();
-    queue_pair_->kill(error(std::errc::timed_out, "the requester does not answer RDMA Reads"));
+    queue_pair_->abort(error(std::errc::timed_out, "the requester does not answer RDMA Reads"));
 }
 
 void responder_connection::after_silence() noexcept

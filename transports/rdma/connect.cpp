@@ -74,6 +74,23 @@ int accept_now(rdma_cm_id& id, rdma_conn_param& p) noexcept
     return ::rdma_accept(&id, &p) != 0 ? errno : 0;
 }
 
+// Hears of the end of a queue pair that its maker never gets.
+class set_up_watch final : public verbs::completion_handler {
+public:
+    void on_completions(std::span<const verbs::completion>) noexcept override {}
+    void on_disconnected(const error&) noexcept override { over_.set(); }
+    /// Ends `q`, whose handler this is, and returns when it may be destroyed without holding the shard.
+    task<error> end_of(queue_pair& q, end_cause cause, error why)
+    {
+        q.end(cause, why);
+        co_await over_.wait_shielded();
+        co_return why;
+    }
+
+private:
+    event over_;
+};
+
 int reject_now(rdma_cm_id& id, std::span<const std::byte> data) noexcept
 {
     const sigpipe_guard no_signal(sigpipe_on_iwarp(id));
@@ -232,25 +249,29 @@ context_impl::connect_once(std::string_view address, verbs::protection_domain& d
         return ::rdma_connect(raw, &p) != 0 ? errno : 0;
     };
     q->lend_id();
+    set_up_watch watch;
+    q->set_handler(&watch);
     const int failed = co_await lanes_.connects.run(std::move(begin));
     q->lend_no_more();
     held = failed == EADDRINUSE || failed == EADDRNOTAVAIL;
     if (failed != 0)
-        co_return error::from_errno(failed, "rdma_connect");
+        co_return co_await watch.end_of(*q, end_cause::setup_failed,
+                                        error::from_errno(failed, "rdma_connect"));
+    const error ended(std::errc::connection_reset, "the connection ended while it was made");
     if (!q->starting())
-        co_return error(std::errc::connection_reset, "the connection ended while it was made");
+        co_return co_await watch.end_of(*q, end_cause::setup_failed, ended);
     auto answered = co_await events.next("connect", deadline);
     if (!q->starting())
-        co_return error(std::errc::connection_reset, "the connection ended while it was made");
-    if (!answered || answered->what != RDMA_CM_EVENT_ESTABLISHED) {
-        if (!answered)
-            co_return answered.error();
+        co_return co_await watch.end_of(*q, end_cause::setup_failed, ended);
+    if (!answered)
+        co_return co_await watch.end_of(*q, end_cause::setup_failed, answered.error());
+    if (answered->what != RDMA_CM_EVENT_ESTABLISHED) {
         reply = std::move(answered->private_data);
-        const error why = cm_error("connect", *answered);
-        q->fail(answered->what == RDMA_CM_EVENT_REJECTED ? end_cause::rejected : end_cause::setup_failed,
-                why);
-        co_return why;
+        const bool rejected = answered->what == RDMA_CM_EVENT_REJECTED;
+        co_return co_await watch.end_of(*q, rejected ? end_cause::rejected : end_cause::setup_failed,
+                                        cm_error("connect", *answered));
     }
+    q->set_handler(nullptr);
     reply = std::move(answered->private_data);
     // What the peer answers at once; on iWARP the reply's fields are this end's own.
     q->open(
@@ -306,8 +327,9 @@ task<result<void>> request::accept(const verbs::connect_options& o)
     if (made_ == nullptr)
         co_return error(std::errc::connection_aborted, "the queue pair has ended, or was accepted");
     queue_pair& q = *made_;
+    // On a pool thread, as a peer can cause it.
     const auto fail = [&](const error& e) {
-        q.fail(end_cause::setup_failed, e);
+        q.end(end_cause::setup_failed, e);
         return e;
     };
     if (o.private_data.size() > context_.query().max_private_data)

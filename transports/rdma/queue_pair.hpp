@@ -64,8 +64,7 @@ public:
     result<void> post_receive(std::span<const verbs::receive_request> batch) override;
     void disconnect() noexcept override;
     void kill(const error& cause) noexcept override { end_now(end_cause::local, cause); }
-    /// kill(), told as `why`.
-    void fail(end_cause why, const error& cause) noexcept { end_now(why, cause); }
+    void abort(const error& cause) noexcept override { end_soon(end_cause::local, cause); }
     bool connected() const noexcept override { return state_ == state::open; }
     /// It is being taken down; until that is over, the peer may use what is granted to it.
     bool ending() const noexcept { return state_ == state::ending; }

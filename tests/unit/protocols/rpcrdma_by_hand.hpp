@@ -101,40 +101,89 @@ inline bytes fpdu(const bytes& ulpdu)
     return all;
 }
 
-// A provider whose queue pairs take no RDMA Read, though they said they would.
-class no_reads_queue_pair final : public verbs::queue_pair {
+/// What the responder may not do with a queue pair, since it holds the shard where ends take their time.
+struct shard_holding {
+    unsigned killed = 0;
+    unsigned destroyed = 0; ///< before its end was told
+};
+
+// A provider whose queue pairs take no RDMA Read, though they said they would, and whose ends take a while.
+class no_reads_queue_pair final : public verbs::queue_pair,
+                                  private verbs::completion_handler,
+                                  private deferred {
 public:
-    explicit no_reads_queue_pair(std::unique_ptr<verbs::queue_pair> q) : q_(std::move(q)) {}
+    no_reads_queue_pair(std::unique_ptr<verbs::queue_pair> q, bool reads_fail, shard_holding& held)
+        : q_(std::move(q)), reads_fail_(reads_fail), held_(held)
+    {
+        q_->set_handler(this);
+    }
+    ~no_reads_queue_pair() override { held_.destroyed += !told_; }
+    void abort(const error& cause) noexcept override
+    {
+        if (told_ || deferred::is_linked())
+            return;
+        cause_ = cause;
+        reactor::current()->post_last(*this);
+    }
     result<void> post_send(std::span<const verbs::send_request> batch) override
     {
-        if (batch.front().opcode == verbs::opcode::rdma_read)
+        if (reads_fail_ && batch.front().opcode == verbs::opcode::rdma_read)
             return error(std::errc::no_buffer_space, "no Read today");
         return q_->post_send(batch);
     }
-    void set_handler(verbs::completion_handler* h) noexcept override { q_->set_handler(h); }
+    void set_handler(verbs::completion_handler* h) noexcept override { handler_ = h; }
     result<void> post_receive(std::span<const verbs::receive_request> b) override
     {
         return q_->post_receive(b);
     }
     void disconnect() noexcept override { q_->disconnect(); }
-    void kill(const error& cause) noexcept override { q_->kill(cause); }
-    bool connected() const noexcept override { return q_->connected(); }
+    void kill(const error& cause) noexcept override
+    {
+        ++held_.killed;
+        q_->kill(cause);
+    }
+    bool connected() const noexcept override { return q_->connected() && !deferred::is_linked(); }
     verbs::protection_domain& domain() noexcept override { return q_->domain(); }
     std::uint32_t max_reads() const noexcept override { return q_->max_reads(); }
     std::string_view peer_name() const noexcept override { return q_->peer_name(); }
     std::string_view peer_address() const noexcept override { return q_->peer_address(); }
 
 private:
+    void run() noexcept override { q_->kill(cause_); }
+    void on_completions(std::span<const verbs::completion> batch) noexcept override
+    {
+        handler_->on_completions(batch);
+    }
+    void on_disconnected(const error& cause) noexcept override
+    {
+        told_ = true;
+        deferred::unlink();
+        if (handler_ != nullptr)
+            handler_->on_disconnected(cause);
+    }
     std::unique_ptr<verbs::queue_pair> q_;
+    bool reads_fail_;
+    shard_holding& held_;
+    verbs::completion_handler* handler_ = nullptr;
+    error cause_;
+    bool told_ = false;
 };
 
 /// Where a request of the test's throws.
 enum class throwing : std::uint8_t { never, making_a_queue_pair, accepting };
+/// What the test's own provider does.
+struct behaviour {
+    bool reads_fail = false; ///< no RDMA Read can be posted
+    bool accepts_fail = false;
+    throwing throws = throwing::never; ///< the next connection
+    event go;                          ///< when it has accepted
+    shard_holding held;
+};
 
 class no_reads_request final : public verbs::connect_request {
 public:
-    no_reads_request(std::unique_ptr<verbs::connect_request> r, throwing where, event& go)
-        : r_(std::move(r)), throws_(where), go_(go)
+    no_reads_request(std::unique_ptr<verbs::connect_request> r, behaviour& b)
+        : r_(std::move(r)), throws_(std::exchange(b.throws, throwing::never)), behaviour_(b)
     {
     }
     task<result<std::unique_ptr<verbs::queue_pair>>>
@@ -145,7 +194,8 @@ public:
         auto made = co_await r_->make_queue_pair(d, o);
         if (!made)
             co_return made.error();
-        co_return std::unique_ptr<verbs::queue_pair>(std::make_unique<no_reads_queue_pair>(std::move(*made)));
+        co_return std::unique_ptr<verbs::queue_pair>(
+            std::make_unique<no_reads_queue_pair>(std::move(*made), behaviour_.reads_fail, behaviour_.held));
     }
     std::span<const std::byte> private_data() const noexcept override { return r_->private_data(); }
     std::string_view peer_address() const noexcept override { return r_->peer_address(); }
@@ -158,9 +208,11 @@ public:
     {
         auto accepted = co_await r_->accept(o);
         if (throws_ == throwing::accepting) {
-            co_await go_.wait_shielded();
+            co_await behaviour_.go.wait_shielded();
             throw std::runtime_error("boom");
         }
+        if (behaviour_.accepts_fail)
+            co_return error(std::errc::timed_out, "accept");
         co_return accepted;
     }
     task<result<void>> reject(std::span<const std::byte> data) override { return r_->reject(data); }
@@ -168,7 +220,7 @@ public:
 private:
     std::unique_ptr<verbs::connect_request> r_;
     throwing throws_;
-    event& go_;
+    behaviour& behaviour_;
 };
 
 class no_reads_listener final : public verbs::listener {
@@ -179,13 +231,12 @@ public:
         if (!r)
             co_return r.error();
         co_return std::unique_ptr<verbs::connect_request>(
-            std::make_unique<no_reads_request>(std::move(*r), std::exchange(throws, throwing::never), go));
+            std::make_unique<no_reads_request>(std::move(*r), does));
     }
     void close() noexcept override { under->close(); }
     std::string local_url() const override { return under->local_url(); }
     verbs::listener* under = nullptr;
-    throwing throws = throwing::never; ///< the next connection
-    event go;                          ///< when it has accepted
+    behaviour does;
 };
 
 struct fixture {
@@ -209,7 +260,7 @@ struct fixture {
         listener = std::move(*l);
         tasks.emplace(*shard);
         unreadable.under = listener.get();
-        verbs::listener& l2 = reads_fail ? unreadable : *listener;
+        verbs::listener& l2 = own_provider ? unreadable : *listener;
         tasks->spawn(rpcrdma::serve(*provider, l2, *pool, dispatcher, options, stats));
         ask_to_connect();
         BOOST_TEST(read(32).size() == 32u); // header, depths, private message
@@ -242,6 +293,8 @@ struct fixture {
         // Whatever the peer did, nothing of it stays behind.
         BOOST_TEST(pool->outstanding() == 0u);
         BOOST_TEST(provider->counters().active == 0u);
+        BOOST_TEST(unreadable.does.held.killed == 0u);
+        BOOST_TEST(unreadable.does.held.destroyed == 0u);
     }
     void until(const std::function<bool()>& done,
                std::source_location where = std::source_location::current())
@@ -445,7 +498,7 @@ struct fixture {
     rpcrdma::responder_stats stats;
     std::unique_ptr<verbs::listener> listener;
     no_reads_listener unreadable;
-    bool reads_fail = false; ///< no RDMA Read can be posted
+    bool own_provider = false; ///< with `unreadable.does`
     std::optional<scope> tasks;
     int peer = -1;
     std::uint16_t peer_depth = 8; ///< IRD: Reads that the peer allows

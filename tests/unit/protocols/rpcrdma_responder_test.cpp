@@ -274,7 +274,7 @@ BOOST_AUTO_TEST_CASE(reads_that_cannot_be_posted_end_the_connection)
 {
     for (const bool assembled : {false, true}) {
         fixture f;
-        f.reads_fail = true;
+        f.own_provider = f.unreadable.does.reads_fail = true;
         f.start();
         if (assembled)
             f.call_in_two_chunks(1);
@@ -439,21 +439,21 @@ BOOST_FIXTURE_TEST_CASE(a_dispatcher_that_throws_ends_the_connection, fixture)
 // And so does a provider that throws while a connection is set up.
 BOOST_FIXTURE_TEST_CASE(a_provider_that_throws_loses_the_connection, fixture)
 {
-    reads_fail = true; // through a provider of the test's
+    own_provider = true;
     start();
-    unreadable.throws = throwing::making_a_queue_pair;
+    unreadable.does.throws = throwing::making_a_queue_pair;
     ask_to_connect();
     BOOST_TEST(read(32).empty());
     BOOST_TEST(stats.exceptions.value() == 1u);
     // With a call under way already, which waits.
-    unreadable.throws = throwing::accepting;
+    unreadable.does.throws = throwing::accepting;
     dispatcher.waits = true;
     dispatcher.result_size = 4;
     ask_to_connect();
     BOOST_TEST(read(32).size() == 32u);
     inline_call(2);
     until([&] { return dispatcher.prepared == 1; });
-    unreadable.go.set();
+    unreadable.does.go.set();
     BOOST_TEST(receive().empty());
     BOOST_TEST(stats.exceptions.value() == 2u);
     dispatcher.waits = false;
@@ -463,6 +463,41 @@ BOOST_FIXTURE_TEST_CASE(a_provider_that_throws_loses_the_connection, fixture)
     inline_call(3);
     BOOST_TEST(xdr::load_u32(receive().data() + 18) == 3u);
     BOOST_TEST(stats.connections.value() == 1);
+}
+
+// Whatever a peer does, its queue pair is not destroyed before its end is over, which would hold the shard. The fixture looks.
+BOOST_FIXTURE_TEST_CASE(the_end_of_a_connection_does_not_hold_the_shard, fixture)
+{
+    own_provider = true;
+    options.credits = 4;
+    start();
+    for (std::uint32_t xid = 1; xid <= 12; ++xid)
+        call(xid);
+    until([&] { return stats.calls.value() == 12; });
+    call(13);
+    until([&] { return provider->counters().active == 0; });
+    BOOST_TEST(stats.credit_overruns.value() == 1u);
+    ask_to_connect();
+    BOOST_TEST(read(32).size() == 32u);
+    call(1);
+    (void)receive();
+    clock.advance(options.read_limit);
+    until([&] { return provider->counters().active == 0; });
+    BOOST_TEST(stats.stalled_reads.value() == 1u);
+    // One that can't be accepted, and one for which there is no memory.
+    unreadable.does.accepts_fail = true;
+    ask_to_connect();
+    BOOST_TEST(read(32).size() == 32u);
+    BOOST_TEST(read(1).empty());
+    unreadable.does.accepts_fail = false;
+    leave(0, 4096);
+    ask_to_connect();
+    BOOST_TEST(read(1).empty());
+    held.clear();
+    ask_to_connect();
+    BOOST_TEST(read(32).size() == 32u);
+    inline_call(2);
+    BOOST_TEST(xdr::load_u32(receive().data() + 18) == 2u);
 }
 
 // One credit stands until the first reply (RFC 8166 3.3.3). A call that is never answered keeps it for a while, not for ever, whether

@@ -23,6 +23,7 @@
 #include <string>
 #include <string_view>
 #include <sys/eventfd.h>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -64,9 +65,10 @@ struct fake {
     std::vector<modification> modifications;
     std::atomic<unsigned> states_set{0}; // by ibv_modify_qp; these two on pool threads
     std::atomic<unsigned> destroyed{0};  // queue pairs
-    std::atomic<int> lists{0};           // of rdma_get_devices() that were not given back
-    std::uint32_t next_key = 0;          // of a region or window; the last octet is the window's own
-    int regions = 0;                     // that are there
+    std::atomic<std::thread::id> destroyed_by{};
+    std::atomic<int> lists{0};  // of rdma_get_devices() that were not given back
+    std::uint32_t next_key = 0; // of a region or window; the last octet is the window's own
+    int regions = 0;            // that are there
     std::atomic<const ibv_context*> registered_with{nullptr}; // the last one
     std::optional<int> refused_region;                        // an errno of ibv_reg_mr
     int windows = 0;
@@ -85,6 +87,9 @@ struct fake {
     std::atomic<const rdma_cm_id*> listening{nullptr}; // pool threads look at it
     unsigned rejected = 0;                             // peers
     int refused_migrate = 0;                           // an errno of rdma_migrate_id
+    int refused_accept = 0;                            // of rdma_accept
+    std::atomic<int> refused_connect{0};               // of rdma_connect, on a pool thread
+    std::atomic<rdma_cm_id*> connecting{nullptr};      // by rdma_connect
 
     fake()
     {
@@ -236,6 +241,13 @@ inline int fake::bind_window(ibv_qp*, ibv_mw* w, ibv_mw_bind* b)
     return 0;
 }
 
+// On the shard.
+inline void say(rdma_cm_id* id, rdma_cm_event_type what)
+{
+    cm_event e{what, 0, id, {}, 0, 0};
+    static_cast<cm_handler*>(id->context)->on_cm_event(e);
+}
+
 } // namespace verbena::rdma_test
 
 // It is registered by functions, not by what verbs.h makes of their names.
@@ -340,6 +352,7 @@ void rdma_destroy_qp(rdma_cm_id* id) { id->qp = nullptr; }
 int ibv_destroy_qp(ibv_qp*)
 {
     ++verbena::rdma_test::it().destroyed;
+    verbena::rdma_test::it().destroyed_by = std::this_thread::get_id();
     return 0;
 }
 int rdma_disconnect(rdma_cm_id*) { return 0; }
@@ -359,7 +372,29 @@ int rdma_listen(rdma_cm_id* id, int)
     verbena::rdma_test::it().listening = id;
     return 0;
 }
-int rdma_accept(rdma_cm_id*, rdma_conn_param*) { return 0; }
+int rdma_accept(rdma_cm_id*, rdma_conn_param*)
+{
+    errno = verbena::rdma_test::it().refused_accept;
+    return errno == 0 ? 0 : -1;
+}
+int rdma_resolve_addr(rdma_cm_id* id, sockaddr*, sockaddr*, int)
+{
+    id->verbs = &verbena::rdma_test::it().verbs();
+    id->port_num = 1;
+    verbena::rdma_test::say(id, RDMA_CM_EVENT_ADDR_RESOLVED);
+    return 0;
+}
+int rdma_resolve_route(rdma_cm_id* id, int)
+{
+    verbena::rdma_test::say(id, RDMA_CM_EVENT_ROUTE_RESOLVED);
+    return 0;
+}
+int rdma_connect(rdma_cm_id* id, rdma_conn_param*)
+{
+    errno = verbena::rdma_test::it().refused_connect;
+    verbena::rdma_test::it().connecting = id;
+    return errno == 0 ? 0 : -1;
+}
 int rdma_reject(rdma_cm_id*, const void*, std::uint8_t)
 {
     ++verbena::rdma_test::it().rejected;

@@ -231,7 +231,7 @@ BOOST_AUTO_TEST_CASE(set_up_that_fails_is_counted_once)
         auto second = co_await f.impl().make_pair(peer(it().verbs(), 1),
                                                   static_cast<rdma::domain&>(*f.domain), o, "peer:1", "peer");
         BOOST_REQUIRE(second);
-        (*second)->fail(end_cause::rejected, error(std::errc::connection_refused, "no"));
+        (*second)->end(end_cause::rejected, error(std::errc::connection_refused, "no"));
         (*second).reset();
         BOOST_TEST((f.counted() == counts{{end_cause::setup_failed, 2}, {end_cause::rejected, 1}}));
         // One that stood.
@@ -259,6 +259,91 @@ BOOST_AUTO_TEST_CASE(a_queue_pair_outlives_the_request_that_made_it)
         q.on_cm_event(over);
         co_await f.wait_until([&seen] { return seen.count != 0; });
         BOOST_TEST(seen.count == 1U);
+    };
+    run_until_complete(*f.shard, body());
+}
+
+// The kernel waits until the device has let go of a queue pair, and no peer may make the shard wait for that.
+BOOST_AUTO_TEST_CASE(an_accept_that_fails_has_its_queue_pair_destroyed_elsewhere)
+{
+    listening f;
+    enum class way : std::uint8_t { refused, not_heard_of, given_up };
+    auto body = [&f](way w) -> task<void> {
+        std::unique_ptr<verbs::connect_request> asked;
+        auto made = co_await f.asked_for(asked);
+        ends seen;
+        made->set_handler(&seen);
+        const unsigned before = it().destroyed;
+        verbs::connect_options o;
+        o.timeout = w == way::not_heard_of ? duration(1ms) : duration(1h);
+        it().refused_accept = w == way::refused ? EINVAL : 0;
+        scope s(*f.shard);
+        bool failed = false;
+        auto accept = [&]() -> task<void> {
+            const auto accepted = co_await asked->accept(o);
+            failed = !accepted;
+        };
+        s.spawn(accept());
+        if (w == way::given_up)
+            say(static_cast<rdma::queue_pair&>(*made).id(), RDMA_CM_EVENT_UNREACHABLE);
+        co_await s.join();
+        it().refused_accept = 0;
+        BOOST_TEST(failed);
+        BOOST_TEST(!made->connected());
+        co_await f.wait_until([&seen] { return seen.count != 0; });
+        BOOST_TEST(seen.count == 1U);
+        BOOST_TEST(it().destroyed == before + 1);
+        BOOST_TEST((it().destroyed_by.load() != std::this_thread::get_id()));
+    };
+    for (const way w : {way::refused, way::not_heard_of, way::given_up})
+        run_until_complete(*f.shard, body(w));
+    BOOST_TEST((f.counted() == counts{{end_cause::setup_failed, 3}}));
+}
+
+BOOST_AUTO_TEST_CASE(a_connect_that_fails_has_its_queue_pair_destroyed_elsewhere)
+{
+    fixture f;
+    auto body = [&f](bool refused) -> task<void> {
+        const unsigned before = it().destroyed;
+        it().refused_connect = refused ? ECONNREFUSED : 0;
+        it().connecting = nullptr;
+        scope s(*f.shard);
+        std::errc why{};
+        auto connect = [&]() -> task<void> {
+            std::vector<std::byte> reply;
+            const verbs::connect_options o;
+            const auto made = co_await f.context->connect("192.0.2.1:20049", *f.domain, o, reply);
+            BOOST_REQUIRE(!made);
+            why = std::errc(made.error().errno_value());
+        };
+        s.spawn(connect());
+        co_await f.wait_until([] { return it().connecting != nullptr; });
+        if (!refused) {
+            co_await sleep_for(1ms);
+            say(it().connecting, RDMA_CM_EVENT_REJECTED);
+        }
+        co_await s.join();
+        BOOST_TEST((why == std::errc::connection_refused));
+        BOOST_TEST(it().destroyed == before + 1);
+        BOOST_TEST((it().destroyed_by.load() != std::this_thread::get_id()));
+    };
+    for (const bool refused : {true, false})
+        run_until_complete(*f.shard, body(refused));
+}
+
+BOOST_AUTO_TEST_CASE(a_queue_pair_that_is_aborted_does_not_hold_the_shard)
+{
+    fixture f;
+    auto body = [&f]() -> task<void> {
+        ends seen;
+        auto q = co_await f.connected(seen);
+        q->abort(error(std::errc::protocol_error, "a test"));
+        BOOST_TEST(!q->connected());
+        BOOST_TEST(seen.count == 0U);
+        co_await f.wait_until([&seen] { return seen.count != 0; });
+        BOOST_TEST(seen.count == 1U);
+        BOOST_TEST((seen.last == std::errc::protocol_error));
+        BOOST_TEST((it().destroyed_by.load() != std::this_thread::get_id()));
     };
     run_until_complete(*f.shard, body());
 }

@@ -261,6 +261,9 @@ public:
     /// Ends it now; outstanding requests flush, and on_disconnected() has been called when this returns (except
     /// inside on_completions(): after it).
     virtual void kill(const error& cause) noexcept = 0;
+    /// As kill(), but where the end of a queue pair takes its time it does not hold the shard: on_disconnected() follows, before
+    /// this returns or later, and nothing more can be posted. For what a peer can cause.
+    virtual void abort(const error& cause) noexcept { kill(cause); }
 
     virtual bool connected() const noexcept = 0;
     virtual protection_domain& domain() noexcept = 0;
@@ -295,7 +298,8 @@ public:
                                                                       const queue_pair_options& options) = 0;
     /// Answers; the queue pair is connected when this returns success. Stopped, or not heard of within
     /// options.timeout: the queue pair ends (ECANCELED, ETIMEDOUT). ECONNABORTED: the peer has given up, or the queue pair has
-    /// ended before; EMSGSIZE: private data over max_private_data.
+    /// ended before; EMSGSIZE: private data over max_private_data. After a failure on_disconnected() has been called, or will be:
+    /// destroying the queue pair earlier may hold the shard.
     virtual task<result<void>> accept(const connect_options& options) = 0;
     /// Refuses, with private data. Kills: the request is over whatever this returns, stopped or not.
     virtual task<result<void>> reject(std::span<const std::byte> private_data) = 0;
