@@ -258,10 +258,11 @@ finding check_capabilities()
     }
     if (missing.empty())
         return {"capabilities", state::good, "all that verbenad uses", ""};
-    return {
-        "capabilities", state::note, "not held: " + missing,
-        "only verbenad wants them: without, it serves everything as its own user. Use its systemd unit, or "
-        "AmbientCapabilities="};
+    return {"capabilities", state::note, "not held: " + missing,
+            "only verbenad wants them: without CAP_SETUID and CAP_SETGID it serves everything as its own "
+            "user, and as root or "
+            "with some of the others only if it is asked to. Use its systemd unit, or "
+            "AmbientCapabilities="};
 }
 
 // How long a server may be silent: who asks what is wrong wants an answer, whatever --soft and --timeout say.
