@@ -30,8 +30,8 @@ std::size_t payload_limit(int fd) noexcept
 
 } // namespace
 
-connection::connection(context_impl& owner, net::unique_fd fd, iwarp::domain& d, const verbs::queue_pair_options& o,
-                       std::string peer_name, std::string peer_address)
+connection::connection(context_impl& owner, net::unique_fd fd, iwarp::domain& d,
+                       const verbs::queue_pair_options& o, std::string peer_name, std::string peer_address)
     : io_watch(owner.shard(), fd.get()),
       owner_(owner),
       fd_(std::move(fd)),

@@ -112,8 +112,8 @@ mpa_request::make_queue_pair(verbs::protection_domain& d, const verbs::queue_pai
 {
     if (!fd_)
         co_return error(std::errc::invalid_argument, "a connect request makes one queue pair");
-    auto c = std::make_unique<connection>(context_, std::move(fd_), static_cast<iwarp::domain&>(d), o, peer_name_,
-                                          peer_address_);
+    auto c = std::make_unique<connection>(context_, std::move(fd_), static_cast<iwarp::domain&>(d), o,
+                                          peer_name_, peer_address_);
     connection_ = c.get();
     connection_->watch(&connection_);
     co_return std::unique_ptr<verbs::queue_pair>(std::move(c));
