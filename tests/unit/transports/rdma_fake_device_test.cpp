@@ -390,7 +390,7 @@ BOOST_AUTO_TEST_CASE(a_send_queue_takes_as_much_as_was_asked_for)
         BOOST_TEST((!one_more && one_more.error() == std::errc::no_buffer_space));
         BOOST_TEST(q.connected());
         completes(it().doorbells.front().front());
-        const auto has_room = [&q, depth] { return q.outstanding() < depth; };
+        const auto has_room = [&q] { return q.outstanding() < depth; };
         co_await f.wait_until(has_room);
         BOOST_TEST(bool(q.post_send(sends(1))));
     });
