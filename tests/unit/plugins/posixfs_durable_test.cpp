@@ -23,6 +23,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
+#include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
@@ -57,10 +59,17 @@ struct state {
     bool operator==(const state&) const = default;
 };
 
+// Of threads of the pool too, where Boost.Test's macros may not be used.
+void must(bool holds)
+{
+    if (!holds)
+        std::abort();
+}
+
 state state_of(int fd)
 {
     struct stat st{};
-    BOOST_REQUIRE(::fstat(fd, &st) == 0);
+    must(::fstat(fd, &st) == 0);
     state now;
     now.mode = st.st_mode;
     now.uid = st.st_uid;
@@ -71,7 +80,7 @@ state state_of(int fd)
     }
     for (const auto& e : std::filesystem::directory_iterator("/proc/self/fd/" + std::to_string(fd))) {
         struct stat entry{};
-        BOOST_REQUIRE(::lstat(e.path().c_str(), &entry) == 0);
+        must(::lstat(e.path().c_str(), &entry) == 0);
         now.names[e.path().filename()] = entry.st_ino;
     }
     return now;

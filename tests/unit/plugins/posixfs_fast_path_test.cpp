@@ -146,6 +146,29 @@ duration stall_of_nowait{};   // of the next of them
 duration stall_of_write{};    // of the next
 unsigned nowait_reads = 0;
 pid_t written_by = 0;
+// Reads and writes of so many octets at most, each after one that a signal interrupted; 0: as the kernel does.
+std::atomic<std::size_t> most_at_once{0};
+std::atomic<unsigned> interrupts{0};
+std::atomic<std::size_t> room_left{~std::size_t(0)}; // on the disk
+
+/// True if this call is interrupted.
+bool is_interrupted()
+{
+    errno = EINTR;
+    return most_at_once != 0 && ++interrupts % 2 == 1;
+}
+
+/// The beginning of `vectors` of at most `most` octets.
+std::vector<iovec> first_of(const iovec* vectors, int count, std::size_t most)
+{
+    std::vector<iovec> first;
+    for (int i = 0; i < count && most != 0; ++i) {
+        first.push_back(vectors[i]);
+        first.back().iov_len = std::min(first.back().iov_len, most);
+        most -= first.back().iov_len;
+    }
+    return first;
+}
 
 } // namespace
 
@@ -507,7 +530,12 @@ extern "C" ssize_t preadv2(int fd, const iovec* vectors, int count, off_t offset
         errno = EAGAIN;
         return -1;
     }
-    return ::syscall(SYS_preadv2, fd, vectors, long(count), long(offset), 0L, long(flags));
+    if (most_at_once == 0)
+        return ::syscall(SYS_preadv2, fd, vectors, long(count), long(offset), 0L, long(flags));
+    if (is_interrupted())
+        return -1;
+    const auto part = first_of(vectors, count, most_at_once);
+    return ::syscall(SYS_preadv2, fd, part.data(), long(part.size()), long(offset), 0L, long(flags));
 }
 extern "C" ssize_t pread(int fd, void* to, std::size_t size, off_t offset)
 {
@@ -516,13 +544,28 @@ extern "C" ssize_t pread(int fd, void* to, std::size_t size, off_t offset)
         errno = EIO;
         return -1;
     }
-    return ::syscall(SYS_pread64, fd, to, size, long(offset));
+    if (is_interrupted())
+        return -1;
+    return ::syscall(SYS_pread64, fd, to, most_at_once != 0 ? std::min(size, most_at_once.load()) : size,
+                     long(offset));
 }
 extern "C" ssize_t pwritev(int fd, const iovec* vectors, int count, off_t offset)
 {
     written_by = ::gettid();
     the_clock.advance(std::exchange(stall_of_write, duration()));
-    return ::syscall(SYS_pwritev, fd, vectors, long(count), long(offset), 0L);
+    if (is_interrupted())
+        return -1;
+    if (room_left == 0) {
+        errno = ENOSPC;
+        return -1;
+    }
+    if (most_at_once == 0)
+        return ::syscall(SYS_pwritev, fd, vectors, long(count), long(offset), 0L);
+    const auto part = first_of(vectors, count, std::min(most_at_once.load(), room_left.load()));
+    const ssize_t n = ::syscall(SYS_pwritev, fd, part.data(), long(part.size()), long(offset), 0L);
+    if (n > 0 && room_left != ~std::size_t(0))
+        room_left -= std::size_t(n);
+    return n;
 }
 
 namespace {
@@ -682,4 +725,65 @@ BOOST_AUTO_TEST_CASE(what_is_not_in_the_page_cache_takes_no_thread_of_the_pool)
         BOOST_TEST(shard->stats().remote_messages.load() == before);
     }
     nothing_is_here = false;
+}
+
+// The kernel may do less than it was asked to, and a disk may fill up: what was done is told to the octet.
+BOOST_AUTO_TEST_CASE(reads_and_writes_in_parts)
+{
+    constexpr std::size_t size = 100'000;
+    for (const std::string& where : {in_memory, on_disk}) {
+        exported e(where);
+        auto& [directory, shard, pool, fs, r] = e;
+        e.make("f", 0);
+        handle f;
+        BOOST_REQUIRE(run_until_complete(*shard, errno_of_lookup(**fs, r, "f", f)) == 0);
+        std::vector<std::byte> data(size);
+        for (std::size_t n = 0; n < size; ++n)
+            data[n] = std::byte(n * 7 + n / 251);
+        // Pieces whose ends meet those of the parts, and that do not.
+        std::vector<std::span<const std::byte>> pieces;
+        for (std::size_t at = 0, n = 0; at < size; at += pieces.back().size(), ++n)
+            pieces.push_back(
+                std::span(data).subspan(at, std::min(size - at, n % 3 == 0 ? 1000 : 7 + n * 301)));
+        const auto write = [&](std::uint64_t offset) -> task<std::int64_t> {
+            const auto done = co_await (*fs)->write(r, f, offset, pieces, stability::unstable);
+            co_return done ? std::int64_t(done->count) : -std::int64_t(done.error().errno_value());
+        };
+        const auto reads_back = [&](std::uint64_t offset, std::size_t expected) -> task<bool> {
+            std::vector<std::byte> memory(size + 10);
+            const auto done = co_await (*fs)->read(r, f, offset, memory);
+            co_return done && done->count == expected &&
+                done->end_of_file&& std::equal(data.begin(), data.begin() + std::ptrdiff_t(expected),
+                                               memory.begin());
+        };
+        for (const bool by_pool : {false, true}) {
+            for (const std::size_t most : {std::size_t(1000), std::size_t(1001), std::size_t(65536)}) {
+                BOOST_TEST_CONTEXT(where << ", " << most << " at once, by the pool: " << by_pool)
+                {
+                    the_clock.advance(longest_rest);
+                    most_at_once = 0;
+                    if (by_pool) { // one that stalls sends the next there
+                        stall_of_write = 6ms;
+                        BOOST_TEST(run_until_complete(*shard, write(0)) == std::int64_t(size));
+                        stall_of_nowait = 6ms;
+                        nothing_is_here = true;
+                        BOOST_TEST(run_until_complete(*shard, reads_back(0, size)));
+                    }
+                    most_at_once = most;
+                    BOOST_TEST(run_until_complete(*shard, write(3)) == std::int64_t(size));
+                    BOOST_TEST(run_until_complete(*shard, reads_back(3, size)));
+                    nothing_is_here = false;
+                    stall_of_nowait = stall_of_write = duration();
+                    room_left = 54'321;
+                    BOOST_TEST(run_until_complete(*shard, write(size)) == 54'321);
+                    BOOST_TEST(run_until_complete(*shard, write(size)) == -ENOSPC);
+                    room_left = ~std::size_t(0);
+                    BOOST_REQUIRE(std::filesystem::file_size(directory.path() / "f") == size + 54'321);
+                    BOOST_TEST(run_until_complete(*shard, reads_back(size, 54'321)));
+                    std::filesystem::resize_file(directory.path() / "f", 0);
+                }
+            }
+        }
+        most_at_once = 0;
+    }
 }

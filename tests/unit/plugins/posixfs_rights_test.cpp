@@ -218,11 +218,13 @@ BOOST_AUTO_TEST_CASE(mounts_beneath_an_export)
         o.root = directory.path();
         const request root = user(0);
         handle file;
-        {
+        for (const auto handles : {posixfs::handle_mode::path_table, posixfs::handle_mode::kernel}) {
+            o.handles = handles;
             server s(o);
             auto refused = s.run(s.fs->lookup(root, s.fs->root(), "inner"));
             check(!refused && refused.error() == errc::crosses_mount, "a mount is not entered");
         }
+        o.handles = posixfs::handle_mode::automatic;
         o.crossmnt = true;
         {
             server s(o);
