@@ -25,6 +25,7 @@ sim_seeds    all    build,tests                1500    -  5,000 fresh seeds of s
 lab612       all    build,tests,lab             900    -  the smoke scenarios on kernel 6.12
 power        all    build,tests,lab            1500    -  a guest loses its power ten times under load
 cells        all    build,tests,lab,wireshark  3600    -  twelve cells of the interoperation matrix at CI size, on kernel 6.1
+mutants      hand   build,tests                3600    -  known bugs planted one at a time, each of which a test must see
 lab_full     full   build,tests,lab,wireshark 36000    -  the lab's own test, matrix and loss of power at full size, both kernels, into docs/interop.md
 "
 
@@ -239,6 +240,10 @@ suite_sim_seeds() {
 suite_lab612() { built_plain && in_lab lab612 build smoke --boots $boots --kernel 6.12; }
 suite_power() { built_plain && in_lab power build power --kills 10 --kernel 6.1; }
 suite_cells() { built_plain && in_lab cells build cells --boots $boots --size ci --kernel 6.1; }
+
+# --- by hand ----------------------------------------------------------------------------------
+
+suite_mutants() { counted mutants python3 tests/mutants/run.py; }
 
 # --- ./check --lab-full -----------------------------------------------------------------------
 
