@@ -7,35 +7,28 @@
 
 namespace verbena {
 
-blocking_pool::blocking_pool(unsigned threads, std::string name)
-    : name_(std::move(name)), most_(std::clamp(threads, 1u, max_threads))
+blocking_pool::blocking_pool(unsigned threads, std::string name) : name_(std::move(name))
 {
-    threads_.reserve(most_);
-    since_.reserve(most_);
-    std::lock_guard lock(mutex_);
-    start_thread();
-}
-
-blocking_pool::~blocking_pool() { finish(); }
-
-// With the lock. Throws what std::thread throws.
-void blocking_pool::start_thread()
-{
+    threads = std::clamp(threads, 1u, max_threads);
+    since_.resize(threads);
     // Signals belong to the main thread; a pool thread interrupted in a slow call would lose it.
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    since_.emplace_back();
+    threads_.reserve(threads);
     try {
-        threads_.emplace_back([this, index = threads_.size()] { work(index); });
+        for (unsigned i = 0; i < threads; ++i)
+            threads_.emplace_back([this, i] { work(i); });
     } catch (const std::system_error&) {
-        since_.pop_back();
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        finish();
         throw;
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
+
+blocking_pool::~blocking_pool() { finish(); }
 
 void blocking_pool::finish()
 {
@@ -44,11 +37,9 @@ void blocking_pool::finish()
         stopping_ = true;
     }
     wake_.notify_all();
-    for (auto& t : threads_) // none is added any more
+    for (auto& t : threads_)
         t.join();
-    std::lock_guard lock(mutex_);
     threads_.clear();
-    since_.clear();
 }
 
 void blocking_pool::submit(job& j, reactor& home) { enqueue(j, &home); }
@@ -67,13 +58,6 @@ bool blocking_pool::enqueue(job& j, reactor* home)
             head_ = &j;
         tail_ = &j;
         ++queued_;
-        if (queued_ > idle_ && threads_.size() < most_ && !stopping_) {
-            try {
-                start_thread();
-            } catch (const std::system_error&) {
-                // Those that run do its work.
-            }
-        }
     }
     wake_.notify_one();
     return true;
@@ -84,7 +68,6 @@ blocking_pool::occupation blocking_pool::look() const
     const auto now = std::chrono::steady_clock::now();
     occupation out;
     std::lock_guard lock(mutex_);
-    out.threads = threads_.size();
     out.queued = queued_;
     for (const auto& begun : since_) {
         if (begun == std::chrono::steady_clock::time_point{})
@@ -99,9 +82,7 @@ void blocking_pool::work(std::size_t index)
 {
     std::unique_lock lock(mutex_);
     for (;;) {
-        ++idle_;
         wake_.wait(lock, [this] { return head_ != nullptr || stopping_; });
-        --idle_;
         if (head_ == nullptr)
             return;
         job* j = head_;

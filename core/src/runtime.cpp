@@ -180,7 +180,8 @@ result<blocking_pool*> runtime::add_lane(std::string name)
     try {
         lanes_.push_back(std::make_unique<blocking_pool>(options_.blocking_threads, std::move(name)));
     } catch (const std::system_error& e) {
-        return error(e.code(), "starting a thread for calls that block; a higher limit of threads helps");
+        return error(e.code(), "starting the threads of a lane for calls that block; fewer "
+                               "(blocking_threads), or a higher limit of threads");
     }
     return lanes_.back().get();
 }
@@ -284,19 +285,19 @@ void runtime::expose(metric_registry& registry)
         metrics_.push_back(registry.add({name, help, metric_type::gauge, unit, {"lane"}, max_lanes},
                                         [this, read](metric_sink& out) {
                                             for (const auto& lane : lanes_)
-                                                out.value({lane->name()}, double(read(lane->look())));
+                                                out.value({lane->name()}, double(read(*lane)));
                                         }));
     };
-    using occupation = blocking_pool::occupation;
     per_lane("verbena_blocking_threads", "Threads for calls that block, of each lane.", "threads",
-             [](const occupation& o) { return o.threads; });
+             [](const blocking_pool& lane) { return lane.threads(); });
     per_lane("verbena_blocking_queued_jobs", "Blocking calls that wait for a thread of their lane.", "jobs",
-             [](const occupation& o) { return o.queued; });
-    per_lane("verbena_blocking_running_jobs", "Blocking calls that a lane is at.", "jobs",
-             [](const occupation& o) { return o.running; });
-    per_lane("verbena_blocking_longest_seconds",
-             "How long the oldest of these has run: what it calls may hang.", "seconds",
-             [](const occupation& o) { return std::chrono::duration<double>(o.longest).count(); });
+             [](const blocking_pool& lane) { return lane.look().queued; });
+    per_lane("verbena_blocking_running_jobs", "Blocking calls that have a thread of their lane.", "jobs",
+             [](const blocking_pool& lane) { return lane.look().running; });
+    per_lane(
+        "verbena_blocking_longest_seconds",
+        "How long the oldest blocking call of a lane has run: what it calls may hang.", "seconds",
+        [](const blocking_pool& lane) { return std::chrono::duration<double>(lane.look().longest).count(); });
 }
 
 } // namespace verbena

@@ -24,14 +24,15 @@
 
 namespace verbena {
 
-/// Threads shared by all shards, started when there is work for them. Outlives every task that uses it. A job can't be
-/// recalled: the awaiter waits for its end whatever the stop token says, since the job may touch its frame.
+/// Threads shared by all shards. Outlives every task that uses it. A job can't be recalled: the
+/// awaiter waits for its end whatever the stop token says, since the job may touch its frame.
 class blocking_pool {
 public:
     static constexpr unsigned max_threads = 256;
 
-    /// At most `threads` of them, 1 to max_threads. The first one starts here; if it cannot, throws std::system_error. If a
-    /// later one cannot start, those that run do its work. `name` is for logs and metrics.
+    /// Starts `threads` of them, 1 to max_threads; throws std::system_error if one cannot start. All start here, since a thread
+    /// inherits the rights, the CPUs and the filters of system calls of the one that starts it, and those of a shard are not
+    /// a pool's. `name` is for logs and metrics.
     explicit blocking_pool(unsigned threads = 8, std::string name = "blocking");
     /// Calls finish().
     ~blocking_pool();
@@ -114,10 +115,8 @@ public:
     }
 
     const std::string& name() const noexcept { return name_; }
-    /// Most threads that it starts.
-    unsigned most() const noexcept { return most_; }
+    std::size_t threads() const noexcept { return threads_.size(); }
     struct occupation {
-        std::size_t threads = 0;                       ///< that have been started
         std::size_t queued = 0;                        ///< jobs waiting for a thread
         std::size_t running = 0;                       ///< jobs that have one
         std::chrono::steady_clock::duration longest{}; ///< how long the oldest of these has run
@@ -127,17 +126,14 @@ public:
 
 private:
     bool enqueue(job& j, reactor* home);
-    void start_thread();
     void work(std::size_t index);
 
     const std::string name_;
-    const unsigned most_;
     mutable std::mutex mutex_;
     std::condition_variable wake_;
     job* head_ = nullptr;
     job* tail_ = nullptr;
     std::size_t queued_ = 0;
-    std::size_t idle_ = 0;
     bool stopping_ = false;
     std::vector<std::thread> threads_;
     std::vector<std::chrono::steady_clock::time_point> since_; // of each thread's job; the epoch: it has none
