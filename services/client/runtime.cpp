@@ -36,7 +36,11 @@ result<verbs::context*> runtime::rdma()
             o.port = chosen->port;
         }
         raise_soft_limit(RLIMIT_MEMLOCK);
-        auto made = verbena::rdma::make_context(*shard_, {device_, connects_}, o);
+        if (!device_) {
+            device_.emplace(device_threads, "RDMA devices");
+            connects_.emplace(connect_threads, "RDMA connects");
+        }
+        auto made = verbena::rdma::make_context(*shard_, {*device_, *connects_}, o);
         if (!made)
             return made.error();
         rdma_ = std::move(*made);

@@ -8,6 +8,7 @@
 #include <verbena/core/verbs.hpp>
 
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace verbena::cli {
@@ -26,6 +27,7 @@ class runtime {
 public:
     static constexpr std::size_t memory_limit = std::size_t(512) << 20;
     static constexpr unsigned file_threads = 4;
+    static constexpr unsigned device_threads = 2;
     static constexpr unsigned connect_threads = 8;
 
     runtime(std::unique_ptr<reactor> r, const global_options& o)
@@ -47,8 +49,9 @@ private:
     memory_budget budget_;
     buffer_pool buffers_;
     blocking_pool files_{file_threads, "local files"};
-    blocking_pool device_{2, "RDMA devices"};
-    blocking_pool connects_{connect_threads, "RDMA connects"};
+    // For RDMA devices only.
+    std::optional<blocking_pool> device_;
+    std::optional<blocking_pool> connects_;
     std::unique_ptr<verbs::context> iwarp_;
     std::unique_ptr<verbs::context> rdma_;
 };

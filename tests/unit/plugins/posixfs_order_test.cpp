@@ -237,7 +237,7 @@ BOOST_FIXTURE_TEST_CASE(changes_in_memory_need_no_other_thread, memory_fixture)
     const handle d = make_directory(fs->root(), "d");
     std::atomic<bool> let_go = false;
     std::vector<std::unique_ptr<occupant>> occupants;
-    while (occupants.size() < pool.most()) {
+    while (occupants.size() < pool.threads()) {
         occupants.push_back(std::make_unique<occupant>(let_go));
         pool.submit(*occupants.back(), *shard);
     }

@@ -29,7 +29,7 @@ struct runtime_options {
     reactor_options reactor = {};                      ///< of each shard; `index` is set by the runtime
     std::size_t memory_limit = std::size_t(512) << 20; ///< bytes of all buffer pools together
     huge_pages pages = huge_pages::automatic;          ///< what buffers may lie on
-    unsigned blocking_threads = 8;                     ///< at most, of each lane
+    unsigned blocking_threads = 8;                     ///< of each lane
     bool pin = false; ///< shard i stays on the i-th CPU that the process may use
 };
 
