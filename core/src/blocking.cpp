@@ -7,10 +7,10 @@
 
 namespace verbena {
 
-blocking_pool::blocking_pool(unsigned threads, std::string name) : name_(std::move(name))
+blocking_pool::blocking_pool(unsigned threads, std::string name)
+    : name_(std::move(name)), since_(std::clamp(threads, 1u, max_threads))
 {
-    threads = std::clamp(threads, 1u, max_threads);
-    since_.resize(threads);
+    threads = static_cast<unsigned>(since_.size());
     // Signals belong to the main thread; a pool thread interrupted in a slow call would lose it.
     sigset_t all;
     sigset_t before;
@@ -67,13 +67,17 @@ blocking_pool::occupation blocking_pool::look() const
 {
     const auto now = std::chrono::steady_clock::now();
     occupation out;
-    std::lock_guard lock(mutex_);
-    out.queued = queued_;
-    for (const auto& begun : since_) {
-        if (begun == std::chrono::steady_clock::time_point{})
+    {
+        std::lock_guard lock(mutex_);
+        out.queued = queued_;
+    }
+    for (const auto& since : since_) {
+        const std::int64_t begun = since.load(std::memory_order_relaxed);
+        if (begun == 0)
             continue;
         ++out.running;
-        out.longest = std::max(out.longest, now - begun);
+        out.longest =
+            std::max(out.longest, now.time_since_epoch() - std::chrono::steady_clock::duration(begun));
     }
     return out;
 }
@@ -90,14 +94,15 @@ void blocking_pool::work(std::size_t index)
         if (head_ == nullptr)
             tail_ = nullptr;
         --queued_;
-        since_[index] = std::chrono::steady_clock::now();
         lock.unlock();
+        since_[index].store(std::chrono::steady_clock::now().time_since_epoch().count(),
+                            std::memory_order_relaxed);
         reactor* home = j->home_;
-        j->execute(); // without a home it may be gone after this
+        j->execute();                                      // without a home it may be gone after this
+        since_[index].store(0, std::memory_order_relaxed); // before anybody hears of its end
         if (home != nullptr)
             home->post_remote(*j); // the frame may be gone after this
         lock.lock();
-        since_[index] = {};
     }
 }
 

@@ -172,13 +172,14 @@ void runtime::stop()
     shards_.clear();
 }
 
-result<blocking_pool*> runtime::add_lane(std::string name)
+result<blocking_pool*> runtime::add_lane(std::string name, unsigned threads)
 {
     if (lanes_.size() == max_lanes)
         return error(std::errc::too_many_files_open, "lanes for calls that block", max_lanes);
     const auto blocked = block_signals();
     try {
-        lanes_.push_back(std::make_unique<blocking_pool>(options_.blocking_threads, std::move(name)));
+        lanes_.push_back(std::make_unique<blocking_pool>(threads != 0 ? threads : options_.blocking_threads,
+                                                         std::move(name)));
     } catch (const std::system_error& e) {
         return error(e.code(), "starting the threads of a lane for calls that block; fewer "
                                "(blocking_threads), or a higher limit of threads");

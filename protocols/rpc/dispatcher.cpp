@@ -229,7 +229,7 @@ task<outcome> service_dispatcher::serve_once(program& p, call& c)
 
 task<outcome> service_dispatcher::serve_in_turn(program& p, call& c)
 {
-    duplicate_request_cache::visit visit(*duplicates_, shard_, request_key::of(c),
+    duplicate_request_cache::visit visit(*duplicates_, shard_, request_key::of(c, request_key::first_bytes),
                                          duplicate_request_cache::repeat::in_turn);
     const auto state = co_await visit.begin();
     if (state == duplicate_request_cache::state::dropped)

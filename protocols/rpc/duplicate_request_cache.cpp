@@ -59,7 +59,7 @@ siphash_key make_secret()
 
 } // namespace
 
-request_key request_key::of(call& c)
+request_key request_key::of(call& c, std::size_t whole)
 {
     request_key key;
     key.address = c.from().address;
@@ -71,7 +71,7 @@ request_key request_key::of(call& c)
     // Not the length of what is in hand: how much that is of a large call depends on where it began in the stream.
     key.argument_length = c.args().unread();
     const auto in_hand = c.args().rest();
-    const std::size_t most = key.argument_length <= whole_bytes ? whole_bytes : first_bytes;
+    const std::size_t most = key.argument_length <= whole ? whole : first_bytes;
     key.checksum = checksum_of(in_hand.first(std::min(in_hand.size(), most)));
     return key;
 }
@@ -106,8 +106,9 @@ class duplicate_request_cache::part {
 public:
     /// With `own` places, and as many of the `common` ones as it gets.
     part(bool is_shared, const duplicate_request_options& options, std::size_t own,
-         std::atomic<std::size_t>& common)
+         std::atomic<std::size_t>& common, const std::vector<std::unique_ptr<part>>& all)
         : is_shared_(is_shared),
+          all_(all),
           options_(options),
           own_(own),
           common_(common),
@@ -153,7 +154,7 @@ public:
             e->waiting.push_back(v.queued_);
             return false;
         }
-        entry* e = take();
+        entry* e = take(now);
         if (e == nullptr) {
             stats_.uncached.add();
             v.state_ = state::uncached;
@@ -251,6 +252,36 @@ private:
         common_.fetch_add(1, std::memory_order_relaxed);
     }
 
+    // Of another part, whose thread holds that one's lock and so only tries for this one: what is old here is of use there.
+    // Nobody else looks at it if its peers have gone.
+    void make_room(time_point now) noexcept
+    {
+        const std::unique_lock<std::mutex> held(mutex_, std::try_to_lock);
+        for (int i = 0; held && i < most_given_back && made_ > own_; ++i) {
+            if (unused_.empty()) {
+                entry* oldest = answered_.front();
+                if (oldest == nullptr || now - oldest->when < options_.lifetime)
+                    return;
+                release(*oldest);
+            }
+            give_back();
+        }
+    }
+
+    bool others_make_room(time_point now) noexcept
+    {
+        if (now < ask_again_)
+            return false;
+        for (const auto& other : all_) {
+            if (other.get() != this)
+                other->make_room(now);
+        }
+        if (may_make_one())
+            return true;
+        ask_again_ = now + std::chrono::seconds(1);
+        return false;
+    }
+
     bool may_make_one() noexcept
     {
         if (made_ < own_)
@@ -263,9 +294,9 @@ private:
         return false;
     }
 
-    entry* take()
+    entry* take(time_point now)
     {
-        if (unused_.empty() && may_make_one()) {
+        if (unused_.empty() && (may_make_one() || others_make_room(now))) {
             auto made = std::make_unique<entry>();
             // So that an entry that is used again for a longer reply need not grow.
             if (options_.max_reply != 0)
@@ -297,14 +328,18 @@ private:
         unused_.push_back(e);
     }
 
+    static constexpr int most_given_back = 1024; // at once, while others wait for the lock
+
     const siphash_key secret_ = make_secret();
     const bool is_shared_; // by several shards
-    std::mutex mutex_;     // of all below
+    const std::vector<std::unique_ptr<part>>& all_;
+    std::mutex mutex_; // of all below
     const duplicate_request_options options_;
     const std::size_t own_;
     std::atomic<std::size_t>& common_;
     std::vector<entry*> buckets_;
     std::size_t made_ = 0;
+    time_point ask_again_{};
     intrusive_list<entry> unused_;
     intrusive_list<entry> in_progress_;
     intrusive_list<entry> answered_;
@@ -318,9 +353,10 @@ duplicate_request_cache::duplicate_request_cache(std::size_t shards, const dupli
     duplicate_request_options in_turn = options;
     in_turn.max_reply = 0;
     for (std::size_t i = 0; i < shards; ++i)
-        parts_.push_back(std::make_unique<part>(shards > 1, options, own, common_));
+        parts_.push_back(std::make_unique<part>(shards > 1, options, own, common_, parts_));
     for (std::size_t i = 0; i < shards; ++i)
-        in_turn_.push_back(std::make_unique<part>(shards > 1, in_turn, options.max_in_turn, no_more_));
+        in_turn_.push_back(
+            std::make_unique<part>(shards > 1, in_turn, options.max_in_turn, no_more_, in_turn_));
 }
 
 duplicate_request_cache::~duplicate_request_cache() = default;

@@ -337,9 +337,16 @@ void responder_connection::log_refusal(const char* rule) noexcept
                 {{"peer", peer_name_}, {"rule", rule}});
 }
 
+// On a device the end takes a while; what comes meanwhile is not served.
+void responder_connection::give_up(const error& cause) noexcept
+{
+    given_up_ = true;
+    queue_pair_->abort(cause);
+}
+
 void responder_connection::begin_call(lease message, std::uint32_t length) noexcept
 {
-    if (down_)
+    if (down_ || given_up_)
         return;
     if (draining_) {
         stats_.refused_draining.add(); // the requester sends it again, to whoever serves it then
@@ -352,7 +359,7 @@ void responder_connection::begin_call(lease message, std::uint32_t length) noexc
         stats_.credit_overruns.add();
         log_limited(stats_.refusals_logged, log_level::warning, "rpcrdma", "credits exceeded",
                     {{"peer", peer_name_}, {"calls", unanswered_}});
-        queue_pair_->abort(error(std::errc::protocol_error, "more calls than credits (RFC 8166 3.3.1)"));
+        give_up(error(std::errc::protocol_error, "more calls than credits (RFC 8166 3.3.1)"));
         return;
     }
     responder_call& c = *take_call();
@@ -376,8 +383,8 @@ void responder_connection::begin_call(lease message, std::uint32_t length) noexc
     const auto payload = bytes.subspan(d.offset);
     const auto prefix = rpc::peek(payload);
     const bool is_reply =
-        c.transport_.proc == procedure::msg && prefix && prefix->type == rpc::message_type::reply;
-    // RFC 8166 4.6.2. An error is for requesters, and a reply answers a reverse call whose time is over.
+        reverse_ && c.transport_.proc == procedure::msg && prefix && prefix->type == rpc::message_type::reply;
+    // RFC 8166 4.6.2. An error is for requesters, and a reply, where there is a reverse channel, answers a call whose time is over.
     if (c.transport_.proc == procedure::done || c.transport_.proc == procedure::error || is_reply) {
         stats_.dropped.add();
         release(c);
@@ -453,49 +460,57 @@ task<bool> responder_connection::read_chunks(responder_call& c, std::span<const 
     c.reads_pending_ = 1;
     std::byte* place = nullptr;
     const read_segment* last = nullptr;
-    for (const auto& s : chunks) {
-        if (last == nullptr || last->position != s.position)
-            place = s.position == 0 ? to.position_zero : to.items + (s.position - to.first);
-        last = &s;
-        if (s.target.length == 0)
-            continue;
-        bool permit = reads_.try_acquire();
-        if (!permit) {
-            stats_.read_depth_waits.add();
-            permit = co_await reads_.acquire();
-        }
-        if (!permit || !co_await send_queue_room(1)) {
-            if (permit)
+    std::exception_ptr failure; // which must wait until the device has let go of the memory
+    try {
+        for (const auto& s : chunks) {
+            if (last == nullptr || last->position != s.position)
+                place = s.position == 0 ? to.position_zero : to.items + (s.position - to.first);
+            last = &s;
+            if (s.target.length == 0)
+                continue;
+            bool permit = reads_.try_acquire();
+            if (!permit) {
+                stats_.read_depth_waits.add();
+                permit = co_await reads_.acquire();
+            }
+            if (!permit || !co_await send_queue_room(1)) {
+                if (permit)
+                    reads_.release();
+                c.read_failed_ = true;
+                break;
+            }
+            const verbs::segment local{place, s.target.length, 0};
+            verbs::send_request w;
+            w.id = make_id(operation::read, c.generation_, c.index_);
+            w.opcode = verbs::opcode::rdma_read;
+            w.segments = {&local, 1};
+            w.remote_address = s.target.offset;
+            w.remote_key = s.target.handle;
+            ++c.reads_pending_;
+            ++send_queue_used_;
+            if (reads_out_++ == 0)
+                read_progress_ = provider_.shard().now();
+            if (!timer::is_armed())
+                provider_.shard().timers().arm(*this, read_progress_ + options_.read_limit);
+            if (!queue_pair_->post_send({&w, 1})) {
+                --c.reads_pending_;
+                --send_queue_used_;
+                --reads_out_;
                 reads_.release();
-            c.read_failed_ = true;
-            break;
+                c.read_failed_ = true;
+                break;
+            }
+            stats_.read_chunk_bytes.add(s.target.length);
+            place += s.target.length;
         }
-        const verbs::segment local{place, s.target.length, 0};
-        verbs::send_request w;
-        w.id = make_id(operation::read, c.generation_, c.index_);
-        w.opcode = verbs::opcode::rdma_read;
-        w.segments = {&local, 1};
-        w.remote_address = s.target.offset;
-        w.remote_key = s.target.handle;
-        ++c.reads_pending_;
-        ++send_queue_used_;
-        if (reads_out_++ == 0)
-            read_progress_ = provider_.shard().now();
-        if (!timer::is_armed())
-            provider_.shard().timers().arm(*this, read_progress_ + options_.read_limit);
-        if (!queue_pair_->post_send({&w, 1})) {
-            --c.reads_pending_;
-            --send_queue_used_;
-            --reads_out_;
-            reads_.release();
-            c.read_failed_ = true;
-            break;
-        }
-        stats_.read_chunk_bytes.add(s.target.length);
-        place += s.target.length;
+    } catch (...) {
+        failure = std::current_exception();
+        c.read_failed_ = true;
     }
     if (--c.reads_pending_ != 0)
         co_await c.reads_done_.wait_shielded(); // the memory is the provider's until then
+    if (failure)
+        std::rethrow_exception(failure);
     if (c.read_failed_)
         stats_.failed_reads.add();
     co_return !c.read_failed_;
@@ -512,7 +527,7 @@ void responder_connection::on_timer() noexcept
         return;
     }
     stats_.stalled_reads.add();
-    queue_pair_->abort(error(std::errc::timed_out, "the requester does not answer RDMA Reads"));
+    give_up(error(std::errc::timed_out, "the requester does not answer RDMA Reads"));
 }
 
 void responder_connection::after_silence() noexcept

@@ -137,6 +137,7 @@ private:
     task<void> await_receive();
     void begin_call(lease message, std::uint32_t length) noexcept;
     void log_refusal(const char* rule) noexcept;
+    void give_up(const error& cause) noexcept;
     task<void> serve(responder_call& c, std::size_t header_size, std::uint32_t length);
     enum class assembly : std::uint8_t {
         whole,
@@ -226,6 +227,7 @@ private:
     event send_queue_moved_;
     event ended_;
     bool down_ = false;
+    bool given_up_ = false; // its end is under way
     // Of the reply being built; their capacity is fixed, so steady state allocates nothing.
     std::vector<verbs::send_request> batch_;
     std::vector<verbs::segment> local_;

@@ -142,7 +142,7 @@ task<void> responder_connection::reply_error(responder_call& c, error_kind kind)
 void responder_connection::end_unanswered(const error& cause) noexcept
 {
     if (!down_ && queue_pair_->connected())
-        queue_pair_->abort(cause);
+        give_up(cause);
 }
 
 void responder_connection::end_after_failed_read(const responder_call& c) noexcept

@@ -75,6 +75,9 @@ private:
 };
 #endif
 
+// Of all exports together, as far as each has one: what limits a service's threads is a few thousand.
+constexpr std::size_t most_lane_threads = 1024;
+
 // Of the process's descriptors posixfs may keep half (posixfs/descriptor_cache.hpp); an eighth is for what opens one and closes it again,
 // for rings, events and listeners.
 std::size_t most_connections()
@@ -280,7 +283,8 @@ void nfs_service::impl::open_export(const config& c, const export_config& e)
     options.crossmnt = e.crossmnt;
     options.async = e.async;
     // A file system that hangs holds up its own export and no other.
-    const result<blocking_pool*> lane = rt.add_lane(name);
+    const auto share = static_cast<unsigned>(most_lane_threads / c.exports.size());
+    const result<blocking_pool*> lane = rt.add_lane(name, std::clamp(share, 1u, c.blocking_threads));
     if (!lane)
         throw config_error(name + ": " + lane.error().message());
     opened_backend backend = open_backend(e, **lane, uses_devices(c));

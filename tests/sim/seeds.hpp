@@ -23,10 +23,14 @@ inline std::uint64_t from_environment(const char* name, std::uint64_t otherwise)
 /// The seed that the environment asks for, or 0 for all.
 inline std::uint64_t only_seed() { return from_environment("VERBENA_SIM_SEED", 0); }
 
-/// Calls `f` with fresh seeds and prints which they were; returns how many. They begin at a drawn one.
+/// Calls `f` with fresh seeds and prints which they were; returns how many. They begin at a drawn one. With only_seed() that is the one.
 template<class F>
 std::uint64_t fresh_seeds(F f)
 {
+    if (only_seed() != 0) {
+        f(only_seed());
+        return 1;
+    }
     const std::uint64_t count = from_environment("VERBENA_SIM_FRESH", 3);
     const std::chrono::seconds room(from_environment("VERBENA_SIM_SECONDS", 0));
     const std::uint64_t first = std::random_device{}() | std::uint64_t(1) << 32; // none that is fixed

@@ -5,14 +5,18 @@
 jobs=$(nproc)
 # Where ccache is installed, one checkout's objects serve the next one, wherever it lies.
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
-declare -A built=() # build folder -> ok | failed
+declare -A built=()      # build folder -> ok | failed
+declare -A built_part=() # and the targets that were built, nothing for all
 
 # build_in FOLDER COMPILER [MESON OPTION...]: configures once, then builds $targets (all if empty). The first call of a
-# run builds, or waits for a build that is queued; later ones return what came out of it.
+# run builds, or waits for a build that is queued; later ones return what came out of it, unless they ask for more.
 build_in() {
     local dir=$1 status=ok
-    if [[ -z ${built[$dir]:-} ]]; then
+    if [[ -z ${built[$dir]:-} || (${built[$dir]} == ok && -n ${built_part[$dir]} && ${targets:-} != "${built_part[$dir]}") ]]; then
         [[ $dir == build ]] || printf '  building in %s\n' "$dir"
+        if [[ -n ${beside[$dir]:-} && ${queued_part[$dir]} != "${targets:-}" ]]; then
+            end_beside "$dir" # of other targets
+        fi
         if [[ -n ${beside[$dir]:-} ]]; then
             end_beside "$dir"
         else
@@ -23,13 +27,18 @@ build_in() {
             grep -A 40 -m 3 -E '^FAILED|error:|ERROR' "$logs/$dir.log" | head -n 80 | sed 's/^/    /'
         }
         built[$dir]=$status
+        built_part[$dir]=${targets:-}
     fi
     [[ ${built[$dir]} == ok ]]
 }
 # What `./quickstart` needs of a build.
 quickstart_targets='services/verbenad services/verbena'
 # Queues what build_in of the same arguments then waits for.
-build_ahead() { begin_queued 3000 "$1" env targets="${targets:-}" bash tests/tools/build.sh "$@"; }
+declare -A queued_part=()
+build_ahead() {
+    queued_part[$1]=${targets:-}
+    begin_queued 3000 "$1" env targets="${targets:-}" bash tests/tools/build.sh "$@"
+}
 
 configure() {
     local dir=$1 compiler=$2 linker=lld

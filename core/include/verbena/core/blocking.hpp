@@ -9,9 +9,11 @@
 #include <verbena/core/reactor.hpp>
 #include <verbena/core/task.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <mutex>
@@ -136,7 +138,8 @@ private:
     std::size_t queued_ = 0;
     bool stopping_ = false;
     std::vector<std::thread> threads_;
-    std::vector<std::chrono::steady_clock::time_point> since_; // of each thread's job; the epoch: it has none
+    std::vector<std::atomic<std::int64_t>>
+        since_; // when each thread's job began, steady_clock; 0: it has none
 };
 
 } // namespace verbena

@@ -69,7 +69,7 @@ using task_value_of = typename task_value<std::invoke_result_t<F&, shard&>>::typ
 class runtime {
 public:
     static constexpr unsigned max_shards = 256;
-    static constexpr std::size_t max_lanes = 1024;
+    static constexpr std::size_t max_lanes = 4352;
 
     /// Starts the threads, with all signals blocked in them. EINVAL for a number of shards outside
     /// 1..max_shards; else the error of the first shard whose reactor failed, none then runs.
@@ -81,9 +81,10 @@ public:
     std::size_t size() const noexcept { return shards_.size(); }
     shard& at(std::size_t index) noexcept;
     memory_budget& budget() noexcept { return budget_; }
-    /// A new lane for calls that block, of blocking_threads threads; lives as long as the runtime. Whatever can hang by itself gets
-    /// one of its own. Before the first use of expose(), and never from a shard. At most max_lanes.
-    result<blocking_pool*> add_lane(std::string name);
+    /// A new lane for calls that block; lives as long as the runtime. Whatever can hang by itself gets one of its own. `threads`:
+    /// 0 for runtime_options::blocking_threads. Never from a shard, and before anybody scrapes what expose() registered or asks
+    /// stuck_lanes(). Errors: EMFILE beyond max_lanes, those of starting a thread.
+    result<blocking_pool*> add_lane(std::string name, unsigned threads = 0);
     /// The lanes in whose calls something has been stuck for `limit` or longer. Any thread.
     std::vector<const blocking_pool*> stuck_lanes(std::chrono::steady_clock::duration limit) const;
 

@@ -45,8 +45,9 @@ struct request_key {
     static constexpr std::size_t whole_bytes = 8192;
     static constexpr std::size_t first_bytes = 256;
 
-    /// Of a call whose header and credential are decoded and whose arguments are not.
-    static request_key of(call& c);
+    /// Of a call whose header and credential are decoded and whose arguments are not. `whole`: arguments up to that length count
+    /// with all octets, longer ones with the first first_bytes; first_bytes for calls that are only kept apart.
+    static request_key of(call& c, std::size_t whole = whole_bytes);
     friend bool operator==(const request_key&, const request_key&) = default;
 };
 
