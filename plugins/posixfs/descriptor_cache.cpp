@@ -286,15 +286,15 @@ void descriptor_cache::sweep() noexcept
 
 void descriptor_cache::close_writers() noexcept
 {
-    if (writers_.empty())
-        return;
     intrusive_list<cached_file::writer> busy;
-    auto gone = std::make_unique<closing_writers>();
+    std::unique_ptr<closing_writers> gone;
     while (cached_file::writer* w = writers_.front()) {
         if (seconds_ - w->last_use < 2)
             break;
         if (w->file.references == 1) { // the cache's own
             w->unlink();
+            if (!gone)
+                gone = std::make_unique<closing_writers>();
             stop_writing(w->file, *gone);
         } else {
             busy.push_back(*w);
@@ -302,7 +302,7 @@ void descriptor_cache::close_writers() noexcept
     }
     while (cached_file::writer* w = busy.pop_front())
         writers_.push_front(*w);
-    if (gone->writers.empty() && gone->paths.empty())
+    if (!gone || (gone->writers.empty() && gone->paths.empty()))
         return;
     if (pool_.submit(*gone))
         gone.release(); // deletes itself
