@@ -3,6 +3,7 @@
 
 #include "file_status.hpp"
 #include "fnv1a.hpp"
+#include "identity.hpp"
 
 #include <verbena/core/reactor.hpp>
 
@@ -64,8 +65,42 @@ void close_where_it_may_last(blocking_pool& pool, unique_fd fd, bool always) noe
 // Other hosts' file systems, and FUSE, may answer a close as late as they like, and write what was cached before.
 cached_file::~cached_file()
 {
+    ask_all_but(-1);
     close_where_it_may_last(pool, std::move(sync), !mount->local);
     close_where_it_may_last(pool, std::move(path), !mount->local);
+}
+
+void cached_file::ask(int fd) const noexcept
+{
+    // To wait for nothing at the largest offset is to ask.
+    if (uncommitted && mount->local &&
+        ::sync_file_range(fd, std::numeric_limits<off64_t>::max() - 1, 1, SYNC_FILE_RANGE_WAIT_BEFORE) != 0 &&
+        (errno == EIO || errno == ENOSPC || errno == EDQUOT))
+        syncs.lost();
+}
+
+void cached_file::ask_all_but(int fd) const noexcept
+{
+    for (const auto& user : users) {
+        if (user->write && user->write->get() != fd)
+            ask(user->write->get());
+    }
+    if (sync && sync.get() != fd)
+        ask(sync.get());
+}
+
+void cached_file::let_go_of_writer(const shared_fd& writer) noexcept
+{
+    if (uncommitted && mount->local && !mount->in_memory && !sync) {
+        char name[32];
+        std::snprintf(name, sizeof(name), "/proc/self/fd/%d", path.get());
+        act_as_daemon();
+        sync.reset(::open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+        // What the daemon may not open is synced with its file system, and whoever syncs that is told.
+        if (!sync && errno != EACCES)
+            syncs.lost();
+    }
+    ask(writer.get()); // what failed before that was open
 }
 
 shard_ref<user_descriptors> cached_file::find(const storage::credential& who) noexcept
@@ -84,8 +119,11 @@ shard_ref<user_descriptors> cached_file::find_or_add(const storage::credential& 
 {
     if (auto found = find(who))
         return found;
-    if (users.size() >= max_users)
+    if (users.size() >= max_users) {
+        if (users.back()->write)
+            let_go_of_writer(*users.back()->write);
         users.pop_back();
+    }
     shard_ref<user_descriptors> made(new user_descriptors(who));
     users.insert(users.begin(), made);
     return made;
@@ -174,7 +212,7 @@ file_ref descriptor_cache::insert(const storage::handle& h, unique_fd path, cons
     while (size_ >= limit_)
         remove(*uses_.front());
     keep_within_budget();
-    auto* f = new cached_file(h, std::move(path), mount, fsid, st, pool_);
+    auto* f = new cached_file(h, std::move(path), mount, fsid, st, pool_, syncs_);
     file_ref ref(f);
     ++f->references; // the cache's own
     f->last_use = sweeps_;
@@ -311,13 +349,8 @@ void descriptor_cache::close_writers() noexcept
 void descriptor_cache::stop_writing(cached_file& f, closing_writers& gone) noexcept
 {
     for (const auto& user : f.users) {
-        // A COMMIT that comes later opens the file anew, and hears nothing of an error that this descriptor, and by then
-        // somebody else, was told. To wait for nothing at the largest offset is to ask for that.
-        if (user->write && f.mount->local &&
-            ::sync_file_range(user->write->get(), std::numeric_limits<off64_t>::max() - 1, 1,
-                              SYNC_FILE_RANGE_WAIT_BEFORE) != 0 &&
-            (errno == EIO || errno == ENOSPC || errno == EDQUOT))
-            syncs_.lost();
+        if (user->write)
+            f.let_go_of_writer(*user->write);
         if (user->write && !f.mount->in_memory)
             gone.writers.push_back(std::move(user->write));
         user->write.reset();

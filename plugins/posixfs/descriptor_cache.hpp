@@ -135,8 +135,9 @@ struct cached_file : list_hook {
     };
 
     cached_file(const storage::handle& h, unique_fd fd, const mount_point* m, std::uint64_t of_filesystem,
-                const struct stat& st, blocking_pool& p) noexcept
+                const struct stat& st, blocking_pool& p, sync_group& s) noexcept
         : pool(p),
+          syncs(s),
           handle(h),
           path(std::move(fd)),
           mount(m),
@@ -154,6 +155,13 @@ struct cached_file : list_hook {
     /// find(), or a new one in place of the one longest unused.
     shard_ref<user_descriptors> find_or_add(const storage::credential& who);
 
+    /// Before a descriptor goes that wrote: has `sync` hear of what it would have told.
+    void let_go_of_writer(const shared_fd& writer) noexcept;
+    /// Whoever hears of an error of write-back first hears of it alone, but for descriptors that were open before it: notes one
+    /// that `fd` was not told yet.
+    void ask(int fd) const noexcept;
+    /// Asks what wrote and `sync`, but for `fd`.
+    void ask_all_but(int fd) const noexcept;
     /// A descriptor of it that is shared.
     std::shared_ptr<const shared_fd> share(unique_fd fd) const
     {
@@ -161,6 +169,8 @@ struct cached_file : list_hook {
     }
 
     blocking_pool& pool; ///< where descriptors are closed if that takes long
+    sync_group&
+        syncs; ///< hears of data that could not be written, when the descriptor that would have told it is closed
     unsigned references = 0;
     storage::handle handle;
     /// O_PATH, opened with the daemon's rights; of a file made here a duplicate of its maker's, open for writing, as long as
@@ -172,7 +182,10 @@ struct cached_file : list_hook {
     // What `path` keeps alive keeps its number: no other file has it meanwhile.
     dev_t dev;
     ino_t ino;
-    unique_fd sync; ///< readable, for fsync; opened with the daemon's rights when first needed
+    /// Readable, for fsync; opened with the daemon's rights when first needed. What wrote unstably leaves it behind: whoever
+    /// opened the file later would hear of no error before that, and nobody can run a file that is open for writing.
+    unique_fd sync;
+    bool uncommitted = false;                       ///< written unstably since the last COMMIT
     std::vector<shard_ref<user_descriptors>> users; ///< most recent first
     bool nowait_works = true; ///< its file system knows RWF_NOWAIT; those beneath one export differ
     cached_file* next_in_bucket = nullptr;
@@ -243,7 +256,6 @@ public:
     /// Places looked at in each of those for files that somebody local has removed.
     static constexpr std::size_t looked_at = 1024;
 
-    /// `syncs` hears of data that could not be written, when the descriptor that would have told it is closed.
     descriptor_cache(std::size_t limit, removal_log& removals, blocking_pool& pool, sync_group& syncs);
     ~descriptor_cache();
     descriptor_cache(const descriptor_cache&) = delete;

@@ -349,6 +349,7 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
         co_return live.error();
     if (!(user->write_stamp == permission_stamp(st))) {
         if (auto allowed = co_await still_allowed(s, r.who, *f, st, fd, use::write); !allowed) {
+            f->let_go_of_writer(*open);
             user->write.reset();
             co_return allowed.error();
         }
@@ -387,6 +388,7 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
     storage::write_result done;
     done.count = static_cast<std::uint32_t>(n);
     if (wanted == storage::stability::unstable) {
+        f->uncommitted = true;
         syncs_.wrote(std::uint64_t(n));
     } else {
         done.committed = wanted;
@@ -421,10 +423,14 @@ task<result<storage::change>> backend::commit(const storage::request& r, const s
     struct stat st{};
     if (auto live = co_await stat_live(s, *f, f->path.get(), st); !live)
         co_return live.error();
-    // Through the descriptor that wrote, if it is here: an error of write-back is told to it once.
+    // Through the descriptor that wrote, if it is here: an error of write-back is told to it once. Others may have been opened
+    // before it, and have an error to tell that it has not; then the verifier tells.
     auto user = f->find(r.who);
-    if (user && user->write && !f->mount->in_memory) {
-        const auto open = user->write; // others may replace it meanwhile
+    const auto open = user && !f->mount->in_memory ? user->write : nullptr; // others may replace it meanwhile
+    if (!f->mount->in_memory)
+        f->ask_all_but(open ? open->get() : f->sync.get());
+    f->uncommitted = false;
+    if (open) {
         if (auto synced = co_await syncs_.sync(sync_group::what::data, open->get(), st.st_dev, st.st_ino);
             !synced)
             co_return synced.error();

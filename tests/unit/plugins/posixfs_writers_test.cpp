@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How long posixfs keeps files open that nobody uses, on a clock of the test's own.
 #include "backend_fixture.hpp"
+#include "needs_root.hpp"
 #include "temporary_directory.hpp"
 
 #include <verbena/plugins/posixfs.hpp>
@@ -12,6 +13,8 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <mutex>
+#include <set>
 #include <spawn.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -19,6 +22,15 @@
 namespace {
 
 int refused_with = 0;
+std::mutex to_be_told_mutex;
+std::set<int> to_be_told; // descriptors that were open when write-back failed, and have not heard of it
+
+bool is_told(int fd)
+{
+    std::lock_guard lock(to_be_told_mutex);
+    errno = EIO;
+    return to_be_told.erase(fd) != 0;
+}
 
 } // namespace
 
@@ -29,7 +41,16 @@ extern "C" int sync_file_range(int fd, off64_t offset, off64_t count, unsigned f
         errno = refused_with;
         return -1;
     }
-    return int(::syscall(SYS_sync_file_range, fd, offset, count, flags));
+    return is_told(fd) ? -1 : int(::syscall(SYS_sync_file_range, fd, offset, count, flags));
+}
+extern "C" int fdatasync(int fd) { return is_told(fd) ? -1 : 0; }
+extern "C" int close(int fd)
+{
+    {
+        std::lock_guard lock(to_be_told_mutex);
+        to_be_told.erase(fd);
+    }
+    return int(::syscall(SYS_close, fd));
 }
 
 namespace suite {
@@ -83,6 +104,18 @@ struct on_own_clock {
             n += !for_writing || ((flags & O_PATH) == 0 && (flags & O_ACCMODE) != O_RDONLY) ? 1 : 0;
         }
         return n;
+    }
+    /// The kernel's write-back of `file` fails, and whoever opens it from now on hears nothing of that, as somebody local has.
+    void fail_write_back(const char* file) const
+    {
+        std::lock_guard lock(to_be_told_mutex);
+        for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+            std::error_code gone;
+            const int fd = std::stoi(entry.path().filename());
+            const int flags = ::fcntl(fd, F_GETFL);
+            if (std::filesystem::read_symlink(entry.path(), gone) == path(file) && (flags & O_PATH) == 0)
+                to_be_told.insert(fd);
+        }
     }
     /// Those open for writing once the pool has closed what it was given.
     std::size_t open_after_all(const std::string& file) const
@@ -202,4 +235,83 @@ BOOST_DATA_TEST_CASE(an_error_that_goes_with_a_descriptor_changes_the_verifier,
     refused_with = 0;
     BOOST_TEST(w.open_after_all(w.path("g")) == 0u);
     BOOST_TEST(w.tested.fs->write_verifier() != before);
+}
+
+namespace {
+
+/// A file that was written unstably, whose descriptor for writing has gone.
+struct written_and_closed : on_own_clock {
+    written_and_closed() : on_own_clock("/var/tmp"), file(tested.make_file("f", "x", 0666))
+    {
+        pass(2);
+        BOOST_TEST_REQUIRE(open_after_all(path("f")) == 0u);
+    }
+    std::uint64_t verifier() { return tested.fs->write_verifier(); }
+    handle file;
+    const std::uint64_t before = verifier();
+};
+
+} // namespace
+
+// The kernel writes back 5 to 35 s after a WRITE, and tells an error to the descriptors that were open then.
+BOOST_AUTO_TEST_CASE(an_error_after_a_descriptor_went_is_told_to_commit)
+{
+    written_and_closed w;
+    w.fail_write_back("f");
+    BOOST_TEST(w.tested.fails(w.tested.fs->commit(w.tested.me, w.file, 0, 0)) == EIO);
+    BOOST_TEST(w.verifier() != w.before);
+}
+
+BOOST_AUTO_TEST_CASE(an_error_before_the_next_write_is_told)
+{
+    written_and_closed w;
+    w.fail_write_back("f");
+    w.tested.put(w.tested.me, w.file, 0, "y");
+    w.tested.must(w.tested.fs->commit(w.tested.me, w.file, 0, 0));
+    BOOST_TEST(w.verifier() != w.before);
+}
+
+BOOST_AUTO_TEST_CASE(an_error_is_told_when_the_file_leaves_the_cache)
+{
+    written_and_closed w;
+    w.fail_write_back("f");
+    w.pass(61);
+    BOOST_TEST(w.open_here(w.path("f"), false) == 0u);
+    BOOST_TEST(w.verifier() != w.before);
+}
+
+BOOST_AUTO_TEST_CASE(an_error_is_told_when_others_take_the_place_of_who_wrote)
+{
+    needs_root("to write as others");
+    on_own_clock w("/var/tmp");
+    const handle f = w.tested.make_file("f", "x", 0666);
+    const auto before = w.tested.fs->write_verifier();
+    w.fail_write_back("f");
+    for (unsigned uid = 1000; uid < 1008; ++uid)
+        BOOST_TEST(w.tested.get(suite::user(uid, uid), f) == "x");
+    BOOST_TEST(w.tested.fs->write_verifier() != before);
+}
+
+BOOST_AUTO_TEST_CASE(an_error_of_what_one_wrote_is_told_when_another_commits)
+{
+    needs_root("to write as others");
+    on_own_clock w("/var/tmp");
+    const handle f = w.tested.make_file("f", "x", 0666);
+    const auto before = w.tested.fs->write_verifier();
+    w.fail_write_back("f");
+    const request other = suite::user(1000, 1000);
+    w.tested.put(other, f, 0, "y");
+    w.tested.must(w.tested.fs->commit(other, f, 0, 0));
+    BOOST_TEST(w.tested.fs->write_verifier() != before);
+}
+
+// What a COMMIT has on the disk needs nobody who would hear of it.
+BOOST_AUTO_TEST_CASE(what_is_committed_is_kept_open_for_nothing)
+{
+    on_own_clock w("/var/tmp");
+    const handle f = w.tested.make_file("f", "x");
+    w.tested.must(w.tested.fs->commit(w.tested.me, f, 0, 0));
+    w.pass(2);
+    BOOST_TEST(w.open_after_all(w.path("f")) == 0u);
+    BOOST_TEST(w.open_here(w.path("f"), false) == 1u);
 }
