@@ -220,7 +220,7 @@ void handle_source::scan_mounts()
         m->dev = st.st_dev;
         const std::lock_guard lock(mutex_);
         // A copy of a file system has its id, and files of the same numbers.
-        if (mounts_.has_another(m->fsid, m->dev) ||
+        if (mounts_.has_another(m->fsid, m->dev, m->identity) ||
             (m->fsid == root_mount_->fsid && m->dev != root_mount_->dev))
             m->fsid = m->identity;
         if (!mounts_.add(std::move(m)))

@@ -53,11 +53,13 @@ public:
         return std::ranges::any_of(mounts_, [id](const auto& e) { return e.mount->id == id; });
     }
 
-    /// True if another file system has told the same id, as one and its copy do.
-    bool has_another(std::uint64_t fsid, dev_t dev) const noexcept
+    /// True if another file system has told the same id, as one and its copy do. What was mounted at the place of `identity` before,
+    /// and stays in the table, is the same one, whatever its device's number was.
+    bool has_another(std::uint64_t fsid, dev_t dev, std::uint64_t identity) const noexcept
     {
-        return std::ranges::any_of(
-            mounts_, [&](const auto& e) { return e.mount->fsid == fsid && e.mount->dev != dev; });
+        return std::ranges::any_of(mounts_, [&](const auto& e) {
+            return e.mount->fsid == fsid && e.mount->dev != dev && e.mount->identity != identity;
+        });
     }
 
     /// False if its key is that of another file system or place; then neither is found any more.

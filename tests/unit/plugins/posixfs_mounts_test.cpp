@@ -129,6 +129,19 @@ BOOST_AUTO_TEST_CASE(the_same_mounted_again_has_the_same_key)
     BOOST_TEST(id_of(t.by_id(8)) == 8);
 }
 
+// Mounted again it may have another device's number, as a disk has that was plugged in again; a copy is mounted elsewhere.
+BOOST_AUTO_TEST_CASE(the_same_mounted_again_is_no_other_file_system)
+{
+    mount_table t;
+    auto first = mounted(7, one);
+    first->fsid = 5;
+    first->dev = 1;
+    BOOST_TEST(t.add(std::move(first)));
+    BOOST_TEST(!t.has_another(5, 1, other));
+    BOOST_TEST(!t.has_another(5, 2, one));
+    BOOST_TEST(t.has_another(5, 2, other));
+}
+
 BOOST_AUTO_TEST_CASE(the_table_is_bounded)
 {
     mount_table t;
@@ -316,5 +329,25 @@ BOOST_AUTO_TEST_CASE(mounts_that_tell_one_id_have_ids_of_their_own)
     in_child([] {
         one_id = true;
         check_ids(handle_mode::kernel);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_mount_that_comes_back_has_the_id_that_it_had)
+{
+    needs_root("to mount");
+    in_child([] {
+        one_id = true;
+        two_mounts m;
+        server s(m.options);
+        const auto id = [&] {
+            const auto found = s.run(s.fs->lookup(m.root, s.fs->root(), "early"));
+            check(found.has_value(), "it is entered");
+            return found ? found->found.attrs->fsid : 0;
+        };
+        const std::uint64_t before = id();
+        const std::string early = m.directory.path() / "early";
+        check(::umount2(early.c_str(), MNT_DETACH) == 0, "it is unmounted");
+        check(::mount("none", early.c_str(), "tmpfs", 0, "size=1m,mode=0777") == 0, "it is mounted again");
+        check(id() == before, "its id");
     });
 }
