@@ -75,7 +75,8 @@ std::string unescape(const std::string& text)
     return out;
 }
 
-// What a file system or kernel that has no handles for us answers, unlike one that lacks memory or descriptors at the moment.
+} // namespace
+
 bool is_without_handles(const error& e) noexcept
 {
     switch (e.errno_value()) {
@@ -88,8 +89,6 @@ bool is_without_handles(const error& e) noexcept
     default: return false;
     }
 }
-
-} // namespace
 
 result<std::unique_ptr<handle_source>> handle_source::open(const posixfs_options& options)
 {

@@ -10,9 +10,9 @@ namespace verbena::daemon {
 
 namespace {
 
-std::string cure_of(const error& e, const std::string& directory, bool kernel_handles)
+std::string cure_of(const error& e, const std::string& directory, const posixfs::posixfs_options& options)
 {
-    if (e == std::errc::operation_not_permitted && posixfs::lends_its_rights())
+    if (e == std::errc::operation_not_permitted && posixfs::lends_its_rights() && !options.callers_are_daemon)
         return "; give verbenad CAP_SETUID and CAP_SETGID, run it as a plain user without capabilities, or "
                "ask for it: "
                "all_squash,anonuid=" +
@@ -25,7 +25,7 @@ std::string cure_of(const error& e, const std::string& directory, bool kernel_ha
                    : "; make it, or correct its name: a pseudo-path behind the : begins with /";
     if (e == std::errc::permission_denied)
         return "; let verbenad's user in, or run it as root";
-    if (kernel_handles)
+    if (options.handles == posixfs::handle_mode::kernel && posixfs::is_without_handles(e))
         return "; leave out handles=kernel: verbenad then keeps a table of paths, whose handles end with it";
     return {};
 }
@@ -45,7 +45,7 @@ opened_backend open_posixfs(const export_config& e, blocking_pool& pool, bool ke
     auto opened = posixfs::open_posixfs(options, pool);
     if (!opened)
         throw config_error("export " + e.pseudo + ": " + e.directory + ": " + opened.error().message() +
-                           cure_of(opened.error(), e.directory, e.handles == "kernel"));
+                           cure_of(opened.error(), e.directory, options));
     opened_backend out;
     out.files = std::move(*opened);
     out.notes = posixfs::describe(*out.files);

@@ -123,6 +123,9 @@ class CommandLine(daemon.DaemonTest):
         text = "\n".join(started.lines)
         self.assertIn("(rw,all_squash,sync)", text)
         self.assertIn("everything runs as the daemon's user 0", text)
+        # Who has asked for it is told of what else is missing.
+        done = without("-setuid,-setgid,-dac_read_search", state, ",all_squash,anonuid=0,anongid=0,handles=kernel")
+        self.assertIn("CAP_DAC_READ_SEARCH: Operation not permitted; leave out handles=kernel", done.stderr)
         # The state's folder is theirs then.
         done = without("-setuid", os.path.join(self.data, "state"), ",all_squash,anonuid=0,anongid=0")
         self.assertIn("lies beneath the export", done.stderr)
@@ -135,6 +138,14 @@ class CommandLine(daemon.DaemonTest):
         self.refuses("nfs", "--export", self.folder + "/nothing", "--state", self.folder + "/state",
                      "--listen", "tcp://127.0.0.1:0", "--metrics", "off",
                      saying=self.folder + "/nothing: the exported directory: No such file or directory; make it, or correct its name")
+
+    def test_handles_have_no_part_in_what_else_an_export_fails_of(self):
+        os.symlink("round", os.path.join(self.folder, "round"))
+        done = self.run_binary("nfs", "--export", self.folder + "/round,handles=kernel", "--state", self.folder + "/state",
+                               "--listen", "tcp://127.0.0.1:0", "--metrics", "off")
+        self.assertEqual(done.returncode, 2, done)
+        self.assertIn("Too many levels of symbolic links", done.stderr)
+        self.assertNotIn("handles=kernel", done.stderr)
 
     def test_an_export_that_is_a_file(self):
         self.refuses("nfs", "--export", __file__, "--state", self.folder + "/state", "--listen", "tcp://127.0.0.1:0",

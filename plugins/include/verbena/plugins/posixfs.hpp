@@ -56,6 +56,10 @@ struct posixfs_options {
 result<std::unique_ptr<storage::file_backend>> open_posixfs(const posixfs_options& options,
                                                             blocking_pool& pool);
 
+/// True if `e` is what a file system or kernel answers that has no file handles for this process, unlike one that lacks memory or
+/// descriptors at the moment. With handle_mode::automatic the path table serves then.
+bool is_without_handles(const error& e) noexcept;
+
 constexpr unsigned max_shards = 256;
 
 /// True if requests run with their callers' rights, false if all of them run with the process's own. Decided when first asked.
