@@ -36,6 +36,12 @@ struct split_path {
 };
 
 const error is_root(std::errc::device_or_resource_busy, "that is the export itself");
+const error
+    is_dots(std::errc::invalid_argument,
+            "'.' and '..' are no names of their own: write the directory's name, as its parent lists it");
+
+// They lead elsewhere than the words before them say: "a/.." is not in "a".
+bool is_dots_name(std::string_view name) noexcept { return name == "." || name == ".."; }
 
 // One run of rm over one URL. What fails below the URL is told by its name, and the rest goes on.
 class remover {
@@ -47,6 +53,8 @@ public:
         const split_path path(session_.mounted().rest);
         if (path.name.empty())
             co_return is_root;
+        if (is_dots_name(path.name))
+            co_return is_dots;
         auto directory = co_await session_.walk(path.parent);
         if (!directory)
             co_return directory.error();
@@ -150,6 +158,8 @@ task<result<void>> make_path(session& s, const mkdir_options& o)
     nfs::v3::sattr3 attributes;
     attributes.mode = o.mode;
     if (!o.parents) {
+        if (is_dots_name(path.name))
+            co_return is_dots;
         auto directory = co_await s.walk(path.parent);
         if (!directory)
             co_return directory.error();
@@ -209,8 +219,7 @@ public:
     {
         std::string name =
             split_path(session_ ? std::string_view(session_->where().path) : std::string_view(text_)).name;
-        return name == "." || name == ".." ? std::string()
-                                           : name; // then the directory's entries, as `cp` has it
+        return is_dots_name(name) ? std::string() : name; // then the directory's entries, as `cp` has it
     }
 
 private:
@@ -374,12 +383,16 @@ task<int> mv(runtime& r, std::string from, std::string to)
         result<void> moved;
         if (old_path.name.empty())
             moved = is_root;
+        else if (is_dots_name(old_path.name))
+            moved = is_dots;
         else if (!old_directory)
             moved = old_directory.error();
         else if (new_directory && new_directory->attributes.type == nfs::v3::ftype3::dir)
             new_path.name = old_path.name; // into the directory
         else if (!new_directory && new_directory.error() != std::errc::no_such_file_or_directory)
             moved = new_directory.error(); // nobody knows whether it is one
+        else if (is_dots_name(new_path.name))
+            moved = is_dots; // of something that is no directory
         else
             new_directory = co_await b.walk(new_path.parent);
         if (moved && !new_directory)

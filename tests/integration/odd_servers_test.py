@@ -95,6 +95,33 @@ class OddServers(unittest.TestCase):
         self.assertIn(b"/export/d/e/f: ", told)
         self.assertNotIn(b"NOTEMPTY", told)
 
+    def test_dots_are_not_changed(self):
+        inner, other = filled({b"file": Node()}), filled({b"kept": Node()})
+        root = {b"a": inner, b"b": other, b"file": Node()}
+        server = self.serve(root)
+        inner.names.update({b".": inner, b"..": server.root})
+        changes = {fake.REMOVE, fake.RMDIR, fake.MKDIR, fake.RENAME}
+        for end in ("/.", "/..", "/../", "/b/../../a/.."):
+            for words in (("rm", "-rf", server.url + "/a" + end), ("mkdir", server.url + "/a" + end),
+                          ("mv", server.url + "/a" + end, server.url + "/b"), ("mv", server.url + "/a" + end, server.url + "/new")):
+                with self.subTest(words):
+                    server.calls.clear()
+                    _, told = self.run_client(*words, code=FAILED)
+                    self.assertRegex(told, rb"'\.' and '\.\.' are no names of their own: write the directory's name")
+                    self.assertFalse(changes & set(server.calls))
+        self.run_client("mv", server.url + "/b", server.url + "/file/.", code=FAILED)
+        self.assertFalse(changes & set(server.calls))
+        # One that is refused stops no other.
+        self.run_client("rm", "-r", server.url + "/a/..", server.url + "/b", code=FAILED)
+        self.assertEqual(set(root), {b"a", b"file"})
+        # Before the last name they lead where they lead, and a target may be such a directory.
+        self.run_client("rm", server.url + "/a/../file")
+        self.assertEqual(set(root), {b"a"})
+        server.calls.clear()
+        self.run_client("mv", server.url + "/a/file", server.url + "/a/..")
+        self.assertIn(fake.RENAME, server.calls)
+        self.run_client("mkdir", "-p", server.url + "/a/..")
+
     # --- bytes that are missing, or too many ---
 
     def test_reads_that_end_before_the_file(self):
