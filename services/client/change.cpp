@@ -213,6 +213,7 @@ public:
         if (session_)
             co_await session_->close();
     }
+    bool is_open() const noexcept { return store_ != nullptr; }
     store& files() noexcept { return *store_; }
     /// The last part of the path: what a copy in a directory is called.
     std::string leaf() const
@@ -262,10 +263,19 @@ task<void> show_progress(const copier& c)
 task<int> copy_all(runtime& r, const cp_options& o, std::vector<std::unique_ptr<place>>& sources,
                    place& target)
 {
+    // One that can't be reached keeps nobody from copying the others.
+    int worst = exit_ok;
+    std::size_t opened = 0;
     for (auto& source : sources) {
-        if (const int code = co_await source->open(); code != exit_ok)
+        const int code = co_await source->open();
+        if (code == exit_usage)
             co_return code;
+        worst = std::max(worst, code);
+        if (code == exit_ok)
+            ++opened;
     }
+    if (opened == 0)
+        co_return worst;
     if (const int code = co_await target.open(); code != exit_ok)
         co_return code;
     auto there = co_await target.files().stat("", true);
@@ -282,6 +292,10 @@ task<int> copy_all(runtime& r, const cp_options& o, std::vector<std::unique_ptr<
     if (::isatty(STDERR_FILENO) && !r.options().quiet)
         progress.spawn(show_progress(c));
     for (auto& source : sources) {
+        if (!source->is_open()) {
+            c.count_failure();
+            continue;
+        }
         std::string to = into ? source->leaf() : std::string();
         co_await c.copy(source->files(), std::string(), target.files(), std::move(to));
     }
@@ -308,7 +322,7 @@ task<int> copy_all(runtime& r, const cp_options& o, std::vector<std::unique_ptr<
             human(static_cast<std::uint64_t>(static_cast<double>(t.bytes) / std::max(took.count(), 1e-6)))
                 .c_str());
     }
-    co_return t.failures == 0 ? exit_ok : exit_failed;
+    co_return t.failures == 0 ? exit_ok : std::max<int>(worst, exit_failed);
 }
 
 } // namespace

@@ -5,6 +5,7 @@
 #include "commands.hpp"
 #include "listing.hpp"
 
+#include "../printable.hpp"
 #include "../standard_output.hpp"
 
 #include <verbena/core/event.hpp>
@@ -66,6 +67,7 @@ struct copier::one_file {
     std::optional<std::uint64_t> end; // where reading found an earlier end
     bool done() const noexcept { return failed || end || next >= size; }
     std::optional<error> failed;
+    bool by_source = false; // what failed is a read
     // With checksums, chunks are hashed in order: the turn of the chunk at `hashed`.
     sha256* hash = nullptr;
     std::uint64_t hashed = 0;
@@ -78,10 +80,28 @@ copier::copier(runtime& r, const copy_options& o)
     options_.depth = std::clamp(o.depth, 1u, max_depth);
 }
 
-void copier::fail(const std::string& what, const error& why)
+const copier::gone_server* copier::find_gone(const store& a) const
+{
+    if (gone_.empty())
+        return nullptr;
+    const auto found = std::ranges::find(gone_, a.server(), &gone_server::name);
+    return found == gone_.end() ? nullptr : &*found;
+}
+
+void copier::tell_left_out(const std::string& what, std::uint64_t count, const gone_server& server)
+{
+    totals_.failures += count;
+    say(what + " left out, since " + server.name + " failed: " + server.why.message());
+}
+
+void copier::fail(const store& where, const std::string& what, const error& why)
 {
     ++totals_.failures;
-    over_ = over_ || ends_all(why);
+    if (ends_all(why)) {
+        over_ = true;
+        if (find_gone(where) == nullptr)
+            gone_.push_back({where.server(), why});
+    }
     const char* clear_progress = ::isatty(STDERR_FILENO) ? "\r\033[K" : "";
     // What root_squash means is told once.
     const bool tell = why == std::errc::permission_denied && !std::exchange(denied_, true);
@@ -99,30 +119,43 @@ void copier::note_checksum(std::string path, std::string digest)
 
 task<void> copier::copy(store& from, std::string from_path, store& to, std::string to_path)
 {
+    const std::string name = from.name_of(from_path);
+    for (const store* one : {&from, &to}) {
+        if (const gone_server* server = find_gone(*one)) {
+            tell_left_out(printable(name) + ":", 1, *server);
+            co_return;
+        }
+    }
     scope files(runtime_.shard());
     top_.reset();
+    over_ = false;
+    left_out_ = 0;
     totals_.counting = true;
     co_await copy_entry(from, std::move(from_path), to, std::move(to_path), files);
     totals_.counting = false;
     co_await files.join();
+    if (left_out_ != 0) {
+        const gone_server* server = find_gone(from);
+        tell_left_out(printable(name) + ": " + std::to_string(left_out_) + " more of it", left_out_,
+                      server != nullptr ? *server : *find_gone(to));
+    }
     // Children stand behind their parents.
-    while (!finish_.empty() && !over_) {
+    while (!finish_.empty() && find_gone(to) == nullptr) {
         auto [path, info] = std::move(finish_.back());
         finish_.pop_back();
         if (auto set = co_await to.set_mode_and_times(path, info); !set)
-            fail(to.name_of(path), set.error());
+            fail(to, to.name_of(path), set.error());
     }
+    finish_.clear();
 }
 
 task<void> copier::copy_entry(store& from, std::string from_path, store& to, std::string to_path,
                               scope& files)
 {
-    if (over_)
-        co_return;
     // A symbolic link in a tree is copied as one; what the user named is what it leads to.
     auto info = co_await from.stat(from_path, !options_.recursive);
     if (!info) {
-        fail(from.name_of(from_path), info.error());
+        fail(from, from.name_of(from_path), info.error());
         co_return;
     }
     if (info->kind == file_kind::regular) {
@@ -135,25 +168,25 @@ task<void> copier::copy_entry(store& from, std::string from_path, store& to, std
     if (info->kind == file_kind::link) {
         auto target = co_await from.read_link(from_path);
         if (!target) {
-            fail(from.name_of(from_path), target.error());
+            fail(from, from.name_of(from_path), target.error());
             co_return;
         }
         auto made = co_await to.make_link(to_path, *target);
         if (made && options_.preserve)
             made = co_await to.set_mode_and_times(to_path, *info);
         if (!made)
-            fail(to.name_of(to_path), made.error());
+            fail(to, to.name_of(to_path), made.error());
         else
             ++totals_.links;
         co_return;
     }
     if (info->kind != file_kind::directory) {
-        fail(from.name_of(from_path),
+        fail(from, from.name_of(from_path),
              error(std::errc::not_supported, "neither file, directory nor symbolic link"));
         co_return;
     }
     if (!options_.recursive) {
-        fail(from.name_of(from_path), error(std::errc::is_a_directory, "use -r to copy directories"));
+        fail(from, from.name_of(from_path), error(std::errc::is_a_directory, "use -r to copy directories"));
         co_return;
     }
     const bool entered = co_await enter(from, from_path, *info, to, to_path);
@@ -162,19 +195,23 @@ task<void> copier::copy_entry(store& from, std::string from_path, store& to, std
     ++totals_.directories;
     auto names = co_await from.list(from_path);
     if (!names) {
-        fail(from.name_of(from_path), names.error());
+        fail(from, from.name_of(from_path), names.error());
         co_return;
     }
     // The times of a directory can be set only when nothing more is put into it.
     if (options_.preserve)
         finish_.emplace_back(to_path, *info);
     std::ranges::sort(*names);
+    std::uint64_t ahead = names->size();
     for (const std::string& name : *names) {
-        if (over_)
+        if (over_) {
+            left_out_ += ahead;
             co_return;
+        }
+        --ahead;
         // A slash or a NUL would lead the copy elsewhere.
         if (!nfs::is_name(name)) {
-            fail(join(from.name_of(from_path), name), no_name);
+            fail(from, join(from.name_of(from_path), name), no_name);
             continue;
         }
         co_await copy_entry(from, join(from_path, name), to, join(to_path, name), files);
@@ -188,7 +225,7 @@ task<bool> copier::enter(store& from, const std::string& from_path, const file_i
     if (!top && info.id == top_->id) {
         const bool itself = co_await is_top(from, from_path, to);
         if (itself) {
-            fail(from.name_of(from_path), into_itself);
+            fail(from, from.name_of(from_path), into_itself);
             co_return false;
         }
     }
@@ -197,7 +234,7 @@ task<bool> copier::enter(store& from, const std::string& from_path, const file_i
     if (made && top)
         there = co_await to.stat(to_path, true);
     if (!made || !there) {
-        fail(to.name_of(to_path), made ? there.error() : made.error());
+        fail(to, to.name_of(to_path), made ? there.error() : made.error());
         co_return false;
     }
     if (top) {
@@ -205,7 +242,7 @@ task<bool> copier::enter(store& from, const std::string& from_path, const file_i
         top_path_ = to_path;
     }
     if (top && same_file(from, info, to, *top_)) {
-        fail(from.name_of(from_path), into_itself);
+        fail(from, from.name_of(from_path), into_itself);
         co_return false;
     }
     co_return true;
@@ -239,6 +276,7 @@ task<void> copier::copy_file(store& from, std::string from_path, store& to, std:
 {
     std::optional<error> failed;
     std::string where = from.name_of(from_path);
+    const store* by = &from;
     auto source = co_await from.open(from_path);
     const bool itself = co_await is_itself(from, info, to, to_path);
     if (!source) {
@@ -251,6 +289,7 @@ task<void> copier::copy_file(store& from, std::string from_path, store& to, std:
         if (!target) {
             failed = target.error();
             where = to.name_of(to_path);
+            by = &to;
         } else {
             sha256 hash;
             // Some files have no size until they are read.
@@ -277,6 +316,8 @@ task<void> copier::copy_file(store& from, std::string from_path, store& to, std:
             }
             if (copied && options_.preserve)
                 copied = co_await to.set_mode_and_times(to_path, info);
+            if (!f.by_source)
+                by = &to;
             if (!copied)
                 failed = copied.error();
             else if (options_.checksum)
@@ -285,7 +326,7 @@ task<void> copier::copy_file(store& from, std::string from_path, store& to, std:
         [[maybe_unused]] const auto closed = co_await (*source)->close();
     }
     if (failed)
-        fail(where, *failed);
+        fail(*by, where, *failed);
     else
         ++totals_.files;
     file_permits_.release();
@@ -320,7 +361,10 @@ task<void> copier::copy_chunks(one_file& f)
         for (std::uint32_t done = 0; done < wanted && !f.failed;) {
             auto data = co_await f.from.read(begin + done, wanted - done);
             if (!data) {
-                f.failed = data.error();
+                if (!f.failed) {
+                    f.by_source = true;
+                    f.failed = data.error();
+                }
                 break;
             }
             const auto size = static_cast<std::uint32_t>(data->size());
@@ -345,7 +389,8 @@ task<void> copier::copy_chunks(one_file& f)
             }
             auto written = co_await f.to.write(begin + done, std::move(*data));
             if (!written) {
-                f.failed = written.error();
+                if (!f.failed)
+                    f.failed = written.error();
                 break;
             }
             done += size;

@@ -43,7 +43,10 @@ public:
     static constexpr unsigned max_depth = 64;
 
     copier(runtime& r, const copy_options& o);
-    /// Copies `from_path` to `to_path`. What fails is told on stderr and counted; the rest goes on.
+    /// A source that could not even be opened, and was told.
+    void count_failure() noexcept { ++totals_.failures; }
+    /// Copies `from_path` to `to_path`. What fails is told on stderr and counted; the rest goes on. Once a server is gone (ends_all),
+    /// nothing more is asked of it: what is left out for that is told and counted, and other servers' files are copied.
     task<void> copy(store& from, std::string from_path, store& to, std::string to_path);
     const copy_totals& totals() const noexcept { return totals_; }
 
@@ -68,15 +71,24 @@ private:
     task<result<void>> copy_data(one_file& f);
     task<void> copy_chunks(one_file& f);
     task<result<std::string>> digest_of(open_file& f, std::uint32_t chunk, std::uint64_t size);
-    void fail(const std::string& what, const error& why);
+    /// `where` is the store that refused `what`.
+    void fail(const store& where, const std::string& what, const error& why);
+    struct gone_server {
+        std::string name; // store::server()
+        error why;
+    };
+    const gone_server* find_gone(const store& a) const;
+    void tell_left_out(const std::string& what, std::uint64_t count, const gone_server& server);
 
     runtime& runtime_;
     copy_options options_;
     copy_totals totals_;
     std::vector<file_checksum> checksums_;
     bool denied_ = false;
-    bool over_ = false;            ///< a server is gone: what remains would wait for it in vain, one by one
-    std::optional<file_info> top_; ///< the directory that a tree is copied to
+    std::vector<gone_server> gone_; ///< what remains of theirs would wait in vain, one by one; each once
+    bool over_ = false;             ///< one of the two stores is of such a server
+    std::uint64_t left_out_ = 0;    ///< of the entries that were found, for that
+    std::optional<file_info> top_;  ///< the directory that a tree is copied to
     std::string top_path_;
     std::vector<std::pair<std::string, file_info>> finish_; ///< directories to get their times
     semaphore file_permits_;

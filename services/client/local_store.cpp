@@ -221,6 +221,7 @@ public:
 
     std::uint32_t transfer_size() const noexcept override { return local_transfer; }
     std::string place() const override { return {}; }
+    std::string server() const override { return "this host"; }
     std::string name_of(const std::string& path) const override { return join(root_, path); }
 
 private:

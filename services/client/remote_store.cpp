@@ -203,6 +203,12 @@ public:
         return std::min(session_.nfs().limits().read, session_.nfs().limits().write);
     }
     std::string place() const override { return session_.where().host; }
+    std::string server() const override
+    {
+        url u = session_.where();
+        u.path.clear();
+        return u.to_string();
+    }
     std::string name_of(const std::string& path) const override
     {
         url u = session_.where();

@@ -64,6 +64,8 @@ public:
     virtual std::uint32_t transfer_size() const noexcept = 0;
     /// Of which host its files are, as far as its name tells; empty: of this one.
     virtual std::string place() const = 0;
+    /// Which server answers for its files, as text that no other has.
+    virtual std::string server() const = 0;
     /// How the user would write the path.
     virtual std::string name_of(const std::string& path) const = 0;
 };

@@ -413,6 +413,51 @@ class OddServers(unittest.TestCase):
             self.assertEqual(told.count(b"timed out"), 1, told)
         self.assertLess(ended[2][1].count(b"timed out"), 10) # files in flight
 
+    def silent_from(self, name):
+        """A server of /d with ten links that answers nothing from the LOOKUP of `name` on."""
+        server = self.serve({b"d": filled({b"%02d" % n: Node(fake.LINK, b"x") for n in range(10)}), b"file": Node(data=b"x")})
+        server.plus = False
+        def lookup(s, a):
+            a.opaque()
+            if a.opaque() == name:
+                s.answers.update({(NFS, procedure): lambda s, a: fake.SILENCE for procedure in range(22)})
+                return fake.SILENCE
+            return None
+        server.answers[NFS, fake.LOOKUP] = lookup
+        return server
+
+    def test_a_source_that_is_gone_stops_no_source_of_another_server(self):
+        soft = ("--soft", "--timeout", "1", "cp", "-r")
+        gone = self.silent_from(b"03")
+        alive = self.serve({b"good": Node(data=b"good")})
+        out, told = self.run_client("-q", "--json", *soft, gone.url + "/d", gone.url + "/file", alive.url + "/good", self.target,
+                                    code=FAILED)
+        self.assertEqual(self.below(self.target), {"d", "d/00", "d/01", "d/02", "good"})
+        host = gone.url[:-len("/export")].encode()
+        self.assertIn(b"/export/d: 6 more of it left out, since " + host + b" failed: ", told)
+        self.assertIn(b"verbena: " + gone.url.encode() + b"/file: left out, since " + host + b" failed: ", told)
+        self.assertNotIn(alive.url.encode(), told)
+        totals = json.loads(out)
+        self.assertEqual((totals["files"], totals["links"], totals["failures"]), (1, 3, 1 + 6 + 1))
+
+    def test_a_target_that_is_gone_is_not_asked_for_each_source(self):
+        gone = self.silent_from(b"a")
+        source = self.serve({b"a": Node(data=b"x"), b"b": Node(data=b"x")})
+        _, told = self.run_client("--soft", "--timeout", "1", "cp", source.url + "/a", source.url + "/b", gone.url, code=FAILED)
+        self.assertIn(source.url.encode() + b"/b: left out, since " + gone.url[:-len("/export")].encode(), told)
+
+    def test_a_source_that_cannot_be_reached_stops_no_other(self):
+        gone = fake.FakeServer(filled({}))
+        gone.close()
+        alive = self.serve({b"good": Node(data=b"good")})
+        url = gone.url + "/file"
+        out, told = self.run_client("-q", "--json", "cp", url, alive.url + "/good", self.target, code=UNREACHABLE)
+        self.assertEqual(self.below(self.target), {"good"})
+        self.assertIn(b"cannot connect to ", told)
+        totals = json.loads(out)
+        self.assertEqual((totals["files"], totals["failures"]), (1, 1))
+        self.run_client("cp", url, self.target, code=UNREACHABLE)
+
     # --- servers that know less ---
 
     def test_a_refusal_of_every_procedure(self):
