@@ -151,8 +151,13 @@ task<result<client::answer<Res>>> client::ask(v3::procedure procedure, const Arg
 
 void client::note_put_off(const error& cause, duration waited) noexcept
 {
-    out_of_patience_ = out_of_patience_ || waited >= patience_;
-    if (watch_ == nullptr || told_ || waited < std::min(told_after, patience_ / 2))
+    // Of calls that wait at once, the first one to end ends the others.
+    if (!out_of_patience_ && waited >= patience_) {
+        out_of_patience_ = true;
+        if (spends_patience_)
+            patience_ /= 2;
+    }
+    if (watch_ == nullptr || told_ || waited < told_at_)
         return;
     told_ = true;
     watch_->on_put_off(cause);

@@ -186,6 +186,8 @@ task<failure> session::connect()
     nfs_ = std::make_unique<nfs::client>(*transport_, identity_);
     // The last notice is of the NFS port: MOUNT's is asked later.
     nfs_->have_patience(jukebox_patience(), notices_.empty() ? nullptr : notices_.back().get());
+    if (runtime_.options().soft || limit_.count() != 0)
+        nfs_->spend_patience();
     co_return failure();
 }
 

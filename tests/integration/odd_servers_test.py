@@ -413,6 +413,15 @@ class OddServers(unittest.TestCase):
             self.assertEqual(told.count(b"timed out"), 1, told)
         self.assertLess(ended[2][1].count(b"timed out"), 10) # files in flight
 
+    def test_soft_is_out_of_patience_though_others_are_served(self):
+        server = self.serve({b"%02d" % n: Node(refused=fake.JUKEBOX if n % 2 else 0) for n in range(40)})
+        server.plus = False
+        out, told = self.run_client("--soft", "--timeout", "1", "ls", "-l", server.url, code=FAILED)
+        self.assertEqual(out.count(b"\n"), 20)
+        self.assertEqual(len(re.findall(rb"^verbena: /export/.*: LOOKUP: NFS3ERR_JUKEBOX", told, re.M)), 20)
+        # A second of patience is five calls. Each wait is half of the one before.
+        self.assertLess(server.calls.count(fake.LOOKUP), 20 + 20 * 4)
+
     def silent_from(self, name):
         """A server of /d with ten links that answers nothing from the LOOKUP of `name` on."""
         server = self.serve({b"d": filled({b"%02d" % n: Node(fake.LINK, b"x") for n in range(10)}), b"file": Node(data=b"x")})

@@ -137,6 +137,36 @@ BOOST_FIXTURE_TEST_CASE(after_one_in_vain_others_are_not_asked_again_until_the_s
     BOOST_TEST((took() == 10s));
 }
 
+BOOST_FIXTURE_TEST_CASE(a_patience_that_is_spent_bounds_what_all_calls_wait_in_vain, fixture)
+{
+    ear hears(clock);
+    client->have_patience(10s, &hears);
+    client->spend_patience();
+    duration in_vain = duration::zero();
+    for (int i = 0; i < 100; ++i) {
+        status = jukebox;
+        BOOST_TEST(!ask());
+        in_vain += took();
+        BOOST_TEST((took() == 10s || in_vain > 10s));
+        status = 2; // others are served meanwhile
+        BOOST_TEST(!ask());
+    }
+    BOOST_TEST((in_vain > 15s));
+    BOOST_TEST((in_vain <= 20s));
+    BOOST_TEST(hears.put_off == 2u); // a shorter wait is nobody's matter
+    // One that is served after a short wait is served.
+    client = std::make_unique<nfs::client>(*server, nfs::identity());
+    client->have_patience(10s, nullptr);
+    client->spend_patience();
+    status = jukebox;
+    BOOST_TEST(!ask());
+    status = 2;
+    BOOST_TEST(!ask());
+    server->results = [this](xdr::encoder& e) { e.u32(clock.now() - began < 4s ? jukebox : 2U); };
+    const auto late = ask();
+    BOOST_TEST((late.error() == make_error_code(nfs::v3::nfsstat3::noent)));
+}
+
 BOOST_FIXTURE_TEST_CASE(whoever_watches_hears_of_it_once_and_of_its_end, fixture)
 {
     ear hears(clock);

@@ -12,6 +12,7 @@
 #include <verbena/protocols/rpc/client.hpp>
 #include <verbena/protocols/rpc/payload.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -110,8 +111,12 @@ public:
     void have_patience(duration limit, put_off_watch* watch) noexcept
     {
         patience_ = limit;
+        told_at_ = std::min(told_after, limit / 2);
         watch_ = watch;
     }
+    /// From now on each wait in vain halves the patience, so that calls one after the other wait in vain for at most twice what it
+    /// was, however often the server serves others between them.
+    void spend_patience() noexcept { spends_patience_ = true; }
 
     task<result<void>> null();
     task<result<v3::fattr3>> getattr(const v3::nfs_fh3& object);
@@ -191,6 +196,8 @@ private:
     transfer_limits limits_;
     bool has_readdirplus_ = true;
     duration patience_ = jukebox_patience;
+    duration told_at_ = told_after;
+    bool spends_patience_ = false;
     put_off_watch* watch_ = nullptr;
     bool told_ = false;            // the watch, of calls put off
     bool out_of_patience_ = false; // nothing was served since a call waited in vain
