@@ -371,10 +371,12 @@ void descriptor_cache::stop_writing(cached_file& f, closing_writers& gone) noexc
 // Its space is free when nobody holds it open.
 void descriptor_cache::look_for_removed() noexcept
 {
-    for (std::size_t i = std::min(looked_at, buckets_.size()); i > 0; --i) {
+    std::size_t seen = 0;
+    for (std::size_t i = (buckets_.size() + 1) / 2; i > 0 && seen < looked_at; --i) {
         cached_file* next = buckets_[next_look_++ % buckets_.size()];
         while (cached_file* const f = next) {
             next = f->next_in_bucket;
+            ++seen;
             struct stat st{};
             if (f->references == 1 && f->mount->local && file_status(f->path.get(), st) == 0 &&
                 st.st_nlink == 0)

@@ -169,8 +169,7 @@ struct cached_file : list_hook {
     }
 
     blocking_pool& pool; ///< where descriptors are closed if that takes long
-    sync_group&
-        syncs; ///< hears of data that could not be written, when the descriptor that would have told it is closed
+    sync_group& syncs;   ///< hears of data that could not be written
     unsigned references = 0;
     storage::handle handle;
     /// O_PATH, opened with the daemon's rights; of a file made here a duplicate of its maker's, open for writing, as long as
@@ -253,7 +252,8 @@ public:
     static constexpr std::chrono::seconds write_interval{1};
     /// A file unused for two to three sweeps is closed.
     static constexpr unsigned sweep_interval = 20; ///< of those
-    /// Places looked at in each of those for files that somebody local has removed.
+    /// Half of the places are looked at in each of those for files that somebody local has removed, or those of so many files,
+    /// which takes a shard about a millisecond.
     static constexpr std::size_t looked_at = 1024;
 
     descriptor_cache(std::size_t limit, removal_log& removals, blocking_pool& pool, sync_group& syncs);

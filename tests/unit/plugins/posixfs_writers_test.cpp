@@ -9,6 +9,7 @@
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 
+#include <algorithm>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
@@ -16,10 +17,19 @@
 #include <mutex>
 #include <set>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
 namespace {
+
+// Caches have places by how many descriptors there may be.
+const int raised = [] {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = std::max(limit.rlim_cur, std::min<rlim_t>(limit.rlim_max, 65536));
+    return ::setrlimit(RLIMIT_NOFILE, &limit);
+}();
 
 int refused_with = 0;
 std::mutex to_be_told_mutex;
@@ -71,7 +81,7 @@ private:
 };
 
 struct on_own_clock {
-    explicit on_own_clock(const char* place) : where(place)
+    explicit on_own_clock(const char* place, std::size_t cached_files = 0) : where(place)
     {
         reactor_options o;
         o.clock = &clock;
@@ -80,6 +90,7 @@ struct on_own_clock {
         tested.shard = std::move(*made);
         posixfs::posixfs_options files;
         files.root = where.path();
+        files.cached_files = cached_files;
         auto opened = posixfs::open_posixfs(files, tested.pool);
         BOOST_REQUIRE_MESSAGE(opened, (opened ? std::string() : opened.error().message()));
         tested.fs = std::move(*opened);
@@ -210,7 +221,7 @@ BOOST_DATA_TEST_CASE(a_file_that_somebody_local_removes_is_let_go, boost::unit_t
         BOOST_TEST(w.open_here(w.path(name), false) >= 1u);
         BOOST_REQUIRE(::unlink(w.path(name).c_str()) == 0);
     }
-    w.pass(4);
+    w.pass(2);
     for (const char* name : {"written", "read"}) {
         for (int i = 0; i < 10'000 && w.open_here(w.path(name) + " (deleted)", false) != 0; ++i)
             ::usleep(1000);
@@ -218,6 +229,34 @@ BOOST_DATA_TEST_CASE(a_file_that_somebody_local_removes_is_let_go, boost::unit_t
     }
     for (const handle& f : {written, read})
         BOOST_TEST(w.tested.fails(w.tested.fs->getattr(w.tested.me, f)) == ESTALE);
+}
+
+// To look at one takes most of a microsecond, and a shard has others to serve.
+BOOST_AUTO_TEST_CASE(a_shard_looks_at_so_many_files_in_a_second)
+{
+    BOOST_TEST_REQUIRE(raised == 0);
+    on_own_clock w("/dev/shm", 4096);
+    for (int i = 0; i < 2400; ++i) {
+        const std::string name = std::to_string(i);
+        std::ofstream(w.path(name.c_str())) << "x";
+        w.tested.find(w.tested.fs->root(), name);
+        BOOST_REQUIRE(::unlink(w.path(name.c_str()).c_str()) == 0);
+    }
+    const auto held = [] {
+        std::size_t n = 0;
+        for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+            std::error_code gone;
+            n += std::filesystem::read_symlink(entry.path(), gone).native().ends_with(" (deleted)") ? 1 : 0;
+        }
+        return n;
+    };
+    BOOST_TEST(held() == 2400u);
+    for (const std::size_t left : {1370u, 340u, 0u}) {
+        w.pass(1);
+        BOOST_TEST(held() >= left); // those of a place are looked at together
+    }
+    w.pass(1);
+    BOOST_TEST(held() == 0u);
 }
 
 // The descriptor that goes would have told a COMMIT that what it wrote is lost.
