@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What only looks: ls, stat, cat, df, mounts.
 #include "commands.hpp"
+#include "folder.hpp"
 #include "json_text.hpp"
 #include "listing.hpp"
 #include "session.hpp"
@@ -76,24 +77,6 @@ public:
     bool incomplete() const noexcept { return incomplete_; }
 
 private:
-    // A directory to be listed, with the handles of those that it lies in.
-    struct folder {
-        folder(std::string p, const nfs::v3::nfs_fh3& h, std::shared_ptr<const folder> a)
-            : path(std::move(p)), handle(h), above(std::move(a))
-        {
-        }
-        bool holds_itself() const noexcept
-        {
-            for (const folder* f = above.get(); f != nullptr; f = f->above.get()) {
-                if (f->handle == handle)
-                    return true;
-            }
-            return false;
-        }
-        std::string path;
-        nfs::v3::nfs_fh3 handle;
-        std::shared_ptr<const folder> above;
-    };
     task<result<void>> list_folder(std::shared_ptr<const folder> f, bool heading);
     task<result<void>> fill_in(const nfs::v3::nfs_fh3& directory, nfs::directory_entry& entry);
     result<void> refuse(const std::string& path, const error& why);
@@ -102,8 +85,8 @@ private:
     const ls_options& options_;
     json_array* out_;
     bool incomplete_ = false;
+    std::size_t held_ = 0; // octets of pending_, and of what lies above them
     std::deque<std::shared_ptr<const folder>> pending_;
-    std::size_t held_ = 0; // octets of pending_
 };
 
 // Told here, and the rest goes on; or the error itself, where there is no going on.
@@ -166,17 +149,16 @@ task<result<void>> lister::print_entry(const std::string& name, const nfs::v3::n
 
 task<result<void>> lister::list_tree(std::string path, const nfs::node& top)
 {
-    pending_.push_back(std::make_shared<folder>(std::move(path), top.handle, nullptr));
+    pending_.push_back(std::make_shared<const folder>(std::move(path), top.handle, nullptr, held_));
     for (bool first = true; !pending_.empty(); first = false) {
         std::shared_ptr<const folder> f = std::move(pending_.front());
         pending_.pop_front();
-        held_ -= std::min(held_, sizeof(folder) + f->path.size());
         if (!first && options_.recursive && out_ == nullptr)
             print("\n");
         auto listed = co_await list_folder(f, options_.recursive && out_ == nullptr);
         // What the user named is refused as a whole.
         if (!listed && !first)
-            listed = refuse(f->path, listed.error());
+            listed = refuse(f->path(), listed.error());
         if (!listed)
             co_return listed.error();
     }
@@ -186,24 +168,24 @@ task<result<void>> lister::list_tree(std::string path, const nfs::node& top)
 task<result<void>> lister::list_folder(std::shared_ptr<const folder> f, bool heading)
 {
     if (heading)
-        print("%s:\n", f->path.empty() ? "/" : printable(f->path).c_str());
-    auto entries = co_await session_.nfs().list(f->handle, options_.long_format || options_.recursive ||
-                                                               out_ != nullptr);
+        print("%s:\n", f->path().empty() ? "/" : printable(f->path()).c_str());
+    auto entries = co_await session_.nfs().list(f->handle(), options_.long_format || options_.recursive ||
+                                                                 out_ != nullptr);
     if (!entries)
         co_return entries.error();
     std::ranges::sort(*entries, {}, &nfs::directory_entry::name);
     for (nfs::directory_entry& entry : *entries) {
-        const std::string path = f->path + "/" + entry.name;
+        const std::string path = f->path() + "/" + entry.name;
         if (!nfs::is_name(entry.name)) {
-            say(printable(f->path) + "/: the server tells of an entry with the name '" +
+            say(printable(f->path()) + "/: the server tells of an entry with the name '" +
                 printable(entry.name) + "', which is none");
             incomplete_ = true;
             continue;
         }
         if (!options_.all && entry.name.starts_with('.'))
             continue;
-        auto shown =
-            co_await print_entry(out_ != nullptr && options_.recursive ? path : entry.name, f->handle, entry);
+        auto shown = co_await print_entry(out_ != nullptr && options_.recursive ? path : entry.name,
+                                          f->handle(), entry);
         const bool refused = !shown;
         if (refused)
             shown = refuse(path, shown.error());
@@ -213,7 +195,7 @@ task<result<void>> lister::list_folder(std::shared_ptr<const folder> f, bool hea
             continue;
         if (entry.attributes && entry.attributes->type != nfs::v3::ftype3::dir)
             continue;
-        auto filled = co_await fill_in(f->handle, entry);
+        auto filled = co_await fill_in(f->handle(), entry);
         if (!filled) {
             filled = refuse(path, filled.error());
             if (!filled)
@@ -222,11 +204,10 @@ task<result<void>> lister::list_folder(std::shared_ptr<const folder> f, bool hea
         }
         if (entry.attributes->type != nfs::v3::ftype3::dir)
             continue;
-        auto below = std::make_shared<const folder>(path, *entry.handle, f);
-        const std::size_t size = sizeof(folder) + path.size();
+        auto below = std::make_shared<const folder>(path, *entry.handle, f, held_);
         const char* obstacle = below->holds_itself()         ? "a directory that lies in itself"
                                : path.size() > max_tree_path ? "too long a path to go into"
-                               : held_ + size > nfs::client::listing_bytes
+                               : held_ > nfs::client::listing_bytes
                                    ? "too many directories to go into all of them"
                                    : nullptr;
         if (obstacle != nullptr) {
@@ -234,7 +215,6 @@ task<result<void>> lister::list_folder(std::shared_ptr<const folder> f, bool hea
             incomplete_ = true;
             continue;
         }
-        held_ += size;
         pending_.push_back(std::move(below));
     }
     co_return result<void>();

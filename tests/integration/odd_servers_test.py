@@ -455,6 +455,15 @@ class OddServers(unittest.TestCase):
         _, told = self.run_client("--soft", "--timeout", "1", "cp", source.url + "/a", source.url + "/b", gone.url, code=FAILED)
         self.assertIn(source.url.encode() + b"/b: left out, since " + gone.url[:-len("/export")].encode(), told)
 
+    def test_silence_within_a_file_is_its_server(self):
+        soft = ("--soft", "--timeout", "1", "cp")
+        source, target, alive = (self.serve({b"file": Node(data=b"x"), b"good": Node(data=b"good")}) for _ in range(3))
+        source.answers[NFS, fake.READ] = target.answers[NFS, fake.WRITE] = lambda s, a: fake.SILENCE
+        self.run_client(*soft, source.url + "/file", alive.url + "/good", self.target, code=FAILED)
+        self.assertEqual(self.below(self.target), {"file", "good"})
+        _, told = self.run_client(*soft, alive.url + "/file", alive.url + "/good", target.url, code=FAILED)
+        self.assertIn(b"/good: left out, since " + target.url[:-len("/export")].encode() + b" failed: ", told)
+
     def test_a_source_that_cannot_be_reached_stops_no_other(self):
         gone = fake.FakeServer(filled({}))
         gone.close()
