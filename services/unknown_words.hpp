@@ -2,7 +2,7 @@
 // What a command line holds that its parser does not know, with what was meant.
 #pragma once
 
-#include "suggestion.hpp"
+#include <verbena/core/suggestion.hpp>
 
 #include <CLI/CLI.hpp>
 

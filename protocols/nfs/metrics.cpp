@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <verbena/protocols/nfs/metrics.hpp>
+#include <verbena/protocols/nfs/mount_server.hpp>
+#include <verbena/protocols/nfs/v3/server.hpp>
 
 namespace verbena::nfs {
 
@@ -29,11 +30,9 @@ void show(metric_sink& out, const access_counters& refused)
 
 } // namespace
 
-std::vector<metric_registry::registration> expose(metric_registry& registry, const v3::server& program,
-                                                  const mount3::server& mount)
+std::vector<metric_registry::registration> v3::server::expose(metric_registry& registry) const
 {
-    const v3::server_counters& nfs = program.counters();
-    const mount3::server_counters& mounts = mount.counters();
+    const server_counters& nfs = counters();
     std::vector<metric_registry::registration> made;
     made.push_back(registry.add(
         of_bytes("verbena_nfs_read_bytes_total", "Bytes of files that READ returned."), nfs.bytes_read));
@@ -60,6 +59,13 @@ std::vector<metric_registry::registration> expose(metric_registry& registry, con
                                     for (std::size_t i = 0; i < v3::error_statuses.size(); ++i)
                                         show(out, v3::to_string(v3::error_statuses[i]), nfs.errors.of(i));
                                 }));
+    return made;
+}
+
+std::vector<metric_registry::registration> mount3::server::expose(metric_registry& registry) const
+{
+    const server_counters& mounts = counters();
+    std::vector<metric_registry::registration> made;
     made.push_back(registry.add({"verbena_mount_mounts_total", "MNT calls that handed out a file handle.",
                                  metric_type::counter, "calls"},
                                 mounts.mounted));

@@ -5,8 +5,8 @@
 #include "session.hpp"
 #include "store.hpp"
 
-#include "../printable.hpp"
 #include "../standard_output.hpp"
+#include <verbena/core/printable.hpp>
 
 #include <verbena/core/scope.hpp>
 #include <verbena/core/sleep.hpp>

@@ -5,8 +5,8 @@
 #include "commands.hpp"
 #include "listing.hpp"
 
-#include "../printable.hpp"
 #include "../standard_output.hpp"
+#include <verbena/core/printable.hpp>
 
 #include <verbena/core/event.hpp>
 

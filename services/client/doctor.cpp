@@ -4,8 +4,8 @@
 #include "json_text.hpp"
 #include "session.hpp"
 
-#include "../printable.hpp"
 #include "../standard_output.hpp"
+#include <verbena/core/printable.hpp>
 
 #include <verbena/core/net.hpp>
 #ifdef VERBENA_HAS_RDMA

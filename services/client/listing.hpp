@@ -2,7 +2,7 @@
 // File attributes as people and programs read them.
 #pragma once
 
-#include "../printable.hpp"
+#include <verbena/core/printable.hpp>
 
 #include <verbena/protocols/nfs/v3/types.hpp>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands.hpp"
 
-#include "../printable.hpp"
 #include "../standard_output.hpp"
+#include <verbena/core/printable.hpp>
 
 #include <cstdio>
 #include <unistd.h>

@@ -6,8 +6,8 @@
 #include "listing.hpp"
 #include "session.hpp"
 
-#include "../printable.hpp"
 #include "../standard_output.hpp"
+#include <verbena/core/printable.hpp>
 
 #include <verbena/protocols/nfs/file.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "url.hpp"
 
-#include "../printable.hpp"
+#include <verbena/core/printable.hpp>
 
 #include <verbena/core/net.hpp>
 

@@ -1,78 +1,148 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "command_line.hpp"
 #include "config_file.hpp"
-#include "export_spec.hpp"
 
 #include "../unknown_words.hpp"
 
 #include <CLI/CLI.hpp>
 
-#include <charconv>
+#include <algorithm>
+#include <list>
 
 namespace verbena::daemon {
 
 namespace {
 
-constexpr const char* export_help =
-    "Export DIR as PSEUDO (default for the first: /export); repeated for more. DIR ends at the last \":/\"; "
-    "a backslash "
-    "escapes. Options: ro root_squash=no all_squash anonuid=N anongid=N clients=CIDR transport=NAME "
-    "backend=NAME crossmnt async secure handles=auto|kernel|path. Without clients= only this host may "
-    "connect; clients=* "
-    "admits "
-    "everybody";
+const setting& setting_of(const std::vector<setting>& all, std::string_view name)
+{
+    const auto found = std::ranges::find(all, name, &setting::name);
+    if (found == all.end())
+        throw std::logic_error("no settings " + std::string(name));
+    return *found;
+}
+
+setting_values::value table_value(setting_values t)
+{
+    setting_values::value v{setting_values::value::tables{std::move(t)}};
+    v.is_table = true;
+    return v;
+}
+
+// The options of one command, and the settings that they are.
+class command_options {
+public:
+    // `s` as --NAME, or as `called`, if nothing has that option yet.
+    void add(CLI::App& to, std::string table, const setting& s, std::string called = {})
+    {
+        std::string name = "--" + (called.empty() ? s.name : called);
+        std::ranges::replace(name, '_', '-');
+        if (to.get_option_no_throw(name) != nullptr || s.kind == setting_kind::table ||
+            (s.kind == setting_kind::tables && s.parse_word == nullptr))
+            return;
+        option& o = options_.emplace_back(option{std::move(table), s, name, {}});
+        CLI::Option* made = nullptr;
+        if (s.kind == setting_kind::flag) {
+            made = to.add_flag(name, o.words, help_of(s));
+        } else {
+            made = to.add_option(name, o.words, help_of(s))->expected(1)->allow_extra_args(false);
+            if (s.kind == setting_kind::list || s.kind == setting_kind::tables)
+                made->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+            made->type_name(form_of(s));
+        }
+    }
+    // What was given, into the tables of a configuration.
+    void store(setting_values& root) const
+    {
+        for (const option& o : options_) {
+            if (o.words.empty())
+                continue;
+            if (root.find(o.table) == nullptr)
+                root.set(o.table, table_value(setting_values()));
+            auto& table = std::get<setting_values::value::tables>(root.find(o.table)->data).front();
+            table.set(o.declared.name, value_of(o));
+        }
+    }
+
+private:
+    struct option {
+        std::string table;
+        setting declared;
+        std::string name;
+        std::vector<std::string> words;
+    };
+
+    // What it is unless it is written, where the help does not say so.
+    static std::string help_of(const setting& s)
+    {
+        if (s.help.find("default") != std::string::npos)
+            return s.help;
+        const bool number = s.kind == setting_kind::number && !s.is_optional;
+        const std::string standard = number ? std::to_string(s.default_number) : s.default_text;
+        return s.help + (standard.empty() ? "" : " (default: " + standard + ")");
+    }
+    static std::string form_of(const setting& s)
+    {
+        if (!s.value_form.empty())
+            return s.value_form;
+        return s.kind == setting_kind::number ? "N" : s.kind == setting_kind::word ? "NAME" : "TEXT";
+    }
+    static setting_values::value value_of(const option& o)
+    {
+        using value = setting_values::value;
+        if (o.declared.kind == setting_kind::tables) {
+            value::tables tables;
+            for (const std::string& word : o.words)
+                tables.push_back(o.declared.parse_word(word));
+            return value{std::move(tables)};
+        }
+        if (o.declared.kind == setting_kind::list)
+            return value{o.words};
+        value v{setting_values::word{o.words.back()}};
+        v.option = o.name + ' ' + o.words.back() + ':';
+        return v;
+    }
+
+    std::list<option> options_; // the parser keeps pointers to its words
+};
 
 } // namespace
 
-parsed_command_line parse_command_line(int argc, const char* const* argv)
+parsed_command_line parse_command_line(int argc, const char* const* argv, const service& s)
 {
-    CLI::App app("verbenad: serves files to NFS clients over TCP and over RDMA (iWARP in user space)",
+    CLI::App app("verbenad: serves files and other things over TCP and over RDMA (iWARP in user space)",
                  "verbenad");
     app.set_version_flag("--version", std::string("verbenad ") + VERBENA_VERSION);
     app.require_subcommand(1);
-    app.footer("Example: verbenad nfs --export /srv/data");
 
-    std::vector<std::string> exports, listen;
-    std::string metrics, state, policy, rpcbind, level, file;
-    std::string shards;
-    bool allow_public = false, check = false;
+    const std::vector<setting> settings = s.settings();
+    const setting& log_level = setting_of(setting_of(settings, "daemon").inner, "log_level");
+    std::list<std::pair<CLI::App*, command_options>> protocols;
+    std::string example;
+    for (const setting& t : settings) {
+        // Those without listeners of their own come with another.
+        if (t.kind != setting_kind::table || !t.is_optional ||
+            std::ranges::find(t.inner, "listen", &setting::name) == t.inner.end())
+            continue;
+        CLI::App* to = app.add_subcommand(t.name, "Serve what the command line describes: " + t.help);
+        command_options& options = protocols.emplace_back(to, command_options()).second;
+        for (const setting& own : t.inner)
+            options.add(*to, t.name, own);
+        options.add(*to, "metrics", setting_of(setting_of(settings, "metrics").inner, "listen"), "metrics");
+        for (const setting& own : setting_of(settings, "daemon").inner)
+            options.add(*to, "daemon", own);
+        options.add(*to, "memory", setting_of(setting_of(settings, "memory").inner, "huge_pages"));
+        if (example.empty() && std::ranges::find(t.inner, "export", &setting::name) != t.inner.end())
+            example = "verbenad " + t.name + " --export /srv/data";
+    }
+    app.footer("Example: " + (example.empty() ? std::string("verbenad serve verbenad.toml") : example));
 
-    CLI::App* nfs = app.add_subcommand("nfs", "Serve directories, described on the command line");
-    const auto repeated = [&](CLI::App* to, const char* name, std::vector<std::string>& values,
-                              const char* help) {
-        return to->add_option(name, values, help)
-            ->expected(1)
-            ->allow_extra_args(false)
-            ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    };
-    repeated(nfs, "--export", exports, export_help)->required()->type_name("DIR[:PSEUDO][,OPTION...]");
-    repeated(nfs, "--listen", listen,
-             "Listen here; repeated for more. tcp://HOST:PORT, iwarp://HOST:PORT or "
-             "rdma://HOST:PORT[?device=NAME[:PORT]], HOST * for "
-             "every address; ?device= insists on that RDMA device, as `verbena doctor` names it (default: "
-             "iwarp://127.0.0.1:20049 and tcp://127.0.0.1:2049)")
-        ->type_name("URL");
-    nfs->add_option("--metrics", metrics,
-                    "Serve metrics to Prometheus here, over IPv4, or off (default: 127.0.0.1:9464)")
-        ->type_name("ADDR:PORT");
-    nfs->add_option("--state", state,
-                    "Keep the handle key here (default: /var/lib/verbena for root, else "
-                    "$XDG_STATE_HOME/verbena)")
-        ->type_name("DIR");
-    nfs->add_option("--shards", shards, "Threads that serve (default: one per CPU, at most 8)")
-        ->type_name("N");
-    nfs->add_option("--policy", policy, "How shards wait: busy, adaptive (default) or event")
-        ->type_name("NAME");
-    nfs->add_option("--rpcbind", rpcbind, "Register with rpcbind: auto (default) or no")
-        ->type_name("auto|no");
-    nfs->add_flag("--allow-public", allow_public, "Serve everybody on globally routable addresses");
-    nfs->add_option("--log-level", level, "trace, debug, info (default), warning, error or off")
-        ->type_name("NAME");
-
+    std::string file;
+    bool check = false;
     CLI::App* serve = app.add_subcommand("serve", "Serve what a configuration file describes");
     serve->add_option("CONFIG.toml", file, "The configuration file")->required();
     serve->add_flag("--check", check, "Print the effective configuration and exit");
-    serve->add_option("--log-level", level, "Instead of the file's log_level")->type_name("NAME");
+    command_options of_serve;
+    of_serve.add(*serve, "daemon", log_level);
 
     try {
         app.parse(argc, argv);
@@ -83,40 +153,18 @@ parsed_command_line parse_command_line(int argc, const char* const* argv)
     }
 
     command wanted;
-    config& c = wanted.settings;
     if (serve->parsed()) {
-        c = load_config(file);
+        wanted.settings = load_config(file);
+        of_serve.store(wanted.settings);
         if (check)
             wanted.kind = command_kind::check;
-    } else {
-        for (const std::string& spec : exports)
-            c.exports.push_back(parse_export(spec));
-        c.listen = listen;
-        c.allow_public = allow_public;
-        c.state = state;
-        if (!metrics.empty())
-            c.metrics = metrics;
-        if (nfs->count("--shards") != 0) {
-            unsigned count = 0;
-            const auto [end, failed] = std::from_chars(shards.data(), shards.data() + shards.size(), count);
-            if (failed != std::errc() || end != shards.data() + shards.size() || !ranges::shards.holds(count))
-                throw config_error("--shards " + shards + ": must be " + ranges::shards.text());
-            c.shards = count;
-        }
-        if (!policy.empty()) {
-            const auto parsed = parse_wait_policy(policy);
-            if (!parsed)
-                throw config_error("--policy " + policy + ": must be busy, adaptive or event");
-            c.policy = *parsed;
-        }
-        if (!rpcbind.empty() && rpcbind != "auto" && rpcbind != "no")
-            throw config_error("--rpcbind " + rpcbind + ": must be auto or no");
-        if (rpcbind == "no")
-            c.rpcbind = rpcbind_mode::no;
     }
-    if (!level.empty() && !parse_log_level(level, c.log_level))
-        throw config_error("--log-level " + level + ": must be trace, debug, info, warning, error or off");
-    complete(c);
+    for (const auto& [app_of, options] : protocols) {
+        if (!app_of->parsed())
+            continue;
+        wanted.settings.set(app_of->get_name(), table_value(setting_values()));
+        options.store(wanted.settings);
+    }
     return {std::move(wanted), 0};
 }
 

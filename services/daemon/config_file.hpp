@@ -2,8 +2,9 @@
 // The configuration file of `verbenad serve`. docs/reference/config.md describes it.
 #pragma once
 
-#include "config.hpp"
+#include <verbena/core/settings.hpp>
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -12,12 +13,12 @@ namespace verbena::daemon {
 /// Largest file that is read.
 inline constexpr std::size_t max_config_size = std::size_t(4) << 20;
 
-/// Parses TOML. Strict: a key that is not known, or of another type, is a config_error with its place
-/// ("file.toml:3:1") and, where one is near, the key that was meant. `name` is for messages.
-config parse_config(std::string_view text, std::string_view name);
+/// Parses TOML; `name` is for messages. What keys there may be is for check() to say. Throws config_error with the place
+/// ("file.toml:3:1").
+setting_values parse_config(std::string_view text, std::string_view name);
 /// Reads and parses a file.
-config load_config(const std::string& path);
-/// The same as TOML, with every setting in it. parse_config() of it yields an equal config.
-std::string to_toml(const config& c);
+setting_values load_config(const std::string& path);
+/// What parse_config() would read as `values`.
+std::string to_toml(const setting_values& values);
 
 } // namespace verbena::daemon

@@ -102,7 +102,7 @@ rpcinfo
         self.assertEqual(self.registered(said["first"]), ALL)
         self.assertRegex(said["second"], r"not registered with rpcbind, since an NFS server is registered there at "
                                          r"(127\.0\.0\.1:\d+|\[::1\]:\d+) \((tcp|rdma)6?\); if that one is gone, "
-                                         r"rpcinfo -d 100003 3; rpcinfo -d 100005 3 and start verbenad anew\n")
+                                         r"rpcinfo -d 100003 3; rpcinfo -d 100005 3 and start this server anew\n")
         self.assertEqual(self.registered(said["both"]), ALL)
         self.assertEqual(self.registered(said["none"]), set())
 
@@ -196,7 +196,7 @@ end -TERM $server
 """)
         # Whether an RDMA device listens there can't be tried from here.
         self.assertIn("since an NFS server is registered there at 127.0.0.1:20049 (rdma); if that one is gone, "
-                      "rpcinfo -d 100003 3; rpcinfo -d 100005 3 and start verbenad anew", said["unknown"])
+                      "rpcinfo -d 100003 3; rpcinfo -d 100005 3 and start this server anew", said["unknown"])
         self.assertIn(("100003", "tcp", "127.0.0.1.11.233"), self.registered(said["unknown"]))
         self.assertEqual(self.registered(said["cured"]),
                          {("100003", "tcp", "127.0.0.1.11.234"), ("100005", "tcp", "127.0.0.1.11.234")})

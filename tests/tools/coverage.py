@@ -28,8 +28,8 @@ SOURCES = {
     "mount3": ["protocols/nfs/mount3.cpp", "protocols/nfs/portmap.cpp"],
     "nfs3": ["protocols/nfs/v3/arguments.cpp", "protocols/nfs/v3/attributes.cpp", "protocols/nfs/v3/results.cpp",
              "protocols/nfs/v3/directory.cpp", "protocols/nfs/v3/wire.hpp", "protocols/nfs/file_handle.cpp"],
-    "config": ["services/daemon/config_file.cpp", "services/daemon/config.cpp", "services/daemon/export_spec.cpp",
-               "core/src/ip_address.cpp"],
+    "config": ["services/daemon/config_file.cpp", "core/src/settings.cpp", "plugins/nfs/export_config.cpp",
+               "plugins/nfs/export_word.cpp", "core/src/ip_address.cpp"],
 }
 TESTS = ["unit_codecs", "unit_core", "unit_rpc", "unit_rpcrdma", "unit_providers", "unit_services", "transports_iwarp_refusals_test"]
 CORPORA = "fuzz_corpora"

@@ -4,8 +4,8 @@
 #include "cases.hpp"
 #include "server.hpp"
 
-#include "../../printable.hpp"
 #include "../../standard_output.hpp"
+#include <verbena/core/printable.hpp>
 
 #include <verbena/core/log.hpp>
 #include <verbena/core/net.hpp>

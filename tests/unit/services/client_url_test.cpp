@@ -3,7 +3,7 @@
 
 #include "client/json_text.hpp"
 #include "client/url.hpp"
-#include "printable.hpp"
+#include <verbena/core/printable.hpp>
 
 #include <string>
 #include <utility>

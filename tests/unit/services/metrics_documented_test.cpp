@@ -2,12 +2,13 @@
 // docs/reference/metrics.md has a row for each family that the daemon registers, and the row is true.
 #include <boost/test/unit_test.hpp>
 
-#include <daemon/metrics_exporter.hpp>
-#include <daemon/rdma_port_metrics.hpp>
-#include <daemon/shard_server.hpp>
+#include <service/metrics_exporter.hpp>
+#include <service/rdma_port_metrics.hpp>
+#include <service/shard_server.hpp>
 
 #include <verbena/core/runtime.hpp>
-#include <verbena/protocols/nfs/metrics.hpp>
+#include <verbena/protocols/nfs/mount_server.hpp>
+#include <verbena/protocols/nfs/v3/server.hpp>
 
 #include <fstream>
 #include <map>
@@ -48,19 +49,20 @@ std::string row_of(const metric_family& f)
 std::vector<metric_family> all_families()
 {
     metric_registry registry;
-    auto process = daemon::expose_process(registry);
+    auto process = services::expose_process(registry);
     auto rt = runtime::start();
     BOOST_REQUIRE(rt.has_value());
     (*rt)->expose(registry);
     const rpc::duplicate_request_cache duplicates(1);
-    auto service = daemon::expose_nfs(registry, {}, duplicates);
-    auto listeners = daemon::expose_listeners(registry, {});
-    auto ports = daemon::expose_rdma_ports(registry, {});
+    auto service = services::expose_server(registry, {}, duplicates);
+    auto listeners = services::expose_listeners(registry, {});
+    auto ports = services::expose_rdma_ports(registry, {});
     const nfs::export_table exports;
     nfs::mount3::mount_list mounts;
     const nfs::v3::server program(exports, {});
     const nfs::mount3::server mount(exports, {}, mounts);
-    auto programs = nfs::expose(registry, program, mount);
+    auto files = program.expose(registry);
+    auto mounted = mount.expose(registry);
     return registry.families();
 }
 

@@ -2,7 +2,7 @@
 // Peers that an RDMA listener rejects before any shard has them are among the connections that were refused.
 #include <boost/test/unit_test.hpp>
 
-#include <daemon/shard_server.hpp>
+#include <service/shard_server.hpp>
 
 #include <map>
 #include <string>
@@ -15,10 +15,10 @@ BOOST_AUTO_TEST_CASE(rejects_of_all_listeners_stand_in_the_family_of_ends)
 {
     metric_registry registry;
     const rpc::duplicate_request_cache duplicates(1);
-    const auto service = daemon::expose_nfs(registry, {}, duplicates);
+    const auto service = services::expose_server(registry, {}, duplicates);
     rdma::stats first;
     rdma::stats second;
-    const auto acceptors = daemon::expose_rdma_acceptors(registry, {&first, &second});
+    const auto acceptors = services::expose_rdma_acceptors(registry, {&first, &second});
     const auto ends = [&registry] {
         std::map<std::string, double> all;
         for (const metric_snapshot& m : registry.collect()) {

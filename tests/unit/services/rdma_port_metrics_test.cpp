@@ -2,7 +2,7 @@
 // The counters of RDMA devices, in a folder of files as the kernel has them.
 #include <boost/test/unit_test.hpp>
 
-#include <daemon/rdma_port_metrics.hpp>
+#include <service/rdma_port_metrics.hpp>
 
 #include <cstdlib>
 #include <filesystem>
@@ -39,7 +39,7 @@ public:
     std::map<std::string, double> scrape(std::vector<device_choice> of = {{}}) const
     {
         metric_registry registry;
-        const auto kept = daemon::expose_rdma_ports(registry, std::move(of), root_);
+        const auto kept = services::expose_rdma_ports(registry, std::move(of), root_);
         const auto families = registry.collect();
         BOOST_REQUIRE(families.size() == 1U);
         std::map<std::string, double> all;
@@ -75,7 +75,7 @@ BOOST_AUTO_TEST_CASE(each_scrape_reads_anew)
 {
     const devices d;
     metric_registry registry;
-    const auto kept = daemon::expose_rdma_ports(registry, {{}}, d.root());
+    const auto kept = services::expose_rdma_ports(registry, {{}}, d.root());
     BOOST_TEST(registry.collect().at(0).samples.empty());
     d.counter("rxe0", "1", "send_rnr_err", "3\n");
     BOOST_TEST(registry.collect().at(0).samples.at(0).value == 3);
@@ -124,7 +124,7 @@ BOOST_AUTO_TEST_CASE(what_is_absent_or_odd_fails_nothing)
     std::filesystem::create_symlink("rxe4", d.root() + "/rxe4"); // that leads to itself
     BOOST_TEST(d.scrape().empty());
     metric_registry registry;
-    const auto kept = daemon::expose_rdma_ports(registry, {{}}, d.root() + "/absent");
+    const auto kept = services::expose_rdma_ports(registry, {{}}, d.root() + "/absent");
     BOOST_TEST(registry.collect().at(0).samples.empty());
 }
 

@@ -79,6 +79,7 @@ public:
     runtime(const runtime&) = delete;
 
     std::size_t size() const noexcept { return shards_.size(); }
+    const runtime_options& options() const noexcept { return options_; }
     shard& at(std::size_t index) noexcept;
     memory_budget& budget() noexcept { return budget_; }
     /// A new lane for calls that block; lives as long as the runtime. Whatever can hang by itself gets one of its own. `threads`:

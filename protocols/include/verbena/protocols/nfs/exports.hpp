@@ -61,9 +61,7 @@ struct export_options {
     bool all_squash = false; ///< everybody does
     std::uint32_t anonuid = nobody;
     std::uint32_t anongid = nobody;
-    bool secure = false;   ///< the peer's port must be below 1024; RDMA clients have none such
-    bool crossmnt = false; ///< told to the back end by whoever makes it
-    bool async = false;    ///< likewise
+    bool secure = false; ///< the peer's port must be below 1024; RDMA clients have none such
 };
 
 /// Why a peer may not use an export.

@@ -9,6 +9,7 @@
 
 #include <verbena/core/buffer.hpp>
 #include <verbena/core/file_range.hpp>
+#include <verbena/core/metrics.hpp>
 #include <verbena/core/task.hpp>
 #include <verbena/protocols/rpc/auth_sys.hpp>
 #include <verbena/protocols/rpc/message.hpp>
@@ -20,6 +21,7 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 namespace verbena::rpc {
 
@@ -144,6 +146,12 @@ public:
     {
         (void)version, (void)procedure;
         return false;
+    }
+    /// Registers the program's own metrics, which end before it does. Any thread.
+    virtual std::vector<metric_registry::registration> expose(metric_registry& registry) const
+    {
+        (void)registry;
+        return {};
     }
     /// Serves one call. `c` outlives the task. An exception counts as outcome::system_error, and is logged.
     virtual task<outcome> serve(call& c) = 0;

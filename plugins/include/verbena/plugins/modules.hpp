@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The modules that come with verbena, for programs that build them in: module_table::add(modules::posixfs).
+//
+// Those that were configured as loadable (Meson's option `modules`) are files of their own and are not here.
+#pragma once
+
+#include <verbena/core/module.hpp>
+
+namespace verbena::modules {
+
+extern const module_descriptor memfs;   ///< a back end: files in memory
+extern const module_descriptor mount;   ///< the MOUNT protocol, version 3, beside nfs
+extern const module_descriptor nfs;     ///< the NFS protocol, version 3, with its exports
+extern const module_descriptor posixfs; ///< a back end: a folder of this host
+
+} // namespace verbena::modules

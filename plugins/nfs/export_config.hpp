@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// One export of the NFS module, as its configuration has it.
+#pragma once
+
+#include <verbena/core/module.hpp>
+#include <verbena/protocols/nfs/exports.hpp>
+#include <verbena/protocols/storage/module.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace verbena::nfs {
+
+/// setfsuid() and its like take the number behind the last one for "no change".
+inline constexpr number_range id_range{0, UINT32_MAX - 1};
+
+/// What an export can be told, whatever its back end; the back end's own settings stand beside it.
+std::vector<setting> export_settings();
+
+struct export_config {
+    std::string name; ///< for messages: "export of /srv/data"
+    std::string pseudo;
+    storage::backend_module* backend = nullptr;
+    std::string backend_name;
+    std::vector<std::string> clients;
+    std::vector<std::string> transports;
+    bool read_only = false;
+    bool root_squash = true;
+    bool all_squash = false;
+    bool secure = false;
+    std::uint32_t anonuid = 0;
+    std::uint32_t anongid = 0;
+    struct filter {
+        storage::filter_module* module = nullptr;
+        std::string name;
+        setting_values values;
+    };
+    std::vector<filter> filters; ///< the last one stands on the back end
+    setting_values values;       ///< the back end's among them
+    setting_place place;
+};
+
+/// Reads the tables of `export`, and completes them. Throws config_error, with the place, for what can't work.
+std::vector<export_config> read_exports(setting_values& nfs, module_table& modules);
+
+/// Who may connect to an export. Throws config_error for an entry that is neither "*", an address nor a prefix.
+client_list clients_of(const export_config& e);
+
+} // namespace verbena::nfs

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// NFS as a module: exports, and the program on each shard.
+#include "export_config.hpp"
+#include "export_word.hpp"
+#include "rpcbind.hpp"
+#include "start_text.hpp"
+
+#include <verbena/plugins/modules.hpp>
+
+#include <verbena/core/printable.hpp>
+#include <verbena/protocols/nfs/served_exports.hpp>
+#include <verbena/protocols/nfs/v3/server.hpp>
+#include <verbena/protocols/rpc/module.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
+namespace verbena::nfs {
+
+namespace {
+
+// Of all exports together, as far as each has one: what limits a service's threads is a few thousand.
+constexpr std::size_t most_lane_threads = 1024;
+
+std::string join(const std::vector<std::string>& words, const char* between)
+{
+    std::string text;
+    for (const std::string& word : words)
+        text += (text.empty() ? "" : between) + word;
+    return text;
+}
+
+std::string option_text(const export_config& e, const storage::opened_backend& opened)
+{
+    std::vector<std::string> words = {e.read_only ? "ro" : "rw"};
+    if (e.all_squash)
+        words.emplace_back("all_squash");
+    else if (opened.tells_callers_apart)
+        words.emplace_back(e.root_squash ? "root_squash" : "root_squash=no");
+    words.insert(words.end(), opened.options.begin(), opened.options.end());
+    if (e.secure)
+        words.emplace_back("secure");
+    for (const std::string& t : e.transports)
+        words.push_back("transport=" + t);
+    for (const export_config::filter& f : e.filters)
+        words.push_back("filter=" + f.name);
+    return join(words, ",");
+}
+
+std::string who(const client_list& clients)
+{
+    if (clients.everybody())
+        return "everybody";
+    return clients.local_only() ? "this host only" : join(clients.texts(), " ");
+}
+
+class nfs_module final : public rpc::program_module, public served_exports {
+public:
+    std::vector<setting> settings() const override
+    {
+        return {
+            setting::word(
+                "rpcbind", {"auto", "no"}, "auto",
+                "auto registers with rpcbind, if it answers and no NFS server is registered; no never does"),
+            setting::flag("allow_public", false,
+                          "Serves everybody on globally routable addresses, where AUTH_SYS lets a caller "
+                          "claim any uid"),
+            setting::tables(
+                "export", export_settings(),
+                "Export DIR as PSEUDO (default for the first: /export); repeated for more. DIR ends at the "
+                "last \":/\"; a backslash escapes. Options: ro root_squash=no all_squash anonuid=N anongid=N "
+                "clients=CIDR transport=NAME backend=NAME secure, and those of the back end: of posixfs "
+                "crossmnt "
+                "async handles=auto|kernel|path. Without clients= only this host may connect; clients=* "
+                "admits "
+                "everybody")
+                .open()
+                .from_word(&parse_export)
+                .form("DIR[:PSEUDO][,OPTION...]"),
+        };
+    }
+    std::vector<std::string> default_listeners() const override
+    {
+        return {"iwarp://127.0.0.1:20049", "tcp://127.0.0.1:2049"};
+    }
+    std::uint16_t default_port(std::string_view transport) const override
+    {
+        return transport == "tcp" ? 2049 : 20049;
+    }
+
+    void configure(setting_values& values, module_table& modules) override
+    {
+        exports_ = read_exports(values, modules);
+        allow_public_ = values.flag("allow_public");
+        uses_rpcbind_ = values.text("rpcbind") == "auto";
+    }
+    void will_listen(std::span<const listen_target> targets) override
+    {
+        targets_.assign(targets.begin(), targets.end());
+    }
+    void start(module_host& host) override
+    {
+        for (const export_config& e : exports_)
+            at_place(e.place, [&] { open_export(host, e); });
+        refuse_public();
+        const std::string& state = host.state_directory();
+        refuse_exported_state(state);
+        const auto loaded = load_or_create_key(state);
+        if (!loaded)
+            throw config_error("state " + state + ": " + loaded.error().message());
+        key_ = *loaded;
+    }
+    std::vector<std::unique_ptr<rpc::program>> make_programs(shard&) override
+    {
+        std::vector<std::unique_ptr<rpc::program>> programs;
+        programs.push_back(std::make_unique<v3::server>(table_, key_));
+        return programs;
+    }
+    std::string listening(std::span<const listen_place> places) override
+    {
+        std::string text = start_text(exported_as_, places);
+        if (uses_rpcbind_) {
+            rpcbind_.emplace(places);
+            text += rpcbind_->summary() + '\n';
+        }
+        return text;
+    }
+    void closing() noexcept override { rpcbind_.reset(); }
+    void stop() noexcept override
+    {
+        rpcbind_.reset();
+        opened_.clear();
+    }
+
+    const export_table& exports() const noexcept override { return table_; }
+    const handle_key& key() const noexcept override { return key_; }
+
+private:
+    void open_export(module_host& host, const export_config& e);
+    void refuse_public() const;
+    void refuse_exported_state(const std::string& state) const;
+
+    std::vector<export_config> exports_;
+    std::vector<listen_target> targets_;
+    std::vector<storage::opened_backend> opened_; // in the order of exports_
+    std::vector<exported_as> exported_as_;
+    export_table table_;
+    handle_key key_{};
+    std::optional<rpcbind_registration> rpcbind_;
+    bool allow_public_ = false;
+    bool uses_rpcbind_ = true;
+};
+
+void nfs_module::open_export(module_host& host, const export_config& e)
+{
+    const std::string name = "export " + e.pseudo;
+    export_options options;
+    options.pseudo = e.pseudo;
+    options.clients = clients_of(e);
+    options.transports = e.transports;
+    options.read_only = e.read_only;
+    options.root_squash = e.root_squash;
+    options.all_squash = e.all_squash;
+    options.anonuid = e.anonuid;
+    options.anongid = e.anongid;
+    options.secure = e.secure;
+    // A file system that hangs holds up its own export and no other.
+    const auto share = static_cast<unsigned>(most_lane_threads / exports_.size());
+    const result<blocking_pool*> lane =
+        host.shards().add_lane(name, std::clamp(share, 1u, host.shards().options().blocking_threads));
+    if (!lane)
+        throw config_error(name + ": " + lane.error().message());
+    storage::open_context context{name, **lane};
+    context.read_only = e.read_only;
+    context.keep_shard_identity =
+        std::ranges::any_of(targets_, [](const listen_target& t) { return t.transport == "rdma"; });
+    if (e.all_squash)
+        context.everybody = storage::open_context::ids{e.anonuid, e.anongid};
+    storage::opened_backend backend = e.backend->open(e.values, context);
+    for (auto f = e.filters.rbegin(); f != e.filters.rend(); ++f)
+        backend.files = f->module->put_on(std::move(backend.files), f->values, context);
+    options.backend = backend.files.get();
+    exported_as as{e.pseudo,     backend.source, option_text(e, backend), who(options.clients),
+                   e.transports, backend.notes,  backend.warning,         options.clients,
+                   e.secure};
+    // Kept first: the table's entry points to it.
+    opened_.push_back(std::move(backend));
+    if (const auto added = table_.add(std::move(options)); !added)
+        throw config_error(name + ": " + added.error().message());
+    exported_as_.push_back(std::move(as));
+}
+
+void nfs_module::refuse_public() const
+{
+    if (allow_public_)
+        return;
+    std::vector<ip_address> addresses;
+    for (const listen_target& t : targets_) {
+        if (const auto address = ip_address::parse(t.where.address()))
+            addresses.push_back(*address);
+    }
+    const host_addresses host;
+    for (std::size_t i = 0; i < exports_.size(); ++i) {
+        const export_options& e = table_.all()[i];
+        if (const auto fine = nfs::refuse_public(e, addresses, host); !fine)
+            throw config_error(
+                exports_[i].place.text + "export " + e.pseudo +
+                (e.clients.everybody()
+                     ? " would be open to the Internet"
+                     : " has clients= with globally routable addresses, and is served on such a "
+                       "one: calls would cross the Internet") +
+                ", where AUTH_SYS lets a caller claim to be anybody: narrow clients= to private "
+                "addresses, listen on a private address, or insist with --allow-public");
+    }
+}
+
+// Callers of such an export reach what this process may: the key, with which they could make handles to anything.
+void nfs_module::refuse_exported_state(const std::string& directory) const
+{
+    std::error_code status;
+    const auto state = std::filesystem::canonical(directory, status);
+    for (std::size_t i = 0; i < exports_.size(); ++i) {
+        const export_config& e = exports_[i];
+        const storage::opened_backend& opened = opened_[i];
+        if (opened.local_tree.empty() || !(opened.as_process || !e.root_squash || e.anonuid == 0))
+            continue;
+        const auto exported = std::filesystem::canonical(opened.local_tree, status);
+        if (std::ranges::mismatch(exported, state).in1 == exported.end())
+            throw config_error(
+                "state " + directory + ": lies beneath the export " + e.pseudo +
+                ", whose clients could read the key of the file handles there; choose a directory "
+                "outside of it with --state DIR");
+    }
+}
+
+} // namespace
+
+} // namespace verbena::nfs
+
+const verbena::module_descriptor verbena::modules::nfs = {
+    .name = "nfs",
+    .version = VERBENA_VERSION,
+    .summary = "NFS version 3 over every transport, with its exports",
+    .create = []() -> std::unique_ptr<module> { return std::make_unique<verbena::nfs::nfs_module>(); },
+};

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// posixfs as a module: a folder of this host.
+#include <verbena/plugins/modules.hpp>
+#include <verbena/plugins/posixfs.hpp>
+
+#include <verbena/core/log.hpp>
+#include <verbena/protocols/storage/module.hpp>
+
+#include <filesystem>
+#include <unistd.h>
+
+namespace verbena::posixfs {
+
+namespace {
+
+std::string cure_of(const error& e, const std::string& directory, const posixfs_options& options)
+{
+    if (e == std::errc::operation_not_permitted && lends_its_rights() && !options.callers_are_daemon)
+        return "; give this process CAP_SETUID and CAP_SETGID, run it as a plain user without capabilities, "
+               "or "
+               "ask for it: all_squash,anonuid=" +
+               std::to_string(::geteuid()) + ",anongid=" + std::to_string(::getegid());
+    if (e == std::errc::not_a_directory)
+        return "; an export is a directory: name the one that holds it";
+    if (e == std::errc::no_such_file_or_directory)
+        return directory.find(':') == std::string::npos
+                   ? "; make it, or correct its name"
+                   : "; make it, or correct its name: a pseudo-path behind the : begins with /";
+    if (e == std::errc::permission_denied)
+        return "; let this process's user in, or run it as root";
+    if (options.handles == handle_mode::kernel && is_without_handles(e))
+        return "; leave out handles=kernel: posixfs then keeps a table of paths, whose handles end with it";
+    return {};
+}
+
+class posixfs_module final : public storage::backend_module {
+public:
+    std::vector<setting> settings() const override
+    {
+        return {
+            setting::text("directory", "",
+                          "The tree to serve; a relative path counts from the folder in which the "
+                          "program was started")
+                .main(),
+            setting::flag("crossmnt", false, "Clients also see what is mounted beneath the directory"),
+            setting::flag(
+                "async", false,
+                "Unsafe: answers before changes are on stable storage, so that what a client was told is "
+                "written may be lost when power fails"),
+            setting::word(
+                "handles", {"auto", "kernel", "path"}, "auto",
+                "How file handles are made: kernel, by the file system, so that they survive a restart "
+                "(needs "
+                "CAP_DAC_READ_SEARCH); path, by a table of paths in memory; auto: kernel where that works"),
+        };
+    }
+
+    // Beside rdma:// listeners root's calls would change threads.
+    void prepare() override
+    {
+        if (const auto given_up = give_up_resource_rights(); !given_up)
+            log(log_level::warning, "posixfs",
+                "CAP_SYS_RESOURCE is not given up: beside rdma:// listeners root's calls change threads",
+                {{"error", given_up.error().message()}});
+    }
+
+    void check(setting_values& values, const std::string& name) const override
+    {
+        auto& directory = std::get<std::string>(values.find("directory")->data);
+        if (directory.empty())
+            throw config_error(name + " needs a directory, as in /srv/data:/data");
+        directory = std::filesystem::absolute(directory).lexically_normal().string();
+        if (directory.size() > 1 && directory.back() == '/')
+            directory.pop_back();
+    }
+
+    storage::opened_backend open(const setting_values& values, const storage::open_context& context) override
+    {
+        posixfs_options options;
+        options.root = values.text("directory");
+        options.async = values.flag("async");
+        options.crossmnt = values.flag("crossmnt");
+        options.read_only = context.read_only;
+        options.keep_shard_identity = context.keep_shard_identity;
+        options.callers_are_daemon = context.everybody && context.everybody->uid == ::geteuid() &&
+                                     context.everybody->gid == ::getegid();
+        if (const std::string& handles = values.text("handles"); handles != "auto")
+            options.handles = handles == "path" ? handle_mode::path_table : handle_mode::kernel;
+        auto opened = open_posixfs(options, context.lane);
+        if (!opened)
+            throw config_error(context.name + ": " + values.text("directory") + ": " +
+                               opened.error().message() +
+                               cure_of(opened.error(), values.text("directory"), options));
+        storage::opened_backend out;
+        out.files = std::move(*opened);
+        out.source = values.text("directory");
+        out.options = {options.async ? "async" : "sync"};
+        if (options.crossmnt)
+            out.options.emplace_back("crossmnt");
+        out.notes = describe(*out.files);
+        if (options.async)
+            out.warning = "async is unsafe: what a client was told is written may be lost when power fails";
+        out.tells_callers_apart = takes_callers_rights();
+        out.local_tree = values.text("directory");
+        out.as_process = ::geteuid() != 0 || !takes_callers_rights();
+        return out;
+    }
+};
+
+} // namespace
+
+} // namespace verbena::posixfs
+
+const verbena::module_descriptor verbena::modules::posixfs = {
+    .name = "posixfs",
+    .version = VERBENA_VERSION,
+    .summary = "a folder of this host, with the rights of each caller",
+    .create = []() -> std::unique_ptr<module> { return std::make_unique<posixfs::posixfs_module>(); },
+};

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The role of modules that serve RPC programs.
+#pragma once
+
+#include <verbena/core/protocol_module.hpp>
+#include <verbena/protocols/rpc/service.hpp>
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+namespace verbena::rpc {
+
+/// Programs, served over byte streams and as RPC-over-RDMA.
+class program_module : public protocol_module {
+public:
+    /// The protocol on whose listeners it is served, and with which it comes and goes; empty for one with its own.
+    virtual std::string_view served_with() const noexcept { return {}; }
+    /// The programs of one shard, made there and destroyed there, used there alone. Called once for each shard, one after the
+    /// other, after start(). What it throws ends the start.
+    virtual std::vector<std::unique_ptr<program>> make_programs(shard& s) = 0;
+};
+
+} // namespace verbena::rpc

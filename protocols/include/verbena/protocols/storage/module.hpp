@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The roles of modules that store files: back ends, and filters that stand on one.
+#pragma once
+
+#include <verbena/core/blocking.hpp>
+#include <verbena/core/module.hpp>
+#include <verbena/protocols/storage/file_backend.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace verbena::storage {
+
+/// What whoever exports a back end tells it. References outlive the back end.
+struct open_context {
+    std::string name;    ///< of what is opened, for messages: "export /data"
+    blocking_pool& lane; ///< for calls that block; nobody else's, so that what hangs holds up nobody else
+    bool read_only = false;
+    /// A shard's thread must never take a caller's rights: a kernel refuses RDMA files to a thread that did.
+    bool keep_shard_identity = false;
+    struct ids {
+        std::uint32_t uid = 0;
+        std::uint32_t gid = 0;
+    };
+    /// Every caller acts as this user, whatever it claims.
+    std::optional<ids> everybody = {};
+};
+
+/// A back end, and what people are told of it.
+struct opened_backend {
+    std::unique_ptr<file_backend> files;
+    std::string source;               ///< "/srv/data"
+    std::vector<std::string> options; ///< what was chosen, as a configuration has it: "sync"
+    std::string notes;                ///< what it can and can't do here; empty for nothing
+    std::string warning;              ///< what its user gives up; empty for nothing
+    /// Whether callers have rights of their own there; otherwise nobody is told from others.
+    bool tells_callers_apart = true;
+    /// The folder of this host's files in which callers reach what their rights allow; empty if there is none.
+    std::string local_tree;
+    /// Of local_tree: every caller has the rights of this process.
+    bool as_process = false;
+};
+
+/// A module that opens back ends. Its settings stand in the table of what it is opened for: in an export's.
+class backend_module : public module {
+public:
+    std::string_view role() const noexcept final { return "back end"; }
+    /// Looks at one table of settings(), without opening anything; may complete it. Throws config_error; `name` is for messages.
+    virtual void check(setting_values& values, const std::string& name) const { (void)values, (void)name; }
+    /// Throws config_error, with the cure, when it can't be opened. Not on a shard; may block.
+    virtual opened_backend open(const setting_values& values, const open_context& context) = 0;
+};
+
+/// A module that puts something between a back end and whoever uses it. Its settings stand in a table of the export's `filter`.
+class filter_module : public module {
+public:
+    std::string_view role() const noexcept final { return "filter"; }
+    virtual void check(setting_values& values, const std::string& name) const { (void)values, (void)name; }
+    /// Takes `below` over. Throws config_error, with the cure.
+    virtual std::unique_ptr<file_backend> put_on(std::unique_ptr<file_backend> below,
+                                                 const setting_values& values,
+                                                 const open_context& context) = 0;
+};
+
+} // namespace verbena::storage

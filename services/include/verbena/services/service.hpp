@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// service: a program's shards, listeners, metrics and signals, composed from modules.
+//
+// verbenad is a command line and a configuration file in front of it. Somebody's own program puts its modules into the table, says
+// in settings what they shall do, and calls run().
+#pragma once
+
+#include <verbena/core/metrics.hpp>
+#include <verbena/core/module.hpp>
+#include <verbena/core/settings.hpp>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace verbena {
+
+/// One for a process. Made, used and destroyed by one thread, which is no shard: main()'s.
+class service {
+public:
+    /// `program` and `version` are what people are told is running.
+    explicit service(std::string program = "verbena", std::string version = {});
+    /// Stops, without waiting for what is in flight, if stop() was not called.
+    ~service();
+    service(const service&) = delete;
+
+    /// Empty at first. Filled before settings() and configure().
+    module_table& modules() noexcept;
+
+    /// All that can be told: [daemon], [memory], [metrics], and a table for each protocol of modules(). docs/reference/config.md.
+    std::vector<setting> settings() const;
+    /// Takes what it shall do, and lets the modules take theirs. Opens nothing. A protocol is served if its table is there. Throws
+    /// config_error, naming the place and the cure, for what can't be. Once.
+    void configure(setting_values values);
+    /// What configure() was given, completed.
+    const setting_values& effective() const noexcept;
+
+    /// Starts shards, modules and listeners, in this order, each module behind what it needs. Throws config_error, or what a
+    /// module throws; all that was started is then stopped. Once, after configure().
+    void start();
+    /// Lines for people: what is served, where, and how it is reached.
+    const std::string& start_text() const noexcept;
+    metric_registry& metrics() noexcept;
+    /// Takes no more connections, lets calls in flight finish within `drain_seconds`, and stops what start() started, in the
+    /// reverse order. What does not come back 5 s later is logged by name, and the process ends with status 1: a call that a
+    /// file system or device keeps can't be recalled. Idempotent.
+    void stop();
+
+    /// main() of a daemon: blocks signals, starts, prints start_text() and "ready", tells the service manager, waits for SIGTERM or
+    /// SIGINT, stops. Returns 0. To be called before the process has threads of its own. Throws what start() throws.
+    int run();
+
+private:
+    struct impl;
+    std::unique_ptr<impl> impl_;
+};
+
+} // namespace verbena

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "metrics_exporter.hpp"
+
+#include <ctime>
+#include <dirent.h>
+#include <fstream>
+#include <sys/resource.h>
+#include <unistd.h>
+
+namespace verbena::services {
+
+namespace {
+
+double cpu_seconds()
+{
+    timespec t{};
+    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return double(t.tv_sec) + double(t.tv_nsec) * 1e-9;
+}
+
+double resident_bytes()
+{
+    std::ifstream in("/proc/self/statm");
+    double size = 0, resident = 0;
+    in >> size >> resident;
+    return resident * double(::sysconf(_SC_PAGESIZE));
+}
+
+double open_descriptors()
+{
+    DIR* directory = ::opendir("/proc/self/fd");
+    if (directory == nullptr)
+        return 0;
+    double n = -3; // ".", ".." and the one that lists them
+    while (::readdir(directory) != nullptr)
+        ++n;
+    ::closedir(directory);
+    return n;
+}
+
+double most_descriptors()
+{
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    return double(limit.rlim_cur);
+}
+
+} // namespace
+
+std::vector<metric_registry::registration> expose_process(metric_registry& registry)
+{
+    std::vector<metric_registry::registration> all;
+    const auto add = [&](const char* name, const char* help, metric_type type, const char* unit, auto read) {
+        all.push_back(
+            registry.add({name, help, type, unit}, [read](metric_sink& out) { out.value({}, read()); }));
+    };
+    add("process_cpu_seconds_total", "User and system CPU time spent.", metric_type::counter, "seconds",
+        cpu_seconds);
+    add("process_resident_memory_bytes", "Resident memory.", metric_type::gauge, "bytes", resident_bytes);
+    add("process_open_fds", "Open file descriptors.", metric_type::gauge, "descriptors", open_descriptors);
+    add("process_max_fds", "Most file descriptors that may be open.", metric_type::gauge, "descriptors",
+        most_descriptors);
+    add("process_start_time_seconds", "When the process started, in seconds since the epoch.",
+        metric_type::gauge, "seconds", [start = double(std::time(nullptr))] { return start; });
+    all.push_back(registry.add(
+        {"verbena_build_info", "Always 1; the label tells the version.", metric_type::gauge, "", {"version"}},
+        [](metric_sink& out) { out.value({VERBENA_VERSION}, 1); }));
+    return all;
+}
+
+} // namespace verbena::services

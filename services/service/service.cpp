@@ -1,0 +1,506 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/services/service.hpp>
+
+#include "metrics_exporter.hpp"
+#include "notify.hpp"
+#include "rdma_port_metrics.hpp"
+#include "server.hpp"
+#include "state_directory.hpp"
+
+#include "../resource_limit.hpp"
+
+#include <verbena/core/log.hpp>
+#include <verbena/core/printable.hpp>
+#include <verbena/core/runtime.hpp>
+#include <verbena/core/suggestion.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <future>
+#include <optional>
+#include <stdexcept>
+#include <sys/stat.h>
+#include <thread>
+
+namespace verbena {
+
+namespace {
+
+using namespace services;
+
+constexpr unsigned max_default_shards = 8;
+constexpr std::uint64_t mebibytes_per_shard = 4;
+// How long a stop may take beyond the drain before what does not come back is given up.
+constexpr std::chrono::seconds stop_grace{5};
+
+std::vector<setting> daemon_settings()
+{
+    return {
+        setting::text("state", "",
+                      "Keep what must survive a restart here (default: /var/lib/verbena for root, else "
+                      "$XDG_STATE_HOME/verbena)")
+            .form("DIR"),
+        setting::number("shards", {1, runtime::max_shards}, 0,
+                        "Threads that serve (default: one per CPU, at most 8)")
+            .optional("one per CPU, at most 8")
+            .form("N"),
+        setting::word("policy", {"busy", "adaptive", "event"}, "adaptive",
+                      "How shards wait: busy, adaptive (default) or event")
+            .form("NAME"),
+        setting::number("spin_microseconds", {0, 1'000'000}, 50, "How long adaptive spins before it sleeps"),
+        setting::flag("pin", false, "Keeps each shard on a CPU of its own"),
+        setting::number("memory_mib", {64, std::uint64_t(1) << 20}, 512,
+                        "The most memory that all buffers may take"),
+        setting::number("blocking_threads", {1, blocking_pool::max_threads}, 8,
+                        "Threads for calls that block, for each lane"),
+        setting::number("drain_seconds", {0, 3600}, 10, "How long calls in flight may take after SIGTERM"),
+        setting::word("log_level", {"trace", "debug", "info", "warning", "error", "off"}, "info",
+                      "trace, debug, info (default), warning, error or off")
+            .form("NAME"),
+    };
+}
+
+// VERBENA_MASK: features of the ring to do without, as an older or locked-down kernel would; for tests.
+unsigned masked_ring_features()
+{
+    const char* text = std::getenv("VERBENA_MASK");
+    unsigned masked = 0;
+    for (std::string_view rest = text == nullptr ? "" : text; !rest.empty();) {
+        const std::string_view word = rest.substr(0, rest.find(','));
+        rest.remove_prefix(std::min(word.size() + 1, rest.size()));
+        if (word == "single_issuer")
+            masked |= static_cast<unsigned>(ring_feature::single_issuer);
+        else if (word == "defer_taskrun")
+            masked |= static_cast<unsigned>(ring_feature::defer_taskrun);
+        else
+            throw config_error("VERBENA_MASK: no feature " + std::string(word) +
+                               did_you_mean(word, {"single_issuer", "defer_taskrun"}));
+    }
+    if (masked != 0)
+        log(log_level::warning, "service", "features are masked off", {{"mask", text}});
+    return masked;
+}
+
+void check_metrics(const std::string& address)
+{
+    if (address == "off")
+        return;
+    const bool local = address.starts_with("localhost:");
+    const auto where = net::endpoint::parse(local ? "127.0.0.1" + address.substr(9) : address);
+    if (!where)
+        throw config_error("metrics " + address +
+                           ": must be a numeric IPv4 address with a port, as in 127.0.0.1:9464, or off");
+    // The library that answers scrapes may be built without IPv6, and nothing tells.
+    if (address.front() == '[')
+        throw config_error("metrics " + address + ": metrics are served over IPv4 only; write " +
+                           (where->is_wildcard() ? "0.0.0.0:" : "127.0.0.1:") +
+                           std::to_string(where->port()) + " or another IPv4 address of this host, or off");
+}
+
+// Every thread inherits this: signals come to the main thread, when it asks for them.
+sigset_t block_signals()
+{
+    sigset_t wanted;
+    ::sigemptyset(&wanted);
+    for (const int number : {SIGTERM, SIGINT, SIGHUP})
+        ::sigaddset(&wanted, number);
+    ::pthread_sigmask(SIG_BLOCK, &wanted, nullptr);
+    ::signal(SIGPIPE, SIG_IGN);
+    ::signal(SIGXFSZ, SIG_IGN); // a file over RLIMIT_FSIZE is an answer to a client, not our end
+    return wanted;
+}
+
+setting_values& table_of(setting_values& root, std::string_view name)
+{
+    return std::get<setting_values::value::tables>(root.find(name)->data).front();
+}
+
+} // namespace
+
+struct service::impl final : module_host {
+    // A protocol with listeners of its own, and those that are served with it.
+    struct served {
+        std::string name;
+        protocol_module* protocol = nullptr;
+        std::vector<protocol_module*> all; // it first
+        std::vector<rpc::program_module*> programs;
+        listen_plan plan;
+        std::unique_ptr<services::server> server;
+    };
+
+    runtime& shards() noexcept override { return *rt; }
+    metric_registry& metrics() noexcept override { return registry; }
+    module_table& modules() noexcept override { return table; }
+    const std::string& state_directory() override
+    {
+        const std::string& path = table_of(values, "daemon").text("state");
+        if (!std::exchange(has_state, true))
+            make_state_directory(path);
+        return path;
+    }
+
+    void complete_daemon();
+    void configure_protocols();
+    void configure_protocol(std::string_view name, protocol_module& m);
+    void start();
+    void start_runtime();
+    void take_down(std::chrono::milliseconds limit);
+    runtime_options options() const;
+
+    std::string program;
+    std::string version;
+    module_table table;
+    setting_values values;
+    metric_registry registry; // outlives all that register there
+    std::unique_ptr<runtime> rt;
+    std::vector<metric_registry::registration> registrations;
+    std::unique_ptr<metrics_exporter> exporter;
+    std::vector<served> protocols;
+    std::vector<module*> order;
+    std::vector<module*> started; // or tried to
+    std::string text;
+    std::atomic<const char*> stopping{nullptr}; // whose stop() runs
+    bool has_state = false;
+    bool configured = false;
+    bool running = false;
+};
+
+void service::impl::complete_daemon()
+{
+    setting_values& d = table_of(values, "daemon");
+    auto& state = std::get<std::string>(d.find("state")->data);
+    if (state.empty())
+        state = default_state_directory();
+    state = std::filesystem::absolute(state).lexically_normal().string();
+    if (d.find("shards") == nullptr) {
+        setting_values::value v{
+            std::int64_t(std::clamp(std::thread::hardware_concurrency(), 1U, max_default_shards))};
+        v.is_default = true;
+        d.set("shards", std::move(v));
+    }
+    const std::uint64_t least = mebibytes_per_shard * d.number("shards");
+    if (d.number("memory_mib") < least)
+        throw config_error(d.place("memory_mib").text + "memory_mib: " + std::to_string(d.number("shards")) +
+                           " shards need at least " + std::to_string(least) +
+                           "; give them that, or have fewer shards");
+    setting_values& m = table_of(values, "metrics");
+    at_place(m.place("listen"), [&] { check_metrics(m.text("listen")); });
+}
+
+void service::impl::configure_protocol(std::string_view name, protocol_module& m)
+{
+    served s;
+    s.name = name;
+    s.protocol = &m;
+    setting_values& own = table_of(values, name);
+    s.plan = plan_listeners(m, own);
+    m.configure(own, table);
+    table.mark_used(name);
+    s.all.push_back(&m);
+    if (auto* programs = dynamic_cast<rpc::program_module*>(&m); programs != nullptr) {
+        s.programs.push_back(programs);
+        for (const module_table::entry& e : table.all()) {
+            auto* beside = dynamic_cast<rpc::program_module*>(e.object.get());
+            if (beside == nullptr || beside->served_with() != name)
+                continue;
+            if (values.find(e.name()) == nullptr) {
+                setting_values nothing;
+                check(beside->settings(), nothing);
+                setting_values::value v{setting_values::value::tables{std::move(nothing)}};
+                v.is_table = true;
+                v.is_default = true;
+                values.set(std::string(e.name()), std::move(v));
+            }
+            beside->configure(table_of(values, e.name()), table);
+            table.mark_used(e.name());
+            s.all.push_back(beside);
+            s.programs.push_back(beside);
+        }
+    }
+    protocols.push_back(std::move(s));
+}
+
+void service::impl::configure_protocols()
+{
+    std::string known;
+    for (const module_table::entry& e : table.all()) {
+        auto* m = dynamic_cast<protocol_module*>(e.object.get());
+        if (m == nullptr)
+            continue;
+        if (const auto* programs = dynamic_cast<const rpc::program_module*>(m);
+            programs != nullptr && !programs->served_with().empty())
+            continue;
+        known += (known.empty() ? "[" : " [") + std::string(e.name()) + ']';
+        if (values.find(e.name()) != nullptr)
+            configure_protocol(e.name(), *m);
+    }
+    if (protocols.empty())
+        throw config_error("nothing is served: write the table of a protocol; there is " +
+                           (known.empty() ? std::string("none, so load a module") : known));
+    for (const module_table::entry& e : table.all()) {
+        const auto* beside = dynamic_cast<const rpc::program_module*>(e.object.get());
+        if (beside == nullptr || beside->served_with().empty() || !values.written(e.name()))
+            continue;
+        if (std::ranges::none_of(protocols, [&](const served& s) { return s.name == beside->served_with(); }))
+            throw config_error(values.place(e.name()).text + "[" + std::string(e.name()) +
+                               "] is served on the listeners of [" + std::string(beside->served_with()) +
+                               "], which is not here: write that table too");
+    }
+    order = table.in_order();
+}
+
+runtime_options service::impl::options() const
+{
+    const setting_values& d = values.table("daemon");
+    runtime_options o;
+    o.shards = static_cast<unsigned>(d.number("shards"));
+    o.reactor.policy = *parse_wait_policy(d.text("policy"));
+    o.reactor.masked_ring_features = masked_ring_features();
+    o.reactor.spin = std::chrono::microseconds(d.number("spin_microseconds"));
+    o.memory_limit = std::size_t(d.number("memory_mib")) << 20;
+    o.pages = values.table("memory").text("huge_pages") == "no" ? huge_pages::no : huge_pages::automatic;
+    o.blocking_threads = static_cast<unsigned>(d.number("blocking_threads"));
+    o.pin = d.flag("pin");
+    return o;
+}
+
+void service::impl::start_runtime()
+{
+    auto made = runtime::start(options());
+    if (!made)
+        throw std::runtime_error("the shards do not start: " + made.error().message());
+    rt = std::move(*made);
+    registrations = expose_process(registry);
+    rt->expose(registry);
+}
+
+void service::impl::start()
+{
+    running = true;
+    log_level level = log_level::info;
+    parse_log_level(values.table("daemon").text("log_level"), level);
+    set_log_level(level);
+    for (module* m : order)
+        m->prepare();
+    start_runtime();
+    std::vector<std::vector<planned_listener>> listeners;
+    server::options total;
+    for (served& s : protocols) {
+        listeners.push_back(resolve_listeners(s.plan));
+        std::vector<listen_target> targets;
+        for (const planned_listener& l : listeners.back()) {
+            targets.push_back({l.url.scheme, l.url.text(), l.where});
+            ++total.listeners;
+            total.rdma_listeners += l.url.scheme == "tcp" ? 0 : 1;
+        }
+        for (protocol_module* m : s.all)
+            m->will_listen(targets);
+    }
+    for (module* m : order) {
+        started.push_back(m);
+        m->start(*this);
+    }
+    std::vector<device_choice> devices;
+    for (std::size_t i = 0; i < protocols.size(); ++i) {
+        served& s = protocols[i];
+        server::options o = total;
+        o.name = s.name;
+        o.iwarp_crc = s.plan.iwarp_crc;
+        o.read_limit = s.plan.read_limit;
+        s.server = std::make_unique<services::server>(*rt, std::move(o), std::move(listeners[i]));
+        if (auto* v = dynamic_cast<verbs::protocol_module*>(s.protocol); v != nullptr)
+            s.server->start(*v, registry);
+        else
+            s.server->start(s.programs, registry);
+        for (const device_choice& d : s.server->devices())
+            devices.push_back(d);
+    }
+    registrations.push_back(expose_rdma_ports(registry, std::move(devices)));
+    if (const std::string& where = values.table("metrics").text("listen"); where != "off")
+        exporter = std::make_unique<metrics_exporter>(registry, where);
+
+    const setting_values& d = values.table("daemon");
+    const std::uint64_t count = d.number("shards");
+    text = program + (version.empty() ? "" : " " + version) + ": " + std::to_string(count) +
+           (count == 1 ? " shard" : " shards") + ", policy " + d.text("policy") + ", state in " +
+           printable(d.text("state")) + '\n';
+    for (served& s : protocols) {
+        for (protocol_module* m : s.all) {
+            if (m == s.protocol)
+                text += m->listening(s.server->places());
+            else
+                (void)m->listening(s.server->places());
+        }
+    }
+    text += exporter ? "metrics at " + exporter->url() + '\n' : std::string("no metrics\n");
+}
+
+void service::impl::take_down(std::chrono::milliseconds limit)
+{
+    if (!std::exchange(running, false))
+        return;
+    const auto name_of = [this](const module& m) { return table.name_of(m).data(); };
+    for (served& s : protocols) {
+        for (protocol_module* m : s.all) {
+            if (std::ranges::find(started, m) == started.end())
+                continue;
+            stopping = name_of(*m);
+            m->closing();
+        }
+    }
+    stopping = nullptr;
+    // Side by side: the time to drain is everybody's.
+    std::vector<std::future<void>> ends;
+    for (served& s : protocols) {
+        if (s.server)
+            ends.push_back(std::async(std::launch::async, [&s, limit] { s.server->stop(limit); }));
+    }
+    for (auto& end : ends)
+        end.get();
+    for (served& s : protocols)
+        s.server.reset();
+    for (auto m = started.rbegin(); m != started.rend(); ++m) {
+        stopping = name_of(**m);
+        (*m)->stop();
+    }
+    stopping = nullptr;
+    started.clear();
+    exporter.reset();
+    registrations.clear();
+    if (rt)
+        rt->stop();
+}
+
+service::service(std::string program, std::string version) : impl_(std::make_unique<impl>())
+{
+    impl_->program = std::move(program);
+    impl_->version = std::move(version);
+}
+
+service::~service()
+{
+    try {
+        impl_->take_down(std::chrono::milliseconds(0));
+    } catch (const std::exception& e) {
+        log(log_level::error, "service", "the end of a service failed", {{"exception", e.what()}});
+    }
+}
+
+module_table& service::modules() noexcept { return impl_->table; }
+metric_registry& service::metrics() noexcept { return impl_->registry; }
+const setting_values& service::effective() const noexcept { return impl_->values; }
+const std::string& service::start_text() const noexcept { return impl_->text; }
+
+std::vector<setting> service::settings() const
+{
+    std::vector<setting> all;
+    all.push_back(setting::table("daemon", daemon_settings(), "The process"));
+    all.push_back(setting::table("memory",
+                                 {setting::word("huge_pages", {"auto", "no"}, "auto",
+                                                "auto: buffers lie on huge pages where there are any")},
+                                 "Buffers"));
+    all.push_back(setting::table(
+        "metrics",
+        {setting::text("listen", "127.0.0.1:9464",
+                       "Serve metrics to Prometheus here, over IPv4, or off (default: 127.0.0.1:9464)")
+             .form("ADDR:PORT")},
+        "Prometheus"));
+    for (const module_table::entry& e : impl_->table.all()) {
+        const auto* m = dynamic_cast<const protocol_module*>(e.object.get());
+        if (m == nullptr)
+            continue;
+        const auto* programs = dynamic_cast<const rpc::program_module*>(m);
+        std::vector<setting> own;
+        if (programs == nullptr || programs->served_with().empty())
+            own = listener_settings(*m);
+        for (setting& s : m->settings())
+            own.push_back(std::move(s));
+        all.push_back(setting::table(std::string(e.name()), std::move(own), e.descriptor->summary)
+                          .optional("not served"));
+    }
+    return all;
+}
+
+void service::configure(setting_values values)
+{
+    if (std::exchange(impl_->configured, true))
+        throw std::logic_error("a service is configured once");
+    check(settings(), values);
+    impl_->values = std::move(values);
+    impl_->complete_daemon();
+    impl_->configure_protocols();
+}
+
+void service::start()
+{
+    try {
+        impl_->start();
+    } catch (...) {
+        impl_->take_down(std::chrono::milliseconds(0));
+        throw;
+    }
+}
+
+// A call that a file system or a device does not return from can't be recalled, and its shard waits for it.
+void service::stop()
+{
+    if (!impl_->running)
+        return;
+    const std::chrono::seconds drain(impl_->values.table("daemon").number("drain_seconds"));
+    std::packaged_task<void()> work([this, drain] { impl_->take_down(drain); });
+    std::future<void> end = work.get_future();
+    std::thread worker(std::move(work));
+    if (end.wait_for(drain + stop_grace) == std::future_status::timeout) {
+        for (const blocking_pool* lane : impl_->rt->stuck_lanes(stop_grace)) {
+            const blocking_pool::occupation now = lane->look();
+            log(log_level::error, "service",
+                "stopped without waiting for calls that do not return; look at what is beneath",
+                {{"lane", lane->name()},
+                 {"calls", now.running},
+                 {"seconds", std::chrono::duration_cast<std::chrono::seconds>(now.longest).count()}});
+        }
+        if (const char* module = impl_->stopping; module != nullptr)
+            log(log_level::error, "service", "stopped without waiting for a module that does not return",
+                {{"module", module}});
+        log(log_level::error, "service", "not stopped in time; connections are cut off",
+            {{"seconds", (drain + stop_grace).count()}});
+        std::_Exit(1);
+    }
+    worker.join();
+    end.get();
+}
+
+int service::run()
+{
+    const sigset_t signals = block_signals();
+    ::umask(0); // modes in requests are meant as they stand
+    for (const auto resource : {RLIMIT_NOFILE, RLIMIT_MEMLOCK})
+        raise_soft_limit(resource);
+    start();
+    const std::string said = impl_->text + "ready\n";
+    std::fwrite(said.data(), 1, said.size(), stdout);
+    std::fflush(stdout);
+    notify_manager("READY=1");
+    int number = 0;
+    do {
+        ::sigwait(&signals, &number);
+        if (number == SIGHUP)
+            log(log_level::warning, "service",
+                "SIGHUP: the configuration is read at start only; restart to change it");
+    } while (number == SIGHUP);
+    log(log_level::info, "service", "draining",
+        {{"signal", ::strsignal(number)},
+         {"seconds", impl_->values.table("daemon").number("drain_seconds")}});
+    notify_manager("STOPPING=1");
+    stop();
+    log(log_level::info, "service", "stopped");
+    return 0;
+}
+
+} // namespace verbena

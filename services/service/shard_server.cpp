@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shard_server.hpp"
+
+#include <verbena/core/sleep.hpp>
+#include <verbena/protocols/rpc/record_reader.hpp>
+
+#include <algorithm>
+
+namespace verbena::services {
+
+namespace {
+
+// Each connection posts receives for all its credits: idle ones of all listeners must leave half of the budget to
+// work with.
+std::uint32_t most_rdma_connections(const rpcrdma::responder_options& o, std::size_t budget,
+                                    std::size_t shards, std::size_t listeners)
+{
+    const std::size_t one = o.credits * std::max<std::size_t>(o.inline_size, buffer_pool::min_size);
+    const std::size_t most = budget / 2 / one / shards / std::max<std::size_t>(listeners, 1);
+    return static_cast<std::uint32_t>(std::clamp<std::size_t>(most, 1, o.max_connections));
+}
+
+// Of a host's connections, which spread over the shards and the kinds of listeners: together they leave three
+// quarters of the budget to others.
+std::uint64_t address_share(std::size_t budget, std::size_t shards, std::size_t listeners)
+{
+    constexpr std::uint64_t least = 4u << 20;
+    return std::max<std::uint64_t>(budget / 4 / shards / std::max<std::size_t>(listeners, 1), least);
+}
+
+// A quarter as well, but at least a shard's part of what one mount of Linux may ask for (nconnect=16), twice, as others'
+// connections come in between; and never all.
+std::size_t address_connections(std::size_t most, std::size_t quarter, std::size_t shards)
+{
+    constexpr std::size_t one_mount = 16;
+    const std::size_t least = (2 * one_mount + shards - 1) / shards;
+    return std::max<std::size_t>(std::min(std::max(quarter, least), most - (most + 3) / 4), 1);
+}
+
+iwarp::options iwarp_options(const server_options& own)
+{
+    iwarp::options o;
+    o.crc = own.iwarp_crc ? iwarp::crc_mode::on : iwarp::crc_mode::off;
+    return o;
+}
+
+rpc::stream_options stream_options(std::size_t budget, std::size_t shards, std::size_t listeners)
+{
+    rpc::stream_options o;
+    o.max_address_record_bytes = address_share(budget, shards, listeners);
+    o.max_address_result_bytes = o.max_address_record_bytes;
+    // One that has sent a part of a call holds a receive buffer.
+    const std::size_t one = rpc::record_reader::options{}.receive_size;
+    o.max_address_connections = address_connections(o.max_connections, budget / 4 / one / shards, shards);
+    return o;
+}
+
+} // namespace
+
+shard_server::shard_server(shard& s, const server_options& o,
+                           const std::vector<rpc::program_module*>& modules,
+                           rpc::duplicate_request_cache& duplicates)
+    : shard_(s),
+      reactor_(s.reactor()),
+      buffers_(s.buffers()),
+      dispatcher_(s.reactor(), &duplicates),
+      streams_(s.reactor(), s.buffers(), dispatcher_,
+               stream_options(s.buffers().budget().limit(), o.shards, o.listeners)),
+      iwarp_(iwarp::make_context(s.reactor(), iwarp_options(o))),
+#ifdef VERBENA_HAS_RDMA
+      device_(o.device),
+#endif
+      unhandled_(o.name),
+      rdma_tasks_(s.reactor(), nullptr, &unhandled_)
+{
+    const std::size_t budget = s.buffers().budget().limit();
+    rdma_options_.max_connections = most_rdma_connections(rdma_options_, budget, o.shards, o.rdma_listeners);
+    rdma_options_.max_address_connections = static_cast<std::uint32_t>(
+        address_connections(rdma_options_.max_connections, rdma_options_.max_connections / 4, o.shards));
+    rdma_options_.max_address_chunk_bytes = address_share(budget, o.shards, o.listeners);
+    rdma_options_.read_limit = o.read_limit;
+    for (rpc::program_module* m : modules) {
+        for (auto& program : m->make_programs(s)) {
+            programs_.push_back(std::move(program));
+            dispatcher_.add(*programs_.back());
+        }
+    }
+}
+
+shard_server::shard_server(shard& s, const server_options& o, verbs::protocol_module& module,
+                           rpc::duplicate_request_cache& duplicates)
+    : shard_server(s, o, {}, duplicates)
+{
+    verbs_protocol_ = &module;
+}
+
+void shard_server::serve(verbs::context& device, verbs::listener& listener)
+{
+    if (verbs_protocol_ != nullptr)
+        rdma_tasks_.spawn(verbs_protocol_->serve(shard_, device, listener));
+    else
+        rdma_tasks_.spawn(
+            rpcrdma::serve(device, listener, buffers_, dispatcher_, rdma_options_, rdma_stats_));
+}
+
+result<std::size_t> shard_server::listen_iwarp(std::string_view url)
+{
+    auto made = iwarp_->listen_adopted(url);
+    if (!made)
+        return made.error();
+    iwarp_listeners_.push_back(std::move(*made));
+    serve(*iwarp_, *iwarp_listeners_.back());
+    return iwarp_listeners_.size() - 1;
+}
+
+#ifdef VERBENA_HAS_RDMA
+result<std::size_t> shard_server::listen_rdma(std::string_view url, blocking_pool& lane)
+{
+    if (!rdma_) {
+        rdma::options o;
+        o.device = device_.name;
+        o.port = device_.port;
+        auto made = rdma::make_context(reactor_, {lane, lane}, o);
+        if (!made)
+            return made.error();
+        rdma_ = std::move(*made);
+    }
+    auto made = rdma_->listen_adopted(url);
+    if (!made)
+        return made.error();
+    rdma_listeners_.push_back(std::move(*made));
+    serve(*rdma_, *rdma_listeners_.back());
+    return rdma_listeners_.size() - 1;
+}
+
+void shard_server::adopt_rdma(std::unique_ptr<rdma::arrival> peer, std::size_t listener)
+{
+    rdma_->adopt(std::move(peer), *rdma_listeners_[listener]);
+}
+#endif
+
+void shard_server::adopt_tcp(net::unique_fd socket, const net::endpoint& peer)
+{
+    streams_.adopt(std::move(socket), peer);
+}
+
+void shard_server::adopt_iwarp(net::unique_fd socket, std::size_t listener)
+{
+    iwarp_->adopt(socket.release(), *iwarp_listeners_[listener]);
+}
+
+task<void> shard_server::shut_down(time_point deadline)
+{
+    for (auto* listeners : {&iwarp_listeners_, &rdma_listeners_}) {
+        for (auto& listener : *listeners)
+            listener->close();
+    }
+    co_await streams_.shut_down(deadline);
+    constexpr auto step = std::chrono::milliseconds(2);
+    while (rdma_tasks_.live() != 0 && reactor_.clock().now() < deadline)
+        co_await sleep_for(step);
+    rdma_tasks_.request_stop();
+    co_await rdma_tasks_.join();
+}
+
+} // namespace verbena::services

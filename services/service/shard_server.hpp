@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one protocol keeps on one shard: its programs, streams and RDMA connections.
+#pragma once
+
+#include "../device_choice.hpp"
+
+#include <verbena/core/metrics.hpp>
+#include <verbena/core/net.hpp>
+#include <verbena/core/protocol_module.hpp>
+#include <verbena/core/runtime.hpp>
+#include <verbena/protocols/rpc/dispatcher.hpp>
+#include <verbena/protocols/rpc/duplicate_request_cache.hpp>
+#include <verbena/protocols/rpc/module.hpp>
+#include <verbena/protocols/rpc/stream_server.hpp>
+#include <verbena/protocols/rpcrdma/responder.hpp>
+#include <verbena/transports/iwarp.hpp>
+#ifdef VERBENA_HAS_RDMA
+#include <verbena/transports/rdma.hpp>
+#endif
+#include <verbena/transports/stream.hpp>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace verbena::services {
+
+/// What is the same on each shard.
+struct server_options {
+    std::string name; ///< of the protocol
+    std::size_t shards = 1;
+    /// Of the whole service: what listens shares the memory budget.
+    std::size_t listeners = 0;
+    std::size_t rdma_listeners = 0; ///< iwarp too
+    bool iwarp_crc = false;
+    std::chrono::seconds read_limit{30};
+    device_choice device; ///< what all rdma:// listeners use, if they choose
+};
+
+/// Made, used and destroyed on its shard, except where it says any thread.
+class shard_server {
+public:
+    /// One of the runtime's shards. The programs of `modules` are made here.
+    shard_server(shard& s, const server_options& o, const std::vector<rpc::program_module*>& modules,
+                 rpc::duplicate_request_cache& duplicates);
+    /// A verbs protocol, which outlives it.
+    shard_server(shard& s, const server_options& o, verbs::protocol_module& module,
+                 rpc::duplicate_request_cache& duplicates);
+
+    /// Serves the connections that adopt_iwarp() will bring for `url`; yields the listener's number.
+    result<std::size_t> listen_iwarp(std::string_view url);
+#ifdef VERBENA_HAS_RDMA
+    /// Serves the peers that adopt_rdma() will bring for `url`; yields the listener's number. `pool` outlives this.
+    result<std::size_t> listen_rdma(std::string_view url, blocking_pool& lane);
+    void adopt_rdma(std::unique_ptr<rdma::arrival> peer, std::size_t listener);
+    /// Any thread, once nothing listens anew: nullptr if no RDMA device is used.
+    const rdma::stats* rdma_device() const noexcept { return rdma_ ? &rdma_->counters() : nullptr; }
+#endif
+    /// Takes over a connected socket. Inside a poll too.
+    void adopt_tcp(net::unique_fd socket, const net::endpoint& peer);
+    void adopt_iwarp(net::unique_fd socket, std::size_t listener);
+
+    /// Starts no more calls, lets those in flight finish until `deadline`, and ends the connections.
+    task<void> shut_down(time_point deadline);
+
+    // Any thread:
+    reactor& where() const noexcept { return reactor_; }
+    const rpc::service_dispatcher& calls() const noexcept { return dispatcher_; }
+    const rpc::stream_stats& streams() const noexcept { return streams_.stats(); }
+    const std::vector<std::unique_ptr<rpc::program>>& programs() const noexcept { return programs_; }
+    const rpcrdma::responder_stats& rdma() const noexcept { return rdma_stats_; }
+    const iwarp::stats& iwarp() const noexcept { return iwarp_->counters(); }
+
+private:
+    void serve(verbs::context& device, verbs::listener& listener);
+
+    shard& shard_;
+    reactor& reactor_;
+    buffer_pool& buffers_;
+    verbs::protocol_module* verbs_protocol_ = nullptr; // in place of programs
+    std::vector<std::unique_ptr<rpc::program>> programs_;
+    rpc::service_dispatcher dispatcher_;
+    rpc::stream_server streams_;
+    std::unique_ptr<iwarp::context> iwarp_;
+    std::vector<std::unique_ptr<verbs::listener>> iwarp_listeners_;
+#ifdef VERBENA_HAS_RDMA
+    std::unique_ptr<rdma::context> rdma_;
+    const device_choice device_;
+#endif
+    std::vector<std::unique_ptr<verbs::listener>> rdma_listeners_;
+    rpcrdma::responder_options rdma_options_;
+    rpcrdma::responder_stats rdma_stats_;
+    exception_logger unhandled_;
+    scope rdma_tasks_;
+};
+
+/// Registers what the shards count. The servers and the cache outlive the registrations.
+std::vector<metric_registry::registration> expose_server(metric_registry& registry,
+                                                         const std::vector<const shard_server*>& shards,
+                                                         const rpc::duplicate_request_cache& duplicates);
+/// Registers what the sockets that accept connections count. They outlive the registration.
+metric_registry::registration expose_listeners(metric_registry& registry,
+                                               std::vector<const stream::listener*> listeners);
+#ifdef VERBENA_HAS_RDMA
+/// Registers what those count that take RDMA connections in before a shard does. The counters outlive the registration.
+metric_registry::registration expose_rdma_acceptors(metric_registry& registry,
+                                                    std::vector<const rdma::stats*> acceptors);
+#endif
+
+} // namespace verbena::services

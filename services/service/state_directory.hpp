@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a service keeps what must survive a restart.
+#pragma once
+
+#include <string>
+
+namespace verbena::services {
+
+/// /var/lib/verbena for root, else $XDG_STATE_HOME/verbena or $HOME/.local/state/verbena. Throws config_error without either.
+std::string default_state_directory();
+/// Makes it, and each level above it, for this user alone; one that is there keeps its mode. Throws config_error if it can't be
+/// had, belongs to somebody else or lets others write, who could then replace what is kept there.
+void make_state_directory(const std::string& path);
+
+} // namespace verbena::services
