@@ -108,7 +108,7 @@ task<bool> serve_and_call(reactor& shard, buffer_pool& buffers, const std::vecto
     auto over_iwarp = rpcrdma::make_requester(*provider, buffers, rdma->local_url().substr(8));
 
     scope tasks(shard);
-    tasks.spawn(rpcrdma::serve(*provider, *rdma, buffers, calls, options, stats));
+    tasks.spawn([&] { return rpcrdma::serve(*provider, *rdma, buffers, calls, options, stats); });
     bool good = true;
     for (const std::string& name : names) {
         const auto by_tcp = co_await call(*over_tcp, name);

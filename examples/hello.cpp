@@ -36,7 +36,7 @@ task<int> serve_and_call(reactor& shard, buffer_pool& buffers)
     const rpcrdma::responder_options options;
     rpcrdma::responder_stats stats;
     scope tasks(shard);
-    tasks.spawn(rpcrdma::serve(*provider, *listener, buffers, calls, options, stats));
+    tasks.spawn([&] { return rpcrdma::serve(*provider, *listener, buffers, calls, options, stats); });
 
     auto server = rpcrdma::make_requester(*provider, buffers, listener->local_url().substr(8));
     rpc::call_header header;

@@ -160,7 +160,7 @@ void reconnecting_client::start()
         return;
     running_ = true;
     attempted_.reset();
-    tasks_.spawn(keep_connected());
+    tasks_.spawn(&reconnecting_client::keep_connected, this);
 }
 
 void reconnecting_client::on_exception(const std::exception_ptr& e) noexcept

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <functional>
 
 namespace verbena::rpcrdma {
 
@@ -329,7 +330,7 @@ result<void> requester::start(outstanding& o)
         return send(o);
     t.exposing = true;
     t.exposed.reset();
-    spawn(expose_and_send(o));
+    spawn(&requester::expose_and_send, this, std::ref(o));
     return {};
 }
 

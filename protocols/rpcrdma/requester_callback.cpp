@@ -58,7 +58,7 @@ void requester::take_callback(lease message, std::uint32_t length) noexcept
 void requester::run() noexcept
 {
     for (callback& c : std::exchange(callbacks_, {}))
-        spawn(serve_callback(std::move(c.message), c.length));
+        spawn(&requester::serve_callback, this, std::move(c.message), c.length);
 }
 
 task<void> requester::serve_callback(lease message, std::uint32_t length)

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 namespace verbena::rpcrdma {
 namespace {
@@ -177,7 +178,7 @@ void responder_connection::receive_again() noexcept
     if (post_receives() || receive_awaited_ || empty_slots_.size() < receive_slots_.size())
         return;
     receive_awaited_ = true;
-    calls_scope_.spawn(await_receive());
+    calls_scope_.spawn(&responder_connection::await_receive, this);
 }
 
 task<void> responder_connection::await_receive()
@@ -369,7 +370,7 @@ void responder_connection::begin_call(lease message, std::uint32_t length) noexc
     const decoded_header d = decode(bytes, c.transport_);
     const auto refuse = [&](const char* rule, error_kind kind) {
         log_refusal(rule);
-        calls_scope_.spawn(refuse_call(c, kind));
+        calls_scope_.spawn(&responder_connection::refuse_call, this, std::ref(c), kind);
     };
     switch (d.action) {
     case verdict::drop:
@@ -401,7 +402,7 @@ void responder_connection::begin_call(lease message, std::uint32_t length) noexc
     stats_.calls.add();
     stats_.credits_wanted.add(c.transport_.credits);
     turn_used_ += chunk_bytes_of(c.transport_) / options_.turn_unit;
-    calls_scope_.spawn(serve(c, d.offset, length));
+    calls_scope_.spawn(&responder_connection::serve, this, std::ref(c), d.offset, length);
 }
 
 bool responder_connection::reverse_room() const noexcept

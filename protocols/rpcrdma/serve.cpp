@@ -80,8 +80,10 @@ task<void> take_connections(verbs::context& provider, verbs::listener& listener,
                 (void)co_await (*request)->reject({});
                 continue;
             }
-            connections.spawn(serve_one(std::move(*request), provider, domain, buffers, dispatcher, options,
-                                        stats, all, chunk_shares::user(all.shares, address)));
+            connections.spawn([&] {
+                return serve_one(std::move(*request), provider, domain, buffers, dispatcher, options, stats,
+                                 all, chunk_shares::user(all.shares, address));
+            });
         } catch (...) {
             lost.on_exception(std::current_exception());
         }

@@ -290,7 +290,7 @@ task<int> copy_all(runtime& r, const cp_options& o, std::vector<std::unique_ptr<
     const auto begin = std::chrono::steady_clock::now();
     scope progress(r.shard());
     if (::isatty(STDERR_FILENO) && !r.options().quiet)
-        progress.spawn(show_progress(c));
+        progress.spawn([&] { return show_progress(c); });
     for (auto& source : sources) {
         if (!source->is_open()) {
             c.count_failure();

@@ -162,7 +162,7 @@ task<void> copier::copy_entry(store& from, std::string from_path, store& to, std
         ++totals_.expected_files;
         totals_.expected_bytes += std::min(info->size, UINT64_MAX - totals_.expected_bytes);
         if (co_await file_permits_.acquire())
-            files.spawn(copy_file(from, std::move(from_path), to, std::move(to_path), *info));
+            files.spawn([&] { return copy_file(from, std::move(from_path), to, std::move(to_path), *info); });
         co_return;
     }
     if (info->kind == file_kind::link) {
@@ -336,7 +336,7 @@ task<result<void>> copier::copy_data(one_file& f)
 {
     scope workers(runtime_.shard());
     for (unsigned i = 0; i < (f.size == UINT64_MAX ? 1 : options_.depth) && !f.done(); ++i)
-        workers.spawn(copy_chunks(f));
+        workers.spawn([&] { return copy_chunks(f); });
     co_await workers.join();
     if (!f.failed) {
         const auto cut = co_await f.to.cut(f.end.value_or(f.size));

@@ -62,7 +62,7 @@ task<int> ping(runtime& r, ping_options o)
     {
         scope calls(r.shard());
         for (unsigned i = 0; i < o.depth; ++i)
-            calls.spawn(call_null(s, o, all));
+            calls.spawn([&] { return call_null(s, o, all); });
         co_await calls.join();
     }
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;

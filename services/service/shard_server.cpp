@@ -97,10 +97,11 @@ shard_server::shard_server(shard& s, const server_options& o, verbs::protocol_mo
 void shard_server::serve(verbs::context& device, verbs::listener& listener)
 {
     if (verbs_protocol_ != nullptr)
-        rdma_tasks_.spawn(verbs_protocol_->serve(shard_, device, listener));
+        rdma_tasks_.spawn([&] { return verbs_protocol_->serve(shard_, device, listener); });
     else
-        rdma_tasks_.spawn(
-            rpcrdma::serve(device, listener, buffers_, dispatcher_, rdma_options_, rdma_stats_));
+        rdma_tasks_.spawn([&] {
+            return rpcrdma::serve(device, listener, buffers_, dispatcher_, rdma_options_, rdma_stats_);
+        });
 }
 
 result<std::size_t> shard_server::listen_iwarp(std::string_view url)

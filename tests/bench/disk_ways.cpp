@@ -115,7 +115,7 @@ task<void> all_lanes(work& w, blocking_pool& pool, reactor& shard)
 {
     scope lanes(shard);
     for (unsigned lane = 0; lane < w.depth; ++lane)
-        lanes.spawn(one_lane(w, pool, lane));
+        lanes.spawn([&] { return one_lane(w, pool, lane); });
     co_await lanes.join();
 }
 

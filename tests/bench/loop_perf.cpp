@@ -102,7 +102,7 @@ task<void> measure(loop::fabric& fabric, reactor& shard, std::uint64_t iteration
     std::unique_ptr<verbs::queue_pair> there;
     std::vector<std::byte> reply;
     scope accepting(shard);
-    accepting.spawn(accept_one(*listener, *server_domain, there));
+    accepting.spawn([&] { return accept_one(*listener, *server_domain, there); });
     const verbs::connect_options o;
     auto made = co_await client->connect("x", *client_domain, o, reply);
     co_await accepting.join();
@@ -121,7 +121,7 @@ task<void> measure(loop::fabric& fabric, reactor& shard, std::uint64_t iteration
             const auto allocated = test::allocations.load();
             const auto begun = std::chrono::steady_clock::now();
             for (std::uint64_t id = 0; id < depth; ++id)
-                s.spawn(worker(w, *here, id, granted->where(), source, count));
+                s.spawn([&] { return worker(w, *here, id, granted->where(), source, count); });
             co_await s.join();
             const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begun;
             const auto total = static_cast<double>(count * depth);

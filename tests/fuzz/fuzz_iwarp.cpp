@@ -87,7 +87,9 @@ VERBENA_FUZZ_TARGET(iwarp)
         return 0;
     {
         scope tasks(*s.shard);
-        tasks.spawn(rpcrdma::serve(*s.provider, **listener, *s.pool, s.dispatcher, s.options, s.stats));
+        tasks.spawn([&] {
+            return rpcrdma::serve(*s.provider, **listener, *s.pool, s.dispatcher, s.options, s.stats);
+        });
         s.provider->adopt(ends[0], **listener);
         // The peer's FIN is there already, so a few turns end it all.
         for (int idle = 0; idle < 3;)

@@ -94,7 +94,7 @@ struct world {
         options.credits = 8;
         listener = std::move(*server->listen("x"));
         domain = std::move(*client->make_domain());
-        serving.spawn(rpcrdma::serve(*server, *listener, buffers, calls, options, stats));
+        serving.spawn([&] { return rpcrdma::serve(*server, *listener, buffers, calls, options, stats); });
     }
     ~world()
     {
@@ -237,7 +237,7 @@ public:
                 granted_[i].reset();
                 memory_[i].assign((in.byte() + 1) * 256, std::byte(0x55));
                 scope s(*world_.shard);
-                s.spawn(expose(i));
+                s.spawn([&] { return expose(i); });
                 while (s.live() != 0)
                     world_.shard->turn();
                 break;
@@ -298,7 +298,7 @@ VERBENA_FUZZ_TARGET(loop)
         raw_peer peer(w);
         {
             scope s(*w.shard);
-            s.spawn(peer.connect());
+            s.spawn([&] { return peer.connect(); });
             while (s.live() != 0)
                 w.shard->turn();
         }

@@ -291,7 +291,7 @@ outcome run(const world_options& o, int operations)
         for (std::uint64_t i = 0; i < 4; ++i) {
             workers.push_back(
                 std::make_unique<worker>(w, client, "worker" + std::to_string(i), o.seed * 16 + i));
-            s.spawn(workers.back()->work(*root, operations));
+            s.spawn([&] { return workers.back()->work(*root, operations); });
         }
         co_await s.join();
         auto after = co_await client.fsstat(*root);

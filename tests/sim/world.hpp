@@ -86,8 +86,10 @@ public:
         bool done = false;
         const auto main = [&]() -> task<void> {
             scope serving(*shard);
-            serving.spawn(rpcrdma::serve(*server_device, *listener, server_buffers, dispatcher,
-                                         server_options, server_stats));
+            serving.spawn([&] {
+                return rpcrdma::serve(*server_device, *listener, server_buffers, dispatcher, server_options,
+                                      server_stats);
+            });
             co_await body();
             co_await client_transport->close();
             listener->close();

@@ -28,12 +28,12 @@ task<void> server::run(verbs::listener& where, bool once)
     listener_ = &where;
     once_ = once;
     scope sessions(context_.shard());
-    sessions.spawn(rpc_.run());
+    sessions.spawn([this] { return rpc_.run(); });
     for (;;) {
         auto next = co_await where.next();
         if (!next)
             break;
-        sessions.spawn(serve(std::move(*next)));
+        sessions.spawn(&server::serve, this, std::move(*next));
     }
     rpc_.close();
     co_await sessions.join();

@@ -138,7 +138,7 @@ private:
         {
             scope workers(runtime_.shard());
             for (std::size_t i = first; i < folders_.size(); ++i)
-                workers.spawn(folders_[i].work(s->nfs(), stop, counters_));
+                workers.spawn([&] { return folders_[i].work(s->nfs(), stop, counters_); });
             answer("loading");
             command = co_await commands_.next();
             stop = true;

@@ -69,7 +69,7 @@ BOOST_AUTO_TEST_CASE(what_is_given_back_goes_to_who_waits_at_once)
         to = bool(l);
     };
     scope s(**r);
-    s.spawn(wait(pool, got));
+    s.spawn([&] { return wait(pool, got); });
     BOOST_TEST(pool.waits() == 1u);
     all.reset();
     for (int i = 0; i < 3 && !got; ++i)
@@ -150,7 +150,7 @@ BOOST_AUTO_TEST_CASE(the_budget_is_hard_and_waits_in_order)
         const task_context& context = co_await current_context();
         scope s(*context.shard);
         for (char name : {'a', 'b', 'c'})
-            s.spawn(want(pool, order, name));
+            s.spawn([&] { return want(pool, order, name); });
         co_await s.join();
     };
     run_until_complete(**r, body());
@@ -194,7 +194,7 @@ BOOST_AUTO_TEST_CASE(a_small_buffer_that_is_free_anyhow_waits_for_nobody)
     auto body = [&]() -> task<void> {
         scope s(**r);
         lease first = pool.try_acquire(4096);
-        s.spawn(wants_all());
+        s.spawn(wants_all);
         co_await sleep_for(1ms);
         BOOST_TEST(pool.waits() == 1U);
         lease second = co_await pool.acquire(4096, 20ms);
@@ -206,7 +206,7 @@ BOOST_AUTO_TEST_CASE(a_small_buffer_that_is_free_anyhow_waits_for_nobody)
         while (lease more = co_await pool.acquire(4096, 1ms))
             rest.push_back(std::move(more));
         BOOST_REQUIRE(!rest.empty());
-        s.spawn(wants_another());
+        s.spawn(wants_another);
         co_await sleep_for(1ms);
         BOOST_TEST(!third);
         rest.pop_back();

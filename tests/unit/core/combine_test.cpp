@@ -123,12 +123,12 @@ BOOST_FIXTURE_TEST_CASE(a_stop_goes_through_to_the_children, virtual_shard)
     auto body = [&]() -> task<void> {
         const task_context& context = co_await current_context();
         scope s(*context.shard);
-        s.spawn(outer(naps, heard));
+        s.spawn([&] { return outer(naps, heard); });
         (void)co_await sleep_for(1s);
         s.request_stop();
         co_await s.join();
         // Begun after the stop.
-        s.spawn(outer(naps, heard));
+        s.spawn([&] { return outer(naps, heard); });
         co_await s.join();
     };
     run(body());
@@ -163,7 +163,7 @@ BOOST_FIXTURE_TEST_CASE(a_limit_beyond_all_times_is_none, virtual_shard)
     auto both = [&]() -> task<int> {
         scope s(*shard);
         auto waits = [&]() -> task<void> { (void)co_await with_timeout(duration::max(), wait()); };
-        s.spawn(waits());
+        s.spawn(waits);
         co_await sleep_for(1h);
         BOOST_TEST(!shard->timers().next());
         never.set();
@@ -225,8 +225,8 @@ BOOST_FIXTURE_TEST_CASE(a_gate_tells_when_the_last_has_left, virtual_shard)
     auto body = [&]() -> task<void> {
         const task_context& context = co_await current_context();
         scope s(*context.shard);
-        s.spawn(visit(g, 2s));
-        s.spawn(visit(g, 5s));
+        s.spawn([&] { return visit(g, 2s); });
+        s.spawn([&] { return visit(g, 5s); });
         BOOST_TEST(g.inside() == 2u);
         const auto start = context.shard->clock().now();
         co_await g.close();
@@ -287,10 +287,10 @@ BOOST_FIXTURE_TEST_CASE(closing_a_channel_frees_all_who_wait, virtual_shard)
     auto body = [&]() -> task<void> {
         const task_context& context = co_await current_context();
         scope s(*context.shard);
-        s.spawn(send(full, refused));
-        s.spawn(send(full, refused));
-        s.spawn(receive(empty, ended));
-        s.spawn(receive(empty, ended));
+        s.spawn([&] { return send(full, refused); });
+        s.spawn([&] { return send(full, refused); });
+        s.spawn([&] { return receive(empty, ended); });
+        s.spawn([&] { return receive(empty, ended); });
         full.close();
         empty.close();
         co_await s.join();

@@ -63,10 +63,10 @@ task<std::size_t> read_all_at_once(int fd, reactor& shard)
     std::size_t good = 0;
     scope reads(shard);
     for (std::size_t offset = 0; offset < size; offset += 16384)
-        reads.spawn(read_at(fd, offset, 16384, good));
-    reads.spawn(read_at(fd, size - 5, 100, good)); // what there is
-    reads.spawn(read_at(fd, size, 100, good));     // nothing
-    reads.spawn(read_at(fd, size + 4096, 1, good));
+        reads.spawn([&] { return read_at(fd, offset, 16384, good); });
+    reads.spawn([&] { return read_at(fd, size - 5, 100, good); }); // what there is
+    reads.spawn([&] { return read_at(fd, size, 100, good); });     // nothing
+    reads.spawn([&] { return read_at(fd, size + 4096, 1, good); });
     co_await reads.join();
     co_return good;
 }

@@ -106,10 +106,10 @@ BOOST_AUTO_TEST_CASE(a_lane_that_hangs_holds_up_no_other_and_is_named)
     auto stuck = [&](shard& s) -> task<void> {
         scope calls(s.reactor());
         for (int i = 0; i < 5; ++i)
-            calls.spawn([](blocking_pool& lane, std::shared_future<void> until) -> task<void> {
-                auto wait = [until] { until.wait(); };
-                co_await lane.run(std::move(wait));
-            }(*hung, gate));
+            calls.spawn([&]() -> task<void> {
+                auto wait = [gate] { gate.wait(); };
+                co_await hung->run(std::move(wait));
+            });
         co_await calls.join();
     };
     auto ends = std::async(std::launch::async, [&] { rt->run(0, stuck); });
@@ -156,7 +156,7 @@ BOOST_AUTO_TEST_CASE(stop_ends_waiting_tasks_and_brings_buffers_home)
         stopped = !co_await never.wait();
         held.reset();
     };
-    rt->call(1, [&](shard& s) { s.tasks().spawn(wait(std::move(buffer))); });
+    rt->call(1, [&](shard& s) { s.tasks().spawn(wait, std::move(buffer)); });
     rt->stop();
     BOOST_TEST(stopped);
     BOOST_TEST(rt->budget().used() == 0U);

@@ -8,9 +8,12 @@
 #include <verbena/core/sleep.hpp>
 
 #include <atomic>
+#include <functional>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 
 BOOST_AUTO_TEST_SUITE(task_test)
 
@@ -66,8 +69,8 @@ BOOST_AUTO_TEST_CASE(a_million_waits_use_constant_stack)
     auto game = [&]() -> task<void> {
         const task_context& context = co_await current_context();
         scope s(*context.shard);
-        s.spawn(player(ping, pong, hits, 200'000));
-        s.spawn(player(pong, ping, hits, 200'000));
+        s.spawn(player, std::ref(ping), std::ref(pong), std::ref(hits), 200'000);
+        s.spawn(player, std::ref(pong), std::ref(ping), std::ref(hits), 200'000);
         ping.release();
         co_await s.join();
     };
@@ -118,9 +121,9 @@ BOOST_AUTO_TEST_CASE(an_exception_that_leaves_a_child_is_rethrown_by_join)
         std::string text;
         auto body = [&]() -> task<void> {
             scope s(*r);
-            s.spawn(throw_later(turns));
-            s.spawn(throw_later(turns + 1));
-            s.spawn(count_later(counted));
+            s.spawn(throw_later, turns);
+            s.spawn(throw_later, turns + 1);
+            s.spawn(count_later, std::ref(counted));
             try {
                 co_await s.join();
             } catch (const std::exception& e) {
@@ -154,21 +157,149 @@ BOOST_AUTO_TEST_CASE(a_handler_hears_of_exceptions_in_place_of_the_joiner)
     };
     auto body = [&]() -> task<void> {
         scope s(*r, nullptr, &h);
-        s.spawn(throw_later(1));
+        s.spawn(throw_later, 1);
         co_await s.join();
         BOOST_TEST(h.said == "boom");
         BOOST_TEST((h.code == std::errc::state_not_recoverable));
-        s.spawn(fail_with(std::make_exception_ptr(std::bad_alloc())));
+        s.spawn(fail_with, std::make_exception_ptr(std::bad_alloc()));
         BOOST_TEST((h.code == std::errc::not_enough_memory));
-        s.spawn(fail_with(
-            std::make_exception_ptr(std::system_error(std::make_error_code(std::errc::no_such_device)))));
+        s.spawn(fail_with,
+                std::make_exception_ptr(std::system_error(std::make_error_code(std::errc::no_such_device))));
         BOOST_TEST((h.code == std::errc::no_such_device));
-        s.spawn(fail_with(std::make_exception_ptr(7)));
+        s.spawn(fail_with, std::make_exception_ptr(7));
         BOOST_TEST((h.code == std::errc::state_not_recoverable));
         co_await s.join();
     };
     run_until_complete(*r, body());
     BOOST_TEST(h.heard == 4);
+}
+
+// What spawn() was given lives as long as the child, though the caller's temporaries are long gone.
+BOOST_AUTO_TEST_CASE(a_scope_keeps_callable_and_arguments_until_the_child_ends)
+{
+    virtual_clock clock;
+    reactor_options o;
+    o.clock = &clock;
+    auto r = make(o);
+    std::string heard;
+    const auto held = std::make_shared<int>(1);
+    const std::weak_ptr<int> counted = held;
+    auto takes_references = [](std::string& out, const std::string& text,
+                               const std::shared_ptr<int>&) -> task<void> {
+        (void)co_await sleep_for(1h);
+        out += text;
+    };
+    auto body = [&]() -> task<void> {
+        scope s(*r);
+        s.spawn(
+            [&heard, text = std::string("a text too long to lie in the string itself; ")]() -> task<void> {
+                (void)co_await sleep_for(2h);
+                heard += text;
+            });
+        s.spawn(takes_references, std::ref(heard), std::string("another one that lies on the heap; "), held);
+        auto gone = [&heard]() mutable -> task<void> {
+            (void)co_await sleep_for(3h);
+            heard += "the last";
+        };
+        s.spawn(std::move(gone));
+        BOOST_TEST(counted.use_count() == 2);
+        co_await s.join();
+        BOOST_TEST(counted.use_count() == 1);
+    };
+    run_until_complete(*r, body());
+    BOOST_TEST(heard ==
+               "another one that lies on the heap; a text too long to lie in the string itself; the last");
+}
+
+namespace {
+
+struct moved_only {
+    explicit moved_only(int& n) : moves(&n) {}
+    moved_only(moved_only&& other) noexcept : moves(other.moves) { ++*moves; }
+    int* moves;
+};
+struct session {
+    task<void> run(moved_only&& by_reference, std::unique_ptr<int> n)
+    {
+        moves_before = *by_reference.moves;
+        (void)co_await sleep_for(1ms);
+        value = *n;
+    }
+    int moves_before = 0;
+    int value = 0;
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(spawn_moves_what_it_is_given)
+{
+    auto r = make();
+    int moves = 0;
+    session one;
+    session other;
+    int lambda_value = 0;
+    auto body = [&]() -> task<void> {
+        scope s(*r);
+        s.spawn(&session::run, &one, moved_only(moves), std::make_unique<int>(7));
+        BOOST_TEST(one.moves_before == 2); // to the runner, and into its frame
+        s.spawn(&session::run, std::ref(other), moved_only(moves), std::make_unique<int>(8));
+        s.spawn([&lambda_value, n = std::make_unique<int>(9)]() -> task<void> {
+            (void)co_await sleep_for(1ms);
+            lambda_value = *n;
+        });
+        co_await s.join();
+    };
+    run_until_complete(*r, body());
+    BOOST_TEST(one.value == 7);
+    BOOST_TEST(other.value == 8);
+    BOOST_TEST(lambda_value == 9);
+}
+
+BOOST_AUTO_TEST_CASE(spawn_takes_a_frame_of_its_own_and_one_for_the_child)
+{
+    auto r = make();
+    auto nothing = [](std::string) -> task<void> { co_return; };
+    scope s(*r);
+    for (int i = 0; i < 2; ++i) {
+        const auto before = current_frame_pool_stats();
+        s.spawn(nothing, std::string(100, 'x'));
+        const auto after = current_frame_pool_stats();
+        BOOST_TEST(after.reused + after.fresh - before.reused - before.fresh <=
+                   2U); // compilers may join them
+    }
+}
+
+namespace {
+
+struct not_copied {
+    not_copied() = default;
+    not_copied(const not_copied&) { throw std::runtime_error("a copy"); }
+    not_copied(not_copied&&) noexcept = default;
+};
+task<void> take(const not_copied&) { co_return; }
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(what_throws_before_there_is_a_child)
+{
+    auto r = make();
+    auto body = [&]() -> task<void> {
+        scope s(*r);
+        const not_copied mine;
+        BOOST_CHECK_THROW(s.spawn(take, mine), std::runtime_error);
+        BOOST_TEST(s.live() == 0U);
+        s.spawn(take, std::cref(mine));
+        // The call that makes the task belongs to the child.
+        s.spawn([]() -> task<void> { throw std::logic_error("no task"); });
+        std::string text;
+        try {
+            co_await s.join();
+        } catch (const std::logic_error& e) {
+            text = e.what();
+        }
+        BOOST_TEST(text == "no task");
+    };
+    run_until_complete(*r, body());
 }
 
 BOOST_AUTO_TEST_CASE(an_exception_of_a_blocking_call_reaches_the_awaiter)
@@ -225,8 +356,8 @@ BOOST_AUTO_TEST_CASE(stop_ends_waits)
     auto body = [&]() -> task<void> {
         const task_context& context = co_await current_context();
         scope s(*context.shard);
-        s.spawn(wait_for_ever(never, stopped));
-        s.spawn(sleep_long(stopped));
+        s.spawn([&] { return wait_for_ever(never, stopped); });
+        s.spawn([&] { return sleep_long(stopped); });
         co_await sleep_for(1s);
         s.request_stop();
         co_await s.join();

@@ -526,13 +526,13 @@ struct rounds {
             the_disk.syncs_begun = 0;
             the_disk.syncs_wait = true;
             scope s(*context.shard);
-            s.spawn(sync_one(group, first, fds[0], inodes[0], done[0]));
+            s.spawn([&] { return sync_one(group, first, fds[0], inodes[0], done[0]); });
             while (the_disk.syncs_begun == 0)
                 std::this_thread::yield();
             change();
             for (std::size_t i = 0; i < others.size(); ++i) {
                 const auto [file, kind] = others[i];
-                s.spawn(sync_one(group, kind, fds[file], inodes[file], done[i + 1]));
+                s.spawn([&] { return sync_one(group, kind, fds[file], inodes[file], done[i + 1]); });
             }
             the_disk.syncs_wait = false;
             co_await s.join();
@@ -613,8 +613,10 @@ struct served : exported {
     {
         const auto main = [&]() -> task<void> {
             scope serving(*shard);
-            serving.spawn(rpcrdma::serve(*server_device, *listener, server_buffers, dispatcher,
-                                         server_options, server_stats));
+            serving.spawn([&] {
+                return rpcrdma::serve(*server_device, *listener, server_buffers, dispatcher, server_options,
+                                      server_stats);
+            });
             const nfs::identity who = nfs::identity::of_process();
             nfs::mount_client mount(*transport, who);
             auto root = co_await mount.mnt("/export");

@@ -261,8 +261,8 @@ BOOST_AUTO_TEST_CASE(changes_of_a_files_attributes_follow_each_other)
         most_truncating = 0;
         truncates_slowly = true;
         scope s(*context.shard);
-        s.spawn(resize(**fs, r, made->made.handle, made->made.attrs->ctime));
-        s.spawn(resize(**fs, r, made->made.handle, std::nullopt));
+        s.spawn([&] { return resize(**fs, r, made->made.handle, made->made.attrs->ctime); });
+        s.spawn([&] { return resize(**fs, r, made->made.handle, std::nullopt); });
         co_await s.join();
     };
     run_until_complete(*shard, all());
@@ -284,12 +284,12 @@ BOOST_AUTO_TEST_CASE(one_sync_serves_all_who_wait)
         syncs_wait = true;
         syncing = 0;
         scope s(*context.shard);
-        s.spawn(one_sync(group, fd, 7, failed));
+        s.spawn([&] { return one_sync(group, fd, 7, failed); });
         while (syncing == 0)
             std::this_thread::yield();
         // The one that runs has begun before what they changed.
         for (int i = 0; i < 199; ++i)
-            s.spawn(one_sync(group, fd, 7, failed));
+            s.spawn([&] { return one_sync(group, fd, 7, failed); });
         syncs_wait = false;
         co_await s.join();
     };
@@ -310,7 +310,7 @@ BOOST_AUTO_TEST_CASE(a_failed_sync_fails_all_who_wait)
         const task_context& context = co_await current_context();
         scope s(*context.shard);
         for (int i = 0; i < 50; ++i)
-            s.spawn(one_sync(group, -1, 7, failed));
+            s.spawn([&] { return one_sync(group, -1, 7, failed); });
         co_await s.join();
     };
     run_until_complete(*shard, all());

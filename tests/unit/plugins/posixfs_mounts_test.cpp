@@ -226,8 +226,8 @@ BOOST_AUTO_TEST_CASE(a_mount_that_hangs_holds_nobody_who_wants_another)
         auto all = [&]() -> task<result<void>> {
             const task_context& context = co_await current_context();
             scope calls(*context.shard);
-            calls.spawn(enter(*s.fs, m.root, entered));
-            calls.spawn(beside(s, m, in_time, early, late));
+            calls.spawn([&] { return enter(*s.fs, m.root, entered); });
+            calls.spawn([&] { return beside(s, m, in_time, early, late); });
             co_await calls.join();
             co_return result<void>();
         };

@@ -79,7 +79,7 @@ task<std::vector<change>> all_at_once(decltype(make_one)& one, file_backend& fs,
     const task_context& context = co_await current_context();
     scope all(*context.shard);
     for (unsigned i = 0; i < count; ++i)
-        all.spawn(one(fs, r, in, i, changes));
+        all.spawn([&] { return one(fs, r, in, i, changes); });
     co_await all.join();
     co_return changes;
 }

@@ -65,8 +65,8 @@ task<result<unsigned>> all_at_once(file_backend& fs, const request& who, const h
     const task_context& context = co_await current_context();
     scope calls(*context.shard);
     for (const std::string& name : names) {
-        calls.spawn(touch(fs, who, device, good));
-        calls.spawn(make(fs, who, in, name, good));
+        calls.spawn([&] { return touch(fs, who, device, good); });
+        calls.spawn([&] { return make(fs, who, in, name, good); });
     }
     co_await calls.join();
     co_return good;

@@ -69,7 +69,7 @@ task<unsigned> write_at_once(file_backend& fs, const request& r, const handle& f
     const task_context& context = co_await current_context();
     scope writes(*context.shard);
     for (unsigned i = 0; i < count; ++i)
-        writes.spawn(write_stably(fs, r, file, good));
+        writes.spawn([&] { return write_stably(fs, r, file, good); });
     co_await writes.join();
     co_return good;
 }

@@ -246,8 +246,8 @@ BOOST_FIXTURE_TEST_CASE(a_write_waits_for_a_resend, fixture)
     server.held_first = 'A';
     server.before_write = [&](char first) {
         if (first == 'A' && !std::exchange(spawned, true)) {
-            others.spawn(other());
-            others.spawn(releases());
+            others.spawn(other);
+            others.spawn(releases);
         }
     };
     const auto both = [&]() -> task<void> {
@@ -281,8 +281,8 @@ BOOST_FIXTURE_TEST_CASE(a_resend_waits_for_writes_in_progress, fixture)
         reply_may_come.set();
     };
     const auto all = [&]() -> task<void> {
-        others.spawn(other());
-        others.spawn(releases());
+        others.spawn(other);
+        others.spawn(releases);
         const auto done = co_await file.commit();
         BOOST_TEST(bool(done));
         co_await others.join();
@@ -307,7 +307,7 @@ BOOST_FIXTURE_TEST_CASE(commits_at_once_all_wait_for_the_data, fixture)
     };
     server.before_write = [&](char) {
         if (seen.empty() && !std::exchange(spawned, true))
-            others.spawn(other());
+            others.spawn(other);
     };
     const auto both = [&]() -> task<void> {
         const auto done = co_await file.commit();

@@ -499,7 +499,7 @@ BOOST_AUTO_TEST_CASE(a_repeat_that_waits_for_a_run_that_fails_runs)
             here.turn();
     };
     for (caller& c : callers)
-        work.spawn(run(c));
+        work.spawn([&] { return run(c); });
     turns();
     BOOST_TEST((callers[0].seen == state::fresh));
     BOOST_TEST(!callers[1].seen.has_value());

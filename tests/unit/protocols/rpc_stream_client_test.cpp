@@ -252,7 +252,7 @@ BOOST_FIXTURE_TEST_CASE(replies_in_another_order_reach_their_calls, fixture)
     auto main = [&]() -> task<void> {
         scope s(*shard);
         for (std::uint32_t i = 0; i < count; ++i)
-            s.spawn(one(i));
+            s.spawn(one, i);
         co_await s.join();
         co_await client->close();
     };
@@ -283,7 +283,7 @@ BOOST_FIXTURE_TEST_CASE(max_calls_bounds_what_is_outstanding, fixture)
     auto main = [&]() -> task<void> {
         scope s(*shard);
         for (int i = 0; i < 3; ++i)
-            s.spawn(one());
+            s.spawn(one);
         co_await s.join();
         co_await client->close();
     };
@@ -314,8 +314,8 @@ BOOST_FIXTURE_TEST_CASE(a_new_connection_carries_the_same_calls, fixture)
     };
     auto main = [&]() -> task<void> {
         scope s(*shard);
-        s.spawn(one(0));
-        s.spawn(one(1));
+        s.spawn(one, 0);
+        s.spawn(one, 1);
         co_await s.join();
         BOOST_TEST(client->connections() == 2u);
         co_await client->close();
@@ -414,7 +414,7 @@ BOOST_FIXTURE_TEST_CASE(a_call_given_up_half_sent_does_not_break_the_stream, fix
     };
     auto main = [&]() -> task<std::uint32_t> {
         scope s(*shard);
-        s.spawn(abandoned());
+        s.spawn(abandoned);
         co_await sleep_for(50ms);
         s.request_stop();
         co_await s.join();
@@ -666,7 +666,7 @@ BOOST_FIXTURE_TEST_CASE(the_watch_hears_of_a_silence_and_of_its_end_once_each, f
     };
     auto main = [&]() -> task<void> {
         scope s(*shard);
-        s.spawn(call());
+        s.spawn(call);
         while (watch.heard.empty())
             co_await sleep_for(1ms);
         co_await sleep_for(50ms); // it is told once
@@ -712,7 +712,7 @@ BOOST_FIXTURE_TEST_CASE(the_watch_hears_why_there_is_no_connection, fixture)
             const auto reply = co_await client->call(r);
             BOOST_TEST(!reply);
         };
-        s.spawn(one());
+        s.spawn(one);
         while (!watch.why.code())
             co_await sleep_for(1ms);
         BOOST_TEST((watch.why == std::errc::connection_refused));
@@ -740,7 +740,7 @@ BOOST_FIXTURE_TEST_CASE(close_ends_calls_and_a_refused_connect_is_an_error, fixt
                 if (!reply)
                     outcome = reply.error();
             };
-            s.spawn(one());
+            s.spawn(one);
             co_await sleep_for(20ms);
             co_await client->close();
             co_await s.join();

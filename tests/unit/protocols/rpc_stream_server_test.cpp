@@ -588,7 +588,7 @@ BOOST_AUTO_TEST_CASE(shut_down_lets_calls_finish)
             co_await sleep_for(5ms);
             e.set();
         };
-        work.spawn(later(streams.program.go));
+        work.spawn([&] { return later(streams.program.go); });
         co_await streams.server->shut_down(streams.shard->clock().now() + 10s);
         co_await work.join();
     };

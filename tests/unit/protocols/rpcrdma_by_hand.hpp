@@ -261,7 +261,7 @@ struct fixture {
         tasks.emplace(*shard);
         unreadable.under = listener.get();
         verbs::listener& l2 = own_provider ? unreadable : *listener;
-        tasks->spawn(rpcrdma::serve(*provider, l2, *pool, dispatcher, options, stats));
+        tasks->spawn([&] { return rpcrdma::serve(*provider, l2, *pool, dispatcher, options, stats); });
         ask_to_connect();
         BOOST_TEST(read(32).size() == 32u); // header, depths, private message
     }

@@ -89,8 +89,8 @@ struct fixture {
     {
         auto main = [&]() -> task<void> {
             scope s(*shard);
-            s.spawn(call());
-            s.spawn(script());
+            s.spawn(std::ref(call));
+            s.spawn(std::ref(script));
             co_await s.join();
             co_await client->close();
         };
@@ -148,7 +148,7 @@ BOOST_FIXTURE_TEST_CASE(one_credit_until_the_first_reply_then_what_is_granted, f
                     ++answered;
             };
             for (int i = 0; i < 8; ++i)
-                s.spawn(one());
+                s.spawn(one);
             co_await s.join();
         },
         [&]() -> task<void> {
@@ -452,7 +452,7 @@ BOOST_FIXTURE_TEST_CASE(a_call_given_up_is_out_of_the_servers_reach_and_keeps_it
                     BOOST_TEST((!reply && reply.error() == std::errc::operation_canceled));
                     BOOST_TEST(peer.memory.grants.empty());
                 };
-                s.spawn(abandoned());
+                s.spawn(abandoned);
                 co_await sleep_for(20ms);
                 BOOST_TEST(peer.memory.grants.size() == 1u);
                 s.request_stop();

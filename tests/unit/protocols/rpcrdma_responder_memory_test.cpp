@@ -82,7 +82,7 @@ BOOST_FIXTURE_TEST_CASE(a_connection_without_receives_has_some_when_there_is_mem
     start();
     leave(0, 4096);
     scope others(*shard);
-    others.spawn(hog(4096));
+    others.spawn([&] { return hog(4096); });
     std::uint32_t xid = 1;
     for (; xid <= 9; ++xid) {
         inline_call(xid);
@@ -108,7 +108,7 @@ BOOST_FIXTURE_TEST_CASE(no_more_credits_are_granted_than_receives_stand, fixture
     start();
     leave(0, 4096);
     scope others(*shard);
-    others.spawn(hog(4096));
+    others.spawn([&] { return hog(4096); });
     const auto granted_to = [&](std::uint32_t xid, std::uint32_t asked) {
         bytes call = inline_message(xid);
         xdr::store_u32(call.data() + 28, asked);
@@ -145,7 +145,7 @@ BOOST_FIXTURE_TEST_CASE(a_connection_without_receives_holds_nobody_up, fixture)
     lease small = pool->try_acquire(4096); // and there are more where it comes from
     leave(0, size);
     scope others(*shard);
-    others.spawn(hog(size));
+    others.spawn([&] { return hog(size); });
     for (std::uint32_t xid = 1; xid <= 9; ++xid) {
         inline_call(xid);
         BOOST_TEST(xdr::load_u32(receive().data() + 18) == xid);
@@ -155,7 +155,7 @@ BOOST_FIXTURE_TEST_CASE(a_connection_without_receives_holds_nobody_up, fixture)
     until([&] { return others.live() == 0; });
     scope more(*shard);
     const std::size_t before = held.size();
-    more.spawn(hog(4096));
+    more.spawn([&] { return hog(4096); });
     until([&] { return held.size() > before; });
     more.request_stop();
     until([&] { return more.live() == 0; });

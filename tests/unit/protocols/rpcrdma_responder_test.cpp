@@ -400,7 +400,7 @@ BOOST_FIXTURE_TEST_CASE(a_call_back_waits_for_the_send_queue_and_no_longer, fixt
         reads.push_back(receive());
     BOOST_TEST(reads.size() < 400u);
     BOOST_REQUIRE(dispatcher.channel);
-    tasks->spawn(call_back());
+    tasks->spawn([&] { return call_back(); });
     BOOST_TEST(quiet());
     BOOST_TEST(outcome == "");
     for (const bytes& request : reads)
@@ -514,12 +514,12 @@ BOOST_AUTO_TEST_CASE(a_call_back_without_an_answer_costs_its_credit_for_a_while)
             f.inline_call(1);
             (void)f.receive();
             BOOST_REQUIRE(f.dispatcher.channel);
-            f.tasks->spawn(f.call_back(patient ? duration::max() : 1ms));
+            f.tasks->spawn([&] { return f.call_back(patient ? duration::max() : 1ms); });
             const std::uint32_t first = f.called_back();
             BOOST_TEST(first != 0u);
             f.clock.advance(f.options.reverse_limit - 1ms);
             f.until([&] { return patient == f.outcome.empty(); });
-            f.tasks->spawn(f.call_back());
+            f.tasks->spawn([&] { return f.call_back(); });
             BOOST_TEST(f.quiet());
             f.clock.advance(1ms);
             const std::uint32_t second = f.called_back();
@@ -533,9 +533,9 @@ BOOST_AUTO_TEST_CASE(a_call_back_without_an_answer_costs_its_credit_for_a_while)
             f.answer_call_back(second, 2);
             f.until([&] { return f.outcome == "a reply"; });
             // Now there are two credits.
-            f.tasks->spawn(f.call_back());
-            f.tasks->spawn(f.call_back());
-            f.tasks->spawn(f.call_back());
+            f.tasks->spawn([&] { return f.call_back(); });
+            f.tasks->spawn([&] { return f.call_back(); });
+            f.tasks->spawn([&] { return f.call_back(); });
             BOOST_TEST(f.called_back() != 0u);
             BOOST_TEST(f.called_back() != 0u);
             BOOST_TEST(f.quiet());
@@ -580,7 +580,7 @@ BOOST_FIXTURE_TEST_CASE(a_call_back_without_an_answer_fails_when_its_time_is_ove
     start();
     inline_call(1);
     (void)receive();
-    tasks->spawn(call_back());
+    tasks->spawn([&] { return call_back(); });
     BOOST_TEST(called_back() != 0u);
     clock.advance(options.reverse_limit - 1ms);
     BOOST_TEST(quiet());

@@ -162,7 +162,8 @@ struct two_ways {
         auto listener = provider->listen("127.0.0.1:0");
         BOOST_REQUIRE(listener);
         scope tasks(*shard);
-        tasks.spawn(rpcrdma::serve(*provider, **listener, *buffers, *forward, serving, served));
+        tasks.spawn(
+            [&] { return rpcrdma::serve(*provider, **listener, *buffers, *forward, serving, served); });
         auto client = rpcrdma::make_requester(*provider, *buffers, (*listener)->local_url().substr(8),
                                               calling, &requested);
         rpc::call_header header;

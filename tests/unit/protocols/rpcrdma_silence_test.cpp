@@ -81,7 +81,7 @@ struct fixture {
     task<void> connected(const std::function<task<void>()>& body)
     {
         scope s(*shard);
-        s.spawn(rpcrdma::serve(*server, *listener, *pool, calls, options, stats));
+        s.spawn([&] { return rpcrdma::serve(*server, *listener, *pool, calls, options, stats); });
         std::vector<std::byte> reply;
         const verbs::connect_options defaults;
         auto q = co_await client->connect("server", *domain, defaults, reply);
@@ -114,7 +114,7 @@ struct fixture {
         };
         const auto all = [&]() -> task<void> {
             scope s(*shard);
-            s.spawn(rpcrdma::serve(*server, *listener, *pool, answers, options, stats));
+            s.spawn([&] { return rpcrdma::serve(*server, *listener, *pool, answers, options, stats); });
             co_await body(one);
             connections = requester->connections();
             co_await requester->close();

@@ -75,7 +75,8 @@ struct connected {
             auto listener = server->listen(fabric ? "server" : "127.0.0.1:0");
             BOOST_REQUIRE(listener);
             scope tasks(*shard);
-            tasks.spawn(rpcrdma::serve(*server, **listener, *buffers, dispatcher, serving, served));
+            tasks.spawn(
+                [&] { return rpcrdma::serve(*server, **listener, *buffers, dispatcher, serving, served); });
             const std::string url((*listener)->local_url());
             requester = rpcrdma::make_requester(*client, *buffers, url.substr(url.find("://") + 3), calling,
                                                 &requested);

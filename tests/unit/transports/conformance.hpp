@@ -352,7 +352,7 @@ struct fixture {
                        verbs::connect_options of_server = {})
     {
         scope children(shard());
-        children.spawn(answer(n, of_server));
+        children.spawn([&] { return answer(n, of_server); });
         std::vector<std::byte> reply;
         auto q = co_await client.context->connect(where, *client.domain, of_client, reply);
         BOOST_REQUIRE_MESSAGE(q, why(q));

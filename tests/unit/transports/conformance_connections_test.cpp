@@ -56,7 +56,7 @@ CONFORMANCE_CASE(private_data_travels_both_ways)
             o.private_data = question;
             attempt a;
             scope s(f.shard());
-            s.spawn(a.go(f, o));
+            s.spawn([&] { return a.go(f, o); });
             auto request = co_await f.listener->next();
             BOOST_REQUIRE(request);
             const auto got = (*request)->private_data();
@@ -94,7 +94,7 @@ CONFORMANCE_CASE(an_answer_longer_than_private_data_may_be)
     f.run([&]() -> task<void> {
         attempt a;
         scope s(f.shard());
-        s.spawn(a.go(f, {}));
+        s.spawn([&] { return a.go(f, {}); });
         auto request = co_await f.listener->next();
         BOOST_REQUIRE(request);
         auto q = co_await (*request)->make_queue_pair(*f.server.domain, {});
@@ -122,7 +122,7 @@ CONFORMANCE_CASE(a_reject_carries_private_data)
     f.run([&]() -> task<void> {
         attempt a;
         scope s(f.shard());
-        s.spawn(a.go(f, {}));
+        s.spawn([&] { return a.go(f, {}); });
         auto request = co_await f.listener->next();
         BOOST_REQUIRE(request);
         const auto why = pattern(20, 8);
@@ -141,7 +141,7 @@ CONFORMANCE_CASE(a_request_that_nobody_answers_is_refused)
     f.run([&]() -> task<void> {
         attempt a;
         scope s(f.shard());
-        s.spawn(a.go(f, {}));
+        s.spawn([&] { return a.go(f, {}); });
         auto request = co_await f.listener->next();
         BOOST_REQUIRE(request);
         request->reset();
@@ -164,7 +164,7 @@ CONFORMANCE_CASE(a_queue_pair_that_ends_before_it_is_accepted)
         for (const auto end : ways) {
             attempt a;
             scope s(f.shard());
-            s.spawn(a.go(f, {}));
+            s.spawn([&] { return a.go(f, {}); });
             auto request = co_await f.listener->next();
             BOOST_REQUIRE(request);
             auto q = co_await (*request)->make_queue_pair(*f.server.domain, {});
@@ -192,7 +192,7 @@ CONFORMANCE_CASE(a_closed_listener)
         // Someone waits in next(), a peer waits for an answer.
         attempt waiting;
         scope s(f.shard());
-        s.spawn(waiting.go(f, {}));
+        s.spawn([&] { return waiting.go(f, {}); });
         // Linux's iw_cm drops a request that comes while its listener is destroyed, and its peer hears nothing: on a device
         // it shall have come before.
         co_await sleep_for(p.device ? 500ms : 20ms);
@@ -221,13 +221,13 @@ CONFORMANCE_CASE(close_and_stop_end_a_wait_for_peers)
         };
         {
             scope s(f.shard());
-            s.spawn(wait());
+            s.spawn(wait);
             s.request_stop();
             co_await s.join();
         }
         BOOST_TEST(ended == 1);
         scope s(f.shard());
-        s.spawn(wait());
+        s.spawn(wait);
         f.listener->close();
         co_await s.join();
         BOOST_TEST(ended == 2);
@@ -245,7 +245,7 @@ CONFORMANCE_CASE(connect_has_a_time_limit_and_can_be_stopped)
         BOOST_TEST(a.failed(std::errc::timed_out));
         attempt stopped;
         scope s(f.shard());
-        s.spawn(stopped.go(f, {}));
+        s.spawn([&] { return stopped.go(f, {}); });
         co_await sleep_for(5ms);
         s.request_stop();
         co_await s.join();

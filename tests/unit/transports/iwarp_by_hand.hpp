@@ -84,7 +84,7 @@ struct fixture {
         listener = std::move(*provider->listen_adopted("iwarp://test"));
         tasks.emplace(*shard);
         if (accepts)
-            tasks->spawn(serve());
+            tasks->spawn([&] { return serve(); });
     }
     ~fixture()
     {
@@ -281,7 +281,7 @@ struct with_grants : fixture {
             BOOST_REQUIRE(g);
             to = std::move(*g);
         };
-        tasks->spawn(make(*this, memory, rights, made));
+        tasks->spawn([&] { return make(*this, memory, rights, made); });
         until([&] { return made != nullptr; });
         return made;
     }

@@ -371,7 +371,7 @@ BOOST_FIXTURE_TEST_CASE(a_request_whose_queue_pair_ended_answers_on_no_descripto
             ++done;
         }
     };
-    tasks->spawn(answer(*this, answered));
+    tasks->spawn([&] { return answer(*this, answered); });
     for (unsigned i = 1; i <= 2; ++i) {
         write(connect(), good_start);
         until([&] { return answered == i; });
@@ -411,7 +411,7 @@ BOOST_FIXTURE_TEST_CASE(answers_that_a_service_may_not_give, fixture)
         ++done;
     };
     write(connect(), good_start);
-    tasks->spawn(answer(*this, answered));
+    tasks->spawn([&] { return answer(*this, answered); });
     until([&] { return answered == 1; });
     const int impatient = connect();
     write(impatient, good_start);

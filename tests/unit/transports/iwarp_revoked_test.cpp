@@ -256,7 +256,7 @@ BOOST_FIXTURE_TEST_CASE(a_grant_revoked_while_another_is_leaves_no_connection_th
         BOOST_TEST(accepted.has_value());
     };
     for (end& e : all) {
-        tasks->spawn(accept(*this, e));
+        tasks->spawn([&] { return accept(*this, e); });
         e.peer = connect();
         write(e.peer, good_start);
         BOOST_TEST(read(e.peer, 24).size() == 24u);

@@ -86,7 +86,7 @@ struct pair_of_ends {
         auto l = server->listen("127.0.0.1:0");
         BOOST_REQUIRE(l);
         scope children(*r);
-        children.spawn(serve(**l));
+        children.spawn([&] { return serve(**l); });
         const auto data = pattern(56, 3);
         verbs::connect_options o;
         o.private_data = data;

@@ -43,7 +43,7 @@ struct loop_fixture {
     task<bool> connect(connection& n)
     {
         scope s(*shard);
-        s.spawn(answer(n));
+        s.spawn([&] { return answer(n); });
         std::vector<std::byte> reply;
         auto q = co_await client->connect("x", *client_domain, {}, reply);
         s.request_stop();
@@ -305,7 +305,7 @@ BOOST_AUTO_TEST_CASE(a_device_that_goes_takes_the_connects_in_progress_along)
             const auto connect = [&]() -> task<void> {
                 outcome.emplace(co_await f.client->connect("x", *f.client_domain, {}, reply));
             };
-            s.spawn(connect());
+            s.spawn(connect);
             auto request = co_await f.listener->next();
             BOOST_REQUIRE(request);
             (of_client ? f.client : f.server)->remove_device();

@@ -283,7 +283,7 @@ BOOST_AUTO_TEST_CASE(an_accept_that_fails_has_its_queue_pair_destroyed_elsewhere
             const auto accepted = co_await asked->accept(o);
             failed = !accepted;
         };
-        s.spawn(accept());
+        s.spawn(accept);
         if (w == way::given_up)
             say(static_cast<rdma::queue_pair&>(*made).id(), RDMA_CM_EVENT_UNREACHABLE);
         co_await s.join();
@@ -316,7 +316,7 @@ BOOST_AUTO_TEST_CASE(a_connect_that_fails_has_its_queue_pair_destroyed_elsewhere
             BOOST_REQUIRE(!made);
             why = std::errc(made.error().errno_value());
         };
-        s.spawn(connect());
+        s.spawn(connect);
         co_await f.wait_until([] { return it().connecting != nullptr; });
         if (!refused) {
             co_await sleep_for(1ms);
@@ -364,7 +364,7 @@ BOOST_AUTO_TEST_CASE(nobody_waits_for_a_connection_whose_queue_pair_has_ended)
             BOOST_TEST((accepted.error() == std::errc::connection_aborted));
             answered = true;
         };
-        s.spawn(accept());
+        s.spawn(accept);
         co_await sleep_for(1ms);
         BOOST_TEST(!answered);
         f.impl().on_notice({&it().verbs(), device_event::device_fatal});

@@ -237,7 +237,7 @@ BOOST_AUTO_TEST_CASE(windows_of_a_queue_pair_are_bound_and_invalidated)
         }
         it().doorbells.clear();
         scope revoking(*w.shard);
-        revoking.spawn(w.domain->revoke(all));
+        revoking.spawn([&] { return w.domain->revoke(all); });
         for (std::size_t i = 0; i < 3; ++i) {
             const auto asked = [i] { return it().doorbells.size() == i + 1; };
             co_await windows::wait_until(asked);
@@ -265,7 +265,7 @@ BOOST_AUTO_TEST_CASE(a_queue_pair_may_go_while_the_revoking_of_its_grants_waits_
         co_await w.prepare();
         auto all = co_await w.grants_of(*q, internal_depth);
         scope waiting(*w.shard);
-        waiting.spawn(w.domain->revoke(all));
+        waiting.spawn([&] { return w.domain->revoke(all); });
         co_await sleep_for(5ms);
         q.reset();
         co_await waiting.join();
@@ -292,7 +292,7 @@ void while_it_is_taken_down(
             co_await w.pool.run(std::move(wait));
         };
         scope busy(*w.shard);
-        busy.spawn(other_work());
+        busy.spawn(other_work);
         co_await sleep_for(5ms);
         cm_event gone{RDMA_CM_EVENT_DISCONNECTED, 0, q->id(), {}, 0, 0};
         q->on_cm_event(gone);
@@ -315,7 +315,7 @@ BOOST_AUTO_TEST_CASE(revoking_waits_for_a_queue_pair_that_is_taken_down)
     while_it_is_taken_down(
         [](windows& w, auto& all, ends& seen, std::binary_semaphore& goes_on) -> task<void> {
             scope revoking(*w.shard);
-            revoking.spawn(w.domain->revoke(all));
+            revoking.spawn([&] { return w.domain->revoke(all); });
             co_await sleep_for(5ms);
             BOOST_TEST(std::ranges::all_of(all, [](const auto& g) { return g != nullptr && g->valid(); }));
             BOOST_TEST(seen.count == 0U);

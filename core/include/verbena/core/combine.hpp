@@ -12,6 +12,7 @@
 #include <concepts>
 #include <cstddef>
 #include <exception>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <tuple>
@@ -113,8 +114,9 @@ task<std::tuple<detail::value_of<Ts>...>> when_all(task<Ts>... tasks)
     const task_context& context = co_await current_context();
     std::tuple<detail::outcome<Ts>...> outcomes;
     detail::linked_scope running(context);
-    std::apply([&](auto&... out) { (running.get().spawn(detail::keep(std::move(tasks), out)), ...); },
-               outcomes);
+    std::apply(
+        [&](auto&... out) { (running.get().spawn(detail::keep<Ts>, std::move(tasks), std::ref(out)), ...); },
+        outcomes);
     co_await running.get().join();
     co_return std::apply([](auto&... out) { return std::tuple<detail::value_of<Ts>...>{out.take()...}; },
                          outcomes);
@@ -128,7 +130,7 @@ task<std::vector<detail::value_of<T>>> when_all(std::vector<task<T>> tasks)
     std::vector<detail::outcome<T>> outcomes(tasks.size());
     detail::linked_scope running(context);
     for (std::size_t i = 0; i < tasks.size(); ++i)
-        running.get().spawn(detail::keep(std::move(tasks[i]), outcomes[i]));
+        running.get().spawn(detail::keep<T>, std::move(tasks[i]), std::ref(outcomes[i]));
     co_await running.get().join();
     std::vector<detail::value_of<T>> values;
     values.reserve(outcomes.size());
@@ -157,7 +159,8 @@ task<first_of<T>> when_any(std::vector<task<T>> tasks)
     std::size_t winner = std::numeric_limits<std::size_t>::max();
     detail::linked_scope running(context);
     for (std::size_t i = 0; i < tasks.size(); ++i)
-        running.get().spawn(detail::race(std::move(tasks[i]), outcomes[i], i, winner, running.get()));
+        running.get().spawn(detail::race<T>, std::move(tasks[i]), std::ref(outcomes[i]), i, std::ref(winner),
+                            std::ref(running.get()));
     co_await running.get().join();
     co_return first_of<T>(winner, outcomes[winner].take());
 }
@@ -189,7 +192,7 @@ task<result<T>> with_timeout(duration limit, task<result<T>> t)
     detail::expiry expiry(running.get());
     if (narrowed.deadline != time_point::max()) // else there is none, and a virtual clock must not go there
         context.shard->timers().arm(expiry, narrowed.deadline);
-    running.get().spawn(detail::keep(std::move(t), out));
+    running.get().spawn(detail::keep<result<T>>, std::move(t), std::ref(out));
     co_await running.get().join();
     expiry.cancel();
     result<T> value = out.take();

@@ -168,7 +168,7 @@ private:
             scope& tasks = this->shard_.tasks();
             try {
                 task_type t = function_(this->shard_);
-                tasks.spawn(keep(std::move(t), std::move(promise)));
+                tasks.spawn(keep, std::move(t), std::move(promise));
             } catch (...) {
                 promise.set_exception(std::current_exception());
             }

@@ -9,13 +9,20 @@
 #include <cassert>
 #include <cstddef>
 #include <exception>
+#include <functional>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 namespace verbena {
 
 namespace detail {
 void log_lost_exception(const std::exception_ptr& e) noexcept;
+
+template<class T>
+inline constexpr bool is_task = false;
+template<class T>
+inline constexpr bool is_task<task<T>> = true;
 } // namespace detail
 
 /// Runs tasks concurrently on one shard and joins them. Destroying a scope with live children is a
@@ -43,12 +50,40 @@ public:
             detail::log_lost_exception(failure_);
     }
 
-    /// Starts `t` now, until its first wait. The scope owns it.
-    void spawn(task<void> t)
+    /// Calls `f(args...)` as std::invoke does and starts the task<void> that it returns, at once, until its first wait.
+    ///
+    ///     s.spawn(serve, std::move(connection), std::ref(counters));
+    ///     s.spawn(&session::run, this);
+    ///     s.spawn([&counters]() -> task<void> { ... });
+    ///
+    /// Lifetime: the scope keeps the callable and the arguments, decayed as std::thread does, until the child ends. So a
+    /// lambda's captures stay valid in its coroutine, and what the child takes as `const T&` refers to the scope's copy. What it
+    /// takes as `T&` is passed in std::ref() and outlives the child. Arguments are moved where they can be, so that they may be
+    /// move-only. One allocation, from the shard's frame list, beside the child's own frame.
+    /// Errors: what copying an argument throws leaves spawn() and no child is started. What the call or the child throws goes to
+    /// the scope's handler or to join().
+    /// Shard only.
+    template<class F, class... Args>
+    void spawn(F&& f, Args&&... args)
     {
-        ++live_;
-        runner r = run(*this, std::move(t));
-        r.handle.resume();
+        if constexpr (detail::is_task<std::remove_cvref_t<F>>) {
+            static_assert(!detail::is_task<std::remove_cvref_t<F>>,
+                          "spawn takes what makes the task, not the task: write s.spawn(f, args...) or "
+                          "s.spawn([&] { return f(args...); }) in place of s.spawn(f(args...))");
+        } else if constexpr (!std::is_invocable_v<std::decay_t<F>, std::decay_t<Args>...>) {
+            static_assert(
+                std::is_invocable_v<std::decay_t<F>, std::decay_t<Args>...>,
+                "spawn can't call this with these arguments, which it keeps and hands over as rvalues: "
+                "what the callable takes as T& is written std::ref(x)");
+        } else {
+            static_assert(
+                std::is_same_v<std::invoke_result_t<std::decay_t<F>, std::decay_t<Args>...>, task<void>>,
+                "spawn's callable returns task<void>: nobody would get the value of another task");
+            runner r = run<std::decay_t<F>, std::decay_t<Args>...>(*this, std::forward<F>(f),
+                                                                   std::forward<Args>(args)...);
+            ++live_;
+            r.handle.resume();
+        }
     }
     /// Asks every child that listens to stop.
     void request_stop() noexcept { stop_.request_stop(); }
@@ -82,7 +117,10 @@ private:
     struct runner {
         class promise_type {
         public:
-            promise_type(scope& s, task<void>&) noexcept : context_(&s.context_) {}
+            template<class... Kept>
+            explicit promise_type(scope& s, Kept&...) noexcept : context_(&s.context_)
+            {
+            }
             static void* operator new(std::size_t size) { return allocate_frame(size); }
             static void operator delete(void* frame, std::size_t size) noexcept
             {
@@ -107,10 +145,12 @@ private:
         explicit runner(std::coroutine_handle<> h) noexcept : handle(h) {}
         std::coroutine_handle<> handle;
     };
-    static runner run(scope& s, task<void> t)
+    // Its parameters are what the child may refer to: they go with this frame, after the child.
+    template<class F, class... Args>
+    static runner run(scope& s, F f, Args... args)
     {
         try {
-            task<void> child = std::move(t);
+            task<void> child = std::invoke(std::move(f), std::move(args)...);
             co_await child;
         } catch (...) {
             s.failed(std::current_exception());
@@ -167,13 +207,13 @@ T run_until_complete(reactor& r, task<T> t)
     std::exception_ptr failure;
     scope s(r);
     if constexpr (std::is_void_v<T>) {
-        s.spawn(detail::complete(r, std::move(t), failure));
+        s.spawn(detail::complete, std::ref(r), std::move(t), std::ref(failure));
         r.run();
         if (failure)
             std::rethrow_exception(failure);
     } else {
         std::optional<T> out;
-        s.spawn(detail::complete_into(r, std::move(t), out, failure));
+        s.spawn(detail::complete_into<T>, std::ref(r), std::move(t), std::ref(out), std::ref(failure));
         r.run();
         if (failure)
             std::rethrow_exception(failure);

@@ -86,8 +86,13 @@ protected:
     /// The call that `xid` names, or nullptr.
     outstanding* find(std::uint32_t xid) noexcept;
     void complete(outstanding& o, result<reply> outcome) noexcept;
-    /// Runs `t` until close(), which asks it to stop and joins it. An exception ends the connection, which is made again.
-    void spawn(task<void> t) { tasks_.spawn(std::move(t)); }
+    /// Runs the task that `f(args...)` returns, as scope::spawn() does, until close(), which asks it to stop and joins it. An
+    /// exception ends the connection, which is made again.
+    template<class F, class... Args>
+    void spawn(F&& f, Args&&... args)
+    {
+        tasks_.spawn(std::forward<F>(f), std::forward<Args>(args)...);
+    }
 
     reactor& shard() noexcept { return shard_; }
     const client_options& options() const noexcept { return options_; }
