@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend.hpp"
 
+#include <verbena/protocols/storage/permissions.hpp>
+
 #include <cerrno>
 #include <cstring>
 #include <limits>

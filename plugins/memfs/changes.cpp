@@ -2,6 +2,8 @@
 // Changes of directories: names that come, go and move.
 #include "backend.hpp"
 
+#include <verbena/protocols/storage/permissions.hpp>
+
 #include <cerrno>
 #include <unistd.h>
 

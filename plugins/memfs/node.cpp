@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "node.hpp"
 
+#include <verbena/protocols/storage/permissions.hpp>
+
 #include <algorithm>
 #include <cstring>
 #include <ctime>
-#include <unistd.h>
 
 namespace verbena::memfs {
 
@@ -66,25 +67,6 @@ std::uint64_t file_data::truncate(std::uint64_t size) noexcept
             std::memset(last->second->data() + within, 0, block_size - within);
     }
     return before - blocks_.size();
-}
-
-bool in_group(const storage::credential& who, std::uint32_t gid) noexcept
-{
-    return who.gid == gid || std::ranges::binary_search(who.groups(), gid);
-}
-
-unsigned allowed(const storage::attributes& a, const storage::credential& who, unsigned wanted) noexcept
-{
-    static_assert(R_OK == 4 && W_OK == 2 && X_OK == 1, "the bits of access(2) are those of a mode");
-    if (who.uid == 0) {
-        const bool executable = a.type == storage::file_type::directory || (a.mode & 0111) != 0;
-        return executable ? wanted : wanted & ~unsigned(X_OK);
-    }
-    if (who.uid == a.uid)
-        return wanted & (a.mode >> 6);
-    if (in_group(who, a.gid))
-        return wanted & (a.mode >> 3);
-    return wanted & a.mode & 7;
 }
 
 std::uint32_t without_set_id(const storage::attributes& a, const storage::credential& who) noexcept

@@ -71,10 +71,6 @@ struct node {
     std::optional<std::uint64_t> verifier; ///< of an exclusive create, until attributes are set
 };
 
-/// The subset of `wanted` (R_OK, W_OK, X_OK) that mode, owner and group allow; root is held back only from
-/// executing what nobody may execute.
-unsigned allowed(const storage::attributes& a, const storage::credential& who, unsigned wanted) noexcept;
-bool in_group(const storage::credential& who, std::uint32_t gid) noexcept;
 /// The mode without the set-ID bits that a change by `who` of data or owner takes away, as Linux does it.
 std::uint32_t without_set_id(const storage::attributes& a, const storage::credential& who) noexcept;
 
