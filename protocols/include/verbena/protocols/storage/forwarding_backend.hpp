@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// forwarding_backend: the base of filters, which stand on another back end and change a part of what it does.
+#pragma once
+
+#include <verbena/protocols/storage/file_backend.hpp>
+
+#include <memory>
+
+namespace verbena::storage {
+
+/// Forwards everything to the back end below; a filter overrides what it wants to change. A call costs one virtual call more
+/// and no frame: the task returned is the one from below. Shards, lifetimes, cancellation and errors are those of file_backend
+/// and of the back end below. kind(), info(), root() and write_verifier() are those of the back end below, too.
+class forwarding_backend : public file_backend {
+public:
+    /// Owns `below`, which must not be null.
+    explicit forwarding_backend(std::unique_ptr<file_backend> below) noexcept;
+    /// `below` stays the caller's and outlives this.
+    explicit forwarding_backend(file_backend& below) noexcept : below_(below) {}
+    forwarding_backend(const forwarding_backend&) = delete;
+
+    /// The back end that this one stands on.
+    file_backend& below() const noexcept { return below_; }
+
+    std::string_view kind() const noexcept override;
+    const filesystem_info& info() const noexcept override;
+    handle root() const noexcept override;
+    std::uint64_t write_verifier() const noexcept override;
+
+    task<result<attributes>> getattr(const request& r, const handle& file) override;
+    task<result<change>> setattr(const request& r, const handle& file, const set_attributes& set,
+                                 std::optional<file_time> guard) override;
+    task<result<lookup_result>> lookup(const request& r, const handle& directory,
+                                       std::string_view name) override;
+    task<result<unsigned>> access(const request& r, const handle& file, unsigned wanted) override;
+    task<result<std::string>> readlink(const request& r, const handle& link) override;
+    task<result<read_result>> read(const request& r, const handle& file, std::uint64_t offset,
+                                   std::span<std::byte> out) override;
+    task<result<located_read>> locate(const request& r, const handle& file, std::uint64_t offset,
+                                      std::uint32_t length) override;
+    task<result<write_result>> write(const request& r, const handle& file, std::uint64_t offset,
+                                     std::span<const std::span<const std::byte>> pieces,
+                                     stability wanted) override;
+    task<result<create_result>> create(const request& r, const handle& directory, std::string_view name,
+                                       create_mode mode, const set_attributes& set,
+                                       std::uint64_t verifier) override;
+    task<result<create_result>> mkdir(const request& r, const handle& directory, std::string_view name,
+                                      const set_attributes& set) override;
+    task<result<create_result>> symlink(const request& r, const handle& directory, std::string_view name,
+                                        std::string_view target, const set_attributes& set) override;
+    task<result<create_result>> mknod(const request& r, const handle& directory, std::string_view name,
+                                      file_type type, std::uint32_t major, std::uint32_t minor,
+                                      const set_attributes& set) override;
+    task<result<change>> remove(const request& r, const handle& directory, std::string_view name) override;
+    task<result<change>> rmdir(const request& r, const handle& directory, std::string_view name) override;
+    task<result<rename_result>> rename(const request& r, const handle& from_directory, std::string_view from,
+                                       const handle& to_directory, std::string_view to) override;
+    task<result<link_result>> link(const request& r, const handle& file, const handle& directory,
+                                   std::string_view name) override;
+    task<result<readdir_result>> readdir(const request& r, const handle& directory, std::uint64_t cookie,
+                                         std::uint64_t verifier, bool with_attributes,
+                                         directory_sink& sink) override;
+    task<result<filesystem_stat>> statfs(const request& r, const handle& file) override;
+    task<result<change>> commit(const request& r, const handle& file, std::uint64_t offset,
+                                std::uint32_t count) override;
+
+private:
+    std::unique_ptr<file_backend> owned_;
+    file_backend& below_;
+};
+
+} // namespace verbena::storage

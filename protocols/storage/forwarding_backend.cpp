@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/protocols/storage/forwarding_backend.hpp>
+
+#include <utility>
+
+namespace verbena::storage {
+
+forwarding_backend::forwarding_backend(std::unique_ptr<file_backend> below) noexcept
+    : owned_(std::move(below)), below_(*owned_)
+{
+}
+
+std::string_view forwarding_backend::kind() const noexcept { return below_.kind(); }
+
+const filesystem_info& forwarding_backend::info() const noexcept { return below_.info(); }
+
+handle forwarding_backend::root() const noexcept { return below_.root(); }
+
+std::uint64_t forwarding_backend::write_verifier() const noexcept { return below_.write_verifier(); }
+
+task<result<attributes>> forwarding_backend::getattr(const request& r, const handle& file)
+{
+    return below_.getattr(r, file);
+}
+
+task<result<change>> forwarding_backend::setattr(const request& r, const handle& file,
+                                                 const set_attributes& set, std::optional<file_time> guard)
+{
+    return below_.setattr(r, file, set, guard);
+}
+
+task<result<lookup_result>> forwarding_backend::lookup(const request& r, const handle& directory,
+                                                       std::string_view name)
+{
+    return below_.lookup(r, directory, name);
+}
+
+task<result<unsigned>> forwarding_backend::access(const request& r, const handle& file, unsigned wanted)
+{
+    return below_.access(r, file, wanted);
+}
+
+task<result<std::string>> forwarding_backend::readlink(const request& r, const handle& link)
+{
+    return below_.readlink(r, link);
+}
+
+task<result<read_result>> forwarding_backend::read(const request& r, const handle& file, std::uint64_t offset,
+                                                   std::span<std::byte> out)
+{
+    return below_.read(r, file, offset, out);
+}
+
+task<result<located_read>> forwarding_backend::locate(const request& r, const handle& file,
+                                                      std::uint64_t offset, std::uint32_t length)
+{
+    return below_.locate(r, file, offset, length);
+}
+
+task<result<write_result>> forwarding_backend::write(const request& r, const handle& file,
+                                                     std::uint64_t offset,
+                                                     std::span<const std::span<const std::byte>> pieces,
+                                                     stability wanted)
+{
+    return below_.write(r, file, offset, pieces, wanted);
+}
+
+task<result<create_result>> forwarding_backend::create(const request& r, const handle& directory,
+                                                       std::string_view name, create_mode mode,
+                                                       const set_attributes& set, std::uint64_t verifier)
+{
+    return below_.create(r, directory, name, mode, set, verifier);
+}
+
+task<result<create_result>> forwarding_backend::mkdir(const request& r, const handle& directory,
+                                                      std::string_view name, const set_attributes& set)
+{
+    return below_.mkdir(r, directory, name, set);
+}
+
+task<result<create_result>> forwarding_backend::symlink(const request& r, const handle& directory,
+                                                        std::string_view name, std::string_view target,
+                                                        const set_attributes& set)
+{
+    return below_.symlink(r, directory, name, target, set);
+}
+
+task<result<create_result>> forwarding_backend::mknod(const request& r, const handle& directory,
+                                                      std::string_view name, file_type type,
+                                                      std::uint32_t major, std::uint32_t minor,
+                                                      const set_attributes& set)
+{
+    return below_.mknod(r, directory, name, type, major, minor, set);
+}
+
+task<result<change>> forwarding_backend::remove(const request& r, const handle& directory,
+                                                std::string_view name)
+{
+    return below_.remove(r, directory, name);
+}
+
+task<result<change>> forwarding_backend::rmdir(const request& r, const handle& directory,
+                                               std::string_view name)
+{
+    return below_.rmdir(r, directory, name);
+}
+
+task<result<rename_result>> forwarding_backend::rename(const request& r, const handle& from_directory,
+                                                       std::string_view from, const handle& to_directory,
+                                                       std::string_view to)
+{
+    return below_.rename(r, from_directory, from, to_directory, to);
+}
+
+task<result<link_result>> forwarding_backend::link(const request& r, const handle& file,
+                                                   const handle& directory, std::string_view name)
+{
+    return below_.link(r, file, directory, name);
+}
+
+task<result<readdir_result>> forwarding_backend::readdir(const request& r, const handle& directory,
+                                                         std::uint64_t cookie, std::uint64_t verifier,
+                                                         bool with_attributes, directory_sink& sink)
+{
+    return below_.readdir(r, directory, cookie, verifier, with_attributes, sink);
+}
+
+task<result<filesystem_stat>> forwarding_backend::statfs(const request& r, const handle& file)
+{
+    return below_.statfs(r, file);
+}
+
+task<result<change>> forwarding_backend::commit(const request& r, const handle& file, std::uint64_t offset,
+                                                std::uint32_t count)
+{
+    return below_.commit(r, file, offset, count);
+}
+
+} // namespace verbena::storage

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/protocols/storage/gated_backend.hpp>
+
+namespace verbena::storage {
+
+void gated_backend::leave(const request&, std::uint64_t, std::uint64_t) noexcept {}
+
+// `call` holds what the operation was called with: values by value, and by reference what must live until the task ends.
+template<class T, class Call>
+task<result<T>> gated_backend::pass(operation op, const request& r, Call call)
+{
+    const auto entered = co_await enter(op, r, 0);
+    if (!entered)
+        co_return entered.error();
+    task<result<T>> beneath = call(below());
+    co_return co_await beneath;
+}
+
+template<class T, class Call>
+task<result<T>> gated_backend::pass_bytes(operation op, const request& r, std::uint64_t bytes, Call call)
+{
+    const auto entered = co_await enter(op, r, bytes);
+    if (!entered)
+        co_return entered.error();
+    task<result<T>> beneath = call(below());
+    auto done = co_await beneath;
+    leave(r, bytes, done ? done->count : 0);
+    co_return std::move(done);
+}
+
+task<result<attributes>> gated_backend::getattr(const request& r, const handle& file)
+{
+    if (!gates(operation::getattr))
+        return below().getattr(r, file);
+    return pass<attributes>(operation::getattr, r,
+                            [&r, &file](file_backend& below) { return below.getattr(r, file); });
+}
+
+task<result<change>> gated_backend::setattr(const request& r, const handle& file, const set_attributes& set,
+                                            std::optional<file_time> guard)
+{
+    if (!gates(operation::setattr))
+        return below().setattr(r, file, set, guard);
+    return pass<change>(operation::setattr, r, [&r, &file, &set, guard](file_backend& below) {
+        return below.setattr(r, file, set, guard);
+    });
+}
+
+task<result<lookup_result>> gated_backend::lookup(const request& r, const handle& directory,
+                                                  std::string_view name)
+{
+    if (!gates(operation::lookup))
+        return below().lookup(r, directory, name);
+    return pass<lookup_result>(operation::lookup, r, [&r, &directory, name](file_backend& below) {
+        return below.lookup(r, directory, name);
+    });
+}
+
+task<result<unsigned>> gated_backend::access(const request& r, const handle& file, unsigned wanted)
+{
+    if (!gates(operation::access))
+        return below().access(r, file, wanted);
+    return pass<unsigned>(operation::access, r,
+                          [&r, &file, wanted](file_backend& below) { return below.access(r, file, wanted); });
+}
+
+task<result<std::string>> gated_backend::readlink(const request& r, const handle& link)
+{
+    if (!gates(operation::readlink))
+        return below().readlink(r, link);
+    return pass<std::string>(operation::readlink, r,
+                             [&r, &link](file_backend& below) { return below.readlink(r, link); });
+}
+
+task<result<read_result>> gated_backend::read(const request& r, const handle& file, std::uint64_t offset,
+                                              std::span<std::byte> out)
+{
+    if (!gates(operation::read))
+        return below().read(r, file, offset, out);
+    return pass_bytes<read_result>(
+        operation::read, r, out.size(),
+        [&r, &file, offset, out](file_backend& below) { return below.read(r, file, offset, out); });
+}
+
+task<result<located_read>> gated_backend::locate(const request& r, const handle& file, std::uint64_t offset,
+                                                 std::uint32_t length)
+{
+    if (!gates(operation::read))
+        return below().locate(r, file, offset, length);
+    return file_backend::locate(r, file, offset, length);
+}
+
+task<result<write_result>> gated_backend::write(const request& r, const handle& file, std::uint64_t offset,
+                                                std::span<const std::span<const std::byte>> pieces,
+                                                stability wanted)
+{
+    if (!gates(operation::write))
+        return below().write(r, file, offset, pieces, wanted);
+    std::uint64_t bytes = 0;
+    for (const auto piece : pieces)
+        bytes += piece.size();
+    return pass_bytes<write_result>(operation::write, r, bytes,
+                                    [&r, &file, offset, pieces, wanted](file_backend& below) {
+                                        return below.write(r, file, offset, pieces, wanted);
+                                    });
+}
+
+task<result<create_result>> gated_backend::create(const request& r, const handle& directory,
+                                                  std::string_view name, create_mode mode,
+                                                  const set_attributes& set, std::uint64_t verifier)
+{
+    if (!gates(operation::create))
+        return below().create(r, directory, name, mode, set, verifier);
+    return pass<create_result>(operation::create, r,
+                               [&r, &directory, name, mode, &set, verifier](file_backend& below) {
+                                   return below.create(r, directory, name, mode, set, verifier);
+                               });
+}
+
+task<result<create_result>> gated_backend::mkdir(const request& r, const handle& directory,
+                                                 std::string_view name, const set_attributes& set)
+{
+    if (!gates(operation::mkdir))
+        return below().mkdir(r, directory, name, set);
+    return pass<create_result>(operation::mkdir, r, [&r, &directory, name, &set](file_backend& below) {
+        return below.mkdir(r, directory, name, set);
+    });
+}
+
+task<result<create_result>> gated_backend::symlink(const request& r, const handle& directory,
+                                                   std::string_view name, std::string_view target,
+                                                   const set_attributes& set)
+{
+    if (!gates(operation::symlink))
+        return below().symlink(r, directory, name, target, set);
+    return pass<create_result>(operation::symlink, r,
+                               [&r, &directory, name, target, &set](file_backend& below) {
+                                   return below.symlink(r, directory, name, target, set);
+                               });
+}
+
+task<result<create_result>> gated_backend::mknod(const request& r, const handle& directory,
+                                                 std::string_view name, file_type type, std::uint32_t major,
+                                                 std::uint32_t minor, const set_attributes& set)
+{
+    if (!gates(operation::mknod))
+        return below().mknod(r, directory, name, type, major, minor, set);
+    return pass<create_result>(operation::mknod, r,
+                               [&r, &directory, name, type, major, minor, &set](file_backend& below) {
+                                   return below.mknod(r, directory, name, type, major, minor, set);
+                               });
+}
+
+task<result<change>> gated_backend::remove(const request& r, const handle& directory, std::string_view name)
+{
+    if (!gates(operation::remove))
+        return below().remove(r, directory, name);
+    return pass<change>(operation::remove, r, [&r, &directory, name](file_backend& below) {
+        return below.remove(r, directory, name);
+    });
+}
+
+task<result<change>> gated_backend::rmdir(const request& r, const handle& directory, std::string_view name)
+{
+    if (!gates(operation::rmdir))
+        return below().rmdir(r, directory, name);
+    return pass<change>(operation::rmdir, r, [&r, &directory, name](file_backend& below) {
+        return below.rmdir(r, directory, name);
+    });
+}
+
+task<result<rename_result>> gated_backend::rename(const request& r, const handle& from_directory,
+                                                  std::string_view from, const handle& to_directory,
+                                                  std::string_view to)
+{
+    if (!gates(operation::rename))
+        return below().rename(r, from_directory, from, to_directory, to);
+    return pass<rename_result>(operation::rename, r,
+                               [&r, &from_directory, from, &to_directory, to](file_backend& below) {
+                                   return below.rename(r, from_directory, from, to_directory, to);
+                               });
+}
+
+task<result<link_result>> gated_backend::link(const request& r, const handle& file, const handle& directory,
+                                              std::string_view name)
+{
+    if (!gates(operation::link))
+        return below().link(r, file, directory, name);
+    return pass<link_result>(operation::link, r, [&r, &file, &directory, name](file_backend& below) {
+        return below.link(r, file, directory, name);
+    });
+}
+
+task<result<readdir_result>> gated_backend::readdir(const request& r, const handle& directory,
+                                                    std::uint64_t cookie, std::uint64_t verifier,
+                                                    bool with_attributes, directory_sink& sink)
+{
+    if (!gates(operation::readdir))
+        return below().readdir(r, directory, cookie, verifier, with_attributes, sink);
+    return pass<readdir_result>(
+        operation::readdir, r,
+        [&r, &directory, cookie, verifier, with_attributes, &sink](file_backend& below) {
+            return below.readdir(r, directory, cookie, verifier, with_attributes, sink);
+        });
+}
+
+task<result<filesystem_stat>> gated_backend::statfs(const request& r, const handle& file)
+{
+    if (!gates(operation::statfs))
+        return below().statfs(r, file);
+    return pass<filesystem_stat>(operation::statfs, r,
+                                 [&r, &file](file_backend& below) { return below.statfs(r, file); });
+}
+
+task<result<change>> gated_backend::commit(const request& r, const handle& file, std::uint64_t offset,
+                                           std::uint32_t count)
+{
+    if (!gates(operation::commit))
+        return below().commit(r, file, offset, count);
+    return pass<change>(operation::commit, r, [&r, &file, offset, count](file_backend& below) {
+        return below.commit(r, file, offset, count);
+    });
+}
+
+} // namespace verbena::storage
