@@ -171,7 +171,7 @@ void nfs_module::open_export(module_host& host, const export_config& e)
         host.shards().add_lane(name, std::clamp(share, 1u, host.shards().options().blocking_threads));
     if (!lane)
         throw config_error(name + ": " + lane.error().message());
-    storage::open_context context{name, **lane};
+    storage::open_context context{name, e.pseudo, host.metrics(), **lane};
     context.read_only = e.read_only;
     context.keep_shard_identity =
         std::ranges::any_of(targets_, [](const listen_target& t) { return t.transport == "rdma"; });
@@ -179,7 +179,7 @@ void nfs_module::open_export(module_host& host, const export_config& e)
         context.everybody = storage::open_context::ids{e.anonuid, e.anongid};
     storage::opened_backend backend = e.backend->open(e.values, context);
     for (auto f = e.filters.rbegin(); f != e.filters.rend(); ++f)
-        backend.files = f->module->put_on(std::move(backend.files), f->values, context);
+        f->module->put_on(backend, f->values, context);
     options.backend = backend.files.get();
     exported_as as{e.pseudo,     backend.source, option_text(e, backend), who(options.clients),
                    e.transports, backend.notes,  backend.warning,         options.clients,

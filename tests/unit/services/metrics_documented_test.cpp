@@ -7,8 +7,10 @@
 #include <service/shard_server.hpp>
 
 #include <verbena/core/runtime.hpp>
+#include <verbena/plugins/modules.hpp>
 #include <verbena/protocols/nfs/mount_server.hpp>
 #include <verbena/protocols/nfs/v3/server.hpp>
+#include <verbena/protocols/storage/module.hpp>
 
 #include <fstream>
 #include <map>
@@ -62,6 +64,19 @@ std::vector<metric_family> all_families()
     const nfs::v3::server program(exports, {});
     const nfs::mount3::server mount(exports, {}, mounts);
     auto files = program.expose(registry);
+    blocking_pool lane(1);
+    const storage::open_context context{"export /a", "/a", registry, lane};
+    module_table table;
+    setting_values nothing;
+    for (const module_descriptor* m : {&modules::memfs, &modules::delay, &modules::error, &modules::limit})
+        table.add(*m);
+    storage::opened_backend backend = table.find<storage::backend_module>("memfs")->open(nothing, context);
+    for (const char* name : {"delay", "error", "limit"}) {
+        auto& filter = *table.find<storage::filter_module>(name);
+        setting_values values;
+        check(filter.settings(), values);
+        filter.put_on(backend, values, context);
+    }
     auto mounted = mount.expose(registry);
     return registry.families();
 }

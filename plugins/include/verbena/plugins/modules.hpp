@@ -8,6 +8,9 @@
 
 namespace verbena::modules {
 
+extern const module_descriptor delay;   ///< a filter: operations take longer
+extern const module_descriptor error;   ///< a filter: operations fail
+extern const module_descriptor limit;   ///< a filter: so many operations and bytes a second
 extern const module_descriptor memfs;   ///< a back end: files in memory
 extern const module_descriptor mount;   ///< the MOUNT protocol, version 3, beside nfs
 extern const module_descriptor nfs;     ///< the NFS protocol, version 3, with its exports

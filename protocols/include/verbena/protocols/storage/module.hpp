@@ -3,6 +3,7 @@
 #pragma once
 
 #include <verbena/core/blocking.hpp>
+#include <verbena/core/metrics.hpp>
 #include <verbena/core/module.hpp>
 #include <verbena/protocols/storage/file_backend.hpp>
 
@@ -17,7 +18,9 @@ namespace verbena::storage {
 
 /// What whoever exports a back end tells it. References outlive the back end.
 struct open_context {
-    std::string name;    ///< of what is opened, for messages: "export /data"
+    std::string name;  ///< of what is opened, for messages: "export /data"
+    std::string label; ///< of its metrics: "/data"
+    metric_registry& metrics;
     blocking_pool& lane; ///< for calls that block; nobody else's, so that what hangs holds up nobody else
     bool read_only = false;
     /// A shard's thread must never take a caller's rights: a kernel refuses RDMA files to a thread that did.
@@ -33,7 +36,8 @@ struct open_context {
 /// A back end, and what people are told of it.
 struct opened_backend {
     std::unique_ptr<file_backend> files;
-    std::string source;               ///< "/srv/data"
+    std::vector<metric_registry::registration> metrics; ///< of `files`; they end before it
+    std::string source;                                 ///< "/srv/data"
     std::vector<std::string> options; ///< what was chosen, as a configuration has it: "sync"
     std::string notes;                ///< what it can and can't do here; empty for nothing
     std::string warning;              ///< what its user gives up; empty for nothing
@@ -60,10 +64,9 @@ class filter_module : public module {
 public:
     std::string_view role() const noexcept final { return "filter"; }
     virtual void check(setting_values& values, const std::string& name) const { (void)values, (void)name; }
-    /// Takes `below` over. Throws config_error, with the cure.
-    virtual std::unique_ptr<file_backend> put_on(std::unique_ptr<file_backend> below,
-                                                 const setting_values& values,
-                                                 const open_context& context) = 0;
+    /// Takes `on.files` over and puts in its place what stands on it; may add to what people are told. Throws config_error, with the
+    /// cure.
+    virtual void put_on(opened_backend& on, const setting_values& values, const open_context& context) = 0;
 };
 
 } // namespace verbena::storage
