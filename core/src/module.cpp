@@ -89,8 +89,9 @@ void module_table::mark_used(std::string_view name)
 void module_table::no_such(std::string_view name, std::string_view what, const std::string& where,
                            const std::vector<std::string_view>& known)
 {
-    throw config_error(where + "no " + std::string(what) + ' ' + std::string(name) +
-                       did_you_mean(name, known));
+    throw config_error(
+        where + "no " + std::string(what) + ' ' + std::string(name) +
+        (known.empty() ? "; there is none at all, so load a module" : did_you_mean(name, known)));
 }
 
 namespace {

@@ -2,11 +2,16 @@
 #include "command_line.hpp"
 #include "config_file.hpp"
 
+#include "../standard_output.hpp"
 #include "../unknown_words.hpp"
+
+#include <verbena/core/module_file.hpp>
+#include <verbena/core/printable.hpp>
 
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <array>
 #include <list>
 
 namespace verbena::daemon {
@@ -105,14 +110,107 @@ private:
     std::list<option> options_; // the parser keeps pointers to its words
 };
 
+constexpr std::string_view module_option = "--module";
+
+// Those that stand in front of the command.
+std::vector<std::string> named_modules(int argc, const char* const* argv)
+{
+    std::vector<std::string> names;
+    for (int i = 1; i < argc; ++i) {
+        const std::string_view word = argv[i];
+        if (word == module_option && i + 1 < argc)
+            names.emplace_back(argv[++i]);
+        else if (word.starts_with(module_option) && word.substr(module_option.size()).starts_with('='))
+            names.emplace_back(word.substr(module_option.size() + 1));
+        else if (!word.starts_with('-'))
+            break;
+    }
+    return names;
+}
+
+// Those that a file asks for. What else it says is compared with what they declare.
+void load_modules_of(const setting_values& file, service& s)
+{
+    const setting_values::value* list = file.find("modules");
+    const auto* names = list == nullptr ? nullptr : std::get_if<setting_values::value::texts>(&list->data);
+    if (names == nullptr)
+        return; // of another type: check() refuses it
+    for (std::size_t i = 0; i < names->size(); ++i)
+        at_place(file.place("modules", i), [&] { load_module(s.modules(), module_path((*names)[i])); });
+}
+
 } // namespace
 
-parsed_command_line parse_command_line(int argc, const char* const* argv, const service& s)
+std::string list_of_modules(const module_table& modules)
 {
+    std::vector<std::array<std::string, 6>> rows = {
+        {"NAME", "VERSION", "ROLE", "NEEDS", "FROM", "WHAT IT IS"}};
+    for (const module_table::entry& e : modules.all()) {
+        std::string needs;
+        for (const char* const* n = e.descriptor->needs; n != nullptr && *n != nullptr; ++n)
+            needs += (needs.empty() ? "" : " ") + std::string(*n);
+        rows.push_back({std::string(e.name()), e.descriptor->version, std::string(e.object->role()),
+                        needs.empty() ? "-" : needs, e.from, e.descriptor->summary});
+    }
+    std::array<std::size_t, 6> widths{};
+    for (const auto& row : rows) {
+        for (std::size_t i = 0; i < row.size(); ++i)
+            widths[i] = std::max(widths[i], row[i].size());
+    }
+    std::string text;
+    for (const auto& row : rows) {
+        for (std::size_t i = 0; i + 1 < row.size(); ++i)
+            text += printable(row[i]) + std::string(widths[i] - row[i].size() + 2, ' ');
+        text += printable(row.back()) + '\n';
+    }
+    return text;
+}
+
+int check_modules(const std::vector<std::string>& files)
+{
+    int status = 0;
+    for (const std::string& name : files) {
+        const std::string path = module_path(name);
+        try {
+            const module_note note = read_module_note(path);
+            const std::string role(note.value_of("role"));
+            const auto differing = compare(note, own_module_note(role));
+            if (differing.empty()) {
+                print("%s: fits: a module of the role %s, built with %s\n", printable(path).c_str(),
+                      role.c_str(), std::string(note.value_of("compiler")).c_str());
+                continue;
+            }
+            status = 1;
+            print("%s: does not fit: build it again, with the same compiler, against the headers of this "
+                  "version\n",
+                  printable(path).c_str());
+            for (const module_mismatch& m : differing)
+                print("  %s\n", printable(m.text()).c_str());
+        } catch (const config_error& e) {
+            status = 1;
+            print("%s\n", printable_lines(e.what()).c_str());
+        }
+    }
+    return status;
+}
+
+parsed_command_line parse_command_line(int argc, const char* const* argv, service& s)
+{
+    // Which commands there are depends on the modules, so that those come first.
+    for (const std::string& name : named_modules(argc, argv))
+        load_module(s.modules(), module_path(name));
     CLI::App app("verbenad: serves files and other things over TCP and over RDMA (iWARP in user space)",
                  "verbenad");
     app.set_version_flag("--version", std::string("verbenad ") + VERBENA_VERSION);
     app.require_subcommand(1);
+    std::vector<std::string> module_files;
+    app.add_option(std::string(module_option), module_files,
+                   "Load this module first, from a file or by its name in " VERBENA_MODULE_DIRECTORY
+                   "; repeated for more. In front of the command")
+        ->expected(1)
+        ->allow_extra_args(false)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->type_name("FILE");
 
     const std::vector<setting> settings = s.settings();
     const setting& log_level = setting_of(setting_of(settings, "daemon").inner, "log_level");
@@ -144,6 +242,17 @@ parsed_command_line parse_command_line(int argc, const char* const* argv, const 
     command_options of_serve;
     of_serve.add(*serve, "daemon", log_level);
 
+    std::string modules_of;
+    CLI::App* modules = app.add_subcommand("modules", "List the modules that are built in or loaded");
+    modules->add_option("CONFIG.toml", modules_of, "Also those that this file loads");
+    command wanted;
+    CLI::App* one_module = app.add_subcommand("module", "About files of modules");
+    one_module->require_subcommand(1);
+    CLI::App* check_files =
+        one_module->add_subcommand("check", "Say whether files fit this program; loads nothing");
+    check_files->add_option("FILE", wanted.files, "A path, or a name in " VERBENA_MODULE_DIRECTORY)
+        ->required();
+
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
@@ -152,9 +261,16 @@ parsed_command_line parse_command_line(int argc, const char* const* argv, const 
         return {{}, app.exit(e) == 0 ? 0 : 2};
     }
 
-    command wanted;
+    if (modules->parsed()) {
+        wanted.kind = command_kind::modules;
+        if (!modules_of.empty())
+            load_modules_of(load_config(modules_of), s);
+    }
+    if (check_files->parsed())
+        wanted.kind = command_kind::check_module;
     if (serve->parsed()) {
         wanted.settings = load_config(file);
+        load_modules_of(wanted.settings, s);
         of_serve.store(wanted.settings);
         if (check)
             wanted.kind = command_kind::check;

@@ -7,17 +7,22 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace verbena::daemon {
 
 enum class command_kind : std::uint8_t {
     serve,
-    check, ///< print the effective configuration and exit
+    check,        ///< print the effective configuration and exit
+    modules,      ///< print the modules and exit
+    check_module, ///< say whether files fit, and exit
 };
 
 struct command {
     command_kind kind = command_kind::serve;
-    setting_values settings; ///< for service::configure()
+    setting_values settings;        ///< for service::configure()
+    std::vector<std::string> files; ///< of check_module
 };
 
 struct parsed_command_line {
@@ -25,7 +30,12 @@ struct parsed_command_line {
     int exit_status = 0;
 };
 
-/// `s` has its modules. Throws config_error for a command line or a file that can't work.
-parsed_command_line parse_command_line(int argc, const char* const* argv, const service& s);
+/// `s` has the modules that are built in; those that the command line and the file name are loaded into it. Throws config_error for
+/// a command line, a file or a module that can't work.
+parsed_command_line parse_command_line(int argc, const char* const* argv, service& s);
+/// A line for each module, under a heading.
+std::string list_of_modules(const module_table& modules);
+/// Whether each file is a module that fits this program, and why not. The exit status: 0 if all do.
+int check_modules(const std::vector<std::string>& files);
 
 } // namespace verbena::daemon

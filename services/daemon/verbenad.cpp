@@ -12,6 +12,17 @@
 #include <cstdio>
 #include <stdexcept>
 
+namespace {
+
+int finish(int status)
+{
+    if (const verbena::printed output = verbena::flush_standard_output(); output.lost)
+        throw std::runtime_error(output.message());
+    return status;
+}
+
+} // namespace
+
 int main(int argc, char** argv)
 {
     using namespace verbena::daemon;
@@ -20,15 +31,20 @@ int main(int argc, char** argv)
         for (const verbena::module_descriptor* m : bundled_modules())
             service.modules().add(*m);
         parsed_command_line line = parse_command_line(argc, argv, service);
-        const bool checks = line.wanted && line.wanted->kind == command_kind::check;
-        if (line.wanted)
-            service.configure(std::move(line.wanted->settings));
-        if (checks)
+        if (!line.wanted)
+            return finish(line.exit_status);
+        switch (line.wanted->kind) {
+        case command_kind::modules:
+            verbena::print("%s", list_of_modules(service.modules()).c_str());
+            return finish(0);
+        case command_kind::check_module: return finish(check_modules(line.wanted->files));
+        case command_kind::check:
+        case command_kind::serve: break;
+        }
+        service.configure(std::move(line.wanted->settings));
+        if (line.wanted->kind == command_kind::check) {
             verbena::print("%s", to_toml(service.effective()).c_str());
-        if (checks || !line.wanted) {
-            if (const verbena::printed output = verbena::flush_standard_output(); output.lost)
-                throw std::runtime_error(output.message());
-            return checks ? 0 : line.exit_status;
+            return finish(0);
         }
         return service.run();
     } catch (const verbena::config_error& e) {

@@ -39,6 +39,9 @@ constexpr std::uint64_t mebibytes_per_shard = 4;
 // How long a stop may take beyond the drain before what does not come back is given up.
 constexpr std::chrono::seconds stop_grace{5};
 
+// Tables of a service's own, and commands of verbenad.
+constexpr std::string_view reserved_names[] = {"daemon", "memory", "metrics", "module", "modules", "serve"};
+
 std::vector<setting> daemon_settings()
 {
     return {
@@ -400,6 +403,8 @@ const std::string& service::start_text() const noexcept { return impl_->text; }
 std::vector<setting> service::settings() const
 {
     std::vector<setting> all;
+    all.push_back(setting::list("modules",
+                                "Modules to load first: paths of files, or names in the folder for modules"));
     all.push_back(setting::table("daemon", daemon_settings(), "The process"));
     all.push_back(setting::table("memory",
                                  {setting::word("huge_pages", {"auto", "no"}, "auto",
@@ -415,6 +420,10 @@ std::vector<setting> service::settings() const
         const auto* m = dynamic_cast<const protocol_module*>(e.object.get());
         if (m == nullptr)
             continue;
+        if (std::ranges::find(reserved_names, e.name()) != std::end(reserved_names))
+            throw config_error("module (" + e.from + "): a protocol can't be called " +
+                               std::string(e.name()) +
+                               ", since that is a table or a command already: give it another name");
         const auto* programs = dynamic_cast<const rpc::program_module*>(m);
         std::vector<setting> own;
         if (programs == nullptr || programs->served_with().empty())

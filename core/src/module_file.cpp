@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/core/abi.hpp>
+#include <verbena/core/module_file.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <dlfcn.h>
+#include <elf.h>
+#include <fcntl.h>
+#include <filesystem>
+#include <map>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
+
+namespace verbena {
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& path, const std::string& why)
+{
+    throw config_error(path + ": " + why);
+}
+
+std::string errno_text(int number) { return std::generic_category().message(number); }
+
+class descriptor {
+public:
+    explicit descriptor(int fd) noexcept : fd_(fd) {}
+    descriptor(const descriptor&) = delete;
+    ~descriptor()
+    {
+        if (fd_ >= 0)
+            ::close(fd_);
+    }
+    int get() const noexcept { return fd_; }
+
+private:
+    int fd_;
+};
+
+constexpr mode_t written_by_others = S_IWGRP | S_IWOTH;
+
+// Opens a file whose content is only ours or root's to decide.
+int open_trusted(const std::string& path, struct stat& s)
+{
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        refuse(path, errno_text(errno) + (errno == ENOENT ? ": write the path of the module's file" : ""));
+    if (::fstat(fd, &s) != 0) {
+        const int why = errno;
+        ::close(fd);
+        refuse(path, errno_text(why));
+    }
+    const auto fail = [&](const std::string& why) {
+        ::close(fd);
+        refuse(path, why);
+    };
+    if (!S_ISREG(s.st_mode))
+        fail("is no file that could be a module");
+    if (s.st_uid != 0 && s.st_uid != ::geteuid())
+        fail("belongs to user " + std::to_string(s.st_uid) +
+             ", who could put other code there: a module belongs to root or to user " +
+             std::to_string(::geteuid()) + " (chown)");
+    if ((s.st_mode & written_by_others) != 0)
+        fail("others may write to it, and could put other code there: chmod go-w");
+    if (static_cast<std::uint64_t>(s.st_size) > max_module_file)
+        fail("is larger than " + std::to_string(max_module_file >> 20) + " MiB");
+    return fd;
+}
+
+// The path without links, if no folder on it is somebody else's to change.
+std::string trusted_path(const std::string& path)
+{
+    std::error_code failed;
+    const std::filesystem::path real = std::filesystem::canonical(path, failed);
+    if (failed)
+        refuse(path, failed.message());
+    for (std::filesystem::path folder = real.parent_path();; folder = folder.parent_path()) {
+        struct stat s{};
+        if (::stat(folder.c_str(), &s) != 0)
+            refuse(path, errno_text(errno));
+        if (s.st_uid != 0 && s.st_uid != ::geteuid())
+            refuse(path, "lies in " + folder.string() + ", which belongs to user " +
+                             std::to_string(s.st_uid) +
+                             ", who could put another file there: move it to a folder of root's or of user " +
+                             std::to_string(::geteuid()));
+        if ((s.st_mode & written_by_others) != 0 && (s.st_mode & S_ISVTX) == 0)
+            refuse(
+                path,
+                "lies in " + folder.string() +
+                    ", where others may write, and could put another file: chmod go-w, or move it elsewhere");
+        if (folder == folder.root_path())
+            return real.string();
+    }
+}
+
+// Reads from a file that says of itself where things are, and may lie.
+class elf_file {
+public:
+    elf_file(const std::string& path, int fd, std::uint64_t size) : path_(path), fd_(fd), size_(size) {}
+
+    std::string note() const
+    {
+        Elf64_Ehdr header;
+        read(0, &header, sizeof header);
+        if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0)
+            refuse(path_, "is no ELF file");
+        if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != own_order ||
+            header.e_machine != own_machine())
+            refuse(path_, "was built for another kind of machine");
+        if (header.e_type != ET_DYN)
+            refuse(path_, "is no shared object: build it as a shared_module()");
+        if (header.e_phentsize != sizeof(Elf64_Phdr) || header.e_phnum > max_segments)
+            damaged();
+        std::string found;
+        for (unsigned i = 0; i < header.e_phnum; ++i) {
+            Elf64_Phdr segment;
+            read(offset_of(header.e_phoff, std::uint64_t(i) * sizeof segment), &segment, sizeof segment);
+            // A file that was cut is mapped all the same, and its end is SIGBUS.
+            if (segment.p_type == PT_LOAD)
+                (void)offset_of(segment.p_offset, segment.p_filesz);
+            if (segment.p_type == PT_NOTE)
+                search(segment.p_offset, segment.p_filesz, segment.p_align, found);
+        }
+        if (found.empty())
+            refuse(path_,
+                   "is no module of verbena: it has no note of what it was built against (VERBENA_MODULE)");
+        return found;
+    }
+
+private:
+    static constexpr unsigned max_segments = 256;
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    static constexpr unsigned char own_order = ELFDATA2LSB;
+#else
+    static constexpr unsigned char own_order = ELFDATA2MSB;
+#endif
+    // That of the program which runs here.
+    static Elf64_Half own_machine()
+    {
+        Elf64_Ehdr own{};
+        const descriptor self(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+        if (::pread(self.get(), &own, sizeof own, 0) != ssize_t(sizeof own))
+            return EM_NONE;
+        return own.e_machine;
+    }
+    [[noreturn]] void damaged() const { refuse(path_, "is a damaged ELF file: build it again"); }
+    std::uint64_t offset_of(std::uint64_t a, std::uint64_t b) const
+    {
+        if (a > size_ || b > size_ - a)
+            damaged();
+        return a + b;
+    }
+    void read(std::uint64_t offset, void* to, std::size_t count) const
+    {
+        if (offset > size_ || count > size_ - offset)
+            damaged();
+        if (::pread(fd_, to, count, static_cast<off_t>(offset)) != static_cast<ssize_t>(count))
+            damaged();
+    }
+    void search(std::uint64_t offset, std::uint64_t size, std::uint64_t align, std::string& found) const
+    {
+        if (size > max_module_note || align > 8)
+            return; // somebody else's
+        std::string memory(size, '\0');
+        read(offset, memory.data(), memory.size());
+        std::string_view all = memory;
+        const std::size_t unit = align == 8 ? 8 : 4;
+        const auto padded = [unit](std::size_t n) { return (n + unit - 1) / unit * unit; };
+        while (all.size() >= sizeof(Elf64_Nhdr)) {
+            Elf64_Nhdr head;
+            std::memcpy(&head, all.data(), sizeof head);
+            // Sizes have 32 bits: no sum of them overflows.
+            const std::size_t text_at = padded(sizeof head + head.n_namesz);
+            if (text_at > all.size() || head.n_descsz > all.size() - text_at)
+                damaged();
+            const std::string_view owner = all.substr(sizeof head, head.n_namesz);
+            if (owner == std::string_view("verbena", 8) && head.n_type == detail::abi_note<1>::note_type) {
+                if (!found.empty())
+                    refuse(path_, "has two notes of verbena: VERBENA_MODULE may stand once in a file");
+                found = all.substr(text_at, head.n_descsz);
+            }
+            all.remove_prefix(std::min(padded(text_at + head.n_descsz), all.size()));
+        }
+    }
+
+    const std::string& path_;
+    int fd_;
+    std::uint64_t size_;
+};
+
+module_note parse_note(std::string_view text)
+{
+    module_note note;
+    text = text.substr(0, text.find('\0'));
+    while (!text.empty()) {
+        const std::string_view line = text.substr(0, text.find('\n'));
+        text.remove_prefix(std::min(line.size() + 1, text.size()));
+        const std::size_t equals = line.rfind('=');
+        if (equals == std::string_view::npos)
+            continue;
+        note.lines.push_back({std::string(line.substr(0, equals)), std::string(line.substr(equals + 1))});
+    }
+    return note;
+}
+
+bool is_of_a_type(std::string_view key) noexcept { return key.find("::") != std::string_view::npos; }
+bool is_of_a_header(std::string_view key) noexcept { return key.ends_with(".hpp"); }
+
+std::string differences(const std::vector<module_mismatch>& all)
+{
+    constexpr std::size_t most = 8;
+    std::string text;
+    for (std::size_t i = 0; i < std::min(all.size(), most); ++i)
+        text += "\n  " + all[i].text();
+    if (all.size() > most)
+        text += "\n  and " + std::to_string(all.size() - most) + " more";
+    return text;
+}
+
+} // namespace
+
+std::string_view module_note::value_of(std::string_view key) const noexcept
+{
+    const auto found = std::ranges::find(lines, key, &line::key);
+    return found == lines.end() ? std::string_view() : std::string_view(found->value);
+}
+
+std::string module_mismatch::text() const
+{
+    const char* kind = is_of_a_type(what) ? "the type " : is_of_a_header(what) ? "functions of " : "";
+    if (*kind == '\0')
+        return what + ": the module has " + (module.empty() ? "none" : module) + ", this program " +
+               (program.empty() ? "none" : program);
+    if (module.empty() || program.empty())
+        return kind + what + ": only " + (module.empty() ? "this program" : "the module") + " knows it";
+    return kind + what + ": the module was built against another definition (" + module + ", here " +
+           program + ")";
+}
+
+std::string module_path(std::string_view name)
+{
+    if (name.find('/') != std::string_view::npos)
+        return std::string(name);
+    return VERBENA_MODULE_DIRECTORY "/" + std::string(name) + ".so";
+}
+
+module_note read_module_note(const std::string& path)
+{
+    struct stat s{};
+    const descriptor file(open_trusted(path, s));
+    return parse_note(elf_file(path, file.get(), static_cast<std::uint64_t>(s.st_size)).note());
+}
+
+module_note own_module_note(std::string_view role)
+{
+    static constexpr std::pair<std::string_view, std::string_view> texts[] = {
+        {"backend", VERBENA_ABI_BUILD VERBENA_ABI_INTERFACES_backend},
+        {"filter", VERBENA_ABI_BUILD VERBENA_ABI_INTERFACES_filter},
+        {"program", VERBENA_ABI_BUILD VERBENA_ABI_INTERFACES_program},
+        {"verbs", VERBENA_ABI_BUILD VERBENA_ABI_INTERFACES_verbs},
+    };
+    module_note note;
+    for (const auto& [name, text] : texts) {
+        if (name == role) {
+            note = parse_note(text);
+            note.lines.insert(note.lines.begin(), {"role", std::string(role)});
+        }
+    }
+    return note;
+}
+
+std::vector<module_mismatch> compare(const module_note& module, const module_note& program)
+{
+    std::map<std::string_view, std::pair<std::string_view, std::string_view>> all;
+    for (const module_note::line& l : module.lines)
+        all[l.key].first = l.value;
+    for (const module_note::line& l : program.lines)
+        all[l.key].second = l.value;
+    std::vector<module_mismatch> differing;
+    for (const int pass : {0, 1, 2}) {
+        for (const auto& [key, values] : all) {
+            const int kind = is_of_a_type(key) ? 1 : is_of_a_header(key) ? 2 : 0;
+            if (kind == pass && values.first != values.second)
+                differing.push_back(
+                    {std::string(key), std::string(values.first), std::string(values.second)});
+        }
+    }
+    return differing;
+}
+
+void load_module(module_table& table, const std::string& path)
+{
+    struct stat s{};
+    const descriptor file(open_trusted(path, s));
+    const module_note note =
+        parse_note(elf_file(path, file.get(), static_cast<std::uint64_t>(s.st_size)).note());
+    const std::string role(note.value_of("role"));
+    const module_note own = own_module_note(role);
+    if (own.lines.empty())
+        refuse(path, "is a module of the role \"" + role +
+                         "\", which this program does not know: build it against the headers of "
+                         "this version");
+    if (const auto differing = compare(note, own); !differing.empty())
+        refuse(path, "was built against another verbena than this program: build it again, with the same "
+                     "compiler, against the "
+                     "headers of this version" +
+                         differences(differing));
+    // The loader opens the path anew: nobody else can have put another file there.
+    const std::string real = trusted_path(path);
+    void* handle = ::dlopen(real.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (handle == nullptr)
+        refuse(path, std::string("can't be loaded: ") + ::dlerror());
+    void* symbol = ::dlsym(handle, "verbena_module");
+    if (symbol == nullptr)
+        refuse(path, "has no function verbena_module: VERBENA_MODULE makes it");
+    const auto describe = reinterpret_cast<const module_descriptor* (*)()>(symbol);
+    const module_descriptor* d = nullptr;
+    try {
+        d = describe();
+    } catch (...) {
+    }
+    if (d == nullptr)
+        refuse(path, "has no descriptor");
+    table.add(*d, path);
+}
+
+} // namespace verbena
