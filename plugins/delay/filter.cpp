@@ -15,8 +15,6 @@ namespace verbena::filters {
 
 namespace {
 
-constexpr auto relaxed = std::memory_order_relaxed;
-
 enum class group : std::uint8_t { read, write, sync, metadata };
 constexpr unsigned groups = 4;
 
@@ -30,9 +28,9 @@ group group_of(storage::operation op) noexcept
     }
 }
 
-class filter final : public delay_filter {
+class delaying final : public delay_filter {
 public:
-    filter(std::unique_ptr<storage::file_backend> below, const delay_options& options)
+    delaying(std::unique_ptr<storage::file_backend> below, const delay_options& options)
         : delay_filter(std::move(below)),
           ranges_{options.read, options.write, options.sync, options.metadata},
           limit_(options.waiting),
@@ -51,6 +49,8 @@ public:
     }
 
 private:
+    static constexpr auto relaxed = std::memory_order_relaxed;
+
     bool gates(storage::operation op) const noexcept override
     {
         return ranges_[unsigned(group_of(op))].most > duration::zero();
@@ -100,14 +100,14 @@ private:
     std::atomic<std::uint64_t> waiting_{0};
 };
 
-struct rule {
+struct delay_rule {
     const delay_range& range;
     const char* negative;
     const char* long_one;
     const char* order;
 };
 
-result<void> check(const rule& r)
+result<void> check(const delay_rule& r)
 {
     if (r.range.least < duration::zero())
         return error(std::errc::invalid_argument, r.negative);
@@ -123,7 +123,7 @@ result<void> check(const rule& r)
 result<std::unique_ptr<delay_filter>> open_delay(std::unique_ptr<storage::file_backend> below,
                                                  const delay_options& options)
 {
-    const rule rules[] = {
+    const delay_rule rules[] = {
         {options.read, "delay, read: the least delay is below 0; take 0 or more",
          "delay, read: the longest delay is over an hour; take less",
          "delay, read: the least delay is over the most; swap them"},
@@ -137,14 +137,14 @@ result<std::unique_ptr<delay_filter>> open_delay(std::unique_ptr<storage::file_b
          "delay, metadata: the longest delay is over an hour; take less",
          "delay, metadata: the least delay is over the most; swap them"},
     };
-    for (const rule& r : rules) {
+    for (const delay_rule& r : rules) {
         if (auto good = check(r); !good)
             return good.error();
     }
     if (options.waiting < 1 || options.waiting > most_delayed)
         return error(std::errc::invalid_argument,
                      "delay, waiting: not within 1 to 1048576; take a number within", options.waiting);
-    return std::unique_ptr<delay_filter>(std::make_unique<filter>(std::move(below), options));
+    return std::unique_ptr<delay_filter>(std::make_unique<delaying>(std::move(below), options));
 }
 
 } // namespace verbena::filters

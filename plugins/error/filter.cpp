@@ -12,13 +12,11 @@ namespace verbena::filters {
 
 namespace {
 
-constexpr auto relaxed = std::memory_order_relaxed;
-
 bool exists(const std::string& path) noexcept { return ::access(path.c_str(), F_OK) == 0; }
 
-class filter final : public error_filter {
+class failing final : public error_filter {
 public:
-    filter(std::unique_ptr<storage::file_backend> below, const error_options& options, blocking_pool& pool)
+    failing(std::unique_ptr<storage::file_backend> below, const error_options& options, blocking_pool& pool)
         : error_filter(std::move(below)),
           operations_(options.operations),
           failure_(options.code, "injected by the filter error"),
@@ -42,6 +40,8 @@ public:
     }
 
 private:
+    static constexpr auto relaxed = std::memory_order_relaxed;
+
     bool gates(storage::operation op) const noexcept override
     {
         return (probability_ > 0 || every_ > 0) && operations_.contains(op);
@@ -118,7 +118,7 @@ result<std::unique_ptr<error_filter>> open_error(std::unique_ptr<storage::file_b
     if (options.look_interval < duration::zero() || options.look_interval > longest_look_interval)
         return error(std::errc::invalid_argument,
                      "error, look_interval: not within 0 to an hour; take a time within");
-    return std::unique_ptr<error_filter>(std::make_unique<filter>(std::move(below), options, pool));
+    return std::unique_ptr<error_filter>(std::make_unique<failing>(std::move(below), options, pool));
 }
 
 result<std::error_code> parse_error(std::string_view name)

@@ -8,9 +8,9 @@ namespace verbena::filters {
 
 namespace {
 
-class filter final : public limit_filter {
+class limiting final : public limit_filter {
 public:
-    filter(std::unique_ptr<storage::file_backend> below, const limit_options& options)
+    limiting(std::unique_ptr<storage::file_backend> below, const limit_options& options)
         : limit_filter(std::move(below)),
           of_operations_(options.client_operations != 0 || options.export_operations != 0),
           of_bytes_(options.client_bytes != 0 || options.export_bytes != 0),
@@ -70,7 +70,7 @@ private:
     limiter limiter_;
 };
 
-struct rule {
+struct limit_rule {
     std::uint64_t value;
     std::uint64_t least;
     std::uint64_t most;
@@ -83,7 +83,7 @@ result<std::unique_ptr<limit_filter>> open_limit(std::unique_ptr<storage::file_b
                                                  const limit_options& options)
 {
     const auto burst = options.burst.count();
-    const rule rules[] = {
+    const limit_rule rules[] = {
         {options.client_operations, 0, most_limited_operations,
          "limit, client_operations: over 1000000000 a second; take less, or 0 for no limit"},
         {options.export_operations, 0, most_limited_operations,
@@ -105,11 +105,11 @@ result<std::unique_ptr<limit_filter>> open_limit(std::unique_ptr<storage::file_b
         {options.clients, 1, most_limited_clients,
          "limit, clients: not within 1 to 1048576; take a number within"},
     };
-    for (const rule& r : rules) {
+    for (const limit_rule& r : rules) {
         if (r.value < r.least || r.value > r.most)
             return error(std::errc::invalid_argument, r.broken, r.value);
     }
-    return std::unique_ptr<limit_filter>(std::make_unique<filter>(std::move(below), options));
+    return std::unique_ptr<limit_filter>(std::make_unique<limiting>(std::move(below), options));
 }
 
 } // namespace verbena::filters

@@ -86,6 +86,16 @@ limiter::shard_timer& limiter::timer_of(reactor& shard)
     return *free;
 }
 
+// The counter of why nobody may wait there any more, or nullptr.
+std::uint64_t* limiter::refusal(const client* c) noexcept
+{
+    if (c == nullptr)
+        return &counters_.refused_newcomers;
+    if (c->waiting_count >= options_.client_queue)
+        return &counters_.refused_by_client;
+    return counters_.waiting >= options_.export_queue ? &counters_.refused_by_export : nullptr;
+}
+
 bool limiter::waits(awaiter& a, reactor& shard, const stop_token& stop)
 {
     queue passed;
@@ -97,12 +107,8 @@ bool limiter::waits(awaiter& a, reactor& shard, const stop_token& stop)
             a.outcome_ = outcome::passed;
             return false;
         }
-        std::uint64_t* why = c == nullptr                                 ? &counters_.refused_newcomers
-                             : c->waiting_count >= options_.client_queue  ? &counters_.refused_by_client
-                             : counters_.waiting >= options_.export_queue ? &counters_.refused_by_export
-                                                                          : nullptr;
-        if (why != nullptr) {
-            ++*why;
+        if (std::uint64_t* count = refusal(c)) {
+            ++*count;
             a.outcome_ = outcome::refused;
             return false;
         }

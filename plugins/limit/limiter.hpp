@@ -14,6 +14,7 @@
 #include <functional>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -131,6 +132,7 @@ private:
     client* find_or_add(std::string_view name);
     bool passes_at_once(client& c, std::uint64_t bytes, time_point now) noexcept;
     void take(client& c, std::uint64_t bytes) noexcept;
+    std::uint64_t* refusal(const client* c) noexcept;
     static duration lacks(bucket& operations, bucket& bytes, std::uint64_t n, time_point now) noexcept
     {
         return std::max(operations.lacks(1, now), bytes.lacks(n, now));
