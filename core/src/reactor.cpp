@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "wake_descriptor.hpp"
+
 #include <verbena/core/io_watch.hpp>
 #include <verbena/core/reactor.hpp>
 
@@ -60,16 +62,24 @@ std::string_view to_string(wait_policy policy) noexcept
     return "?";
 }
 
-// The eventfd through which other threads end the shard's sleep.
+// The eventfd through which other threads end the shard's sleep, and where a host loop sleeps for it, the ring too.
 class reactor::waker final : public ring_completion {
 public:
-    waker(ring& r, int fd) noexcept : ring_(r), fd_(fd) {}
+    waker(ring& r, int fd) noexcept : ring_(r), fd_(fd), polled_(fd) {}
     ~waker()
     {
         ring_.detach(*this);
         ::close(fd_);
     }
-    bool arm() noexcept { return ring_.in_flight(*this) || bool(ring_.poll_once(fd_, POLLIN, *this)); }
+    bool arm() noexcept { return ring_.in_flight(*this) || bool(ring_.poll_once(polled_, POLLIN, *this)); }
+    // From now on arm() polls `fd` instead, which is readable when the eventfd is; whoever looks at it clears it.
+    void arm_by(int fd) noexcept
+    {
+        ring_.detach(*this);
+        polled_ = fd;
+    }
+    void leave_ring() noexcept { ring_.detach(*this); }
+    int fd() const noexcept { return fd_; }
     void signal() const noexcept
     {
         const std::uint64_t one = 1;
@@ -77,6 +87,8 @@ public:
     }
     void on_complete(std::int32_t) noexcept override
     {
+        if (polled_ != fd_)
+            return;
         std::uint64_t count = 0;
         [[maybe_unused]] const auto n = ::read(fd_, &count, sizeof count);
     }
@@ -84,6 +96,7 @@ public:
 private:
     ring& ring_;
     int fd_;
+    int polled_;
 };
 
 reactor::reactor(const reactor_options& options)
@@ -124,8 +137,6 @@ void reactor::stop() noexcept
     waker_->signal();
 }
 
-int reactor::native_handle() const noexcept { return ring_->native_handle(); }
-
 void reactor::post_remote(remote_message& message) noexcept
 {
     remote_message* head = inbox_.load(std::memory_order_relaxed);
@@ -134,8 +145,11 @@ void reactor::post_remote(remote_message& message) noexcept
     } while (
         !inbox_.compare_exchange_weak(head, &message, std::memory_order_seq_cst, std::memory_order_relaxed));
     // Pairs with the shard's store to sleeping_ followed by its look at inbox_.
-    if (sleeping_.load(std::memory_order_seq_cst))
+    // The first sender of many wakes it.
+    if (sleeping_.load(std::memory_order_seq_cst) && sleeping_.exchange(false, std::memory_order_seq_cst)) {
+        stats_.wakes.fetch_add(1, std::memory_order_relaxed);
         waker_->signal();
+    }
 }
 
 bool reactor::drain_remote() noexcept
@@ -249,6 +263,8 @@ bool reactor::turn()
     bool any = drain_remote();
     any |= timers_.expire(now_);
     any |= ring_->reap();
+    if (nested_ != nullptr)
+        any |= nested_->look([](io_watch& watch) { watch.readable(); });
     any |= poll_watches();
     any |= poll_sources();
     std::size_t ran = run_ready();
@@ -281,7 +297,7 @@ bool reactor::turn()
     return any;
 }
 
-bool reactor::arm_all() noexcept
+bool reactor::arm_sources() noexcept
 {
     for (event_source* s = sources_.front(); s != nullptr; s = sources_.next(*s)) {
         if (s->pending() || !s->try_arm()) {
@@ -290,14 +306,24 @@ bool reactor::arm_all() noexcept
             return false;
         }
     }
-    // A watch that the ring refuses (table full) stays hot, and then the shard can't sleep.
+    return true;
+}
+
+// A watch that the ring refuses (table full) stays hot, and then the shard can't sleep.
+bool reactor::arm_watches() noexcept
+{
     while (io_watch* watch = hot_.front()) {
-        if (!watch->arm_read()) {
-            disarm_all();
+        if (!watch->arm_read())
             return false;
-        }
     }
-    if (!waker_->arm()) {
+    return true;
+}
+
+bool reactor::arm_all() noexcept
+{
+    if (!arm_sources())
+        return false;
+    if (!arm_watches() || !waker_->arm()) {
         disarm_all();
         return false;
     }
@@ -316,12 +342,73 @@ void reactor::disarm_all() noexcept
         s->disarm();
 }
 
+result<int> reactor::native_handle()
+{
+    if (nested_ == nullptr) {
+        auto made = wake_descriptor::create(waker_->fd());
+        if (!made)
+            return made.error();
+        if (const auto told = ring_->tell(waker_->fd()); !told)
+            return told.error();
+        nested_ = std::move(*made);
+        waker_->arm_by(nested_->get());
+        // What waits in the ring shall wait in there.
+        while (io_watch* watch = in_ring_.front())
+            watch->leave_ring();
+    }
+    return nested_->get();
+}
+
 bool reactor::try_arm() noexcept
 {
-    if (!run_queue_.empty() || !deferred_.empty() || !turn_end_.empty() || !last_.empty() || !arm_all())
+    if (nested_ == nullptr || !run_queue_.empty() || !deferred_.empty() || !turn_end_.empty() ||
+        !last_.empty())
+        return false;
+    const auto next = timers_.next();
+    const time_point now = next || !armed_ ? clock_->now() : time_point();
+    if (next && *next <= now)
+        return false;
+    if (!armed_) {
+        if (!arm_sources())
+            return false;
+        armed_ = true;
+        armed_at_ = now;
+        waker_->leave_ring();
+        ring_->set_telling(true);
+        sleeping_.store(true, std::memory_order_seq_cst);
+    } else {
+        // The host may have used what is the reactor's since it was armed.
+        for (event_source* s = sources_.front(); s != nullptr; s = sources_.next(*s)) {
+            if (s->pending())
+                return false;
+        }
+    }
+    // Refused from here on it stays armed: poll(), which must come now, disarms it.
+    if (!arm_watches())
         return false;
     ring_->submit();
-    return true;
+    // What came before the ring tells of it, or before sleeping_ was set, made nothing readable.
+    if (!ring_->is_quiet() || inbox_.load(std::memory_order_seq_cst) != nullptr)
+        return false;
+    return clock_->is_virtual() || nested_->readable_at(next, now);
+}
+
+bool reactor::poll()
+{
+    disarm_nested();
+    return turn();
+}
+
+void reactor::disarm_nested() noexcept
+{
+    if (!armed_)
+        return;
+    armed_ = false;
+    sleeping_.store(false, std::memory_order_relaxed);
+    ring_->set_telling(false);
+    disarm_all();
+    add_to(stats_.sleeps, 1);
+    add_to(stats_.sleep_nanoseconds, nanoseconds(clock_->now() - armed_at_));
 }
 
 void reactor::sleep()
@@ -329,6 +416,8 @@ void reactor::sleep()
     if (!arm_all())
         return;
     const time_point before = clock_->now();
+    if (nested_ != nullptr)
+        nested_->readable_at(std::nullopt, before); // a time that the host was to wait for
     std::optional<duration> timeout;
     if (const auto next = timers_.next())
         timeout = std::max<duration>(*next - before, duration::zero());
@@ -360,6 +449,7 @@ bool reactor::idle_virtual()
 
 void reactor::run()
 {
+    disarm_nested();
     reactor* const outer = std::exchange(current_reactor, this);
     now_ = clock_->now();
     while (!stop_.load(std::memory_order_relaxed)) {
@@ -394,6 +484,8 @@ void io_watch::stop() noexcept
 {
     wants_read_ = false;
     leave_hot();
+    leave_nested();
+    unlink();
     reactor_.io().detach(read_);
     reactor_.io().detach(write_);
     write_refused_.unlink();
@@ -412,6 +504,7 @@ void io_watch::want_read(bool wanted) noexcept
             make_hot();
     } else {
         leave_hot();
+        leave_nested();
     }
 }
 
@@ -450,10 +543,35 @@ void io_watch::leave_hot() noexcept
 
 bool io_watch::arm_read() noexcept
 {
-    if (!reactor_.io().in_flight(read_) && !reactor_.io().poll_once(fd_, POLLIN | POLLRDHUP, read_))
-        return false;
+    if (!in_nested_ && !reactor_.io().in_flight(read_)) {
+        in_nested_ = reactor_.nested_ != nullptr && reactor_.nested_->add(fd_, *this);
+        if (!in_nested_ && !reactor_.io().poll_once(fd_, POLLIN | POLLRDHUP, read_))
+            return false;
+    }
     leave_hot();
+    if (!in_nested_)
+        reactor_.in_ring_.push_back(*this);
     return true;
+}
+
+void io_watch::leave_ring() noexcept
+{
+    unlink();
+    reactor_.io().detach(read_);
+    readable();
+}
+
+void io_watch::leave_nested() noexcept
+{
+    if (in_nested_)
+        reactor_.nested_->remove(fd_);
+    in_nested_ = false;
+}
+
+void io_watch::readable() noexcept
+{
+    if (wants_read_)
+        make_hot();
 }
 
 void io_watch::armed::on_complete(std::int32_t) noexcept
@@ -461,8 +579,9 @@ void io_watch::armed::on_complete(std::int32_t) noexcept
     if (write_) {
         watch_.write_pending_ = false;
         watch_.on_writable();
-    } else if (watch_.wants_read_) {
-        watch_.make_hot();
+    } else {
+        watch_.unlink();
+        watch_.readable();
     }
 }
 

@@ -222,7 +222,28 @@ bool ring::wait(std::optional<duration> timeout) noexcept
     return deliver();
 }
 
-int ring::native_handle() const noexcept { return impl_->uring.ring_fd; }
+result<void> ring::tell(int eventfd)
+{
+    set_telling(false);
+    if (const int rc = io_uring_register_eventfd(&impl_->uring, eventfd); rc < 0)
+        return error::from_errno(-rc, "io_uring_register_eventfd");
+    return {};
+}
+
+void ring::set_telling(bool on) noexcept
+{
+    io_uring_cq_eventfd_toggle(&impl_->uring, on);
+    // The kernel marks that there is work, then looks whether to tell; is_quiet() looks after this: one of the two sees it.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+bool ring::is_quiet() const noexcept
+{
+    const unsigned flags = IO_URING_READ_ONCE(*impl_->uring.sq.kflags);
+    return (flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) == 0 &&
+           io_uring_cq_ready(&impl_->uring) == 0 && io_uring_sq_ready(&impl_->uring) == 0;
+}
+
 const ring_stats& ring::stats() const noexcept { return impl_->stats; }
 
 } // namespace verbena

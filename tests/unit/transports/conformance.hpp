@@ -21,6 +21,7 @@
 #include <functional>
 #include <memory>
 #include <ostream>
+#include <poll.h>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,13 @@ public:
     virtual std::unique_ptr<verbs::context> make_context(const std::string& name) = 0;
     /// Where a test listens.
     virtual std::string address() const = 0;
+    /// Nothing is left to do now; until the next timer nothing comes by itself under a virtual clock.
+    void pass_time()
+    {
+        const auto next = shard_->timers().next();
+        if (next)
+            clock_.advance_to(*next);
+    }
 
 protected:
     explicit world(bool virtual_time)
@@ -378,6 +386,29 @@ struct fixture {
         BOOST_TEST_REQUIRE(n.s_seen.ends == 1u);
     }
     void run(const std::function<task<void>()>& body) { run_until_complete(shard(), body()); }
+    /// As run(), in a host loop that sleeps wherever the shard lets it.
+    void run_nested(const std::function<task<void>()>& body)
+    {
+        const int fd = shard().native_handle().value();
+        bool done = false;
+        scope tasks(shard());
+        tasks.spawn(note_end(body(), done));
+        while (!done) {
+            if (shard().try_arm()) {
+                under->pass_time();
+                pollfd readable{fd, POLLIN, 0};
+                BOOST_TEST_REQUIRE((shard().clock().is_virtual() || ::poll(&readable, 1, 60'000) == 1));
+            }
+            shard().poll();
+        }
+        run_until_complete(shard(), join(tasks));
+    }
+    static task<void> note_end(task<void> body, bool& done)
+    {
+        co_await std::move(body);
+        done = true;
+    }
+    static task<void> join(scope& tasks) { co_await tasks.join(); }
 
     std::unique_ptr<world> under;
     side server, client;

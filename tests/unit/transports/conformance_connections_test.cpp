@@ -3,6 +3,8 @@
 
 #include "conformance.hpp"
 
+#include <verbena/core/event.hpp>
+
 BOOST_AUTO_TEST_SUITE(conformance_connections_test)
 
 using namespace verbena;
@@ -42,6 +44,32 @@ bool same(fixture& f, std::span<const std::byte> got, std::span<const std::byte>
 // Not anonymous: g++ 12 warns of coroutine frames in templates that hold such a thing.
 using connections_test::attempt;
 using connections_test::same;
+
+// No timer of ours helps: what the provider does not wake the host for hangs.
+CONFORMANCE_CASE(a_connection_lives_in_a_host_loop)
+{
+    fixture f(p);
+    connection n;
+    f.run_nested([&]() -> task<void> {
+        co_await f.connect(n);
+        memory from = co_await registered(*f.client.domain, pattern(40'000));
+        memory to = co_await registered(*f.server.domain, 40'000);
+        event arrived;
+        n.s_seen.hook = [&arrived](const verbs::completion&) { arrived.set(); };
+        for (std::uint64_t i = 1; i <= 20; ++i) {
+            BOOST_REQUIRE(post_receive(*n.s, i, to.all()));
+            BOOST_REQUIRE(post(*n.c, i, opcode::send, {from.all()}));
+            const bool came = co_await arrived.wait();
+            BOOST_TEST_REQUIRE(came);
+            arrived.reset();
+            BOOST_TEST(n.s_seen.good(i));
+            BOOST_TEST(to.bytes == from.bytes);
+            std::ranges::fill(to.bytes, std::byte(0));
+        }
+        n.c->disconnect();
+        co_await f.both_ended(n);
+    });
+}
 
 CONFORMANCE_CASE(private_data_travels_both_ways)
 {

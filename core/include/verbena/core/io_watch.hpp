@@ -4,7 +4,8 @@
 // While a shard spins, a non-blocking read straight away costs less than asking whether there is
 // anything (4.5 us against 6.3 us by ring for a 64-byte ping-pong over TCP). So a watch that wants
 // to read is either *hot*, and tried in every turn, or *armed* in the ring, never both. Going to
-// sleep arms all hot ones; a readiness event makes a watch hot again.
+// sleep arms all hot ones; a readiness event makes a watch hot again. In a reactor that is nested in another loop a watch is
+// armed in the descriptor that the other loop has (reactor::native_handle()), once for as long as it wants to read.
 #pragma once
 
 #include <verbena/core/intrusive_list.hpp>
@@ -64,14 +65,18 @@ private:
     void arm_write() noexcept;
     void make_hot() noexcept;
     void leave_hot() noexcept;
-    /// Moves a hot watch to the ring; false if the ring refuses.
+    /// Hot no more: it is woken when there is something to read. False if the ring refuses.
     bool arm_read() noexcept;
+    void leave_ring() noexcept;
+    void leave_nested() noexcept;
+    void readable() noexcept;
 
     reactor& reactor_;
     int fd_;
     const std::uint32_t tries_;
     bool wants_read_ = false;
     bool hot_ = false;
+    bool in_nested_ = false; // armed in reactor::nested_
     bool write_pending_ = false;
     std::uint32_t idle_turns_ = 0;
     armed read_{*this, false};

@@ -23,6 +23,7 @@
 namespace verbena {
 
 class io_watch;
+class wake_descriptor;
 
 /// How a shard waits for work.
 enum class wait_policy : std::uint8_t {
@@ -83,7 +84,7 @@ private:
     remote_message* next_ = nullptr;
 };
 
-/// Single-writer counters of one shard; any thread may read them.
+/// Counters of one shard, written by its thread alone but for `wakes`; any thread may read them.
 struct reactor_stats {
     std::atomic<std::uint64_t> turns{0};
     std::atomic<std::uint64_t> busy_nanoseconds{0};
@@ -91,6 +92,8 @@ struct reactor_stats {
     std::atomic<std::uint64_t> sleep_nanoseconds{0};
     std::atomic<std::uint64_t> sleeps{0};
     std::atomic<std::uint64_t> remote_messages{0};
+    std::atomic<std::uint64_t> wakes{
+        0}; ///< system calls by which others ended the shard's sleep; written by them
     std::atomic<std::uint64_t> stalls{0}; ///< turns that held the shard over 1 ms
     std::atomic<std::uint64_t> stall_nanoseconds{0};
 };
@@ -110,13 +113,25 @@ public:
 
     /// Runs turns until stop(). Under a virtual clock it also returns when nothing can ever happen.
     void run();
-    /// One turn, without sleeping; true if it did anything. For nesting in another loop, with native_handle().
+    /// One turn, without sleeping; true if it did anything.
     bool turn();
     /// Asks run() to return after its turn. Any thread.
     void stop() noexcept;
-    /// Arms everything for sleep; true if the caller may sleep on native_handle(), then call turn().
+
+    // Nested in another loop (poll, libuv, GLib, Asio) the reactor has no run(): its host calls try_arm() each time before it
+    // may sleep, and poll() when the descriptor is readable or try_arm() refused. docs/howto/embed.md.
+
+    /// One descriptor to watch for POLLIN, for as long as the reactor lives, which owns it. While the reactor is armed it is
+    /// readable once there is anything to do: a message, a readable socket, a completion, a timer that is due. It is made
+    /// by the first call, and fails as epoll_create1(2) and io_uring_register(2) do: out of descriptors, or of memory. Under a
+    /// virtual clock no timer makes it readable: whoever moves that clock calls poll(). Shard only.
+    result<int> native_handle();
+    /// True: the host may sleep until native_handle() is readable. False, which it always is before native_handle(): there is
+    /// something to do, so the host calls poll() and does not sleep. Called again while armed it only looks whether the host
+    /// has given the reactor something to do since, with no system call if not. Shard only.
     bool try_arm() noexcept;
-    int native_handle() const noexcept;
+    /// Disarms and runs one turn; true if it did anything. It never sleeps, and may be called at any time. Shard only.
+    bool poll();
 
     /// Queues a coroutine for this turn's run phase. Shard only.
     void post(std::coroutine_handle<> handle) { run_queue_.push_back(handle); }
@@ -152,8 +167,11 @@ private:
     bool poll_sources();
     void run_deferred(intrusive_list<deferred>& list, std::size_t& ran);
     std::size_t run_ready(); // how many tasks and deferred actions ran
+    bool arm_sources() noexcept;
+    bool arm_watches() noexcept;
     bool arm_all() noexcept;
     void disarm_all() noexcept;
+    void disarm_nested() noexcept;
     void sleep();
     bool idle_virtual();
 
@@ -162,10 +180,14 @@ private:
     clock_source* clock_;
     std::unique_ptr<ring> ring_;
     std::unique_ptr<waker> waker_;
+    std::unique_ptr<wake_descriptor> nested_; // nullptr until the first native_handle()
+    bool armed_ = false;                      // by try_arm()
+    time_point armed_at_{};
     timer_queue timers_;
     intrusive_list<event_source> sources_;
     intrusive_list<io_watch> hot_;
     unsigned hot_count_ = 0;
+    intrusive_list<io_watch> in_ring_; // armed there, to read
     io_watch* polled_ = nullptr;
     std::vector<std::coroutine_handle<>> run_queue_;
     intrusive_list<deferred> deferred_;

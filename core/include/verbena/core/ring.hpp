@@ -81,7 +81,14 @@ public:
     /// Submits, then sleeps until a completion or `timeout` (nullopt: for ever); then reaps.
     bool wait(std::optional<duration> timeout) noexcept;
 
-    int native_handle() const noexcept;
+    /// Names an eventfd(2), which must outlive the ring, for set_telling(). Once. Fails as io_uring_register(2) does.
+    result<void> tell(int eventfd);
+    /// From set_telling(true) to set_telling(false) the kernel writes to that eventfd when an operation ends, or has work left
+    /// that only reap() does. It tells of nothing older: look at is_quiet() in between. No system call.
+    void set_telling(bool on) noexcept;
+    /// True if reap() would find nothing and submit() has nothing to hand over. No system call.
+    bool is_quiet() const noexcept;
+
     const ring_stats& stats() const noexcept;
 
 private:
