@@ -102,13 +102,12 @@ std::string_view to_string(metric_type type) noexcept
 metric_registry::registration metric_registry::add(metric_family family, collector collect)
 {
     const std::lock_guard lock(mutex_);
-    for (const source& s : sources_) {
-        if (s.family.name == family.name &&
-            (s.family.type != family.type || s.family.labels != family.labels))
-            throw std::logic_error("metric " + family.name + " is registered with another type or labels");
-    }
+    std::list<source>& same = sources_[family.name];
+    if (!same.empty() &&
+        (same.front().family.type != family.type || same.front().family.labels != family.labels))
+        throw std::logic_error("metric " + family.name + " is registered with another type or labels");
     const std::uint64_t id = next_id_++;
-    sources_.push_back(source{id, std::move(family), std::move(collect)});
+    same.push_back(source{id, std::move(family), std::move(collect)});
     return registration(this, id);
 }
 
@@ -125,37 +124,37 @@ metric_registry::registration metric_registry::add(metric_family family, const g
 void metric_registry::remove(std::uint64_t id) noexcept
 {
     const std::lock_guard lock(mutex_);
-    sources_.remove_if([id](const source& s) { return s.id == id; });
+    for (auto at = sources_.begin(); at != sources_.end(); ++at) {
+        if (at->second.remove_if([id](const source& s) { return s.id == id; }) == 0)
+            continue;
+        if (at->second.empty())
+            sources_.erase(at);
+        return;
+    }
 }
 
 std::vector<metric_snapshot> metric_registry::collect() const
 {
     const std::lock_guard lock(mutex_);
-    std::map<std::string_view, std::pair<const metric_family*, std::unique_ptr<merging_sink>>> by_name;
-    for (const source& s : sources_) {
-        auto& [family, sink] = by_name[s.family.name];
-        if (!sink) {
-            family = &s.family;
-            sink = std::make_unique<merging_sink>(s.family);
-        }
-        s.collect(*sink);
-    }
     std::vector<metric_snapshot> all;
-    all.reserve(by_name.size());
-    for (auto& [name, entry] : by_name)
-        all.push_back(metric_snapshot{*entry.first, entry.second->take()});
+    all.reserve(sources_.size());
+    for (const auto& [name, same] : sources_) {
+        const metric_family& family = same.front().family;
+        merging_sink sink(family);
+        for (const source& s : same)
+            s.collect(sink);
+        all.push_back(metric_snapshot{family, sink.take()});
+    }
     return all;
 }
 
 std::vector<metric_family> metric_registry::families() const
 {
     const std::lock_guard lock(mutex_);
-    std::map<std::string_view, const metric_family*> by_name;
-    for (const source& s : sources_)
-        by_name.emplace(s.family.name, &s.family);
     std::vector<metric_family> all;
-    for (const auto& [name, family] : by_name)
-        all.push_back(*family);
+    all.reserve(sources_.size());
+    for (const auto& [name, same] : sources_)
+        all.push_back(same.front().family);
     return all;
 }
 

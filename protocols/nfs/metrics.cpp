@@ -30,10 +30,10 @@ void show(metric_sink& out, const access_counters& refused)
 
 } // namespace
 
-std::vector<metric_registry::registration> v3::server::expose(metric_registry& registry) const
+metric_registrations v3::server::expose(metric_registry& registry) const
 {
     const server_counters& nfs = counters();
-    std::vector<metric_registry::registration> made;
+    metric_registrations made;
     made.push_back(registry.add(
         of_bytes("verbena_nfs_read_bytes_total", "Bytes of files that READ returned."), nfs.bytes_read));
     made.push_back(registry.add(
@@ -62,10 +62,10 @@ std::vector<metric_registry::registration> v3::server::expose(metric_registry& r
     return made;
 }
 
-std::vector<metric_registry::registration> mount3::server::expose(metric_registry& registry) const
+metric_registrations mount3::server::expose(metric_registry& registry) const
 {
     const server_counters& mounts = counters();
-    std::vector<metric_registry::registration> made;
+    metric_registrations made;
     made.push_back(registry.add({"verbena_mount_mounts_total", "MNT calls that handed out a file handle.",
                                  metric_type::counter, "calls"},
                                 mounts.mounted));

@@ -132,7 +132,7 @@ struct server::impl {
     blocking_pool* device_lane = nullptr;
     std::vector<std::unique_ptr<shard_server>> servers;
     std::vector<std::unique_ptr<acceptor>> acceptors;
-    std::vector<metric_registry::registration> metrics;
+    metric_registrations metrics;
     std::vector<listen_place> places;
     bool running = true;
 };
@@ -246,21 +246,14 @@ void server::impl::expose(metric_registry& registry)
     for (const auto& s : servers)
         shards.push_back(s.get());
     metrics = expose_server(registry, shards, *duplicates);
-    std::vector<const stream::listener*> sockets;
-    sockets.reserve(acceptors.size());
     for (const auto& a : acceptors) {
         if (a->socket)
-            sockets.push_back(a->socket.get());
-    }
-    metrics.push_back(expose_listeners(registry, std::move(sockets)));
+            append(metrics, stream::expose(registry, a->socket->stats()));
 #ifdef VERBENA_HAS_RDMA
-    std::vector<const rdma::stats*> devices;
-    for (const auto& a : acceptors) {
         if (a->rdma)
-            devices.push_back(&a->rdma->counters());
-    }
-    metrics.push_back(expose_rdma_acceptors(registry, std::move(devices)));
+            append(metrics, rdma::expose_ends(registry, a->rdma->counters()));
 #endif
+    }
 }
 
 void server::impl::take_down(std::chrono::milliseconds limit)

@@ -162,7 +162,7 @@ struct service::impl final : module_host {
     setting_values values;
     metric_registry registry; // outlives all that register there
     std::unique_ptr<runtime> rt;
-    std::vector<metric_registry::registration> registrations;
+    metric_registrations registrations;
     std::unique_ptr<metrics_exporter> exporter;
     std::vector<served> protocols;
     std::vector<module*> order;

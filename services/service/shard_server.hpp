@@ -97,16 +97,7 @@ private:
 };
 
 /// Registers what the shards count. The servers and the cache outlive the registrations.
-std::vector<metric_registry::registration> expose_server(metric_registry& registry,
-                                                         const std::vector<const shard_server*>& shards,
-                                                         const rpc::duplicate_request_cache& duplicates);
-/// Registers what the sockets that accept connections count. They outlive the registration.
-metric_registry::registration expose_listeners(metric_registry& registry,
-                                               std::vector<const stream::listener*> listeners);
-#ifdef VERBENA_HAS_RDMA
-/// Registers what those count that take RDMA connections in before a shard does. The counters outlive the registration.
-metric_registry::registration expose_rdma_acceptors(metric_registry& registry,
-                                                    std::vector<const rdma::stats*> acceptors);
-#endif
+metric_registrations expose_server(metric_registry& registry, const std::vector<const shard_server*>& shards,
+                                   const rpc::duplicate_request_cache& duplicates);
 
 } // namespace verbena::services

@@ -69,4 +69,21 @@ bool listener::on_readable() noexcept
     return true;
 }
 
+metric_registrations expose(metric_registry& registry, const listener_stats& s)
+{
+    metric_group group(registry);
+    group.add({"verbena_listener_failures_total",
+               "Connections lost while they were accepted, and pauses because descriptors or "
+               "memory ran out or connections have their share of descriptors.",
+               metric_type::counter,
+               "failures",
+               {"reason"},
+               2},
+              [&s](metric_sink& out) {
+                  out.value({"lost"}, value_of(s.failed));
+                  out.value({"exhausted"}, value_of(s.exhausted));
+              });
+    return group.take();
+}
+
 } // namespace verbena::stream

@@ -57,7 +57,21 @@ std::vector<metric_family> all_families()
     (*rt)->expose(registry);
     const rpc::duplicate_request_cache duplicates(1);
     auto service = services::expose_server(registry, {}, duplicates);
-    auto listeners = services::expose_listeners(registry, {});
+    auto r = reactor::create().value();
+    const rpc::service_dispatcher dispatcher(*r);
+    append(service, rpc::expose(registry, dispatcher));
+    const rpc::stream_stats streams;
+    append(service, rpc::expose(registry, streams));
+    const iwarp::stats iwarp;
+    append(service, iwarp::expose(registry, iwarp));
+    const rpcrdma::responder_stats responder;
+    append(service, rpcrdma::expose(registry, responder));
+    const stream::listener_stats listener;
+    append(service, stream::expose(registry, listener));
+#ifdef VERBENA_HAS_RDMA
+    const rdma::stats devices;
+    append(service, rdma::expose(registry, devices));
+#endif
     auto ports = services::expose_rdma_ports(registry, {});
     const nfs::export_table exports;
     nfs::mount3::mount_list mounts;

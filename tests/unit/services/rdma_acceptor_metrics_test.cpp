@@ -2,7 +2,7 @@
 // Peers that an RDMA listener rejects before any shard has them are among the connections that were refused.
 #include <boost/test/unit_test.hpp>
 
-#include <service/shard_server.hpp>
+#include <verbena/transports/rdma.hpp>
 
 #include <map>
 #include <string>
@@ -14,11 +14,12 @@ using namespace verbena;
 BOOST_AUTO_TEST_CASE(rejects_of_all_listeners_stand_in_the_family_of_ends)
 {
     metric_registry registry;
-    const rpc::duplicate_request_cache duplicates(1);
-    const auto service = services::expose_server(registry, {}, duplicates);
+    const rdma::stats shard;
+    const auto of_shard = rdma::expose(registry, shard);
     rdma::stats first;
     rdma::stats second;
-    const auto acceptors = services::expose_rdma_acceptors(registry, {&first, &second});
+    const auto of_first = rdma::expose_ends(registry, first);
+    const auto of_second = rdma::expose_ends(registry, second);
     const auto ends = [&registry] {
         std::map<std::string, double> all;
         for (const metric_snapshot& m : registry.collect()) {

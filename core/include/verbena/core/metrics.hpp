@@ -15,6 +15,7 @@
 #include <functional>
 #include <initializer_list>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -54,6 +55,14 @@ private:
 };
 
 struct histogram_snapshot;
+
+/// What a sample says of a counter, a level, or an atomic number. Any thread.
+inline double value_of(const counter& c) noexcept { return double(c.value()); }
+inline double value_of(const gauge& g) noexcept { return double(g.value()); }
+inline double value_of(const std::atomic<std::uint64_t>& n) noexcept
+{
+    return double(n.load(std::memory_order_relaxed));
+}
 
 /// A distribution of durations in nanoseconds: four buckets to each power of two between 256 ns and
 /// 2^35 ns (34 s), so a quantile is off by a quarter at most. One thread writes, any thread reads.
@@ -207,8 +216,38 @@ private:
     void remove(std::uint64_t id) noexcept;
 
     mutable std::mutex mutex_;
-    std::list<source> sources_;
+    std::map<std::string, std::list<source>, std::less<>> sources_; // by name
     std::uint64_t next_id_ = 1;
+};
+
+/// What an expose() registered: the registry and what it was given outlive it.
+using metric_registrations = std::vector<metric_registry::registration>;
+inline void append(metric_registrations& to, metric_registrations more)
+{
+    for (auto& one : more)
+        to.push_back(std::move(one));
+}
+
+/// Writes an expose(): registers one family after the other.
+class metric_group {
+public:
+    explicit metric_group(metric_registry& registry) noexcept : registry_(registry) {}
+
+    void add(metric_family family, metric_registry::collector collect)
+    {
+        made_.push_back(registry_.add(std::move(family), std::move(collect)));
+    }
+    /// A family without labels. `source`, of which value_of() tells, outlives the registration.
+    template<class Source>
+    void add_sum(metric_family family, const Source& source)
+    {
+        add(std::move(family), [&source](metric_sink& out) { out.value({}, value_of(source)); });
+    }
+    metric_registrations take() noexcept { return std::move(made_); }
+
+private:
+    metric_registry& registry_;
+    metric_registrations made_;
 };
 
 } // namespace verbena

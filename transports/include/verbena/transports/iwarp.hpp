@@ -4,6 +4,7 @@
 // device, no kernel module. docs/internals/iwarp.md.
 #pragma once
 
+#include <verbena/core/metrics.hpp>
 #include <verbena/core/verbs.hpp>
 
 #include <array>
@@ -74,6 +75,9 @@ struct stats {
     std::atomic<std::uint64_t> receives{0};         ///< recvmsg calls
     std::atomic<std::uint64_t> sends{0};            ///< sendmsg calls
 };
+
+/// Registers what `s` counts, which outlives what it returns; once for each context. Any thread.
+metric_registrations expose(metric_registry& registry, const stats& s);
 
 /// The provider on one shard. Also the home of what only iWARP has.
 class context : public verbs::context {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <verbena/core/blocking.hpp>
+#include <verbena/core/metrics.hpp>
 #include <verbena/core/verbs.hpp>
 
 #include <array>
@@ -96,6 +97,11 @@ struct stats {
     /// Each is counted by the shard that read it; `removed` by each shard that used the device.
     std::array<std::atomic<std::uint64_t>, std::size_t(device_event::count_)> device_events{};
 };
+
+/// Registers what `s` counts, which outlives what it returns; once for each context. Any thread.
+metric_registrations expose(metric_registry& registry, const stats& s);
+/// Registers no more than its ends: of a context that takes connections in for others, which count them.
+metric_registrations expose_ends(metric_registry& registry, const stats& s);
 
 /// The provider on one shard. Also the home of what only rdma-core has.
 class context : public verbs::context {

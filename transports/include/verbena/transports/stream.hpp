@@ -34,6 +34,9 @@ struct listener_stats {
         exhausted; ///< times that accepting paused: descriptors or memory ran out, or max_descriptors are in use
 };
 
+/// Registers what `s` counts, which outlives what it returns; once for each listener. Any thread.
+metric_registrations expose(metric_registry& registry, const listener_stats& s);
+
 /// Listens on one address for one shard. Several shards may listen on one address with
 /// net::listen_options::reuse_port. Shard-local. Destroying it stops listening; what it accepted lives on.
 class listener final : io_watch {

@@ -67,7 +67,7 @@ public:
     std::string_view procedure_name(std::uint32_t version, std::uint32_t procedure) const noexcept override;
     bool non_idempotent(std::uint32_t, std::uint32_t) const noexcept override { return false; }
     /// verbena_mount_*.
-    std::vector<metric_registry::registration> expose(metric_registry& registry) const override;
+    metric_registrations expose(metric_registry& registry) const override;
     task<rpc::outcome> serve(rpc::call& c) override;
 
     const server_counters& counters() const noexcept { return counters_; }

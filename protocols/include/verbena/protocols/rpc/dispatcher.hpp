@@ -86,4 +86,8 @@ private:
     log_limiter exceptions_logged_;
 };
 
+/// Registers what `calls` counts by procedure, which outlives what it returns: once for each shard, when it has its programs.
+/// Any thread.
+metric_registrations expose(metric_registry& registry, const service_dispatcher& calls);
+
 } // namespace verbena::rpc

@@ -177,4 +177,7 @@ private:
     std::vector<std::unique_ptr<part>> in_turn_;
 };
 
+/// Registers what `cache` counts, of all its parts, which outlives what it returns: once. Any thread.
+metric_registrations expose(metric_registry& registry, const duplicate_request_cache& cache);
+
 } // namespace verbena::rpc

@@ -148,7 +148,7 @@ public:
         return false;
     }
     /// Registers the program's own metrics, which end before it does. Any thread.
-    virtual std::vector<metric_registry::registration> expose(metric_registry& registry) const
+    virtual metric_registrations expose(metric_registry& registry) const
     {
         (void)registry;
         return {};

@@ -93,6 +93,11 @@ struct stream_stats {
     counter payload_copied_bytes; ///< of large arguments and results, copied in user space
 };
 
+/// Registers what `s` counts of streams whose calls come by `transport` ("tcp"). Once for each shard; both outlive what it
+/// returns. Any thread.
+metric_registrations expose(metric_registry& registry, const stream_stats& s,
+                            std::string_view transport = "tcp");
+
 class stream_connection;
 
 /// The streams of one shard. Made, used and destroyed on it; outlived by `pool` and `calls`. Before it

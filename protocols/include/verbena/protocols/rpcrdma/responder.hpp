@@ -87,6 +87,9 @@ struct responder_stats {
     log_limiter exceptions_logged;
 };
 
+/// Registers what `s` counts, which outlives what it returns; once for each shard. Any thread.
+metric_registrations expose(metric_registry& registry, const responder_stats& s);
+
 /// Serves every peer of `listener` until it is closed; then starts no more calls, lets those in flight finish and
 /// ends their connections. When the task's stop is requested, connections end with their calls unanswered.
 /// Returns when no connection is left: a back end's call that has begun is waited for. All arguments

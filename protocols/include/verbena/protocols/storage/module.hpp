@@ -36,7 +36,7 @@ struct open_context {
 /// A back end, and what people are told of it.
 struct opened_backend {
     std::unique_ptr<file_backend> files;
-    std::vector<metric_registry::registration> metrics; ///< of `files`; they end before it
+    metric_registrations metrics; ///< of `files`; they end before it
     std::string source;                                 ///< "/srv/data"
     std::vector<std::string> options; ///< what was chosen, as a configuration has it: "sync"
     std::string notes;                ///< what it can and can't do here; empty for nothing

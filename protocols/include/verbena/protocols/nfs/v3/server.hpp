@@ -59,7 +59,7 @@ public:
     bool non_idempotent(std::uint32_t version, std::uint32_t procedure) const noexcept override;
     bool repeats_in_turn(std::uint32_t version, std::uint32_t procedure) const noexcept override;
     /// verbena_nfs_*.
-    std::vector<metric_registry::registration> expose(metric_registry& registry) const override;
+    metric_registrations expose(metric_registry& registry) const override;
     task<rpc::outcome> serve(rpc::call& c) override;
 
     const server_counters& counters() const noexcept { return counters_; }

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Families that several transports and what stands on them have in common: each registers its part, which its label
+// `transport` tells apart ("tcp", "iwarp", "rdma", "rpcrdma").
+#pragma once
+
+#include <verbena/core/metrics.hpp>
+
+namespace verbena::transport_metrics {
+
+metric_family connections();
+metric_family connections_accepted();
+/// Labels `transport` and `cause`.
+metric_family connection_ends();
+metric_family received_bytes();
+metric_family sent_bytes();
+metric_family receives();
+metric_family sends();
+metric_family payload_copied_bytes();
+/// Without a label: of iWARP connections, and of RPC-over-RDMA on others.
+metric_family read_depth_waits();
+
+} // namespace verbena::transport_metrics
