@@ -50,7 +50,7 @@ connection::~connection()
 {
     handler_ = nullptr;
     if (state_ != state::closed)
-        finish(end_cause::local, error(std::errc::connection_aborted, "queue pair destroyed"));
+        kill(error(std::errc::connection_aborted, "queue pair destroyed"));
 }
 
 void connection::open(const agreement& a)
@@ -165,7 +165,15 @@ void connection::disconnect() noexcept
     ring_doorbell();
 }
 
-void connection::kill(const error& cause) noexcept { finish(end_cause::local, cause); }
+// With a reset: a FIN between two messages would tell the peer of an orderly end (RFC 5040 6.1).
+void connection::kill(const error& cause) noexcept
+{
+    if (state_ == state::open) {
+        const linger at_once{1, 0};
+        ::setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    }
+    finish(end_cause::local, cause);
+}
 
 // Everything went out: say so with a FIN and wait for the peer's.
 void connection::shut_sending() noexcept

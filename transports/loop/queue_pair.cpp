@@ -21,6 +21,8 @@ void walk(std::span<const verbs::segment> segments, std::size_t size, Copy copy)
     }
 }
 
+error closed_by_this_end() { return {verbs::connection_end::orderly, "closed by this end"}; }
+
 } // namespace
 
 queue_pair::queue_pair(context_impl& owner, loop::domain& d, const verbs::queue_pair_options& o,
@@ -159,7 +161,7 @@ void queue_pair::disconnect() noexcept
         return;
     state_ = state::draining;
     if (!linked_)
-        end_at(now(), error(std::errc::connection_reset, "disconnected by this end"));
+        end_at(now(), closed_by_this_end());
     owner_.fabric().ready(*this);
 }
 
@@ -196,7 +198,7 @@ void queue_pair::progress() noexcept
         return;
     }
     if (state_ == state::draining && linked_ && retired_ == sends_.tail()) {
-        finish(error(std::errc::connection_reset, "disconnected by this end"), none, {});
+        finish(closed_by_this_end(), none, {});
         return;
     }
     if (state_ != state::closed)
@@ -507,7 +509,9 @@ void queue_pair::finish(const error& cause, std::uint64_t failed, verbs::status 
     if (queue_pair* p = std::exchange(peer_, nullptr)) {
         p->peer_ = nullptr;
         p->end_at(now() + f.conditions().latency,
-                  error(std::errc::connection_reset, "the peer ended the connection"));
+                  cause == verbs::connection_end::orderly
+                      ? error(verbs::connection_end::orderly, "the peer closed the connection")
+                      : error(std::errc::connection_reset, "the peer ended the connection"));
     }
     // The order of verbs: what had finished first, then the flush, one by one.
     show_receives(true);

@@ -355,6 +355,60 @@ CONFORMANCE_CASE(an_orderly_end_drains_and_flushes)
     });
 }
 
+CONFORMANCE_CASE(an_orderly_end_is_orderly_to_both)
+{
+    enum class by { client, server, both };
+    for (const by closer : {by::client, by::server, by::both}) {
+        fixture f(p);
+        f.run([&]() -> task<void> {
+            connection n;
+            co_await f.connect(n);
+            memory out(co_await registered(*f.client.domain, pattern(100)));
+            memory in(co_await registered(*f.server.domain, 100));
+            BOOST_REQUIRE(post_receive(*n.s, 1, in.all()));
+            BOOST_REQUIRE(post_receive(*n.s, 2, in.all()));
+            BOOST_REQUIRE(post(*n.c, 3, opcode::send, {out.all()}));
+            co_await f.until([&] { return n.s_seen.good(1) && n.c_seen.good(3); });
+            if (closer != by::server)
+                n.c->disconnect();
+            if (closer != by::client)
+                n.s->disconnect();
+            co_await f.both_ended(n);
+            BOOST_TEST((n.c_seen.why == verbs::connection_end::orderly), n.c_seen.why.message());
+            BOOST_TEST((n.s_seen.why == verbs::connection_end::orderly), n.s_seen.why.message());
+        });
+    }
+}
+
+CONFORMANCE_CASE(a_killed_connection_is_orderly_to_nobody)
+{
+    enum class how { kill_client, kill_server, destroy_client };
+    for (const how end : {how::kill_client, how::kill_server, how::destroy_client}) {
+        fixture f(p);
+        f.run([&]() -> task<void> {
+            connection n;
+            co_await f.connect(n);
+            memory out(co_await registered(*f.client.domain, pattern(100)));
+            memory in(co_await registered(*f.server.domain, 100));
+            BOOST_REQUIRE(post_receive(*n.s, 1, in.all()));
+            BOOST_REQUIRE(post(*n.c, 3, opcode::send, {out.all()}));
+            co_await f.until([&] { return n.s_seen.good(1) && n.c_seen.good(3); });
+            const error cause(std::errc::owner_dead, "for a test");
+            if (end == how::destroy_client)
+                n.c.reset();
+            else
+                (end == how::kill_client ? n.c : n.s)->kill(cause);
+            recorder& itself = end == how::kill_server ? n.s_seen : n.c_seen;
+            recorder& peer = end == how::kill_server ? n.c_seen : n.s_seen;
+            co_await f.until([&] { return peer.ends == 1; });
+            if (end != how::destroy_client)
+                BOOST_TEST((itself.why == std::errc::owner_dead), itself.why.message());
+            // A connection manager has one word for both.
+            BOOST_TEST((p.device || peer.why != verbs::connection_end::orderly), peer.why.message());
+        });
+    }
+}
+
 CONFORMANCE_CASE(an_abrupt_end_flushes_everything_once_and_in_order)
 {
     fixture f(p);

@@ -228,7 +228,8 @@ public:
     /// One batch, in order per direction.
     virtual void on_completions(std::span<const completion> batch) noexcept = 0;
     /// The connection ended; every request outstanding has been flushed before. Called once. `cause` is
-    /// connection_end::orderly when one of the two ends closed it between messages.
+    /// connection_end::orderly when one of the two ends closed it between messages by disconnect(). After kill() it is what
+    /// kill() was given at that end, and an error at the other, but on an RDMA device: its connection manager has one word for both.
     virtual void on_disconnected(const error& cause) noexcept = 0;
 
 protected:
