@@ -89,6 +89,12 @@ task<result<reply>> reconnecting_client::call(request& r)
     outstanding& o = *slots_[index];
     o.call = std::move(r);
     o.deadline_ = context.deadline;
+    o.sent_ = 0;
+    o.failed_before_ = failed_attempts_;
+    if (o.call.may_repeat) {
+        if (const learned* known = learned_of(o.call))
+            o.call.max_reply = std::max(o.call.max_reply, known->max_reply);
+    }
     o.limit_ =
         options_.hard ? time_point::max() : shard_.clock().now() + options_.timeout * (options_.retries + 1);
     for (unsigned enlarged = 0;; ++enlarged) {
@@ -99,6 +105,8 @@ task<result<reply>> reconnecting_client::call(request& r)
             co_await settle(o);
         // A reply that found too little room: more of it, under a new XID, if repeating does no harm
         // (RFC 8267 3.1).
+        if (*o.outcome_ && enlarged != 0)
+            learn(o.call);
         if (*o.outcome_ || !o.call.may_repeat || enlarged == max_enlarged || closing_ ||
             o.outcome_->error() != std::errc::value_too_large)
             break;
@@ -132,9 +140,41 @@ void reconnecting_client::begin(outstanding& o, std::uint32_t index)
     }
     arm(o);
     if (connected_)
-        transmit(o);
+        send(o);
     else
         start();
+}
+
+void reconnecting_client::send(outstanding& o) noexcept
+{
+    ++o.sent_;
+    transmit(o);
+}
+
+reconnecting_client::learned* reconnecting_client::learned_of(const request& r) noexcept
+{
+    constexpr std::size_t offset = 12; // behind XID, message type and RPC version
+    const auto message = r.message().bytes();
+    const auto at = std::ranges::find_if(learned_, [&](const learned& l) {
+        return message.size() >= offset + l.procedure.size() &&
+               std::ranges::equal(l.procedure, message.subspan(offset, l.procedure.size()));
+    });
+    return at == learned_.end() ? nullptr : &*at;
+}
+
+void reconnecting_client::learn(const request& r)
+{
+    learned* known = learned_of(r);
+    if (known == nullptr) {
+        if (learned_.size() < max_learned) {
+            known = &learned_.emplace_back();
+        } else {
+            known = &learned_[next_learned_];
+            next_learned_ = (next_learned_ + 1) % max_learned;
+        }
+        std::ranges::copy(r.message().bytes().subspan(12, known->procedure.size()), known->procedure.begin());
+    }
+    known->max_reply = r.max_reply;
 }
 
 task<void> reconnecting_client::close()
@@ -207,8 +247,10 @@ task<void> reconnecting_client::keep_connected()
         } else {
             drop();
             without_reply_ = 0;
-            if (!opened)
+            if (!opened) {
                 last_error_ = opened.error();
+                ++failed_attempts_;
+            }
             attempted_.set();
         }
         if (!wanted() || !co_await sleep_for(delay))
@@ -231,7 +273,7 @@ void reconnecting_client::transmit_all()
         if (!connected_)
             return;
         arm(*o);
-        transmit(*o);
+        send(*o);
     }
 }
 
@@ -245,13 +287,20 @@ void reconnecting_client::on_silence(outstanding& o) noexcept
     if (shard_.clock().now() >= o.deadline_)
         return complete(o, error(std::errc::timed_out, "deadline of the call"));
     if (!options_.hard && (o.tries_ >= options_.retries || shard_.clock().now() >= o.limit_))
-        return complete(o, connected_ || !last_error_.code()
-                               ? error(std::errc::timed_out, "server does not answer")
-                               : last_error_);
+        return complete(o, given_up(o));
     ++o.tries_;
     arm(o);
     if (connected_)
         connection_lost(error(std::errc::timed_out, "server does not answer"));
+}
+
+error reconnecting_client::given_up(const outstanding& o) const noexcept
+{
+    if (connected_ || !last_error_.code())
+        return {std::errc::timed_out, "server does not answer a soft call, times sent", o.sent_};
+    if (const std::uint64_t attempts = failed_attempts_ - o.failed_before_; attempts != 0)
+        return {last_error_.code(), "no connection for a soft call, failed attempts to connect", attempts};
+    return last_error_;
 }
 
 void reconnecting_client::connection_lost(const error& cause) noexcept

@@ -395,6 +395,13 @@ BOOST_FIXTURE_TEST_CASE(rdma_error_ends_the_call_and_not_the_connection, fixture
             r.max_reply = 5000;
             r.may_repeat = true;
             BOOST_TEST(bool(co_await client->call(r)));
+            // What sufficed is offered from then on, to calls of that procedure that may be repeated.
+            for (const bool may_repeat : {true, false}) {
+                rpc::request later = ask(5);
+                later.max_reply = 5000;
+                later.may_repeat = may_repeat;
+                BOOST_TEST(bool(co_await client->call(later)));
+            }
         },
         [this]() -> task<void> {
             bytes m = co_await next();
@@ -412,6 +419,14 @@ BOOST_FIXTURE_TEST_CASE(rdma_error_ends_the_call_and_not_the_connection, fixture
             // It fits inline after all: the chunk comes back empty.
             peer.queue_pair->deliver(words({xid, 1, 8, 0, 0, 0, 1, 1, key, 0, 0x11223344, key}) +
                                      reply_head(xid));
+            for (const std::uint32_t room : {20'000u, 5000u}) {
+                const bytes later = co_await next();
+                BOOST_TEST(word(later, 9) == room);
+                const std::uint32_t its_key = word(later, 8);
+                peer.queue_pair->deliver(
+                    words({word(later, 0), 1, 8, 0, 0, 0, 1, 1, its_key, 0, 0x11223344, its_key}) +
+                    reply_head(word(later, 0)));
+            }
         });
     BOOST_TEST(stats.errors == 3u);
     BOOST_TEST(peer.connects == 1u);

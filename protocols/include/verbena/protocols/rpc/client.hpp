@@ -32,8 +32,10 @@ public:
 
 /// What becomes of calls while the server is silent or gone.
 struct client_options {
-    /// true: a call waits, across reconnections, until it is answered or cancelled. false: it fails
-    /// with ETIMEDOUT after (retries + 1) * timeout.
+    /// true: a call waits, across reconnections, until it is answered or cancelled. false: it fails after (retries + 1) *
+    /// timeout, and until then goes on sending and connecting, also where nothing listens or nothing ever did, as a server may
+    /// be back in a moment. It fails with ETIMEDOUT where a server is silent, else with what the last attempt to connect came to; the error's
+    /// detail says how often it was sent, or how many attempts to connect failed.
     bool hard = true;
     /// A call unanswered for so long ends the connection; it is sent again with the same XID on the next.
     duration timeout = std::chrono::seconds(60);
@@ -77,14 +79,20 @@ public:
     void attach(payload bytes) noexcept { argument_ = std::move(bytes); }
     const payload& argument() const noexcept { return argument_; }
 
-    /// The largest reply, from its XID on, without the result payload. Over RDMA a Reply chunk is
-    /// offered when that may not fit inline (RFC 8166 4.3.3).
+    /// The largest reply, from its XID on, without the result payload: max_success_header_size and the largest results, in
+    /// bytes. Streams take replies of any length and don't look at it. Over RDMA the caller offers the room, a Reply chunk
+    /// where that may not fit inline (RFC 8166 4.3.3), and a server whose reply finds too little has run the call in vain: it
+    /// fails with EOVERFLOW. So set it for each procedure whose results may exceed some 480 bytes. Room costs memory while the
+    /// call is outstanding, and no transfer.
     std::size_t max_reply = 512;
     /// The reply's large result (READ data, READLINK text) may have so many bytes; 0: it has none.
     /// Over RDMA a Write chunk of that size is offered.
     std::uint32_t max_result = 0;
-    /// max_reply is a guess and the call does no harm when repeated: a server that finds it too small is
-    /// asked again with more.
+    /// Set it where max_reply is a guess, as results have no small bound (a list), and to run the call twice does no harm, as it
+    /// only reads or sets what it would set again. Instead of failing with EOVERFLOW the client then calls again with fourfold
+    /// room, up to three times, and begins later calls of that procedure with what sufficed. Not for calls that append, create or
+    /// remove: each of those repeats runs. What is sent again after a broken connection does not depend on this: it
+    /// has the same XID, and a server with a duplicate-request cache runs it once.
     bool may_repeat = false;
 
 private:
@@ -130,7 +138,8 @@ class client_transport {
 public:
     virtual ~client_transport() = default;
 
-    /// Connects now, once, so that a wrong address is an error and not a wait. Optional: call() connects too.
+    /// Connects now, once, hard or soft, so that a wrong address is an error and not a wait. Optional: call() connects too,
+    /// and goes on trying as client_options::hard tells.
     virtual task<result<void>> connect() = 0;
     /// Sends `r`, taking what it owns, and waits for the reply. Any number may be outstanding.
     /// Cancellation: the caller goes on with ECANCELED (stop token) or ETIMEDOUT (the context's

@@ -54,6 +54,8 @@ protected:
         bool active_ = false;
         std::uint32_t xid_ = 0;
         unsigned tries_ = 0;
+        std::uint64_t sent_ = 0;          // times
+        std::uint64_t failed_before_ = 0; // failed_attempts_ when it began
         std::uint64_t sequence_ = 0;
         time_point deadline_ = time_point::max();
         time_point limit_ = time_point::max(); // of a soft call, however often the connection is made anew
@@ -115,7 +117,18 @@ private:
 
     // exception_handler: of what spawn() runs
     void on_exception(const std::exception_ptr& e) noexcept final;
+    // The procedure that a call names, as its header has it.
+    struct learned {
+        std::array<std::byte, 12> procedure;
+        std::size_t max_reply;
+    };
+    static constexpr std::size_t max_learned = 32;
+
     void begin(outstanding& o, std::uint32_t index);
+    void send(outstanding& o) noexcept;
+    error given_up(const outstanding& o) const noexcept;
+    learned* learned_of(const request& r) noexcept;
+    void learn(const request& r);
     void start();
     task<result<void>> try_to_open();
     task<void> keep_connected();
@@ -140,6 +153,9 @@ private:
     event lost_;
     event attempted_;
     error last_error_;
+    std::uint64_t failed_attempts_ = 0;
+    std::vector<learned> learned_; // room for replies that calls which may be repeated needed
+    std::size_t next_learned_ = 0;
     std::uint64_t connections_ = 0;
     // For the watch.
     patience patience_{*this};
