@@ -3,6 +3,12 @@
 
 namespace verbena::storage {
 
+namespace {
+
+task<result<located_read>> not_here() { co_return located_read(); }
+
+} // namespace
+
 void gated_backend::leave(const request&, std::uint64_t, std::uint64_t) noexcept {}
 
 // `call` holds what the operation was called with: values by value, and by reference what must live until the task ends.
@@ -87,7 +93,7 @@ task<result<located_read>> gated_backend::locate(const request& r, const handle&
 {
     if (!gates(operation::read))
         return below().locate(r, file, offset, length);
-    return file_backend::locate(r, file, offset, length);
+    return not_here();
 }
 
 task<result<write_result>> gated_backend::write(const request& r, const handle& file, std::uint64_t offset,

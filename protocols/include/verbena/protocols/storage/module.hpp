@@ -36,8 +36,8 @@ struct open_context {
 /// A back end, and what people are told of it.
 struct opened_backend {
     std::unique_ptr<file_backend> files;
-    metric_registrations metrics; ///< of `files`; they end before it
-    std::string source;                                 ///< "/srv/data"
+    metric_registrations metrics;     ///< of `files`; they end before it
+    std::string source;               ///< "/srv/data"
     std::vector<std::string> options; ///< what was chosen, as a configuration has it: "sync"
     std::string notes;                ///< what it can and can't do here; empty for nothing
     std::string warning;              ///< what its user gives up; empty for nothing
