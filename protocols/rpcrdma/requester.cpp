@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
-#include <functional>
 
 namespace verbena::rpcrdma {
 
@@ -330,7 +329,7 @@ result<void> requester::start(outstanding& o)
         return send(o);
     t.exposing = true;
     t.exposed.reset();
-    spawn(&requester::expose_and_send, this, std::ref(o));
+    spawn([this, &o] { return expose_and_send(o); });
     return {};
 }
 

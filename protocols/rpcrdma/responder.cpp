@@ -402,7 +402,8 @@ void responder_connection::begin_call(lease message, std::uint32_t length) noexc
     stats_.calls.add();
     stats_.credits_wanted.add(c.transport_.credits);
     turn_used_ += chunk_bytes_of(c.transport_) / options_.turn_unit;
-    calls_scope_.spawn(&responder_connection::serve, this, std::ref(c), d.offset, length);
+    // Not by a pointer to the member, which compilers do not see through: this is each call's way.
+    calls_scope_.spawn([this, &c, offset = d.offset, length] { return serve(c, offset, length); });
 }
 
 bool responder_connection::reverse_room() const noexcept

@@ -79,10 +79,8 @@ public:
             static_assert(
                 std::is_same_v<std::invoke_result_t<std::decay_t<F>, std::decay_t<Args>...>, task<void>>,
                 "spawn's callable returns task<void>: nobody would get the value of another task");
-            runner r = run<std::decay_t<F>, std::decay_t<Args>...>(*this, std::forward<F>(f),
-                                                                   std::forward<Args>(args)...);
-            ++live_;
-            r.handle.resume();
+            run<std::decay_t<F>, std::decay_t<Args>...>(*this, std::forward<F>(f),
+                                                        std::forward<Args>(args)...);
         }
     }
     /// Asks every child that listens to stop.
@@ -126,11 +124,8 @@ private:
             {
                 release_frame(frame, size);
             }
-            runner get_return_object() noexcept
-            {
-                return runner(std::coroutine_handle<promise_type>::from_promise(*this));
-            }
-            std::suspend_always initial_suspend() const noexcept { return {}; }
+            runner get_return_object() const noexcept { return {}; }
+            std::suspend_never initial_suspend() const noexcept { return {}; }
             std::suspend_never final_suspend() const noexcept { return {}; }
             void return_void() const noexcept {}
             [[noreturn]] void unhandled_exception() const noexcept
@@ -142,13 +137,12 @@ private:
         private:
             const task_context* context_;
         };
-        explicit runner(std::coroutine_handle<> h) noexcept : handle(h) {}
-        std::coroutine_handle<> handle;
     };
     // Its parameters are what the child may refer to: they go with this frame, after the child.
     template<class F, class... Args>
     static runner run(scope& s, F f, Args... args)
     {
+        ++s.live_;
         try {
             task<void> child = std::invoke(std::move(f), std::move(args)...);
             co_await child;
