@@ -26,7 +26,7 @@ namespace verbena::posixfs {
 
 /// blocking_pool::run(), or a call at once on the caller's thread.
 template<class F>
-class shard_or_pool {
+class [[nodiscard("co_await it: nothing runs otherwise")]] shard_or_pool {
 public:
     shard_or_pool(blocking_pool& pool, F&& job, bool here) noexcept
         : inner_(pool.run(std::move(job))), here_(here)
@@ -286,7 +286,7 @@ private:
 };
 
 /// `co_await this_reactor()`: the reactor of the running chain of tasks, which may not run yet.
-class this_reactor {
+class [[nodiscard("co_await it: it yields the reactor")]] this_reactor {
 public:
     bool await_ready() const noexcept { return false; }
     template<class Promise>

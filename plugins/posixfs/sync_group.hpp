@@ -36,7 +36,8 @@ public:
         filesystem, ///< everything; for inodes that can't be opened
     };
 
-    class awaiter final : public blocking_pool::job {
+    class [[nodiscard("co_await it: nothing is synced otherwise")]] awaiter final
+        : public blocking_pool::job {
     public:
         awaiter(sync_group& group, what kind, int fd, std::uint64_t device, std::uint64_t inode) noexcept
             : group_(group), kind_(kind), fd_(fd), device_(device), inode_(inode)

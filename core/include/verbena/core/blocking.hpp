@@ -63,7 +63,7 @@ public:
     [[nodiscard]] bool submit(job& j) { return enqueue(j, nullptr); }
 
     template<class F>
-    class awaiter final : public job {
+    class [[nodiscard("co_await it: nothing runs otherwise")]] awaiter final : public job {
     public:
         using value_type = std::invoke_result_t<F&>;
         awaiter(blocking_pool& pool, F&& f) noexcept : pool_(pool), function_(std::move(f)) {}

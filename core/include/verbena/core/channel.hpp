@@ -36,7 +36,7 @@ public:
         co_return true;
     }
     /// Sends without waiting; false (and `value` unmoved) if there is no room or the channel is closed.
-    bool try_send(T& value)
+    [[nodiscard("false: nothing was sent")]] bool try_send(T& value)
     {
         if (closed_ || !room_.try_acquire())
             return false;

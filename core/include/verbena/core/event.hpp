@@ -9,7 +9,7 @@ namespace verbena {
 /// Shard-local manual-reset event.
 class event {
 public:
-    class awaiter {
+    class [[nodiscard("co_await it: nothing waits here otherwise")]] awaiter {
     public:
         explicit awaiter(event& e) noexcept : event_(e) {}
         bool await_ready() const noexcept { return event_.set_; }
@@ -26,7 +26,7 @@ public:
         detail::waiter waiter_;
     };
 
-    class shielded_awaiter {
+    class [[nodiscard("co_await it: nothing waits here otherwise")]] shielded_awaiter {
     public:
         explicit shielded_awaiter(event& e) noexcept : event_(e) {}
         bool await_ready() const noexcept { return event_.set_; }

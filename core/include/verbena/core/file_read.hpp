@@ -19,9 +19,10 @@ namespace verbena {
 ///
 /// `fd` and `to` live until it ends. It can't be recalled: the kernel may write to `to` until then, so the awaiter waits
 /// whatever the stop token says. Where the file system can't wait by itself the kernel gives it a thread of its own.
-class file_read final : ring_completion {
+class [[nodiscard("co_await it: nothing is read otherwise")]] file_read final : ring_completion {
 public:
-    file_read(int fd, std::span<std::byte> to, std::uint64_t offset) noexcept
+    [[nodiscard("co_await it: nothing is read otherwise")]] file_read(int fd, std::span<std::byte> to,
+                                                                      std::uint64_t offset) noexcept
         : fd_(fd), to_(to), offset_(offset)
     {
     }

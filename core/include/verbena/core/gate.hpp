@@ -14,7 +14,7 @@ namespace verbena {
 class gate {
 public:
     /// Keeps the gate from being empty while it lives. Move-only; empty if the gate was closed.
-    class pass {
+    class [[nodiscard("the gate counts only the passes that are kept")]] pass {
     public:
         pass() = default;
         pass(pass&& other) noexcept : gate_(std::exchange(other.gate_, nullptr)) {}

@@ -75,10 +75,12 @@ public:
                 std::is_invocable_v<std::decay_t<F>, std::decay_t<Args>...>,
                 "spawn can't call this with these arguments, which it keeps and hands over as rvalues: "
                 "what the callable takes as T& is written std::ref(x)");
-        } else {
+        } else if constexpr (!std::is_same_v<std::invoke_result_t<std::decay_t<F>, std::decay_t<Args>...>,
+                                             task<void>>) {
             static_assert(
                 std::is_same_v<std::invoke_result_t<std::decay_t<F>, std::decay_t<Args>...>, task<void>>,
                 "spawn's callable returns task<void>: nobody would get the value of another task");
+        } else {
             run<std::decay_t<F>, std::decay_t<Args>...>(*this, std::forward<F>(f),
                                                         std::forward<Args>(args)...);
         }
@@ -89,7 +91,7 @@ public:
     std::size_t live() const noexcept { return live_; }
     const task_context& context() const noexcept { return context_; }
 
-    class join_awaiter {
+    class [[nodiscard("co_await it: nothing waits here otherwise")]] join_awaiter {
     public:
         explicit join_awaiter(scope& s) noexcept : scope_(s) {}
         bool await_ready() const noexcept { return scope_.live_ == 0; }

@@ -13,7 +13,7 @@ class semaphore {
 public:
     explicit semaphore(std::size_t permits) noexcept : permits_(permits) {}
 
-    class awaiter {
+    class [[nodiscard("co_await it: nothing waits here otherwise")]] awaiter {
     public:
         explicit awaiter(semaphore& s) noexcept : semaphore_(s) {}
         bool await_ready() noexcept { return semaphore_.try_acquire(); }
@@ -31,7 +31,7 @@ public:
     };
 
     /// Takes a permit if one is free and nobody waits.
-    bool try_acquire() noexcept
+    [[nodiscard("true: a permit was taken, to be released")]] bool try_acquire() noexcept
     {
         if (permits_ == 0 || !waiters_.empty())
             return false;

@@ -8,7 +8,7 @@
 namespace verbena {
 
 /// Awaits a time on the shard's clock; see sleep_until().
-class sleep_awaiter {
+class [[nodiscard("co_await it: nothing waits here otherwise")]] sleep_awaiter {
 public:
     explicit sleep_awaiter(time_point when) noexcept : when_(when) {}
     explicit sleep_awaiter(duration d) noexcept : relative_(d) {}

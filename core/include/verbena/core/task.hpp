@@ -149,7 +149,7 @@ private:
 /// destroys its frame unrun. A task must not be destroyed while it is suspended half way: scopes
 /// join instead. Cancellation: none by itself; the leaf operations ask the context's stop token.
 template<class T = void>
-class [[nodiscard]] task {
+class [[nodiscard("co_await it: a task does nothing until it is awaited")]] task {
 public:
     class promise_type : public detail::promise_base, public detail::promise_result<T> {
     public:
@@ -207,8 +207,9 @@ private:
 };
 
 /// `co_await current_context()` yields the running chain's context (never suspends).
-class current_context {
+class [[nodiscard("co_await it: it yields the context")]] current_context {
 public:
+    [[nodiscard("co_await it: it yields the context")]] current_context() = default;
     bool await_ready() const noexcept { return false; }
     template<class Promise>
     bool await_suspend(std::coroutine_handle<Promise> self) noexcept

@@ -123,7 +123,7 @@ public:
         ~visit();
         visit(const visit&) = delete;
 
-        class awaiter {
+        class [[nodiscard("co_await it: nothing waits here otherwise")]] awaiter {
         public:
             explicit awaiter(visit& v) noexcept : visit_(v) {}
             bool await_ready() { return visit_.look(); }
