@@ -153,10 +153,18 @@ shard& runtime::at(std::size_t index) noexcept
     return *shards_[index]->view;
 }
 
+bool runtime::on_own_shard() const noexcept
+{
+    return std::ranges::any_of(shards_, [here = reactor::current()](const auto& w) {
+        return here != nullptr && w->view && &w->view->reactor() == here;
+    });
+}
+
 void runtime::stop()
 {
     if (shards_.empty())
         return;
+    assert(!on_own_shard() && "runtime::stop() on a shard of its own, which waits for itself");
     metrics_.clear();
     for (auto& w : shards_) {
         if (w->view)
@@ -174,6 +182,7 @@ void runtime::stop()
 
 result<blocking_pool*> runtime::add_lane(std::string name, unsigned threads)
 {
+    assert(!on_own_shard() && "runtime::add_lane() on a shard, whose rights and CPUs its threads would have");
     if (lanes_.size() == max_lanes)
         return error(std::errc::too_many_files_open, "lanes for calls that block", max_lanes);
     const auto blocked = block_signals();

@@ -14,9 +14,11 @@
 #include <verbena/core/timer.hpp>
 
 #include <atomic>
+#include <cassert>
 #include <coroutine>
 #include <cstdint>
 #include <memory>
+#include <pthread.h>
 #include <string_view>
 #include <vector>
 
@@ -111,6 +113,9 @@ public:
     /// The reactor running on the calling thread, or nullptr.
     static reactor* current() noexcept;
 
+    /// True on the thread that made the reactor, which alone may run it and touch what is the shard's.
+    bool on_its_thread() const noexcept { return ::pthread_equal(thread_, ::pthread_self()) != 0; }
+
     /// Runs turns until stop(). Under a virtual clock it also returns when nothing can ever happen.
     void run();
     /// One turn, without sleeping; true if it did anything.
@@ -133,12 +138,25 @@ public:
     /// Disarms and runs one turn; true if it did anything. It never sleeps, and may be called at any time. Shard only.
     bool poll();
 
-    /// Queues a coroutine for this turn's run phase. Shard only.
-    void post(std::coroutine_handle<> handle) { run_queue_.push_back(handle); }
+    /// Queues a coroutine for this turn's run phase. Shard only: from another thread the shard would sleep on.
+    void post(std::coroutine_handle<> handle)
+    {
+        assert(on_its_thread() &&
+               "used on another thread than its shard's (event, semaphore, scope): see runtime::call()");
+        run_queue_.push_back(handle);
+    }
     /// Queues work for after the polls. Shard only.
-    void post(deferred& work) noexcept { deferred_.push_back(work); }
+    void post(deferred& work) noexcept
+    {
+        assert(on_its_thread() && "reactor::post() on another thread: see post_remote()");
+        deferred_.push_back(work);
+    }
     /// Queues work for the end of the turn, after the run queue. Shard only.
-    void at_turn_end(deferred& work) noexcept { turn_end_.push_back(work); }
+    void at_turn_end(deferred& work) noexcept
+    {
+        assert(on_its_thread() && "reactor::at_turn_end() on another thread: see post_remote()");
+        turn_end_.push_back(work);
+    }
     /// Queues work behind all that the turn does, its end included: a part of something long, so that what is
     /// short and new goes first. Posted there again, it runs in the next turn. Shard only.
     void post_last(deferred& work) noexcept { last_.push_back(work); }
@@ -176,6 +194,7 @@ private:
     bool idle_virtual();
 
     reactor_options options_;
+    const pthread_t thread_ = ::pthread_self();
     std::uint64_t last_trace_ = 0;
     clock_source* clock_;
     std::unique_ptr<ring> ring_;

@@ -65,7 +65,13 @@ private:
     std::uint64_t detail_ = 0;
 };
 
-/// A value of type T or an error. Reading the wrong one is a programming error and asserts.
+namespace detail {
+/// Says which error stands where a value was read, and aborts.
+[[noreturn]] void value_of_an_error(const error& e) noexcept;
+} // namespace detail
+
+/// A value of type T or an error. Reading the wrong one is a programming error: where assertions are compiled in, it ends the
+/// process, and says the error if a value was read in its place.
 template<class T>
 class [[nodiscard]] result {
 public:
@@ -116,9 +122,9 @@ public:
     bool has_value() const noexcept { return has_value_; }
     explicit operator bool() const noexcept { return has_value_; }
 
-    T& value() & noexcept { return assert(has_value_), value_; }
-    const T& value() const& noexcept { return assert(has_value_), value_; }
-    T&& value() && noexcept { return assert(has_value_), std::move(value_); }
+    T& value() & noexcept { return check_value(), value_; }
+    const T& value() const& noexcept { return check_value(), value_; }
+    T&& value() && noexcept { return check_value(), std::move(value_); }
     T& operator*() & noexcept { return value(); }
     const T& operator*() const& noexcept { return value(); }
     T&& operator*() && noexcept { return std::move(*this).value(); }
@@ -128,6 +134,13 @@ public:
     const class verbena::error& error() const noexcept { return assert(!has_value_), error_; }
 
 private:
+    void check_value() const noexcept
+    {
+#ifndef NDEBUG
+        if (!has_value_)
+            detail::value_of_an_error(error_);
+#endif
+    }
     union {
         T value_;
         class verbena::error error_;

@@ -13,6 +13,7 @@
 #include <verbena/core/scope.hpp>
 #include <verbena/core/task.hpp>
 
+#include <cassert>
 #include <chrono>
 #include <cstddef>
 #include <future>
@@ -194,14 +195,18 @@ private:
         F& function_;
     };
     template<class T>
-    static T deliver_and_wait(message<T>& m)
+    T deliver_and_wait(message<T>& m)
     {
+        assert(!on_own_shard() &&
+               "runtime::call() or run() on a shard of its own, which waits for itself: see shard::tasks()");
         std::future<T> outcome = m.outcome();
         m.where().post_remote(m);
         return outcome.get();
     }
 
     explicit runtime(const runtime_options& options);
+    /// The caller is one of this runtime's shards, between polls.
+    bool on_own_shard() const noexcept;
 
     runtime_options options_;
     memory_budget budget_;

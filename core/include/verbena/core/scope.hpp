@@ -81,12 +81,19 @@ public:
                 std::is_same_v<std::invoke_result_t<std::decay_t<F>, std::decay_t<Args>...>, task<void>>,
                 "spawn's callable returns task<void>: nobody would get the value of another task");
         } else {
+            assert(context_.shard->on_its_thread() &&
+                   "scope::spawn() on another thread than its shard's: see runtime::call()");
             run<std::decay_t<F>, std::decay_t<Args>...>(*this, std::forward<F>(f),
                                                         std::forward<Args>(args)...);
         }
     }
     /// Asks every child that listens to stop.
-    void request_stop() noexcept { stop_.request_stop(); }
+    void request_stop() noexcept
+    {
+        assert(context_.shard->on_its_thread() &&
+               "scope::request_stop() on another thread than its shard's: see runtime::call()");
+        stop_.request_stop();
+    }
     bool stop_requested() const noexcept { return stop_.stop_requested(); }
     std::size_t live() const noexcept { return live_; }
     const task_context& context() const noexcept { return context_; }

@@ -6,6 +6,7 @@
 #include <verbena/core/reactor.hpp>
 #include <verbena/core/task.hpp>
 
+#include <cassert>
 #include <coroutine>
 
 namespace verbena::detail {
@@ -20,6 +21,7 @@ public:
     bool suspend(intrusive_list<waiter>& queue, std::coroutine_handle<Promise> h) noexcept
     {
         prepare(h);
+        check_queue(queue);
         if (context_ != nullptr && !context_->stop.subscribe(listener_)) {
             stopped_ = true;
             return false;
@@ -33,6 +35,7 @@ public:
     void suspend_shielded(intrusive_list<waiter>& queue, std::coroutine_handle<Promise> h) noexcept
     {
         prepare(h);
+        check_queue(queue);
         queue.push_back(*this);
     }
     template<class Promise>
@@ -40,6 +43,7 @@ public:
     {
         handle_ = h;
         context_ = h.promise().context();
+        assert(shard().on_its_thread() && "a task awaits on another thread than its shard's");
     }
     /// Takes the coroutine off its list and queues it to run. Never inline: a poll must not resume.
     void wake() noexcept
@@ -57,6 +61,12 @@ public:
     bool stopped() const noexcept { return stopped_; }
 
 private:
+    static void check_queue([[maybe_unused]] intrusive_list<waiter>& queue) noexcept
+    {
+        assert((queue.empty() || queue.front()->shard().on_its_thread()) &&
+               "tasks of two shards wait for one event, semaphore or channel, which is one shard's");
+    }
+
     class listener final : public stop_listener {
     public:
         explicit listener(waiter& w) noexcept : waiter_(w) {}

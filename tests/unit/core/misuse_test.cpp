@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a program must not do ends it with a message, where assertions are compiled in, in place of a hang or a wrong answer. Each
+// misuse happens in a child.
+#include <boost/test/unit_test.hpp>
+
+#include <verbena/core/channel.hpp>
+#include <verbena/core/event.hpp>
+#include <verbena/core/gate.hpp>
+#include <verbena/core/runtime.hpp>
+#include <verbena/core/scope.hpp>
+#include <verbena/core/semaphore.hpp>
+#include <verbena/core/sleep.hpp>
+
+#include <array>
+#include <csignal>
+#include <functional>
+#include <string>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+BOOST_AUTO_TEST_SUITE(misuse_test)
+
+using namespace verbena;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// What a child that aborts says on standard error; "lives" if `f` returns, "ends by" another signal.
+std::string last_words(const std::function<void()>& f)
+{
+    std::array<int, 2> ends{};
+    BOOST_REQUIRE(::pipe(ends.data()) == 0);
+    const pid_t child = ::fork();
+    BOOST_REQUIRE(child >= 0);
+    if (child == 0) {
+        const rlimit none{0, 0};
+        ::setrlimit(RLIMIT_CORE, &none);
+        std::signal(SIGABRT, SIG_DFL); // Boost.Test has a handler
+        std::signal(SIGALRM, SIG_DFL);
+        ::alarm(20); // what hangs is a failure
+        ::dup2(ends[1], STDERR_FILENO);
+        f();
+        ::_exit(0);
+    }
+    ::close(ends[1]);
+    std::string said;
+    std::array<char, 512> part;
+    for (ssize_t n = 0; (n = ::read(ends[0], part.data(), part.size())) > 0;)
+        said.append(part.data(), static_cast<std::size_t>(n));
+    ::close(ends[0]);
+    int status = 0;
+    BOOST_REQUIRE(::waitpid(child, &status, 0) == child);
+    if (WIFEXITED(status))
+        return "lives";
+    if (WTERMSIG(status) != SIGABRT)
+        return "ends by signal " + std::to_string(WTERMSIG(status)) + ": " + said;
+    return said;
+}
+
+bool says(const std::string& words, std::string_view text)
+{
+    BOOST_TEST_MESSAGE(words);
+    return words.find(text) != std::string::npos;
+}
+
+std::unique_ptr<reactor> make(clock_source* clock = nullptr)
+{
+    reactor_options o;
+    o.clock = clock;
+    o.policy = wait_policy::event;
+    auto r = reactor::create(o);
+    return r ? std::move(*r) : nullptr;
+}
+
+std::unique_ptr<runtime> start(unsigned shards)
+{
+    runtime_options options;
+    options.shards = shards;
+    options.blocking_threads = 1;
+    options.reactor.policy = wait_policy::event;
+    auto made = runtime::start(options);
+    return made ? std::move(*made) : nullptr;
+}
+
+/// What a child says in which another thread does `f` while a task awaits `what`.
+template<class What, class F>
+std::string touched_from_outside(What what, F f)
+{
+    return last_words([&] {
+        auto r = make();
+        scope s(*r);
+        s.spawn([&]() -> task<void> { (void)co_await what(); });
+        std::thread(f).join();
+    });
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(a_shard_does_not_wait_for_its_own_runtime)
+{
+    for (const std::size_t other : {0U, 1U}) {
+        BOOST_TEST(says(last_words([&] {
+                            auto rt = start(2);
+                            rt->call(0, [&](shard&) { rt->call(other, [](shard&) {}); });
+                        }),
+                        "on a shard of its own, which waits for itself"));
+        BOOST_TEST(says(last_words([&] {
+                            auto rt = start(2);
+                            auto inner = [](shard&) -> task<void> { co_return; };
+                            auto outer = [&](shard&) -> task<void> {
+                                (void)co_await sleep_for(1ms);
+                                rt->run(other, inner);
+                            };
+                            rt->run(0, outer);
+                        }),
+                        "runtime::call() or run() on a shard of its own"));
+    }
+    BOOST_TEST(says(last_words([] {
+                        auto rt = start(1);
+                        rt->call(0, [&](shard&) { rt->stop(); });
+                    }),
+                    "runtime::stop() on a shard of its own"));
+    BOOST_TEST(says(last_words([] {
+                        auto rt = start(1);
+                        rt->call(0, [&](shard&) { (void)rt->add_lane("of a shard"); });
+                    }),
+                    "runtime::add_lane() on a shard"));
+}
+
+// A runtime is no shard of another one.
+BOOST_AUTO_TEST_CASE(a_shard_may_wait_for_another_runtime)
+{
+    BOOST_TEST(last_words([] {
+                   auto one = start(1);
+                   auto other = start(1);
+                   const int n =
+                       one->call(0, [&](shard&) { return other->call(0, [](shard&) { return 7; }); });
+                   ::_exit(n == 7 ? 0 : 1);
+               }) == "lives");
+}
+
+BOOST_AUTO_TEST_CASE(what_is_a_shards_is_not_touched_from_another_thread)
+{
+    constexpr std::string_view why = "used on another thread than its shard's";
+    event e;
+    BOOST_TEST(says(touched_from_outside([&] { return e.wait(); }, [&] { e.set(); }), why));
+    BOOST_TEST(says(touched_from_outside([&] { return e.wait_shielded(); }, [&] { e.set(); }), why));
+    semaphore s(0);
+    BOOST_TEST(says(touched_from_outside([&] { return s.acquire(); }, [&] { s.release(); }), why));
+    channel<int> c(1);
+    int n = 1;
+    BOOST_TEST(says(touched_from_outside([&] { return c.receive(); }, [&] { (void)c.try_send(n); }), why));
+    BOOST_TEST(says(touched_from_outside([&] { return c.receive(); }, [&] { c.close(); }), why));
+    gate g;
+    gate::pass in = g.enter();
+    BOOST_TEST(says(touched_from_outside([&] { return g.close(); }, [&] { in.leave(); }), why));
+}
+
+BOOST_AUTO_TEST_CASE(a_scope_is_not_touched_from_another_thread)
+{
+    BOOST_TEST(says(last_words([] {
+                        auto rt = start(1);
+                        scope* tasks = rt->call(0, [](shard& s) { return &s.tasks(); });
+                        tasks->spawn([]() -> task<void> { co_return; });
+                    }),
+                    "scope::spawn() on another thread"));
+    BOOST_TEST(says(last_words([] {
+                        auto rt = start(1);
+                        rt->call(0, [](shard& s) { return &s.tasks(); })->request_stop();
+                    }),
+                    "scope::request_stop() on another thread"));
+}
+
+BOOST_AUTO_TEST_CASE(tasks_of_two_shards_do_not_wait_for_one_event)
+{
+    BOOST_TEST(says(last_words([] {
+                        auto rt = start(2);
+                        event e;
+                        auto wait = [&](shard&) -> task<void> { (void)co_await e.wait(); };
+                        rt->call(0, [&](shard& s) { s.tasks().spawn(wait, std::ref(s)); });
+                        rt->run(1, wait);
+                    }),
+                    "tasks of two shards wait for one event"));
+}
+
+BOOST_AUTO_TEST_CASE(a_value_that_is_not_there_names_the_error)
+{
+    constexpr std::string_view text = "It is an error: listen, port: Address already in use (2049)";
+    const auto refused = [] {
+        return result<std::string>(error(std::errc::address_in_use, "listen, port", 2049));
+    };
+    BOOST_TEST(says(last_words([&] { (void)*refused(); }), text));
+    BOOST_TEST(says(last_words([&] {
+                        const auto r = refused();
+                        (void)r->size();
+                    }),
+                    text));
+    BOOST_TEST(says(last_words([&] { (void)refused().value(); }), text));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
