@@ -447,17 +447,20 @@ bool reactor::idle_virtual()
     return true;
 }
 
-void reactor::run()
+run_end reactor::run()
 {
     disarm_nested();
+    run_end why = run_end::stopped;
     reactor* const outer = std::exchange(current_reactor, this);
     now_ = clock_->now();
     while (!stop_.load(std::memory_order_relaxed)) {
         if (turn())
             continue;
         if (clock_->is_virtual()) {
-            if (!idle_virtual())
+            if (!idle_virtual()) {
+                why = run_end::nothing_left;
                 break;
+            }
             continue;
         }
         if (options_.policy == wait_policy::busy)
@@ -472,6 +475,7 @@ void reactor::run()
     run_deferred(turn_end_, ran);
     stop_.store(false, std::memory_order_relaxed);
     current_reactor = outer;
+    return why;
 }
 
 // --- io_watch ---

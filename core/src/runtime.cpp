@@ -88,7 +88,11 @@ struct runtime::worker {
             started.set_value({});
             r.run();
             tasks.request_stop();
-            run_until_complete(r, join(tasks));
+            try {
+                run_until_complete(r, join(tasks));
+            } catch (
+                const incomplete_run&) { // somebody stopped the reactor once more; they are joined all the same
+            }
             // Buffers that came to other shards are on their way home now, if they are not there.
             end.drained.arrive_and_wait();
             r.turn();

@@ -200,4 +200,17 @@ BOOST_AUTO_TEST_CASE(a_value_that_is_not_there_names_the_error)
     BOOST_TEST(says(last_words([&] { (void)refused().value(); }), text));
 }
 
+BOOST_AUTO_TEST_CASE(a_task_that_can_neither_end_nor_be_stopped_ends_the_process)
+{
+    BOOST_TEST(
+        says(last_words([] {
+                 virtual_clock clock;
+                 auto r = make(&clock);
+                 event never;
+                 auto deaf = [&]() -> task<void> { co_await never.wait_shielded(); };
+                 run_until_complete(*r, deaf());
+             }),
+             "run_until_complete: the task waits for something that can't happen, and is deaf to a stop"));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

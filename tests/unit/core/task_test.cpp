@@ -337,6 +337,45 @@ BOOST_AUTO_TEST_CASE(virtual_time_jumps)
     BOOST_TEST((clock.now() - start >= 3h));
 }
 
+// It used to yield a value that was not there.
+BOOST_AUTO_TEST_CASE(a_loop_that_ends_before_its_task_is_an_exception)
+{
+    virtual_clock clock;
+    reactor_options o;
+    o.clock = &clock;
+    auto r = make(o);
+    event never;
+    bool ended = false;
+    auto waits = [&]() -> task<int> {
+        const bool happened = co_await never.wait();
+        (void)co_await sleep_for(1h); // deaf to what it was told; still it is waited for
+        ended = !happened;
+        co_return 1;
+    };
+    const auto says = [](run_end why, const char* text) {
+        return [=](const incomplete_run& e) {
+            return e.why() == why && std::string_view(e.what()).find(text) != std::string_view::npos;
+        };
+    };
+    BOOST_CHECK_EXCEPTION(run_until_complete(*r, waits()), incomplete_run,
+                          says(run_end::nothing_left, "the task waits for something that can't happen"));
+    BOOST_TEST(std::exchange(ended, false));
+
+    r->stop(); // somebody else's
+    BOOST_CHECK_EXCEPTION(run_until_complete(*r, waits()), incomplete_run,
+                          says(run_end::stopped, "somebody else called stop()"));
+    BOOST_TEST(std::exchange(ended, false));
+
+    auto throws_when_stopped = [&]() -> task<void> {
+        (void)co_await never.wait();
+        ended = true;
+        throw std::runtime_error("of the task");
+    };
+    BOOST_CHECK_THROW(run_until_complete(*r, throws_when_stopped()), incomplete_run);
+    BOOST_TEST(ended);
+    BOOST_TEST(run_until_complete(*r, ready(3)) == 3);
+}
+
 BOOST_AUTO_TEST_CASE(stop_ends_waits)
 {
     virtual_clock clock;

@@ -100,6 +100,12 @@ struct reactor_stats {
     std::atomic<std::uint64_t> stall_nanoseconds{0};
 };
 
+/// Why reactor::run() returned.
+enum class run_end : std::uint8_t {
+    stopped,      ///< somebody called stop()
+    nothing_left, ///< under a virtual clock: nothing is ready, no timer is armed, so nothing can ever happen
+};
+
 class reactor {
 public:
     /// Sockets tried speculatively in each turn while the shard spins; others wait for the ring.
@@ -117,7 +123,7 @@ public:
     bool on_its_thread() const noexcept { return ::pthread_equal(thread_, ::pthread_self()) != 0; }
 
     /// Runs turns until stop(). Under a virtual clock it also returns when nothing can ever happen.
-    void run();
+    run_end run();
     /// One turn, without sleeping; true if it did anything.
     bool turn();
     /// Asks run() to return after its turn. Any thread.

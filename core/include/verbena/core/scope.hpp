@@ -11,6 +11,7 @@
 #include <exception>
 #include <functional>
 #include <optional>
+#include <stdexcept>
 #include <type_traits>
 #include <utility>
 
@@ -181,43 +182,64 @@ private:
     std::exception_ptr failure_; // the first, without a handler
 };
 
+/// run_until_complete() threw it: the loop ended before the task did. what() says why.
+class incomplete_run : public std::runtime_error {
+public:
+    explicit incomplete_run(run_end why);
+    run_end why() const noexcept { return why_; }
+
+private:
+    run_end why_;
+};
+
 namespace detail {
 template<class T>
-task<void> complete_into(reactor& r, task<T> t, std::optional<T>& out, std::exception_ptr& failure)
+task<void> complete_into(reactor& r, task<T> t, std::optional<T>& out, std::exception_ptr& failure,
+                         bool& ended)
 {
     try {
         out.emplace(co_await t);
     } catch (...) {
         failure = std::current_exception();
     }
+    ended = true;
     r.stop();
 }
-inline task<void> complete(reactor& r, task<void> t, std::exception_ptr& failure)
+inline task<void> complete(reactor& r, task<void> t, std::exception_ptr& failure, bool& ended)
 {
     try {
         co_await t;
     } catch (...) {
         failure = std::current_exception();
     }
+    ended = true;
     r.stop();
 }
+/// Runs `r` until the only child of `s` has `ended`, and throws if it had to be stopped for that.
+void run_to_the_end(reactor& r, scope& s, const bool& ended);
 } // namespace detail
 
-/// Runs `t` to its end on `r`, which must not be running. For main() and tests.
+/// Runs `t` to its end on `r`, which must not be running, and yields its value. For main() and tests. On the thread of `r`.
+/// Errors: rethrows what leaves the task. If the loop ends before the task does, since somebody else called r.stop() or since
+/// nothing can happen any more under a virtual clock, the task is asked to stop, the loop runs on until it has ended, its outcome
+/// is dropped, and incomplete_run is thrown. A task that is deaf to the stop can't be left behind, since it refers to what goes with
+/// the caller: by a real clock the loop goes on for it, and where nothing can ever end it, the process ends with a message.
 template<class T>
 T run_until_complete(reactor& r, task<T> t)
 {
     std::exception_ptr failure;
+    bool ended = false;
     scope s(r);
     if constexpr (std::is_void_v<T>) {
-        s.spawn(detail::complete, std::ref(r), std::move(t), std::ref(failure));
-        r.run();
+        s.spawn(detail::complete, std::ref(r), std::move(t), std::ref(failure), std::ref(ended));
+        detail::run_to_the_end(r, s, ended);
         if (failure)
             std::rethrow_exception(failure);
     } else {
         std::optional<T> out;
-        s.spawn(detail::complete_into<T>, std::ref(r), std::move(t), std::ref(out), std::ref(failure));
-        r.run();
+        s.spawn(detail::complete_into<T>, std::ref(r), std::move(t), std::ref(out), std::ref(failure),
+                std::ref(ended));
+        detail::run_to_the_end(r, s, ended);
         if (failure)
             std::rethrow_exception(failure);
         return std::move(*out);
