@@ -72,7 +72,7 @@ int main()
     const rpcrdma::responder_options options;
     rpcrdma::responder_stats stats;
     scope services(*shard);
-    services.spawn(rpcrdma::serve(*provider, *listener, buffers, calls, options, stats));
+    services.spawn([&] { return rpcrdma::serve(*provider, *listener, buffers, calls, options, stats); });
     auto server = rpcrdma::make_requester(*provider, buffers, listener->local_url().substr(8));
     scope greetings(*shard);
     scope ending(*shard);
@@ -101,12 +101,12 @@ int main()
                 line += c;
                 continue;
             }
-            greetings.spawn(greet(*server, line));
+            greetings.spawn([&] { return greet(*server, line); });
             line.clear();
         }
         if (n <= 0) {
             names.fd = -1; // poll(2) passes it over
-            ending.spawn(end(greetings, services, *server, *listener, over));
+            ending.spawn([&] { return end(greetings, services, *server, *listener, over); });
         }
     }
     return 0;

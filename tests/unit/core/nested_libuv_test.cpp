@@ -171,7 +171,7 @@ BOOST_AUTO_TEST_CASE(messages_timers_and_descriptors_wake_libuv)
         in.reset();
         guest.close();
     };
-    tasks.spawn(body());
+    tasks.spawn([&] { return body(); });
     uv_run(&loop, UV_RUN_DEFAULT); // until all its handles are closed
     BOOST_TEST(done);
     BOOST_TEST(guest.slept > 0);
@@ -245,7 +245,7 @@ BOOST_AUTO_TEST_CASE(libuv_runs_in_a_reactor_in_libuv)
         guest.reset();
         between.close();
     };
-    tasks.spawn(body());
+    tasks.spawn([&] { return body(); });
     uv_run(&outer, UV_RUN_DEFAULT);
     BOOST_TEST(guest == nullptr);
     close_loop(outer);

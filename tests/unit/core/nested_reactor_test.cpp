@@ -376,7 +376,7 @@ BOOST_AUTO_TEST_CASE(a_read_by_the_ring_wakes_the_host)
         for (int i = 0; i < 10; ++i) {
             std::int32_t outcome = 0;
             scope tasks(*h.r);
-            tasks.spawn(read(in.get(), outcome));
+            tasks.spawn([&] { return read(in.get(), outcome); });
             h.settle();
             if (i % 2 == 0) {
                 std::thread peer([&] { put(out.get()); });
@@ -458,7 +458,7 @@ BOOST_AUTO_TEST_CASE(what_the_host_gives_it_to_do_is_not_slept_over)
         ++n;
         co_return;
     };
-    tasks.spawn(work(done));
+    tasks.spawn([&] { return work(done); });
     h.sleep_until([&] { return done == 1; });
     run_until_complete(*h.r, joined(tasks));
 }

@@ -166,7 +166,7 @@ struct filter_fixture {
     {
         outcomes.emplace_back();
         const std::size_t n = outcomes.size() - 1;
-        tasks->spawn(finish(std::move(t), n));
+        tasks->spawn([&] { return finish(std::move(t), n); });
         return n;
     }
     /// Runs until nothing more can happen before `d` has gone by.

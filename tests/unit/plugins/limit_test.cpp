@@ -333,7 +333,7 @@ BOOST_FIXTURE_TEST_CASE(whoever_stood_behind_a_stopped_one_goes_when_it_can, fix
             BOOST_TEST((done.error() == stopped));
         };
         const auto end = [](scope& s) -> task<void> { co_await s.join(); };
-        first.spawn(large(*this, file));
+        first.spawn([&] { return large(*this, file); });
         begin(write(me, file, 1000));
         pass(500us);
         BOOST_TEST(!outcomes[0].done);
@@ -505,12 +505,12 @@ BOOST_FIXTURE_TEST_CASE(order_and_turns_hold_over_shards, fixture)
         const task_context& context = co_await current_context();
         BOOST_TEST((reactor::current() == context.shard));
     };
-    tasks->spawn(make(*this, "a", "a0"));
-    there.spawn(make(*this, "b", "b0"));
-    there.spawn(make(*this, "a", "a1"));
-    tasks->spawn(make(*this, "b", "b1"));
-    there.spawn(make(*this, "b", "b2"));
-    tasks->spawn(make(*this, "a", "a2"));
+    tasks->spawn([&] { return make(*this, "a", "a0"); });
+    there.spawn([&] { return make(*this, "b", "b0"); });
+    there.spawn([&] { return make(*this, "a", "a1"); });
+    tasks->spawn([&] { return make(*this, "b", "b1"); });
+    there.spawn([&] { return make(*this, "b", "b2"); });
+    tasks->spawn([&] { return make(*this, "a", "a2"); });
     settle();
     BOOST_TEST(noted->notes.empty());
     for (int i = 1; i <= 4; ++i) {
@@ -559,7 +559,7 @@ BOOST_AUTO_TEST_CASE(shards_with_threads_of_their_own_share_the_limit)
     const auto many = [&](shard& s) -> task<bool> {
         scope tasks(s.reactor());
         for (int i = 0; i < each; ++i)
-            tasks.spawn(ask(filter, i % 2 == 0 ? "a" : "b", passed));
+            tasks.spawn([&] { return ask(filter, i % 2 == 0 ? "a" : "b", passed); });
         co_await tasks.join();
         co_return true;
     };

@@ -104,7 +104,7 @@ BOOST_FIXTURE_TEST_CASE(a_server_that_comes_within_that_time_answers, fixture)
             listener = std::move(*server_context->listen("server"));
             co_await rpcrdma::serve(*server_context, *listener, *buffers, dispatcher, serving, served);
         };
-        tasks.spawn(late());
+        tasks.spawn([&] { return late(); });
         const auto reply = co_await call();
         BOOST_TEST(bool(reply), (reply ? std::string() : reply.error().message()));
         co_await client->close();

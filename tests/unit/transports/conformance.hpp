@@ -392,7 +392,7 @@ struct fixture {
         const int fd = shard().native_handle().value();
         bool done = false;
         scope tasks(shard());
-        tasks.spawn(note_end(body(), done));
+        tasks.spawn([&] { return note_end(body(), done); });
         while (!done) {
             if (shard().try_arm()) {
                 under->pass_time();
