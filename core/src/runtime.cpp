@@ -2,9 +2,11 @@
 #include <verbena/core/runtime.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <barrier>
 #include <cassert>
 #include <csignal>
+#include <latch>
 #include <optional>
 #include <pthread.h>
 #include <sched.h>
@@ -57,11 +59,22 @@ task<void> join(scope& s) { co_await s.join(); }
 struct runtime::worker {
     // What the threads of one runtime wait for together.
     struct gate {
-        explicit gate(std::ptrdiff_t shards) : drained(shards + 1), emptied(shards + 1) {}
+        explicit gate(std::ptrdiff_t shards) : joined(shards), drained(shards + 1), emptied(shards + 1) {}
+        // The tasks of one shard may wait for another one's, so that each goes on until those of all have ended.
+        std::latch joined;
+        std::atomic<bool> all_joined{false};
         // Also for the thread that stops them: it touches their reactors, and ends the pool's threads, which do
         // so too when they hand a job back.
         std::barrier<> drained;
         std::barrier<> emptied;
+
+        /// For a shard that there is not.
+        void count_out()
+        {
+            joined.count_down();
+            drained.arrive_and_drop();
+            emptied.arrive_and_drop();
+        }
     };
 
     void main(const runtime_options& options, unsigned index, memory_budget& budget, gate& end,
@@ -75,8 +88,7 @@ struct runtime::worker {
         auto made = reactor::create(mine);
         if (!made) {
             started.set_value(made.error());
-            end.drained.arrive_and_drop();
-            end.emptied.arrive_and_drop();
+            end.count_out();
             return;
         }
         reactor& r = **made;
@@ -90,9 +102,12 @@ struct runtime::worker {
             tasks.request_stop();
             try {
                 run_until_complete(r, join(tasks));
-            } catch (
-                const incomplete_run&) { // somebody stopped the reactor once more; they are joined all the same
+            } catch (const incomplete_run&) {
+                // Somebody stopped the reactor once more; they have ended all the same.
             }
+            end.joined.count_down();
+            while (!end.all_joined.load(std::memory_order_acquire))
+                r.run();
             // Buffers that came to other shards are on their way home now, if they are not there.
             end.drained.arrive_and_wait();
             r.turn();
@@ -132,8 +147,7 @@ result<std::unique_ptr<runtime>> runtime::start(const runtime_options& options)
                 });
         } catch (const std::system_error& e) {
             outcome = error(e.code(), "starting the thread of a shard", index);
-            end->drained.arrive_and_drop();
-            end->emptied.arrive_and_drop();
+            end->count_out();
             continue;
         }
         started.push_back(std::move(ready));
@@ -170,11 +184,17 @@ void runtime::stop()
         return;
     assert(!on_own_shard() && "runtime::stop() on a shard of its own, which waits for itself");
     metrics_.clear();
-    for (auto& w : shards_) {
-        if (w->view)
-            w->view->reactor().stop();
-    }
+    const auto stop_all = [this] {
+        for (auto& w : shards_) {
+            if (w->view)
+                w->view->reactor().stop();
+        }
+    };
     auto& end = *shards_.front()->end;
+    stop_all();
+    end.joined.wait();
+    end.all_joined.store(true, std::memory_order_release);
+    stop_all();
     end.drained.arrive_and_wait();
     for (auto& lane : lanes_)
         lane->finish();

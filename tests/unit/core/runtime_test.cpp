@@ -5,8 +5,12 @@
 #include <verbena/core/runtime.hpp>
 #include <verbena/core/sleep.hpp>
 
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <csignal>
+#include <functional>
+#include <future>
 #include <sched.h>
 #include <set>
 #include <stdexcept>
@@ -240,6 +244,60 @@ BOOST_AUTO_TEST_CASE(a_pinned_shard_stays_on_one_processor)
     BOOST_REQUIRE(::sched_getaffinity(0, sizeof ours, &ours) == 0);
     BOOST_TEST(processors(false) == CPU_COUNT(&ours));
     BOOST_TEST(processors(true) == 1);
+}
+
+BOOST_AUTO_TEST_CASE(shards_call_each_other)
+{
+    auto rt = start(2);
+    constexpr int calls = 2000;
+    std::array<int, 2> served{}; // each its shard's
+    const auto serve = [&](unsigned index) -> task<int> {
+        if (served[index] % 16 == 0)
+            co_await sleep_for(std::chrono::microseconds(10));
+        co_return ++served[index];
+    };
+    const auto call_the_other = [&](shard& s) -> task<int> {
+        int last = 0;
+        const unsigned other = 1 - s.index();
+        for (int i = 0; i < calls; ++i)
+            last = co_await rt->at(other).run(serve, other);
+        co_return last;
+    };
+    auto first = std::async(std::launch::async, [&] { return rt->run(0, call_the_other); });
+    BOOST_TEST(rt->run(1, call_the_other) == calls);
+    BOOST_TEST(first.get() == calls);
+}
+
+// Each shard's tasks wait for the other's, also when both have been asked to stop: none may be gone before all have ended.
+BOOST_AUTO_TEST_CASE(stop_comes_between_shards_that_call_each_other)
+{
+    for (int round = 0; round < 20; ++round) {
+        auto rt = start(3);
+        std::array<std::atomic<int>, 3> refused{};
+        std::array<std::atomic<int>, 3> calls{};
+        const auto nap = []() -> task<result<int>> {
+            co_await sleep_for(std::chrono::microseconds(20));
+            co_return 1;
+        };
+        const auto call_on = [&](shard& s) -> task<void> {
+            const task_context& context = co_await current_context();
+            bool late = false;
+            for (unsigned i = s.index(); !late; ++i) {
+                late = context.stop.stop_requested(); // so that there is a call after the stop
+                const result<int> outcome = co_await rt->at(i % 3).run(nap);
+                if (!outcome && outcome.error() == std::errc::operation_canceled)
+                    ++refused[s.index()];
+                ++calls[s.index()];
+            }
+            const result<int> last = co_await rt->at((s.index() + 1) % 3).run(nap);
+            (void)last;
+        };
+        for (unsigned i = 0; i < 3; ++i)
+            rt->call(i, [&](shard& s) { s.tasks().spawn(call_on, std::ref(s)); });
+        while (calls[0] == 0 || calls[1] == 0 || calls[2] == 0)
+            std::this_thread::yield();
+        rt->stop();
+    }
 }
 
 BOOST_AUTO_TEST_CASE(an_impossible_number_of_shards_is_refused)

@@ -9,6 +9,7 @@
 #include <verbena/core/gate.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/core/semaphore.hpp>
+#include <verbena/core/shard.hpp>
 #include <verbena/core/sleep.hpp>
 #include <verbena/core/verbs.hpp>
 #include <verbena/protocols/rpc/client.hpp>
@@ -28,7 +29,7 @@ using namespace std::chrono_literals;
 task<void> child();
 
 task<void> core(event& e, semaphore& s, channel<int>& c, scope& children, blocking_pool& lane,
-                buffer_pool& buffers)
+                buffer_pool& buffers, const shard& other)
 {
     AWAIT e.wait();                   // says: co_await it: nothing waits here otherwise
     AWAIT e.wait_shielded();          // says: co_await it: nothing waits here otherwise
@@ -40,6 +41,7 @@ task<void> core(event& e, semaphore& s, channel<int>& c, scope& children, blocki
     AWAIT c.send(1);                  // says: co_await it: a task does nothing until it is awaited
     AWAIT c.receive();                // says: co_await it: a task does nothing until it is awaited
     AWAIT child();                    // says: co_await it: a task does nothing until it is awaited
+    AWAIT other.run(child);           // says: co_await it: a task does nothing until it is awaited
     AWAIT when_all(child(), child()); // says: co_await it: a task does nothing until it is awaited
     AWAIT when_any(child(), child()); // says: co_await it: a task does nothing until it is awaited
     auto job = [] {};

@@ -5,6 +5,8 @@
 #include "../allocation_count.hpp"
 #include "nfs3_server.hpp"
 
+#include <verbena/protocols/nfs/mount_server.hpp>
+
 BOOST_AUTO_TEST_SUITE(nfs3_server_cost_test)
 
 using namespace verbena;
@@ -85,7 +87,7 @@ BOOST_FIXTURE_TEST_CASE(metrics_show_what_was_counted, fixture)
     nfs::mount3::server mount(exports, key, mounts);
     metric_registry registry;
     const auto files = program.expose(registry);
-    const auto mounts = mount.expose(registry);
+    const auto of_mount = mount.expose(registry);
     GETATTR3args args;
     (void)call<GETATTR3res>(procedure::getattr, args);
     double handles = 0;

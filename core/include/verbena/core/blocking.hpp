@@ -107,8 +107,9 @@ public:
         std::optional<std::conditional_t<std::is_void_v<value_type>, nothing, value_type>> value_;
         std::exception_ptr failure_;
     };
-    /// `co_await pool.run(f)`: calls f() on a pool thread and yields what it returns, or throws what it throws. `f` must be a
-    /// named, moved lambda (g++ 12).
+    /// `co_await pool.run(f)`: calls f() on a pool thread. Completes when: it has returned; yields what it returned. On cancel: it waits on,
+    /// as a job can't be recalled. Errors: what leaves `f` is thrown. Lifetime: `f` and its value lie in the caller's frame; `f` must be
+    /// a named, moved lambda (g++ 12). The pool outlives the wait. Shard: any; the task goes on where it was.
     template<class F>
     awaiter<std::remove_cvref_t<F>> run(F&& f)
     {

@@ -26,7 +26,8 @@ public:
     channel(const channel&) = delete;
     channel& operator=(const channel&) = delete;
 
-    /// Waits for room. False, and `value` is dropped, if the channel is closed or the context stopped.
+    /// `co_await c.send(v)`. Completes when: there is room and who asked before has sent. On cancel, and once the channel is closed: yields
+    /// false, and `value` is dropped. Errors: none. Lifetime: the channel outlives the wait. Shard: that of all who use the channel.
     task<bool> send(T value)
     {
         const bool room = co_await room_.acquire();
@@ -43,7 +44,8 @@ public:
         put(std::move(value));
         return true;
     }
-    /// The oldest value. Empty once the channel is closed and drained, or if the context was stopped.
+    /// `co_await c.receive()`. Completes when: there is a value and who asked before has one; yields the oldest. Empty on cancel, and once
+    /// the channel is closed and drained. Errors: none. Lifetime and shard: as send().
     task<std::optional<T>> receive()
     {
         std::optional<T> value;

@@ -43,6 +43,7 @@ public:
     };
 
     bool is_set() const noexcept { return set_; }
+    /// Wakes all who wait. On the shard of those only.
     void set() noexcept
     {
         set_ = true;
@@ -50,9 +51,11 @@ public:
             w->wake();
     }
     void reset() noexcept { set_ = false; }
-    /// `co_await e.wait()`: until set() or the context's stop; yields false for the latter.
+    /// `co_await e.wait()`. Completes when: the event is set, or at once if it is; the task then goes on in the shard's run queue, so
+    /// that a reset() may come before. On cancel: it ends and yields false, else true. Errors: none. Lifetime: the event outlives
+    /// the wait. Shard: that of the task, one for all that wait here.
     awaiter wait() noexcept { return awaiter(*this); }
-    /// Until set(), deaf to stop: for an end that is certain to come.
+    /// The same, deaf to the stop: for an end that is certain to come.
     shielded_awaiter wait_shielded() noexcept { return shielded_awaiter(*this); }
 
 private:

@@ -148,7 +148,7 @@ public:
     void post(std::coroutine_handle<> handle)
     {
         assert(on_its_thread() &&
-               "used on another thread than its shard's (event, semaphore, scope): see runtime::call()");
+               "used on another thread than its shard's (event, semaphore, scope): see shard::run()");
         run_queue_.push_back(handle);
     }
     /// Queues work for after the polls. Shard only.

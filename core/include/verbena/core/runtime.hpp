@@ -11,6 +11,7 @@
 #include <verbena/core/reactor.hpp>
 #include <verbena/core/result.hpp>
 #include <verbena/core/scope.hpp>
+#include <verbena/core/shard.hpp>
 #include <verbena/core/task.hpp>
 
 #include <cassert>
@@ -34,34 +35,7 @@ struct runtime_options {
     bool pin = false; ///< shard i stays on the i-th CPU that the process may use
 };
 
-/// One shard, as those who put work there see it. Lives as long as its runtime runs.
-class shard {
-public:
-    shard(unsigned index, reactor& r, buffer_pool& buffers, scope& tasks) noexcept
-        : index_(index), reactor_(r), buffers_(buffers), tasks_(tasks)
-    {
-    }
-    unsigned index() const noexcept { return index_; }
-    verbena::reactor& reactor() const noexcept { return reactor_; }
-    /// On the shard only.
-    buffer_pool& buffers() const noexcept { return buffers_; }
-    /// Tasks that live until the runtime stops; it asks them to stop and joins them. On the shard only.
-    scope& tasks() const noexcept { return tasks_; }
-
-private:
-    unsigned index_;
-    verbena::reactor& reactor_;
-    buffer_pool& buffers_;
-    scope& tasks_;
-};
-
 namespace detail {
-template<class Task>
-struct task_value;
-template<class T>
-struct task_value<task<T>> {
-    using type = T;
-};
 /// What the task yields that `F`, called with a shard, returns.
 template<class F>
 using task_value_of = typename task_value<std::invoke_result_t<F&, shard&>>::type;
@@ -91,7 +65,7 @@ public:
     std::vector<const blocking_pool*> stuck_lanes(std::chrono::steady_clock::duration limit) const;
 
     /// Calls `f(shard)` on a shard, between polls, and waits for what it returns; an exception is
-    /// rethrown here. Never from a shard.
+    /// rethrown here. Never from a shard: there, `co_await at(index).run(f)`.
     template<class F>
     auto call(std::size_t index, F&& f) -> std::invoke_result_t<F&, shard&>
     {
@@ -99,7 +73,7 @@ public:
         return deliver_and_wait(message);
     }
     /// Runs the task that `f(shard)` returns to its end on a shard and waits for its value. `f` must stay
-    /// alive that long, as a capturing coroutine lambda must. Never from a shard.
+    /// alive that long, as a capturing coroutine lambda must. Never from a shard: there, `co_await at(index).run(f)`.
     template<class F>
     auto run(std::size_t index, F&& f) -> detail::task_value_of<F>
     {
@@ -111,7 +85,8 @@ public:
     void expose(metric_registry& registry);
 
     /// Asks the tasks of all shards to stop, joins them, ends the threads. What others made on a shard
-    /// must have been taken down there before. Idempotent.
+    /// must have been taken down there before. Until the tasks of all shards have ended each shard answers the others, though it
+    /// takes no more calls of shard::run(). Idempotent. Never from a shard.
     void stop();
 
 private:
@@ -198,7 +173,7 @@ private:
     T deliver_and_wait(message<T>& m)
     {
         assert(!on_own_shard() &&
-               "runtime::call() or run() on a shard of its own, which waits for itself: see shard::tasks()");
+               "runtime::call() or run() on a shard of its own, which waits for itself: see shard::run()");
         std::future<T> outcome = m.outcome();
         m.where().post_remote(m);
         return outcome.get();

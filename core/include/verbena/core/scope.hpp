@@ -88,7 +88,7 @@ public:
                                                         std::forward<Args>(args)...);
         }
     }
-    /// Asks every child that listens to stop.
+    /// Asks every child that listens to stop. Shard only.
     void request_stop() noexcept
     {
         assert(context_.shard->on_its_thread() &&
@@ -113,8 +113,9 @@ public:
     private:
         scope& scope_;
     };
-    /// Waits until no child is left, then rethrows what left one of them, unless there is a handler. One joiner at a time. Not
-    /// cancellable.
+    /// `co_await s.join()`. Completes when: no child is left, those included that children spawn meanwhile. On cancel: it waits on; whoever
+    /// wants the children to end calls request_stop(). Errors: rethrows the first exception that left a child, unless the scope
+    /// has a handler. Lifetime: the scope outlives the wait. Shard: the scope's. One joiner at a time.
     join_awaiter join() noexcept
     {
         assert(!joiner_);

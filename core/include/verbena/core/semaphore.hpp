@@ -38,8 +38,11 @@ public:
         --permits_;
         return true;
     }
+    /// `co_await s.acquire()`. Completes when: there is a permit and nobody waits longer. On cancel: it ends and yields false, without
+    /// a permit; else true, and the permit is to be released. Errors: none. Lifetime: the semaphore outlives the wait. Shard: that
+    /// of the task, one for all that wait here.
     awaiter acquire() noexcept { return awaiter(*this); }
-    /// Gives permits back; each goes to the longest waiter, if there is one.
+    /// Gives permits back; each goes to the longest waiter, if there is one. On the shard of those only.
     void release(std::size_t n = 1) noexcept
     {
         for (detail::waiter* w; n > 0 && (w = waiters_.front()) != nullptr; --n)
