@@ -71,6 +71,41 @@ BOOST_FIXTURE_TEST_CASE(each_call_is_a_line_at_level_trace, fixture)
     BOOST_TEST(lines.find("procedure=unknown rpc_success=false", second) != std::string::npos, lines);
 }
 
+BOOST_FIXTURE_TEST_CASE(a_scrape_tells_calls_by_procedure_and_refusals, fixture)
+{
+    metric_registry registry;
+    const auto made = rpc::expose(registry, streams.calls);
+    reply_to(call_of(1, 0));
+    reply_to(call_of(2, 0));
+    reply_to(
+        "00000007 00000000 00000003 20000001 00000003 00000000 00000000 00000000 00000000 00000000"); // RPC version 3
+    std::map<std::string, double> seen;
+    for (const auto& m : registry.collect()) {
+        for (const auto& s : m.samples) {
+            std::string name = m.family.name;
+            for (const auto& label : s.labels)
+                name += " " + label;
+            seen[name] = s.histogram ? double(s.histogram->count()) : s.value;
+        }
+    }
+    const auto of = [&](const std::string& name) { return seen.contains(name) ? seen.at(name) : -1; };
+    std::string procedure;
+    for (const auto& [name, value] : seen) {
+        if (name.starts_with("verbena_rpc_calls_total ") && value != 0)
+            procedure = name.substr(name.find(' '));
+    }
+    BOOST_TEST(procedure.ends_with(" NULL tcp"), procedure);
+    BOOST_TEST(of("verbena_rpc_calls_total" + procedure) == 2);
+    BOOST_TEST(of("verbena_rpc_latency_seconds" + procedure) == 2);
+    BOOST_TEST(of("verbena_rpc_received_bytes_total" + procedure) == 80);
+    BOOST_TEST(of("verbena_rpc_sent_bytes_total" + procedure) == 48);
+    BOOST_TEST(of("verbena_rpc_errors_total" + procedure) == 0);
+    BOOST_TEST(of("verbena_rpc_exceptions_total" + procedure) == 0);
+    BOOST_TEST(of("verbena_rpc_dropped_total" + procedure) == 0);
+    BOOST_TEST(of("verbena_rpc_refusals_total rpc_mismatch") == 1);
+    BOOST_TEST(of("verbena_rpc_refusals_total unanswerable") == 0);
+}
+
 BOOST_FIXTURE_TEST_CASE(rpc_version_mismatch, fixture)
 {
     BOOST_TEST(

@@ -96,6 +96,18 @@ BOOST_AUTO_TEST_CASE(a_repeat_gets_the_same_reply_and_does_not_run)
     BOOST_TEST(s.cache.stats(0).remembered.value() == 1);
     BOOST_TEST(s.cache.stats(0).replayed.value() == 2);
     BOOST_TEST(s.cache.stats(0).bytes.value() == 28);
+    metric_registry registry;
+    const auto made = rpc::expose(registry, s.cache);
+    std::map<std::string, double> seen;
+    for (const auto& m : registry.collect()) {
+        for (const auto& sample : m.samples)
+            seen[m.family.name + (sample.labels.empty() ? "" : " " + sample.labels[0])] = sample.value;
+    }
+    BOOST_TEST(seen["verbena_duplicate_request_entries"] == 1);
+    BOOST_TEST(seen["verbena_duplicate_request_bytes"] == 28);
+    BOOST_TEST(seen["verbena_duplicate_requests_total remembered"] == 1);
+    BOOST_TEST(seen["verbena_duplicate_requests_total replayed"] == 2);
+    BOOST_TEST(seen["verbena_duplicate_requests_total evicted"] == 0);
 }
 
 // What threw may have done a part; nobody knows, so a repeat is run as if the first had never come.
