@@ -1,23 +1,27 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""abi_interfaces.py OUTPUT DEPFILE ROOT... -- ROLE=HEADER...
+"""abi_interfaces.py OUTPUT DEPFILE ROOT... -- ROLE=FOLDER,...
 
 Writes a header with a macro for each role: the types that a module of that role shares with the program that loads it, each
 with a hash of its definition, and each header with a hash of what else it declares. C++20 can't see what virtual functions a
-class has, so the definitions themselves are compared, without comments and white space."""
+class has, so the definitions themselves are compared, without comments and white space. A role's folders hold all that a module of it
+may derive from or pass on."""
 import hashlib
 import pathlib
 import re
 import sys
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*<(verbena/[^>]+)>', re.M)
-TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])\'|//[^\n]*|/\*.*?\*/|#[^\n]*(?:\\\n[^\n]*)*|\w+|::|\s+|.', re.S)
+TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])\'|//[^\n]*|/\*.*?\*/|#(?:\\\n|[^\n])*|\w+|::|\s+|.', re.S)
 # Not part of what both sides see: written by this program.
 GENERATED = "verbena/core/abi_interfaces.hpp"
 
 
-def closure(name, roots):
-    found, left = {}, [name]
+def closure(folders, roots):
+    found = {}
+    left = [str(path.relative_to(root)) for folder in folders for root in roots for path in (root / folder).glob("*.hpp")]
+    if not left:
+        sys.exit(f"abi_interfaces.py: no headers in {' '.join(folders)}")
     while left:
         header = left.pop()
         if header in found or header == GENERATED:
@@ -41,6 +45,12 @@ def tokens_of(text):
 
 def name_of(head):
     """The type that a definition's tokens before its body name; nothing for a function."""
+    plain, depth = [], 0 # without attributes
+    for token in head:
+        depth += (token == "[") - (token == "]")
+        if depth == 0 and token != "]":
+            plain.append(token)
+    head = plain
     while head[:1] == ["template"]:
         depth = 0
         for i, token in enumerate(head):
@@ -133,8 +143,8 @@ def main():
            "// Written by abi_interfaces.py from the headers of this version: the types that modules share with their program.",
            "#pragma once", ""]
     for role in rest[split + 1:]:
-        name, header = role.split("=")
-        headers = closure(header, roots)
+        name, folders = role.split("=")
+        headers = closure(folders.split(","), roots)
         read.update(headers)
         out.append(f"#define VERBENA_ABI_INTERFACES_{name} \\")
         table = sorted(interfaces(headers).items())

@@ -30,6 +30,8 @@ inline std::string unknown_word(const CLI::App& app)
             }
         };
         if (option) {
+            if (&used != &app && app.get_option_no_throw(bare) != nullptr)
+                return "the option " + bare + " stands in front of the command";
             for (const CLI::App* other : app.get_subcommands([](const CLI::App*) { return true; })) {
                 if (other == &used || other->get_option_no_throw(bare) == nullptr)
                     continue;

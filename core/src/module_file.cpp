@@ -42,41 +42,15 @@ private:
 
 constexpr mode_t written_by_others = S_IWGRP | S_IWOTH;
 
-// Opens a file whose content is only ours or root's to decide.
-int open_trusted(const std::string& path, struct stat& s)
-{
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0)
-        refuse(path, errno_text(errno) + (errno == ENOENT ? ": write the path of the module's file" : ""));
-    if (::fstat(fd, &s) != 0) {
-        const int why = errno;
-        ::close(fd);
-        refuse(path, errno_text(why));
-    }
-    const auto fail = [&](const std::string& why) {
-        ::close(fd);
-        refuse(path, why);
-    };
-    if (!S_ISREG(s.st_mode))
-        fail("is no file that could be a module");
-    if (s.st_uid != 0 && s.st_uid != ::geteuid())
-        fail("belongs to user " + std::to_string(s.st_uid) +
-             ", who could put other code there: a module belongs to root or to user " +
-             std::to_string(::geteuid()) + " (chown)");
-    if ((s.st_mode & written_by_others) != 0)
-        fail("others may write to it, and could put other code there: chmod go-w");
-    if (static_cast<std::uint64_t>(s.st_size) > max_module_file)
-        fail("is larger than " + std::to_string(max_module_file >> 20) + " MiB");
-    return fd;
-}
-
 // The path without links, if no folder on it is somebody else's to change.
 std::string trusted_path(const std::string& path)
 {
     std::error_code failed;
     const std::filesystem::path real = std::filesystem::canonical(path, failed);
     if (failed)
-        refuse(path, failed.message());
+        refuse(path, failed.message() + (failed == std::errc::no_such_file_or_directory
+                                             ? ": write the path of the module's file"
+                                             : ""));
     for (std::filesystem::path folder = real.parent_path();; folder = folder.parent_path()) {
         struct stat s{};
         if (::stat(folder.c_str(), &s) != 0)
@@ -95,6 +69,45 @@ std::string trusted_path(const std::string& path)
             return real.string();
     }
 }
+
+// A file whose content, and whose place, is only ours or root's to decide.
+class trusted_file {
+public:
+    explicit trusted_file(const std::string& path)
+        : path_(path),
+          real_(trusted_path(path)),
+          fd_(::open(real_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW))
+    {
+        if (fd_.get() < 0 || ::fstat(fd_.get(), &status_) != 0)
+            refuse(path_, errno_text(errno));
+        if (!S_ISREG(status_.st_mode))
+            refuse(path_, "is no file that could be a module");
+        if (status_.st_uid != 0 && status_.st_uid != ::geteuid())
+            refuse(path_, "belongs to user " + std::to_string(status_.st_uid) +
+                              ", who could put other code there: a module belongs to root or to user " +
+                              std::to_string(::geteuid()) + " (chown)");
+        if ((status_.st_mode & written_by_others) != 0)
+            refuse(path_, "others may write to it, and could put other code there: chmod go-w");
+        if (static_cast<std::uint64_t>(status_.st_size) > max_module_file)
+            refuse(path_, "is larger than " + std::to_string(max_module_file >> 20) + " MiB");
+    }
+    int fd() const noexcept { return fd_.get(); }
+    std::uint64_t size() const noexcept { return static_cast<std::uint64_t>(status_.st_size); }
+    // For the loader, which opens it anew. Only this user and root can have put another file there since it was read.
+    const std::string& path_for_loader() const
+    {
+        struct stat now{};
+        if (::lstat(real_.c_str(), &now) != 0 || now.st_dev != status_.st_dev || now.st_ino != status_.st_ino)
+            refuse(path_, "was replaced while it was read: try again");
+        return real_;
+    }
+
+private:
+    const std::string& path_;
+    std::string real_;
+    descriptor fd_;
+    struct stat status_{};
+};
 
 // Reads from a file that says of itself where things are, and may lie.
 class elf_file {
@@ -249,9 +262,8 @@ std::string module_path(std::string_view name)
 
 module_note read_module_note(const std::string& path)
 {
-    struct stat s{};
-    const descriptor file(open_trusted(path, s));
-    return parse_note(elf_file(path, file.get(), static_cast<std::uint64_t>(s.st_size)).note());
+    const trusted_file file(path);
+    return parse_note(elf_file(path, file.fd(), file.size()).note());
 }
 
 module_note own_module_note(std::string_view role)
@@ -293,10 +305,8 @@ std::vector<module_mismatch> compare(const module_note& module, const module_not
 
 void load_module(module_table& table, const std::string& path)
 {
-    struct stat s{};
-    const descriptor file(open_trusted(path, s));
-    const module_note note =
-        parse_note(elf_file(path, file.get(), static_cast<std::uint64_t>(s.st_size)).note());
+    const trusted_file file(path);
+    const module_note note = parse_note(elf_file(path, file.fd(), file.size()).note());
     const std::string role(note.value_of("role"));
     const module_note own = own_module_note(role);
     if (own.lines.empty())
@@ -308,9 +318,7 @@ void load_module(module_table& table, const std::string& path)
                      "compiler, against the "
                      "headers of this version" +
                          differences(differing));
-    // The loader opens the path anew: nobody else can have put another file there.
-    const std::string real = trusted_path(path);
-    void* handle = ::dlopen(real.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    void* handle = ::dlopen(file.path_for_loader().c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (handle == nullptr)
         refuse(path, std::string("can't be loaded: ") + ::dlerror());
     void* symbol = ::dlsym(handle, "verbena_module");

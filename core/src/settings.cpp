@@ -9,6 +9,11 @@
 
 namespace verbena {
 
+config_error::config_error(const setting_place& place, const std::string& what)
+    : std::runtime_error(place.text + what), has_place_(!place.text.empty())
+{
+}
+
 std::string number_range::text() const
 {
     return "a number from " + std::to_string(low) + " to " + std::to_string(high);
@@ -245,8 +250,9 @@ public:
 private:
     [[noreturn]] void fail(const std::string& what, const setting_place& where) const
     {
-        const std::string said = value_.option.empty() ? where.text + path_ + setting_.name : value_.option;
-        throw config_error(said + ' ' + what);
+        if (!value_.option.empty())
+            throw config_error(setting_place{value_.option + ' '}, what);
+        throw config_error(where, path_ + setting_.name + ' ' + what);
     }
     [[noreturn]] void wrong(const std::string& found = {}) const
     {
@@ -371,8 +377,9 @@ void refuse_unknown(const std::vector<std::string_view>& declared, const setting
     for (const auto& [name, v] : values.all()) {
         if (std::ranges::find(declared, name) != declared.end())
             continue;
-        throw config_error(v.key_place.text + "unknown " + (v.option.empty() ? "key " + path : "option ") +
-                           name + did_you_mean(name, declared));
+        throw config_error(v.key_place, std::string("unknown ") +
+                                            (v.option.empty() ? "key " + path : "option ") + name +
+                                            did_you_mean(name, declared));
     }
 }
 

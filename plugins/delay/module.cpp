@@ -75,8 +75,8 @@ private:
         range.most =
             values.find(most) != nullptr ? std::chrono::milliseconds(values.number(most)) : range.least;
         if (range.most < range.least)
-            throw config_error(values.place(most).text + name + ": " + most + " is less than " + least +
-                               ": make it larger, or leave it out");
+            throw config_error(values.place(most), name + ": " + most + " is less than " + least +
+                                                       ": make it larger, or leave it out");
         return range;
     }
 };

@@ -32,8 +32,8 @@ public:
         (void)operations_of(values, name);
         (void)code_of(values, name);
         if (values.number("per_million") != 0 && values.number("every") != 0)
-            throw config_error(values.place("every").text + name +
-                               ": per_million and every are two ways to choose: leave one out");
+            throw config_error(values.place("every"),
+                               name + ": per_million and every are two ways to choose: leave one out");
     }
     void put_on(storage::opened_backend& on, const setting_values& values,
                 const storage::open_context& context) override
@@ -71,8 +71,7 @@ private:
         for (std::size_t i = 0; i < words.size(); ++i) {
             const auto parsed = storage::parse_operations(words[i]);
             if (!parsed)
-                throw config_error(values.place("operations", i).text + name + ": " +
-                                   parsed.error().message());
+                throw config_error(values.place("operations", i), name + ": " + parsed.error().message());
             all |= *parsed;
         }
         return all;
@@ -81,7 +80,7 @@ private:
     {
         const auto parsed = parse_error(values.text("code"));
         if (!parsed)
-            throw config_error(values.place("code").text + name + ": " + parsed.error().message());
+            throw config_error(values.place("code"), name + ": " + parsed.error().message());
         return *parsed;
     }
 };

@@ -66,16 +66,38 @@ void refuse_foreign(const setting_values& values, const std::vector<std::string_
         for (const std::string_view other : modules.names<storage::backend_module>()) {
             const auto declared = modules.find<storage::backend_module>(other)->settings();
             if (std::ranges::find(declared, key, &setting::name) != declared.end())
-                throw config_error(v.key_place.text + e.name + ": " + key + " is a setting of the back end " +
-                                   std::string(other) + ", not of " + e.backend_name + ": leave out " + key);
+                throw config_error(v.key_place, e.name + ": " + key + " is a setting of the back end " +
+                                                    std::string(other) + ", not of " + e.backend_name +
+                                                    ": leave out " + key);
         }
+    }
+}
+
+// What stands in front of the colon of --export. A file may have an empty key too, which is nobody's.
+const setting_values::value* directory_of(const setting_values& values)
+{
+    const setting_values::value* given = values.find("");
+    return given != nullptr && std::holds_alternative<setting_values::word>(given->data) ? given : nullptr;
+}
+
+// A module's author must know what every export has.
+void refuse_collision(const std::vector<setting>& own, const std::vector<setting>& of_module,
+                      std::string_view name)
+{
+    for (const setting& s : of_module) {
+        if (std::ranges::find(own, s.name, &setting::name) != own.end())
+            throw config_error("the module " + std::string(name) + " declares a setting " + s.name +
+                               ", which every export or filter has: it needs another name");
+        if (s.is_main && (s.kind != setting_kind::text || s.is_optional))
+            throw config_error("the module " + std::string(name) + " declares the main setting " + s.name +
+                               ", which must be a text that is not optional");
     }
 }
 
 // What stands in front of the colon of --export belongs to whichever setting the back end has for it.
 void place_main(setting_values& values, const std::vector<setting>& declared, const export_config& e)
 {
-    const setting_values::value* given = values.find("");
+    const setting_values::value* given = directory_of(values);
     if (given == nullptr)
         return;
     const std::string text = std::get<setting_values::word>(given->data).text;
@@ -83,8 +105,10 @@ void place_main(setting_values& values, const std::vector<setting>& declared, co
     if (main == nullptr)
         throw config_error("export of " + text + ": the back end " + e.backend_name +
                            " takes nothing in front of the pseudo-path: leave out " + text);
-    if (!values.written(main->name))
-        values.set(main->name, *given);
+    if (values.written(main->name))
+        throw config_error("export of " + text + ": " + main->name +
+                           " stands in front of the pseudo-path already");
+    values.set(main->name, *given);
     values.erase("");
 }
 
@@ -99,7 +123,9 @@ void read_filters(setting_values& values, export_config& e, module_table& module
             f.name = t.text("name");
             f.module = &modules.use<storage::filter_module>(f.name, "filter", e.name + ": ");
             auto declared = f.module->settings();
-            declared.insert(declared.begin(), setting::text("name", "", ""));
+            const std::vector<setting> of_filters = {setting::text("name", "", "")};
+            refuse_collision(of_filters, declared, f.name);
+            declared.insert(declared.begin(), of_filters.front());
             check(declared, t, "nfs.export.filter.");
             f.module->check(t, e.name + ": filter " + f.name);
             f.values = t;
@@ -113,12 +139,13 @@ export_config read_export(setting_values& values, module_table& modules, bool fi
     export_config e;
     e.place = values.place();
     e.backend_name = values.text("backend");
-    const setting_values::value* given = values.find("");
+    const setting_values::value* given = directory_of(values);
     e.name =
         "export of " + (given != nullptr ? std::get<setting_values::word>(given->data).text : e.backend_name);
     e.backend = &modules.use<storage::backend_module>(e.backend_name, "back end", e.name + ": ");
     const std::vector<setting> own = export_settings();
     const std::vector<setting> of_backend = e.backend->settings();
+    refuse_collision(own, of_backend, e.backend_name);
     place_main(values, of_backend, e);
     const auto known = names_of(own, of_backend);
     refuse_foreign(values, known, e, modules);

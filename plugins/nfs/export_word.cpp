@@ -93,6 +93,8 @@ setting_values parse_export(std::string_view spec)
         add("pseudo", "PSEUDO", std::string(text.substr(directory_end + 1, at - directory_end - 1)));
 
     std::set<std::string_view> seen;
+    if (directory_end != at)
+        seen.insert("pseudo");
     while (at < text.size()) {
         const std::size_t begin = at + 1;
         at = whole.find(',', begin);

@@ -101,6 +101,7 @@ public:
     }
     void start(module_host& host) override
     {
+        has_mount_ = host.modules().find("mount") != nullptr;
         for (const export_config& e : exports_)
             at_place(e.place, [&] { open_export(host, e); });
         refuse_public();
@@ -119,19 +120,16 @@ public:
     }
     std::string listening(std::span<const listen_place> places) override
     {
-        std::string text = start_text(exported_as_, places);
+        std::string text = start_text(exported_as_, places, has_mount_);
         if (uses_rpcbind_) {
-            rpcbind_.emplace(places);
+            rpcbind_.emplace(places, has_mount_);
             text += rpcbind_->summary() + '\n';
         }
         return text;
     }
     void closing() noexcept override { rpcbind_.reset(); }
-    void stop() noexcept override
-    {
-        rpcbind_.reset();
-        opened_.clear();
-    }
+    // Back ends have timers on the shards: they go with this object, when the shards have ended.
+    void stop() noexcept override { rpcbind_.reset(); }
 
     const export_table& exports() const noexcept override { return table_; }
     const handle_key& key() const noexcept override { return key_; }
@@ -148,6 +146,7 @@ private:
     export_table table_;
     handle_key key_{};
     std::optional<rpcbind_registration> rpcbind_;
+    bool has_mount_ = false;
     bool allow_public_ = false;
     bool uses_rpcbind_ = true;
 };
@@ -173,8 +172,7 @@ void nfs_module::open_export(module_host& host, const export_config& e)
         throw config_error(name + ": " + lane.error().message());
     storage::open_context context{name, e.pseudo, host.metrics(), **lane};
     context.read_only = e.read_only;
-    context.keep_shard_identity =
-        std::ranges::any_of(targets_, [](const listen_target& t) { return t.transport == "rdma"; });
+    context.keep_shard_identity = host.uses_rdma_devices();
     if (e.all_squash)
         context.everybody = storage::open_context::ids{e.anonuid, e.anongid};
     storage::opened_backend backend = e.backend->open(e.values, context);
@@ -205,13 +203,14 @@ void nfs_module::refuse_public() const
         const export_options& e = table_.all()[i];
         if (const auto fine = nfs::refuse_public(e, addresses, host); !fine)
             throw config_error(
-                exports_[i].place.text + "export " + e.pseudo +
-                (e.clients.everybody()
-                     ? " would be open to the Internet"
-                     : " has clients= with globally routable addresses, and is served on such a "
-                       "one: calls would cross the Internet") +
-                ", where AUTH_SYS lets a caller claim to be anybody: narrow clients= to private "
-                "addresses, listen on a private address, or insist with --allow-public");
+                exports_[i].place,
+                "export " + e.pseudo +
+                    (e.clients.everybody()
+                         ? " would be open to the Internet"
+                         : " has clients= with globally routable addresses, and is served on such a "
+                           "one: calls would cross the Internet") +
+                    ", where AUTH_SYS lets a caller claim to be anybody: narrow clients= to private "
+                    "addresses, listen on a private address, or insist with --allow-public");
     }
 }
 

@@ -259,7 +259,7 @@ std::string make_room(const std::vector<found_entry>& entries, std::span<const l
 
 } // namespace
 
-rpcbind_registration::rpcbind_registration(std::span<const listen_place> listeners)
+rpcbind_registration::rpcbind_registration(std::span<const listen_place> listeners, bool has_mount)
 {
     std::vector<std::byte> memory;
     auto registered = call(portmap::procedure_3::dump, nullptr, memory);
@@ -284,7 +284,7 @@ rpcbind_registration::rpcbind_registration(std::span<const listen_place> listene
         const std::string address = portmap::universal_address(l.where.address(), l.where.port());
         // MOUNT is not asked for over RDMA by any client that looks here.
         for (const std::uint32_t program : {nfs_program, mount_program}) {
-            if (program == mount_program && l.transport != "tcp")
+            if (program == mount_program && (!has_mount || l.transport != "tcp"))
                 continue;
             if (change(portmap::procedure_3::set, program, version, netid, address))
                 held_.push_back({program, version, netid, address});

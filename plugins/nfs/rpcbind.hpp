@@ -21,7 +21,7 @@ public:
     /// server is registered. What one left behind who was killed is removed first: where nobody but this one can
     /// listen (`listeners` are open), or where TCP or UDP is refused; nothing, unless rpcbind's socket is
     /// known to be of this process's network namespace.
-    explicit rpcbind_registration(std::span<const listen_place> listeners);
+    rpcbind_registration(std::span<const listen_place> listeners, bool has_mount);
     ~rpcbind_registration();
     rpcbind_registration(rpcbind_registration&& other) noexcept
         : held_(std::exchange(other.held_, {})), summary_(std::move(other.summary_))

@@ -192,7 +192,8 @@ std::string nobody_comes(const exported_as& e, std::span<const listen_place> all
 
 } // namespace
 
-std::string start_text(std::span<const exported_as> exports, std::span<const listen_place> listeners)
+std::string start_text(std::span<const exported_as> exports, std::span<const listen_place> listeners,
+                       bool has_mount)
 {
     std::string text;
     for (const auto& e : exports) {
@@ -211,7 +212,10 @@ std::string start_text(std::span<const exported_as> exports, std::span<const lis
         for (const auto& e : exports) {
             if (!admits_transport(e, l) || !nobody_comes(e, listeners).empty())
                 continue;
-            const std::string line = mount_line(l, listeners, e);
+            const std::string line =
+                has_mount ? mount_line(l, listeners, e)
+                          : "kernels can't mount " + printable(e.pseudo) +
+                                " here without the protocol that they ask first: load the module mount";
             mountable = mountable || line.starts_with("mount ");
             text += "  " + line + '\n';
         }

@@ -25,7 +25,8 @@ struct exported_as {
 };
 
 /// Lines about each export and each listener. Mount lines that would be refused are left out; why, and what cures it, stands in
-/// their place.
-std::string start_text(std::span<const exported_as> exports, std::span<const listen_place> listeners);
+/// their place. `has_mount`: whether the MOUNT protocol is served, which kernels ask first.
+std::string start_text(std::span<const exported_as> exports, std::span<const listen_place> listeners,
+                       bool has_mount);
 
 } // namespace verbena::nfs

@@ -63,8 +63,10 @@ public:
                 continue;
             if (root.find(o.table) == nullptr)
                 root.set(o.table, table_value(setting_values()));
-            auto& table = std::get<setting_values::value::tables>(root.find(o.table)->data).front();
-            table.set(o.declared.name, value_of(o));
+            // Of another kind in a file: check() refuses it.
+            auto* tables = std::get_if<setting_values::value::tables>(&root.find(o.table)->data);
+            if (tables != nullptr && !tables->empty())
+                tables->front().set(o.declared.name, value_of(o));
         }
     }
 
@@ -132,9 +134,11 @@ std::vector<std::string> named_modules(int argc, const char* const* argv)
 void load_modules_of(const setting_values& file, service& s)
 {
     const setting_values::value* list = file.find("modules");
-    const auto* names = list == nullptr ? nullptr : std::get_if<setting_values::value::texts>(&list->data);
+    if (list == nullptr)
+        return;
+    const auto* names = std::get_if<setting_values::value::texts>(&list->data);
     if (names == nullptr)
-        return; // of another type: check() refuses it
+        throw config_error(list->place, "modules must be a list of strings");
     for (std::size_t i = 0; i < names->size(); ++i)
         at_place(file.place("modules", i), [&] { load_module(s.modules(), module_path((*names)[i])); });
 }

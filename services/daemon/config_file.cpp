@@ -21,8 +21,8 @@ public:
     setting_values table(const toml::table& from, unsigned depth = 0) const
     {
         if (depth == max_depth)
-            throw config_error(place(from.source()).text + "tables lie deeper than " +
-                               std::to_string(max_depth) + " levels");
+            throw config_error(place(from.source()),
+                               "tables lie deeper than " + std::to_string(max_depth) + " levels");
         setting_values to(place(from.source()));
         for (const auto& [key, node] : from) {
             setting_values::value v = value(node, depth);
@@ -129,7 +129,7 @@ setting_values parse_config(std::string_view text, std::string_view name)
     try {
         return file.table(toml::parse(text));
     } catch (const toml::parse_error& e) {
-        throw config_error(file.place(e.source()).text + std::string(e.description()));
+        throw config_error(file.place(e.source()), std::string(e.description()));
     }
 }
 

@@ -53,5 +53,8 @@ int main(int argc, char** argv)
     } catch (const std::exception& e) {
         std::fprintf(stderr, "verbenad: %s\n", verbena::printable_lines(e.what()).c_str());
         return 1;
+    } catch (...) {
+        std::fprintf(stderr, "verbenad: a module threw something that is no std::exception\n");
+        return 1;
     }
 }

@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <future>
-#include <set>
 #include <sys/resource.h>
 
 namespace verbena::services {
@@ -81,8 +80,6 @@ std::size_t most_connections()
     return std::max<std::size_t>(all / 2 - all / 8, 8);
 }
 
-constexpr std::size_t max_listeners = 64;
-
 device_choice common_device_of(const std::vector<planned_listener>& listeners)
 {
     std::vector<listen_url> urls;
@@ -95,7 +92,8 @@ device_choice common_device_of(const std::vector<planned_listener>& listeners)
 } // namespace
 
 struct server::impl {
-    impl(runtime& r, options own, std::vector<planned_listener> all) : rt(r), listeners(std::move(all))
+    impl(runtime& r, options own, std::vector<planned_listener> all)
+        : rt(r), listeners(std::move(all)), service_servers(own.servers)
     {
         shard_options.name = std::move(own.name);
         shard_options.shards = r.size();
@@ -126,6 +124,7 @@ struct server::impl {
 
     runtime& rt;
     std::vector<planned_listener> listeners;
+    std::size_t service_servers;
     server_options shard_options;
     std::unique_ptr<rpc::duplicate_request_cache> duplicates;
     // Its threads never take callers' rights: the kernel then refuses a thread its RDMA files. The runtime's.
@@ -141,7 +140,7 @@ template<class Make>
 void server::impl::make_servers(Make make)
 {
     duplicates = std::make_unique<rpc::duplicate_request_cache>(
-        rt.size(), rpc::duplicate_request_options::within(rt.budget().limit() / 4));
+        rt.size(), rpc::duplicate_request_options::within(rt.budget().limit() / 4 / service_servers));
     for (std::size_t i = 0; i < rt.size(); ++i)
         servers.push_back(rt.call(i, make));
 }
@@ -372,32 +371,31 @@ std::vector<setting> listener_settings(const protocol_module& protocol)
     };
 }
 
-listen_plan plan_listeners(const protocol_module& protocol, setting_values& values)
+listen_plan plan_listeners(const protocol_module& protocol, setting_values& values,
+                           std::set<std::string>& addresses)
 {
     listen_plan plan;
     plan.iwarp_crc = values.flag("iwarp_crc");
     plan.read_limit = std::chrono::seconds(values.number("rdma_read_seconds"));
     auto& listen = std::get<setting_values::value::texts>(values.find("listen")->data);
     if (listen.empty() && values.written("listen"))
-        throw config_error(values.place("listen").text +
+        throw config_error(values.place("listen"),
                            "listen is empty: name an address, or leave it out for the defaults");
     if (listen.empty())
         listen = protocol.default_listeners();
-    if (listen.size() > max_listeners)
-        throw config_error("more than " + std::to_string(max_listeners) + " listeners");
     const bool is_verbs = dynamic_cast<const verbs::protocol_module*>(&protocol) != nullptr;
-    std::set<std::string> addresses;
     for (std::size_t i = 0; i < listen.size(); ++i) {
         const setting_place place = values.place("listen", i);
         const listen_url url = at_place(place, [&] { return parse_listen_url(listen[i], protocol); });
         if (url.port != 0 && !addresses.insert(url.address()).second)
-            throw config_error(place.text + "listen " + listen[i] + ": " + url.address() +
-                               " stands twice; each transport needs a port of its own");
+            throw config_error(place, "listen " + listen[i] + ": " + url.address() +
+                                          " stands twice; each transport needs a port of its own");
         if (is_verbs && url.scheme == "tcp")
-            throw config_error(place.text + "listen " + listen[i] +
-                               ": this protocol is made of RDMA operations, which a byte stream has none of; "
-                               "write iwarp:// or "
-                               "rdma://");
+            throw config_error(
+                place, "listen " + listen[i] +
+                           ": this protocol is made of RDMA operations, which a byte stream has none of; "
+                           "write iwarp:// or "
+                           "rdma://");
         listen[i] = url.text();
         plan.urls.push_back({place, url});
     }

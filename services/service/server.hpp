@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,10 @@ struct listen_plan {
     bool iwarp_crc = false;
     std::chrono::seconds read_limit{30};
 };
-listen_plan plan_listeners(const protocol_module& protocol, setting_values& values);
+/// `addresses`: those of other protocols, and afterwards of this one too.
+listen_plan plan_listeners(const protocol_module& protocol, setting_values& values,
+                           std::set<std::string>& addresses);
+inline constexpr std::size_t max_listeners = 64; ///< of a service
 
 /// A listener of a plan, with an address that its URL means.
 struct planned_listener {
@@ -50,6 +54,7 @@ public:
         bool iwarp_crc = false;
         std::chrono::seconds read_limit{30};
         /// Of the whole service.
+        std::size_t servers = 1;
         std::size_t listeners = 0;
         std::size_t rdma_listeners = 0;
     };

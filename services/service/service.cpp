@@ -24,6 +24,7 @@
 #include <filesystem>
 #include <future>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <sys/stat.h>
 #include <thread>
@@ -135,11 +136,13 @@ struct service::impl final : module_host {
         std::vector<rpc::program_module*> programs;
         listen_plan plan;
         std::unique_ptr<services::server> server;
+        std::unique_ptr<std::atomic<bool>> stopping = std::make_unique<std::atomic<bool>>(false);
     };
 
     runtime& shards() noexcept override { return *rt; }
     metric_registry& metrics() noexcept override { return registry; }
     module_table& modules() noexcept override { return table; }
+    bool uses_rdma_devices() const noexcept override { return uses_devices; }
     const std::string& state_directory() override
     {
         const std::string& path = table_of(values, "daemon").text("state");
@@ -154,14 +157,15 @@ struct service::impl final : module_host {
     void start();
     void start_runtime();
     void take_down(std::chrono::milliseconds limit);
+    void stop_within(std::chrono::seconds drain);
     runtime_options options() const;
 
     std::string program;
     std::string version;
-    module_table table;
     setting_values values;
     metric_registry registry; // outlives all that register there
     std::unique_ptr<runtime> rt;
+    module_table table; // modules go when the shards have ended, and before what the host has for them
     metric_registrations registrations;
     std::unique_ptr<metrics_exporter> exporter;
     std::vector<served> protocols;
@@ -169,8 +173,12 @@ struct service::impl final : module_host {
     std::vector<module*> started; // or tried to
     std::string text;
     std::atomic<const char*> stopping{nullptr}; // whose stop() runs
+    std::size_t listener_count = 0;
+    std::set<std::string> addresses;
+    bool uses_devices = false;
     bool has_state = false;
     bool configured = false;
+    bool began = false;
     bool running = false;
 };
 
@@ -189,9 +197,9 @@ void service::impl::complete_daemon()
     }
     const std::uint64_t least = mebibytes_per_shard * d.number("shards");
     if (d.number("memory_mib") < least)
-        throw config_error(d.place("memory_mib").text + "memory_mib: " + std::to_string(d.number("shards")) +
-                           " shards need at least " + std::to_string(least) +
-                           "; give them that, or have fewer shards");
+        throw config_error(d.place("memory_mib"), "memory_mib: " + std::to_string(d.number("shards")) +
+                                                      " shards need at least " + std::to_string(least) +
+                                                      "; give them that, or have fewer shards");
     setting_values& m = table_of(values, "metrics");
     at_place(m.place("listen"), [&] { check_metrics(m.text("listen")); });
 }
@@ -202,7 +210,10 @@ void service::impl::configure_protocol(std::string_view name, protocol_module& m
     s.name = name;
     s.protocol = &m;
     setting_values& own = table_of(values, name);
-    s.plan = plan_listeners(m, own);
+    s.plan = plan_listeners(m, own, addresses);
+    listener_count += s.plan.urls.size();
+    if (listener_count > max_listeners)
+        throw config_error("more than " + std::to_string(max_listeners) + " listeners");
     m.configure(own, table);
     table.mark_used(name);
     s.all.push_back(&m);
@@ -251,11 +262,37 @@ void service::impl::configure_protocols()
         if (beside == nullptr || beside->served_with().empty() || !values.written(e.name()))
             continue;
         if (std::ranges::none_of(protocols, [&](const served& s) { return s.name == beside->served_with(); }))
-            throw config_error(values.place(e.name()).text + "[" + std::string(e.name()) +
-                               "] is served on the listeners of [" + std::string(beside->served_with()) +
-                               "], which is not here: write that table too");
+            throw config_error(values.place(e.name()), "[" + std::string(e.name()) +
+                                                           "] is served on the listeners of [" +
+                                                           std::string(beside->served_with()) +
+                                                           "], which is not here: write that table too");
     }
     order = table.in_order();
+    for (const module* m : order) {
+        const auto* protocol = dynamic_cast<const protocol_module*>(m);
+        if (protocol != nullptr && std::ranges::none_of(protocols, [&](const served& s) {
+                return std::ranges::find(s.all, protocol) != s.all.end();
+            }))
+            throw config_error("the protocol " + std::string(table.name_of(*m)) +
+                               " is needed by another module, and has no table: write [" +
+                               std::string(table.name_of(*m)) + "]");
+    }
+}
+
+// Calls a module, whose exceptions are told with its name.
+template<class F>
+void ask(const module_table& table, const module& m, F f)
+{
+    try {
+        f();
+    } catch (const config_error&) {
+        throw;
+    } catch (const std::exception& e) {
+        throw std::runtime_error("module " + std::string(table.name_of(m)) + ": " + e.what());
+    } catch (...) {
+        throw std::runtime_error("module " + std::string(table.name_of(m)) +
+                                 ": it threw something that is no std::exception");
+    }
 }
 
 runtime_options service::impl::options() const
@@ -290,7 +327,7 @@ void service::impl::start()
     parse_log_level(values.table("daemon").text("log_level"), level);
     set_log_level(level);
     for (module* m : order)
-        m->prepare();
+        ask(table, *m, [&] { m->prepare(); });
     start_runtime();
     std::vector<std::vector<planned_listener>> listeners;
     server::options total;
@@ -301,14 +338,16 @@ void service::impl::start()
             targets.push_back({l.url.scheme, l.url.text(), l.where});
             ++total.listeners;
             total.rdma_listeners += l.url.scheme == "tcp" ? 0 : 1;
+            uses_devices = uses_devices || l.url.scheme == "rdma";
         }
         for (protocol_module* m : s.all)
-            m->will_listen(targets);
+            ask(table, *m, [&] { m->will_listen(targets); });
     }
     for (module* m : order) {
         started.push_back(m);
-        m->start(*this);
+        ask(table, *m, [&] { m->start(*this); });
     }
+    total.servers = protocols.size();
     std::vector<device_choice> devices;
     for (std::size_t i = 0; i < protocols.size(); ++i) {
         served& s = protocols[i];
@@ -317,10 +356,12 @@ void service::impl::start()
         o.iwarp_crc = s.plan.iwarp_crc;
         o.read_limit = s.plan.read_limit;
         s.server = std::make_unique<services::server>(*rt, std::move(o), std::move(listeners[i]));
-        if (auto* v = dynamic_cast<verbs::protocol_module*>(s.protocol); v != nullptr)
-            s.server->start(*v, registry);
-        else
-            s.server->start(s.programs, registry);
+        ask(table, *s.protocol, [&] {
+            if (auto* v = dynamic_cast<verbs::protocol_module*>(s.protocol); v != nullptr)
+                s.server->start(*v, registry);
+            else
+                s.server->start(s.programs, registry);
+        });
         for (const device_choice& d : s.server->devices())
             devices.push_back(d);
     }
@@ -335,10 +376,11 @@ void service::impl::start()
            printable(d.text("state")) + '\n';
     for (served& s : protocols) {
         for (protocol_module* m : s.all) {
-            if (m == s.protocol)
-                text += m->listening(s.server->places());
-            else
-                (void)m->listening(s.server->places());
+            ask(table, *m, [&] {
+                const std::string said = m->listening(s.server->places());
+                if (m == s.protocol)
+                    text += said;
+            });
         }
     }
     text += exporter ? "metrics at " + exporter->url() + '\n' : std::string("no metrics\n");
@@ -362,7 +404,11 @@ void service::impl::take_down(std::chrono::milliseconds limit)
     std::vector<std::future<void>> ends;
     for (served& s : protocols) {
         if (s.server)
-            ends.push_back(std::async(std::launch::async, [&s, limit] { s.server->stop(limit); }));
+            ends.push_back(std::async(std::launch::async, [&s, limit] {
+                *s.stopping = true;
+                s.server->stop(limit);
+                *s.stopping = false;
+            }));
     }
     for (auto& end : ends)
         end.get();
@@ -389,9 +435,11 @@ service::service(std::string program, std::string version) : impl_(std::make_uni
 service::~service()
 {
     try {
-        impl_->take_down(std::chrono::milliseconds(0));
+        impl_->stop_within(std::chrono::seconds(0));
     } catch (const std::exception& e) {
         log(log_level::error, "service", "the end of a service failed", {{"exception", e.what()}});
+    } catch (...) {
+        log(log_level::error, "service", "the end of a service failed");
     }
 }
 
@@ -428,8 +476,12 @@ std::vector<setting> service::settings() const
         std::vector<setting> own;
         if (programs == nullptr || programs->served_with().empty())
             own = listener_settings(*m);
-        for (setting& s : m->settings())
+        for (setting& s : m->settings()) {
+            if (std::ranges::find(own, s.name, &setting::name) != own.end())
+                throw config_error("the module " + std::string(e.name()) + " declares a setting " + s.name +
+                                   ", which every protocol has: it needs another name");
             own.push_back(std::move(s));
+        }
         all.push_back(setting::table(std::string(e.name()), std::move(own), e.descriptor->summary)
                           .optional("not served"));
     }
@@ -448,25 +500,40 @@ void service::configure(setting_values values)
 
 void service::start()
 {
+    if (!impl_->configured || std::exchange(impl_->began, true))
+        throw std::logic_error("a service is started once, after configure()");
     try {
         impl_->start();
-    } catch (...) {
-        impl_->take_down(std::chrono::milliseconds(0));
+    } catch (const std::exception& e) {
+        // Told now, since what was started may keep the end waiting.
+        log(log_level::error, "service", "the start failed", {{"error", e.what()}});
+        impl_->stop_within(std::chrono::seconds(0));
         throw;
     }
 }
 
-// A call that a file system or a device does not return from can't be recalled, and its shard waits for it.
 void service::stop()
 {
-    if (!impl_->running)
+    if (impl_->running)
+        impl_->stop_within(std::chrono::seconds(impl_->values.table("daemon").number("drain_seconds")));
+}
+
+// A call that a file system or a device does not return from can't be recalled, and its shard waits for it.
+void service::impl::stop_within(std::chrono::seconds drain)
+{
+    if (!running)
         return;
-    const std::chrono::seconds drain(impl_->values.table("daemon").number("drain_seconds"));
-    std::packaged_task<void()> work([this, drain] { impl_->take_down(drain); });
+    std::packaged_task<void()> work([this, drain] { take_down(drain); });
     std::future<void> end = work.get_future();
     std::thread worker(std::move(work));
     if (end.wait_for(drain + stop_grace) == std::future_status::timeout) {
-        for (const blocking_pool* lane : impl_->rt->stuck_lanes(stop_grace)) {
+        for (const served& s : protocols) {
+            if (*s.stopping)
+                log(log_level::error, "service", "stopped without waiting for calls of a protocol",
+                    {{"protocol", s.name}});
+        }
+        for (const blocking_pool* lane :
+             rt ? rt->stuck_lanes(stop_grace) : std::vector<const blocking_pool*>()) {
             const blocking_pool::occupation now = lane->look();
             log(log_level::error, "service",
                 "stopped without waiting for calls that do not return; look at what is beneath",
@@ -474,7 +541,7 @@ void service::stop()
                  {"calls", now.running},
                  {"seconds", std::chrono::duration_cast<std::chrono::seconds>(now.longest).count()}});
         }
-        if (const char* module = impl_->stopping; module != nullptr)
+        if (const char* module = stopping; module != nullptr)
             log(log_level::error, "service", "stopped without waiting for a module that does not return",
                 {{"module", module}});
         log(log_level::error, "service", "not stopped in time; connections are cut off",

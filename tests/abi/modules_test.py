@@ -106,7 +106,7 @@ class Modules(unittest.TestCase):
         self.refuses("--module", "none", "modules", saying="verbena/modules/none.so: No such file")
         self.refuses("--module", self.folder, "modules", saying="is no file that could be a module")
         self.refuses("--module", "/etc/passwd", "modules", saying="is no ELF file")
-        self.refuses("--module", VERBENAD, "modules", saying="is no")
+        self.refuses("--module", VERBENAD, "modules", saying="is no module of verbena: it has no note")
         libc = next(line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text("utf-8").splitlines()
                     if "libc.so" in line)
         self.refuses("--module", libc, "modules", saying="is no module of verbena: it has no note")
@@ -157,6 +157,13 @@ class Modules(unittest.TestCase):
         path.chmod(0o644)
         open_folder.chmod(0o777)
         self.refuses("--module", str(path), "modules", saying=f"lies in {open_folder}, where others may write")
+        done = self.run_it("module", "check", str(path))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("where others may write", done.stdout)
+        # Where a link leads is what counts.
+        link = pathlib.Path(self.folder) / "link.so"
+        link.symlink_to(path)
+        self.refuses("--module", str(link), "modules", saying=f"lies in {open_folder}, where others may write")
         open_folder.chmod(0o777 | stat.S_ISVTX)
         self.assertEqual(self.run_it("--module", str(path), "modules").returncode, 0)
         if os.geteuid() == 0:
@@ -170,6 +177,10 @@ class Modules(unittest.TestCase):
         path = pathlib.Path(self.folder) / "f.toml"
         path.write_text('modules = "odd"\n', encoding="utf-8")
         self.refuses("serve", str(path), saying="f.toml:1:11: modules must be a list of strings")
+        self.refuses("modules", str(path), saying="f.toml:1:11: modules must be a list of strings")
+        path.write_text("daemon = 5\n", encoding="utf-8")
+        self.refuses("serve", str(path), "--log-level", "info", saying="f.toml:1:10: daemon must be a table")
+        self.refuses("modules", "--module", ODD, saying="the option --module stands in front of the command")
         path.write_text('modules = ["/none.so"]\n', encoding="utf-8")
         self.refuses("serve", str(path), saying="f.toml:1:12: /none.so: No such file")
 
@@ -195,6 +206,17 @@ class Modules(unittest.TestCase):
             # What was started is stopped, and nothing else.
             self.assertEqual("odd: stopped" in done.stderr, way not in ("configure", "prepare"), way)
         self.refuses("serve", self.config('[odd]\nway = "logic"\n'), saying="nobody_declared_this", status=1)
+        self.refuses("serve", self.config('[odd]\nway = "number"\n'), status=1,
+                     saying="module odd: it threw something that is no std::exception")
+        # The end of a start that failed is bounded, too.
+        path = pathlib.Path(self.config('[odd]\nway = "stop_stalls"\n'))
+        path.write_text(path.read_text("utf-8").replace('"off"', '"192.0.2.1:9464"'), encoding="utf-8")
+        done = self.refuses("serve", str(path), saying=("metrics 192.0.2.1:9464: can't listen there", "module=odd"), status=1)
+
+    def test_no_two_protocols_at_one_address(self):
+        text = "".join(f'[{name}]\nlisten = ["tcp://127.0.0.1:5999"]\n' for name in ("nfs", "odd"))
+        path = self.config(text + f'[[nfs.export]]\ndirectory = "{self.folder}"\n')
+        self.refuses("serve", "--check", path, saying="127.0.0.1:5999 stands twice")
 
     def start(self, *arguments, program=""):
         process = subprocess.Popen([program or VERBENAD, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

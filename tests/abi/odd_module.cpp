@@ -28,9 +28,10 @@ class odd_module final : public rpc::program_module {
 public:
     std::vector<setting> settings() const override
     {
-        return {setting::word(
-            "way", {"none", "configure", "prepare", "start", "programs", "listening", "stop_stalls", "logic"},
-            "none", "Where it goes wrong")};
+        return {setting::word("way",
+                              {"none", "configure", "prepare", "start", "programs", "listening", "number",
+                               "stop_stalls", "logic"},
+                              "none", "Where it goes wrong")};
     }
     std::vector<std::string> default_listeners() const override { return {"tcp://127.0.0.1:0"}; }
     void configure(setting_values& values, module_table&) override
@@ -41,7 +42,12 @@ public:
             (void)values.number("nobody_declared_this");
     }
     void prepare() override { fail("prepare"); }
-    void start(module_host&) override { fail("start"); }
+    void start(module_host&) override
+    {
+        fail("start");
+        if (way_ == "number")
+            throw 7;
+    }
     std::vector<std::unique_ptr<rpc::program>> make_programs(shard& s) override
     {
         if (s.index() == 1)

@@ -167,6 +167,12 @@ BOOST_AUTO_TEST_CASE(what_is_not_known_is_an_error_with_its_place_and_a_suggesti
     BOOST_TEST(complains("[nfs]\nqqqqqqqq = 1\n",
                          "known: listen rdma_read_seconds iwarp_crc rpcbind allow_public export"));
     BOOST_TEST(complains("[mount]\nexport = 1\n", "unknown key mount.export"));
+    BOOST_TEST(said(export_with("\"\" = \"x\"")).starts_with("f.toml:5:1: unknown key nfs.export.; known: "));
+    BOOST_TEST(said(export_with("nonsense = 1"))
+                   .starts_with("f.toml:5:1: unknown key nfs.export.nonsense; known: "));
+    const std::string filter = "[[nfs.export.filter]]\nname = \"none\"\n";
+    BOOST_TEST(said(state + one_export + filter)
+                   .starts_with("f.toml:5:1: export of /srv/a: no filter none; there is none"));
 }
 
 BOOST_AUTO_TEST_CASE(values_of_another_type_or_range_are_refused)

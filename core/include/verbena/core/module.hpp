@@ -6,8 +6,9 @@
 // explicitly: there are no static constructors, and nothing stands there by being linked. Whoever composes a program knows
 // roles, never modules.
 //
-// A module's life: its descriptor's create(), configure(), prepare(), start(), stop(), destruction; each at most once, all on the
-// thread that composes the program, which is no shard. What fails on the way ends in stop() of those that were started.
+// A module's life: its descriptor's create(), configure() (of protocols), prepare(), start(), stop(), destruction; each at most once,
+// one after the other, on a thread that is no shard: mostly the one that composes the program. What fails on the way ends in
+// stop() of those that were started. When modules are destroyed the shards have ended, and the host is still there.
 #pragma once
 
 #include <verbena/core/settings.hpp>
@@ -47,6 +48,8 @@ public:
     virtual runtime& shards() noexcept = 0;
     virtual metric_registry& metrics() noexcept = 0;
     virtual module_table& modules() noexcept = 0;
+    /// Whether anything in the program listens at RDMA devices: no shard's thread may then take another user's rights.
+    virtual bool uses_rdma_devices() const noexcept = 0;
     /// A directory of the program's own for what must survive a restart, which nobody else may write to. Made when it is first
     /// asked for. Throws config_error with the cure.
     virtual const std::string& state_directory() = 0;
@@ -67,7 +70,7 @@ public:
     virtual std::string_view role() const noexcept = 0;
     /// What it can be told; where that stands is a matter of the role.
     virtual std::vector<setting> settings() const { return {}; }
-    /// Reads `values`, which were compared with settings() and have defaults filled in. Opens nothing: a configuration may be
+    /// Of protocols. Reads `values`, which were compared with settings() and have defaults filled in. Opens nothing: a configuration may be
     /// read to be looked at alone. Other modules that it will use are asked for here (module_table::use). Throws config_error for
     /// what can't work together. May add to `values` what follows from them, which is shown as the effective configuration.
     virtual void configure(setting_values& values, module_table& modules) { (void)values, (void)modules; }
@@ -75,7 +78,8 @@ public:
     virtual void prepare() {}
     /// Opens files, makes keys, registers metrics. What it throws ends the start with its message. `host` outlives the module.
     virtual void start(module_host& host) { (void)host; }
-    /// Gives back what start() took; what it served has ended before. Called after a start() that threw, too. Must return: a
+    /// Gives back what start() took on the shards, which still run; what it served has ended before. Called after a start() that
+    /// threw, too. Must return: a
     /// program that waits for it in vain says which module that is, and ends.
     virtual void stop() noexcept {}
 };

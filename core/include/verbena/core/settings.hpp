@@ -19,12 +19,6 @@
 
 namespace verbena {
 
-/// A setting that can't be used. what() names the setting, the rule it broke and the cure, and the place in a file.
-class config_error : public std::runtime_error {
-public:
-    using std::runtime_error::runtime_error;
-};
-
 /// Where a value stands in a file: "FILE:LINE:COLUMN: ", empty if it came from elsewhere. What is written the same in another
 /// place is the same.
 struct setting_place {
@@ -32,14 +26,29 @@ struct setting_place {
     bool operator==(const setting_place&) const { return true; }
 };
 
-/// Runs `f`; a config_error of it then tells the place too.
+/// A setting that can't be used. what() names the setting, the rule it broke and the cure, and the place in a file.
+class config_error : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
+    /// With the place in front, if there is one.
+    config_error(const setting_place& place, const std::string& what);
+    /// Whether what() begins with a place.
+    bool has_place() const noexcept { return has_place_; }
+
+private:
+    bool has_place_ = false;
+};
+
+/// Runs `f`; a config_error of it that has no place then has this one.
 template<class F>
 decltype(auto) at_place(const setting_place& place, F f)
 {
     try {
         return f();
     } catch (const config_error& e) {
-        throw config_error(place.text + e.what());
+        if (e.has_place())
+            throw;
+        throw config_error(place, e.what());
     }
 }
 

@@ -36,7 +36,8 @@ public:
     /// What configure() was given, completed.
     const setting_values& effective() const noexcept;
 
-    /// Starts shards, modules and listeners, in this order, each module behind what it needs. Throws config_error, or what a
+    /// Starts shards, modules and listeners, in this order, each module behind what it needs. The process keeps its umask, limits
+    /// and signals: files are made with modes that the umask cuts (run() clears it). Throws config_error, or what a
     /// module throws; all that was started is then stopped. Once, after configure().
     void start();
     /// Lines for people: what is served, where, and how it is reached.
@@ -47,7 +48,7 @@ public:
     /// file system or device keeps can't be recalled. Idempotent.
     void stop();
 
-    /// main() of a daemon: blocks signals, starts, prints start_text() and "ready", tells the service manager, waits for SIGTERM or
+    /// main() of a daemon: blocks signals, clears the umask, raises soft limits of descriptors and locked memory, starts, prints start_text() and "ready", tells the service manager, waits for SIGTERM or
     /// SIGINT, stops. Returns 0. To be called before the process has threads of its own. Throws what start() throws.
     int run();
 
