@@ -343,7 +343,7 @@ void descriptor_cache::close_writers() noexcept
     if (!gone || (gone->writers.empty() && gone->paths.empty()))
         return;
     if (pool_.submit(*gone))
-        gone.release(); // deletes itself
+        static_cast<void>(gone.release()); // deletes itself
 }
 
 void descriptor_cache::stop_writing(cached_file& f, closing_writers& gone) noexcept

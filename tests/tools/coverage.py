@@ -95,16 +95,18 @@ class Measured:
         """The link command of BUILD; an archive that stands before the others is asked first."""
         words = shlex.split(subprocess.run(["ninja", "-C", self.build, "-t", "commands", "-s", test], check=True,
                                            stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
-        linked = []
+        # Of an inline function that several objects have, the linker takes the first.
+        first, linked = [], []
         for word in words:
             source = self.source_of.get(word)
             if source in WITH_HEADERS:
-                linked.append(self.object_of(source))
+                first.append(self.object_of(source))
             elif word == test:
                 linked.append(self.program(test))
             elif source not in self.commands:
                 linked.append(word)
         linked.insert(linked.index("-Wl,--start-group"), self.archive)
+        linked[1:1] = first
         run(linked + ["-fprofile-instr-generate", "-Wl,--strip-debug"], cwd=self.build)
 
     def program(self, test):
