@@ -190,7 +190,7 @@ private:
             if (text_at > all.size() || head.n_descsz > all.size() - text_at)
                 damaged();
             const std::string_view owner = all.substr(sizeof head, head.n_namesz);
-            if (owner == std::string_view("verbena", 8) && head.n_type == detail::abi_note<1>::note_type) {
+            if (owner == std::string_view("verbena\0", 8) && head.n_type == detail::abi_note<1>::note_type) {
                 if (!found.empty())
                     refuse(path_, "has two notes of verbena: VERBENA_MODULE may stand once in a file");
                 found = all.substr(text_at, head.n_descsz);

@@ -30,7 +30,8 @@ public:
     void check(setting_values& values, const std::string& name) const override
     {
         (void)operations_of(values, name);
-        (void)code_of(values, name);
+        if (!code_of(values, name))
+            throw config_error(values.place("code"), name + ": the code must be an error");
         if (values.number("per_million") != 0 && values.number("every") != 0)
             throw config_error(values.place("every"),
                                name + ": per_million and every are two ways to choose: leave one out");

@@ -37,7 +37,7 @@ setting_values::value table_value(setting_values t)
 class command_options {
 public:
     // `s` as --NAME, or as `called`, if nothing has that option yet.
-    void add(CLI::App& to, std::string table, const setting& s, std::string called = {})
+    void add(CLI::App& to, std::string table, const setting& s, const std::string& called = {})
     {
         std::string name = "--" + (called.empty() ? s.name : called);
         std::ranges::replace(name, '_', '-');
