@@ -35,38 +35,58 @@ module_table::~module_table()
         entries_.pop_back();
 }
 
+namespace {
+
+[[noreturn]] void refuse(const std::string& from, const std::string& why)
+{
+    throw config_error("module (" + from + "): " + why);
+}
+
+} // namespace
+
+void module_table::check(const module_descriptor& d, const std::string& from) const
+{
+    const auto fail = [&from](const std::string& why) { refuse(from, why); };
+    if (d.size != sizeof(module_descriptor))
+        fail("its descriptor has " + std::to_string(d.size) + " bytes, not " +
+             std::to_string(sizeof(module_descriptor)) + ": build it against the headers of this version");
+    if (d.name == nullptr || !is_name(d.name))
+        fail("its name " + (d.name == nullptr ? std::string() : '"' + std::string(d.name) + "\" ") +
+             "must be a letter and then letters, digits and _, all in lower case, at most " +
+             std::to_string(longest_name));
+    const std::string name = d.name;
+    if (d.version == nullptr || d.summary == nullptr)
+        fail(name + " has no version or no summary");
+    if (const entry* other = look(name); other != nullptr)
+        fail("the name " + name + " is taken by a module from elsewhere (" + other->from +
+             "); leave one of them out");
+    if (entries_.size() == max_modules)
+        fail("there are " + std::to_string(max_modules) + " modules before " + name + ", and no more may be");
+}
+
+void module_table::add(const module_descriptor& d, std::unique_ptr<module> made, std::string from)
+{
+    check(d, from);
+    if (made == nullptr)
+        refuse(from, std::string(d.name) + " can't be made: its function returned nothing");
+    entries_.push_back({&d, std::move(made), std::move(from), false});
+}
+
 void module_table::add(const module_descriptor& d, std::string from)
 {
-    const auto refuse = [&from](const std::string& why) {
-        throw config_error("module (" + from + "): " + why);
-    };
-    if (d.size != sizeof(module_descriptor))
-        refuse("its descriptor has " + std::to_string(d.size) + " bytes, not " +
-               std::to_string(sizeof(module_descriptor)) + ": build it against the headers of this version");
-    if (d.name == nullptr || !is_name(d.name))
-        refuse("its name " + (d.name == nullptr ? std::string() : '"' + std::string(d.name) + "\" ") +
-               "must be a letter and then letters, digits and _, all in lower case, at most " +
-               std::to_string(longest_name));
+    check(d, from);
     const std::string name = d.name;
-    if (d.version == nullptr || d.summary == nullptr || d.create == nullptr)
-        refuse(name + " has no version, no summary or no function that makes it");
-    if (const entry* other = look(name); other != nullptr)
-        refuse("the name " + name + " is taken by a module from elsewhere (" + other->from +
-               "); leave one of them out");
-    if (entries_.size() == max_modules)
-        refuse("there are " + std::to_string(max_modules) + " modules before " + name +
-               ", and no more may be");
+    if (d.create == nullptr)
+        refuse(from, name + " has no function that makes it");
     std::unique_ptr<module> made;
     try {
         made = d.create();
     } catch (const std::exception& e) {
-        refuse(name + " can't be made: " + e.what());
+        refuse(from, name + " can't be made: " + e.what());
     } catch (...) {
-        refuse(name + " can't be made: it threw something that is no std::exception");
+        refuse(from, name + " can't be made: it threw something that is no std::exception");
     }
-    if (made == nullptr)
-        refuse(name + " can't be made: its function returned nothing");
-    entries_.push_back({&d, std::move(made), std::move(from), false});
+    add(d, std::move(made), std::move(from));
 }
 
 const module_table::entry* module_table::look(std::string_view name) const noexcept

@@ -118,6 +118,26 @@ void setting_values::set(std::string name, value v)
     values_.insert_or_assign(std::move(name), std::move(v));
 }
 
+void setting_values::set_path(std::string_view path, value v)
+{
+    const std::size_t dot = path.find('.');
+    const std::string name(path.substr(0, dot));
+    if (dot == std::string_view::npos) {
+        set(name, std::move(v));
+        return;
+    }
+    if (find(name) == nullptr) {
+        value table{value::tables{setting_values()}};
+        table.is_table = true;
+        set(name, std::move(table));
+    }
+    auto* tables = std::get_if<value::tables>(&find(name)->data);
+    if (tables == nullptr || tables->size() != 1)
+        throw std::logic_error("the setting " + name + " is no table, so that there is no " +
+                               std::string(path));
+    tables->front().set_path(path.substr(dot + 1), std::move(v));
+}
+
 void setting_values::append(const std::string& name, std::string text, setting_place place)
 {
     value& v = values_.try_emplace(name, value{value::texts()}).first->second;

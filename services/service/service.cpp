@@ -23,6 +23,7 @@
 #include <cstring>
 #include <filesystem>
 #include <future>
+#include <list>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -160,8 +161,16 @@ struct service::impl final : module_host {
     void stop_within(std::chrono::seconds drain);
     runtime_options options() const;
 
+    // A descriptor for what serve() was given.
+    struct own_protocol {
+        std::string name;
+        module_descriptor descriptor;
+    };
+
     std::string program;
     std::string version;
+    setting_values said; // by set()
+    std::list<own_protocol> own_protocols;
     setting_values values;
     metric_registry registry; // outlives all that register there
     std::unique_ptr<runtime> rt;
@@ -488,6 +497,45 @@ std::vector<setting> service::settings() const
     return all;
 }
 
+namespace {
+
+// What serve() was given, as a module.
+class own_programs final : public rpc::program_module {
+public:
+    explicit own_programs(service::make_programs make) : make_(std::move(make)) {}
+    std::vector<std::string> default_listeners() const override { return {}; }
+    std::vector<std::unique_ptr<rpc::program>> make_programs(shard& s) override { return make_(s); }
+
+private:
+    service::make_programs make_;
+};
+
+} // namespace
+
+void service::serve(std::string name, std::vector<std::string> listen, make_programs make)
+{
+    impl::own_protocol& own = impl_->own_protocols.emplace_back();
+    own.name = std::move(name);
+    own.descriptor.name = own.name.c_str();
+    own.descriptor.version = impl_->version.c_str();
+    own.descriptor.summary = "of this program";
+    impl_->table.add(own.descriptor, std::make_unique<own_programs>(std::move(make)), "this program");
+    set(own.name + ".listen", std::move(listen));
+}
+
+void service::set(std::string_view path, bool value) { impl_->said.set_path(path, {value}); }
+void service::set(std::string_view path, std::int64_t value) { impl_->said.set_path(path, {value}); }
+void service::set(std::string_view path, std::string value)
+{
+    impl_->said.set_path(path, {std::move(value)});
+}
+void service::set(std::string_view path, std::vector<std::string> value)
+{
+    impl_->said.set_path(path, {std::move(value)});
+}
+
+void service::configure() { configure(std::move(impl_->said)); }
+
 void service::configure(setting_values values)
 {
     if (std::exchange(impl_->configured, true))
@@ -554,6 +602,8 @@ void service::impl::stop_within(std::chrono::seconds drain)
 
 int service::run()
 {
+    if (!impl_->configured)
+        configure();
     const sigset_t signals = block_signals();
     ::umask(0); // modes in requests are meant as they stand
     for (const auto resource : {RLIMIT_NOFILE, RLIMIT_MEMLOCK})

@@ -119,6 +119,17 @@ BOOST_AUTO_TEST_CASE(words_of_a_command_line_become_what_is_declared)
     BOOST_TEST(said("cuont", word("3")) == "f:1:1: unknown option cuont; did you mean count?");
 }
 
+BOOST_AUTO_TEST_CASE(a_path_leads_through_tables)
+{
+    setting_values v;
+    v.set_path("inner.depth", {std::int64_t(3)});
+    v.set_path("count", {std::int64_t(9)});
+    check(declared, v);
+    BOOST_TEST(v.table("inner").number("depth") == 3U);
+    BOOST_TEST(v.number("count") == 9U);
+    BOOST_CHECK_THROW(v.set_path("count.more", {true}), std::logic_error);
+}
+
 BOOST_AUTO_TEST_CASE(an_open_table_keeps_what_somebody_else_declares)
 {
     setting_values inner;

@@ -104,6 +104,8 @@ public:
     /// Makes a module and adds it. Throws config_error, with `from` in it, for a descriptor that breaks a rule, a name that is
     /// taken, and a create() that throws or returns nothing.
     void add(const module_descriptor& descriptor, std::string from = "built in");
+    /// Likewise, of one that was made already; the descriptor's create() may be missing.
+    void add(const module_descriptor& descriptor, std::unique_ptr<module> made, std::string from);
 
     /// In the order of add().
     std::span<const entry> all() const noexcept { return entries_; }
@@ -146,6 +148,7 @@ public:
 
 private:
     const entry* look(std::string_view name) const noexcept;
+    void check(const module_descriptor& descriptor, const std::string& from) const;
     [[noreturn]] static void no_such(std::string_view name, std::string_view what, const std::string& where,
                                      const std::vector<std::string_view>& known);
     std::vector<entry> entries_;

@@ -145,6 +145,9 @@ public:
 
     /// Replaces what was there.
     void set(std::string name, value v);
+    /// What this program says itself, by a path through tables that are made as needed: "daemon.shards". std::logic_error where
+    /// something on the path is no table.
+    void set_path(std::string_view path, value v);
     /// Adds to a list, or begins one.
     void append(const std::string& name, std::string text, setting_place place = {});
     void erase(const std::string& name) { values_.erase(name); }

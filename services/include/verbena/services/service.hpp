@@ -7,8 +7,12 @@
 
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/module.hpp>
+#include <verbena/core/runtime.hpp>
 #include <verbena/core/settings.hpp>
+#include <verbena/protocols/rpc/service.hpp>
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -28,11 +32,28 @@ public:
     /// Empty at first. Filled before settings() and configure().
     module_table& modules() noexcept;
 
+    /// The programs of one shard.
+    using make_programs = std::function<std::vector<std::unique_ptr<rpc::program>>(shard&)>;
+    /// Serves RPC programs of this program's own, without a module around them, at these URLs ("tcp://127.0.0.1:7000"). `name` is
+    /// their table, whose `listen` may say otherwise, and must not be a module's. `make` is called on each shard, where the
+    /// programs then live, and must stay callable until stop(). Before configure(). Throws config_error.
+    void serve(std::string name, std::vector<std::string> listen, make_programs make);
+
+    /// One setting, by its path: set("daemon.shards", 2). Before configure() without values. What it may be is checked there.
+    void set(std::string_view path, bool value);
+    void set(std::string_view path, std::int64_t value);
+    void set(std::string_view path, int value) { set(path, std::int64_t(value)); }
+    void set(std::string_view path, std::string value);
+    void set(std::string_view path, const char* value) { set(path, std::string(value)); }
+    void set(std::string_view path, std::vector<std::string> value);
+
     /// All that can be told: [daemon], [memory], [metrics], and a table for each protocol of modules(). docs/reference/config.md.
     std::vector<setting> settings() const;
     /// Takes what it shall do, and lets the modules take theirs. Opens nothing. A protocol is served if its table is there. Throws
     /// config_error, naming the place and the cure, for what can't be. Once.
     void configure(setting_values values);
+    /// Likewise, with what set() said.
+    void configure();
     /// What configure() was given, completed.
     const setting_values& effective() const noexcept;
 
@@ -49,7 +70,7 @@ public:
     void stop();
 
     /// main() of a daemon: blocks signals, clears the umask, raises soft limits of descriptors and locked memory, starts, prints start_text() and "ready", tells the service manager, waits for SIGTERM or
-    /// SIGINT, stops. Returns 0. To be called before the process has threads of its own. Throws what start() throws.
+    /// SIGINT, stops. Calls configure() first if nobody did. Returns 0. To be called before the process has threads of its own. Throws what start() throws.
     int run();
 
 private:

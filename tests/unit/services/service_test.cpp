@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// A service of a program's own: its programs on every shard, over TCP and iWARP, its metrics, its end.
+#include <boost/test/unit_test.hpp>
+
+#include <verbena/services/service.hpp>
+
+#include <verbena/core/ip_address.hpp>
+#include <verbena/core/net.hpp>
+#include <verbena/protocols/rpc/record_marking.hpp>
+
+#include <array>
+#include <atomic>
+#include <poll.h>
+#include <stdexcept>
+#include <string>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+BOOST_AUTO_TEST_SUITE(service_test)
+
+using namespace verbena;
+
+namespace {
+
+constexpr std::uint32_t number = 0x20000042;
+
+class null_program final : public rpc::program {
+public:
+    explicit null_program(std::atomic<int>& alive) : alive_(alive) { ++alive_; }
+    ~null_program() override { --alive_; }
+    std::uint32_t number() const noexcept override { return service_test::number; }
+    std::uint32_t low_version() const noexcept override { return 1; }
+    std::uint32_t high_version() const noexcept override { return 1; }
+    std::string_view name() const noexcept override { return "null"; }
+    std::string_view procedure_name(std::uint32_t, std::uint32_t) const noexcept override { return "NULL"; }
+    bool non_idempotent(std::uint32_t, std::uint32_t) const noexcept override { return false; }
+    task<rpc::outcome> serve(rpc::call&) override { co_return rpc::outcome::success; }
+
+private:
+    std::atomic<int>& alive_;
+};
+
+void quiet(service& s)
+{
+    s.set("daemon.shards", 2);
+    s.set("daemon.log_level", "off");
+    s.set("daemon.state", "/tmp");
+    s.set("metrics.listen", "off");
+}
+
+std::string complaint(service& s)
+{
+    try {
+        s.configure();
+    } catch (const config_error& e) {
+        return e.what();
+    }
+    return {};
+}
+
+// "listening at tcp://127.0.0.1:PORT" of the start text.
+net::endpoint place_of(const std::string& text, const std::string& transport)
+{
+    const std::string begin = "listening at " + transport + "://";
+    const std::size_t at = text.find(begin);
+    BOOST_REQUIRE(at != std::string::npos);
+    return net::endpoint::parse(text.substr(at + begin.size(), text.find('\n', at) - at - begin.size()))
+        .value();
+}
+
+// Whether a NULL call is answered there, over TCP.
+bool answers(const net::endpoint& where)
+{
+    const net::unique_fd fd(::socket(where.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (::connect(fd.get(), where.data(), where.size()) != 0)
+        return false;
+    std::array<std::byte, 256> message{};
+    xdr::encoder out(std::span(message).subspan(rpc::fragment_header_size));
+    rpc::call_header header;
+    header.xid = 7;
+    header.program = number;
+    header.version = 1;
+    rpc::encode(out, header);
+    rpc::encode_fragment_header(std::span(message).first<rpc::fragment_header_size>(),
+                                {static_cast<std::uint32_t>(out.size()), true});
+    const std::size_t size = rpc::fragment_header_size + out.size();
+    std::array<std::byte, 28> reply{};
+    return ::send(fd.get(), message.data(), size, MSG_NOSIGNAL) == static_cast<ssize_t>(size) &&
+           ::recv(fd.get(), reply.data(), reply.size(), MSG_WAITALL) == static_cast<ssize_t>(reply.size()) &&
+           reply[7] == std::byte{7};
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(programs_of_its_own_are_served_on_every_shard)
+{
+    std::atomic<int> alive{0};
+    {
+        service s("test", "1");
+        s.serve("null", {"tcp://127.0.0.1:0", "iwarp://127.0.0.1:0"}, [&](shard&) {
+            std::vector<std::unique_ptr<rpc::program>> programs;
+            programs.push_back(std::make_unique<null_program>(alive));
+            return programs;
+        });
+        quiet(s);
+        s.configure();
+        s.start();
+        BOOST_TEST(alive == 2);
+        BOOST_TEST(s.start_text().find("test 1: 2 shards") == 0U);
+        (void)place_of(s.start_text(), "iwarp");
+        const net::endpoint where = place_of(s.start_text(), "tcp");
+        BOOST_TEST(answers(where));
+        double calls = 0;
+        for (const metric_snapshot& m : s.metrics().collect()) {
+            for (const auto& sample : m.samples) {
+                if (m.family.name == "verbena_rpc_calls_total" && sample.labels.front() == "null")
+                    calls += sample.value;
+            }
+        }
+        BOOST_TEST(calls == 1);
+        s.stop();
+        BOOST_TEST(alive == 0);
+        BOOST_TEST(!answers(where));
+        s.stop();
+        BOOST_CHECK_THROW(s.start(), std::logic_error);
+    }
+    BOOST_TEST(alive == 0);
+}
+
+BOOST_AUTO_TEST_CASE(what_was_started_is_stopped_when_the_rest_fails)
+{
+    std::atomic<int> alive{0};
+    service s("test");
+    s.serve("null", {"tcp://127.0.0.1:0"}, [&](shard& at) {
+        if (at.index() == 1)
+            throw std::runtime_error("no more");
+        std::vector<std::unique_ptr<rpc::program>> programs;
+        programs.push_back(std::make_unique<null_program>(alive));
+        return programs;
+    });
+    quiet(s);
+    s.configure();
+    BOOST_CHECK_EXCEPTION(s.start(), std::runtime_error, [](const std::runtime_error& e) {
+        return std::string(e.what()) == "module null: no more";
+    });
+    BOOST_TEST(alive == 0);
+}
+
+BOOST_AUTO_TEST_CASE(what_it_is_told_is_checked)
+{
+    const auto none = [](shard&) { return std::vector<std::unique_ptr<rpc::program>>(); };
+    service s("test");
+    s.serve("null", {}, none);
+    BOOST_CHECK_THROW(s.serve("null", {}, none), config_error);
+    BOOST_CHECK_THROW(s.serve("Null", {}, none), config_error);
+    quiet(s);
+    BOOST_TEST(complaint(s).find("listen is empty") != std::string::npos);
+    service t("test");
+    t.serve("null", {"tcp://127.0.0.1"}, none);
+    quiet(t);
+    BOOST_TEST(complaint(t).find("the port is missing") != std::string::npos);
+    service u("test");
+    u.serve("null", {"tcp://127.0.0.1:0"}, none);
+    u.set("daemon.shrads", 2);
+    BOOST_TEST(complaint(u).find("unknown key daemon.shrads; did you mean shards?") != std::string::npos);
+    BOOST_CHECK_THROW(u.start(), std::logic_error);
+    service v("test");
+    BOOST_CHECK_THROW(v.start(), std::logic_error);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
