@@ -147,6 +147,8 @@ struct service::impl final : module_host {
     const std::string& state_directory() override
     {
         const std::string& path = table_of(values, "daemon").text("state");
+        if (path.empty())
+            (void)default_state_directory();
         if (!std::exchange(has_state, true))
             make_state_directory(path);
         return path;
@@ -181,6 +183,7 @@ struct service::impl final : module_host {
     std::vector<module*> order;
     std::vector<module*> started; // or tried to
     std::string text;
+    std::string failure;                        // of start()
     std::atomic<const char*> stopping{nullptr}; // whose stop() runs
     std::size_t listener_count = 0;
     std::set<std::string> addresses;
@@ -195,9 +198,14 @@ void service::impl::complete_daemon()
 {
     setting_values& d = table_of(values, "daemon");
     auto& state = std::get<std::string>(d.find("state")->data);
-    if (state.empty())
-        state = default_state_directory();
-    state = std::filesystem::absolute(state).lexically_normal().string();
+    if (state.empty()) {
+        try {
+            state = default_state_directory();
+        } catch (const config_error&) { // told to who asks for it
+        }
+    }
+    if (!state.empty())
+        state = std::filesystem::absolute(state).lexically_normal().string();
     if (d.find("shards") == nullptr) {
         setting_values::value v{
             std::int64_t(std::clamp(std::thread::hardware_concurrency(), 1U, max_default_shards))};
@@ -381,8 +389,8 @@ void service::impl::start()
     const setting_values& d = values.table("daemon");
     const std::uint64_t count = d.number("shards");
     text = program + (version.empty() ? "" : " " + version) + ": " + std::to_string(count) +
-           (count == 1 ? " shard" : " shards") + ", policy " + d.text("policy") + ", state in " +
-           printable(d.text("state")) + '\n';
+           (count == 1 ? " shard" : " shards") + ", policy " + d.text("policy") +
+           (has_state ? ", state in " + printable(d.text("state")) : std::string()) + '\n';
     for (served& s : protocols) {
         for (protocol_module* m : s.all) {
             ask(table, *m, [&] {
@@ -553,8 +561,7 @@ void service::start()
     try {
         impl_->start();
     } catch (const std::exception& e) {
-        // Told now, since what was started may keep the end waiting.
-        log(log_level::error, "service", "the start failed", {{"error", e.what()}});
+        impl_->failure = e.what();
         impl_->stop_within(std::chrono::seconds(0));
         throw;
     }
@@ -575,6 +582,9 @@ void service::impl::stop_within(std::chrono::seconds drain)
     std::future<void> end = work.get_future();
     std::thread worker(std::move(work));
     if (end.wait_for(drain + stop_grace) == std::future_status::timeout) {
+        // Nobody else will tell it.
+        if (!failure.empty())
+            log(log_level::error, "service", "the start failed", {{"error", failure}});
         for (const served& s : protocols) {
             if (*s.stopping)
                 log(log_level::error, "service", "stopped without waiting for calls of a protocol",
