@@ -76,7 +76,8 @@ bool answers(const net::endpoint& where)
     if (::connect(fd.get(), where.data(), where.size()) != 0)
         return false;
     std::array<std::byte, 256> message{};
-    xdr::encoder out(std::span(message).subspan(rpc::fragment_header_size));
+    const std::span<std::byte> body = std::span(message).subspan(rpc::fragment_header_size);
+    xdr::encoder out(body);
     rpc::call_header header;
     header.xid = 7;
     header.program = number;
