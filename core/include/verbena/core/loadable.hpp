@@ -13,6 +13,13 @@
 
 #include <cstdint>
 
+// clang's ASan puts red zones around a global, wherever it lies, and none of them is a note. g++ leaves alone what has a section.
+#ifdef __clang__
+#define VERBENA_DETAIL_PLAIN_GLOBAL no_sanitize("address"),
+#else
+#define VERBENA_DETAIL_PLAIN_GLOBAL
+#endif
+
 /// ROLE: backend, filter, program or verbs. DESCRIPTOR: a verbena::module_descriptor that lives as long as the program. Once in a
 /// file, outside of every namespace.
 #ifdef VERBENA_BUILT_IN
@@ -22,7 +29,8 @@
     extern "C" __attribute__((visibility("default"))) const verbena::module_descriptor* verbena_module(); \
     const verbena::module_descriptor* verbena_module() { return &(DESCRIPTOR); }                          \
     namespace {                                                                                           \
-    __attribute__((section(".note.verbena"), used, aligned(4))) constexpr auto verbena_note =             \
+    __attribute__((VERBENA_DETAIL_PLAIN_GLOBAL section(".note.verbena"), used,                            \
+                   aligned(4))) constexpr auto verbena_note =                                             \
         verbena::detail::abi_note("role=" #ROLE "\n" VERBENA_ABI_BUILD VERBENA_ABI_INTERFACES_##ROLE);    \
     }                                                                                                     \
     static_assert(true)
