@@ -2,6 +2,7 @@
 #include "export_config.hpp"
 #include "export_word.hpp"
 
+#include <verbena/core/protocol_module.hpp>
 #include <verbena/core/suggestion.hpp>
 
 #include <algorithm>
@@ -13,9 +14,6 @@ namespace verbena::nfs {
 namespace {
 
 constexpr std::size_t max_filters = 8;
-
-// Those that people may name; an export serves over whichever of them its listeners have.
-constexpr std::string_view known_transports[] = {"iwarp", "rdma", "tcp"};
 
 void check_pseudo(const std::string& name, const std::string& path)
 {

@@ -15,9 +15,6 @@
 
 namespace verbena::services {
 
-/// The transports that there are.
-inline constexpr std::string_view known_transports[] = {"iwarp", "rdma", "tcp"};
-
 /// "tcp://127.0.0.1:2049", "rdma://192.0.2.1:20049?device=mlx5_0:1".
 struct listen_url {
     std::string scheme;

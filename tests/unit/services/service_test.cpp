@@ -6,6 +6,7 @@
 
 #include <verbena/core/ip_address.hpp>
 #include <verbena/core/net.hpp>
+#include <verbena/protocols/rpc/module.hpp>
 #include <verbena/protocols/rpc/record_marking.hpp>
 
 #include <array>
@@ -146,6 +147,132 @@ BOOST_AUTO_TEST_CASE(what_was_started_is_stopped_when_the_rest_fails)
         return std::string(e.what()) == "module null: no more";
     });
     BOOST_TEST(alive == 0);
+}
+
+namespace {
+
+std::vector<std::string> events;
+
+void note(const std::string& event) { events.push_back(event); }
+
+// What another module needs, which is no protocol.
+class base_module final : public module {
+public:
+    ~base_module() override { note("base gone, " + std::to_string(host_->shards().size()) + " shards run"); }
+    std::string_view role() const noexcept override { return "base"; }
+    void prepare() override { note("base prepare"); }
+    void start(module_host& host) override
+    {
+        host_ = &host;
+        BOOST_TEST(!host.uses_rdma_devices());
+        note("base start");
+    }
+    void stop() noexcept override { note("base stop"); }
+
+private:
+    module_host* host_ = nullptr;
+};
+
+class above_module final : public rpc::program_module {
+public:
+    ~above_module() override { note("above gone"); }
+    std::vector<std::string> default_listeners() const override { return {"tcp://127.0.0.1:0"}; }
+    void configure(setting_values&, module_table&) override { note("above configure"); }
+    void prepare() override { note("above prepare"); }
+    void will_listen(std::span<const listen_target> targets) override
+    {
+        note("above at " + std::to_string(targets.size()));
+    }
+    void start(module_host&) override { note("above start"); }
+    std::vector<std::unique_ptr<rpc::program>> make_programs(shard&) override
+    {
+        note("above programs");
+        return {};
+    }
+    std::string listening(std::span<const listen_place>) override
+    {
+        note("above listening");
+        return {};
+    }
+    void closing() noexcept override { note("above closing"); }
+    void stop() noexcept override { note("above stop"); }
+};
+
+constexpr const char* needs_base[] = {"base", nullptr};
+const module_descriptor base = {
+    .name = "base", .version = "1", .summary = "for tests", .create = []() -> std::unique_ptr<module> {
+        return std::make_unique<base_module>();
+    }};
+const module_descriptor above = {
+    .name = "above",
+    .version = "1",
+    .summary = "for tests",
+    .needs = needs_base,
+    .create = []() -> std::unique_ptr<module> { return std::make_unique<above_module>(); }};
+
+// Takes no connection; counts the listeners that it serves.
+class waiting_protocol final : public verbs::protocol_module {
+public:
+    std::vector<std::string> default_listeners() const override { return {"iwarp://127.0.0.1:0"}; }
+    task<void> serve(shard&, verbs::context&, verbs::listener& l) override
+    {
+        ++served;
+        const auto peer = co_await l.next();
+        if (!peer)
+            ++ended;
+    }
+    static inline std::atomic<int> served = 0;
+    static inline std::atomic<int> ended = 0;
+};
+const module_descriptor waiting = {
+    .name = "waiting", .version = "1", .summary = "for tests", .create = []() -> std::unique_ptr<module> {
+        return std::make_unique<waiting_protocol>();
+    }};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(modules_begin_behind_what_they_need_and_end_before_it)
+{
+    events.clear();
+    {
+        service s("test");
+        s.modules().add(base);
+        s.modules().add(above);
+        quiet(s);
+        s.set("above.iwarp_crc", false); // its table: it is served
+        s.configure();
+        s.start();
+        s.stop();
+    }
+    const std::vector<std::string> expected = {"above configure", "base prepare",
+                                               "above prepare",   "above at 1",
+                                               "base start",      "above start",
+                                               "above programs",  "above programs",
+                                               "above listening", "above closing",
+                                               "above stop",      "base stop",
+                                               "above gone",      "base gone, 0 shards run"};
+    BOOST_TEST(events == expected, boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(a_verbs_protocol_serves_each_listener_on_each_shard)
+{
+    service s("test");
+    s.modules().add(waiting);
+    quiet(s);
+    s.set("waiting.listen", std::vector<std::string>{"iwarp://127.0.0.1:0", "iwarp://127.0.0.1:0"});
+    s.configure();
+    s.start();
+    BOOST_TEST(waiting_protocol::served == 4);
+    BOOST_TEST(waiting_protocol::ended == 0);
+    s.stop();
+    BOOST_TEST(waiting_protocol::ended == 4);
+
+    service t("test");
+    t.modules().add(waiting);
+    quiet(t);
+    t.set("waiting.listen", std::vector<std::string>{"tcp://127.0.0.1:0"});
+    BOOST_TEST(complaint(t).find("a byte stream has none of; write iwarp:// or rdma://") !=
+               std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(what_it_is_told_is_checked)

@@ -368,7 +368,8 @@ CONFORMANCE_CASE(an_orderly_end_is_orderly_to_both)
             BOOST_REQUIRE(post_receive(*n.s, 1, in.all()));
             BOOST_REQUIRE(post_receive(*n.s, 2, in.all()));
             BOOST_REQUIRE(post(*n.c, 3, opcode::send, {out.all()}));
-            co_await f.until([&] { return n.s_seen.good(1) && n.c_seen.good(3); });
+            const auto both_sent = [&] { return n.s_seen.good(1) && n.c_seen.good(3); };
+            co_await f.until(both_sent);
             if (closer != by::server)
                 n.c->disconnect();
             if (closer != by::client)
@@ -392,7 +393,8 @@ CONFORMANCE_CASE(a_killed_connection_is_orderly_to_nobody)
             memory in(co_await registered(*f.server.domain, 100));
             BOOST_REQUIRE(post_receive(*n.s, 1, in.all()));
             BOOST_REQUIRE(post(*n.c, 3, opcode::send, {out.all()}));
-            co_await f.until([&] { return n.s_seen.good(1) && n.c_seen.good(3); });
+            const auto both_sent = [&] { return n.s_seen.good(1) && n.c_seen.good(3); };
+            co_await f.until(both_sent);
             const error cause(std::errc::owner_dead, "for a test");
             if (end == how::destroy_client)
                 n.c.reset();
@@ -400,7 +402,8 @@ CONFORMANCE_CASE(a_killed_connection_is_orderly_to_nobody)
                 (end == how::kill_client ? n.c : n.s)->kill(cause);
             recorder& itself = end == how::kill_server ? n.s_seen : n.c_seen;
             recorder& peer = end == how::kill_server ? n.c_seen : n.s_seen;
-            co_await f.until([&] { return peer.ends == 1; });
+            const auto peer_ended = [&] { return peer.ends == 1; };
+            co_await f.until(peer_ended);
             if (end != how::destroy_client)
                 BOOST_TEST((itself.why == std::errc::owner_dead), itself.why.message());
             // A connection manager has one word for both.

@@ -17,6 +17,9 @@
 
 namespace verbena {
 
+/// The transports that listeners may have.
+inline constexpr std::string_view known_transports[] = {"iwarp", "rdma", "tcp"};
+
 /// A place where a protocol will be served.
 struct listen_target {
     std::string transport; ///< "tcp", "iwarp", "rdma"
