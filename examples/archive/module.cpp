@@ -244,8 +244,9 @@ public:
                      {"replaced", out.replaced}});
             storage::opened_backend opened;
             opened.source = file;
-            opened.notes = "read-only: " + std::to_string(t.nodes.size()) + " files and folders, " +
-                           std::to_string(t.bytes) + " bytes in memory";
+            opened.notes = std::to_string(t.nodes.size()) + " files and folders, " + std::to_string(t.bytes) +
+                           " bytes in memory";
+            opened.read_only = true;
             opened.files = std::make_unique<backend>(std::move(t));
             return opened;
         } catch (const std::runtime_error& e) {

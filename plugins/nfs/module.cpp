@@ -33,7 +33,7 @@ std::string join(const std::vector<std::string>& words, const char* between)
 
 std::string option_text(const export_config& e, const storage::opened_backend& opened)
 {
-    std::vector<std::string> words = {e.read_only ? "ro" : "rw"};
+    std::vector<std::string> words = {e.read_only || opened.read_only ? "ro" : "rw"};
     if (e.all_squash)
         words.emplace_back("all_squash");
     else if (opened.tells_callers_apart)
@@ -158,7 +158,6 @@ void nfs_module::open_export(module_host& host, const export_config& e)
     options.pseudo = e.pseudo;
     options.clients = clients_of(e);
     options.transports = e.transports;
-    options.read_only = e.read_only;
     options.root_squash = e.root_squash;
     options.all_squash = e.all_squash;
     options.anonuid = e.anonuid;
@@ -179,6 +178,7 @@ void nfs_module::open_export(module_host& host, const export_config& e)
     for (auto f = e.filters.rbegin(); f != e.filters.rend(); ++f)
         f->module->put_on(backend, f->values, context);
     options.backend = backend.files.get();
+    options.read_only = e.read_only || backend.read_only;
     exported_as as{e.pseudo,     backend.source, option_text(e, backend), who(options.clients),
                    e.transports, backend.notes,  backend.warning,         options.clients,
                    e.secure};

@@ -126,6 +126,7 @@ class Archive(daemon.DaemonTest):
     def test_clients_see_what_the_archive_holds(self):
         daemon_ = self.serve(self.pack(GOOD))
         self.assertNotIn("left out", daemon_.log())
+        self.assertRegex("\n".join(daemon_.lines), r"export /x from .* \(ro\b") # though nobody asked for it
         for transport in ("tcp", "iwarp"):
             self.assertEqual(self.copied(transport), self.expected(GOOD))
         listed = self.verbena("ls", "-lR", self.url())
