@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "metrics_exporter.hpp"
+#include <verbena/services/metrics.hpp>
 
 #include <ctime>
 #include <dirent.h>
@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-namespace verbena::services {
+namespace verbena::metrics {
 
 namespace {
 
@@ -47,9 +47,9 @@ double most_descriptors()
 
 } // namespace
 
-std::vector<metric_registry::registration> expose_process(metric_registry& registry)
+metric_registrations expose_process(metric_registry& registry)
 {
-    std::vector<metric_registry::registration> all;
+    metric_registrations all;
     const auto add = [&](const char* name, const char* help, metric_type type, const char* unit, auto read) {
         all.push_back(
             registry.add({name, help, type, unit}, [read](metric_sink& out) { out.value({}, read()); }));
@@ -68,4 +68,4 @@ std::vector<metric_registry::registration> expose_process(metric_registry& regis
     return all;
 }
 
-} // namespace verbena::services
+} // namespace verbena::metrics

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <verbena/services/metrics.hpp>
 #include <verbena/services/service.hpp>
 
-#include "metrics_exporter.hpp"
 #include "notify.hpp"
 #include "rdma_port_metrics.hpp"
 #include "server.hpp"
@@ -92,20 +92,15 @@ unsigned masked_ring_features()
     return masked;
 }
 
-void check_metrics(const std::string& address)
+// A service may do without metrics, which metrics::serve() can't know.
+template<class F>
+void or_off(F f)
 {
-    if (address == "off")
-        return;
-    const bool local = address.starts_with("localhost:");
-    const auto where = net::endpoint::parse(local ? "127.0.0.1" + address.substr(9) : address);
-    if (!where)
-        throw config_error("metrics " + address +
-                           ": must be a numeric IPv4 address with a port, as in 127.0.0.1:9464, or off");
-    // The library that answers scrapes may be built without IPv6, and nothing tells.
-    if (address.front() == '[')
-        throw config_error("metrics " + address + ": metrics are served over IPv4 only; write " +
-                           (where->is_wildcard() ? "0.0.0.0:" : "127.0.0.1:") +
-                           std::to_string(where->port()) + " or another IPv4 address of this host, or off");
+    try {
+        f();
+    } catch (const config_error& e) {
+        throw config_error(e.what() + std::string("; or off, for no metrics"));
+    }
 }
 
 // Every thread inherits this: signals come to the main thread, when it asks for them.
@@ -178,7 +173,7 @@ struct service::impl final : module_host {
     std::unique_ptr<runtime> rt;
     module_table table; // modules go when the shards have ended, and before what the host has for them
     metric_registrations registrations;
-    std::unique_ptr<metrics_exporter> exporter;
+    std::optional<metrics::server> exporter;
     std::vector<served> protocols;
     std::vector<module*> order;
     std::vector<module*> started; // or tried to
@@ -218,7 +213,8 @@ void service::impl::complete_daemon()
                                                       " shards need at least " + std::to_string(least) +
                                                       "; give them that, or have fewer shards");
     setting_values& m = table_of(values, "metrics");
-    at_place(m.place("listen"), [&] { check_metrics(m.text("listen")); });
+    if (const std::string& where = m.text("listen"); where != "off")
+        at_place(m.place("listen"), [&] { or_off([&] { metrics::check_endpoint(where); }); });
 }
 
 void service::impl::configure_protocol(std::string_view name, protocol_module& m)
@@ -333,7 +329,7 @@ void service::impl::start_runtime()
     if (!made)
         throw std::runtime_error("the shards do not start: " + made.error().message());
     rt = std::move(*made);
-    registrations = expose_process(registry);
+    registrations = metrics::expose_process(registry);
     rt->expose(registry);
 }
 
@@ -384,7 +380,7 @@ void service::impl::start()
     }
     registrations.push_back(expose_rdma_ports(registry, std::move(devices)));
     if (const std::string& where = values.table("metrics").text("listen"); where != "off")
-        exporter = std::make_unique<metrics_exporter>(registry, where);
+        or_off([&] { exporter.emplace(metrics::serve(registry, where)); });
 
     const setting_values& d = values.table("daemon");
     const std::uint64_t count = d.number("shards");

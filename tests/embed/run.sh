@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # run.sh installed BUILD | subproject: builds examples/greeter.cpp as an embedder would, in a folder of its
-# own. `installed` uses what `meson install` puts down and pkg-config tells, and runs it; `subproject` has
+# own. `installed` uses what `meson install` puts down and pkg-config tells, and runs it, and likewise a program with
+# metrics::serve(); `subproject` has
 # verbena as a Meson subproject with an embedder's defaults (-O0, g++), and compiles the example: the suite gcc builds the libraries
 # in the same way.
 set -euo pipefail
@@ -33,6 +34,19 @@ installed)
     # shellcheck disable=SC2086
     "${CXX:-clang++-19}" -std=c++20 -pthread "$source/examples/greeter.cpp" $flags -o "$work/greeter"
     greets "$work/greeter"
+    cat >"$work/scraped.cpp" <<'CPP'
+#include <verbena/services/metrics.hpp>
+int main()
+{
+    verbena::metric_registry registry;
+    const auto process = verbena::metrics::expose_process(registry);
+    return verbena::metrics::serve(registry, "127.0.0.1:0").url().empty();
+}
+CPP
+    flags=$(pkg-config --define-variable=prefix="$prefix" --cflags --libs verbena-service)
+    # shellcheck disable=SC2086
+    "${CXX:-clang++-19}" -std=c++20 -pthread "$work/scraped.cpp" $flags -o "$work/scraped"
+    "$work/scraped"
     ;;
 subproject)
     mkdir -p "$work/app/subprojects"

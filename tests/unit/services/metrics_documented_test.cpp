@@ -2,7 +2,6 @@
 // docs/reference/metrics.md has a row for each family that the daemon registers, and the row is true.
 #include <boost/test/unit_test.hpp>
 
-#include <service/metrics_exporter.hpp>
 #include <service/rdma_port_metrics.hpp>
 #include <service/shard_server.hpp>
 
@@ -11,6 +10,7 @@
 #include <verbena/protocols/nfs/mount_server.hpp>
 #include <verbena/protocols/nfs/v3/server.hpp>
 #include <verbena/protocols/storage/module.hpp>
+#include <verbena/services/metrics.hpp>
 
 #include <fstream>
 #include <map>
@@ -51,7 +51,7 @@ std::string row_of(const metric_family& f)
 std::vector<metric_family> all_families()
 {
     metric_registry registry;
-    auto process = services::expose_process(registry);
+    auto process = metrics::expose_process(registry);
     auto rt = runtime::start();
     BOOST_REQUIRE(rt.has_value());
     (*rt)->expose(registry);
