@@ -119,14 +119,34 @@ void buffer_pool::put_back(detail::buffer_block* block) noexcept
     if (!home.idle()) {
         if (was_full)
             its.partial.push_front(home);
-    } else if (kept_ + home.size() > budget_.max_kept()) {
+    } else if (home.size() > budget_.max_kept()) {
         destroy(&home);
     } else {
         kept_ += home.size();
+        home.set_idle_since(++idled_);
         its.idle.push_front(home);
+        // Not this one: small calls make their slab idle after each batch, and would map and clear it again for the next.
+        while (kept_ > budget_.max_kept()) {
+            detail::slab* coldest = coldest_idle();
+            coldest->unlink();
+            kept_ -= coldest->size();
+            destroy(coldest);
+        }
     }
     if (!waiters_.empty())
         serve_waiters();
+}
+
+// Each list has the one used last in front.
+detail::slab* buffer_pool::coldest_idle() noexcept
+{
+    detail::slab* coldest = nullptr;
+    for (class_slabs& of : slabs_) {
+        detail::slab* s = of.idle.back();
+        if (s != nullptr && (coldest == nullptr || s->idle_since() < coldest->idle_since()))
+            coldest = s;
+    }
+    return coldest;
 }
 
 void buffer_pool::destroy(detail::slab* s) noexcept

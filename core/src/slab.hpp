@@ -5,6 +5,7 @@
 #include <verbena/core/intrusive_list.hpp>
 #include <verbena/core/slab.hpp>
 
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -24,6 +25,9 @@ public:
     std::uint32_t size_class() const noexcept { return size_class_; }
     bool idle() const noexcept { return in_use_ == 0; }
     bool full() const noexcept { return free_ == nullptr; }
+    /// Orders idle slabs by when they became so.
+    std::uint64_t idle_since() const noexcept { return idle_since_; }
+    void set_idle_since(std::uint64_t turn) noexcept { idle_since_ = turn; }
 
     buffer_block* take() noexcept
     {
@@ -52,6 +56,7 @@ private:
     const std::uint32_t size_class_;
     slab_kind kind_ = slab_kind::plain;
     std::size_t in_use_ = 0;
+    std::uint64_t idle_since_ = 0;
     std::unique_ptr<buffer_block[]> blocks_;
     buffer_block* free_ = nullptr;
 };

@@ -177,6 +177,7 @@ private:
     void give_home(detail::buffer_block* block) noexcept;
     bool announce(std::span<std::byte> memory) noexcept;
     void destroy(detail::slab* s) noexcept;
+    detail::slab* coldest_idle() noexcept;
     bool trim(std::size_t wanted) noexcept;
     std::vector<std::span<std::byte>> all_memory();
     void note_wait(sized_waiter& w);
@@ -196,7 +197,8 @@ private:
     reactor* shard_;
     std::array<class_slabs, classes> slabs_;
     intrusive_list<buffer_pool_observer> observers_;
-    std::size_t kept_ = 0; // bytes of idle slabs
+    std::size_t kept_ = 0;    // bytes of idle slabs
+    std::uint64_t idled_ = 0; // slabs that became idle so far
     std::size_t outstanding_ = 0;
     std::size_t outstanding_bytes_ = 0;
     std::uint64_t waits_ = 0;

@@ -65,6 +65,7 @@ public:
         head_.next_ = &hook;
     }
     T* front() noexcept { return empty() ? nullptr : static_cast<T*>(head_.next_); }
+    T* back() noexcept { return empty() ? nullptr : static_cast<T*>(head_.previous_); }
     T* pop_front() noexcept
     {
         T* node = front();
