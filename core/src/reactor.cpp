@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "debug_layout.hpp"
 #include "wake_descriptor.hpp"
 
 #include <verbena/core/io_watch.hpp>
@@ -101,10 +102,12 @@ private:
 
 reactor::reactor(const reactor_options& options)
     : options_(options),
+      kernel_thread_(::gettid()),
       clock_(options.clock != nullptr ? options.clock : &system_clock()),
       random_(options.seed)
 {
     run_queue_.reserve(1024);
+    detail::debug_layout::enlist(*this);
 }
 
 result<std::unique_ptr<reactor>> reactor::create(const reactor_options& options)
@@ -124,6 +127,7 @@ result<std::unique_ptr<reactor>> reactor::create(const reactor_options& options)
 
 reactor::~reactor()
 {
+    detail::debug_layout::strike_out(*this);
     drain_remote();
     if (current_reactor == this)
         current_reactor = nullptr;

@@ -95,7 +95,7 @@ struct runtime::worker {
         {
             buffer_pool buffers(budget, &r);
             exception_logger unhandled("core");
-            scope tasks(r, nullptr, &unhandled);
+            scope tasks(r, nullptr, &unhandled, "shard");
             view.emplace(index, r, buffers, tasks);
             started.set_value({});
             r.run();
@@ -165,6 +165,55 @@ result<std::unique_ptr<runtime>> runtime::start(const runtime_options& options)
 
 runtime::~runtime() { stop(); }
 
+// Answered between polls. It stays until then, since a shard that is held has it in its queue.
+class runtime::dump_request final : public remote_message {
+public:
+    dump_request(reactor& r, std::size_t lines) : reactor_(r), lines_(lines) {}
+    void deliver() noexcept override
+    {
+        // Not touched after the promise has been kept: the waiting thread may destroy it.
+        std::promise<task_dump> promise = std::move(promise_);
+        try {
+            promise.set_value(task_dump::take(reactor_, lines_));
+        } catch (...) {
+            promise.set_exception(std::current_exception());
+        }
+    }
+
+private:
+    reactor& reactor_;
+    const std::size_t lines_;
+    std::promise<task_dump> promise_;
+
+public:
+    std::future<task_dump> answer = promise_.get_future();
+};
+
+std::string runtime::describe_tasks(std::chrono::milliseconds patience, std::size_t lines)
+{
+    assert(!on_own_shard() && "runtime::describe_tasks() on a shard: see task_dump::take()");
+    std::erase_if(dumps_, [](const auto& d) {
+        return d->answer.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    });
+    std::vector<std::unique_ptr<dump_request>> asked;
+    for (auto& w : shards_) {
+        asked.push_back(std::make_unique<dump_request>(w->view->reactor(), lines));
+        w->view->reactor().post_remote(*asked.back());
+    }
+    const auto until = std::chrono::steady_clock::now() + patience;
+    std::string out;
+    for (std::size_t i = 0; i < asked.size(); ++i) {
+        if (asked[i]->answer.wait_until(until) == std::future_status::ready) {
+            out += asked[i]->answer.get().text();
+            continue;
+        }
+        out += "shard " + std::to_string(i) + ": held for " + std::to_string(patience.count()) +
+               " ms or longer by something that does not return; a debugger shows where\n";
+        dumps_.push_back(std::move(asked[i]));
+    }
+    return out;
+}
+
 shard& runtime::at(std::size_t index) noexcept
 {
     assert(index < shards_.size() && shards_[index]->view);
@@ -202,6 +251,7 @@ void runtime::stop()
     for (auto& w : shards_)
         w->thread.join();
     shards_.clear();
+    dumps_.clear();
 }
 
 result<blocking_pool*> runtime::add_lane(std::string name, unsigned threads)

@@ -17,6 +17,8 @@ incomplete_run::incomplete_run(run_end why)
 {
 }
 
+void detail::root_record::enter_group() noexcept { group_.enter(context()->shard->task_groups(), *this); }
+
 void detail::run_to_the_end(reactor& r, scope& s, const bool& ended)
 {
     const run_end why = r.run();

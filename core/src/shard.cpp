@@ -29,10 +29,16 @@ void remote_run::came_back() noexcept
 {
     listener_.unlink();
     if (!stop_sent_ || stop_taken_)
-        home_->post(handle_);
+        go_on();
 }
 
-void remote_run::stop_came_back() noexcept { home_->post(handle_); }
+void remote_run::stop_came_back() noexcept { go_on(); }
+
+void remote_run::go_on() noexcept
+{
+    mark_.clear();
+    home_->post(handle_);
+}
 
 // Not here: a coroutine is never resumed inside a poll.
 void remote_run::arrived() noexcept { shard_.post(start_); }

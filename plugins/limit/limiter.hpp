@@ -46,7 +46,11 @@ public:
         {
             handle_ = h;
             const task_context* context = h.promise().context();
-            return limiter_.waits(*this, *context->shard, context->stop);
+            mark_.set(h, "its turn by the filter limit");
+            const bool waits = limiter_.waits(*this, *context->shard, context->stop);
+            if (!waits)
+                mark_.clear();
+            return waits;
         }
         outcome await_resume() noexcept
         {
@@ -54,7 +58,11 @@ public:
                 limiter_.resumed(*this);
             return outcome_;
         }
-        void deliver() noexcept override { shard_->post(handle_); }
+        void deliver() noexcept override
+        {
+            mark_.clear();
+            shard_->post(handle_);
+        }
 
     private:
         friend class limiter;
@@ -71,6 +79,7 @@ public:
         const std::string_view name_;
         const std::uint64_t bytes_;
         std::coroutine_handle<> handle_;
+        wait_mark mark_;
         reactor* shard_ = nullptr;
         client* client_ = nullptr;
         shard_timer* timer_ = nullptr; // once it is in a queue

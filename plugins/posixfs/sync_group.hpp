@@ -50,6 +50,7 @@ public:
             handle_ = h;
             const task_context* context = h.promise().context();
             home_ = context != nullptr && context->shard != nullptr ? context->shard : reactor::current();
+            mark_.set(h, "a sync of its file system");
             group_.join(*this);
         }
         result<void> await_resume() const noexcept
@@ -59,7 +60,11 @@ public:
             return {};
         }
         void execute() noexcept override { group_.run(*this); }
-        void deliver() noexcept override { home_->post(handle_); }
+        void deliver() noexcept override
+        {
+            mark_.clear();
+            home_->post(handle_);
+        }
 
     private:
         friend class sync_group;
@@ -81,6 +86,7 @@ public:
         int error_ = 0;
         reactor* home_ = nullptr;
         std::coroutine_handle<> handle_;
+        wait_mark mark_;
         awaiter* next_ = nullptr;          // in a batch, or in the list of running rounds
         awaiter* waiting_first_ = nullptr; // of a leader: who joined since its round began
         awaiter* waiting_last_ = nullptr;

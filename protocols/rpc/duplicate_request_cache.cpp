@@ -223,7 +223,7 @@ private:
     static void resume(visit& v, const reactor& here)
     {
         if (&v.here_ == &here)
-            v.here_.post(std::exchange(v.waiting_, {}));
+            v.go_on();
         else // whose thread suspends it before it looks at messages
             v.here_.post_remote(v);
     }
@@ -392,7 +392,13 @@ duplicate_request_cache::visit::~visit()
 bool duplicate_request_cache::visit::look() { return part_.look(*this); }
 
 // The call that this one waited for ended on another shard.
-void duplicate_request_cache::visit::deliver() noexcept { here_.post(std::exchange(waiting_, {})); }
+void duplicate_request_cache::visit::deliver() noexcept { go_on(); }
+
+void duplicate_request_cache::visit::go_on()
+{
+    mark_.clear();
+    here_.post(std::exchange(waiting_, {}));
+}
 
 void duplicate_request_cache::visit::remember(std::span<const std::byte> reply)
 {

@@ -27,8 +27,10 @@ public:
     visit(const visit&) = delete;
     ~visit()
     {
-        if (--client_.inside_ == 0 && client_.closer_)
+        if (--client_.inside_ == 0 && client_.closer_) {
+            client_.closer_mark_.clear();
             client_.shard_.post(std::exchange(client_.closer_, {}));
+        }
     }
 
 private:
@@ -40,7 +42,12 @@ class reconnecting_client::until_empty {
 public:
     explicit until_empty(reconnecting_client& client) noexcept : client_(client) {}
     bool await_ready() const noexcept { return client_.inside_ == 0; }
-    void await_suspend(std::coroutine_handle<> h) noexcept { client_.closer_ = h; }
+    template<class Promise>
+    void await_suspend(std::coroutine_handle<Promise> h) noexcept
+    {
+        client_.closer_ = h;
+        client_.closer_mark_.set(h, "the end of a client's calls");
+    }
     void await_resume() const noexcept {}
 
 private:
@@ -50,7 +57,7 @@ private:
 reconnecting_client::reconnecting_client(reactor& shard, const client_options& options)
     : shard_(shard),
       options_(options),
-      tasks_(shard, nullptr, this),
+      tasks_(shard, nullptr, this, "an RPC client"),
       permits_(std::clamp<std::uint32_t>(options.max_calls, 1, max_outstanding_calls))
 {
     // XIDs must not repeat those of a former process: the server may remember its replies.

@@ -16,9 +16,11 @@ namespace {
 /// The root of one call's tasks. It ends by itself; the connection stays until its calls are gone.
 class call_runner {
 public:
-    class promise_type {
+    class promise_type : public detail::root_record {
     public:
-        explicit promise_type(stream_call& c) noexcept : context_(&c.context()) {}
+        explicit promise_type(stream_call& c) noexcept : root_record(c.connection().call_group(), c.context())
+        {
+        }
         static void* operator new(std::size_t size) { return allocate_frame(size); }
         static void operator delete(void* frame, std::size_t size) noexcept { release_frame(frame, size); }
         call_runner get_return_object() const noexcept { return {}; }
@@ -26,10 +28,6 @@ public:
         std::suspend_never final_suspend() const noexcept { return {}; }
         void return_void() const noexcept {}
         [[noreturn]] void unhandled_exception() const noexcept { std::terminate(); } // run() lets none out
-        const task_context* context() const noexcept { return context_; }
-
-    private:
-        const task_context* context_;
     };
 };
 

@@ -15,7 +15,12 @@ class all_gone {
 public:
     explicit all_gone(Server& s) noexcept : server_(s) {}
     bool await_ready() const noexcept { return server_.live.empty() && server_.dead.empty(); }
-    void await_suspend(std::coroutine_handle<> h) noexcept { server_.joiner = h; }
+    template<class Promise>
+    void await_suspend(std::coroutine_handle<Promise> h) noexcept
+    {
+        server_.joiner = h;
+        server_.joiner_mark.set(h, "the end of its connections");
+    }
     void await_resume() const noexcept {}
 
 private:
@@ -62,8 +67,10 @@ void stream_server::impl::reap() noexcept
     }
     while (member* m = still_used.pop_front())
         dead.push_back(*m);
-    if (joiner && live.empty() && dead.empty())
+    if (joiner && live.empty() && dead.empty()) {
+        joiner_mark.clear();
         shard.post(std::exchange(joiner, {}));
+    }
 }
 
 void stream_server::impl::memory_again() noexcept

@@ -32,7 +32,7 @@ responder_connection::responder_connection(verbs::context& provider, buffer_pool
       options_(options),
       stats_(stats),
       trace_(traced(provider.shard())),
-      calls_scope_(provider.shard(), &trace_, this),
+      calls_scope_(provider.shard(), &trace_, this, "calls of an RDMA connection"),
       share_(std::move(share))
 {
     batch_.reserve(max_reply_requests);

@@ -106,7 +106,7 @@ task<void> serve(verbs::context& provider, verbs::listener& listener, buffer_poo
     }
     serving all;
     lost_connections lost(stats);
-    scope connections(provider.shard(), nullptr, &lost);
+    scope connections(provider.shard(), nullptr, &lost, "RDMA connections");
     // Whatever ends it, those that are there are joined.
     try {
         co_await take_connections(provider, listener, **domain, buffers, dispatcher, options, stats, all,

@@ -71,7 +71,7 @@ shard_server::shard_server(shard& s, const server_options& o,
       device_(o.device),
 #endif
       unhandled_(o.name),
-      rdma_tasks_(s.reactor(), nullptr, &unhandled_)
+      rdma_tasks_(s.reactor(), nullptr, &unhandled_, "RDMA listeners")
 {
     const std::size_t budget = s.buffers().budget().limit();
     rdma_options_.max_connections = most_rdma_connections(rdma_options_, budget, o.shards, o.rdma_listeners);

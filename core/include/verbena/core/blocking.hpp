@@ -77,6 +77,7 @@ public:
             const task_context* context = h.promise().context();
             reactor_ = context != nullptr && context->shard != nullptr ? context->shard : reactor::current();
             pool_.submit(*this, *reactor_);
+            mark_.set(h, wait_kind::blocking_call, &pool_); // it comes home on this thread, and so not before
         }
         value_type await_resume()
         {
@@ -96,7 +97,11 @@ public:
                 failure_ = std::current_exception();
             }
         }
-        void deliver() noexcept override { reactor_->post(handle_); }
+        void deliver() noexcept override
+        {
+            mark_.clear();
+            reactor_->post(handle_);
+        }
 
     private:
         struct nothing {};
@@ -104,6 +109,7 @@ public:
         F function_;
         reactor* reactor_ = nullptr;
         std::coroutine_handle<> handle_;
+        wait_mark mark_;
         std::optional<std::conditional_t<std::is_void_v<value_type>, nothing, value_type>> value_;
         std::exception_ptr failure_;
     };
@@ -128,6 +134,7 @@ public:
     occupation look() const;
 
 private:
+    friend struct detail::debug_layout;
     bool enqueue(job& j, reactor* home);
     void work(std::size_t index);
 

@@ -127,7 +127,7 @@ public:
         template<class Promise>
         bool await_suspend(std::coroutine_handle<Promise> h)
         {
-            if (!waiter_.suspend(pool_.waiters_, h))
+            if (!waiter_.suspend(pool_.waiters_, h, wait_kind::buffer, &pool_))
                 return false;
             pool_.note_wait(waiter_);
             return true;

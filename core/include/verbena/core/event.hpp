@@ -16,7 +16,7 @@ public:
         template<class Promise>
         bool await_suspend(std::coroutine_handle<Promise> h) noexcept
         {
-            return waiter_.suspend(event_.waiters_, h);
+            return waiter_.suspend(event_.waiters_, h, wait_kind::event, &event_);
         }
         /// True if the event happened, false if the wait was stopped.
         bool await_resume() const noexcept { return !waiter_.stopped(); }
@@ -33,7 +33,7 @@ public:
         template<class Promise>
         void await_suspend(std::coroutine_handle<Promise> h) noexcept
         {
-            waiter_.suspend_shielded(event_.waiters_, h);
+            waiter_.suspend_shielded(event_.waiters_, h, wait_kind::event, &event_);
         }
         void await_resume() const noexcept {}
 

@@ -35,8 +35,10 @@ public:
         handle_ = h;
         const task_context* context = h.promise().context();
         reactor_ = context != nullptr && context->shard != nullptr ? context->shard : reactor::current();
-        if (reactor_->io().read(fd_, to_, offset_, *this))
+        if (reactor_->io().read(fd_, to_, offset_, *this)) {
+            mark_.set(h, wait_kind::file_read, nullptr);
             return true;
+        }
         result_ = -ENOBUFS;
         return false;
     }
@@ -46,6 +48,7 @@ private:
     void on_complete(std::int32_t res) noexcept override
     {
         result_ = res;
+        mark_.clear();
         reactor_->post(handle_);
     }
 
@@ -55,6 +58,7 @@ private:
     std::int32_t result_ = 0;
     reactor* reactor_ = nullptr;
     std::coroutine_handle<> handle_;
+    wait_mark mark_;
 };
 
 } // namespace verbena

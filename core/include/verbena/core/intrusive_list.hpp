@@ -5,6 +5,10 @@
 
 namespace verbena {
 
+namespace detail {
+struct debug_layout;
+}
+
 /// Base of a thing that can stand in one intrusive_list at a time. Leaves it when destroyed.
 class list_hook {
 public:
@@ -26,6 +30,7 @@ public:
 private:
     template<class T>
     friend class intrusive_list;
+    friend struct detail::debug_layout;
     list_hook* next_ = nullptr;
     list_hook* previous_ = nullptr;
 };

@@ -12,6 +12,7 @@
 #include <verbena/core/result.hpp>
 #include <verbena/core/ring.hpp>
 #include <verbena/core/timer.hpp>
+#include <verbena/core/wait_record.hpp>
 
 #include <atomic>
 #include <cassert>
@@ -180,9 +181,12 @@ public:
     /// For task_context::trace_id: no call of this shard or another one got it before. Shard only.
     std::uint64_t next_trace_id() noexcept { return std::uint64_t(index()) << 48 | ++last_trace_; }
     const reactor_stats& stats() const noexcept { return stats_; }
+    /// Those that have tasks now: scopes, and what else starts tasks. Shard only.
+    intrusive_list<detail::task_group>& task_groups() noexcept { return task_groups_; }
 
 private:
     friend class io_watch;
+    friend struct detail::debug_layout;
     class waker;
     explicit reactor(const reactor_options& options);
 
@@ -201,6 +205,9 @@ private:
 
     reactor_options options_;
     const pthread_t thread_ = ::pthread_self();
+    const int kernel_thread_; // for debuggers, as is next_
+    reactor* next_ = nullptr;
+    intrusive_list<detail::task_group> task_groups_;
     std::uint64_t last_trace_ = 0;
     clock_source* clock_;
     std::unique_ptr<ring> ring_;

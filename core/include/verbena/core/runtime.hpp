@@ -13,6 +13,7 @@
 #include <verbena/core/scope.hpp>
 #include <verbena/core/shard.hpp>
 #include <verbena/core/task.hpp>
+#include <verbena/core/task_dump.hpp>
 
 #include <cassert>
 #include <chrono>
@@ -81,6 +82,12 @@ public:
         return deliver_and_wait(message);
     }
 
+    /// Which tasks each shard has, and what they wait for, as text for people: task_dump, at most `lines` for each shard. A shard that
+    /// does not look at its messages within `patience` is said to be held: what it runs does not return. For the thread that
+    /// started the runtime; never from a shard.
+    std::string describe_tasks(std::chrono::milliseconds patience = std::chrono::seconds(1),
+                               std::size_t lines = task_dump::usual_lines);
+
     /// Registers the metrics of shards, memory and pool, until the runtime stops.
     void expose(metric_registry& registry);
 
@@ -91,6 +98,7 @@ public:
 
 private:
     struct worker;
+    class dump_request;
 
     // Runs its body after the polls: a coroutine is never resumed inside one.
     template<class T>
@@ -187,6 +195,7 @@ private:
     memory_budget budget_;
     std::vector<std::unique_ptr<blocking_pool>> lanes_;
     std::vector<std::unique_ptr<worker>> shards_;
+    std::vector<std::unique_ptr<dump_request>> dumps_; // of shards that are held
     std::vector<metric_registry::registration> metrics_;
 };
 

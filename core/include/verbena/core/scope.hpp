@@ -32,10 +32,11 @@ inline constexpr bool is_task<task<T>> = true;
 class scope {
 public:
     /// Children run on `shard`; they see this scope's stop token, and `parent`'s deadline and trace. `handler` outlives the
-    /// scope's children. A scope that lives long has one, since it is joined late.
-    explicit scope(reactor& shard, const task_context* parent = nullptr,
-                   exception_handler* handler = nullptr) noexcept
-        : handler_(handler)
+    /// scope's children. A scope that lives long has one, since it is joined late. `name` is what a dump of tasks shows, and
+    /// outlives the scope.
+    explicit scope(reactor& shard, const task_context* parent = nullptr, exception_handler* handler = nullptr,
+                   const char* name = nullptr) noexcept
+        : handler_(handler), group_(name)
     {
         if (parent != nullptr)
             context_ = *parent;
@@ -103,7 +104,12 @@ public:
     public:
         explicit join_awaiter(scope& s) noexcept : scope_(s) {}
         bool await_ready() const noexcept { return scope_.live_ == 0; }
-        void await_suspend(std::coroutine_handle<> h) noexcept { scope_.joiner_ = h; }
+        template<class Promise>
+        void await_suspend(std::coroutine_handle<Promise> h) noexcept
+        {
+            scope_.joiner_ = h;
+            scope_.group_.joined_by(detail::record_of(h));
+        }
         void await_resume() const
         {
             if (scope_.failure_)
@@ -124,10 +130,10 @@ public:
 
 private:
     struct runner {
-        class promise_type {
+        class promise_type : public detail::root_record {
         public:
             template<class... Kept>
-            explicit promise_type(scope& s, Kept&...) noexcept : context_(&s.context_)
+            explicit promise_type(scope& s, Kept&...) noexcept : root_record(s.group_, s.context_)
             {
             }
             static void* operator new(std::size_t size) { return allocate_frame(size); }
@@ -143,10 +149,6 @@ private:
             {
                 std::terminate();
             } // run() lets none out
-            const task_context* context() const noexcept { return context_; }
-
-        private:
-            const task_context* context_;
         };
     };
     // Its parameters are what the child may refer to: they go with this frame, after the child.
@@ -171,8 +173,10 @@ private:
     }
     void finished() noexcept
     {
-        if (--live_ == 0 && joiner_)
+        if (--live_ == 0 && joiner_) {
+            group_.joiner_goes_on();
             context_.shard->post(std::exchange(joiner_, {}));
+        }
     }
 
     task_context context_;
@@ -180,6 +184,7 @@ private:
     std::size_t live_ = 0;
     std::coroutine_handle<> joiner_;
     exception_handler* handler_;
+    detail::task_group group_;
     std::exception_ptr failure_; // the first, without a handler
 };
 
@@ -230,7 +235,7 @@ T run_until_complete(reactor& r, task<T> t)
 {
     std::exception_ptr failure;
     bool ended = false;
-    scope s(r);
+    scope s(r, nullptr, nullptr, "run_until_complete");
     if constexpr (std::is_void_v<T>) {
         s.spawn(detail::complete, std::ref(r), std::move(t), std::ref(failure), std::ref(ended));
         detail::run_to_the_end(r, s, ended);

@@ -20,7 +20,7 @@ public:
         template<class Promise>
         bool await_suspend(std::coroutine_handle<Promise> h) noexcept
         {
-            return waiter_.suspend(semaphore_.waiters_, h);
+            return waiter_.suspend(semaphore_.waiters_, h, wait_kind::semaphore, &semaphore_);
         }
         /// True with a permit, false if the wait was stopped.
         bool await_resume() const noexcept { return !waiter_.stopped(); }

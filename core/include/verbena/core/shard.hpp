@@ -62,6 +62,7 @@ public:
     template<class Promise>
     void await_suspend(std::coroutine_handle<Promise> h) noexcept
     {
+        mark_.set(h, wait_kind::other_shard, &shard_);
         leave(h, *h.promise().context());
     }
     /// False if the shard was asked to stop before; then nothing ran.
@@ -112,6 +113,7 @@ private:
     void pass_the_stop_on() noexcept;
     void came_back() noexcept;
     void stop_came_back() noexcept;
+    void go_on() noexcept;
     // On the other shard.
     void arrived() noexcept;
     void begin() noexcept;
@@ -123,6 +125,7 @@ private:
     scope& tasks_;
     reactor* home_ = nullptr;
     std::coroutine_handle<> handle_;
+    wait_mark mark_;
     std::chrono::steady_clock::time_point deadline_;
     std::uint64_t trace_id_ = 0;
 

@@ -16,7 +16,7 @@ public:
     template<class Promise>
     bool await_suspend(std::coroutine_handle<Promise> h)
     {
-        if (!node_.waiter.suspend(node_.queue, h))
+        if (!node_.waiter.suspend(node_.queue, h, wait_kind::sleep, static_cast<timer*>(&node_)))
             return false;
         reactor& r = node_.waiter.shard();
         r.timers().arm(node_, relative_ >= duration::zero() ? r.clock().now() + relative_ : when_);

@@ -13,6 +13,7 @@
 
 #include <verbena/core/frame_pool.hpp>
 #include <verbena/core/stop.hpp>
+#include <verbena/core/wait_record.hpp>
 
 #include <chrono>
 #include <concepts>
@@ -39,7 +40,7 @@ struct task_context {
 
 namespace detail {
 
-class promise_base {
+class promise_base : public wait_record {
 public:
     static void* operator new(std::size_t size) { return allocate_frame(size); }
     static void operator delete(void* frame, std::size_t size) noexcept { release_frame(frame, size); }
@@ -56,6 +57,8 @@ public:
             p.phase_ = phase::finished;
             if (inside_start)
                 return;
+            if (p.parent_ != nullptr)
+                p.parent_->goes_on();
             // The awaiter may destroy this frame before resume() returns: nothing of it is touched after.
             p.continuation_.resume();
         }
@@ -63,12 +66,9 @@ public:
     };
     final_awaiter final_suspend() const noexcept { return {}; }
 
-    void set_context(const task_context* context) noexcept { context_ = context; }
-    /// The context of the chain, or nullptr when no scope started it.
-    const task_context* context() const noexcept { return context_; }
-
-    /// Runs the task for its awaiter; true if the awaiter must stay suspended.
-    bool start(std::coroutine_handle<> self, std::coroutine_handle<> continuation) noexcept
+    /// Runs the task for its awaiter, `parent` (nullptr if that keeps no record); true if the awaiter must stay suspended.
+    bool start(std::coroutine_handle<> self, std::coroutine_handle<> continuation,
+               wait_record* parent) noexcept
     {
         continuation_ = continuation;
         phase_ = phase::starting;
@@ -76,15 +76,20 @@ public:
         if (phase_ == phase::finished)
             return false;
         phase_ = phase::waiting;
+        // Only now, so that a task which ends without a wait costs nothing.
+        set_frame(self.address());
+        parent_ = parent;
+        if (parent != nullptr)
+            parent->waits(wait_kind::task, static_cast<wait_record*>(this));
         return true;
     }
 
 private:
     enum class phase : std::uint8_t { created, starting, waiting, finished };
 
-    std::coroutine_handle<> continuation_;
-    const task_context* context_ = nullptr;
     phase phase_ = phase::created;
+    std::coroutine_handle<> continuation_;
+    wait_record* parent_; // not initialised: written when it is suspended first
 };
 
 template<class T>
@@ -183,7 +188,11 @@ public:
         {
             auto& promise = handle_.promise();
             promise.set_context(parent.promise().context());
-            return promise.start(handle_, parent);
+            if (!promise.start(handle_, parent, detail::record_of(parent)))
+                return false;
+            if constexpr (std::derived_from<Promise, detail::root_record>)
+                parent.promise().first_wait(parent.address());
+            return true;
         }
         T await_resume() { return handle_.promise().take(); }
 

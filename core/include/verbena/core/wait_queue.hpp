@@ -16,9 +16,10 @@ class waiter : public list_hook {
 public:
     waiter() = default;
 
-    /// Suspends `h` on `queue`; false if its context was stopped already.
+    /// Suspends `h` on `queue`, which is that of `object`; false if its context was stopped already.
     template<class Promise>
-    bool suspend(intrusive_list<waiter>& queue, std::coroutine_handle<Promise> h) noexcept
+    bool suspend(intrusive_list<waiter>& queue, std::coroutine_handle<Promise> h, wait_kind kind,
+                 const void* object) noexcept
     {
         prepare(h);
         check_queue(queue);
@@ -26,16 +27,19 @@ public:
             stopped_ = true;
             return false;
         }
+        mark_.set(h, kind, object);
         queue.push_back(*this);
         return true;
     }
     /// Suspends `h` on `queue` whatever its context's stop token says: for waits whose end is certain
     /// and whose memory something else still writes to.
     template<class Promise>
-    void suspend_shielded(intrusive_list<waiter>& queue, std::coroutine_handle<Promise> h) noexcept
+    void suspend_shielded(intrusive_list<waiter>& queue, std::coroutine_handle<Promise> h, wait_kind kind,
+                          const void* object) noexcept
     {
         prepare(h);
         check_queue(queue);
+        mark_.set(h, kind, object);
         queue.push_back(*this);
     }
     template<class Promise>
@@ -50,6 +54,7 @@ public:
     {
         unlink();
         listener_.unlink();
+        mark_.clear();
         shard().post(handle_);
     }
     reactor& shard() const noexcept
@@ -82,6 +87,7 @@ private:
 
     std::coroutine_handle<> handle_;
     const task_context* context_ = nullptr;
+    wait_mark mark_;
     bool stopped_ = false;
     listener listener_{*this};
 };

@@ -127,7 +127,12 @@ public:
         public:
             explicit awaiter(visit& v) noexcept : visit_(v) {}
             bool await_ready() { return visit_.look(); }
-            void await_suspend(std::coroutine_handle<> h) noexcept { visit_.leave(h); }
+            template<class Promise>
+            void await_suspend(std::coroutine_handle<Promise> h) noexcept
+            {
+                visit_.mark_.set(h, "the first run of the same call");
+                visit_.leave(h);
+            }
             state await_resume() const noexcept { return visit_.state_; }
 
         private:
@@ -146,6 +151,7 @@ public:
         friend struct entry;
         bool look();
         void leave(std::coroutine_handle<> h) noexcept { waiting_ = h; }
+        void go_on();
         void deliver() noexcept override;
         void finish(std::span<const std::byte> reply);
 
@@ -160,6 +166,7 @@ public:
         entry* entry_ = nullptr; // while fresh, and nothing is said yet
         std::vector<std::byte> reply_;
         std::coroutine_handle<> waiting_;
+        wait_mark mark_;
         queued queued_{*this};
     };
 

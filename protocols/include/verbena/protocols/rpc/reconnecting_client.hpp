@@ -150,6 +150,7 @@ private:
     std::uint64_t next_sequence_ = 0;
     std::size_t inside_ = 0; ///< coroutines in call() or connect()
     std::coroutine_handle<> closer_;
+    wait_mark closer_mark_;
     event lost_;
     event attempted_;
     error last_error_;
