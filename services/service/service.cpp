@@ -108,7 +108,7 @@ sigset_t block_signals()
 {
     sigset_t wanted;
     ::sigemptyset(&wanted);
-    for (const int number : {SIGTERM, SIGINT, SIGHUP})
+    for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1})
         ::sigaddset(&wanted, number);
     ::pthread_sigmask(SIG_BLOCK, &wanted, nullptr);
     ::signal(SIGPIPE, SIG_IGN);
@@ -625,7 +625,11 @@ int service::run()
         if (number == SIGHUP)
             log(log_level::warning, "service",
                 "SIGHUP: the configuration is read at start only; restart to change it");
-    } while (number == SIGHUP);
+        if (number == SIGUSR1) {
+            const std::string tasks = impl_->rt->describe_tasks();
+            std::fwrite(tasks.data(), 1, tasks.size(), stderr);
+        }
+    } while (number == SIGHUP || number == SIGUSR1);
     log(log_level::info, "service", "draining",
         {{"signal", ::strsignal(number)},
          {"seconds", impl_->values.table("daemon").number("drain_seconds")}});
