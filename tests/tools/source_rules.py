@@ -92,6 +92,23 @@ def public_headers_are_self_sufficient_in_kind():
                 yield f"{name}: <{included}>"
 
 
+def public_headers_export_what_they_declare():
+    """all but public headers is hidden from modules: they have #pragma GCC visibility push(default) and pop around their namespaces"""
+    push, pop = "#pragma GCC visibility push(default)", "#pragma GCC visibility pop"
+    for name in code():
+        lines = text(name).rstrip("\n").split("\n")
+        namespaces = [i for i, line in enumerate(lines) if re.match(r"(?:inline )?namespace verbena\b", line)]
+        if name not in public_headers() or not namespaces:
+            if push in lines:
+                yield f"{name}: only public headers export"
+            continue
+        includes = [i for i, line in enumerate(lines) if INCLUDE.match(line)]
+        at = lines.index(push) if lines.count(push) == 1 else -1
+        # What the system's headers declare is not ours to export.
+        if not max(includes, default=0) < at < namespaces[0] or lines.count(pop) != 1 or lines[-1] != pop:
+            yield f"{name}: {push} between the last #include and the first namespace, and {pop} at the end"
+
+
 def each_unit_test_is_listed():
     """a file tests/unit/**/*_test.cpp that Meson does not know would never run"""
     known = text("tests/unit/meson.build")
@@ -133,7 +150,7 @@ def no_owning_temporary_inside_co_await():
 
 
 RULES = (spdx_line_first, no_path_of_one_machine, layers_include_only_what_stands_below,
-         public_headers_are_self_sufficient_in_kind, each_unit_test_is_listed,
+         public_headers_are_self_sufficient_in_kind, public_headers_export_what_they_declare, each_unit_test_is_listed,
          links_in_documents_lead_somewhere, readme_shows_a_program_that_is_built, no_owning_temporary_inside_co_await)
 
 

@@ -62,6 +62,8 @@
                                                        "assert()=" VERBENA_DETAIL_ASSERTIONS "\n"     \
                                                        "sanitizer=" VERBENA_DETAIL_SANITIZER "\n"
 
+#pragma GCC visibility push(default)
+
 namespace verbena::detail {
 
 /// An ELF note (elf(5), Elf64_Nhdr) of owner "verbena".
@@ -83,3 +85,5 @@ struct abi_note {
 };
 
 } // namespace verbena::detail
+
+#pragma GCC visibility pop

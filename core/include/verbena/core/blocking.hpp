@@ -24,6 +24,8 @@
 #include <utility>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 /// Threads shared by all shards. Outlives every task that uses it. A job can't be recalled: the
@@ -151,3 +153,5 @@ private:
 };
 
 } // namespace verbena
+
+#pragma GCC visibility pop

@@ -18,6 +18,8 @@
 #include <utility>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 class buffer_pool;
@@ -208,3 +210,5 @@ private:
 };
 
 } // namespace verbena
+
+#pragma GCC visibility pop

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 /// Shard-local, any number of senders and receivers, each served in order of asking. The memory for
@@ -95,3 +97,5 @@ private:
 };
 
 } // namespace verbena
+
+#pragma GCC visibility pop

@@ -4,6 +4,8 @@
 
 #include <chrono>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 using time_point = std::chrono::steady_clock::time_point;
@@ -42,3 +44,5 @@ private:
 };
 
 } // namespace verbena
+
+#pragma GCC visibility pop

@@ -21,6 +21,8 @@
 #include <variant>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 namespace detail {
@@ -202,3 +204,5 @@ task<result<T>> with_timeout(duration limit, task<result<T>> t)
 }
 
 } // namespace verbena
+
+#pragma GCC visibility pop

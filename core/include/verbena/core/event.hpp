@@ -4,6 +4,8 @@
 
 #include <verbena/core/wait_queue.hpp>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 /// Shard-local manual-reset event.
@@ -64,3 +66,5 @@ private:
 };
 
 } // namespace verbena
+
+#pragma GCC visibility pop

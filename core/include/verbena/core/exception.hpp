@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 /// Hears of the exceptions that leave the tasks of a scope, instead of who joins it.
@@ -45,3 +47,5 @@ private:
 };
 
 } // namespace verbena
+
+#pragma GCC visibility pop

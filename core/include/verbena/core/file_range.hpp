@@ -9,6 +9,8 @@
 #include <memory>
 #include <utility>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 /// How one call that sent of a file went.
@@ -40,3 +42,5 @@ struct file_range {
 };
 
 } // namespace verbena
+
+#pragma GCC visibility pop

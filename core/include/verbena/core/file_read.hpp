@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <span>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 /// `co_await file_read(fd, to, offset)`: one pread(2) by the ring of the awaiting task's shard. Yields the bytes read, which
@@ -62,3 +64,5 @@ private:
 };
 
 } // namespace verbena
+
+#pragma GCC visibility pop

@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 /// What the calling thread's frame lists have done. `fresh` counts the frames that came from the
@@ -26,3 +28,5 @@ void release_frame(void* frame, std::size_t size) noexcept;
 frame_pool_stats current_frame_pool_stats() noexcept;
 
 } // namespace verbena
+
+#pragma GCC visibility pop

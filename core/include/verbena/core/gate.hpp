@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <utility>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 /// Shard-local. Must outlive its passes.
@@ -78,3 +80,5 @@ private:
 };
 
 } // namespace verbena
+
+#pragma GCC visibility pop

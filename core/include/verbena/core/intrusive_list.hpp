@@ -3,6 +3,8 @@
 // leave its list without knowing which one it is in.
 #pragma once
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 namespace detail {
@@ -90,3 +92,5 @@ private:
 };
 
 } // namespace verbena
+
+#pragma GCC visibility pop

@@ -14,6 +14,8 @@
 
 #include <cstdint>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 /// Base of whatever reads and writes a descriptor without blocking. Shard-local. Does not own the
@@ -85,3 +87,5 @@ private:
 };
 
 } // namespace verbena
+
+#pragma GCC visibility pop

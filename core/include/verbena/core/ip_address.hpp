@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 /// An IPv4 or IPv6 address. IPv4 is kept as IPv4-mapped IPv6 (RFC 4291 2.5.5.2), so a client that
@@ -87,3 +89,5 @@ private:
 };
 
 } // namespace verbena
+
+#pragma GCC visibility pop

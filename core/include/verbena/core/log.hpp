@@ -17,6 +17,8 @@
 #include <string_view>
 #include <variant>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 enum class log_level : std::uint8_t { trace, debug, info, warning, error, off };
@@ -82,3 +84,5 @@ using log_capture = void (*)(void* context, std::string_view line);
 void set_log_capture(log_capture capture, void* context) noexcept;
 
 } // namespace verbena
+
+#pragma GCC visibility pop

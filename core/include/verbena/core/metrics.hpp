@@ -23,6 +23,8 @@
 #include <utility>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 namespace detail {
@@ -251,3 +253,5 @@ private:
 };
 
 } // namespace verbena
+
+#pragma GCC visibility pop

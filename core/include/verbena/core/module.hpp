@@ -21,6 +21,8 @@
 #include <string_view>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 class metric_registry;
@@ -155,3 +157,5 @@ private:
 };
 
 } // namespace verbena
+
+#pragma GCC visibility pop

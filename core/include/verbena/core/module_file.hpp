@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 /// What a module's note says, line by line.
@@ -55,3 +57,5 @@ std::vector<module_mismatch> compare(const module_note& module, const module_not
 void load_module(module_table& table, const std::string& path);
 
 } // namespace verbena
+
+#pragma GCC visibility pop

@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::net {
 
 /// Owns a file descriptor.
@@ -138,3 +140,5 @@ result<void> set_no_delay(int fd) noexcept;
 result<void> set_keep_alive(int fd, const keep_alive& options) noexcept;
 
 } // namespace verbena::net
+
+#pragma GCC visibility pop

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 /// How many octets the well-formed UTF-8 character at the front of `text` has; 0 if there is none.
@@ -19,3 +21,5 @@ std::string printable(std::string_view name);
 std::string printable_lines(std::string_view text);
 
 } // namespace verbena
+
+#pragma GCC visibility pop

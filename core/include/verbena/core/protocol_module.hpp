@@ -15,6 +15,8 @@
 #include <string_view>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 /// The transports that listeners may have.
@@ -78,3 +80,5 @@ public:
 } // namespace verbs
 
 } // namespace verbena
+
+#pragma GCC visibility pop

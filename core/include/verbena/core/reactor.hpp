@@ -23,6 +23,8 @@
 #include <string_view>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 class io_watch;
@@ -235,3 +237,5 @@ private:
 };
 
 } // namespace verbena
+
+#pragma GCC visibility pop

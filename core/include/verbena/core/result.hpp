@@ -14,6 +14,8 @@
 #include <type_traits>
 #include <utility>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 /// What went wrong: a code of some category, the rule that failed, and one number (an offset, a
@@ -167,3 +169,5 @@ private:
 };
 
 } // namespace verbena
+
+#pragma GCC visibility pop

@@ -16,6 +16,8 @@
 #include <optional>
 #include <span>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 /// Ring features that a test can mask off, to run as an older or locked-down kernel would.
@@ -101,3 +103,5 @@ private:
 };
 
 } // namespace verbena
+
+#pragma GCC visibility pop

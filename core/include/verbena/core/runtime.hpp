@@ -25,6 +25,8 @@
 #include <utility>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 struct runtime_options {
@@ -70,16 +72,16 @@ public:
     template<class F>
     auto call(std::size_t index, F&& f) -> std::invoke_result_t<F&, shard&>
     {
-        call_message<std::remove_reference_t<F>> message(at(index), f);
-        return deliver_and_wait(message);
+        call_message<std::remove_reference_t<F>> sent(at(index), f);
+        return deliver_and_wait(sent);
     }
     /// Runs the task that `f(shard)` returns to its end on a shard and waits for its value. `f` must stay
     /// alive that long, as a capturing coroutine lambda must. Never from a shard: there, `co_await at(index).run(f)`.
     template<class F>
     auto run(std::size_t index, F&& f) -> detail::task_value_of<F>
     {
-        run_message<std::remove_reference_t<F>> message(at(index), f);
-        return deliver_and_wait(message);
+        run_message<std::remove_reference_t<F>> sent(at(index), f);
+        return deliver_and_wait(sent);
     }
 
     /// Which tasks each shard has, and what they wait for, as text for people: task_dump, at most `lines` for each shard. A shard that
@@ -200,3 +202,5 @@ private:
 };
 
 } // namespace verbena
+
+#pragma GCC visibility pop

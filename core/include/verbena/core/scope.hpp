@@ -15,6 +15,8 @@
 #include <type_traits>
 #include <utility>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 namespace detail {
@@ -253,3 +255,5 @@ T run_until_complete(reactor& r, task<T> t)
 }
 
 } // namespace verbena
+
+#pragma GCC visibility pop

@@ -6,6 +6,8 @@
 
 #include <cstddef>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 /// Shard-local counting semaphore, first come first served.
@@ -57,3 +59,5 @@ private:
 };
 
 } // namespace verbena
+
+#pragma GCC visibility pop

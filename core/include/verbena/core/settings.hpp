@@ -17,6 +17,8 @@
 #include <variant>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 /// Where a value stands in a file: "FILE:LINE:COLUMN: ", empty if it came from elsewhere. What is written the same in another
@@ -193,3 +195,5 @@ void refuse_unknown(const std::vector<std::string_view>& declared, const setting
                     const std::string& path);
 
 } // namespace verbena
+
+#pragma GCC visibility pop

@@ -23,6 +23,8 @@
 #include <type_traits>
 #include <utility>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 /// shard::run() threw it: that shard had been asked to stop before the call came there, and `f` was not called.
@@ -254,3 +256,5 @@ private:
 };
 
 } // namespace verbena
+
+#pragma GCC visibility pop

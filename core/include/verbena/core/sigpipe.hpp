@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <ctime>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 /// While it lives, a SIGPIPE that this thread's system calls raise ends no process: it is taken at the end. Leaves errno as
@@ -49,3 +51,5 @@ private:
 };
 
 } // namespace verbena
+
+#pragma GCC visibility pop

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <span>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 using siphash_key = std::array<std::byte, 16>;
@@ -69,3 +71,5 @@ constexpr std::uint64_t siphash(const siphash_key& key, std::span<const std::byt
 }
 
 } // namespace verbena
+
+#pragma GCC visibility pop

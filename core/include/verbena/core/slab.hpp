@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <string_view>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 /// What a slab lies on.
@@ -84,3 +86,5 @@ private:
 };
 
 } // namespace verbena
+
+#pragma GCC visibility pop

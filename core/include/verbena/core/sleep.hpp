@@ -5,6 +5,8 @@
 #include <verbena/core/timer.hpp>
 #include <verbena/core/wait_queue.hpp>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 /// Awaits a time on the shard's clock; see sleep_until().
@@ -52,3 +54,5 @@ inline sleep_awaiter sleep_until(time_point t) noexcept { return sleep_awaiter(t
 inline sleep_awaiter sleep_for(duration d) noexcept { return sleep_awaiter(d); }
 
 } // namespace verbena
+
+#pragma GCC visibility pop

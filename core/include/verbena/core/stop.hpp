@@ -10,6 +10,8 @@
 
 #include <utility>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 class stop_source;
@@ -78,3 +80,5 @@ bool stop_token::subscribe(stop_listener& listener) const noexcept
 }
 
 } // namespace verbena
+
+#pragma GCC visibility pop

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 /// "tcp", for the candidates {"tcp", "iwarp"} and the word "tpc"; empty when nothing is near.
@@ -14,3 +16,5 @@ std::string_view nearest(std::string_view word, const std::vector<std::string_vi
 std::string did_you_mean(std::string_view word, const std::vector<std::string_view>& candidates);
 
 } // namespace verbena
+
+#pragma GCC visibility pop

@@ -25,6 +25,8 @@
 #include <type_traits>
 #include <utility>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 class reactor;
@@ -233,3 +235,5 @@ private:
 };
 
 } // namespace verbena
+
+#pragma GCC visibility pop

@@ -8,6 +8,8 @@
 #include <optional>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 class timer_queue;
@@ -60,3 +62,5 @@ void timer::cancel() noexcept
 }
 
 } // namespace verbena
+
+#pragma GCC visibility pop

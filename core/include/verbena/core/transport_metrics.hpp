@@ -5,6 +5,8 @@
 
 #include <verbena/core/metrics.hpp>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::transport_metrics {
 
 metric_family connections();
@@ -20,3 +22,5 @@ metric_family payload_copied_bytes();
 metric_family read_depth_waits();
 
 } // namespace verbena::transport_metrics
+
+#pragma GCC visibility pop

@@ -22,6 +22,8 @@
 #include <system_error>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::verbs {
 
 /// How a work request ended. The names follow ibv_wc_status.
@@ -343,3 +345,5 @@ template<>
 struct std::is_error_code_enum<verbena::verbs::status> : std::true_type {};
 template<>
 struct std::is_error_code_enum<verbena::verbs::connection_end> : std::true_type {};
+
+#pragma GCC visibility pop

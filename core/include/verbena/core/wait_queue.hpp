@@ -9,6 +9,8 @@
 #include <cassert>
 #include <coroutine>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::detail {
 
 /// One suspended coroutine. Lives in the coroutine's frame.
@@ -93,3 +95,5 @@ private:
 };
 
 } // namespace verbena::detail
+
+#pragma GCC visibility pop

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <memory>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::filters {
 
 constexpr duration longest_delay = std::chrono::hours(1);
@@ -56,3 +58,5 @@ result<std::unique_ptr<delay_filter>> open_delay(std::unique_ptr<storage::file_b
                                                  const delay_options& options);
 
 } // namespace verbena::filters
+
+#pragma GCC visibility pop

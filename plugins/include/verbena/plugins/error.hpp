@@ -13,6 +13,8 @@
 #include <string_view>
 #include <system_error>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::filters {
 
 constexpr duration longest_look_interval = std::chrono::hours(1);
@@ -60,3 +62,5 @@ result<std::unique_ptr<error_filter>> open_error(std::unique_ptr<storage::file_b
 result<std::error_code> parse_error(std::string_view name);
 
 } // namespace verbena::filters
+
+#pragma GCC visibility pop

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <memory>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::filters {
 
 constexpr std::uint64_t most_limited_operations = 1'000'000'000; ///< a second
@@ -77,3 +79,5 @@ result<std::unique_ptr<limit_filter>> open_limit(std::unique_ptr<storage::file_b
                                                  const limit_options& options);
 
 } // namespace verbena::filters
+
+#pragma GCC visibility pop

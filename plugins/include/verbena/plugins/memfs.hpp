@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <memory>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::memfs {
 
 struct memfs_options {
@@ -28,3 +30,5 @@ struct memfs_options {
 result<std::unique_ptr<storage::file_backend>> open_memfs(const memfs_options& options, blocking_pool& pool);
 
 } // namespace verbena::memfs
+
+#pragma GCC visibility pop

@@ -6,6 +6,8 @@
 
 #include <verbena/core/module.hpp>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::modules {
 
 extern const module_descriptor delay;   ///< a filter: operations take longer
@@ -17,3 +19,5 @@ extern const module_descriptor nfs;     ///< the NFS protocol, version 3, with i
 extern const module_descriptor posixfs; ///< a back end: a folder of this host
 
 } // namespace verbena::modules
+
+#pragma GCC visibility pop

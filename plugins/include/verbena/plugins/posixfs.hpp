@@ -13,6 +13,8 @@
 #include <memory>
 #include <string>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::posixfs {
 
 /// Where a file handle comes from.
@@ -78,3 +80,5 @@ result<void> give_up_resource_rights() noexcept;
 std::string describe(const storage::file_backend& backend);
 
 } // namespace verbena::posixfs
+
+#pragma GCC visibility pop

@@ -18,6 +18,8 @@
 #include <string_view>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 /// One for a process. Made, used and destroyed by one thread, which is no shard: main()'s.
@@ -79,3 +81,5 @@ private:
 };
 
 } // namespace verbena
+
+#pragma GCC visibility pop

@@ -14,6 +14,8 @@
 #include <memory>
 #include <string_view>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::iwarp {
 
 /// What this end asks for in MPA start-up. CRC is used when either end asks (RFC 5044 7.1.1).
@@ -93,3 +95,5 @@ public:
 std::unique_ptr<context> make_context(reactor& shard, const options& o = {});
 
 } // namespace verbena::iwarp
+
+#pragma GCC visibility pop

@@ -14,6 +14,8 @@
 #include <string>
 #include <string_view>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::loop {
 
 /// What can go wrong by itself.
@@ -102,3 +104,5 @@ public:
 std::unique_ptr<fabric> make_fabric(reactor& shard, const fabric_options& o = {});
 
 } // namespace verbena::loop
+
+#pragma GCC visibility pop

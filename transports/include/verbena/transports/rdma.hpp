@@ -18,6 +18,8 @@
 #include <string_view>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::rdma {
 
 /// A peer that asked for a connection, on its way to the shard that will serve it.
@@ -159,3 +161,5 @@ std::vector<device_report> devices();
 std::string_view fork_support() noexcept;
 
 } // namespace verbena::rdma
+
+#pragma GCC visibility pop

@@ -16,6 +16,8 @@
 #include <memory>
 #include <string>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::stream {
 
 struct listener_options {
@@ -85,3 +87,5 @@ private:
 };
 
 } // namespace verbena::stream
+
+#pragma GCC visibility pop

@@ -22,6 +22,8 @@
 #include <string_view>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::nfs {
 
 /// Who calls: an AUTH_SYS credential, encoded once.
@@ -204,3 +206,5 @@ private:
 };
 
 } // namespace verbena::nfs
+
+#pragma GCC visibility pop

@@ -23,6 +23,8 @@
 #include <utility>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::nfs {
 
 /// Which peers are admitted, by address.
@@ -124,3 +126,5 @@ result<void> refuse_public(const export_options& exported, std::span<const ip_ad
                            const host_addresses& host);
 
 } // namespace verbena::nfs
+
+#pragma GCC visibility pop

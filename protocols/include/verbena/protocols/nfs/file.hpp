@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::nfs {
 
 /// Shard-local. Reads and writes of different ranges may run at once; order between overlapping ones that run at once is
@@ -71,3 +73,5 @@ private:
 };
 
 } // namespace verbena::nfs
+
+#pragma GCC visibility pop

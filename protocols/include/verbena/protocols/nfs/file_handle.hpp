@@ -23,6 +23,8 @@
 #include <optional>
 #include <span>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::nfs {
 
 using handle_key = siphash_key;
@@ -65,3 +67,5 @@ std::optional<opened_handle> open_handle(const handle_key& key, std::span<const 
 result<handle_key> load_or_create_key(const std::filesystem::path& state);
 
 } // namespace verbena::nfs
+
+#pragma GCC visibility pop

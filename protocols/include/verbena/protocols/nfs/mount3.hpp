@@ -13,6 +13,8 @@
 #include <span>
 #include <string_view>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::nfs::mount3 {
 
 inline constexpr std::uint32_t program = 100005;
@@ -103,3 +105,5 @@ private:
 };
 
 } // namespace verbena::nfs::mount3
+
+#pragma GCC visibility pop

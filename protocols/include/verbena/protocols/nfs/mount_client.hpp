@@ -14,6 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::nfs {
 
 struct export_entry {
@@ -65,3 +67,5 @@ task<result<std::uint16_t>> get_port(rpc::client_transport& transport, std::uint
                                      std::uint32_t version);
 
 } // namespace verbena::nfs
+
+#pragma GCC visibility pop

@@ -17,6 +17,8 @@
 #include <string_view>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::nfs::mount3 {
 
 /// Who mounted what, as far as clients said so (RFC 1813 5.2.1: advisory). Thread-safe; one for all
@@ -87,3 +89,5 @@ private:
 };
 
 } // namespace verbena::nfs::mount3
+
+#pragma GCC visibility pop

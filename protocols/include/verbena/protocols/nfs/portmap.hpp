@@ -11,6 +11,8 @@
 #include <string>
 #include <string_view>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::nfs::portmap {
 
 inline constexpr std::uint32_t program = 100000;
@@ -68,3 +70,5 @@ std::string universal_address(std::string_view host, std::uint16_t port);
 result<std::uint16_t> port_of(std::string_view universal_address) noexcept;
 
 } // namespace verbena::nfs::portmap
+
+#pragma GCC visibility pop

@@ -5,6 +5,8 @@
 #include <verbena/protocols/nfs/exports.hpp>
 #include <verbena/protocols/nfs/file_handle.hpp>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::nfs {
 
 /// Another module finds it by module_table::find<served_exports>("nfs"). Complete from start() to stop(); any thread.
@@ -19,3 +21,5 @@ protected:
 };
 
 } // namespace verbena::nfs
+
+#pragma GCC visibility pop

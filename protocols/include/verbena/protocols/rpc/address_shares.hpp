@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::rpc {
 
 /// A Share for each address that a server has connections from. Outlives its users. Shard-local.
@@ -60,3 +62,5 @@ constexpr bool exceeds_share(std::size_t used, std::size_t wanted, std::size_t m
 }
 
 } // namespace verbena::rpc
+
+#pragma GCC visibility pop

@@ -11,6 +11,8 @@
 #include <span>
 #include <string_view>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::rpc {
 
 struct auth_sys {
@@ -35,3 +37,5 @@ result<auth_sys> decode_auth_sys(std::span<const std::byte> body) noexcept;
 void encode(xdr::encoder& out, const auth_sys& credential) noexcept;
 
 } // namespace verbena::rpc
+
+#pragma GCC visibility pop

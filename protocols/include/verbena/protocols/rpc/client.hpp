@@ -17,6 +17,8 @@
 #include <string_view>
 #include <utility>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::rpc {
 
 /// Hears how long a wait lasts, to tell a person. Called on the shard, outside of calls; must not close the client.
@@ -162,3 +164,5 @@ public:
 };
 
 } // namespace verbena::rpc
+
+#pragma GCC visibility pop

@@ -16,6 +16,8 @@
 #include <string_view>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::rpc {
 
 class duplicate_request_cache;
@@ -91,3 +93,5 @@ private:
 metric_registrations expose(metric_registry& registry, const service_dispatcher& calls);
 
 } // namespace verbena::rpc
+
+#pragma GCC visibility pop

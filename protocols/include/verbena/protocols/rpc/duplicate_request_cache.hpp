@@ -24,6 +24,8 @@
 #include <string>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::rpc {
 
 /// What tells one call from another. Ports don't count: a client that reconnects may have a new one.
@@ -188,3 +190,5 @@ private:
 metric_registrations expose(metric_registry& registry, const duplicate_request_cache& cache);
 
 } // namespace verbena::rpc
+
+#pragma GCC visibility pop

@@ -14,6 +14,8 @@
 #include <span>
 #include <system_error>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::rpc {
 
 inline constexpr std::uint32_t protocol_version = 2;
@@ -148,3 +150,5 @@ template<>
 struct std::is_error_code_enum<verbena::rpc::accept_status> : std::true_type {};
 template<>
 struct std::is_error_code_enum<verbena::rpc::auth_status> : std::true_type {};
+
+#pragma GCC visibility pop

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::rpc {
 
 /// Programs, served over byte streams and as RPC-over-RDMA.
@@ -22,3 +24,5 @@ public:
 };
 
 } // namespace verbena::rpc
+
+#pragma GCC visibility pop

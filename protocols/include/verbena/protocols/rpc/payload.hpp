@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <span>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::rpc {
 
 /// A few pieces of memory, in order. Move-only. Shard-local unless its leases say otherwise.
@@ -54,3 +56,5 @@ private:
 };
 
 } // namespace verbena::rpc
+
+#pragma GCC visibility pop

@@ -18,6 +18,8 @@
 #include <optional>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::rpc {
 
 class reconnecting_client : public client_transport, private exception_handler {
@@ -173,3 +175,5 @@ private:
 };
 
 } // namespace verbena::rpc
+
+#pragma GCC visibility pop

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <span>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::rpc {
 
 inline constexpr std::size_t fragment_header_size = 4;
@@ -35,3 +37,5 @@ inline void encode_fragment_header(std::span<std::byte, fragment_header_size> by
 }
 
 } // namespace verbena::rpc
+
+#pragma GCC visibility pop

@@ -15,6 +15,8 @@
 #include <cstdint>
 #include <span>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::rpc {
 
 /// A whole RPC message in one or two pieces, with the leases that keep them alive. A message of more
@@ -129,3 +131,5 @@ private:
 };
 
 } // namespace verbena::rpc
+
+#pragma GCC visibility pop

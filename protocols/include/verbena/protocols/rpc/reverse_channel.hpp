@@ -9,6 +9,8 @@
 
 #include <cstddef>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::rpc {
 
 /// The reverse direction of one connection (RFC 8167 over RDMA). Shard-local. May outlive the connection,
@@ -30,3 +32,5 @@ public:
 };
 
 } // namespace verbena::rpc
+
+#pragma GCC visibility pop

@@ -23,6 +23,8 @@
 #include <string_view>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::rpc {
 
 class reverse_channel;
@@ -168,3 +170,5 @@ public:
 };
 
 } // namespace verbena::rpc
+
+#pragma GCC visibility pop

@@ -9,6 +9,8 @@
 #include <memory>
 #include <string>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::rpc {
 
 /// The largest reply that is received; a longer one ends the connection.
@@ -28,3 +30,5 @@ result<std::unique_ptr<client_transport>> make_stream_client(reactor& shard, buf
                                                              const stream_client_options& options = {});
 
 } // namespace verbena::rpc
+
+#pragma GCC visibility pop

@@ -20,6 +20,8 @@
 #include <memory>
 #include <string_view>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::rpc {
 
 /// The limits of one stream. Times are kept to within the same time again.
@@ -128,3 +130,5 @@ private:
 };
 
 } // namespace verbena::rpc
+
+#pragma GCC visibility pop

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <span>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::rpcrdma {
 
 // A header over these is answered with ERR_CHUNK. RFC 8267 6.4.2 asks for 16 segments per chunk.
@@ -132,3 +134,5 @@ std::uint64_t total_length(std::span<const read_segment> chunk) noexcept;
 std::span<const read_segment> take_read_chunk(std::span<const read_segment>& list) noexcept;
 
 } // namespace verbena::rpcrdma
+
+#pragma GCC visibility pop

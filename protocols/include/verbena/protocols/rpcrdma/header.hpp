@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <span>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::rpcrdma {
 
 inline constexpr std::uint32_t protocol_version = 1;
@@ -89,3 +91,5 @@ void encode(xdr::encoder& out, const header& value) noexcept;
 header error_reply(const header& failed, error_kind kind, std::uint32_t credits) noexcept;
 
 } // namespace verbena::rpcrdma
+
+#pragma GCC visibility pop

@@ -9,6 +9,8 @@
 #include <optional>
 #include <span>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::rpcrdma {
 
 inline constexpr std::size_t private_message_size = 8;
@@ -44,3 +46,5 @@ struct connection_terms {
 connection_terms negotiate(const private_message& own, const std::optional<private_message>& peer) noexcept;
 
 } // namespace verbena::rpcrdma
+
+#pragma GCC visibility pop

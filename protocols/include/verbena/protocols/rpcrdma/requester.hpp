@@ -15,6 +15,8 @@
 #include <memory>
 #include <string_view>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::rpc {
 class dispatcher;
 }
@@ -62,3 +64,5 @@ std::unique_ptr<rpc::client_transport> make_requester(verbs::context& provider, 
                                                       requester_stats* stats = nullptr);
 
 } // namespace verbena::rpcrdma
+
+#pragma GCC visibility pop

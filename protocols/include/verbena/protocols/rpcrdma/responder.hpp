@@ -16,6 +16,8 @@
 #include <cstdint>
 #include <string_view>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::rpcrdma {
 
 struct responder_options {
@@ -98,3 +100,5 @@ task<void> serve(verbs::context& provider, verbs::listener& listener, buffer_poo
                  rpc::dispatcher& dispatcher, const responder_options& options, responder_stats& stats);
 
 } // namespace verbena::rpcrdma
+
+#pragma GCC visibility pop

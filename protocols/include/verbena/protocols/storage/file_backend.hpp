@@ -14,6 +14,8 @@
 #include <string>
 #include <string_view>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::storage {
 
 /// One exported file system or tree. Called from any shard; each call runs on its caller's shard and
@@ -86,3 +88,5 @@ public:
 };
 
 } // namespace verbena::storage
+
+#pragma GCC visibility pop

@@ -6,6 +6,8 @@
 
 #include <memory>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::storage {
 
 /// Forwards everything to the back end below; a filter overrides what it wants to change. A call costs one virtual call more
@@ -70,3 +72,5 @@ private:
 };
 
 } // namespace verbena::storage
+
+#pragma GCC visibility pop

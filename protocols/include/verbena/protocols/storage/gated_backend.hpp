@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::storage {
 
 /// A filter with one gate that operations pass before they reach the back end below. What is not gated is forwarded as
@@ -71,3 +73,5 @@ private:
 };
 
 } // namespace verbena::storage
+
+#pragma GCC visibility pop

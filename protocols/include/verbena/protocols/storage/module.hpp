@@ -14,6 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::storage {
 
 /// What whoever exports a back end tells it. References outlive the back end.
@@ -72,3 +74,5 @@ public:
 };
 
 } // namespace verbena::storage
+
+#pragma GCC visibility pop

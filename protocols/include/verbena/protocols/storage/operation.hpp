@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string_view>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::storage {
 
 /// One for each function of file_backend that is a task. locate() counts as `read`.
@@ -74,3 +76,5 @@ private:
 result<operation_set> parse_operations(std::string_view name);
 
 } // namespace verbena::storage
+
+#pragma GCC visibility pop

@@ -4,6 +4,8 @@
 
 #include <verbena/protocols/storage/types.hpp>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::storage {
 
 /// True if `gid` is the group of `who` or one of the supplementary ones.
@@ -13,3 +15,5 @@ bool in_group(const credential& who, std::uint32_t gid) noexcept;
 unsigned allowed(const attributes& a, const credential& who, unsigned wanted) noexcept;
 
 } // namespace verbena::storage
+
+#pragma GCC visibility pop

@@ -4,6 +4,8 @@
 
 #include <verbena/protocols/storage/file_backend.hpp>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::storage {
 
 /// Whoever derives implements reading: kind(), info(), root(), getattr(), lookup(), read(), readdir(), and readlink() where
@@ -52,3 +54,5 @@ protected:
 };
 
 } // namespace verbena::storage
+
+#pragma GCC visibility pop

@@ -16,6 +16,8 @@
 #include <span>
 #include <string_view>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::storage {
 
 /// Errors are errno values (system category) wherever one says it; these are the rest.
@@ -233,3 +235,5 @@ struct filesystem_info {
 
 template<>
 struct std::is_error_code_enum<verbena::storage::errc> : std::true_type {};
+
+#pragma GCC visibility pop

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <cstring>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::xdr {
 
 /// Every XDR item takes a multiple of this many bytes.
@@ -64,3 +66,5 @@ inline void store_u64(std::byte* to, std::uint64_t value) noexcept
 }
 
 } // namespace verbena::xdr
+
+#pragma GCC visibility pop

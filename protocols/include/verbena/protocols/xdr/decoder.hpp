@@ -22,6 +22,8 @@
 #include <span>
 #include <string_view>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::xdr {
 
 /// The data item that a chunk carries. `position` is a Read chunk's position, where the item's first
@@ -257,3 +259,5 @@ private:
 };
 
 } // namespace verbena::xdr
+
+#pragma GCC visibility pop

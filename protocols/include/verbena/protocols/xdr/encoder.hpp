@@ -18,6 +18,8 @@
 #include <span>
 #include <string_view>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::xdr {
 
 /// An opaque whose bytes the transport supplies.
@@ -172,3 +174,5 @@ private:
 };
 
 } // namespace verbena::xdr
+
+#pragma GCC visibility pop

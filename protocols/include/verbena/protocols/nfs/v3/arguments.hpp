@@ -6,6 +6,8 @@
 #include <verbena/protocols/nfs/v3/types.hpp>
 #include <verbena/protocols/xdr/decoder.hpp>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::nfs::v3 {
 
 struct GETATTR3args {
@@ -129,3 +131,5 @@ struct COMMIT3args {
 };
 
 } // namespace verbena::nfs::v3
+
+#pragma GCC visibility pop

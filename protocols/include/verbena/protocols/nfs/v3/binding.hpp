@@ -11,6 +11,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::nfs::v3 {
 
 /// WRITE's data and SYMLINK's path may come in a Read chunk.
@@ -148,3 +150,5 @@ constexpr reply_bound max_reply_size(const COMMIT3args&) noexcept
 }
 
 } // namespace verbena::nfs::v3
+
+#pragma GCC visibility pop

@@ -13,6 +13,8 @@
 #include <verbena/protocols/xdr/decoder.hpp>
 #include <verbena/protocols/xdr/encoder.hpp>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::nfs::v3 {
 
 void encode(xdr::encoder& out, const nfs_fh3& value) noexcept;
@@ -108,3 +110,5 @@ void decode(xdr::decoder& in, PATHCONF3res& res) noexcept;
 void decode(xdr::decoder& in, COMMIT3res& res) noexcept;
 
 } // namespace verbena::nfs::v3
+
+#pragma GCC visibility pop

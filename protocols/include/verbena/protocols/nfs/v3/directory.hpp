@@ -7,6 +7,8 @@
 #include <verbena/protocols/xdr/decoder.hpp>
 #include <verbena/protocols/xdr/encoder.hpp>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::nfs::v3 {
 
 struct entry3 {
@@ -118,3 +120,5 @@ private:
 };
 
 } // namespace verbena::nfs::v3
+
+#pragma GCC visibility pop

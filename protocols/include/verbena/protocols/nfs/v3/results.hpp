@@ -8,6 +8,8 @@
 #include <verbena/protocols/nfs/v3/types.hpp>
 #include <verbena/protocols/xdr/decoder.hpp>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::nfs::v3 {
 
 struct GETATTR3res {
@@ -133,3 +135,5 @@ struct COMMIT3res {
 };
 
 } // namespace verbena::nfs::v3
+
+#pragma GCC visibility pop

@@ -14,6 +14,8 @@
 #include <cstdint>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::nfs::v3 {
 
 /// What one shard's program has done. Written by its shard, read from any thread.
@@ -124,3 +126,5 @@ private:
 };
 
 } // namespace verbena::nfs::v3
+
+#pragma GCC visibility pop

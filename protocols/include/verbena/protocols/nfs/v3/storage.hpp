@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::nfs::v3 {
 
 /// The status that answers a back end's failure. What no client could make sense of is io.
@@ -27,3 +29,5 @@ std::uint32_t to_access3(std::uint32_t wanted, unsigned permissions, storage::fi
 unsigned to_permissions(std::uint32_t wanted, storage::file_type type) noexcept;
 
 } // namespace verbena::nfs::v3
+
+#pragma GCC visibility pop

@@ -12,6 +12,8 @@
 #include <string_view>
 #include <system_error>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::nfs::v3 {
 
 inline constexpr std::uint32_t program = 100003;
@@ -252,3 +254,5 @@ struct diropargs3 {
 
 template<>
 struct std::is_error_code_enum<verbena::nfs::v3::nfsstat3> : std::true_type {};
+
+#pragma GCC visibility pop
