@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# run.sh installed BUILD | subproject: builds examples as an embedder would, in a folder of its own.
+# run.sh installed BUILD | flags BUILD | shared BUILD | subproject: builds examples as an embedder would, in a folder of its own.
 #
 # installed   with what `meson install` puts down and pkg-config tells; runs them
+# flags       the same by other compilers, levels of optimisation and flags than the library's: no warning comes out of a header, no
+#             class has another layout, and what is built works
+# shared      with libverbena.so, of a build with -Dshared=enabled
 # subproject  verbena is a Meson subproject with an embedder's defaults (-O0, g++); compiles the examples, since the suite gcc builds
 #             the libraries in the same way
 set -euo pipefail
@@ -59,6 +62,37 @@ CPP
     compile "${CXX:-clang++-19}" "$work/scraped.cpp" verbena-service
     "$work/scraped"
     ;;
+flags)
+    install_from "$2"
+    python3 "$source/tests/embed/layout.py" "$prefix/include" >"$work/layout.cpp"
+    strict=(-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror)
+    # The first is what the library was built with.
+    while read -r -a command; do
+        echo "${command[*]}"
+        compile "${command[@]}" "${strict[@]}" "$work/layout.cpp" verbena-service
+        "$work/layout" >"$work/now"
+        [[ -f $work/first ]] || cp "$work/now" "$work/first"
+        diff "$work/first" "$work/now" || { echo "other flags, other sizes or alignments"; exit 1; }
+        # shellcheck disable=SC2043
+        compile "${command[@]}" "$source/examples/greeter.cpp" verbena
+        greets
+    done <<'COMMANDS'
+clang++-19 -O2
+clang++-19 -O1 -DNDEBUG -flto -fuse-ld=lld-19
+g++-12 -O0 -D_GLIBCXX_ASSERTIONS
+g++-12 -O2 -DNDEBUG -flto -fvisibility=hidden
+COMMANDS
+    ;;
+shared)
+    install_from "$2"
+    LD_LIBRARY_PATH=$(package --variable=libdir verbena)
+    export LD_LIBRARY_PATH
+    compile "${CXX:-clang++-19}" -O2 -DNDEBUG "$source/examples/greeter.cpp" verbena
+    readelf -d "$work/greeter" | grep -q 'NEEDED.*libverbena\.so\.[0-9]*\.[0-9]*]'
+    greets
+    compile "${CXX:-clang++-19}" -O2 -DNDEBUG "$source/examples/service.cpp" verbena-service
+    serves
+    ;;
 subproject)
     mkdir -p "$work/app/subprojects"
     ln -s "$source" "$work/app/subprojects/verbena"
@@ -97,7 +131,7 @@ MESON
     fi
     ;;
 *)
-    echo 'run.sh installed BUILD | subproject' >&2
+    echo 'run.sh installed BUILD | flags BUILD | shared BUILD | subproject' >&2
     exit 2
     ;;
 esac

@@ -14,8 +14,8 @@ integration  check  build,tests,sanitizers,nfs_tools,wireshark 600 125 real proc
 lab          check  build,tests,sanitizers,lab  900  130  a stock kernel 6.1 as the peer of the same binaries, the smoke scenarios
 tsan         check  build,tests,sanitizers,nfs_tools 400 80  what has threads under TSan, verbenad with three shards and scrapes
 quickstart   check  build,tests,nfs_tools       300   30  \`./quickstart --once\`: the plain build, and the main job on real files
-plain        all    build,tests,nfs_tools,wireshark 900 -  unit, sim and integration at -O2 without sanitizers; the installed package's consumers
-gcc          all    build,tests,gcc             600    -  unit, built by g++ 12 at -O0 and -O2 without precompiled headers, as an embedder builds
+plain        all    build,tests,gcc,nfs_tools,wireshark 900 -  unit, sim and integration at -O2 without sanitizers; consumers of the installed package, by other compilers and flags
+gcc          all    build,tests,gcc             600    -  unit, built by g++ 12 at -O0 and -O2 without precompiled headers, as an embedder builds; libverbena.so
 no_rdma      all    build,tests                 300    -  unit, built with -Drdma=disabled
 tsan_full    all    build,tests,sanitizers,nfs_tools,wireshark 1500 -  unit and integration under TSan
 tidy         all    build,tests,tidy           1500    -  clang-tidy 19 over what is not a test
@@ -157,7 +157,7 @@ built_asan() {
 }
 plain_build() { "$1" build clang++-19; }
 built_plain() { plain_build built_in && queue_builds; }
-gcc_build() { "$1" "build-gcc-O$2" g++-12 -Doptimization="$2" -Ddebug=false -Db_pch=false; }
+gcc_build() { "$1" "build-gcc-O$2" g++-12 -Doptimization="$2" -Ddebug=false -Db_pch=false -Dshared=enabled; }
 no_rdma_build() { "$1" build-no-rdma clang++-19 -Doptimization=0 -Ddebug=false -Drdma=disabled; }
 fuzz_build() {
     targets=fuzzers "$1" build-fuzz clang++-19 -Doptimization=1 -Ddebug=false -Dfuzz=enabled \
@@ -211,12 +211,13 @@ suite_quickstart() {
 # The large directory has as many entries as are promised.
 suite_plain() {
     built_plain && VERBENA_TEST_ENTRIES=100000 meson_suites build "$limit" unit sim integration &&
-        verdict subproject tests/embed/run.sh subproject
+        verdict subproject tests/embed/run.sh subproject && verdict flags tests/embed/run.sh flags build
 }
 # -O0 is an embedder's Meson default, and where g++ 12 has no tail calls at all.
 suite_gcc() {
     gcc_build built_in 0 && meson_suites build-gcc-O0 "$limit" unit &&
-        counted coroutine_frames python3 tests/tools/coroutine_frames.py build-gcc-O0
+        counted coroutine_frames python3 tests/tools/coroutine_frames.py build-gcc-O0 &&
+        verdict shared tests/embed/run.sh shared build-gcc-O0
     gcc_build built_in 2 && meson_suites build-gcc-O2 "$limit" unit
 }
 suite_no_rdma() { no_rdma_build built_in && meson_suites build-no-rdma "$limit" unit; }
