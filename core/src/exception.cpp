@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/core/exception.hpp>
+#include <verbena/core/scope.hpp>
 
 #include <new>
 #include <system_error>

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <verbena/core/clock.hpp>
+#include <verbena/core/io_watch.hpp>
 #include <verbena/core/net.hpp>
 #include <verbena/core/result.hpp>
 
@@ -17,8 +18,6 @@
 #include <sys/epoll.h>
 
 namespace verbena {
-
-class io_watch;
 
 /// Made lazily, by reactor::native_handle(). The reactor's thread only.
 class wake_descriptor {

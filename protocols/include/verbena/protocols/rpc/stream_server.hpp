@@ -20,6 +20,10 @@
 #include <memory>
 #include <string_view>
 
+namespace verbena::rpc {
+class stream_connection; // hidden, as it is private
+}
+
 #pragma GCC visibility push(default)
 
 namespace verbena::rpc {
@@ -99,8 +103,6 @@ struct stream_stats {
 /// returns. Any thread.
 metric_registrations expose(metric_registry& registry, const stream_stats& s,
                             std::string_view transport = "tcp");
-
-class stream_connection;
 
 /// The streams of one shard. Made, used and destroyed on it; outlived by `pool` and `calls`. Before it
 /// is destroyed, shut_down() must have returned, or no call be in flight.
