@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/protocols/rpc/bulk.hpp>
+
+#include <verbena/protocols/rpc/client.hpp>
+
+#include <cstring>
+
+namespace verbena::rpc {
+namespace {
+
+result<payload> copied(lease memory, std::span<const std::byte> bytes)
+{
+    if (!memory)
+        return error(std::errc::not_enough_memory, "no buffer for a payload", bytes.size());
+    std::memcpy(memory.data(), bytes.data(), bytes.size());
+    const std::span<const std::byte> copy = memory.bytes().first(bytes.size());
+    return payload(std::move(memory), copy);
+}
+
+} // namespace
+
+task<result<payload>> copy_payload(call& c, std::span<const std::byte> bytes)
+{
+    if (bytes.empty())
+        co_return payload();
+    c.expect_results(bytes.size());
+    lease memory = co_await c.buffers().acquire(bytes.size(), buffer_pool::call_patience);
+    co_return copied(std::move(memory), bytes);
+}
+
+task<result<payload>> copy_payload(client_transport& server, std::span<const std::byte> bytes)
+{
+    if (bytes.empty())
+        co_return payload();
+    lease memory = co_await server.acquire(bytes.size());
+    co_return copied(std::move(memory), bytes);
+}
+
+} // namespace verbena::rpc
