@@ -15,7 +15,7 @@ FLAGS = ["-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-Werror=
 MARK = re.compile(r"// says: (.+?)\s*$")
 MESSAGE = re.compile(r"^\S.*?:\d+:\d+: (?:fatal )?(error|warning|note): ")
 # What g++ says before an error: where it comes from.
-CONTEXT = re.compile(r"^\S.*?(?:: In |:\d+:\d+:\s+(?:required|recursively required) from)|^\s*from |^In file included from ")
+CONTEXT = re.compile(r"^\S.*?(?:: In |:\d+:\d+:\s+(?:required from|recursively required from|in 'constexpr' expansion of))|^\s*from |^In file included from ")
 
 
 def marks(source):

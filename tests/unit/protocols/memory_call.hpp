@@ -123,8 +123,8 @@ public:
     {
         if (no_memory)
             co_return false;
-        if (size > block_.size()) {
-            std::vector<std::byte> larger(size);
+        if (size > results_.room()) {
+            std::vector<std::byte> larger(results_.size() + size);
             const auto written = results_.bytes();
             std::copy(written.begin(), written.end(), larger.begin());
             const std::size_t count = written.size();

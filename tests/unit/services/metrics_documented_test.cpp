@@ -9,6 +9,7 @@
 #include <verbena/plugins/modules.hpp>
 #include <verbena/protocols/nfs/mount_server.hpp>
 #include <verbena/protocols/nfs/v3/server.hpp>
+#include <verbena/protocols/rpc/typed_program.hpp>
 #include <verbena/protocols/storage/module.hpp>
 #include <verbena/services/metrics.hpp>
 
@@ -47,7 +48,11 @@ std::string row_of(const metric_family& f)
 
 } // namespace
 
-// What verbenad registers.
+struct typed final : rpc::typed_program {
+    typed() : typed_program({"typed", 0x20000001, 1}) {}
+};
+
+// What verbenad registers, and what any program does.
 std::vector<metric_family> all_families()
 {
     metric_registry registry;
@@ -60,6 +65,8 @@ std::vector<metric_family> all_families()
     auto r = reactor::create().value();
     const rpc::service_dispatcher dispatcher(*r);
     append(service, rpc::expose(registry, dispatcher));
+    const typed structs;
+    append(service, structs.expose(registry));
     const rpc::stream_stats streams;
     append(service, rpc::expose(registry, streams));
     const iwarp::stats iwarp;

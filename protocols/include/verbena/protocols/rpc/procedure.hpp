@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// RPC programs from C++ structs: what server and client share, and calling it.
+//
+//     struct add_args { std::uint64_t n = 0; };
+//     struct add_result { std::uint64_t total = 0; };
+//     inline constexpr rpc::program_definition adder{"adder", 0x20000043, 1};
+//     inline constexpr rpc::procedure<add_args, add_result> add{adder, 1, "ADD", rpc::effect::changes};
+//
+//     result<add_result> sum = co_await add(server, {5}); // `server`: a client_transport
+//
+// typed_program.hpp serves it. xdr/codec.hpp says what a struct may hold. docs/howto/typed.md has a whole program.
+#pragma once
+
+#include <verbena/core/result.hpp>
+#include <verbena/core/task.hpp>
+#include <verbena/protocols/rpc/bulk.hpp>
+#include <verbena/protocols/rpc/client.hpp>
+#include <verbena/protocols/rpc/message.hpp>
+#include <verbena/protocols/rpc/program_error.hpp>
+#include <verbena/protocols/xdr/codec.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+namespace verbena::rpc {
+
+/// One version of a program. `name` has static storage duration; it labels metrics and logs.
+struct program_definition {
+    const char* name;
+    std::uint32_t number; ///< RFC 5531 8.4: 0x20000000 to 0x3fffffff are the user's own
+    std::uint32_t version;
+
+    friend constexpr bool operator==(const program_definition& a, const program_definition& b) noexcept
+    {
+        return a.number == b.number && a.version == b.version;
+    }
+};
+
+/// What a call does that a caller might send again, as it got no reply.
+enum class effect : std::uint8_t {
+    none,    ///< it changes nothing: a repeat runs again
+    sets,    ///< it sets what a repeat would set again: that runs when the first run has ended
+    changes, ///< a repeat would do harm: it is answered from the duplicate-request cache
+};
+
+namespace detail {
+
+/// The wire form of no arguments or no results.
+struct nothing {};
+template<class T>
+using or_nothing = std::conditional_t<std::is_void_v<T>, nothing, T>;
+
+template<class Error>
+inline constexpr bool has_error = !std::is_void_v<Error>;
+
+/// Bytes of the results with their status, but for the bulk.
+template<class Results, class Error>
+inline constexpr std::size_t results_size = xdr::max_size<or_nothing<Results>> + (has_error<Error> ? 4 : 0);
+
+template<class T>
+inline constexpr bool has_bulk = xdr::payload_count<or_nothing<T>> != 0;
+
+// Called in the constructor of a constexpr procedure, they are no constants: the compiler names them.
+inline void procedure_0_is_NULL_which_every_program_answers_by_itself() {}
+inline void a_procedure_number_is_1023_at_most() {}
+inline void the_duplicate_request_cache_keeps_no_results_as_large_as_these_of_effect_changes() {}
+
+} // namespace detail
+
+/// Arguments of more bytes, the call's bulk apart, don't compile: a stream keeps so much of a call contiguous.
+inline constexpr std::size_t max_arguments = std::size_t(15) << 10;
+/// The same for arguments with a bulk: what stands before it.
+inline constexpr std::size_t max_arguments_before_bulk = 512;
+/// Results of more bytes, the bulk apart, don't compile.
+inline constexpr std::size_t max_results = std::size_t(1) << 20;
+/// Results of more bytes are not kept by the duplicate-request cache, and neither is a bulk.
+inline constexpr std::size_t max_kept_results = 4096 - success_header_size;
+
+/// What is told to a call beside its arguments.
+struct call_options {
+    /// The credential that goes with the call (encode_auth_sys()). Borrowed until the call returns.
+    opaque_auth credential = {};
+    /// Most bytes of the results' bulk, below its limit: over RDMA the caller's memory for them. Results of more fail.
+    std::uint32_t max_bulk = UINT32_MAX;
+};
+
+/// What a procedure is called and does, without its types.
+struct procedure_definition {
+    program_definition program;
+    std::uint32_t number;
+    const char* name; ///< static storage duration: "GET", a label of metrics and the context of errors
+    rpc::effect effect;
+
+    static constexpr std::uint32_t max_number = 1023;
+};
+
+/// One procedure of a program: `Args` and `Results` are structs, or void; with `Error`, an enum (program_error.hpp), results are a
+/// discriminated union: the status, and if that is 0, Results. A constant of static storage duration, for any thread.
+template<class Args, class Results, class Error = void>
+class procedure : public procedure_definition {
+public:
+    using arguments = Args;
+    using results = Results;
+    using error_type = Error;
+
+    constexpr procedure(const program_definition& of, std::uint32_t number_, const char* name_,
+                        rpc::effect effect_)
+        : procedure_definition{of, number_, name_, effect_}
+    {
+        if (number_ == 0)
+            detail::procedure_0_is_NULL_which_every_program_answers_by_itself();
+        if (number_ > max_number)
+            detail::a_procedure_number_is_1023_at_most();
+        if (effect_ == rpc::effect::changes &&
+            (detail::has_bulk<Results> || detail::results_size<Results, Error> > max_kept_results))
+            detail::the_duplicate_request_cache_keeps_no_results_as_large_as_these_of_effect_changes();
+    }
+
+    /// Calls it, and yields what it answered.
+    ///
+    /// Completes when: the reply is there. On cancel and on a deadline: as client_transport::call(). Errors: an error of the
+    /// program's own, of category_of<Error>(); those of client_transport::call(); EMSGSIZE for arguments that their types don't
+    /// allow; EBADMSG for results that these types don't allow. The context of an error made here is the procedure's name.
+    /// Lifetime: `server`, and what `options` point at, outlive the call; the arguments are its own, and the results the caller's.
+    /// Shard: that of `server`. Room for the reply, which RDMA wants offered, follows from the types.
+    template<class A = Args>
+        requires(!std::is_void_v<A>)
+    task<result<Results>> operator()(client_transport& server, std::type_identity_t<A> args,
+                                     call_options options = {}) const
+    {
+        return invoke<A>(server, *this, std::move(args), options);
+    }
+    template<class A = Args>
+        requires(std::is_void_v<A>)
+    task<result<Results>> operator()(client_transport& server, call_options options = {}) const
+    {
+        return invoke<detail::nothing>(server, *this, {}, options);
+    }
+
+private:
+    using wire_arguments = detail::or_nothing<Args>;
+    using wire_results = detail::or_nothing<Results>;
+    static_assert(xdr::max_size<wire_arguments> <=
+                      (detail::has_bulk<Args> ? max_arguments_before_bulk : max_arguments),
+                  "arguments of more than 15 KiB, or more than 512 bytes before an rpc::bulk: lower their "
+                  "limits, or make the "
+                  "largest member an rpc::bulk<N>");
+    static_assert(
+        xdr::max_size<wire_results> <= max_results,
+        "results of more than 1 MiB: lower their limits, or make the largest member an rpc::bulk<N>");
+    static_assert(!detail::has_error<Error> ||
+                      program_error<std::conditional_t<detail::has_error<Error>, Error, std::byte>>,
+                  "the errors of a procedure are an enum with `constexpr bool valid(E)` and `constexpr "
+                  "std::string_view "
+                  "to_string(E)` beside it");
+
+    template<class A>
+    static task<result<Results>> invoke(client_transport& server, procedure_definition what, A args,
+                                        call_options options);
+};
+
+namespace detail {
+call_header header_of(const procedure_definition& what, const call_options& options) noexcept;
+error bad_results(const procedure_definition& what, const xdr::decoder& in) noexcept;
+} // namespace detail
+
+template<class Args, class Results, class Error>
+template<class A>
+task<result<Results>> procedure<Args, Results, Error>::invoke(client_transport& server,
+                                                              procedure_definition what, A args,
+                                                              call_options options)
+{
+    lease block = co_await server.acquire(max_call_header_size + xdr::max_size<A>);
+    if (!block)
+        co_return error(std::errc::not_enough_memory, what.name);
+    request out(std::move(block), detail::header_of(what, options));
+    xdr::codec<A>::encode(out.message(), args);
+    if (!out.message().ok())
+        co_return error(std::errc::message_size, what.name);
+    if constexpr (detail::has_bulk<Args>)
+        out.attach(detail::bulk_in(args).take());
+    out.max_reply = max_success_header_size + detail::results_size<Results, Error>;
+    if constexpr (detail::has_bulk<Results>) {
+        using item = std::remove_cvref_t<decltype(detail::bulk_in(std::declval<Results&>()))>;
+        out.max_result = std::min(item::limit, options.max_bulk);
+    }
+    result<reply> answer = co_await server.call(out);
+    if (!answer)
+        co_return answer.error();
+    xdr::decoder& in = answer->results();
+    if constexpr (detail::has_error<Error>) {
+        Error status{};
+        xdr::codec<Error>::decode(in, status);
+        if (status != Error{}) {
+            if (!in.at_end())
+                co_return detail::bad_results(what, in);
+            co_return error(error_code_of(status), what.name);
+        }
+    }
+    wire_results results{};
+    xdr::codec<wire_results>::decode(in, results);
+    if (!in.at_end())
+        co_return detail::bad_results(what, in);
+    if constexpr (detail::has_bulk<Results>) {
+        auto& item = detail::bulk_in(results);
+        using codec = xdr::codec<std::remove_cvref_t<decltype(item)>>;
+        result<payload> bytes = answer->take(codec::awaited(item));
+        if (!bytes)
+            co_return bytes.error();
+        codec::arrived(item, std::move(*bytes));
+    }
+    if constexpr (std::is_void_v<Results>)
+        co_return result<void>();
+    else
+        co_return result<Results>(std::move(results));
+}
+
+} // namespace verbena::rpc
