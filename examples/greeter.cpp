@@ -7,6 +7,7 @@
 #include <verbena/protocols/rpc/dispatcher.hpp>
 #include <verbena/protocols/rpc/stream_client.hpp>
 #include <verbena/protocols/rpc/stream_server.hpp>
+#include <verbena/protocols/rpc/typed_program.hpp>
 #include <verbena/protocols/rpcrdma/requester.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
 #include <verbena/transports/iwarp.hpp>
@@ -21,55 +22,27 @@ using namespace verbena;
 
 namespace {
 
-constexpr std::uint32_t program_number = 0x20000042; // RFC 5531 8.4: 0x20000000 and up are the user's own
-constexpr std::uint32_t greet = 1;
-constexpr std::uint32_t max_name = 100;
+struct greet_args {
+    xdr::text<100> name;
+};
+struct greet_result {
+    xdr::text<200> text;
+};
+constexpr rpc::program_definition greeter{"greeter", 0x20000042,
+                                          1}; // RFC 5531 8.4: 0x20000000 and up are the user's own
+constexpr rpc::procedure<greet_args, greet_result> greet{greeter, 1, "GREET", rpc::effect::none};
 
-class greeter final : public rpc::program {
+class greeter_program final : public rpc::typed_program {
 public:
-    std::uint32_t number() const noexcept override { return program_number; }
-    std::uint32_t low_version() const noexcept override { return 1; }
-    std::uint32_t high_version() const noexcept override { return 1; }
-    std::string_view name() const noexcept override { return "greeter"; }
-    std::string_view procedure_name(std::uint32_t, std::uint32_t p) const noexcept override
+    greeter_program() : typed_program(greeter)
     {
-        return p == 0 ? "NULL" : p == greet ? "GREET" : "";
-    }
-    bool non_idempotent(std::uint32_t, std::uint32_t) const noexcept override { return false; }
-    task<rpc::outcome> serve(rpc::call& c) override
-    {
-        if (c.header().procedure == 0)
-            co_return rpc::outcome::success;
-        if (c.header().procedure != greet)
-            co_return rpc::outcome::proc_unavail;
-        const std::string_view who = c.args().string(max_name);
-        if (!c.args().at_end())
-            co_return rpc::outcome::garbage_args;
-        std::string text = "hello, ";
-        text.append(who).append(", by ").append(c.from().transport);
-        c.results().string(text);
-        co_return rpc::outcome::success;
+        on(greet, [](rpc::call& c, const greet_args& a) {
+            std::string text = "hello, ";
+            text.append(a.name).append(", by ").append(c.from().transport);
+            return greet_result{text};
+        });
     }
 };
-
-// The call's memory is taken from the transport, so that it travels without a copy.
-task<result<std::string>> call(rpc::client_transport& server, const std::string& name)
-{
-    rpc::call_header header;
-    header.program = program_number;
-    header.version = 1;
-    header.procedure = greet;
-    lease block = co_await server.acquire(1024);
-    rpc::request request(std::move(block), header);
-    request.message().string(name);
-    auto reply = co_await server.call(request);
-    if (!reply)
-        co_return reply.error();
-    std::string text(reply->results().string(256));
-    if (!reply->results().at_end())
-        co_return error(std::errc::bad_message, "a garbled reply");
-    co_return text;
-}
 
 template<class T>
 T or_throw(result<T> r)
@@ -79,16 +52,17 @@ T or_throw(result<T> r)
     return std::move(*r);
 }
 
-bool print(const result<std::string>& greeting)
+bool print(const result<greet_result>& greeting)
 {
-    std::printf("%s\n", greeting ? greeting->c_str() : greeting.error().message().c_str());
+    const std::string text = greeting ? std::string(greeting->text.view()) : greeting.error().message();
+    std::printf("%s\n", text.c_str());
     return bool(greeting);
 }
 
 // Set-up throws; what peers do after that comes as a result.
 task<bool> serve_and_call(reactor& shard, buffer_pool& buffers, const std::vector<std::string>& names)
 {
-    greeter program;
+    greeter_program program;
     rpc::service_dispatcher calls(shard);
     calls.add(program);
 
@@ -111,8 +85,8 @@ task<bool> serve_and_call(reactor& shard, buffer_pool& buffers, const std::vecto
     tasks.spawn([&] { return rpcrdma::serve(*provider, *rdma, buffers, calls, options, stats); });
     bool good = true;
     for (const std::string& name : names) {
-        const auto by_tcp = co_await call(*over_tcp, name);
-        const auto by_iwarp = co_await call(*over_iwarp, name);
+        const auto by_tcp = co_await greet(*over_tcp, {name});
+        const auto by_iwarp = co_await greet(*over_iwarp, {name});
         good = print(by_tcp) && print(by_iwarp) && good;
     }
     co_await over_tcp->close();

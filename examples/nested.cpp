@@ -5,6 +5,7 @@
 //   printf 'ada\ngrace\n' | nested
 #include <verbena/core/scope.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
+#include <verbena/protocols/rpc/typed_program.hpp>
 #include <verbena/protocols/rpcrdma/requester.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
 #include <verbena/transports/iwarp.hpp>
@@ -18,34 +19,27 @@
 
 using namespace verbena;
 
-struct greeter final : rpc::program {
-    std::uint32_t number() const noexcept override { return 0x20000042; }
-    std::uint32_t low_version() const noexcept override { return 1; }
-    std::uint32_t high_version() const noexcept override { return 1; }
-    std::string_view name() const noexcept override { return "greeter"; }
-    std::string_view procedure_name(std::uint32_t, std::uint32_t) const noexcept override { return "GREET"; }
-    bool non_idempotent(std::uint32_t, std::uint32_t) const noexcept override { return false; }
-    task<rpc::outcome> serve(rpc::call& c) override
+struct greet_args {
+    xdr::text<100> name;
+};
+struct greet_result {
+    xdr::text<200> text;
+};
+constexpr rpc::program_definition greeter{"greeter", 0x20000042, 1};
+constexpr rpc::procedure<greet_args, greet_result> greet{greeter, 1, "GREET", rpc::effect::none};
+
+struct greeter_program final : rpc::typed_program {
+    greeter_program() : typed_program(greeter)
     {
-        const std::string_view who = c.args().string(100);
-        if (!c.args().at_end())
-            co_return rpc::outcome::garbage_args;
-        c.results().string("hello, " + std::string(who));
-        co_return rpc::outcome::success;
+        on(greet, [](const greet_args& a) { return greet_result{"hello, " + std::string(a.name.view())}; });
     }
 };
 
-task<void> greet(rpc::client_transport& server, std::string name)
+task<void> print_greeting(rpc::client_transport& server, std::string name)
 {
-    rpc::call_header header;
-    header.program = 0x20000042;
-    header.version = header.procedure = 1;
-    lease memory = co_await server.acquire(1024);
-    rpc::request request(std::move(memory), header);
-    request.message().string(name);
-    auto reply = co_await server.call(request);
-    std::printf("%s\n",
-                reply ? std::string(reply->results().string(200)).c_str() : reply.error().message().c_str());
+    const auto answer = co_await greet(server, {name});
+    const std::string text = answer ? std::string(answer->text.view()) : answer.error().message();
+    std::printf("%s\n", text.c_str());
 }
 
 // Ends when `names` is closed and all of them are greeted.
@@ -64,7 +58,7 @@ int main()
     auto shard = reactor::create().value();
     memory_budget budget(16 << 20);
     buffer_pool buffers(budget, shard.get());
-    greeter program;
+    greeter_program program;
     rpc::service_dispatcher calls(*shard);
     calls.add(program);
     auto provider = iwarp::make_context(*shard);
@@ -101,7 +95,7 @@ int main()
                 line += c;
                 continue;
             }
-            greetings.spawn([&] { return greet(*server, line); });
+            greetings.spawn([&] { return print_greeting(*server, line); });
             line.clear();
         }
         if (n <= 0) {

@@ -3,15 +3,14 @@
 //
 //   verbenad --module build/examples/kv/kv.so kv --max-keys 1000
 //
-// No line of it knows a transport. What makes large values travel well is that they are payload items: args().payload() and
-// pull() on the way in, note_payload() and attach() on the way out.
+// No line of it knows a transport. What makes large values travel well is that they are an rpc::bulk: pull() on the way in,
+// copy_payload() on the way out.
 #include "protocol.hpp"
 
 #include <verbena/core/loadable.hpp>
 #include <verbena/protocols/rpc/module.hpp>
+#include <verbena/protocols/rpc/typed_program.hpp>
 
-#include <algorithm>
-#include <array>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -101,28 +100,25 @@ private:
 };
 
 // One for each shard, on a store for all of them.
-class program final : public rpc::program {
+class program final : public rpc::typed_program {
 public:
-    explicit program(store& values) : values_(values) {}
+    explicit program(store& values) : typed_program(kv::version_1), values_(values)
+    {
+        on(kv::get, &program::get);
+        on(kv::put, &program::put);
+        on(kv::del, [this](rpc::call& c, const kv::key_args& a) {
+            return said(c, values_.erase(a.key) ? kv::status::ok : kv::status::not_found);
+        });
+        on(kv::stat, [this] {
+            const limits used = values_.used();
+            return kv::stat_result{used.keys, used.bytes, values_.most().keys, values_.most().bytes};
+        });
+    }
 
-    std::uint32_t number() const noexcept override { return kv::program_number; }
-    std::uint32_t low_version() const noexcept override { return kv::version; }
-    std::uint32_t high_version() const noexcept override { return kv::version; }
-    std::string_view name() const noexcept override { return "kv"; }
-    std::string_view procedure_name(std::uint32_t, std::uint32_t number) const noexcept override
-    {
-        constexpr std::array<std::string_view, 5> names = {"NULL", "GET", "PUT", "DELETE", "STAT"};
-        return number < names.size() ? names[number] : "";
-    }
-    // A repeat of an old PUT would undo what another client put since.
-    bool non_idempotent(std::uint32_t, std::uint32_t number) const noexcept override
-    {
-        return kv::procedure(number) == kv::procedure::put || kv::procedure(number) == kv::procedure::del;
-    }
     // Counters are each shard's own; the registry adds up those of all shards.
     metric_registrations expose(metric_registry& registry) const override
     {
-        metric_registrations made;
+        metric_registrations made = typed_program::expose(registry);
         made.push_back(registry.add(
             {"kv_gets_total", "GET calls, by what they found.", metric_type::counter, "calls", {"result"}, 2},
             [this](metric_sink& out) {
@@ -132,66 +128,36 @@ public:
         return made;
     }
 
-    task<rpc::outcome> serve(rpc::call& c) override
-    {
-        switch (kv::procedure(c.header().procedure)) {
-        case kv::procedure::null: return answer(rpc::outcome::success);
-        case kv::procedure::get: return get(c);
-        case kv::procedure::put: return put(c);
-        case kv::procedure::del: return del(c);
-        case kv::procedure::stat: return stat(c);
-        }
-        return answer(rpc::outcome::proc_unavail);
-    }
-
 private:
-    static task<rpc::outcome> answer(rpc::outcome what) { co_return what; }
-
     // A call that changes nothing need not be remembered for repeats.
-    static rpc::outcome reply(rpc::call& c, kv::status s)
+    static kv::status said(rpc::call& c, kv::status s)
     {
-        c.results().u32(std::uint32_t(s));
         if (s != kv::status::ok)
             c.refuse();
-        return rpc::outcome::success;
+        return s;
     }
 
-    task<rpc::outcome> get(rpc::call& c)
+    task<rpc::answer<kv::get_result, kv::status>> get(rpc::call& c, const kv::key_args& a)
     {
-        const std::string_view key = c.args().string(kv::max_key);
-        if (!c.args().at_end())
-            co_return rpc::outcome::garbage_args;
-        const store::value found = values_.find(key);
+        const store::value found = values_.find(a.key);
         (found ? hits_ : misses_).add();
         if (!found)
-            co_return reply(c, kv::status::not_found);
-        // Copied into memory of the transport: that is registered with the device, and the lease keeps it until it is sent.
-        const std::size_t size = found->size();
-        c.expect_results(size);
-        lease memory =
-            co_await c.buffers().acquire(std::max<std::size_t>(size, 1), buffer_pool::call_patience);
-        if (!memory)
-            co_return reply(c, kv::status::busy);
-        std::copy(found->begin(), found->end(), memory.data());
-        const std::span<const std::byte> bytes = memory.bytes().first(size);
-        c.results().u32(std::uint32_t(kv::status::ok));
-        c.results().note_payload(std::uint32_t(size));
-        c.attach(rpc::payload(std::move(memory), bytes));
-        co_return rpc::outcome::success;
+            co_return kv::status::not_found;
+        // Copied into memory of the transport: that is registered with the device, and kept until it is sent.
+        auto bytes = co_await rpc::copy_payload(c, *found);
+        if (!bytes)
+            co_return kv::status::busy;
+        co_return kv::get_result{std::move(*bytes)};
     }
 
-    task<rpc::outcome> put(rpc::call& c)
+    task<rpc::answer<void, kv::status>> put(rpc::call& c, const kv::put_args& a)
     {
-        std::string key(c.args().string(kv::max_key));
-        const xdr::payload_ref data = c.args().payload(kv::max_value);
-        if (!c.args().at_end())
-            co_return rpc::outcome::garbage_args;
         // Of a value in a Read chunk nothing has come yet; if there is no room, it need not come at all.
-        if (!values_.has_room(key, data.length))
-            co_return reply(c, kv::status::no_space);
-        auto pulled = co_await c.pull(data);
+        if (!values_.has_room(a.key, a.value.size()))
+            co_return said(c, kv::status::no_space);
+        auto pulled = co_await a.value.pull(c);
         if (!pulled && pulled.error() == std::errc::not_enough_memory)
-            co_return reply(c, kv::status::busy);
+            co_return said(c, kv::status::busy);
         if (!pulled)
             co_return rpc::outcome::drop; // the connection is ending
         auto bytes = std::make_shared<std::vector<std::byte>>();
@@ -199,26 +165,8 @@ private:
         for (const auto piece : pulled->pieces())
             bytes->insert(bytes->end(), piece.begin(), piece.end());
         // Asked again: while the value came, others may have taken the room.
-        const bool done = values_.put(std::move(key), std::move(bytes));
-        co_return reply(c, done ? kv::status::ok : kv::status::no_space);
-    }
-
-    task<rpc::outcome> del(rpc::call& c)
-    {
-        const std::string_view key = c.args().string(kv::max_key);
-        if (!c.args().at_end())
-            co_return rpc::outcome::garbage_args;
-        co_return reply(c, values_.erase(key) ? kv::status::ok : kv::status::not_found);
-    }
-
-    task<rpc::outcome> stat(rpc::call& c)
-    {
-        if (!c.args().at_end())
-            co_return rpc::outcome::garbage_args;
-        const limits used = values_.used();
-        for (const std::uint64_t number : {used.keys, used.bytes, values_.most().keys, values_.most().bytes})
-            c.results().u64(number);
-        co_return rpc::outcome::success;
+        const bool done = values_.put(std::string(a.key.view()), std::move(bytes));
+        co_return said(c, done ? kv::status::ok : kv::status::no_space);
     }
 
     store& values_;

@@ -15,7 +15,6 @@
 #include <verbena/protocols/rpcrdma/requester.hpp>
 #include <verbena/transports/iwarp.hpp>
 
-#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <stdexcept>
@@ -31,8 +30,9 @@ public:
     using std::runtime_error::runtime_error;
 };
 
+enum class verb { get, put, del, stat };
 struct command {
-    kv::procedure what = kv::procedure::null;
+    verb what = verb::stat;
     std::string url;
     std::string key;
     std::vector<std::byte> value; // of a PUT
@@ -68,101 +68,89 @@ std::unique_ptr<rpc::client_transport> make_client(reactor& shard, buffer_pool& 
     return rpcrdma::make_requester(rdma, buffers, address, options);
 }
 
-// The value goes as a payload item: as a Read chunk where it is large and there is RDMA.
-task<result<rpc::reply>> call(rpc::client_transport& server, const command& c)
-{
-    rpc::call_header header;
-    header.program = kv::program_number;
-    header.version = kv::version;
-    header.procedure = std::uint32_t(c.what);
-    lease block = co_await server.acquire(rpc::max_call_header_size + 2 * kv::max_key);
-    rpc::request request(std::move(block), header);
-    if (c.what != kv::procedure::stat)
-        request.message().string(c.key);
-    if (c.what == kv::procedure::put) {
-        lease memory = co_await server.acquire(std::max<std::size_t>(c.value.size(), 1));
-        std::copy(c.value.begin(), c.value.end(), memory.data());
-        const std::span<const std::byte> bytes = memory.bytes().first(c.value.size());
-        request.message().note_payload(std::uint32_t(bytes.size()));
-        request.attach(rpc::payload(std::move(memory), bytes));
-    }
-    // Room for a value, which the server fills by RDMA Writes.
-    request.max_result = c.what == kv::procedure::get ? kv::max_value : 0;
-    co_return co_await server.call(request);
-}
-
-const char* text_of(kv::status s)
-{
-    switch (s) {
-    case kv::status::ok: return "done";
-    case kv::status::not_found: return "no such key";
-    case kv::status::no_space: return "no space: the server has all that max_keys or max_bytes allow";
-    case kv::status::busy: return "the server has no memory at the moment: try again";
-    }
-    return "an unknown status";
-}
-
-std::string stat_text(xdr::decoder& in)
+// What is to be written; nothing of a PUT and a DELETE.
+task<result<std::string>> ask(rpc::client_transport& server, const command& c)
 {
     std::string text;
-    for (const char* name : {"keys ", "bytes ", "max_keys ", "max_bytes "})
-        text += name + std::to_string(in.u64()) + '\n';
-    return text;
-}
-
-// Writes what was asked for. False, and says why, if the server did not do it; throws for a reply that makes no sense.
-bool print(const command& c, rpc::reply& reply)
-{
-    xdr::decoder& in = reply.results();
-    std::string text;
-    const kv::status status = c.what == kv::procedure::stat ? kv::status::ok : kv::status(in.u32());
-    if (c.what == kv::procedure::stat) {
-        text = stat_text(in);
-    } else if (c.what == kv::procedure::get && status == kv::status::ok) {
-        const xdr::payload_ref ref = in.payload(kv::max_value);
-        const rpc::payload value = or_throw(reply.take(ref), "GET");
-        for (const auto piece : value.pieces())
+    switch (c.what) {
+    case verb::get: {
+        const auto got = co_await kv::get(server, {c.key});
+        if (!got)
+            co_return got.error();
+        for (const auto piece : got->value.bytes().pieces())
             text.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+        break;
     }
-    if (!in.at_end())
-        throw std::runtime_error("a garbled reply");
-    if (status != kv::status::ok)
-        std::fprintf(stderr, "kv: %s: %s\n", c.key.c_str(), text_of(status));
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    return status == kv::status::ok && std::fflush(stdout) == 0;
+    case verb::put: {
+        auto value = co_await rpc::copy_payload(server, c.value);
+        if (!value)
+            co_return value.error();
+        kv::put_args args{c.key, std::move(*value)};
+        const auto done = co_await kv::put(server, std::move(args));
+        if (!done)
+            co_return done.error();
+        break;
+    }
+    case verb::del: {
+        const auto done = co_await kv::del(server, {c.key});
+        if (!done)
+            co_return done.error();
+        break;
+    }
+    case verb::stat: {
+        const auto s = co_await kv::stat(server);
+        if (!s)
+            co_return s.error();
+        text = "keys " + std::to_string(s->keys) + "\nbytes " + std::to_string(s->bytes) + "\nmax_keys " +
+               std::to_string(s->max_keys) + "\nmax_bytes " + std::to_string(s->max_bytes) + '\n';
+        break;
+    }
+    }
+    co_return text;
 }
 
+// Writes what was asked for. False, and says why, if the server did not do it; throws if it could not be asked.
 task<bool> run(rpc::client_transport& server, const command& c)
 {
-    auto reply = co_await call(server, c);
+    const auto text = co_await ask(server, c);
     co_await server.close();
-    if (!reply)
-        throw std::runtime_error(c.url + ": " + reply.error().message());
-    co_return print(c, *reply);
+    if (text) {
+        std::fwrite(text->data(), 1, text->size(), stdout);
+        co_return std::fflush(stdout) == 0;
+    }
+    const kv::status status = rpc::error_as<kv::status>(text.error());
+    if (status == kv::status::ok)
+        throw std::runtime_error(c.url + ": " + text.error().message());
+    const char* const cure =
+        status == kv::status::no_space ? ": the server has all that max_keys or max_bytes allow"
+        : status == kv::status::busy   ? ": the server has no memory at the moment, try again"
+                                       : "";
+    std::fprintf(stderr, "kv: %s: %s%s\n", c.key.c_str(), to_string(status).data(), cure);
+    co_return false;
 }
 
 command parse(const std::vector<std::string>& words)
 {
     command c;
     if (words.size() == 3 && words[0] == "get")
-        c.what = kv::procedure::get;
+        c.what = verb::get;
     else if (words.size() == 3 && words[0] == "put")
-        c.what = kv::procedure::put;
+        c.what = verb::put;
     else if (words.size() == 3 && words[0] == "del")
-        c.what = kv::procedure::del;
+        c.what = verb::del;
     else if (words.size() == 2 && words[0] == "stat")
-        c.what = kv::procedure::stat;
+        c.what = verb::stat;
     else
         throw usage_error("write get URL KEY, put URL KEY, del URL KEY or stat URL");
     c.url = words[1];
     c.key = words.size() == 3 ? words[2] : "";
-    if (c.key.size() > kv::max_key)
+    if (c.key.size() > kv::key::limit)
         throw usage_error("a key has at most 256 bytes");
-    if (c.what != kv::procedure::put)
+    if (c.what != verb::put)
         return c;
-    c.value.resize(kv::max_value + 1);
+    c.value.resize(kv::data::limit + 1);
     c.value.resize(std::fread(c.value.data(), 1, c.value.size(), stdin));
-    if (c.value.size() > kv::max_value)
+    if (c.value.size() > kv::data::limit)
         throw usage_error("a value has at most 1 MiB");
     return c;
 }
