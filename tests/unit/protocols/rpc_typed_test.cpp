@@ -258,6 +258,13 @@ void over_each(const std::function<task<void>(world&)>& body)
     }
 }
 
+// No lines in the log while it lives.
+struct quiet {
+    quiet() { set_log_level(log_level::off); }
+    ~quiet() { set_log_level(before); }
+    log_level before = current_log_level();
+};
+
 // Hand-made arguments of the program, and the reply's words behind the XID.
 struct by_hand {
     by_hand() { server.dispatcher.add(program); }
@@ -316,9 +323,8 @@ BOOST_AUTO_TEST_CASE(results_have_room_up_to_their_limit)
             }
         }
         // Beyond the limit the handler's push_back throws.
-        set_log_level(log_level::off);
+        const quiet log;
         const auto none = co_await many(*w.client, {501});
-        set_log_level(log_level::info);
         BOOST_TEST((!none && none.error() == make_error_code(rpc::accept_status::system_error)));
     });
 }
@@ -370,6 +376,7 @@ BOOST_AUTO_TEST_CASE(a_bulk_travels_beside_the_message)
             BOOST_TEST(w.stats.write_chunk_bytes.value() == moved);
         }
         // A client offers no more room than it is told.
+        const quiet log;
         const auto less = co_await fetch(*w.client, {"it"}, {.max_bulk = 4096});
         BOOST_TEST(less.has_value() == !w.is_rdma());
         const auto none = co_await fetch(*w.client, {"that"});
@@ -484,7 +491,7 @@ BOOST_AUTO_TEST_CASE(garbage_is_refused_before_a_handler_sees_it)
 BOOST_AUTO_TEST_CASE(any_bytes_as_arguments_get_an_answer)
 {
     by_hand s;
-    set_log_level(log_level::off);
+    const quiet log;
     std::uint32_t state = 1;
     const auto next = [&] { return state = state * 1664525 + 1013904223; };
     constexpr std::array<std::uint32_t, 8> likely = {0, 1, 2, 3, 4, 20, 21, 0xffffffff};
@@ -499,7 +506,6 @@ BOOST_AUTO_TEST_CASE(any_bytes_as_arguments_get_an_answer)
         BOOST_TEST((reply.starts_with(accepted) || reply == "00000001 00000001 00000001 00000005"),
                    words << " got " << reply);
     }
-    set_log_level(log_level::info);
 }
 
 BOOST_AUTO_TEST_CASE(no_room_for_results_is_a_system_error_before_anything_is_done)

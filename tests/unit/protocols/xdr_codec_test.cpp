@@ -221,7 +221,12 @@ BOOST_AUTO_TEST_CASE(lists)
                "array longer than its limit");
     // More than the bytes hold: refused before any element is made.
     using many = xdr::list<std::uint64_t, 0xffffffff>;
-    BOOST_TEST(refusal<many>("ffffffff 00000000 00000000") == "message ends inside an item");
+    const auto announced = from_hex("ffffffff 00000000 00000000");
+    xdr::decoder in(announced);
+    many none;
+    xdr::codec<many>::decode(in, none);
+    BOOST_TEST(!in.ok());
+    BOOST_TEST(none.empty());
     BOOST_TEST((refusal<xdr::list<nothing, 4>>("00000005") == "array longer than its limit"));
     points full{{1, 1}, {2, 2}};
     BOOST_TEST(!full.try_push_back({3, 3}));

@@ -242,7 +242,7 @@ public:
     }
 
 private:
-    outcome finish(call& c, answer<Results, Error> a)
+    outcome finish(call& c, answer<Results, Error>&& a)
     {
         if constexpr (has_error<Error>) {
             if (a.status() != Error{}) {
