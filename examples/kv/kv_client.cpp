@@ -125,7 +125,8 @@ task<bool> run(rpc::client_transport& server, const command& c)
         status == kv::status::no_space ? ": the server has all that max_keys or max_bytes allow"
         : status == kv::status::busy   ? ": the server has no memory at the moment, try again"
                                        : "";
-    std::fprintf(stderr, "kv: %s: %s%s\n", c.key.c_str(), to_string(status).data(), cure);
+    const std::string why(to_string(status));
+    std::fprintf(stderr, "kv: %s: %s%s\n", c.key.c_str(), why.c_str(), cure);
     co_return false;
 }
 

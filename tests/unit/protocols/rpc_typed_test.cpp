@@ -82,6 +82,7 @@ constexpr rpc::procedure<find_args, fetch_result, trouble> fetch{shop, 5, "FETCH
 constexpr rpc::procedure<void, sum_result> count{shop, 6, "COUNT", rpc::effect::changes};
 constexpr rpc::procedure<void, void> nothing{shop, 7, "NOTHING", rpc::effect::none};
 constexpr rpc::procedure<many_args, sum_result> fail{shop, 8, "FAIL", rpc::effect::none};
+constexpr rpc::procedure<void, sum_result> who{shop, 10, "WHO", rpc::effect::none};
 constexpr rpc::procedure<void, void> unserved{shop, 63, "UNSERVED", rpc::effect::none};
 
 std::uint32_t check_of(std::span<const std::byte> bytes)
@@ -137,6 +138,11 @@ public:
         on(fetch, &shop_program::give);
         on(count, [this] { return sum_result{++counted}; });
         on(nothing, [](rpc::call& c) { from = std::string(c.from().transport); });
+        on(who, [](rpc::call& c) -> result<sum_result> {
+            if (c.credential() == nullptr)
+                return error(make_error_code(rpc::auth_status::too_weak));
+            return sum_result{c.credential()->uid};
+        });
         on(fail, [](many_args a) -> task<result<sum_result>> {
             if (a.count == 0)
                 throw std::runtime_error("boom");
@@ -294,7 +300,8 @@ const std::string system_error = accepted + "00000005";
 BOOST_AUTO_TEST_CASE(arguments_and_results_travel)
 {
     over_each([](world& w) -> task<void> {
-        const auto three = co_await sum(*w.client, {{1, 2, -10}});
+        const sum_args numbers{{1, 2, -10}}; // named, for g++ 12
+        const auto three = co_await sum(*w.client, numbers);
         BOOST_REQUIRE(three.has_value());
         BOOST_TEST(three->sum == -7);
         sum_args full;
@@ -420,6 +427,49 @@ BOOST_AUTO_TEST_CASE(errors_of_the_rpc_layer_are_as_ever)
         const auto other = co_await later(*w.client);
         BOOST_TEST((!other && other.error() == make_error_code(rpc::accept_status::program_mismatch)));
     });
+}
+
+BOOST_AUTO_TEST_CASE(a_credential_goes_with_the_call_that_has_one)
+{
+    over_each([](world& w) -> task<void> {
+        rpc::auth_sys user;
+        user.uid = 1234;
+        std::array<std::byte, rpc::max_auth_body> body;
+        xdr::encoder out(body);
+        encode(out, user);
+        const auto known = co_await who(*w.client, {.credential = {rpc::auth_flavor::sys, out.bytes()}});
+        BOOST_TEST((known && known->sum == 1234));
+        const auto unknown = co_await who(*w.client);
+        BOOST_TEST((!unknown && unknown.error() == make_error_code(rpc::auth_status::too_weak)));
+    });
+}
+
+namespace {
+enum class own_code { ok, wrong };
+class own_category final : public std::error_category {
+public:
+    const char* name() const noexcept override { return "own"; }
+    std::string message(int) const override { return "wrong"; }
+};
+constexpr bool valid(own_code c) { return c <= own_code::wrong; }
+constexpr std::string_view to_string(own_code) { return "wrong"; }
+std::error_code make_error_code(own_code c)
+{
+    static const own_category category;
+    return {int(c), category};
+}
+} // namespace
+} // namespace rpc_typed_test
+template<>
+struct std::is_error_code_enum<rpc_typed_test::own_code> : std::true_type {};
+namespace rpc_typed_test {
+
+BOOST_AUTO_TEST_CASE(an_enum_that_is_an_error_code_keeps_its_category)
+{
+    const error e(rpc::error_code_of(own_code::wrong));
+    BOOST_TEST((e == own_code::wrong));
+    BOOST_TEST((e == make_error_code(own_code::wrong)));
+    BOOST_TEST((rpc::error_as<own_code>(e) == own_code::wrong));
 }
 
 BOOST_AUTO_TEST_CASE(what_a_handler_fails_with_is_what_the_rpc_layer_has_for_it)

@@ -22,7 +22,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -82,7 +81,7 @@ inline constexpr std::size_t max_kept_results = 4096 - success_header_size;
 
 /// What is told to a call beside its arguments.
 struct call_options {
-    /// The credential that goes with the call (encode_auth_sys()). Borrowed until the call returns.
+    /// The credential that goes with the call; auth_sys.hpp writes the body of one. Borrowed until the call returns.
     opaque_auth credential = {};
     /// Most bytes of the results' bulk, below its limit: over RDMA the caller's memory for them. Results of more fail.
     std::uint32_t max_bulk = UINT32_MAX;
@@ -95,6 +94,7 @@ struct procedure_definition {
     const char* name; ///< static storage duration: "GET", a label of metrics and the context of errors
     rpc::effect effect;
 
+    /// Those from service_dispatcher::max_procedures on have no metrics of their own.
     static constexpr std::uint32_t max_number = 1023;
 };
 

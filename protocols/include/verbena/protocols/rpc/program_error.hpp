@@ -12,6 +12,7 @@
 #include <verbena/core/result.hpp>
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -50,10 +51,12 @@ constexpr auto type_name() noexcept
 template<class E>
 concept program_error = std::is_enum_v<E> && sizeof(E) <= 4 && detail::has_valid_and_to_string<E>;
 
-/// The category of a program's errors; its name is that of the enum.
+/// The category of a program's errors; its name is that of the enum. An enum that has one already (std::is_error_code_enum) keeps it.
 template<program_error E>
 const std::error_category& category_of() noexcept
 {
+    if constexpr (std::is_error_code_enum_v<E>)
+        return make_error_code(E{}).category();
     class category final : public std::error_category {
     public:
         const char* name() const noexcept override
@@ -88,9 +91,10 @@ E error_as(const error& e) noexcept
 
 namespace verbena {
 
-/// `reply.error() == kv::status::not_found`.
-template<rpc::program_error E>
-bool operator==(const error& a, E b) noexcept
+/// `reply.error() == kv::status::not_found`. Of two enums nothing is asked: what compares them may stand between an enum and the
+/// functions that program_error looks for.
+template<std::same_as<error> Error, rpc::program_error E>
+bool operator==(const Error& a, E b) noexcept
 {
     return a.code() == rpc::error_code_of(b);
 }

@@ -24,6 +24,7 @@
 #include <verbena/protocols/xdr/encoder.hpp>
 #include <verbena/protocols/xdr/members.hpp>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <concepts>
@@ -34,6 +35,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace verbena::xdr {
