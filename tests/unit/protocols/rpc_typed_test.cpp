@@ -474,6 +474,8 @@ BOOST_AUTO_TEST_CASE(an_enum_that_is_an_error_code_keeps_its_category)
 
 BOOST_AUTO_TEST_CASE(what_a_handler_fails_with_is_what_the_rpc_layer_has_for_it)
 {
+    const log_level before = current_log_level();
+    set_log_level(log_level::info);
     std::string lines;
     set_log_capture(
         [](void* to, std::string_view line) { static_cast<std::string*>(to)->append(line).append("\n"); },
@@ -489,6 +491,7 @@ BOOST_AUTO_TEST_CASE(what_a_handler_fails_with_is_what_the_rpc_layer_has_for_it)
     BOOST_TEST(s.reply_to(3, "00000003 6f646400") == system_error);
     BOOST_TEST(s.reply_to(3, "00000005 656d7074 79000000") == system_error);
     set_log_capture(nullptr, nullptr);
+    set_log_level(before);
     for (const auto* part : {"exception=boom", "program=shop procedure=FAIL error=\"the disk: ",
                              "procedure=FIND error=\"it said"})
         BOOST_TEST(lines.find(part) != std::string::npos, part << " in " << lines);
