@@ -107,15 +107,16 @@ public:
     using results = Results;
     using error_type = Error;
 
-    constexpr procedure(const program_definition& of, std::uint32_t number_, const char* name_,
-                        rpc::effect effect_)
-        : procedure_definition{of, number_, name_, effect_}
+    /// `which` is its number in the program, `called` its name. What can't be served does not compile.
+    constexpr procedure(const program_definition& of, std::uint32_t which, const char* called,
+                        rpc::effect does)
+        : procedure_definition{of, which, called, does}
     {
-        if (number_ == 0)
+        if (which == 0)
             detail::procedure_0_is_NULL_which_every_program_answers_by_itself();
-        if (number_ > max_number)
+        if (which > max_number)
             detail::a_procedure_number_is_1023_at_most();
-        if (effect_ == rpc::effect::changes &&
+        if (does == rpc::effect::changes &&
             (detail::has_bulk<Results> || detail::results_size<Results, Error> > max_kept_results))
             detail::the_duplicate_request_cache_keeps_no_results_as_large_as_these_of_effect_changes();
     }
