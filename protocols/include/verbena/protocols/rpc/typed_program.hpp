@@ -296,7 +296,7 @@ protected:
 
     /// Says what serves `p`, in the constructor. `f` is called as f(c, args), f(args), or without args where there are none, and
     /// returns what converts to answer<Results, Error>, or a task of that: results, an error of the program's own, a result<Results>.
-    /// A program without results may return void.
+    /// The handler of a procedure without results may return void.
     ///
     /// Lifetime: `f` is kept; `c` and the arguments outlive the task, so it may take them by reference. A text or list in them is
     /// the handler's own; an rpc::bulk comes when it is pulled. Room for results is there before `f` runs. An exception is
