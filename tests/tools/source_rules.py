@@ -23,7 +23,7 @@ SYSTEM_HEADER = re.compile(r"^([a-z_0-9]+|(sys|netinet|arpa|net|linux|asm)/[\w./
                            r"stdint|stdlib|string|time|unistd)\.h)$")
 # The two places where a third-party header is the subject of the public header.
 THIRD_PARTY = {"transports/include/verbena/transports/rdma/": "infiniband/",
-               "core/include/verbena/asio/": "boost/asio"}
+               "core/include/verbena/asio/": "asio/"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 
 
