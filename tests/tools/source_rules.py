@@ -109,6 +109,15 @@ def public_headers_export_what_they_declare():
             yield f"{name}: {push} between the last #include and the namespace, and {pop} at the end"
 
 
+def asio_is_included_by_its_adapter_alone():
+    """Asio's macros change its types, so that no library of verbena's may hold any of them"""
+    for name in code():
+        if name.startswith(LAYERS) and not name.startswith("core/include/verbena/asio/"):
+            for included in INCLUDE.findall(text(name)):
+                if included.startswith(("asio/", "asio.hpp", "boost/asio", "verbena/asio/")):
+                    yield f"{name}: <{included}>"
+
+
 def each_unit_test_is_listed():
     """a file tests/unit/**/*_test.cpp that Meson does not know would never run"""
     known = text("tests/unit/meson.build")
@@ -150,8 +159,8 @@ def no_owning_temporary_inside_co_await():
 
 
 RULES = (spdx_line_first, no_path_of_one_machine, layers_include_only_what_stands_below,
-         public_headers_are_self_sufficient_in_kind, public_headers_export_what_they_declare, each_unit_test_is_listed,
-         links_in_documents_lead_somewhere, readme_shows_a_program_that_is_built, no_owning_temporary_inside_co_await)
+         public_headers_are_self_sufficient_in_kind, public_headers_export_what_they_declare, asio_is_included_by_its_adapter_alone,
+         each_unit_test_is_listed, links_in_documents_lead_somewhere, readme_shows_a_program_that_is_built, no_owning_temporary_inside_co_await)
 
 
 def main():

@@ -410,9 +410,16 @@ BOOST_AUTO_TEST_CASE(a_future_gets_what_a_shard_yields)
     BOOST_TEST(async_run(rt->at(0), on_shard, asio::use_future).get());
     auto fails = async_run(
         rt->at(0), []() -> task<result<int>> { co_return error(std::error_code(3, odd)); }, asio::use_future);
+    // The shard has let go of the exception before it is looked at here: TSan does not see how libstdc++ counts its owners.
+    const auto wait = [&](std::future<int>& outcome) {
+        outcome.wait();
+        rt->call(0, [](shard&) {});
+    };
+    wait(fails);
     BOOST_CHECK_EXCEPTION(fails.get(), std::system_error,
                           [](const auto& e) { return e.code() == std::error_code(3, odd); });
     auto throws = async_run(rt->at(0), []() -> task<int> { throw std::domain_error("x"); }, asio::use_future);
+    wait(throws);
     BOOST_CHECK_THROW(throws.get(), std::domain_error);
 }
 

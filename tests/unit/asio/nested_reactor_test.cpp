@@ -12,6 +12,7 @@
 #include <verbena/protocols/rpcrdma/responder.hpp>
 #include <verbena/transports/iwarp.hpp>
 
+#include <asio/bind_executor.hpp>
 #include <asio/co_spawn.hpp>
 #include <asio/detached.hpp>
 #include <asio/post.hpp>
@@ -19,6 +20,8 @@
 #include <asio/use_awaitable.hpp>
 
 #include <memory>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -184,6 +187,39 @@ BOOST_FIXTURE_TEST_CASE(a_handler_that_used_the_reactor_wakes_it, nested)
     io.restart();
     io.run();
     BOOST_TEST(done);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_reactor_that_has_more_to_do_gets_the_next_turn, nested)
+{
+    struct again final : deferred {
+        explicit again(nested& n) : all(n) {}
+        void run() noexcept override
+        {
+            if (++runs == 5)
+                all.in->close();
+            else
+                all.r->post_last(*this);
+        }
+        nested& all;
+        int runs = 0;
+    };
+    again work(*this);
+    settle();
+    r->post_last(work);
+    in->wake();
+    io.restart();
+    io.run();
+    BOOST_TEST(work.runs == 5);
+}
+
+// As with all handlers of Asio's. Were it called within a turn of the reactor, it would go to the scope.
+BOOST_FIXTURE_TEST_CASE(a_handlers_exception_leaves_run, nested)
+{
+    async_run(
+        tasks, [] {},
+        asio::bind_executor(io, [](const std::exception_ptr&) { throw std::domain_error("x"); }));
+    io.restart();
+    BOOST_CHECK_THROW(io.run(), std::domain_error);
 }
 
 BOOST_FIXTURE_TEST_CASE(idle_it_takes_no_turns, nested)

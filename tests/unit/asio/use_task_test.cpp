@@ -390,6 +390,21 @@ BOOST_FIXTURE_TEST_CASE(its_io_context_goes_under_it, by_hand)
     BOOST_TEST((e == std::errc::operation_canceled));
 }
 
+// A strand refers to its context, and what the task keeps of the operation outlives it.
+BOOST_FIXTURE_TEST_CASE(the_context_of_a_strand_goes_under_it, by_hand)
+{
+    scope tasks(*r);
+    error e;
+    tasks.spawn([&]() -> task<void> {
+        task<result<void>> posted = asio::post(asio::make_strand(*io), use_task); // has the only one
+        e = of(co_await posted);
+    });
+    io.reset();
+    settle();
+    BOOST_TEST(tasks.live() == 0U);
+    BOOST_TEST((e == std::errc::operation_canceled));
+}
+
 BOOST_FIXTURE_TEST_CASE(a_handler_that_is_dropped_ends_the_wait, by_hand)
 {
     by_test<std::error_code> op;
@@ -503,7 +518,8 @@ BOOST_AUTO_TEST_CASE(it_is_cancelled_where_its_handlers_run)
             void operator()(handler_of<std::error_code> h) const
             {
                 auto kept = std::make_shared<handler_of<std::error_code>>(std::move(h));
-                kept->get_cancellation_slot().assign([this, kept](asio::cancellation_type_t) {
+                kept->get_cancellation_slot().assign([kept, &where = where, &inside = inside,
+                                                      on = on](asio::cancellation_type_t) {
                     where = std::this_thread::get_id();
                     inside = on.running_in_this_thread();
                     asio::post(on, [kept] { (*kept)(std::make_error_code(std::errc::operation_canceled)); });

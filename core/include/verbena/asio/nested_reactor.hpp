@@ -87,8 +87,8 @@ private:
 
 /// Runs the turns of a reactor as handlers of an io_context, which sleeps for both. The reactor's policy does not matter.
 ///
-/// What runs in the io_context meets it by use_task, async_run() and shard_context, at no system call for a hop. A handler that
-/// uses the reactor otherwise (spawns a task, arms a timer) calls wake() afterwards.
+/// What runs in the io_context meets it by use_task and async_run(), at no system call for a hop, and by shard_context. A handler
+/// that uses the reactor otherwise (spawns a task, arms a timer) calls wake() afterwards.
 ///
 /// All of it on the reactor's thread, which alone runs the io_context. Reactor and io_context outlive it. As an acceptor does, it keeps
 /// io_context::run() from returning, until close() or io_context::stop().

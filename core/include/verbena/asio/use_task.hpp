@@ -367,12 +367,15 @@ public:
             co_return verbena::detail::use_task_error(std::errc::operation_canceled, {});
         if (context.deadline <= context.shard->clock().now())
             co_return verbena::detail::use_task_error(std::errc::timed_out, {});
-        const auto executor = executor_of(initiation);
         using state_type =
-            verbena::detail::use_task_state<std::remove_const_t<decltype(executor)>, std::decay_t<Args>...>;
-        auto state =
-            std::allocate_shared<state_type>(verbena::detail::frame_allocator<state_type>(), executor);
-        auto begin = [&](auto handler) { std::move(initiation)(std::move(handler), std::move(args)...); };
+            verbena::detail::use_task_state<decltype(executor_of(initiation)), std::decay_t<Args>...>;
+        auto state = std::allocate_shared<state_type>(verbena::detail::frame_allocator<state_type>(),
+                                                      executor_of(initiation));
+        // It may hold an executor (a strand), which goes before the context.
+        auto begin = [&](auto handler) {
+            Initiation once = std::move(initiation);
+            std::move(once)(std::move(handler), std::move(args)...);
+        };
         verbena::detail::use_task_wait<state_type, decltype(begin), std::decay_t<Args>...> wait(context,
                                                                                                 state, begin);
         co_await wait;
