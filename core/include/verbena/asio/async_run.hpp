@@ -31,6 +31,8 @@
 #include <type_traits>
 #include <utility>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 namespace detail {
@@ -404,3 +406,5 @@ auto async_run(const shard& where, F&& f, Token&& token)
 }
 
 } // namespace verbena
+
+#pragma GCC visibility pop

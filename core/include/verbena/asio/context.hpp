@@ -14,6 +14,8 @@
 #include <memory>
 #include <mutex>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::detail {
 
 /// A reactor that is nested in an io_context, as what runs beside it in that io_context sees it. On its thread.
@@ -152,3 +154,5 @@ struct frame_allocator {
 };
 
 } // namespace verbena::detail
+
+#pragma GCC visibility pop

@@ -19,6 +19,8 @@
 #include <memory>
 #include <system_error>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 namespace detail {
@@ -113,3 +115,5 @@ private:
 };
 
 } // namespace verbena
+
+#pragma GCC visibility pop

@@ -23,6 +23,8 @@
 #include <type_traits>
 #include <utility>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 namespace detail {
@@ -247,3 +249,5 @@ private:
 inline shard_context::executor_type shard_context::get_executor() noexcept { return executor_type(*this); }
 
 } // namespace verbena
+
+#pragma GCC visibility pop

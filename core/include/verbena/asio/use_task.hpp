@@ -32,6 +32,8 @@
 #include <type_traits>
 #include <utility>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 namespace detail {
@@ -392,3 +394,5 @@ private:
             return verbena::detail::no_executor();
     }
 };
+
+#pragma GCC visibility pop

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 class reactor;
@@ -51,3 +53,5 @@ private:
 };
 
 } // namespace verbena
+
+#pragma GCC visibility pop

@@ -13,6 +13,8 @@
 #include <coroutine>
 #include <cstdint>
 
+#pragma GCC visibility push(default)
+
 namespace verbena {
 
 struct task_context;
@@ -194,3 +196,5 @@ private:
 };
 
 } // namespace verbena
+
+#pragma GCC visibility pop

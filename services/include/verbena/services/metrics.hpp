@@ -9,6 +9,8 @@
 #include <memory>
 #include <string>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::metrics {
 
 /// Answers GET /metrics from serve() until it is destroyed, on threads of its own.
@@ -52,3 +54,5 @@ std::string to_text(const metric_registry& registry);
 metric_registrations expose_process(metric_registry& registry);
 
 } // namespace verbena::metrics
+
+#pragma GCC visibility pop

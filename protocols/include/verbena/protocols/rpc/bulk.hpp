@@ -14,6 +14,8 @@
 #include <span>
 #include <utility>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::rpc {
 
 class client_transport;
@@ -114,3 +116,5 @@ struct verbena::xdr::codec<verbena::rpc::bulk<Max>> {
         value.awaited_ = false;
     }
 };
+
+#pragma GCC visibility pop

@@ -25,6 +25,8 @@
 #include <type_traits>
 #include <utility>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::rpc {
 
 /// One version of a program. `name` has static storage duration; it labels metrics and logs.
@@ -221,3 +223,5 @@ task<result<Results>> procedure<Args, Results, Error>::invoke(client_transport& 
 }
 
 } // namespace verbena::rpc
+
+#pragma GCC visibility pop

@@ -19,6 +19,8 @@
 #include <system_error>
 #include <type_traits>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::rpc {
 
 namespace detail {
@@ -100,3 +102,5 @@ bool operator==(const Error& a, E b) noexcept
 }
 
 } // namespace verbena
+
+#pragma GCC visibility pop

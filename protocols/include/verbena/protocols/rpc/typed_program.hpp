@@ -31,6 +31,8 @@
 #include <utility>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::rpc {
 
 namespace detail {
@@ -339,3 +341,5 @@ private:
 };
 
 } // namespace verbena::rpc
+
+#pragma GCC visibility pop

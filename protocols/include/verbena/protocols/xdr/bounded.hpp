@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::xdr {
 
 /// Bytes that a text, opaque or list may take in the object itself.
@@ -217,3 +219,5 @@ private:
 };
 
 } // namespace verbena::xdr
+
+#pragma GCC visibility pop

@@ -38,6 +38,8 @@
 #include <utility>
 #include <vector>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::xdr {
 
 /// How T travels: min_size and max_size in bytes, encode() and decode(). Specialise it for a type with a wire form of its own, such
@@ -362,3 +364,5 @@ template<detail::wire_struct T>
 struct codec<T> : detail::struct_codec<T> {};
 
 } // namespace verbena::xdr
+
+#pragma GCC visibility pop

@@ -7,6 +7,8 @@
 #include <type_traits>
 #include <utility>
 
+#pragma GCC visibility push(default)
+
 namespace verbena::xdr::detail {
 
 template<class T>
@@ -122,3 +124,5 @@ template<class T>
 using member_types = decltype(with_members(std::declval<T&>(), to_types{}));
 
 } // namespace verbena::xdr::detail
+
+#pragma GCC visibility pop
