@@ -334,13 +334,16 @@ private:
         std::string text = w->text;
         switch (setting_.kind) {
         case setting_kind::flag:
-            for (const bool yes : {true, false}) {
-                for (const char* accepted : yes ? std::initializer_list<const char*>{"", "yes", "true", "1"}
-                                                : std::initializer_list<const char*>{"no", "false", "0"}) {
-                    if (text == accepted) {
-                        value_.data = yes;
-                        return;
-                    }
+            for (const char* yes : {"", "yes", "true", "1"}) {
+                if (text == yes) {
+                    value_.data = true;
+                    return;
+                }
+            }
+            for (const char* no : {"no", "false", "0"}) {
+                if (text == no) {
+                    value_.data = false;
+                    return;
                 }
             }
             break;

@@ -19,7 +19,8 @@ LEAST = 95
 
 SOURCES = {
     "xdr": ["protocols/include/verbena/protocols/xdr/decoder.hpp",
-            "protocols/include/verbena/protocols/xdr/byte_order.hpp"],
+            "protocols/include/verbena/protocols/xdr/byte_order.hpp", "protocols/include/verbena/protocols/xdr/codec.hpp",
+            "protocols/include/verbena/protocols/xdr/bounded.hpp"],
     "rpc": ["protocols/rpc/message.cpp", "protocols/rpc/auth_sys.cpp", "protocols/rpc/call.cpp",
             "protocols/rpc/client.cpp", "protocols/rpc/record_reader.cpp"],
     "rpcrdma": ["protocols/rpcrdma/header.cpp", "protocols/rpcrdma/private_data.cpp"],
@@ -34,7 +35,8 @@ SOURCES = {
 TESTS = ["unit_codecs", "unit_core", "unit_rpc", "unit_rpcrdma", "unit_providers", "unit_services", "transports_iwarp_refusals_test"]
 CORPORA = "fuzz_corpora"
 # Headers count where they are compiled in, so these tests are measured too.
-WITH_HEADERS = ["tests/unit/protocols/xdr_test.cpp", "tests/fuzz/fuzz_xdr.cpp"]
+WITH_HEADERS = ["tests/unit/protocols/xdr_test.cpp", "tests/unit/protocols/xdr_codec_test.cpp", "tests/fuzz/fuzz_xdr.cpp",
+                "tests/fuzz/fuzz_xdr_codec.cpp"]
 FLAGS = ["-O0", "-g0", "-fprofile-instr-generate", "-fcoverage-mapping"]
 
 
