@@ -27,6 +27,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <pthread.h>
 #include <system_error>
 #include <type_traits>
 #include <utility>
@@ -115,7 +116,8 @@ protected:
     std::exception_ptr failure;
     bool tells_failure = true; // the handler gets it as it is
     // Whoever calls the handler waits for it: the shard has let go of the handler's context, which may go with the call.
-    std::atomic<bool> let_go{false};
+    std::atomic<int> let_go{0};
+    ::pthread_t ended_on{};
 
 private:
     class stop_note final : public remote_message {
@@ -269,34 +271,35 @@ private:
         auto executor() const { return work_.get_executor(); }
         void operator()()
         {
-            if (operation_->let_go.load(std::memory_order_acquire))
-                complete(std::move(operation_));
-            else
-                send(std::move(*this));
+            // An executor may call it within post(). The reactor may be gone already.
+            if (!::pthread_equal(operation_->ended_on, ::pthread_self()))
+                operation_->let_go.wait(0, std::memory_order_acquire);
+            complete(std::move(operation_));
         }
 
     private:
         std::shared_ptr<async_run_operation> operation_;
         async_run_work<executor_type> work_;
     };
-    static void send(completion c)
-    {
-        const auto e = c.executor();
-        ::asio::post(e, std::move(c));
-    }
     void end() override
     {
         function_.reset();
+        ended_on = ::pthread_self();
         const auto self = std::static_pointer_cast<async_run_operation>(this->shared_from_this());
         if constexpr (std::is_same_v<executor_type, where_the_task_ends>) {
             complete(self);
         } else if constexpr (::asio::can_query<const executor_type&, ::asio::execution::context_t>::value) {
             // Not dispatched: within the shard's turn a handler's exception would not leave io_context::run().
-            send(completion(self));
-            let_go.store(true, std::memory_order_release);
+            {
+                completion c(self);
+                const auto e = c.executor();
+                ::asio::post(e, std::move(c));
+            }
+            let_go.store(1, std::memory_order_release);
+            let_go.notify_one();
         } else {
             // The executor of a future, which is of no context: asio::post() would start a thread for it.
-            let_go.store(true, std::memory_order_release);
+            let_go.store(1, std::memory_order_release);
             completion c(self);
             const auto e = c.executor();
             ::asio::dispatch(e, std::move(c));

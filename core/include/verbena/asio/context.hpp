@@ -109,7 +109,6 @@ protected:
     /// Whoever calls it keeps this alive until it returns.
     void hand_over(reactor& r, asio_context* c) noexcept
     {
-        reactor_ = &r;
         if (r.on_its_thread()) {
             if (reactor::current() == &r) {
                 arrived();
@@ -122,7 +121,8 @@ protected:
             }
         }
         r.post_remote(*this);
-        let_go_.store(true, std::memory_order_release);
+        let_go_.store(1, std::memory_order_release);
+        let_go_.notify_one();
     }
     /// On the shard, perhaps in a poll: posts what is to be done.
     virtual void arrived() noexcept = 0;
@@ -130,13 +130,11 @@ protected:
 private:
     void deliver() noexcept final
     {
-        if (let_go_.load(std::memory_order_acquire))
-            arrived();
-        else
-            reactor_->post_remote(*this); // in the next turn
+        // As a rule it has. Else the kernel runs this thread in its place: to spin here would keep it away.
+        let_go_.wait(0, std::memory_order_acquire);
+        arrived();
     }
-    reactor* reactor_ = nullptr;
-    std::atomic<bool> let_go_{false};
+    std::atomic<int> let_go_{0};
 };
 
 /// From the calling thread's free list of frames: what lives as long as an operation.
