@@ -200,6 +200,7 @@ int main(int argc, char** argv)
     asio_thread one;
     asio_thread other;
     const auto rt = two_shards();
+    const auto beside_asio = runtime::start().value();
     nested_shard nested;
     struct way {
         const char* name;
@@ -211,10 +212,10 @@ int main(int argc, char** argv)
         {"co_await shard.run(f), another shard", [&](int n) { return between_shards(*rt, 1, n); }},
         {"co_await post(io, use_task), nested, one thread", [&](int n) { return post_nested(nested, n); }},
         {"co_await post(io, use_task), another thread",
-         [&](int n) { return post_from_shard(*rt, one.io, n); }},
+         [&](int n) { return post_from_shard(*beside_asio, one.io, n); }},
         {"async_run(f, callback), nested, one thread", [&](int n) { return callbacks_nested(nested, n); }},
         {"async_run(f, callback), another thread",
-         [&](int n) { return callbacks_from_asio(*rt, one.io, n); }},
+         [&](int n) { return callbacks_from_asio(*beside_asio, one.io, n); }},
         {"Asio alone: co_await post(io, use_awaitable)", [&](int n) { return awaitable_alone(n); }},
         {"Asio alone: post() to another thread's io_context and back",
          [&](int n) { return between_asios(one.io, other.io, n); }},
