@@ -135,8 +135,11 @@ BOOST_AUTO_TEST_CASE(a_shard_goes_as_soon_as_its_last_hop_is_back)
     asio::thread_pool pool(1);
     for (int i = 0; i < 60; ++i) {
         auto made = reactor::create();
-        const auto once = [&]() -> task<void> { (void)co_await asio::post(pool, use_task); };
-        run_until_complete(**made, once());
+        const auto once = [&]() -> task<bool> {
+            const auto posted = co_await asio::post(pool, use_task);
+            co_return posted.has_value();
+        };
+        BOOST_TEST(run_until_complete(**made, once()));
     }
     for (int i = 0; i < 30; ++i) {
         auto rt = runtime::start().value();
@@ -155,11 +158,15 @@ BOOST_AUTO_TEST_CASE(an_io_context_goes_while_shards_stop)
     for (int i = 0; i < 40; ++i) {
         auto io = std::make_unique<asio::io_context>();
         std::latch begun(2);
+        std::atomic<int> cancelled{0};
         // Posted and never run: it goes with the context.
         const auto body = [&](shard& s) -> task<void> {
             scope tasks(s.reactor());
             for (int n = 0; n < 4; ++n)
-                tasks.spawn([&]() -> task<void> { (void)co_await asio::post(*io, use_task); });
+                tasks.spawn([&]() -> task<void> {
+                    const auto posted = co_await asio::post(*io, use_task);
+                    cancelled += !posted && posted.error() == std::errc::operation_canceled;
+                });
             begun.count_down();
             if (i % 2 != 0)
                 tasks.request_stop();
@@ -171,6 +178,7 @@ BOOST_AUTO_TEST_CASE(an_io_context_goes_while_shards_stop)
         io.reset();
         one.get();
         two.get();
+        BOOST_TEST(cancelled == 8);
     }
 }
 
