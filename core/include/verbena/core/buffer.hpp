@@ -141,9 +141,12 @@ public:
         buffer_pool& pool_;
         sized_waiter waiter_;
     };
-    /// Waits, in order, until the budget allows a buffer; who wants no more than what a slab in use has free passes those who
-    /// want another size. This is how a full budget slows admission. After `patience` it gives up: idle connections' receives
-    /// may be all that holds the memory which a device lets a process register.
+    /// `co_await pool.acquire(size)`: a buffer of at least `size` bytes. This is how a full budget slows admission.
+    ///
+    /// Completes when: the budget allows it, in order of asking; who wants no more than what a slab in use has free passes those
+    /// who want another size. After `patience` it gives up: idle connections' receives may be all that holds the memory which a
+    /// device lets a process register. On cancel: it ends. Errors: an empty lease, of a wait that was stopped or took too long,
+    /// and at once for more than max_size. Lifetime: the pool outlives the wait and the lease. Shard: the pool's.
     awaiter acquire(std::size_t size,
                     std::chrono::nanoseconds patience = std::chrono::nanoseconds::max()) noexcept
     {

@@ -46,8 +46,9 @@ public:
         put(std::move(value));
         return true;
     }
-    /// `co_await c.receive()`. Completes when: there is a value and who asked before has one; yields the oldest. Empty on cancel, and once
-    /// the channel is closed and drained. Errors: none. Lifetime and shard: as send().
+    /// `co_await c.receive()`. Completes when: there is a value and who asked before has one; yields the oldest. On cancel, and
+    /// once the channel is closed and drained: yields nothing. Errors: none. Lifetime: the channel outlives the wait. Shard: that
+    /// of all who use the channel.
     task<std::optional<T>> receive()
     {
         std::optional<T> value;

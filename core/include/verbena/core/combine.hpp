@@ -110,6 +110,10 @@ private:
 } // namespace detail
 
 /// Runs all tasks at once and yields their values in order (std::monostate for void).
+///
+/// Completes when: all have ended. On cancel: all are asked to stop, and it waits for their ends. Errors: if exceptions left
+/// tasks, that of the first of these in order is rethrown once all have ended; none stops the others. Lifetime: it owns the
+/// tasks; what they refer to outlives it. Shard: that of the task that awaits it.
 template<class... Ts>
 task<std::tuple<detail::value_of<Ts>...>> when_all(task<Ts>... tasks)
 {
@@ -150,8 +154,12 @@ public:
     detail::value_of<T> value;
 };
 
-/// Runs all tasks (at least one) until the first of them ends, asks the others to stop, waits for them
-/// and drops their values.
+/// Runs all tasks (at least one) until the first of them ends, and yields that one's value.
+///
+/// Completes when: the first has ended, the others were asked to stop and have ended too; their values are dropped. On cancel:
+/// all are asked to stop, and whichever ends first is the first. Errors: an exception that leaves the first task is rethrown,
+/// those that leave the others are dropped. Lifetime: it owns the tasks; what they refer to outlives it. Shard: that of the task
+/// that awaits it.
 template<class T>
 task<first_of<T>> when_any(std::vector<task<T>> tasks)
 {
@@ -178,9 +186,12 @@ task<first_of<T>> when_any(task<T> first, More... more)
     return when_any(std::move(tasks));
 }
 
-/// Gives `t` at most `limit` on the shard's clock: then asks it to stop and, once it has ended, yields
-/// ETIMEDOUT in place of its error. A task that succeeds all the same keeps its value: nothing done is lost.
-/// The task sees the nearer deadline in its context.
+/// Gives `t` at most `limit` on the shard's clock, or until its context's deadline if that is nearer: then asks it to stop. The
+/// task sees the nearer deadline in its context.
+///
+/// Completes when: the task has ended. On cancel: the task is asked to stop, and its end is waited for. Errors: ETIMEDOUT in
+/// place of the task's error where the time was over; a task that succeeds all the same keeps its value: nothing done is lost. An
+/// exception is rethrown. Lifetime: it owns the task; what that refers to outlives it. Shard: that of the task that awaits it.
 template<class T>
 task<result<T>> with_timeout(duration limit, task<result<T>> t)
 {

@@ -16,11 +16,13 @@
 
 namespace verbena {
 
-/// `co_await file_read(fd, to, offset)`: one pread(2) by the ring of the awaiting task's shard. Yields the bytes read, which
-/// may be fewer than asked for, or a negative errno; -ENOBUFS if the ring takes no more operations.
+/// `co_await file_read(fd, to, offset)`: one pread(2) by the ring of the awaiting task's shard. Yields the bytes read, which may
+/// be fewer than asked for, or a negative errno.
 ///
-/// `fd` and `to` live until it ends. It can't be recalled: the kernel may write to `to` until then, so the awaiter waits
-/// whatever the stop token says. Where the file system can't wait by itself the kernel gives it a thread of its own.
+/// Completes when: the kernel has read. On cancel: it waits on, as a read can't be recalled and the kernel may write to `to`
+/// until then. Errors: those of pread(2), and -ENOBUFS at once if the ring takes no more operations. Lifetime: `fd` and the
+/// memory of `to` outlive the wait. Shard: that of the task. Where the file system can't wait by itself the kernel gives it a
+/// thread of its own.
 class [[nodiscard("co_await it: nothing is read otherwise")]] file_read final : ring_completion {
 public:
     [[nodiscard("co_await it: nothing is read otherwise")]] file_read(int fd, std::span<std::byte> to,

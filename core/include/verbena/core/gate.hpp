@@ -55,9 +55,9 @@ public:
         ++inside_;
         return pass(*this);
     }
-    /// Lets nobody in from now on, awaited or not. `co_await g.close()` completes when the last has left. On cancel: it waits on, since
-    /// what is inside was asked to stop by other means. Errors: none. Lifetime: the gate outlives the wait. Shard: that of those inside.
-    /// Idempotent.
+    /// Lets nobody in from now on, awaited or not. Idempotent. `co_await g.close()`. Completes when: the last has left. On
+    /// cancel: it waits on, since what is inside was asked to stop by other means. Errors: none. Lifetime: the gate outlives the
+    /// wait. Shard: that of those inside.
     event::shielded_awaiter close() noexcept
     {
         closed_ = true;

@@ -71,9 +71,11 @@ namespace verbs {
 /// A protocol that speaks verbs itself, as RTRS does.
 class protocol_module : public verbena::protocol_module {
 public:
-    /// Serves the connections of one listener on one shard until it is asked to stop (its stop token) or listener.next() fails
-    /// since the listener is closed; then ends its connections and returns. `d` and `l` outlive it. An exception is logged and
-    /// ends this listener's service on this shard.
+    /// Serves the connections of one listener on one shard.
+    ///
+    /// Completes when: l.next() has failed, since the listener is closed, and the module has ended its connections. On cancel:
+    /// the module ends its connections, and returns. Errors: an exception is logged and ends this listener's service on this
+    /// shard. Lifetime: `s`, `d` and `l` outlive it, and none of its connections does. Shard: `s`.
     virtual task<void> serve(shard& s, context& d, listener& l) = 0;
 };
 

@@ -211,7 +211,7 @@ public:
     scope& tasks() const noexcept { return tasks_; }
 
     /// `co_await other.run(f, args...)`: calls `f(args...)` on this shard, as std::invoke does, and yields on the caller's shard what
-    /// it returns or, if that is a task, what the task yields. From a task of any shard; on the same shard it is a plain await.
+    /// it returns or, if that is a task, what the task yields.
     ///
     /// Completes when: the call and its task have ended there and their outcome has come back. Two messages, one each way.
     /// On cancel: the caller's stop is sent after the call, and the task there sees it in its context; the caller still waits for its end.
@@ -221,6 +221,7 @@ public:
     /// there when the runtime stops is asked to stop, as all tasks of the shard are, and its outcome comes back.
     /// Lifetime: `f` and the arguments are kept, decayed, in the caller's frame, made and destroyed on the caller's shard; what
     /// they refer to must be safe to touch on this one. The value is made here and destroyed there. The shard's runtime outlives the call.
+    /// Shard: awaited by a task of any, which goes on where it was; on the same shard it is a plain await.
     template<class F, class... Args>
     auto run(F f, Args... args) const
         -> task<typename detail::task_value<std::invoke_result_t<F, Args...>>::type>

@@ -47,8 +47,9 @@ private:
     node node_;
 };
 
-/// `co_await sleep_until(t)`. Completes when: the clock of the task's shard has come to `t`, never at once. On cancel: it ends and yields
-/// false, else true. Errors: none, but std::bad_alloc where the shard's timers need more room. Shard: that of the task.
+/// `co_await sleep_until(t)`. Completes when: the clock of the task's shard has come to `t`, never at once. On cancel: it ends
+/// and yields false, else true. Errors: none, but std::bad_alloc where the shard's timers need more room. Lifetime: it borrows
+/// nothing. Shard: that of the task.
 inline sleep_awaiter sleep_until(time_point t) noexcept { return sleep_awaiter(t); }
 /// The same for `now + d`, d >= 0.
 inline sleep_awaiter sleep_for(duration d) noexcept { return sleep_awaiter(d); }

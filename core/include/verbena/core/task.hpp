@@ -151,10 +151,12 @@ private:
 
 } // namespace detail
 
-/// A coroutine that has not started. Awaiting it runs it on the awaiter's shard and yields its
-/// value; an exception that leaves it is rethrown there. Destroying a task that was never awaited
-/// destroys its frame unrun. A task must not be destroyed while it is suspended half way: scopes
-/// join instead. Cancellation: none by itself; the leaf operations ask the context's stop token.
+/// A coroutine that has not started. Awaiting it, once, runs it and yields its value. Destroying a task that was never awaited
+/// destroys its frame unrun. A task must not be destroyed while it is suspended half way: scopes join instead.
+///
+/// Completes when: the coroutine has ended, which may be at once. On cancel: the task by itself hears of no stop; what the
+/// coroutine awaits asks the context's stop token, and says what it does then. Errors: an exception that leaves the coroutine is
+/// rethrown. Lifetime: the task, and what its arguments refer to, outlive the await. Shard: that of the awaiter.
 template<class T = void>
 class [[nodiscard("co_await it: a task does nothing until it is awaited")]] task {
 public:
@@ -217,7 +219,8 @@ private:
     handle_type handle_;
 };
 
-/// `co_await current_context()` yields the running chain's context (never suspends).
+/// `co_await current_context()` yields the running chain's context. Completes when: at once, without suspending. On cancel: no
+/// matter. Errors: none. Lifetime: the context outlives the task that asks. Shard: any.
 class [[nodiscard("co_await it: it yields the context")]] current_context {
 public:
     [[nodiscard("co_await it: it yields the context")]] current_context() = default;

@@ -196,24 +196,31 @@ public:
     virtual std::uint32_t standing() const noexcept = 0;
 };
 
-/// Memory and the queue pairs that may use it. Outlives both, and every task of its own.
+/// Memory and the queue pairs that may use it. Outlives both.
+///
+/// This holds for all its tasks. Completes when: the kernel or the device has answered; a provider that places in software ends
+/// without suspending. On cancel: it goes on to its end, as what has begun can't be recalled. Errors: those named below, and what
+/// else the kernel or device answers. Lifetime: the domain, and what a task is given, outlive the task. Shard: that of the
+/// context which made the domain.
 class protection_domain {
 public:
     virtual ~protection_domain() = default;
-    /// Registers memory for local access; its key never leaves the process. Stopping the task doesn't call a
-    /// registration back: it ends when the kernel has answered. Errors: ENOMEM with the cure when memlock is spent.
+    /// Registers memory for local access; its key never leaves the process. Errors: ENOMEM with the cure when memlock is spent.
     virtual task<result<std::unique_ptr<region>>> register_memory(std::span<std::byte> memory) = 0;
-    /// Registers what `pool` holds, and what it takes from the system later, until one of the two goes. Both are of
-    /// one shard. Needed where needs_local_keys is set, before a buffer of the pool is named in a request.
+    /// Registers what `pool` holds, and what it takes from the system later, until one of the two goes. Both are of one shard.
+    /// Needed where needs_local_keys is set, before a buffer of the pool is named in a request. Completes when: at once; the
+    /// shard waits for the kernel meanwhile. Errors: ENOMEM when memlock is spent.
     virtual task<result<void>> add_pool(buffer_pool& pool) = 0;
     /// Whether all of it lies in memory that is registered here, so that it may be granted or named in a request.
     virtual bool is_registered(std::span<const std::byte> memory) const noexcept = 0;
-    /// Makes each grant of the batch, or none. Memory lies in registered memory where needs_local_keys is set. Not
-    /// stopped once it began. EOPNOTSUPP: a scope that the provider can't hold to.
+    /// Makes each grant of the batch, or none. Memory lies in registered memory where needs_local_keys is set. Errors: EINVAL:
+    /// memory that doesn't, or of 4 GiB; EOPNOTSUPP: a scope that the provider can't hold to, or none, in a domain whose queue
+    /// pairs use several devices; ENOTCONN: a scope that is not connected; ENOMEM: no more windows or registrations. Lifetime:
+    /// the batch, and the queue pairs in it, outlive the task.
     virtual task<result<void>> make_grants(std::span<grant_request> batch) = 0;
-    /// As grant::revoke() for each, with one wait for all; the grants are destroyed. Not stopped once it began.
+    /// As grant::revoke() for each, with one wait for all; the grants are destroyed. Errors: none.
     virtual task<void> revoke(std::span<std::unique_ptr<grant>> batch) = 0;
-    /// EOPNOTSUPP where shared_receives is not set.
+    /// Errors: EOPNOTSUPP where shared_receives is not set, or nothing says which of several devices is meant; ENODEV: it went.
     virtual task<result<std::unique_ptr<shared_receive_queue>>>
     make_shared_receive_queue(const shared_receive_queue_options& options) = 0;
 
@@ -287,6 +294,9 @@ struct connect_options {
 };
 
 /// A peer that wants in. Destroying it unanswered closes the connection.
+///
+/// This holds for all its tasks. Lifetime: the request, and what a task is given, outlive the task. Shard: that of the listener's
+/// context.
 class connect_request {
 public:
     virtual ~connect_request() = default;
@@ -295,16 +305,23 @@ public:
     virtual std::string_view peer_name() const noexcept = 0;
     /// RDMA Reads the peer is ready to answer at once (its IRD): our ORD can't be more.
     virtual std::uint32_t peer_responder_resources() const noexcept = 0;
-    /// Makes the queue pair, not yet connected: post its receives, then accept(). Once. Not stopped once it began;
-    /// the request must outlive the task.
+    /// Makes the queue pair, not yet connected: post its receives, then accept(). Once.
+    ///
+    /// Completes when: it is made, which may ask the kernel. On cancel: it goes on to its end. Errors: EINVAL: there is one
+    /// already, or options.shared_receives is of another device; ENODEV: the device went; what the kernel answers.
     virtual task<result<std::unique_ptr<queue_pair>>> make_queue_pair(protection_domain& domain,
                                                                       const queue_pair_options& options) = 0;
-    /// Answers; the queue pair is connected when this returns success. Stopped, or not heard of within
-    /// options.timeout: the queue pair ends (ECANCELED, ETIMEDOUT). ECONNABORTED: the peer has given up, or the queue pair has
-    /// ended before; EMSGSIZE: private data over max_private_data. After a failure on_disconnected() has been called, or will be:
-    /// destroying the queue pair earlier may hold the shard.
+    /// Answers; the queue pair is connected when this returns success. After a failure on_disconnected() has been called, or will
+    /// be: destroying the queue pair earlier may hold the shard.
+    ///
+    /// Completes when: the peer has confirmed, or options.timeout is over; loop and iwarp only send, and don't suspend. On
+    /// cancel: the queue pair ends, ECANCELED. Errors: ETIMEDOUT; ECONNABORTED: the peer has given up, or the queue pair has
+    /// ended before; EMSGSIZE: private data over max_private_data; EINVAL: make_queue_pair() comes first; ENODEV, ENOTSUP (RFC
+    /// 6581 9.2), and what sending answers.
     virtual task<result<void>> accept(const connect_options& options) = 0;
-    /// Refuses, with private data. Kills: the request is over whatever this returns, stopped or not.
+    /// Refuses, with private data. Completes when: it is sent, without suspending. On cancel: no matter. Errors: EINVAL after
+    /// make_queue_pair(); EMSGSIZE: private data over max_private_data; the peer is then refused without any, when the request is
+    /// destroyed at the latest; what sending answers, and the request is over all the same.
     virtual task<result<void>> reject(std::span<const std::byte> private_data) = 0;
 };
 
@@ -312,8 +329,10 @@ public:
 class listener {
 public:
     virtual ~listener() = default;
-    /// The next peer, or ECANCELED after close() or when the task is stopped, which takes no peer away. One task at
-    /// a time.
+    /// The next peer. One task at a time.
+    ///
+    /// Completes when: a peer wants in, or the listener is closed. On cancel: ECANCELED, which takes no peer away. Errors:
+    /// ECANCELED, after close() too, and no other. Lifetime: the listener outlives the wait. Shard: that of its context.
     virtual task<result<std::unique_ptr<connect_request>>> next() = 0;
     virtual void close() noexcept = 0;
     /// The address as bound, with the real port: "iwarp://127.0.0.1:20049".
@@ -329,10 +348,14 @@ public:
     virtual result<std::unique_ptr<protection_domain>> make_domain() = 0;
     /// `address` is what follows "scheme://": "host:port", "[v6]:port", or a name for loop.
     virtual result<std::unique_ptr<listener>> listen(std::string_view address) = 0;
-    /// Connects; on success the queue pair is connected and `reply` holds the peer's private data, as it does when
-    /// the peer rejected (ECONNREFUSED). Stopped (ECANCELED) or out of time (ETIMEDOUT), it lets the attempt go:
-    /// the peer sees a connection that ends. The kernel's siw is let go only when its TCP has connected or given up,
-    /// minutes at most. What it is given must outlive the task.
+    /// Connects; on success the queue pair is connected and `reply` holds the peer's private data, as it does when the peer
+    /// rejected (ECONNREFUSED).
+    ///
+    /// Completes when: the peer has answered, or options.timeout is over. On cancel, and out of time: it lets the attempt go, and
+    /// the peer sees a connection that ends. What the kernel is asked for meanwhile is waited for, on siw until its TCP has
+    /// connected or given up, minutes at most. Errors: ECANCELED, ETIMEDOUT, ECONNREFUSED, EINVAL: an address that can't be read;
+    /// EMSGSIZE: private data over max_private_data; ENODEV, EHOSTUNREACH: no device leads there; ECONNRESET, EPROTO,
+    /// EPROTONOSUPPORT, and what the kernel answers. Lifetime: what it is given outlives the task. Shard: the context's.
     virtual task<result<std::unique_ptr<queue_pair>>> connect(std::string_view address,
                                                               protection_domain& domain,
                                                               const connect_options& options,
