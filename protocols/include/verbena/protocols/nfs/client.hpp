@@ -90,13 +90,17 @@ public:
     virtual void on_service() noexcept = 0;
 };
 
-/// The procedures of one server. Shard-local; any number of calls may run at once. `transport` outlives it.
-/// Arguments passed by reference or view outlive the task.
+/// The procedures of one server. Any number of calls may run at once.
 ///
-/// Errors: v3::nfsstat3 codes with the procedure's name, those of the transport, bad_message for results that
-/// don't decode. NFS3ERR_JUKEBOX is asked again, for at most jukebox_patience, or what have_patience() says; once a call has
-/// waited so long in vain, others are not asked again until the server does what it is asked. Cancellation: as
-/// rpc::client_transport::call().
+/// This holds for all its tasks. Completes when: the server has answered; a task that takes several calls makes them one after
+/// another. On cancel: as rpc::client_transport::call(); a task that waits to ask again fails with NFS3ERR_JUKEBOX, one that
+/// waits for memory with ENOMEM. What was called before stands. Errors: v3::nfsstat3 codes with the procedure's name, those of
+/// the transport, bad_message for results that don't decode, protocol_error for results that contradict the call, ENAMETOOLONG.
+/// Lifetime: the transport outlives the client, the client and what is passed by reference or view outlive the task. Shard: the
+/// transport's.
+///
+/// NFS3ERR_JUKEBOX is asked again, for at most jukebox_patience, or what have_patience() says; once a call has waited so long in
+/// vain, others are not asked again until the server does what it is asked.
 class client {
 public:
     static constexpr duration jukebox_patience = std::chrono::seconds(60);
@@ -134,6 +138,7 @@ public:
     task<result<std::string>> readlink(const v3::nfs_fh3& link);
     /// At most `count` bytes, and no more than the server's rtmax.
     task<result<read_result>> read(const v3::nfs_fh3& file, std::uint64_t offset, std::uint32_t count);
+    /// Errors: EMSGSIZE for more than max_transfer.
     task<result<write_result>> write(const v3::nfs_fh3& file, std::uint64_t offset, rpc::payload data,
                                      v3::stable_how stable);
     task<result<v3::writeverf3>> commit(const v3::nfs_fh3& file, std::uint64_t offset, std::uint32_t count);

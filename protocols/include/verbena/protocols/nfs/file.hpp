@@ -15,9 +15,13 @@
 
 namespace verbena::nfs {
 
-/// Shard-local. Reads and writes of different ranges may run at once; order between overlapping ones that run at once is
-/// the caller's. A write that began when an overlapping one had ended stays on top of it, whatever the server loses.
-/// commit() before it goes, or what was written may be lost with the server's memory.
+/// Reads and writes of different ranges may run at once; order between overlapping ones that run at once is the caller's. A write
+/// that began when an overlapping one had ended stays on top of it, whatever the server loses. commit() before it goes, or what
+/// was written may be lost with the server's memory.
+///
+/// This holds for all its tasks. On cancel: the wait ends, ECANCELED or as client says; what was sent stands, and what was
+/// written by then is kept for commit(). Errors: those of client, and those named below. Lifetime: the file outlives them, and
+/// the client the file. Shard: the client's.
 class file {
 public:
     /// Bytes written and not committed; a write beyond commits first.
@@ -28,14 +32,16 @@ public:
     file(client& owner, const node& n) : client_(owner), node_(n) {}
     const nfs::node& node() const noexcept { return node_; }
 
-    /// As client::read(), and it knows how many bytes there are: EIO when the server gives none though the file goes on, or
-    /// more than the size that it tells. None are the end.
+    /// As client::read(), and it knows how many bytes there are. None are the end. Completes when: the server has answered.
+    /// Errors: EIO when the server gives none though the file goes on, or more than the size that it tells.
     task<result<read_result>> read(std::uint64_t offset, std::uint32_t count);
-    /// Writes all of `data`, unstable, in as many WRITEs as it takes. Its leases are shared until the data
-    /// is stable, so the memory must not change before commit() ends. Waits while a commit() sends lost data again.
+    /// Writes all of `data`, unstable, in as many WRITEs as it takes. Completes when: the server has all of it; before, it waits
+    /// while a commit() sends lost data again, and commits what is beyond max_uncommitted. Lifetime: the leases of `data` are
+    /// shared until it is stable, so the memory must not change before commit() ends.
     task<result<void>> write(std::uint64_t offset, rpc::payload data);
-    /// Brings everything written before the call to stable storage, sending again what the server lost, the oldest
-    /// first. Calls take turns.
+    /// Brings everything written before the call to stable storage, sending again what the server lost, the oldest first. Calls
+    /// take turns. Completes when: all of that is stable. Errors: EIO after max_resends; whatever it fails with, a later commit()
+    /// goes on with the rest.
     task<result<void>> commit();
     std::size_t uncommitted() const noexcept { return uncommitted_; }
     /// Bytes sent again because a verifier changed.

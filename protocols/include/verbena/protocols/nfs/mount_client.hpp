@@ -34,9 +34,12 @@ struct mounted {
     v3::nfs_fh3 root;
 };
 
-/// Calls MOUNT version 3 (RFC 1813, Appendix I) over `transport`, which outlives it. Used on the transport's shard. A
-/// stopped call yields ECANCELED and what the server did of it stands. Errors: the transport's, RPC's, those of
-/// mountstat3 as errno's.
+/// Calls MOUNT version 3 (RFC 1813, Appendix I).
+///
+/// This holds for all its tasks. Completes when: the server has answered. On cancel: as rpc::client_transport::call(), ENOMEM
+/// while it waits for memory; what the server did of it stands. Errors: those of the transport and of RPC, bad_message for
+/// results that don't decode, mountstat3 as errno's. Lifetime: the transport outlives the client, the client and what is passed
+/// by view outlive the task. Shard: the transport's.
 class mount_client {
 public:
     static constexpr std::size_t max_list = 16384; ///< entries of an EXPORT or DUMP answer
@@ -48,6 +51,7 @@ public:
     task<result<std::vector<export_entry>>> exports();
     /// Who has mounted what, as far as the server remembers.
     task<result<std::vector<mount_entry>>> dump();
+    /// Errors: ENAMETOOLONG also for an empty name.
     task<result<v3::nfs_fh3>> mnt(std::string_view directory);
     task<result<void>> umnt(std::string_view directory);
     /// Mounts the export that `path` lies in: the longest prefix in the EXPORT list, else the longest
@@ -61,8 +65,9 @@ private:
     identity who_;
 };
 
-/// Asks the port mapper at the other end of `transport` where `program` listens by TCP; ENOENT if it
-/// does not.
+/// Asks the port mapper at the other end of `transport` where `program` listens by TCP. Completes when: it has answered. On
+/// cancel: as rpc::client_transport::call(), ENOMEM while it waits for memory. Errors: ENOENT if the program does not listen,
+/// EPROTO for what is no port, those of the transport. Lifetime: `transport` outlives the task. Shard: that of `transport`.
 task<result<std::uint16_t>> get_port(rpc::client_transport& transport, std::uint32_t program,
                                      std::uint32_t version);
 

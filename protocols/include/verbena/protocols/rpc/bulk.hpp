@@ -41,7 +41,8 @@ public:
     /// What it was made from, or came in results. Empty in arguments.
     const payload& bytes() const noexcept { return bytes_; }
     payload take() noexcept { return std::move(bytes_); }
-    /// Brings the bytes of `c`'s arguments here, once: see call::pull(), also for what it fails with.
+    /// Brings the bytes of `c`'s arguments here, once. Completes when: call::pull() does. On cancel: as there. Errors: as there.
+    /// Lifetime: `c` outlives the task. Shard: that of `c`.
     task<result<payload>> pull(call& c) const { return c.pull(ref_); }
 
 private:
@@ -53,10 +54,11 @@ private:
 };
 
 /// A copy of `bytes` in memory that the transport sends without another one. It counts as what `c` has in hand
-/// (call::expect_results()). Errors: ENOMEM when there is no memory in buffer_pool::call_patience, or more is asked for than
-/// buffer_pool::max_size.
+/// (call::expect_results()). Completes when: there is memory, or buffer_pool::call_patience is over. On cancel: it ends, ENOMEM.
+/// Errors: ENOMEM, at once for more than buffer_pool::max_size. Lifetime: `c` and `bytes` outlive the task. Shard: that of `c`.
 task<result<payload>> copy_payload(call& c, std::span<const std::byte> bytes);
-/// The same for an argument: waits for memory as client_transport::acquire() does.
+/// The same for an argument. It waits for memory as client_transport::acquire() does, without a limit. Lifetime: `server` and
+/// `bytes` outlive the task. Shard: that of `server`.
 task<result<payload>> copy_payload(client_transport& server, std::span<const std::byte> bytes);
 
 namespace detail {

@@ -135,25 +135,37 @@ private:
     xdr::decoder results_;
 };
 
-/// A connection to one server that is made again when it breaks. Shard-local; close() it before it goes.
+/// A connection to one server that is made again when it breaks. close() it before it goes.
+///
+/// This holds for all its tasks. Lifetime: the client outlives them; once close() has returned none of call() and connect() is
+/// left. Shard: the client's.
 class client_transport {
 public:
     virtual ~client_transport() = default;
 
     /// Connects now, once, hard or soft, so that a wrong address is an error and not a wait. Optional: call() connects too,
     /// and goes on trying as client_options::hard tells.
+    ///
+    /// Completes when: there is a connection, or the attempt has failed, which client_options::connect_timeout bounds. While
+    /// calls wait for the next attempt it fails at once. On cancel: ECANCELED, and the attempt goes on. Errors: what the last
+    /// attempt came to; ECANCELED after close().
     virtual task<result<void>> connect() = 0;
     /// Sends `r`, taking what it owns, and waits for the reply. Any number may be outstanding.
-    /// Cancellation: the caller goes on with ECANCELED (stop token) or ETIMEDOUT (the context's
-    /// deadline); the server may or may not have run the call, and memory that it could have touched is
-    /// out of its reach by then. Errors: rejections of the RPC layer as accept_status or auth_status, the
-    /// transport's for a soft client.
+    ///
+    /// Completes when: the reply is there, or client_options give the call up. On cancel: the caller goes on with ECANCELED, and
+    /// at the context's deadline with ETIMEDOUT; the server may or may not have run the call, and memory that it could have
+    /// touched is out of its reach by then. A call that waits for its turn (client_options::max_calls) hears the stop, and the
+    /// deadline only when it has its turn. Errors: rejections of the RPC layer as accept_status or auth_status; EMSGSIZE:
+    /// arguments beyond the message; ECANCELED after close(); those that the function names which made the transport; why there
+    /// is no connection, for a soft client. Lifetime: `r` outlives the task.
     virtual task<result<reply>> call(request& r) = 0;
-    /// Ends the connection; calls outstanding fail with ECANCELED. Not cancellable. Idempotent.
+    /// Ends the connection; calls outstanding fail with ECANCELED. Idempotent; one at a time. Completes when: the connection has
+    /// ended, and so have all calls. On cancel: it goes on to its end. Errors: none.
     virtual task<void> close() = 0;
 
-    /// Memory for a call's message or for a payload that travels without being copied or registered
-    /// anew. Empty as in buffer_pool::acquire().
+    /// Memory for a call's message or for a payload that travels without being copied or registered anew. Completes when: the
+    /// budget allows it, as buffer_pool::acquire(). On cancel: it ends. Errors: an empty lease, of a wait that was stopped, and
+    /// at once for more than buffer_pool::max_size.
     virtual task<lease> acquire(std::size_t size) = 0;
     /// "tcp", "iwarp", "rdma", "loop".
     virtual std::string_view name() const noexcept = 0;

@@ -140,8 +140,9 @@ public:
         private:
             visit& visit_;
         };
-        /// Finds out what to do with the call; waits while the same call is in progress. Once. Not
-        /// cancellable: it ends when that call does.
+        /// Finds out what to do with the call. Once. Completes when: no other run of the same call is in progress, mostly at
+        /// once. On cancel: it waits on, for the end of that run. Errors: none but std::bad_alloc. Lifetime: the visit outlives
+        /// the wait, and the cache the visit. Shard: that which the visit was made for.
         awaiter begin() noexcept { return awaiter(*this); }
         /// The reply message, after `answered`.
         std::span<const std::byte> reply() const noexcept { return reply_; }

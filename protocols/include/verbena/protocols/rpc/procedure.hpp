@@ -127,9 +127,10 @@ public:
     ///
     /// Completes when: the reply is there. On cancel and on a deadline: as client_transport::call(). Errors: an error of the
     /// program's own, of category_of<Error>(); those of client_transport::call(); EMSGSIZE for arguments that their types don't
-    /// allow; EBADMSG for results that these types don't allow. The context of an error made here is the procedure's name.
-    /// Lifetime: `server`, and what `options` point at, outlive the call; the arguments are its own, and the results the caller's.
-    /// Shard: that of `server`. Room for the reply, which RDMA wants offered, follows from the types.
+    /// allow; EBADMSG for results that these types don't allow; ENOMEM when the wait for memory for the call was stopped. The
+    /// context of an error made here is the procedure's name. Lifetime: `server`, and what `options` point at, outlive the call;
+    /// the arguments are its own, and the results the caller's. Shard: that of `server`. Room for the reply, which RDMA wants
+    /// offered, follows from the types.
     template<class A = Args>
         requires(!std::is_void_v<A>)
     task<result<Results>> operator()(client_transport& server, std::type_identity_t<A> args,
@@ -137,6 +138,7 @@ public:
     {
         return invoke<A>(server, *this, std::move(args), options);
     }
+    /// The same without arguments.
     template<class A = Args>
         requires(std::is_void_v<A>)
     task<result<Results>> operator()(client_transport& server, call_options options = {}) const

@@ -22,6 +22,10 @@
 
 namespace verbena::rpc {
 
+/// The base of client transports. What its users await is described by client_transport.
+///
+/// This holds for the tasks that a derived class implements. Lifetime: close() waits for them. Errors: what a task gives is named
+/// there; none but open() lets an exception out. Shard: the client's.
 class reconnecting_client : public client_transport, private exception_handler {
 public:
     task<result<void>> connect() final;
@@ -69,18 +73,21 @@ protected:
     reconnecting_client(reactor& shard, const client_options& options);
     ~reconnecting_client() override;
 
-    /// Makes a connection; transmit() is called for all calls afterwards. Must heed the stop token.
+    /// Makes a connection; transmit() is called for all calls afterwards. Completes when: there is one, or the attempt has
+    /// failed, which client_options::connect_timeout bounds. On cancel: it ends, ECANCELED: close() waits for that. Errors: why
+    /// there is none; an exception counts as one.
     virtual task<result<void>> open() = 0;
     /// Sends `o.call` on the open connection, now or when it can.
     virtual void transmit(outstanding& o) noexcept = 0;
     /// `o` is over, answered or not: forget it, and make sure that neither the peer nor the kernel
     /// touches its memory from now on, or set must_settle.
     virtual void retract(outstanding& o) noexcept = 0;
-    /// Returns when neither the peer nor the kernel touches the memory of `o` any more. Not stopped.
+    /// Completes when: neither the peer nor the kernel touches the memory of `o` any more. On cancel: it goes on to its end.
     virtual task<void> settle(outstanding&) { co_return; }
-    /// The connection ended: returns when no task uses it. drop() follows. Not stopped.
+    /// The connection ended; drop() follows. Completes when: no task uses it. On cancel: it goes on to its end.
     virtual task<void> quiesce() { co_return; }
-    /// close(): ends the open connection politely, within bounded time. drop() follows.
+    /// close(): ends the open connection politely; drop() follows. Completes when: it has ended, within bounded time. On cancel:
+    /// it goes on to its end.
     virtual task<void> hang_up() { co_return; }
     /// Lets go of the connection, broken or not. Calls stay outstanding.
     virtual void drop() noexcept = 0;

@@ -13,20 +13,26 @@
 
 namespace verbena::rpc {
 
-/// The reverse direction of one connection (RFC 8167 over RDMA). Shard-local. May outlive the connection,
-/// never the server's buffers; it does not come back with a connection made anew.
+/// The reverse direction of one connection (RFC 8167 over RDMA). May outlive the connection, never the server's buffers; it does
+/// not come back with a connection made anew.
+///
+/// This holds for all its tasks. Lifetime: the channel, and what a task is given, outlive the task. Shard: that of the
+/// connection.
 class reverse_channel {
 public:
     virtual ~reverse_channel() = default;
 
     /// Sends `r` and waits for the reply; waits for a credit first. Nothing is sent again. Over RDMA both
     /// messages travel inline, large arguments and results too, so both must fit the thresholds.
-    /// The wait for a credit has no time limit of its own; the wait for the reply ends with ETIMEDOUT after the server's limit
-    /// (rpcrdma::responder_options::reverse_limit), and with_timeout() sets a shorter one. Cancellation: the caller goes on with
-    /// ECANCELED; the client may have run the call, and its credit comes back with its reply or when the server's limit has
-    /// passed. Errors: ENOTCONN when the connection ended, EMSGSIZE when the call does not fit, rejections of the RPC layer.
+    ///
+    /// Completes when: the reply is there, or the server's limit has passed (rpcrdma::responder_options::reverse_limit); the wait
+    /// for a credit has no limit of its own, and with_timeout() sets one for both. On cancel: the caller goes on with ECANCELED;
+    /// the client may have run the call, and its credit comes back with its reply or when the server's limit has passed. Errors:
+    /// ETIMEDOUT; ENOTCONN when the connection ended, EMSGSIZE when the call does not fit, ENOMEM when there is no buffer for it,
+    /// EOVERFLOW when the client refuses the message, EPROTO for a reply with chunks, rejections of the RPC layer.
     virtual task<result<reply>> call(request& r) = 0;
-    /// Memory for a call's message. Empty as in buffer_pool::acquire().
+    /// Memory for a call's message. Completes when: the budget allows it, as buffer_pool::acquire(). On cancel: it ends. Errors:
+    /// an empty lease, of a wait that was stopped, and at once for more than buffer_pool::max_size.
     virtual task<lease> acquire(std::size_t size) = 0;
     virtual bool open() const noexcept = 0;
 };

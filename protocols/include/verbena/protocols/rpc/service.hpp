@@ -39,6 +39,8 @@ struct peer {
 };
 
 /// One call being served. Made by a transport, alive until its reply was handed over. Shard-local.
+///
+/// This holds for its tasks. Lifetime: the call outlives them. Shard: that of the call.
 class call {
 public:
     virtual ~call() = default;
@@ -67,14 +69,22 @@ public:
     /// Shard-local buffers.
     buffer_pool& buffers() noexcept { return *buffers_; }
 
-    /// Brings a large argument here: the views into the receive buffers, or memory filled by RDMA
-    /// Reads. Check permissions first: until then the bytes may still be with the peer. Errors: those
-    /// of the transport; the connection is then ending and no reply will go out.
+    /// Brings a large argument here: the views into the receive buffers, or memory filled by RDMA Reads. Check permissions first:
+    /// until then the bytes may still be with the peer.
+    ///
+    /// Completes when: the bytes are here; on a byte stream at once. On cancel: a wait for memory, or for a turn to read, ends
+    /// with an error; Reads that were posted are waited for. Errors: ENOMEM when there is no memory in
+    /// buffer_pool::call_patience, or the wait for it was stopped: the call can still be answered, with an error that asks for
+    /// another try; EBADMSG: the argument lies in no chunk; ECONNABORTED: a Read failed, and no reply will go out, as the
+    /// connection ends.
     virtual task<result<payload>> pull(xdr::payload_ref ref) = 0;
 
-    /// Gives results() room for at least `size` more bytes, keeping what was written; call it before
-    /// writing results that may exceed inline_results bytes, and before any payload is noted. False when
-    /// memory can't be had in buffer_pool::call_patience (answer with an error that asks for another try).
+    /// Gives results() room for at least `size` more bytes, keeping what was written; call it before writing results that may
+    /// exceed inline_results bytes, and before any payload is noted.
+    ///
+    /// Completes when: there is memory, or buffer_pool::call_patience is over; at once where there is room. On cancel: it ends,
+    /// false. Errors: false, also for more than a buffer can hold, and in a call from a server for more than travels inline; the
+    /// procedure answers with an error that asks for another try.
     virtual task<bool> reserve_results(std::size_t size) = 0;
     static constexpr std::size_t inline_results = 512;
 
@@ -155,7 +165,10 @@ public:
         (void)registry;
         return {};
     }
-    /// Serves one call. `c` outlives the task. An exception counts as outcome::system_error, and is logged.
+    /// Serves one call. Completes when: results() hold what the outcome says. On cancel: the transport asks it to stop when
+    /// nobody waits for the reply any more: the server ends, over RDMA also the connection. It may run to its end all the same,
+    /// which is waited for. Errors: an exception counts as outcome::system_error, and is logged. Lifetime: `c` and the program
+    /// outlive the task. Shard: that of the dispatcher.
     virtual task<outcome> serve(call& c) = 0;
 };
 
@@ -164,8 +177,9 @@ public:
 class dispatcher {
 public:
     virtual ~dispatcher() = default;
-    /// Serves `c` until its reply body stands in c.results() (the whole reply message, from the XID
-    /// on); false if no reply must be sent. An exception ends the connection.
+    /// Serves `c`; false if no reply must be sent. Completes when: its reply body stands in c.results() (the whole reply message,
+    /// from the XID on). On cancel: as program::serve(), and a wait for the first run of the same call is not ended. Errors: an
+    /// exception ends the connection. Lifetime: `c` and the dispatcher outlive the task. Shard: that of the dispatcher.
     virtual task<bool> dispatch(call& c) = 0;
 };
 

@@ -116,9 +116,11 @@ public:
     /// inside a poll; closes the socket when there is no room for it.
     void adopt(net::unique_fd socket, const net::endpoint& peer, std::string_view transport = "tcp");
 
-    /// Starts no more calls, lets those in flight finish and their replies go out, and closes. At
-    /// `deadline` the calls' context is asked to stop and replies that wait are given up; it returns when
-    /// no call is left.
+    /// Starts no more calls, lets those in flight finish and their replies go out, and closes. At `deadline` the calls' context
+    /// is asked to stop and replies that wait are given up. One task at a time.
+    ///
+    /// Completes when: no call and no stream is left, also of calls that don't heed the stop. On cancel: it waits on; `deadline`
+    /// is what limits it. Errors: none. Lifetime: the server outlives the wait. Shard: the server's.
     task<void> shut_down(time_point deadline);
 
     std::size_t connections() const noexcept;

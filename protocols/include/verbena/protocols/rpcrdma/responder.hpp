@@ -92,10 +92,13 @@ struct responder_stats {
 /// Registers what `s` counts, which outlives what it returns; once for each shard. Any thread.
 metric_registrations expose(metric_registry& registry, const responder_stats& s);
 
-/// Serves every peer of `listener` until it is closed; then starts no more calls, lets those in flight finish and
-/// ends their connections. When the task's stop is requested, connections end with their calls unanswered.
-/// Returns when no connection is left: a back end's call that has begun is waited for. All arguments
-/// outlive the task. Shard-local.
+/// Serves every peer of `listener` until it is closed; then starts no more calls, lets those in flight finish and ends their
+/// connections.
+///
+/// Completes when: no connection is left; a back end's call that has begun is waited for. On cancel: connections end with their
+/// calls unanswered. Errors: none; without a protection domain, or where the buffers can't be registered, that is logged and it
+/// ends at once. What leaves a connection ends that one alone, and is logged. Lifetime: all arguments outlive the task. Shard:
+/// the provider's.
 task<void> serve(verbs::context& provider, verbs::listener& listener, buffer_pool& buffers,
                  rpc::dispatcher& dispatcher, const responder_options& options, responder_stats& stats);
 

@@ -60,7 +60,11 @@ protected:
     /// True if `op` has to pass enter(). Asked when the operation is called, on any shard.
     virtual bool gates(operation op) const noexcept = 0;
     /// Lets an operation pass, after a wait if need be, or gives the error that it is answered with. `bytes` is how many a read
-    /// or a write would move, 0 of other operations. `r` lives until the operation ends. On the caller's shard.
+    /// or a write would move, 0 of other operations.
+    ///
+    /// Completes when: the operation may pass, or is refused. On cancel: a wait ends, ECANCELED, or goes on: the filter says so.
+    /// Errors: what the operation is answered with, which is then not done. Lifetime: `r` lives until the operation ends. Shard:
+    /// the caller's.
     virtual task<result<void>> enter(operation op, const request& r, std::uint64_t bytes) = 0;
     /// Told after a read or a write that passed: it would have moved `asked` bytes and moved `moved`, none if it failed.
     virtual void leave(const request& r, std::uint64_t asked, std::uint64_t moved) noexcept;

@@ -48,8 +48,10 @@ public:
                                 std::uint32_t count) final;
 
 protected:
-    /// The subset of `wanted`, R_OK and X_OK, that the user has. By default what the mode bits that getattr() gives allow
-    /// (see allowed() in permissions.hpp, which read(), lookup() and readdir() of a derived class may ask, too).
+    /// The subset of `wanted`, R_OK and X_OK, that the user has. By default what the mode bits that getattr() gives allow (see
+    /// allowed() in permissions.hpp, which read(), lookup() and readdir() of a derived class may ask, too). Completes when: that
+    /// is known. On cancel: it goes on, as getattr(). Errors: those of getattr(). Lifetime: `r` and `file` outlive the task.
+    /// Shard: the caller's.
     virtual task<result<unsigned>> may_read(const request& r, const handle& file, unsigned wanted);
 };
 
