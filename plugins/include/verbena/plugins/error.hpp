@@ -44,7 +44,8 @@ struct error_counters {
 };
 
 /// The filter. An operation that is answered with an error is not done below. With a probability the n-th candidate's fate
-/// depends on the seed and n alone. Cancellation: as that of the back end below.
+/// depends on the seed and n alone. Cancellation: none but that of the back end below; the operation that looks for
+/// `while_exists` waits for the end of that.
 class error_filter : public storage::gated_backend {
 public:
     using gated_backend::gated_backend;
