@@ -7,6 +7,9 @@ import re
 import subprocess
 import sys
 
+sys.dont_write_bytecode = True
+import awaitables  # beside this file
+
 TOP = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 LAYERS = ("core", "transports", "protocols", "plugins", "services")
 # What each layer may include besides itself: only what stands below it, and protocols know the verbs
@@ -118,6 +121,14 @@ def asio_is_included_by_its_adapter_alone():
                     yield f"{name}: <{included}>"
 
 
+def awaitables_answer_the_same_questions():
+    """what users await says Completes when:, On cancel:, Errors:, Lifetime: and Shard:, in its own comment or its class's"""
+    for name in public_headers():
+        for line, what, said in awaitables.awaitables(text(name)):
+            if missing := awaitables.unanswered(said):
+                yield f"{name}:{line}: {what} does not say {', '.join(missing)}"
+
+
 def each_unit_test_is_listed():
     """a file tests/unit/**/*_test.cpp that Meson does not know would never run"""
     known = text("tests/unit/meson.build")
@@ -160,7 +171,8 @@ def no_owning_temporary_inside_co_await():
 
 RULES = (spdx_line_first, no_path_of_one_machine, layers_include_only_what_stands_below,
          public_headers_are_self_sufficient_in_kind, public_headers_export_what_they_declare, asio_is_included_by_its_adapter_alone,
-         each_unit_test_is_listed, links_in_documents_lead_somewhere, readme_shows_a_program_that_is_built, no_owning_temporary_inside_co_await)
+         awaitables_answer_the_same_questions, each_unit_test_is_listed, links_in_documents_lead_somewhere,
+         readme_shows_a_program_that_is_built, no_owning_temporary_inside_co_await)
 
 
 def main():
