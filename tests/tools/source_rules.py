@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules for the tree that no compiler and no formatter checks. Each rule is one test; the last line
 is `N passed, N failed`."""
+import functools
 import os
 import re
 import subprocess
@@ -30,6 +31,7 @@ THIRD_PARTY = {"transports/include/verbena/transports/rdma/": "infiniband/",
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 
 
+@functools.cache  # each asks git
 def listed(*patterns):
     script = os.path.join(TOP, "tests/tools/sources.sh")
     return subprocess.run([script, *patterns], check=True, text=True, stdout=subprocess.PIPE).stdout.splitlines()
