@@ -21,10 +21,10 @@ namespace verbena::storage {
 /// One exported file system or tree.
 ///
 /// This holds for all its tasks. Completes when: the operation is done, as durably as the head of this file tells. On cancel: a
-/// call runs to its end, since a disk operation can't be recalled. Only where a filter makes a call wait, a stop ends the wait:
-/// the call is answered ECANCELED, and was not done. Errors: errno values or storage::errc. Lifetime: the back end, and what a
-/// call borrows (names, handles, spans, the request), outlive the task. Shard: called from any; each call runs on its caller's
-/// shard and comes back there.
+/// call runs to its end, since a disk operation can't be recalled. Only where a filter makes a call wait, and says so, a stop
+/// ends the wait: the call is answered ECANCELED, and was not done. Errors: errno values or storage::errc. Lifetime: the back
+/// end, and what a call borrows (names, handles, spans, the request), outlive the task. Shard: called from any; each call runs on
+/// its caller's shard and comes back there.
 ///
 /// Names arrive unchecked and are checked here: not empty, no '/' or NUL (EINVAL), at most 255 bytes (ENAMETOOLONG); "." and ".."
 /// are looked up, never made or removed.
