@@ -80,7 +80,7 @@ bool admits_family(const exported_as& e, int family)
 }
 
 // Whether one of this host's own addresses is a client's: a program that binds it reaches a loopback listener from there.
-bool admits_own_address(const nfs::client_list& admitted, int family)
+bool admits_own_address(const client_list& admitted, int family)
 {
     const bool v4 = family == AF_INET;
     const auto loopback = ip_prefix::parse(v4 ? "127.0.0.0/8" : "::1/128");

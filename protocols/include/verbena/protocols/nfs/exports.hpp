@@ -5,6 +5,7 @@
 // root is nobody in particular.
 #pragma once
 
+#include <verbena/core/client_list.hpp>
 #include <verbena/core/ip_address.hpp>
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/result.hpp>
@@ -26,27 +27,6 @@
 #pragma GCC visibility push(default)
 
 namespace verbena::nfs {
-
-/// Which peers are admitted, by address.
-class client_list {
-public:
-    static constexpr std::size_t max_entries = 1024;
-
-    /// Adds "*" (everybody), an address or a CIDR prefix.
-    result<void> add(std::string_view text);
-    /// True as long as nothing was added: this host only.
-    bool local_only() const noexcept { return !everybody_ && prefixes_.empty(); }
-    bool everybody() const noexcept { return everybody_; }
-    bool admits(const ip_address& address, host_addresses& host) const;
-    /// True if a globally routable address could be admitted.
-    bool admits_strangers() const noexcept;
-    /// The entries as people write them; "localhost" for this host only.
-    std::vector<std::string> texts() const;
-
-private:
-    std::vector<ip_prefix> prefixes_;
-    bool everybody_ = false;
-};
 
 struct export_options {
     static constexpr std::uint32_t nobody = 65534;

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Little-endian numbers at any alignment.
+#pragma once
+
+#include <bit>
+#include <concepts>
+#include <cstddef>
+#include <cstring>
+#include <span>
+
+#pragma GCC visibility push(default)
+
+namespace verbena {
+
+namespace detail {
+template<std::unsigned_integral T>
+constexpr T to_from_little_endian(T value) noexcept
+{
+    if constexpr (std::endian::native == std::endian::little || sizeof(T) == 1)
+        return value;
+    else if constexpr (sizeof(T) == 2)
+        return __builtin_bswap16(value);
+    else if constexpr (sizeof(T) == 4)
+        return __builtin_bswap32(value);
+    else
+        return __builtin_bswap64(value);
+}
+} // namespace detail
+
+/// The number that begins at `from`, of which sizeof(T) bytes can be read.
+template<std::unsigned_integral T>
+T load_little_endian(const std::byte* from) noexcept
+{
+    T value;
+    std::memcpy(&value, from, sizeof value);
+    return detail::to_from_little_endian(value);
+}
+
+/// Writes sizeof(T) bytes.
+template<std::unsigned_integral T>
+void store_little_endian(std::byte* to, T value) noexcept
+{
+    value = detail::to_from_little_endian(value);
+    std::memcpy(to, &value, sizeof value);
+}
+
+} // namespace verbena
+
+#pragma GCC visibility pop
