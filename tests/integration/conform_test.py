@@ -73,7 +73,7 @@ class Conform(unittest.TestCase):
         self.assertEqual(report["scheme"], "iwarp")
         results = {case["name"]: case["result"] for case in report["cases"]}
         # What iwarp lacks is named, and nothing else.
-        lacking = {"Write with Immediate", "inline data"}
+        lacking = {"inline data"}
         self.assertEqual({name: result for name, result in results.items() if result != "passed"},
                          dict.fromkeys(lacking, "not supported"))
         groups = collections.Counter(case["group"] for case in report["cases"])

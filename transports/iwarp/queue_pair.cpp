@@ -78,8 +78,6 @@ result<void> connection::post_send(std::span<const verbs::send_request> batch)
             return error(std::errc::invalid_argument, "an RDMA Read takes one segment and an ORD above 0");
         if (is_receive(r.opcode))
             return error(std::errc::invalid_argument, "a receive is not for the send queue");
-        if (r.opcode == verbs::opcode::write_with_immediate)
-            return error(std::errc::operation_not_supported, "iWARP has no Write with Immediate");
         if (r.inline_data)
             return error(std::errc::message_size, "inline data, of which this provider takes none");
         std::uint64_t length = 0;
@@ -102,6 +100,7 @@ result<void> connection::post_send(std::span<const verbs::send_request> batch)
             r.opcode == verbs::opcode::send_with_invalidate || r.opcode == verbs::opcode::local_invalidate;
         w.key = invalidates ? r.invalidate_key : r.remote_key;
         w.remote = r.remote_address;
+        w.immediate = r.immediate;
         send_queue_.push(w);
     }
     ring_doorbell();

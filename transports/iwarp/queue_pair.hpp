@@ -81,6 +81,7 @@ private:
         std::uint8_t segment_count;
         std::uint32_t length;
         std::uint32_t key; // remote key, or the key to invalidate
+        std::uint32_t immediate;
         std::uint64_t remote;
         std::array<verbs::segment, max_segments> segments;
     };
@@ -113,6 +114,7 @@ private:
     bool build() noexcept;
     bool start_next() noexcept;
     void add_segment() noexcept;
+    void add_immediate() noexcept;
     void end_fpdu(std::uint32_t crc_so_far, std::size_t ulpdu) noexcept;
     bool flush() noexcept;
     void hold_back() noexcept;
@@ -134,6 +136,7 @@ private:
     void judge_size() noexcept;
     bool begin_tagged() noexcept;
     bool begin_untagged() noexcept;
+    bool take_receive() noexcept;
     bool fpdu_complete() noexcept;
     bool end_of_message() noexcept;
     bool bulk_expected() const noexcept;
@@ -170,7 +173,8 @@ private:
     bool turn_of_responses_ = false;
     bool ord_waiting_ = false;
     struct sending_message {
-        enum class kind : std::uint8_t { none, work, response } what = kind::none;
+        // A Write with immediate is two messages of one request, with nothing between them.
+        enum class kind : std::uint8_t { none, work, response, immediate } what = kind::none;
         std::uint64_t work_index = 0;
         wire::read_request response{};
         std::uint32_t offset = 0;
@@ -226,7 +230,9 @@ private:
     std::uint32_t expected_send_ = 1;
     std::uint32_t expected_read_ = 1;
     std::uint32_t invalidate_ = 0;
-    std::array<std::byte, 64> small_{}; // Terminate's payload
+    std::array<std::byte, 64> small_{}; // payload of a Terminate or of immediate data
+    bool write_goes_on_ = false;        // the last FPDU was of a Write, which has more
+    std::uint32_t written_ = 0; // octets of the Write that came last, for the immediate data behind it
 };
 
 } // namespace verbena::iwarp

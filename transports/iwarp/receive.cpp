@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <sys/socket.h>
+#include <utility>
 
 namespace verbena::iwarp {
 namespace {
@@ -304,6 +305,15 @@ bool connection::begin_tagged() noexcept
     return true;
 }
 
+// The receive of the message that begins or goes on stands in front.
+bool connection::take_receive() noexcept
+{
+    verbs::receive_request taken;
+    if (receive_queue_.empty() && shared_ != nullptr && shared_->take(taken))
+        receive_queue_.push(taken);
+    return !receive_queue_.empty();
+}
+
 bool connection::begin_untagged() noexcept
 {
     const wire::untagged_header h = wire::parse_untagged(header_.data());
@@ -321,10 +331,7 @@ bool connection::begin_untagged() noexcept
                           "message sequence number out of order");
         if (h.offset != send_have_)
             return refuse(wire::ddp_offset, end_cause::protocol_error, "message offset out of order");
-        verbs::receive_request taken;
-        if (receive_queue_.empty() && shared_ != nullptr && shared_->take(taken))
-            receive_queue_.push(taken);
-        if (receive_queue_.empty())
+        if (!take_receive())
             return refuse(wire::ddp_no_buffer, end_cause::no_receive, "Send without a posted receive");
         const verbs::segment& s = receive_queue_.front().segment;
         if (payload_size_ > s.length - send_have_) {
@@ -340,6 +347,23 @@ bool connection::begin_untagged() noexcept
         target_ = s.address + send_have_;
         send_open_ = !last_;
         judge_size();
+        return true;
+    }
+    case wire::opcode::immediate:
+    case wire::opcode::immediate_solicited: {
+        if (h.queue != wire::queue_send)
+            return refuse(wire::ddp_queue, end_cause::protocol_error,
+                          "immediate data on a queue other than 0");
+        if (h.sequence != expected_send_ || send_open_)
+            return refuse(wire::ddp_sequence, end_cause::protocol_error,
+                          "message sequence number out of order");
+        if (h.offset != 0 || !last_ || payload_size_ != wire::immediate_size)
+            return refuse(wire::ddp_too_long, end_cause::protocol_error,
+                          "immediate data of another size than 8 octets (RFC 7306 6.1)");
+        if (!take_receive())
+            return refuse(wire::ddp_no_buffer, end_cause::no_receive,
+                          "immediate data without a posted receive");
+        target_ = small_.data();
         return true;
     }
     case wire::opcode::read_request: {
@@ -392,8 +416,25 @@ bool connection::fpdu_complete() noexcept
 // What a whole FPDU, checked and placed, means.
 bool connection::end_of_message() noexcept
 {
+    const std::uint32_t written = std::exchange(written_, 0);
     switch (op_) {
-    case wire::opcode::write: return true;
+    case wire::opcode::write:
+        // Of all its segments, as long as nothing comes between.
+        written_ = static_cast<std::uint32_t>(payload_size_) + (write_goes_on_ ? written : 0);
+        write_goes_on_ = !last_;
+        return true;
+    case wire::opcode::immediate:
+    case wire::opcode::immediate_solicited: {
+        verbs::completion c;
+        c.id = receive_queue_.front().id;
+        c.opcode = verbs::opcode::receive_immediate;
+        c.length = written;
+        c.immediate = wire::load32(small_.data());
+        receive_queue_.pop();
+        ++expected_send_;
+        complete(c);
+        return true;
+    }
     case wire::opcode::read_response: {
         if (!last_)
             return true;

@@ -113,6 +113,8 @@ bool connection::start_next() noexcept
                 sending_.what = sending_message::kind::work;
                 sending_.work_index = next_to_send_++;
                 sending_.length = w.op == verbs::opcode::rdma_read ? 0 : w.length;
+                if (w.op == verbs::opcode::write_with_immediate && w.length == 0)
+                    sending_.what = sending_message::kind::immediate; // there is nothing to write
                 break;
             }
             if (sending_.what == sending_message::kind::none)
@@ -197,6 +199,7 @@ void connection::add_segment() noexcept
         add_header(header, wire::read_request_size);
         break;
     }
+    case verbs::opcode::write_with_immediate:
     case verbs::opcode::rdma_write: {
         std::byte* header = scratch(wire::tagged_size);
         const wire::tagged_header h{wire::opcode::write, last, w.key, w.remote + sending_.offset};
@@ -232,7 +235,23 @@ void connection::add_segment() noexcept
     end_fpdu(crc, ulpdu);
     sending_.offset += payload;
     if (last)
-        sending_.what = sending_message::kind::none;
+        sending_.what = w.op == verbs::opcode::write_with_immediate ? sending_message::kind::immediate
+                                                                    : sending_message::kind::none;
+}
+
+// RFC 7306 6: what tells the peer of the Write before it.
+void connection::add_immediate() noexcept
+{
+    std::byte* const header = scratch(wire::untagged_size + wire::immediate_size);
+    const wire::untagged_header h{wire::opcode::immediate, true, 0, wire::queue_send, ++send_sequence_, 0};
+    wire::encode(h, wire::immediate_size, header);
+    std::byte* const data = header + wire::untagged_size;
+    wire::store32(data, send_queue_.at(sending_.work_index).immediate);
+    wire::store32(data + 4, 0);
+    constexpr std::size_t size = wire::untagged_size + wire::immediate_size;
+    add_vector(header, size);
+    end_fpdu(agreed_.crc ? wire::crc32c(0, header, size) : 0, size - wire::length_size);
+    sending_.what = sending_message::kind::none;
 }
 
 // Fills the batch; false if there is nothing to send.
@@ -258,10 +277,15 @@ bool connection::build() noexcept
         if (sending_.what == sending_message::kind::none && (local_fault_ || !start_next()))
             break;
         bytes += sending_.step;
-        add_segment();
+        if (sending_.what == sending_message::kind::immediate)
+            add_immediate();
+        else
+            add_segment();
     }
     // A work request is out when no byte of it is left to build.
-    sent_through_ = sending_.what == sending_message::kind::work ? sending_.work_index : next_to_send_;
+    const bool of_work =
+        sending_.what == sending_message::kind::work || sending_.what == sending_message::kind::immediate;
+    sent_through_ = of_work ? sending_.work_index : next_to_send_;
     return !vectors_.empty();
 }
 

@@ -121,7 +121,11 @@ enum class opcode : std::uint8_t {
     send_solicited = 5,
     send_solicited_invalidate = 6,
     terminate = 7,
+    immediate = 8, // RFC 7306 6
+    immediate_solicited = 9,
 };
+/// Of an immediate data message. The 32 bits of verbs come first, as other implementations have them.
+inline constexpr std::size_t immediate_size = 8;
 
 inline constexpr std::uint32_t queue_send = 0;
 inline constexpr std::uint32_t queue_read = 1;

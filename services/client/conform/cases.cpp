@@ -156,6 +156,9 @@ task<void> write_with_immediate(target& t)
         throw not_supported{"Write with Immediate"};
     end e(t.context);
     co_await t.connect(e);
+    const message theirs = co_await e.ask(request::takes_immediate);
+    if (theirs.a == 0)
+        throw not_supported{"Write with Immediate of the peer"};
     const verbs::remote_segment where = co_await open(e, read_and_write, 3000, 3);
     message m;
     m.what = request::immediate;

@@ -52,10 +52,11 @@ enum class request : std::uint32_t {
     push,      ///< a: key, b: address, c: bytes, d: seed: RDMA Write
     push_last, ///< likewise; the reply invalidates the key, or d says that this end can't
     expect, ///< a: messages that follow, of the sizes and contents of numbered(); reply a: as they had to be
-    immediate, ///< a Write with Immediate follows; reply a: the immediate, b: bytes
-    fate,      ///< a: id of another connection; reply: see connection_fate
-    data,      ///< no request: a numbered message
-    nothing,   ///< no request, and no reply
+    takes_immediate, ///< reply a: 1 if the next can follow
+    immediate,       ///< a Write with Immediate follows; reply a: the immediate, b: bytes
+    fate,            ///< a: id of another connection; reply: see connection_fate
+    data,            ///< no request: a numbered message
+    nothing,         ///< no request, and no reply
 };
 struct message {
     static constexpr std::uint32_t size = 40;

@@ -165,6 +165,7 @@ task<void> server::answer(session& s, const message& m)
         co_return;
     }
     case request::expect: reply = co_await take_numbered(s, m.a); break;
+    case request::takes_immediate: reply.a = context_.query().write_with_immediate ? 1 : 0; break;
     case request::immediate: {
         const verbs::completion c = co_await link.received();
         need(c.opcode == verbs::opcode::receive_immediate, "another completion than that of an immediate");

@@ -203,7 +203,8 @@ CONFORMANCE_CASE(a_write_with_immediate)
         w.remote_address = (*g)->where().address + 1;
         BOOST_REQUIRE(n.c->post_send({&w, 1}));
         co_await f.both_ended(n);
-        BOOST_TEST(n.c_seen.find(12)->status == status::remote_access_error);
+        if (f.can().completion_means_delivered)
+            BOOST_TEST(n.c_seen.find(12)->status == status::remote_access_error);
         BOOST_TEST(n.s_seen.find(3)->status == status::work_request_flushed);
         BOOST_TEST((target.bytes == before));
     });
