@@ -270,6 +270,7 @@ module_note own_module_note(std::string_view role)
 {
     static constexpr std::pair<std::string_view, std::string_view> texts[] = {
         {"backend", VERBENA_ABI_BUILD VERBENA_ABI_INTERFACES_backend},
+        {"block", VERBENA_ABI_BUILD VERBENA_ABI_INTERFACES_block},
         {"filter", VERBENA_ABI_BUILD VERBENA_ABI_INTERFACES_filter},
         {"program", VERBENA_ABI_BUILD VERBENA_ABI_INTERFACES_program},
         {"verbs", VERBENA_ABI_BUILD VERBENA_ABI_INTERFACES_verbs},

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "block.hpp"
 #include "commands.hpp"
 
 #include "../standard_output.hpp"
 #include "../unknown_words.hpp"
 
+#include <verbena/core/byte_size.hpp>
 #include <verbena/core/scope.hpp>
 
 #include <CLI/CLI.hpp>
@@ -83,7 +85,8 @@ using namespace verbena::cli;
 std::string idle_choice(const global_options& global, const std::vector<std::string>& words)
 {
     const auto by_iwarp = [](const std::string& word) {
-        return word.starts_with("nfs+iwarp://") || word.starts_with("iwarp://");
+        return word.starts_with("nfs+iwarp://") || word.starts_with("rnbd+iwarp://") ||
+               word.starts_with("iwarp://");
     };
     if (global.crc && !std::ranges::any_of(words, by_iwarp))
         return "--crc is of iWARP's FPDUs, and no URL here goes by iWARP: write nfs+iwarp:// (conform: "
@@ -93,7 +96,8 @@ std::string idle_choice(const global_options& global, const std::vector<std::str
                          : !global.rdma_source.empty() ? "--source"
                                                        : nullptr;
     const auto by_device = [](const std::string& word) {
-        return word.starts_with("nfs+rdma://") || word.starts_with("rdma://");
+        return word.starts_with("nfs+rdma://") || word.starts_with("rnbd+rdma://") ||
+               word.starts_with("rdma://");
     };
     if (option == nullptr || std::ranges::any_of(words, by_device))
         return {};
@@ -128,8 +132,9 @@ int run_command(int argc, char** argv)
     app.set_version_flag("--version", "verbena " VERBENA_VERSION);
     app.fallthrough();
     global_options global;
-    app.add_flag("--json", global.json,
-                 "machine-readable output (ping, ls, stat, df, mounts, cp, doctor, conform)");
+    app.add_flag(
+        "--json", global.json,
+        "machine-readable output (ping, ls, stat, df, mounts, cp, doctor, conform, block info, block bench)");
     app.add_flag("-q,--quiet", global.quiet, "no progress and no summary");
     app.add_flag("--soft", global.soft, "fail when the server stays silent, instead of waiting for it");
     app.add_option("--timeout", global.timeout_seconds,
@@ -266,6 +271,72 @@ int run_command(int argc, char** argv)
     doctor_c->add_option("url", first, "a server to look at too; with a path, its export is mounted");
     doctor_c->callback([&] { run = [&](runtime& r) { return cli::doctor(r, first); }; });
 
+    block_options block_o;
+    std::string block_length;
+    std::string block_offset;
+    std::string block_size = "4K";
+    std::string block_pattern = "randread";
+    CLI::App* block_c = app.add_subcommand(
+        "block", "Read and write block devices of an RNBD server, without a kernel module");
+    block_c->require_subcommand(1);
+    const auto block_sub = [&](const char* name, const char* help, block_command what) {
+        CLI::App* c = block_c->add_subcommand(name, help);
+        c->add_option("url", block_o.url, "the device, as rnbd+iwarp://HOST[:1234]/DEVICE or rnbd+rdma://...")
+            ->required();
+        c->add_option("--path", block_o.paths,
+                      "another way to the same server, as rnbd+iwarp://HOST:PORT; repeated for more");
+        c->add_option("--session", block_o.session, "name of the session (default: host and process)");
+        c->add_option("--connections", block_o.connections, "of each path, for requests")
+            ->check(CLI::Range(1u, 64u))
+            ->capture_default_str();
+        c->callback([&, what] {
+            const auto size_of = [](const std::string& option, const std::string& text) {
+                const auto bytes = parse_byte_size(text);
+                if (!bytes)
+                    throw CLI::ValidationError(option, text + " is no size: write bytes, or as 64K or 2M");
+                return *bytes;
+            };
+            block_o.what = what;
+            if (!block_offset.empty())
+                block_o.offset = size_of("--offset", block_offset);
+            if (!block_length.empty())
+                block_o.length = size_of("--length", block_length);
+            const std::uint64_t size = size_of("--block", block_size);
+            if (size == 0 || size > 16 << 20)
+                throw CLI::ValidationError("--block", "up to 16M");
+            block_o.size = static_cast<std::uint32_t>(size);
+            block_o.random = block_pattern.starts_with("rand");
+            block_o.writes = block_pattern.ends_with("write");
+            run = [&](runtime& r) { return cli::block(r, block_o); };
+        });
+        return c;
+    };
+    block_sub("info", "Show its size and what it can do", block_command::info);
+    CLI::App* block_read =
+        block_sub("read", "Write its contents to a file or the standard output", block_command::read);
+    CLI::App* block_write =
+        block_sub("write", "Fill it from a file or the standard input, then flush it", block_command::write);
+    CLI::App* block_discard =
+        block_sub("discard", "Say that contents are not needed any more", block_command::discard);
+    CLI::App* block_bench =
+        block_sub("bench", "Time requests; writes destroy what is there", block_command::bench);
+    block_read->add_option("file", block_o.file, "(default: the standard output)");
+    block_write->add_option("file", block_o.file, "(default: the standard input)");
+    for (CLI::App* c : {block_read, block_write, block_discard})
+        c->add_option("--offset", block_offset, "where to begin; bytes, or with K, M, G or T");
+    for (CLI::App* c : {block_read, block_discard})
+        c->add_option("--length", block_length, "how much (default: to the end)");
+    block_bench->add_option("--pattern", block_pattern, "randread, randwrite, read or write")
+        ->check(CLI::IsMember({"randread", "randwrite", "read", "write"}))
+        ->capture_default_str();
+    block_bench->add_option("--block", block_size, "bytes of a request")->capture_default_str();
+    block_bench->add_option("-d,--depth", block_o.depth, "requests at once")
+        ->check(CLI::Range(1u, 4096u))
+        ->capture_default_str();
+    block_bench->add_option("--seconds", block_o.seconds, "how long")
+        ->check(CLI::Range(0.1, 3600.0))
+        ->capture_default_str();
+
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
@@ -273,8 +344,8 @@ int run_command(int argc, char** argv)
             return complain(said, exit_usage);
         return app.exit(e) == 0 ? exit_ok : exit_usage;
     }
-    std::vector<std::string> words = {first, second, ping_o.url, conform_o.url};
-    for (const auto& more : {urls, ls_o.urls, rm_o.urls, mkdir_o.urls, paths})
+    std::vector<std::string> words = {first, second, ping_o.url, conform_o.url, block_o.url};
+    for (const auto& more : {urls, ls_o.urls, rm_o.urls, mkdir_o.urls, paths, block_o.paths})
         words.insert(words.end(), more.begin(), more.end());
     if (const std::string idle = idle_choice(global, words); !idle.empty())
         return complain(idle, exit_usage);

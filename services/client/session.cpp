@@ -26,12 +26,6 @@ bool unavailable(const error& e)
 
 } // namespace
 
-failure::failure(std::string what, const error& why, std::string cure)
-    : what_(std::move(what)), cure_(std::move(cure))
-{
-    what_ += ": " + why.message();
-}
-
 void server_notice::on_silence(const error& cause) noexcept
 {
     const std::string why = cause.code() ? " (" + cause.message() + ")" : std::string();

@@ -2,6 +2,7 @@
 // A connection to the server that a URL names, and the way from there to the file.
 #pragma once
 
+#include "failure.hpp"
 #include "runtime.hpp"
 #include "url.hpp"
 
@@ -19,23 +20,6 @@
 #include <vector>
 
 namespace verbena::cli {
-
-/// An error with the sentence that the user reads: what failed, why, and what helps.
-class failure {
-public:
-    failure() = default;
-    failure(std::string what, const error& why, std::string cure = {});
-    /// What failed and why.
-    const std::string& what() const noexcept { return what_; }
-    const std::string& cure() const noexcept { return cure_; }
-    /// All of it, as lines.
-    std::string text() const { return cure_.empty() ? what_ : what_ + "\n  " + cure_; }
-    bool failed() const noexcept { return !what_.empty(); }
-
-private:
-    std::string what_;
-    std::string cure_;
-};
 
 /// Tells on the standard error that a server has fallen silent or puts calls off, and that it answers again.
 class server_notice final : public rpc::client_watch, public nfs::put_off_watch {

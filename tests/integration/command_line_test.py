@@ -68,7 +68,7 @@ class CommandLine(daemon.DaemonTest):
         self.refuses("nfs", "--export", "/a", "--shards", "many", saying="--shards many: must be a number from 1 to 256")
         self.refuses("nfs", "--export", "/a", "/b", saying="/b")
         self.refuses("nfs", "--export", "/a:/m,backend=memfs", saying="the back end memfs takes nothing in front of the pseudo-path")
-        self.refuses("bogus", saying="no command bogus; known: nfs serve")
+        self.refuses("bogus", saying="no command bogus; known: block nfs serve")
         self.refuses("nfs", "--export", "/a", "--polcy", "event", saying="no option --polcy; did you mean --policy?")
         self.refuses("nfs", "--export", "/a", "--metrics", "nonsense", saying="must be a numeric IPv4 address")
         self.refuses("nfs", "--export", "/a", "--metrics", "[::1]:9464", saying="over IPv4 only; write 127.0.0.1:9464")

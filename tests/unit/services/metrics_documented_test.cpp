@@ -9,7 +9,9 @@
 #include <verbena/plugins/modules.hpp>
 #include <verbena/protocols/nfs/mount_server.hpp>
 #include <verbena/protocols/nfs/v3/server.hpp>
+#include <verbena/protocols/rnbd/server.hpp>
 #include <verbena/protocols/rpc/typed_program.hpp>
+#include <verbena/protocols/rtrs/client.hpp>
 #include <verbena/protocols/storage/module.hpp>
 #include <verbena/services/metrics.hpp>
 
@@ -79,6 +81,14 @@ std::vector<metric_family> all_families()
     const rdma::stats devices;
     append(service, rdma::expose(registry, devices));
 #endif
+    const rtrs::server_stats sessions;
+    append(service, rtrs::expose(registry, sessions));
+    const rtrs::client_stats client;
+    append(service, rtrs::expose(registry, client));
+    const rnbd::server_stats operations;
+    append(service, rnbd::expose(registry, operations));
+    const rnbd::device_table devices_served;
+    append(service, rnbd::expose(registry, devices_served));
     auto ports = services::expose_rdma_ports(registry, {});
     const nfs::export_table exports;
     nfs::mount3::mount_list mounts;

@@ -20,7 +20,7 @@
 #define VERBENA_DETAIL_PLAIN_GLOBAL
 #endif
 
-/// ROLE: backend, filter, program or verbs. DESCRIPTOR: a verbena::module_descriptor that lives as long as the program. Once in a
+/// ROLE: backend, block, filter, program or verbs. DESCRIPTOR: a verbena::module_descriptor that lives as long as the program. Once in a
 /// file, outside of every namespace.
 #ifdef VERBENA_BUILT_IN
 #define VERBENA_MODULE(ROLE, DESCRIPTOR) static_assert(true)

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The roles of modules that store files: back ends, and filters that stand on one.
+// The roles of modules that store files or blocks: back ends, and filters that stand on one of files.
 #pragma once
 
 #include <verbena/core/blocking.hpp>
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/module.hpp>
+#include <verbena/protocols/storage/block_backend.hpp>
 #include <verbena/protocols/storage/file_backend.hpp>
 
 #include <cstdint>
@@ -71,6 +72,35 @@ public:
     /// Takes `on.files` over and puts in its place what stands on it; may add to what people are told. Throws config_error, with the
     /// cure.
     virtual void put_on(opened_backend& on, const setting_values& values, const open_context& context) = 0;
+};
+
+/// What whoever serves a block device tells its back end. References outlive the back end.
+struct open_block_context {
+    std::string name;  ///< of what is opened, for messages: "device vm1"
+    std::string label; ///< of its metrics: "vm1"
+    metric_registry& metrics;
+    blocking_pool& lane; ///< for calls that block; nobody else's
+    bool read_only = false;
+};
+
+/// A block device, and what people are told of it.
+struct opened_block {
+    std::unique_ptr<block_backend> device;
+    metric_registrations metrics;     ///< of `device`; they end before it
+    std::string source;               ///< "/dev/nvme0n1"
+    std::vector<std::string> options; ///< what was chosen, as a configuration has it
+    std::string notes;                ///< what it can and can't do here; empty for nothing
+    std::string warning;              ///< what its user gives up; empty for nothing
+};
+
+/// A module that opens block devices. Its settings stand in the table of the device.
+class block_module : public module {
+public:
+    std::string_view role() const noexcept final { return "block back end"; }
+    /// Looks at one table of settings(), without opening anything; may complete it. Throws config_error; `name` is for messages.
+    virtual void check(setting_values& values, const std::string& name) const { (void)values, (void)name; }
+    /// Throws config_error, with the cure, when it can't be opened. Not on a shard; may block.
+    virtual opened_block open(const setting_values& values, const open_block_context& context) = 0;
 };
 
 } // namespace verbena::storage

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device_config.hpp"
+
+#include <verbena/core/suggestion.hpp>
+#include <verbena/protocols/rnbd/server.hpp>
+
+#include <algorithm>
+#include <set>
+
+namespace verbena::block {
+
+namespace {
+
+// The words between commas, with escapes resolved in all but the first '=', which `equals` tells.
+struct word {
+    std::string text;
+    std::size_t equals = std::string::npos;
+    std::string name() const { return text.substr(0, equals); }
+    std::string value() const { return equals == text.npos ? std::string() : text.substr(equals + 1); }
+};
+
+std::vector<word> split(std::string_view text, const std::string& place)
+{
+    std::vector<word> words(1);
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        char c = text[i];
+        if (c == ',') {
+            words.emplace_back();
+            continue;
+        }
+        word& last = words.back();
+        if (c == '=' && last.equals == word().equals)
+            last.equals = last.text.size();
+        if (c == '\\') {
+            if (++i == text.size())
+                throw config_error(place +
+                                   "nothing follows the last backslash; write \\\\ for a backslash itself");
+            c = text[i];
+        }
+        if (c == '\0')
+            throw config_error(place + "a NUL character can't stand here");
+        last.text += c;
+    }
+    return words;
+}
+
+const setting* main_of(const std::vector<setting>& declared)
+{
+    const auto found = std::ranges::find(declared, true, &setting::is_main);
+    return found == declared.end() ? nullptr : &*found;
+}
+
+device_config read_device(setting_values& values, module_table& modules)
+{
+    device_config d;
+    d.place = values.place();
+    d.name = values.text("name");
+    if (d.name.empty() || d.name.size() > rnbd::max_device_name)
+        throw config_error("a device needs a name of 1 to 254 bytes: write --device NAME=WHAT, or name = "
+                           "\"NAME\" in its table");
+    d.told = "device " + d.name;
+    d.backend_name = values.text("backend");
+    d.backend = &modules.use<storage::block_module>(d.backend_name, "block back end", d.told + ": ");
+    const std::vector<setting> own = device_settings();
+    const std::vector<setting> of_backend = d.backend->settings();
+    std::vector<std::string_view> known;
+    for (const auto* list : {&own, &of_backend}) {
+        for (const setting& s : *list)
+            known.emplace_back(s.name);
+    }
+    // What stands behind the first "=" is whichever setting the back end has for it.
+    if (const setting_values::value* given = values.find(""); given != nullptr) {
+        const setting* main = main_of(of_backend);
+        if (main == nullptr)
+            throw config_error(d.told + ": the back end " + d.backend_name +
+                               " takes nothing behind the name");
+        if (values.written(main->name))
+            throw config_error(d.told + ": " + main->name + " stands behind the name already");
+        values.set(main->name, *given);
+        values.erase("");
+    }
+    refuse_unknown(known, values, "block.device.");
+    check(of_backend, values, "block.device.", true);
+    d.backend->check(values, d.told);
+    for (const std::string& text : values.list("clients")) {
+        if (const auto added = d.clients.add(text); !added)
+            throw config_error(d.told + ": clients=" + text + ": " + std::string(added.error().context()) +
+                               "; write an address, a prefix as 10.0.0.0/8, or *");
+    }
+    d.session = values.text("session");
+    d.read_only = values.flag("read_only");
+    d.values = values;
+    return d;
+}
+
+} // namespace
+
+std::vector<setting> device_settings()
+{
+    return {
+        setting::text("name", "", "What clients ask for"),
+        setting::text("backend", "ramblk",
+                      "The module that keeps the blocks; its settings stand beside these"),
+        setting::list("clients", "Addresses and CIDR prefixes that may open it, or * for everybody; this "
+                                 "host only unless one is written"),
+        setting::text(
+            "session", "",
+            "Sessions of this name only. Clients choose their names, so this keeps no stranger out"),
+        setting::flag("read_only", false, "Clients may change nothing"),
+    };
+}
+
+setting_values parse_device(std::string_view text)
+{
+    const std::string place = "--device " + std::string(text) + ": ";
+    setting_values values;
+    std::set<std::string> seen;
+    bool is_first = true;
+    for (const word& w : split(text, place)) {
+        const auto set = [&](const std::string& name, const std::string& option, std::string value) {
+            setting_values::value v{setting_values::word{std::move(value)}};
+            v.key_place = {place};
+            v.option = place + option;
+            values.set(name, std::move(v));
+        };
+        if (std::exchange(is_first, false)) {
+            set("name", "NAME", w.name());
+            if (w.equals != w.text.npos)
+                set("", "what stands behind the name", w.value());
+            continue;
+        }
+        std::string name = w.name();
+        if (name.empty())
+            throw config_error(place + "an option is empty; a comma in a path is written \\,");
+        if (name == "ro")
+            name = "read_only";
+        const bool list = name == "clients";
+        if (!seen.insert(name).second && !list)
+            throw config_error(place + "option " + name + " stands twice");
+        if (!list)
+            set(name, "option " + w.text, w.value());
+        else if (w.value().empty())
+            throw config_error(place + "option clients needs a value, as in clients=10.0.0.0/8");
+        else
+            values.append(name, w.value(), {place});
+    }
+    return values;
+}
+
+std::vector<device_config> read_devices(setting_values& block, module_table& modules)
+{
+    auto& tables = std::get<setting_values::value::tables>(block.find("device")->data);
+    if (tables.empty())
+        throw config_error(
+            "nothing is served: name a device with --device NAME=WHAT, or in a [[block.device]] table");
+    std::vector<device_config> all;
+    std::set<std::string> names;
+    for (setting_values& t : tables) {
+        at_place(t.place(), [&] {
+            all.push_back(read_device(t, modules));
+            if (!names.insert(all.back().name).second)
+                throw config_error(all.back().told +
+                                   ": a device before it has this name; give it another one");
+        });
+    }
+    return all;
+}
+
+} // namespace verbena::block

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Block devices as a module: RNBD over RTRS, and the devices.
+#include "device_config.hpp"
+
+#include <verbena/plugins/modules.hpp>
+
+#include <verbena/core/printable.hpp>
+#include <verbena/core/protocol_module.hpp>
+#include <verbena/protocols/rnbd/server.hpp>
+
+#include <memory>
+
+namespace verbena::block {
+
+namespace {
+
+// What stands on one shard.
+struct shard_part {
+    shard_part(shard& s, rnbd::device_table& devices, const rtrs::server_options& o,
+               metric_registry& registry)
+        : devices_served(devices, device_stats),
+          sessions(s.reactor(), s.buffers(), devices_served, o, session_stats),
+          metrics(rtrs::expose(registry, session_stats))
+    {
+        append(metrics, rnbd::expose(registry, device_stats));
+    }
+    rnbd::server_stats device_stats;
+    rtrs::server_stats session_stats;
+    rnbd::server devices_served;
+    rtrs::server sessions;
+    metric_registrations metrics;
+};
+
+class block_module final : public verbs::protocol_module {
+public:
+    std::vector<setting> settings() const override
+    {
+        return {
+            setting::number("queue_depth", {2, 4096}, 512,
+                            "Requests that a client may have under way, over all its devices"),
+            setting::number(
+                "chunk_kib", {8, 16384}, 128,
+                "KiB of memory for each request, 4 of which are for headers: a power of two. A client takes "
+                "queue_depth times as much of the memory budget"),
+            setting::number("sessions", {1, 65536}, 64, "Clients at once"),
+            setting::tables("device", device_settings(),
+                            "Serve a device as NAME; repeated for more. WHAT belongs to its back end: the "
+                            "size of ramblk and "
+                            "nullblk. Options: ro clients=CIDR session=NAME backend=NAME, and those of the "
+                            "back end. Without "
+                            "clients= only this host may open it; clients=* admits everybody")
+                .open()
+                .from_word(&parse_device)
+                .form("NAME[=WHAT][,OPTION...]"),
+        };
+    }
+    std::vector<std::string> default_listeners() const override { return {"iwarp://127.0.0.1:1234"}; }
+    std::uint16_t default_port(std::string_view) const override { return rtrs::default_port; }
+
+    void configure(setting_values& values, module_table& modules) override
+    {
+        options_.queue_depth = static_cast<std::uint16_t>(values.number("queue_depth"));
+        options_.chunk_size = static_cast<std::uint32_t>(values.number("chunk_kib") << 10);
+        options_.max_sessions = static_cast<std::uint32_t>(values.number("sessions"));
+        if (const auto good = rtrs::check(options_); !good)
+            throw config_error("block: " + good.error().message());
+        configured_ = read_devices(values, modules);
+    }
+    void start(module_host& host) override
+    {
+        registry_ = &host.metrics();
+        if (host.shards().size() != 1)
+            throw config_error(
+                "block: a client's sessions are kept by one shard so far: serve with --shards 1");
+        for (const device_config& d : configured_)
+            at_place(d.place, [&] { open_device(host, d); });
+        parts_.resize(host.shards().size());
+        metrics_ = rnbd::expose(host.metrics(), devices_);
+    }
+    std::string listening(std::span<const listen_place> places) override
+    {
+        std::string text;
+        for (std::size_t i = 0; i < opened_.size(); ++i) {
+            const device_config& d = configured_[i];
+            const storage::opened_block& o = opened_[i];
+            text += "device " + printable(d.name) + " from " + printable(o.source) +
+                    (d.read_only ? " (ro)" : " (rw)") + ", " + std::to_string(o.device->properties().size) +
+                    " bytes\n";
+            for (const std::string* line : {&o.notes, &o.warning}) {
+                if (!line->empty())
+                    text += "  " + printable(*line) + '\n';
+            }
+        }
+        for (const listen_place& l : places)
+            text += "listening at " + l.url() + '\n';
+        return text;
+    }
+    task<void> serve(shard& s, verbs::context& d, verbs::listener& l) override
+    {
+        auto& part = parts_[s.index()];
+        if (!part)
+            part = std::make_unique<shard_part>(s, devices_, options_, *registry_);
+        co_await part->sessions.serve(d, l);
+    }
+    void stop() noexcept override
+    {
+        metrics_.clear();
+        parts_.clear();
+    }
+
+private:
+    void open_device(module_host& host, const device_config& d);
+
+    rtrs::server_options options_;
+    std::vector<device_config> configured_;
+    std::vector<storage::opened_block> opened_; // in the order of configured_
+    rnbd::device_table devices_;
+    std::vector<std::unique_ptr<shard_part>> parts_; // by shard
+    metric_registry* registry_ = nullptr;
+    metric_registrations metrics_;
+};
+
+void block_module::open_device(module_host& host, const device_config& d)
+{
+    // A disk that hangs holds up its own device and no other.
+    const result<blocking_pool*> lane = host.shards().add_lane(d.told);
+    if (!lane)
+        throw config_error(d.told + ": " + lane.error().message());
+    storage::open_block_context context{d.told, d.name, host.metrics(), **lane};
+    context.read_only = d.read_only;
+    opened_.push_back(d.backend->open(d.values, context));
+    rnbd::device_options o;
+    o.name = d.name;
+    o.backend = opened_.back().device.get();
+    o.read_only = d.read_only;
+    o.clients = d.clients;
+    o.session = d.session;
+    if (const auto added = devices_.add(std::move(o)); !added)
+        throw config_error(d.told + ": " + added.error().message());
+}
+
+} // namespace
+
+} // namespace verbena::block
+
+const verbena::module_descriptor verbena::modules::block = {
+    .name = "block",
+    .version = VERBENA_VERSION,
+    .summary = "block devices for RNBD clients, over RTRS",
+    .create = []() -> std::unique_ptr<module> { return std::make_unique<block::block_module>(); },
+};

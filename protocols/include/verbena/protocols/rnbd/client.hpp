@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// The client of RNBD: devices of a server, by an RTRS session. docs/internals/rnbd.md.
+#pragma once
+
+#include <verbena/core/result.hpp>
+#include <verbena/core/task.hpp>
+#include <verbena/protocols/rnbd/wire.hpp>
+#include <verbena/protocols/rtrs/client.hpp>
+#include <verbena/protocols/storage/block_backend.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#pragma GCC visibility push(default)
+
+namespace verbena::rnbd {
+
+class client;
+
+/// A device that is open. On the session's shard; the client outlives it. When the session begins anew, the device is opened again before
+/// requests go on: those that were under way are sent once more. Where that fails, requests fail with what it failed with, and ESTALE
+/// where the device is a smaller one by then.
+/// Offsets and lengths are bytes, in whole blocks; what is larger than the session's max_io_size() goes in pieces, side by side.
+/// Completes when: the server has answered all of it. On cancel: as rtrs::client::write(). Errors: the server's, those of
+/// rtrs::client::write(), EINVAL for ranges that are none, EOPNOTSUPP for what the device can't do. Lifetime: the memory outlives the
+/// task, best as memory of the session's buffers(); so does the device. Shard: the session's.
+class device {
+public:
+    ~device();
+    device(const device&) = delete;
+    const std::string& name() const noexcept { return name_; }
+    /// What the server says of it.
+    storage::block_properties properties() const noexcept { return properties_; }
+    access_mode mode() const noexcept { return mode_; }
+
+    task<result<void>> read(std::uint64_t offset, std::span<std::byte> into);
+    /// `through`: on stable storage when it is answered (FUA).
+    task<result<void>> write(std::uint64_t offset, std::span<const std::byte> from, bool through = false);
+    /// All writes answered before are on stable storage when it is answered.
+    task<result<void>> flush();
+    task<result<void>> discard(std::uint64_t offset, std::uint64_t length);
+    task<result<void>> write_zeroes(std::uint64_t offset, std::uint64_t length, bool keep = false);
+
+private:
+    friend class client;
+    class header;
+    class farewell;
+    device(client& owner, std::string name, access_mode mode, const open_response& told);
+    void take(const open_response& told) noexcept;
+    task<result<void>> send(operation what, io_request m, std::span<std::byte> bytes);
+    task<result<void>> move(operation what, std::uint32_t flags, std::uint64_t offset,
+                            std::span<std::byte> bytes);
+    task<result<void>> move_piece(operation what, std::uint32_t flags, std::uint64_t offset,
+                                  std::span<std::byte> bytes);
+    task<result<void>> command(operation what, std::uint32_t flags, std::uint64_t offset,
+                               std::uint64_t length);
+
+    client& owner_;
+    rtrs::client& session_;
+    std::string name_;
+    access_mode mode_;
+    std::uint32_t number_;
+    storage::block_properties properties_;
+    std::uint32_t max_discard_ = 0; ///< bytes
+    std::uint32_t max_zeroes_ = 0;
+    result<void> open_; ///< or why it could not be opened again
+};
+
+/// Opens devices. `session` has a path that is connected, and outlives it; it has one client, for as long as there are devices.
+class client {
+public:
+    explicit client(rtrs::client& session);
+    /// The session is closed, or has no path: nothing of it is under way.
+    ~client();
+    client(const client&) = delete;
+
+    /// Says which version it speaks. Once, before open(). Completes when: the server has said it too. On cancel: as rtrs::client::read().
+    /// Lifetime: the session outlives it. Shard: the session's. Errors: those of rtrs::client::read(); EPROTONOSUPPORT.
+    task<result<void>> begin();
+    /// Opens a device by its name. Completes when: the server has answered. On cancel: as rtrs::client::read(). Errors: the server's: ENOENT, EACCES,
+    /// EROFS, EPERM (somebody else has it open to write). Lifetime: `name` outlives it. Shard: the session's.
+    task<result<std::unique_ptr<device>>> open(std::string_view name, access_mode mode);
+    /// Ends it for the server; no request of it is under way. Completes when: the server has answered. On cancel: as rtrs::client::write(). Errors:
+    /// those of rtrs::client::write(). Lifetime: this outlives it. Shard: the session's.
+    task<result<void>> close(std::unique_ptr<device> d);
+    /// How long it tries to open a device again that another client, our own last session perhaps, still has.
+    static constexpr std::chrono::seconds reopen_patience{30};
+
+private:
+    friend class device;
+    task<result<open_response>> ask(const open_request& asked);
+    task<void> reopen();
+
+    rtrs::client& session_;
+    std::vector<device*> devices_;
+};
+
+} // namespace verbena::rnbd
+
+#pragma GCC visibility pop

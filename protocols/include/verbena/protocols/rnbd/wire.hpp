@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// RNBD on the wire: block devices over RTRS.
+//
+// The protocol is the kernel's (drivers/block/rnbd, rnbd-proto.h); docs/internals/rnbd.md. Fields are little-endian. Kernels leave
+// reserved bytes, and the end of names, as they find them: decoders ignore them.
+#pragma once
+
+#include <verbena/core/result.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#pragma GCC visibility push(default)
+
+namespace verbena::rnbd {
+
+inline constexpr std::uint8_t protocol_major = 2;
+inline constexpr std::uint32_t sector_size =
+    512; ///< of all numbers of sectors, whatever a device's blocks are
+
+enum class message : std::uint16_t {
+    session_info = 0,
+    session_info_response = 1,
+    open = 2,
+    open_response = 3,
+    io = 4,
+    close = 5,
+};
+/// Errors: EBADMSG (too short).
+result<message> type_of(std::span<const std::byte> from) noexcept;
+
+inline constexpr std::size_t session_info_size = 36;
+/// What both ends speak: the smaller major version of both. `m` is session_info or session_info_response.
+std::array<std::byte, session_info_size> encode_session_info(message m, std::uint8_t major) noexcept;
+/// Yields the major version. Errors: EBADMSG.
+result<std::uint8_t> decode_session_info(message m, std::span<const std::byte> from) noexcept;
+
+enum class access_mode : std::uint8_t {
+    read_only = 0,
+    read_write = 1, ///< one client at a time
+    migration = 2,  ///< two, while a virtual machine moves from one to the other
+};
+
+inline constexpr std::size_t max_device_name = 254;
+inline constexpr std::size_t open_size = 264;
+struct open_request {
+    access_mode mode = access_mode::read_write;
+    std::string device; ///< 1 to max_device_name bytes
+};
+std::array<std::byte, open_size> encode(const open_request& m) noexcept;
+/// Errors: EBADMSG (too short), EINVAL (no such mode, a name that does not end or is empty).
+result<open_request> decode_open(std::span<const std::byte> from);
+
+inline constexpr std::size_t open_response_size = 56;
+struct open_response {
+    std::uint32_t device = 0; ///< its number in the session
+    std::uint64_t sectors = 0;
+    std::uint32_t max_sectors = 0;              ///< of a request
+    std::uint32_t max_write_zeroes_sectors = 0; ///< 0: it has no such operation
+    std::uint32_t max_discard_sectors = 0;      ///< 0: likewise
+    std::uint32_t discard_granularity = 0;      ///< bytes
+    std::uint32_t discard_alignment = 0;        ///< bytes
+    std::uint16_t physical_block_size = sector_size;
+    std::uint16_t logical_block_size = sector_size;
+    std::uint16_t max_segments = 0;
+    bool secure_discard = false;
+    bool fua = false;
+    bool write_back = false; ///< the device has a cache that a flush empties
+    bool operator==(const open_response&) const = default;
+};
+std::array<std::byte, open_response_size> encode(const open_response& m) noexcept;
+/// Errors: EBADMSG (too short), EINVAL (a block size of 0).
+result<open_response> decode_open_response(std::span<const std::byte> from) noexcept;
+
+inline constexpr std::size_t close_size = 8;
+std::array<std::byte, close_size> encode_close(std::uint32_t device) noexcept;
+/// Yields the device's number. Errors: EBADMSG.
+result<std::uint32_t> decode_close(std::span<const std::byte> from) noexcept;
+
+enum class operation : std::uint8_t {
+    read = 0,
+    write = 1,
+    flush = 2,
+    discard = 3,
+    secure_erase = 4,
+    write_zeroes = 5, ///< clients since protocol 2.1, where open_response::max_write_zeroes_sectors is not 0
+};
+inline constexpr std::uint32_t flag_sync = 1u << 8;
+inline constexpr std::uint32_t flag_fua = 1u << 9;
+inline constexpr std::uint32_t flag_preflush = 1u << 10; ///< of clients since protocol 2.1
+inline constexpr std::uint32_t flag_no_unmap = 1u
+                                               << 11; ///< of write_zeroes, since protocol 2.2: keep the space
+
+/// Kernels of 64 bits send 32 bytes, the last of which say nothing.
+inline constexpr std::size_t io_size = 32;
+inline constexpr std::size_t least_io_size = 24; ///< without the priority
+struct io_request {
+    std::uint32_t device = 0;
+    std::uint64_t sector = 0;
+    rnbd::operation operation = rnbd::operation::read; ///< may be one that is not listed
+    std::uint32_t flags = 0;
+    std::uint32_t bytes = 0; ///< that are read, written, discarded, zeroed
+    std::uint16_t priority = 0;
+    bool operator==(const io_request&) const = default;
+};
+std::array<std::byte, io_size> encode(const io_request& m) noexcept;
+/// Errors: EBADMSG.
+result<io_request> decode_io(std::span<const std::byte> from) noexcept;
+
+} // namespace verbena::rnbd
+
+#pragma GCC visibility pop

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// The client of RTRS: one session with a server, over one path or several, on any verbs provider with Write-with-immediate.
+// docs/internals/rtrs.md.
+#pragma once
+
+#include <verbena/core/buffer.hpp>
+#include <verbena/core/log.hpp>
+#include <verbena/core/metrics.hpp>
+#include <verbena/core/task.hpp>
+#include <verbena/core/verbs.hpp>
+#include <verbena/protocols/rtrs/wire.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#pragma GCC visibility push(default)
+
+namespace verbena::rtrs {
+
+/// Which of the connected paths takes a request.
+enum class path_policy : std::uint8_t {
+    round_robin,
+    min_inflight, ///< that with the fewest requests under way
+    min_latency,  ///< that whose last heartbeat was answered soonest
+};
+
+struct client_options {
+    std::string
+        session; ///< 1 to max_session_name bytes without '/' and '.'; a server knows one session of a name at a time
+    std::uint16_t connections = 2; ///< of each path, 2 at least: the first is for service messages
+    path_policy policy = path_policy::min_inflight;
+    duration set_up = std::chrono::seconds(30); ///< for a path to come up
+    /// Between attempts to make a path again.
+    duration reconnect_delay = std::chrono::milliseconds(500);
+    duration reconnect_delay_max = std::chrono::seconds(30);
+    /// A request fails with ENOTCONN when no path was connected for so long.
+    duration patience = std::chrono::seconds(60);
+    duration heartbeat = heartbeat_interval;
+    unsigned misses = heartbeat_misses;
+};
+
+/// On the client's shard.
+struct client_stats {
+    counter reads;
+    counter writes;
+    counter read_bytes;
+    counter written_bytes;
+    counter failed;       ///< answered with an error
+    counter failovers;    ///< sent again by another path, or by the same made again
+    counter reconnects;   ///< paths that were made again
+    counter lost_paths;   ///< that broke, fell silent or were broken by the protocol
+    counter permit_waits; ///< requests that waited as the session had as many under way as it may
+    log_limiter paths_logged;
+};
+
+/// What a path is doing.
+enum class path_state : std::uint8_t {
+    connecting, ///< for the first time
+    connected,
+    reconnecting, ///< it was connected, and is to be again
+    closed,       ///< by remove_path() or close()
+};
+std::string_view to_string(path_state s) noexcept;
+
+/// One session. All of it on one shard.
+class client {
+public:
+    /// `shard`, `buffers` and `stats` outlive it.
+    client(reactor& shard, buffer_pool& buffers, client_options o, client_stats& stats);
+    /// close() has returned.
+    ~client();
+    client(const client&) = delete;
+
+    /// Connects another path to the same server, which stays until it is removed: when it breaks, it is made again.
+    /// `address` is what context::connect() takes. Completes when: the path is connected, or its first attempt has failed; then there
+    /// is no path. On cancel: ECANCELED, and there is none. Errors: those of connecting; ECONNREFUSED with the server's errno as detail;
+    /// EEXIST; EOPNOTSUPP where the provider lacks Write with immediate or the server gives new keys. Lifetime: `d` outlives the client.
+    /// Shard: the client's.
+    task<result<void>> add_path(verbs::context& d, std::string address);
+    /// Ends a path. Completes when: it is gone; what is under way on it goes on by the others. On cancel: it waits on. Errors: ENOENT: there is
+    /// none by this address. Lifetime: the client outlives it. Shard: the client's.
+    task<result<void>> remove_path(std::string_view address);
+    struct path_view {
+        std::string address;
+        path_state state = path_state::connecting;
+        std::uint32_t in_flight = 0;
+        duration latency{}; ///< of the last heartbeat
+    };
+    std::vector<path_view> paths() const;
+
+    /// Once a path was connected: the session's sizes.
+    std::uint32_t max_io_size() const noexcept;
+    std::uint32_t queue_depth() const noexcept;
+    /// The largest header of a service that fits beside ours.
+    static constexpr std::size_t max_user_size = 480;
+    /// Writes the service's header of one request, each time that it is sent: by another path, or when the session has begun anew, as what
+    /// a header names (a device by its number) may mean something else then. Outlives the request.
+    class header {
+    public:
+        /// Yields how many bytes of `into`, which has max_user_size of them, it wrote: each time as many. An error ends the request.
+        virtual result<std::size_t> write(std::span<std::byte> into) noexcept = 0;
+
+    protected:
+        ~header() = default;
+    };
+
+    /// Called on the shard when the session has begun anew: no path was left, so the server has forgotten it, or was started again. Requests
+    /// of lane::io wait until its task has ended; it may send those of lane::service. What it needs goes after close() has returned.
+    void on_restart(std::function<task<void>()> f);
+
+    /// How a request travels.
+    enum class lane : std::uint8_t {
+        io,
+        service, ///< by each path's first connection, one at a time: there is always a chunk for it
+    };
+    /// Sends `data`, behind them the service's header, into a chunk; done when the server has answered. `data` is best memory of `buffers`, which
+    /// is registered; other memory is registered for each call. At most max_io_size() bytes, which outlive the task and stay as
+    /// they are. Completes when: the server has answered, by whichever path: while paths break and come back it waits, up to `patience`, and
+    /// sends the request again in its chunk, so that the server does it once more only when what it had of it before is over.
+    /// On cancel: while it is on its way by a path it waits on, since its memory may be touched; else ECANCELED. Errors: the server's errno and the
+    /// header's error; ENOTCONN, EMSGSIZE. Unless the server's, what was asked for may have been done or not,
+    /// or be done yet: its chunk is not used again before the paths that carried it are connected again. Lifetime: header and data outlive
+    /// it. Shard: the client's.
+    task<result<void>> write(header& user, std::span<const std::byte> data, lane by = lane::io);
+    /// The same, for data that come back: all of `into` is filled if it succeeds. Without `into` no data are wanted.
+    task<result<void>> read(header& user, std::span<std::byte> into, lane by = lane::io);
+    /// The same, with a header that does not change.
+    task<result<void>> write(std::span<const std::byte> user, std::span<const std::byte> data,
+                             lane by = lane::io);
+    /// The same.
+    task<result<void>> read(std::span<const std::byte> user, std::span<std::byte> into, lane by = lane::io);
+
+    /// Ends all paths; requests under way fail with ECANCELED. Idempotent. Completes when: no path is left. On cancel: it waits on. Errors:
+    /// none. Lifetime: the client outlives it and every request. Shard: the client's.
+    task<void> close();
+
+    buffer_pool& buffers() const noexcept;
+
+private:
+    struct impl;
+    std::unique_ptr<impl> impl_;
+};
+
+metric_registrations expose(metric_registry& registry, const client_stats& s);
+
+} // namespace verbena::rtrs
+
+#pragma GCC visibility pop

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// The server of RTRS: sessions of several paths, each of several connections, on any verbs provider with Write-with-immediate.
+//
+// A client writes a request into a chunk of memory that the server owns and says so by the 32 bits of an immediate. A service takes
+// requests from there; what it answers goes back by RDMA Write and an immediate. docs/internals/rtrs.md.
+#pragma once
+
+#include <verbena/core/buffer.hpp>
+#include <verbena/core/log.hpp>
+#include <verbena/core/metrics.hpp>
+#include <verbena/core/task.hpp>
+#include <verbena/core/verbs.hpp>
+#include <verbena/protocols/rtrs/wire.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#pragma GCC visibility push(default)
+
+namespace verbena::rtrs {
+
+/// Why a path ended.
+enum class path_end : std::uint8_t {
+    closed,      ///< by its client
+    lost,        ///< a connection broke
+    silent,      ///< no heartbeat came
+    bad_message, ///< the client broke the protocol
+    refused,     ///< the service did not want the session, or its name was in use
+    unfinished,  ///< it was not set up in time
+    no_memory,   ///< there was none for its chunks
+    stopped,     ///< by the server, which ends
+    count_
+};
+std::string_view to_string(path_end e) noexcept;
+
+struct server_options {
+    std::uint16_t queue_depth = 512;    ///< chunks of a session: so many requests it may have under way
+    std::uint32_t chunk_size = 1 << 17; ///< bytes; a power of two from min_chunk_size on
+    std::uint32_t header_size = 4096;   ///< of each chunk; the rest is the largest request
+    std::uint32_t max_sessions = 64;
+    std::uint32_t max_paths = 8;          ///< of a session
+    std::uint32_t max_connections = 1024; ///< of a path; kernels make one for each CPU, and one
+    /// A path must be complete, and have said its session's name, so long after its first connection.
+    duration set_up = std::chrono::seconds(30);
+    duration heartbeat = heartbeat_interval;
+    unsigned misses = heartbeat_misses;
+};
+/// What is wrong with `o`, or nothing. Errors: EINVAL.
+result<void> check(const server_options& o) noexcept;
+
+/// Counters of one shard. One writer.
+struct server_stats {
+    counter reads;  ///< requests of clients that wait for data, or for nothing
+    counter writes; ///< requests that brought data
+    counter read_bytes;
+    counter write_bytes;
+    counter failed;     ///< answered with an error
+    counter repeated;   ///< came again on another path while an earlier copy was under way
+    counter unanswered; ///< ended when their path was gone
+    gauge sessions;
+    gauge paths;
+    gauge connections;
+    counter refused_connections; ///< rejected with an errno
+    counter ends[std::size_t(path_end::count_)];
+    counter exceptions; ///< that left a service
+    log_limiter refusals_logged;
+    log_limiter ends_logged;
+    log_limiter exceptions_logged;
+};
+
+/// A request, for the service. Its memory is the session's and stays while the service's task runs; the client can write into it at any
+/// time, and only harms itself by that. So what is checked is copied first.
+class request {
+public:
+    request(bool is_write, std::span<std::byte> data, std::span<const std::byte> user) noexcept
+        : data_(data), user_(user), is_write_(is_write)
+    {
+    }
+    /// true: data() came from the client. false: all of data() goes to the client if the service succeeds, which fills it.
+    bool is_write() const noexcept { return is_write_; }
+    std::span<std::byte> data() const noexcept { return data_; }
+    /// The service's own header.
+    std::size_t user_size() const noexcept { return user_.size(); }
+    /// Its first bytes, as many as there are and `into` takes; yields how many.
+    std::size_t copy_user(std::span<std::byte> into) const noexcept
+    {
+        const std::size_t size = std::min(into.size(), user_.size());
+        std::copy_n(user_.begin(), size, into.begin());
+        return size;
+    }
+
+private:
+    std::span<std::byte> data_;
+    std::span<const std::byte> user_;
+    bool is_write_;
+};
+
+/// A client, for the service. The text lives as long as the session.
+struct session_info {
+    std::string_view name;
+    std::string_view peer_address; ///< of its first path; canonical, without port
+    std::uint32_t max_io_size = 0; ///< bytes of a request's data
+};
+
+/// What a service has for one session. Used on the session's shard; destroyed when no path is left and no request is under way.
+class session_handler {
+public:
+    virtual ~session_handler() = default;
+    /// Serves one request, beside others. Completes when: it is served; the answer goes out then. On cancel: the end of the path does not stop
+    /// it, and its answer is dropped; only when the server is stopped its task is asked to stop, too. Errors: an errno up to
+    /// max_response_error goes to the client, all else as EIO. An exception counts as EIO, and is logged. Lifetime: `r` outlives the
+    /// task. Shard: the session's.
+    virtual task<result<void>> serve(request& r) = 0;
+};
+
+class service {
+public:
+    virtual ~service() = default;
+    /// A session wants to begin; its memory is taken when this has let it. What `s` has outlives the handler. Errors: the session is refused and its path closed; the protocol
+    /// has no way to tell the client why.
+    virtual result<std::unique_ptr<session_handler>> open(const session_info& s) = 0;
+};
+
+/// The sessions of one shard.
+class server {
+public:
+    /// All outlive it. `o` has passed check().
+    server(reactor& shard, buffer_pool& buffers, service& s, const server_options& o, server_stats& stats);
+    ~server();
+    server(const server&) = delete;
+
+    /// Takes connections. Several listeners may be served at once: a session's paths may come by different ones. Completes when: `l` is closed
+    /// and the paths that came this way have ended, once their requests are over. On cancel: the same, as if it were closed. Errors: logged: the
+    /// provider lacks RDMA Write with immediate. Lifetime: `d` and `l` outlive it. Shard: the server's.
+    task<void> serve(verbs::context& d, verbs::listener& l);
+
+private:
+    struct impl;
+    std::unique_ptr<impl> impl_;
+};
+
+/// Registers what `s` counts. Once for each shard: samples with equal labels are added up.
+metric_registrations expose(metric_registry& registry, const server_stats& s);
+
+} // namespace verbena::rtrs
+
+#pragma GCC visibility pop

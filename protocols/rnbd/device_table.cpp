@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/protocols/rnbd/server.hpp>
+
+#include <algorithm>
+
+namespace verbena::rnbd {
+
+result<void> device_table::add(device_options o)
+{
+    if (o.name.empty() || o.name.size() > max_device_name || o.name.find('\0') != o.name.npos)
+        return error(std::errc::invalid_argument, "a device's name has 1 to 254 bytes, none of which is zero",
+                     o.name.size());
+    if (devices_.size() == max_devices)
+        return error(std::errc::invalid_argument, "more devices than a table holds", max_devices);
+    if (std::ranges::any_of(devices_, [&](const auto& d) { return d->options.name == o.name; }))
+        return error(std::errc::file_exists, "two devices of one name");
+    devices_.push_back(std::make_unique<device>());
+    devices_.back()->options = std::move(o);
+    return {};
+}
+
+result<void> device_table::admits(const device_options& o, const rtrs::session_info& who,
+                                  host_addresses& host)
+{
+    const auto address = ip_address::parse(who.peer_address);
+    if (!o.clients.everybody() && (!address || !o.clients.admits(*address, host)))
+        return error(std::errc::permission_denied, "the device is not for this client's address");
+    if (!o.session.empty() && o.session != who.name)
+        return error(std::errc::permission_denied, "the device is not for sessions of this name");
+    return {};
+}
+
+bool device_table::admits(const rtrs::session_info& who, host_addresses& host) const
+{
+    return std::ranges::any_of(devices_,
+                               [&](const auto& d) { return admits(d->options, who, host).has_value(); });
+}
+
+result<std::size_t> device_table::open(std::string_view name, access_mode mode, const rtrs::session_info& who,
+                                       host_addresses& host)
+{
+    const auto found = std::ranges::find_if(devices_, [&](const auto& d) { return d->options.name == name; });
+    if (found == devices_.end())
+        return error(std::errc::no_such_file_or_directory, "no device of this name");
+    const device_options& o = (*found)->options;
+    if (const auto admitted = admits(o, who, host); !admitted)
+        return admitted.error();
+    if (mode != access_mode::read_only && (o.read_only || o.backend->properties().read_only))
+        return error(std::errc::read_only_file_system, "the device is read-only");
+    const std::lock_guard lock(mutex_);
+    users& open = (*found)->open;
+    if (mode == access_mode::read_only) {
+        ++open.readers;
+    } else {
+        if (open.writers >= (mode == access_mode::migration ? 2u : 1u))
+            return error(std::errc::operation_not_permitted, "the device is open for writing already",
+                         open.writers);
+        ++open.writers;
+    }
+    return static_cast<std::size_t>(found - devices_.begin());
+}
+
+void device_table::close(std::size_t i, access_mode mode) noexcept
+{
+    const std::lock_guard lock(mutex_);
+    users& open = devices_[i]->open;
+    --(mode == access_mode::read_only ? open.readers : open.writers);
+}
+
+device_table::users device_table::users_of(std::size_t i) const noexcept
+{
+    const std::lock_guard lock(mutex_);
+    return devices_[i]->open;
+}
+
+metric_registrations expose(metric_registry& registry, const device_table& devices)
+{
+    metric_group group(registry);
+    group.add({"verbena_rnbd_open_devices",
+               "Sessions that have a device open, by what for.",
+               metric_type::gauge,
+               "sessions",
+               {"device", "access"},
+               2 * device_table::max_devices},
+              [&devices](metric_sink& out) {
+                  for (std::size_t i = 0; i < devices.size(); ++i) {
+                      const device_table::users users = devices.users_of(i);
+                      out.value({devices.at(i).name, "write"}, users.writers);
+                      out.value({devices.at(i).name, "read"}, users.readers);
+                  }
+              });
+    return group.take();
+}
+
+metric_registrations expose(metric_registry& registry, const server_stats& s)
+{
+    metric_group group(registry);
+    group.add({"verbena_rnbd_operations_total",
+               "Operations on devices.",
+               metric_type::counter,
+               "operations",
+               {"operation"},
+               5},
+              [&s](metric_sink& out) {
+                  out.value({"read"}, value_of(s.reads));
+                  out.value({"write"}, value_of(s.writes));
+                  out.value({"flush"}, value_of(s.flushes));
+                  out.value({"discard"}, value_of(s.discards));
+                  out.value({"write_zeroes"}, value_of(s.zeroes));
+              });
+    group.add({"verbena_rnbd_bytes_total",
+               "Bytes that were read from and written to devices.",
+               metric_type::counter,
+               "bytes",
+               {"direction"},
+               2},
+              [&s](metric_sink& out) {
+                  out.value({"read"}, value_of(s.read_bytes));
+                  out.value({"write"}, value_of(s.written_bytes));
+              });
+    group.add_sum({"verbena_rnbd_failed_operations_total", "Operations that were answered with an error.",
+                   metric_type::counter, "operations"},
+                  s.failed);
+    group.add({"verbena_rnbd_opens_total",
+               "Requests to open a device.",
+               metric_type::counter,
+               "requests",
+               {"result"},
+               2},
+              [&s](metric_sink& out) {
+                  out.value({"opened"}, value_of(s.opens));
+                  out.value({"refused"}, value_of(s.refused_opens));
+              });
+    return group.take();
+}
+
+} // namespace verbena::rnbd

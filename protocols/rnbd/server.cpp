@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/protocols/rnbd/server.hpp>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+namespace verbena::rnbd {
+
+class server_session final : public rtrs::session_handler {
+public:
+    server_session(server& owner, const rtrs::session_info& who) noexcept : owner_(owner), who_(who) {}
+    ~server_session() override
+    {
+        for (const auto& d : open_) {
+            if (d)
+                owner_.devices_.close(d->number, d->mode);
+        }
+    }
+    task<result<void>> serve(rtrs::request& r) override;
+
+private:
+    struct opened {
+        std::size_t number; // in the table
+        access_mode mode;
+        storage::block_backend* backend;
+        bool read_only;
+    };
+    result<void> tell_version(rtrs::request& r, std::span<const std::byte> message);
+    result<void> open(rtrs::request& r, std::span<const std::byte> message);
+    result<std::uint32_t> open_number(const open_request& asked);
+    void close(std::uint32_t device) noexcept;
+    task<result<void>> io(const io_request& m, rtrs::request& r);
+    task<result<void>> write(const opened& d, std::uint64_t offset, const io_request& m, rtrs::request& r);
+
+    server& owner_;
+    const rtrs::session_info who_;
+    std::vector<std::optional<opened>> open_; // by their number in the session
+};
+
+namespace {
+
+// It may be the shard that writes them.
+constexpr std::uint32_t max_zeroes = 4 << 20;
+
+// The room that `r` has for an answer, which the client must have offered.
+template<std::size_t Size>
+result<void> answer(rtrs::request& r, const std::array<std::byte, Size>& message)
+{
+    if (r.is_write() || r.data().size() < Size)
+        return error(std::errc::invalid_argument, "a client that left no room for the answer",
+                     r.data().size());
+    const auto rest = std::ranges::copy(message, r.data().begin()).out;
+    std::fill(rest, r.data().end(), std::byte(0));
+    return {};
+}
+
+} // namespace
+
+task<result<void>> server_session::serve(rtrs::request& r)
+{
+    std::array<std::byte, open_size> copied; // of the largest message
+    const std::span<const std::byte> message(copied.data(), r.copy_user(copied));
+    const auto type = type_of(message);
+    if (!type)
+        co_return type.error();
+    switch (*type) {
+    case message::io: {
+        const auto m = decode_io(message);
+        if (!m)
+            co_return m.error();
+        co_return co_await io(*m, r);
+    }
+    case message::session_info: co_return tell_version(r, message);
+    case message::open: co_return open(r, message);
+    case message::close: {
+        const auto device = decode_close(message);
+        if (!device)
+            co_return device.error();
+        close(*device);
+        co_return result<void>();
+    }
+    default:
+        co_return error(std::errc::invalid_argument, "a message that servers do not take",
+                        std::uint64_t(*type));
+    }
+}
+
+result<void> server_session::tell_version(rtrs::request& r, std::span<const std::byte> from)
+{
+    const auto asked = decode_session_info(message::session_info, from);
+    if (!asked)
+        return asked.error();
+    return answer(r, encode_session_info(message::session_info_response, std::min(*asked, protocol_major)));
+}
+
+result<std::uint32_t> server_session::open_number(const open_request& asked)
+{
+    for (std::size_t i = 0; i < open_.size(); ++i) {
+        if (open_[i] && owner_.devices_.at(open_[i]->number).name == asked.device)
+            return static_cast<std::uint32_t>(i); // as it is open already
+    }
+    auto place = std::ranges::find_if(open_, [](const auto& d) { return !d; });
+    if (place == open_.end() && open_.size() == server::max_open_devices)
+        return error(std::errc::too_many_files_open, "devices that a session may have open", open_.size());
+    const auto number = owner_.devices_.open(asked.device, asked.mode, who_, owner_.host_);
+    if (!number)
+        return number.error();
+    const device_options& d = owner_.devices_.at(*number);
+    if (place == open_.end())
+        place = open_.insert(place, std::nullopt);
+    *place = opened{*number, asked.mode, d.backend, d.read_only || asked.mode == access_mode::read_only};
+    return static_cast<std::uint32_t>(place - open_.begin());
+}
+
+result<void> server_session::open(rtrs::request& r, std::span<const std::byte> from)
+{
+    const auto asked = decode_open(from);
+    if (!asked)
+        return asked.error();
+    if (r.is_write() || r.data().size() < open_response_size)
+        return error(std::errc::invalid_argument, "a client that left no room for the answer",
+                     r.data().size());
+    const auto opened = open_number(*asked);
+    if (!opened) {
+        owner_.stats_.refused_opens.add();
+        log_limited(owner_.stats_.opens_logged, log_level::info, "rnbd", "open refused",
+                    {{"session", who_.name}, {"device", asked->device}, {"cause", opened.error().message()}});
+        return opened.error();
+    }
+    owner_.stats_.opens.add();
+    const storage::block_properties p = open_[*opened]->backend->properties();
+    constexpr std::uint32_t most = UINT32_MAX / sector_size; // as requests count bytes in 32 bits
+    open_response told;
+    told.device = *opened;
+    told.sectors = p.size / sector_size;
+    told.max_sectors = who_.max_io_size / sector_size;
+    told.max_segments = 128;
+    told.physical_block_size = static_cast<std::uint16_t>(p.physical_block_size);
+    told.logical_block_size = static_cast<std::uint16_t>(p.block_size);
+    if (p.discard_granularity != 0) {
+        told.max_discard_sectors = most;
+        told.discard_granularity = p.discard_granularity;
+    }
+    if (p.write_zeroes)
+        told.max_write_zeroes_sectors = max_zeroes / sector_size;
+    told.write_back = p.write_back;
+    told.fua = p.write_back;
+    log_limited(owner_.stats_.opens_logged, log_level::info, "rnbd", "device opened",
+                {{"session", who_.name}, {"device", asked->device}});
+    return answer(r, encode(told));
+}
+
+// As kernels have it, a device that is not open is no error.
+void server_session::close(std::uint32_t device) noexcept
+{
+    if (device >= open_.size() || !open_[device])
+        return;
+    owner_.devices_.close(open_[device]->number, open_[device]->mode);
+    open_[device].reset();
+}
+
+task<result<void>> server_session::write(const opened& d, std::uint64_t offset, const io_request& m,
+                                         rtrs::request& r)
+{
+    if ((m.flags & flag_preflush) != 0) {
+        auto flushed = co_await d.backend->flush();
+        if (!flushed || m.bytes == 0)
+            co_return flushed;
+    }
+    if (!r.is_write() || m.bytes > r.data().size())
+        co_return error(std::errc::invalid_argument, "a write of more bytes than came", m.bytes);
+    co_return co_await d.backend->write(offset, r.data().first(m.bytes), (m.flags & flag_fua) != 0);
+}
+
+task<result<void>> server_session::io(const io_request& m, rtrs::request& r)
+{
+    if (m.device >= open_.size() || !open_[m.device])
+        co_return error(std::errc::not_connected, "a device that is not open", m.device);
+    const opened d = *open_[m.device]; // it may be closed meanwhile
+    if (m.sector > UINT64_MAX / sector_size - UINT32_MAX)
+        co_return error(std::errc::invalid_argument, "a sector beyond the end of the device", m.sector);
+    const std::uint64_t offset = m.sector * sector_size;
+    const bool changes = m.operation != operation::read && m.operation != operation::flush;
+    server_stats& stats = owner_.stats_;
+    result<void> done = error(std::errc::operation_not_supported, "an operation that is not offered",
+                              std::uint64_t(m.operation));
+    if (changes && d.read_only) {
+        done = error(std::errc::read_only_file_system, "the device is open to read");
+    } else {
+        switch (m.operation) {
+        case operation::read: {
+            const std::span<std::byte> into = r.data();
+            if (r.is_write() || m.bytes > into.size()) {
+                done = error(std::errc::invalid_argument, "a read of more bytes than there is room for",
+                             m.bytes);
+                break;
+            }
+            stats.reads.add();
+            done = co_await d.backend->read(offset, into.first(m.bytes));
+            // All of it goes to the client, and what an earlier request left there is not for it.
+            std::ranges::fill(into.subspan(m.bytes), std::byte(0));
+            stats.read_bytes.add(done ? m.bytes : 0);
+            break;
+        }
+        case operation::write:
+            stats.writes.add();
+            done = co_await write(d, offset, m, r);
+            stats.written_bytes.add(done ? m.bytes : 0);
+            break;
+        case operation::flush:
+            stats.flushes.add();
+            done = co_await d.backend->flush();
+            break;
+        case operation::discard:
+            stats.discards.add();
+            done = co_await d.backend->discard(offset, m.bytes);
+            break;
+        case operation::write_zeroes:
+            stats.zeroes.add();
+            if (m.bytes > max_zeroes) {
+                done = error(std::errc::invalid_argument, "more zeroes at once than was offered", m.bytes);
+                break;
+            }
+            done = co_await d.backend->write_zeroes(offset, m.bytes, (m.flags & flag_no_unmap) != 0);
+            break;
+        default: break;
+        }
+    }
+    if (!done)
+        stats.failed.add();
+    co_return done;
+}
+
+result<std::unique_ptr<rtrs::session_handler>> server::open(const rtrs::session_info& s)
+{
+    if (!devices_.admits(s, host_))
+        return error(std::errc::permission_denied, "no device is for this client");
+    return std::unique_ptr<rtrs::session_handler>(std::make_unique<server_session>(*this, s));
+}
+
+} // namespace verbena::rnbd

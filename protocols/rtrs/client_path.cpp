@@ -1,0 +1,523 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client_path.hpp"
+
+#include <verbena/core/combine.hpp>
+#include <verbena/core/sleep.hpp>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+
+namespace verbena::rtrs {
+
+bool client_shared::agree(const connect_reply& r)
+{
+    if (queue_depth == 0) {
+        if (r.queue_depth < 2)
+            return false;
+        queue_depth = r.queue_depth;
+        max_io_size = r.max_io_size;
+        max_header_size = r.max_header_size;
+        for (std::uint32_t i = queue_depth; i > 0; --i)
+            free_chunks.push_back(i - 1);
+        permits.release(queue_depth - 1);
+    }
+    return queue_depth == r.queue_depth && max_io_size == r.max_io_size &&
+           max_header_size == r.max_header_size;
+}
+
+void client_shared::path_up(const uuid& path, std::uint64_t life)
+{
+    for (held_chunk& h : held)
+        std::erase_if(h.until, [&](const auto& c) { return c.path == path && c.life < life; });
+    std::erase_if(held, [this](const held_chunk& h) {
+        if (h.until.empty()) {
+            free_chunks.push_back(h.chunk);
+            give_permit();
+        }
+        return h.until.empty();
+    });
+    chunk_free.set();
+    if (connected_paths++ != 0)
+        return;
+    if (epoch++ == 0 || !restarted)
+        return;
+    restarting = true;
+    tasks.spawn(&client_shared::restart, this);
+}
+
+// While this goes on, the session may begin anew again.
+task<void> client_shared::restart()
+{
+    const std::uint64_t begun = epoch;
+    co_await restarted();
+    if (begun != epoch)
+        co_return;
+    restarting = false;
+    path_moved.set();
+}
+
+void client_shared::give_permit() noexcept
+{
+    if (owed_permits != 0)
+        --owed_permits;
+    else
+        permits.release();
+}
+
+task<bool> client_shared::take_chunk(io_operation& o)
+{
+    const bool permitted = co_await (o.service ? service_permit : permits).acquire();
+    if (!permitted)
+        co_return false;
+    while (free_chunks.empty()) { // of a service message, if chunks are held
+        chunk_free.reset();
+        bool freed = false;
+        if (!closing)
+            freed = co_await chunk_free.wait();
+        if (!freed) {
+            if (o.service)
+                service_permit.release();
+            else
+                give_permit();
+            co_return false;
+        }
+    }
+    o.chunk = free_chunks.back();
+    free_chunks.pop_back();
+    co_return true;
+}
+
+void client_shared::give_chunk(io_operation& o) noexcept
+{
+    const bool over = o.answered || o.sent_by.empty();
+    if (over) {
+        free_chunks.push_back(o.chunk);
+        chunk_free.set();
+    } else {
+        held.push_back({o.chunk, std::move(o.sent_by)});
+    }
+    if (o.service) {
+        service_permit.release();
+        if (!over && !permits.try_acquire())
+            ++owed_permits;
+    } else if (over) {
+        give_permit();
+    }
+}
+
+client_path::client_path(client_shared& shared, verbs::context& d, std::string address)
+    : shared_(shared), device_(d), address_(std::move(address))
+{
+}
+
+client_path::~client_path() = default;
+
+void client_path::close() noexcept
+{
+    closing_ = true;
+    closed_.set();
+    broken(error(std::errc::operation_canceled, "the path was closed"));
+}
+
+void client_path::broken(const error& cause) noexcept
+{
+    if (std::exchange(is_down_, true))
+        return;
+    cause_ = cause;
+    down_.set();
+    informed_.set();
+    if (life_ != nullptr)
+        life_->request_stop();
+}
+
+// --- the path's life -------------------------------------------------------------------------------
+
+task<void> client_path::run()
+{
+    duration delay = shared_.options.reconnect_delay;
+    for (;;) {
+        is_down_ = closing_;
+        down_.reset();
+        ++lives_;
+        at_once_ = false;
+        scope life(shared_.shard);
+        life_ = &life;
+        if (!closing_)
+            life.spawn(&client_path::live, this, std::ref(life));
+        co_await life.join();
+        life_ = nullptr;
+        const bool was_up = state_ == path_state::connected;
+        const bool never_up = state_ == path_state::connecting;
+        state_ = closing_ ? path_state::closed : path_state::reconnecting;
+        if (was_up) {
+            --shared_.connected_paths;
+            delay = shared_.options.reconnect_delay;
+        }
+        co_await take_down(closing_);
+        shared_.path_moved.set();
+        if (was_up && !closing_) {
+            shared_.stats.lost_paths.add();
+            log_limited(shared_.stats.paths_logged, log_level::warning, "rtrs", "path lost",
+                        {{"server", address_}, {"cause", cause_.message()}});
+        }
+        if (at_once_ && !closing_) {
+            if (never_up)
+                state_ = path_state::connecting;
+            continue;
+        }
+        if (never_up && !closing_)
+            attempt_->outcome = cause_;
+        if (never_up || closing_)
+            break;
+        ++reconnects_;
+        const auto closed = [this]() -> task<result<void>> {
+            co_await closed_.wait();
+            co_return result<void>();
+        };
+        (void)co_await with_timeout(delay, closed());
+        delay = std::min(2 * delay, shared_.options.reconnect_delay_max);
+    }
+    state_ = path_state::closed;
+    attempt_->over.set();
+    // Requests have what they sent taken back before this goes.
+    while (in_flight_ != 0) {
+        idle_.reset();
+        co_await idle_.wait_shielded();
+    }
+}
+
+// From one connect to the path's end, whatever brings that about.
+task<void> client_path::live(scope& life)
+{
+    life.spawn(&client_path::limit_set_up, this);
+    const auto up = co_await set_up();
+    if (!up)
+        broken(up.error());
+    if (is_down_)
+        co_return;
+    // It may have begun a session that the others, which came up meanwhile, are not of.
+    if (began_ && shared_.connected_paths != 0) {
+        at_once_ = true;
+        broken(error(std::errc::resource_unavailable_try_again, "another path came up first"));
+        co_return;
+    }
+    state_ = path_state::connected;
+    shared_.path_up(id_, lives_);
+    if (reconnects_ != 0)
+        shared_.stats.reconnects.add();
+    attempt_->outcome = result<void>();
+    attempt_->over.set();
+    shared_.path_moved.set();
+    life.spawn(&client_path::heartbeats, this);
+    co_await down_.wait_shielded();
+}
+
+task<result<void>> client_path::set_up()
+{
+    auto done = co_await prepare();
+    if (done)
+        done = co_await connect_all();
+    if (done)
+        done = co_await inform();
+    co_return done;
+}
+
+task<void> client_path::limit_set_up()
+{
+    const bool late = co_await sleep_for(shared_.options.set_up);
+    if (late && state_ != path_state::connected)
+        broken(error(std::errc::timed_out, "the path was not set up in time"));
+}
+
+// Once: what stays the same however often the path is made again.
+task<result<void>> client_path::prepare()
+{
+    if (domain_)
+        co_return result<void>();
+    auto made = device_.make_domain();
+    if (!made)
+        co_return made.error();
+    auto added = co_await (*made)->add_pool(shared_.buffers);
+    if (!added)
+        co_return added.error();
+    domain_ = std::move(*made);
+    co_return result<void>();
+}
+
+task<result<void>> client_path::connect_all()
+{
+    connect_request m;
+    m.connections = shared_.options.connections;
+    m.reconnects = reconnects_;
+    m.path = id_;
+    m.session = shared_.session;
+    // A path that joins others must not begin a session: the server may have lost it while we have not heard of that.
+    m.first = began_ = shared_.connected_paths == 0;
+    for (std::uint16_t i = 0; i < m.connections; ++i) {
+        if (is_down_)
+            co_return cause_;
+        m.connection = i;
+        connections_.push_back(std::make_unique<client_connection>(*this, i));
+        const auto connected = co_await connections_.back()->connect(m);
+        if (!connected)
+            co_return connected;
+    }
+    co_return result<void>();
+}
+
+// Says who we are, and learns where the chunks are.
+task<result<void>> client_path::inform()
+{
+    const std::uint32_t depth = shared_.queue_depth;
+    slot_size_ = 512;
+    static_assert(client::max_user_size + read_header_size <= 512);
+    const std::size_t answer_size = info_response_size(depth);
+    const std::size_t wanted = std::max(slot_size_ * depth, info_request_size + answer_size);
+    if (!headers_ || headers_.size() < wanted) {
+        headers_ = co_await shared_.buffers.acquire(wanted);
+        if (!headers_)
+            co_return error(std::errc::not_enough_memory, "memory for a path's headers", wanted);
+    }
+    const auto request = encode_info_request(shared_.options.session);
+    std::ranges::copy(request, headers_.data());
+    std::byte* const answer = headers_.data() + info_request_size;
+    client_connection& c = *connections_.front();
+    informed_.reset();
+    const verbs::receive_request one{0, {answer, static_cast<std::uint32_t>(answer_size), 0}};
+    if (auto posted = c.queue_pair().post_receive({&one, 1}); !posted)
+        co_return posted;
+    // Two for each answer, but the first connection has service messages and heartbeats alone.
+    for (std::size_t i = 0; i < connections_.size(); ++i) {
+        if (!connections_[i]->post_receives(2 * (i == 0 ? service_queue_depth : depth)))
+            co_return error(std::errc::no_buffer_space, "post receives");
+    }
+    const verbs::segment message{headers_.data(), info_request_size, 0};
+    verbs::send_request send;
+    send.segments = {&message, 1};
+    if (auto posted = c.post({&send, 1}); !posted)
+        co_return posted;
+    co_await informed_.wait_shielded();
+    if (is_down_)
+        co_return cause_;
+    std::vector<descriptor> pieces(depth);
+    const auto count =
+        decode_info_response({answer, std::min<std::size_t>(info_length_, answer_size)}, pieces);
+    if (!count)
+        co_return count.error();
+    co_return take_chunks(std::span(pieces).first(*count));
+}
+
+void client_path::informed(std::uint32_t length) noexcept
+{
+    info_length_ = length;
+    informed_.set();
+}
+
+result<void> client_path::take_chunks(std::span<const descriptor> pieces)
+{
+    const std::uint32_t size = shared_.chunk_size();
+    chunks_.clear();
+    for (const descriptor& d : pieces) {
+        if (d.length == 0 || d.length % size != 0 || chunks_.size() + d.length / size > shared_.queue_depth)
+            return error(std::errc::bad_message, "chunks that are not those that the RTRS server announced",
+                         d.length);
+        for (std::uint32_t at = 0; at < d.length; at += size)
+            chunks_.push_back({d.address + at, d.key, size});
+    }
+    if (chunks_.size() != shared_.queue_depth)
+        return error(std::errc::bad_message, "fewer chunks than the RTRS server announced", chunks_.size());
+    under_way_.assign(shared_.queue_depth, nullptr);
+    return {};
+}
+
+task<void> client_path::take_down(bool orderly)
+{
+    for (const auto& c : connections_)
+        c->end(orderly);
+    for (const auto& c : connections_)
+        co_await c->ended();
+    connections_.clear();
+    // Nothing touches their memory any more: they go on elsewhere.
+    for (io_operation*& o : under_way_) {
+        if (o != nullptr)
+            std::exchange(o, nullptr)->ended.set();
+    }
+}
+
+task<void> client_path::heartbeats()
+{
+    missed_ = 0;
+    heartbeat_out_ = false;
+    for (;;) {
+        const bool due = co_await sleep_for(shared_.options.heartbeat);
+        if (!due || is_down_)
+            co_return;
+        if (missed_++ > shared_.options.misses) {
+            broken(error(std::errc::timed_out, "nothing came from the RTRS server", missed_));
+            co_return;
+        }
+        if (std::exchange(heartbeat_out_, true))
+            continue;
+        beat_at_ = shared_.shard.clock().now();
+        verbs::send_request beat;
+        beat.opcode = verbs::opcode::write_with_immediate;
+        beat.immediate = make_immediate(immediate_type::heartbeat);
+        (void)connections_.front()->post({&beat, 1});
+    }
+}
+
+// --- requests --------------------------------------------------------------------------------------
+
+void client_path::arrived(std::uint32_t immediate)
+{
+    switch (type_of(immediate)) {
+    case immediate_type::response:
+    case immediate_type::response_invalidated: {
+        const response r = decode_response(immediate);
+        if (r.chunk >= under_way_.size() || under_way_[r.chunk] == nullptr) {
+            broken(error(std::errc::bad_message, "an answer to no request", r.chunk));
+            return;
+        }
+        io_operation& o = *under_way_[r.chunk];
+        if (o.answered) {
+            broken(error(std::errc::bad_message, "a second answer to a request", r.chunk));
+            return;
+        }
+        o.answered = true;
+        if (r.error != 0)
+            o.outcome = error(std::error_code(r.error, std::generic_category()), "the server's answer");
+        if (!o.leaving) {
+            under_way_[r.chunk] = nullptr;
+            o.ended.set();
+        }
+        return;
+    }
+    case immediate_type::heartbeat: {
+        verbs::send_request reply;
+        reply.opcode = verbs::opcode::write_with_immediate;
+        reply.immediate = make_immediate(immediate_type::heartbeat_reply);
+        (void)connections_.front()->post({&reply, 1});
+        return;
+    }
+    case immediate_type::heartbeat_reply:
+        heartbeat_out_ = false;
+        latency_ = shared_.shard.clock().now() - beat_at_;
+        return;
+    default: broken(error(std::errc::bad_message, "an immediate that servers do not send", immediate));
+    }
+}
+
+// The device has sent the request of this chunk, and its memory is the caller's again once there is an answer.
+void client_path::left(std::uint32_t chunk) noexcept
+{
+    if (chunk >= under_way_.size() || under_way_[chunk] == nullptr)
+        return;
+    io_operation& o = *under_way_[chunk];
+    o.leaving = false;
+    if (o.answered) {
+        under_way_[chunk] = nullptr;
+        o.ended.set();
+    }
+}
+
+client_connection& client_path::choose(const io_operation& o) noexcept
+{
+    if (o.service || connections_.size() == 1)
+        return *connections_.front();
+    next_connection_ = next_connection_ + 1 < connections_.size() ? next_connection_ + 1 : 1;
+    return *connections_[next_connection_];
+}
+
+result<void> client_path::post(io_operation& o, client_connection& c, const verbs::grant* sink,
+                               std::uint32_t key_of_data)
+{
+    std::byte* const slot = headers_.data() + o.chunk * slot_size_;
+    const auto user = o.user->write({slot, client::max_user_size});
+    if (!user) { // nothing was sent this time; before, it may have been
+        if (o.sent_by.size() == 1)
+            o.sent_by.clear();
+        o.refused = true;
+        o.outcome = user.error();
+        o.ended.set();
+        return {};
+    }
+    io_header header;
+    header.is_write = o.is_write;
+    header.user_size = static_cast<std::uint16_t>(*user);
+    if (sink != nullptr) {
+        const verbs::remote_segment at = sink->where();
+        header.sink = descriptor{at.address, at.key, at.length};
+    }
+    const std::size_t header_size = encode({slot + *user, read_header_size}, header);
+    const auto data_size = static_cast<std::uint32_t>(o.data.size());
+    std::array<verbs::segment, 2> segments;
+    std::size_t count = 0;
+    if (o.is_write && data_size != 0)
+        segments[count++] = {o.data.data(), data_size, key_of_data};
+    segments[count++] = {slot, static_cast<std::uint32_t>(*user + header_size), 0};
+    verbs::send_request w;
+    w.id = std::uint64_t(o.chunk) + 1;
+    w.opcode = verbs::opcode::write_with_immediate;
+    w.segments = std::span(segments).first(count);
+    w.remote_address = chunks_[o.chunk].address + (o.is_write ? 0 : data_size);
+    w.remote_key = chunks_[o.chunk].key;
+    w.immediate =
+        request_layout(shared_.queue_depth).immediate(o.chunk, data_size + static_cast<std::uint32_t>(*user));
+    o.leaving = true;
+    return c.post({&w, 1});
+}
+
+task<void> client_path::issue(io_operation& o)
+{
+    const std::uint64_t life = lives_;
+    std::unique_ptr<verbs::region> region;
+    std::array<verbs::grant_request, 1> sink;
+    ++in_flight_;
+    std::uint32_t key = 0;
+    result<void> ready;
+    if (!o.data.empty() && !domain_->is_registered(o.data)) {
+        auto registered = co_await domain_->register_memory(o.data);
+        if (registered) {
+            region = std::move(*registered);
+            key = region->local_key();
+        } else {
+            ready = registered.error();
+        }
+    }
+    if (ready && !o.is_write && !o.data.empty()) {
+        sink[0].memory = o.data;
+        sink[0].rights = verbs::access::local_write | verbs::access::remote_write;
+        ready = co_await domain_->make_grants(sink);
+    }
+    // While that took its time the path may have broken and come back, and the session begun anew.
+    const bool as_before = takes_requests() && life == lives_ && (o.service || !shared_.restarting);
+    if (ready && as_before) {
+        o.ended.reset();
+        under_way_[o.chunk] = &o;
+        if (!o.sent_by.empty())
+            shared_.stats.failovers.add();
+        o.sent_by.push_back({id_, lives_});
+        const auto posted = post(o, choose(o), sink[0].made.get(), key);
+        if (!posted)
+            broken(posted.error());
+        // Also where it could not be posted: the connection ends, and until then the device may have seen it.
+        if (!o.refused)
+            co_await o.ended.wait_shielded();
+        if (o.chunk < under_way_.size() && under_way_[o.chunk] == &o)
+            under_way_[o.chunk] = nullptr;
+    } else if (!ready && as_before) {
+        o.answered = true;
+        o.outcome = ready.error();
+    }
+    if (sink[0].made) {
+        std::array<std::unique_ptr<verbs::grant>, 1> made = {};
+        made[0] = std::move(sink[0].made);
+        co_await domain_->revoke(made);
+    }
+    if (--in_flight_ == 0)
+        idle_.set();
+}
+
+} // namespace verbena::rtrs

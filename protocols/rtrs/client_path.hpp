@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a client keeps of a path, its connections, and its requests.
+#pragma once
+
+#include <verbena/protocols/rtrs/client.hpp>
+
+#include <verbena/core/event.hpp>
+#include <verbena/core/intrusive_list.hpp>
+#include <verbena/core/scope.hpp>
+#include <verbena/core/semaphore.hpp>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace verbena::rtrs {
+
+class client_connection;
+class client_path;
+
+uuid random_uuid();
+
+/// A request, from its permit to its answer. Lives in its caller's task.
+struct io_operation : list_hook {
+    bool is_write = false;
+    bool service = false;
+    client::header* user = nullptr;
+    std::span<std::byte> data;
+    std::uint32_t chunk = 0;
+    bool answered = false;
+    bool refused = false; ///< by its header
+    bool leaving = false; ///< the device has not given its memory back yet
+    result<void> outcome;
+    event ended; ///< answered and given back, or its path is gone
+    /// The paths that it was sent by, and in which of their lives.
+    struct carrier {
+        uuid path;
+        std::uint64_t life = 0;
+    };
+    std::vector<carrier> sent_by;
+};
+
+/// How a path's first attempt went.
+struct first_attempt {
+    event over;
+    result<void> outcome = error(std::errc::operation_canceled, "the path was closed");
+};
+
+/// What all paths of a client share.
+struct client_shared {
+    client_shared(reactor& s, buffer_pool& b, client_options o, client_stats& st)
+        : shard(s), buffers(b), options(std::move(o)), stats(st), tasks(s), session(random_uuid())
+    {
+    }
+    reactor& shard;
+    buffer_pool& buffers;
+    const client_options options;
+    client_stats& stats;
+    scope tasks;
+    const uuid session;
+    // The server's, since the first path came up; of those that follow they are the same.
+    std::uint32_t queue_depth = 0;
+    std::uint32_t max_io_size = 0;
+    std::uint32_t max_header_size = 0;
+    // One less than there are chunks: service messages get through while all requests wait for what they set right.
+    semaphore permits{0};
+    semaphore service_permit{1};
+    std::vector<std::uint32_t> free_chunks;
+    event chunk_free;
+    /// Chunks of requests that were given up after they were sent. The server may be at them still, and what is written there then would be
+    /// taken for those requests. A path that is connected again is the proof that its last life is over.
+    struct held_chunk {
+        std::uint32_t chunk = 0;
+        std::vector<io_operation::carrier> until;
+    };
+    std::vector<held_chunk> held;
+    std::uint32_t owed_permits =
+        0;            ///< that requests don't give back, as the chunk of a service message is held
+    event path_moved; ///< a path came up or went
+    std::size_t connected_paths = 0;
+    std::uint64_t epoch = 0;
+    bool restarting = false;
+    std::function<task<void>()> restarted;
+    bool closing = false;
+
+    /// A path came up, in its life `life`.
+    void path_up(const uuid& path, std::uint64_t life);
+    task<bool> take_chunk(io_operation& o);
+    void give_chunk(io_operation& o) noexcept;
+    void give_permit() noexcept;
+    task<void> restart();
+
+    std::uint32_t chunk_size() const noexcept { return max_io_size + max_header_size; }
+    /// Keeps the sizes of the first answer; false for others in a later one.
+    bool agree(const connect_reply& r);
+};
+
+class client_connection final : public verbs::completion_handler, public deferred {
+public:
+    client_connection(client_path& p, std::uint16_t number) noexcept : path_(p), number_(number) {}
+    ~client_connection();
+
+    task<result<void>> connect(const connect_request& m);
+    /// Receives that stand from now on.
+    bool post_receives(std::size_t count) noexcept;
+    result<void> post(std::span<const verbs::send_request> batch) noexcept;
+    void end(bool orderly) noexcept;
+    task<void> ended();
+    verbs::queue_pair& queue_pair() noexcept { return *queue_pair_; }
+
+    void on_completions(std::span<const verbs::completion> batch) noexcept override;
+    void on_disconnected(const error& cause) noexcept override;
+    void run() noexcept override;
+
+private:
+    struct arrival {
+        verbs::opcode kind;
+        std::uint32_t length;
+        std::uint32_t immediate;
+    };
+    client_path& path_;
+    const std::uint16_t number_;
+    std::unique_ptr<verbs::queue_pair> queue_pair_;
+    std::vector<arrival> arrived_;
+    std::vector<arrival> handling_;
+    bool down_ = false;
+    event ended_;
+};
+
+/// A path. Its life: connect, serve, fall down, wait, connect again.
+class client_path {
+public:
+    client_path(client_shared& shared, verbs::context& d, std::string address);
+    ~client_path();
+
+    const std::shared_ptr<first_attempt>& attempt() const noexcept { return attempt_; }
+    /// Lives until it is closed, or its first attempt failed.
+    task<void> run();
+    void close() noexcept;
+    /// Sends `o` and waits until it was answered or the path is gone and nothing of it touches o's memory any more.
+    task<void> issue(io_operation& o);
+
+    path_state state() const noexcept { return state_; }
+    /// Connected, and nothing has broken it since.
+    bool takes_requests() const noexcept { return state_ == path_state::connected && !is_down_; }
+    std::uint32_t in_flight() const noexcept { return in_flight_; }
+    duration latency() const noexcept { return latency_; }
+    const std::string& address() const noexcept { return address_; }
+    client_shared& shared() noexcept { return shared_; }
+    verbs::context& device() noexcept { return device_; }
+    verbs::protection_domain& domain() noexcept { return *domain_; }
+
+    // From its connections.
+    void left(std::uint32_t chunk) noexcept;
+    void broken(const error& cause) noexcept;
+    void heard() noexcept { missed_ = 0; }
+    void arrived(std::uint32_t immediate);
+    void informed(std::uint32_t length) noexcept;
+
+private:
+    task<result<void>> set_up();
+    task<result<void>> connect_all();
+    task<result<void>> prepare();
+    task<result<void>> inform();
+    result<void> take_chunks(std::span<const descriptor> pieces);
+    task<void> take_down(bool orderly);
+    task<void> heartbeats();
+    task<void> live(scope& life);
+    task<void> limit_set_up();
+    result<void> post(io_operation& o, client_connection& c, const verbs::grant* sink,
+                      std::uint32_t key_of_data);
+    client_connection& choose(const io_operation& o) noexcept;
+
+    client_shared& shared_;
+    verbs::context& device_;
+    const std::string address_;
+    const uuid id_ = random_uuid();
+    const std::shared_ptr<first_attempt> attempt_ = std::make_shared<first_attempt>();
+    path_state state_ = path_state::connecting;
+    bool closing_ = false;
+    std::uint16_t reconnects_ = 0;
+    scope* life_ = nullptr; ///< tasks of the connections that stand
+    std::uint64_t lives_ = 0;
+    bool began_ = false;   ///< this life asked for a session to begin
+    bool at_once_ = false; ///< the next life begins without delay
+
+    std::unique_ptr<verbs::protection_domain> domain_;
+    lease headers_; // a slot for each chunk's headers, and one for service messages
+    std::unique_ptr<verbs::region> headers_region_;
+    std::size_t slot_size_ = 0;
+    std::vector<std::unique_ptr<client_connection>> connections_;
+    std::vector<descriptor> chunks_;       // where each is, to be written by this path
+    std::vector<io_operation*> under_way_; // by chunk
+    std::uint32_t in_flight_ = 0;
+    std::size_t next_connection_ = 0;
+    std::uint32_t info_length_ = 0;
+    event informed_;
+    event down_; // also before it was up
+    error cause_;
+    bool is_down_ = true;
+    unsigned missed_ = 0;
+    bool heartbeat_out_ = false;
+    time_point beat_at_{};
+    duration latency_{};
+    event closed_;
+    event idle_; ///< no request is on its way
+};
+
+} // namespace verbena::rtrs

@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/protocols/rtrs/server.hpp>
+
+#include "server_session.hpp"
+
+#include <verbena/core/sleep.hpp>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+
+namespace verbena::rtrs {
+
+std::string_view to_string(path_end e) noexcept
+{
+    switch (e) {
+    case path_end::closed: return "closed";
+    case path_end::lost: return "lost";
+    case path_end::silent: return "silent";
+    case path_end::bad_message: return "bad_message";
+    case path_end::refused: return "refused";
+    case path_end::unfinished: return "unfinished";
+    case path_end::no_memory: return "no_memory";
+    case path_end::stopped: return "stopped";
+    case path_end::count_: break;
+    }
+    return "";
+}
+
+result<void> check(const server_options& o) noexcept
+{
+    if (o.queue_depth < 2)
+        return error(std::errc::invalid_argument, "a session's queue depth is 2 to 65535");
+    if (o.chunk_size < min_chunk_size || !std::has_single_bit(o.chunk_size) ||
+        o.chunk_size > buffer_pool::max_size)
+        return error(std::errc::invalid_argument, "a chunk's size is a power of two from 8 KiB to 16 MiB",
+                     o.chunk_size);
+    if (o.header_size < 512 || o.header_size >= o.chunk_size || o.header_size % 512 != 0)
+        return error(std::errc::invalid_argument,
+                     "headers take a multiple of 512 bytes and less than a chunk", o.header_size);
+    if (!request_layout(o.queue_depth).fits(o.chunk_size))
+        return error(std::errc::invalid_argument,
+                     "bits of queue depth and of chunk size are 28 together at most");
+    return {};
+}
+
+// --- session ---------------------------------------------------------------------------------------
+
+server_session::server_session(server_shared& shared, const uuid& id) : shared_(shared), id_(id)
+{
+    shared_.stats.sessions.add(1);
+}
+
+server_session::~server_session() { shared_.stats.sessions.add(-1); }
+
+bool server_session::has_live_path() const noexcept
+{
+    return std::ranges::any_of(paths_, [](const auto& p) { return !p.second->closing(); });
+}
+
+void server_session::chunk_free(std::uint32_t number)
+{
+    server_chunk& chunk = chunks_[number];
+    chunk.busy = nullptr;
+    if (chunk.waiting.empty())
+        return;
+    const server_chunk::copy next = chunk.waiting.front();
+    chunk.waiting.erase(chunk.waiting.begin());
+    next.from->start(number, next.header, next.data_size);
+}
+
+void server_session::forget(const server_connection& from) noexcept
+{
+    for (server_chunk& chunk : chunks_)
+        std::erase_if(chunk.waiting, [&](const server_chunk::copy& w) { return w.from == &from; });
+}
+
+// As few pieces as the buffers allow, all of the same size, since a client takes nothing else.
+task<result<void>> server_session::allocate()
+{
+    const std::uint32_t depth = shared_.options.queue_depth;
+    const std::size_t chunk_size = shared_.options.chunk_size;
+    std::uint32_t pieces = 1;
+    while (depth % pieces != 0 || depth / pieces * chunk_size > buffer_pool::max_size)
+        ++pieces;
+    bytes_of_piece_ = depth / pieces * chunk_size;
+    std::vector<lease> memory;
+    memory.reserve(pieces);
+    for (std::uint32_t i = 0; i < pieces; ++i) {
+        lease piece = co_await shared_.buffers.acquire(bytes_of_piece_, buffer_pool::call_patience);
+        if (!piece)
+            co_return error(std::errc::not_enough_memory,
+                            "the memory budget has no room for a session's chunks", depth * chunk_size);
+        memory.push_back(std::move(piece));
+    }
+    memory_ = std::move(memory);
+    chunks_.resize(depth);
+    const std::uint32_t each = depth / pieces;
+    for (std::uint32_t i = 0; i < depth; ++i) {
+        chunks_[i].memory = memory_[i / each].bytes().subspan(i % each * chunk_size, chunk_size);
+        chunks_[i].waiting.reserve(shared_.options.max_paths);
+    }
+    co_return result<void>();
+}
+
+task<result<void>> server_session::begin(std::string name, std::string_view peer_address)
+{
+    while (beginning_) {
+        const bool over = co_await begun_.wait();
+        if (!over)
+            co_return error(std::errc::operation_canceled, "the path has ended");
+    }
+    if (begun()) {
+        if (name != name_)
+            co_return error(std::errc::permission_denied,
+                            "another name than that of the session's other paths");
+        co_return result<void>();
+    }
+    beginning_ = true;
+    begun_.reset();
+    const auto done = co_await claim(std::move(name), peer_address);
+    if (!done)
+        name_.clear();
+    beginning_ = false;
+    begun_.set();
+    co_return done;
+}
+
+task<result<void>> server_session::claim(std::string name, std::string_view peer_address)
+{
+    // A session of this name whose paths have ended may still have requests under way, which would write over what this one writes.
+    const auto other = [&] {
+        return std::ranges::find_if(shared_.sessions, [&](const auto& s) {
+            return s.second.get() != this && s.second->name() == name;
+        });
+    };
+    for (auto found = other(); found != shared_.sessions.end(); found = other()) {
+        if (found->second->has_live_path())
+            co_return error(std::errc::file_exists, "a session of this name lives");
+        shared_.session_ended.reset();
+        const bool over = co_await shared_.session_ended.wait();
+        if (!over)
+            co_return error(std::errc::operation_canceled, "the path has ended");
+    }
+    name_ = std::move(name);
+    peer_address_ = peer_address;
+    session_info info;
+    info.name = name_;
+    info.peer_address = peer_address_;
+    info.max_io_size = shared_.max_io_size();
+    // First whoever decides on it, then the memory.
+    auto opened = shared_.service.open(info);
+    if (!opened)
+        co_return opened.error();
+    auto allocated = co_await allocate();
+    if (!allocated)
+        co_return allocated.error();
+    handler_ = std::move(*opened);
+    co_return result<void>();
+}
+
+// --- path ------------------------------------------------------------------------------------------
+
+server_path::server_path(server_session& session, verbs::context& device, const connect_request& first,
+                         std::string peer)
+    : session_(session),
+      device_(device),
+      id_(first.path),
+      expected_(first.connections),
+      peer_(std::move(peer)),
+      tasks_(session.shared().shard, nullptr, this),
+      requests_(session.shared().shard, nullptr, this)
+{
+    connections_.reserve(expected_);
+    shared().stats.paths.add(1);
+}
+
+server_path::~server_path() { shared().stats.paths.add(-1); }
+
+server_shared& server_path::shared() const noexcept { return session_.shared(); }
+
+std::uint16_t server_path::refuses(const verbs::context& device, const connect_request& m) const noexcept
+{
+    if (state_ != state::connecting)
+        return ECONNRESET; // the path's last life has not ended: the client tries again
+    if (&device != &device_ || m.connections != expected_ || m.connection != connections_.size())
+        return EINVAL;
+    return 0;
+}
+
+void server_path::add(std::unique_ptr<verbs::connect_request> request, const connect_request& m)
+{
+    connections_.push_back(std::make_unique<server_connection>(*this, m.connection));
+    tasks_.spawn(&server_path::take, this, std::move(request), std::ref(*connections_.back()));
+}
+
+void server_path::on_exception(const std::exception_ptr& e) noexcept
+{
+    shared().stats.exceptions.add();
+    log_limited(shared().stats.exceptions_logged, log_level::error, "rtrs", "an exception ended a path",
+                {{"peer", peer_}, {"exception", what_of(e)}});
+    close(path_end::lost, error_of(e, "an exception left a task of the path"));
+}
+
+void server_path::close(path_end why, const error& cause) noexcept
+{
+    if (state_ == state::closing)
+        return;
+    state_ = state::closing;
+    why_ = why;
+    cause_ = cause;
+    close_.set();
+}
+
+// The domain, and memory for the messages of connection 0.
+task<result<void>> server_path::prepare()
+{
+    auto made = device_.make_domain();
+    if (!made)
+        co_return made.error();
+    domain_ = std::move(*made);
+    service_memory_ = co_await shared().buffers.acquire(
+        std::max(info_request_size, info_response_size(shared().options.queue_depth)),
+        buffer_pool::call_patience);
+    if (!service_memory_)
+        co_return error(std::errc::not_enough_memory, "the memory budget has no room for a path");
+    auto registered = co_await domain_->register_memory(service_memory_.bytes());
+    if (!registered)
+        co_return registered.error();
+    service_region_ = std::move(*registered);
+    co_return result<void>();
+}
+
+task<void> server_path::take(std::unique_ptr<verbs::connect_request> request, server_connection& c)
+{
+    const bool is_first = &c == connections_.front().get();
+    if (is_first) {
+        const auto ready = co_await prepare();
+        if (!ready) {
+            close(path_end::no_memory, ready.error());
+            co_return;
+        }
+    }
+    if (!domain_ || closing()) {
+        close(path_end::bad_message,
+              error(std::errc::bad_message, "a connection before the first one was accepted"));
+        co_return;
+    }
+    const std::uint32_t receives = is_first ? service_queue_depth : shared().options.queue_depth;
+    const bool accepted = co_await c.accept(std::move(request), receives);
+    if (accepted) {
+        ++accepted_;
+        accepted_more_.set();
+    } else {
+        close(path_end::lost, error(std::errc::connection_aborted, "a connection could not be set up"));
+    }
+}
+
+void server_path::start_information(std::uint32_t length)
+{
+    if (informing_ || connected()) {
+        close(path_end::bad_message, error(std::errc::bad_message, "a Send behind the INFO_REQ"));
+        return;
+    }
+    informing_ = true;
+    tasks_.spawn(&server_path::inform, this, length);
+}
+
+task<result<void>> server_path::map_chunks()
+{
+    const std::size_t pieces = session_.memory().size();
+    std::vector<verbs::grant_request> wanted(pieces);
+    for (std::size_t i = 0; i < pieces; ++i) {
+        auto registered = co_await domain_->register_memory(session_.memory(i));
+        if (!registered)
+            co_return registered.error();
+        regions_.push_back(std::move(*registered));
+        wanted[i].memory = session_.memory(i);
+        wanted[i].rights = verbs::access::remote_write;
+    }
+    const auto granted = co_await domain_->make_grants(wanted);
+    if (!granted)
+        co_return granted.error();
+    for (auto& g : wanted)
+        grants_.push_back(std::move(g.made));
+    co_return result<void>();
+}
+
+// The client has said who it is: it gets to know where the chunks are, and the path is complete.
+task<void> server_path::inform(std::uint32_t length)
+{
+    auto name =
+        decode_info_request(service_memory_.bytes().first(std::min<std::size_t>(length, info_request_size)));
+    if (!name || connections_.size() != expected_) {
+        close(path_end::bad_message,
+              name ? error(std::errc::bad_message, "an INFO_REQ before all connections were there")
+                   : name.error());
+        co_return;
+    }
+    // It may overtake what the device's connection manager has to say of the last connections.
+    while (accepted_ != expected_ && !closing()) {
+        accepted_more_.reset();
+        const bool more = co_await accepted_more_.wait();
+        if (!more)
+            co_return;
+    }
+    const auto begun = co_await session_.begin(std::move(*name), peer_);
+    if (!begun) {
+        const bool short_of_memory = begun.error() == std::errc::not_enough_memory;
+        close(short_of_memory ? path_end::no_memory : path_end::refused, begun.error());
+        co_return;
+    }
+    const auto mapped = co_await map_chunks();
+    if (!mapped) {
+        close(path_end::no_memory, mapped.error());
+        co_return;
+    }
+    if (closing())
+        co_return;
+    std::vector<descriptor> chunks;
+    for (const auto& g : grants_) {
+        const verbs::remote_segment at = g->where();
+        chunks.push_back({at.address, at.key, at.length});
+    }
+    const std::size_t size = info_response_size(chunks.size());
+    encode_info_response(service_memory_.bytes(), chunks);
+    const verbs::segment message{service_memory_.data(), static_cast<std::uint32_t>(size), 0};
+    verbs::send_request send;
+    send.segments = {&message, 1};
+    // Before it goes out: requests may follow it at once.
+    state_ = state::connected;
+    if (!connections_.front()->post({&send, 1}))
+        co_return;
+    log(log_level::info, "rtrs", "path connected",
+        {{"session", session_.name()}, {"peer", peer_}, {"connections", std::uint64_t(expected_)}});
+    tasks_.spawn(&server_path::heartbeats, this);
+}
+
+task<void> server_path::limit_set_up()
+{
+    const bool late = co_await sleep_for(shared().options.set_up);
+    if (late && !connected())
+        close(path_end::unfinished, error(std::errc::timed_out, "the path was not complete in time"));
+}
+
+task<void> server_path::heartbeats()
+{
+    for (;;) {
+        const bool due = co_await sleep_for(shared().options.heartbeat);
+        if (!due || closing())
+            co_return;
+        if (missed_++ > shared().options.misses) {
+            close(path_end::silent, error(std::errc::timed_out, "nothing came from the client", missed_));
+            co_return;
+        }
+        if (std::exchange(heartbeat_out_, true))
+            continue;
+        verbs::send_request beat;
+        beat.opcode = verbs::opcode::write_with_immediate;
+        beat.immediate = make_immediate(immediate_type::heartbeat);
+        connections_.front()->post({&beat, 1});
+    }
+}
+
+task<void> server_path::run()
+{
+    tasks_.spawn(&server_path::limit_set_up, this);
+    const bool closed = co_await close_.wait();
+    if (!closed)
+        close(path_end::stopped);
+    for (const auto& c : connections_) {
+        session_.forget(*c);
+        c->end(why_ == path_end::closed || why_ == path_end::stopped);
+    }
+    // Requests under way run to their end, and only then the memory goes that they and the device use.
+    tasks_.request_stop();
+    if (why_ == path_end::stopped)
+        requests_.request_stop();
+    co_await tasks_.join();
+    co_await requests_.join();
+    for (const auto& c : connections_)
+        co_await c->ended();
+    server_stats& stats = shared().stats;
+    stats.ends[std::size_t(why_)].add();
+    const bool quiet = why_ == path_end::closed || why_ == path_end::stopped;
+    log_limited(stats.ends_logged, quiet ? log_level::info : log_level::warning, "rtrs", "path ended",
+                {{"session", session_.name()},
+                 {"peer", peer_},
+                 {"reason", to_string(why_)},
+                 {"cause", cause_.message()}});
+    connections_.clear();
+    if (domain_)
+        co_await domain_->revoke(grants_);
+}
+
+// --- server ----------------------------------------------------------------------------------------
+
+struct server::impl {
+    server_shared shared;
+
+    std::uint16_t take(verbs::context& d, std::unique_ptr<verbs::connect_request>& request,
+                       const connect_request& m, scope& paths);
+    task<void> run_path(server_session& s, server_path& p);
+};
+
+server::server(reactor& shard, buffer_pool& buffers, service& s, const server_options& o, server_stats& stats)
+    : impl_(new impl{{shard, buffers, s, o, stats, request_layout(o.queue_depth), {}, {}}})
+{
+}
+
+server::~server() = default;
+
+// An errno, or 0: the connection has its place.
+std::uint16_t server::impl::take(verbs::context& d, std::unique_ptr<verbs::connect_request>& request,
+                                 const connect_request& m, scope& paths)
+{
+    const server_options& o = shared.options;
+    auto at = shared.sessions.find(m.session);
+    if (at != shared.sessions.end()) {
+        if (const auto p = at->second->paths().find(m.path); p != at->second->paths().end()) {
+            const std::uint16_t refused = p->second->refuses(d, m);
+            if (refused == 0)
+                p->second->add(std::move(request), m);
+            return refused;
+        }
+    }
+    if (m.connection != 0 || m.connections > o.max_connections)
+        return EINVAL;
+    if (at == shared.sessions.end()) {
+        if (!m.first)
+            return ENXIO; // the session that this path belongs to is gone
+        if (shared.sessions.size() >= o.max_sessions)
+            return ENOSPC;
+        at = shared.sessions.emplace(m.session, std::make_unique<server_session>(shared, m.session)).first;
+    } else if (at->second->paths().size() >= o.max_paths) {
+        return ENOSPC;
+    }
+    server_session& s = *at->second;
+    const auto made = s.paths().emplace(
+        m.path, std::make_unique<server_path>(s, d, m, std::string(request->peer_address())));
+    server_path& p = *made.first->second;
+    p.add(std::move(request), m);
+    paths.spawn(&impl::run_path, this, std::ref(s), std::ref(p));
+    return 0;
+}
+
+task<void> server::impl::run_path(server_session& s, server_path& p)
+{
+    co_await p.run();
+    const uuid id = p.id();
+    s.paths().erase(id);
+    if (!s.paths().empty())
+        co_return;
+    const uuid session = s.id();
+    shared.sessions.erase(session);
+    shared.session_ended.set();
+}
+
+task<void> server::serve(verbs::context& d, verbs::listener& l)
+{
+    if (!d.query().write_with_immediate) {
+        log(log_level::error, "rtrs", "this provider has no RDMA Write with immediate, which RTRS is made of",
+            {{"provider", d.query().provider}});
+        co_return;
+    }
+    scope paths(impl_->shared.shard);
+    for (;;) {
+        auto request = co_await l.next();
+        if (!request)
+            break;
+        const auto message = decode_connect_request((*request)->private_data());
+        std::uint16_t refused = EINVAL;
+        if (message)
+            refused = impl_->take(d, *request, *message, paths);
+        if (refused == 0)
+            continue;
+        server_stats& stats = impl_->shared.stats;
+        stats.refused_connections.add();
+        log_limited(stats.refusals_logged, log_level::info, "rtrs", "connection refused",
+                    {{"peer", (*request)->peer_name()},
+                     {"errno", std::uint64_t(refused)},
+                     {"cause", message ? std::string() : message.error().message()}});
+        connect_reply reply;
+        reply.error = refused;
+        const auto private_data = encode(reply);
+        (void)co_await (*request)->reject(private_data);
+    }
+    paths.request_stop();
+    co_await paths.join();
+}
+
+} // namespace verbena::rtrs

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server_session.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+namespace verbena::rtrs {
+
+namespace {
+
+// The device takes an answer to a request as up to three work requests.
+constexpr std::uint32_t most_of_an_answer = 3;
+// Of so many the last one tells that all are over.
+constexpr std::uint32_t signalled_each = 64;
+// What a connection is served before others have their turn.
+constexpr unsigned requests_of_a_turn = 64;
+
+// In place of its message, since the client waits for no text.
+std::uint16_t code_of(const error& e) noexcept
+{
+    const int value = e.errno_value();
+    return value > 0 && value <= max_response_error ? static_cast<std::uint16_t>(value) : std::uint16_t(EIO);
+}
+
+} // namespace
+
+server_connection::server_connection(server_path& path, std::uint16_t number) : path_(path), number_(number)
+{
+    path_.shared().stats.connections.add(1);
+}
+
+server_connection::~server_connection()
+{
+    queue_pair_.reset();
+    deferred::unlink();
+    path_.shared().stats.connections.add(-1);
+}
+
+task<bool> server_connection::accept(std::unique_ptr<verbs::connect_request> request, std::uint32_t receives)
+{
+    const bool good = co_await answer(std::move(request), receives);
+    accepted_ = good && !path_.closing();
+    // However far it came: the end of a queue pair is heard of.
+    if (!accepted_ && queue_pair_ && !down_)
+        queue_pair_->abort(error(std::errc::connection_aborted, "the connection could not be set up"));
+    co_return accepted_;
+}
+
+task<bool> server_connection::answer(std::unique_ptr<verbs::connect_request> request, std::uint32_t receives)
+{
+    const server_options& own = path_.shared().options;
+    // Answers to all requests, which could come by this connection alone, and heartbeats.
+    send_depth_ = most_of_an_answer * own.queue_depth + signalled_each + 16;
+    verbs::connect_options o;
+    o.initiator_depth = 0; // nobody reads: RTRS has no RDMA Read
+    o.responder_resources = 0;
+    o.queue_pair.send_depth = send_depth_;
+    o.queue_pair.receive_depth = receives + 1;
+    arrived_.reserve(o.queue_pair.receive_depth);
+    handling_.reserve(o.queue_pair.receive_depth);
+    auto made = co_await request->make_queue_pair(path_.domain(), o.queue_pair);
+    if (!made)
+        co_return false;
+    queue_pair_ = std::move(*made);
+    queue_pair_->set_handler(this);
+    if (path_.closing())
+        co_return false;
+    // The first message is the only one that brings bytes. Everything else is written into chunks.
+    if (number_ == 0) {
+        const verbs::receive_request information{0, {path_.service_memory().data(), info_request_size, 0}};
+        if (!queue_pair_->post_receive({&information, 1}))
+            co_return false;
+    }
+    if (!repost(receives))
+        co_return false;
+    connect_reply reply;
+    reply.queue_depth = own.queue_depth;
+    reply.max_io_size = path_.shared().max_io_size();
+    reply.max_header_size = own.header_size;
+    const auto private_data = encode(reply);
+    o.private_data = private_data;
+    const auto accepted = co_await request->accept(o);
+    co_return accepted.has_value();
+}
+
+void server_connection::end(bool orderly) noexcept
+{
+    if (!queue_pair_ || down_)
+        return;
+    if (orderly && accepted_) {
+        // What was posted drains first, and only what is signalled shows that: a Write of nothing.
+        verbs::send_request last;
+        last.opcode = verbs::opcode::rdma_write;
+        (void)queue_pair_->post_send({&last, 1});
+        queue_pair_->disconnect();
+    } else {
+        queue_pair_->abort(error(std::errc::connection_aborted, "the path of this connection has ended"));
+    }
+}
+
+task<void> server_connection::ended()
+{
+    if (queue_pair_)
+        co_await ended_.wait_shielded();
+}
+
+bool server_connection::repost(std::size_t count) noexcept
+{
+    std::array<verbs::receive_request, 64> empty{};
+    while (count != 0) {
+        const std::size_t some = std::min(count, empty.size());
+        if (!queue_pair_->post_receive(std::span(empty).first(some)))
+            return false;
+        count -= some;
+    }
+    return true;
+}
+
+bool server_connection::post(std::span<verbs::send_request> batch) noexcept
+{
+    if (down_)
+        return false;
+    // A completion now and then keeps the queue from filling up.
+    unsignalled_ += static_cast<std::uint32_t>(batch.size());
+    for (auto& r : batch)
+        r.signalled = false;
+    if (unsignalled_ >= signalled_each) {
+        batch.back().signalled = true;
+        unsignalled_ = 0;
+    }
+    if (const auto posted = queue_pair_->post_send(batch); !posted) {
+        path_.close(path_end::lost, posted.error());
+        return false;
+    }
+    return true;
+}
+
+void server_connection::on_completions(std::span<const verbs::completion> batch) noexcept
+{
+    for (const auto& c : batch) {
+        if (is_receive(c.opcode) && c.status == verbs::status::success)
+            arrived_.push_back({c.opcode, c.length, c.immediate});
+    }
+    if (!arrived_.empty() && handled_ == handling_.size())
+        path_.shared().shard.post(static_cast<deferred&>(*this));
+}
+
+void server_connection::on_disconnected(const error& cause) noexcept
+{
+    down_ = true;
+    ended_.set();
+    path_.close(cause == verbs::connection_end::orderly ? path_end::closed : path_end::lost, cause);
+}
+
+void server_connection::run() noexcept
+{
+    if (handled_ == handling_.size()) {
+        handled_ = 0;
+        handling_.clear();
+        handling_.swap(arrived_);
+        // First receives for what comes next, then what has come.
+        if (!down_ && !path_.closing() && !repost(handling_.size()))
+            path_.close(path_end::lost,
+                        error(std::errc::no_buffer_space, "receives could not be posted again"));
+    }
+    try {
+        for (unsigned i = 0; handled_ < handling_.size(); ++i) {
+            if (path_.closing()) {
+                handled_ = handling_.size();
+                return;
+            }
+            if (i == requests_of_a_turn) {
+                path_.shared().shard.post_last(static_cast<deferred&>(*this));
+                return;
+            }
+            take(handling_[handled_++]);
+        }
+    } catch (...) {
+        path_.on_exception(std::current_exception());
+    }
+    if (!arrived_.empty() && !path_.closing())
+        path_.shared().shard.post(static_cast<deferred&>(*this));
+}
+
+void server_connection::take(const arrival& a)
+{
+    path_.heard();
+    if (a.kind == verbs::opcode::receive) {
+        if (number_ == 0)
+            path_.start_information(a.length);
+        else
+            path_.close(path_end::bad_message,
+                        error(std::errc::bad_message, "a Send by a connection of requests"));
+        return;
+    }
+    switch (type_of(a.immediate)) {
+    case immediate_type::request: take_request(a.immediate); return;
+    case immediate_type::heartbeat: {
+        verbs::send_request reply;
+        reply.opcode = verbs::opcode::write_with_immediate;
+        reply.immediate = make_immediate(immediate_type::heartbeat_reply);
+        post({&reply, 1});
+        return;
+    }
+    case immediate_type::heartbeat_reply: path_.heartbeat_answered(); return;
+    default:
+        path_.close(path_end::bad_message,
+                    error(std::errc::bad_message, "an immediate that clients do not send", a.immediate));
+    }
+}
+
+void server_connection::take_request(std::uint32_t immediate)
+{
+    server_session& session = path_.session();
+    const request_layout layout = path_.shared().layout;
+    const std::uint32_t number = layout.chunk(immediate);
+    const std::uint32_t offset = layout.offset(immediate);
+    if (!path_.connected() || number >= session.chunks().size() ||
+        offset >= path_.shared().options.chunk_size) {
+        path_.close(path_end::bad_message,
+                    error(std::errc::bad_message, "a request before its time, or of no chunk", immediate));
+        return;
+    }
+    server_chunk& chunk = session.chunks()[number];
+    // Copied before it is checked: the client may write on.
+    const auto header = decode_io_header(chunk.memory.subspan(offset));
+    const std::uint32_t data_size = header && header->user_size <= offset ? offset - header->user_size : 0;
+    const bool fits = header && header->user_size <= offset &&
+                      (!header->sink || (header->sink->length != 0 && header->sink->length <= data_size));
+    if (!fits) {
+        path_.close(
+            path_end::bad_message,
+            header ? error(std::errc::bad_message, "lengths of a request that don't fit its chunk", offset)
+                   : header.error());
+        return;
+    }
+    if (chunk.busy == nullptr) {
+        start(number, *header, data_size);
+        return;
+    }
+    const auto ours = [&](const server_connection* c) { return &c->path() == &path_; };
+    if (ours(chunk.busy) || std::ranges::any_of(chunk.waiting, [&](const auto& w) { return ours(w.from); })) {
+        path_.close(path_end::bad_message, error(std::errc::bad_message,
+                                                 "a request into a chunk whose answer has not come", number));
+        return;
+    }
+    path_.shared().stats.repeated.add();
+    chunk.waiting.push_back({this, *header, data_size});
+}
+
+void server_connection::start(std::uint32_t chunk, const io_header& header, std::uint32_t data_size)
+{
+    path_.session().chunks()[chunk].busy = this;
+    path_.requests().spawn(&server_connection::serve, this, chunk, header, data_size);
+}
+
+task<void> server_connection::serve(std::uint32_t number, io_header header, std::uint32_t data_size)
+{
+    server_session& session = path_.session();
+    server_stats& stats = path_.shared().stats;
+    const std::span<std::byte> memory = session.chunks()[number].memory;
+    std::size_t size = data_size;
+    if (!header.is_write)
+        size = header.sink ? header.sink->length : 0;
+    request r(header.is_write, memory.first(size), memory.subspan(data_size, header.user_size));
+    std::uint16_t code = EIO;
+    try {
+        const auto done = co_await session.handler().serve(r);
+        code = done ? std::uint16_t(0) : code_of(done.error());
+    } catch (...) {
+        stats.exceptions.add();
+        log_limited(stats.exceptions_logged, log_level::error, "rtrs", "an exception left a service",
+                    {{"session", session.name()}, {"exception", what_of(std::current_exception())}});
+    }
+    (header.is_write ? stats.writes : stats.reads).add();
+    (header.is_write ? stats.write_bytes : stats.read_bytes).add(code == 0 ? size : 0);
+    if (code != 0)
+        stats.failed.add();
+    answer(number, header, code);
+    session.chunk_free(number);
+}
+
+void server_connection::answer(std::uint32_t number, const io_header& header, std::uint16_t code) noexcept
+{
+    if (down_ || path_.closing()) {
+        path_.shared().stats.unanswered.add();
+        return;
+    }
+    std::array<verbs::send_request, most_of_an_answer> batch;
+    std::size_t count = 0;
+    verbs::segment data;
+    if (code == 0 && header.sink) {
+        data = {path_.session().chunks()[number].memory.data(), header.sink->length, 0};
+        verbs::send_request& write = batch[count++];
+        write.opcode = verbs::opcode::rdma_write;
+        write.segments = {&data, 1};
+        write.remote_address = header.sink->address;
+        write.remote_key = header.sink->key;
+    }
+    const bool invalidates = header.sink && header.invalidate && path_.device().query().remote_invalidate;
+    if (invalidates) {
+        verbs::send_request& send = batch[count++];
+        send.opcode = verbs::opcode::send_with_invalidate;
+        send.invalidate_key = header.sink->key;
+    }
+    verbs::send_request& last = batch[count++];
+    last.opcode = verbs::opcode::write_with_immediate;
+    last.immediate = encode(response{number, code}, invalidates);
+    post(std::span(batch).first(count));
+}
+
+} // namespace verbena::rtrs

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a server keeps of a client: a session with its chunks, its paths, and their connections.
+#pragma once
+
+#include <verbena/protocols/rtrs/server.hpp>
+
+#include <verbena/core/event.hpp>
+#include <verbena/core/scope.hpp>
+#include <verbena/core/timer.hpp>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace verbena::rtrs {
+
+class server_connection;
+class server_path;
+class server_session;
+
+/// What all sessions of a server share.
+struct server_shared {
+    reactor& shard;
+    buffer_pool& buffers;
+    rtrs::service& service;
+    const server_options options;
+    server_stats& stats;
+    const request_layout layout;
+    std::map<uuid, std::unique_ptr<server_session>> sessions;
+    event session_ended; ///< set when one goes; whoever waits for that resets it
+
+    std::uint32_t max_io_size() const noexcept { return options.chunk_size - options.header_size; }
+};
+
+/// Where requests lie. While one copy of a request is under way others of the same number wait, since they came by another path after
+/// a failure and an old READ or WRITE must not touch the chunk, or the device, once the new one was answered.
+struct server_chunk {
+    /// What it says was read when it came: another copy may have been written over it when its turn comes, of which data and the
+    /// service's header are the same.
+    struct copy {
+        server_connection* from = nullptr;
+        io_header header;
+        std::uint32_t data_size = 0; ///< where the service's header begins
+    };
+    std::span<std::byte> memory;
+    server_connection* busy = nullptr; ///< whose copy is under way
+    std::vector<copy> waiting;         ///< at most one of each path
+};
+
+/// One queue pair.
+class server_connection final : public verbs::completion_handler, public deferred {
+public:
+    server_connection(server_path& path, std::uint16_t number);
+    ~server_connection();
+    /// Makes the queue pair and answers. False: it failed, and the path ends.
+    task<bool> accept(std::unique_ptr<verbs::connect_request> request, std::uint32_t receives);
+    /// Nothing may be posted to it any more.
+    void end(bool orderly) noexcept;
+    task<void> ended();
+
+    void on_completions(std::span<const verbs::completion> batch) noexcept override;
+    void on_disconnected(const error& cause) noexcept override;
+    void run() noexcept override;
+    /// Whether it was accepted.
+    bool accepted() const noexcept { return accepted_; }
+
+    bool post(std::span<verbs::send_request> batch) noexcept;
+    /// Whose turn has come.
+    void start(std::uint32_t chunk, const io_header& header, std::uint32_t data_size);
+    server_path& path() const noexcept { return path_; }
+
+private:
+    struct arrival {
+        verbs::opcode kind;
+        std::uint32_t length;
+        std::uint32_t immediate;
+    };
+    task<bool> answer(std::unique_ptr<verbs::connect_request> request, std::uint32_t receives);
+    bool repost(std::size_t count) noexcept;
+    void take(const arrival& a);
+    void take_request(std::uint32_t immediate);
+    task<void> serve(std::uint32_t chunk, io_header header, std::uint32_t data_size);
+    void answer(std::uint32_t chunk, const io_header& header, std::uint16_t code) noexcept;
+
+    server_path& path_;
+    const std::uint16_t number_;
+    std::uint32_t send_depth_ = 0;
+    std::uint32_t unsignalled_ = 0;
+    std::unique_ptr<verbs::queue_pair> queue_pair_;
+    std::vector<arrival> arrived_;
+    std::vector<arrival> handling_;
+    std::size_t handled_ = 0; // of handling_
+    bool accepted_ = false;
+    bool down_ = false;
+    event ended_;
+};
+
+/// The connections of one client's path.
+class server_path final : public exception_handler {
+public:
+    server_path(server_session& session, verbs::context& device, const connect_request& first,
+                std::string peer);
+    ~server_path();
+
+    /// Takes connection `m.connection`, which is the next.
+    void add(std::unique_ptr<verbs::connect_request> request, const connect_request& m);
+    /// An errno if `m` can't be the next connection by `device`.
+    std::uint16_t refuses(const verbs::context& device, const connect_request& m) const noexcept;
+    /// Lives as long as the path.
+    task<void> run();
+    /// Ends it; the first reason counts.
+    void close(path_end why, const error& cause = {}) noexcept;
+
+    void on_exception(const std::exception_ptr& e) noexcept override;
+    /// A heartbeat or anything else came.
+    void heard() noexcept { missed_ = 0; }
+    void heartbeat_answered() noexcept { heartbeat_out_ = false; }
+    void start_information(std::uint32_t length);
+
+    bool connected() const noexcept { return state_ == state::connected; }
+    bool closing() const noexcept { return state_ == state::closing; }
+    server_session& session() const noexcept { return session_; }
+    server_shared& shared() const noexcept;
+    verbs::context& device() const noexcept { return device_; }
+    verbs::protection_domain& domain() const noexcept { return *domain_; }
+    scope& requests() noexcept { return requests_; }
+    const lease& service_memory() const noexcept { return service_memory_; }
+    const std::string& peer() const noexcept { return peer_; }
+    const uuid& id() const noexcept { return id_; }
+
+private:
+    enum class state : std::uint8_t { connecting, connected, closing };
+
+    task<void> take(std::unique_ptr<verbs::connect_request> request, server_connection& c);
+    task<result<void>> prepare();
+    task<void> inform(std::uint32_t length);
+    task<result<void>> map_chunks();
+    task<void> limit_set_up();
+    task<void> heartbeats();
+
+    server_session& session_;
+    verbs::context& device_;
+    const uuid id_;
+    const std::uint16_t expected_; // connections
+    const std::string peer_;
+    state state_ = state::connecting;
+    path_end why_ = path_end::closed;
+    error cause_;
+    std::unique_ptr<verbs::protection_domain> domain_;
+    lease service_memory_;
+    std::unique_ptr<verbs::region> service_region_;
+    std::vector<std::unique_ptr<verbs::region>> regions_; // of the session's chunks
+    std::vector<std::unique_ptr<verbs::grant>> grants_;
+    std::vector<std::unique_ptr<server_connection>> connections_;
+    std::size_t accepted_ = 0;
+    bool informing_ = false;
+    unsigned missed_ = 0;
+    bool heartbeat_out_ = false;
+    event close_;
+    event accepted_more_;
+    scope tasks_;
+    scope requests_; // which no end of the path stops
+};
+
+class server_session {
+public:
+    server_session(server_shared& shared, const uuid& id);
+    ~server_session();
+
+    /// The first path said the name. Yields when chunks and handler are there.
+    task<result<void>> begin(std::string name, std::string_view peer_address);
+
+    server_shared& shared() const noexcept { return shared_; }
+    const uuid& id() const noexcept { return id_; }
+    const std::string& name() const noexcept { return name_; }
+    bool begun() const noexcept { return handler_ != nullptr; }
+    session_handler& handler() const noexcept { return *handler_; }
+    std::vector<server_chunk>& chunks() noexcept { return chunks_; }
+    const std::vector<lease>& memory() const noexcept { return memory_; }
+    std::span<std::byte> memory(std::size_t piece) const noexcept
+    {
+        return memory_[piece].bytes().first(bytes_of_piece_);
+    }
+    std::map<uuid, std::unique_ptr<server_path>>& paths() noexcept { return paths_; }
+    bool has_live_path() const noexcept;
+    /// The copy under way of this chunk's request is over: the next one starts.
+    void chunk_free(std::uint32_t chunk);
+    /// Forgets the copies that wait and came by `from`.
+    void forget(const server_connection& from) noexcept;
+
+private:
+    task<result<void>> claim(std::string name, std::string_view peer_address);
+    task<result<void>> allocate();
+
+    server_shared& shared_;
+    const uuid id_;
+    std::string name_; // from when it is claimed
+    std::string peer_address_;
+    std::vector<lease> memory_;
+    std::size_t bytes_of_piece_ = 0;
+    std::vector<server_chunk> chunks_;
+    std::unique_ptr<session_handler> handler_;
+    bool beginning_ = false;
+    event begun_; // or not
+    std::map<uuid, std::unique_ptr<server_path>> paths_;
+};
+
+} // namespace verbena::rtrs

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "block_session.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <unistd.h>
+
+namespace verbena::cli {
+
+namespace {
+
+struct device_url {
+    std::string scheme;  ///< "iwarp", "rdma"
+    std::string address; ///< HOST:PORT
+    std::string device;  ///< empty where none is given
+};
+
+result<device_url> parse_device_url(std::string_view text)
+{
+    constexpr std::string_view prefixes[] = {"rnbd+iwarp://", "rnbd+rdma://"};
+    for (const std::string_view prefix : prefixes) {
+        if (!text.starts_with(prefix))
+            continue;
+        device_url u;
+        u.scheme = prefix.substr(5, prefix.find(':') - 5);
+        const std::string_view rest = text.substr(prefix.size());
+        const std::size_t slash = rest.find('/');
+        u.device = slash == rest.npos ? "" : rest.substr(slash + 1);
+        u.address = rest.substr(0, slash);
+        if (u.address.empty())
+            return error(std::errc::invalid_argument, "a host is missing, as in rnbd+iwarp://HOST/DEVICE");
+        const std::size_t colon = u.address.rfind(':');
+        if (colon == u.address.npos || u.address.back() == ']')
+            u.address += ":1234";
+        return u;
+    }
+    return error(std::errc::invalid_argument,
+                 "a device's URL looks like rnbd+iwarp://HOST[:1234]/DEVICE or rnbd+rdma://HOST/DEVICE");
+}
+
+std::string own_name()
+{
+    char host[65] = {};
+    ::gethostname(host, sizeof host - 1);
+    std::string name = std::string(host) + '-' + std::to_string(::getpid());
+    std::ranges::replace_if(name, [](char c) { return c == '.' || c == '/'; }, '-');
+    return name;
+}
+
+std::string cure_of_open(const error& e)
+{
+    if (e == std::errc::no_such_file_or_directory)
+        return "the server has no device of this name";
+    if (e == std::errc::permission_denied)
+        return "the device is not for this host or session: clients= and session= of the server say for whom "
+               "it is";
+    if (e == std::errc::operation_not_permitted)
+        return "another client has it open for writing";
+    if (e == std::errc::read_only_file_system)
+        return "the server does not let it be changed";
+    return {};
+}
+
+} // namespace
+
+std::string check(const block_place& p)
+{
+    const auto main = parse_device_url(p.url);
+    if (!main)
+        return p.url + ": " + main.error().context();
+    if (main->device.empty())
+        return p.url + ": a device is missing, as in rnbd+iwarp://HOST/DEVICE";
+    for (const std::string& text : p.paths) {
+        if (const auto more = parse_device_url(text); !more)
+            return text + ": " + more.error().context();
+    }
+    const bool good =
+        p.session.size() <= rtrs::max_session_name && p.session.find_first_of("/.") == p.session.npos;
+    return good ? "" : p.session + ": a session's name has up to 254 bytes, none of which is '/' or '.'";
+}
+
+task<failure> block_session::connect(const block_place& p)
+{
+    std::vector<std::string> all = {p.url};
+    all.insert(all.end(), p.paths.begin(), p.paths.end());
+    rtrs::client_options o;
+    o.session = p.session.empty() ? own_name() : p.session;
+    o.connections = static_cast<std::uint16_t>(p.connections + 1);
+    if (p.patience)
+        o.patience = *p.patience;
+    session_ = std::make_unique<rtrs::client>(shard_, buffers_, std::move(o), stats_);
+    for (const std::string& text : all) {
+        const auto u = parse_device_url(text);
+        if (!u)
+            co_return failure(text, u.error());
+        if (url_.empty()) {
+            url_ = text;
+            device_name_ = u->device;
+        }
+        const auto provider = find_(u->scheme);
+        if (!provider)
+            co_return failure(text, provider.error());
+        const auto added = co_await session_->add_path(**provider, u->address);
+        if (!added)
+            co_return failure("cannot connect to " + text, added.error(),
+                              "does `verbenad block` or the kernel's rnbd-server listen there, and is the "
+                              "session's name free?");
+    }
+    blocks_ = std::make_unique<rnbd::client>(*session_);
+    const auto begun = co_await blocks_->begin();
+    if (!begun)
+        co_return failure("no answer from " + url_, begun.error());
+    co_return failure();
+}
+
+task<failure> block_session::open(rnbd::access_mode mode)
+{
+    auto made = co_await blocks_->open(device_name_, mode);
+    if (!made)
+        co_return failure("cannot open " + url_, made.error(), cure_of_open(made.error()));
+    device_ = std::move(*made);
+    co_return failure();
+}
+
+task<void> block_session::close()
+{
+    if (device_)
+        (void)co_await blocks_->close(std::move(device_));
+    if (session_)
+        co_await session_->close();
+    blocks_.reset();
+}
+
+} // namespace verbena::cli

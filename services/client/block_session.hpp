@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// A session with an RNBD server, and a device of it that is open: what `verbena block` and the plugin of nbdkit have in common.
+#pragma once
+
+#include "failure.hpp"
+
+#include <verbena/core/buffer.hpp>
+#include <verbena/core/reactor.hpp>
+#include <verbena/core/task.hpp>
+#include <verbena/core/verbs.hpp>
+#include <verbena/protocols/rnbd/client.hpp>
+#include <verbena/protocols/rtrs/client.hpp>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace verbena::cli {
+
+/// Where a device is, and how it is reached.
+struct block_place {
+    std::string url; ///< rnbd+iwarp://HOST[:1234]/DEVICE, rnbd+rdma://...
+    std::vector<std::string>
+        paths;                ///< more ways to the same server; their devices, if any, are not looked at
+    std::string session;      ///< empty: host and process
+    unsigned connections = 1; ///< of each path, beside that for service messages
+    std::optional<duration> patience; ///< how long a request waits while no path is connected
+};
+/// What is wrong with its URLs, for people; empty if nothing.
+std::string check(const block_place& p);
+
+/// Shard-local. close() before it goes.
+class block_session {
+public:
+    /// The provider for "iwarp" or "rdma"; it outlives the session.
+    using providers = std::function<result<verbs::context*>(std::string_view scheme)>;
+    block_session(reactor& shard, buffer_pool& buffers, providers find)
+        : shard_(shard), buffers_(buffers), find_(std::move(find))
+    {
+    }
+    /// Connects all paths. Once.
+    task<failure> connect(const block_place& p);
+    /// Opens the device of the URL.
+    task<failure> open(rnbd::access_mode mode);
+    task<void> close();
+
+    /// nullptr before it is open.
+    rnbd::device* device() const noexcept { return device_.get(); }
+    rtrs::client* session() const noexcept { return session_.get(); }
+
+private:
+    reactor& shard_;
+    buffer_pool& buffers_;
+    providers find_;
+    std::string url_;
+    std::string device_name_;
+    rtrs::client_stats stats_;
+    std::unique_ptr<rtrs::client> session_;
+    std::unique_ptr<rnbd::client> blocks_;
+    std::unique_ptr<rnbd::device> device_;
+};
+
+} // namespace verbena::cli

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// A plugin of nbdkit: a device of an RNBD server as an NBD export, for whatever speaks NBD (qemu, nbd-client, nbdcopy, fio,
+// libguestfs).
+//
+//   nbdkit verbena url=rnbd+iwarp://HOST/DEVICE [path=rnbd+iwarp://HOST2:1234]... [session=NAME] [connections=N]
+//
+// nbdkit calls from many threads; the session lives on one shard of ours, which is started behind nbdkit's fork.
+#include "../client/block_session.hpp"
+
+#include <verbena/core/runtime.hpp>
+#include <verbena/transports/iwarp.hpp>
+#ifdef VERBENA_HAS_RDMA
+#include <verbena/transports/rdma.hpp>
+#endif
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#define NBDKIT_API_VERSION 2
+#include <nbdkit-plugin.h>
+
+#define THREAD_MODEL NBDKIT_THREAD_MODEL_PARALLEL
+
+namespace {
+
+using namespace verbena;
+
+cli::block_place place; // as configured
+std::unique_ptr<runtime> shards;
+// On the shard.
+std::unique_ptr<verbs::context> by_iwarp;
+std::unique_ptr<verbs::context> by_device;
+std::unique_ptr<cli::block_session> session;
+
+result<verbs::context*> provider(reactor& shard, std::string_view scheme, blocking_pool& lane)
+{
+    if (scheme != "rdma") {
+        if (!by_iwarp)
+            by_iwarp = iwarp::make_context(shard);
+        return by_iwarp.get();
+    }
+#ifdef VERBENA_HAS_RDMA
+    if (!by_device) {
+        auto made = rdma::make_context(shard, {lane, lane}, {});
+        if (!made)
+            return made.error();
+        by_device = std::move(*made);
+    }
+    return by_device.get();
+#else
+    (void)lane;
+    return error(std::errc::function_not_supported,
+                 "this build has no RDMA devices; rnbd+iwarp:// needs none");
+#endif
+}
+
+// What `f` on the shard yields; false with errno and a message for nbdkit.
+template<class F>
+int on_shard(const char* what, F f)
+{
+    const result<void> done = shards->run(0, f);
+    if (done)
+        return 0;
+    const int code = done.error().errno_value();
+    nbdkit_error("%s: %s", what, done.error().message().c_str());
+    nbdkit_set_error(code != 0 ? code : EIO);
+    return -1;
+}
+
+int config(const char* key, const char* value)
+{
+    const std::string_view name = key;
+    if (name == "url") {
+        place.url = value;
+    } else if (name == "path") {
+        place.paths.emplace_back(value);
+    } else if (name == "session") {
+        place.session = value;
+    } else if (name == "connections") {
+        const std::string_view text = value;
+        const auto [end, failed] = std::from_chars(text.begin(), text.end(), place.connections);
+        if (failed != std::errc() || end != text.end() || place.connections < 1 || place.connections > 64) {
+            nbdkit_error("connections=%s: a number from 1 to 64", value);
+            return -1;
+        }
+    } else {
+        nbdkit_error("no parameter %s: there are url, path, session and connections", key);
+        return -1;
+    }
+    return 0;
+}
+
+int config_complete()
+{
+    if (place.url.empty()) {
+        nbdkit_error("url=rnbd+iwarp://HOST/DEVICE is missing");
+        return -1;
+    }
+    if (const std::string wrong = cli::check(place); !wrong.empty()) {
+        nbdkit_error("%s", wrong.c_str());
+        return -1;
+    }
+    return 0;
+}
+
+void cleanup();
+
+int after_fork()
+{
+    auto made = runtime::start();
+    if (!made) {
+        nbdkit_error("cannot start: %s", made.error().message().c_str());
+        return -1;
+    }
+    shards = std::move(*made);
+    const result<blocking_pool*> lane = shards->add_lane("RDMA devices");
+    if (!lane) {
+        nbdkit_error("cannot start: %s", lane.error().message().c_str());
+        return -1;
+    }
+    const auto connect = [&](shard& s) -> task<cli::failure> {
+        session = std::make_unique<cli::block_session>(
+            s.reactor(), s.buffers(), [&r = s.reactor(), &pool = **lane](std::string_view scheme) {
+                return provider(r, scheme, pool);
+            });
+        co_return co_await session->connect(place);
+    };
+    const cli::failure failed = shards->run(0, connect);
+    if (!failed.failed())
+        return 0;
+    nbdkit_error("%s", failed.text().c_str());
+    cleanup();
+    return -1;
+}
+
+void cleanup()
+{
+    if (!shards)
+        return;
+    const auto end = [](shard&) -> task<result<void>> {
+        if (session)
+            co_await session->close();
+        session.reset();
+        by_iwarp.reset();
+        by_device.reset();
+        co_return result<void>();
+    };
+    (void)shards->run(0, end);
+    shards.reset();
+}
+
+// One device for all NBD clients: a server gives it to one writer.
+void* open(int readonly)
+{
+    const auto open_device = [readonly](shard&) -> task<cli::failure> {
+        if (session->device() != nullptr)
+            co_return cli::failure();
+        co_return co_await session->open(readonly != 0 ? rnbd::access_mode::read_only
+                                                       : rnbd::access_mode::read_write);
+    };
+    // By one after the other, though clients may come at once.
+    static std::mutex opening;
+    const std::lock_guard lock(opening);
+    const cli::failure failed = shards->run(0, open_device);
+    if (!failed.failed())
+        return NBDKIT_HANDLE_NOT_NEEDED;
+    nbdkit_error("%s", failed.text().c_str());
+    return nullptr;
+}
+
+// They may change when the device is opened again.
+storage::block_properties properties()
+{
+    return shards->call(0, [](shard&) { return session->device()->properties(); });
+}
+
+int64_t get_size(void*) { return static_cast<int64_t>(properties().size); }
+
+int block_size(void*, uint32_t* least, uint32_t* preferred, uint32_t* most)
+{
+    const storage::block_properties p = properties();
+    *least = p.block_size;
+    *preferred = std::max<uint32_t>(p.physical_block_size, 4096);
+    *most = 32 << 20;
+    return 0;
+}
+
+int can_write(void*) { return properties().read_only ? 0 : 1; }
+int can_flush(void*) { return 1; }
+int can_fua(void*) { return NBDKIT_FUA_NATIVE; }
+int can_trim(void*) { return properties().discard_granularity != 0 ? 1 : 0; }
+int can_zero(void*) { return properties().write_zeroes ? 1 : 0; }
+int can_multi_conn(void*) { return 1; }
+
+int pread(void*, void* buffer, uint32_t count, uint64_t offset, uint32_t)
+{
+    return on_shard("read", [=](shard&) {
+        return session->device()->read(offset, {static_cast<std::byte*>(buffer), count});
+    });
+}
+
+int pwrite(void*, const void* buffer, uint32_t count, uint64_t offset, uint32_t flags)
+{
+    return on_shard("write", [=](shard&) {
+        return session->device()->write(offset, {static_cast<const std::byte*>(buffer), count},
+                                        (flags & NBDKIT_FLAG_FUA) != 0);
+    });
+}
+
+int flush(void*, uint32_t)
+{
+    return on_shard("flush", [](shard&) { return session->device()->flush(); });
+}
+
+int trim(void*, uint32_t count, uint64_t offset, uint32_t flags)
+{
+    if (on_shard("trim", [=](shard&) { return session->device()->discard(offset, count); }) != 0)
+        return -1;
+    return (flags & NBDKIT_FLAG_FUA) != 0 ? flush(nullptr, 0) : 0;
+}
+
+int zero(void*, uint32_t count, uint64_t offset, uint32_t flags)
+{
+    if (on_shard("write zeroes", [=](shard&) {
+            return session->device()->write_zeroes(offset, count, (flags & NBDKIT_FLAG_MAY_TRIM) == 0);
+        }) != 0)
+        return -1;
+    return (flags & NBDKIT_FLAG_FUA) != 0 ? flush(nullptr, 0) : 0;
+}
+
+nbdkit_plugin make_plugin()
+{
+    nbdkit_plugin p = {};
+    p.name = "verbena";
+    p.longname = "RNBD devices over RDMA or user-space iWARP";
+    p.version = VERBENA_VERSION;
+    p.description = "Exports a device of an RNBD server (verbenad block, or the kernel's).";
+    p.config = config;
+    p.config_complete = config_complete;
+    p.config_help =
+        "url=<URL>          (required) rnbd+iwarp://HOST[:1234]/DEVICE or rnbd+rdma://HOST/DEVICE\n"
+        "path=<URL>         another way to the same server; repeated for more\n"
+        "session=<NAME>     name of the session (default: host and process)\n"
+        "connections=<N>    of each path, for requests (default: 1)";
+    p.magic_config_key = "url";
+    p.after_fork = after_fork;
+    p.cleanup = cleanup;
+    p.open = open;
+    p.get_size = get_size;
+    p.block_size = block_size;
+    p.can_write = can_write;
+    p.can_flush = can_flush;
+    p.can_fua = can_fua;
+    p.can_trim = can_trim;
+    p.can_zero = can_zero;
+    p.can_multi_conn = can_multi_conn;
+    p.pread = pread;
+    p.pwrite = pwrite;
+    p.flush = flush;
+    p.trim = trim;
+    p.zero = zero;
+    p.errno_is_preserved = 0;
+    return p;
+}
+
+nbdkit_plugin plugin = make_plugin();
+
+} // namespace
+
+NBDKIT_REGISTER_PLUGIN(plugin)

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Block devices natively, over iWARP: `verbenad block`, `verbena block`, and NBD's tools by the plugin of nbdkit."""
+import json
+import os
+import signal
+import subprocess
+
+import daemon
+
+MIB = 1 << 20
+
+
+class Block(daemon.DaemonTest):
+    def serve(self, *devices, listen=("iwarp://127.0.0.1:0",), settings=()):
+        words = [word for device in devices for word in ("--device", device)]
+        words += [word for url in listen for word in ("--listen", url)]
+        self.daemon = self.run_daemon("block", "--shards", "1", "--metrics", "127.0.0.1:0",
+                                      "--state", os.path.join(self.folder, "state"), *words, *settings, exactly=True)
+        self.ports = [int(line.rsplit(":", 1)[1]) for line in self.daemon.lines if line.startswith("listening at ")]
+
+    def url(self, device, path=0):
+        return f"rnbd+iwarp://127.0.0.1:{self.ports[path]}/{device}"
+
+    def block(self, *words, data=b"", status=0):
+        client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
+        done = subprocess.run([client, "-q", "block", *words], input=data, capture_output=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, status, done.stderr)
+        return done.stderr.decode() if status else done.stdout
+
+    def refused(self, *words):
+        done = self.run_binary("block", "--metrics", "off", "--state", os.path.join(self.folder, "state"), *(words if "--shards" in words else ("--shards", "1", *words)))
+        self.assertEqual(done.returncode, 2, done.stderr)
+        return done.stderr
+
+    def test_what_is_written_is_read(self):
+        self.serve("disk=8M", "small=64K,block_size=4096")
+        data = os.urandom(5 * MIB + 1000)
+        self.block("write", self.url("disk"), data=data)
+        self.assertEqual(self.block("read", "--length", "5M", self.url("disk")), data[:5 * MIB])
+        self.assertEqual(self.block("read", "--offset", "1M", "--length", "64K", self.url("disk")), data[MIB:MIB + 65536])
+        # What does not end a block leaves the rest of it alone.
+        self.block("write", self.url("small"), data=b"\1" * 8192)
+        self.block("write", "--offset", "4K", self.url("small"), data=b"\2" * 10)
+        self.assertEqual(self.block("read", "--length", "8K", self.url("small")), b"\1" * 4096 + b"\2" * 10 + b"\1" * 4086)
+        file = os.path.join(self.folder, "out")
+        self.block("read", self.url("disk"), file)
+        with open(file, "rb") as out:
+            self.assertEqual(out.read(), data + b"\0" * (8 * MIB - len(data)))
+        self.block("discard", self.url("disk"))
+        self.assertEqual(self.block("read", self.url("disk")), bytes(8 * MIB))
+
+        told = json.loads(self.block("info", "--connections", "3", self.url("small") , "--json"))
+        self.assertEqual((told["size"], told["block_size"], told["max_io"]), (65536, 4096, 126976))
+        bench = json.loads(self.block("bench", "--seconds", "0.2", "--pattern", "randwrite", "--json", self.url("small")))
+        self.assertGreater(bench["operations"], 0)
+        self.assertGreater(self.daemon.metric('verbena_rnbd_operations_total{operation="flush"}'), 2)
+        self.assertEqual(self.daemon.metric("verbena_rtrs_sessions"), 0)
+        self.assertEqual(self.daemon.metric('verbena_rtrs_ended_paths_total{reason="bad_message"}'), 0)
+
+    def test_several_paths_are_one_session(self):
+        self.serve("disk=8M", listen=("iwarp://127.0.0.1:0", "iwarp://127.0.0.1:0"))
+        data = os.urandom(MIB)
+        self.block("write", "--path", self.url("", path=1)[:-1], self.url("disk"), data=data)
+        self.assertEqual(self.block("read", "--length", "1M", self.url("disk", path=1)), data)
+        self.assertEqual(self.daemon.metric('verbena_rtrs_ended_paths_total{reason="closed"}'), 3)
+
+    def test_who_may_do_what(self):
+        self.serve("mine=1M,ro", "theirs=1M,clients=192.0.2.0/24", "named=1M,session=vm1")
+        self.assertIn("does not let it be changed", self.block("write", self.url("mine"), data=b"x", status=1))
+        self.assertEqual(len(self.block("read", self.url("mine"))), MIB)
+        self.assertIn("not for this host", self.block("read", self.url("theirs"), status=1))
+        self.assertIn("not for this host", self.block("read", self.url("named"), status=1))
+        self.assertEqual(len(self.block("read", "--session", "vm1", self.url("named"))), MIB)
+        self.assertIn("no device of this name", self.block("info", self.url("none"), status=1))
+        self.assertEqual(self.daemon.metric('verbena_rnbd_opens_total{result="refused"}'), 4)
+
+    def test_ranges_that_are_none(self):
+        self.serve("disk=64K")
+        self.assertIn("whole blocks", self.block("read", "--offset", "1", self.url("disk"), status=2))
+        self.assertIn("within the device", self.block("read", "--length", "1M", self.url("disk"), status=2))
+        self.assertIn("beyond the end", self.block("write", self.url("disk"), data=bytes(65537), status=1))
+        self.assertIn("1234]/DEVICE", self.block("info", "nfs+tcp://127.0.0.1/x", status=2))
+        self.assertIn("cannot connect", self.block("info", "rnbd+iwarp://127.0.0.1:1/x", status=3))
+
+    def test_configurations_that_cannot_work(self):
+        self.assertIn("nothing is served: name a device with --device", self.refused())
+        self.assertIn("whole number of blocks", self.refused("--device", "a=1000"))
+        self.assertIn("write bytes, or as 64M", self.refused("--device", "a=many"))
+        self.assertIn("a device before it has this name", self.refused("--device", "a", "--device", "a"))
+        self.assertIn("needs a name", self.refused("--device", "=64M"))
+        self.assertIn("option is empty", self.refused("--device", "a=64M,"))
+        self.assertIn("stands twice", self.refused("--device", "a=64M,ro,ro"))
+        self.assertIn("write an address", self.refused("--device", "a=64M,clients=everybody"))
+        self.assertIn("no block back end ramdisk; known: nullblk ramblk", self.refused("--device", "a=64M,backend=ramdisk"))
+        self.assertIn("power of two", self.refused("--device", "a", "--chunk-kib", "100"))
+        self.assertIn("--shards 1", self.refused("--device", "a", "--shards", "2", "--listen", "iwarp://127.0.0.1:0"))
+
+    def test_in_one_process_beside_nfs(self):
+        config = os.path.join(self.folder, "both.toml")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(f'[daemon]\nshards = 1\nstate = "{self.folder}/state"\n[metrics]\nlisten = "127.0.0.1:0"\n'
+                       '[block]\nlisten = ["iwarp://127.0.0.1:0"]\n[[block.device]]\nname = "disk"\nsize = "4M"\n'
+                       '[nfs]\nlisten = ["tcp://127.0.0.1:0"]\nrpcbind = "no"\n[[nfs.export]]\nbackend = "memfs"\n')
+        self.daemon = self.run_daemon("serve", config, exactly=True)
+        self.ports = [self.daemon.port("iwarp")]
+        self.block("write", self.url("disk"), data=b"here")
+        client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
+        port = self.daemon.port("tcp")
+        listed = subprocess.run([client, "ls", f"nfs+tcp://127.0.0.1:{port}/export?mountport={port}"], capture_output=True, timeout=60,
+                                check=False)
+        self.assertEqual(listed.returncode, 0, listed.stderr)
+
+    def test_a_client_outlives_a_server_that_is_killed(self):
+        self.serve("disk=8M")
+        port = self.ports[0]
+        client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
+        bench = subprocess.Popen([client, "block", "bench", "--seconds", "5", "--json", self.url("disk")], stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE)
+        try:
+            while (self.daemon.metric('verbena_rnbd_operations_total{operation="read"}') or 0) < 100:
+                self.assertIsNone(bench.poll())
+            self.daemon.stop(signal.SIGKILL)
+            self.serve("disk=8M", listen=(f"iwarp://127.0.0.1:{port}",))
+            told, said = bench.communicate(timeout=60)
+            self.assertEqual(bench.returncode, 0, said)
+            served = self.daemon.metric('verbena_rnbd_operations_total{operation="read"}')
+            self.assertGreater(served, 0)
+            self.assertGreater(json.loads(told)["operations"], 100)
+        finally:
+            bench.kill()
+            bench.communicate()
+
+
+if __name__ == "__main__":
+    daemon.main()

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+# A stock kernel's RNBD client on verbenad's devices, over rxe in one guest: a file system made, filled, read back and checked.
+# lab: limit=300
+. "$LAB_LIB"
+needs "$LAB_BUILD/services/verbenad"
+links rxe
+server=$rxe_address
+start verbenad "$LAB_BUILD/services/verbenad" block --shards 1 --listen "rdma://$server:1234" --state "$PWD/state" \
+    --device disk=256M,clients=192.0.2.0/24 --device small=16M,block_size=4096 --metrics "$server:9464"
+daemon=$!
+until_true 60 grep -q '^ready' "$LAB_OUT/verbenad.log" || fail "verbenad does not start: $(tail -n 3 "$LAB_OUT/verbenad.log")"
+
+# map DEVICE [MODE]: $mapped is the block device that the kernel made of it.
+map() {
+    echo "sessname=lab path=ip:$server device_path=$1 access_mode=${2:-rw}" >/sys/class/rnbd-client/ctl/map_device ||
+        fail "the kernel does not map $1: $(dmesg | tail -n 5)"
+    mapped=$(basename "$(readlink -f "/sys/class/rnbd-client/ctl/devices/$1@lab")")
+    until_true 10 test -b "/dev/$mapped" || fail "no /dev/$mapped"
+}
+unmap() { echo normal >"/sys/block/$1/rnbd/unmap_device"; }
+
+modprobe rnbd_client
+timed 'map a device' map disk
+disk=$mapped
+[[ $(blockdev --getsize64 "/dev/$disk") == $((256 << 20)) ]] || fail "size of disk: $(blockdev --getsize64 "/dev/$disk")"
+timed 'make a file system' mkfs.ext4 -q "/dev/$disk"
+mkdir mounted
+mount "/dev/$disk" mounted
+timed 'copy a tree in' cp -r "$LAB_DATA/tree" "$LAB_DATA/large" mounted
+umount mounted
+timed 'check the file system' e2fsck -fn "/dev/$disk" >"$LAB_OUT/e2fsck.txt" 2>&1 || fail "e2fsck: $(tail -n 5 "$LAB_OUT/e2fsck.txt")"
+mount "/dev/$disk" mounted
+timed 'compare' diff -r --no-dereference "$LAB_DATA/tree" mounted/tree
+cmp "$LAB_DATA/large" mounted/large
+fstrim mounted
+umount mounted
+
+# Who is not named may not open it; a second device stands beside the first.
+if echo "sessname=lab path=ip:$server device_path=none" >/sys/class/rnbd-client/ctl/map_device; then
+    fail 'a device that does not exist was mapped'
+fi
+unmap "$disk"
+kill "$daemon"
+wait "$daemon" || fail "verbenad ended with status $?"

@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+// A client of RNBD with two paths, a server that is slow and is started anew, and a model of what was acknowledged, over the loop
+// provider with its faults. Whatever happens to paths, devices and servers, each block is what was last acknowledged.
+#define BOOST_TEST_MODULE sim_rnbd
+#include <boost/test/unit_test.hpp>
+
+#include "seeds.hpp"
+
+#include <verbena/core/combine.hpp>
+#include <verbena/core/log.hpp>
+#include <verbena/core/scope.hpp>
+#include <verbena/core/sleep.hpp>
+#include <verbena/plugins/ramblk.hpp>
+#include <verbena/protocols/rnbd/client.hpp>
+#include <verbena/protocols/rnbd/server.hpp>
+#include <verbena/transports/loop.hpp>
+
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+using namespace verbena;
+using namespace verbena::sim;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::size_t block = 4096;
+constexpr std::size_t blocks = 64;
+
+// A disk that takes its time, and looks at the memory that it was lent when that is over.
+class slow_disk final : public storage::block_backend {
+public:
+    slow_disk(std::unique_ptr<storage::block_backend> below, std::uint64_t seed)
+        : below_(std::move(below)), random_(seed)
+    {
+    }
+    std::string_view kind() const noexcept override { return "slow"; }
+    storage::block_properties properties() const noexcept override
+    {
+        storage::block_properties p = below_->properties();
+        p.write_back = true;
+        return p;
+    }
+    task<result<void>> read(std::uint64_t offset, std::span<std::byte> into) override
+    {
+        co_await take_time();
+        co_return co_await below_->read(offset, into);
+    }
+    task<result<void>> write(std::uint64_t offset, std::span<const std::byte> from, bool through) override
+    {
+        co_await take_time();
+        co_return co_await below_->write(offset, from, through);
+    }
+    task<result<void>> flush() override
+    {
+        co_await take_time();
+        co_return result<void>();
+    }
+    task<result<void>> discard(std::uint64_t offset, std::uint64_t length) override
+    {
+        return below_->discard(offset, length);
+    }
+    task<result<void>> write_zeroes(std::uint64_t offset, std::uint64_t length, bool keep) override
+    {
+        co_await take_time();
+        co_return co_await below_->write_zeroes(offset, length, keep);
+    }
+
+private:
+    // No stop ends it: a disk can't be called back.
+    task<void> take_time()
+    {
+        const std::uint64_t draw = random_();
+        const auto time =
+            draw % 50 == 0 ? std::chrono::milliseconds(draw / 50 % 400) : std::chrono::milliseconds(draw % 3);
+        const task_context& context = co_await current_context();
+        const time_point until = context.shard->clock().now() + time;
+        event over;
+        class alarm final : public timer {
+        public:
+            explicit alarm(event& e) noexcept : event_(e) {}
+            void on_timer() noexcept override { event_.set(); }
+
+        private:
+            event& event_;
+        } rings(over);
+        context.shard->timers().arm(rings, until);
+        co_await over.wait_shielded();
+    }
+    std::unique_ptr<storage::block_backend> below_;
+    std::mt19937_64 random_;
+};
+
+struct world {
+    explicit world(std::uint64_t seed) : random(seed)
+    {
+        set_log_level(std::getenv("VERBENA_SIM_LOG") == nullptr ? log_level::off : log_level::debug);
+        reactor_options r;
+        r.clock = &clock;
+        shard = std::move(*reactor::create(r));
+        pool = std::make_unique<buffer_pool>(budget, shard.get());
+        loop::fabric_options f;
+        f.seed = seed;
+        for (std::size_t i = 0; i < std::size_t(loop::fault::count_); ++i)
+            f.conditions.per_million[i] = random() % 3 == 0 ? std::uint32_t(random() % 2000) : 0;
+        f.conditions[loop::fault::device_removal] /= 20;
+        f.conditions[loop::fault::disconnect] /= 4;
+        f.conditions[loop::fault::flush] /= 4;
+        f.conditions.latency = std::chrono::microseconds(random() % 50);
+        fabric = loop::make_fabric(*shard, f);
+        for (auto* d : {&server_device, &first_device, &second_device})
+            *d = fabric->make_context();
+        ramblk::ramblk_options o;
+        o.size = blocks * block;
+        disk = std::make_unique<slow_disk>(std::move(*ramblk::open_ramblk(o)), seed + 1);
+        rnbd::device_options d;
+        d.name = "disk";
+        d.backend = disk.get();
+        BOOST_REQUIRE(d.clients.add("*"));
+        BOOST_REQUIRE(devices.add(std::move(d)));
+        options.queue_depth = std::uint16_t(2 + random() % 16);
+        options.chunk_size = 16384;
+        options.set_up = 5s;
+    }
+
+    virtual_clock clock;
+    std::mt19937_64 random;
+    std::unique_ptr<reactor> shard;
+    memory_budget budget{64 << 20};
+    std::unique_ptr<buffer_pool> pool;
+    std::unique_ptr<loop::fabric> fabric;
+    std::unique_ptr<loop::context> server_device;
+    std::unique_ptr<loop::context> first_device;
+    std::unique_ptr<loop::context> second_device;
+    std::unique_ptr<storage::block_backend> disk;
+    rnbd::device_table devices;
+    rnbd::server_stats device_stats;
+    rnbd::server blocks_served{devices, device_stats};
+    rtrs::server_options options;
+    rtrs::server_stats stats;
+    rtrs::client_stats client_stats;
+};
+
+// The server, which is ended and begun anew now and then.
+class service {
+public:
+    explicit service(world& w) : world_(w), tasks_(*w.shard) { begin(); }
+    void begin()
+    {
+        first_ = std::move(*world_.server_device->listen("one"));
+        second_ = std::move(*world_.server_device->listen("two"));
+        serving_ = std::make_unique<rtrs::server>(*world_.shard, *world_.pool, world_.blocks_served,
+                                                  world_.options, world_.stats);
+        tasks_.spawn([this] { return serving_->serve(*world_.server_device, *first_); });
+        tasks_.spawn([this] { return serving_->serve(*world_.server_device, *second_); });
+    }
+    task<void> end()
+    {
+        first_->close();
+        second_->close();
+        co_await tasks_.join();
+        serving_.reset();
+    }
+
+private:
+    world& world_;
+    scope tasks_;
+    std::unique_ptr<verbs::listener> first_;
+    std::unique_ptr<verbs::listener> second_;
+    std::unique_ptr<rtrs::server> serving_;
+};
+
+// One writer for each block at a time. What it wrote last and was told of stands in the model.
+task<result<void>> work(world& w, rnbd::device& d, std::vector<std::vector<std::byte>>& model,
+                        std::size_t lane, std::size_t lanes, unsigned rounds)
+{
+    std::mt19937_64 random(w.random());
+    for (unsigned round = 0; round < rounds; ++round) {
+        const std::size_t at = lane + random() % (blocks / lanes) * lanes;
+        const std::uint64_t offset = at * block;
+        result<void> done;
+        switch (random() % 10) {
+        case 0:
+        case 1:
+        case 2: {
+            std::vector<std::byte> bytes(block);
+            for (std::size_t i = 0; i < block; i += 8) {
+                const std::uint64_t word = random();
+                std::memcpy(bytes.data() + i, &word, 8);
+            }
+            done = co_await d.write(offset, bytes, random() % 4 == 0);
+            if (done)
+                model[at] = std::move(bytes);
+            break;
+        }
+        case 3: done = co_await d.flush(); break;
+        case 4:
+            done = co_await d.write_zeroes(offset, block);
+            if (done)
+                model[at].assign(block, std::byte(0));
+            break;
+        case 5: // one that is given up, while its copies may still be under way
+        case 6: {
+            std::vector<std::byte> bytes(block);
+            const auto read =
+                co_await with_timeout(std::chrono::milliseconds(1 + random() % 30), d.read(offset, bytes));
+            if (read && bytes != model[at])
+                co_return error(std::errc::io_error, "a block that is not what was acknowledged", at);
+            break;
+        }
+        default: {
+            std::vector<std::byte> bytes(block);
+            done = co_await d.read(offset, bytes);
+            if (done && bytes != model[at])
+                co_return error(std::errc::io_error, "a block that is not what was acknowledged", at);
+            break;
+        }
+        }
+        if (!done)
+            co_return done;
+        if (random() % 4 == 0)
+            co_await sleep_for(std::chrono::milliseconds(random() % 5));
+    }
+    co_return result<void>();
+}
+
+task<void> disturb(world& w, service& s, const bool& over, unsigned& restarts)
+{
+    std::mt19937_64 random(w.random());
+    while (!over) {
+        co_await sleep_for(std::chrono::milliseconds(100 + random() % 900));
+        if (over)
+            break;
+        loop::context& device = random() % 2 == 0 ? *w.first_device : *w.second_device;
+        switch (random() % 4) {
+        case 0:
+            co_await s.end();
+            co_await sleep_for(std::chrono::milliseconds(random() % 300));
+            s.begin();
+            ++restarts;
+            break;
+        case 1:
+            if (device.present()) {
+                device.remove_device();
+                co_await sleep_for(std::chrono::milliseconds(random() % 300));
+                device.return_device();
+            }
+            break;
+        default: break;
+        }
+    }
+}
+
+struct told {
+    std::uint64_t failovers = 0;
+    std::uint64_t repeated = 0;
+    std::uint64_t lost_paths = 0;
+    unsigned restarts = 0;
+};
+
+task<void> whole(world& w, told& t, unsigned rounds)
+{
+    service s(w);
+    rtrs::client_options o;
+    o.session = "sim";
+    o.connections = std::uint16_t(2 + w.random() % 3);
+    o.policy = rtrs::path_policy(w.random() % 3);
+    o.reconnect_delay = 20ms;
+    o.reconnect_delay_max = 200ms;
+    o.set_up = 5s;
+    o.heartbeat = 500ms;
+    rtrs::client session(*w.shard, *w.pool, std::move(o), w.client_stats);
+    const auto add = [&](loop::context& d, const char* address) -> task<void> {
+        for (;;) { // faults may strike here, too
+            const auto added = co_await session.add_path(d, address);
+            if (added || added.error() == std::errc::file_exists)
+                co_return;
+            co_await sleep_for(20ms);
+        }
+    };
+    co_await add(*w.first_device, "one");
+    co_await add(*w.second_device, "two");
+    {
+        rnbd::client client(session);
+        std::unique_ptr<rnbd::device> d;
+        while (!d) {
+            auto opened = co_await client.open("disk", rnbd::access_mode::read_write);
+            if (opened)
+                d = std::move(*opened);
+        }
+        std::vector<std::vector<std::byte>> model(blocks, std::vector<std::byte>(block));
+        bool over = false;
+        scope disturbing(*w.shard);
+        disturbing.spawn(disturb, std::ref(w), std::ref(s), std::cref(over), std::ref(t.restarts));
+        constexpr std::size_t lanes = 16;
+        std::vector<task<result<void>>> all;
+        for (std::size_t i = 0; i < lanes; ++i)
+            all.push_back(work(w, *d, model, i, lanes, rounds));
+        const auto done = co_await when_all(std::move(all));
+        for (const auto& one : done)
+            BOOST_TEST(one.has_value(), (one ? "" : one.error().message()));
+        over = true;
+        co_await disturbing.join();
+        // And so it stays.
+        for (std::size_t i = 0; i < blocks; ++i) {
+            std::vector<std::byte> bytes(block);
+            const auto read = co_await d->read(i * block, bytes);
+            BOOST_TEST(read.has_value());
+            BOOST_TEST((bytes == model[i]));
+        }
+        d.reset();
+        co_await session.close();
+    }
+    co_await s.end();
+}
+
+told run(std::uint64_t seed, unsigned rounds)
+{
+    world w(seed);
+    told t;
+    run_until_complete(*w.shard, whole(w, t, rounds));
+    t.failovers = w.client_stats.failovers.value();
+    t.repeated = w.stats.repeated.value();
+    t.lost_paths = w.client_stats.lost_paths.value();
+    // Everything is home.
+    BOOST_TEST(w.stats.sessions.value() == 0);
+    BOOST_TEST(w.stats.connections.value() == 0);
+    BOOST_TEST(w.pool->outstanding() == 0u);
+    for (const auto* d : {&w.server_device, &w.first_device, &w.second_device})
+        BOOST_TEST((*d)->grants() == 0u);
+    BOOST_TEST(w.devices.users_of(0).writers == 0u);
+    BOOST_TEST(w.stats.ends[std::size_t(rtrs::path_end::bad_message)].value() == 0u);
+    return t;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(fixed_ones)
+{
+    const std::uint64_t only = only_seed();
+    told all;
+    for (std::uint64_t seed = only != 0 ? only : 1; seed <= (only != 0 ? only : 260); ++seed) {
+        BOOST_TEST_CONTEXT("VERBENA_SIM_SEED=" << seed)
+        {
+            const told t = run(seed, 60);
+            all.failovers += t.failovers;
+            all.repeated += t.repeated;
+            all.lost_paths += t.lost_paths;
+            all.restarts += t.restarts;
+        }
+    }
+    // What it is about did happen.
+    std::printf("failovers %llu, repeated %llu, lost paths %llu, restarts %u\n",
+                (unsigned long long)all.failovers, (unsigned long long)all.repeated,
+                (unsigned long long)all.lost_paths, all.restarts);
+    BOOST_TEST((only != 0 ||
+                (all.failovers > 300 && all.repeated > 100 && all.lost_paths > 250 && all.restarts > 50)));
+}
+
+BOOST_AUTO_TEST_CASE(fresh_ones)
+{
+    const std::uint64_t done = fresh_seeds([](std::uint64_t seed) {
+        BOOST_TEST_CONTEXT("VERBENA_SIM_SEED=" << seed) { run(seed, 60); }
+    });
+    BOOST_TEST(done > 0u);
+}

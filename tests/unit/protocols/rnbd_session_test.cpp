@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sessions of RTRS with devices of RNBD, client and server, on loop and its virtual clock.
+#include <boost/test/unit_test.hpp>
+
+#include <verbena/core/combine.hpp>
+#include <verbena/core/log.hpp>
+#include <verbena/core/scope.hpp>
+#include <verbena/core/sleep.hpp>
+#include <verbena/plugins/ramblk.hpp>
+#include <verbena/protocols/rnbd/client.hpp>
+#include <verbena/protocols/rnbd/server.hpp>
+#include <verbena/transports/loop.hpp>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+BOOST_AUTO_TEST_SUITE(rnbd_session_test)
+
+using namespace verbena;
+using namespace std::chrono_literals;
+
+namespace {
+
+std::vector<std::byte> pattern(std::size_t size, unsigned seed)
+{
+    std::vector<std::byte> bytes(size);
+    for (std::size_t i = 0; i < size; ++i)
+        bytes[i] = std::byte((i * 31 + seed * 7 + i / 253) & 0xff);
+    return bytes;
+}
+
+struct fixture {
+    fixture()
+    {
+        set_log_level(log_level::off);
+        reactor_options r;
+        r.clock = &clock;
+        shard = std::move(*reactor::create(r));
+        pool = std::make_unique<buffer_pool>(budget, shard.get());
+        fabric = loop::make_fabric(*shard, {});
+        server_device = fabric->make_context();
+        client_device = fabric->make_context();
+        listener = std::move(*server_device->listen("server"));
+        ramblk::ramblk_options o;
+        o.size = 4 << 20;
+        disk = std::move(*ramblk::open_ramblk(o));
+        add("disk", false);
+        add("archive", true);
+        options.queue_depth = 16;
+        options.chunk_size = 32768;
+    }
+    void add(const char* name, bool read_only)
+    {
+        rnbd::device_options d;
+        d.name = name;
+        d.backend = disk.get();
+        d.read_only = read_only;
+        BOOST_REQUIRE(d.clients.add("*"));
+        BOOST_REQUIRE(devices.add(std::move(d)));
+    }
+    rtrs::client_options named(const char* name)
+    {
+        rtrs::client_options o;
+        o.session = name;
+        o.connections = 3;
+        return o;
+    }
+    // What `body` does while the server serves. Then everything ends, and nothing is left.
+    void run(const std::function<task<void>()>& body)
+    {
+        serving = std::make_unique<rtrs::server>(*shard, *pool, blocks, options, stats);
+        run_until_complete(*shard, whole(body));
+        serving.reset();
+        BOOST_TEST(stats.sessions.value() == 0);
+        BOOST_TEST(stats.paths.value() == 0);
+        BOOST_TEST(stats.connections.value() == 0);
+        BOOST_TEST(server_device->grants() == 0u);
+        BOOST_TEST(client_device->grants() == 0u);
+        BOOST_TEST(pool->outstanding() == 0u);
+        for (std::size_t i = 0; i < devices.size(); ++i) {
+            BOOST_TEST(devices.users_of(i).writers == 0u);
+            BOOST_TEST(devices.users_of(i).readers == 0u);
+        }
+    }
+    task<void> whole(const std::function<task<void>()>& body)
+    {
+        scope s(*shard);
+        s.spawn([&] { return serving->serve(*server_device, *listener); });
+        co_await body();
+        listener->close();
+        co_await s.join();
+    }
+
+    virtual_clock clock;
+    std::unique_ptr<reactor> shard;
+    memory_budget budget{64 << 20};
+    std::unique_ptr<buffer_pool> pool;
+    std::unique_ptr<loop::fabric> fabric;
+    std::unique_ptr<loop::context> server_device;
+    std::unique_ptr<loop::context> client_device;
+    std::unique_ptr<verbs::listener> listener;
+    std::unique_ptr<storage::block_backend> disk;
+    rnbd::device_table devices;
+    rnbd::server_stats device_stats;
+    rnbd::server blocks{devices, device_stats};
+    rtrs::server_options options;
+    rtrs::server_stats stats;
+    rtrs::client_stats client_stats;
+    std::unique_ptr<rtrs::server> serving;
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(what_is_written_is_read)
+{
+    fixture f;
+    f.run([&]() -> task<void> {
+        rtrs::client session(*f.shard, *f.pool, f.named("one"), f.client_stats);
+        const auto added = co_await session.add_path(*f.client_device, "server");
+        BOOST_REQUIRE_MESSAGE(added, (added ? "" : added.error().message()));
+        BOOST_TEST(session.queue_depth() == 16u);
+        BOOST_TEST(session.max_io_size() == 28672u);
+        rnbd::client blocks(session);
+        BOOST_REQUIRE(co_await blocks.begin());
+        auto opened = co_await blocks.open("disk", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(opened);
+        rnbd::device& d = **opened;
+        BOOST_TEST(d.properties().size == 4u << 20);
+        BOOST_TEST(d.properties().block_size == 512u);
+        for (const std::size_t size : {512u, 4096u, 28672u, 262144u}) {
+            const auto out = pattern(size, unsigned(size));
+            const auto written = co_await d.write(8192, out, size == 4096);
+            BOOST_REQUIRE_MESSAGE(written, (written ? "" : written.error().message()));
+            std::vector<std::byte> in(size);
+            BOOST_REQUIRE(co_await d.read(8192, in));
+            BOOST_TEST((in == out));
+        }
+        BOOST_REQUIRE(co_await d.flush());
+        BOOST_REQUIRE(co_await d.write_zeroes(8192, 4096));
+        std::vector<std::byte> in(8192, std::byte(1));
+        BOOST_REQUIRE(co_await d.read(8192, in));
+        BOOST_TEST(
+            (std::ranges::all_of(std::span(in).first(4096), [](std::byte b) { return b == std::byte(0); })));
+        BOOST_REQUIRE(co_await d.discard(0, 1 << 20));
+        // Ranges that are none.
+        BOOST_TEST(((co_await d.read(1, in)).error() == std::errc::invalid_argument));
+        BOOST_TEST(((co_await d.read(4 << 20, in)).error() == std::errc::invalid_argument));
+        BOOST_REQUIRE(co_await blocks.close(std::move(*opened)));
+        co_await session.close();
+        co_await sleep_for(1ms); // until the server has heard of it
+    });
+    BOOST_TEST(f.device_stats.flushes.value() == 1u);
+    BOOST_TEST(f.stats.ends[std::size_t(rtrs::path_end::closed)].value() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(one_writer_and_any_number_of_readers)
+{
+    fixture f;
+    f.run([&]() -> task<void> {
+        rtrs::client first(*f.shard, *f.pool, f.named("first"), f.client_stats);
+        rtrs::client second(*f.shard, *f.pool, f.named("second"), f.client_stats);
+        BOOST_REQUIRE(co_await first.add_path(*f.client_device, "server"));
+        BOOST_REQUIRE(co_await second.add_path(*f.client_device, "server"));
+        rnbd::client a(first);
+        rnbd::client b(second);
+        using enum rnbd::access_mode;
+        auto writer = co_await a.open("disk", read_write);
+        BOOST_REQUIRE(writer);
+        const auto refused = co_await b.open("disk", read_write);
+        BOOST_TEST((refused.error() == std::errc::operation_not_permitted));
+        BOOST_TEST(((co_await b.open("archive", read_write)).error() == std::errc::read_only_file_system));
+        BOOST_TEST(((co_await b.open("none", read_only)).error() == std::errc::no_such_file_or_directory));
+        auto reader = co_await b.open("disk", read_only);
+        BOOST_REQUIRE(reader);
+        const auto bytes = pattern(512, 1);
+        BOOST_REQUIRE(co_await (*writer)->write(0, bytes));
+        BOOST_TEST(((co_await (*reader)->write(0, bytes)).error() == std::errc::read_only_file_system));
+        std::vector<std::byte> in(512);
+        BOOST_REQUIRE(co_await (*reader)->read(0, in));
+        BOOST_TEST((in == bytes));
+        // While a machine moves, two may write.
+        auto moving = co_await b.open("disk", migration);
+        BOOST_TEST((!moving || (*moving)->name() == "disk"));
+        co_await first.close();
+        co_await second.close();
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_session_has_its_name_alone)
+{
+    fixture f;
+    f.run([&]() -> task<void> {
+        rtrs::client first(*f.shard, *f.pool, f.named("same"), f.client_stats);
+        rtrs::client second(*f.shard, *f.pool, f.named("same"), f.client_stats);
+        BOOST_REQUIRE(co_await first.add_path(*f.client_device, "server"));
+        const auto refused = co_await second.add_path(*f.client_device, "server");
+        BOOST_TEST(!refused);
+        co_await second.close();
+        co_await first.close();
+        // When it is gone, the name is free.
+        rtrs::client third(*f.shard, *f.pool, f.named("same"), f.client_stats);
+        BOOST_TEST((co_await third.add_path(*f.client_device, "server")).has_value());
+        co_await third.close();
+    });
+    BOOST_TEST(f.stats.ends[std::size_t(rtrs::path_end::refused)].value() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(a_broken_path_is_made_again_and_nothing_is_lost)
+{
+    fixture f;
+    f.run([&]() -> task<void> {
+        rtrs::client session(*f.shard, *f.pool, f.named("one"), f.client_stats);
+        BOOST_REQUIRE(co_await session.add_path(*f.client_device, "server"));
+        rnbd::client blocks(session);
+        auto opened = co_await blocks.open("disk", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(opened);
+        rnbd::device& d = **opened;
+        const auto out = pattern(65536, 3);
+        f.client_device->remove_device();
+        const auto mend = [&]() -> task<result<void>> {
+            co_await sleep_for(700ms);
+            f.client_device->return_device();
+            co_return result<void>();
+        };
+        std::vector<task<result<void>>> both;
+        both.push_back(d.write(0, out));
+        both.push_back(mend());
+        const auto done = co_await when_all(std::move(both));
+        // The session began anew at the server, and the device was opened there again.
+        BOOST_TEST(done[0].has_value());
+        std::vector<std::byte> in(65536);
+        BOOST_REQUIRE(co_await d.read(0, in));
+        BOOST_TEST((in == out));
+        BOOST_TEST((session.paths().front().state == rtrs::path_state::connected));
+        co_await session.close();
+    });
+    BOOST_TEST(f.client_stats.reconnects.value() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(with_two_paths_one_may_break_under_load)
+{
+    fixture f;
+    auto second_device = f.fabric->make_context();
+    f.run([&]() -> task<void> {
+        rtrs::client session(*f.shard, *f.pool, f.named("one"), f.client_stats);
+        BOOST_REQUIRE(co_await session.add_path(*f.client_device, "server"));
+        const auto again = co_await session.add_path(*second_device, "server");
+        BOOST_TEST((again.error() == std::errc::file_exists)); // an address is a path
+        auto other = std::move(*f.server_device->listen("server2"));
+        scope s(*f.shard);
+        s.spawn([&] { return f.serving->serve(*f.server_device, *other); });
+        const auto added = co_await session.add_path(*second_device, "server2");
+        BOOST_REQUIRE_MESSAGE(added, (added ? "" : added.error().message()));
+        rnbd::client blocks(session);
+        auto opened = co_await blocks.open("disk", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(opened);
+        rnbd::device& d = **opened;
+        // 64 writers of 16 KiB each, several times over, while a path goes and comes back.
+        const auto writer = [&](unsigned i) -> task<result<void>> {
+            for (unsigned round = 0; round < 20; ++round) {
+                const auto out = pattern(16384, i * 100 + round);
+                auto done = co_await d.write(i * 16384, out);
+                if (!done)
+                    co_return done;
+                std::vector<std::byte> in(16384);
+                done = co_await d.read(i * 16384, in);
+                if (!done)
+                    co_return done;
+                if (in != out)
+                    co_return error(std::errc::io_error, "other data than those written", i);
+                co_await sleep_for(10ms);
+            }
+            co_return result<void>();
+        };
+        std::vector<task<result<void>>> all;
+        for (unsigned i = 0; i < 64; ++i)
+            all.push_back(writer(i));
+        const auto cut = [&]() -> task<result<void>> {
+            co_await sleep_for(35ms);
+            second_device->remove_device();
+            co_await sleep_for(60ms);
+            second_device->return_device();
+            co_return result<void>();
+        };
+        all.push_back(cut());
+        const auto done = co_await when_all(std::move(all));
+        for (const auto& one : done)
+            BOOST_TEST(one.has_value());
+        co_await sleep_for(2s);
+        BOOST_TEST(session.paths().size() == 2u);
+        for (const auto& p : session.paths())
+            BOOST_TEST((p.state == rtrs::path_state::connected));
+        co_await session.close();
+        other->close();
+        co_await s.join();
+    });
+    BOOST_TEST(f.client_stats.reconnects.value() == 1u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

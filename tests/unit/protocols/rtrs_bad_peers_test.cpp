@@ -1,0 +1,569 @@
+// SPDX-License-Identifier: Apache-2.0
+// Clients of RTRS that break the protocol, made by hand, beside one that keeps to it: theirs ends, with a reason, and nobody else notices.
+#include <boost/test/unit_test.hpp>
+
+#include <verbena/core/log.hpp>
+#include <verbena/core/scope.hpp>
+#include <verbena/core/sleep.hpp>
+#include <verbena/plugins/ramblk.hpp>
+#include <verbena/protocols/rnbd/client.hpp>
+#include <verbena/protocols/rnbd/server.hpp>
+#include <verbena/transports/loop.hpp>
+
+#include <cerrno>
+#include <functional>
+#include <memory>
+#include <vector>
+
+BOOST_AUTO_TEST_SUITE(rtrs_bad_peers_test)
+
+using namespace verbena;
+using namespace std::chrono_literals;
+using rtrs::path_end;
+
+namespace {
+
+rtrs::uuid id_of(unsigned n)
+{
+    rtrs::uuid id;
+    id.bytes[0] = std::byte(n);
+    return id;
+}
+
+// A connection that does what the test says.
+class by_hand final : public verbs::completion_handler {
+public:
+    explicit by_hand(loop::context& d) : device_(d), domain_(std::move(*d.make_domain())), memory_(64 << 10)
+    {
+    }
+    task<result<void>> connect(const char* address, const rtrs::connect_request& m)
+    {
+        const auto private_data = encode(m);
+        verbs::connect_options o;
+        o.private_data = private_data;
+        o.initiator_depth = o.responder_resources = 0;
+        if (!region_)
+            region_ = std::move(*co_await domain_->register_memory(memory_));
+        std::vector<std::byte> answer;
+        auto made = co_await device_.connect(address, *domain_, o, answer);
+        if (const auto reply = rtrs::decode_connect_reply(answer))
+            told = *reply;
+        if (!made)
+            co_return made.error();
+        pair = std::move(*made);
+        pair->set_handler(this);
+        const verbs::receive_request r{0, {memory_.data() + 32768, 32768, 0}};
+        for (int i = 0; i < 64; ++i)
+            BOOST_REQUIRE(pair->post_receive({&r, 1}));
+        co_return result<void>();
+    }
+    void send(std::span<const std::byte> bytes)
+    {
+        std::ranges::copy(bytes, memory_.begin());
+        const verbs::segment all{memory_.data(), std::uint32_t(bytes.size()), 0};
+        verbs::send_request s;
+        s.segments = {&all, 1};
+        BOOST_REQUIRE(pair->post_send({&s, 1}));
+    }
+    void write(std::uint64_t address, std::uint32_t key, std::span<const std::byte> bytes,
+               std::uint32_t immediate)
+    {
+        std::ranges::copy(bytes, memory_.begin());
+        const verbs::segment all{memory_.data(), std::uint32_t(bytes.size()), 0};
+        verbs::send_request w;
+        w.opcode = verbs::opcode::write_with_immediate;
+        w.segments = {&all, 1};
+        w.remote_address = address;
+        w.remote_key = key;
+        w.immediate = immediate;
+        if (bytes.empty())
+            w.segments = {};
+        BOOST_REQUIRE(pair->post_send({&w, 1}));
+    }
+    // Memory that the server may write.
+    task<rtrs::descriptor> sink(std::uint32_t size)
+    {
+        auto made = co_await domain_->make_grant(std::span(memory_).subspan(16384, size),
+                                                 verbs::access::remote_write, nullptr);
+        BOOST_REQUIRE(made);
+        sink_ = std::move(*made);
+        const verbs::remote_segment at = sink_->where();
+        co_return rtrs::descriptor{at.address, at.key, at.length};
+    }
+    std::span<const std::byte> read_into() const { return std::span(memory_).subspan(16384, 16384); }
+    // What was told of the chunks.
+    std::vector<rtrs::descriptor> chunks() const
+    {
+        std::vector<rtrs::descriptor> all(64);
+        const auto count = rtrs::decode_info_response({memory_.data() + 32768, 32768}, all);
+        all.resize(count ? *count : 0);
+        return all;
+    }
+    void on_completions(std::span<const verbs::completion> batch) noexcept override
+    {
+        for (const auto& c : batch) {
+            if (c.opcode == verbs::opcode::receive_immediate && c.status == verbs::status::success)
+                immediates.push_back(c.immediate);
+            else if (c.opcode == verbs::opcode::receive && c.status == verbs::status::success)
+                ++messages;
+        }
+    }
+    void on_disconnected(const error&) noexcept override { ended = true; }
+
+    std::unique_ptr<verbs::queue_pair> pair;
+    rtrs::connect_reply told;
+    std::vector<std::uint32_t> immediates;
+    unsigned messages = 0;
+    bool ended = false;
+
+private:
+    loop::context& device_;
+    std::unique_ptr<verbs::protection_domain> domain_;
+    std::vector<std::byte> memory_;
+    std::unique_ptr<verbs::region> region_;
+    std::unique_ptr<verbs::grant> sink_;
+};
+
+struct fixture {
+    fixture()
+    {
+        set_log_level(log_level::off);
+        reactor_options r;
+        r.clock = &clock;
+        shard = std::move(*reactor::create(r));
+        pool = std::make_unique<buffer_pool>(budget, shard.get());
+        fabric = loop::make_fabric(*shard, {});
+        server_device = fabric->make_context();
+        good_device = fabric->make_context();
+        bad_device = fabric->make_context();
+        listener = std::move(*server_device->listen("server"));
+        disk = std::move(*ramblk::open_ramblk({}));
+        rnbd::device_options d;
+        d.name = "disk";
+        d.backend = disk.get();
+        BOOST_REQUIRE(d.clients.add("*"));
+        BOOST_REQUIRE(devices.add(std::move(d)));
+        options.queue_depth = 8;
+        options.chunk_size = 16384;
+        options.max_sessions = 3;
+        options.max_paths = 2;
+    }
+    // What `body` does while a good client writes and reads; afterwards that client has seen nothing of it.
+    void run(const std::function<task<void>()>& body)
+    {
+        serving = std::make_unique<rtrs::server>(*shard, *pool, blocks, options, stats);
+        run_until_complete(*shard, whole(body));
+        serving.reset();
+        BOOST_TEST(stats.sessions.value() == 0);
+        BOOST_TEST(stats.connections.value() == 0);
+        BOOST_TEST(server_device->grants() == 0u);
+        BOOST_TEST(pool->outstanding() == 0u);
+        BOOST_TEST(client_stats.lost_paths.value() == 0u);
+        BOOST_TEST(client_stats.failed.value() == 0u);
+    }
+    task<void> whole(const std::function<task<void>()>& body)
+    {
+        scope s(*shard);
+        s.spawn([&] { return serving->serve(*server_device, *listener); });
+        rtrs::client_options o;
+        o.session = "good";
+        rtrs::client session(*shard, *pool, std::move(o), client_stats);
+        BOOST_REQUIRE(co_await session.add_path(*good_device, "server"));
+        bool over = false;
+        s.spawn([&]() -> task<void> {
+            rnbd::client client(session);
+            auto d = co_await client.open("disk", rnbd::access_mode::read_write);
+            BOOST_REQUIRE(d);
+            std::vector<std::byte> bytes(4096);
+            while (!over) {
+                BOOST_TEST((co_await (*d)->write(0, bytes)).has_value());
+                BOOST_TEST((co_await (*d)->read(0, bytes)).has_value());
+                co_await sleep_for(10ms);
+            }
+            BOOST_TEST((co_await client.close(std::move(*d))).has_value());
+            co_await session.close();
+        });
+        co_await body();
+        over = true;
+        co_await sleep_for(50ms);
+        listener->close();
+        co_await s.join();
+    }
+    rtrs::connect_request request(unsigned session, std::uint16_t number = 0, std::uint16_t of = 1)
+    {
+        rtrs::connect_request m;
+        m.connection = number;
+        m.connections = of;
+        m.path = id_of(100 + session);
+        m.session = id_of(session);
+        m.first = true;
+        return m;
+    }
+    // A path of one connection that has said its name.
+    task<void> set_up(by_hand& peer, unsigned session)
+    {
+        BOOST_REQUIRE(co_await peer.connect("server", request(session)));
+        peer.send(rtrs::encode_info_request("bad" + std::to_string(session)));
+        while (peer.messages == 0)
+            co_await sleep_for(1ms);
+        BOOST_REQUIRE(!peer.chunks().empty());
+    }
+    std::uint64_t ends(path_end e) const { return stats.ends[std::size_t(e)].value(); }
+
+    virtual_clock clock;
+    std::unique_ptr<reactor> shard;
+    memory_budget budget{64 << 20};
+    std::unique_ptr<buffer_pool> pool;
+    std::unique_ptr<loop::fabric> fabric;
+    std::unique_ptr<loop::context> server_device;
+    std::unique_ptr<loop::context> good_device;
+    std::unique_ptr<loop::context> bad_device;
+    std::unique_ptr<verbs::listener> listener;
+    std::unique_ptr<storage::block_backend> disk;
+    rnbd::device_table devices;
+    rnbd::server_stats device_stats;
+    rnbd::server blocks{devices, device_stats};
+    rtrs::server_options options;
+    rtrs::server_stats stats;
+    rtrs::client_stats client_stats;
+    std::unique_ptr<rtrs::server> serving;
+};
+
+// A request as a client writes it: `user` and the header behind it.
+std::vector<std::byte> written(std::span<const std::byte> user, const rtrs::io_header& h)
+{
+    std::vector<std::byte> all(user.begin(), user.end());
+    all.resize(user.size() + rtrs::read_header_size);
+    all.resize(user.size() + encode(std::span(all).subspan(user.size()), h));
+    return all;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(connections_that_are_none)
+{
+    fixture f;
+    f.run([&]() -> task<void> {
+        const auto refused = [&](rtrs::connect_request m) -> task<unsigned> {
+            by_hand peer(*f.bad_device);
+            const auto connected = co_await peer.connect("server", m);
+            BOOST_TEST(!connected);
+            co_return peer.told.error;
+        };
+        BOOST_TEST(co_await refused(f.request(1, 1, 2)) == unsigned(EINVAL)); // the second before the first
+        rtrs::connect_request joins = f.request(1);
+        joins.first = false;
+        BOOST_TEST(co_await refused(joins) == unsigned(ENXIO)); // a session that nobody began
+        BOOST_TEST(co_await refused(f.request(1, 0, 4096)) == unsigned(EINVAL)); // more than the server takes
+
+        by_hand first(*f.bad_device);
+        BOOST_REQUIRE(co_await first.connect("server", f.request(1, 0, 3)));
+        BOOST_TEST(co_await refused(f.request(1, 0, 3)) == unsigned(EINVAL)); // once more
+        BOOST_TEST(co_await refused(f.request(1, 2, 3)) == unsigned(EINVAL)); // out of order
+        BOOST_TEST(co_await refused(f.request(1, 1, 4)) == unsigned(EINVAL)); // of another number
+        by_hand other(*f.bad_device);
+        BOOST_REQUIRE(co_await other.connect("server", f.request(2)));
+        BOOST_TEST(co_await refused(f.request(3)) == unsigned(ENOSPC)); // sessions
+        // Neither says its name.
+        co_await sleep_for(f.options.set_up + 1s);
+        BOOST_TEST(first.ended);
+        BOOST_TEST(other.ended);
+        BOOST_TEST(f.ends(path_end::unfinished) == 2u);
+    });
+    BOOST_TEST(f.stats.refused_connections.value() == 7u);
+}
+
+BOOST_AUTO_TEST_CASE(requests_that_are_none)
+{
+    fixture f;
+    f.run([&]() -> task<void> {
+        const rtrs::request_layout layout(8);
+        unsigned session = 10;
+        // Ends what sends it, whatever it is.
+        const auto ends_it = [&](const char* what, const std::function<void(by_hand&)>& act) -> task<void> {
+            const std::uint64_t before = f.ends(path_end::bad_message);
+            by_hand peer(*f.bad_device);
+            co_await f.set_up(peer, ++session);
+            act(peer);
+            co_await sleep_for(20ms);
+            BOOST_TEST_CONTEXT(what)
+            {
+                BOOST_TEST(peer.ended);
+                BOOST_TEST(f.ends(path_end::bad_message) == before + 1);
+            }
+            peer.pair.reset();
+            co_await sleep_for(5ms);
+        };
+        const std::vector<std::byte> user(32);
+        rtrs::io_header write;
+        write.is_write = true;
+        write.user_size = 32;
+        rtrs::io_header read;
+        read.user_size = 32;
+        const auto put = [](by_hand& p, std::size_t at, std::span<const std::byte> bytes,
+                            std::uint32_t immediate) {
+            const rtrs::descriptor c = p.chunks().front();
+            p.write(c.address + at, c.key, bytes, immediate);
+        };
+        co_await ends_it("no such chunk", [&](by_hand& p) { put(p, 0, written(user, write), 0x0fffffff); });
+        co_await ends_it("no header", [&](by_hand& p) { put(p, 0, user, layout.immediate(0, 0)); });
+        co_await ends_it("a header beyond the chunk", [&](by_hand& p) {
+            put(p, 16382, std::span(user).first(2), layout.immediate(0, 16382));
+        });
+        co_await ends_it("a service's header longer than what came", [&](by_hand& p) {
+            rtrs::io_header h = write;
+            h.user_size = 33;
+            put(p, 0, written(user, h), layout.immediate(0, 32));
+        });
+        co_await ends_it("a sink larger than the room", [&](by_hand& p) {
+            rtrs::io_header h = read;
+            h.sink = rtrs::descriptor{0x1000, 1, 513};
+            put(p, 512, written(user, h), layout.immediate(0, 512 + 32));
+        });
+        co_await ends_it("a sink of nothing", [&](by_hand& p) {
+            rtrs::io_header h = read;
+            h.sink = rtrs::descriptor{0x1000, 1, 0};
+            put(p, 512, written(user, h), layout.immediate(0, 512 + 32));
+        });
+        co_await ends_it("a second Send", [&](by_hand& p) { p.send({}); });
+        co_await ends_it("what servers say",
+                         [&](by_hand& p) { p.write(0, 0, {}, rtrs::encode(rtrs::response{1, 0}, false)); });
+        co_await ends_it("a type that is none", [&](by_hand& p) { p.write(0, 0, {}, 0x50000000); });
+    });
+}
+
+BOOST_AUTO_TEST_CASE(before_its_time)
+{
+    fixture f;
+    f.run([&]() -> task<void> {
+        by_hand early(*f.bad_device);
+        BOOST_REQUIRE(co_await early.connect("server", f.request(1)));
+        early.write(0, 0, {}, rtrs::request_layout(8).immediate(0, 0));
+        by_hand nameless(*f.bad_device);
+        BOOST_REQUIRE(co_await nameless.connect("server", f.request(2)));
+        nameless.send(rtrs::encode_info_request("a/b"));
+        co_await sleep_for(20ms);
+        BOOST_TEST(early.ended);
+        BOOST_TEST(nameless.ended);
+        by_hand half(*f.bad_device); // one connection of two, and the name already
+        BOOST_REQUIRE(co_await half.connect("server", f.request(3, 0, 2)));
+        half.send(rtrs::encode_info_request("half"));
+        co_await sleep_for(20ms);
+        BOOST_TEST(half.ended);
+        BOOST_TEST(f.ends(path_end::bad_message) == 3u);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(what_is_written_beyond_the_chunks_ends_the_connection)
+{
+    fixture f;
+    f.run([&]() -> task<void> {
+        by_hand peer(*f.bad_device);
+        co_await f.set_up(peer, 1);
+        const rtrs::descriptor last = peer.chunks().back();
+        peer.write(last.address + last.length - 4, last.key, std::vector<std::byte>(8), 0);
+        co_await sleep_for(20ms);
+        BOOST_TEST(peer.ended);
+        BOOST_TEST(f.ends(path_end::lost) == 1u);
+        // Nor is another session's key good for anything.
+        by_hand first(*f.bad_device);
+        by_hand second(*f.bad_device);
+        co_await f.set_up(first, 2);
+        const rtrs::descriptor theirs = first.chunks().front();
+        first.write(theirs.address, theirs.key, std::vector<std::byte>(8),
+                    rtrs::make_immediate(rtrs::immediate_type::heartbeat));
+        co_await sleep_for(20ms);
+        BOOST_TEST(!first.ended);
+        co_await f.set_up(second, 3);
+        second.write(theirs.address, theirs.key, std::vector<std::byte>(8),
+                     rtrs::make_immediate(rtrs::immediate_type::heartbeat));
+        co_await sleep_for(20ms);
+        BOOST_TEST(second.ended);
+        BOOST_TEST(!first.ended);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_client_that_falls_silent)
+{
+    fixture f;
+    f.run([&]() -> task<void> {
+        by_hand peer(*f.bad_device);
+        co_await f.set_up(peer, 1);
+        co_await sleep_for(f.options.heartbeat * 2 + 1s);
+        // It was asked once, and not again while the answer is out.
+        BOOST_TEST(peer.immediates == std::vector<std::uint32_t>(1, 0x80000000),
+                   boost::test_tools::per_element());
+        BOOST_TEST(!peer.ended);
+        co_await sleep_for(f.options.heartbeat * 6);
+        BOOST_TEST(peer.ended);
+        BOOST_TEST(f.ends(path_end::silent) == 1u);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(operations_that_lie_fail_and_tell_nothing)
+{
+    fixture f;
+    f.run([&]() -> task<void> {
+        by_hand peer(*f.bad_device);
+        co_await f.set_up(peer, 1);
+        const rtrs::request_layout layout(8);
+        const rtrs::descriptor c = peer.chunks().front();
+        // `data` bytes lie in front of what the service gets. Yields the errno.
+        const auto ask = [&](rtrs::io_header h, std::span<const std::byte> message,
+                             std::span<const std::byte> data) -> task<unsigned> {
+            h.user_size = std::uint16_t(message.size());
+            std::vector<std::byte> all(data.begin(), data.end());
+            const auto rest = written(message, h);
+            all.insert(all.end(), rest.begin(), rest.end());
+            const std::size_t before = peer.immediates.size();
+            peer.write(c.address, c.key, all,
+                       layout.immediate(0, std::uint32_t(data.size() + message.size())));
+            co_await sleep_for(5ms);
+            BOOST_REQUIRE(peer.immediates.size() == before + 1);
+            co_return rtrs::decode_response(peer.immediates.back()).error;
+        };
+        rtrs::io_header read;
+        read.sink = co_await peer.sink(1024);
+        rtrs::io_header write;
+        write.is_write = true;
+        const std::vector<std::byte> secret(1024, std::byte(0x5a));
+        const auto open = encode(rnbd::open_request{rnbd::access_mode::read_only, "disk"});
+        BOOST_TEST(co_await ask(read, open, secret) == 0u);
+        const auto told = rnbd::decode_open_response(peer.read_into());
+        BOOST_REQUIRE(told);
+        // What the answer does not fill is not what stood there.
+        BOOST_TEST((std::ranges::all_of(peer.read_into().subspan(56, 968),
+                                        [](std::byte b) { return b == std::byte(0); })));
+
+        rnbd::io_request io;
+        io.device = told->device;
+        io.bytes = 512;
+        BOOST_TEST(co_await ask(read, encode(io), secret) == 0u);
+        BOOST_TEST((std::ranges::all_of(peer.read_into().first(1024),
+                                        [](std::byte b) { return b == std::byte(0); })));
+        io.bytes = 1536; // more than there is room for
+        BOOST_TEST(co_await ask(read, encode(io), secret) == unsigned(EINVAL));
+        io.bytes = 512;
+        io.sector = told->sectors;
+        BOOST_TEST(co_await ask(read, encode(io), secret) == unsigned(EINVAL));
+        io.sector = UINT64_MAX;
+        BOOST_TEST(co_await ask(read, encode(io), secret) == unsigned(EINVAL));
+        io.sector = 0;
+        io.operation = rnbd::operation::write; // of what was opened to read
+        BOOST_TEST(co_await ask(write, encode(io), secret) == unsigned(EROFS));
+        io.operation = rnbd::operation(9);
+        BOOST_TEST(co_await ask(read, encode(io), secret) == unsigned(EROFS));
+        io.operation = rnbd::operation::read;
+        io.device = 1;
+        BOOST_TEST(co_await ask(read, encode(io), secret) == unsigned(ENOTCONN));
+        BOOST_TEST(co_await ask(write, rnbd::encode_close(77), {}) == 0u); // as kernels have it
+        BOOST_TEST(co_await ask(write, open, secret) == unsigned(EINVAL)); // no room for the answer
+        BOOST_TEST(co_await ask(write, secret, {}) == unsigned(EINVAL));   // no message that there is
+        BOOST_TEST(!peer.ended);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(writes_of_more_than_came)
+{
+    fixture f;
+    ramblk::ramblk_options small;
+    small.size = 1 << 20;
+    const auto other = std::move(*ramblk::open_ramblk(small));
+    rnbd::device_options d;
+    d.name = "other";
+    d.backend = other.get();
+    BOOST_REQUIRE(d.clients.add("*"));
+    BOOST_REQUIRE(f.devices.add(std::move(d)));
+    f.run([&]() -> task<void> {
+        rtrs::client_options o;
+        o.session = "bad";
+        rtrs::client_stats stats;
+        rtrs::client session(*f.shard, *f.pool, std::move(o), stats);
+        BOOST_REQUIRE(co_await session.add_path(*f.bad_device, "server"));
+        rnbd::client client(session);
+        auto d = co_await client.open("other", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(d);
+        rnbd::io_request io;
+        io.operation = rnbd::operation::write;
+        io.bytes = 1024;
+        const auto message = encode(io);
+        const std::vector<std::byte> half(512, std::byte(1));
+        const auto written_it = co_await session.write(message, half);
+        BOOST_TEST((written_it.error() == std::errc::invalid_argument));
+        std::vector<std::byte> in(1024);
+        BOOST_REQUIRE(co_await (*d)->read(0, in));
+        BOOST_TEST((std::ranges::all_of(in, [](std::byte b) { return b == std::byte(0); })));
+        // In a request that waits for data there are none to write.
+        const auto no_data = co_await session.read(message, in);
+        BOOST_TEST((no_data.error() == std::errc::invalid_argument));
+        BOOST_TEST((co_await client.close(std::move(*d))).has_value());
+        co_await session.close();
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_request_into_a_chunk_whose_answer_has_not_come)
+{
+    class never final : public storage::block_backend {
+    public:
+        std::string_view kind() const noexcept override { return "never"; }
+        storage::block_properties properties() const noexcept override { return {.size = 1 << 20}; }
+        task<result<void>> wait()
+        {
+            co_await over.wait_shielded();
+            co_return result<void>();
+        }
+        task<result<void>> read(std::uint64_t, std::span<std::byte>) override { return wait(); }
+        task<result<void>> write(std::uint64_t, std::span<const std::byte>, bool) override { return wait(); }
+        task<result<void>> flush() override { return wait(); }
+        task<result<void>> discard(std::uint64_t, std::uint64_t) override { return wait(); }
+        task<result<void>> write_zeroes(std::uint64_t, std::uint64_t, bool) override { return wait(); }
+        event over;
+    } stuck;
+    fixture f;
+    rnbd::device_options d;
+    d.name = "stuck";
+    d.backend = &stuck;
+    BOOST_REQUIRE(d.clients.add("*"));
+    BOOST_REQUIRE(f.devices.add(std::move(d)));
+    f.run([&]() -> task<void> {
+        by_hand peer(*f.bad_device);
+        co_await f.set_up(peer, 1);
+        const rtrs::request_layout layout(8);
+        const rtrs::descriptor c = peer.chunks().front();
+        const auto open = encode(rnbd::open_request{rnbd::access_mode::read_write, "stuck"});
+        rtrs::io_header h;
+        h.user_size = std::uint16_t(open.size());
+        const std::uint32_t room = rnbd::open_response_size;
+        h.sink = co_await peer.sink(room);
+        peer.write(c.address + room, c.key, written(open, h), layout.immediate(0, room + h.user_size));
+        co_await sleep_for(20ms);
+        BOOST_REQUIRE(peer.immediates.size() == 1u);
+        BOOST_TEST(rtrs::decode_response(peer.immediates[0]).error == 0);
+        const auto told = rnbd::decode_open_response(peer.read_into());
+        BOOST_REQUIRE(told);
+        BOOST_TEST(told->sectors == 2048u);
+
+        rnbd::io_request io;
+        io.device = told->device;
+        io.operation = rnbd::operation::flush;
+        rtrs::io_header flush;
+        flush.user_size = rnbd::io_size;
+        const auto once = written(encode(io), flush);
+        peer.write(c.address, c.key, once, layout.immediate(0, rnbd::io_size));
+        co_await sleep_for(20ms);
+        BOOST_TEST(peer.immediates.size() == 1u); // it is under way
+        BOOST_TEST(!peer.ended);
+        peer.write(c.address, c.key, once, layout.immediate(0, rnbd::io_size));
+        co_await sleep_for(20ms);
+        BOOST_TEST(peer.ended);
+        BOOST_TEST(f.ends(path_end::bad_message) == 0u); // not before what is under way has come to its end
+        BOOST_TEST(f.stats.paths.value() == 2);
+        stuck.over.set();
+        co_await sleep_for(20ms);
+        BOOST_TEST(f.ends(path_end::bad_message) == 1u);
+        BOOST_TEST(f.stats.unanswered.value() == 1u);
+        BOOST_TEST(f.stats.paths.value() == 1);
+    });
+}
+
+BOOST_AUTO_TEST_SUITE_END()
