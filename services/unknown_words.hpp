@@ -10,7 +10,7 @@
 
 namespace verbena {
 
-/// "no command bogus; known: ...", "no option --polcy; did you mean --policy?" or "no option --shards of serve, only of nfs;
+/// "no command bogus; known: ...", "no option --polcy; did you mean --policy?" or "no option --shards of serve, only of block, nfs;
 /// known: ..."; empty when nothing is
 /// unknown. After app.parse() threw.
 inline std::string unknown_word(const CLI::App& app)
@@ -32,14 +32,17 @@ inline std::string unknown_word(const CLI::App& app)
         if (option) {
             if (&used != &app && app.get_option_no_throw(bare) != nullptr)
                 return "the option " + bare + " stands in front of the command";
+            std::string others;
             for (const CLI::App* other : app.get_subcommands([](const CLI::App*) { return true; })) {
-                if (other == &used || other->get_option_no_throw(bare) == nullptr)
-                    continue;
+                if (other != &used && other->get_option_no_throw(bare) != nullptr)
+                    others += (others.empty() ? "" : ", ") + other->get_name();
+            }
+            if (!others.empty()) {
                 add_options(used);
                 std::string known;
                 for (const std::string& name : names)
                     known += ' ' + name;
-                return "no option " + bare + " of " + used.get_name() + ", only of " + other->get_name() +
+                return "no option " + bare + " of " + used.get_name() + ", only of " + others +
                        "; known:" + known;
             }
             if (&used != &app)

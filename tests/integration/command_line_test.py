@@ -77,7 +77,7 @@ class CommandLine(daemon.DaemonTest):
                      "tcp://no-such-host.invalid:1", "--metrics", "off", saying="an address or a name of this host")
         self.refuses("serve", "/no/such/file.toml", saying="/no/such/file.toml")
         self.refuses("serve", "/tmp", saying="/tmp: is a directory: name the configuration file in it")
-        self.refuses("serve", "/tmp", "--shards", "3", saying="no option --shards of serve, only of nfs; known: --help "
+        self.refuses("serve", "/tmp", "--shards", "3", saying="no option --shards of serve, only of block, nfs; known: --help "
                                                               "--check --log-level; all else stands in the file\n")
         self.refuses("nfs", "--export", "/a", "--zzzzzzzz", "1", saying="no option --zzzzzzzz; known: --help --listen ")
 
