@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The plugin of nbdkit: what NBD's own tools write to a device of verbenad they read back, byte for byte. Not under a sanitizer, which nbdkit
+can't load."""
+import os
+import shlex
+import subprocess
+import sys
+
+import daemon
+
+MIB = 1 << 20
+PLUGIN = ""
+
+
+class Nbdkit(daemon.DaemonTest):
+    def setUp(self):
+        super().setUp()
+        self.daemon = self.run_daemon("block", "--shards", "1", "--metrics", "127.0.0.1:0", "--device", "disk=32M",
+                                      "--device", "fixed=1M,ro", "--state", os.path.join(self.folder, "state"),
+                                      "--listen", "iwarp://127.0.0.1:0", "--listen", "iwarp://127.0.0.1:0", exactly=True)
+        self.ports = [line.rsplit(":", 1)[1] for line in self.daemon.lines if line.startswith("listening at ")]
+
+    def run_nbdkit(self, script, device="disk", *words, status=0):
+        """What the commands say that nbdkit runs with the export's URI in $uri."""
+        done = subprocess.run(["nbdkit", "-f", "-U", "-", *words, PLUGIN, f"url=rnbd+iwarp://127.0.0.1:{self.ports[0]}/{device}",
+                               f"path=rnbd+iwarp://127.0.0.1:{self.ports[1]}", "--run", "set -e; " + script],
+                              capture_output=True, text=True, timeout=120, check=False, cwd=self.folder)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def test_copies_are_the_same(self):
+        image = os.path.join(self.folder, "image")
+        with open(image, "wb") as file:
+            file.write(os.urandom(32 * MIB))
+        self.run_nbdkit('nbdcopy image "$uri"; nbdcopy "$uri" copy; cmp image copy;'
+                        'qemu-img compare -f raw -F raw image "$uri";'
+                        'qemu-img convert -f raw -O raw -n image "$uri"; qemu-img compare -f raw -F raw image "$uri"')
+        self.assertGreater(self.daemon.metric('verbena_rnbd_bytes_total{direction="read"}'), 64 * MIB - 1)
+        self.assertEqual(self.daemon.metric('verbena_rtrs_ended_paths_total{reason="closed"}'), 2)
+
+    def test_patterns_and_odd_operations(self):
+        commands = ["write -P 0xab 4096 8192", "read -P 0xab 4096 8192", "write -f -P 0xcd 1M 3M", "read -P 0xcd 1M 3M",
+                    "write -z 2M 1M", "read -P 0 2M 1M", "write -z -u 1M 1M", "read -P 0 1M 1M", "discard 0 1M", "flush"]
+        said = self.run_nbdkit("qemu-io -f raw " + " ".join("-c " + shlex.quote(c) for c in commands) + ' "$uri"')
+        self.assertNotIn("failed", said)
+        self.assertGreater(self.daemon.metric('verbena_rnbd_operations_total{operation="write_zeroes"}'), 1)
+        self.assertGreater(self.daemon.metric('verbena_rnbd_operations_total{operation="discard"}'), 0)
+
+    def test_what_cannot_be_written(self):
+        self.assertIn("does not let it be changed", self.run_nbdkit('nbdinfo --size "$uri"', "fixed", status=1))
+        self.assertIn(str(MIB), self.run_nbdkit('nbdinfo --size "$uri"', "fixed", "-r"))
+
+    def test_what_is_not_there(self):
+        self.assertIn("no device of this name", self.run_nbdkit('nbdinfo "$uri"', "none", status=1))
+        done = subprocess.run(["nbdkit", "-f", "-U", "-", PLUGIN, "url=nfs://x/y", "--run", "true"], capture_output=True, text=True,
+                              timeout=60, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("rnbd+iwarp://HOST[:1234]/DEVICE", done.stderr)
+
+
+if __name__ == "__main__":
+    PLUGIN = sys.argv.pop(3)
+    daemon.main()
