@@ -32,7 +32,7 @@ build_in() {
     [[ ${built[$dir]} == ok ]]
 }
 # What `./quickstart` needs of a build.
-quickstart_targets='services/verbenad services/verbena'
+quickstart_targets='services/verbenad services/verbena services/nbdkit-verbena-plugin.so'
 # Queues what build_in of the same arguments then waits for.
 declare -A queued_part=()
 build_ahead() {
