@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <thread>
 #include <unistd.h>
 
 namespace verbena {
@@ -20,6 +21,13 @@ constexpr auto stall_limit = std::chrono::milliseconds(1);
 // A turn looks at its event sources again, so often and after so few resumptions, before it ends.
 constexpr unsigned light_rounds = 31;
 constexpr std::size_t light_batch = 4;
+
+// Stands in the inbox of a reactor that sleeps, and in no other: whoever posts a message in its place wakes the reactor.
+class asleep_mark final : public remote_message {
+public:
+    void deliver() noexcept override {}
+};
+constinit asleep_mark asleep;
 
 class steady_clock_source final : public clock_source {
 public:
@@ -128,6 +136,9 @@ result<std::unique_ptr<reactor>> reactor::create(const reactor_options& options)
 reactor::~reactor()
 {
     detail::debug_layout::strike_out(*this);
+    // It is seldom so, and for a few instructions only; to spin could keep a thread of lower priority from them.
+    while (senders_.load(std::memory_order_acquire) != 0)
+        std::this_thread::sleep_for(std::chrono::microseconds(10));
     drain_remote();
     if (current_reactor == this)
         current_reactor = nullptr;
@@ -137,28 +148,53 @@ reactor* reactor::current() noexcept { return current_reactor; }
 
 void reactor::stop() noexcept
 {
+    senders_.fetch_add(1, std::memory_order_relaxed);
     stop_.store(true, std::memory_order_seq_cst);
     waker_->signal();
+    senders_.fetch_sub(1, std::memory_order_release);
 }
 
+// The message may end the reactor as soon as it is in the inbox. So nothing of the reactor is touched after that, unless
+// this sender has to wake it: then the destructor waits for the sender, who was counted before.
 void reactor::post_remote(remote_message& message) noexcept
 {
     remote_message* head = inbox_.load(std::memory_order_relaxed);
-    do {
+    while (head != &asleep) {
         message.next_ = head;
+        if (inbox_.compare_exchange_weak(head, &message, std::memory_order_release,
+                                         std::memory_order_relaxed))
+            return;
+    }
+    senders_.fetch_add(1, std::memory_order_relaxed);
+    do {
+        message.next_ = head != &asleep ? head : nullptr;
     } while (
-        !inbox_.compare_exchange_weak(head, &message, std::memory_order_seq_cst, std::memory_order_relaxed));
-    // Pairs with the shard's store to sleeping_ followed by its look at inbox_.
+        !inbox_.compare_exchange_weak(head, &message, std::memory_order_release, std::memory_order_relaxed));
     // The first sender of many wakes it.
-    if (sleeping_.load(std::memory_order_seq_cst) && sleeping_.exchange(false, std::memory_order_seq_cst)) {
+    if (head == &asleep) {
         stats_.wakes.fetch_add(1, std::memory_order_relaxed);
         waker_->signal();
     }
+    senders_.fetch_sub(1, std::memory_order_release);
+}
+
+// False when there are messages.
+bool reactor::fall_asleep() noexcept
+{
+    remote_message* there = nullptr;
+    return inbox_.compare_exchange_strong(there, &asleep, std::memory_order_relaxed) || there == &asleep;
+}
+
+void reactor::wake_up() noexcept
+{
+    remote_message* there = &asleep;
+    inbox_.compare_exchange_strong(there, nullptr, std::memory_order_relaxed);
 }
 
 bool reactor::drain_remote() noexcept
 {
-    if (inbox_.load(std::memory_order_relaxed) == nullptr)
+    const remote_message* const head = inbox_.load(std::memory_order_relaxed);
+    if (head == nullptr || head == &asleep)
         return false;
     remote_message* list = inbox_.exchange(nullptr, std::memory_order_acquire);
     remote_message* in_order = nullptr;
@@ -331,9 +367,8 @@ bool reactor::arm_all() noexcept
         disarm_all();
         return false;
     }
-    sleeping_.store(true, std::memory_order_seq_cst);
-    if (inbox_.load(std::memory_order_seq_cst) != nullptr || stop_.load(std::memory_order_seq_cst)) {
-        sleeping_.store(false, std::memory_order_relaxed);
+    if (!fall_asleep() || stop_.load(std::memory_order_seq_cst)) {
+        wake_up();
         disarm_all();
         return false;
     }
@@ -379,7 +414,6 @@ bool reactor::try_arm() noexcept
         armed_at_ = now;
         waker_->leave_ring();
         ring_->set_telling(true);
-        sleeping_.store(true, std::memory_order_seq_cst);
     } else {
         // The host may have used what is the reactor's since it was armed.
         for (event_source* s = sources_.front(); s != nullptr; s = sources_.next(*s)) {
@@ -391,8 +425,8 @@ bool reactor::try_arm() noexcept
     if (!arm_watches())
         return false;
     ring_->submit();
-    // What came before the ring tells of it, or before sleeping_ was set, made nothing readable.
-    if (!ring_->is_quiet() || inbox_.load(std::memory_order_seq_cst) != nullptr)
+    // What came before the ring tells of it, or before the reactor fell asleep, made nothing readable.
+    if (!fall_asleep() || !ring_->is_quiet())
         return false;
     return clock_->is_virtual() || nested_->readable_at(next, now);
 }
@@ -408,7 +442,7 @@ void reactor::disarm_nested() noexcept
     if (!armed_)
         return;
     armed_ = false;
-    sleeping_.store(false, std::memory_order_relaxed);
+    wake_up();
     ring_->set_telling(false);
     disarm_all();
     add_to(stats_.sleeps, 1);
@@ -428,7 +462,7 @@ void reactor::sleep()
     reactor* const outer = std::exchange(current_reactor, this);
     ring_->wait(timeout);
     current_reactor = outer;
-    sleeping_.store(false, std::memory_order_relaxed);
+    wake_up();
     disarm_all();
     now_ = clock_->now();
     last_work_ = now_;
@@ -457,7 +491,7 @@ run_end reactor::run()
     run_end why = run_end::stopped;
     reactor* const outer = std::exchange(current_reactor, this);
     now_ = clock_->now();
-    while (!stop_.load(std::memory_order_relaxed)) {
+    while (!stop_.load(std::memory_order_acquire)) { // whoever stopped it was counted before
         if (turn())
             continue;
         if (clock_->is_virtual()) {

@@ -7,11 +7,13 @@
 #include <verbena/core/timer.hpp>
 
 #include <array>
+#include <atomic>
 #include <fcntl.h>
 #include <memory>
 #include <poll.h>
 #include <string>
 #include <sys/eventfd.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -218,6 +220,53 @@ BOOST_AUTO_TEST_CASE(a_ring_that_refuses_is_asked_again_until_what_can_be_writte
         r->turn();
     BOOST_TEST(first.told == 1);
     BOOST_TEST(second.told == 0);
+}
+
+// ThreadSanitizer sees it even where the threads do not meet.
+BOOST_AUTO_TEST_CASE(a_message_may_end_the_reactor_that_it_was_posted_to)
+{
+    struct last final : remote_message {
+        void deliver() noexcept override { reactor::current()->stop(); }
+    } message;
+    for (const auto policy : {wait_policy::event, wait_policy::busy}) {
+        for (int i = 0; i < 100; ++i) {
+            std::atomic<reactor*> there{nullptr};
+            std::thread shard([&] {
+                reactor_options o;
+                o.policy = policy;
+                o.ring_entries = 8;
+                const auto r = std::move(*reactor::create(o));
+                there = r.get();
+                there.notify_one();
+                r->run();
+            });
+            there.wait(nullptr);
+            if (policy == wait_policy::event && i % 2 == 0) {
+                for (int turn = 0; turn < 100; ++turn) // as a rule it sleeps then
+                    std::this_thread::yield();
+            }
+            there.load()->post_remote(message);
+            shard.join();
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(whoever_stops_a_reactor_may_see_it_end)
+{
+    for (int i = 0; i < 100; ++i) {
+        std::atomic<reactor*> there{nullptr};
+        std::thread shard([&] {
+            reactor_options o;
+            o.ring_entries = 8;
+            const auto r = std::move(*reactor::create(o));
+            there = r.get();
+            there.notify_one();
+            r->run();
+        });
+        there.wait(nullptr);
+        there.load()->stop();
+        shard.join();
+    }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -129,7 +129,7 @@ public:
     run_end run();
     /// One turn, without sleeping; true if it did anything.
     bool turn();
-    /// Asks run() to return after its turn. Any thread.
+    /// Asks run() to return after its turn. Any thread. The reactor may be destroyed as soon as run() has returned.
     void stop() noexcept;
 
     // Nested in another loop (poll, libuv, GLib, Asio) the reactor has no run(): its host calls try_arm() each time before it
@@ -169,7 +169,8 @@ public:
     /// Queues work behind all that the turn does, its end included: a part of something long, so that what is
     /// short and new goes first. Posted there again, it runs in the next turn. Shard only.
     void post_last(deferred& work) noexcept { last_.push_back(work); }
-    /// Hands `message` over to this shard. Any thread; lock-free; wakes the shard if it sleeps.
+    /// Hands `message` over to this shard. Any thread; lock-free; wakes the shard if it sleeps. The message may end the
+    /// reactor: the destructor waits until post_remote() is done with it.
     void post_remote(remote_message& message) noexcept;
 
     void add(event_source& source) noexcept { sources_.push_back(source); }
@@ -193,6 +194,8 @@ private:
     explicit reactor(const reactor_options& options);
 
     bool drain_remote() noexcept;
+    bool fall_asleep() noexcept;
+    void wake_up() noexcept;
     bool poll_watches() noexcept;
     bool poll_sources();
     void run_deferred(intrusive_list<deferred>& list, std::size_t& ran);
@@ -231,7 +234,7 @@ private:
     time_point last_work_{};
     std::uint64_t random_ = 0;
     std::atomic<remote_message*> inbox_{nullptr};
-    std::atomic<bool> sleeping_{false};
+    std::atomic<std::uint32_t> senders_{0}; // in stop(), or about to wake it: the destructor waits for them
     std::atomic<bool> stop_{false};
     reactor_stats stats_;
 };
