@@ -126,12 +126,8 @@ void buffer_pool::put_back(detail::buffer_block* block) noexcept
         home.set_idle_since(++idled_);
         its.idle.push_front(home);
         // Not this one: small calls make their slab idle after each batch, and would map and clear it again for the next.
-        while (kept_ > budget_.max_kept()) {
-            detail::slab* coldest = coldest_idle();
-            coldest->unlink();
-            kept_ -= coldest->size();
-            destroy(coldest);
-        }
+        while (kept_ > budget_.max_kept())
+            drop(*coldest_idle());
     }
     if (!waiters_.empty())
         serve_waiters();
@@ -158,19 +154,23 @@ void buffer_pool::destroy(detail::slab* s) noexcept
     budget_.release(bytes);
 }
 
-// Gives idle slabs back, of large buffers first, until `wanted` bytes are free in the budget.
+void buffer_pool::drop(detail::slab& idle) noexcept
+{
+    idle.unlink();
+    kept_ -= idle.size();
+    destroy(&idle);
+}
+
+// Gives `wanted` bytes of idle slabs back to the budget, if there are as many: those first that lie idle longest.
 bool buffer_pool::trim(std::size_t wanted) noexcept
 {
     std::size_t freed = 0;
-    for (unsigned i = classes; i-- > 0 && freed < wanted;) {
-        while (freed < wanted) {
-            detail::slab* s = slabs_[i].idle.pop_front();
-            if (s == nullptr)
-                break;
-            kept_ -= s->size();
-            freed += s->size();
-            destroy(s);
-        }
+    while (freed < wanted) {
+        detail::slab* coldest = coldest_idle();
+        if (coldest == nullptr)
+            break;
+        freed += coldest->size();
+        drop(*coldest);
     }
     return freed != 0;
 }

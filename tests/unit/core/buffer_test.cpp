@@ -335,6 +335,35 @@ BOOST_AUTO_TEST_CASE(idle_slabs_are_kept_up_to_a_limit_and_go_when_room_is_neede
     BOOST_TEST(!pool.try_acquire(1));
 }
 
+BOOST_AUTO_TEST_CASE(room_is_made_by_slabs_that_lie_idle_longest)
+{
+    struct watcher final : buffer_pool_observer {
+        bool on_added(std::span<std::byte>) noexcept override { return true; }
+        void on_removed(std::span<std::byte> memory) noexcept override { removed.push_back(memory.data()); }
+        std::vector<std::byte*> removed;
+    } slabs;
+    memory_budget budget(4 << 20); // slabs of 128 KiB
+    buffer_pool pool(budget, nullptr);
+    lease large = pool.try_acquire(256 << 10);
+    lease cold = pool.try_acquire(128 << 10);
+    lease warm = pool.try_acquire(128 << 10);
+    lease small = pool.try_acquire(4096);
+    BOOST_REQUIRE(pool.observe(slabs));
+    const std::vector<std::byte*> in_turn{small.data(), cold.data(), large.data()};
+    const std::byte* last = warm.data();
+    small.reset();
+    cold.reset();
+    large.reset();
+    warm.reset();
+    BOOST_TEST(budget.used() == 5u * (128 << 10));
+    const lease most = pool.try_acquire(2 << 20);
+    const lease half = pool.try_acquire(1 << 20);
+    const lease rest = pool.try_acquire(512 << 10); // asks for as many bytes of the idle ones
+    BOOST_TEST(bool(rest));
+    BOOST_TEST((slabs.removed == in_turn));
+    BOOST_TEST(pool.try_acquire(128 << 10).data() == last);
+}
+
 // A load of large buffers leaves as many idle slabs as are kept. Small ones that then come and go share a slab that is idle in between.
 BOOST_AUTO_TEST_CASE(a_slab_that_is_used_stays_and_one_that_lies_idle_goes)
 {

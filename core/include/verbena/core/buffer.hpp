@@ -183,6 +183,7 @@ private:
     bool announce(std::span<std::byte> memory) noexcept;
     void destroy(detail::slab* s) noexcept;
     detail::slab* coldest_idle() noexcept;
+    void drop(detail::slab& idle) noexcept;
     bool trim(std::size_t wanted) noexcept;
     std::vector<std::span<std::byte>> all_memory();
     void note_wait(sized_waiter& w);
