@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <verbena/core/log.hpp>
 #include <verbena/core/metrics.hpp>
 
 #include <algorithm>
@@ -133,6 +134,22 @@ void metric_registry::remove(std::uint64_t id) noexcept
     }
 }
 
+// Whoever asks may be a server in C, which no exception passes.
+void metric_registry::collect_from(const source& s, metric_sink& out)
+{
+    std::string why = "not a std::exception";
+    try {
+        s.collect(out);
+        return;
+    } catch (const std::exception& e) {
+        why = e.what();
+    } catch (...) {
+    }
+    if (!std::exchange(s.has_thrown, true))
+        log(log_level::error, "metrics", "a collector throws; its samples are missing or incomplete",
+            {{"family", s.family.name}, {"exception", why}});
+}
+
 std::vector<metric_snapshot> metric_registry::collect() const
 {
     const std::lock_guard lock(mutex_);
@@ -142,7 +159,7 @@ std::vector<metric_snapshot> metric_registry::collect() const
         const metric_family& family = same.front().family;
         merging_sink sink(family);
         for (const source& s : same)
-            s.collect(sink);
+            collect_from(s, sink);
         all.push_back(metric_snapshot{family, sink.take()});
     }
     return all;

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <boost/test/unit_test.hpp>
 
+#include <verbena/core/log.hpp>
 #include <verbena/core/metrics.hpp>
 
 #include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
 
 BOOST_AUTO_TEST_SUITE(metrics_test)
 
@@ -111,6 +115,42 @@ BOOST_AUTO_TEST_CASE(series_beyond_the_bound_fold_into_one)
     BOOST_TEST(all[0].samples[1].labels.at(0) == "b");
     BOOST_TEST(all[0].samples[2].labels.at(0) == "other");
     BOOST_TEST(all[0].samples[2].value == 2);
+}
+
+BOOST_AUTO_TEST_CASE(a_collector_that_throws_spoils_no_other_one)
+{
+    std::vector<std::string> lines;
+    set_log_capture(
+        [](void* to, std::string_view line) {
+            static_cast<std::vector<std::string>*>(to)->emplace_back(line);
+        },
+        &lines);
+    metric_registry registry;
+    counter c;
+    c.add(3);
+    const metric_family levels = family("levels", metric_type::gauge, {"of"}, 3);
+    const auto first = registry.add(family("a", metric_type::counter, {}, 1), c);
+    const auto half = registry.add(levels, [](metric_sink& out) {
+        out.value({"one"}, 1);
+        throw std::runtime_error("no more");
+    });
+    const auto whole = registry.add(levels, [](metric_sink& out) { out.value({"two"}, 2); });
+    const auto odd = registry.add(family("odd", metric_type::gauge, {}, 1), [](metric_sink&) { throw 1; });
+    for (int i = 0; i < 2; ++i) {
+        const auto all = registry.collect();
+        BOOST_REQUIRE(all.size() == 3U);
+        BOOST_TEST(all[0].samples.at(0).value == 3);
+        BOOST_REQUIRE(all[1].samples.size() == 2U);
+        BOOST_TEST(all[1].samples[0].value == 1);
+        BOOST_TEST(all[1].samples[1].value == 2);
+        BOOST_TEST(all[2].samples.empty());
+    }
+    set_log_capture(nullptr, nullptr);
+    BOOST_REQUIRE(lines.size() == 2U); // not again for each scrape
+    BOOST_TEST(lines[0] ==
+               "error metrics: a collector throws; its samples are missing or incomplete family=levels "
+               "exception=\"no more\"");
+    BOOST_TEST(lines[1].find("family=odd") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(one_name_has_one_meaning)

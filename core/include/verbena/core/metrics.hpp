@@ -197,14 +197,16 @@ public:
     metric_registry(const metric_registry&) = delete;
 
     /// Adds a source of samples. `collect` is called with the registry's lock held, from any thread;
-    /// what it reads must live as long as the registration. A second registration of a name must
-    /// describe the same type and labels (std::logic_error otherwise).
+    /// what it reads must live as long as the registration. If it throws, what it gave until then counts, and the log
+    /// says so the first time. A second registration of a name must describe the same type and labels
+    /// (std::logic_error otherwise).
     registration add(metric_family family, collector collect);
     /// For a family without labels; `source` must live as long as the registration.
     registration add(metric_family family, const counter& source);
     registration add(metric_family family, const gauge& source);
 
-    /// Collects everything, sorted by name. Families without samples are included.
+    /// Collects everything, sorted by name. Families without samples are included. Throws std::bad_alloc alone: a
+    /// collector that throws spoils no other one.
     std::vector<metric_snapshot> collect() const;
     /// Every family registered now, sorted by name.
     std::vector<metric_family> families() const;
@@ -214,8 +216,10 @@ private:
         std::uint64_t id;
         metric_family family;
         collector collect;
+        mutable bool has_thrown = false;
     };
     void remove(std::uint64_t id) noexcept;
+    static void collect_from(const source& s, metric_sink& out);
 
     mutable std::mutex mutex_;
     std::map<std::string, std::list<source>, std::less<>> sources_; // by name
