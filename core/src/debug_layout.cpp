@@ -7,13 +7,14 @@
 #include <cstddef>
 #include <mutex>
 
-// The data of a process that a debugger starts from, by their names.
+// The data of a process that a debugger starts from, by their names. verbenad exports them (services/daemon/exported_symbols.list),
+// since strip leaves the names that the dynamic linker needs.
 extern "C" {
-extern const verbena::detail::debug_layout verbena_debug_layout;
-extern verbena::reactor* verbena_debug_reactors;
+[[gnu::visibility("default")]] extern const verbena::detail::debug_layout verbena_debug_layout;
+[[gnu::visibility("default")]] extern verbena::reactor* verbena_debug_reactors;
 }
 
-[[gnu::used]] verbena::reactor* verbena_debug_reactors = nullptr;
+[[gnu::used, gnu::retain]] verbena::reactor* verbena_debug_reactors = nullptr;
 
 namespace verbena::detail {
 namespace {
@@ -69,5 +70,5 @@ void debug_layout::strike_out(reactor& r) noexcept
 
 } // namespace verbena::detail
 
-[[gnu::used]] constinit const verbena::detail::debug_layout verbena_debug_layout =
+[[gnu::used, gnu::retain]] constinit const verbena::detail::debug_layout verbena_debug_layout =
     verbena::detail::debug_layout::here();

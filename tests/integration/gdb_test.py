@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verbena tasks` of gdb, on a running process and on a core file: gdb_test.py PROGRAM SCRIPT [CLASS...]"""
+"""`verbena tasks` of gdb, on a running process, on a core file and on a stripped verbenad: gdb_test.py PROGRAM SCRIPT [CLASS...]"""
 import os
 import re
 import shutil
@@ -12,14 +12,14 @@ PROGRAM = SCRIPT = ""
 LIMIT = 240
 
 
-def gdb(*words):
+def gdb(*words, program=()):
     command = ["gdb", "--batch", "-nx", "-iex", "set debuginfod enabled off"]
     for word in words:
         command += ["-ex", word]
     # The program of a sanitizer's build looks for leaks at its end, which it can't when it is traced.
     environment = {**os.environ, "LSAN_OPTIONS": "detect_leaks=0",
                    "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
-    done = subprocess.run([*command, "--args", PROGRAM], capture_output=True, text=True, timeout=LIMIT, check=False,
+    done = subprocess.run([*command, "--args", *(program or [PROGRAM])], capture_output=True, text=True, timeout=LIMIT, check=False,
                           env=environment)
     return done.stdout + done.stderr
 
@@ -78,6 +78,34 @@ class Process(Looks):
         done = subprocess.run(["gdb", "--batch", "-nx", "-ex", f"source {SCRIPT}", "-ex", "verbena tasks", "/bin/true"],
                               capture_output=True, text=True, timeout=LIMIT, check=False)
         self.assertIn("there is no verbena in this program", done.stdout + done.stderr)
+
+
+class Stripped(unittest.TestCase):
+    """PROGRAM is verbenad."""
+
+    def test_tasks_of_a_stripped_program(self):
+        folder = tempfile.mkdtemp(prefix="verbena-test-")
+        self.addCleanup(shutil.rmtree, folder)
+        program, config = os.path.join(folder, "verbenad"), os.path.join(folder, "config.toml")
+        subprocess.run(["strip", "-o", program, PROGRAM], check=True, timeout=LIMIT)
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(f"""[daemon]
+state = "{folder}/state"
+shards = 2
+[metrics]
+listen = "off"
+[nfs]
+listen = ["tcp://127.0.0.1:0"]
+rpcbind = "no"
+[[nfs.export]]
+directory = "{folder}"
+pseudo = "/export"
+""")
+        # It waits for a signal once it serves.
+        text = gdb("set breakpoint pending on", "break sigwait", "run", f"source {SCRIPT}", "verbena tasks", "kill",
+                   program=[program, "serve", config])
+        for shard in (0, 1):
+            self.assertRegex(text, rf"shard {shard}, thread \d+ \(LWP \d+\):\n  (no tasks|scope )", text)
 
 
 if __name__ == "__main__":
