@@ -2,6 +2,7 @@
 #include <verbena/services/metrics.hpp>
 #include <verbena/services/service.hpp>
 
+#include "careful_write.hpp"
 #include "notify.hpp"
 #include "rdma_port_metrics.hpp"
 #include "server.hpp"
@@ -29,6 +30,7 @@
 #include <stdexcept>
 #include <sys/stat.h>
 #include <thread>
+#include <unistd.h>
 
 namespace verbena {
 
@@ -40,6 +42,8 @@ constexpr unsigned max_default_shards = 8;
 constexpr std::uint64_t mebibytes_per_shard = 4;
 // How long a stop may take beyond the drain before what does not come back is given up.
 constexpr std::chrono::seconds stop_grace{5};
+// How long whoever reads the standard error may take for all tasks.
+constexpr std::chrono::seconds dump_patience{2};
 
 // Tables of a service's own, and commands of verbenad.
 constexpr std::string_view reserved_names[] = {"daemon", "memory", "metrics", "module", "modules", "serve"};
@@ -606,6 +610,20 @@ void service::impl::stop_within(std::chrono::seconds drain)
     end.get();
 }
 
+namespace {
+
+// On the thread that waits for SIGTERM: neither a standard error that nobody reads nor a lack of memory may keep it.
+void write_tasks(runtime& rt) noexcept
+{
+    try {
+        const std::string tasks = rt.describe_tasks();
+        write_carefully(STDERR_FILENO, tasks, dump_patience);
+    } catch (const std::exception&) { // there is no memory for what tells of it either
+    }
+}
+
+} // namespace
+
 int service::run()
 {
     if (!impl_->configured)
@@ -625,10 +643,8 @@ int service::run()
         if (number == SIGHUP)
             log(log_level::warning, "service",
                 "SIGHUP: the configuration is read at start only; restart to change it");
-        if (number == SIGUSR1) {
-            const std::string tasks = impl_->rt->describe_tasks();
-            std::fwrite(tasks.data(), 1, tasks.size(), stderr);
-        }
+        if (number == SIGUSR1)
+            write_tasks(*impl_->rt);
     } while (number == SIGHUP || number == SIGUSR1);
     log(log_level::info, "service", "draining",
         {{"signal", ::strsignal(number)},

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """SIGUSR1: each shard says what its tasks wait for, and goes on."""
+import fcntl
 import os
 import re
 import signal
@@ -79,6 +80,18 @@ metadata_milliseconds = {delay_milliseconds}
             self.assertEqual(other.nfs(0).status, 0)
             other.close()
         caller.close()
+
+    def test_a_standard_error_that_nobody_reads_keeps_it_from_no_end(self):
+        reads, writes = os.pipe()
+        self.addCleanup(os.close, reads)
+        fcntl.fcntl(writes, fcntl.F_SETPIPE_SZ, 4096)
+        d = self.run_daemon("nfs", "--export", self.data, "--listen", "tcp://127.0.0.1:0", "--rpcbind", "no", "--shards", "8",
+                            "--state", self.folder, "--metrics", "off", exactly=True, before_start=lambda: os.dup2(writes, 2))
+        os.close(writes)
+        for _ in range(50):
+            d.process.send_signal(signal.SIGUSR1)
+            time.sleep(0.02) # several are one while it writes
+        self.assertEqual(d.stop(), 0)
 
 
 if __name__ == "__main__":

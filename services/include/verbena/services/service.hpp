@@ -72,7 +72,7 @@ public:
     void stop();
 
     /// main() of a daemon: blocks signals, clears the umask, raises soft limits of descriptors and locked memory, starts, prints start_text() and "ready", tells the service manager, waits for SIGTERM or
-    /// SIGINT, stops. SIGUSR1 meanwhile: writes runtime::describe_tasks() to the standard error. Calls configure() first if nobody did. Returns 0. To be called before the process has threads of its own. Throws what start() throws.
+    /// SIGINT, stops. SIGUSR1 meanwhile: writes runtime::describe_tasks() to the standard error, as far as whoever reads it takes it within 2 s. Calls configure() first if nobody did. Returns 0. To be called before the process has threads of its own. Throws what start() throws.
     int run();
 
 private:
