@@ -12,6 +12,12 @@ enum class silent { ok, bad };
 enum class spoken { ok, bad };
 constexpr bool valid(spoken s) { return s <= spoken::bad; }
 constexpr std::string_view to_string(spoken) { return "spoken"; }
+#ifdef MENDED
+enum loose : std::uint32_t { lax, strict };
+#else
+enum loose { lax, strict };
+#endif
+constexpr bool valid(loose s) { return s == lax || s == strict; }
 enum class valid_only { ok, bad };
 constexpr bool valid(valid_only s) { return s <= valid_only::bad; }
 
@@ -28,6 +34,7 @@ using many = xdr::list<std::uint64_t, 1000>;
 using long_list = xdr::list<std::uint64_t, 100'000>;
 using bits = xdr::list<bool, 100>;
 using error_enum = spoken;
+using wide = std::uint64_t;
 #else
 using words = std::string;
 using view = std::string_view;
@@ -41,6 +48,7 @@ using many = xdr::list<std::uint64_t, 10'000>;
 using long_list = xdr::list<std::uint64_t, 200'000>;
 using bits = xdr::list<bool, 1000>;
 using error_enum = valid_only;
+using wide = __int128;
 #endif
 
 struct has_words {
@@ -104,6 +112,62 @@ struct in_a_list {
     xdr::list<bulk_alone, 2> data;
 };
 #endif
+struct has_wide {
+    wide member;
+};
+struct has_loose {
+    loose member;
+};
+struct empty {
+#ifdef MENDED
+    bool member;
+#endif
+};
+struct many_of_nothing {
+    xdr::list<empty, 10> member;
+};
+struct marker {};
+struct base {
+#ifdef MENDED
+    int first;
+#else
+    explicit base(int n) : first(n) {}
+    int first;
+#endif
+};
+// Of anything, so that its number of members can't be told from what initialises them.
+struct any {
+    int value = 0;
+#ifndef MENDED
+    constexpr any() = default;
+    template<class T>
+    constexpr any(T n) : value(static_cast<int>(n))
+    {
+    }
+#endif
+};
+template<>
+struct verbena::xdr::codec<any> : codec<int> {
+    static void encode(encoder& out, const any& a) noexcept { codec<int>::encode(out, a.value); }
+    static void decode(decoder& in, any& a) noexcept { codec<int>::decode(in, a.value); }
+};
+#ifdef MENDED
+struct marked {
+#else
+struct marked : marker {
+#endif
+    std::uint64_t key;
+    std::uint64_t amount;
+};
+struct based : base {
+#ifndef MENDED
+    int second;
+#endif
+};
+struct any_first {
+    any first;
+    int second;
+};
 struct results {
     int member;
 };
@@ -134,6 +198,12 @@ inline constexpr takes<bulk_first> p12{p, 9, "A", none};    // says: an rpc::bul
 inline constexpr takes<in_a_list> p13{p, 9, "A", none};     // says: and in no array, list or optional
 inline constexpr takes<seventeen> p14{p, 9, "A", none};     // says: a struct of more than 16 members
 inline constexpr fails<error_enum> p15{p, 9, "A", none};    // says: `constexpr std::string_view to_string(E)`
+inline constexpr takes<has_wide> p19{p, 9, "A", none};      // says: this type has no XDR form: use integers
+inline constexpr takes<has_loose> p20{p, 9, "A", none};     // says: an enum without an underlying type
+inline constexpr takes<many_of_nothing> p21{p, 9, "A", none}; // says: the elements of this list take no bytes
+inline constexpr takes<marked> p22{p, 9, "A", none};    // says: the members of this struct can't be counted
+inline constexpr takes<based> p23{p, 9, "A", none};     // says: the members of this struct can't be counted
+inline constexpr takes<any_first> p24{p, 9, "A", none}; // says: the members of this struct can't be counted
 
 #ifdef MENDED
 constexpr std::uint32_t first = 1;

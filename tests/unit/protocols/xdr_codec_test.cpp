@@ -21,7 +21,7 @@ enum class color : std::uint32_t { red = 0, green = 1, blue = 7 };
 constexpr bool valid(color c) { return c == color::red || c == color::green || c == color::blue; }
 enum class small : std::uint8_t { none, one };
 constexpr bool valid(small s) { return s <= small::one; }
-enum signed_code { below = -2, zero = 0 };
+enum signed_code : std::int32_t { below = -2, zero = 0 };
 constexpr bool valid(signed_code c) { return c == below || c == zero; }
 
 struct nothing {};
@@ -104,6 +104,11 @@ bool refused_to_encode(const T& value)
 }
 
 } // namespace
+
+// A product that wraps around would pass for a small one.
+static_assert(
+    xdr::max_size<xdr::list<xdr::list<xdr::list<std::uint32_t, 0x10000>, 0x10000000>, 0x40000000>> ==
+    std::numeric_limits<std::size_t>::max());
 
 BOOST_AUTO_TEST_CASE(numbers)
 {
@@ -227,7 +232,6 @@ BOOST_AUTO_TEST_CASE(lists)
     xdr::codec<many>::decode(in, none);
     BOOST_TEST(!in.ok());
     BOOST_TEST(none.empty());
-    BOOST_TEST((refusal<xdr::list<nothing, 4>>("00000005") == "array longer than its limit"));
     points full{{1, 1}, {2, 2}};
     BOOST_TEST(!full.try_push_back({3, 3}));
     BOOST_CHECK_THROW(full.push_back({3, 3}), std::length_error);

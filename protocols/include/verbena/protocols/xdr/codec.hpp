@@ -30,6 +30,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string>
@@ -85,9 +86,21 @@ constexpr std::size_t count_payloads() noexcept
 }
 
 template<class T>
-concept wire_integer =
-    std::integral<T> && !std::same_as<T, bool> && !std::same_as<T, char> && !std::same_as<T, wchar_t> &&
-    !std::same_as<T, char8_t> && !std::same_as<T, char16_t> && !std::same_as<T, char32_t>;
+concept wire_integer = std::integral<T> && !std::same_as<T, bool> && !std::same_as<T, char> &&
+                       !std::same_as<T, wchar_t> && !std::same_as<T, char8_t> && !std::same_as<T, char16_t> &&
+                       !std::same_as<T, char32_t> && sizeof(T) <= 8; // __int128 is integral in GNU modes
+
+// Sizes of nested lists: what does not fit stays the largest number, and no limit admits it.
+constexpr std::size_t saturated_sum(std::size_t a, std::size_t b) noexcept
+{
+    std::size_t sum = 0;
+    return __builtin_add_overflow(a, b, &sum) ? SIZE_MAX : sum;
+}
+constexpr std::size_t saturated_product(std::size_t a, std::size_t b) noexcept
+{
+    std::size_t product = 0;
+    return __builtin_mul_overflow(a, b, &product) ? SIZE_MAX : product;
+}
 
 template<class E>
 concept says_which_are_valid = requires(E e) {
@@ -175,13 +188,19 @@ struct codec<double> : detail::fixed_size<8> {
     static void decode(decoder& in, double& value) noexcept { value = std::bit_cast<double>(in.u64()); }
 };
 
-/// enum (4.3). `constexpr bool valid(E)` stands beside the enum and says which of its values there are.
+/// enum (4.3), an `enum class` or one with an underlying type. `constexpr bool valid(E)` stands beside the enum and says which of its
+/// values there are.
 template<class E>
     requires std::is_enum_v<E>
 struct codec<E> : detail::fixed_size<4> {
     static_assert(!std::same_as<E, std::byte>,
                   "a std::byte alone has no XDR form: use std::uint8_t, or xdr::opaque<N>");
     static_assert(sizeof(E) <= 4, "an enum has 32 bits in XDR: give it an underlying type that fits");
+    // Else a number beyond the enumerators can't be made an E, not even to be refused.
+    static_assert(
+        requires { E{0}; },
+        "an enum without an underlying type can't hold what a peer may send: give it one, or make it an "
+        "enum class");
     static_assert(
         std::same_as<E, std::byte> || detail::says_which_are_valid<E>,
         "nothing says which values of this enum there are: write `constexpr bool valid(E e)` beside it");
@@ -248,8 +267,8 @@ template<class T, std::size_t N>
 struct codec<std::array<T, N>> {
     static_assert(payload_count<T> == 0,
                   "an rpc::bulk stands last in a struct, and in no array, list or optional");
-    static constexpr std::size_t min_size = N * codec<T>::min_size;
-    static constexpr std::size_t max_size = N * codec<T>::max_size;
+    static constexpr std::size_t min_size = detail::saturated_product(N, codec<T>::min_size);
+    static constexpr std::size_t max_size = detail::saturated_product(N, codec<T>::max_size);
     static void encode(encoder& out, const std::array<T, N>& value) noexcept
     {
         for (const T& element : value)
@@ -267,8 +286,13 @@ template<class T, std::uint32_t Max>
 struct codec<list<T, Max>> {
     static_assert(payload_count<T> == 0,
                   "an rpc::bulk stands last in a struct, and in no array, list or optional");
+    // Else four bytes would announce any number of elements up to Max, whatever the message holds.
+    static_assert(
+        codec<T>::min_size > 0,
+        "the elements of this list take no bytes on the wire: give them a member, or send their number");
     static constexpr std::size_t min_size = 4;
-    static constexpr std::size_t max_size = 4 + Max * codec<T>::max_size;
+    static constexpr std::size_t max_size =
+        detail::saturated_sum(4, detail::saturated_product(Max, codec<T>::max_size));
     static void encode(encoder& out, const list<T, Max>& value) noexcept
     {
         out.u32(static_cast<std::uint32_t>(value.size()));
@@ -293,7 +317,7 @@ struct codec<std::optional<T>> {
     static_assert(payload_count<T> == 0,
                   "an rpc::bulk stands last in a struct, and in no array, list or optional");
     static constexpr std::size_t min_size = 4;
-    static constexpr std::size_t max_size = 4 + codec<T>::max_size;
+    static constexpr std::size_t max_size = detail::saturated_sum(4, codec<T>::max_size);
     static void encode(encoder& out, const std::optional<T>& value) noexcept
     {
         out.boolean(value.has_value());
@@ -311,12 +335,20 @@ struct codec<std::optional<T>> {
 
 namespace detail {
 
+constexpr std::size_t saturated(std::initializer_list<std::size_t> sizes) noexcept
+{
+    std::size_t sum = 0;
+    for (const std::size_t size : sizes)
+        sum = saturated_sum(sum, size);
+    return sum;
+}
+
 template<class Types>
 struct sums;
 template<class... T>
 struct sums<types<T...>> {
-    static constexpr std::size_t min_size = (std::size_t(0) + ... + codec<T>::min_size);
-    static constexpr std::size_t max_size = (std::size_t(0) + ... + codec<T>::max_size);
+    static constexpr std::size_t min_size = saturated({codec<T>::min_size...});
+    static constexpr std::size_t max_size = saturated({codec<T>::max_size...});
     static constexpr std::size_t payloads = (std::size_t(0) + ... + payload_count<T>);
     // Those of the last member.
     static constexpr std::size_t last_payloads = [] {
@@ -334,6 +366,10 @@ struct struct_codec : no_codec {
 };
 template<class T>
 struct struct_codec<T, false> {
+    static_assert(member_count<T> != 0 || std::is_empty_v<T>,
+                  "the members of this struct can't be counted: give it no base class, and no first member "
+                  "that is made from "
+                  "anything by a constructor template");
     using of_members = sums<member_types<T>>;
     static constexpr std::size_t min_size = of_members::min_size;
     static constexpr std::size_t max_size = of_members::max_size;
