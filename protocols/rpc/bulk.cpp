@@ -2,11 +2,20 @@
 #include <verbena/protocols/rpc/bulk.hpp>
 
 #include <verbena/protocols/rpc/client.hpp>
+#include <verbena/protocols/rpc/procedure.hpp>
+#include <verbena/protocols/rpc/stream_client.hpp>
+#include <verbena/protocols/rpc/stream_server.hpp>
 
 #include <cstring>
 
 namespace verbena::rpc {
 namespace {
+
+// What compiles travels.
+static_assert(max_argument_bulk + max_arguments_before_bulk + max_call_header_size <=
+              stream_options().max_record);
+static_assert(max_result_bulk + max_results + max_success_header_size <= max_stream_reply);
+static_assert(std::max(max_argument_bulk, max_result_bulk) <= buffer_pool::max_size);
 
 result<payload> copied(lease memory, std::span<const std::byte> bytes)
 {

@@ -162,7 +162,7 @@ task<bool> service_dispatcher::dispatch(call& c)
         else
             how = co_await entry->program.serve(c);
     } catch (...) {
-        // A fault of the program's, which costs one call. A repeat runs it again.
+        // A fault of the program's, which costs one call.
         stats.exceptions.add();
         log_limited(exceptions_logged_, log_level::error, "rpc", "a procedure threw an exception",
                     {{"program", entry->program.name()},
@@ -220,10 +220,24 @@ task<outcome> service_dispatcher::serve_once(program& p, call& c)
         co_return outcome::success;
     }
     }
-    const outcome how = co_await p.serve(c);
+    outcome how = outcome::system_error;
+    std::exception_ptr thrown;
+    try {
+        how = co_await p.serve(c);
+    } catch (...) {
+        thrown = std::current_exception();
+    }
+    if (how == outcome::success && !complete(c, c.results()))
+        how = outcome::system_error;
     // What was refused did nothing, so a repeat may as well be refused again.
-    if (how == outcome::success && !c.refused() && complete(c, c.results()) && c.results().payloads().empty())
+    if (how == outcome::success && !c.refused() && c.results().payloads().empty()) {
         visit.remember(c.results().bytes());
+    } else if (how != outcome::success && how != outcome::drop && c.keeps_failure()) {
+        answer(c, header_of(how, c.header().xid));
+        visit.remember(c.results().bytes());
+    }
+    if (thrown)
+        std::rethrow_exception(thrown);
     co_return how;
 }
 

@@ -168,6 +168,20 @@ struct any_first {
     any first;
     int second;
 };
+#ifdef MENDED
+constexpr std::uint32_t arguments_bulk = rpc::max_argument_bulk;
+constexpr std::uint32_t results_bulk = rpc::max_result_bulk;
+#else
+constexpr std::uint32_t arguments_bulk = rpc::max_argument_bulk + 1;
+constexpr std::uint32_t results_bulk = rpc::max_result_bulk + 1;
+#endif
+struct sends_bulk {
+    int member;
+    rpc::bulk<arguments_bulk> data;
+};
+struct gives_bulk {
+    rpc::bulk<results_bulk> data;
+};
 struct results {
     int member;
 };
@@ -201,9 +215,11 @@ inline constexpr fails<error_enum> p15{p, 9, "A", none};    // says: `constexpr 
 inline constexpr takes<has_wide> p19{p, 9, "A", none};      // says: this type has no XDR form: use integers
 inline constexpr takes<has_loose> p20{p, 9, "A", none};     // says: an enum without an underlying type
 inline constexpr takes<many_of_nothing> p21{p, 9, "A", none}; // says: the elements of this list take no bytes
-inline constexpr takes<marked> p22{p, 9, "A", none};    // says: the members of this struct can't be counted
-inline constexpr takes<based> p23{p, 9, "A", none};     // says: the members of this struct can't be counted
-inline constexpr takes<any_first> p24{p, 9, "A", none}; // says: the members of this struct can't be counted
+inline constexpr takes<marked> p22{p, 9, "A", none};     // says: the members of this struct can't be counted
+inline constexpr takes<based> p23{p, 9, "A", none};      // says: the members of this struct can't be counted
+inline constexpr takes<any_first> p24{p, 9, "A", none};  // says: the members of this struct can't be counted
+inline constexpr takes<sends_bulk> p25{p, 9, "A", none}; // says: an rpc::bulk of more than 1 MiB
+inline constexpr gives<gives_bulk> p26{p, 9, "A", none}; // says: an rpc::bulk of more than 4 MiB
 
 #ifdef MENDED
 constexpr std::uint32_t first = 1;

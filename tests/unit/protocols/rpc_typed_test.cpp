@@ -68,6 +68,9 @@ struct store_args {
     bool refuse = false;
     rpc::bulk<most> data;
 };
+struct most_result {
+    rpc::bulk<rpc::max_result_bulk> data;
+};
 struct fetch_result {
     std::uint32_t check = 0;
     rpc::bulk<most> data;
@@ -83,6 +86,8 @@ constexpr rpc::procedure<void, sum_result> count{shop, 6, "COUNT", rpc::effect::
 constexpr rpc::procedure<void, void> nothing{shop, 7, "NOTHING", rpc::effect::none};
 constexpr rpc::procedure<many_args, sum_result> fail{shop, 8, "FAIL", rpc::effect::none};
 constexpr rpc::procedure<void, sum_result> who{shop, 10, "WHO", rpc::effect::none};
+constexpr rpc::procedure<many_args, void> breaks{shop, 11, "BREAKS", rpc::effect::changes};
+constexpr rpc::procedure<many_args, most_result> most_of_all{shop, 12, "MOST", rpc::effect::none};
 constexpr rpc::procedure<void, void> unserved{shop, 63, "UNSERVED", rpc::effect::none};
 
 std::uint32_t check_of(std::span<const std::byte> bytes)
@@ -137,6 +142,21 @@ public:
         on(store, &shop_program::keep);
         on(fetch, &shop_program::give);
         on(count, [this] { return sum_result{++counted}; });
+        on(most_of_all, [](rpc::call& c, many_args a) -> task<result<most_result>> {
+            auto bytes = co_await rpc::copy_payload(c, pattern(a.count));
+            if (!bytes)
+                co_return bytes.error();
+            co_return most_result{std::move(*bytes)};
+        });
+        on(breaks, [this](rpc::call& c, many_args a) -> result<void> {
+            ++counted;
+            if (a.count == 0)
+                throw std::runtime_error("half done");
+            if (a.count == 1)
+                return error(std::errc::io_error);
+            c.refuse();
+            throw std::runtime_error("not begun");
+        });
         on(nothing, [](rpc::call& c) { from = std::string(c.from().transport); });
         on(who, [](rpc::call& c) -> result<sum_result> {
             if (c.credential() == nullptr)
@@ -385,9 +405,20 @@ BOOST_AUTO_TEST_CASE(a_bulk_travels_beside_the_message)
         // A client offers no more room than it is told.
         const quiet log;
         const auto less = co_await fetch(*w.client, {"it"}, {.max_bulk = 4096});
-        BOOST_TEST(less.has_value() == !w.is_rdma());
+        BOOST_REQUIRE(!less.has_value());
+        const auto why = w.is_rdma() ? std::errc::value_too_large : std::errc::message_size;
+        BOOST_TEST((less.error() == why), less.error().message());
         const auto none = co_await fetch(*w.client, {"that"});
         BOOST_TEST((!none && none.error() == trouble::not_found));
+    });
+}
+
+BOOST_AUTO_TEST_CASE(the_largest_results_that_compile_travel)
+{
+    over_each([](world& w) -> task<void> {
+        const auto got = co_await most_of_all(*w.client, {rpc::max_result_bulk});
+        BOOST_REQUIRE(got.has_value());
+        BOOST_TEST((joined(got->data.bytes()) == pattern(rpc::max_result_bulk)));
     });
 }
 
@@ -470,6 +501,23 @@ BOOST_AUTO_TEST_CASE(an_enum_that_is_an_error_code_keeps_its_category)
     BOOST_TEST((e == own_code::wrong));
     BOOST_TEST((e == make_error_code(own_code::wrong)));
     BOOST_TEST((rpc::error_as<own_code>(e) == own_code::wrong));
+}
+
+// As that of a module has, whose hidden names are not the program's.
+BOOST_AUTO_TEST_CASE(an_error_of_another_copy_of_the_category_is_the_same_error)
+{
+    class copy final : public std::error_category {
+    public:
+        const char* name() const noexcept override { return rpc::category_of<trouble>().name(); }
+        std::string message(int) const override { return "copied"; }
+    };
+    const copy category;
+    const error e(std::error_code(1, category));
+    BOOST_TEST((e == trouble::not_found));
+    BOOST_TEST(!(e == trouble::read_only));
+    BOOST_TEST((rpc::error_as<trouble>(e) == trouble::not_found));
+    BOOST_TEST(!(error(std::error_code(1, std::generic_category())) == trouble::not_found));
+    BOOST_TEST(!(error(rpc::error_code_of(trouble::not_found)) == own_code::wrong));
 }
 
 BOOST_AUTO_TEST_CASE(what_a_handler_fails_with_is_what_the_rpc_layer_has_for_it)
@@ -624,6 +672,35 @@ BOOST_AUTO_TEST_CASE(a_repeat_of_what_changes_is_answered_from_the_cache)
     BOOST_TEST(program.repeats_in_turn(3, 4));
     BOOST_TEST(!program.repeats_in_turn(3, 6));
     BOOST_TEST(!program.non_idempotent(2, 6));
+}
+
+// Else a repeat would do the rest of it, or all of it, once more.
+BOOST_AUTO_TEST_CASE(a_repeat_of_what_changed_something_and_failed_fails_as_it_did)
+{
+    const auto shard = reactor::create().value();
+    memory_budget budget(16 << 20);
+    buffer_pool pool(budget, shard.get());
+    rpc::duplicate_request_cache duplicates(1);
+    rpc::service_dispatcher dispatcher(*shard, &duplicates);
+    shop_program program;
+    dispatcher.add(program);
+    const quiet log;
+    const auto repeated = [&](std::uint32_t how) {
+        program.counted = 0;
+        memory_call c(pool, {"127.0.0.1", "127.0.0.1:700", "tcp", 700});
+        xdr::encoder out = c.begin(shop.number, shop.version, 11, nullptr);
+        out.u32(how);
+        c.end(out);
+        for (int i = 0; i < 3; ++i) {
+            c.rewind();
+            BOOST_TEST(run_until_complete(*shard, dispatcher.dispatch(c)));
+            BOOST_TEST(to_hex(c.results().bytes()).substr(9) == system_error);
+        }
+        return program.counted;
+    };
+    BOOST_TEST(repeated(0) == 1);
+    BOOST_TEST(repeated(1) == 1);
+    BOOST_TEST(repeated(2) == 3); // it was refused
 }
 
 BOOST_AUTO_TEST_CASE(names_and_errors_are_metrics)

@@ -65,6 +65,20 @@ inline constexpr std::size_t results_size = xdr::max_size<or_nothing<Results>> +
 template<class T>
 inline constexpr bool has_bulk = xdr::payload_count<or_nothing<T>> != 0;
 
+/// N of the bulk<N> in T; 0 where there is none.
+template<class T>
+constexpr std::size_t bulk_limit() noexcept
+{
+    if constexpr (is_bulk<T>)
+        return T::limit;
+    else if constexpr (xdr::payload_count<T> != 0)
+        return []<class... M>(xdr::detail::types<M...>) {
+            return std::max({std::size_t(0), bulk_limit<M>()...});
+        }(xdr::detail::member_types<T>());
+    else
+        return 0;
+}
+
 // Called in the constructor of a constexpr procedure, they are no constants: the compiler names them.
 inline void procedure_0_is_NULL_which_every_program_answers_by_itself() {}
 inline void a_procedure_number_is_1023_at_most() {}
@@ -78,6 +92,10 @@ inline constexpr std::size_t max_arguments = std::size_t(15) << 10;
 inline constexpr std::size_t max_arguments_before_bulk = 512;
 /// Results of more bytes, the bulk apart, don't compile.
 inline constexpr std::size_t max_results = std::size_t(1) << 20;
+/// A bulk of more bytes doesn't compile in arguments: stream_options::max_record has room for so many by default.
+inline constexpr std::size_t max_argument_bulk = std::size_t(1) << 20;
+/// A bulk of more bytes doesn't compile in results: a client over TCP takes a reply of max_stream_reply.
+inline constexpr std::size_t max_result_bulk = std::size_t(4) << 20;
 /// Results of more bytes are not kept by the duplicate-request cache, and neither is a bulk.
 inline constexpr std::size_t max_kept_results = 4096 - success_header_size;
 
@@ -85,7 +103,8 @@ inline constexpr std::size_t max_kept_results = 4096 - success_header_size;
 struct call_options {
     /// The credential that goes with the call; auth_sys.hpp writes the body of one. Borrowed until the call returns.
     opaque_auth credential = {};
-    /// Most bytes of the results' bulk, below its limit: over RDMA the caller's memory for them. Results of more fail.
+    /// Most bytes of the results' bulk, below its limit: over RDMA the caller's memory for them. Results of more fail: with
+    /// EMSGSIZE over TCP, where they have come in vain, and with EOVERFLOW over RDMA.
     std::uint32_t max_bulk = UINT32_MAX;
 };
 
@@ -127,7 +146,7 @@ public:
     ///
     /// Completes when: the reply is there. On cancel and on a deadline: as client_transport::call(). Errors: an error of the
     /// program's own, of category_of<Error>(); those of client_transport::call(); EMSGSIZE for arguments that their types don't
-    /// allow; EBADMSG for results that these types don't allow; ENOMEM when the wait for memory for the call was stopped. The
+    /// allow, and for a bulk over call_options::max_bulk; EBADMSG for results that these types don't allow; ENOMEM when the wait for memory for the call was stopped. The
     /// context of an error made here is the procedure's name. Lifetime: `server`, and what `options` point at, outlive the call;
     /// the arguments are its own, and the results the caller's. Shard: that of `server`. Room for the reply, which RDMA wants
     /// offered, follows from the types.
@@ -157,6 +176,13 @@ private:
     static_assert(
         xdr::max_size<wire_results> <= max_results,
         "results of more than 1 MiB: lower their limits, or make the largest member an rpc::bulk<N>");
+    static_assert(detail::bulk_limit<wire_arguments>() <= max_argument_bulk,
+                  "an rpc::bulk of more than 1 MiB in arguments: servers end the connection that it comes "
+                  "on; send it by "
+                  "several calls");
+    static_assert(
+        detail::bulk_limit<wire_results>() <= max_result_bulk,
+        "an rpc::bulk of more than 4 MiB in results: clients have no room for it; send it by several calls");
     static_assert(!detail::has_error<Error> ||
                       program_error<std::conditional_t<detail::has_error<Error>, Error, std::byte>>,
                   "the errors of a procedure are an enum with `constexpr bool valid(E)` and `constexpr "
@@ -212,6 +238,8 @@ task<result<Results>> procedure<Args, Results, Error>::invoke(client_transport& 
         co_return detail::bad_results(what, in);
     if constexpr (detail::has_bulk<Results>) {
         auto& item = detail::bulk_in(results);
+        if (item.size() > options.max_bulk)
+            co_return error(std::errc::message_size, what.name, item.size());
         using codec = xdr::codec<std::remove_cvref_t<decltype(item)>>;
         result<payload> bytes = answer->take(codec::awaited(item));
         if (!bytes)

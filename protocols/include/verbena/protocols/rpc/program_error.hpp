@@ -76,6 +76,18 @@ const std::error_category& category_of() noexcept
     return one;
 }
 
+namespace detail {
+
+/// By name: a program and a module of its own, both built with hidden visibility, have a category_of<E>() each.
+template<program_error E>
+bool is_category_of(const std::error_category& c) noexcept
+{
+    const std::error_category& own = category_of<E>();
+    return c == own || (!std::is_error_code_enum_v<E> && std::string_view(c.name()) == own.name());
+}
+
+} // namespace detail
+
 template<program_error E>
 std::error_code error_code_of(E e) noexcept
 {
@@ -86,7 +98,7 @@ std::error_code error_code_of(E e) noexcept
 template<program_error E>
 E error_as(const error& e) noexcept
 {
-    return e.code().category() == category_of<E>() ? static_cast<E>(e.code().value()) : E{};
+    return detail::is_category_of<E>(e.code().category()) ? static_cast<E>(e.code().value()) : E{};
 }
 
 } // namespace verbena::rpc
@@ -98,7 +110,7 @@ namespace verbena {
 template<std::same_as<error> Error, rpc::program_error E>
 bool operator==(const Error& a, E b) noexcept
 {
-    return a.code() == rpc::error_code_of(b);
+    return a.code().value() == static_cast<int>(b) && rpc::detail::is_category_of<E>(a.code().category());
 }
 
 } // namespace verbena

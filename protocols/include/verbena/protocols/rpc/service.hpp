@@ -48,7 +48,7 @@ public:
     /// Reads the call header from args(); for the dispatcher, once, first.
     call_verdict decode_header() noexcept
     {
-        refused_ = false; // a transport may use a call again
+        refused_ = keeps_failure_ = false; // a transport may use a call again
         const call_verdict verdict = decode(args_, header_);
         is_call_ = verdict != call_verdict::unanswerable;
         return verdict;
@@ -99,6 +99,10 @@ public:
     /// Says that the call was refused and has changed nothing, whatever results() say: its reply need not be kept for repeats.
     void refuse() noexcept { refused_ = true; }
     bool refused() const noexcept { return refused_; }
+    /// Says that the call may change something from now on: a failure is kept for repeats as results are, of a program that is
+    /// non_idempotent() here. Else a repeat of what failed runs again. refuse() takes it back.
+    void keep_failure() noexcept { keeps_failure_ = true; }
+    bool keeps_failure() const noexcept { return keeps_failure_ && !refused_; }
 
     /// The way back to the caller over the connection that this call came on; nullptr where that has none.
     virtual std::shared_ptr<reverse_channel> reverse() { return nullptr; }
@@ -118,6 +122,7 @@ protected:
     auth_sys credential_;
     bool has_credential_ = false;
     bool refused_ = false;
+    bool keeps_failure_ = false;
     bool is_call_ = true;
     const rpc::peer* peer_ = nullptr;
     xdr::decoder args_;

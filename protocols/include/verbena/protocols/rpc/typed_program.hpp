@@ -219,6 +219,8 @@ public:
             if (!reserved)
                 co_return outcome::system_error;
         }
+        if (definition.effect == effect::changes)
+            c.keep_failure();
         if constexpr (is_a_task<returned>) {
             returned running = handle(f_, c, args); // named, for g++ 12
             if constexpr (std::is_void_v<typename awaited<returned>::type>) {
@@ -302,7 +304,8 @@ protected:
     ///
     /// Lifetime: `f` is kept; `c` and the arguments outlive the task, so it may take them by reference. A text or list in them is
     /// the handler's own; an rpc::bulk comes when it is pulled. Room for results is there before `f` runs. An exception is
-    /// SYSTEM_ERR, and is logged. Results of effect::changes are kept for repeats, errors too, unless the handler says c.refuse().
+    /// SYSTEM_ERR, and is logged. What a procedure of effect::changes answers is kept for repeats, errors and failures (SYSTEM_ERR)
+    /// too, unless the handler says c.refuse().
     /// Throws std::logic_error for a procedure of another program, or one that has a handler.
     template<class Args, class Results, class Error, class F>
     void on(const procedure<Args, Results, Error>& p, F f)
