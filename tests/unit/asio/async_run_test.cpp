@@ -15,6 +15,7 @@
 #include <asio/use_awaitable.hpp>
 #include <asio/use_future.hpp>
 
+#include <cstdint>
 #include <future>
 #include <memory>
 #include <optional>
@@ -287,6 +288,49 @@ BOOST_FIXTURE_TEST_CASE(a_stop_that_comes_too_late_is_nobodys, with_scope)
     settle();
     BOOST_TEST(calls == 1);
     signal.reset();
+}
+
+// Whoever emits it may be another thread, now.
+BOOST_FIXTURE_TEST_CASE(the_slot_of_a_handler_on_the_shard_is_left_alone, with_scope)
+{
+    asio::cancellation_signal signal;
+    int calls = 0;
+    std::error_code last;
+    const auto handler = [&](std::error_code e, int) {
+        last = e;
+        ++calls;
+    };
+    async_run(tasks, seven, asio::bind_cancellation_slot(signal.slot(), handler));
+    settle();
+    BOOST_TEST(calls == 1);
+    BOOST_TEST(!last);
+    BOOST_TEST(signal.slot().has_handler());
+    signal.emit(asio::cancellation_type::terminal); // of no use to anybody
+    settle();
+    BOOST_TEST(calls == 1);
+    BOOST_TEST(!tasks.stop_requested());
+    async_run(tasks, until_stopped, asio::bind_cancellation_slot(signal.slot(), handler));
+    settle();
+    signal.emit(asio::cancellation_type::terminal);
+    settle();
+    BOOST_TEST(calls == 2);
+    BOOST_TEST((last == std::errc::operation_canceled));
+}
+
+BOOST_FIXTURE_TEST_CASE(what_f_captures_is_aligned, with_scope)
+{
+    struct alignas(64) wide {
+        char bytes[64] = {};
+    };
+    int aligned = 0;
+    for (int i = 0; i < 16; ++i) {
+        const wide w;
+        async_run(
+            tasks, [w, &aligned] { aligned += reinterpret_cast<std::uintptr_t>(&w) % 64 == 0; },
+            on_io([](const std::exception_ptr&) {}));
+    }
+    settle();
+    BOOST_TEST(aligned == 16);
 }
 
 BOOST_FIXTURE_TEST_CASE(a_scope_that_was_stopped_takes_no_call, with_scope)

@@ -18,6 +18,7 @@
 #include <asio/write.hpp>
 
 #include <array>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -540,6 +541,92 @@ BOOST_AUTO_TEST_CASE(it_is_cancelled_where_its_handlers_run)
     run_until_complete(*r, body());
     BOOST_TEST((cancelled_on == there.thread.get_id()));
     BOOST_TEST(in_strand);
+}
+
+namespace {
+
+/// An executor of no context. The first copy of it that is made while it is watched has another thread end the operation, and
+/// sees whether the executor goes meanwhile.
+class contextless {
+public:
+    struct watch {
+        std::atomic<bool> watched{false};
+        std::atomic<bool> ends{false};
+        std::atomic<const contextless*> copied{nullptr};
+        std::atomic<bool> gone_under_copy{false};
+        std::vector<std::function<void()>> posted;
+    };
+    explicit contextless(watch& w) noexcept : watch_(&w) {}
+    contextless(const contextless& other) noexcept : watch_(other.watch_)
+    {
+        if (!watch_->watched.exchange(false))
+            return;
+        watch_->copied = &other;
+        watch_->ends = true;
+        watch_->ends.notify_one();
+        for (int i = 0; i < 2000 && !watch_->gone_under_copy; ++i)
+            std::this_thread::yield();
+        watch_->copied = nullptr;
+    }
+    ~contextless()
+    {
+        if (watch_->copied == this)
+            watch_->gone_under_copy = true;
+    }
+    template<class F>
+    void execute(F f) const
+    {
+        auto kept = std::make_shared<F>(std::move(f));
+        watch_->posted.emplace_back([kept] { std::move (*kept)(); });
+    }
+    contextless require(asio::execution::blocking_t::never_t) const noexcept { return *this; }
+    [[maybe_unused]] friend bool operator==(const contextless& a, const contextless& b) noexcept
+    {
+        return a.watch_ == b.watch_;
+    }
+
+private:
+    watch* watch_;
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(an_executor_of_no_context_is_there_while_it_is_cancelled_on)
+{
+    const auto r = make_reactor();
+    contextless::watch watch;
+    struct initiation {
+        using executor_type = contextless;
+        executor_type get_executor() const noexcept { return on; }
+        void operator()(handler_of<std::error_code, int> h) const { handler.emplace(std::move(h)); }
+        contextless on;
+        std::optional<handler_of<std::error_code, int>>& handler;
+    };
+    std::optional<handler_of<std::error_code, int>> handler;
+    const initiation i{contextless(watch), handler};
+    std::thread other;
+    const auto body = [&]() -> task<void> {
+        scope tasks(*r);
+        error e;
+        tasks.spawn([&]() -> task<void> {
+            e = of(co_await asio::async_initiate<const use_task_t&, void(std::error_code, int)>(i, use_task));
+        });
+        other = std::thread([&] {
+            watch.ends.wait(false);
+            auto h = std::move(*handler);
+            h(std::make_error_code(std::errc::broken_pipe), 0);
+        });
+        watch.watched = true;
+        tasks.request_stop();
+        co_await tasks.join();
+        BOOST_TEST((e == std::errc::operation_canceled));
+    };
+    run_until_complete(*r, body());
+    other.join();
+    BOOST_TEST(!watch.gone_under_copy);
+    BOOST_TEST(watch.posted.size() == 1U);
+    for (const auto& f : watch.posted)
+        f();
 }
 
 BOOST_AUTO_TEST_CASE(another_thread_destroys_the_io_context_under_it)

@@ -206,6 +206,8 @@ class async_run_operation final : public async_run_call {
     using made = std::invoke_result_t<F&>;
     using value = typename task_value<made>::type;
     using executor_type = typename ::asio::associated_executor<Handler, where_the_task_ends>::type;
+    static constexpr bool has_context =
+        ::asio::can_query<const executor_type&, ::asio::execution::context_t>::value;
 
 public:
     template<class H>
@@ -288,7 +290,7 @@ private:
         const auto self = std::static_pointer_cast<async_run_operation>(this->shared_from_this());
         if constexpr (std::is_same_v<executor_type, where_the_task_ends>) {
             complete(self);
-        } else if constexpr (::asio::can_query<const executor_type&, ::asio::execution::context_t>::value) {
+        } else if constexpr (has_context) {
             // Not dispatched: within the shard's turn a handler's exception would not leave io_context::run().
             {
                 completion c(self);
@@ -308,8 +310,11 @@ private:
     // Where the handler runs.
     static void complete(std::shared_ptr<async_run_operation> self)
     {
-        if (auto slot = ::asio::get_associated_cancellation_slot(*self->handler_); slot.is_connected())
-            slot.clear();
+        // What ends on the shard leaves the slot alone: it is another thread's, which may emit now. It refers to this call weakly.
+        if constexpr (has_context) {
+            if (auto slot = ::asio::get_associated_cancellation_slot(*self->handler_); slot.is_connected())
+                slot.clear();
+        }
         Handler handler = std::move(*self->handler_);
         self->handler_.reset();
         auto outcome = std::move(self->value_);
@@ -387,7 +392,8 @@ auto async_run(reactor& shard, scope& tasks, F&& f, Token&& token)
 /// Completes when: the task has ended. The handler is called on its associated executor, by asio::post; a handler that has none,
 /// on the shard, as a part of the task. io_context::run() goes on for it meanwhile.
 /// On cancel: the handler's cancellation slot, emitted as cancellation_type::terminal, is the task's stop; the call waits for the task's
-/// end. The task sees the stop, deadline and trace id of `tasks` too. If either stop comes before `f` is called, it is not called.
+/// end. A slot whose handler runs on the shard may be emitted by any one thread, until its signal goes or another operation has
+/// it; it keeps the call's memory, not the call, so long. The task sees the stop, deadline and trace id of `tasks` too. If either stop comes before `f` is called, it is not called.
 /// Errors: the code of the result's error, with its category; what else an error has is lost, and a task that needs it yields it as
 /// a value. A call whose `f` was not called ends in ECANCELED or, by exception_ptr, shard_stopped. An exception that leaves a task<T> is the
 /// handler's; one that leaves a task<result<T>> ends the call by error_of() its code and goes to `tasks` as that of a child does.

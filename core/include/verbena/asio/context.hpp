@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <new>
 
 #pragma GCC visibility push(default)
 
@@ -85,13 +86,18 @@ inline std::shared_ptr<asio_context> asio_context_of(::asio::execution_context& 
 {
     return ::asio::use_service<asio_context_service>(c).state;
 }
+template<class Executor>
+inline constexpr bool names_asio_context =
+    ::asio::can_query<const Executor&, ::asio::execution::context_t>::value ||
+    requires(const Executor& e) { e.context(); };
+
 /// nullptr for an executor that names no context.
 template<class Executor>
 std::shared_ptr<asio_context> asio_context_of_executor(const Executor& e)
 {
     if constexpr (::asio::can_query<const Executor&, ::asio::execution::context_t>::value)
         return asio_context_of(::asio::query(e, ::asio::execution::context));
-    else if constexpr (requires { e.context(); })
+    else if constexpr (names_asio_context<Executor>)
         return asio_context_of(e.context());
     else
         return nullptr;
@@ -137,7 +143,8 @@ private:
     std::atomic<int> let_go_{0};
 };
 
-/// From the calling thread's free list of frames: what lives as long as an operation.
+/// From the calling thread's free list of frames: what lives as long as an operation. Frames are aligned as by operator new, so
+/// what wants more than that comes from the heap.
 template<class T>
 struct frame_allocator {
     using value_type = T;
@@ -146,9 +153,24 @@ struct frame_allocator {
     frame_allocator(const frame_allocator<U>&) noexcept
     {
     }
-    T* allocate(std::size_t n) { return static_cast<T*>(allocate_frame(n * sizeof(T))); }
-    void deallocate(T* p, std::size_t n) noexcept { release_frame(p, n * sizeof(T)); }
+    T* allocate(std::size_t n)
+    {
+        if constexpr (over_aligned)
+            return static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t(alignof(T))));
+        else
+            return static_cast<T*>(allocate_frame(n * sizeof(T)));
+    }
+    void deallocate(T* p, std::size_t n) noexcept
+    {
+        if constexpr (over_aligned)
+            ::operator delete(p, n * sizeof(T), std::align_val_t(alignof(T)));
+        else
+            release_frame(p, n * sizeof(T));
+    }
     friend bool operator==(const frame_allocator&, const frame_allocator&) noexcept { return true; }
+
+private:
+    static constexpr bool over_aligned = alignof(T) > __STDCPP_DEFAULT_NEW_ALIGNMENT__;
 };
 
 } // namespace verbena::detail

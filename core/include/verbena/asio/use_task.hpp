@@ -26,6 +26,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <system_error>
 #include <tuple>
@@ -124,10 +125,15 @@ public:
             self->emit();
         } else {
             try {
-                self->locked([&](bool there) {
-                    if (there && self->executor_)
-                        ::asio::post(*self->executor_, [self] { self->emit(); });
-                });
+                if constexpr (names_asio_context<Executor>) {
+                    self->context()->locked([&](bool there) {
+                        if (there && self->executor_)
+                            ::asio::post(*self->executor_, [self] { self->emit(); });
+                    });
+                } else if (const auto e = self->executor_now()) {
+                    // Not under the lock: such an executor may call it at once, and the operation end by that.
+                    ::asio::post(*e, [self] { self->emit(); });
+                }
             } catch (...) { // no memory: the operation takes its time
             }
         }
@@ -148,17 +154,23 @@ private:
     }
     void drop_executor() noexcept override
     {
-        locked([&](bool) { executor_.reset(); });
+        if constexpr (names_asio_context<Executor>) {
+            this->context()->locked([&](bool) { executor_.reset(); });
+        } else {
+            const std::lock_guard lock(mutex_);
+            executor_.reset();
+        }
     }
-    template<class F>
-    void locked(F&& f)
+    std::optional<Executor> executor_now()
     {
-        if (this->context())
-            this->context()->locked(f);
-        else
-            f(true);
+        const std::lock_guard lock(mutex_);
+        return executor_;
     }
+    struct no_mutex {};
+
     std::optional<Executor> executor_;
+    // Where no context has one.
+    [[no_unique_address]] std::conditional_t<names_asio_context<Executor>, no_mutex, std::mutex> mutex_;
 };
 
 /// What Asio gets for a handler.
@@ -344,6 +356,8 @@ struct use_task_t {
 /// On cancel: the task's stop, or its deadline, has Asio cancel the operation (cancellation_type::terminal), on the operation's
 /// executor; then the task waits for the end that Asio makes of it. An operation that fails after that yields ECANCELED or ETIMEDOUT; one
 /// that succeeds all the same keeps its value. A task that was stopped before begins nothing. An operation which knows no cancellation takes its time.
+/// One whose initiation names no executor (get_executor()) is cancelled on the task's shard: let it end there too, or be made so that another
+/// thread may end it meanwhile.
 /// Errors: the operation's; ECANCELED if the io_context was destroyed under it; what the initiation throws is thrown.
 /// Lifetime: the I/O object and what buffers refer to outlive the wait; token and arguments are kept. The shard's reactor outlives
 /// the operation. Somebody runs the io_context until the task has ended, or destroys it.
