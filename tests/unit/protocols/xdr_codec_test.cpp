@@ -75,7 +75,7 @@ void is(const T& value, std::string_view hex)
     BOOST_TEST(encoded(back) == to_hex(hex));
     // Cut short, anywhere.
     for (std::size_t size = 0; size < bytes.size(); ++size) {
-        xdr::decoder part(std::span(bytes).first(size));
+        xdr::decoder part(std::span<const std::byte>(bytes).first(size));
         T none{};
         xdr::codec<T>::decode(part, none);
         BOOST_TEST(!part.ok(), size << " bytes of " << hex);
