@@ -603,7 +603,9 @@ BOOST_AUTO_TEST_CASE(any_bytes_as_arguments_get_an_answer)
             std::snprintf(word, sizeof word, "%08x", (next() >> 28) < 12 ? likely[next() >> 29] : next());
             words += word;
         }
-        const std::string reply = s.reply_to(next() >> 28, words);
+        const std::uint32_t number = next() >> 28;
+        // Not that whose results have megabytes.
+        const std::string reply = s.reply_to(number == 12 ? 15 : number, words);
         BOOST_TEST((reply.starts_with(accepted) || reply == "00000001 00000001 00000001 00000005"),
                    words << " got " << reply);
     }
