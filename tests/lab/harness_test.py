@@ -227,7 +227,7 @@ class Reports(InFolder):
 class Packages(InFolder):
     def setUp(self):
         super().setUp()
-        stub = self.write("dpkg-query", '#!/bin/sh\ncase $* in *qemu*) exit 1 ;; *) printf installed ;; esac\n')
+        stub = self.write("dpkg-query", '#!/bin/sh\ncase $* in *qemu-system*) exit 1 ;; *) printf installed ;; esac\n')
         stub.chmod(0o755)
         path = f"{self.folder}:{os.environ['PATH']}"
         patch = mock.patch.dict(os.environ, PATH=path)

@@ -148,18 +148,22 @@ BOOST_AUTO_TEST_CASE(slots_of_handlers_on_the_shard_are_emitted_meanwhile)
 {
     asio::thread_pool pool(2);
     const auto rt = two_shards();
+    int calls = 0; // of one after the other
     for (int i = 0; i < 200; ++i) {
         std::promise<void> ended;
         asio::cancellation_signal signal;
         async_run(
             rt->at(std::size_t(i) % 2), [] {},
-            asio::bind_cancellation_slot(signal.slot(),
-                                         [&](const std::exception_ptr&) { ended.set_value(); }));
+            asio::bind_cancellation_slot(signal.slot(), [&](const std::exception_ptr&) {
+                ++calls;
+                ended.set_value();
+            }));
         auto emitted =
             asio::post(pool, asio::use_future([&] { signal.emit(asio::cancellation_type::terminal); }));
         emitted.get();
         ended.get_future().wait();
     }
+    BOOST_TEST(calls == 200);
 }
 
 // What ends a wait may be the last that the reactor is kept for.

@@ -231,6 +231,7 @@ BOOST_AUTO_TEST_CASE(a_message_may_end_the_reactor_that_it_was_posted_to)
     for (const auto policy : {wait_policy::event, wait_policy::busy}) {
         for (int i = 0; i < 100; ++i) {
             std::atomic<reactor*> there{nullptr};
+            bool stopped = false;
             std::thread shard([&] {
                 reactor_options o;
                 o.policy = policy;
@@ -238,7 +239,7 @@ BOOST_AUTO_TEST_CASE(a_message_may_end_the_reactor_that_it_was_posted_to)
                 const auto r = std::move(*reactor::create(o));
                 there = r.get();
                 there.notify_one();
-                r->run();
+                stopped = r->run() == run_end::stopped;
             });
             there.wait(nullptr);
             if (policy == wait_policy::event && i % 2 == 0) {
@@ -247,6 +248,7 @@ BOOST_AUTO_TEST_CASE(a_message_may_end_the_reactor_that_it_was_posted_to)
             }
             there.load()->post_remote(message);
             shard.join();
+            BOOST_TEST(stopped);
         }
     }
 }
@@ -255,17 +257,19 @@ BOOST_AUTO_TEST_CASE(whoever_stops_a_reactor_may_see_it_end)
 {
     for (int i = 0; i < 100; ++i) {
         std::atomic<reactor*> there{nullptr};
+        bool stopped = false;
         std::thread shard([&] {
             reactor_options o;
             o.ring_entries = 8;
             const auto r = std::move(*reactor::create(o));
             there = r.get();
             there.notify_one();
-            r->run();
+            stopped = r->run() == run_end::stopped;
         });
         there.wait(nullptr);
         there.load()->stop();
         shard.join();
+        BOOST_TEST(stopped);
     }
 }
 
