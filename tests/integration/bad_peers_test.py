@@ -261,8 +261,12 @@ class Segments(BadPeers):
         refused("protocol_error", (1, 2, 6), untagged(3, good, control=0x4040))         # DDP version 0
         refused("protocol_error", (1, 1, 4), struct.pack(">HIQ", 0xc240, 1, 0))         # of a tagged message: 2
         refused("protocol_error", (0, 2, 5), untagged(3, good, control=0x4180))         # RDMAP version 2
-        for op in (0, 2, 8, 9, 15):
+        for op in (0, 2, 10, 15):
             refused("protocol_error", (0, 2, 6), untagged(op, good))
+        for op in (8, 9): # immediate data (RFC 7306), which has 8 octets
+            refused("protocol_error", (1, 2, 5), untagged(op, good))
+            refused("protocol_error", (1, 2, 1), untagged(op, bytes(8), queue=1))
+            refused("protocol_error", (1, 2, 3), untagged(op, bytes(8), sequence=2))
         for op in (1, 3, 7, 15):
             refused("protocol_error", (0, 2, 6), tagged(op, 1, 0, b"data"))
         refused("protocol_error", (1, 2, 1), untagged(3, good, queue=1))

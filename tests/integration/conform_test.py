@@ -83,7 +83,7 @@ class Conform(unittest.TestCase):
         self.assertGreaterEqual(len(rpc), 20)
         self.assertLessEqual({"RPC: Position-Zero Read chunk", "RPC: Reply chunk", "RPC: empty Write chunk", "RPC: ERR_VERS",
                               "RPC: ERR_CHUNK", "RPC: the server calls back"}, rpc)
-        self.assertEqual((report["passed"], report["failed"], report["not_supported"]), (len(results) - 2, 0, 2))
+        self.assertEqual((report["passed"], report["failed"], report["not_supported"]), (len(results) - 1, 0, 1))
         for end in ("client", "server"):
             self.assertEqual(report[end]["capabilities"]["provider"], "iwarp")
             self.assertIn(os.uname().release, report[end]["kernel"])
