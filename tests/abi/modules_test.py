@@ -246,7 +246,7 @@ class Modules(unittest.TestCase):
     # Verbena's own.
 
     def test_each_bundled_module_works_as_a_file(self):
-        names = sorted(path.stem for path in pathlib.Path(FOLDER).glob("*.so"))
+        names = sorted(path.stem for path in pathlib.Path(FOLDER).glob("*.so") if not path.stem.startswith("nbdkit-"))
         self.assertEqual(names, ["block", "delay", "error", "limit", "memfs", "mount", "nfs", "nullblk", "posixfs", "ramblk"])
         self.assertEqual(self.run_it("modules", program=BARE).stdout.count("\n"), 1)
         listed = ", ".join(f'"{FOLDER}/{name}.so"' for name in names)
