@@ -60,5 +60,5 @@ class Nbdkit(daemon.DaemonTest):
 
 
 if __name__ == "__main__":
-    PLUGIN = sys.argv.pop(3)
+    PLUGIN = os.path.abspath(sys.argv.pop(3))
     daemon.main()
