@@ -280,7 +280,7 @@ BOOST_AUTO_TEST_CASE(requests_that_are_none)
         const rtrs::request_layout layout(8);
         unsigned session = 10;
         // Ends what sends it, whatever it is.
-        const auto ends_it = [&](const char* what, const std::function<void(by_hand&)>& act) -> task<void> {
+        const auto ends_it = [&](const char* what, const auto& act) -> task<void> {
             const std::uint64_t before = f.ends(path_end::bad_message);
             by_hand peer(*f.bad_device);
             co_await f.set_up(peer, ++session);
