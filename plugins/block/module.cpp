@@ -16,10 +16,10 @@ namespace {
 
 // What stands on one shard.
 struct shard_part {
-    shard_part(shard& s, rnbd::device_table& devices, const rtrs::server_options& o,
-               metric_registry& registry)
+    shard_part(shard& s, rnbd::device_table& devices, rtrs::server_group& group,
+               const rtrs::server_options& o, metric_registry& registry)
         : devices_served(devices, device_stats),
-          sessions(s.reactor(), s.buffers(), devices_served, o, session_stats),
+          sessions(s.reactor(), s.buffers(), devices_served, group, o, session_stats),
           metrics(rtrs::expose(registry, session_stats))
     {
         append(metrics, rnbd::expose(registry, device_stats));
@@ -69,9 +69,6 @@ public:
     void start(module_host& host) override
     {
         registry_ = &host.metrics();
-        if (host.shards().size() != 1)
-            throw config_error(
-                "block: a client's sessions are kept by one shard so far: serve with --shards 1");
         for (const device_config& d : configured_)
             at_place(d.place, [&] { open_device(host, d); });
         parts_.resize(host.shards().size());
@@ -99,8 +96,13 @@ public:
     {
         auto& part = parts_[s.index()];
         if (!part)
-            part = std::make_unique<shard_part>(s, devices_, options_, *registry_);
+            part = std::make_unique<shard_part>(s, devices_, sessions_, options_, *registry_);
         co_await part->sessions.serve(d, l);
+    }
+    std::optional<std::size_t> shard_of(std::span<const std::byte> private_data,
+                                        std::size_t shards) const noexcept override
+    {
+        return rtrs::shard_of(private_data, shards);
     }
     void stop() noexcept override
     {
@@ -115,6 +117,7 @@ private:
     std::vector<device_config> configured_;
     std::vector<storage::opened_block> opened_; // in the order of configured_
     rnbd::device_table devices_;
+    rtrs::server_group sessions_;
     std::vector<std::unique_ptr<shard_part>> parts_; // by shard
     metric_registry* registry_ = nullptr;
     metric_registrations metrics_;

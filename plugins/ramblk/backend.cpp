@@ -2,6 +2,7 @@
 #include <verbena/plugins/ramblk.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cerrno>
 #include <cstring>
@@ -11,6 +12,35 @@
 namespace verbena::ramblk {
 
 namespace {
+
+// Sessions of several shards may read and write the same blocks at once, so the device's memory is touched by whole words that are
+// atomic, each by an ordinary move. Both are aligned, and `size` is of whole blocks.
+using word = std::uint64_t;
+
+word& word_at(std::byte* device) noexcept { return *reinterpret_cast<word*>(device); }
+
+void copy_out(std::byte* to, std::byte* device, std::size_t size) noexcept
+{
+    for (std::size_t i = 0; i < size; i += sizeof(word)) {
+        const word w = std::atomic_ref(word_at(device + i)).load(std::memory_order_relaxed);
+        std::memcpy(to + i, &w, sizeof w);
+    }
+}
+
+void copy_in(std::byte* device, const std::byte* from, std::size_t size) noexcept
+{
+    for (std::size_t i = 0; i < size; i += sizeof(word)) {
+        word w;
+        std::memcpy(&w, from + i, sizeof w);
+        std::atomic_ref(word_at(device + i)).store(w, std::memory_order_relaxed);
+    }
+}
+
+void zero(std::byte* device, std::size_t size) noexcept
+{
+    for (std::size_t i = 0; i < size; i += sizeof(word))
+        std::atomic_ref(word_at(device + i)).store(0, std::memory_order_relaxed);
+}
 
 class backend final : public storage::block_backend {
 public:
@@ -31,15 +61,15 @@ public:
     task<result<void>> read(std::uint64_t offset, std::span<std::byte> into) override
     {
         const auto good = check_range(properties_, offset, into.size(), false);
-        if (good && !into.empty())
-            std::memcpy(into.data(), memory_ + offset, into.size());
+        if (good)
+            copy_out(into.data(), memory_ + offset, into.size());
         co_return good;
     }
     task<result<void>> write(std::uint64_t offset, std::span<const std::byte> from, bool) override
     {
         const auto good = check_range(properties_, offset, from.size(), true);
-        if (good && !from.empty())
-            std::memcpy(memory_ + offset, from.data(), from.size());
+        if (good)
+            copy_in(memory_ + offset, from.data(), from.size());
         co_return good;
     }
     task<result<void>> flush() override { co_return result<void>(); }
@@ -64,10 +94,10 @@ private:
         const std::uint64_t first =
             keep ? offset + length : std::min((offset + page - 1) / page * page, offset + length);
         const std::uint64_t last = std::max((offset + length) / page * page, first);
-        std::memset(memory_ + offset, 0, first - offset);
+        zero(memory_ + offset, first - offset);
         if (last > first && ::madvise(memory_ + first, last - first, MADV_DONTNEED) != 0)
             return error::from_errno(errno, "give pages back", last - first);
-        std::memset(memory_ + last, 0, offset + length - last);
+        zero(memory_ + last, offset + length - last);
         return {};
     }
 

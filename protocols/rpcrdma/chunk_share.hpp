@@ -19,4 +19,9 @@ struct chunk_share {
 /// Of all addresses that a listener has connections from.
 using chunk_shares = rpc::address_shares<chunk_share>;
 
+/// Memory for receives of all connections of a listener.
+struct receive_share {
+    std::uint64_t bytes = 0;
+};
+
 } // namespace verbena::rpcrdma

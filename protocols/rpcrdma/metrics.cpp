@@ -13,6 +13,8 @@ metric_registrations expose(metric_registry& registry, const responder_stats& s)
     count("verbena_rpcrdma_calls_total", "Calls that came over RDMA.", "calls", s.calls);
     count("verbena_rpcrdma_credits_wanted_total", "Credits asked for, added up over calls.", "credits",
           s.credits_wanted);
+    count("verbena_rpcrdma_credit_raises_total",
+          "Times that a connection got more credits, since it used what it had.", "raises", s.credit_raises);
     count("verbena_rpcrdma_credits_granted_total", "Credits granted, added up over replies.", "credits",
           s.credits_granted);
     group.add({"verbena_rpcrdma_replies_total",

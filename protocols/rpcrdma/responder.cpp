@@ -25,7 +25,8 @@ task_context traced(reactor& shard) noexcept
 
 responder_connection::responder_connection(verbs::context& provider, buffer_pool& buffers,
                                            rpc::dispatcher& dispatcher, const responder_options& options,
-                                           responder_stats& stats, chunk_shares::user share)
+                                           responder_stats& stats, chunk_shares::user share,
+                                           receive_share& receives)
     : provider_(provider),
       buffers_(buffers),
       dispatcher_(dispatcher),
@@ -33,7 +34,9 @@ responder_connection::responder_connection(verbs::context& provider, buffer_pool
       stats_(stats),
       trace_(traced(provider.shard())),
       calls_scope_(provider.shard(), &trace_, this, "calls of an RDMA connection"),
-      share_(std::move(share))
+      share_(std::move(share)),
+      receives_(receives),
+      credits_(std::clamp<std::uint32_t>(options.initial_credits, 1, std::max(1u, options.credits)))
 {
     batch_.reserve(max_reply_requests);
     local_.reserve(max_reply_requests + 8);
@@ -45,6 +48,7 @@ responder_connection::~responder_connection()
         reverse_->closed();
     queue_pair_.reset();
     deferred::unlink();
+    receives_.bytes -= receive_slots_.size() * receive_size();
     if (chunk_bytes_ != 0) { // of calls whose Sends never completed
         share_->bytes -= chunk_bytes_;
         share_->freed.set();
@@ -111,12 +115,7 @@ task<bool> responder_connection::take(std::unique_ptr<verbs::connect_request> re
         co_return false;
     queue_pair_ = std::move(*made);
     queue_pair_->set_handler(this);
-    receive_slots_.resize(receives);
-    empty_slots_.reserve(receives);
-    arrived_.reserve(receives);
-    handling_.reserve(receives);
-    for (std::uint32_t i = receives; i > 0; --i)
-        empty_slots_.push_back(i - 1);
+    add_receive_slots(credits_ + receive_slack + options_.reverse_credits);
     // Before the answer: a Send that finds no receive ends the connection on iWARP.
     if (!post_receives())
         co_return false;
@@ -143,6 +142,44 @@ void responder_connection::end_if_drained() noexcept
 {
     if (draining_ && accepted_ && !down_ && calls_in_use() == 0)
         queue_pair_->disconnect();
+}
+
+void responder_connection::add_receive_slots(std::uint32_t more)
+{
+    const auto before = static_cast<std::uint32_t>(receive_slots_.size());
+    const std::uint32_t all = before + more;
+    empty_slots_.reserve(all);
+    arrived_.reserve(all);
+    handling_.reserve(all);
+    receive_slots_.resize(all);
+    for (std::uint32_t i = all; i > before; --i)
+        empty_slots_.push_back(i - 1);
+    receives_.bytes += more * receive_size();
+}
+
+// A call came, whose requester wants so many. How many it has under way can't be seen here: it waits for credits where its calls are
+// answered at once, too.
+void responder_connection::raise_credits(std::uint32_t wanted)
+{
+    const std::uint32_t most = std::min({options_.credits, wanted, 2 * credits_});
+    if (most <= credits_)
+        return;
+    const time_point now = provider_.shard().now();
+    if (now - window_begun_ > options_.credit_window) {
+        window_begun_ = now;
+        window_calls_ = 0;
+    }
+    if (++window_calls_ < credits_)
+        return;
+    window_begun_ = now;
+    window_calls_ = 0;
+    const std::uint32_t more = most - credits_;
+    if (receives_.bytes + more * receive_size() > options_.max_receive_bytes)
+        return;
+    stats_.credit_raises.add();
+    credits_ = most;
+    add_receive_slots(more);
+    receive_again();
 }
 
 bool responder_connection::post_receive(lease memory) noexcept
@@ -363,7 +400,7 @@ void responder_connection::begin_call(lease message, std::uint32_t length) noexc
     // Receives are posted again before their calls are served, so nothing else bounds a requester that
     // ignores its credits (RFC 8166 3.3.1). Answered calls whose Sends are not complete don't count, since
     // the requester can't see that: behind a slow RDMA Read there may be many. The send queue bounds them.
-    if (unanswered_ >= options_.credits + receive_slack) {
+    if (unanswered_ >= credits_ + receive_slack) {
         stats_.credit_overruns.add();
         log_limited(stats_.refusals_logged, log_level::warning, "rpcrdma", "credits exceeded",
                     {{"peer", peer_name_}, {"calls", unanswered_}});
@@ -408,6 +445,7 @@ void responder_connection::begin_call(lease message, std::uint32_t length) noexc
     }
     stats_.calls.add();
     stats_.credits_wanted.add(c.transport_.credits);
+    raise_credits(c.transport_.credits);
     turn_used_ += chunk_bytes_of(c.transport_) / options_.turn_unit;
     // Not by a pointer to the member, which compilers do not see through: this is each call's way.
     calls_scope_.spawn([this, &c, offset = d.offset, length] { return serve(c, offset, length); });
@@ -594,7 +632,7 @@ void responder_connection::charge(responder_call& c, std::uint64_t bytes) noexce
 // which the requester can hold up by leaving an RDMA Read unanswered.
 std::uint64_t responder_connection::least_charge() const noexcept
 {
-    return calls_in_use() > options_.credits + receive_slack ? receive_size() : 0;
+    return calls_in_use() > credits_ + receive_slack ? receive_size() : 0;
 }
 
 namespace {

@@ -66,7 +66,8 @@ class responder_connection final : private verbs::completion_handler,
                                    private reverse_link {
 public:
     responder_connection(verbs::context& provider, buffer_pool& buffers, rpc::dispatcher& dispatcher,
-                         const responder_options& options, responder_stats& stats, chunk_shares::user share);
+                         const responder_options& options, responder_stats& stats, chunk_shares::user share,
+                         receive_share& receives);
     ~responder_connection();
 
     /// Accepts the peer and serves it until the connection ends.
@@ -89,7 +90,7 @@ private:
         responder_connection& connection_;
     };
 
-    static constexpr std::uint32_t receive_slack = 8; // for RDMA_DONE and the like, which use no credit
+    static constexpr std::uint32_t receive_slack = responder_options::receive_slack;
     static constexpr std::uint32_t send_depth = 1024;
     /// Requests of one reply: a piece is cut at every segment of its chunk.
     static constexpr std::uint32_t max_reply_requests =
@@ -130,6 +131,8 @@ private:
     {
         return std::max<std::size_t>(options_.inline_size, buffer_pool::min_size);
     }
+    void add_receive_slots(std::uint32_t more);
+    void raise_credits(std::uint32_t wanted);
     /// There is an empty slot.
     bool post_receive(lease memory) noexcept;
     bool post_receives() noexcept;
@@ -218,6 +221,10 @@ private:
     std::uint32_t unanswered_ = 0;
     std::uint64_t chunk_bytes_ = 0; // of the calls in use
     chunk_shares::user share_;      // of the peer's address
+    receive_share& receives_;       // of the listener
+    std::uint32_t credits_;         // what may be granted at this time
+    time_point window_begun_;       // of responder_options::credit_window
+    std::uint32_t window_calls_ = 0;
     bool accepted_ = false;
     bool draining_ = false;
     std::shared_ptr<reverse_requester> reverse_; // made when a program first asks

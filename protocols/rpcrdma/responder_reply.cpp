@@ -71,7 +71,7 @@ std::uint32_t responder_connection::grant(const responder_call& c) noexcept
     const auto standing = static_cast<std::uint32_t>(receive_slots_.size() - empty_slots_.size());
     const std::uint32_t room = standing > receive_slack ? standing - receive_slack : 1;
     const std::uint32_t granted =
-        std::max(1u, std::min({std::max(1u, c.transport_.credits), options_.credits, room}));
+        std::max(1u, std::min({std::max(1u, c.transport_.credits), credits_, room}));
     stats_.credits_granted.add(granted);
     return granted;
 }

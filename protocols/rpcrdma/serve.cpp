@@ -35,6 +35,7 @@ struct serving {
     std::vector<responder_connection*> connections;
     event empty;
     chunk_shares shares;
+    receive_share receives;
 };
 
 // Of what is left of a connection's task when it throws, which is little: the connection has a handler of its own.
@@ -58,7 +59,7 @@ task<void> serve_one(std::unique_ptr<verbs::connect_request> request, verbs::con
                      chunk_shares::user share)
 {
     auto connection = std::make_unique<responder_connection>(provider, buffers, dispatcher, options, stats,
-                                                             std::move(share));
+                                                             std::move(share), all.receives);
     const serving::member here(all, *connection);
     co_await connection->run(std::move(request), domain);
 }

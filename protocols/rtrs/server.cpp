@@ -52,11 +52,15 @@ server_session::server_session(server_shared& shared, const uuid& id) : shared_(
     shared_.stats.sessions.add(1);
 }
 
-server_session::~server_session() { shared_.stats.sessions.add(-1); }
-
-bool server_session::has_live_path() const noexcept
+server_session::~server_session()
 {
-    return std::ranges::any_of(paths_, [](const auto& p) { return !p.second->closing(); });
+    shared_.stats.sessions.add(-1);
+    shared_.group.remove_session();
+}
+
+void server_session::paths_changed() noexcept
+{
+    name_.set_live(std::ranges::any_of(paths_, [](const auto& p) { return !p.second->closing(); }));
 }
 
 void server_session::chunk_free(std::uint32_t number)
@@ -112,7 +116,7 @@ task<result<void>> server_session::begin(std::string name, std::string_view peer
             co_return error(std::errc::operation_canceled, "the path has ended");
     }
     if (begun()) {
-        if (name != name_)
+        if (name != name_.text())
             co_return error(std::errc::permission_denied,
                             "another name than that of the session's other paths");
         co_return result<void>();
@@ -121,7 +125,7 @@ task<result<void>> server_session::begin(std::string name, std::string_view peer
     begun_.reset();
     const auto done = co_await claim(std::move(name), peer_address);
     if (!done)
-        name_.clear();
+        name_ = session_name();
     beginning_ = false;
     begun_.set();
     co_return done;
@@ -130,23 +134,14 @@ task<result<void>> server_session::begin(std::string name, std::string_view peer
 task<result<void>> server_session::claim(std::string name, std::string_view peer_address)
 {
     // A session of this name whose paths have ended may still have requests under way, which would write over what this one writes.
-    const auto other = [&] {
-        return std::ranges::find_if(shared_.sessions, [&](const auto& s) {
-            return s.second.get() != this && s.second->name() == name;
-        });
-    };
-    for (auto found = other(); found != shared_.sessions.end(); found = other()) {
-        if (found->second->has_live_path())
-            co_return error(std::errc::file_exists, "a session of this name lives");
-        shared_.session_ended.reset();
-        const bool over = co_await shared_.session_ended.wait();
-        if (!over)
-            co_return error(std::errc::operation_canceled, "the path has ended");
-    }
-    name_ = std::move(name);
+    auto claimed = co_await shared_.group.claim(shared_.shard, std::move(name));
+    if (!claimed)
+        co_return claimed.error();
+    name_ = std::move(*claimed);
+    paths_changed();
     peer_address_ = peer_address;
     session_info info;
-    info.name = name_;
+    info.name = name_.text();
     info.peer_address = peer_address_;
     info.max_io_size = shared_.max_io_size();
     // First whoever decides on it, then the memory.
@@ -210,6 +205,7 @@ void server_path::close(path_end why, const error& cause) noexcept
     state_ = state::closing;
     why_ = why;
     cause_ = cause;
+    session_.paths_changed();
     close_.set();
 }
 
@@ -404,8 +400,9 @@ struct server::impl {
     task<void> run_path(server_session& s, server_path& p);
 };
 
-server::server(reactor& shard, buffer_pool& buffers, service& s, const server_options& o, server_stats& stats)
-    : impl_(new impl{{shard, buffers, s, o, stats, request_layout(o.queue_depth), {}, {}}})
+server::server(reactor& shard, buffer_pool& buffers, service& s, server_group& group, const server_options& o,
+               server_stats& stats)
+    : impl_(new impl{{shard, buffers, s, group, o, stats, request_layout(o.queue_depth), {}}})
 {
 }
 
@@ -430,7 +427,7 @@ std::uint16_t server::impl::take(verbs::context& d, std::unique_ptr<verbs::conne
     if (at == shared.sessions.end()) {
         if (!m.first)
             return ENXIO; // the session that this path belongs to is gone
-        if (shared.sessions.size() >= o.max_sessions)
+        if (!shared.group.add_session(o.max_sessions))
             return ENOSPC;
         at = shared.sessions.emplace(m.session, std::make_unique<server_session>(shared, m.session)).first;
     } else if (at->second->paths().size() >= o.max_paths) {
@@ -440,6 +437,7 @@ std::uint16_t server::impl::take(verbs::context& d, std::unique_ptr<verbs::conne
     const auto made = s.paths().emplace(
         m.path, std::make_unique<server_path>(s, d, m, std::string(request->peer_address())));
     server_path& p = *made.first->second;
+    s.paths_changed();
     p.add(std::move(request), m);
     paths.spawn(&impl::run_path, this, std::ref(s), std::ref(p));
     return 0;
@@ -454,7 +452,6 @@ task<void> server::impl::run_path(server_session& s, server_path& p)
         co_return;
     const uuid session = s.id();
     shared.sessions.erase(session);
-    shared.session_ended.set();
 }
 
 task<void> server::serve(verbs::context& d, verbs::listener& l)

@@ -25,11 +25,11 @@ struct server_shared {
     reactor& shard;
     buffer_pool& buffers;
     rtrs::service& service;
+    server_group& group;
     const server_options options;
     server_stats& stats;
     const request_layout layout;
     std::map<uuid, std::unique_ptr<server_session>> sessions;
-    event session_ended; ///< set when one goes; whoever waits for that resets it
 
     std::uint32_t max_io_size() const noexcept { return options.chunk_size - options.header_size; }
 };
@@ -174,7 +174,7 @@ public:
 
     server_shared& shared() const noexcept { return shared_; }
     const uuid& id() const noexcept { return id_; }
-    const std::string& name() const noexcept { return name_; }
+    const std::string& name() const noexcept { return name_.text(); }
     bool begun() const noexcept { return handler_ != nullptr; }
     session_handler& handler() const noexcept { return *handler_; }
     std::vector<server_chunk>& chunks() noexcept { return chunks_; }
@@ -184,7 +184,8 @@ public:
         return memory_[piece].bytes().first(bytes_of_piece_);
     }
     std::map<uuid, std::unique_ptr<server_path>>& paths() noexcept { return paths_; }
-    bool has_live_path() const noexcept;
+    /// A path has come or has ended.
+    void paths_changed() noexcept;
     /// The copy under way of this chunk's request is over: the next one starts.
     void chunk_free(std::uint32_t chunk);
     /// Forgets the copies that wait and came by `from`.
@@ -196,7 +197,7 @@ private:
 
     server_shared& shared_;
     const uuid id_;
-    std::string name_; // from when it is claimed
+    session_name name_;
     std::string peer_address_;
     std::vector<lease> memory_;
     std::size_t bytes_of_piece_ = 0;

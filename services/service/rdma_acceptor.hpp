@@ -19,7 +19,7 @@ namespace verbena::services {
 /// Of one shard: made, used and destroyed there.
 class rdma_acceptor {
 public:
-    using handler = std::function<void(std::unique_ptr<rdma::arrival> peer)>;
+    using handler = std::function<void(std::unique_ptr<verbs::arrival> peer)>;
 
     /// `h` is called in the poll phase. `lane` outlives it. Errors: those of rdma::make_context() and listen(); ENODEV if
     /// `device` is named and the address leads to another.
@@ -29,7 +29,7 @@ public:
         rdma::options o;
         o.device = device.name;
         o.port = device.port;
-        o.divert = [h = std::move(h)](std::unique_ptr<rdma::arrival>& peer) { h(std::move(peer)); };
+        o.divert = [h = std::move(h)](std::unique_ptr<verbs::arrival>& peer) { h(std::move(peer)); };
         auto context = rdma::make_context(s.reactor(), {lane, lane}, o);
         if (!context)
             return context.error();

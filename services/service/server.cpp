@@ -48,26 +48,32 @@ private:
     std::optional<std::size_t> iwarp_listener_;
 };
 
-#ifdef VERBENA_HAS_RDMA
-// Likewise, by RDMA.
-class rdma_handover final : public remote_message {
+// Likewise, when its connect request has been read.
+class arrival_handover final : public remote_message {
 public:
-    rdma_handover(shard_server& to, std::unique_ptr<rdma::arrival> peer, std::size_t listener) noexcept
-        : to_(to), peer_(std::move(peer)), listener_(listener)
+    using adopt = void (shard_server::*)(std::unique_ptr<verbs::arrival> peer, std::size_t listener);
+
+    static void send(shard_server& to, adopt how, std::unique_ptr<verbs::arrival> peer, std::size_t listener)
     {
+        to.where().post_remote(*new arrival_handover(to, how, std::move(peer), listener));
     }
     void deliver() noexcept override
     {
-        const std::unique_ptr<rdma_handover> self(this);
-        to_.adopt_rdma(std::move(peer_), listener_);
+        const std::unique_ptr<arrival_handover> self(this);
+        (to_.*how_)(std::move(peer_), listener_);
     }
 
 private:
+    arrival_handover(shard_server& to, adopt how, std::unique_ptr<verbs::arrival> peer,
+                     std::size_t listener) noexcept
+        : to_(to), how_(how), peer_(std::move(peer)), listener_(listener)
+    {
+    }
     shard_server& to_;
-    std::unique_ptr<rdma::arrival> peer_;
+    adopt how_;
+    std::unique_ptr<verbs::arrival> peer_;
     std::size_t listener_;
 };
-#endif
 
 // Of the process's descriptors posixfs may keep half (posixfs/descriptor_cache.hpp); an eighth is for what opens one and closes it again,
 // for rings, events and listeners.
@@ -115,6 +121,8 @@ struct server::impl {
 
     template<class Make>
     void make_servers(Make make);
+    std::optional<std::size_t> shard_of(const verbs::arrival& peer) const noexcept;
+    void route_iwarp(std::unique_ptr<verbs::arrival>& peer, std::size_t at, std::size_t listener);
     void open(metric_registry& registry);
     void listen(const listen_url& url, const net::endpoint& where);
     net::endpoint listen_rdma(const listen_url& url, const net::endpoint& where, acceptor& a);
@@ -126,6 +134,7 @@ struct server::impl {
     std::vector<planned_listener> listeners;
     std::size_t service_servers;
     server_options shard_options;
+    const verbs::protocol_module* verbs_protocol = nullptr; // in place of programs
     std::unique_ptr<rpc::duplicate_request_cache> duplicates;
     // Its threads never take callers' rights: the kernel then refuses a thread its RDMA files. The runtime's.
     blocking_pool* device_lane = nullptr;
@@ -143,6 +152,22 @@ void server::impl::make_servers(Make make)
         rt.size(), rpc::duplicate_request_options::within(rt.budget().limit() / 4 / service_servers));
     for (std::size_t i = 0; i < rt.size(); ++i)
         servers.push_back(rt.call(i, make));
+}
+
+// Where it has to go, if that matters.
+std::optional<std::size_t> server::impl::shard_of(const verbs::arrival& peer) const noexcept
+{
+    if (verbs_protocol == nullptr)
+        return std::nullopt;
+    const auto chosen = verbs_protocol->shard_of(peer.private_data(), servers.size());
+    return chosen ? std::optional(*chosen % servers.size()) : std::nullopt;
+}
+
+void server::impl::route_iwarp(std::unique_ptr<verbs::arrival>& peer, std::size_t at, std::size_t listener)
+{
+    const auto chosen = shard_of(*peer);
+    if (chosen && *chosen != at)
+        arrival_handover::send(*servers[*chosen], &shard_server::adopt_iwarp, std::move(peer), listener);
 }
 
 void server::impl::hand_over(acceptor& from, net::unique_fd socket, const net::endpoint& peer)
@@ -178,10 +203,11 @@ net::endpoint server::impl::listen_rdma(const listen_url& url, const net::endpoi
     }
     const result<void> opened = rt.call(0, [&](shard& s) -> result<void> {
         auto made = rdma_acceptor::open(
-            s, *device_lane, where, url.device, [this, &a, number](std::unique_ptr<rdma::arrival> peer) {
-                shard_server& to = *servers[a.next];
-                a.next = (a.next + 1) % servers.size();
-                to.where().post_remote(*new rdma_handover(to, std::move(peer), number));
+            s, *device_lane, where, url.device, [this, &a, number](std::unique_ptr<verbs::arrival> peer) {
+                auto chosen = shard_of(*peer);
+                if (!chosen)
+                    chosen = std::exchange(a.next, (a.next + 1) % servers.size());
+                arrival_handover::send(*servers[*chosen], &shard_server::adopt_rdma, std::move(peer), number);
             });
         if (!made)
             return made.error();
@@ -326,6 +352,11 @@ void server::start(const std::vector<rpc::program_module*>& programs, metric_reg
 void server::start(verbs::protocol_module& protocol, metric_registry& registry)
 {
     try {
+        impl_->verbs_protocol = &protocol;
+        impl_->shard_options.route = [own = impl_.get()](std::unique_ptr<verbs::arrival>& peer,
+                                                         std::size_t at, std::size_t listener) {
+            own->route_iwarp(peer, at, listener);
+        };
         impl_->make_servers([&](shard& s) {
             return std::make_unique<shard_server>(s, impl_->shard_options, protocol, *impl_->duplicates);
         });

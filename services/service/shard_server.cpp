@@ -10,14 +10,16 @@ namespace verbena::services {
 
 namespace {
 
-// Each connection posts receives for all its credits: idle ones of all listeners must leave half of the budget to
-// work with.
-std::uint32_t most_rdma_connections(const rpcrdma::responder_options& o, std::size_t budget,
-                                    std::size_t shards, std::size_t listeners)
+// Receives that stand are memory: those of all listeners leave half of the budget to work with. Idle connections may take all of
+// their part.
+void bound_receives(rpcrdma::responder_options& o, std::size_t budget, std::size_t shards,
+                    std::size_t listeners)
 {
-    const std::size_t one = o.credits * std::max<std::size_t>(o.inline_size, buffer_pool::min_size);
-    const std::size_t most = budget / 2 / one / shards / std::max<std::size_t>(listeners, 1);
-    return static_cast<std::uint32_t>(std::clamp<std::size_t>(most, 1, o.max_connections));
+    const std::size_t one =
+        (o.initial_credits + o.receive_slack) * std::max<std::size_t>(o.inline_size, buffer_pool::min_size);
+    o.max_receive_bytes = budget / 2 / shards / std::max<std::size_t>(listeners, 1);
+    o.max_connections = static_cast<std::uint32_t>(
+        std::clamp<std::uint64_t>(o.max_receive_bytes / one, 1, o.max_connections));
 }
 
 // Of a host's connections, which spread over the shards and the kinds of listeners: together they leave three
@@ -37,13 +39,6 @@ std::size_t address_connections(std::size_t most, std::size_t quarter, std::size
     return std::max<std::size_t>(std::min(std::max(quarter, least), most - (most + 3) / 4), 1);
 }
 
-iwarp::options iwarp_options(const server_options& own)
-{
-    iwarp::options o;
-    o.crc = own.iwarp_crc ? iwarp::crc_mode::on : iwarp::crc_mode::off;
-    return o;
-}
-
 rpc::stream_options stream_options(std::size_t budget, std::size_t shards, std::size_t listeners)
 {
     rpc::stream_options o;
@@ -56,6 +51,19 @@ rpc::stream_options stream_options(std::size_t budget, std::size_t shards, std::
 }
 
 } // namespace
+
+iwarp::options shard_server::iwarp_options(const server_options& own)
+{
+    iwarp::options o;
+    o.crc = own.iwarp_crc ? iwarp::crc_mode::on : iwarp::crc_mode::off;
+    if (own.route)
+        o.divert = [this, route = own.route](std::unique_ptr<verbs::arrival>& peer, verbs::listener& where) {
+            const auto at =
+                std::ranges::find(iwarp_listeners_, &where, &std::unique_ptr<verbs::listener>::get);
+            route(peer, shard_.index(), static_cast<std::size_t>(at - iwarp_listeners_.begin()));
+        };
+    return o;
+}
 
 shard_server::shard_server(shard& s, const server_options& o,
                            const std::vector<rpc::program_module*>& modules,
@@ -74,7 +82,7 @@ shard_server::shard_server(shard& s, const server_options& o,
       rdma_tasks_(s.reactor(), nullptr, &unhandled_, "RDMA listeners")
 {
     const std::size_t budget = s.buffers().budget().limit();
-    rdma_options_.max_connections = most_rdma_connections(rdma_options_, budget, o.shards, o.rdma_listeners);
+    bound_receives(rdma_options_, budget, o.shards, o.rdma_listeners);
     rdma_options_.max_address_connections = static_cast<std::uint32_t>(
         address_connections(rdma_options_.max_connections, rdma_options_.max_connections / 4, o.shards));
     rdma_options_.max_address_chunk_bytes = address_share(budget, o.shards, o.listeners);
@@ -134,7 +142,7 @@ result<std::size_t> shard_server::listen_rdma(std::string_view url, blocking_poo
     return rdma_listeners_.size() - 1;
 }
 
-void shard_server::adopt_rdma(std::unique_ptr<rdma::arrival> peer, std::size_t listener)
+void shard_server::adopt_rdma(std::unique_ptr<verbs::arrival> peer, std::size_t listener)
 {
     rdma_->adopt(std::move(peer), *rdma_listeners_[listener]);
 }
@@ -148,6 +156,11 @@ void shard_server::adopt_tcp(net::unique_fd socket, const net::endpoint& peer)
 void shard_server::adopt_iwarp(net::unique_fd socket, std::size_t listener)
 {
     iwarp_->adopt(socket.release(), *iwarp_listeners_[listener]);
+}
+
+void shard_server::adopt_iwarp(std::unique_ptr<verbs::arrival> peer, std::size_t listener)
+{
+    iwarp_->adopt(std::move(peer), *iwarp_listeners_[listener]);
 }
 
 task<void> shard_server::shut_down(time_point deadline)

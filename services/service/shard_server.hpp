@@ -20,6 +20,7 @@
 #include <verbena/transports/stream.hpp>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -37,6 +38,8 @@ struct server_options {
     bool iwarp_crc = false;
     std::chrono::seconds read_limit{30};
     device_choice device; ///< what all rdma:// listeners use, if they choose
+    /// Of a verbs protocol: sees each peer by iWARP before shard `at` does; sends it to another one, or leaves it.
+    std::function<void(std::unique_ptr<verbs::arrival>& peer, std::size_t at, std::size_t listener)> route;
 };
 
 /// Made, used and destroyed on its shard, except where it says any thread.
@@ -54,13 +57,14 @@ public:
 #ifdef VERBENA_HAS_RDMA
     /// Serves the peers that adopt_rdma() will bring for `url`; yields the listener's number. `pool` outlives this.
     result<std::size_t> listen_rdma(std::string_view url, blocking_pool& lane);
-    void adopt_rdma(std::unique_ptr<rdma::arrival> peer, std::size_t listener);
+    void adopt_rdma(std::unique_ptr<verbs::arrival> peer, std::size_t listener);
     /// Any thread, once nothing listens anew: nullptr if no RDMA device is used.
     const rdma::stats* rdma_device() const noexcept { return rdma_ ? &rdma_->counters() : nullptr; }
 #endif
     /// Takes over a connected socket. Inside a poll too.
     void adopt_tcp(net::unique_fd socket, const net::endpoint& peer);
     void adopt_iwarp(net::unique_fd socket, std::size_t listener);
+    void adopt_iwarp(std::unique_ptr<verbs::arrival> peer, std::size_t listener);
 
     /// Starts no more calls, lets those in flight finish until `deadline`, and ends the connections.
     task<void> shut_down(time_point deadline);
@@ -74,6 +78,7 @@ public:
     const iwarp::stats& iwarp() const noexcept { return iwarp_->counters(); }
 
 private:
+    iwarp::options iwarp_options(const server_options& own);
     void serve(verbs::context& device, verbs::listener& listener);
 
     shard& shard_;

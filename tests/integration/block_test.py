@@ -15,7 +15,7 @@ class Block(daemon.DaemonTest):
     def serve(self, *devices, listen=("iwarp://127.0.0.1:0",), settings=()):
         words = [word for device in devices for word in ("--device", device)]
         words += [word for url in listen for word in ("--listen", url)]
-        self.daemon = self.run_daemon("block", "--shards", "1", "--metrics", "127.0.0.1:0",
+        self.daemon = self.run_daemon("block", "--shards", "3", "--metrics", "127.0.0.1:0",
                                       "--state", os.path.join(self.folder, "state"), *words, *settings, exactly=True)
         self.ports = [int(line.rsplit(":", 1)[1]) for line in self.daemon.lines if line.startswith("listening at ")]
 
@@ -29,7 +29,7 @@ class Block(daemon.DaemonTest):
         return done.stderr.decode() if status else done.stdout
 
     def refused(self, *words):
-        done = self.run_binary("block", "--metrics", "off", "--state", os.path.join(self.folder, "state"), *(words if "--shards" in words else ("--shards", "1", *words)))
+        done = self.run_binary("block", "--metrics", "off", "--state", os.path.join(self.folder, "state"), *words)
         self.assertEqual(done.returncode, 2, done.stderr)
         return done.stderr
 
@@ -65,6 +65,14 @@ class Block(daemon.DaemonTest):
         self.assertEqual(self.block("read", "--length", "1M", self.url("disk", path=1)), data)
         self.assertEqual(self.daemon.metric('verbena_rtrs_ended_paths_total{reason="closed"}'), 3)
 
+    def test_sessions_live_on_all_shards_and_each_on_one(self):
+        self.serve("disk=1M", listen=("iwarp://127.0.0.1:0", "iwarp://127.0.0.1:0"))
+        told = [json.loads(self.block("info", "--json", "--connections", "4", "--path", self.url("", path=1)[:-1], self.url("disk")))
+                for _ in range(12)]
+        self.assertEqual({info["size"] for info in told}, {MIB})
+        self.assertEqual(self.daemon.metric("verbena_rtrs_refused_connections_total"), 0)
+        self.assertEqual(self.daemon.metric('verbena_rtrs_ended_paths_total{reason="closed"}'), 24)
+
     def test_who_may_do_what(self):
         self.serve("mine=1M,ro", "theirs=1M,clients=192.0.2.0/24", "named=1M,session=vm1")
         self.assertIn("does not let it be changed", self.block("write", self.url("mine"), data=b"x", status=1))
@@ -94,12 +102,11 @@ class Block(daemon.DaemonTest):
         self.assertIn("write an address", self.refused("--device", "a=64M,clients=everybody"))
         self.assertIn("no block back end ramdisk; known: nullblk ramblk", self.refused("--device", "a=64M,backend=ramdisk"))
         self.assertIn("power of two", self.refused("--device", "a", "--chunk-kib", "100"))
-        self.assertIn("--shards 1", self.refused("--device", "a", "--shards", "2", "--listen", "iwarp://127.0.0.1:0"))
 
     def test_in_one_process_beside_nfs(self):
         config = os.path.join(self.folder, "both.toml")
         with open(config, "w", encoding="utf-8") as file:
-            file.write(f'[daemon]\nshards = 1\nstate = "{self.folder}/state"\n[metrics]\nlisten = "127.0.0.1:0"\n'
+            file.write(f'[daemon]\nshards = 2\nstate = "{self.folder}/state"\n[metrics]\nlisten = "127.0.0.1:0"\n'
                        '[block]\nlisten = ["iwarp://127.0.0.1:0"]\n[[block.device]]\nname = "disk"\nsize = "4M"\n'
                        '[nfs]\nlisten = ["tcp://127.0.0.1:0"]\nrpcbind = "no"\n[[nfs.export]]\nbackend = "memfs"\n')
         self.daemon = self.run_daemon("serve", config, exactly=True)

@@ -139,6 +139,7 @@ struct world {
     rnbd::device_table devices;
     rnbd::server_stats device_stats;
     rnbd::server blocks_served{devices, device_stats};
+    rtrs::server_group group;
     rtrs::server_options options;
     rtrs::server_stats stats;
     rtrs::client_stats client_stats;
@@ -153,7 +154,7 @@ public:
         first_ = std::move(*world_.server_device->listen("one"));
         second_ = std::move(*world_.server_device->listen("two"));
         serving_ = std::make_unique<rtrs::server>(*world_.shard, *world_.pool, world_.blocks_served,
-                                                  world_.options, world_.stats);
+                                                  world_.group, world_.options, world_.stats);
         tasks_.spawn([this] { return serving_->serve(*world_.server_device, *first_); });
         tasks_.spawn([this] { return serving_->serve(*world_.server_device, *second_); });
     }

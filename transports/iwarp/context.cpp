@@ -88,4 +88,10 @@ void context_impl::adopt(int fd, verbs::listener& where) noexcept
     static_cast<mpa_listener&>(where).take(net::unique_fd(fd));
 }
 
+void context_impl::adopt(std::unique_ptr<verbs::arrival> peer, verbs::listener& where) noexcept
+{
+    static_cast<mpa_listener&>(where).take(
+        std::unique_ptr<arrived_peer>(static_cast<arrived_peer*>(peer.release())));
+}
+
 } // namespace verbena::iwarp

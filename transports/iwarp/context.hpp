@@ -34,6 +34,7 @@ public:
     const iwarp::stats& counters() const noexcept override { return stats_; }
     result<std::unique_ptr<verbs::listener>> listen_adopted(std::string_view url) override;
     void adopt(int fd, verbs::listener& where) noexcept override;
+    void adopt(std::unique_ptr<verbs::arrival> peer, verbs::listener& where) noexcept override;
 
     const iwarp::options& options() const noexcept { return options_; }
     iwarp::stats& stats() noexcept { return stats_; }

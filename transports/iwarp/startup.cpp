@@ -87,15 +87,17 @@ bool starting_peer::watch::on_readable() noexcept
 
 // --- mpa_request ---
 
-mpa_request::mpa_request(context_impl& c, net::unique_fd fd, const wire::mpa_frame& frame,
-                         const wire::mpa_depths& depths, std::span<const std::byte> private_data)
-    : context_(c),
-      fd_(std::move(fd)),
-      frame_(frame),
-      depths_(depths),
-      private_data_(private_data.begin(), private_data.end())
+arrived_peer::arrived_peer(net::unique_fd s, const wire::mpa_frame& f, std::span<const std::byte> body)
+    : socket(std::move(s)), frame(f), depths(wire::parse_depths(body.first<wire::enhanced_size>()))
 {
-    if (const auto who = net::endpoint::remote(fd_.get())) {
+    const auto own = body.first(f.private_data_length).subspan(wire::enhanced_size);
+    data.assign(own.begin(), own.end());
+}
+
+mpa_request::mpa_request(context_impl& c, std::unique_ptr<arrived_peer> peer)
+    : context_(c), peer_(std::move(peer))
+{
+    if (const auto who = net::endpoint::remote(peer_->socket.get())) {
         peer_name_ = who->to_string();
         peer_address_ = who->address();
     }
@@ -110,10 +112,10 @@ mpa_request::~mpa_request()
 task<result<std::unique_ptr<verbs::queue_pair>>>
 mpa_request::make_queue_pair(verbs::protection_domain& d, const verbs::queue_pair_options& o)
 {
-    if (!fd_)
+    if (!peer_->socket)
         co_return error(std::errc::invalid_argument, "a connect request makes one queue pair");
-    auto c = std::make_unique<connection>(context_, std::move(fd_), static_cast<iwarp::domain&>(d), o,
-                                          peer_name_, peer_address_);
+    auto c = std::make_unique<connection>(context_, std::move(peer_->socket), static_cast<iwarp::domain&>(d),
+                                          o, peer_name_, peer_address_);
     connection_ = c.get();
     connection_->watch(&connection_);
     co_return std::unique_ptr<verbs::queue_pair>(std::move(c));
@@ -129,7 +131,7 @@ result<void> mpa_request::send_reply(int fd, bool reject, const wire::mpa_depths
     f.reply = true;
     f.reject = reject;
     f.enhanced = true;
-    f.crc = frame_.crc || context_.options().crc == crc_mode::on;
+    f.crc = peer_->frame.crc || context_.options().crc == crc_mode::on;
     // siw needs the depths in a reject too: it reads them before it looks at the flag.
     f.private_data_length = static_cast<std::uint16_t>(wire::enhanced_size + data.size());
     wire::encode_mpa(f, bytes.data());
@@ -140,7 +142,7 @@ result<void> mpa_request::send_reply(int fd, bool reject, const wire::mpa_depths
 
 task<result<void>> mpa_request::accept(const verbs::connect_options& o)
 {
-    if (fd_)
+    if (peer_->socket)
         co_return error(std::errc::invalid_argument, "make_queue_pair() comes before accept()");
     if (connection_ == nullptr)
         co_return error(std::errc::connection_aborted, "the queue pair has ended, or was accepted");
@@ -149,16 +151,16 @@ task<result<void>> mpa_request::accept(const verbs::connect_options& o)
     const auto limit = static_cast<std::uint16_t>(context_.query().max_outstanding_reads);
     wire::mpa_depths mine;
     // RFC 6581 9.1: our ORD at most the peer's IRD, our IRD at least the peer's ORD where we can.
-    const std::uint16_t peer_ird = depths_.ird == wire::no_negotiation ? limit : depths_.ird;
-    const std::uint16_t peer_ord = depths_.ord == wire::no_negotiation ? limit : depths_.ord;
+    const std::uint16_t peer_ird = peer_->depths.ird == wire::no_negotiation ? limit : peer_->depths.ird;
+    const std::uint16_t peer_ord = peer_->depths.ord == wire::no_negotiation ? limit : peer_->depths.ord;
     mine.ord = static_cast<std::uint16_t>(std::min<std::uint32_t>({o.initiator_depth, peer_ird, limit}));
     mine.ird = static_cast<std::uint16_t>(std::min<std::uint32_t>({o.responder_resources, peer_ord, limit}));
-    if (depths_.peer_to_peer) {
+    if (peer_->depths.peer_to_peer) {
         // RFC 6581 9.2: name one ready-to-receive message that the initiator offered. A zero-length Send
         // would take one of the service's receives, so it is not accepted.
         mine.peer_to_peer = true;
-        mine.rtr_write = depths_.rtr_write;
-        mine.rtr_read = !depths_.rtr_write && depths_.rtr_read;
+        mine.rtr_write = peer_->depths.rtr_write;
+        mine.rtr_read = !peer_->depths.rtr_write && peer_->depths.rtr_read;
         if (!mine.rtr_write && !mine.rtr_read) {
             const error why(std::errc::not_supported, "no ready-to-receive message in common (RFC 6581 9.2)");
             c->finish(end_cause::peer_to_peer_refused, why);
@@ -168,7 +170,7 @@ task<result<void>> mpa_request::accept(const verbs::connect_options& o)
             mine.ird = 1;
     }
     agreement a;
-    a.crc = frame_.crc || context_.options().crc == crc_mode::on;
+    a.crc = peer_->frame.crc || context_.options().crc == crc_mode::on;
     a.ord = mine.ord;
     a.ird = mine.ird;
     auto sent = send_reply(c->socket(), false, mine, o.private_data);
@@ -182,12 +184,12 @@ task<result<void>> mpa_request::accept(const verbs::connect_options& o)
 
 task<result<void>> mpa_request::reject(std::span<const std::byte> data)
 {
-    if (!fd_)
+    if (!peer_->socket)
         co_return error(std::errc::invalid_argument, "reject() takes a request without a queue pair");
     context_.count(end_cause::rejected);
-    auto sent = send_reply(fd_.get(), true, wire::mpa_depths(), data);
-    ::shutdown(fd_.get(), SHUT_WR);
-    fd_.reset();
+    auto sent = send_reply(peer_->socket.get(), true, wire::mpa_depths(), data);
+    ::shutdown(peer_->socket.get(), SHUT_WR);
+    peer_->socket.reset();
     co_return sent;
 }
 
@@ -235,10 +237,6 @@ bool mpa_listener::watch::on_readable() noexcept
             return true;
         }
         any = true;
-        if (listener_.context_.options().divert && listener_.context_.options().divert(a->fd.get())) {
-            (void)a->fd.release();
-            continue;
-        }
         listener_.take(std::move(a->fd));
     }
     return any;
@@ -266,19 +264,30 @@ void mpa_listener::drop(starting_peer& p, end_cause why) noexcept
 
 void mpa_listener::ready(starting_peer& p) noexcept
 {
-    const std::span<const std::byte> data = std::span(p.bytes_).subspan(wire::mpa_header_size);
-    const auto depths = wire::parse_depths(data.first<wire::enhanced_size>());
-    if (waiting_.size() >= context_.options().max_waiting) {
-        drop(p, end_cause::waiting_crowded);
-        return;
-    }
     p.watch_.stop();
-    waiting_.push_back(std::make_unique<mpa_request>(
-        context_, std::move(p.fd_), p.frame_, depths,
-        data.subspan(wire::enhanced_size, p.frame_.private_data_length - wire::enhanced_size)));
+    auto peer = std::make_unique<arrived_peer>(std::move(p.fd_), p.frame_,
+                                               std::span(p.bytes_).subspan(wire::mpa_header_size));
     --starting_count_;
     p.unlink();
     delete &p;
+    if (context_.options().divert) {
+        std::unique_ptr<verbs::arrival> taken = std::move(peer);
+        context_.options().divert(taken, *this);
+        peer.reset(static_cast<arrived_peer*>(taken.release()));
+    }
+    if (peer)
+        take(std::move(peer));
+}
+
+void mpa_listener::take(std::unique_ptr<arrived_peer> peer) noexcept
+{
+    if (closed_)
+        return;
+    if (waiting_.size() >= context_.options().max_waiting) {
+        context_.count(end_cause::waiting_crowded);
+        return;
+    }
+    waiting_.push_back(std::make_unique<mpa_request>(context_, std::move(peer)));
     changed_.set();
 }
 

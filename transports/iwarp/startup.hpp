@@ -53,17 +53,28 @@ private:
     std::array<std::byte, wire::mpa_header_size + wire::max_mpa_private_data> bytes_;
 };
 
+/// A socket whose request frame is valid.
+class arrived_peer final : public verbs::arrival {
+public:
+    /// `body`: what follows the header.
+    arrived_peer(net::unique_fd s, const wire::mpa_frame& f, std::span<const std::byte> body);
+    std::span<const std::byte> private_data() const noexcept override { return data; }
+    net::unique_fd socket;
+    wire::mpa_frame frame;
+    wire::mpa_depths depths;
+    std::vector<std::byte> data;
+};
+
 /// A valid request frame that waits for the service's answer.
 class mpa_request final : public verbs::connect_request {
 public:
-    mpa_request(context_impl& c, net::unique_fd fd, const wire::mpa_frame& frame,
-                const wire::mpa_depths& depths, std::span<const std::byte> private_data);
+    mpa_request(context_impl& c, std::unique_ptr<arrived_peer> peer);
     ~mpa_request() override;
 
-    std::span<const std::byte> private_data() const noexcept override { return private_data_; }
+    std::span<const std::byte> private_data() const noexcept override { return peer_->data; }
     std::string_view peer_address() const noexcept override { return peer_address_; }
     std::string_view peer_name() const noexcept override { return peer_name_; }
-    std::uint32_t peer_responder_resources() const noexcept override { return depths_.ird; }
+    std::uint32_t peer_responder_resources() const noexcept override { return peer_->depths.ird; }
     task<result<std::unique_ptr<verbs::queue_pair>>>
     make_queue_pair(verbs::protection_domain& domain, const verbs::queue_pair_options& o) override;
     task<result<void>> accept(const verbs::connect_options& o) override;
@@ -73,10 +84,7 @@ private:
     result<void> send_reply(int fd, bool reject, const wire::mpa_depths& depths,
                             std::span<const std::byte> data);
     context_impl& context_;
-    net::unique_fd fd_;
-    wire::mpa_frame frame_;
-    wire::mpa_depths depths_;
-    std::vector<std::byte> private_data_;
+    std::unique_ptr<arrived_peer> peer_; // without its socket, once there is a connection
     std::string peer_name_;
     std::string peer_address_;
     connection* connection_ = nullptr; // made, not yet accepted, and not ended; the caller owns it
@@ -92,6 +100,8 @@ public:
     std::string local_url() const override { return url_; }
 
     void take(net::unique_fd fd) noexcept;
+    /// One that is through start-up, of this listener or another shard's.
+    void take(std::unique_ptr<arrived_peer> peer) noexcept;
     context_impl& context() noexcept { return context_; }
     /// Ends a peer in start-up.
     void drop(starting_peer& p, end_cause why) noexcept;

@@ -425,7 +425,7 @@ void listener::on_cm_event(cm_event& e) noexcept
             return;
         }
         if (context_.options().divert) {
-            std::unique_ptr<arrival> taken = std::move(peer);
+            std::unique_ptr<verbs::arrival> taken = std::move(peer);
             context_.options().divert(taken);
             peer.reset(static_cast<arrived_peer*>(taken.release()));
         }
@@ -535,7 +535,7 @@ result<std::unique_ptr<verbs::listener>> context_impl::listen_adopted(std::strin
     return std::unique_ptr<verbs::listener>(std::make_unique<listener>(*this, std::string(url)));
 }
 
-void context_impl::adopt(std::unique_ptr<arrival> peer, verbs::listener& where) noexcept
+void context_impl::adopt(std::unique_ptr<verbs::arrival> peer, verbs::listener& where) noexcept
 {
     std::unique_ptr<arrived_peer> own(static_cast<arrived_peer*>(peer.release()));
     // Its events come to this shard's channel from now on.

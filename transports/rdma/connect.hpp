@@ -64,7 +64,7 @@ private:
     rdma_cm_id* id_;
 };
 
-class arrived_peer final : public arrival {
+class arrived_peer final : public verbs::arrival {
 public:
     explicit arrived_peer(cm_event e) noexcept : id(e.id), request(std::move(e))
     {
@@ -72,6 +72,7 @@ public:
     }
     /// Rejects it, if nobody took its id.
     ~arrived_peer() override;
+    std::span<const std::byte> private_data() const noexcept override { return request.private_data; }
     cm_id id;
     cm_event request;
 };

@@ -55,7 +55,7 @@ public:
                                                              std::vector<std::byte>& reply) override;
     const rdma::stats& counters() const noexcept override { return stats_; }
     result<std::unique_ptr<verbs::listener>> listen_adopted(std::string_view url) override;
-    void adopt(std::unique_ptr<arrival> peer, verbs::listener& where) noexcept override;
+    void adopt(std::unique_ptr<verbs::arrival> peer, verbs::listener& where) noexcept override;
 
     const rdma::options& options() const noexcept { return options_; }
     blocking_pool& pool() noexcept { return lanes_.work; }

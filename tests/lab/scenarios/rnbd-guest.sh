@@ -5,7 +5,7 @@
 needs "$LAB_BUILD/services/verbenad"
 links rxe
 server=$rxe_address
-start verbenad "$LAB_BUILD/services/verbenad" block --shards 1 --listen "rdma://$server:1234" --state "$PWD/state" \
+start verbenad "$LAB_BUILD/services/verbenad" block --shards 2 --listen "rdma://$server:1234" --state "$PWD/state" \
     --device disk=256M,clients=192.0.2.0/24 --device small=16M,block_size=4096 --metrics "$server:9464"
 daemon=$!
 until_true 60 grep -q '^ready' "$LAB_OUT/verbenad.log" || fail "verbenad does not start: $(tail -n 3 "$LAB_OUT/verbenad.log")"

@@ -12,7 +12,7 @@ ip link set lab-second up
 rdma_device rxe lab-second rxe1
 
 serve_blocks() {
-    start verbenad "$LAB_BUILD/services/verbenad" block --shards 1 --listen "rdma://$rxe_address:1234" --listen "rdma://$second:1234" \
+    start verbenad "$LAB_BUILD/services/verbenad" block --shards 2 --listen "rdma://$rxe_address:1234" --listen "rdma://$second:1234" \
         --state "$PWD/state" --device 'disk=64M,clients=*' --metrics "$rxe_address:9464"
     daemon=$!
     until_true 60 grep -q '^ready' "$LAB_OUT/verbenad.log" || fail "verbenad does not start: $(tail -n 3 "$LAB_OUT/verbenad.log")"

@@ -69,7 +69,7 @@ struct fixture {
     // What `body` does while the server serves. Then everything ends, and nothing is left.
     void run(const std::function<task<void>()>& body)
     {
-        serving = std::make_unique<rtrs::server>(*shard, *pool, blocks, options, stats);
+        serving = std::make_unique<rtrs::server>(*shard, *pool, blocks, group, options, stats);
         run_until_complete(*shard, whole(body));
         serving.reset();
         BOOST_TEST(stats.sessions.value() == 0);
@@ -107,6 +107,7 @@ struct fixture {
     rtrs::server_options options;
     rtrs::server_stats stats;
     rtrs::client_stats client_stats;
+    rtrs::server_group group;
     std::unique_ptr<rtrs::server> serving;
 };
 

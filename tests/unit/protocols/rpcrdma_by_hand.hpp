@@ -249,6 +249,7 @@ struct fixture {
         BOOST_REQUIRE(made);
         shard = std::move(*made);
         pool = std::make_unique<buffer_pool>(budget, shard.get());
+        options.initial_credits = UINT32_MAX; // the requesters here begin at full speed
         iwarp::options o;
         o.close_timeout = 10ms;
         provider = iwarp::make_context(*shard, o);

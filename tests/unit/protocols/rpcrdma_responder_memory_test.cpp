@@ -135,6 +135,78 @@ BOOST_FIXTURE_TEST_CASE(no_more_credits_are_granted_than_receives_stand, fixture
     BOOST_TEST(granted_to(xid + 3, 0) == 1u);
 }
 
+struct growing : fixture {
+    explicit growing(std::uint32_t most = 16)
+    {
+        options.credits = most;
+        options.initial_credits = 2;
+    }
+    // So many calls come at once; what the last reply grants.
+    std::uint32_t granted_to(std::uint32_t calls, std::uint32_t asked = 1000)
+    {
+        bytes all;
+        for (std::uint32_t i = 0; i < calls; ++i) {
+            bytes call = inline_message(++xid);
+            xdr::store_u32(call.data() + 28, asked);
+            all.insert(all.end(), call.begin(), call.end());
+        }
+        write(all);
+        std::uint32_t granted = 0;
+        for (std::uint32_t i = 0; i < calls; ++i) {
+            const bytes reply = receive();
+            BOOST_REQUIRE(reply.size() > 30u);
+            granted = xdr::load_u32(reply.data() + 26);
+        }
+        return granted;
+    }
+    std::uint32_t xid = 0;
+};
+
+// One that makes a call now and then holds little.
+BOOST_FIXTURE_TEST_CASE(credits_grow_with_what_a_requester_uses, growing)
+{
+    start();
+    for (int i = 0; i < 20; ++i) {
+        BOOST_TEST(granted_to(1) == 2u);
+        clock.advance(options.credit_window + 1ms);
+    }
+    BOOST_TEST(stats.credit_raises.value() == 0u);
+    // Together, or one after the other.
+    BOOST_TEST(granted_to(2) == 4u);
+    BOOST_TEST(granted_to(1) == 4u);
+    BOOST_TEST(granted_to(2) == 4u);
+    BOOST_TEST(granted_to(1) == 8u);
+    BOOST_TEST(granted_to(8) == 16u);
+    BOOST_TEST(granted_to(16) == 16u);
+    BOOST_TEST(stats.credit_raises.value() == 3u);
+    clock.advance(options.credit_window + 1ms);
+    BOOST_TEST(granted_to(1) == 16u);
+    // As many as were granted come at once.
+    BOOST_TEST(granted_to(16) == 16u);
+}
+
+BOOST_FIXTURE_TEST_CASE(nobody_gets_more_credits_than_it_asks_for, growing)
+{
+    start();
+    BOOST_TEST(granted_to(2, 3) == 3u);
+    BOOST_TEST(granted_to(3, 3) == 3u);
+    BOOST_TEST(granted_to(3, 4) == 4u);
+}
+
+BOOST_FIXTURE_TEST_CASE(receives_of_all_connections_have_a_bound, growing)
+{
+    options.max_receive_bytes = (4 + 8) * 4096;
+    start();
+    BOOST_TEST(granted_to(2) == 4u);
+    BOOST_TEST(granted_to(4) == 4u);
+    // What the connection held is there for the next one when it has ended.
+    ask_to_connect();
+    BOOST_TEST(read(32).size() == 32u);
+    until([&] { return stats.connections.value() == 1; });
+    BOOST_TEST(granted_to(2) == 4u);
+    BOOST_TEST(stats.credit_raises.value() == 2u);
+}
+
 // Nor does it keep from others, meanwhile, what is too small for it.
 BOOST_FIXTURE_TEST_CASE(a_connection_without_receives_holds_nobody_up, fixture)
 {

@@ -151,7 +151,7 @@ struct fixture {
     // What `body` does while a good client writes and reads; afterwards that client has seen nothing of it.
     void run(const std::function<task<void>()>& body)
     {
-        serving = std::make_unique<rtrs::server>(*shard, *pool, blocks, options, stats);
+        serving = std::make_unique<rtrs::server>(*shard, *pool, blocks, group, options, stats);
         run_until_complete(*shard, whole(body));
         serving.reset();
         BOOST_TEST(stats.sessions.value() == 0);
@@ -226,6 +226,7 @@ struct fixture {
     rtrs::server_options options;
     rtrs::server_stats stats;
     rtrs::client_stats client_stats;
+    rtrs::server_group group;
     std::unique_ptr<rtrs::server> serving;
 };
 

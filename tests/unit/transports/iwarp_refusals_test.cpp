@@ -421,4 +421,49 @@ BOOST_FIXTURE_TEST_CASE(answers_that_a_service_may_not_give, fixture)
     until([&] { return answered == 3; });
 }
 
+// As a service whose shards share the peers has it: one context reads the request, another one serves.
+BOOST_FIXTURE_TEST_CASE(a_peer_is_looked_at_and_moved_behind_its_request, fixture)
+{
+    const auto other = iwarp::make_context(*shard, options);
+    const auto elsewhere = std::move(*other->listen_adopted("iwarp://elsewhere"));
+    std::string said;
+    bool moves = false;
+    options.divert = [&](std::unique_ptr<verbs::arrival>& peer, verbs::listener& where) {
+        BOOST_TEST(&where == listener.get());
+        said = to_hex(peer->private_data());
+        if (moves)
+            other->adopt(std::move(peer), *elsewhere);
+    };
+    start();
+    const auto arrives = [&](std::string_view private_data) {
+        said.clear();
+        const int peer = connect();
+        write(peer, from_hex(std::string(request) + "10020006 00010001" + std::string(private_data)));
+        until([&] { return !said.empty(); });
+        BOOST_TEST(said == private_data);
+        return peer;
+    };
+    BOOST_TEST(read(arrives("0007"), 24).size() == 24u); // left alone: served here
+    moves = true;
+    const int moved = arrives("0008");
+    std::unique_ptr<verbs::connect_request> taken;
+    tasks->spawn([&]() -> task<void> {
+        auto next = co_await elsewhere->next();
+        BOOST_REQUIRE(next);
+        taken = std::move(*next);
+    });
+    until([&] { return taken != nullptr; });
+    BOOST_TEST(to_hex(taken->private_data()) == "0008");
+    elsewhere->close();
+    arrives("0009"); // its listener takes nobody in any more
+    BOOST_TEST(read(peers.back(), 24).empty());
+    tasks->spawn([&]() -> task<void> {
+        const auto rejected = co_await taken->reject(nothing);
+        BOOST_TEST(rejected.has_value());
+    });
+    BOOST_TEST(read(moved, 24).size() == 24u);
+    BOOST_TEST(other->counters().ends[std::size_t(end_cause::rejected)].load() == 1u);
+    BOOST_TEST(ends(end_cause::rejected) == 0u);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

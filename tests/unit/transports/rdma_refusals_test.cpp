@@ -151,7 +151,7 @@ BOOST_AUTO_TEST_CASE(a_diverted_peer_was_looked_at_before)
 {
     unsigned diverted = 0;
     options o = chosen();
-    o.divert = [&diverted](std::unique_ptr<arrival>& p) {
+    o.divert = [&diverted](std::unique_ptr<verbs::arrival>& p) {
         ++diverted;
         p.reset();
     };

@@ -9,7 +9,9 @@
 #include <verbena/core/task.hpp>
 #include <verbena/core/verbs.hpp>
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -77,6 +79,14 @@ public:
     /// the module ends its connections, and returns. Errors: an exception is logged and ends this listener's service on this
     /// shard. Lifetime: `s`, `d` and `l` outlive it, and none of its connections does. Shard: `s`.
     virtual task<void> serve(shard& s, context& d, listener& l) = 0;
+    /// Which of the service's shards a peer belongs to, by what its connect request says: the same for all connections that need each
+    /// other. None: any, which is each in turn. Any shard, several at once.
+    virtual std::optional<std::size_t> shard_of(std::span<const std::byte> private_data,
+                                                std::size_t shards) const noexcept
+    {
+        (void)private_data, (void)shards;
+        return std::nullopt;
+    }
 };
 
 } // namespace verbs

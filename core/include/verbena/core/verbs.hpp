@@ -293,6 +293,14 @@ struct connect_options {
     duration timeout = std::chrono::seconds(10);
 };
 
+/// A peer that wants in, on its way to the shard that will serve it. Destroying it refuses the peer. One shard at a time.
+class arrival {
+public:
+    virtual ~arrival() = default;
+    /// Of its connect request.
+    virtual std::span<const std::byte> private_data() const noexcept = 0;
+};
+
 /// A peer that wants in. Destroying it unanswered closes the connection.
 ///
 /// This holds for all its tasks. Lifetime: the request, and what a task is given, outlive the task. Shard: that of the listener's

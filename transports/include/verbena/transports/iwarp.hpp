@@ -35,8 +35,9 @@ struct options {
     duration peer_timeout = std::chrono::seconds(60);
     /// For the rest of an FPDU that has begun, however slowly more of it comes; then the connection ends.
     duration fpdu_limit = std::chrono::seconds(60);
-    /// Sees each accepted socket before the listener does; true means taken (for another shard).
-    std::function<bool(int fd)> divert;
+    /// Sees each peer whose MPA request has been read before `where` does; takes it (for another shard) or leaves it. Called in the
+    /// poll phase.
+    std::function<void(std::unique_ptr<verbs::arrival>& peer, verbs::listener& where)> divert;
 };
 
 /// Why a connection was refused or ended. Bounded label of the metrics.
@@ -89,6 +90,8 @@ public:
     virtual result<std::unique_ptr<verbs::listener>> listen_adopted(std::string_view url) = 0;
     /// Takes over a connected, just accepted socket for `where`, one of this context's listeners.
     virtual void adopt(int fd, verbs::listener& where) noexcept = 0;
+    /// Takes over a peer that another context's listener diverted, for `where`, one of this context's listeners.
+    virtual void adopt(std::unique_ptr<verbs::arrival> peer, verbs::listener& where) noexcept = 0;
 };
 
 /// Makes the provider for `shard`; call it on the shard's thread or before it runs.

@@ -22,12 +22,6 @@
 
 namespace verbena::rdma {
 
-/// A peer that asked for a connection, on its way to the shard that will serve it.
-class arrival {
-public:
-    virtual ~arrival() = default; ///< unanswered: rejects it
-};
-
 /// What grants are made by, from the least to the best.
 enum class grant_kind : std::uint8_t {
     region,        ///< a registration of its own
@@ -51,7 +45,7 @@ struct options {
     duration close_timeout = std::chrono::seconds(2);
     std::size_t max_waiting = 1024; ///< peers that a listener keeps for next(); those beyond are rejected
     /// Sees each peer before the listener does; takes it (for another shard) or leaves it. Called in the poll phase.
-    std::function<void(std::unique_ptr<arrival>&)> divert;
+    std::function<void(std::unique_ptr<verbs::arrival>&)> divert;
 };
 
 /// Why a connection was refused or ended. Bounded label of the metrics.
@@ -112,7 +106,7 @@ public:
     /// A listener without an address of its own: it serves the peers given to adopt().
     virtual result<std::unique_ptr<verbs::listener>> listen_adopted(std::string_view url) = 0;
     /// Takes over a peer that another context's listener diverted, for `where`, one of this context's listeners.
-    virtual void adopt(std::unique_ptr<arrival> peer, verbs::listener& where) noexcept = 0;
+    virtual void adopt(std::unique_ptr<verbs::arrival> peer, verbs::listener& where) noexcept = 0;
 };
 
 /// Where contexts do what blocks; both outlive them, and several contexts may share them. They may be one pool where nobody connects.

@@ -21,13 +21,20 @@
 namespace verbena::rpcrdma {
 
 struct responder_options {
-    /// Most calls a connection may have outstanding. As many receives are posted, and slack.
+    /// Most calls a connection may have outstanding.
     std::uint32_t credits = 128;
+    /// What a connection begins with. As many receives are posted, and receive_slack. When as many calls come within credit_window
+    /// as it has credits, it gets twice as many, up to `credits`: so one that is idle costs little.
+    std::uint32_t initial_credits = 2;
+    duration credit_window = std::chrono::milliseconds(100);
+    static constexpr std::uint32_t receive_slack = 8; ///< for RDMA_DONE and the like, which use no credit
+    /// Bytes of receives of all connections of the listener. When they are there no connection gets more than it has.
+    std::uint64_t max_receive_bytes = UINT64_MAX;
     /// Largest inline message either way, in bytes: 1 KiB to 256 KiB. The Linux client uses 4 KiB.
     std::uint32_t inline_size = 4096;
     /// Largest call and largest Read chunk total, in bytes; more is answered with ERR_CHUNK.
     std::uint32_t max_call_size = (1u << 20) + 65536;
-    std::uint32_t max_connections = 1024; ///< of one listener; more are rejected
+    std::uint32_t max_connections = 16384; ///< of one listener; more are rejected
     /// The same for those from one address, so that a host with many of them leaves room for others.
     std::uint32_t max_address_connections = UINT32_MAX;
     std::uint32_t read_depth = 32; ///< RDMA Reads outstanding per connection (ORD), if the peer allows
@@ -70,6 +77,7 @@ struct responder_stats {
     counter rejected_connections; ///< by max_connections or max_address_connections
     counter credits_wanted;       ///< sum over calls of what the requester asked for
     counter credits_granted;      ///< sum over replies
+    counter credit_raises;        ///< times that a connection got more credits than it had
     counter receive_shortages;    ///< receives not posted again at once, for want of memory
     counter credit_overruns;      ///< connections ended since the requester exceeded its credits
     counter exceptions;           ///< that left a connection's task and ended the connection

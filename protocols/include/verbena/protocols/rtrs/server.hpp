@@ -16,8 +16,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 #pragma GCC visibility push(default)
 
@@ -38,10 +40,10 @@ enum class path_end : std::uint8_t {
 std::string_view to_string(path_end e) noexcept;
 
 struct server_options {
-    std::uint16_t queue_depth = 512;    ///< chunks of a session: so many requests it may have under way
-    std::uint32_t chunk_size = 1 << 17; ///< bytes; a power of two from min_chunk_size on
-    std::uint32_t header_size = 4096;   ///< of each chunk; the rest is the largest request
-    std::uint32_t max_sessions = 64;
+    std::uint16_t queue_depth = 512;      ///< chunks of a session: so many requests it may have under way
+    std::uint32_t chunk_size = 1 << 17;   ///< bytes; a power of two from min_chunk_size on
+    std::uint32_t header_size = 4096;     ///< of each chunk; the rest is the largest request
+    std::uint32_t max_sessions = 64;      ///< of all servers of a group
     std::uint32_t max_paths = 8;          ///< of a session
     std::uint32_t max_connections = 1024; ///< of a path; kernels make one for each CPU, and one
     /// A path must be complete, and have said its session's name, so long after its first connection.
@@ -125,11 +127,65 @@ public:
     virtual result<std::unique_ptr<session_handler>> open(const session_info& s) = 0;
 };
 
+class session_name;
+
+/// What the servers of several shards share: the names of their sessions, and how many there are. Outlives them. Any thread.
+class server_group {
+public:
+    server_group();
+    ~server_group();
+    server_group(const server_group&) = delete;
+
+    /// Makes `name` the caller's. Completes when: it is free: at once, or when the session that has it is over, if its paths have ended
+    /// and only its requests have not. On cancel: ECANCELED. Errors: EEXIST: a session that lives has it. Lifetime: `shard` outlives
+    /// the group's servers. Shard: `shard`.
+    task<result<session_name>> claim(reactor& shard, std::string name);
+    /// False: there are `limit` already.
+    bool add_session(std::uint32_t limit) noexcept;
+    void remove_session() noexcept;
+
+private:
+    friend class session_name;
+    struct impl;
+    std::unique_ptr<impl> impl_;
+};
+
+/// A name that a session has; free again when this goes, and whoever waits for it hears of that. One shard.
+class session_name {
+public:
+    session_name() noexcept = default;
+    session_name(session_name&& other) noexcept
+        : group_(std::exchange(other.group_, nullptr)), text_(std::exchange(other.text_, {}))
+    {
+    }
+    session_name& operator=(session_name&& other) noexcept
+    {
+        std::swap(group_, other.group_);
+        std::swap(text_, other.text_);
+        return *this;
+    }
+    ~session_name();
+    const std::string& text() const noexcept { return text_; }
+    /// Whether the session has a path, as it has at first: who wants the name of one that has none waits for its end.
+    void set_live(bool live) noexcept;
+
+private:
+    friend class server_group;
+    session_name(server_group& g, std::string text) noexcept : group_(&g), text_(std::move(text)) {}
+    server_group* group_ = nullptr;
+    std::string text_;
+};
+
+/// Which of `shards` servers, from 0, keeps the session that a connect request names: the same for all its connections, since a session
+/// lives on one shard. None: it is no such request. Any thread.
+std::optional<std::size_t> shard_of(std::span<const std::byte> private_data, std::size_t shards) noexcept;
+
 /// The sessions of one shard.
 class server {
 public:
-    /// All outlive it. `o` has passed check().
-    server(reactor& shard, buffer_pool& buffers, service& s, const server_options& o, server_stats& stats);
+    /// All outlive it. `o` has passed check(), and is the same for all servers of `group`.
+    server(reactor& shard, buffer_pool& buffers, service& s, server_group& group, const server_options& o,
+           server_stats& stats);
     ~server();
     server(const server&) = delete;
 

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// What servers of several shards share: names of sessions, their number, and which shard a session belongs to.
+#include <boost/test/unit_test.hpp>
+
+#include <verbena/core/runtime.hpp>
+#include <verbena/core/sleep.hpp>
+#include <verbena/protocols/rtrs/server.hpp>
+
+#include <array>
+#include <atomic>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+
+BOOST_AUTO_TEST_SUITE(rtrs_group_test)
+
+using namespace verbena;
+using rtrs::session_name;
+
+namespace {
+
+struct fixture {
+    fixture()
+    {
+        auto made = reactor::create();
+        BOOST_REQUIRE(made);
+        shard = std::move(*made);
+    }
+    result<session_name> claim(const std::string& name)
+    {
+        return run_until_complete(*shard, group.claim(*shard, name));
+    }
+    std::unique_ptr<reactor> shard;
+    rtrs::server_group group;
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(a_name_is_one_sessions_while_it_lives, fixture)
+{
+    {
+        const auto first = claim("vm");
+        BOOST_REQUIRE(first);
+        BOOST_TEST(first->text() == "vm");
+        BOOST_TEST((claim("vm").error() == std::errc::file_exists));
+        BOOST_TEST(claim("other").has_value());
+    }
+    BOOST_TEST(claim("vm").has_value());
+}
+
+BOOST_FIXTURE_TEST_CASE(who_wants_the_name_of_a_session_without_paths_waits_for_its_end, fixture)
+{
+    std::optional<session_name> first = std::move(*claim("vm"));
+    first->set_live(false);
+    bool claimed = false;
+    auto main = [&]() -> task<void> {
+        scope tasks(*shard);
+        tasks.spawn([&]() -> task<void> {
+            const auto second = co_await group.claim(*shard, "vm");
+            claimed = second.has_value();
+        });
+        co_await sleep_for(std::chrono::milliseconds(5));
+        BOOST_TEST(!claimed);
+        first.reset();
+        co_await tasks.join();
+    };
+    run_until_complete(*shard, main());
+    BOOST_TEST(claimed);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_session_that_gets_a_path_again_keeps_its_name, fixture)
+{
+    session_name first = std::move(*claim("vm"));
+    first.set_live(false);
+    first.set_live(true);
+    BOOST_TEST((claim("vm").error() == std::errc::file_exists));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_wait_can_be_stopped, fixture)
+{
+    std::optional<session_name> first = std::move(*claim("vm"));
+    first->set_live(false);
+    std::optional<error> said;
+    auto main = [&]() -> task<void> {
+        scope tasks(*shard);
+        tasks.spawn([&]() -> task<void> {
+            const auto second = co_await group.claim(*shard, "vm");
+            said = second.error();
+        });
+        co_await sleep_for(std::chrono::milliseconds(1));
+        tasks.request_stop();
+        co_await tasks.join();
+        // Nobody is there to be told any more.
+        first.reset();
+    };
+    run_until_complete(*shard, main());
+    BOOST_REQUIRE(said);
+    BOOST_TEST((*said == std::errc::operation_canceled));
+    BOOST_TEST(claim("vm").has_value());
+}
+
+// The message that the name is free and the stop of who waits for it come in one turn, in this order.
+BOOST_FIXTURE_TEST_CASE(a_stop_beside_the_message, fixture)
+{
+    std::optional<session_name> first = std::move(*claim("vm"));
+    first->set_live(false);
+    auto main = [&]() -> task<void> {
+        scope tasks(*shard);
+        tasks.spawn([&]() -> task<void> {
+            const auto second = co_await group.claim(*shard, "vm");
+            BOOST_TEST(!second);
+        });
+        co_await sleep_for(std::chrono::milliseconds(1));
+        tasks.request_stop();
+        first.reset();
+        co_await tasks.join();
+    };
+    run_until_complete(*shard, main());
+    BOOST_TEST(claim("vm").has_value());
+}
+
+BOOST_AUTO_TEST_CASE(names_go_from_shard_to_shard)
+{
+    runtime_options o;
+    o.shards = 2;
+    const auto rt = runtime::start(o).value();
+    rtrs::server_group group;
+    constexpr int rounds = 2000;
+    std::atomic<int> holders = 0;
+    std::atomic<int> most = 0;
+    const auto work = [&](shard& s) -> task<int> {
+        int got = 0;
+        for (int i = 0; i < rounds; ++i) {
+            auto name = co_await group.claim(s.reactor(), "vm");
+            if (!name)
+                continue;
+            ++got;
+            most = std::max(most.load(), ++holders);
+            name->set_live(false);
+            co_await sleep_for(std::chrono::microseconds(1));
+            --holders;
+        }
+        co_return got;
+    };
+    int other = 0;
+    std::thread beside([&] { other = rt->run(1, work); });
+    const int own = rt->run(0, work);
+    beside.join();
+    BOOST_TEST(own > 0);
+    BOOST_TEST(other > 0);
+    BOOST_TEST(own + other > rounds);
+    BOOST_TEST(most.load() == 1);
+}
+
+BOOST_FIXTURE_TEST_CASE(sessions_are_counted_over_all_shards, fixture)
+{
+    BOOST_TEST(group.add_session(2));
+    BOOST_TEST(group.add_session(2));
+    BOOST_TEST(!group.add_session(2));
+    group.remove_session();
+    BOOST_TEST(group.add_session(2));
+    group.remove_session();
+    group.remove_session();
+}
+
+BOOST_AUTO_TEST_CASE(all_connections_of_a_session_belong_to_one_shard)
+{
+    std::set<std::size_t> used;
+    for (unsigned n = 0; n < 64; ++n) {
+        rtrs::connect_request m;
+        m.connections = 4;
+        m.session.bytes[3] = std::byte(n);
+        m.first = true;
+        const auto first = rtrs::shard_of(rtrs::encode(m), 4);
+        BOOST_REQUIRE(first.has_value());
+        BOOST_TEST(*first < 4U);
+        used.insert(*first);
+        m.connection = 3;
+        m.path.bytes[0] = std::byte(n + 1);
+        m.first = false;
+        m.reconnects = 7;
+        BOOST_TEST((rtrs::shard_of(rtrs::encode(m), 4) == first));
+    }
+    BOOST_TEST(used.size() == 4U);
+    BOOST_TEST(!rtrs::shard_of(std::array<std::byte, 56>{}, 4).has_value());
+    BOOST_TEST(!rtrs::shard_of({}, 4).has_value());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
