@@ -11,6 +11,7 @@
 //
 // URL: rdma://ADDRESS:PORT or iwarp://ADDRESS:PORT, ADDRESS in digits.
 #include <verbena/core/blocking.hpp>
+#include <verbena/core/connection.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/transports/iwarp.hpp>
 #ifdef VERBENA_HAS_RDMA
@@ -20,20 +21,15 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <deque>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 using namespace verbena;
-using verbs::opcode;
 
 namespace {
 
 constexpr std::size_t max_data = std::size_t(1) << 20; // bytes of one ping
-constexpr std::size_t slot = 128;                      // bytes of a message
-constexpr std::size_t slots = 16;
 constexpr int cmatose_messages = 10;
 constexpr std::uint32_t cmatose_size = 100;
 constexpr std::uint32_t hello_size = 16;
@@ -54,6 +50,7 @@ struct advertisement {
             to[12 + i] = std::byte(length >> (24 - 8 * i));
         }
     }
+    verbs::remote_segment where() const { return {key, length, address}; }
     static advertisement read(const std::byte* from)
     {
         advertisement a;
@@ -67,127 +64,39 @@ struct advertisement {
     }
 };
 
-// A connection, its memory, and what it tells, for a coroutine to wait for.
-class peer final : public verbs::completion_handler {
-public:
-    peer(verbs::context& c, std::unique_ptr<verbs::protection_domain> d) : context(c), domain(std::move(d)) {}
+// One connection.
+struct peer {
+    peer(verbs::context& c, reactor& shard) : context(c), pool(budget, &shard) {}
 
     task<result<void>> prepare()
     {
-        auto made = co_await domain->register_memory(memory_);
+        auto made = context.make_domain();
         if (!made)
             co_return made.error();
-        region_ = std::move(*made);
-        co_return result<void>();
+        domain = std::move(*made);
+        co_return co_await domain->add_pool(pool);
     }
-    void adopt(std::unique_ptr<verbs::queue_pair> q)
+    task<result<void>> send(const advertisement& a, std::uint32_t size = advertisement::size)
     {
-        pair = std::move(q);
-        pair->set_handler(this);
+        lease message = co_await pool.acquire(size);
+        a.write(message.data());
+        co_return co_await connection->send(std::move(message), size);
     }
-    result<void> post_receives()
+    task<result<advertisement>> receive(std::uint32_t size = advertisement::size)
     {
-        for (std::uint64_t i = 0; i < slots; ++i) {
-            if (auto posted = post_receive(i); !posted)
-                return posted;
-        }
-        return {};
+        const auto m = co_await connection->receive();
+        if (!m)
+            co_return m.error();
+        if (m->bytes().size() != size)
+            co_return error(std::errc::bad_message, "a message of another size", m->bytes().size());
+        co_return advertisement::read(m->bytes().data());
     }
-    result<void> post_receive(std::uint64_t i)
-    {
-        const verbs::receive_request r{i, segment(message(i), slot)};
-        return pair->post_receive({&r, 1});
-    }
-    // Posts one request and waits for its end.
-    task<result<void>> run(opcode op, std::span<std::byte> local, advertisement remote = {})
-    {
-        const verbs::segment s = segment(local.data(), local.size());
-        verbs::send_request w;
-        w.opcode = op;
-        w.segments = {&s, 1};
-        w.remote_address = remote.address;
-        w.remote_key = remote.key;
-        if (auto posted = pair->post_send({&w, 1}); !posted)
-            co_return posted.error();
-        auto ended = co_await next(false);
-        if (!ended)
-            co_return ended.error();
-        co_return result<void>();
-    }
-    task<result<void>> send(std::uint32_t size) { return run(opcode::send, {outgoing(), size}); }
-    // The next message; its receive is posted again, as nobody sends before this end has answered.
-    task<result<advertisement>> receive(std::uint32_t size)
-    {
-        auto c = co_await next(true);
-        if (!c)
-            co_return c.error();
-        if (c->length != size)
-            co_return error(std::errc::bad_message, "a message of another size", c->length);
-        const advertisement a = advertisement::read(message(c->id));
-        // A peer whose last word this was may be gone already.
-        if (auto posted = post_receive(c->id); !posted && posted.error() != std::errc::not_connected)
-            co_return posted.error();
-        co_return a;
-    }
-    task<void> end()
-    {
-        while (!ended_) {
-            changed_.reset();
-            co_await changed_.wait();
-        }
-    }
-    std::span<std::byte> data(std::size_t size) { return {memory_.data(), size}; }
-    std::span<std::byte> second_data(std::size_t size) { return {memory_.data() + max_data, size}; }
-    std::byte* outgoing() { return memory_.data() + 2 * max_data + slots * slot; }
 
     verbs::context& context;
+    memory_budget budget{std::size_t(16) << 20};
+    buffer_pool pool;
     std::unique_ptr<verbs::protection_domain> domain;
-    std::unique_ptr<verbs::queue_pair> pair;
-
-private:
-    std::byte* message(std::uint64_t i) { return memory_.data() + 2 * max_data + i * slot; }
-    verbs::segment segment(std::byte* at, std::size_t size)
-    {
-        return {at, static_cast<std::uint32_t>(size), region_->local_key()};
-    }
-    task<result<verbs::completion>> next(bool receive)
-    {
-        for (;;) {
-            const auto i = std::ranges::find_if(
-                seen_, [receive](const auto& c) { return verbs::is_receive(c.opcode) == receive; });
-            if (i != seen_.end()) {
-                const verbs::completion c = *i;
-                seen_.erase(i);
-                if (c.status == verbs::status::success)
-                    co_return c;
-                if (c.status != verbs::status::work_request_flushed)
-                    co_return error(verbs::make_error_code(c.status), "a work request", c.vendor_error);
-                continue; // what ended the connection tells more
-            }
-            if (ended_)
-                co_return cause_;
-            changed_.reset();
-            co_await changed_.wait();
-        }
-    }
-    void on_completions(std::span<const verbs::completion> batch) noexcept override
-    {
-        seen_.insert(seen_.end(), batch.begin(), batch.end());
-        changed_.set();
-    }
-    void on_disconnected(const error& cause) noexcept override
-    {
-        ended_ = true;
-        cause_ = cause;
-        changed_.set();
-    }
-
-    std::vector<std::byte> memory_ = std::vector<std::byte>(2 * max_data + (slots + 1) * slot);
-    std::unique_ptr<verbs::region> region_; // goes before its memory
-    std::deque<verbs::completion> seen_;
-    event changed_;
-    bool ended_ = false;
-    error cause_;
+    std::unique_ptr<verbs::connection> connection;
 };
 
 bool orderly(const error& e) { return e == verbs::make_error_code(verbs::connection_end::orderly); }
@@ -197,7 +106,7 @@ bool orderly(const error& e) { return e == verbs::make_error_code(verbs::connect
 task<result<void>> serve_pings(peer& p)
 {
     for (int count = 0;; ++count) {
-        const auto source = co_await p.receive(advertisement::size);
+        const auto source = co_await p.receive();
         if (!source) {
             std::printf("%d pings\n", count);
             if (count != 0 && orderly(source.error()))
@@ -206,21 +115,21 @@ task<result<void>> serve_pings(peer& p)
         }
         if (source->length > max_data)
             co_return error(std::errc::message_size, "more data than this program takes", source->length);
-        const auto data = p.data(source->length);
-        const auto pulled = co_await p.run(opcode::rdma_read, data, *source);
-        if (!pulled)
-            co_return pulled.error();
-        const auto told = co_await p.send(advertisement::size);
+        lease memory = co_await p.pool.acquire(source->length);
+        auto data = co_await p.connection->read(std::move(memory), source->length, source->where());
+        if (!data)
+            co_return data.error();
+        const auto told = co_await p.send({});
         if (!told)
             co_return told.error();
-        const auto sink = co_await p.receive(advertisement::size);
+        const auto sink = co_await p.receive();
         if (!sink)
             co_return sink.error();
-        const auto pushed = co_await p.run(
-            opcode::rdma_write, data.first(std::min<std::size_t>(data.size(), sink->length)), *sink);
+        const auto pushed = co_await p.connection->write(
+            std::move(*data), std::min(source->length, sink->length), sink->where());
         if (!pushed)
             co_return pushed.error();
-        const auto done = co_await p.send(advertisement::size);
+        const auto done = co_await p.send({});
         if (!done)
             co_return done.error();
     }
@@ -230,7 +139,7 @@ task<result<std::unique_ptr<verbs::grant>>> open_to(peer& p, std::span<std::byte
                                                     verbs::access rights)
 {
     return p.domain->make_grant(memory, rights,
-                                p.context.query().grant_per_queue_pair ? p.pair.get() : nullptr);
+                                p.context.query().grant_per_queue_pair ? &p.connection->pair() : nullptr);
 }
 
 // Advertises what `g` opens, and waits for "go ahead".
@@ -241,11 +150,10 @@ task<result<void>> advertise(peer& p, const verbs::grant& g)
     a.address = where.address;
     a.key = where.key;
     a.length = where.length;
-    a.write(p.outgoing());
-    const auto sent = co_await p.send(advertisement::size);
+    const auto sent = co_await p.send(a);
     if (!sent)
         co_return sent.error();
-    const auto answer = co_await p.receive(advertisement::size);
+    const auto answer = co_await p.receive();
     if (!answer)
         co_return answer.error();
     co_return result<void>();
@@ -253,8 +161,10 @@ task<result<void>> advertise(peer& p, const verbs::grant& g)
 
 task<result<void>> ping(peer& p, int count, std::size_t size)
 {
-    const auto source = p.data(size);
-    const auto sink = p.second_data(size);
+    const lease source_memory = co_await p.pool.acquire(size);
+    const lease sink_memory = co_await p.pool.acquire(size);
+    const auto source = source_memory.bytes().first(size);
+    const auto sink = sink_memory.bytes().first(size);
     const auto readable = co_await open_to(p, source, verbs::access::remote_read);
     if (!readable)
         co_return readable.error();
@@ -276,8 +186,8 @@ task<result<void>> ping(peer& p, int count, std::size_t size)
             co_return error(std::errc::bad_message, "the peer wrote other data than it read", i);
     }
     std::printf("%d pings\n", count);
-    p.pair->disconnect();
-    co_await p.end();
+    p.connection->disconnect();
+    co_await p.connection->ended();
     co_return result<void>();
 }
 
@@ -288,7 +198,7 @@ task<result<void>> exchange(peer& p, bool first, int messages, std::uint32_t siz
     for (int round = 0; round < 2; ++round) {
         for (int i = 0; i < messages; ++i) {
             if (first == (round == 0)) {
-                const auto sent = co_await p.send(size);
+                const auto sent = co_await p.send({}, size);
                 if (!sent)
                     co_return sent.error();
             } else {
@@ -300,8 +210,8 @@ task<result<void>> exchange(peer& p, bool first, int messages, std::uint32_t siz
     }
     std::printf("%d messages each way\n", messages);
     if (ends)
-        p.pair->disconnect();
-    co_await p.end();
+        p.connection->disconnect();
+    co_await p.connection->ended();
     co_return result<void>();
 }
 
@@ -317,33 +227,25 @@ task<result<void>> accept_one(peer& p, const std::string& address)
     auto request = co_await (*listener)->next();
     if (!request)
         co_return request.error();
-    const verbs::connect_options o;
-    auto made = co_await (*request)->make_queue_pair(*p.domain, o.queue_pair);
+    auto made = co_await verbs::connection::accept(std::move(*request), *p.domain, p.pool, {});
     if (!made)
         co_return made.error();
-    p.adopt(std::move(*made));
-    if (auto posted = p.post_receives(); !posted)
-        co_return posted.error();
-    co_return co_await (*request)->accept(o);
+    p.connection = std::move(*made);
+    co_return result<void>();
 }
 
 task<result<void>> connect(peer& p, const std::string& address)
 {
-    const verbs::connect_options o;
-    std::vector<std::byte> reply;
-    auto made = co_await p.context.connect(address, *p.domain, o, reply);
+    auto made = co_await verbs::connection::connect(p.context, address, *p.domain, p.pool, {});
     if (!made)
         co_return made.error();
-    p.adopt(std::move(*made));
-    co_return p.post_receives();
+    p.connection = std::move(*made);
+    co_return result<void>();
 }
 
 task<result<void>> run(verbs::context& c, std::string role, std::string address, int count, std::size_t size)
 {
-    auto domain = c.make_domain();
-    if (!domain)
-        co_return domain.error();
-    peer p(c, std::move(*domain));
+    peer p(c, c.shard());
     const auto ready = co_await p.prepare();
     if (!ready)
         co_return ready.error();
@@ -363,7 +265,6 @@ task<result<void>> run(verbs::context& c, std::string role, std::string address,
         done = co_await exchange(p, !server, 1, hello_size, !server);
     else
         done = co_await exchange(p, server, cmatose_messages, cmatose_size, server);
-    p.pair.reset();
     co_return done;
 }
 

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// verbs::connection: a queue pair for coroutines, on every provider.
+#include "conformance.hpp"
+
+#include <verbena/core/connection.hpp>
+
+#include <optional>
+
+BOOST_AUTO_TEST_SUITE(connection_test)
+
+using namespace verbena;
+using namespace verbena::conformance;
+using verbs::connection_options;
+
+namespace {
+
+using end = std::unique_ptr<verbs::connection>;
+
+struct pair_of {
+    explicit pair_of(const provider& p) : f(p), pool(budget, &f.shard()) {}
+
+    task<void> answer(connection_options o)
+    {
+        auto request = co_await f.listener->next();
+        BOOST_REQUIRE(request);
+        std::unique_ptr<verbs::connect_request> peer = std::move(*request);
+        auto made = co_await verbs::connection::accept(std::move(peer), *f.server.domain, pool, o);
+        BOOST_REQUIRE_MESSAGE(made, why(made));
+        server = std::move(*made);
+    }
+    task<void> connect(connection_options of_client = {}, connection_options of_server = {})
+    {
+        for (side* s : {&f.client, &f.server}) {
+            const auto added = co_await s->domain->add_pool(pool);
+            BOOST_REQUIRE_MESSAGE(added, why(added));
+        }
+        scope children(f.shard());
+        children.spawn([&] { return answer(of_server); });
+        auto made = co_await verbs::connection::connect(*f.client.context, f.where, *f.client.domain, pool,
+                                                        of_client);
+        BOOST_REQUIRE_MESSAGE(made, why(made));
+        client = std::move(*made);
+        co_await children.join();
+    }
+    void run(const std::function<task<void>()>& body)
+    {
+        f.run(body);
+        client.reset();
+        server.reset();
+    }
+    lease filled(std::size_t size, std::size_t seed = 1)
+    {
+        lease l = pool.try_acquire(std::max<std::size_t>(size, 1));
+        std::ranges::copy(pattern(size, seed), l.data());
+        return l;
+    }
+    task<void> ended(verbs::connection& c, bool orderly)
+    {
+        const error cause = co_await c.ended();
+        BOOST_TEST((cause == verbs::connection_end::orderly) == orderly, cause.message());
+    }
+
+    memory_budget budget{std::size_t(64) << 20};
+    fixture f;
+    buffer_pool pool;
+    end client, server;
+};
+
+bool same(std::span<const std::byte> got, const std::vector<std::byte>& wanted)
+{
+    return std::ranges::equal(got, wanted);
+}
+
+} // namespace
+
+CONFORMANCE_CASE(messages_go_both_ways)
+{
+    pair_of t(p);
+    t.run([&]() -> task<void> {
+        co_await t.connect();
+        for (std::size_t size : {0u, 1u, 100u, 4096u}) {
+            const auto sent = co_await t.client->send(t.filled(size, size), size);
+            BOOST_TEST_REQUIRE(sent.has_value(), why(sent));
+            auto got = co_await t.server->receive();
+            BOOST_TEST_REQUIRE(got.has_value(), why(got));
+            BOOST_TEST(same(got->bytes(), pattern(size, size)));
+            BOOST_TEST(!got->immediate().has_value());
+            // What came is the taker's own, and may be sent on.
+            const auto back = co_await t.server->send(got->take(), size);
+            BOOST_TEST_REQUIRE(back.has_value(), why(back));
+            auto echoed = co_await t.client->receive();
+            BOOST_TEST_REQUIRE(echoed.has_value(), why(echoed));
+            BOOST_TEST(same(echoed->bytes(), pattern(size, size)));
+        }
+        BOOST_TEST(t.client->connected());
+        t.client->disconnect();
+        co_await t.ended(*t.client, true);
+        co_await t.ended(*t.server, true);
+        BOOST_TEST(!t.client->connected());
+        const auto late = co_await t.client->send(t.filled(1), 1);
+        BOOST_TEST((!late && late.error() == verbs::connection_end::orderly));
+    });
+    BOOST_TEST(t.pool.outstanding() == 0u);
+}
+
+CONFORMANCE_CASE(memory_of_the_peer_is_written_and_read)
+{
+    pair_of t(p);
+    t.run([&]() -> task<void> {
+        co_await t.connect();
+        constexpr std::size_t size = 100'000;
+        lease target = t.pool.try_acquire(size);
+        auto g = co_await t.f.server.domain->make_grant(
+            target.bytes().first(size), verbs::access::remote_write | verbs::access::remote_read, nullptr);
+        BOOST_TEST_REQUIRE(g.has_value(), why(g));
+        const verbs::remote_segment where = (*g)->where();
+        const auto written = co_await t.client->write(t.filled(size, 3), size, where);
+        BOOST_TEST_REQUIRE(written.has_value(), why(written));
+        auto read = co_await t.client->read(t.pool.try_acquire(size), size, where);
+        BOOST_TEST_REQUIRE(read.has_value(), why(read));
+        BOOST_TEST(same(read->bytes().first(size), pattern(size, 3)));
+        const auto beyond = co_await t.client->write(t.filled(size), size, {where.key, 10, where.address});
+        BOOST_TEST((!beyond && beyond.error() == std::errc::invalid_argument));
+        const auto too_much = co_await t.client->send(t.filled(10), 1 << 20);
+        BOOST_TEST((!too_much && too_much.error() == std::errc::invalid_argument));
+        if (t.f.can().write_with_immediate) {
+            const auto told = co_await t.client->write_with_immediate(t.filled(5, 4), 5, where, 0xabcd1234);
+            BOOST_TEST_REQUIRE(told.has_value(), why(told));
+            auto got = co_await t.server->receive();
+            BOOST_TEST_REQUIRE(got.has_value(), why(got));
+            BOOST_TEST((got->immediate() == 0xabcd1234u));
+            BOOST_TEST(got->written() == 5u);
+            BOOST_TEST(got->bytes().empty());
+            BOOST_TEST(same(target.bytes().first(5), pattern(5, 4)));
+        }
+        if (t.f.can().remote_invalidate) {
+            const auto closed = co_await t.client->send_with_invalidate(t.filled(1), 1, where.key);
+            BOOST_TEST_REQUIRE(closed.has_value(), why(closed));
+            auto got = co_await t.server->receive();
+            BOOST_TEST_REQUIRE(got.has_value(), why(got));
+            BOOST_TEST(got->invalidated_key() == where.key);
+            BOOST_TEST(!(*g)->valid());
+        }
+    });
+}
+
+CONFORMANCE_CASE(what_the_peer_does_not_allow_ends_the_connection)
+{
+    pair_of t(p);
+    t.run([&]() -> task<void> {
+        co_await t.connect();
+        const auto refused = co_await t.client->read(t.pool.try_acquire(64), 64, {0x12345678, 64, 0});
+        BOOST_TEST(!refused);
+        co_await t.ended(*t.client, false);
+        co_await t.ended(*t.server, false);
+        const auto got = co_await t.server->receive();
+        BOOST_TEST((!got && !(got.error() == std::errc::operation_canceled)));
+        const auto again = co_await t.server->receive(); // whoever asks later hears it too
+        BOOST_TEST(!again);
+    });
+    BOOST_TEST(t.pool.outstanding() == 0u);
+}
+
+// More than may be under way wait; the peer takes no message before all were asked for.
+CONFORMANCE_CASE(more_operations_than_there_is_room_for)
+{
+    pair_of t(p);
+    connection_options few;
+    few.operations = 2;
+    connection_options many;
+    many.receives = 100;
+    t.run([&]() -> task<void> {
+        co_await t.connect(few, many);
+        scope sends(t.f.shard());
+        unsigned good = 0;
+        for (std::size_t i = 0; i < 100; ++i)
+            sends.spawn([&, i]() -> task<void> {
+                const auto sent = co_await t.client->send(t.filled(8, i), 8);
+                good += sent.has_value();
+            });
+        co_await sends.join();
+        BOOST_TEST(good == 100u);
+        for (std::size_t i = 0; i < 100; ++i) {
+            auto got = co_await t.server->receive();
+            BOOST_TEST_REQUIRE(got.has_value(), why(got));
+            BOOST_TEST(same(got->bytes(), pattern(8, i)));
+        }
+    });
+}
+
+CONFORMANCE_CASE(what_came_before_the_end_is_received)
+{
+    pair_of t(p);
+    t.run([&]() -> task<void> {
+        co_await t.connect();
+        for (std::size_t i = 0; i < 3; ++i) {
+            const auto sent = co_await t.client->send(t.filled(8, i), 8);
+            BOOST_TEST_REQUIRE(sent.has_value(), why(sent));
+        }
+        t.client->disconnect();
+        co_await t.ended(*t.server, true);
+        for (std::size_t i = 0; i < 3; ++i) {
+            auto got = co_await t.server->receive();
+            BOOST_TEST_REQUIRE(got.has_value(), why(got));
+            BOOST_TEST(same(got->bytes(), pattern(8, i)));
+        }
+        const auto none = co_await t.server->receive();
+        BOOST_TEST((!none && none.error() == verbs::connection_end::orderly));
+    });
+}
+
+// A Read that was given up: its memory stays until the device is done with it.
+CONFORMANCE_CASE(a_stop_leaves_the_memory_with_the_connection)
+{
+    pair_of t(p);
+    t.run([&]() -> task<void> {
+        co_await t.connect();
+        constexpr std::size_t size = 1 << 20;
+        lease source = t.filled(size);
+        auto g = co_await t.f.server.domain->make_grant(source.bytes().first(size),
+                                                        verbs::access::remote_read, nullptr);
+        BOOST_TEST_REQUIRE(g.has_value(), why(g));
+        const std::size_t before = t.pool.outstanding();
+        std::optional<error> said;
+        {
+            scope reading(t.f.shard());
+            reading.spawn([&]() -> task<void> {
+                auto read = co_await t.client->read(t.pool.try_acquire(size), size, (*g)->where());
+                if (!read)
+                    said = read.error();
+            });
+            reading.spawn([&]() -> task<void> {
+                const auto none = co_await t.client->receive();
+                BOOST_TEST((!none && none.error() == std::errc::operation_canceled));
+            });
+            reading.request_stop();
+            co_await reading.join();
+        }
+        BOOST_TEST_REQUIRE(said.has_value());
+        BOOST_TEST((*said == std::errc::operation_canceled));
+        co_await t.f.until([&] { return t.pool.outstanding() == before; });
+        // No message is lost by a receive that was given up.
+        const auto sent = co_await t.server->send(t.filled(8), 8);
+        BOOST_TEST_REQUIRE(sent.has_value(), why(sent));
+        auto got = co_await t.client->receive();
+        BOOST_TEST_REQUIRE(got.has_value(), why(got));
+    });
+}
+
+CONFORMANCE_CASE(without_memory_for_receives_there_is_no_connection)
+{
+    pair_of t(p);
+    std::vector<lease> taken;
+    t.run([&]() -> task<void> {
+        while (lease l = t.pool.try_acquire(1 << 20))
+            taken.push_back(std::move(l));
+        while (lease l = t.pool.try_acquire(4096))
+            taken.push_back(std::move(l));
+        scope answers(t.f.shard());
+        answers.spawn([&]() -> task<void> {
+            auto request = co_await t.f.listener->next();
+            BOOST_REQUIRE(request);
+            std::unique_ptr<verbs::connect_request> peer = std::move(*request);
+            const connection_options o;
+            auto made = co_await verbs::connection::accept(std::move(peer), *t.f.server.domain, t.pool, o);
+            BOOST_TEST((!made && made.error() == std::errc::not_enough_memory));
+        });
+        connection_options immediates;
+        immediates.message_size = 0;
+        const auto made = co_await verbs::connection::connect(*t.f.client.context, t.f.where,
+                                                              *t.f.client.domain, t.pool, immediates);
+        BOOST_TEST(!made);
+        co_await answers.join();
+        taken.clear();
+    });
+}
+
+BOOST_AUTO_TEST_SUITE_END()
