@@ -6,19 +6,58 @@ priority, so that what it waits for is the server and not the flood's client.
 """
 import json
 import os
+import pathlib
+import re
+import resource
 import subprocess
+import sys
 import tempfile
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "integration"))
+import peers  # pylint: disable=wrong-import-position
 
 FLOOD = 4096     # calls in flight
 PEAK = (16, 64)  # connections and depth that load the server fully
 LOADS = (1, 2, 4)
 STATES = ("busy", "spin", "sleep")
+IDLE = 10_000    # connections
+ADDRESSES = 16   # that they come from
 
 
 def first_of_all():
     """In the child: nothing of normal priority keeps it from its processor."""
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))
+
+
+def idle_connections(bench):
+    """What an idle iWARP connection costs, resident and of the budget, when each has been answered; all are answered again then."""
+    count = IDLE // 10 if bench.options.quick else IDLE
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    port, metrics = bench.free_port(), bench.free_port()
+    server = bench.verbenad("adaptive", metrics=metrics, extra=["--listen", f"iwarp://127.0.0.1:{port}", "--memory-mib", 2048])
+
+    def resident():
+        return int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{server.pid}/status").read_text())[1])
+
+    def reserved():
+        return bench.metric(metrics, "verbena_memory_registered_bytes")
+
+    with server:
+        before = resident(), reserved()
+        clients = []
+        for i in range(count):
+            clients.append(peers.IwarpPeer(port, source=f"127.0.0.{2 + i % ADDRESSES}"))
+            clients[-1].call(0)
+        after = resident(), reserved()
+        for client in clients:
+            client.call(0)
+        bench.report("idle connections", f"resident memory of each of {count} over iwarp", "adaptive", "KiB",
+                     [(after[0] - before[0]) / count], None, 64, "lower")
+        bench.report("idle connections", f"of the memory budget for each of {count} over iwarp", "adaptive", "KiB",
+                     [(after[1] - before[1]) / 1024 / count], None, 64, "lower")
+        for client in clients:
+            client.close()
 
 
 def rpc_load(bench, server, *arguments, seconds=None):
