@@ -79,6 +79,7 @@ struct peer {
     task<result<void>> send(const advertisement& a, std::uint32_t size = advertisement::size)
     {
         lease message = co_await pool.acquire(size);
+        std::ranges::fill(message.bytes().first(size), std::byte(0));
         a.write(message.data());
         co_return co_await connection->send(std::move(message), size);
     }
@@ -139,7 +140,7 @@ task<result<std::unique_ptr<verbs::grant>>> open_to(peer& p, std::span<std::byte
                                                     verbs::access rights)
 {
     return p.domain->make_grant(memory, rights,
-                                p.context.query().grant_per_queue_pair ? &p.connection->pair() : nullptr);
+                                p.context.query().grant_per_queue_pair ? &p.connection->scope() : nullptr);
 }
 
 // Advertises what `g` opens, and waits for "go ahead".
@@ -227,7 +228,8 @@ task<result<void>> accept_one(peer& p, const std::string& address)
     auto request = co_await (*listener)->next();
     if (!request)
         co_return request.error();
-    auto made = co_await verbs::connection::accept(std::move(*request), *p.domain, p.pool, {});
+    auto made =
+        co_await verbs::connection::accept(p.context.shard(), std::move(*request), *p.domain, p.pool, {});
     if (!made)
         co_return made.error();
     p.connection = std::move(*made);

@@ -11,13 +11,16 @@ namespace {
 // A completion's id says what it is of.
 constexpr std::uint64_t receive_bit = std::uint64_t(1) << 63;
 constexpr std::size_t everybody = std::numeric_limits<std::size_t>::max() / 2;
+// Until memory is looked for again.
+constexpr duration shortage = std::chrono::milliseconds(10);
 
 error stopped() noexcept { return error(std::errc::operation_canceled, "the task was asked to stop"); }
 
 } // namespace
 
-connection::connection(buffer_pool& pool, const connection_options& o)
-    : pool_(pool),
+connection::connection(reactor& shard, buffer_pool& pool, const connection_options& o)
+    : shard_(shard),
+      pool_(pool),
       message_size_(o.message_size),
       operations_(std::max(1u, o.operations)),
       room_(operations_.size()),
@@ -34,7 +37,7 @@ connection::connection(buffer_pool& pool, const connection_options& o)
 
 connection::~connection()
 {
-    // First, as it flushes into what stands below.
+    // First: until then a device may touch the memory that is kept below.
     pair_.reset();
 }
 
@@ -76,9 +79,8 @@ result<void> connection::begin(std::unique_ptr<queue_pair> pair)
     pair_ = std::move(pair);
     pair_->set_handler(this);
     while (!free_receives_.empty()) {
-        if (!post_receive())
-            return error(std::errc::not_enough_memory, "no memory for the receives of a connection",
-                         message_size_);
+        if (const auto posted = post_receive(); !posted)
+            return posted;
     }
     return {};
 }
@@ -88,7 +90,7 @@ task<result<std::unique_ptr<connection>>> connection::connect(context& device, s
                                                               const connection_options& options,
                                                               std::vector<std::byte>* reply)
 {
-    std::unique_ptr<connection> made(new connection(pool, options));
+    std::unique_ptr<connection> made(new connection(device.shard(), pool, options));
     const connect_options o = set_up(options, made->depths());
     std::vector<std::byte> unread;
     auto pair = co_await device.connect(address, domain, o, reply != nullptr ? *reply : unread);
@@ -100,11 +102,12 @@ task<result<std::unique_ptr<connection>>> connection::connect(context& device, s
     co_return made;
 }
 
-task<result<std::unique_ptr<connection>>> connection::accept(std::unique_ptr<connect_request> request,
+task<result<std::unique_ptr<connection>>> connection::accept(reactor& shard,
+                                                             std::unique_ptr<connect_request> request,
                                                              protection_domain& domain, buffer_pool& pool,
                                                              const connection_options& options)
 {
-    std::unique_ptr<connection> made(new connection(pool, options));
+    std::unique_ptr<connection> made(new connection(shard, pool, options));
     const connect_options o = set_up(options, made->depths());
     auto pair = co_await request->make_queue_pair(domain, o.queue_pair);
     if (!pair)
@@ -117,25 +120,42 @@ task<result<std::unique_ptr<connection>>> connection::accept(std::unique_ptr<con
     co_return made;
 }
 
-bool connection::post_receive()
+// There is a slot for it.
+result<void> connection::post_receive()
 {
     lease memory;
     if (message_size_ != 0) {
         memory = pool_.try_acquire(message_size_);
         if (!memory)
-            return false;
+            return error(std::errc::not_enough_memory, "no memory for a connection's receives",
+                         message_size_);
     }
     const std::uint32_t slot = free_receives_.back();
     receive_request r;
     r.id = receive_bit | slot;
     if (memory)
         r.segment = {memory.data(), message_size_, 0};
-    if (!pair_->post_receive({&r, 1}))
-        return false;
+    if (auto posted = pair_->post_receive({&r, 1}); !posted)
+        return posted;
     free_receives_.pop_back();
     receives_[slot].memory = std::move(memory);
-    return true;
+    return {};
 }
+
+// As many as there is memory for; the others follow. A queue pair that takes none is about to end.
+void connection::post_receives()
+{
+    while (!down_ && !free_receives_.empty()) {
+        const auto posted = post_receive();
+        if (posted)
+            continue;
+        if (posted.error() == std::errc::not_enough_memory)
+            shard_.timers().arm(*this, shard_.now() + shortage);
+        return;
+    }
+}
+
+void connection::on_timer() noexcept { post_receives(); }
 
 task<result<void>> connection::run(send_request request, lease memory, std::size_t size, outcome& out)
 {
@@ -226,6 +246,8 @@ task<result<lease>> connection::read(lease memory, std::size_t size, const remot
     r.remote_key = from.key;
     if (size > from.length)
         co_return error(std::errc::invalid_argument, "more bytes than the peer's memory has", size);
+    if (size == 0)
+        co_return std::move(memory);
     outcome out(true);
     const auto done = co_await run(r, std::move(memory), size, out);
     if (!done)
@@ -233,25 +255,8 @@ task<result<lease>> connection::read(lease memory, std::size_t size, const remot
     co_return std::move(out.memory);
 }
 
-// Somebody else has the memory that all receives had: until there is some for one, nothing arrives.
-task<result<void>> connection::await_receive()
-{
-    lease memory = co_await pool_.acquire(message_size_);
-    if (!memory)
-        co_return stopped();
-    memory.reset();
-    while (!down_ && !free_receives_.empty() && post_receive()) {
-    }
-    co_return result<void>();
-}
-
 task<result<message>> connection::receive()
 {
-    while (!down_ && count_ == 0 && free_receives_.size() == receives_.size()) {
-        const auto posted = co_await await_receive();
-        if (!posted)
-            co_return posted.error();
-    }
     const bool any = co_await filled_.acquire();
     if (!any)
         co_return stopped();
@@ -264,9 +269,7 @@ task<result<message>> connection::receive()
     --count_;
     message out(std::move(receives_[a.slot].memory), a.what);
     free_receives_.push_back(a.slot);
-    // As many as there is memory for, since there may have been none before.
-    while (!down_ && !free_receives_.empty() && post_receive()) {
-    }
+    post_receives();
     co_return std::move(out);
 }
 

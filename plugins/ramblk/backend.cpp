@@ -2,45 +2,17 @@
 #include <verbena/plugins/ramblk.hpp>
 
 #include <algorithm>
-#include <atomic>
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <sys/mman.h>
 #include <unistd.h>
 
 namespace verbena::ramblk {
 
 namespace {
-
-// Sessions of several shards may read and write the same blocks at once, so the device's memory is touched by whole words that are
-// atomic, each by an ordinary move. Both are aligned, and `size` is of whole blocks.
-using word = std::uint64_t;
-
-word& word_at(std::byte* device) noexcept { return *reinterpret_cast<word*>(device); }
-
-void copy_out(std::byte* to, std::byte* device, std::size_t size) noexcept
-{
-    for (std::size_t i = 0; i < size; i += sizeof(word)) {
-        const word w = std::atomic_ref(word_at(device + i)).load(std::memory_order_relaxed);
-        std::memcpy(to + i, &w, sizeof w);
-    }
-}
-
-void copy_in(std::byte* device, const std::byte* from, std::size_t size) noexcept
-{
-    for (std::size_t i = 0; i < size; i += sizeof(word)) {
-        word w;
-        std::memcpy(&w, from + i, sizeof w);
-        std::atomic_ref(word_at(device + i)).store(w, std::memory_order_relaxed);
-    }
-}
-
-void zero(std::byte* device, std::size_t size) noexcept
-{
-    for (std::size_t i = 0; i < size; i += sizeof(word))
-        std::atomic_ref(word_at(device + i)).store(0, std::memory_order_relaxed);
-}
 
 class backend final : public storage::block_backend {
 public:
@@ -62,14 +34,18 @@ public:
     {
         const auto good = check_range(properties_, offset, into.size(), false);
         if (good)
-            copy_out(into.data(), memory_ + offset, into.size());
+            in_stripes(offset, into.size(), [&](std::uint64_t at, std::size_t size) {
+                std::memcpy(into.data() + (at - offset), memory_ + at, size);
+            });
         co_return good;
     }
     task<result<void>> write(std::uint64_t offset, std::span<const std::byte> from, bool) override
     {
         const auto good = check_range(properties_, offset, from.size(), true);
         if (good)
-            copy_in(memory_ + offset, from.data(), from.size());
+            in_stripes(offset, from.size(), [&](std::uint64_t at, std::size_t size) {
+                std::memcpy(memory_ + at, from.data() + (at - offset), size);
+            });
         co_return good;
     }
     task<result<void>> flush() override { co_return result<void>(); }
@@ -83,9 +59,29 @@ public:
     }
 
 private:
+    static constexpr std::uint64_t stripe = 65536; // bytes, a multiple of every block size
+    static constexpr std::size_t locks = 64;
+
+    // Sessions of several shards may read and write a block at once: each gets all of it before, or after, the other.
+    template<class F>
+    void in_stripes(std::uint64_t offset, std::uint64_t length, F f)
+    {
+        for (const std::uint64_t end = offset + length; offset < end;) {
+            const std::uint64_t size = std::min(end, (offset / stripe + 1) * stripe) - offset;
+            const std::scoped_lock lock(locks_[offset / stripe % locks]);
+            f(offset, static_cast<std::size_t>(size));
+            offset += size;
+        }
+    }
+    void zero(std::uint64_t offset, std::uint64_t length)
+    {
+        in_stripes(offset, length,
+                   [&](std::uint64_t at, std::size_t size) { std::memset(memory_ + at, 0, size); });
+    }
     static std::uint32_t page_size() noexcept { return static_cast<std::uint32_t>(::sysconf(_SC_PAGESIZE)); }
 
-    result<void> clear(std::uint64_t offset, std::uint64_t length, bool keep) noexcept
+    // Pages go back to the system while others read them: each byte reads as it was, or as zero.
+    result<void> clear(std::uint64_t offset, std::uint64_t length, bool keep)
     {
         const auto good = check_range(properties_, offset, length, true);
         if (!good || length == 0)
@@ -94,15 +90,16 @@ private:
         const std::uint64_t first =
             keep ? offset + length : std::min((offset + page - 1) / page * page, offset + length);
         const std::uint64_t last = std::max((offset + length) / page * page, first);
-        zero(memory_ + offset, first - offset);
+        zero(offset, first - offset);
         if (last > first && ::madvise(memory_ + first, last - first, MADV_DONTNEED) != 0)
             return error::from_errno(errno, "give pages back", last - first);
-        zero(memory_ + last, offset + length - last);
+        zero(last, offset + length - last);
         return {};
     }
 
     storage::block_properties properties_;
     std::byte* const memory_;
+    std::array<std::mutex, locks> locks_;
 };
 
 } // namespace

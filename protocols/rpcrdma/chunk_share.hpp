@@ -12,6 +12,7 @@ namespace verbena::rpcrdma {
 /// What the calls of the connections from one address move through chunks at this moment, or hold in buffers if that is more.
 struct chunk_share {
     std::uint64_t bytes = 0;
+    std::uint64_t raised = 0; // of receives, beyond what its connections began with
     std::size_t connections = 0;
     event freed;
 };
@@ -19,9 +20,9 @@ struct chunk_share {
 /// Of all addresses that a listener has connections from.
 using chunk_shares = rpc::address_shares<chunk_share>;
 
-/// Memory for receives of all connections of a listener.
+/// Memory for receives of all connections of a listener, beyond what they began with.
 struct receive_share {
-    std::uint64_t bytes = 0;
+    std::uint64_t raised = 0;
 };
 
 } // namespace verbena::rpcrdma

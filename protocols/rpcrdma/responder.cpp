@@ -48,7 +48,8 @@ responder_connection::~responder_connection()
         reverse_->closed();
     queue_pair_.reset();
     deferred::unlink();
-    receives_.bytes -= receive_slots_.size() * receive_size();
+    receives_.raised -= raised_;
+    share_->raised -= raised_;
     if (chunk_bytes_ != 0) { // of calls whose Sends never completed
         share_->bytes -= chunk_bytes_;
         share_->freed.set();
@@ -154,7 +155,6 @@ void responder_connection::add_receive_slots(std::uint32_t more)
     receive_slots_.resize(all);
     for (std::uint32_t i = all; i > before; --i)
         empty_slots_.push_back(i - 1);
-    receives_.bytes += more * receive_size();
 }
 
 // A call came, whose requester wants so many. How many it has under way can't be seen here: it waits for credits where its calls are
@@ -174,8 +174,14 @@ void responder_connection::raise_credits(std::uint32_t wanted)
     window_begun_ = now;
     window_calls_ = 0;
     const std::uint32_t more = most - credits_;
-    if (receives_.bytes + more * receive_size() > options_.max_receive_bytes)
+    const std::uint64_t bytes = more * receive_size();
+    const bool is_only_one = share_->raised == raised_;
+    if (receives_.raised + bytes > options_.max_raised_bytes ||
+        (!is_only_one && share_->raised + bytes > options_.max_address_raised_bytes))
         return;
+    receives_.raised += bytes;
+    share_->raised += bytes;
+    raised_ += bytes;
     stats_.credit_raises.add();
     credits_ = most;
     add_receive_slots(more);

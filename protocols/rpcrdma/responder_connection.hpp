@@ -223,6 +223,7 @@ private:
     chunk_shares::user share_;      // of the peer's address
     receive_share& receives_;       // of the listener
     std::uint32_t credits_;         // what may be granted at this time
+    std::uint64_t raised_ = 0;      // bytes of receives beyond those that it began with
     time_point window_begun_;       // of responder_options::credit_window
     std::uint32_t window_calls_ = 0;
     bool accepted_ = false;

@@ -10,16 +10,18 @@ namespace verbena::services {
 
 namespace {
 
-// Receives that stand are memory: those of all listeners leave half of the budget to work with. Idle connections may take all of
-// their part.
+// Receives that stand are memory: those of all listeners leave half of the budget to work with. Half of that is for what each
+// connection begins with, and the rest for connections that work.
 void bound_receives(rpcrdma::responder_options& o, std::size_t budget, std::size_t shards,
                     std::size_t listeners)
 {
-    const std::size_t one =
-        (o.initial_credits + o.receive_slack) * std::max<std::size_t>(o.inline_size, buffer_pool::min_size);
-    o.max_receive_bytes = budget / 2 / shards / std::max<std::size_t>(listeners, 1);
-    o.max_connections = static_cast<std::uint32_t>(
-        std::clamp<std::uint64_t>(o.max_receive_bytes / one, 1, o.max_connections));
+    const std::size_t one = (o.initial_credits + o.receive_slack + o.reverse_credits) *
+                            std::max<std::size_t>(o.inline_size, buffer_pool::min_size);
+    const std::uint64_t half = budget / 4 / shards / std::max<std::size_t>(listeners, 1);
+    o.max_raised_bytes = half;
+    o.max_address_raised_bytes = half / 4;
+    o.max_connections =
+        static_cast<std::uint32_t>(std::clamp<std::uint64_t>(half / one, 1, o.max_connections));
 }
 
 // Of a host's connections, which spread over the shards and the kinds of listeners: together they leave three

@@ -459,6 +459,7 @@ class Headers(BadPeers):
         # them, and 8 messages that need no credit. Nobody else's are counted here.
         self.bystander.stop()
         peer = self.iwarp()
+        peer.use_credits()
         before = self.value(self.errors("credits"))
         begun = self.value(calls)
         for _ in range(130):
@@ -473,6 +474,7 @@ class Headers(BadPeers):
         # All at once they may find no receive, which ends the connection too.
         before = self.value(self.errors("credits")) + self.ends("iwarp", "no_receive")
         peer = self.iwarp()
+        peer.use_credits()
         with self.assertRaises((ConnectionError, Terminated)):
             for _ in range(1000):
                 peer.begin_write(target, 0, bytes(32), length=4096)
@@ -488,7 +490,8 @@ class Headers(BadPeers):
         held = self.value("verbena_memory_registered_bytes")
         waits = self.value("verbena_rpcrdma_chunk_waits_total")
         peer = self.iwarp()
-        for _ in range(100): # within the credits; 100 MiB, none of which comes
+        peer.use_credits()
+        for _ in range(100): # 100 MiB, none of which comes
             peer.begin_write(target, 0, b"", length=MIB)
         self.counted_some("verbena_rpcrdma_chunk_waits_total", waits)
         self.bystander.check()
@@ -503,7 +506,8 @@ class Headers(BadPeers):
         waits = self.value("verbena_rpcrdma_chunk_waits_total")
         many = [self.iwarp(source="127.0.0.2") for _ in range(24)] # 8 for each shard: together all of the budget
         for peer in many:
-            for _ in range(40):
+            peer.call(0)
+            for _ in range(peer.credits + 8): # as many as it may send, and there is room for
                 peer.begin_write(target, 0, b"", length=MIB)
         self.counted_some("verbena_rpcrdma_chunk_waits_total", waits, least=24)
         self.bystander.check()
@@ -525,6 +529,7 @@ class Headers(BadPeers):
         peer = self.iwarp(receive_buffer=4096)
         root = peer.mount()
         file = peer.lookup(root, "file")
+        peer.use_credits()
         for i in range(100):
             read = call_message(i, peers.READ, peers.read_arguments(file, 0, MIB))
             peer.send(peer.message(i, read, writes=[[(1, MIB)]]))

@@ -6,6 +6,7 @@ Formats: RFC 5531 (RPC), 1813 (NFS, MOUNT), 5044, 5041, 5040, 6581 (iWARP), 8166
 import itertools
 import socket
 import struct
+import time
 import threading
 
 LIMIT = 60 # seconds for anything that must come
@@ -297,7 +298,7 @@ class IwarpPeer(Calls):
                 self.raw(tagged(OP_READ_RESPONSE, sink, at + begin, part, begin + len(part) == size))
         self.reads.clear()
 
-    def message(self, xid, rpc, reads=(), writes=(), reply=None, proc=0, version=1, credits=32):
+    def message(self, xid, rpc, reads=(), writes=(), reply=None, proc=0, version=1, credits=1000):
         """RFC 8166 4.1; reads: (position, segment), writes: lists of segments, reply: such a list.
         A segment is (key, length) or (key, length, offset)."""
         def segment(key, length, offset=0):
@@ -346,6 +347,17 @@ class IwarpPeer(Calls):
         proc, rest = self.answer(xid)
         assert proc == 0, proc
         return Accepted(rest)
+
+    def use_credits(self, wanted=128):
+        """Makes as many calls at once as it may, until the server grants `wanted` credits for it."""
+        deadline = time.monotonic() + LIMIT
+        while self.credits < wanted:
+            assert time.monotonic() < deadline, f"{self.credits} credits are all that the server grants"
+            xids = [next(self.xids) for _ in range(self.credits)]
+            for xid in xids:
+                self.send(self.message(xid, call_message(xid, 0)))
+            for xid in xids:
+                self.answer(xid)
 
     def read(self, handle, offset, count):
         """READ with a Write chunk for the data."""

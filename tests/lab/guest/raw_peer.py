@@ -287,6 +287,7 @@ def credits_one_by_one():
     """More calls than there are credits for, each of which finds a receive."""
     target, _ = files()
     peer = iwarp()
+    peer.use_credits()
     for calls in (130, 7): # 128 credits, and 8 messages that need none
         for _ in range(calls):
             peer.begin_write(target, 0, b"", length=4096)

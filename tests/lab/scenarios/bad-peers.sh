@@ -13,7 +13,7 @@ mount_options=proto=rdma,port=20049,vers=3,mountproto=tcp,mountport=2049,nolock
 mkdir exported mounted state
 mount -t tmpfs -o mode=755 exported exported
 dd if=/dev/urandom of=exported/file bs=1M count=2 status=none
-# Memory for 64 connections: a crowd of hundreds is more.
+# Memory for the first receives of some hundred connections of one host: a crowd is more.
 cat >config.toml <<END
 [daemon]
 state = "$PWD/state"

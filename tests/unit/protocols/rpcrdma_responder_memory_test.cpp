@@ -195,16 +195,35 @@ BOOST_FIXTURE_TEST_CASE(nobody_gets_more_credits_than_it_asks_for, growing)
 
 BOOST_FIXTURE_TEST_CASE(receives_of_all_connections_have_a_bound, growing)
 {
-    options.max_receive_bytes = (4 + 8) * 4096;
+    options.max_raised_bytes = 2 * 4096;
     start();
     BOOST_TEST(granted_to(2) == 4u);
     BOOST_TEST(granted_to(4) == 4u);
-    // What the connection held is there for the next one when it has ended.
+    // What the connection had is there for the next one when it has ended.
     ask_to_connect();
     BOOST_TEST(read(32).size() == 32u);
     until([&] { return stats.connections.value() == 1; });
     BOOST_TEST(granted_to(2) == 4u);
     BOOST_TEST(stats.credit_raises.value() == 2u);
+}
+
+// One connection may always have all its credits, so that a small share is of use.
+BOOST_FIXTURE_TEST_CASE(receives_of_an_address_have_a_bound, growing)
+{
+    options.max_address_raised_bytes = 6 * 4096;
+    start();
+    BOOST_TEST(granted_to(2) == 4u);
+    BOOST_TEST(granted_to(4) == 8u);
+    BOOST_TEST(granted_to(8) == 16u);
+    const int first = std::exchange(peer, -1);
+    ask_to_connect();
+    BOOST_TEST(read(32).size() == 32u);
+    until([&] { return stats.connections.value() == 2; });
+    BOOST_TEST(granted_to(2) == 2u);
+    ::close(first);
+    until([&] { return stats.connections.value() == 1; });
+    clock.advance(options.credit_window + 1ms);
+    BOOST_TEST(granted_to(2) == 4u);
 }
 
 // Nor does it keep from others, meanwhile, what is too small for it.

@@ -5,6 +5,7 @@
 #include <verbena/core/connection.hpp>
 
 #include <optional>
+#include <vector>
 
 BOOST_AUTO_TEST_SUITE(connection_test)
 
@@ -24,7 +25,7 @@ struct pair_of {
         auto request = co_await f.listener->next();
         BOOST_REQUIRE(request);
         std::unique_ptr<verbs::connect_request> peer = std::move(*request);
-        auto made = co_await verbs::connection::accept(std::move(peer), *f.server.domain, pool, o);
+        auto made = co_await verbs::connection::accept(f.shard(), std::move(peer), *f.server.domain, pool, o);
         BOOST_REQUIRE_MESSAGE(made, why(made));
         server = std::move(*made);
     }
@@ -235,6 +236,9 @@ CONFORMANCE_CASE(a_stop_leaves_the_memory_with_the_connection)
             });
             reading.request_stop();
             co_await reading.join();
+            // The device may write into it yet.
+            if (t.f.shard().clock().is_virtual())
+                BOOST_TEST(t.pool.outstanding() == before + 1);
         }
         BOOST_TEST_REQUIRE(said.has_value());
         BOOST_TEST((*said == std::errc::operation_canceled));
@@ -244,6 +248,134 @@ CONFORMANCE_CASE(a_stop_leaves_the_memory_with_the_connection)
         BOOST_TEST_REQUIRE(sent.has_value(), why(sent));
         auto got = co_await t.client->receive();
         BOOST_TEST_REQUIRE(got.has_value(), why(got));
+    });
+}
+
+// What is posted no more, since the connection ends, keeps nobody waiting.
+CONFORMANCE_CASE(a_receive_amid_the_end)
+{
+    pair_of t(p);
+    connection_options one;
+    one.receives = 1;
+    t.run([&]() -> task<void> {
+        co_await t.connect({}, one);
+        const auto sent = co_await t.client->send(t.filled(8), 8);
+        BOOST_TEST_REQUIRE(sent.has_value(), why(sent));
+        auto first = co_await t.server->receive();
+        BOOST_TEST_REQUIRE(first.has_value(), why(first));
+        t.server->disconnect();
+        const auto none = co_await t.server->receive();
+        BOOST_TEST(!none.has_value());
+        co_await t.ended(*t.server, true);
+    });
+}
+
+// Others have the memory of the receives for a while; who waits is served in order when it is back.
+CONFORMANCE_CASE(receives_come_back_with_the_memory)
+{
+    pair_of t(p);
+    connection_options one;
+    one.receives = 1;
+    t.run([&]() -> task<void> {
+        co_await t.connect({}, one);
+        const auto sent = co_await t.client->send(t.filled(8, 1), 8);
+        BOOST_TEST_REQUIRE(sent.has_value(), why(sent));
+        const std::size_t standing = t.pool.outstanding();
+        lease next = t.filled(8, 2);
+        std::vector<lease> taken;
+        while (lease l = t.pool.try_acquire(1 << 20))
+            taken.push_back(std::move(l));
+        while (lease l = t.pool.try_acquire(4096))
+            taken.push_back(std::move(l));
+        auto first = co_await t.server->receive(); // kept, so that no receive stands
+        BOOST_TEST_REQUIRE(first.has_value(), why(first));
+        unsigned order = 0;
+        scope waiting(t.f.shard());
+        waiting.spawn([&]() -> task<void> {
+            auto got = co_await t.server->receive();
+            BOOST_TEST_REQUIRE(got.has_value(), why(got));
+            BOOST_TEST(same(got->bytes(), pattern(8, 2)));
+            BOOST_TEST(++order == 1u);
+        });
+        waiting.spawn([&]() -> task<void> {
+            const auto none = co_await t.server->receive();
+            BOOST_TEST((!none && none.error() == verbs::connection_end::orderly));
+            BOOST_TEST(++order == 2u);
+        });
+        co_await sleep_for(30ms);
+        BOOST_TEST(order == 0u);
+        taken.clear();
+        co_await t.f.until([&] { return t.pool.outstanding() == standing + 2; });
+        const auto sent_then = co_await t.client->send(std::move(next), 8);
+        BOOST_TEST_REQUIRE(sent_then.has_value(), why(sent_then));
+        co_await t.f.until([&] { return order == 1; });
+        t.client->disconnect();
+        co_await waiting.join();
+    });
+}
+
+// The end is heard where there is no memory, too.
+CONFORMANCE_CASE(the_end_comes_without_memory)
+{
+    pair_of t(p);
+    connection_options one;
+    one.receives = 1;
+    t.run([&]() -> task<void> {
+        co_await t.connect({}, one);
+        const auto sent = co_await t.client->send(t.filled(8), 8);
+        BOOST_TEST_REQUIRE(sent.has_value(), why(sent));
+        std::vector<lease> taken;
+        while (lease l = t.pool.try_acquire(1 << 20))
+            taken.push_back(std::move(l));
+        while (lease l = t.pool.try_acquire(4096))
+            taken.push_back(std::move(l));
+        auto first = co_await t.server->receive();
+        BOOST_TEST_REQUIRE(first.has_value(), why(first));
+        scope waiting(t.f.shard());
+        waiting.spawn([&]() -> task<void> {
+            const auto none = co_await t.server->receive();
+            BOOST_TEST((!none && none.error() == verbs::connection_end::orderly));
+        });
+        t.client->disconnect();
+        co_await waiting.join();
+    });
+}
+
+CONFORMANCE_CASE(who_waits_for_room_hears_of_the_end)
+{
+    pair_of t(p);
+    connection_options one;
+    one.operations = 1;
+    t.run([&]() -> task<void> {
+        co_await t.connect(one);
+        scope sends(t.f.shard());
+        unsigned ended = 0;
+        unsigned good = 0;
+        for (std::size_t i = 0; i < 3; ++i)
+            sends.spawn([&]() -> task<void> {
+                for (;;) {
+                    const auto sent = co_await t.client->send(t.filled(8), 8);
+                    if (!sent)
+                        break;
+                    if (++good == 50)
+                        t.client->disconnect();
+                    (void)co_await t.server->receive();
+                }
+                ++ended;
+            });
+        co_await sends.join();
+        BOOST_TEST(ended == 3u);
+    });
+}
+
+CONFORMANCE_CASE(a_read_of_nothing)
+{
+    pair_of t(p);
+    t.run([&]() -> task<void> {
+        co_await t.connect();
+        auto read = co_await t.client->read(t.pool.try_acquire(1), 0, {1, 64, 0});
+        BOOST_TEST_REQUIRE(read.has_value(), why(read));
+        BOOST_TEST(t.client->connected());
     });
 }
 
@@ -262,7 +394,8 @@ CONFORMANCE_CASE(without_memory_for_receives_there_is_no_connection)
             BOOST_REQUIRE(request);
             std::unique_ptr<verbs::connect_request> peer = std::move(*request);
             const connection_options o;
-            auto made = co_await verbs::connection::accept(std::move(peer), *t.f.server.domain, t.pool, o);
+            auto made = co_await verbs::connection::accept(t.f.shard(), std::move(peer), *t.f.server.domain,
+                                                           t.pool, o);
             BOOST_TEST((!made && made.error() == std::errc::not_enough_memory));
         });
         connection_options immediates;

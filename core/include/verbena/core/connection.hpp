@@ -5,9 +5,11 @@
 
 #include <verbena/core/buffer.hpp>
 #include <verbena/core/event.hpp>
+#include <verbena/core/reactor.hpp>
 #include <verbena/core/result.hpp>
 #include <verbena/core/semaphore.hpp>
 #include <verbena/core/task.hpp>
+#include <verbena/core/timer.hpp>
 #include <verbena/core/verbs.hpp>
 
 #include <cstddef>
@@ -25,14 +27,15 @@ namespace verbena::verbs {
 
 struct connection_options {
     std::uint32_t operations = 64; ///< Sends, Writes and Reads under way at once; what comes on top waits
-    /// Messages that the peer may send before they are received here. Verbs has no flow control: on iWARP one more ends the
-    /// connection, on RDMA devices it comes when there is room, or ends it after a while. The protocol counts.
+    /// Messages that the peer may send before they are received here, while the pool has memory for them. Verbs has no flow
+    /// control: on iWARP one more ends the connection, on RDMA devices it comes when there is room, or ends it after a while. The
+    /// protocol counts.
     std::uint32_t receives = 64;
     std::uint32_t message_size = 4096; ///< largest that may come; 0 if none but immediates do
     std::uint32_t reads = 16;          ///< RDMA Reads of ours under way at once (ORD), if the peer allows
     std::uint32_t peer_reads = 16;     ///< of the peer's (IRD)
     duration timeout = std::chrono::seconds(10); ///< of connection set-up
-    std::span<const std::byte> private_data;     ///< copied by whoever takes the options
+    std::span<const std::byte> private_data;     ///< stays until the connection is there
 };
 
 /// What came: a Send's bytes, or a Write with immediate, which leaves none here.
@@ -50,7 +53,7 @@ public:
     }
     std::span<std::byte> bytes() const noexcept
     {
-        return size_ == 0 ? std::span<std::byte>() : memory_.bytes().first(size_);
+        return memory_ ? memory_.bytes().first(size_) : std::span<std::byte>();
     }
     std::optional<std::uint32_t> immediate() const noexcept { return immediate_; }
     std::uint32_t written() const noexcept
@@ -61,7 +64,7 @@ public:
     {
         return invalidated_key_;
     } ///< of ours, by the Send; or 0
-    /// The buffer, for whoever keeps it.
+    /// The buffer, for whoever keeps it; bytes() is empty from now on.
     lease take() noexcept { return std::move(memory_); }
 
 private:
@@ -79,7 +82,7 @@ private:
 /// the connection keeps the memory until the completion comes. Errors: ENOTCONN, or what ended the connection, once it has ended; ECANCELED;
 /// EINVAL: more bytes than the buffer has; a verbs::status. Lifetime: the connection outlives its tasks, and what it was made of outlives
 /// the connection: context, domain and pool. Shard: the context's.
-class connection final : private completion_handler {
+class connection final : private completion_handler, private timer {
 public:
     /// Connects to `address`, as context::connect(); `reply` gets the peer's private data. `domain` knows `pool` where the provider
     /// needs_local_keys (protection_domain::add_pool()).
@@ -89,10 +92,11 @@ public:
                                                              protection_domain& domain, buffer_pool& pool,
                                                              const connection_options& options,
                                                              std::vector<std::byte>* reply = nullptr);
-    /// Takes a peer in; its receives are posted before it is answered.
+    /// Takes a peer in, on the shard of its listener's context; its receives are posted before it is answered.
     ///
     /// Completes when, on cancel, errors: as connect_request::accept(); ENOMEM: no memory for receives.
-    static task<result<std::unique_ptr<connection>>> accept(std::unique_ptr<connect_request> request,
+    static task<result<std::unique_ptr<connection>>> accept(reactor& shard,
+                                                            std::unique_ptr<connect_request> request,
                                                             protection_domain& domain, buffer_pool& pool,
                                                             const connection_options& options);
     /// Kills it, if it has not ended.
@@ -121,8 +125,10 @@ public:
     /// connection_end::orderly if nothing went wrong.
     task<error> ended();
     bool connected() const noexcept { return pair_ != nullptr && !down_ && pair_->connected(); }
-    /// For grants that are limited to it, and to post by hand; its handler stays this object's.
-    queue_pair& pair() noexcept { return *pair_; }
+    /// What grant_request::scope limits a grant to. Nothing is posted to it by hand: its queues and completions are this object's.
+    queue_pair& scope() noexcept { return *pair_; }
+    std::string_view peer_name() const noexcept { return pair_->peer_name(); }
+    std::string_view peer_address() const noexcept { return pair_->peer_address(); }
 
 private:
     struct outcome {
@@ -141,17 +147,19 @@ private:
         lease memory;
     };
 
-    connection(buffer_pool& pool, const connection_options& options);
+    connection(reactor& shard, buffer_pool& pool, const connection_options& options);
     queue_pair_options depths() const noexcept;
     result<void> begin(std::unique_ptr<queue_pair> pair);
     task<error> fail(error cause);
     task<result<void>> run(send_request request, lease memory, std::size_t size, outcome& out);
     task<result<void>> run(send_request request, lease memory, std::size_t size);
-    bool post_receive();
-    task<result<void>> await_receive();
+    result<void> post_receive();
+    void post_receives();
+    void on_timer() noexcept override;
     void on_completions(std::span<const completion> batch) noexcept override;
     void on_disconnected(const error& cause) noexcept override;
 
+    reactor& shard_;
     buffer_pool& pool_;
     const std::uint32_t message_size_;
     std::unique_ptr<queue_pair> pair_;

@@ -25,11 +25,14 @@ struct responder_options {
     std::uint32_t credits = 128;
     /// What a connection begins with. As many receives are posted, and receive_slack. When as many calls come within credit_window
     /// as it has credits, it gets twice as many, up to `credits`: so one that is idle costs little.
-    std::uint32_t initial_credits = 2;
+    std::uint32_t initial_credits = 4;
     duration credit_window = std::chrono::milliseconds(100);
     static constexpr std::uint32_t receive_slack = 8; ///< for RDMA_DONE and the like, which use no credit
-    /// Bytes of receives of all connections of the listener. When they are there no connection gets more than it has.
-    std::uint64_t max_receive_bytes = UINT64_MAX;
+    /// Bytes of receives that connections of the listener may have beyond what each begins with. When they are there no connection
+    /// gets more than it has.
+    std::uint64_t max_raised_bytes = UINT64_MAX;
+    /// The same for those from one address, but one connection may always have all its credits.
+    std::uint64_t max_address_raised_bytes = UINT64_MAX;
     /// Largest inline message either way, in bytes: 1 KiB to 256 KiB. The Linux client uses 4 KiB.
     std::uint32_t inline_size = 4096;
     /// Largest call and largest Read chunk total, in bytes; more is answered with ERR_CHUNK.
