@@ -26,13 +26,16 @@ SOURCES = {
     "rpcrdma": ["protocols/rpcrdma/header.cpp", "protocols/rpcrdma/private_data.cpp"],
     "iwarp": ["transports/iwarp/wire.cpp", "transports/iwarp/startup.cpp", "transports/iwarp/receive.cpp",
               "transports/iwarp/connect.cpp"],
+    "rtrs": ["protocols/rtrs/wire.cpp"],
+    "rnbd": ["protocols/rnbd/wire.cpp"],
     "mount3": ["protocols/nfs/mount3.cpp", "protocols/nfs/portmap.cpp"],
     "nfs3": ["protocols/nfs/v3/arguments.cpp", "protocols/nfs/v3/attributes.cpp", "protocols/nfs/v3/results.cpp",
              "protocols/nfs/v3/directory.cpp", "protocols/nfs/v3/wire.hpp", "protocols/nfs/file_handle.cpp"],
     "config": ["services/daemon/config_file.cpp", "core/src/settings.cpp", "plugins/nfs/export_config.cpp",
                "plugins/nfs/export_word.cpp", "core/src/ip_address.cpp"],
 }
-TESTS = ["unit_codecs", "unit_core", "unit_rpc", "unit_rpcrdma", "unit_providers", "unit_services", "transports_iwarp_refusals_test"]
+TESTS = ["unit_codecs", "unit_conformance", "unit_core", "unit_rpc", "unit_rpcrdma", "unit_rtrs", "unit_providers", "unit_services",
+         "transports_iwarp_refusals_test"]
 CORPORA = "fuzz_corpora"
 # Headers count where they are compiled in, so these tests are measured too.
 WITH_HEADERS = ["tests/unit/protocols/xdr_test.cpp", "tests/unit/protocols/xdr_codec_test.cpp", "tests/fuzz/fuzz_xdr.cpp",

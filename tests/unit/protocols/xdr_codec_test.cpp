@@ -327,4 +327,19 @@ BOOST_AUTO_TEST_CASE(a_bulk_is_decoded_where_its_bytes_are_elsewhere)
     BOOST_TEST(!odd.ok());
 }
 
+// What no message is long enough for stays the largest number. These run when the program is compiled, and here once more.
+BOOST_AUTO_TEST_CASE(sizes_that_no_number_holds)
+{
+    namespace d = xdr::detail;
+    std::size_t large = SIZE_MAX - 1;
+    BOOST_TEST(d::saturated_sum(large, 1) == SIZE_MAX);
+    BOOST_TEST(d::saturated_sum(large, 2) == SIZE_MAX);
+    BOOST_TEST(d::saturated_product(large, 1) == large);
+    BOOST_TEST(d::saturated_product(large / 2, 3) == SIZE_MAX);
+    BOOST_TEST(d::saturated({large, 0, 5}) == SIZE_MAX);
+    BOOST_TEST(d::saturated({1, 2, 3}) == 6u);
+    BOOST_TEST(d::count_payloads<with_bulk>() == 1u);
+    BOOST_TEST(d::count_payloads<std::uint32_t>() == 0u);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
