@@ -13,7 +13,6 @@
 #include "file_status.hpp"
 #include "handles.hpp"
 #include "identity.hpp"
-#include "sync_group.hpp"
 
 #include <verbena/plugins/posixfs.hpp>
 

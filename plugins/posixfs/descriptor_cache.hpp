@@ -8,12 +8,12 @@
 #pragma once
 
 #include "handles.hpp"
-#include "sync_group.hpp"
 #include "unique_fd.hpp"
 
 #include <verbena/core/blocking.hpp>
 #include <verbena/core/intrusive_list.hpp>
 #include <verbena/core/timer.hpp>
+#include <verbena/protocols/storage/sync_group.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
 #include <algorithm>
@@ -28,6 +28,8 @@
 #include <vector>
 
 namespace verbena::posixfs {
+
+using storage::sync_group;
 
 /// A counted reference within one shard.
 template<class T>

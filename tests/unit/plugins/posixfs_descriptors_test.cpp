@@ -246,7 +246,7 @@ struct held_pool {
     gate busy;
     posixfs::mount_point mount;
     posixfs::removal_log removals;
-    posixfs::sync_group syncs{pool};
+    storage::sync_group syncs{pool};
     std::optional<posixfs::descriptor_cache> cache{std::in_place, 32, removals, pool, syncs};
     const std::byte letter{'f'};
     const handle name{std::span(&letter, 1)};

@@ -2,7 +2,6 @@
 // What posixfs has told a client is on the disk, and a disk that fails is told: to the caller, and by the write verifier.
 #include <boost/test/unit_test.hpp>
 
-#include "../../../plugins/posixfs/sync_group.hpp"
 #include "temporary_directory.hpp"
 
 #include <verbena/core/blocking.hpp>
@@ -18,6 +17,7 @@
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
 #include <verbena/protocols/rpcrdma/requester.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
+#include <verbena/protocols/storage/sync_group.hpp>
 #include <verbena/transports/loop.hpp>
 
 #include <algorithm>
@@ -484,9 +484,9 @@ BOOST_AUTO_TEST_CASE(an_asynchronous_export_syncs_for_commit_alone)
 
 namespace {
 
-using what = posixfs::sync_group::what;
+using what = storage::sync_group::what;
 
-task<void> sync_one(posixfs::sync_group& group, what kind, int fd, std::uint64_t inode, bool& done)
+task<void> sync_one(storage::sync_group& group, what kind, int fd, std::uint64_t inode, bool& done)
 {
     auto synced = co_await group.sync(kind, fd, 1, inode);
     done = bool(synced);
@@ -548,7 +548,7 @@ struct rounds {
     suite::temporary_directory directory{"/var/tmp"};
     std::unique_ptr<reactor> shard;
     blocking_pool pool{2};
-    posixfs::sync_group group{pool};
+    storage::sync_group group{pool};
     std::array<int, 3> fds{};
     std::array<std::uint64_t, 3> inodes{};
 };

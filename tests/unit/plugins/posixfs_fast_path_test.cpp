@@ -2,7 +2,6 @@
 // What steady state costs in posixfs: no heap allocation, and one sync for many; and which way READs take.
 #include <boost/test/unit_test.hpp>
 
-#include "../../../plugins/posixfs/sync_group.hpp"
 #include "../allocation_count.hpp"
 #include "daemon_in_child.hpp"
 #include "needs_root.hpp"
@@ -10,6 +9,7 @@
 
 #include <verbena/core/scope.hpp>
 #include <verbena/plugins/posixfs.hpp>
+#include <verbena/protocols/storage/sync_group.hpp>
 
 #include <algorithm>
 #include <array>
@@ -127,9 +127,9 @@ task<std::uint64_t> allocations_of_steady_state(file_backend& fs, const request&
     co_return allocations.load() - before;
 }
 
-task<void> one_sync(posixfs::sync_group& group, int fd, std::uint64_t inode, int& failed)
+task<void> one_sync(storage::sync_group& group, int fd, std::uint64_t inode, int& failed)
 {
-    auto done = co_await group.sync(posixfs::sync_group::what::metadata, fd, 1, inode);
+    auto done = co_await group.sync(storage::sync_group::what::metadata, fd, 1, inode);
     failed += done ? 0 : 1;
 }
 
@@ -277,7 +277,7 @@ BOOST_AUTO_TEST_CASE(one_sync_serves_all_who_wait)
     BOOST_REQUIRE(fd >= 0);
     auto shard = make_reactor();
     blocking_pool pool(2);
-    posixfs::sync_group group(pool);
+    storage::sync_group group(pool);
     int failed = 0;
     auto all = [&]() -> task<void> {
         const task_context& context = co_await current_context();
@@ -304,7 +304,7 @@ BOOST_AUTO_TEST_CASE(a_failed_sync_fails_all_who_wait)
 {
     auto shard = make_reactor();
     blocking_pool pool(2);
-    posixfs::sync_group group(pool);
+    storage::sync_group group(pool);
     int failed = 0;
     auto all = [&]() -> task<void> {
         const task_context& context = co_await current_context();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sync_group.hpp"
+#include <verbena/protocols/storage/sync_group.hpp>
 
 #include <cerrno>
 #include <unistd.h>
 
-namespace verbena::posixfs {
+namespace verbena::storage {
 
 void sync_group::join(awaiter& a) noexcept
 {
@@ -75,7 +75,11 @@ void sync_group::run(awaiter& leader) noexcept
 
 int sync_group::sync_one(const awaiter& leader, bool data_only) noexcept
 {
-    return (data_only ? ::fdatasync(leader.fd_) : ::fsync(leader.fd_)) == 0 ? 0 : errno;
+    int failed;
+    do
+        failed = (data_only ? ::fdatasync(leader.fd_) : ::fsync(leader.fd_)) == 0 ? 0 : errno;
+    while (failed == EINTR); // nothing is lost then
+    return failed;
 }
 
 int sync_group::sync_metadata(const awaiter& leader, const awaiter* batch) noexcept
@@ -123,4 +127,4 @@ bool sync_group::little_is_dirty() noexcept
     return dirty_.load(std::memory_order_relaxed) <= max_dirty_for_syncfs;
 }
 
-} // namespace verbena::posixfs
+} // namespace verbena::storage

@@ -14,7 +14,9 @@
 #include <cstdint>
 #include <mutex>
 
-namespace verbena::posixfs {
+#pragma GCC visibility push(default)
+
+namespace verbena::storage {
 
 /// Shared by all shards. Rounds of one file, and of the metadata of one file system, follow each other;
 /// different ones run side by side on the pool. Allocates nothing: requests live in their coroutines.
@@ -92,19 +94,26 @@ public:
         awaiter* waiting_last_ = nullptr;
     };
 
-    /// `co_await g.sync(...)`: `fd` (not O_PATH) stays open meanwhile. Not cancellable.
+    /// `co_await g.sync(...)`. `device` and `inode` tell which file `fd` (not O_PATH) is.
+    ///
+    /// Completes when: a sync that began after this call has ended. On cancel: it waits on, as a system call can't be recalled. Errors: those of
+    /// fsync(2), once to everybody who waited for that sync; who comes later learns of them by failures() only, since the kernel tells
+    /// them once. Lifetime: `fd` and the group outlive the wait. Shard: any; the task goes on where it was.
     awaiter sync(what kind, int fd, std::uint64_t device, std::uint64_t inode) noexcept
     {
         return awaiter(*this, kind, fd, device, inode);
     }
-    /// sync(2), in rounds of its own: it tells no errors.
+    /// sync(2), in rounds of its own. Completes when: as sync(). On cancel: as sync(). Errors: none are told. Lifetime: the group outlives
+    /// the wait. Shard: as sync().
     awaiter sync_everything() noexcept { return awaiter(*this, what::filesystem, -1, no_device, 0); }
     /// Notes an unstable write, for the choice above. Any thread.
     void wrote(std::uint64_t bytes) noexcept { dirty_.fetch_add(bytes, std::memory_order_relaxed); }
     /// Notes that unstable data could not be written, though no sync told so.
     void lost() noexcept { failures_.fetch_add(1, std::memory_order_relaxed); }
-    /// Changes when a sync failed: what was written unstably may be lost (RFC 1813 3.3.7).
+    /// Changes when a sync failed: what was written unstably may be lost (RFC 1813 3.3.7). It has changed before a sync that begins
+    /// after the failed one, and so before who waits for that one goes on.
     std::uint64_t failures() const noexcept { return failures_.load(std::memory_order_relaxed); }
+    /// Syncs that were done. Any thread.
     std::uint64_t rounds() const noexcept { return rounds_.load(std::memory_order_relaxed); }
 
 private:
@@ -126,4 +135,6 @@ private:
     std::chrono::steady_clock::time_point dirty_since_{};
 };
 
-} // namespace verbena::posixfs
+} // namespace verbena::storage
+
+#pragma GCC visibility pop
