@@ -7,6 +7,7 @@
 #include <chrono>
 #include <climits>
 #include <liburing.h>
+#include <sys/uio.h>
 #include <utility>
 #include <vector>
 
@@ -143,6 +144,16 @@ result<void> ring::read(int fd, std::span<std::byte> to, std::uint64_t offset, r
     return start(target, [&](io_uring_sqe* sqe) {
         io_uring_prep_read(sqe, fd, to.data(), size, offset);
         impl_->reads_waiting = true;
+    });
+}
+
+result<void> ring::write(int fd, std::span<const std::byte> from, std::uint64_t offset, bool through,
+                         ring_completion& target)
+{
+    const auto size = static_cast<unsigned>(std::min<std::size_t>(from.size(), INT_MAX));
+    return start(target, [&](io_uring_sqe* sqe) {
+        io_uring_prep_write(sqe, fd, from.data(), size, offset);
+        sqe->rw_flags = through ? RWF_DSYNC : 0;
     });
 }
 

@@ -4,9 +4,11 @@
 #include "../plugins/temporary_directory.hpp"
 
 #include <verbena/core/file_read.hpp>
+#include <verbena/core/file_write.hpp>
 #include <verbena/core/net.hpp>
 #include <verbena/core/scope.hpp>
 
+#include <algorithm>
 #include <array>
 #include <fcntl.h>
 #include <memory>
@@ -79,7 +81,54 @@ task<int> read_fails(int fd)
     co_return n;
 }
 
+task<void> write_at(int fd, std::size_t offset, std::size_t wanted, bool through, std::size_t& good)
+{
+    std::vector<std::byte> from(wanted);
+    for (std::size_t i = 0; i < wanted; ++i)
+        from[i] = octet_at(offset + i);
+    file_write one(fd, from, offset, through);
+    const int n = co_await one;
+    good += n == int(wanted);
+}
+
+task<std::size_t> write_all_at_once(int fd, reactor& shard)
+{
+    std::size_t good = 0;
+    scope writes(shard);
+    for (std::size_t offset = 0; offset < size; offset += 16384)
+        writes.spawn([&, offset] {
+            return write_at(fd, offset, std::min<std::size_t>(16384, size - offset), offset % 32768 == 0,
+                            good);
+        });
+    co_await writes.join();
+    co_return good;
+}
+
+task<int> write_fails(int fd)
+{
+    const std::array<std::byte, 16> from{};
+    file_write one(fd, from, 0, true);
+    const int n = co_await one;
+    co_return n;
+}
+
 } // namespace
+
+BOOST_AUTO_TEST_CASE(many_writes_at_once_are_in_the_file)
+{
+    suite::temporary_directory directory;
+    const auto all = unsigned(ring_feature::single_issuer) | unsigned(ring_feature::defer_taskrun);
+    for (const unsigned masked : {0u, unsigned(ring_feature::defer_taskrun), all}) {
+        const net::unique_fd file(
+            ::open((directory.path() / "file").c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+        const auto shard = make(masked);
+        BOOST_TEST(run_until_complete(*shard, write_all_at_once(file.get(), *shard)) ==
+                   (size + 16383) / 16384);
+        BOOST_TEST(run_until_complete(*shard, read_all_at_once(file.get(), *shard)) ==
+                   (size + 16383) / 16384 + 3);
+        BOOST_TEST(run_until_complete(*shard, write_fails(-1)) == -EBADF);
+    }
+}
 
 BOOST_AUTO_TEST_CASE(many_at_once_bring_what_the_file_holds)
 {

@@ -2,8 +2,8 @@
 // One io_uring per shard, used directly.
 //
 // Which calls go through it is chosen by measurement (docs/internals/reactor.md): readiness of
-// sockets that went quiet, wake-ups from other threads, reads of files that wait for a disk, and the
-// shard's sleep do; what can't block runs on the shard itself.
+// sockets that went quiet, wake-ups from other threads, reads and writes of files that wait for a disk, and
+// the shard's sleep do; what can't block runs on the shard itself.
 #pragma once
 
 #include <verbena/core/clock.hpp>
@@ -69,6 +69,10 @@ public:
     /// One pread(2) of at most `to.size()` bytes; on_complete() gets their number or a negative errno. Until then the
     /// kernel writes to `to` whatever becomes of `target`, which must not be detached.
     result<void> read(int fd, std::span<std::byte> to, std::uint64_t offset, ring_completion& target);
+    /// One pwrite(2) of at most `from.size()` bytes, with RWF_DSYNC if `through`; on_complete() gets their number or a negative errno.
+    /// Until then the kernel reads `from` whatever becomes of `target`, which must not be detached.
+    result<void> write(int fd, std::span<const std::byte> from, std::uint64_t offset, bool through,
+                       ring_completion& target);
     /// Forgets `target`'s operation and asks the kernel to cancel it: on_complete will not be called.
     void detach(ring_completion& target) noexcept;
     bool in_flight(const ring_completion& target) const noexcept
