@@ -50,6 +50,14 @@ const setting* main_of(const std::vector<setting>& declared)
     return found == declared.end() ? nullptr : &*found;
 }
 
+// Where nobody names the back end, a path is fileblk's, and a size is ramblk's.
+bool has_path(const setting_values& values)
+{
+    const setting_values::value* given = values.find("");
+    const auto* text = given != nullptr ? std::get_if<setting_values::word>(&given->data) : nullptr;
+    return values.written("path") || (text != nullptr && text->text.find('/') != text->text.npos);
+}
+
 device_config read_device(setting_values& values, module_table& modules)
 {
     device_config d;
@@ -60,6 +68,12 @@ device_config read_device(setting_values& values, module_table& modules)
                            "\"NAME\" in its table");
     d.told = "device " + d.name;
     d.backend_name = values.text("backend");
+    if (d.backend_name.empty()) {
+        d.backend_name = has_path(values) ? "fileblk" : "ramblk";
+        setting_values::value chosen{d.backend_name};
+        chosen.is_default = true;
+        values.set("backend", std::move(chosen));
+    }
     d.backend = &modules.use<storage::block_module>(d.backend_name, "block back end", d.told + ": ");
     const std::vector<setting> own = device_settings();
     const std::vector<setting> of_backend = d.backend->settings();
@@ -99,8 +113,9 @@ std::vector<setting> device_settings()
 {
     return {
         setting::text("name", "", "What clients ask for"),
-        setting::text("backend", "ramblk",
-                      "The module that keeps the blocks; its settings stand beside these"),
+        setting::text("backend", "",
+                      "The module that keeps the blocks; its settings stand beside these. Unless one is "
+                      "written: fileblk for a path, which has a slash, else ramblk"),
         setting::list("clients", "Addresses and CIDR prefixes that may open it, or * for everybody; this "
                                  "host only unless one is written"),
         setting::text(

@@ -43,12 +43,13 @@ public:
                 "KiB of memory for each request, 4 of which are for headers: a power of two. A client takes "
                 "queue_depth times as much of the memory budget"),
             setting::number("sessions", {1, 65536}, 64, "Clients at once"),
-            setting::tables("device", device_settings(),
-                            "Serve a device as NAME; repeated for more. WHAT belongs to its back end: the "
-                            "size of ramblk and "
-                            "nullblk. Options: ro clients=CIDR session=NAME backend=NAME, and those of the "
-                            "back end. Without "
-                            "clients= only this host may open it; clients=* admits everybody")
+            setting::tables(
+                "device", device_settings(),
+                "Serve a device as NAME; repeated for more. WHAT with a slash is the path of a file or a "
+                "block device (fileblk), else a size of memory (ramblk); backend=NAME chooses "
+                "another. Options: ro clients=CIDR session=NAME backend=NAME, and those of the "
+                "back end. Without "
+                "clients= only this host may open it; clients=* admits everybody")
                 .open()
                 .from_word(&parse_device)
                 .form("NAME[=WHAT][,OPTION...]"),

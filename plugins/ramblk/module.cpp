@@ -47,8 +47,10 @@ private:
         const auto size = parse_byte_size(values.text("size"));
         o.block_size = static_cast<std::uint32_t>(values.number("block_size"));
         if (!size)
-            throw config_error(name + ": size " + values.text("size") +
-                               " is no size: write bytes, or as 64M or 2G");
+            throw config_error(
+                name + ": size " + values.text("size") +
+                " is no size: write bytes, or as 64M or 2G; the path of a file has a slash, as in "
+                "./disk.img");
         o.size = *size;
         return o;
     }

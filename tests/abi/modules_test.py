@@ -247,7 +247,7 @@ class Modules(unittest.TestCase):
 
     def test_each_bundled_module_works_as_a_file(self):
         names = sorted(path.stem for path in pathlib.Path(FOLDER).glob("*.so") if not path.stem.startswith("nbdkit-"))
-        self.assertEqual(names, ["block", "delay", "error", "limit", "memfs", "mount", "nfs", "nullblk", "posixfs", "ramblk"])
+        self.assertEqual(names, ["block", "delay", "error", "fileblk", "limit", "memfs", "mount", "nfs", "nullblk", "posixfs", "ramblk"])
         self.assertEqual(self.run_it("modules", program=BARE).stdout.count("\n"), 1)
         listed = ", ".join(f'"{FOLDER}/{name}.so"' for name in names)
         data = pathlib.Path(self.folder) / "data"
@@ -261,12 +261,14 @@ class Modules(unittest.TestCase):
                         f'rpcbind = "no"\n[[nfs.export]]\ndirectory = "{data}"\n{filters}'
                         f'[[nfs.export]]\nbackend = "memfs"\npseudo = "/m"\n'
                         f'[block]\nlisten = ["iwarp://127.0.0.1:0"]\n[[block.device]]\nname = "ram"\nsize = "1M"\n'
-                        f'[[block.device]]\nname = "null"\nbackend = "nullblk"\n', encoding="utf-8")
+                        f'[[block.device]]\nname = "null"\nbackend = "nullblk"\n'
+                        f'[[block.device]]\nname = "file"\npath = "{self.folder}/disk.img"\nsize = "1M"\n', encoding="utf-8")
         process, lines = self.start("serve", str(path), program=BARE)
         self.assertTrue(any("filter=limit,filter=delay,filter=error" in line for line in lines), lines)
         # Those of block stand first.
         port = {line.split("://")[0].split()[-1]: line.rsplit(":", 1)[1] for line in lines if line.startswith("listening at")}
         self.assertIn("device null from nullblk (rw), 1073741824 bytes", lines)
+        self.assertIn(f"device file from {self.folder}/disk.img (rw), 1048576 bytes", lines)
         for url in (f"nfs+tcp://127.0.0.1:{port['tcp']}", f"nfs+iwarp://127.0.0.1:{port['iwarp']}"):
             more = f"?mountport={port['tcp']}"
             done = subprocess.run([VERBENA, "cat", f"{url}/export/file{more}"], capture_output=True, text=True, timeout=LIMIT,

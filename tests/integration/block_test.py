@@ -83,6 +83,70 @@ class Block(daemon.DaemonTest):
         self.assertIn("no device of this name", self.block("info", self.url("none"), status=1))
         self.assertEqual(self.daemon.metric('verbena_rnbd_opens_total{result="refused"}'), 4)
 
+    def test_a_file_is_a_device(self):
+        path = os.path.join(self.folder, "disk.img")
+        self.serve(f"disk={path},size=8M")
+        self.assertEqual(os.stat(path).st_mode & 0o7777, 0o600)
+        data = os.urandom(5 * MIB + 1000)
+        self.block("write", self.url("disk"), data=data)
+        self.assertEqual(self.block("read", self.url("disk")), data + b"\0" * (8 * MIB - len(data)))
+        with open(path, "rb") as file:
+            self.assertEqual(file.read(), data + b"\0" * (8 * MIB - len(data)))
+        self.assertGreater(self.daemon.metric('verbena_fileblk_syncs_total{device="disk"}'), 0)
+        self.assertEqual(self.daemon.metric('verbena_fileblk_transfers_total{device="disk",way="direct_copied"}'), 0)
+        ways = [self.daemon.metric(f'verbena_fileblk_transfers_total{{device="disk",way="{way}"}}') for way in ("direct", "page_cache")]
+        self.assertEqual([way > 0 for way in ways].count(True), 1, ways)
+        # Others may not write to it meanwhile, nor read what changes under them.
+        self.assertIn(f"device b: {path} is locked by somebody else: another device", self.refused("--device", f"b={path}"))
+        self.assertIn("who may write to it", self.refused("--device", f"b={path},ro"))
+        self.assertIn("is locked by", self.refused("--device", f"a={self.folder}/new.img,size=1M", "--device", f"b={self.folder}/new.img"))
+        # A restart keeps it.
+        self.daemon.stop()
+        self.serve(f"disk={path},direct=off", f"four={self.folder}/four.img,size=1M,block_size=4096")
+        self.assertEqual(self.block("read", "--length", "5M", self.url("disk")), data[:5 * MIB])
+        self.block("discard", "--length", "4M", self.url("disk"))
+        self.assertEqual(self.block("read", "--offset", "4M", "--length", "1M", self.url("disk")), data[4 * MIB:5 * MIB])
+        with open(path, "rb") as file:
+            self.assertEqual(file.read(4 * MIB), bytes(4 * MIB))
+        self.block("write", self.url("four"), data=data[:MIB])
+        self.assertEqual(self.block("read", self.url("four")), data[:MIB])
+
+    def test_a_file_that_is_read_only(self):
+        path = os.path.join(self.folder, "disk.img")
+        with open(path, "wb") as file:
+            file.write(b"x" * 8192 + b"tail")
+        os.chmod(path, 0o400)
+        # Readers share it.
+        self.serve(f"one={path},ro", f"two={path},ro,backend=fileblk")
+        self.assertTrue(any("the last 4 bytes are no whole block" in line for line in self.daemon.lines), self.daemon.lines)
+        self.assertEqual(self.block("read", self.url("two")), b"x" * 8192)
+        self.assertIn("does not let it be changed", self.block("write", self.url("one"), data=b"y", status=1))
+        self.assertIn("is locked by", self.refused("--device", f"b={path}"))
+
+    def test_files_that_are_no_device(self):
+        def refused(path, *options):
+            return self.refused("--device", ",".join((f"a={path}", *options)))
+        fifo = os.path.join(self.folder, "fifo")
+        os.mkfifo(fifo)
+        missing = os.path.join(self.folder, "missing")
+        with open(os.path.join(self.folder, "small"), "wb") as file:
+            file.write(b"x" * 100)
+        self.assertIn("is a folder: name a file in it", refused(self.folder))
+        self.assertIn("is a FIFO: name a regular file or a block device", refused(fifo))
+        self.assertIn("is a character device", refused("/dev/null"))
+        self.assertIn("as in size=10G", refused(missing))
+        self.assertIn("leave out ro once", refused(missing, "size=1M", "ro"))
+        self.assertIn("whole blocks of 4096 bytes", refused(missing, "size=1000", "block_size=4096"))
+        self.assertIn("as 64M or 10G", refused(missing, "size=many"))
+        self.assertIn("make its folder", refused(missing + "/in", "size=1M"))
+        self.assertFalse(os.path.exists(missing))
+        self.assertIn("holds no whole block (100 bytes)", refused(self.folder + "/small"))
+        self.assertIn("has 100 bytes, not the 1048576 bytes of size=", refused(self.folder + "/small", "size=1M"))
+        self.assertEqual(os.path.getsize(self.folder + "/small"), 100)
+        self.assertIn("block_size=512, 1024, 2048 or 4096", refused(self.folder + "/small", "block_size=513"))
+        self.assertIn("a file has a slash", self.refused("--device", "a=small"))
+        self.assertIn("must be auto, on or off", refused(self.folder + "/small", "direct=maybe"))
+
     def test_ranges_that_are_none(self):
         self.serve("disk=64K")
         self.assertIn("whole blocks", self.block("read", "--offset", "1", self.url("disk"), status=2))
@@ -100,7 +164,7 @@ class Block(daemon.DaemonTest):
         self.assertIn("option is empty", self.refused("--device", "a=64M,"))
         self.assertIn("stands twice", self.refused("--device", "a=64M,ro,ro"))
         self.assertIn("write an address", self.refused("--device", "a=64M,clients=everybody"))
-        self.assertIn("no block back end ramdisk; known: nullblk ramblk", self.refused("--device", "a=64M,backend=ramdisk"))
+        self.assertIn("no block back end ramdisk; known: fileblk nullblk ramblk", self.refused("--device", "a=64M,backend=ramdisk"))
         self.assertIn("power of two", self.refused("--device", "a", "--chunk-kib", "100"))
 
     def test_in_one_process_beside_nfs(self):

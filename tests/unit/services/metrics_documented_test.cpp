@@ -18,6 +18,7 @@
 #include <fstream>
 #include <map>
 #include <string>
+#include <unistd.h>
 
 BOOST_AUTO_TEST_SUITE(metrics_documented_test)
 
@@ -109,6 +110,14 @@ std::vector<metric_family> all_families()
         filter.put_on(backend, values, context);
     }
     auto mounted = mount.expose(registry);
+    table.add(modules::fileblk);
+    auto& blocks = *table.find<storage::block_module>("fileblk");
+    setting_values disk;
+    disk.set("path", {std::string("/dev/shm/verbena-test-") + std::to_string(::getpid())});
+    disk.set("size", {std::string("4096")});
+    check(blocks.settings(), disk);
+    const storage::opened_block device = blocks.open(disk, {"device a", "a", registry, lane});
+    ::unlink(disk.text("path").c_str());
     return registry.families();
 }
 

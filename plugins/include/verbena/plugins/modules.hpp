@@ -13,6 +13,7 @@ namespace verbena::modules {
 extern const module_descriptor block;   ///< the RNBD protocol, over RTRS, with its devices
 extern const module_descriptor delay;   ///< a filter: operations take longer
 extern const module_descriptor error;   ///< a filter: operations fail
+extern const module_descriptor fileblk; ///< a block back end: a file or a block device of this host
 extern const module_descriptor limit;   ///< a filter: so many operations and bytes a second
 extern const module_descriptor memfs;   ///< a back end: files in memory
 extern const module_descriptor mount;   ///< the MOUNT protocol, version 3, beside nfs

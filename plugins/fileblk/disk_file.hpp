@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The file behind a device: opened, locked and looked at.
+#pragma once
+
+#include <verbena/core/net.hpp>
+#include <verbena/plugins/fileblk.hpp>
+
+#include <cstdint>
+#include <string>
+
+namespace verbena::fileblk {
+
+/// Two open file descriptions of one inode. docs/internals/fileblk.md says why.
+struct disk_file {
+    net::unique_fd keeper; ///< has the lock; is synced, punched and zeroed
+    net::unique_fd io;     ///< is read and written
+    bool is_block_device = false;
+    bool in_memory = false;                ///< tmpfs, ramfs: nothing waits for a disk
+    bool direct = false;                   ///< `io` has O_DIRECT
+    std::uint32_t memory_align = 1;        ///< of a direct transfer
+    std::uint32_t offset_align = 1;        ///< of its offset and length; divides the block size
+    std::uint32_t sector_size = 512;       ///< of a block device: the least that can be discarded
+    std::uint64_t size = 0;                ///< bytes that are served: whole blocks
+    std::uint64_t unserved = 0;            ///< bytes behind them
+    std::uint32_t physical_block = 0;      ///< bytes
+    std::uint32_t discard_granularity = 0; ///< bytes; 0: it can't discard
+    bool created = false;
+    std::string buffered_because; ///< why it is not direct, if people should know
+};
+
+/// Throws open_failure.
+disk_file open_disk_file(const fileblk_options& o);
+
+} // namespace verbena::fileblk

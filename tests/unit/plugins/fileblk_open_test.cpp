@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// What fileblk opens, and what it refuses and why.
+#include <boost/test/unit_test.hpp>
+
+#include "fileblk_fixture.hpp"
+
+#include <verbena/core/net.hpp>
+
+#include <cerrno>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+BOOST_AUTO_TEST_SUITE(fileblk_open_test)
+
+using namespace suite;
+using fileblk::direct_mode;
+
+namespace {
+
+struct place {
+    place() { options.path = (directory.path() / "disk").string(); }
+    /// The errno and the text of why it can't be opened; 0 if it can.
+    int open()
+    {
+        try {
+            opened = fileblk::open_disk_file(options);
+            return 0;
+        } catch (const fileblk::open_failure& e) {
+            text = e.what();
+            return e.errno_value();
+        }
+    }
+    void make(std::size_t size) const { std::ofstream(options.path) << std::string(size, 'x'); }
+    bool says(const char* words) const { return text.find(words) != text.npos; }
+
+    temporary_directory directory{"/var/tmp"};
+    fileblk::fileblk_options options;
+    fileblk::disk_file opened;
+    std::string text;
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(a_file_is_created_once_and_never_changed)
+{
+    place p;
+    BOOST_TEST(p.open() == ENOENT);
+    BOOST_TEST(p.says("size=10G"), p.text);
+    p.options.size = 1 << 20;
+    p.options.read_only = true;
+    BOOST_TEST(p.open() == ENOENT);
+    BOOST_TEST(!std::filesystem::exists(p.options.path));
+    p.options.read_only = false;
+    BOOST_TEST(p.open() == 0);
+    BOOST_TEST(p.opened.created);
+    struct stat st{};
+    BOOST_REQUIRE(::stat(p.options.path.c_str(), &st) == 0);
+    BOOST_TEST(st.st_size == 1 << 20);
+    BOOST_TEST((st.st_mode & 07777) == 0600u);
+    BOOST_TEST(st.st_blocks < 64);
+    p.opened = {};
+    BOOST_TEST(p.open() == 0); // of the same size
+    BOOST_TEST(!p.opened.created);
+    p.opened = {};
+    p.options.size = 1 << 19;
+    BOOST_TEST(p.open() == EINVAL);
+    BOOST_TEST(p.says("leave size= out"), p.text);
+    BOOST_REQUIRE(::stat(p.options.path.c_str(), &st) == 0);
+    BOOST_TEST(st.st_size == 1 << 20);
+}
+
+BOOST_AUTO_TEST_CASE(a_link_that_leads_to_nothing_creates_nothing)
+{
+    place p;
+    BOOST_REQUIRE(::symlink("elsewhere", p.options.path.c_str()) == 0);
+    p.options.size = 1 << 20;
+    BOOST_TEST(p.open() == EEXIST);
+    BOOST_TEST(!std::filesystem::exists(p.directory.path() / "elsewhere"));
+    std::ofstream(p.directory.path() / "elsewhere") << std::string(4096, 'x');
+    p.options.size = 0;
+    BOOST_TEST(p.open() == 0);
+    BOOST_TEST(p.opened.size == 4096u);
+}
+
+BOOST_AUTO_TEST_CASE(what_is_no_whole_block_is_not_served)
+{
+    place p;
+    p.make(4096 + 512 + 5);
+    BOOST_TEST(p.open() == 0);
+    BOOST_TEST(p.opened.size == 4608u);
+    BOOST_TEST(p.opened.unserved == 5u);
+    p.opened = {};
+    p.options.block_size = 4096;
+    BOOST_TEST(p.open() == 0);
+    BOOST_TEST(p.opened.size == 4096u);
+    BOOST_TEST(p.opened.unserved == 517u);
+    p.opened = {};
+    p.make(511);
+    BOOST_TEST(p.open() == EINVAL);
+    BOOST_TEST(p.says("no whole block"), p.text);
+    p.options.block_size = 1000;
+    BOOST_TEST(p.open() == EINVAL);
+    BOOST_TEST(p.says("block_size=512, 1024, 2048 or 4096"), p.text);
+}
+
+// Nothing else is opened at all, since that may wait or do something.
+BOOST_AUTO_TEST_CASE(only_files_and_block_devices_are_opened)
+{
+    place p;
+    const auto refuses = [&p](const std::string& path, int error, const char* words) {
+        p.options.path = path;
+        BOOST_TEST(p.open() == error, path);
+        BOOST_TEST(p.says(words), p.text);
+    };
+    refuses(p.directory.path(), EISDIR, "is a folder");
+    refuses("/dev/null", EINVAL, "is a character device");
+    const std::string pipe = p.directory.path() / "pipe";
+    BOOST_REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+    refuses(pipe, EINVAL, "is a FIFO");
+    refuses(pipe + "/x", ENOTDIR, "can't be opened");
+}
+
+BOOST_AUTO_TEST_CASE(a_file_has_one_writer_or_many_readers)
+{
+    place first;
+    first.make(4096);
+    place second;
+    second.options.path = first.options.path;
+    BOOST_TEST(first.open() == 0);
+    BOOST_TEST(second.open() == EBUSY);
+    BOOST_TEST(second.says("locked by somebody else"), second.text);
+    second.options.read_only = true;
+    BOOST_TEST(second.open() == EBUSY);
+    BOOST_TEST(second.says("who may write to it"), second.text);
+    first.opened = {};
+    BOOST_TEST(second.open() == 0);
+    BOOST_TEST(first.open() == EBUSY);
+    first.options.read_only = true;
+    BOOST_TEST(first.open() == 0);
+}
+
+// A process that has a lock is named: the kernel tells it of locks of processes.
+BOOST_AUTO_TEST_CASE(who_has_the_lock_is_named_where_the_kernel_tells)
+{
+    place p;
+    p.make(4096);
+    int pipes[2][2];
+    BOOST_REQUIRE((::pipe(pipes[0]) == 0 && ::pipe(pipes[1]) == 0));
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const int fd = ::open(p.options.path.c_str(), O_RDWR | O_CLOEXEC);
+        struct flock all{};
+        all.l_type = F_WRLCK;
+        char c = ::fcntl(fd, F_SETLK, &all) == 0 ? 'y' : 'n';
+        (void)!::write(pipes[0][1], &c, 1);
+        (void)!::read(pipes[1][0], &c, 1);
+        ::_exit(0);
+    }
+    char c = 'n';
+    BOOST_TEST(::read(pipes[0][0], &c, 1) == 1);
+    BOOST_TEST(c == 'y');
+    BOOST_TEST(p.open() == EBUSY);
+    BOOST_TEST(p.says(("locked by process " + std::to_string(child)).c_str()), p.text);
+    BOOST_TEST(::write(pipes[1][1], &c, 1) == 1);
+    int status = 0;
+    BOOST_TEST(::waitpid(child, &status, 0) == child);
+    BOOST_TEST(p.open() == 0);
+    for (const auto& both : pipes) {
+        ::close(both[0]);
+        ::close(both[1]);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(direct_is_chosen_refused_or_explained)
+{
+    place p;
+    p.make(1 << 20);
+    p.options.block_size = 4096;
+    p.options.direct = direct_mode::on;
+    BOOST_TEST(p.open() == 0, p.text);
+    BOOST_TEST(p.opened.direct);
+    BOOST_TEST((::fcntl(p.opened.io.get(), F_GETFL) & O_DIRECT) != 0);
+    BOOST_TEST((::fcntl(p.opened.keeper.get(), F_GETFL) & O_DIRECT) == 0);
+    p.opened = {};
+    p.options.direct = direct_mode::off;
+    BOOST_TEST(p.open() == 0);
+    BOOST_TEST(!p.opened.direct);
+    BOOST_TEST((::fcntl(p.opened.io.get(), F_GETFL) & O_DIRECT) == 0);
+    place m;
+    m.directory.path();
+    const temporary_directory in_memory("/dev/shm");
+    m.options.path = in_memory.path() / "disk";
+    m.options.size = 1 << 20;
+    BOOST_TEST(m.open() == 0);
+    BOOST_TEST(m.opened.in_memory);
+    BOOST_TEST(!m.opened.direct);
+    m.opened = {};
+    m.options.direct = direct_mode::on;
+    BOOST_TEST(m.open() == EINVAL);
+    BOOST_TEST(m.says("direct=on: it lies in memory"), m.text);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
