@@ -10,8 +10,8 @@ mkdir -p /disk
 mount -t ext4 /dev/vda /disk || exit 1
 mkdir -p /disk/exported /disk/state
 sync -f /disk
-LD_PRELOAD=$LAB_PRELOAD "$LAB_BUILD/services/verbenad" nfs --export '/disk/exported:/export,root_squash=no,clients=*' \
-    --listen tcp://10.0.2.15:2049 --listen iwarp://10.0.2.15:20049 --state /disk/state --shards 2 --metrics off --rpcbind no &
+eval "set -- $LAB_SERVE"
+LD_PRELOAD=$LAB_PRELOAD "$LAB_BUILD/services/verbenad" "$@" --state /disk/state --metrics off &
 # Ends the guest in order: by itself it never does.
 until [[ -e /lab/job/end ]]; do sleep 0.2; done
 kill "$!" && wait "$!"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loss of power: a guest with verbenad on ext4 is killed at random points while `ledger` works on it from outside."""
+"""Loss of power: a guest with verbenad on ext4 is killed at random points while `ledger` works on it from outside, on files by NFS, and
+`block_ledger` on a block device out of a file."""
 import pathlib
 import queue
 import random
@@ -24,33 +25,74 @@ LOAD_SECONDS = (0.3, 4.0)
 LEAST_ACKNOWLEDGED = 20
 # Losses after which a server that syncs nothing must have been found out.
 LOSSES_WITHOUT_SYNC = 5
+# Of a block device, whose operations are few: for so many losses of a file server's one, and two at least.
+LOSSES_FOR_ONE_OF_BLOCKS = 5
 
 
+class Files:
+    """NFS, over TCP and iWARP in turn."""
+    of = ""
+    ledger = "tests/lab/ledger/ledger"
+    ports = {"tcp": 2049, "iwarp": 20049}
+
+    @staticmethod
+    def serve(_losses):
+        return "nfs --export '/disk/exported:/export,root_squash=no,clients=*' --listen tcp://10.0.2.15:2049 " \
+            "--listen iwarp://10.0.2.15:20049 --shards 2 --rpcbind no"
+
+    @staticmethod
+    def url(ports, losses):
+        # One transport after the other.
+        scheme = ("tcp", "iwarp")[losses % 2]
+        return f"nfs+{scheme}://127.0.0.1:{ports[scheme]}/export" + ("" if scheme == "tcp" else f"?mountport={ports['tcp']}")
+
+
+class Blocks:
+    """A device out of a file, round the page cache and by it in turn."""
+    of = "of a block device "
+    ledger = "tests/lab/ledger/block_ledger"
+    ports = {"iwarp": 1234}
+
+    @staticmethod
+    def serve(losses):
+        return f"block --device 'disk=/disk/disk.img,size=16M,clients=*,direct={('on', 'off')[losses % 2]}' " \
+            "--listen iwarp://10.0.2.15:1234 --shards 1"
+
+    @staticmethod
+    def url(ports, _losses):
+        return f"rnbd+iwarp://127.0.0.1:{ports['iwarp']}/disk"
+
+
+FILES, BLOCKS = KINDS = (Files, Blocks)
 TITLE = "power"
 
 
 def run(kernel, args):
-    """Two tests: with syncs everything acknowledged survives; without them that is seen not to be so.
+    """Four tests, of files and of a block device: with syncs everything acknowledged survives; without them that is seen not to be so.
 
     Returns a row (kernel release, title, reason or None, seconds) for each.
     """
     out = pathlib.Path(args.out or tempfile.mkdtemp(prefix="verbena-power-")).absolute()
     build = pathlib.Path(args.build or SOURCE / "build").absolute()
-    for program in ("services/verbenad", "tests/lab/ledger/ledger", "tests/lab/ledger/libno_sync.so"):
+    for program in ("services/verbenad", *(kind.ledger for kind in KINDS), "tests/lab/ledger/libno_sync.so"):
         if not (build / program).exists():
             raise LabError(f"{build / program} is not there; build it first")
     seed = random.SystemRandom().randrange(1 << 32) if args.seed is None else args.seed
     say(f"seed {seed}, {args.kills} losses of power; a full run has 50")
     rows = []
-    for name, losses, syncs in (("synced", args.kills, True), ("unsynced", LOSSES_WITHOUT_SYNC, False)):
+    blocks = max(2, args.kills // LOSSES_FOR_ONE_OF_BLOCKS)
+    for kind, name, losses, syncs in ((FILES, "files-synced", args.kills, True), (FILES, "files-unsynced", LOSSES_WITHOUT_SYNC, False),
+                                      (BLOCKS, "blocks-synced", blocks, True), (BLOCKS, "blocks-unsynced", LOSSES_WITHOUT_SYNC, False)):
+        if args.command == "power" and args.only and args.only not in name:
+            continue
         begun = time.monotonic()
-        trial = Trial(kernel, out / "power" / name, build, args, random.Random(seed), syncs)
+        trial = Trial(kind, kernel, out / "power" / name, build, args, random.Random(seed), syncs)
         try:
             reason = trial.run(losses)
         finally:
             trial.end()
-        title = f"power lost {trial.losses} times, {trial.acknowledged} operations acknowledged" if syncs \
-            else f"a server that does not sync is found out, by loss {trial.losses}"
+        title = f"power lost {trial.losses} times, {trial.acknowledged} operations {kind.of}acknowledged" if syncs \
+            else f"a server {kind.of}that does not sync is found out, by loss {trial.losses}"
         rows.append((kernel.release, title, reason, f"{time.monotonic() - begun:.1f}"))
         say(f"PASS {title} on {kernel.series} ({rows[-1][3]} s)" if reason is None
             else f"FAIL {title} on {kernel.series}: {reason}")
@@ -68,7 +110,8 @@ class Lost(Exception):
 class Trial:
     """One disk and one ledger through any number of boots."""
 
-    def __init__(self, kernel, out, build, args, numbers, syncs):
+    def __init__(self, kind, kernel, out, build, args, numbers, syncs):
+        self.kind = kind
         self.kernel, self.out, self.build, self.args, self.numbers, self.syncs = kernel, out, build, args, numbers, syncs
         self.losses = self.acknowledged = 0
         self.guest = None
@@ -78,7 +121,7 @@ class Trial:
         self.disk = Disk(str(image), DISK_BYTES)
         command("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", image)
         with open(out / "ledger.log", "wb") as errors:
-            self.ledger = subprocess.Popen([build / "tests/lab/ledger/ledger"], stdin=subprocess.PIPE,
+            self.ledger = subprocess.Popen([build / kind.ledger], stdin=subprocess.PIPE,
                                            stdout=subprocess.PIPE, stderr=errors)
         self.answers = Lines(self.ledger.stdout)
 
@@ -131,13 +174,12 @@ class Trial:
         for mark in ("booted", "end"):
             (self.out / mark).unlink(missing_ok=True)
         preload = "" if self.syncs else self.build / "tests/lab/ledger/libno_sync.so"
-        variables = {"LAB_BUILD": self.build, "LAB_PRELOAD": preload}
+        variables = {"LAB_BUILD": self.build, "LAB_PRELOAD": preload, "LAB_SERVE": self.kind.serve(self.losses)}
         lines = [f"export {name}={shlex.quote(str(value))}" for name, value in variables.items()]
         (self.out / "plan").write_text("\n".join([*lines, f". {shlex.quote(str(LAB / 'guest/power.sh'))}", ""]),
                                        encoding="utf-8")
-        self.ports = {scheme: free_port() for scheme in ("tcp", "iwarp")}
-        forwards = "".join(f",hostfwd=tcp:127.0.0.1:{self.ports[scheme]}-:{inside}"
-                           for scheme, inside in (("tcp", 2049), ("iwarp", 20049)))
+        self.ports = {scheme: free_port() for scheme in self.kind.ports}
+        forwards = "".join(f",hostfwd=tcp:127.0.0.1:{self.ports[scheme]}-:{inside}" for scheme, inside in self.kind.ports.items())
         words = boot.command_line(self.kernel, self.out, "none", self.args)
         words += ["-netdev", f"user,id=net0,ipv6=off{forwards}", "-device", "virtio-net-pci,netdev=net0",
                   "-drive", f"file=nbd:unix:{boot.doubled(self.disk.address)},format=raw,if=none,id=disk",
@@ -183,10 +225,7 @@ class Trial:
             raise LabError("the guest does not end") from error
 
     def url(self):
-        # One transport after the other.
-        scheme = ("tcp", "iwarp")[self.losses % 2]
-        return f"nfs+{scheme}://127.0.0.1:{self.ports[scheme]}/export" + \
-            ("" if scheme == "tcp" else f"?mountport={self.ports['tcp']}")
+        return self.kind.url(self.ports, self.losses)
 
     def ask(self, text):
         """Sends a command to the ledger; its answer. The lines before it are in self.details."""

@@ -13,20 +13,18 @@
 //   counts       acknowledged operations by kind, as one line
 // What cannot be done is answered by `error TEXT`. The end of the input ends it.
 #include "client/session.hpp"
+#include "commands.hpp"
 #include "folder.hpp"
 
 #include <verbena/core/reactor.hpp>
 #include <verbena/core/scope.hpp>
-#include <verbena/core/sleep.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <memory>
 #include <numeric>
-#include <poll.h>
 #include <string>
 #include <string_view>
 #include <unistd.h>
@@ -38,41 +36,6 @@ using namespace verbena::ledger;
 namespace {
 
 constexpr std::size_t max_shown = 8;
-
-/// Lines of the standard input, asked for now and then: commands are rare.
-class commands {
-public:
-    task<std::string> next()
-    {
-        for (;;) {
-            const std::size_t end = text_.find('\n');
-            if (end != std::string::npos) {
-                std::string line = text_.substr(0, end);
-                text_.erase(0, end + 1);
-                co_return line;
-            }
-            pollfd in{STDIN_FILENO, POLLIN, 0};
-            if (::poll(&in, 1, 0) == 0) {
-                co_await sleep_for(std::chrono::milliseconds(5));
-                continue;
-            }
-            std::array<char, 4096> block;
-            const ssize_t n = ::read(STDIN_FILENO, block.data(), block.size());
-            if (n <= 0)
-                co_return "end";
-            text_.append(block.data(), static_cast<std::size_t>(n));
-        }
-    }
-
-private:
-    std::string text_;
-};
-
-void answer(const std::string& text)
-{
-    std::printf("%s\n", text.c_str());
-    std::fflush(stdout);
-}
 
 class book {
 public:
