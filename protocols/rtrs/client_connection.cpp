@@ -2,7 +2,6 @@
 #include "client_path.hpp"
 
 #include <algorithm>
-#include <array>
 
 namespace verbena::rtrs {
 
@@ -12,12 +11,6 @@ namespace {
 constexpr std::uint32_t receives_of_an_answer = 2;
 
 } // namespace
-
-client_connection::~client_connection()
-{
-    queue_pair_.reset();
-    deferred::unlink();
-}
 
 task<result<void>> client_connection::connect(const connect_request& m)
 {
@@ -32,8 +25,7 @@ task<result<void>> client_connection::connect(const connect_request& m)
     o.queue_pair.send_depth = 2 * depth + 16;
     o.queue_pair.receive_depth = receives_of_an_answer * depth + 8;
     o.timeout = shared.options.set_up;
-    arrived_.reserve(o.queue_pair.receive_depth);
-    handling_.reserve(o.queue_pair.receive_depth);
+    reserve(o.queue_pair.receive_depth);
     std::vector<std::byte> answer;
     auto made = co_await path_.device().connect(path_.address(), path_.domain(), o, answer);
     const auto reply = decode_connect_reply(answer);
@@ -43,8 +35,7 @@ task<result<void>> client_connection::connect(const connect_request& m)
                             "the RTRS server refused the connection with an errno", reply->error);
         co_return made.error();
     }
-    queue_pair_ = std::move(*made);
-    queue_pair_->set_handler(this);
+    take(std::move(*made));
     if (!reply)
         co_return reply.error();
     if (reply->new_keys)
@@ -61,18 +52,6 @@ task<result<void>> client_connection::connect(const connect_request& m)
     co_return result<void>();
 }
 
-bool client_connection::post_receives(std::size_t count) noexcept
-{
-    std::array<verbs::receive_request, 64> empty{};
-    while (count != 0) {
-        const std::size_t some = std::min(count, empty.size());
-        if (!queue_pair_->post_receive(std::span(empty).first(some)))
-            return false;
-        count -= some;
-    }
-    return true;
-}
-
 result<void> client_connection::post(std::span<const verbs::send_request> batch) noexcept
 {
     if (down_)
@@ -82,7 +61,7 @@ result<void> client_connection::post(std::span<const verbs::send_request> batch)
 
 void client_connection::end(bool orderly) noexcept
 {
-    if (!queue_pair_ || down_)
+    if (!is_up())
         return;
     if (orderly)
         queue_pair_->disconnect();
@@ -90,49 +69,38 @@ void client_connection::end(bool orderly) noexcept
         queue_pair_->abort(error(std::errc::connection_aborted, "the path of this connection has ended"));
 }
 
-task<void> client_connection::ended()
-{
-    if (queue_pair_)
-        co_await ended_.wait_shielded();
-}
-
 void client_connection::on_completions(std::span<const verbs::completion> batch) noexcept
 {
     for (const auto& c : batch) {
-        if (is_receive(c.opcode)) {
-            if (c.status == verbs::status::success)
-                arrived_.push_back({c.opcode, c.length, c.immediate});
-        } else if (c.id != 0 && c.status == verbs::status::success) {
+        if (!note(c) && c.id != 0 && c.status == verbs::status::success)
             path_.left(static_cast<std::uint32_t>(c.id - 1));
-        }
     }
     if (!arrived_.empty())
         path_.shared().shard.post(static_cast<deferred&>(*this));
 }
 
-void client_connection::on_disconnected(const error& cause) noexcept
-{
-    down_ = true;
-    ended_.set();
-    path_.broken(cause);
-}
+void client_connection::on_end(const error& cause) noexcept { path_.broken(cause); }
 
 void client_connection::run() noexcept
 {
     handling_.clear();
     handling_.swap(arrived_);
-    if (!down_ && !post_receives(handling_.size())) {
+    if (is_up() && !repost(handling_)) {
         path_.broken(error(std::errc::no_buffer_space, "receives could not be posted again"));
         return;
     }
-    for (const arrival& a : handling_) {
-        path_.heard();
-        if (a.kind == verbs::opcode::receive_immediate)
-            path_.arrived(a.immediate);
-        else if (number_ == 0 && a.length != 0)
-            path_.informed(a.length);
-        // What is left are Sends of nothing, which invalidated the sink of a read.
-    }
+    for (const arrival& a : handling_)
+        handle(a);
+}
+
+void client_connection::handle(const arrival& a) noexcept
+{
+    path_.heard();
+    if (a.kind == verbs::opcode::receive_immediate)
+        path_.arrived(a.immediate);
+    else if (number_ == 0 && a.length != 0)
+        path_.informed(a.length);
+    // What is left are Sends of nothing, which invalidated the sink of a read.
 }
 
 } // namespace verbena::rtrs

@@ -2,6 +2,8 @@
 // What a client keeps of a path, its connections, and its requests.
 #pragma once
 
+#include "connection.hpp"
+
 #include <verbena/protocols/rtrs/client.hpp>
 
 #include <verbena/core/event.hpp>
@@ -96,36 +98,24 @@ struct client_shared {
     bool agree(const connect_reply& r);
 };
 
-class client_connection final : public verbs::completion_handler, public deferred {
+class client_connection final : public connection {
 public:
-    client_connection(client_path& p, std::uint16_t number) noexcept : path_(p), number_(number) {}
-    ~client_connection();
+    client_connection(client_path& p, std::uint16_t number) noexcept : connection(number), path_(p) {}
 
     task<result<void>> connect(const connect_request& m);
-    /// Receives that stand from now on.
-    bool post_receives(std::size_t count) noexcept;
+    using connection::post_receives;
     result<void> post(std::span<const verbs::send_request> batch) noexcept;
     void end(bool orderly) noexcept;
-    task<void> ended();
     verbs::queue_pair& queue_pair() noexcept { return *queue_pair_; }
 
     void on_completions(std::span<const verbs::completion> batch) noexcept override;
-    void on_disconnected(const error& cause) noexcept override;
     void run() noexcept override;
 
 private:
-    struct arrival {
-        verbs::opcode kind;
-        std::uint32_t length;
-        std::uint32_t immediate;
-    };
+    void on_end(const error& cause) noexcept override;
+    void handle(const arrival& a) noexcept;
+
     client_path& path_;
-    const std::uint16_t number_;
-    std::unique_ptr<verbs::queue_pair> queue_pair_;
-    std::vector<arrival> arrived_;
-    std::vector<arrival> handling_;
-    bool down_ = false;
-    event ended_;
 };
 
 /// A path. Its life: connect, serve, fall down, wait, connect again.

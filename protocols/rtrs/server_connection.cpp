@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server_session.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -25,24 +24,20 @@ std::uint16_t code_of(const error& e) noexcept
 
 } // namespace
 
-server_connection::server_connection(server_path& path, std::uint16_t number) : path_(path), number_(number)
+server_connection::server_connection(server_path& path, std::uint16_t number)
+    : connection(number), path_(path)
 {
     path_.shared().stats.connections.add(1);
 }
 
-server_connection::~server_connection()
-{
-    queue_pair_.reset();
-    deferred::unlink();
-    path_.shared().stats.connections.add(-1);
-}
+server_connection::~server_connection() { path_.shared().stats.connections.add(-1); }
 
 task<bool> server_connection::accept(std::unique_ptr<verbs::connect_request> request, std::uint32_t receives)
 {
     const bool good = co_await answer(std::move(request), receives);
     accepted_ = good && !path_.closing();
     // However far it came: the end of a queue pair is heard of.
-    if (!accepted_ && queue_pair_ && !down_)
+    if (!accepted_ && is_up())
         queue_pair_->abort(error(std::errc::connection_aborted, "the connection could not be set up"));
     co_return accepted_;
 }
@@ -57,13 +52,11 @@ task<bool> server_connection::answer(std::unique_ptr<verbs::connect_request> req
     o.responder_resources = 0;
     o.queue_pair.send_depth = send_depth_;
     o.queue_pair.receive_depth = receives + 1;
-    arrived_.reserve(o.queue_pair.receive_depth);
-    handling_.reserve(o.queue_pair.receive_depth);
+    reserve(o.queue_pair.receive_depth);
     auto made = co_await request->make_queue_pair(path_.domain(), o.queue_pair);
     if (!made)
         co_return false;
-    queue_pair_ = std::move(*made);
-    queue_pair_->set_handler(this);
+    take(std::move(*made));
     if (path_.closing())
         co_return false;
     // The first message is the only one that brings bytes. Everything else is written into chunks.
@@ -72,7 +65,7 @@ task<bool> server_connection::answer(std::unique_ptr<verbs::connect_request> req
         if (!queue_pair_->post_receive({&information, 1}))
             co_return false;
     }
-    if (!repost(receives))
+    if (!post_receives(receives))
         co_return false;
     connect_reply reply;
     reply.queue_depth = own.queue_depth;
@@ -86,7 +79,7 @@ task<bool> server_connection::answer(std::unique_ptr<verbs::connect_request> req
 
 void server_connection::end(bool orderly) noexcept
 {
-    if (!queue_pair_ || down_)
+    if (!is_up())
         return;
     if (orderly && accepted_) {
         // What was posted drains first, and only what is signalled shows that: a Write of nothing.
@@ -97,24 +90,6 @@ void server_connection::end(bool orderly) noexcept
     } else {
         queue_pair_->abort(error(std::errc::connection_aborted, "the path of this connection has ended"));
     }
-}
-
-task<void> server_connection::ended()
-{
-    if (queue_pair_)
-        co_await ended_.wait_shielded();
-}
-
-bool server_connection::repost(std::size_t count) noexcept
-{
-    std::array<verbs::receive_request, 64> empty{};
-    while (count != 0) {
-        const std::size_t some = std::min(count, empty.size());
-        if (!queue_pair_->post_receive(std::span(empty).first(some)))
-            return false;
-        count -= some;
-    }
-    return true;
 }
 
 bool server_connection::post(std::span<verbs::send_request> batch) noexcept
@@ -138,18 +113,14 @@ bool server_connection::post(std::span<verbs::send_request> batch) noexcept
 
 void server_connection::on_completions(std::span<const verbs::completion> batch) noexcept
 {
-    for (const auto& c : batch) {
-        if (is_receive(c.opcode) && c.status == verbs::status::success)
-            arrived_.push_back({c.opcode, c.length, c.immediate});
-    }
+    for (const auto& c : batch)
+        note(c);
     if (!arrived_.empty() && handled_ == handling_.size())
         path_.shared().shard.post(static_cast<deferred&>(*this));
 }
 
-void server_connection::on_disconnected(const error& cause) noexcept
+void server_connection::on_end(const error& cause) noexcept
 {
-    down_ = true;
-    ended_.set();
     path_.close(cause == verbs::connection_end::orderly ? path_end::closed : path_end::lost, cause);
 }
 
@@ -160,7 +131,7 @@ void server_connection::run() noexcept
         handling_.clear();
         handling_.swap(arrived_);
         // First receives for what comes next, then what has come.
-        if (!down_ && !path_.closing() && !repost(handling_.size()))
+        if (!down_ && !path_.closing() && !repost(handling_))
             path_.close(path_end::lost,
                         error(std::errc::no_buffer_space, "receives could not be posted again"));
     }
@@ -174,7 +145,7 @@ void server_connection::run() noexcept
                 path_.shared().shard.post_last(static_cast<deferred&>(*this));
                 return;
             }
-            take(handling_[handled_++]);
+            handle(handling_[handled_++]);
         }
     } catch (...) {
         path_.on_exception(std::current_exception());
@@ -183,7 +154,7 @@ void server_connection::run() noexcept
         path_.shared().shard.post(static_cast<deferred&>(*this));
 }
 
-void server_connection::take(const arrival& a)
+void server_connection::handle(const arrival& a)
 {
     path_.heard();
     if (a.kind == verbs::opcode::receive) {

@@ -2,6 +2,8 @@
 // What a server keeps of a client: a session with its chunks, its paths, and their connections.
 #pragma once
 
+#include "connection.hpp"
+
 #include <verbena/protocols/rtrs/server.hpp>
 
 #include <verbena/core/event.hpp>
@@ -50,7 +52,7 @@ struct server_chunk {
 };
 
 /// One queue pair.
-class server_connection final : public verbs::completion_handler, public deferred {
+class server_connection final : public connection {
 public:
     server_connection(server_path& path, std::uint16_t number);
     ~server_connection();
@@ -58,10 +60,8 @@ public:
     task<bool> accept(std::unique_ptr<verbs::connect_request> request, std::uint32_t receives);
     /// Nothing may be posted to it any more.
     void end(bool orderly) noexcept;
-    task<void> ended();
 
     void on_completions(std::span<const verbs::completion> batch) noexcept override;
-    void on_disconnected(const error& cause) noexcept override;
     void run() noexcept override;
     /// Whether it was accepted.
     bool accepted() const noexcept { return accepted_; }
@@ -72,29 +72,18 @@ public:
     server_path& path() const noexcept { return path_; }
 
 private:
-    struct arrival {
-        verbs::opcode kind;
-        std::uint32_t length;
-        std::uint32_t immediate;
-    };
+    void on_end(const error& cause) noexcept override;
     task<bool> answer(std::unique_ptr<verbs::connect_request> request, std::uint32_t receives);
-    bool repost(std::size_t count) noexcept;
-    void take(const arrival& a);
+    void handle(const arrival& a);
     void take_request(std::uint32_t immediate);
     task<void> serve(std::uint32_t chunk, io_header header, std::uint32_t data_size);
     void answer(std::uint32_t chunk, const io_header& header, std::uint16_t code) noexcept;
 
     server_path& path_;
-    const std::uint16_t number_;
     std::uint32_t send_depth_ = 0;
     std::uint32_t unsignalled_ = 0;
-    std::unique_ptr<verbs::queue_pair> queue_pair_;
-    std::vector<arrival> arrived_;
-    std::vector<arrival> handling_;
     std::size_t handled_ = 0; // of handling_
     bool accepted_ = false;
-    bool down_ = false;
-    event ended_;
 };
 
 /// The connections of one client's path.

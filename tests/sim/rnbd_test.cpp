@@ -4,16 +4,12 @@
 #define BOOST_TEST_MODULE sim_rnbd
 #include <boost/test/unit_test.hpp>
 
+#include "../unit/protocols/rnbd_world.hpp"
 #include "seeds.hpp"
 
 #include <verbena/core/combine.hpp>
-#include <verbena/core/log.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/core/sleep.hpp>
-#include <verbena/plugins/ramblk.hpp>
-#include <verbena/protocols/rnbd/client.hpp>
-#include <verbena/protocols/rnbd/server.hpp>
-#include <verbena/transports/loop.hpp>
 
 #include <functional>
 #include <memory>
@@ -28,7 +24,7 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr std::size_t block = 4096;
-constexpr std::size_t blocks = 64;
+constexpr std::size_t blocks_of_disk = 64;
 
 // A disk that takes its time, and looks at the memory that it was lent when that is over.
 class slow_disk final : public storage::block_backend {
@@ -94,14 +90,23 @@ private:
     std::mt19937_64 random_;
 };
 
-struct world {
-    explicit world(std::uint64_t seed) : random(seed)
+struct world : rnbd_test::world {
+    explicit world(std::uint64_t seed) : world(seed, std::mt19937_64(seed)) {}
+    world(std::uint64_t seed, std::mt19937_64 draws)
+        : rnbd_test::world(conditions(seed, draws),
+                           std::getenv("VERBENA_SIM_LOG") == nullptr ? log_level::off : log_level::debug),
+          random(draws),
+          disk(rnbd_test::ram_disk(blocks_of_disk * block), seed + 1)
     {
-        set_log_level(std::getenv("VERBENA_SIM_LOG") == nullptr ? log_level::off : log_level::debug);
-        reactor_options r;
-        r.clock = &clock;
-        shard = std::move(*reactor::create(r));
-        pool = std::make_unique<buffer_pool>(budget, shard.get());
+        for (auto* d : {&first_device, &second_device})
+            *d = fabric->make_context();
+        add("disk", disk);
+        options.queue_depth = std::uint16_t(2 + random() % 16);
+        options.chunk_size = 16384;
+        options.set_up = 5s;
+    }
+    static loop::fabric_options conditions(std::uint64_t seed, std::mt19937_64& random)
+    {
         loop::fabric_options f;
         f.seed = seed;
         for (std::size_t i = 0; i < std::size_t(loop::fault::count_); ++i)
@@ -110,39 +115,13 @@ struct world {
         f.conditions[loop::fault::disconnect] /= 4;
         f.conditions[loop::fault::flush] /= 4;
         f.conditions.latency = std::chrono::microseconds(random() % 50);
-        fabric = loop::make_fabric(*shard, f);
-        for (auto* d : {&server_device, &first_device, &second_device})
-            *d = fabric->make_context();
-        ramblk::ramblk_options o;
-        o.size = blocks * block;
-        disk = std::make_unique<slow_disk>(std::move(*ramblk::open_ramblk(o)), seed + 1);
-        rnbd::device_options d;
-        d.name = "disk";
-        d.backend = disk.get();
-        BOOST_REQUIRE(d.clients.add("*"));
-        BOOST_REQUIRE(devices.add(std::move(d)));
-        options.queue_depth = std::uint16_t(2 + random() % 16);
-        options.chunk_size = 16384;
-        options.set_up = 5s;
+        return f;
     }
 
-    virtual_clock clock;
     std::mt19937_64 random;
-    std::unique_ptr<reactor> shard;
-    memory_budget budget{64 << 20};
-    std::unique_ptr<buffer_pool> pool;
-    std::unique_ptr<loop::fabric> fabric;
-    std::unique_ptr<loop::context> server_device;
     std::unique_ptr<loop::context> first_device;
     std::unique_ptr<loop::context> second_device;
-    std::unique_ptr<storage::block_backend> disk;
-    rnbd::device_table devices;
-    rnbd::server_stats device_stats;
-    rnbd::server blocks_served{devices, device_stats};
-    rtrs::server_group group;
-    rtrs::server_options options;
-    rtrs::server_stats stats;
-    rtrs::client_stats client_stats;
+    slow_disk disk;
 };
 
 // The server, which is ended and begun anew now and then.
@@ -153,8 +132,7 @@ public:
     {
         first_ = std::move(*world_.server_device->listen("one"));
         second_ = std::move(*world_.server_device->listen("two"));
-        serving_ = std::make_unique<rtrs::server>(*world_.shard, *world_.pool, world_.blocks_served,
-                                                  world_.group, world_.options, world_.stats);
+        serving_ = world_.make_server();
         tasks_.spawn([this] { return serving_->serve(*world_.server_device, *first_); });
         tasks_.spawn([this] { return serving_->serve(*world_.server_device, *second_); });
     }
@@ -180,7 +158,7 @@ task<result<void>> work(world& w, rnbd::device& d, std::vector<std::vector<std::
 {
     std::mt19937_64 random(w.random());
     for (unsigned round = 0; round < rounds; ++round) {
-        const std::size_t at = lane + random() % (blocks / lanes) * lanes;
+        const std::size_t at = lane + random() % (blocks_of_disk / lanes) * lanes;
         const std::uint64_t offset = at * block;
         result<void> done;
         switch (random() % 10) {
@@ -292,7 +270,7 @@ task<void> whole(world& w, told& t, unsigned rounds)
             if (opened)
                 d = std::move(*opened);
         }
-        std::vector<std::vector<std::byte>> model(blocks, std::vector<std::byte>(block));
+        std::vector<std::vector<std::byte>> model(blocks_of_disk, std::vector<std::byte>(block));
         bool over = false;
         scope disturbing(*w.shard);
         disturbing.spawn(disturb, std::ref(w), std::ref(s), std::cref(over), std::ref(t.restarts));
@@ -306,7 +284,7 @@ task<void> whole(world& w, told& t, unsigned rounds)
         over = true;
         co_await disturbing.join();
         // And so it stays.
-        for (std::size_t i = 0; i < blocks; ++i) {
+        for (std::size_t i = 0; i < blocks_of_disk; ++i) {
             std::vector<std::byte> bytes(block);
             const auto read = co_await d->read(i * block, bytes);
             BOOST_TEST(read.has_value());
@@ -327,13 +305,10 @@ told run(std::uint64_t seed, unsigned rounds)
     t.repeated = w.stats.repeated.value();
     t.lost_paths = w.client_stats.lost_paths.value();
     // Everything is home.
-    BOOST_TEST(w.stats.sessions.value() == 0);
-    BOOST_TEST(w.stats.connections.value() == 0);
-    BOOST_TEST(w.pool->outstanding() == 0u);
-    for (const auto* d : {&w.server_device, &w.first_device, &w.second_device})
+    w.nothing_is_left();
+    for (const auto* d : {&w.first_device, &w.second_device})
         BOOST_TEST((*d)->grants() == 0u);
-    BOOST_TEST(w.devices.users_of(0).writers == 0u);
-    BOOST_TEST(w.stats.ends[std::size_t(rtrs::path_end::bad_message)].value() == 0u);
+    BOOST_TEST(w.ends(rtrs::path_end::bad_message) == 0u);
     return t;
 }
 

@@ -2,14 +2,11 @@
 // Sessions of RTRS with devices of RNBD, client and server, on loop and its virtual clock.
 #include <boost/test/unit_test.hpp>
 
+#include "rnbd_world.hpp"
+
 #include <verbena/core/combine.hpp>
-#include <verbena/core/log.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/core/sleep.hpp>
-#include <verbena/plugins/ramblk.hpp>
-#include <verbena/protocols/rnbd/client.hpp>
-#include <verbena/protocols/rnbd/server.hpp>
-#include <verbena/transports/loop.hpp>
 
 #include <functional>
 #include <memory>
@@ -30,34 +27,15 @@ std::vector<std::byte> pattern(std::size_t size, unsigned seed)
     return bytes;
 }
 
-struct fixture {
+struct fixture : rnbd_test::world {
     fixture()
     {
-        set_log_level(log_level::off);
-        reactor_options r;
-        r.clock = &clock;
-        shard = std::move(*reactor::create(r));
-        pool = std::make_unique<buffer_pool>(budget, shard.get());
-        fabric = loop::make_fabric(*shard, {});
-        server_device = fabric->make_context();
         client_device = fabric->make_context();
         listener = std::move(*server_device->listen("server"));
-        ramblk::ramblk_options o;
-        o.size = 4 << 20;
-        disk = std::move(*ramblk::open_ramblk(o));
-        add("disk", false);
-        add("archive", true);
+        add("disk", *disk);
+        add("archive", *disk, true);
         options.queue_depth = 16;
         options.chunk_size = 32768;
-    }
-    void add(const char* name, bool read_only)
-    {
-        rnbd::device_options d;
-        d.name = name;
-        d.backend = disk.get();
-        d.read_only = read_only;
-        BOOST_REQUIRE(d.clients.add("*"));
-        BOOST_REQUIRE(devices.add(std::move(d)));
     }
     rtrs::client_options named(const char* name)
     {
@@ -69,19 +47,11 @@ struct fixture {
     // What `body` does while the server serves. Then everything ends, and nothing is left.
     void run(const std::function<task<void>()>& body)
     {
-        serving = std::make_unique<rtrs::server>(*shard, *pool, blocks, group, options, stats);
+        serving = make_server();
         run_until_complete(*shard, whole(body));
         serving.reset();
-        BOOST_TEST(stats.sessions.value() == 0);
-        BOOST_TEST(stats.paths.value() == 0);
-        BOOST_TEST(stats.connections.value() == 0);
-        BOOST_TEST(server_device->grants() == 0u);
+        nothing_is_left();
         BOOST_TEST(client_device->grants() == 0u);
-        BOOST_TEST(pool->outstanding() == 0u);
-        for (std::size_t i = 0; i < devices.size(); ++i) {
-            BOOST_TEST(devices.users_of(i).writers == 0u);
-            BOOST_TEST(devices.users_of(i).readers == 0u);
-        }
     }
     task<void> whole(const std::function<task<void>()>& body)
     {
@@ -92,22 +62,9 @@ struct fixture {
         co_await s.join();
     }
 
-    virtual_clock clock;
-    std::unique_ptr<reactor> shard;
-    memory_budget budget{64 << 20};
-    std::unique_ptr<buffer_pool> pool;
-    std::unique_ptr<loop::fabric> fabric;
-    std::unique_ptr<loop::context> server_device;
     std::unique_ptr<loop::context> client_device;
     std::unique_ptr<verbs::listener> listener;
-    std::unique_ptr<storage::block_backend> disk;
-    rnbd::device_table devices;
-    rnbd::server_stats device_stats;
-    rnbd::server blocks{devices, device_stats};
-    rtrs::server_options options;
-    rtrs::server_stats stats;
-    rtrs::client_stats client_stats;
-    rtrs::server_group group;
+    std::unique_ptr<storage::block_backend> disk = rnbd_test::ram_disk(4 << 20);
     std::unique_ptr<rtrs::server> serving;
 };
 

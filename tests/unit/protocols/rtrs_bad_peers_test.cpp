@@ -2,13 +2,10 @@
 // Clients of RTRS that break the protocol, made by hand, beside one that keeps to it: theirs ends, with a reason, and nobody else notices.
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/core/log.hpp>
+#include "rnbd_world.hpp"
+
 #include <verbena/core/scope.hpp>
 #include <verbena/core/sleep.hpp>
-#include <verbena/plugins/ramblk.hpp>
-#include <verbena/protocols/rnbd/client.hpp>
-#include <verbena/protocols/rnbd/server.hpp>
-#include <verbena/transports/loop.hpp>
 
 #include <cerrno>
 #include <functional>
@@ -124,25 +121,13 @@ private:
     std::unique_ptr<verbs::grant> sink_;
 };
 
-struct fixture {
+struct fixture : rnbd_test::world {
     fixture()
     {
-        set_log_level(log_level::off);
-        reactor_options r;
-        r.clock = &clock;
-        shard = std::move(*reactor::create(r));
-        pool = std::make_unique<buffer_pool>(budget, shard.get());
-        fabric = loop::make_fabric(*shard, {});
-        server_device = fabric->make_context();
         good_device = fabric->make_context();
         bad_device = fabric->make_context();
         listener = std::move(*server_device->listen("server"));
-        disk = std::move(*ramblk::open_ramblk({}));
-        rnbd::device_options d;
-        d.name = "disk";
-        d.backend = disk.get();
-        BOOST_REQUIRE(d.clients.add("*"));
-        BOOST_REQUIRE(devices.add(std::move(d)));
+        add("disk", *disk);
         options.queue_depth = 8;
         options.chunk_size = 16384;
         options.max_sessions = 3;
@@ -151,13 +136,10 @@ struct fixture {
     // What `body` does while a good client writes and reads; afterwards that client has seen nothing of it.
     void run(const std::function<task<void>()>& body)
     {
-        serving = std::make_unique<rtrs::server>(*shard, *pool, blocks, group, options, stats);
+        serving = make_server();
         run_until_complete(*shard, whole(body));
         serving.reset();
-        BOOST_TEST(stats.sessions.value() == 0);
-        BOOST_TEST(stats.connections.value() == 0);
-        BOOST_TEST(server_device->grants() == 0u);
-        BOOST_TEST(pool->outstanding() == 0u);
+        nothing_is_left();
         BOOST_TEST(client_stats.lost_paths.value() == 0u);
         BOOST_TEST(client_stats.failed.value() == 0u);
     }
@@ -208,25 +190,11 @@ struct fixture {
             co_await sleep_for(1ms);
         BOOST_REQUIRE(!peer.chunks().empty());
     }
-    std::uint64_t ends(path_end e) const { return stats.ends[std::size_t(e)].value(); }
 
-    virtual_clock clock;
-    std::unique_ptr<reactor> shard;
-    memory_budget budget{64 << 20};
-    std::unique_ptr<buffer_pool> pool;
-    std::unique_ptr<loop::fabric> fabric;
-    std::unique_ptr<loop::context> server_device;
     std::unique_ptr<loop::context> good_device;
     std::unique_ptr<loop::context> bad_device;
     std::unique_ptr<verbs::listener> listener;
-    std::unique_ptr<storage::block_backend> disk;
-    rnbd::device_table devices;
-    rnbd::server_stats device_stats;
-    rnbd::server blocks{devices, device_stats};
-    rtrs::server_options options;
-    rtrs::server_stats stats;
-    rtrs::client_stats client_stats;
-    rtrs::server_group group;
+    std::unique_ptr<storage::block_backend> disk = rnbd_test::ram_disk(1 << 20);
     std::unique_ptr<rtrs::server> serving;
 };
 
@@ -467,14 +435,8 @@ BOOST_AUTO_TEST_CASE(operations_that_lie_fail_and_tell_nothing)
 BOOST_AUTO_TEST_CASE(writes_of_more_than_came)
 {
     fixture f;
-    ramblk::ramblk_options small;
-    small.size = 1 << 20;
-    const auto other = std::move(*ramblk::open_ramblk(small));
-    rnbd::device_options d;
-    d.name = "other";
-    d.backend = other.get();
-    BOOST_REQUIRE(d.clients.add("*"));
-    BOOST_REQUIRE(f.devices.add(std::move(d)));
+    const auto other = rnbd_test::ram_disk(1 << 20);
+    f.add("other", *other);
     f.run([&]() -> task<void> {
         rtrs::client_options o;
         o.session = "bad";
@@ -521,11 +483,7 @@ BOOST_AUTO_TEST_CASE(a_request_into_a_chunk_whose_answer_has_not_come)
         event over;
     } stuck;
     fixture f;
-    rnbd::device_options d;
-    d.name = "stuck";
-    d.backend = &stuck;
-    BOOST_REQUIRE(d.clients.add("*"));
-    BOOST_REQUIRE(f.devices.add(std::move(d)));
+    f.add("stuck", stuck);
     f.run([&]() -> task<void> {
         by_hand peer(*f.bad_device);
         co_await f.set_up(peer, 1);

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// A server of RTRS with devices of RNBD, over loop and its virtual clock, and what must be left of it in the end.
+#pragma once
+
+#include <boost/test/unit_test.hpp>
+
+#include <verbena/core/log.hpp>
+#include <verbena/plugins/ramblk.hpp>
+#include <verbena/protocols/rnbd/client.hpp>
+#include <verbena/protocols/rnbd/server.hpp>
+#include <verbena/transports/loop.hpp>
+
+#include <memory>
+#include <vector>
+
+namespace verbena::rnbd_test {
+
+inline std::unique_ptr<storage::block_backend> ram_disk(std::uint64_t size)
+{
+    ramblk::ramblk_options o;
+    o.size = size;
+    return std::move(*ramblk::open_ramblk(o));
+}
+
+struct world {
+    explicit world(const loop::fabric_options& f = {}, log_level level = log_level::off)
+    {
+        set_log_level(level);
+        reactor_options r;
+        r.clock = &clock;
+        shard = std::move(*reactor::create(r));
+        pool = std::make_unique<buffer_pool>(budget, shard.get());
+        fabric = loop::make_fabric(*shard, f);
+        server_device = fabric->make_context(profile);
+    }
+    void add(const char* name, storage::block_backend& disk, bool read_only = false)
+    {
+        rnbd::device_options d;
+        d.name = name;
+        d.backend = &disk;
+        d.read_only = read_only;
+        BOOST_REQUIRE(d.clients.add("*"));
+        BOOST_REQUIRE(devices.add(std::move(d)));
+    }
+    std::unique_ptr<rtrs::server> make_server()
+    {
+        return std::make_unique<rtrs::server>(*shard, *pool, blocks, group, options, stats);
+    }
+    /// Once every client has been closed and the server is gone.
+    void nothing_is_left() const
+    {
+        BOOST_TEST(stats.sessions.value() == 0);
+        BOOST_TEST(stats.paths.value() == 0);
+        BOOST_TEST(stats.connections.value() == 0);
+        BOOST_TEST(server_device->grants() == 0u);
+        BOOST_TEST(pool->outstanding() == 0u);
+        for (std::size_t i = 0; i < devices.size(); ++i) {
+            BOOST_TEST(devices.users_of(i).writers == 0u);
+            BOOST_TEST(devices.users_of(i).readers == 0u);
+        }
+    }
+    std::uint64_t ends(rtrs::path_end e) const { return stats.ends[std::size_t(e)].value(); }
+
+    virtual_clock clock;
+    std::unique_ptr<reactor> shard;
+    memory_budget budget{64 << 20};
+    std::unique_ptr<buffer_pool> pool;
+    loop::options profile; ///< of the devices that are made from it
+    std::unique_ptr<loop::fabric> fabric;
+    std::unique_ptr<loop::context> server_device;
+    rnbd::device_table devices;
+    rnbd::server_stats device_stats;
+    rnbd::server blocks{devices, device_stats};
+    rtrs::server_group group;
+    rtrs::server_options options;
+    rtrs::server_stats stats;
+    rtrs::client_stats client_stats;
+};
+
+} // namespace verbena::rnbd_test
