@@ -402,7 +402,8 @@ void client_path::arrived(std::uint32_t immediate)
         return;
     }
     case immediate_type::heartbeat_reply:
-        heartbeat_out_ = false;
+        if (!std::exchange(heartbeat_out_, false))
+            return; // nobody asked
         latency_ = shared_.shard.clock().now() - beat_at_;
         return;
     default: broken(error(std::errc::bad_message, "an immediate that servers do not send", immediate));
