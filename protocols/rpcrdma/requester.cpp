@@ -482,10 +482,9 @@ void requester::on_completions(std::span<const verbs::completion> batch) noexcep
         lease message = std::move(receives_[slot]);
         if (c.status != verbs::status::success || !connected())
             continue;
-        if (c.opcode == verbs::opcode::receive_immediate) {
-            // Nothing stands in its receive.
-            fail_connection(error(std::errc::protocol_error,
-                                  "an RDMA Write with immediate, which RPC-over-RDMA does not have"));
+        if (verbs::has_immediate(c.opcode)) {
+            fail_connection(
+                error(std::errc::protocol_error, "an immediate, which RPC-over-RDMA does not have"));
             return;
         }
         wakes_left_ = 0;

@@ -242,11 +242,10 @@ void responder_connection::on_completions(std::span<const verbs::completion> bat
         const auto op = operation(c.id >> 56);
         if (op == operation::receive) {
             const auto slot = static_cast<std::uint32_t>(c.id);
-            if (c.opcode == verbs::opcode::receive_immediate && c.status == verbs::status::success) {
-                // Nothing stands in its receive.
+            if (verbs::has_immediate(c.opcode) && c.status == verbs::status::success) {
                 receive_slots_[slot].reset();
-                queue_pair_->abort(error(std::errc::protocol_error,
-                                         "an RDMA Write with immediate, which RPC-over-RDMA does not have"));
+                queue_pair_->abort(
+                    error(std::errc::protocol_error, "an immediate, which RPC-over-RDMA does not have"));
                 return;
             }
             if (c.status == verbs::status::success)

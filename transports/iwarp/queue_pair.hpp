@@ -173,7 +173,7 @@ private:
     bool turn_of_responses_ = false;
     bool ord_waiting_ = false;
     struct sending_message {
-        // A Write with immediate is two messages of one request, with nothing between them.
+        // A Write or Send with immediate is two messages of one request, with nothing between them.
         enum class kind : std::uint8_t { none, work, response, immediate } what = kind::none;
         std::uint64_t work_index = 0;
         wire::read_request response{};

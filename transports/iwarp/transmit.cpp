@@ -234,12 +234,14 @@ void connection::add_segment() noexcept
     }
     end_fpdu(crc, ulpdu);
     sending_.offset += payload;
-    if (last)
-        sending_.what = w.op == verbs::opcode::write_with_immediate ? sending_message::kind::immediate
-                                                                    : sending_message::kind::none;
+    if (!last)
+        return;
+    const bool goes_on =
+        w.op == verbs::opcode::write_with_immediate || w.op == verbs::opcode::send_with_immediate;
+    sending_.what = goes_on ? sending_message::kind::immediate : sending_message::kind::none;
 }
 
-// RFC 7306 6: what tells the peer of the Write before it.
+// RFC 7306 6: what tells the peer of the Write before it, or belongs to the Send before it.
 void connection::add_immediate() noexcept
 {
     std::byte* const header = scratch(wire::untagged_size + wire::immediate_size);

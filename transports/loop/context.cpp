@@ -23,6 +23,7 @@ options::options()
     profile.checks_grant_bounds = true;
     profile.bounds_peer_reads = true;
     profile.write_with_immediate = true;
+    profile.send_with_immediate = true;
     profile.shared_receives = true;
     profile.local_invalidate = true;
     profile.max_inline = max_inline;

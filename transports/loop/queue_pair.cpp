@@ -69,9 +69,13 @@ result<void> queue_pair::post_send(std::span<const verbs::send_request> batch)
 {
     if (state_ != state::open)
         return error(std::errc::not_connected, "post_send on a queue pair that is not connected");
-    if (batch.size() > sends_.room())
-        return error(std::errc::no_buffer_space, "send queue is full", sends_.size());
     const verbs::capabilities& can = owner_.query();
+    const auto is_halved = [&can](const verbs::send_request& r) {
+        return r.opcode == verbs::opcode::send_with_immediate && can.immediates_apart;
+    };
+    const auto entries = batch.size() + static_cast<std::size_t>(std::ranges::count_if(batch, is_halved));
+    if (entries > sends_.room())
+        return error(std::errc::no_buffer_space, "send queue is full", sends_.size());
     for (const auto& r : batch) {
         if (r.segments.size() > can.max_send_segments)
             return error(std::errc::argument_list_too_long, "segments of a work request", r.segments.size());
@@ -87,6 +91,8 @@ result<void> queue_pair::post_send(std::span<const verbs::send_request> batch)
             return error(std::errc::operation_not_supported, "the provider has no local invalidate");
         if (r.opcode == verbs::opcode::write_with_immediate && !can.write_with_immediate)
             return error(std::errc::operation_not_supported, "the provider has no Write with Immediate");
+        if (r.opcode == verbs::opcode::send_with_immediate && !can.send_with_immediate)
+            return error(std::errc::operation_not_supported, "the provider has no Send with Immediate");
         std::uint64_t length = 0;
         for (const auto& s : r.segments)
             length += s.length;
@@ -95,47 +101,62 @@ result<void> queue_pair::post_send(std::span<const verbs::send_request> batch)
         if (r.inline_data && (length > can.max_inline || r.opcode == verbs::opcode::rdma_read))
             return error(std::errc::message_size, "inline data of a Send or Write, up to max_inline", length);
     }
-    fabric_impl& f = owner_.fabric();
     for (const auto& r : batch) {
-        work& w = sends_.push();
-        w.id = r.id;
-        w.op = r.opcode;
-        w.signalled = r.signalled;
-        w.fence = r.fence;
-        w.lost = false;
-        w.waits = 0;
-        w.segment_count = static_cast<std::uint8_t>(r.segments.size());
-        std::uint32_t length = 0;
-        for (std::size_t i = 0; i < r.segments.size(); ++i) {
-            w.segments[i] = r.segments[i];
-            length += r.segments[i].length;
+        if (!is_halved(r)) {
+            push(r, r.opcode);
+            continue;
         }
-        w.length = length;
-        const bool invalidates =
-            r.opcode == verbs::opcode::send_with_invalidate || r.opcode == verbs::opcode::local_invalidate;
-        w.key = invalidates ? r.invalidate_key : r.remote_key;
-        w.remote = r.remote_address;
-        w.immediate = r.immediate;
-        w.is_inline = r.inline_data;
-        if (r.inline_data) {
-            walk(r.segments, w.length, [&w](std::size_t at, const std::byte* from, std::size_t n) {
-                std::memcpy(&w.inline_data[at], from, n);
-            });
-            w.segment_count = 1;
-            w.segments[0] = {w.inline_data.data(), w.length, 0};
-        }
-        duration d = duration::zero();
-        if (!f.is_calm() && r.opcode != verbs::opcode::local_invalidate) {
-            d = f.path_delay();
-            if (d < duration::zero()) {
-                w.lost = true;
-                d = f.conditions().retransmit_after * (f.conditions().retries + 1);
-            }
-        }
-        w.due = last_due_ = std::max(last_due_, now() + d);
+        verbs::send_request half = r;
+        half.signalled = false;
+        push(half, verbs::opcode::send);
+        half.segments = {};
+        half.signalled = r.signalled;
+        push(half, verbs::opcode::write_with_immediate);
+        sends_.at(sends_.tail() - 1).told = r.opcode;
     }
-    f.ready(*this);
+    owner_.fabric().ready(*this);
     return {};
+}
+
+void queue_pair::push(const verbs::send_request& r, verbs::opcode op)
+{
+    fabric_impl& f = owner_.fabric();
+    work& w = sends_.push();
+    w.id = r.id;
+    w.op = w.told = op;
+    w.signalled = r.signalled;
+    w.fence = r.fence;
+    w.lost = false;
+    w.waits = 0;
+    w.segment_count = static_cast<std::uint8_t>(r.segments.size());
+    std::uint32_t length = 0;
+    for (std::size_t i = 0; i < r.segments.size(); ++i) {
+        w.segments[i] = r.segments[i];
+        length += r.segments[i].length;
+    }
+    w.length = length;
+    const bool invalidates =
+        r.opcode == verbs::opcode::send_with_invalidate || r.opcode == verbs::opcode::local_invalidate;
+    w.key = invalidates ? r.invalidate_key : r.remote_key;
+    w.remote = r.remote_address;
+    w.immediate = r.immediate;
+    w.is_inline = r.inline_data;
+    if (r.inline_data) {
+        walk(r.segments, w.length, [&w](std::size_t at, const std::byte* from, std::size_t n) {
+            std::memcpy(&w.inline_data[at], from, n);
+        });
+        w.segment_count = 1;
+        w.segments[0] = {w.inline_data.data(), w.length, 0};
+    }
+    duration d = duration::zero();
+    if (!f.is_calm() && r.opcode != verbs::opcode::local_invalidate) {
+        d = f.path_delay();
+        if (d < duration::zero()) {
+            w.lost = true;
+            d = f.conditions().retransmit_after * (f.conditions().retries + 1);
+        }
+    }
+    w.due = last_due_ = std::max(last_due_, now() + d);
 }
 
 result<void> queue_pair::post_receive(std::span<const verbs::receive_request> batch)
@@ -404,6 +425,10 @@ queue_pair::verdict queue_pair::send(work& w) noexcept
              std::memcpy(sink.address + at, from, n);
          });
     c.length = w.length;
+    if (w.op == verbs::opcode::send_with_immediate) {
+        c.opcode = verbs::opcode::receive_with_immediate;
+        c.immediate = w.immediate;
+    }
     to.fill(r, c);
     return verdict::done;
 }
@@ -456,7 +481,7 @@ bool queue_pair::retire(bool regardless) noexcept
             continue;
         verbs::completion c;
         c.id = w.id;
-        c.opcode = w.op;
+        c.opcode = w.told;
         c.length = w.length;
         while (sends_.head() != retired_)
             sends_.pop();
@@ -519,7 +544,7 @@ void queue_pair::finish(const error& cause, std::uint64_t failed, verbs::status 
     for (std::uint64_t i = retired_; i != sends_.tail(); ++i) {
         const work& w = sends_.at(i);
         c.id = w.id;
-        c.opcode = w.op;
+        c.opcode = w.told;
         c.status = i == failed ? s : verbs::status::work_request_flushed;
         complete(c);
     }

@@ -55,6 +55,7 @@ private:
         std::uint32_t key;
         std::uint32_t length;
         verbs::opcode op;
+        verbs::opcode told; // in its completion; of the second half of a Send with Immediate that one
         bool signalled;
         bool fence;
         bool lost; // on the way there, later: on the way back
@@ -72,6 +73,7 @@ private:
     };
     enum class verdict : std::uint8_t { done, wait, over };
 
+    void push(const verbs::send_request& r, verbs::opcode op);
     void carry_out_due() noexcept;
     verdict carry_out(work& w) noexcept;
     verdict send(work& w) noexcept;

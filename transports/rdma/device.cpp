@@ -80,7 +80,7 @@ result<device_limits> query(ibv_context* verbs, std::optional<grant_kind> wanted
     // A peer may invalidate a type-2 window's key; at a region's rxe ends the connection. libsiw can't send it.
     c.remote_invalidate = type_2;
     c.local_invalidate = type_2;
-    c.write_with_immediate = !l.iwarp;
+    c.write_with_immediate = c.send_with_immediate = !l.iwarp;
     c.shared_receives = a.max_srq > 0;
     c.needs_local_keys = true;
     c.read_sink_needs_remote_write = l.read_sink_remote_write;

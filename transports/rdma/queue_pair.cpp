@@ -109,6 +109,7 @@ bool queue_pair::create_extended(ibv_qp_init_attr& plain) noexcept
     a.pd = home_.pd;
     a.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ |
                        flag_if(can.write_with_immediate, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM) |
+                       flag_if(can.send_with_immediate, IBV_QP_EX_WITH_SEND_WITH_IMM) |
                        flag_if(can.remote_invalidate, IBV_QP_EX_WITH_SEND_WITH_INV) |
                        flag_if(can.local_invalidate, IBV_QP_EX_WITH_LOCAL_INV) |
                        flag_if(on().limits().grants == grant_kind::type_2_window, IBV_QP_EX_WITH_BIND_MW);
@@ -235,6 +236,9 @@ void queue_pair::take_receive(const ibv_wc& wc, std::uint64_t id) noexcept
     c.length = wc.byte_len;
     if (wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
         c.opcode = verbs::opcode::receive_immediate;
+        c.immediate = ntohl(wc.imm_data);
+    } else if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0) {
+        c.opcode = verbs::opcode::receive_with_immediate;
         c.immediate = ntohl(wc.imm_data);
     }
     if ((wc.wc_flags & on().limits().invalidate_flags) != 0) {

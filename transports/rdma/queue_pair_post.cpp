@@ -21,6 +21,7 @@ ibv_wr_opcode opcode_of(verbs::opcode o) noexcept
     case verbs::opcode::send_with_invalidate: return IBV_WR_SEND_WITH_INV;
     case verbs::opcode::rdma_write: return IBV_WR_RDMA_WRITE;
     case verbs::opcode::write_with_immediate: return IBV_WR_RDMA_WRITE_WITH_IMM;
+    case verbs::opcode::send_with_immediate: return IBV_WR_SEND_WITH_IMM;
     case verbs::opcode::rdma_read: return IBV_WR_RDMA_READ;
     case verbs::opcode::local_invalidate: return IBV_WR_LOCAL_INV;
     default: return IBV_WR_SEND;
@@ -57,6 +58,7 @@ void put(ibv_qp_ex& q, const ibv_send_wr& w) noexcept
         ::ibv_wr_rdma_write_imm(&q, w.wr.rdma.rkey, w.wr.rdma.remote_addr, w.imm_data);
         break;
     case IBV_WR_RDMA_READ: ::ibv_wr_rdma_read(&q, w.wr.rdma.rkey, w.wr.rdma.remote_addr); break;
+    case IBV_WR_SEND_WITH_IMM: ::ibv_wr_send_imm(&q, w.imm_data); break;
     case IBV_WR_SEND_WITH_INV: ::ibv_wr_send_inv(&q, w.invalidate_rkey); break;
     default: ::ibv_wr_send(&q); break;
     }
@@ -95,6 +97,7 @@ result<void> queue_pair::check(const verbs::send_request& r) const
         return error(std::errc::invalid_argument,
                      "an RDMA Read takes 1 to max_read_segments segments and an ORD above 0");
     if ((r.opcode == verbs::opcode::write_with_immediate && !can.write_with_immediate) ||
+        (r.opcode == verbs::opcode::send_with_immediate && !can.send_with_immediate) ||
         (r.opcode == verbs::opcode::local_invalidate && !can.local_invalidate) ||
         (r.opcode == verbs::opcode::send_with_invalidate && !can.remote_invalidate))
         return error(std::errc::operation_not_supported, "the device has no such work request");
@@ -156,6 +159,7 @@ result<void> queue_pair::post_send(std::span<const verbs::send_request> batch)
                 w.wr.rdma.rkey = r.remote_key;
                 w.imm_data = htonl(r.immediate);
                 break;
+            case verbs::opcode::send_with_immediate: w.imm_data = htonl(r.immediate); break;
             case verbs::opcode::send_with_invalidate:
             case verbs::opcode::local_invalidate: w.invalidate_rkey = r.invalidate_key; break;
             default: break;

@@ -183,6 +183,15 @@ inline const std::vector<provider>& providers()
                  p.max_inline = 0;
              });
          }},
+        {"loop, immediates apart",
+         [] { return make_loop([](caps& p, conditions&) { p.immediates_apart = true; }); }},
+        {"loop, no immediates",
+         [] {
+             return make_loop([](caps& p, conditions&) {
+                 p.write_with_immediate = false;
+                 p.send_with_immediate = false;
+             });
+         }},
         {"loop, segments of a Read",
          [] { return make_loop([](caps& p, conditions&) { p.max_read_segments = 4; }); }},
         {"loop, local keys",

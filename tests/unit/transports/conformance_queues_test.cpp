@@ -210,6 +210,70 @@ CONFORMANCE_CASE(a_write_with_immediate)
     });
 }
 
+CONFORMANCE_CASE(a_send_with_immediate)
+{
+    fixture f(p);
+    f.run([&]() -> task<void> {
+        connection n;
+        co_await f.connect(n);
+        memory in(co_await registered(*f.server.domain, 256));
+        memory out(co_await registered(*f.client.domain, pattern(100)));
+        for (std::uint64_t i = 0; i < 4; ++i)
+            BOOST_REQUIRE(post_receive(*n.s, 1 + i, in.part(i * 64, 64)));
+        const verbs::segment half = out.part(0, 40);
+        verbs::send_request w;
+        w.id = 10;
+        w.opcode = opcode::send_with_immediate;
+        w.immediate = 0x80c0ffee;
+        w.segments = {&half, 1};
+        const auto posted = n.c->post_send({&w, 1});
+        BOOST_REQUIRE(bool(posted) == f.can().send_with_immediate);
+        if (!posted) {
+            BOOST_TEST((posted.error() == std::errc::operation_not_supported));
+            BOOST_TEST(n.c->connected());
+            co_return;
+        }
+        // One without a byte takes as many receives.
+        w.id = 11;
+        w.immediate = 7;
+        w.segments = {};
+        BOOST_REQUIRE(n.c->post_send({&w, 1}));
+        const bool apart = f.can().immediates_apart;
+        const std::uint64_t last = apart ? 4 : 2;
+        const std::function<bool()> done = [&] { return n.s_seen.good(last) && n.c_seen.good(11); };
+        co_await f.until(done);
+        BOOST_TEST(bool(n.c_seen.find(10)->opcode == opcode::send_with_immediate));
+        BOOST_TEST(n.c_seen.count(10) == 1u);
+        std::vector<std::uint32_t> immediates;
+        for (std::uint64_t i = 1; i <= last; ++i) {
+            const verbs::completion c = *n.s_seen.find(i);
+            const bool brings_bytes = !apart || i % 2 == 1;
+            const bool brings_immediate = !apart || i % 2 == 0;
+            BOOST_TEST(verbs::is_receive(c.opcode));
+            BOOST_TEST(verbs::has_immediate(c.opcode) == brings_immediate);
+            BOOST_TEST(bool(c.opcode == opcode::receive_immediate) == !brings_bytes);
+            BOOST_TEST(c.length == (i == 1 ? 40u : 0u));
+            if (brings_immediate)
+                immediates.push_back(c.immediate);
+        }
+        BOOST_TEST(immediates == (std::vector<std::uint32_t>{0x80c0ffee, 7}),
+                   boost::test_tools::per_element());
+        BOOST_TEST((std::equal(in.bytes.begin(), in.bytes.begin() + 40, out.bytes.begin())));
+
+        // Longer than the receive, it tells nothing.
+        BOOST_REQUIRE(post_receive(*n.s, 20, in.part(0, 64)));
+        const verbs::segment all = out.all();
+        w.id = 12;
+        w.segments = {&all, 1};
+        BOOST_REQUIRE(n.c->post_send({&w, 1}));
+        co_await f.both_ended(n);
+        const std::uint64_t next = apart ? 20 : 3;
+        const status failed = n.s_seen.find(next)->status;
+        BOOST_TEST((failed == status::local_length_error || failed == status::local_protection_error)); // rxe
+        BOOST_TEST(n.s_seen.find(next)->immediate == 0u);
+    });
+}
+
 CONFORMANCE_CASE(buffers_of_a_pool_need_no_key)
 {
     fixture f(p);

@@ -53,12 +53,17 @@ enum class opcode : std::uint8_t {
     send_with_invalidate,
     rdma_write,
     write_with_immediate, ///< a Write that takes a receive at the peer and tells it 32 bits
+    send_with_immediate,  ///< a Send that tells the peer 32 bits as well; see capabilities::immediates_apart
     rdma_read,
     local_invalidate,
     receive,
-    receive_immediate, ///< completions only: a receive that a write_with_immediate took
+    /// Completions only: a receive into whose memory nothing came, and 32 bits. A write_with_immediate took it, or the second half
+    /// of a send_with_immediate (capabilities::immediates_apart).
+    receive_immediate,
+    receive_with_immediate, ///< completions only: a receive that a send_with_immediate took, with its bytes and 32 bits
 };
 constexpr bool is_receive(opcode o) noexcept { return o >= opcode::receive; }
+constexpr bool has_immediate(opcode o) noexcept { return o >= opcode::receive_immediate; }
 
 /// What a peer, or this end, may do with memory. A bit set.
 enum class access : std::uint8_t { local_write = 1, remote_read = 2, remote_write = 4 };
@@ -95,7 +100,7 @@ struct send_request {
     std::uint64_t remote_address = 0;  ///< rdma_write, write_with_immediate, rdma_read
     std::uint32_t remote_key = 0;
     std::uint32_t invalidate_key = 0; ///< send_with_invalidate: the peer's key; local_invalidate: ours
-    std::uint32_t immediate = 0;      ///< write_with_immediate
+    std::uint32_t immediate = 0;      ///< write_with_immediate, send_with_immediate
 };
 
 struct receive_request {
@@ -107,9 +112,9 @@ struct completion {
     std::uint64_t id = 0;
     verbs::status status = status::success;
     verbs::opcode opcode = opcode::send;
-    std::uint32_t length = 0;          ///< receive, rdma_read: bytes placed; receive_immediate: bytes written
+    std::uint32_t length = 0; ///< receives and rdma_read: bytes placed; receive_immediate: bytes written
     std::uint32_t invalidated_key = 0; ///< receive: the local key the peer invalidated, or 0
-    std::uint32_t immediate = 0;       ///< receive_immediate
+    std::uint32_t immediate = 0;       ///< receive_immediate, receive_with_immediate
     std::uint32_t vendor_error = 0;    ///< the provider's own code, 0 if none
 };
 
@@ -119,6 +124,10 @@ struct capabilities {
     bool remote_invalidate = false;    ///< send_with_invalidate works in both directions
     bool grant_per_queue_pair = false; ///< a grant can be limited to one queue pair
     bool write_with_immediate = false;
+    bool send_with_immediate = false;
+    /// true (iWARP, RFC 7306): a send_with_immediate comes as two messages that follow each other, and takes two receives: a `receive`
+    /// with its bytes, then a `receive_immediate` of length 0. false: one receive, a `receive_with_immediate`.
+    bool immediates_apart = false;
     bool local_invalidate = false;             ///< opcode::local_invalidate works
     bool shared_receives = false;              ///< make_shared_receive_queue() works
     bool needs_local_keys = false;             ///< segments must lie in registered memory
