@@ -17,9 +17,14 @@ scope_id new_scope() noexcept
     return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-grant::grant(table& t, const void* domain, std::span<std::byte> memory, std::uint64_t base,
-             verbs::access rights, scope_id scope)
-    : table_(t), domain_(domain), memory_(memory), base_(base), rights_(rights), scope_(scope)
+grant::grant(table& t, const void* domain, const verbs::grant_request& r, std::uint64_t base, scope_id scope)
+    : table_(t),
+      domain_(domain),
+      memory_(r.memory),
+      base_(base),
+      rights_(r.rights),
+      is_renewable_(r.renewable),
+      scope_(scope)
 {
     tag_ = t.insert(*this);
 }
@@ -32,6 +37,30 @@ verbs::remote_segment grant::where() const noexcept
 }
 
 void grant::revoke() noexcept
+{
+    if (next_ != 0)
+        table_.erase(std::exchange(next_, 0));
+    is_renewable_ = false;
+    unbind();
+}
+
+std::uint32_t grant::next_key() noexcept
+{
+    if (is_renewable_ && next_ == 0)
+        next_ = table_.insert(*this);
+    return next_;
+}
+
+void grant::bind() noexcept
+{
+    if (next_key() == 0)
+        return;
+    unbind();
+    tag_ = std::exchange(next_, 0);
+    on_bound();
+}
+
+void grant::unbind() noexcept
 {
     if (tag_ == 0)
         return;
@@ -144,7 +173,7 @@ finding table::check(std::uint32_t tag, std::uint64_t offset, std::uint64_t size
                      const void* domain, scope_id scope) const noexcept
 {
     const grant* g = find(tag);
-    if (g == nullptr)
+    if (g == nullptr || g->tag_ != tag)
         return {nullptr, fault::invalid_tag, "steering tag is not valid"};
     if (g->domain_ != domain || (g->scope_ != 0 && g->scope_ != scope))
         return {nullptr, fault::not_associated, "steering tag belongs to another connection"};
@@ -161,9 +190,9 @@ finding table::check(std::uint32_t tag, std::uint64_t offset, std::uint64_t size
 bool table::invalidate(std::uint32_t tag, const void* domain, scope_id scope) noexcept
 {
     grant* g = find(tag);
-    if (g == nullptr || g->domain_ != domain || (g->scope_ != 0 && g->scope_ != scope))
+    if (g == nullptr || g->tag_ != tag || g->domain_ != domain || (g->scope_ != 0 && g->scope_ != scope))
         return false;
-    g->revoke();
+    g->unbind();
     return true;
 }
 

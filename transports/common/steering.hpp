@@ -24,9 +24,8 @@ scope_id new_scope() noexcept;
 /// the same memory gets another one, which is what a generation is for.
 class grant : public verbs::grant {
 public:
-    /// `base` is the tagged offset that names the first byte of `memory`.
-    grant(table& t, const void* domain, std::span<std::byte> memory, std::uint64_t base, verbs::access rights,
-          scope_id scope);
+    /// `base` is the tagged offset that names the first byte of what `r` asks for.
+    grant(table& t, const void* domain, const verbs::grant_request& r, std::uint64_t base, scope_id scope);
     ~grant() override;
     static void* operator new(std::size_t size) { return allocate_frame(size); }
     static void operator delete(void* p, std::size_t size) noexcept { release_frame(p, size); }
@@ -34,9 +33,18 @@ public:
     verbs::remote_segment where() const noexcept final;
     void revoke() noexcept final;
     bool valid() const noexcept final { return tag_ != 0; }
+    std::uint32_t next_key() noexcept final;
+    /// Of `domain`, and renewable.
+    bool is_renewable_in(const void* domain) const noexcept { return is_renewable_ && domain_ == domain; }
+    /// The next key works, at once, and the last one no more.
+    void bind() noexcept;
+    /// There is no key until bind().
+    void unbind() noexcept;
 
 protected:
-    /// `tag` works no more. Called once. A class that overrides it revokes in its own destructor.
+    /// A tag works, once more.
+    virtual void on_bound() noexcept {}
+    /// `tag` works no more. A class that overrides it revokes in its own destructor.
     virtual void on_revoked(std::uint32_t /*tag*/) noexcept {}
     std::span<std::byte> memory() const noexcept { return memory_; }
     verbs::access rights() const noexcept { return rights_; }
@@ -48,8 +56,10 @@ private:
     std::span<std::byte> memory_;
     std::uint64_t base_;
     verbs::access rights_;
+    bool is_renewable_;
     scope_id scope_;
     std::uint32_t tag_ = 0;
+    std::uint32_t next_ = 0; // in the table already, so that nobody else gets it, and good for nothing
 };
 
 enum class fault : std::uint8_t {

@@ -40,6 +40,7 @@ context_impl::context_impl(reactor& shard, const iwarp::options& o)
     capabilities_.grant_per_queue_pair = true;
     capabilities_.write_with_immediate = true; // RFC 7306, which not every peer knows
     capabilities_.send_with_immediate = capabilities_.immediates_apart = true;
+    capabilities_.renewable_grants = capabilities_.renews_at_once = true;
     capabilities_.shared_receives = true;
     capabilities_.local_invalidate = true;
     capabilities_.notices_dead_peers = true;

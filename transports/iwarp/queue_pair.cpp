@@ -80,12 +80,25 @@ result<void> connection::post_send(std::span<const verbs::send_request> batch)
             return error(std::errc::invalid_argument, "a receive is not for the send queue");
         if (r.inline_data)
             return error(std::errc::message_size, "inline data, of which this provider takes none");
+        if (is_renewal(r.opcode) &&
+            (r.grant == nullptr || !static_cast<steering_grant*>(r.grant)->is_renewable_in(&domain_)))
+            return error(std::errc::invalid_argument,
+                         "bind and unbind are of a renewable grant of the domain");
         std::uint64_t length = 0;
         for (const auto& s : r.segments)
             length += s.length;
         if (length > owner_.query().max_message)
             return error(std::errc::message_size, "message length", length);
     }
+    for (const auto& r : batch) {
+        if (r.opcode == verbs::opcode::bind)
+            static_cast<steering_grant*>(r.grant)->bind();
+        else if (r.opcode == verbs::opcode::unbind)
+            static_cast<steering_grant*>(r.grant)->unbind();
+    }
+    if (state_ != state::open) // a peer was still owed bytes of such memory
+        return error(std::errc::not_connected,
+                     "the connection ended as a key was taken that it was reading by");
     for (const auto& r : batch) {
         work w{};
         w.id = r.id;

@@ -8,12 +8,16 @@
 namespace verbena::iwarp {
 
 // The tagged offset is the address: any value would do, and this one reads well in a capture.
-steering_grant::steering_grant(domain& d, std::span<std::byte> memory, verbs::access rights,
-                               steering::scope_id scope)
-    : grant(d.table(), &d, memory, reinterpret_cast<std::uint64_t>(memory.data()), rights, scope), domain_(d)
+steering_grant::steering_grant(domain& d, const verbs::grant_request& r, steering::scope_id scope)
+    : grant(d.table(), &d, r, reinterpret_cast<std::uint64_t>(r.memory.data()), scope), domain_(d)
+{
+    steering_grant::on_bound();
+}
+
+void steering_grant::on_bound() noexcept
 {
     if (is_bulk())
-        ++d.bulk_grants;
+        ++domain_.bulk_grants;
 }
 
 steering_grant::~steering_grant() { revoke(); }
@@ -67,7 +71,7 @@ task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
             co_return error(std::errc::invalid_argument, "a grant covers less than 4 GiB", r.memory.size());
     }
     for (auto& r : batch)
-        r.made.reset(new steering_grant(*this, r.memory, r.rights,
+        r.made.reset(new steering_grant(*this, r,
                                         r.scope != nullptr ? static_cast<connection*>(r.scope)->scope() : 0));
     co_return result<void>();
 }

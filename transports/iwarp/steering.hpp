@@ -18,10 +18,11 @@ class domain;
 
 class steering_grant final : public steering::grant {
 public:
-    steering_grant(domain& d, std::span<std::byte> memory, verbs::access rights, steering::scope_id scope);
+    steering_grant(domain& d, const verbs::grant_request& r, steering::scope_id scope);
     ~steering_grant() override;
 
 private:
+    void on_bound() noexcept override;
     void on_revoked(std::uint32_t stag) noexcept override;
     bool is_bulk() const noexcept;
     domain& domain_;

@@ -92,6 +92,10 @@ bool connection::start_next() noexcept
                 work& w = send_queue_.at(next_to_send_);
                 if (w.fence && !reads_.empty())
                     break;
+                if (is_renewal(w.op)) { // done when it was posted
+                    ++next_to_send_;
+                    continue;
+                }
                 if (w.op == verbs::opcode::local_invalidate) {
                     w.refused = !domain_.table().invalidate(w.key, &domain_, scope());
                     ++next_to_send_;

@@ -24,6 +24,8 @@ options::options()
     profile.bounds_peer_reads = true;
     profile.write_with_immediate = true;
     profile.send_with_immediate = true;
+    profile.renewable_grants = true;
+    profile.renews_at_once = true;
     profile.shared_receives = true;
     profile.local_invalidate = true;
     profile.max_inline = max_inline;
@@ -115,11 +117,13 @@ task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
         if (!is_registered(r.memory))
             co_return error(std::errc::invalid_argument, "a grant lies in registered memory",
                             r.memory.size());
+        if (r.renewable && !context_.query().renewable_grants)
+            co_return error(std::errc::operation_not_supported, "the provider can't renew a grant");
     }
     for (auto& r : batch)
-        r.made.reset(new steering::grant(
-            context_.table(), this, r.memory, context_.next_offset(r.memory.size()), r.rights,
-            r.scope != nullptr ? static_cast<queue_pair*>(r.scope)->scope() : 0));
+        r.made.reset(
+            new steering::grant(context_.table(), this, r, context_.next_offset(r.memory.size()),
+                                r.scope != nullptr ? static_cast<queue_pair*>(r.scope)->scope() : 0));
     co_return result<void>();
 }
 

@@ -21,6 +21,12 @@ void walk(std::span<const verbs::segment> segments, std::size_t size, Copy copy)
     }
 }
 
+// What no peer sees.
+constexpr bool is_local(verbs::opcode o) noexcept
+{
+    return o == verbs::opcode::local_invalidate || is_renewal(o);
+}
+
 error closed_by_this_end() { return {verbs::connection_end::orderly, "closed by this end"}; }
 
 } // namespace
@@ -93,6 +99,12 @@ result<void> queue_pair::post_send(std::span<const verbs::send_request> batch)
             return error(std::errc::operation_not_supported, "the provider has no Write with Immediate");
         if (r.opcode == verbs::opcode::send_with_immediate && !can.send_with_immediate)
             return error(std::errc::operation_not_supported, "the provider has no Send with Immediate");
+        if (is_renewal(r.opcode) && !can.renewable_grants)
+            return error(std::errc::operation_not_supported, "the provider can't renew a grant");
+        if (is_renewal(r.opcode) &&
+            (r.grant == nullptr || !static_cast<steering::grant*>(r.grant)->is_renewable_in(&domain_)))
+            return error(std::errc::invalid_argument,
+                         "bind and unbind are of a renewable grant of the domain");
         std::uint64_t length = 0;
         for (const auto& s : r.segments)
             length += s.length;
@@ -138,6 +150,9 @@ void queue_pair::push(const verbs::send_request& r, verbs::opcode op)
     const bool invalidates =
         r.opcode == verbs::opcode::send_with_invalidate || r.opcode == verbs::opcode::local_invalidate;
     w.key = invalidates ? r.invalidate_key : r.remote_key;
+    w.grant = static_cast<steering::grant*>(r.grant);
+    if (is_renewal(op) && owner_.query().renews_at_once)
+        renew(w);
     w.remote = r.remote_address;
     w.immediate = r.immediate;
     w.is_inline = r.inline_data;
@@ -149,7 +164,7 @@ void queue_pair::push(const verbs::send_request& r, verbs::opcode op)
         w.segments[0] = {w.inline_data.data(), w.length, 0};
     }
     duration d = duration::zero();
-    if (!f.is_calm() && r.opcode != verbs::opcode::local_invalidate) {
+    if (!f.is_calm() && !is_local(op)) {
         d = f.path_delay();
         if (d < duration::zero()) {
             w.lost = true;
@@ -281,6 +296,11 @@ queue_pair::verdict queue_pair::carry_out(work& w) noexcept
                         error(std::errc::bad_address, "a segment outside of the memory that its key names"));
     }
     switch (w.op) {
+    case verbs::opcode::bind:
+    case verbs::opcode::unbind:
+        if (!owner_.query().renews_at_once)
+            renew(w);
+        break;
     case verbs::opcode::local_invalidate:
         if (!owner_.table().invalidate(w.key, &domain_, scope_))
             return fail(
@@ -308,7 +328,7 @@ queue_pair::verdict queue_pair::carry_out(work& w) noexcept
         break;
     }
     }
-    if (w.op != verbs::opcode::local_invalidate) {
+    if (!is_local(w.op)) {
         ++f.stats().messages;
         f.stats().bytes += w.length;
     }
@@ -326,6 +346,14 @@ queue_pair::verdict queue_pair::carry_out(work& w) noexcept
     }
     w.done = last_done_ = std::max(last_done_, now() + back);
     return verdict::done;
+}
+
+void queue_pair::renew(const work& w) noexcept
+{
+    if (w.op == verbs::opcode::bind)
+        w.grant->bind();
+    else
+        w.grant->unbind();
 }
 
 queue_pair::verdict queue_pair::not_ready(work& w) noexcept

@@ -63,6 +63,7 @@ private:
         std::uint32_t waits; // times that no receive was ready
         std::array<verbs::segment, loop::options::max_segments> segments;
         std::uint32_t immediate;
+        steering::grant* grant; // bind, unbind
         bool is_inline;
         std::array<std::byte, loop::options::max_inline> inline_data;
     };
@@ -76,6 +77,7 @@ private:
     void push(const verbs::send_request& r, verbs::opcode op);
     void carry_out_due() noexcept;
     verdict carry_out(work& w) noexcept;
+    static void renew(const work& w) noexcept;
     verdict send(work& w) noexcept;
     verdict write(work& w) noexcept;
     verdict immediate(work& w) noexcept;

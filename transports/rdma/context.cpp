@@ -21,6 +21,7 @@ void narrow(verbs::capabilities& a, const verbs::capabilities& b) noexcept
     a.grant_per_queue_pair &= b.grant_per_queue_pair;
     a.write_with_immediate &= b.write_with_immediate;
     a.send_with_immediate &= b.send_with_immediate;
+    a.renewable_grants &= b.renewable_grants;
     a.shared_receives &= b.shared_receives;
     a.local_invalidate &= b.local_invalidate;
     a.read_sink_needs_remote_write |= b.read_sink_needs_remote_write;

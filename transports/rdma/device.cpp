@@ -61,6 +61,7 @@ result<device_limits> query(ibv_context* verbs, std::optional<grant_kind> wanted
     l.lists_miscounted = a.vendor_id == rxe_vendor;
     if (a.vendor_id == rxe_vendor)
         l.invalidate_flags |= IBV_WC_IP_CSUM_OK;
+    const bool type_1 = has(verbs, a, grant_kind::type_1_window);
     if (wanted && !has(verbs, a, *wanted))
         return error(std::errc::operation_not_supported,
                      "the device has no memory windows of this type; `verbena doctor` tells which it has");
@@ -68,7 +69,7 @@ result<device_limits> query(ibv_context* verbs, std::optional<grant_kind> wanted
         l.grants = *wanted;
     else if (has(verbs, a, grant_kind::type_2_window))
         l.grants = grant_kind::type_2_window;
-    else if (has(verbs, a, grant_kind::type_1_window))
+    else if (type_1)
         l.grants = grant_kind::type_1_window;
     const bool type_2 = l.grants == grant_kind::type_2_window;
     l.read_sink_remote_write = l.iwarp && !siw;
@@ -81,6 +82,7 @@ result<device_limits> query(ibv_context* verbs, std::optional<grant_kind> wanted
     c.remote_invalidate = type_2;
     c.local_invalidate = type_2;
     c.write_with_immediate = c.send_with_immediate = !l.iwarp;
+    c.renewable_grants = type_1;
     c.shared_receives = a.max_srq > 0;
     c.needs_local_keys = true;
     c.read_sink_needs_remote_write = l.read_sink_remote_write;

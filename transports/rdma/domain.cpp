@@ -110,8 +110,9 @@ void memory_grant::revoke() noexcept
         if (standing_)
             ::ibv_dealloc_mw(window_);
         else
-            part_->free_windows.push_back(window_);
+            part_->free_windows(window_->type).push_back(window_);
         window_ = nullptr;
+        over_ = nullptr;
     } else if (scope_ != nullptr && standing_) {
         scope_->cut_off(); // which has the window, and ends
     }
@@ -158,8 +159,10 @@ domain::~domain()
 {
     pools_.clear();
     for (const auto& p : parts_) {
-        for (ibv_mw* w : p->free_windows)
-            ::ibv_dealloc_mw(w);
+        for (const auto* free : {&p->free_type_1, &p->free_type_2}) {
+            for (ibv_mw* w : *free)
+                ::ibv_dealloc_mw(w);
+        }
         if (p->pd != nullptr)
             ::ibv_dealloc_pd(p->pd);
     }
@@ -169,7 +172,7 @@ int domain::rights_of_memory(const domain_part& p) const noexcept
 {
     const device_limits& l = p.on.limits();
     int rights = IBV_ACCESS_LOCAL_WRITE;
-    if (l.grants != grant_kind::region)
+    if (l.grants != grant_kind::region || l.can.renewable_grants)
         rights |= IBV_ACCESS_MW_BIND;
     // The key of a Read's sink travels to the peer there (RFC 5040 5.2), so that memory is open to who learns it.
     if (l.read_sink_remote_write)
@@ -341,6 +344,7 @@ void domain::invalidated(std::uint32_t key, std::size_t part) noexcept
 task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
 {
     std::vector<verbs::grant_request*> wide;
+    std::vector<verbs::grant_request*> renewable;
     std::vector<verbs::grant_request*> narrow;
     for (auto& r : batch) {
         if (r.memory.size() > 0xffffffff)
@@ -352,8 +356,11 @@ task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
             r.made = std::make_unique<memory_grant>(*this, r.memory);
             continue;
         }
+        if (r.renewable && (r.scope != nullptr || !context_.query().renewable_grants))
+            co_return error(std::errc::operation_not_supported,
+                            "the device has no memory windows of type 1, by which a grant is renewed");
         if (r.scope == nullptr) {
-            wide.push_back(&r);
+            (r.renewable ? renewable : wide).push_back(&r);
             continue;
         }
         auto& scope = static_cast<queue_pair&>(*r.scope);
@@ -373,7 +380,9 @@ task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
         i = end;
     }
     if (done && !wide.empty())
-        done = co_await make_wide_grants(wide);
+        done = co_await make_wide_grants(wide, false);
+    if (done && !renewable.empty())
+        done = co_await make_wide_grants(renewable, true);
     if (!done) {
         for (auto& r : batch)
             r.made.reset();
@@ -381,7 +390,7 @@ task<result<void>> domain::make_grants(std::span<verbs::grant_request> batch)
     co_return done;
 }
 
-task<result<void>> domain::make_wide_grants(std::span<verbs::grant_request*> batch)
+task<result<void>> domain::make_wide_grants(std::span<verbs::grant_request*> batch, bool renewable)
 {
     auto number = co_await any_part();
     if (!number)
@@ -391,10 +400,12 @@ task<result<void>> domain::make_wide_grants(std::span<verbs::grant_request*> bat
     while (!batch.empty() && done) {
         const auto some = batch.first(std::min<std::size_t>(batch.size(), internal_depth / 2));
         bool bound = false;
-        if (p.on.limits().grants == grant_kind::type_1_window)
+        if (renewable || p.on.limits().grants == grant_kind::type_1_window)
             bound = co_await bind_type_1(some, *number);
         // A region serves as well, where nothing can bind a window.
-        if (!bound)
+        if (!bound && renewable)
+            done = error(std::errc::not_connected, "no queue pair of the domain can bind a renewable grant");
+        else if (!bound)
             done = co_await register_grants(some, p);
         batch = batch.subspan(some.size());
     }

@@ -26,8 +26,13 @@ struct domain_part {
     /// With room for `entries` binds at once, and not much before them; nullptr: there is none now.
     queue_pair* binder(std::size_t entries) const noexcept;
     device& on;
+    std::vector<ibv_mw*>& free_windows(ibv_mw_type type) noexcept
+    {
+        return type == IBV_MW_TYPE_1 ? free_type_1 : free_type_2;
+    }
     ibv_pd* pd = nullptr;
-    std::vector<ibv_mw*> free_windows;
+    std::vector<ibv_mw*> free_type_1;
+    std::vector<ibv_mw*> free_type_2;
     event moved;                    ///< requests of our own are over, or a queue pair has ended
     std::vector<queue_pair*> pairs; ///< those that were opened and have not ended
     std::unordered_map<std::uint32_t, memory_grant*> grants; ///< by key, which is the device's own
@@ -76,6 +81,12 @@ public:
     }
     void revoke() noexcept override;
     bool valid() const noexcept override { return standing_; }
+    std::uint32_t next_key() noexcept override
+    {
+        return over_ != nullptr ? ::ibv_inc_rkey(window_->rkey) : 0;
+    }
+    /// Renewable, and of this part of a domain.
+    bool is_renewable_in(const domain_part& p) const noexcept { return over_ != nullptr && part_ == &p; }
 
 private:
     friend class domain;
@@ -86,6 +97,8 @@ private:
     bool standing_ = false;
     domain_part* part_ = nullptr;
     ibv_mw* window_ = nullptr;
+    ibv_mr* over_ = nullptr;      // of a renewable one: what binds name
+    unsigned rights_ = 0;         // and the device's rights
     queue_pair* scope_ = nullptr; // that the window is bound to, while it lives
     ibv_mr* region_ = nullptr;
 };
@@ -123,9 +136,9 @@ private:
     task<void> begin_change();
     task<result<std::size_t>> any_part();
     const registered_memory* find(std::span<const std::byte> memory) const noexcept;
-    task<result<void>> more_windows(domain_part& p, std::size_t wanted);
+    task<result<void>> more_windows(domain_part& p, std::size_t wanted, ibv_mw_type type);
     task<result<void>> bind_windows(std::span<verbs::grant_request*> batch, queue_pair& scope);
-    task<result<void>> make_wide_grants(std::span<verbs::grant_request*> batch);
+    task<result<void>> make_wide_grants(std::span<verbs::grant_request*> batch, bool renewable);
     task<result<void>> register_grants(std::span<verbs::grant_request*> batch, domain_part& p);
     task<bool> bind_type_1(std::span<verbs::grant_request*> batch, std::size_t number);
     task<bool> unbind_type_1(std::span<memory_grant*> batch, domain_part& p);

@@ -81,7 +81,9 @@ result<void> queue_pair::create(rdma_cm_id* id) noexcept
     a.qp_type = IBV_QPT_RC;
     a.send_cq = a.recv_cq = cq_.cq;
     a.srq = shared_ != nullptr ? shared_->handle() : nullptr;
-    a.cap.max_send_wr = send_depth_ + (on().limits().grants != grant_kind::region ? internal_depth : 0);
+    const device_limits& l = on().limits();
+    const bool binds = l.grants != grant_kind::region || l.can.renewable_grants;
+    a.cap.max_send_wr = send_depth_ + (binds ? internal_depth : 0);
     a.cap.max_recv_wr = shared_ != nullptr ? 0 : static_cast<std::uint32_t>(receives_.room());
     a.cap.max_send_sge = on().limits().can.max_send_segments;
     a.cap.max_recv_sge = 1;
@@ -112,7 +114,8 @@ bool queue_pair::create_extended(ibv_qp_init_attr& plain) noexcept
                        flag_if(can.send_with_immediate, IBV_QP_EX_WITH_SEND_WITH_IMM) |
                        flag_if(can.remote_invalidate, IBV_QP_EX_WITH_SEND_WITH_INV) |
                        flag_if(can.local_invalidate, IBV_QP_EX_WITH_LOCAL_INV) |
-                       flag_if(on().limits().grants == grant_kind::type_2_window, IBV_QP_EX_WITH_BIND_MW);
+                       flag_if(can.renewable_grants || on().limits().grants == grant_kind::type_2_window,
+                               IBV_QP_EX_WITH_BIND_MW);
     if (::rdma_create_qp_ex(id_, &a) != 0)
         return false;
     extended_ = ::ibv_qp_to_qp_ex(id_->qp);
@@ -216,6 +219,8 @@ void queue_pair::retire_send(const work& w, verbs::status s) noexcept
     }
     if (good && w.op == verbs::opcode::local_invalidate)
         domain_.invalidated(w.key, part_);
+    if (good && w.op == verbs::opcode::unbind && w.grant->key_ == w.key) // it was not bound again
+        w.grant->standing_ = false;
     if (good && !w.signalled)
         return;
     verbs::completion c;

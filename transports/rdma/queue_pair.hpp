@@ -120,8 +120,9 @@ private:
         bool internal;
         bool done; // told of by the device, behind one that is not
         std::uint32_t length;
-        std::uint32_t key; // local_invalidate
+        std::uint32_t key; // local_invalidate, unbind
         internal_outcome* outcome;
+        memory_grant* grant; // unbind
     };
     // Takes the connection and the queue pair down, where that may wait.
     class take_down final : public blocking_pool::job {

@@ -24,6 +24,8 @@ ibv_wr_opcode opcode_of(verbs::opcode o) noexcept
     case verbs::opcode::send_with_immediate: return IBV_WR_SEND_WITH_IMM;
     case verbs::opcode::rdma_read: return IBV_WR_RDMA_READ;
     case verbs::opcode::local_invalidate: return IBV_WR_LOCAL_INV;
+    case verbs::opcode::bind:
+    case verbs::opcode::unbind: return IBV_WR_BIND_MW;
     default: return IBV_WR_SEND;
     }
 }
@@ -101,6 +103,9 @@ result<void> queue_pair::check(const verbs::send_request& r) const
         (r.opcode == verbs::opcode::local_invalidate && !can.local_invalidate) ||
         (r.opcode == verbs::opcode::send_with_invalidate && !can.remote_invalidate))
         return error(std::errc::operation_not_supported, "the device has no such work request");
+    if (is_renewal(r.opcode) &&
+        (r.grant == nullptr || !static_cast<memory_grant*>(r.grant)->is_renewable_in(home_)))
+        return error(std::errc::invalid_argument, "bind and unbind are of a renewable grant of the domain");
     std::uint64_t length = 0;
     for (const auto& s : r.segments)
         length += s.length;
@@ -159,6 +164,17 @@ result<void> queue_pair::post_send(std::span<const verbs::send_request> batch)
                 w.wr.rdma.rkey = r.remote_key;
                 w.imm_data = htonl(r.immediate);
                 break;
+            case verbs::opcode::bind:
+            case verbs::opcode::unbind: {
+                // By a bind of nothing, which names the region all the same: rxe's provider reads it.
+                const auto& g = static_cast<const memory_grant&>(*r.grant);
+                const bool stands = r.opcode == verbs::opcode::bind;
+                w.bind_mw.mw = g.window_;
+                w.bind_mw.rkey = ::ibv_inc_rkey(g.window_->rkey);
+                w.bind_mw.bind_info = {g.over_, reinterpret_cast<std::uint64_t>(g.memory_.data()),
+                                       stands ? g.memory_.size() : 0, stands ? g.rights_ : 0};
+                break;
+            }
             case verbs::opcode::send_with_immediate: w.imm_data = htonl(r.immediate); break;
             case verbs::opcode::send_with_invalidate:
             case verbs::opcode::local_invalidate: w.invalidate_rkey = r.invalidate_key; break;
@@ -177,7 +193,13 @@ result<void> queue_pair::post_send(std::span<const verbs::send_request> batch)
         // flushed when the device has let go.
         for (const auto& r : broken ? batch.subspan(begin) : part) {
             work& w = sends_.push();
-            w = {r.id, r.opcode, r.signalled, false, false, 0, r.invalidate_key, nullptr};
+            w = {r.id, r.opcode, r.signalled, false, false, 0, r.invalidate_key, nullptr, nullptr};
+            if (is_renewal(r.opcode)) {
+                // The provider leaves the new key to us.
+                memory_grant& g = *(w.grant = static_cast<memory_grant*>(r.grant));
+                w.key = g.key_ = g.window_->rkey = ::ibv_inc_rkey(g.window_->rkey);
+                g.standing_ = true; // of one that is unbound: until that is over
+            }
             for (const auto& s : r.segments)
                 w.length += s.length;
         }
@@ -248,7 +270,7 @@ std::uint64_t queue_pair::next_send_id(std::size_t ahead) const noexcept
 void queue_pair::note_internal(bool signalled, internal_outcome* outcome)
 {
     sends_.push() = {0, verbs::opcode::local_invalidate, signalled, true, false, 0,
-                     0, signalled ? outcome : nullptr};
+                     0, signalled ? outcome : nullptr,   nullptr};
     ++internal_used_;
 }
 

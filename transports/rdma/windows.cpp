@@ -19,15 +19,14 @@ unsigned rights_of(const verbs::grant_request& r) noexcept
 
 } // namespace
 
-task<result<void>> domain::more_windows(domain_part& p, std::size_t wanted)
+task<result<void>> domain::more_windows(domain_part& p, std::size_t wanted, ibv_mw_type type)
 {
-    if (p.free_windows.size() >= wanted)
+    std::vector<ibv_mw*>& free = p.free_windows(type);
+    if (free.size() >= wanted)
         co_return result<void>();
     const std::size_t count = std::max<std::size_t>(16, wanted);
     std::vector<ibv_mw*> made;
     made.reserve(count);
-    const ibv_mw_type type =
-        p.on.limits().grants == grant_kind::type_1_window ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2;
     auto work = [pd = p.pd, &made, count, type]() -> int {
         while (made.size() < count) {
             ibv_mw* w = ::ibv_alloc_mw(pd, type);
@@ -38,8 +37,8 @@ task<result<void>> domain::more_windows(domain_part& p, std::size_t wanted)
         return 0;
     };
     const int failed = co_await context_.pool().run(std::move(work));
-    p.free_windows.insert(p.free_windows.end(), made.begin(), made.end());
-    if (p.free_windows.size() < wanted)
+    free.insert(free.end(), made.begin(), made.end());
+    if (free.size() < wanted)
         co_return error::from_errno(failed != 0 ? failed : ENOMEM, "the device has no more memory windows");
     co_return result<void>();
 }
@@ -61,20 +60,20 @@ task<result<void>> domain::bind_windows(std::span<verbs::grant_request*> batch, 
     queue_pair* const there = &scope; // which the caller keeps
     // Others may take windows while this waits for room, so both must hold at once.
     for (;;) {
-        const auto windows = co_await more_windows(p, batch.size());
+        const auto windows = co_await more_windows(p, batch.size(), IBV_MW_TYPE_2);
         if (!windows)
             co_return windows.error();
         const bool room = co_await room_at(there, p, batch.size());
         if (!room)
             co_return error(std::errc::not_connected, "a grant for a queue pair that is not connected");
-        if (p.free_windows.size() >= batch.size())
+        if (p.free_type_2.size() >= batch.size())
             break;
     }
     std::vector<ibv_send_wr> requests(batch.size());
     for (std::size_t i = 0; i < batch.size(); ++i) {
         auto g = std::make_unique<memory_grant>(*this, batch[i]->memory);
-        g->window_ = p.free_windows.back();
-        p.free_windows.pop_back();
+        g->window_ = p.free_type_2.back();
+        p.free_type_2.pop_back();
         g->part_ = &p;
         g->key_ = ::ibv_inc_rkey(g->window_->rkey);
         g->standing_ = true;
@@ -122,18 +121,22 @@ task<bool> domain::bind_type_1(std::span<verbs::grant_request*> batch, std::size
     domain_part& p = part(number);
     if (p.binder(batch.size()) == nullptr)
         co_return false;
-    const auto windows = co_await more_windows(p, batch.size());
+    const auto windows = co_await more_windows(p, batch.size(), IBV_MW_TYPE_1);
     // Others may have taken windows or room meanwhile.
     queue_pair* const by = p.binder(batch.size());
-    if (!windows || by == nullptr || p.free_windows.size() < batch.size())
+    if (!windows || by == nullptr || p.free_type_1.size() < batch.size())
         co_return false;
     std::vector<type_1_bind> binds;
     binds.reserve(batch.size());
     for (auto* r : batch) {
         auto g = std::make_unique<memory_grant>(*this, r->memory);
-        g->window_ = p.free_windows.back();
-        p.free_windows.pop_back();
+        g->window_ = p.free_type_1.back();
+        p.free_type_1.pop_back();
         g->part_ = &p;
+        if (r->renewable) {
+            g->over_ = find(g->memory_)->with(number);
+            g->rights_ = rights_of(*r);
+        }
         g->standing_ = true; // as far as anybody can tell: one that fails is taken away, and not used again
         binds.push_back({g->window_,
                          {find(g->memory_)->with(number), reinterpret_cast<std::uint64_t>(g->memory_.data()),
@@ -227,7 +230,7 @@ task<void> domain::revoke(std::span<std::unique_ptr<verbs::grant>> batch)
             regions.push_back(std::exchange(g->region_, nullptr));
             g->standing_ = false;
         } else if (g->standing_) {
-            const bool first = g->part_->on.limits().grants == grant_kind::type_1_window;
+            const bool first = g->window_ != nullptr && g->window_->type == IBV_MW_TYPE_1;
             (first ? type_1 : type_2).push_back(g);
         }
     }
@@ -243,6 +246,7 @@ task<void> domain::revoke(std::span<std::unique_ptr<verbs::grant>> batch)
             if (unbound)
                 continue;
             windows.push_back(std::exchange(g->window_, nullptr));
+            g->over_ = nullptr;
             g->standing_ = false;
         }
         rest = rest.subspan(count);

@@ -185,11 +185,14 @@ inline const std::vector<provider>& providers()
          }},
         {"loop, immediates apart",
          [] { return make_loop([](caps& p, conditions&) { p.immediates_apart = true; }); }},
+        {"loop, grants renewed in their turn",
+         [] { return make_loop([](caps& p, conditions&) { p.renews_at_once = false; }); }},
         {"loop, no immediates",
          [] {
              return make_loop([](caps& p, conditions&) {
                  p.write_with_immediate = false;
                  p.send_with_immediate = false;
+                 p.renewable_grants = false;
              });
          }},
         {"loop, segments of a Read",

@@ -3,6 +3,9 @@
 
 #include "conformance.hpp"
 
+#include <array>
+#include <cstring>
+
 BOOST_AUTO_TEST_SUITE(conformance_rights_test)
 
 using namespace verbena;
@@ -563,6 +566,113 @@ CONFORMANCE_CASE(what_is_revoked_is_read_no_more)
             }
         });
     }
+}
+
+CONFORMANCE_CASE(a_renewable_grant)
+{
+    fixture f(p);
+    f.run([&]() -> task<void> {
+        connection first, second, third;
+        for (connection* n : {&first, &second, &third})
+            co_await f.connect(*n);
+        memory target(co_await registered(*f.server.domain, 3000));
+        memory told(co_await registered(*f.server.domain, 64));
+        memory in(co_await registered(*f.client.domain, 64));
+        memory out(co_await registered(*f.client.domain, pattern(3000)));
+        std::array<verbs::grant_request, 1> wanted;
+        wanted[0].memory = target.bytes;
+        wanted[0].rights = verbs::access::remote_write;
+        wanted[0].renewable = true;
+        const auto made = co_await f.server.domain->make_grants(wanted);
+        BOOST_REQUIRE(bool(made) == f.can().renewable_grants);
+        if (!made) {
+            BOOST_TEST((made.error() == std::errc::operation_not_supported));
+            co_return;
+        }
+        verbs::grant& g = *wanted[0].made;
+        BOOST_TEST(g.valid());
+        std::uint64_t id = 100;
+        // What the peer of `n` writes by `key`.
+        const auto write = [&](connection& n, std::uint32_t key, std::size_t bytes) {
+            const verbs::remote_segment at{key, std::uint32_t(bytes), g.where().address};
+            BOOST_REQUIRE(post(*n.c, ++id, opcode::rdma_write, {out.part(0, bytes)}, at));
+            return id;
+        };
+        const auto renewal = [&](opcode op) {
+            verbs::send_request w;
+            w.id = ++id;
+            w.opcode = op;
+            w.grant = &g;
+            return w;
+        };
+        // The peer's end may say that it is over before the bytes are here.
+        const auto placed = [&](std::size_t bytes) -> task<void> {
+            const std::function<bool()> are_here = [&] {
+                return target.bytes[bytes - 1] == out.bytes[bytes - 1];
+            };
+            co_await f.until(are_here);
+        };
+        const std::uint32_t old = g.where().key;
+        write(first, old, 1000);
+        co_await placed(1000);
+
+        // The key may be told behind the bind, in one batch, by any queue pair of the domain.
+        BOOST_REQUIRE(post_receive(*second.c, 1, in.all()));
+        const std::uint32_t next = g.next_key();
+        BOOST_TEST(next != old);
+        std::memcpy(told.bytes.data(), &next, sizeof next);
+        const verbs::segment message = told.part(0, sizeof next);
+        std::array<verbs::send_request, 2> batch = {renewal(opcode::bind), verbs::send_request{}};
+        batch[0].signalled = false;
+        batch[1].id = ++id;
+        batch[1].segments = {&message, 1};
+        BOOST_REQUIRE(second.s->post_send(batch));
+        const std::function<bool()> is_told = [&] { return second.c_seen.good(1); };
+        co_await f.until(is_told);
+        BOOST_TEST((std::equal(in.bytes.begin(), in.bytes.begin() + sizeof next, told.bytes.begin())));
+        BOOST_TEST(g.where().key == next);
+        write(second, next, 2000);
+        co_await placed(2000);
+        BOOST_TEST((std::equal(target.bytes.begin(), target.bytes.begin() + 2000, out.bytes.begin())));
+        BOOST_TEST((target.bytes[2000] == std::byte(0)));
+
+        // The old one is dead.
+        write(first, old, 3000);
+        co_await f.both_ended(first);
+        BOOST_TEST((target.bytes[2000] == std::byte(0)));
+
+        // So is that of an unbound one, once this has completed, and there is none until it is bound again.
+        const verbs::send_request away = renewal(opcode::unbind);
+        BOOST_REQUIRE(third.s->post_send({&away, 1}));
+        BOOST_TEST((!f.can().renews_at_once || !g.valid()));
+        const std::function<bool()> is_away = [&] { return third.s_seen.good(away.id); };
+        co_await f.until(is_away);
+        BOOST_TEST(!g.valid());
+        write(second, next, 3000);
+        co_await f.both_ended(second);
+        BOOST_TEST((target.bytes[2000] == std::byte(0)));
+
+        // More often than a device has keys for a window.
+        for (unsigned i = 0; i < 260; ++i) {
+            const verbs::send_request bind = renewal(opcode::bind);
+            const std::uint32_t key = g.next_key();
+            BOOST_REQUIRE(third.s->post_send({&bind, 1}));
+            const std::function<bool()> is_bound = [&] { return third.s_seen.good(bind.id); };
+            co_await f.until(is_bound);
+            BOOST_TEST(g.valid());
+            BOOST_TEST(g.where().key == key);
+            target.bytes[0] = std::byte(0);
+            write(third, key, 1);
+            co_await placed(1);
+            const verbs::send_request unbind = renewal(opcode::unbind);
+            BOOST_REQUIRE(third.s->post_send({&unbind, 1}));
+            const std::function<bool()> is_unbound = [&] { return third.s_seen.good(unbind.id); };
+            co_await f.until(is_unbound);
+        }
+        BOOST_TEST(third.c_seen.ends == 0u);
+        const std::span<std::unique_ptr<verbs::grant>> all(&wanted[0].made, 1);
+        co_await f.server.domain->revoke(all);
+    });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

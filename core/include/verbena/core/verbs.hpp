@@ -56,6 +56,8 @@ enum class opcode : std::uint8_t {
     send_with_immediate,  ///< a Send that tells the peer 32 bits as well; see capabilities::immediates_apart
     rdma_read,
     local_invalidate,
+    bind, ///< gives a renewable grant its next_key(): what stands behind this in the send queue may tell the peer of it
+    unbind, ///< takes a renewable grant's key away: once this has completed, no byte is placed under it
     receive,
     /// Completions only: a receive into whose memory nothing came, and 32 bits. A write_with_immediate took it, or the second half
     /// of a send_with_immediate (capabilities::immediates_apart).
@@ -63,6 +65,7 @@ enum class opcode : std::uint8_t {
     receive_with_immediate, ///< completions only: a receive that a send_with_immediate took, with its bytes and 32 bits
 };
 constexpr bool is_receive(opcode o) noexcept { return o >= opcode::receive; }
+constexpr bool is_renewal(opcode o) noexcept { return o == opcode::bind || o == opcode::unbind; }
 constexpr bool has_immediate(opcode o) noexcept { return o >= opcode::receive_immediate; }
 
 /// What a peer, or this end, may do with memory. A bit set.
@@ -88,6 +91,8 @@ struct remote_segment {
     std::uint64_t address = 0;
 };
 
+class grant;
+
 struct send_request {
     std::uint64_t id = 0; ///< comes back in the completion
     verbs::opcode opcode = opcode::send;
@@ -101,6 +106,7 @@ struct send_request {
     std::uint32_t remote_key = 0;
     std::uint32_t invalidate_key = 0; ///< send_with_invalidate: the peer's key; local_invalidate: ours
     std::uint32_t immediate = 0;      ///< write_with_immediate, send_with_immediate
+    verbs::grant* grant = nullptr;    ///< bind, unbind: of this queue pair's domain; outlives the completion
 };
 
 struct receive_request {
@@ -128,9 +134,11 @@ struct capabilities {
     /// true (iWARP, RFC 7306): a send_with_immediate comes as two messages that follow each other, and takes two receives: a `receive`
     /// with its bytes, then a `receive_immediate` of length 0. false: one receive, a `receive_with_immediate`.
     bool immediates_apart = false;
-    bool local_invalidate = false;             ///< opcode::local_invalidate works
-    bool shared_receives = false;              ///< make_shared_receive_queue() works
-    bool needs_local_keys = false;             ///< segments must lie in registered memory
+    bool renewable_grants = false; ///< grant_request::renewable, opcode::bind and opcode::unbind work
+    bool renews_at_once = false;   ///< and what these two ask for has happened when post_send() returns
+    bool local_invalidate = false; ///< opcode::local_invalidate works
+    bool shared_receives = false;  ///< make_shared_receive_queue() works
+    bool needs_local_keys = false; ///< segments must lie in registered memory
     bool read_sink_needs_remote_write = false; ///< iWARP (RFC 5040 5.2): a Read's sink key travels
     bool receive_not_ready_retry = false;      ///< false: a Send without a posted receive is fatal (iWARP)
     /// true: success of a Send or Write tells that the peer's end took it. false (iWARP): only that its memory is
@@ -178,6 +186,9 @@ public:
     virtual void revoke() noexcept = 0;
     /// True while the key works (not revoked, not invalidated by the peer).
     virtual bool valid() const noexcept = 0;
+    /// Of a renewable grant: the key that the next opcode::bind gives it, to be asked for each time once the one before has
+    /// completed. 0: none can be posted.
+    virtual std::uint32_t next_key() noexcept { return 0; }
 };
 
 struct grant_request {
@@ -186,6 +197,9 @@ struct grant_request {
     /// The peer of this queue pair alone may use it; nullptr: that of any queue pair of the domain. Providers
     /// without grant_per_queue_pair refuse the former.
     queue_pair* scope = nullptr;
+    /// opcode::unbind takes its key away, and opcode::bind gives it another one, as often as one likes; nothing is allocated for
+    /// that. For such as have no scope.
+    bool renewable = false;
     std::unique_ptr<grant> made; ///< the outcome
 };
 
@@ -224,7 +238,7 @@ public:
     virtual bool is_registered(std::span<const std::byte> memory) const noexcept = 0;
     /// Makes each grant of the batch, or none. Memory lies in registered memory where needs_local_keys is set. Errors: EINVAL:
     /// memory that doesn't, or of 4 GiB; EOPNOTSUPP: a scope that the provider can't hold to, or none, in a domain whose queue
-    /// pairs use several devices; ENOTCONN: a scope that is not connected; ENOMEM: no more windows or registrations. Lifetime:
+    /// pairs use several devices; renewable where renewable_grants is not set; ENOTCONN: a scope that is not connected; ENOMEM: no more windows or registrations. Lifetime:
     /// the batch, and the queue pairs in it, outlive the task.
     virtual task<result<void>> make_grants(std::span<grant_request> batch) = 0;
     /// As grant::revoke() for each, with one wait for all; the grants are destroyed. Errors: none.
