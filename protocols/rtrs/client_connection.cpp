@@ -7,7 +7,7 @@ namespace verbena::rtrs {
 
 namespace {
 
-// Of each request, a Write; of each answer a Send that invalidates and an immediate.
+// A Send, which invalidates or brings a new key, and an immediate. Where the two are one message, one is left over.
 constexpr std::uint32_t receives_of_an_answer = 2;
 
 } // namespace
@@ -38,17 +38,39 @@ task<result<void>> client_connection::connect(const connect_request& m)
     take(std::move(*made));
     if (!reply)
         co_return reply.error();
-    if (reply->new_keys)
-        co_return error(std::errc::operation_not_supported,
-                        "the RTRS server gives a new key for each request, which this client can't follow: "
-                        "load the kernel's "
-                        "rtrs_server with always_invalidate=N");
+    if (reply->new_keys && !path_.device().query().send_with_immediate)
+        co_return error(
+            std::errc::operation_not_supported,
+            "the RTRS server gives a new key for each request, for which this provider lacks Send with "
+            "immediate: load the kernel's rtrs_server with always_invalidate=N");
     if (reply->error != 0)
         co_return error(std::errc::bad_message, "an RTRS server that accepts and refuses", reply->error);
     if (!path_.shared().agree(*reply))
         co_return error(std::errc::protocol_error,
                         "an RTRS server with other sizes than before, or a queue depth of 1",
                         reply->queue_depth);
+    if (number_ != 0 && reply->new_keys != path_.new_keys())
+        co_return error(std::errc::protocol_error,
+                        "an RTRS server that gives new keys by some connections of a path and not by others",
+                        number_);
+    path_.set_new_keys(reply->new_keys);
+    co_return result<void>();
+}
+
+task<result<void>> client_connection::stand(std::uint32_t requests)
+{
+    const std::uint32_t count = receives_of_an_answer * requests;
+    lease memory;
+    std::uint32_t bytes = 0;
+    if (path_.new_keys()) {
+        bytes = new_key_size;
+        memory = co_await path_.shared().buffers.acquire(std::size_t(count) * bytes);
+        if (!memory)
+            co_return error(std::errc::not_enough_memory, "memory for the keys that an RTRS server gives",
+                            count * bytes);
+    }
+    if (!is_up() || !post_receives(count, std::move(memory), bytes))
+        co_return error(std::errc::no_buffer_space, "post receives");
     co_return result<void>();
 }
 
@@ -79,28 +101,56 @@ void client_connection::on_completions(std::span<const verbs::completion> batch)
         path_.shared().shard.post(static_cast<deferred&>(*this));
 }
 
-void client_connection::on_end(const error& cause) noexcept { path_.broken(cause); }
+void client_connection::on_end(const error& cause) noexcept { path_.broken(path_end::lost, cause); }
 
+// First what came, then the receives again: keys lie in them. There are enough for all that the server may still send, as
+// who waits for an answer asks for nothing new before this returns.
 void client_connection::run() noexcept
 {
     handling_.clear();
     handling_.swap(arrived_);
-    if (is_up() && !repost(handling_)) {
-        path_.broken(error(std::errc::no_buffer_space, "receives could not be posted again"));
-        return;
-    }
     for (const arrival& a : handling_)
         handle(a);
+    if (is_up() && !repost(handling_))
+        path_.broken(path_end::lost, error(std::errc::no_buffer_space, "receives could not be posted again"));
 }
 
 void client_connection::handle(const arrival& a) noexcept
 {
     path_.heard();
-    if (a.kind == verbs::opcode::receive_immediate)
-        path_.arrived(a.immediate);
-    else if (number_ == 0 && a.length != 0)
+    const auto bad = [this](const char* what, std::uint64_t detail) {
+        path_.broken(path_end::bad_message, error(std::errc::bad_message, what, detail));
+    };
+    if (key_ && a.kind != verbs::opcode::receive_immediate) {
+        bad("an RTRS server's message between a chunk's new key and its answer", a.length);
+        return;
+    }
+    switch (a.kind) {
+    case verbs::opcode::receive_immediate:
+        path_.arrived(a.immediate, key_ ? &*key_ : nullptr);
+        key_.reset();
+        return;
+    case verbs::opcode::receive_with_immediate: {
+        const auto key = decode_new_key(in_slot(a));
+        if (!path_.new_keys() || !key || a.length != new_key_size)
+            bad("an RTRS server's Send with an immediate that is no new key", a.length);
+        else
+            path_.arrived(a.immediate, &*key);
+        return;
+    }
+    default: break;
+    }
+    if (a.slot == no_slot) {
         path_.informed(a.length);
-    // What is left are Sends of nothing, which invalidated the sink of a read.
+        return;
+    }
+    if (a.length == 0)
+        return; // invalidated the sink of a read
+    const auto key = decode_new_key(in_slot(a));
+    if (!path_.new_keys() || !path_.device().query().immediates_apart || !key || a.length != new_key_size)
+        bad("an RTRS server's Send that is no new key", a.length);
+    else
+        key_ = *key;
 }
 
 } // namespace verbena::rtrs

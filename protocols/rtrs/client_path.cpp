@@ -118,13 +118,14 @@ void client_path::close() noexcept
 {
     closing_ = true;
     closed_.set();
-    broken(error(std::errc::operation_canceled, "the path was closed"));
+    broken(path_end::closed, error(std::errc::operation_canceled, "the path was closed"));
 }
 
-void client_path::broken(const error& cause) noexcept
+void client_path::broken(path_end why, const error& cause) noexcept
 {
     if (std::exchange(is_down_, true))
         return;
+    why_ = why;
     cause_ = cause;
     down_.set();
     informed_.set();
@@ -158,9 +159,9 @@ task<void> client_path::run()
         co_await take_down(closing_);
         shared_.path_moved.set();
         if (was_up && !closing_) {
-            shared_.stats.lost_paths.add();
+            shared_.stats.lost_paths[std::size_t(why_)].add();
             log_limited(shared_.stats.paths_logged, log_level::warning, "rtrs", "path lost",
-                        {{"server", address_}, {"cause", cause_.message()}});
+                        {{"server", address_}, {"reason", to_string(why_)}, {"cause", cause_.message()}});
         }
         if (at_once_ && !closing_) {
             if (never_up)
@@ -194,13 +195,14 @@ task<void> client_path::live(scope& life)
     life.spawn(&client_path::limit_set_up, this);
     const auto up = co_await set_up();
     if (!up)
-        broken(up.error());
+        broken(path_end::refused, up.error());
     if (is_down_)
         co_return;
     // It may have begun a session that the others, which came up meanwhile, are not of.
     if (began_ && shared_.connected_paths != 0) {
         at_once_ = true;
-        broken(error(std::errc::resource_unavailable_try_again, "another path came up first"));
+        broken(path_end::refused,
+               error(std::errc::resource_unavailable_try_again, "another path came up first"));
         co_return;
     }
     state_ = path_state::connected;
@@ -228,7 +230,7 @@ task<void> client_path::limit_set_up()
 {
     const bool late = co_await sleep_for(shared_.options.set_up);
     if (late && state_ != path_state::connected)
-        broken(error(std::errc::timed_out, "the path was not set up in time"));
+        broken(path_end::unfinished, error(std::errc::timed_out, "the path was not set up in time"));
 }
 
 // Once: what stays the same however often the path is made again.
@@ -288,10 +290,11 @@ task<result<void>> client_path::inform()
     const verbs::receive_request one{0, {answer, static_cast<std::uint32_t>(answer_size), 0}};
     if (auto posted = c.queue_pair().post_receive({&one, 1}); !posted)
         co_return posted;
-    // Two for each answer, but the first connection has service messages and heartbeats alone.
+    // The first connection has service messages and heartbeats alone.
     for (std::size_t i = 0; i < connections_.size(); ++i) {
-        if (!connections_[i]->post_receives(2 * (i == 0 ? service_queue_depth : depth)))
-            co_return error(std::errc::no_buffer_space, "post receives");
+        auto posted = co_await connections_[i]->stand(i == 0 ? service_queue_depth : depth);
+        if (!posted)
+            co_return posted;
     }
     const verbs::segment message{headers_.data(), info_request_size, 0};
     verbs::send_request send;
@@ -355,7 +358,8 @@ task<void> client_path::heartbeats()
         if (!due || is_down_)
             co_return;
         if (missed_++ > shared_.options.misses) {
-            broken(error(std::errc::timed_out, "nothing came from the RTRS server", missed_));
+            broken(path_end::silent,
+                   error(std::errc::timed_out, "nothing came from the RTRS server", missed_));
             co_return;
         }
         if (std::exchange(heartbeat_out_, true))
@@ -370,30 +374,48 @@ task<void> client_path::heartbeats()
 
 // --- requests --------------------------------------------------------------------------------------
 
-void client_path::arrived(std::uint32_t immediate)
+void client_path::answered(const response& r, const new_key* key) noexcept
 {
-    switch (type_of(immediate)) {
-    case immediate_type::response:
-    case immediate_type::response_invalidated: {
-        const response r = decode_response(immediate);
-        if (r.chunk >= under_way_.size() || under_way_[r.chunk] == nullptr) {
-            broken(error(std::errc::bad_message, "an answer to no request", r.chunk));
-            return;
-        }
-        io_operation& o = *under_way_[r.chunk];
-        if (o.answered) {
-            broken(error(std::errc::bad_message, "a second answer to a request", r.chunk));
-            return;
-        }
-        o.answered = true;
-        if (r.error != 0)
-            o.outcome = error(std::error_code(r.error, std::generic_category()), "the server's answer");
-        if (!o.leaving) {
-            under_way_[r.chunk] = nullptr;
-            o.ended.set();
-        }
+    const auto bad = [&](const char* what) {
+        broken(path_end::bad_message, error(std::errc::bad_message, what, r.chunk));
+    };
+    if (r.chunk >= under_way_.size() || under_way_[r.chunk] == nullptr) {
+        bad("an answer to no request");
         return;
     }
+    io_operation& o = *under_way_[r.chunk];
+    if (o.answered) {
+        bad("a second answer to a request");
+        return;
+    }
+    if (new_keys_ != (key != nullptr) || (key != nullptr && key->chunk != r.chunk)) {
+        bad(key == nullptr ? "an answer without its chunk's new key" : "an answer with another chunk's key");
+        return;
+    }
+    if (key != nullptr)
+        chunks_[r.chunk].key = key->key;
+    o.answered = true;
+    if (r.error != 0)
+        o.outcome = error(std::error_code(r.error, std::generic_category()), "the server's answer");
+    if (!o.leaving) {
+        under_way_[r.chunk] = nullptr;
+        o.ended.set();
+    }
+}
+
+void client_path::arrived(std::uint32_t immediate, const new_key* key) noexcept
+{
+    const immediate_type type = type_of(immediate);
+    if (type == immediate_type::response || type == immediate_type::response_invalidated) {
+        answered(decode_response(immediate), key);
+        return;
+    }
+    if (key != nullptr) {
+        broken(path_end::bad_message,
+               error(std::errc::bad_message, "a chunk's new key with no answer", key->chunk));
+        return;
+    }
+    switch (type) {
     case immediate_type::heartbeat: {
         verbs::send_request reply;
         reply.opcode = verbs::opcode::write_with_immediate;
@@ -406,7 +428,9 @@ void client_path::arrived(std::uint32_t immediate)
             return; // nobody asked
         latency_ = shared_.shard.clock().now() - beat_at_;
         return;
-    default: broken(error(std::errc::bad_message, "an immediate that servers do not send", immediate));
+    default:
+        broken(path_end::bad_message,
+               error(std::errc::bad_message, "an immediate that servers do not send", immediate));
     }
 }
 
@@ -502,7 +526,7 @@ task<void> client_path::issue(io_operation& o)
         o.sent_by.push_back({id_, lives_});
         const auto posted = post(o, choose(o), sink[0].made.get(), key);
         if (!posted)
-            broken(posted.error());
+            broken(path_end::lost, posted.error());
         // Also where it could not be posted: the connection ends, and until then the device may have seen it.
         if (!o.refused)
             co_await o.ended.wait_shielded();

@@ -13,6 +13,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -103,7 +104,9 @@ public:
     client_connection(client_path& p, std::uint16_t number) noexcept : connection(number), path_(p) {}
 
     task<result<void>> connect(const connect_request& m);
-    using connection::post_receives;
+    /// Receives for the answers to so many requests, from now on. Once. Completes when: there is memory for them, if they need any. On cancel:
+    /// ECANCELED as ENOMEM. Errors: ENOMEM, ENOBUFS. Lifetime: the connection outlives it. Shard: the connection's.
+    task<result<void>> stand(std::uint32_t requests);
     result<void> post(std::span<const verbs::send_request> batch) noexcept;
     void end(bool orderly) noexcept;
     verbs::queue_pair& queue_pair() noexcept { return *queue_pair_; }
@@ -116,6 +119,7 @@ private:
     void handle(const arrival& a) noexcept;
 
     client_path& path_;
+    std::optional<new_key> key_; // whose immediate follows
 };
 
 /// A path. Its life: connect, serve, fall down, wait, connect again.
@@ -141,11 +145,16 @@ public:
     verbs::context& device() noexcept { return device_; }
     verbs::protection_domain& domain() noexcept { return *domain_; }
 
+    /// Each answer brings the key with which its chunk is written next.
+    bool new_keys() const noexcept { return new_keys_; }
+    void set_new_keys(bool on) noexcept { new_keys_ = on; }
+
     // From its connections.
     void left(std::uint32_t chunk) noexcept;
-    void broken(const error& cause) noexcept;
+    void broken(path_end why, const error& cause) noexcept;
     void heard() noexcept { missed_ = 0; }
-    void arrived(std::uint32_t immediate);
+    /// `key`, if any, came with it.
+    void arrived(std::uint32_t immediate, const new_key* key) noexcept;
     void informed(std::uint32_t length) noexcept;
 
 private:
@@ -161,6 +170,7 @@ private:
     result<void> post(io_operation& o, client_connection& c, const verbs::grant* sink,
                       std::uint32_t key_of_data);
     client_connection& choose(const io_operation& o) noexcept;
+    void answered(const response& r, const new_key* key) noexcept;
 
     client_shared& shared_;
     verbs::context& device_;
@@ -180,6 +190,7 @@ private:
     std::unique_ptr<verbs::region> headers_region_;
     std::size_t slot_size_ = 0;
     std::vector<std::unique_ptr<client_connection>> connections_;
+    bool new_keys_ = false;
     std::vector<descriptor> chunks_;       // where each is, to be written by this path
     std::vector<io_operation*> under_way_; // by chunk
     std::uint32_t in_flight_ = 0;
@@ -187,6 +198,7 @@ private:
     std::uint32_t info_length_ = 0;
     event informed_;
     event down_; // also before it was up
+    path_end why_ = path_end::closed;
     error cause_;
     bool is_down_ = true;
     unsigned missed_ = 0;

@@ -93,7 +93,16 @@ metric_registrations expose(metric_registry& registry, const client_stats& s)
     count("verbena_rtrs_client_failed_requests_total", "Requests that failed.", "requests", s.failed);
     count("verbena_rtrs_client_failovers_total", "Requests sent again since their path broke.", "requests",
           s.failovers);
-    count("verbena_rtrs_client_lost_paths_total", "Paths that broke or fell silent.", "paths", s.lost_paths);
+    group.add({"verbena_rtrs_client_lost_paths_total",
+               "Paths that were connected and ended, but for those that were closed, by reason.",
+               metric_type::counter,
+               "paths",
+               {"reason"},
+               std::size_t(path_end::count_)},
+              [&s](metric_sink& out) {
+                  for (std::size_t i = 0; i < std::size_t(path_end::count_); ++i)
+                      out.value({to_string(path_end(i))}, value_of(s.lost_paths[i]));
+              });
     count("verbena_rtrs_client_reconnects_total", "Paths that were made again.", "paths", s.reconnects);
     count("verbena_rtrs_client_permit_waits_total", "Requests that waited for others of their session.",
           "requests", s.permit_waits);

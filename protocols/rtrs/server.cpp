@@ -12,22 +12,6 @@
 
 namespace verbena::rtrs {
 
-std::string_view to_string(path_end e) noexcept
-{
-    switch (e) {
-    case path_end::closed: return "closed";
-    case path_end::lost: return "lost";
-    case path_end::silent: return "silent";
-    case path_end::bad_message: return "bad_message";
-    case path_end::refused: return "refused";
-    case path_end::unfinished: return "unfinished";
-    case path_end::no_memory: return "no_memory";
-    case path_end::stopped: return "stopped";
-    case path_end::count_: break;
-    }
-    return "";
-}
-
 result<void> check(const server_options& o) noexcept
 {
     if (o.queue_depth < 2)

@@ -303,7 +303,7 @@ told run(std::uint64_t seed, unsigned rounds)
     run_until_complete(*w.shard, whole(w, t, rounds));
     t.failovers = w.client_stats.failovers.value();
     t.repeated = w.stats.repeated.value();
-    t.lost_paths = w.client_stats.lost_paths.value();
+    t.lost_paths = w.lost_paths();
     // Everything is home.
     w.nothing_is_left();
     for (const auto* d : {&w.first_device, &w.second_device})

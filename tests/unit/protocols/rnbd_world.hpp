@@ -59,6 +59,13 @@ struct world {
             BOOST_TEST(devices.users_of(i).readers == 0u);
         }
     }
+    std::uint64_t lost_paths() const
+    {
+        std::uint64_t all = 0;
+        for (const auto& c : client_stats.lost_paths)
+            all += c.value();
+        return all;
+    }
     std::uint64_t ends(rtrs::path_end e) const { return stats.ends[std::size_t(e)].value(); }
 
     virtual_clock clock;

@@ -140,7 +140,7 @@ struct fixture : rnbd_test::world {
         run_until_complete(*shard, whole(body));
         serving.reset();
         nothing_is_left();
-        BOOST_TEST(client_stats.lost_paths.value() == 0u);
+        BOOST_TEST(lost_paths() == 0u);
         BOOST_TEST(client_stats.failed.value() == 0u);
     }
     task<void> whole(const std::function<task<void>()>& body)

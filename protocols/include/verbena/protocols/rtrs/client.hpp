@@ -8,6 +8,7 @@
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/task.hpp>
 #include <verbena/core/verbs.hpp>
+#include <verbena/protocols/rtrs/path_end.hpp>
 #include <verbena/protocols/rtrs/wire.hpp>
 
 #include <cstddef>
@@ -51,11 +52,12 @@ struct client_stats {
     counter writes;
     counter read_bytes;
     counter written_bytes;
-    counter failed;       ///< answered with an error
-    counter failovers;    ///< sent again by another path, or by the same made again
-    counter reconnects;   ///< paths that were made again
-    counter lost_paths;   ///< that broke, fell silent or were broken by the protocol
-    counter permit_waits; ///< requests that waited as the session had as many under way as it may
+    counter failed;     ///< answered with an error
+    counter failovers;  ///< sent again by another path, or by the same made again
+    counter reconnects; ///< paths that were made again
+    counter lost_paths[std::size_t(
+        path_end::count_)]; ///< that were connected and ended, but for those that were closed
+    counter permit_waits;   ///< requests that waited as the session had as many under way as it may
     log_limiter paths_logged;
 };
 
@@ -80,7 +82,7 @@ public:
     /// Connects another path to the same server, which stays until it is removed: when it breaks, it is made again.
     /// `address` is what context::connect() takes. Completes when: the path is connected, or its first attempt has failed; then there
     /// is no path. On cancel: ECANCELED, and there is none. Errors: those of connecting; ECONNREFUSED with the server's errno as detail;
-    /// EEXIST; EOPNOTSUPP where the provider lacks Write with immediate or the server gives new keys. Lifetime: `d` outlives the client.
+    /// EEXIST; EOPNOTSUPP where the provider lacks Write with immediate, or the server gives new keys (always_invalidate) and it lacks Send with immediate. Lifetime: `d` outlives the client.
     /// Shard: the client's.
     task<result<void>> add_path(verbs::context& d, std::string address);
     /// Ends a path. Completes when: it is gone; what is under way on it goes on by the others. On cancel: it waits on. Errors: ENOENT: there is

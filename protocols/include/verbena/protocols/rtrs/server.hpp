@@ -10,6 +10,7 @@
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/task.hpp>
 #include <verbena/core/verbs.hpp>
+#include <verbena/protocols/rtrs/path_end.hpp>
 #include <verbena/protocols/rtrs/wire.hpp>
 
 #include <algorithm>
@@ -24,20 +25,6 @@
 #pragma GCC visibility push(default)
 
 namespace verbena::rtrs {
-
-/// Why a path ended.
-enum class path_end : std::uint8_t {
-    closed,      ///< by its client
-    lost,        ///< a connection broke
-    silent,      ///< no heartbeat came
-    bad_message, ///< the client broke the protocol
-    refused,     ///< the service did not want the session, or its name was in use
-    unfinished,  ///< it was not set up in time
-    no_memory,   ///< there was none for its chunks
-    stopped,     ///< by the server, which ends
-    count_
-};
-std::string_view to_string(path_end e) noexcept;
 
 struct server_options {
     std::uint16_t queue_depth = 512;      ///< chunks of a session: so many requests it may have under way
