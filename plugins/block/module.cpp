@@ -43,6 +43,10 @@ public:
                 "KiB of memory for each request, 4 of which are for headers: a power of two. A client takes "
                 "queue_depth times as much of the memory budget"),
             setting::number("sessions", {1, 65536}, 64, "Clients at once"),
+            setting::flag("always_invalidate", false,
+                          "Take the key of a request's memory from its client before the request is looked "
+                          "at, and give a new one "
+                          "with the answer, as kernel servers do unless told otherwise"),
             setting::tables(
                 "device", device_settings(),
                 "Serve a device as NAME; repeated for more. WHAT with a slash is the path of a file or a "
@@ -63,6 +67,7 @@ public:
         options_.queue_depth = static_cast<std::uint16_t>(values.number("queue_depth"));
         options_.chunk_size = static_cast<std::uint32_t>(values.number("chunk_kib") << 10);
         options_.max_sessions = static_cast<std::uint32_t>(values.number("sessions"));
+        options_.always_invalidate = values.flag("always_invalidate");
         if (const auto good = rtrs::check(options_); !good)
             throw config_error("block: " + good.error().message());
         configured_ = read_devices(values, modules);

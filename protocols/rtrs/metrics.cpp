@@ -58,6 +58,10 @@ metric_registrations expose(metric_registry& registry, const server_stats& s)
                   for (std::size_t i = 0; i < std::size_t(path_end::count_); ++i)
                       out.value({to_string(path_end(i))}, value_of(s.ends[i]));
               });
+    group.add_sum({"verbena_rtrs_invalidations_total",
+                   "Keys of chunks that were taken away for the time of a request (always_invalidate).",
+                   metric_type::counter, "keys"},
+                  s.invalidations);
     group.add_sum({"verbena_rtrs_exceptions_total", "Exceptions that left a service or a task of a path.",
                    metric_type::counter, "exceptions"},
                   s.exceptions);

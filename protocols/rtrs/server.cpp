@@ -193,16 +193,28 @@ void server_path::close(path_end why, const error& cause) noexcept
     close_.set();
 }
 
-// The domain, and memory for the messages of connection 0.
+// Of connection 0: one or the other.
+std::size_t server_path::size_of_messages() const noexcept
+{
+    return std::max(info_request_size, info_response_size(shared().options.queue_depth));
+}
+
+std::span<std::byte> server_path::key_message(std::uint32_t chunk) const noexcept
+{
+    return service_memory_.bytes().subspan(size_of_messages() + chunk * new_key_size, new_key_size);
+}
+
+// The domain, and memory for messages.
 task<result<void>> server_path::prepare()
 {
     auto made = device_.make_domain();
     if (!made)
         co_return made.error();
     domain_ = std::move(*made);
-    service_memory_ = co_await shared().buffers.acquire(
-        std::max(info_request_size, info_response_size(shared().options.queue_depth)),
-        buffer_pool::call_patience);
+    const std::size_t keys =
+        shared().options.always_invalidate ? shared().options.queue_depth * new_key_size : 0;
+    service_memory_ =
+        co_await shared().buffers.acquire(size_of_messages() + keys, buffer_pool::call_patience);
     if (!service_memory_)
         co_return error(std::errc::not_enough_memory, "the memory budget has no room for a path");
     auto registered = co_await domain_->register_memory(service_memory_.bytes());
@@ -249,21 +261,40 @@ void server_path::start_information(std::uint32_t length)
 
 task<result<void>> server_path::map_chunks()
 {
-    const std::size_t pieces = session_.memory().size();
-    std::vector<verbs::grant_request> wanted(pieces);
-    for (std::size_t i = 0; i < pieces; ++i) {
-        auto registered = co_await domain_->register_memory(session_.memory(i));
-        if (!registered)
-            co_return registered.error();
-        regions_.push_back(std::move(*registered));
-        wanted[i].memory = session_.memory(i);
-        wanted[i].rights = verbs::access::remote_write;
+    std::vector<std::span<std::byte>> granted;
+    const bool renewable = shared().options.always_invalidate;
+    if (renewable) {
+        for (const server_chunk& c : session_.chunks())
+            granted.push_back(c.memory);
+    } else {
+        for (std::size_t i = 0; i < session_.memory().size(); ++i)
+            granted.push_back(session_.memory(i));
     }
-    const auto granted = co_await domain_->make_grants(wanted);
-    if (!granted)
-        co_return granted.error();
+    // Where a key opens all of the region that its grant lies in, each grant is given a region of its own.
+    std::vector<std::span<std::byte>> registered = granted;
+    if (renewable && device_.query().checks_grant_bounds) {
+        registered.clear();
+        for (std::size_t i = 0; i < session_.memory().size(); ++i)
+            registered.push_back(session_.memory(i));
+    }
+    for (const std::span<std::byte> memory : registered) {
+        auto made = co_await domain_->register_memory(memory);
+        if (!made)
+            co_return made.error();
+        regions_.push_back(std::move(*made));
+    }
+    std::vector<verbs::grant_request> wanted(granted.size());
+    for (std::size_t i = 0; i < granted.size(); ++i) {
+        wanted[i].memory = granted[i];
+        wanted[i].rights = verbs::access::remote_write;
+        wanted[i].renewable = renewable;
+    }
+    const auto done = co_await domain_->make_grants(wanted);
+    if (!done)
+        co_return done.error();
     for (auto& g : wanted)
         grants_.push_back(std::move(g.made));
+    keyless_.assign(session_.chunks().size(), 0);
     co_return result<void>();
 }
 
@@ -442,6 +473,15 @@ task<void> server::serve(verbs::context& d, verbs::listener& l)
 {
     if (!d.query().write_with_immediate) {
         log(log_level::error, "rtrs", "this provider has no RDMA Write with immediate, which RTRS is made of",
+            {{"provider", d.query().provider}});
+        co_return;
+    }
+    if (impl_->shared.options.always_invalidate &&
+        !(d.query().renewable_grants && d.query().send_with_immediate)) {
+        log(log_level::error, "rtrs",
+            "this device can't give a chunk a new key for each request: it lacks memory windows of type 1, "
+            "or Send with "
+            "immediate; serve without always_invalidate",
             {{"provider", d.query().provider}});
         co_return;
     }

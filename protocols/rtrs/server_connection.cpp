@@ -8,8 +8,12 @@ namespace verbena::rtrs {
 
 namespace {
 
-// The device takes an answer to a request as up to three work requests.
+// The device takes an answer to a request as up to three work requests: data, what invalidates their sink's key, the immediate.
 constexpr std::uint32_t most_of_an_answer = 3;
+// Before it a chunk's key goes, and with it another comes; the two halves of a Send with Immediate may count as one each.
+constexpr std::uint32_t most_of_a_renewal = 3;
+// Of the request that is to be looked at when its chunk's key is gone: its immediate, and this.
+constexpr std::uint64_t key_is_gone = std::uint64_t(1) << 32;
 // Of so many the last one tells that all are over.
 constexpr std::uint32_t signalled_each = 64;
 // What a connection is served before others have their turn.
@@ -46,13 +50,14 @@ task<bool> server_connection::answer(std::unique_ptr<verbs::connect_request> req
 {
     const server_options& own = path_.shared().options;
     // Answers to all requests, which could come by this connection alone, and heartbeats.
-    send_depth_ = most_of_an_answer * own.queue_depth + signalled_each + 16;
+    const std::uint32_t each = most_of_an_answer + (own.always_invalidate ? most_of_a_renewal : 0);
+    send_depth_ = each * own.queue_depth + signalled_each + 16;
     verbs::connect_options o;
     o.initiator_depth = 0; // nobody reads: RTRS has no RDMA Read
     o.responder_resources = 0;
     o.queue_pair.send_depth = send_depth_;
     o.queue_pair.receive_depth = receives + 1;
-    reserve(o.queue_pair.receive_depth);
+    reserve(o.queue_pair.receive_depth + own.queue_depth); // and keys that are gone
     auto made = co_await request->make_queue_pair(path_.domain(), o.queue_pair);
     if (!made)
         co_return false;
@@ -71,6 +76,7 @@ task<bool> server_connection::answer(std::unique_ptr<verbs::connect_request> req
     reply.queue_depth = own.queue_depth;
     reply.max_io_size = path_.shared().max_io_size();
     reply.max_header_size = own.header_size;
+    reply.new_keys = own.always_invalidate;
     const auto private_data = encode(reply);
     o.private_data = private_data;
     const auto accepted = co_await request->accept(o);
@@ -92,7 +98,7 @@ void server_connection::end(bool orderly) noexcept
     }
 }
 
-bool server_connection::post(std::span<verbs::send_request> batch) noexcept
+bool server_connection::post(std::span<verbs::send_request> batch, bool told) noexcept
 {
     if (down_)
         return false;
@@ -100,7 +106,7 @@ bool server_connection::post(std::span<verbs::send_request> batch) noexcept
     unsignalled_ += static_cast<std::uint32_t>(batch.size());
     for (auto& r : batch)
         r.signalled = false;
-    if (unsignalled_ >= signalled_each) {
+    if (told || unsignalled_ >= signalled_each) {
         batch.back().signalled = true;
         unsignalled_ = 0;
     }
@@ -113,8 +119,10 @@ bool server_connection::post(std::span<verbs::send_request> batch) noexcept
 
 void server_connection::on_completions(std::span<const verbs::completion> batch) noexcept
 {
-    for (const auto& c : batch)
-        note(c);
+    for (const auto& c : batch) {
+        if (!note(c) && (c.id & key_is_gone) != 0 && c.status == verbs::status::success)
+            arrived_.push_back({c.opcode, 0, static_cast<std::uint32_t>(c.id), no_slot});
+    }
     if (!arrived_.empty() && handled_ == handling_.size())
         path_.shared().shard.post(static_cast<deferred&>(*this));
 }
@@ -156,8 +164,12 @@ void server_connection::run() noexcept
 
 void server_connection::handle(const arrival& a)
 {
+    if (a.kind == verbs::opcode::unbind) {
+        look_at_request(a.immediate);
+        return;
+    }
     path_.heard();
-    if (a.kind == verbs::opcode::receive) {
+    if (a.kind != verbs::opcode::receive_immediate) {
         if (number_ == 0)
             path_.start_information(a.length);
         else
@@ -193,6 +205,35 @@ void server_connection::take_request(std::uint32_t immediate)
                     error(std::errc::bad_message, "a request before its time, or of no chunk", immediate));
         return;
     }
+    if (!path_.shared().options.always_invalidate) {
+        look_at_request(immediate);
+        return;
+    }
+    if (!path_.take_key(number)) {
+        path_.close(path_end::bad_message, error(std::errc::bad_message,
+                                                 "a request into a chunk whose answer has not come", number));
+        return;
+    }
+    verbs::send_request unbind;
+    unbind.opcode = verbs::opcode::unbind;
+    unbind.grant = &path_.grant_of(number);
+    const bool at_once = path_.device().query().renews_at_once;
+    if (!at_once)
+        unbind.id = key_is_gone | immediate;
+    if (!post({&unbind, 1}, !at_once))
+        return;
+    path_.shared().stats.invalidations.add();
+    if (at_once)
+        look_at_request(immediate);
+}
+
+// What it says is not looked at before nobody can write it any more.
+void server_connection::look_at_request(std::uint32_t immediate)
+{
+    server_session& session = path_.session();
+    const request_layout layout = path_.shared().layout;
+    const std::uint32_t number = layout.chunk(immediate);
+    const std::uint32_t offset = layout.offset(immediate);
     server_chunk& chunk = session.chunks()[number];
     // Copied before it is checked: the client may write on.
     const auto header = decode_io_header(chunk.memory.subspan(offset));
@@ -258,7 +299,7 @@ void server_connection::answer(std::uint32_t number, const io_header& header, st
         path_.shared().stats.unanswered.add();
         return;
     }
-    std::array<verbs::send_request, most_of_an_answer> batch;
+    std::array<verbs::send_request, most_of_an_answer + 1> batch;
     std::size_t count = 0;
     verbs::segment data;
     if (code == 0 && header.sink) {
@@ -275,8 +316,21 @@ void server_connection::answer(std::uint32_t number, const io_header& header, st
         send.opcode = verbs::opcode::send_with_invalidate;
         send.invalidate_key = header.sink->key;
     }
+    verbs::segment message;
+    if (path_.shared().options.always_invalidate) {
+        verbs::send_request& bind = batch[count++];
+        bind.opcode = verbs::opcode::bind;
+        bind.grant = &path_.grant_of(number);
+        path_.give_key(number);
+        const new_key next{static_cast<std::uint16_t>(number), bind.grant->next_key()};
+        const std::span<std::byte> bytes = path_.key_message(number);
+        std::ranges::copy(encode(next), bytes.begin());
+        message = {bytes.data(), new_key_size, 0};
+    }
     verbs::send_request& last = batch[count++];
-    last.opcode = verbs::opcode::write_with_immediate;
+    last.opcode =
+        message.length != 0 ? verbs::opcode::send_with_immediate : verbs::opcode::write_with_immediate;
+    last.segments = {&message, message.length != 0 ? 1u : 0u};
     last.immediate = encode(response{number, code}, invalidates);
     post(std::span(batch).first(count));
 }

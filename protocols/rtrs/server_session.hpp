@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace verbena::rtrs {
@@ -66,7 +67,8 @@ public:
     /// Whether it was accepted.
     bool accepted() const noexcept { return accepted_; }
 
-    bool post(std::span<verbs::send_request> batch) noexcept;
+    /// `told`: of the last one's completion, by whatever id it has; else of one now and then.
+    bool post(std::span<verbs::send_request> batch, bool told = false) noexcept;
     /// Whose turn has come.
     void start(std::uint32_t chunk, const io_header& header, std::uint32_t data_size);
     server_path& path() const noexcept { return path_; }
@@ -76,6 +78,7 @@ private:
     task<bool> answer(std::unique_ptr<verbs::connect_request> request, std::uint32_t receives);
     void handle(const arrival& a);
     void take_request(std::uint32_t immediate);
+    void look_at_request(std::uint32_t immediate);
     task<void> serve(std::uint32_t chunk, io_header header, std::uint32_t data_size);
     void answer(std::uint32_t chunk, const io_header& header, std::uint16_t code) noexcept;
 
@@ -116,6 +119,13 @@ public:
     verbs::protection_domain& domain() const noexcept { return *domain_; }
     scope& requests() noexcept { return requests_; }
     const lease& service_memory() const noexcept { return service_memory_; }
+    /// By which the client writes into this chunk, if each has one of its own (server_options::always_invalidate).
+    verbs::grant& grant_of(std::uint32_t chunk) const noexcept { return *grants_[chunk]; }
+    /// From a request to its answer the chunk has no key. False: such a request is under way.
+    bool take_key(std::uint32_t chunk) noexcept { return std::exchange(keyless_[chunk], char(1)) == 0; }
+    void give_key(std::uint32_t chunk) noexcept { keyless_[chunk] = 0; }
+    /// Where the message lies that brings this chunk's next key.
+    std::span<std::byte> key_message(std::uint32_t chunk) const noexcept;
     const std::string& peer() const noexcept { return peer_; }
     const uuid& id() const noexcept { return id_; }
 
@@ -126,6 +136,7 @@ private:
     task<result<void>> prepare();
     task<void> inform(std::uint32_t length);
     task<result<void>> map_chunks();
+    std::size_t size_of_messages() const noexcept;
     task<void> limit_set_up();
     task<void> heartbeats();
 
@@ -141,7 +152,8 @@ private:
     lease service_memory_;
     std::unique_ptr<verbs::region> service_region_;
     std::vector<std::unique_ptr<verbs::region>> regions_; // of the session's chunks
-    std::vector<std::unique_ptr<verbs::grant>> grants_;
+    std::vector<std::unique_ptr<verbs::grant>> grants_;   // of these, or of each chunk
+    std::vector<char> keyless_;                           // by chunk
     std::vector<std::unique_ptr<server_connection>> connections_;
     std::size_t accepted_ = 0;
     bool informing_ = false;
@@ -168,6 +180,7 @@ public:
     session_handler& handler() const noexcept { return *handler_; }
     std::vector<server_chunk>& chunks() noexcept { return chunks_; }
     const std::vector<lease>& memory() const noexcept { return memory_; }
+    /// All memory of chunks, piece by piece.
     std::span<std::byte> memory(std::size_t piece) const noexcept
     {
         return memory_[piece].bytes().first(bytes_of_piece_);

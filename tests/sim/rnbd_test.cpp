@@ -93,17 +93,26 @@ private:
 struct world : rnbd_test::world {
     explicit world(std::uint64_t seed) : world(seed, std::mt19937_64(seed)) {}
     world(std::uint64_t seed, std::mt19937_64 draws)
-        : rnbd_test::world(conditions(seed, draws),
+        : rnbd_test::world(conditions(seed, draws), devices(seed),
                            std::getenv("VERBENA_SIM_LOG") == nullptr ? log_level::off : log_level::debug),
           random(draws),
           disk(rnbd_test::ram_disk(blocks_of_disk * block), seed + 1)
     {
         for (auto* d : {&first_device, &second_device})
-            *d = fabric->make_context();
+            *d = fabric->make_context(devices(seed));
         add("disk", disk);
+        options.always_invalidate = seed % 2 != 0;
         options.queue_depth = std::uint16_t(2 + random() % 16);
         options.chunk_size = 16384;
         options.set_up = 5s;
+    }
+    // Keys that are renewed when that is posted and in its turn, and told of in one message and in two.
+    static loop::options devices(std::uint64_t seed)
+    {
+        loop::options o;
+        o.profile.renews_at_once = seed / 2 % 2 == 0;
+        o.profile.immediates_apart = seed / 4 % 2 == 0;
+        return o;
     }
     static loop::fabric_options conditions(std::uint64_t seed, std::mt19937_64& random)
     {

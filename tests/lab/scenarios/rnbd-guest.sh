@@ -10,11 +10,11 @@ start verbenad "$LAB_BUILD/services/verbenad" block --shards 2 --listen "rdma://
 daemon=$!
 until_true 60 grep -q '^ready' "$LAB_OUT/verbenad.log" || fail "verbenad does not start: $(tail -n 3 "$LAB_OUT/verbenad.log")"
 
-# map DEVICE [MODE]: $mapped is the block device that the kernel made of it.
+# map DEVICE [SESSION]: $mapped is the block device that the kernel made of it.
 map() {
-    echo "sessname=lab path=ip:$server device_path=$1 access_mode=${2:-rw}" >/sys/class/rnbd-client/ctl/map_device ||
+    echo "sessname=${2:-lab} path=ip:$server device_path=$1 access_mode=rw" >/sys/class/rnbd-client/ctl/map_device ||
         fail "the kernel does not map $1: $(dmesg | tail -n 5)"
-    mapped=$(basename "$(readlink -f "/sys/class/rnbd-client/ctl/devices/$1@lab")")
+    mapped=$(basename "$(readlink -f "/sys/class/rnbd-client/ctl/devices/$1@${2:-lab}")")
     until_true 10 test -b "/dev/$mapped" || fail "no /dev/$mapped"
 }
 unmap() { echo normal >"/sys/block/$1/rnbd/unmap_device"; }
@@ -40,5 +40,19 @@ if echo "sessname=lab path=ip:$server device_path=none" >/sys/class/rnbd-client/
     fail 'a device that does not exist was mapped'
 fi
 unmap "$disk"
+kill "$daemon"
+wait "$daemon" || fail "verbenad ended with status $?"
+
+# With a new key for each request.
+start renewing "$LAB_BUILD/services/verbenad" block --shards 1 --always-invalidate --listen "rdma://$server:1234" --state "$PWD/renewing" \
+    --device renewed=64M,clients=192.0.2.0/24 --metrics "$server:9465"
+daemon=$!
+until_true 60 grep -q '^ready' "$LAB_OUT/renewing.log" || fail "verbenad does not start: $(tail -n 3 "$LAB_OUT/renewing.log")"
+timed 'map a device whose keys are renewed' map renewed renewing
+timed 'fill it' dd if="$LAB_DATA/large" of="/dev/$mapped" bs=64k oflag=direct conv=fsync status=none
+echo 3 >/proc/sys/vm/drop_caches
+timed 'read it' cmp "$LAB_DATA/large" -n "$(stat -c %s "$LAB_DATA/large")" "/dev/$mapped"
+[[ $(curl -sS --fail "$server:9465/metrics" | awk '/^verbena_rtrs_invalidations_total/ {print $2}') -gt 100 ]] || fail 'no key was renewed'
+unmap "$mapped"
 kill "$daemon"
 wait "$daemon" || fail "verbenad ended with status $?"

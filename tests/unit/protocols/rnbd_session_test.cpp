@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sessions of RTRS with devices of RNBD, client and server, on loop and its virtual clock.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
 #include "rnbd_world.hpp"
@@ -10,6 +12,7 @@
 
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <vector>
 
 BOOST_AUTO_TEST_SUITE(rnbd_session_test)
@@ -27,10 +30,24 @@ std::vector<std::byte> pattern(std::size_t size, unsigned seed)
     return bytes;
 }
 
+// How chunks are written: by keys that stay, or that each answer renews, told of as RoCE and iWARP do it.
+enum class keys : std::uint8_t { stay, renewed_in_turn, renewed_at_once_and_told_apart };
+std::ostream& operator<<(std::ostream& to, keys k) { return to << int(k); }
+const auto all_keys =
+    boost::unit_test::data::make({keys::stay, keys::renewed_in_turn, keys::renewed_at_once_and_told_apart});
+
+loop::options device_for(keys k)
+{
+    loop::options o;
+    o.profile.renews_at_once = o.profile.immediates_apart = k == keys::renewed_at_once_and_told_apart;
+    return o;
+}
+
 struct fixture : rnbd_test::world {
-    fixture()
+    explicit fixture(keys k = keys::stay) : rnbd_test::world({}, device_for(k))
     {
-        client_device = fabric->make_context();
+        options.always_invalidate = k != keys::stay;
+        client_device = fabric->make_context(profile);
         listener = std::move(*server_device->listen("server"));
         add("disk", *disk);
         add("archive", *disk, true);
@@ -70,9 +87,9 @@ struct fixture : rnbd_test::world {
 
 } // namespace
 
-BOOST_AUTO_TEST_CASE(what_is_written_is_read)
+BOOST_DATA_TEST_CASE(what_is_written_is_read, all_keys, k)
 {
-    fixture f;
+    fixture f(k);
     f.run([&]() -> task<void> {
         rtrs::client session(*f.shard, *f.pool, f.named("one"), f.client_stats);
         const auto added = co_await session.add_path(*f.client_device, "server");
@@ -109,6 +126,8 @@ BOOST_AUTO_TEST_CASE(what_is_written_is_read)
         co_await sleep_for(1ms); // until the server has heard of it
     });
     BOOST_TEST(f.device_stats.flushes.value() == 1u);
+    const std::uint64_t requests = f.stats.reads.value() + f.stats.writes.value();
+    BOOST_TEST(f.stats.invalidations.value() == (k == keys::stay ? 0 : requests));
     BOOST_TEST(f.stats.ends[std::size_t(rtrs::path_end::closed)].value() == 1u);
 }
 
@@ -164,9 +183,9 @@ BOOST_AUTO_TEST_CASE(a_session_has_its_name_alone)
     BOOST_TEST(f.stats.ends[std::size_t(rtrs::path_end::refused)].value() == 1u);
 }
 
-BOOST_AUTO_TEST_CASE(a_broken_path_is_made_again_and_nothing_is_lost)
+BOOST_DATA_TEST_CASE(a_broken_path_is_made_again_and_nothing_is_lost, all_keys, k)
 {
-    fixture f;
+    fixture f(k);
     f.run([&]() -> task<void> {
         rtrs::client session(*f.shard, *f.pool, f.named("one"), f.client_stats);
         BOOST_REQUIRE(co_await session.add_path(*f.client_device, "server"));
@@ -196,10 +215,10 @@ BOOST_AUTO_TEST_CASE(a_broken_path_is_made_again_and_nothing_is_lost)
     BOOST_TEST(f.client_stats.reconnects.value() == 1u);
 }
 
-BOOST_AUTO_TEST_CASE(with_two_paths_one_may_break_under_load)
+BOOST_DATA_TEST_CASE(with_two_paths_one_may_break_under_load, all_keys, k)
 {
-    fixture f;
-    auto second_device = f.fabric->make_context();
+    fixture f(k);
+    auto second_device = f.fabric->make_context(f.profile);
     f.run([&]() -> task<void> {
         rtrs::client session(*f.shard, *f.pool, f.named("one"), f.client_stats);
         BOOST_REQUIRE(co_await session.add_path(*f.client_device, "server"));

@@ -23,7 +23,9 @@ inline std::unique_ptr<storage::block_backend> ram_disk(std::uint64_t size)
 }
 
 struct world {
-    explicit world(const loop::fabric_options& f = {}, log_level level = log_level::off)
+    explicit world(const loop::fabric_options& f = {}, const loop::options& devices = {},
+                   log_level level = log_level::off)
+        : profile(devices)
     {
         set_log_level(level);
         reactor_options r;
@@ -72,7 +74,7 @@ struct world {
     std::unique_ptr<reactor> shard;
     memory_budget budget{64 << 20};
     std::unique_ptr<buffer_pool> pool;
-    loop::options profile; ///< of the devices that are made from it
+    loop::options profile; ///< of the server's device
     std::unique_ptr<loop::fabric> fabric;
     std::unique_ptr<loop::context> server_device;
     rnbd::device_table devices;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Clients of RTRS that break the protocol, made by hand, beside one that keeps to it: theirs ends, with a reason, and nobody else notices.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
 #include "rnbd_world.hpp"
@@ -99,9 +101,11 @@ public:
     void on_completions(std::span<const verbs::completion> batch) noexcept override
     {
         for (const auto& c : batch) {
-            if (c.opcode == verbs::opcode::receive_immediate && c.status == verbs::status::success)
+            if (verbs::has_immediate(c.opcode) && c.status == verbs::status::success) {
                 immediates.push_back(c.immediate);
-            else if (c.opcode == verbs::opcode::receive && c.status == verbs::status::success)
+                if (const auto key = rtrs::decode_new_key({memory_.data() + 32768, c.length}))
+                    keys.push_back(*key);
+            } else if (c.opcode == verbs::opcode::receive && c.status == verbs::status::success)
                 ++messages;
         }
     }
@@ -110,6 +114,7 @@ public:
     std::unique_ptr<verbs::queue_pair> pair;
     rtrs::connect_reply told;
     std::vector<std::uint32_t> immediates;
+    std::vector<rtrs::new_key> keys; // of chunks, from answers
     unsigned messages = 0;
     bool ended = false;
 
@@ -122,10 +127,10 @@ private:
 };
 
 struct fixture : rnbd_test::world {
-    fixture()
+    explicit fixture(const loop::options& devices = {}) : rnbd_test::world({}, devices)
     {
-        good_device = fabric->make_context();
-        bad_device = fabric->make_context();
+        good_device = fabric->make_context(profile);
+        bad_device = fabric->make_context(profile);
         listener = std::move(*server_device->listen("server"));
         add("disk", *disk);
         options.queue_depth = 8;
@@ -196,6 +201,30 @@ struct fixture : rnbd_test::world {
     std::unique_ptr<verbs::listener> listener;
     std::unique_ptr<storage::block_backend> disk = rnbd_test::ram_disk(1 << 20);
     std::unique_ptr<rtrs::server> serving;
+};
+
+// A disk that does what it is asked when it is let, and not before.
+class stuck_disk final : public storage::block_backend {
+public:
+    std::string_view kind() const noexcept override { return "stuck"; }
+    storage::block_properties properties() const noexcept override { return {.size = 1 << 20}; }
+    task<result<void>> wait()
+    {
+        co_await over.wait_shielded();
+        co_return result<void>();
+    }
+    task<result<void>> read(std::uint64_t, std::span<std::byte>) override { return wait(); }
+    task<result<void>> write(std::uint64_t, std::span<const std::byte> from, bool) override
+    {
+        co_await over.wait_shielded();
+        written.assign(from.begin(), from.end());
+        co_return result<void>();
+    }
+    task<result<void>> flush() override { return wait(); }
+    task<result<void>> discard(std::uint64_t, std::uint64_t) override { return wait(); }
+    task<result<void>> write_zeroes(std::uint64_t, std::uint64_t, bool) override { return wait(); }
+    event over;
+    std::vector<std::byte> written;
 };
 
 // A request as a client writes it: `user` and the header behind it.
@@ -464,50 +493,56 @@ BOOST_AUTO_TEST_CASE(writes_of_more_than_came)
     });
 }
 
+namespace {
+
+// Opens the device "stuck" by the chunk `c`, which has its next key then. Yields the device's number.
+task<std::uint32_t> open_stuck(by_hand& peer, rtrs::descriptor& c)
+{
+    const auto open = encode(rnbd::open_request{rnbd::access_mode::read_write, "stuck"});
+    rtrs::io_header h;
+    h.user_size = std::uint16_t(open.size());
+    const std::uint32_t room = rnbd::open_response_size;
+    h.sink = co_await peer.sink(room);
+    peer.write(c.address + room, c.key, written(open, h),
+               rtrs::request_layout(8).immediate(0, room + h.user_size));
+    co_await sleep_for(20ms);
+    BOOST_REQUIRE(peer.immediates.size() == 1u);
+    BOOST_TEST(rtrs::decode_response(peer.immediates[0]).error == 0);
+    const auto told = rnbd::decode_open_response(peer.read_into());
+    BOOST_REQUIRE(told);
+    BOOST_TEST(told->sectors == 2048u);
+    if (peer.told.new_keys) {
+        BOOST_REQUIRE(peer.keys.size() == 1u);
+        BOOST_TEST(peer.keys[0].chunk == 0u);
+        BOOST_TEST(peer.keys[0].key != c.key);
+        c.key = peer.keys[0].key;
+    }
+    co_return told->device;
+}
+
+std::vector<std::byte> flush_of(std::uint32_t device)
+{
+    rnbd::io_request io;
+    io.device = device;
+    io.operation = rnbd::operation::flush;
+    rtrs::io_header flush;
+    flush.user_size = rnbd::io_size;
+    return written(encode(io), flush);
+}
+
+} // namespace
+
 BOOST_AUTO_TEST_CASE(a_request_into_a_chunk_whose_answer_has_not_come)
 {
-    class never final : public storage::block_backend {
-    public:
-        std::string_view kind() const noexcept override { return "never"; }
-        storage::block_properties properties() const noexcept override { return {.size = 1 << 20}; }
-        task<result<void>> wait()
-        {
-            co_await over.wait_shielded();
-            co_return result<void>();
-        }
-        task<result<void>> read(std::uint64_t, std::span<std::byte>) override { return wait(); }
-        task<result<void>> write(std::uint64_t, std::span<const std::byte>, bool) override { return wait(); }
-        task<result<void>> flush() override { return wait(); }
-        task<result<void>> discard(std::uint64_t, std::uint64_t) override { return wait(); }
-        task<result<void>> write_zeroes(std::uint64_t, std::uint64_t, bool) override { return wait(); }
-        event over;
-    } stuck;
+    stuck_disk stuck;
     fixture f;
     f.add("stuck", stuck);
     f.run([&]() -> task<void> {
         by_hand peer(*f.bad_device);
         co_await f.set_up(peer, 1);
         const rtrs::request_layout layout(8);
-        const rtrs::descriptor c = peer.chunks().front();
-        const auto open = encode(rnbd::open_request{rnbd::access_mode::read_write, "stuck"});
-        rtrs::io_header h;
-        h.user_size = std::uint16_t(open.size());
-        const std::uint32_t room = rnbd::open_response_size;
-        h.sink = co_await peer.sink(room);
-        peer.write(c.address + room, c.key, written(open, h), layout.immediate(0, room + h.user_size));
-        co_await sleep_for(20ms);
-        BOOST_REQUIRE(peer.immediates.size() == 1u);
-        BOOST_TEST(rtrs::decode_response(peer.immediates[0]).error == 0);
-        const auto told = rnbd::decode_open_response(peer.read_into());
-        BOOST_REQUIRE(told);
-        BOOST_TEST(told->sectors == 2048u);
-
-        rnbd::io_request io;
-        io.device = told->device;
-        io.operation = rnbd::operation::flush;
-        rtrs::io_header flush;
-        flush.user_size = rnbd::io_size;
-        const auto once = written(encode(io), flush);
+        rtrs::descriptor c = peer.chunks().front();
+        const auto once = flush_of(co_await open_stuck(peer, c));
         peer.write(c.address, c.key, once, layout.immediate(0, rnbd::io_size));
         co_await sleep_for(20ms);
         BOOST_TEST(peer.immediates.size() == 1u); // it is under way
@@ -522,6 +557,78 @@ BOOST_AUTO_TEST_CASE(a_request_into_a_chunk_whose_answer_has_not_come)
         BOOST_TEST(f.ends(path_end::bad_message) == 1u);
         BOOST_TEST(f.stats.unanswered.value() == 1u);
         BOOST_TEST(f.stats.paths.value() == 1);
+    });
+}
+
+// Whether a device takes keys away when it is told so, or in its turn.
+BOOST_DATA_TEST_CASE(a_chunk_has_no_key_from_its_request_to_the_answer,
+                     boost::unit_test::data::make({true, false}), at_once)
+{
+    loop::options devices;
+    devices.profile.renews_at_once = at_once;
+    stuck_disk stuck;
+    fixture f(devices);
+    f.options.always_invalidate = true;
+    f.add("stuck", stuck);
+    f.run([&]() -> task<void> {
+        by_hand peer(*f.bad_device);
+        co_await f.set_up(peer, 1);
+        BOOST_TEST(peer.told.new_keys);
+        const rtrs::request_layout layout(8);
+        const std::vector<rtrs::descriptor> chunks = peer.chunks();
+        BOOST_REQUIRE(chunks.size() == 8u); // each has a key of its own
+        rtrs::descriptor c = chunks.front();
+        const std::uint32_t device = co_await open_stuck(peer, c);
+        rnbd::io_request io;
+        io.device = device;
+        io.operation = rnbd::operation::write;
+        io.bytes = 512;
+        rtrs::io_header write;
+        write.is_write = true;
+        write.user_size = rnbd::io_size;
+        const auto request = written(encode(io), write);
+        std::vector<std::byte> all(512, std::byte(0x11));
+        all.insert(all.end(), request.begin(), request.end());
+        peer.write(c.address, c.key, all, layout.immediate(0, 512 + rnbd::io_size));
+        co_await sleep_for(20ms);
+        BOOST_TEST(peer.immediates.size() == 1u); // it is under way
+        BOOST_TEST(!peer.ended);
+        peer.write(c.address, c.key, std::vector<std::byte>(8, std::byte(0xee)),
+                   rtrs::make_immediate(rtrs::immediate_type::heartbeat));
+        co_await sleep_for(20ms);
+        BOOST_TEST(peer.ended);
+        stuck.over.set();
+        co_await sleep_for(20ms);
+        BOOST_TEST((stuck.written == std::vector<std::byte>(512, std::byte(0x11))));
+        BOOST_TEST(f.ends(path_end::lost) == 1u);
+        BOOST_TEST(f.stats.unanswered.value() == 1u);
+    });
+}
+
+// An immediate alone needs no key.
+BOOST_DATA_TEST_CASE(a_request_without_a_key, boost::unit_test::data::make({true, false}), at_once)
+{
+    loop::options devices;
+    devices.profile.renews_at_once = at_once;
+    stuck_disk stuck;
+    fixture f(devices);
+    f.options.always_invalidate = true;
+    f.add("stuck", stuck);
+    f.run([&]() -> task<void> {
+        by_hand peer(*f.bad_device);
+        co_await f.set_up(peer, 1);
+        const rtrs::request_layout layout(8);
+        rtrs::descriptor c = peer.chunks().front();
+        const auto request = flush_of(co_await open_stuck(peer, c));
+        const std::uint32_t immediate = layout.immediate(0, rnbd::io_size);
+        peer.write(c.address, c.key, request, immediate);
+        peer.write(0, 0, {}, immediate); // at once, while the key goes
+        co_await sleep_for(20ms);
+        BOOST_TEST(peer.ended);
+        stuck.over.set();
+        co_await sleep_for(20ms);
+        BOOST_TEST(f.ends(path_end::bad_message) == 1u);
+        BOOST_TEST(peer.immediates.size() == 1u);
     });
 }
 

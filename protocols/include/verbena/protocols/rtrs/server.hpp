@@ -27,9 +27,12 @@
 namespace verbena::rtrs {
 
 struct server_options {
-    std::uint16_t queue_depth = 512;      ///< chunks of a session: so many requests it may have under way
-    std::uint32_t chunk_size = 1 << 17;   ///< bytes; a power of two from min_chunk_size on
-    std::uint32_t header_size = 4096;     ///< of each chunk; the rest is the largest request
+    std::uint16_t queue_depth = 512;    ///< chunks of a session: so many requests it may have under way
+    std::uint32_t chunk_size = 1 << 17; ///< bytes; a power of two from min_chunk_size on
+    std::uint32_t header_size = 4096;   ///< of each chunk; the rest is the largest request
+    /// A chunk's key works for one request: it is taken away before the request is looked at, and the answer brings another. So nothing
+    /// that is served changes meanwhile, whatever the client does, by that path.
+    bool always_invalidate = false;
     std::uint32_t max_sessions = 64;      ///< of all servers of a group
     std::uint32_t max_paths = 8;          ///< of a session
     std::uint32_t max_connections = 1024; ///< of a path; kernels make one for each CPU, and one
@@ -47,9 +50,10 @@ struct server_stats {
     counter writes; ///< requests that brought data
     counter read_bytes;
     counter write_bytes;
-    counter failed;     ///< answered with an error
-    counter repeated;   ///< came again on another path while an earlier copy was under way
-    counter unanswered; ///< ended when their path was gone
+    counter failed;        ///< answered with an error
+    counter repeated;      ///< came again on another path while an earlier copy was under way
+    counter unanswered;    ///< ended when their path was gone
+    counter invalidations; ///< of keys of chunks (server_options::always_invalidate)
     gauge sessions;
     gauge paths;
     gauge connections;
@@ -178,7 +182,7 @@ public:
 
     /// Takes connections. Several listeners may be served at once: a session's paths may come by different ones. Completes when: `l` is closed
     /// and the paths that came this way have ended, once their requests are over. On cancel: the same, as if it were closed. Errors: logged: the
-    /// provider lacks RDMA Write with immediate. Lifetime: `d` and `l` outlive it. Shard: the server's.
+    /// provider lacks RDMA Write with immediate, or what always_invalidate needs (renewable_grants, send_with_immediate). Lifetime: `d` and `l` outlive it. Shard: the server's.
     task<void> serve(verbs::context& d, verbs::listener& l);
 
 private:
