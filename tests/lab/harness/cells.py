@@ -26,6 +26,8 @@ CUT = "the wire cut and mended three times under a hard mount"
 DEVICE = "device removed and added three times under load"
 DEVICE_MOUNT = "the server's device removed and added three times under a hard mount; what was acknowledged is whole"
 CONFORM = "the checks of the command; what the device fails is named"
+BLOCK_PATHS = "two paths, each cut and mended in turn under load that verifies"
+BLOCK_CLIENT = "written, read back; `always_invalidate` Y and N"
 BAD = "raw verbs beside it: forged and stale keys, garbage, no receives, credits exceeded, sudden ends, 300 connects"
 LINUX, GUEST, HOST = "Linux NFSv3", "verbenad `{}` in the guest", "verbenad `{}` on the host, no RDMA device there"
 
@@ -45,6 +47,8 @@ CELLS = (
     Cell("conform-rdma rxe", "the verbs conformance suites", "themselves", "rxe", "every verb, its errors and ends", common=True),
     Cell("bad-peers rxe", LINUX, GUEST.format("rdma"), "rxe", BAD, common=True),
     Cell("bad-peers siw", LINUX, GUEST.format("rdma"), "siw", BAD, common=True),
+    Cell("rnbd-paths", "Linux RNBD", "`verbenad block` `rdma` in the guest", "rxe", BLOCK_PATHS, common=True),
+    Cell("rnbd-client", "`verbena block` `rdma`", "Linux RNBD", "rxe", BLOCK_CLIENT, common=True),
     Cell("work-host", LINUX, HOST.format("iwarp"), "siw through the guest's NIC", WORK),
     Cell("conform-command rdma rdma rxe", "`verbena conform`", "`verbena conform`", "rxe", CONFORM),
     Cell("options rdma rxe", LINUX, GUEST.format("rdma"), "rxe", OPTIONS),
