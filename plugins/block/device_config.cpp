@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device_config.hpp"
 
+#include <verbena/core/byte_size.hpp>
 #include <verbena/core/suggestion.hpp>
+#include <verbena/plugins/limit.hpp>
 #include <verbena/protocols/rnbd/server.hpp>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 namespace verbena::block {
@@ -58,6 +61,40 @@ bool has_path(const setting_values& values)
     return values.written("path") || (text != nullptr && text->text.find('/') != text->text.npos);
 }
 
+storage::block_filter& filter_of(module_table& modules, const std::string& name, const std::string& told)
+{
+    auto* side = modules.use<storage::filter_module>(name, "filter", told + ": ").for_blocks();
+    if (side == nullptr)
+        throw config_error(told + ": the filter " + name + " stands on files only");
+    return *side;
+}
+
+// `iops` and `bw`, as a filter in front of those that are written.
+std::optional<device_config::filter> short_limit(const setting_values& values, const std::string& told,
+                                                 module_table& modules)
+{
+    setting_values limit(values.place());
+    const auto set = [&](const char* name, std::uint64_t n) {
+        limit.set(name, setting_values::value{static_cast<std::int64_t>(n)});
+    };
+    if (values.written("iops"))
+        set("device_operations", values.number("iops"));
+    if (values.written("bw")) {
+        const auto bytes = parse_byte_size(values.text("bw"));
+        if (!bytes || *bytes < filters::least_limited_bytes || *bytes > filters::most_limited_bytes)
+            throw config_error(values.place("bw"), told + ": bw " + values.text("bw") +
+                                                       " is no number of bytes from 1K to 931G: write bytes, "
+                                                       "or as 100M");
+        set("device_bytes", *bytes);
+    }
+    if (limit.all().empty())
+        return std::nullopt;
+    limit.set("name", setting_values::value{std::string("limit")});
+    return filters::read_filter<storage::block_filter>(
+        limit, told, "block.device.filter.",
+        [&](const std::string& name) -> storage::block_filter& { return filter_of(modules, name, told); });
+}
+
 device_config read_device(setting_values& values, module_table& modules)
 {
     device_config d;
@@ -77,6 +114,7 @@ device_config read_device(setting_values& values, module_table& modules)
     d.backend = &modules.use<storage::block_module>(d.backend_name, "block back end", d.told + ": ");
     const std::vector<setting> own = device_settings();
     const std::vector<setting> of_backend = d.backend->settings();
+    filters::refuse_collision(own, of_backend, d.backend_name);
     std::vector<std::string_view> known;
     for (const auto* list : {&own, &of_backend}) {
         for (const setting& s : *list)
@@ -103,6 +141,11 @@ device_config read_device(setting_values& values, module_table& modules)
     }
     d.session = values.text("session");
     d.read_only = values.flag("read_only");
+    d.filters = filters::read_filters<storage::block_filter>(
+        values, d.told, "block.device.filter.",
+        [&](const std::string& name) -> storage::block_filter& { return filter_of(modules, name, d.told); });
+    if (auto limit = short_limit(values, d.told, modules))
+        d.filters.insert(d.filters.begin(), std::move(*limit));
     d.values = values;
     return d;
 }
@@ -122,6 +165,13 @@ std::vector<setting> device_settings()
             "session", "",
             "Sessions of this name only. Clients choose their names, so this keeps no stranger out"),
         setting::flag("read_only", false, "Clients may change nothing"),
+        setting::number("iops", {1, filters::most_limited_operations}, 0,
+                        "Operations of all its clients together a second: the filter limit in short")
+            .optional("no limit"),
+        setting::text("bw", "", "Bytes that they may read, write and zero a second, with K, M or G")
+            .form("BYTES"),
+        filters::declare_filters(
+            "A filter on the device, with its settings; the last one stands on the back end"),
     };
 }
 

@@ -2,6 +2,8 @@
 // One [[block.device]], as somebody wrote it.
 #pragma once
 
+#include "../filter_config.hpp"
+
 #include <verbena/core/client_list.hpp>
 #include <verbena/protocols/storage/module.hpp>
 
@@ -19,7 +21,9 @@ struct device_config {
     client_list clients;
     std::string session;
     bool read_only = false;
-    setting_values values; ///< of the back end too
+    using filter = filters::filter_config<storage::block_filter>;
+    std::vector<filter> filters; ///< the last one stands on the back end
+    setting_values values;       ///< of the back end too
 };
 
 /// What every device has beside its back end's settings.

@@ -51,7 +51,8 @@ public:
                 "device", device_settings(),
                 "Serve a device as NAME; repeated for more. WHAT with a slash is the path of a file or a "
                 "block device (fileblk), else a size of memory (ramblk); backend=NAME chooses "
-                "another. Options: ro clients=CIDR session=NAME backend=NAME, and those of the "
+                "another. Options: ro clients=CIDR session=NAME iops=N bw=BYTES backend=NAME, and those of "
+                "the "
                 "back end. Without "
                 "clients= only this host may open it; clients=* admits everybody")
                 .open()
@@ -86,9 +87,11 @@ public:
         for (std::size_t i = 0; i < opened_.size(); ++i) {
             const device_config& d = configured_[i];
             const storage::opened_block& o = opened_[i];
-            text += "device " + printable(d.name) + " from " + printable(o.source) +
-                    (d.read_only ? " (ro)" : " (rw)") + ", " + std::to_string(o.device->properties().size) +
-                    " bytes\n";
+            std::string how = d.read_only ? "ro" : "rw";
+            for (const device_config::filter& f : d.filters)
+                how += ",filter=" + f.name;
+            text += "device " + printable(d.name) + " from " + printable(o.source) + " (" + how + "), " +
+                    std::to_string(o.device->properties().size) + " bytes\n";
             for (const std::string* line : {&o.notes, &o.warning}) {
                 if (!line->empty())
                     text += "  " + printable(*line) + '\n';
@@ -138,6 +141,8 @@ void block_module::open_device(module_host& host, const device_config& d)
     storage::open_block_context context{d.told, d.name, host.metrics(), **lane};
     context.read_only = d.read_only;
     opened_.push_back(d.backend->open(d.values, context));
+    for (auto f = d.filters.rbegin(); f != d.filters.rend(); ++f)
+        f->module->put_on(opened_.back(), f->values, context);
     rnbd::device_options o;
     o.name = d.name;
     o.backend = opened_.back().device.get();

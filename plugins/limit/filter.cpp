@@ -12,8 +12,8 @@ class limiting final : public limit_filter {
 public:
     limiting(std::unique_ptr<storage::file_backend> below, const limit_options& options)
         : limit_filter(std::move(below)),
-          of_operations_(options.client_operations != 0 || options.export_operations != 0),
-          of_bytes_(options.client_bytes != 0 || options.export_bytes != 0),
+          of_operations_(options.client_operations != 0 || options.total_operations != 0),
+          of_bytes_(options.client_bytes != 0 || options.total_bytes != 0),
           limiter_(options)
     {
     }
@@ -70,45 +70,13 @@ private:
     limiter limiter_;
 };
 
-struct limit_rule {
-    std::uint64_t value;
-    std::uint64_t least;
-    std::uint64_t most;
-    const char* broken;
-};
-
 } // namespace
 
 result<std::unique_ptr<limit_filter>> open_limit(std::unique_ptr<storage::file_backend> below,
                                                  const limit_options& options)
 {
-    const auto burst = options.burst.count();
-    const limit_rule rules[] = {
-        {options.client_operations, 0, most_limited_operations,
-         "limit, client_operations: over 1000000000 a second; take less, or 0 for no limit"},
-        {options.export_operations, 0, most_limited_operations,
-         "limit, export_operations: over 1000000000 a second; take less, or 0 for no limit"},
-        {options.client_bytes == 0 ? least_limited_bytes : options.client_bytes, least_limited_bytes,
-         most_limited_bytes,
-         "limit, client_bytes: not within 1024 to 1000000000000 a second; take a number within, or 0 for no "
-         "limit"},
-        {options.export_bytes == 0 ? least_limited_bytes : options.export_bytes, least_limited_bytes,
-         most_limited_bytes,
-         "limit, export_bytes: not within 1024 to 1000000000000 a second; take a number within, or 0 for no "
-         "limit"},
-        {burst < 0 ? 0 : std::uint64_t(burst), 1, std::uint64_t(longest_burst.count()),
-         "limit, burst: not within 1 to 60000 ms; take a time within"},
-        {options.client_queue, 0, most_limited_waiting,
-         "limit, client_queue: over 1048576 operations; take less"},
-        {options.export_queue, 0, most_limited_waiting,
-         "limit, export_queue: over 1048576 operations; take less"},
-        {options.clients, 1, most_limited_clients,
-         "limit, clients: not within 1 to 1048576; take a number within"},
-    };
-    for (const limit_rule& r : rules) {
-        if (r.value < r.least || r.value > r.most)
-            return error(std::errc::invalid_argument, r.broken, r.value);
-    }
+    if (const auto good = limiter::check(options); !good)
+        return good.error();
     return std::unique_ptr<limit_filter>(std::make_unique<limiting>(std::move(below), options));
 }
 

@@ -8,14 +8,57 @@
 
 namespace verbena::filters {
 
+namespace {
+
+struct limit_rule {
+    std::uint64_t value;
+    std::uint64_t least;
+    std::uint64_t most;
+    const char* broken;
+};
+
+} // namespace
+
+result<void> limiter::check(const limit_options& options)
+{
+    const auto burst = options.burst.count();
+    const limit_rule rules[] = {
+        {options.client_operations, 0, most_limited_operations,
+         "limit, client_operations: over 1000000000 a second; take less, or 0 for no limit"},
+        {options.total_operations, 0, most_limited_operations,
+         "limit, total_operations: over 1000000000 a second; take less, or 0 for no limit"},
+        {options.client_bytes == 0 ? least_limited_bytes : options.client_bytes, least_limited_bytes,
+         most_limited_bytes,
+         "limit, client_bytes: not within 1024 to 1000000000000 a second; take a number within, or 0 for no "
+         "limit"},
+        {options.total_bytes == 0 ? least_limited_bytes : options.total_bytes, least_limited_bytes,
+         most_limited_bytes,
+         "limit, total_bytes: not within 1024 to 1000000000000 a second; take a number within, or 0 for no "
+         "limit"},
+        {burst < 0 ? 0 : std::uint64_t(burst), 1, std::uint64_t(longest_burst.count()),
+         "limit, burst: not within 1 to 60000 ms; take a time within"},
+        {options.client_queue, 0, most_limited_waiting,
+         "limit, client_queue: over 1048576 operations; take less"},
+        {options.total_queue, 0, most_limited_waiting,
+         "limit, total_queue: over 1048576 operations; take less"},
+        {options.clients, 1, most_limited_clients,
+         "limit, clients: not within 1 to 1048576; take a number within"},
+    };
+    for (const limit_rule& r : rules) {
+        if (r.value < r.least || r.value > r.most)
+            return error(std::errc::invalid_argument, r.broken, r.value);
+    }
+    return {};
+}
+
 limiter::limiter(const limit_options& options)
     : options_(options),
       client_operations_(options.client_operations, options.burst),
       client_bytes_(options.client_bytes, options.burst),
-      export_operations_(options.export_operations, options.burst),
-      export_bytes_(options.export_bytes, options.burst),
-      operations_(export_operations_),
-      bytes_(export_bytes_)
+      total_operations_(options.total_operations, options.burst),
+      total_bytes_(options.total_bytes, options.burst),
+      operations_(total_operations_),
+      bytes_(total_bytes_)
 {
 }
 
@@ -93,7 +136,7 @@ std::uint64_t* limiter::refusal(const client* c) noexcept
         return &counters_.refused_newcomers;
     if (c->waiting_count >= options_.client_queue)
         return &counters_.refused_by_client;
-    return counters_.waiting >= options_.export_queue ? &counters_.refused_by_export : nullptr;
+    return counters_.waiting >= options_.total_queue ? &counters_.refused_by_total : nullptr;
 }
 
 bool limiter::waits(awaiter& a, reactor& shard, const stop_token& stop)
@@ -137,7 +180,7 @@ bool limiter::waits(awaiter& a, reactor& shard, const stop_token& stop)
 void limiter::pump(time_point now, queue& passed) noexcept
 {
     throttled_.expire(now);
-    export_opens_.reset();
+    total_opens_.reset();
     while (client* c = ready_.front()) {
         awaiter& first = *c->waiting.front();
         if (const duration d = lacks(c->operations, c->bytes, first.bytes_, now); d > duration::zero()) {
@@ -146,7 +189,7 @@ void limiter::pump(time_point now, queue& passed) noexcept
             continue;
         }
         if (const duration d = lacks(operations_, bytes_, first.bytes_, now); d > duration::zero()) {
-            export_opens_ = now + d;
+            total_opens_ = now + d;
             return;
         }
         take(*c, first.bytes_);
@@ -185,8 +228,8 @@ void limiter::look_again(client& c) noexcept
 void limiter::arm(shard_timer& t) noexcept
 {
     std::optional<time_point> next = throttled_.next();
-    if (export_opens_ && (!next || *export_opens_ < *next))
-        next = export_opens_;
+    if (total_opens_ && (!next || *total_opens_ < *next))
+        next = total_opens_;
     if (next && t.users > 0)
         t.shard->timers().arm(t, *next);
     else

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who goes next: the clients of one export, their buckets and their queues.
+// Who goes next: the clients of one export or device, their buckets and their queues.
 #pragma once
 
 #include "bucket.hpp"
@@ -88,6 +88,9 @@ public:
         listener listener_{*this};
     };
 
+    /// EINVAL for an option out of its range.
+    static result<void> check(const limit_options& options);
+    /// Of options that passed.
     explicit limiter(const limit_options& options);
     limiter(const limiter&) = delete;
     ~limiter();
@@ -162,8 +165,8 @@ private:
     const limit_options options_;
     const fill_rate client_operations_;
     const fill_rate client_bytes_;
-    const fill_rate export_operations_;
-    const fill_rate export_bytes_;
+    const fill_rate total_operations_;
+    const fill_rate total_bytes_;
 
     mutable std::mutex mutex_;
     bucket operations_;
@@ -171,7 +174,7 @@ private:
     timer_queue throttled_;
     intrusive_list<client> ready_;
     intrusive_list<client> idle_;
-    std::optional<time_point> export_opens_; // when the first of ready_ may go; nothing if ready_ is empty
+    std::optional<time_point> total_opens_; // when the first of ready_ may go; nothing if ready_ is empty
     std::list<shard_timer> timers_;
     limit_counters counters_;
     std::unordered_map<std::string, client, name_hash, std::equal_to<>> clients_;

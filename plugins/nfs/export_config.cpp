@@ -13,8 +13,6 @@ namespace verbena::nfs {
 
 namespace {
 
-constexpr std::size_t max_filters = 8;
-
 void check_pseudo(const std::string& name, const std::string& path)
 {
     const auto fail = [&](const char* rule) {
@@ -78,20 +76,6 @@ const setting_values::value* directory_of(const setting_values& values)
     return given != nullptr && std::holds_alternative<setting_values::word>(given->data) ? given : nullptr;
 }
 
-// A module's author must know what every export has.
-void refuse_collision(const std::vector<setting>& own, const std::vector<setting>& of_module,
-                      std::string_view name)
-{
-    for (const setting& s : of_module) {
-        if (std::ranges::find(own, s.name, &setting::name) != own.end())
-            throw config_error("the module " + std::string(name) + " declares a setting " + s.name +
-                               ", which every export or filter has: it needs another name");
-        if (s.is_main && (s.kind != setting_kind::text || s.is_optional))
-            throw config_error("the module " + std::string(name) + " declares the main setting " + s.name +
-                               ", which must be a text that is not optional");
-    }
-}
-
 // What stands in front of the colon of --export belongs to whichever setting the back end has for it.
 void place_main(setting_values& values, const std::vector<setting>& declared, const export_config& e)
 {
@@ -110,28 +94,6 @@ void place_main(setting_values& values, const std::vector<setting>& declared, co
     values.erase("");
 }
 
-void read_filters(setting_values& values, export_config& e, module_table& modules)
-{
-    auto& tables = std::get<setting_values::value::tables>(values.find("filter")->data);
-    if (tables.size() > max_filters)
-        throw config_error(e.name + ": more than " + std::to_string(max_filters) + " filters");
-    for (setting_values& t : tables) {
-        at_place(t.place(), [&] {
-            export_config::filter f;
-            f.name = t.text("name");
-            f.module = &modules.use<storage::filter_module>(f.name, "filter", e.name + ": ");
-            auto declared = f.module->settings();
-            const std::vector<setting> of_filters = {setting::text("name", "", "")};
-            refuse_collision(of_filters, declared, f.name);
-            declared.insert(declared.begin(), of_filters.front());
-            check(declared, t, "nfs.export.filter.");
-            f.module->check(t, e.name + ": filter " + f.name);
-            f.values = t;
-            e.filters.push_back(std::move(f));
-        });
-    }
-}
-
 export_config read_export(setting_values& values, module_table& modules, bool first)
 {
     export_config e;
@@ -143,7 +105,7 @@ export_config read_export(setting_values& values, module_table& modules, bool fi
     e.backend = &modules.use<storage::backend_module>(e.backend_name, "back end", e.name + ": ");
     const std::vector<setting> own = export_settings();
     const std::vector<setting> of_backend = e.backend->settings();
-    refuse_collision(own, of_backend, e.backend_name);
+    filters::refuse_collision(own, of_backend, e.backend_name);
     place_main(values, of_backend, e);
     const auto known = names_of(own, of_backend);
     refuse_foreign(values, known, e, modules);
@@ -170,7 +132,10 @@ export_config read_export(setting_values& values, module_table& modules, bool fi
     e.anonuid = static_cast<std::uint32_t>(values.number("anonuid"));
     e.anongid = static_cast<std::uint32_t>(values.number("anongid"));
     (void)clients_of(e);
-    read_filters(values, e, modules);
+    e.filters = filters::read_filters<storage::filter_module>(
+        values, e.name, "nfs.export.filter.", [&](const std::string& name) -> storage::filter_module& {
+            return modules.use<storage::filter_module>(name, "filter", e.name + ": ");
+        });
 
     auto& pseudo = std::get<std::string>(values.find("pseudo")->data);
     if (pseudo.empty()) {
@@ -211,9 +176,8 @@ std::vector<setting> export_settings()
         setting::number("anongid", id_range, export_options::nobody, "Their gid"),
         setting::flag("secure", false,
                       "Clients may come only from ports below 1024, which RDMA clients don't have"),
-        setting::tables("filter", {setting::text("name", "", "The module")},
-                        "A filter on the back end, with its settings; the last one stands on the back end")
-            .open(),
+        filters::declare_filters(
+            "A filter on the back end, with its settings; the last one stands on the back end"),
     };
 }
 

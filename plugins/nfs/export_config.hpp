@@ -2,6 +2,8 @@
 // One export of the NFS module, as its configuration has it.
 #pragma once
 
+#include "../filter_config.hpp"
+
 #include <verbena/core/module.hpp>
 #include <verbena/protocols/nfs/exports.hpp>
 #include <verbena/protocols/storage/module.hpp>
@@ -32,11 +34,7 @@ struct export_config {
     bool secure = false;
     std::uint32_t anonuid = 0;
     std::uint32_t anongid = 0;
-    struct filter {
-        storage::filter_module* module = nullptr;
-        std::string name;
-        setting_values values;
-    };
+    using filter = filters::filter_config<storage::filter_module>;
     std::vector<filter> filters; ///< the last one stands on the back end
     setting_values values;       ///< the back end's among them
     setting_place place;

@@ -3,13 +3,18 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
+#include <string>
 
 namespace verbena::rnbd {
 
 class server_session final : public rtrs::session_handler {
 public:
-    server_session(server& owner, const rtrs::session_info& who) noexcept : owner_(owner), who_(who) {}
+    server_session(server& owner, const rtrs::session_info& who)
+        : owner_(owner), who_(who), client_(std::string(who.peer_address) + ' ' + std::string(who.name))
+    {
+    }
     ~server_session() override
     {
         for (const auto& d : open_) {
@@ -29,12 +34,17 @@ private:
     result<void> tell_version(rtrs::request& r, std::span<const std::byte> message);
     result<void> open(rtrs::request& r, std::span<const std::byte> message);
     result<std::uint32_t> open_number(const open_request& asked);
+    storage::block_backend& device_for_us(std::size_t number);
     void close(std::uint32_t device) noexcept;
     task<result<void>> io(const io_request& m, rtrs::request& r);
     task<result<void>> write(const opened& d, std::uint64_t offset, const io_request& m, rtrs::request& r);
 
     server& owner_;
     const rtrs::session_info who_;
+    const std::string client_; // as filters tell it from others
+    // Of devices that look different to each client, by their number in the table. They stay when the device is closed, as requests may
+    // be under way then; so each is made once.
+    std::map<std::size_t, std::unique_ptr<storage::block_backend>> ours_;
     std::vector<std::optional<opened>> open_; // by their number in the session
 };
 
@@ -94,6 +104,15 @@ result<void> server_session::tell_version(rtrs::request& r, std::span<const std:
     return answer(r, encode_session_info(message::session_info_response, std::min(*asked, protocol_major)));
 }
 
+storage::block_backend& server_session::device_for_us(std::size_t number)
+{
+    storage::block_backend& all = *owner_.devices_.at(number).backend;
+    auto found = ours_.find(number);
+    if (found == ours_.end())
+        found = ours_.emplace(number, all.for_client(client_)).first;
+    return found->second ? *found->second : all;
+}
+
 result<std::uint32_t> server_session::open_number(const open_request& asked)
 {
     for (std::size_t i = 0; i < open_.size(); ++i) {
@@ -109,7 +128,8 @@ result<std::uint32_t> server_session::open_number(const open_request& asked)
     const device_options& d = owner_.devices_.at(*number);
     if (place == open_.end())
         place = open_.insert(place, std::nullopt);
-    *place = opened{*number, asked.mode, d.backend, d.read_only || asked.mode == access_mode::read_only};
+    *place = opened{*number, asked.mode, &device_for_us(*number),
+                    d.read_only || asked.mode == access_mode::read_only};
     return static_cast<std::uint32_t>(place - open_.begin());
 }
 

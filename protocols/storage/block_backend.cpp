@@ -3,6 +3,8 @@
 
 namespace verbena::storage {
 
+std::unique_ptr<block_backend> block_backend::for_client(std::string_view) { return nullptr; }
+
 result<void> check_range(const block_properties& p, std::uint64_t offset, std::uint64_t length,
                          bool change) noexcept
 {

@@ -166,6 +166,41 @@ class Block(daemon.DaemonTest):
         self.assertIn("write an address", self.refused("--device", "a=64M,clients=everybody"))
         self.assertIn("no block back end ramdisk; known: fileblk nullblk ramblk", self.refused("--device", "a=64M,backend=ramdisk"))
         self.assertIn("power of two", self.refused("--device", "a", "--chunk-kib", "100"))
+        self.assertIn("bw many is no number of bytes", self.refused("--device", "a=64M,bw=many"))
+        self.assertIn("bw 10 is no number of bytes", self.refused("--device", "a=64M,bw=10"))
+        self.assertIn("iops", self.refused("--device", "a=64M,iops=0"))
+        for filters, told in (('name = "limits"', "no filter limits"), ('name = "limit"', "limits nothing: write client_operations, client_bytes, device_"),
+                              ('name = "limit"\nexport_bytes = 9999', "export_bytes"), ('name = "error"\noperations = ["getattr"]', "no such name"),
+                              ('name = "error"\ncode = "delayed"', "no \"try later\""), ('name = "error"\ncode = "none"', "lets everything succeed"),
+                              ('name = "delay"\nflush_milliseconds = 2\nflush_milliseconds_most = 1', "flush_milliseconds_most is less")):
+            config = os.path.join(self.folder, "filters.toml")
+            with open(config, "w", encoding="utf-8") as file:
+                file.write(f'[block]\n[[block.device]]\nname = "disk"\n[[block.device.filter]]\n{filters}\n')
+            done = self.run_binary("serve", config, "--check")
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn(told, done.stderr)
+
+    def test_filters(self):
+        config = os.path.join(self.folder, "filters.toml")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(f'[daemon]\nshards = 1\nstate = "{self.folder}/state"\n[metrics]\nlisten = "127.0.0.1:0"\n'
+                       '[block]\nlisten = ["iwarp://127.0.0.1:0"]\n'
+                       '[[block.device]]\nname = "limited"\nsize = "4M"\niops = 1000000\nbw = "1M"\n'
+                       '[[block.device.filter]]\nname = "delay"\nread_milliseconds = 1\n'
+                       '[[block.device]]\nname = "bad"\nsize = "4M"\n'
+                       '[[block.device.filter]]\nname = "error"\noperations = ["write"]\nevery = 1\n')
+        self.daemon = self.run_daemon("serve", config, exactly=True)
+        self.ports = [self.daemon.port("iwarp")]
+        self.assertTrue(any("(rw,filter=limit,filter=delay)" in line for line in self.daemon.lines), self.daemon.lines)
+        self.block("write", self.url("limited"), data=bytes(2 * MIB)) # the burst, and one more second
+        self.assertGreater(self.daemon.metric('verbena_block_limit_operations_total{device="limited",outcome="waited"}'), 0)
+        self.assertGreater(self.daemon.metric('verbena_block_limit_wait_seconds_total{device="limited"}'), 0)
+        self.assertEqual(self.daemon.metric('verbena_block_limit_waiting{device="limited"}'), 0)
+        self.block("read", "--length", "4K", self.url("limited"))
+        self.assertGreater(self.daemon.metric('verbena_block_delay_operations_total{device="limited",outcome="delayed"}'), 0)
+        self.block("write", self.url("bad"), data=bytes(4096), status=1)
+        self.assertGreater(self.daemon.metric('verbena_block_error_operations_total{device="bad",outcome="failed"}'), 0)
+        self.assertEqual(self.block("read", "--length", "4K", self.url("bad")), bytes(4096))
 
     def test_in_one_process_beside_nfs(self):
         config = os.path.join(self.folder, "both.toml")

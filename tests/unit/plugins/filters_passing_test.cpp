@@ -41,8 +41,8 @@ std::unique_ptr<file_backend> make_backend(blocking_pool& pool, const backend_op
     }
     // Each of them asks about every operation, and then lets it pass.
     filters::limit_options wide;
-    wide.client_operations = wide.export_operations = filters::most_limited_operations;
-    wide.client_bytes = wide.export_bytes = filters::most_limited_bytes;
+    wide.client_operations = wide.total_operations = filters::most_limited_operations;
+    wide.client_bytes = wide.total_bytes = filters::most_limited_bytes;
     fs = must_make(filters::open_limit(std::move(fs), wide));
     filters::error_options late;
     late.every = std::numeric_limits<std::uint64_t>::max();

@@ -39,8 +39,8 @@ limit_options of_client(std::uint64_t operations, std::uint64_t bytes = 0)
 limit_options of_export(std::uint64_t operations, std::uint64_t bytes = 0)
 {
     limit_options options;
-    options.export_operations = operations;
-    options.export_bytes = bytes;
+    options.total_operations = operations;
+    options.total_bytes = bytes;
     return options;
 }
 
@@ -206,7 +206,7 @@ BOOST_FIXTURE_TEST_CASE(what_is_small_does_not_pass_what_waits_for_the_export, f
 BOOST_FIXTURE_TEST_CASE(one_of_two_clients_floods_and_the_other_has_its_half, fixture)
 {
     limit_options options = of_export(100);
-    options.export_queue = 10'000;
+    options.total_queue = 10'000;
     options.client_queue = 10'000;
     limit(options);
     spend("flood", 100);
@@ -233,7 +233,7 @@ BOOST_FIXTURE_TEST_CASE(one_of_two_clients_floods_and_the_other_has_its_half, fi
 BOOST_FIXTURE_TEST_CASE(a_client_has_two_limits_and_both_hold, fixture)
 {
     limit_options options = of_client(100, 1'000'000);
-    options.export_bytes = 2'000'000;
+    options.total_bytes = 2'000'000;
     limit(options);
     const auto file = make_file("f", 10);
     for (const char* name : {"a", "b", "c"}) {
@@ -270,7 +270,7 @@ BOOST_FIXTURE_TEST_CASE(the_queue_of_a_client_is_bounded, fixture)
     join();
     BOOST_TEST(noted->order() == "a:a0 b:b a:a1");
     BOOST_TEST(filter.counters().refused_by_client == 2u);
-    BOOST_TEST(filter.counters().refused_by_export == 0u);
+    BOOST_TEST(filter.counters().refused_by_total == 0u);
     // No place at all: what can't pass at once never waits.
     options.client_queue = 0;
     limit(options);
@@ -281,7 +281,7 @@ BOOST_FIXTURE_TEST_CASE(the_queue_of_a_client_is_bounded, fixture)
 BOOST_FIXTURE_TEST_CASE(the_queue_of_an_export_is_bounded, fixture)
 {
     limit_options options = of_client(10);
-    options.export_queue = 3;
+    options.total_queue = 3;
     limit_filter& filter = limit(options);
     for (const char* name : {"a", "b"}) {
         spend(name, 10);
@@ -290,7 +290,7 @@ BOOST_FIXTURE_TEST_CASE(the_queue_of_an_export_is_bounded, fixture)
     }
     pass(1ns);
     BOOST_TEST((outcomes[3].code == storage::errc::delayed));
-    BOOST_TEST(filter.counters().refused_by_export == 1u);
+    BOOST_TEST(filter.counters().refused_by_total == 1u);
     BOOST_TEST((takes(getattr(asked_by("c"))) == 0s));
     join();
     BOOST_TEST(noted->notes.size() == 3u);
@@ -439,9 +439,9 @@ BOOST_FIXTURE_TEST_CASE(no_window_holds_more_than_rate_and_burst, fixture)
     std::mt19937_64 luck(3);
     const auto below = [&](std::uint64_t n) { return luck() % n; };
     limit_options options = of_client(50);
-    options.export_operations = 120;
+    options.total_operations = 120;
     options.burst = 200ms;
-    options.client_queue = options.export_queue = 10'000;
+    options.client_queue = options.total_queue = 10'000;
     limit(options);
     const std::string clients[] = {"a", "b", "c", "d"};
     for (int i = 0; i < 400; ++i) {
@@ -543,7 +543,7 @@ BOOST_AUTO_TEST_CASE(shards_with_threads_of_their_own_share_the_limit)
     limit_options limits = of_export(10'000);
     limits.client_operations = 8'000;
     limits.burst = 1ms;
-    limits.client_queue = limits.export_queue = 100'000;
+    limits.client_queue = limits.total_queue = 100'000;
     auto made = open_limit(std::move(*lowest), limits);
     BOOST_REQUIRE(made);
     limit_filter& filter = **made;
@@ -588,16 +588,16 @@ BOOST_FIXTURE_TEST_CASE(options_are_checked, fixture)
     options.client_operations = most_limited_operations + 1;
     BOOST_TEST(refused(options).starts_with("limit, client_operations: over 1000000000 a second"));
     options = {};
-    options.export_operations = most_limited_operations + 1;
-    BOOST_TEST(refused(options).starts_with("limit, export_operations: "));
+    options.total_operations = most_limited_operations + 1;
+    BOOST_TEST(refused(options).starts_with("limit, total_operations: "));
     for (const std::uint64_t bytes : {std::uint64_t(1), least_limited_bytes - 1, most_limited_bytes + 1}) {
         options = {};
         options.client_bytes = bytes;
         BOOST_TEST(
             refused(options).starts_with("limit, client_bytes: not within 1024 to 1000000000000 a second"));
         options = {};
-        options.export_bytes = bytes;
-        BOOST_TEST(refused(options).starts_with("limit, export_bytes: "));
+        options.total_bytes = bytes;
+        BOOST_TEST(refused(options).starts_with("limit, total_bytes: "));
     }
     for (const auto burst : {-1ms, 0ms, longest_burst + 1ms}) {
         options = {};
@@ -608,8 +608,8 @@ BOOST_FIXTURE_TEST_CASE(options_are_checked, fixture)
     options.client_queue = most_limited_waiting + 1;
     BOOST_TEST(refused(options).starts_with("limit, client_queue: "));
     options = {};
-    options.export_queue = most_limited_waiting + 1;
-    BOOST_TEST(refused(options).starts_with("limit, export_queue: "));
+    options.total_queue = most_limited_waiting + 1;
+    BOOST_TEST(refused(options).starts_with("limit, total_queue: "));
     for (const std::size_t clients : {std::size_t(0), most_limited_clients + 1}) {
         options = {};
         options.clients = clients;

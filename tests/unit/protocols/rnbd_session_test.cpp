@@ -9,6 +9,7 @@
 #include <verbena/core/combine.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/core/sleep.hpp>
+#include <verbena/plugins/limit.hpp>
 
 #include <functional>
 #include <memory>
@@ -273,6 +274,54 @@ BOOST_DATA_TEST_CASE(with_two_paths_one_may_break_under_load, all_keys, k)
         co_await s.join();
     });
     BOOST_TEST(f.client_stats.reconnects.value() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(a_limit_is_each_sessions_own_and_goes_with_it)
+{
+    fixture f;
+    filters::limit_options o;
+    o.client_operations = 10;
+    o.burst = 100ms;
+    f.disk = std::move(*filters::open_limit(std::move(f.disk), o));
+    const filters::block_limit_filter& limit = dynamic_cast<filters::block_limit_filter&>(*f.disk);
+    rnbd::device_options shared;
+    shared.name = "limited";
+    shared.backend = f.disk.get();
+    BOOST_REQUIRE(shared.clients.add("*"));
+    BOOST_REQUIRE(f.devices.add(std::move(shared)));
+    f.run([&]() -> task<void> {
+        // Reads `times` times; yields how long it took.
+        const auto reads = [&](const char* name, int times) -> task<duration> {
+            rtrs::client session(*f.shard, *f.pool, f.named(name), f.client_stats);
+            BOOST_REQUIRE(co_await session.add_path(*f.client_device, "server"));
+            rnbd::client blocks(session);
+            const time_point start = f.clock.now();
+            auto opened = co_await blocks.open("limited", rnbd::access_mode::read_only);
+            BOOST_REQUIRE(opened);
+            std::vector<std::byte> in(512);
+            for (int i = 0; i < times; ++i) {
+                BOOST_TEST((co_await (*opened)->read(0, in)).has_value());
+                if (i % 2 == 0) { // opened once more, it is limited as before
+                    BOOST_TEST((co_await blocks.close(std::move(*opened))).has_value());
+                    opened = co_await blocks.open("limited", rnbd::access_mode::read_only);
+                    BOOST_REQUIRE(opened);
+                }
+            }
+            co_await session.close();
+            co_return f.clock.now() - start;
+        };
+        std::vector<task<duration>> both;
+        both.push_back(reads("one", 11));
+        both.push_back(reads("two", 6));
+        const auto took = co_await when_all(std::move(both));
+        BOOST_TEST((took[0] >= 1s && took[0] < 1100ms));
+        BOOST_TEST((took[1] >= 500ms && took[1] < 600ms));
+        BOOST_TEST(limit.counters().clients == 2u);
+        // Who comes back has not been forgotten.
+        const duration again = co_await reads("one", 6);
+        BOOST_TEST((again > 580ms && again < 680ms));
+        BOOST_TEST(limit.counters().clients == 2u);
+    });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -7,6 +7,7 @@
 
 #include <verbena/core/runtime.hpp>
 #include <verbena/plugins/modules.hpp>
+#include <verbena/plugins/ramblk.hpp>
 #include <verbena/protocols/nfs/mount_server.hpp>
 #include <verbena/protocols/nfs/v3/server.hpp>
 #include <verbena/protocols/rnbd/server.hpp>
@@ -108,6 +109,15 @@ std::vector<metric_family> all_families()
         setting_values values;
         check(filter.settings(), values);
         filter.put_on(backend, values, context);
+    }
+    storage::opened_block device;
+    device.device = std::move(*ramblk::open_ramblk({}));
+    const storage::open_block_context on_device{"device a", "a", registry, lane};
+    for (const char* name : {"delay", "error", "limit"}) {
+        storage::block_filter& filter = *table.find<storage::filter_module>(name)->for_blocks();
+        setting_values values;
+        check(filter.settings(), values);
+        filter.put_on(device, values, on_device);
     }
     auto mounted = mount.expose(registry);
     table.add(modules::fileblk);

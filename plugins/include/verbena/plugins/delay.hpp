@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// delay: a filter that makes operations of the back end below take longer, to see how clients do with a slow disk.
+// delay: filters that make operations of the back end below take longer, to see how clients do with a slow disk.
 #pragma once
 
 #include <verbena/core/clock.hpp>
 #include <verbena/protocols/storage/gated_backend.hpp>
+#include <verbena/protocols/storage/gated_block_backend.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -26,10 +27,10 @@ struct delay_range {
 struct delay_options {
     delay_range read;     ///< read(). With a delay no read is sent from a file (file_backend::locate).
     delay_range write;    ///< write()
-    delay_range sync;     ///< commit()
-    delay_range metadata; ///< all else
+    delay_range sync;     ///< commit(); of a device flush()
+    delay_range metadata; ///< all else: of a device discard() and write_zeroes()
     std::uint64_t seed = 1;
-    /// How many operations may wait at once, 1 to most_delayed. One more is answered storage::errc::delayed.
+    /// How many operations may wait at once, 1 to most_delayed. One more is answered storage::errc::delayed, and EBUSY on a device.
     std::size_t waiting = 65536;
 };
 
@@ -52,10 +53,21 @@ public:
     virtual delay_counters counters() const noexcept = 0;
 };
 
+/// The same on a block device.
+class block_delay_filter : public storage::gated_block_backend {
+public:
+    using gated_block_backend::gated_block_backend;
+    /// Any thread.
+    virtual delay_counters counters() const noexcept = 0;
+};
+
 /// Puts the filter on `below`, which it owns. Serves shards of any number. EINVAL for an option out of its range; the error
 /// names the option, and its detail is the value that was given (nanoseconds).
 result<std::unique_ptr<delay_filter>> open_delay(std::unique_ptr<storage::file_backend> below,
                                                  const delay_options& options);
+/// The same.
+result<std::unique_ptr<block_delay_filter>> open_delay(std::unique_ptr<storage::block_backend> below,
+                                                       const delay_options& options);
 
 } // namespace verbena::filters
 

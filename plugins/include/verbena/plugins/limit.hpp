@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// limit: a filter that bounds how many operations and bytes a second a client, and an export, may have.
+// limit: filters that bound how many operations and bytes a second a client may have, and all clients of an export or a device together.
 #pragma once
 
 #include <verbena/protocols/storage/gated_backend.hpp>
+#include <verbena/protocols/storage/gated_block_backend.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -22,21 +23,22 @@ constexpr std::size_t most_limited_waiting = std::size_t(1) << 20;
 
 struct limit_options {
     // A second; 0: no limit. Operations: 1 to most_limited_operations, of all kinds. Bytes: least_limited_bytes to
-    // most_limited_bytes, of file data that read() and write() move.
+    // most_limited_bytes, of data that read() and write() move; of a device those of write_zeroes(), too, which its disk may have to write.
     std::uint64_t client_operations = 0;
     std::uint64_t client_bytes = 0;
-    std::uint64_t export_operations = 0; ///< of all clients together
-    std::uint64_t export_bytes = 0;
-    /// What an idle client, or export, saves up at most: what its rate gives in this time, and at least one operation. 1 ms to
+    std::uint64_t total_operations = 0; ///< of all clients together
+    std::uint64_t total_bytes = 0;
+    /// What an idle client, or export or device, saves up at most: what its rate gives in this time, and at least one operation. 1 ms to
     /// longest_burst.
     std::chrono::milliseconds burst{1000};
-    /// How many operations of one client may wait, 0 to most_limited_waiting; one more is answered storage::errc::delayed.
+    /// How many operations of one client may wait, 0 to most_limited_waiting; one more is answered storage::errc::delayed,
+    /// and EBUSY on a device.
     std::size_t client_queue = 64;
     /// And how many of all clients together.
-    std::size_t export_queue = 1024;
+    std::size_t total_queue = 1024;
     /// How many clients are remembered, 1 to most_limited_clients. The client that was idle for the longest time is forgotten
     /// for a new one; if it comes again, it has its whole burst again. If all have operations that wait, an operation of a new
-    /// client is answered storage::errc::delayed.
+    /// client is answered so, too.
     std::size_t clients = 1024;
 };
 
@@ -46,7 +48,7 @@ struct limit_counters {
     std::uint64_t waited = 0;             ///< operations that passed after a wait
     std::uint64_t waited_nanoseconds = 0; ///< how long these waited together
     std::uint64_t refused_by_client = 0;  ///< operations beyond client_queue
-    std::uint64_t refused_by_export = 0;  ///< operations beyond export_queue
+    std::uint64_t refused_by_total = 0;   ///< operations beyond total_queue
     std::uint64_t refused_newcomers = 0;  ///< operations of clients for which there was no place
     std::uint64_t cancelled = 0;          ///< waits that a stop ended
     std::uint64_t forgotten = 0;          ///< clients that made place for others
@@ -73,10 +75,22 @@ public:
     virtual limit_counters counters() const noexcept = 0;
 };
 
+/// The same on a block device. A client is whoever for_client() names; whoever uses the filter itself is one without a name. An
+/// operation that fails below gets its bytes back. What was said of order, turns, precision and cancellation holds here, too.
+class block_limit_filter : public storage::gated_block_backend {
+public:
+    using gated_block_backend::gated_block_backend;
+    /// Any thread.
+    virtual limit_counters counters() const noexcept = 0;
+};
+
 /// Puts the filter on `below`, which it owns. EINVAL for an option out of its range; the error names the option, and its detail
 /// is the value that was given.
 result<std::unique_ptr<limit_filter>> open_limit(std::unique_ptr<storage::file_backend> below,
                                                  const limit_options& options);
+/// The same.
+result<std::unique_ptr<block_limit_filter>> open_limit(std::unique_ptr<storage::block_backend> below,
+                                                       const limit_options& options);
 
 } // namespace verbena::filters
 

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 
@@ -51,6 +52,11 @@ public:
     virtual task<result<void>> discard(std::uint64_t offset, std::uint64_t length) = 0;
     /// The range reads as zeros. `keep`: its space stays allocated.
     virtual task<result<void>> write_zeroes(std::uint64_t offset, std::uint64_t length, bool keep) = 0;
+
+    /// The device as one client uses it, where a filter tells clients apart; nothing where none does, and every client uses this. `client`
+    /// names the client for as long as it is remembered: two of one name are one. What this yields goes, after its calls, before this
+    /// does. Any thread.
+    virtual std::unique_ptr<block_backend> for_client(std::string_view client);
 };
 
 /// Whether a back end with such properties may do it: EINVAL, or EROFS if `change`.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The roles of modules that store files or blocks: back ends, and filters that stand on one of files.
+// The roles of modules that store files or blocks: back ends, and filters that stand on them.
 #pragma once
 
 #include <verbena/core/blocking.hpp>
@@ -64,6 +64,8 @@ public:
     virtual opened_backend open(const setting_values& values, const open_context& context) = 0;
 };
 
+class block_filter;
+
 /// A module that puts something between a back end and whoever uses it. Its settings stand in a table of the export's `filter`.
 class filter_module : public module {
 public:
@@ -72,6 +74,8 @@ public:
     /// Takes `on.files` over and puts in its place what stands on it; may add to what people are told. Throws config_error, with the
     /// cure.
     virtual void put_on(opened_backend& on, const setting_values& values, const open_context& context) = 0;
+    /// The same on block devices; nullptr if it stands on files only. Lives as long as the module.
+    virtual block_filter* for_blocks() noexcept { return nullptr; }
 };
 
 /// What whoever serves a block device tells its back end. References outlive the back end.
@@ -91,6 +95,20 @@ struct opened_block {
     std::vector<std::string> options; ///< what was chosen, as a configuration has it
     std::string notes;                ///< what it can and can't do here; empty for nothing
     std::string warning;              ///< what its user gives up; empty for nothing
+};
+
+/// A filter module's side for block devices. Its settings stand in a table of the device's `filter`.
+class block_filter {
+public:
+    virtual std::vector<setting> settings() const = 0;
+    virtual void check(setting_values& values, const std::string& name) const { (void)values, (void)name; }
+    /// Takes `on.device` over and puts in its place what stands on it; may add to what people are told. Throws config_error, with the
+    /// cure.
+    virtual void put_on(opened_block& on, const setting_values& values,
+                        const open_block_context& context) = 0;
+
+protected:
+    ~block_filter() = default;
 };
 
 /// A module that opens block devices. Its settings stand in the table of the device.
