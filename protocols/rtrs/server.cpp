@@ -384,10 +384,10 @@ task<void> server_path::run()
         session_.forget(*c);
         c->end(why_ == path_end::closed || why_ == path_end::stopped);
     }
-    // Requests under way run to their end, and only then the memory goes that they and the device use.
+    // Requests under way run to their end, but for those that wait for their turn at a filter: nobody hears their answer, and who sends
+    // them again would wait for theirs first. Only then the memory goes that they and the device use.
     tasks_.request_stop();
-    if (why_ == path_end::stopped)
-        requests_.request_stop();
+    requests_.request_stop();
     co_await tasks_.join();
     co_await requests_.join();
     for (const auto& c : connections_)

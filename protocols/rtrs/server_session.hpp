@@ -162,7 +162,7 @@ private:
     event close_;
     event accepted_more_;
     scope tasks_;
-    scope requests_; // which no end of the path stops
+    scope requests_; // asked to stop at the end of the path, and waited for
 };
 
 class server_session {

@@ -324,4 +324,50 @@ BOOST_AUTO_TEST_CASE(a_limit_is_each_sessions_own_and_goes_with_it)
     });
 }
 
+BOOST_AUTO_TEST_CASE(what_waits_for_a_limit_does_not_keep_a_lost_path)
+{
+    fixture f;
+    filters::limit_options o;
+    o.total_operations = 1;
+    f.disk = std::move(*filters::open_limit(std::move(f.disk), o));
+    const filters::block_limit_filter& limit = dynamic_cast<filters::block_limit_filter&>(*f.disk);
+    rnbd::device_options limited;
+    limited.name = "limited";
+    limited.backend = f.disk.get();
+    BOOST_REQUIRE(limited.clients.add("*"));
+    BOOST_REQUIRE(f.devices.add(std::move(limited)));
+    f.run([&]() -> task<void> {
+        rtrs::client session(*f.shard, *f.pool, f.named("one"), f.client_stats);
+        BOOST_REQUIRE(co_await session.add_path(*f.client_device, "server"));
+        rnbd::client blocks(session);
+        auto opened = co_await blocks.open("limited", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(opened);
+        const auto out = pattern(512, 3);
+        BOOST_REQUIRE(co_await (*opened)->write(0, out)); // the burst
+        std::vector<task<result<void>>> all;
+        for (unsigned i = 1; i <= 10; ++i)
+            all.push_back((*opened)->write(i * 512, out));
+        const auto cut = [&]() -> task<result<void>> {
+            co_await sleep_for(100ms);
+            BOOST_TEST(limit.counters().waiting == 10u);
+            f.client_device->remove_device();
+            co_await sleep_for(100ms);
+            BOOST_TEST(f.stats.paths.value() == 0);
+            BOOST_TEST(limit.counters().waiting == 0u);
+            f.client_device->return_device();
+            co_return result<void>();
+        };
+        all.push_back(cut());
+        const auto done = co_await when_all(std::move(all));
+        // Each was sent again, and done.
+        for (const auto& one : done)
+            BOOST_TEST(one.has_value());
+        BOOST_TEST(limit.counters().cancelled == 10u);
+        std::vector<std::byte> in(512);
+        BOOST_REQUIRE(co_await (*opened)->read(10 * 512, in));
+        BOOST_TEST((in == out));
+        co_await session.close();
+    });
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -103,8 +103,8 @@ struct session_info {
 class session_handler {
 public:
     virtual ~session_handler() = default;
-    /// Serves one request, beside others. Completes when: it is served; the answer goes out then. On cancel: the end of the path does not stop
-    /// it, and its answer is dropped; only when the server is stopped its task is asked to stop, too. Errors: an errno up to
+    /// Serves one request, beside others. Completes when: it is served; the answer goes out then. On cancel: when its path ends its
+    /// task is asked to stop, and its answer is dropped: what was begun goes on to its end, what has not need not begin. Errors: an errno up to
     /// max_response_error goes to the client, all else as EIO. An exception counts as EIO, and is logged. Lifetime: `r` outlives the
     /// task. Shard: the session's.
     virtual task<result<void>> serve(request& r) = 0;
