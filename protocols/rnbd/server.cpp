@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/rnbd/server.hpp>
 
+#include <verbena/core/clock.hpp>
+#include <verbena/core/reactor.hpp>
+#include <verbena/protocols/storage/block_operation.hpp>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <map>
 #include <optional>
 #include <string>
@@ -30,6 +35,7 @@ private:
         access_mode mode;
         storage::block_backend* backend;
         bool read_only;
+        device_counters* counters;
     };
     result<void> tell_version(rtrs::request& r, std::span<const std::byte> message);
     result<void> open(rtrs::request& r, std::span<const std::byte> message);
@@ -49,6 +55,57 @@ private:
 };
 
 namespace {
+
+void count_refusal(server_stats& stats, const error& why) noexcept
+{
+    switch (why.errno_value()) {
+    case ENOENT: stats.refused_unknown.add(); break;
+    case EROFS: stats.refused_read_only.add(); break;
+    case EPERM: stats.refused_in_use.add(); break;
+    case EMFILE: stats.refused_too_many.add(); break;
+    default: stats.refused_not_admitted.add(); break;
+    }
+}
+
+// One more, for as long as it lives.
+class under_way {
+public:
+    explicit under_way(gauge& g) noexcept : gauge_(g) { gauge_.add(1); }
+    under_way(const under_way&) = delete;
+    ~under_way() { gauge_.add(-1); }
+
+private:
+    gauge& gauge_;
+};
+
+failure failure_of(const error& e) noexcept
+{
+    switch (e.errno_value()) {
+    case EINVAL: return failure::invalid;
+    case EROFS: return failure::read_only;
+    case EOPNOTSUPP: return failure::unsupported;
+    case ENOSPC:
+    case EDQUOT: return failure::no_space;
+    case EBUSY:
+    case EAGAIN: return failure::busy;
+    case ECANCELED: return failure::stopped;
+    case EIO: return failure::io;
+    default: return failure::other;
+    }
+}
+
+// Nothing for an operation that is not offered.
+std::optional<storage::block_operation> kind_of(operation o) noexcept
+{
+    switch (o) {
+    case operation::read: return storage::block_operation::read;
+    case operation::write: return storage::block_operation::write;
+    case operation::flush: return storage::block_operation::flush;
+    case operation::discard: return storage::block_operation::discard;
+    case operation::write_zeroes: return storage::block_operation::write_zeroes;
+    default: return std::nullopt;
+    }
+}
 
 // It may be the shard that writes them.
 constexpr std::uint32_t max_zeroes = 4 << 20;
@@ -129,7 +186,8 @@ result<std::uint32_t> server_session::open_number(const open_request& asked)
     if (place == open_.end())
         place = open_.insert(place, std::nullopt);
     *place = opened{*number, asked.mode, &device_for_us(*number),
-                    d.read_only || asked.mode == access_mode::read_only};
+                    d.read_only || asked.mode == access_mode::read_only,
+                    &owner_.stats_.by_device.of(*number, d.name)};
     return static_cast<std::uint32_t>(place - open_.begin());
 }
 
@@ -144,6 +202,7 @@ result<void> server_session::open(rtrs::request& r, std::span<const std::byte> f
     const auto opened = open_number(*asked);
     if (!opened) {
         owner_.stats_.refused_opens.add();
+        count_refusal(owner_.stats_, opened.error());
         log_limited(owner_.stats_.opens_logged, log_level::info, "rnbd", "open refused",
                     {{"session", who_.name}, {"device", asked->device}, {"cause", opened.error().message()}});
         return opened.error();
@@ -203,6 +262,10 @@ task<result<void>> server_session::io(const io_request& m, rtrs::request& r)
     const std::uint64_t offset = m.sector * sector_size;
     const bool changes = m.operation != operation::read && m.operation != operation::flush;
     server_stats& stats = owner_.stats_;
+    device_counters& counters = *d.counters;
+    const clock_source& clock = (co_await current_context()).shard->clock();
+    const time_point began = clock.now();
+    const under_way counted(counters.in_flight);
     result<void> done = error(std::errc::operation_not_supported, "an operation that is not offered",
                               std::uint64_t(m.operation));
     if (changes && d.read_only) {
@@ -221,12 +284,14 @@ task<result<void>> server_session::io(const io_request& m, rtrs::request& r)
             // All of it goes to the client, and what an earlier request left there is not for it.
             std::ranges::fill(into.subspan(m.bytes), std::byte(0));
             stats.read_bytes.add(done ? m.bytes : 0);
+            counters.read_bytes.add(done ? m.bytes : 0);
             break;
         }
         case operation::write:
             stats.writes.add();
             done = co_await write(d, offset, m, r);
             stats.written_bytes.add(done ? m.bytes : 0);
+            counters.written_bytes.add(done ? m.bytes : 0);
             break;
         case operation::flush:
             stats.flushes.add();
@@ -247,8 +312,15 @@ task<result<void>> server_session::io(const io_request& m, rtrs::request& r)
         default: break;
         }
     }
-    if (!done)
+    if (const auto kind = kind_of(m.operation)) {
+        counters.operations[std::size_t(*kind)].add();
+        counters.latency[std::size_t(*kind)].observe(
+            static_cast<std::uint64_t>((clock.now() - began).count()));
+    }
+    if (!done) {
         stats.failed.add();
+        counters.failed[std::size_t(failure_of(done.error()))].add();
+    }
     co_return done;
 }
 

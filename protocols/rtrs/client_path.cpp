@@ -108,11 +108,14 @@ void client_shared::give_chunk(io_operation& o) noexcept
 }
 
 client_path::client_path(client_shared& shared, verbs::context& d, std::string address)
-    : shared_(shared), device_(d), address_(std::move(address))
+    : shared_(shared),
+      device_(d),
+      address_(std::move(address)),
+      counters_(shared.stats.by_path.join(shared.options.session, address_))
 {
 }
 
-client_path::~client_path() = default;
+client_path::~client_path() { shared_.stats.by_path.leave(counters_); }
 
 void client_path::close() noexcept
 {
@@ -357,6 +360,8 @@ task<void> client_path::heartbeats()
         const bool due = co_await sleep_for(shared_.options.heartbeat);
         if (!due || is_down_)
             co_return;
+        if (missed_ != 0)
+            counters_.missed_heartbeats.add();
         if (missed_++ > shared_.options.misses) {
             broken(path_end::silent,
                    error(std::errc::timed_out, "nothing came from the RTRS server", missed_));
@@ -524,6 +529,8 @@ task<void> client_path::issue(io_operation& o)
         if (!o.sent_by.empty())
             shared_.stats.failovers.add();
         o.sent_by.push_back({id_, lives_});
+        const time_point began = shared_.shard.clock().now();
+        counters_.in_flight.add(1);
         const auto posted = post(o, choose(o), sink[0].made.get(), key);
         if (!posted)
             broken(path_end::lost, posted.error());
@@ -532,6 +539,10 @@ task<void> client_path::issue(io_operation& o)
             co_await o.ended.wait_shielded();
         if (o.chunk < under_way_.size() && under_way_[o.chunk] == &o)
             under_way_[o.chunk] = nullptr;
+        counters_.in_flight.add(-1);
+        if (o.answered)
+            counters_.ended(o.is_write, o.outcome.has_value(), o.data.size(),
+                            static_cast<std::uint64_t>((shared_.shard.clock().now() - began).count()));
     } else if (!ready && as_before) {
         o.answered = true;
         o.outcome = ready.error();

@@ -175,6 +175,7 @@ private:
     client_shared& shared_;
     verbs::context& device_;
     const std::string address_;
+    path_counters& counters_; // the client's stats have them
     const uuid id_ = random_uuid();
     const std::shared_ptr<first_attempt> attempt_ = std::make_shared<first_attempt>();
     path_state state_ = path_state::connecting;

@@ -3,7 +3,75 @@
 #include <verbena/protocols/rtrs/client.hpp>
 #include <verbena/protocols/rtrs/server.hpp>
 
+#include <string>
+#include <utility>
+
 namespace verbena::rtrs {
+
+namespace {
+
+constexpr std::size_t bound = path_series::max_paths + 1;
+
+// `peer` is what the other side is called.
+void expose_paths(metric_group& group, const std::string& prefix, const char* peer, const path_series& all)
+{
+    group.add({prefix + "requests_total",
+               "Requests of a path that have ended.",
+               metric_type::counter,
+               "requests",
+               {"session", peer, "kind"},
+               2 * bound},
+              [&all](metric_sink& out) {
+                  all.each([&](const std::string& session, const std::string& from, const path_counters& c) {
+                      out.value({session, from, "read"}, value_of(c.reads.requests));
+                      out.value({session, from, "write"}, value_of(c.writes.requests));
+                  });
+              });
+    group.add({prefix + "bytes_total",
+               "Data of a path's requests that succeeded.",
+               metric_type::counter,
+               "bytes",
+               {"session", peer, "kind"},
+               2 * bound},
+              [&all](metric_sink& out) {
+                  all.each([&](const std::string& session, const std::string& from, const path_counters& c) {
+                      out.value({session, from, "read"}, value_of(c.reads.bytes));
+                      out.value({session, from, "write"}, value_of(c.writes.bytes));
+                  });
+              });
+    group.add({prefix + "request_seconds",
+               "How long a path's requests took.",
+               metric_type::histogram,
+               "seconds",
+               {"session", peer, "kind"},
+               2 * bound},
+              [&all](metric_sink& out) {
+                  all.each([&](const std::string& session, const std::string& from, const path_counters& c) {
+                      for (const auto& [kind, k] :
+                           {std::pair("read", &c.reads), std::pair("write", &c.writes)}) {
+                          histogram_snapshot h;
+                          k->latency.add_to(h);
+                          out.histogram({session, from, kind}, h);
+                      }
+                  });
+              });
+    const auto one = [&](const char* name, const char* help, metric_type type, const char* unit, auto read) {
+        group.add({prefix + name, help, type, unit, {"session", peer}, bound},
+                  [&all, read](metric_sink& out) {
+                      all.each([&](const std::string& session, const std::string& from,
+                                   const path_counters& c) { out.value({session, from}, read(c)); });
+                  });
+    };
+    one("failed_requests_total", "Requests of a path that were answered with an error.", metric_type::counter,
+        "requests", [](const path_counters& c) { return value_of(c.failed); });
+    one("requests_in_flight", "Requests of a path that are under way now.", metric_type::gauge, "requests",
+        [](const path_counters& c) { return value_of(c.in_flight); });
+    one("missed_heartbeats_total", "Heartbeat intervals of a path in which nothing came from the other side.",
+        metric_type::counter, "heartbeats",
+        [](const path_counters& c) { return value_of(c.missed_heartbeats); });
+}
+
+} // namespace
 
 metric_registrations expose(metric_registry& registry, const server_stats& s)
 {
@@ -45,9 +113,17 @@ metric_registrations expose(metric_registry& registry, const server_stats& s)
     group.add_sum({"verbena_rtrs_paths", "Paths of sessions.", metric_type::gauge, "paths"}, s.paths);
     group.add_sum({"verbena_rtrs_connections", "Connections of paths.", metric_type::gauge, "connections"},
                   s.connections);
-    group.add_sum({"verbena_rtrs_refused_connections_total", "Connections rejected at set-up.",
-                   metric_type::counter, "connections"},
-                  s.refused_connections);
+    group.add({"verbena_rtrs_refused_connections_total",
+               "Connections rejected at set-up, by reason.",
+               metric_type::counter,
+               "connections",
+               {"reason"},
+               std::size_t(refusal::count_)},
+              [&s](metric_sink& out) {
+                  for (std::size_t i = 0; i < std::size_t(refusal::count_); ++i)
+                      out.value({to_string(refusal(i))}, value_of(s.refused[i]));
+              });
+    expose_paths(group, "verbena_rtrs_path_", "peer", s.by_path);
     group.add({"verbena_rtrs_ended_paths_total",
                "Paths that ended, by reason.",
                metric_type::counter,
@@ -110,6 +186,7 @@ metric_registrations expose(metric_registry& registry, const client_stats& s)
     count("verbena_rtrs_client_reconnects_total", "Paths that were made again.", "paths", s.reconnects);
     count("verbena_rtrs_client_permit_waits_total", "Requests that waited for others of their session.",
           "requests", s.permit_waits);
+    expose_paths(group, "verbena_rtrs_client_path_", "server", s.by_path);
     return group.take();
 }
 

@@ -12,6 +12,18 @@
 
 namespace verbena::rtrs {
 
+std::string_view to_string(refusal r) noexcept
+{
+    switch (r) {
+    case refusal::not_valid: return "not_valid";
+    case refusal::no_session: return "no_session";
+    case refusal::full: return "full";
+    case refusal::ending: return "ending";
+    case refusal::count_: break;
+    }
+    return "";
+}
+
 result<void> check(const server_options& o) noexcept
 {
     if (o.queue_depth < 2)
@@ -155,7 +167,12 @@ server_path::server_path(server_session& session, verbs::context& device, const 
     shared().stats.paths.add(1);
 }
 
-server_path::~server_path() { shared().stats.paths.add(-1); }
+server_path::~server_path()
+{
+    if (counters_ != nullptr)
+        shared().stats.by_path.leave(*counters_);
+    shared().stats.paths.add(-1);
+}
 
 server_shared& server_path::shared() const noexcept { return session_.shared(); }
 
@@ -339,6 +356,7 @@ task<void> server_path::inform(std::uint32_t length)
     const verbs::segment message{service_memory_.data(), static_cast<std::uint32_t>(size), 0};
     verbs::send_request send;
     send.segments = {&message, 1};
+    counters_ = &shared().stats.by_path.join(session_.name(), peer_);
     // Before it goes out: requests may follow it at once.
     state_ = state::connected;
     if (!connections_.front()->post({&send, 1}))
@@ -361,6 +379,8 @@ task<void> server_path::heartbeats()
         const bool due = co_await sleep_for(shared().options.heartbeat);
         if (!due || closing())
             co_return;
+        if (missed_ != 0)
+            counters_->missed_heartbeats.add();
         if (missed_++ > shared().options.misses) {
             close(path_end::silent, error(std::errc::timed_out, "nothing came from the client", missed_));
             co_return;
@@ -406,6 +426,20 @@ task<void> server_path::run()
 }
 
 // --- server ----------------------------------------------------------------------------------------
+
+namespace {
+
+refusal refusal_of(std::uint16_t code) noexcept
+{
+    switch (code) {
+    case ENXIO: return refusal::no_session;
+    case ENOSPC: return refusal::full;
+    case ECONNRESET: return refusal::ending;
+    default: return refusal::not_valid;
+    }
+}
+
+} // namespace
 
 struct server::impl {
     server_shared shared;
@@ -497,7 +531,7 @@ task<void> server::serve(verbs::context& d, verbs::listener& l)
         if (refused == 0)
             continue;
         server_stats& stats = impl_->shared.stats;
-        stats.refused_connections.add();
+        stats.refused[std::size_t(refusal_of(refused))].add();
         log_limited(stats.refusals_logged, log_level::info, "rtrs", "connection refused",
                     {{"peer", (*request)->peer_name()},
                      {"errno", std::uint64_t(refused)},

@@ -271,6 +271,9 @@ task<void> server_connection::serve(std::uint32_t number, io_header header, std:
 {
     server_session& session = path_.session();
     server_stats& stats = path_.shared().stats;
+    path_counters& counters = path_.counters();
+    const time_point began = path_.shared().shard.clock().now();
+    counters.in_flight.add(1);
     const std::span<std::byte> memory = session.chunks()[number].memory;
     std::size_t size = data_size;
     if (!header.is_write)
@@ -289,6 +292,9 @@ task<void> server_connection::serve(std::uint32_t number, io_header header, std:
     (header.is_write ? stats.write_bytes : stats.read_bytes).add(code == 0 ? size : 0);
     if (code != 0)
         stats.failed.add();
+    counters.in_flight.add(-1);
+    counters.ended(header.is_write, code == 0, size,
+                   static_cast<std::uint64_t>((path_.shared().shard.clock().now() - began).count()));
     answer(number, header, code);
     session.chunk_free(number);
 }

@@ -128,6 +128,8 @@ public:
     std::span<std::byte> key_message(std::uint32_t chunk) const noexcept;
     const std::string& peer() const noexcept { return peer_; }
     const uuid& id() const noexcept { return id_; }
+    /// Once it is connected.
+    path_counters& counters() const noexcept { return *counters_; }
 
 private:
     enum class state : std::uint8_t { connecting, connected, closing };
@@ -157,6 +159,7 @@ private:
     std::vector<std::unique_ptr<server_connection>> connections_;
     std::size_t accepted_ = 0;
     bool informing_ = false;
+    path_counters* counters_ = nullptr; // the server's stats have them
     unsigned missed_ = 0;
     bool heartbeat_out_ = false;
     event close_;

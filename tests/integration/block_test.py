@@ -201,6 +201,12 @@ class Block(daemon.DaemonTest):
         self.block("write", self.url("bad"), data=bytes(4096), status=1)
         self.assertGreater(self.daemon.metric('verbena_block_error_operations_total{device="bad",outcome="failed"}'), 0)
         self.assertEqual(self.block("read", "--length", "4K", self.url("bad")), bytes(4096))
+        self.assertGreater(self.daemon.metric('verbena_rnbd_device_operations_total{device="bad",operation="write"}'), 0)
+        self.assertGreater(self.daemon.metric('verbena_rnbd_device_failed_operations_total{device="bad",reason="io"}'), 0)
+        self.assertEqual(self.daemon.metric('verbena_rnbd_device_bytes_total{device="limited",direction="write"}'), 2 * MIB)
+        self.assertEqual(self.daemon.metric('verbena_rnbd_device_operations_in_flight{device="limited"}'), 0)
+        count = 'verbena_rnbd_device_operation_seconds_count{device="limited",operation="write"}'
+        self.assertEqual(self.daemon.metric(count), self.daemon.metric('verbena_rnbd_device_operations_total{device="limited",operation="write"}'))
 
     def test_in_one_process_beside_nfs(self):
         config = os.path.join(self.folder, "both.toml")

@@ -9,11 +9,13 @@
 #include <verbena/core/combine.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/core/sleep.hpp>
+#include <verbena/plugins/delay.hpp>
 #include <verbena/plugins/limit.hpp>
 
 #include <functional>
 #include <memory>
 #include <ostream>
+#include <string>
 #include <vector>
 
 BOOST_AUTO_TEST_SUITE(rnbd_session_test)
@@ -368,6 +370,128 @@ BOOST_AUTO_TEST_CASE(what_waits_for_a_limit_does_not_keep_a_lost_path)
         BOOST_TEST((in == out));
         co_await session.close();
     });
+}
+
+BOOST_AUTO_TEST_CASE(what_devices_and_paths_do_is_counted)
+{
+    fixture f;
+    filters::delay_options o;
+    o.read = {2ms, 2ms};
+    o.write = {30ms, 30ms};
+    f.disk = std::move(*filters::open_delay(std::move(f.disk), o));
+    rnbd::device_options slow;
+    slow.name = "slow";
+    slow.backend = f.disk.get();
+    BOOST_REQUIRE(slow.clients.add("*"));
+    BOOST_REQUIRE(f.devices.add(std::move(slow)));
+    const auto counters_of = [&](std::string_view name) {
+        const rnbd::device_counters* found = nullptr;
+        f.device_stats.by_device.each([&](const rnbd::device_counters& c) {
+            if (c.name == name)
+                found = &c;
+        });
+        return found;
+    };
+    // The only observation.
+    const auto took = [](const log_linear_histogram& h) {
+        histogram_snapshot s;
+        h.add_to(s);
+        BOOST_TEST(s.count() == 1u);
+        return duration(s.sum_nanoseconds);
+    };
+    f.run([&]() -> task<void> {
+        rtrs::client session(*f.shard, *f.pool, f.named("one"), f.client_stats);
+        BOOST_REQUIRE(co_await session.add_path(*f.client_device, "server"));
+        rnbd::client blocks(session);
+        auto opened = co_await blocks.open("slow", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(opened);
+        BOOST_TEST(!(co_await blocks.open("none", rnbd::access_mode::read_only)));
+        BOOST_TEST(!(co_await blocks.open("archive", rnbd::access_mode::read_write)));
+        std::vector<std::byte> bytes(4096);
+        BOOST_TEST((co_await (*opened)->read(0, bytes)).has_value());
+        scope s(*f.shard);
+        s.spawn([&]() -> task<void> { BOOST_TEST((co_await (*opened)->write(0, bytes)).has_value()); });
+        co_await sleep_for(10ms);
+        const rnbd::device_counters* const c = counters_of("slow");
+        BOOST_REQUIRE(c != nullptr);
+        BOOST_TEST(c->in_flight.value() == 1);
+        co_await s.join();
+        BOOST_TEST(c->in_flight.value() == 0);
+        BOOST_TEST((co_await (*opened)->flush()).has_value());
+        BOOST_TEST((co_await (*opened)->discard(0, 4096)).has_value());
+        BOOST_TEST((co_await (*opened)->write_zeroes(0, 4096)).has_value());
+        for (const counter& n : c->operations)
+            BOOST_TEST(n.value() == 1u);
+        BOOST_TEST((took(c->latency[0]) == 2ms));
+        BOOST_TEST((took(c->latency[1]) == 30ms));
+        BOOST_TEST(c->read_bytes.value() == 4096u);
+        BOOST_TEST(c->written_bytes.value() == 4096u);
+        auto archive = co_await blocks.open("archive", rnbd::access_mode::read_only);
+        BOOST_REQUIRE(archive);
+        rnbd::io_request io; // which our client would not send
+        io.operation = rnbd::operation::write;
+        io.device = 1;
+        io.bytes = 512;
+        const auto message = encode(io);
+        BOOST_TEST(!(co_await session.write(message, std::span(bytes).first(512))));
+        const rnbd::device_counters* const a = counters_of("archive");
+        BOOST_REQUIRE(a != nullptr);
+        BOOST_TEST(a->failed[std::size_t(rnbd::failure::read_only)].value() == 1u);
+        BOOST_TEST(counters_of("disk") == nullptr);
+        BOOST_TEST(f.device_stats.refused_unknown.value() == 1u);
+        BOOST_TEST(f.device_stats.refused_read_only.value() == 1u);
+
+        const auto of_path = [&](const rtrs::path_series& all, std::string_view peer) {
+            unsigned seen = 0;
+            all.each([&](std::string_view session, std::string_view from, const rtrs::path_counters& c) {
+                ++seen;
+                BOOST_TEST(session == "one");
+                BOOST_TEST(from == peer);
+                BOOST_TEST(c.in_flight.value() == 0);
+                BOOST_TEST(c.reads.requests.value() + c.writes.requests.value() ==
+                           f.stats.reads.value() + f.stats.writes.value());
+                BOOST_TEST(c.failed.value() == 3u); // two opens and a write
+                BOOST_TEST(c.writes.bytes.value() == 4096u);
+                histogram_snapshot h;
+                c.writes.latency.add_to(h);
+                BOOST_TEST((duration(h.sum_nanoseconds) >= 30ms && duration(h.sum_nanoseconds) < 40ms));
+            });
+            BOOST_TEST(seen == 1u);
+        };
+        of_path(f.stats.by_path, "loop");
+        of_path(f.client_stats.by_path, "server");
+        co_await session.close();
+    });
+}
+
+BOOST_AUTO_TEST_CASE(series_of_paths_are_bounded)
+{
+    rtrs::path_series all;
+    const auto count = [&] {
+        std::size_t n = 0;
+        all.each([&](const auto&, const auto&, const auto&) { ++n; });
+        return n;
+    };
+    std::vector<rtrs::path_counters*> joined;
+    for (std::size_t i = 0; i < rtrs::path_series::max_paths; ++i)
+        joined.push_back(&all.join("s" + std::to_string(i), "peer"));
+    BOOST_TEST(&all.join("s1", "peer") == joined[1]); // twice now
+    BOOST_TEST(count() == rtrs::path_series::max_paths);
+    rtrs::path_counters& more = all.join("more", "peer");
+    BOOST_TEST(&all.join("yet more", "peer") == &more);
+    BOOST_TEST(count() == rtrs::path_series::max_paths + 1);
+    all.leave(more);
+    all.leave(*joined[1]); // there is the other one still
+    all.leave(*joined[7]);
+    all.leave(*joined[3]);
+    joined[7]->failed.add();
+    joined[3]->failed.add(3);
+    rtrs::path_counters& next = all.join("next", "peer"); // in the place of the one that ended first
+    BOOST_TEST(&next != &more);
+    BOOST_TEST(next.failed.value() == 0u);
+    BOOST_TEST(all.join("s3", "peer").failed.value() == 3u);
+    BOOST_TEST(&all.join("last", "peer") == &more);
+    BOOST_TEST(count() == rtrs::path_series::max_paths + 1);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

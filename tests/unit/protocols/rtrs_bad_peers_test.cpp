@@ -195,6 +195,14 @@ struct fixture : rnbd_test::world {
             co_await sleep_for(1ms);
         BOOST_REQUIRE(!peer.chunks().empty());
     }
+    std::uint64_t refused(rtrs::refusal r) const { return stats.refused[std::size_t(r)].value(); }
+    std::uint64_t refused() const
+    {
+        std::uint64_t all = 0;
+        for (const counter& c : stats.refused)
+            all += c.value();
+        return all;
+    }
 
     std::unique_ptr<loop::context> good_device;
     std::unique_ptr<loop::context> bad_device;
@@ -268,7 +276,10 @@ BOOST_AUTO_TEST_CASE(connections_that_are_none)
         BOOST_TEST(other.ended);
         BOOST_TEST(f.ends(path_end::unfinished) == 2u);
     });
-    BOOST_TEST(f.stats.refused_connections.value() == 7u);
+    BOOST_TEST(f.refused() == 7u);
+    BOOST_TEST(f.refused(rtrs::refusal::not_valid) == 5u);
+    BOOST_TEST(f.refused(rtrs::refusal::no_session) == 1u);
+    BOOST_TEST(f.refused(rtrs::refusal::full) == 1u);
 }
 
 BOOST_AUTO_TEST_CASE(requests_that_are_none)
@@ -395,6 +406,13 @@ BOOST_AUTO_TEST_CASE(a_client_that_falls_silent)
         co_await sleep_for(f.options.heartbeat * 6);
         BOOST_TEST(peer.ended);
         BOOST_TEST(f.ends(path_end::silent) == 1u);
+        // The good client was heard of in every interval.
+        f.stats.by_path.each([&](std::string_view session, std::string_view, const rtrs::path_counters& c) {
+            BOOST_TEST_CONTEXT(session)
+            {
+                BOOST_TEST(c.missed_heartbeats.value() == (session == "bad1" ? f.options.misses + 1 : 0));
+            }
+        });
     });
 }
 

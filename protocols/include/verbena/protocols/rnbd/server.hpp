@@ -10,11 +10,15 @@
 #include <verbena/protocols/rtrs/server.hpp>
 #include <verbena/protocols/storage/block_backend.hpp>
 
+#include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #pragma GCC visibility push(default)
@@ -66,13 +70,66 @@ private:
     mutable std::mutex mutex_; // of device::open
 };
 
+/// Why an operation failed.
+enum class failure : std::uint8_t {
+    invalid,     ///< EINVAL: a range or a length that is none
+    read_only,   ///< EROFS
+    unsupported, ///< EOPNOTSUPP
+    no_space,    ///< ENOSPC, EDQUOT
+    busy,        ///< EBUSY, EAGAIN
+    stopped,     ///< ECANCELED: it waited at a filter, and its path ended
+    io,          ///< EIO
+    other,
+    count_
+};
+std::string_view to_string(failure f) noexcept;
+
+/// What one device did on one shard, which writes.
+struct device_counters {
+    explicit device_counters(std::string n) : name(std::move(n)) {}
+    static constexpr std::size_t kinds = 5; ///< in the order of storage::block_operation
+    const std::string name;
+    counter operations[kinds];
+    log_linear_histogram latency[kinds]; ///< from when its request was read to when the device had done it
+    counter read_bytes, written_bytes;
+    counter failed[std::size_t(failure::count_)];
+    gauge in_flight;
+};
+
+/// The devices that have series of their own, which are the first of the table; the rest is counted together. One shard writes, any
+/// thread reads.
+class device_series {
+public:
+    static constexpr std::size_t max_devices = 64;
+
+    device_series() = default;
+    ~device_series();
+    device_series(const device_series&) = delete;
+    /// Those of the `number`-th device, which is called `name`. They live as long as this.
+    device_counters& of(std::size_t number, const std::string& name);
+    /// show(counters) for each that there is.
+    template<class Show>
+    void each(const Show& show) const
+    {
+        for (const auto& p : places_) {
+            if (const device_counters* c = p.load(std::memory_order_acquire); c != nullptr)
+                show(*c);
+        }
+    }
+
+private:
+    std::array<std::atomic<device_counters*>, max_devices + 1> places_{};
+};
+
 /// Counters of one shard. One writer.
 struct server_stats {
     counter reads, writes, flushes, discards, zeroes;
     counter read_bytes, written_bytes;
     counter failed;
     counter opens;
-    counter refused_opens;
+    counter refused_opens; ///< all of them, of which:
+    counter refused_unknown, refused_not_admitted, refused_read_only, refused_in_use, refused_too_many;
+    device_series by_device;
     log_limiter opens_logged;
 };
 

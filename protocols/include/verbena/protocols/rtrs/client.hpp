@@ -9,6 +9,7 @@
 #include <verbena/core/task.hpp>
 #include <verbena/core/verbs.hpp>
 #include <verbena/protocols/rtrs/path_end.hpp>
+#include <verbena/protocols/rtrs/path_series.hpp>
 #include <verbena/protocols/rtrs/wire.hpp>
 
 #include <cstddef>
@@ -58,6 +59,7 @@ struct client_stats {
     counter lost_paths[std::size_t(
         path_end::count_)]; ///< that were connected and ended, but for those that were closed
     counter permit_waits;   ///< requests that waited as the session had as many under way as it may
+    path_series by_path;    ///< by session and the server's address, each time that a request was sent
     log_limiter paths_logged;
 };
 

@@ -11,6 +11,7 @@
 #include <verbena/core/task.hpp>
 #include <verbena/core/verbs.hpp>
 #include <verbena/protocols/rtrs/path_end.hpp>
+#include <verbena/protocols/rtrs/path_series.hpp>
 #include <verbena/protocols/rtrs/wire.hpp>
 
 #include <algorithm>
@@ -25,6 +26,16 @@
 #pragma GCC visibility push(default)
 
 namespace verbena::rtrs {
+
+/// Why a connection was rejected, with which errno.
+enum class refusal : std::uint8_t {
+    not_valid,  ///< EINVAL: no request of RTRS, or out of order
+    no_session, ///< ENXIO: of a session that is gone
+    full,       ///< ENOSPC: as many sessions, or paths of the session, as there may be
+    ending,     ///< ECONNRESET: its path's last life has not ended
+    count_
+};
+std::string_view to_string(refusal r) noexcept;
 
 struct server_options {
     std::uint16_t queue_depth = 512;    ///< chunks of a session: so many requests it may have under way
@@ -57,9 +68,10 @@ struct server_stats {
     gauge sessions;
     gauge paths;
     gauge connections;
-    counter refused_connections; ///< rejected with an errno
+    counter refused[std::size_t(refusal::count_)]; ///< connections that were rejected
     counter ends[std::size_t(path_end::count_)];
-    counter exceptions; ///< that left a service
+    counter exceptions;  ///< that left a service
+    path_series by_path; ///< what each path did since it was connected
     log_limiter refusals_logged;
     log_limiter ends_logged;
     log_limiter exceptions_logged;
