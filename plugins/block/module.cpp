@@ -8,6 +8,7 @@
 #include <verbena/core/protocol_module.hpp>
 #include <verbena/protocols/rnbd/server.hpp>
 
+#include <algorithm>
 #include <memory>
 
 namespace verbena::block {
@@ -69,6 +70,7 @@ public:
         options_.chunk_size = static_cast<std::uint32_t>(values.number("chunk_kib") << 10);
         options_.max_sessions = static_cast<std::uint32_t>(values.number("sessions"));
         options_.always_invalidate = values.flag("always_invalidate");
+        options_.max_unfinished = std::max<std::uint32_t>(options_.max_sessions / 2, 1);
         if (const auto good = rtrs::check(options_); !good)
             throw config_error("block: " + good.error().message());
         configured_ = read_devices(values, modules);

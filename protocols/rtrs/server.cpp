@@ -19,6 +19,7 @@ std::string_view to_string(refusal r) noexcept
     case refusal::no_session: return "no_session";
     case refusal::full: return "full";
     case refusal::ending: return "ending";
+    case refusal::unfinished: return "unfinished";
     case refusal::count_: break;
     }
     return "";
@@ -38,6 +39,8 @@ result<void> check(const server_options& o) noexcept
     if (!request_layout(o.queue_depth).fits(o.chunk_size))
         return error(std::errc::invalid_argument,
                      "bits of queue depth and of chunk size are 28 together at most");
+    if (o.max_unfinished == 0)
+        return error(std::errc::invalid_argument, "without half-made paths nobody can make one");
     return {};
 }
 
@@ -154,12 +157,13 @@ task<result<void>> server_session::claim(std::string name, std::string_view peer
 // --- path ------------------------------------------------------------------------------------------
 
 server_path::server_path(server_session& session, verbs::context& device, const connect_request& first,
-                         std::string peer)
+                         std::string peer, unfinished_path place)
     : session_(session),
       device_(device),
       id_(first.path),
       expected_(first.connections),
       peer_(std::move(peer)),
+      unfinished_(std::move(place)),
       tasks_(session.shared().shard, nullptr, this),
       requests_(session.shared().shard, nullptr, this)
 {
@@ -359,6 +363,7 @@ task<void> server_path::inform(std::uint32_t length)
     counters_ = &shared().stats.by_path.join(session_.name(), peer_);
     // Before it goes out: requests may follow it at once.
     state_ = state::connected;
+    unfinished_ = unfinished_path();
     if (!connections_.front()->post({&send, 1}))
         co_return;
     log(log_level::info, "rtrs", "path connected",
@@ -435,6 +440,7 @@ refusal refusal_of(std::uint16_t code) noexcept
     case ENXIO: return refusal::no_session;
     case ENOSPC: return refusal::full;
     case ECONNRESET: return refusal::ending;
+    case EAGAIN: return refusal::unfinished;
     default: return refusal::not_valid;
     }
 }
@@ -473,6 +479,10 @@ std::uint16_t server::impl::take(verbs::context& d, std::unique_ptr<verbs::conne
     }
     if (m.connection != 0 || m.connections > o.max_connections)
         return EINVAL;
+    std::string peer(request->peer_address());
+    unfinished_path place = shared.group.begin_path(peer, o.max_unfinished);
+    if (!place)
+        return EAGAIN;
     if (at == shared.sessions.end()) {
         if (!m.first)
             return ENXIO; // the session that this path belongs to is gone
@@ -483,8 +493,8 @@ std::uint16_t server::impl::take(verbs::context& d, std::unique_ptr<verbs::conne
         return ENOSPC;
     }
     server_session& s = *at->second;
-    const auto made = s.paths().emplace(
-        m.path, std::make_unique<server_path>(s, d, m, std::string(request->peer_address())));
+    const auto made =
+        s.paths().emplace(m.path, std::make_unique<server_path>(s, d, m, std::move(peer), std::move(place)));
     server_path& p = *made.first->second;
     s.paths_changed();
     p.add(std::move(request), m);

@@ -39,6 +39,7 @@ struct server_group::impl {
     std::mutex mutex;
     std::map<std::string, name_entry, std::less<>> names;
     std::uint32_t sessions = 0;
+    std::map<std::string, std::uint32_t, std::less<>> unfinished; // paths, by address
 
     result<bool> try_claim(const std::string& name, name_waiter& otherwise);
     // False: its message is under way.
@@ -107,6 +108,26 @@ void server_group::remove_session() noexcept
 {
     const std::scoped_lock lock(impl_->mutex);
     --impl_->sessions;
+}
+
+unfinished_path server_group::begin_path(const std::string& address, std::uint32_t limit)
+{
+    const std::scoped_lock lock(impl_->mutex);
+    const auto at = impl_->unfinished.try_emplace(address, 0).first;
+    if (at->second >= limit)
+        return {};
+    ++at->second;
+    return {*this, address};
+}
+
+unfinished_path::~unfinished_path()
+{
+    if (group_ == nullptr)
+        return;
+    const std::scoped_lock lock(group_->impl_->mutex);
+    const auto at = group_->impl_->unfinished.find(address_);
+    if (--at->second == 0)
+        group_->impl_->unfinished.erase(at);
 }
 
 session_name::~session_name()

@@ -93,7 +93,7 @@ private:
 class server_path final : public exception_handler {
 public:
     server_path(server_session& session, verbs::context& device, const connect_request& first,
-                std::string peer);
+                std::string peer, unfinished_path place);
     ~server_path();
 
     /// Takes connection `m.connection`, which is the next.
@@ -147,6 +147,7 @@ private:
     const uuid id_;
     const std::uint16_t expected_; // connections
     const std::string peer_;
+    unfinished_path unfinished_; // until it is connected
     state state_ = state::connecting;
     path_end why_ = path_end::closed;
     error cause_;

@@ -282,6 +282,52 @@ BOOST_AUTO_TEST_CASE(connections_that_are_none)
     BOOST_TEST(f.refused(rtrs::refusal::full) == 1u);
 }
 
+BOOST_AUTO_TEST_CASE(who_finishes_no_path_leaves_place_for_others)
+{
+    fixture f;
+    f.options.max_sessions = 6;
+    f.options.max_unfinished = 2;
+    loop::options other_address;
+    other_address.name = "elsewhere";
+    const auto other_device = f.fabric->make_context(other_address);
+    f.run([&]() -> task<void> {
+        std::vector<std::unique_ptr<by_hand>> peers;
+        const auto connect = [&](loop::context& d, unsigned session, std::uint16_t number = 0,
+                                 std::uint16_t of = 1) -> task<unsigned> {
+            peers.push_back(std::make_unique<by_hand>(d));
+            const auto made = co_await peers.back()->connect("server", f.request(session, number, of));
+            co_return made ? 0 : peers.back()->told.error;
+        };
+        BOOST_TEST(co_await connect(*f.bad_device, 1, 0, 2) == 0u);
+        BOOST_TEST(co_await connect(*f.bad_device, 2, 0, 2) == 0u);
+        BOOST_TEST(co_await connect(*f.bad_device, 3) == unsigned(EAGAIN));
+        BOOST_TEST(co_await connect(*f.bad_device, 1, 1, 2) == 0u); // no path that is new
+        BOOST_TEST(f.stats.sessions.value() == 3);
+        // Others have their places, and what they finish does not count.
+        for (unsigned session = 10; session < 13; ++session) {
+            peers.push_back(std::make_unique<by_hand>(*other_device));
+            co_await f.set_up(*peers.back(), session);
+        }
+        BOOST_TEST(f.refused(rtrs::refusal::unfinished) == 1u);
+        BOOST_TEST(f.refused() == 1u);
+        // What one finishes, gives up or has no time for any more gives it its place back.
+        peers.resize(4);
+        peers[0]->send(rtrs::encode_info_request("bad1"));
+        co_await sleep_for(10ms);
+        BOOST_TEST(peers[0]->messages == 1u);
+        BOOST_TEST(co_await connect(*f.bad_device, 4) == 0u);
+        BOOST_TEST(co_await connect(*f.bad_device, 5) == unsigned(EAGAIN));
+        peers[4].reset();
+        co_await sleep_for(10ms);
+        BOOST_TEST(co_await connect(*f.bad_device, 6) == 0u);
+        BOOST_TEST(co_await connect(*f.bad_device, 7) == unsigned(EAGAIN));
+        co_await sleep_for(f.options.set_up + 1s);
+        BOOST_TEST(f.ends(path_end::unfinished) == 2u);
+        BOOST_TEST(co_await connect(*f.bad_device, 8) == 0u);
+        BOOST_TEST(co_await connect(*f.bad_device, 9) == 0u);
+    });
+}
+
 BOOST_AUTO_TEST_CASE(requests_that_are_none)
 {
     fixture f;

@@ -33,6 +33,7 @@ enum class refusal : std::uint8_t {
     no_session, ///< ENXIO: of a session that is gone
     full,       ///< ENOSPC: as many sessions, or paths of the session, as there may be
     ending,     ///< ECONNRESET: its path's last life has not ended
+    unfinished, ///< EAGAIN: as many paths of its address as may be half made are so already
     count_
 };
 std::string_view to_string(refusal r) noexcept;
@@ -47,6 +48,8 @@ struct server_options {
     std::uint32_t max_sessions = 64;      ///< of all servers of a group
     std::uint32_t max_paths = 8;          ///< of a session
     std::uint32_t max_connections = 1024; ///< of a path; kernels make one for each CPU, and one
+    /// Paths of one address that are half made, at least 1. Fewer than max_sessions, so that who never finishes one leaves place for others.
+    std::uint32_t max_unfinished = 32;
     /// A path must be complete, and have said its session's name, so long after its first connection.
     duration set_up = std::chrono::seconds(30);
     duration heartbeat = heartbeat_interval;
@@ -131,8 +134,10 @@ public:
 };
 
 class session_name;
+class unfinished_path;
 
-/// What the servers of several shards share: the names of their sessions, and how many there are. Outlives them. Any thread.
+/// What the servers of several shards share: the names of their sessions, how many there are, and who has paths half made. Outlives
+/// them. Any thread.
 class server_group {
 public:
     server_group();
@@ -146,9 +151,12 @@ public:
     /// False: there are `limit` already.
     bool add_session(std::uint32_t limit) noexcept;
     void remove_session() noexcept;
+    /// Counts a path from `address` until it is connected. False, as a bool: there are `limit` already.
+    unfinished_path begin_path(const std::string& address, std::uint32_t limit);
 
 private:
     friend class session_name;
+    friend class unfinished_path;
     struct impl;
     std::unique_ptr<impl> impl_;
 };
@@ -177,6 +185,32 @@ private:
     session_name(server_group& g, std::string text) noexcept : group_(&g), text_(std::move(text)) {}
     server_group* group_ = nullptr;
     std::string text_;
+};
+
+/// A path that is counted as half made while this lives. One shard.
+class unfinished_path {
+public:
+    unfinished_path() noexcept = default;
+    unfinished_path(unfinished_path&& other) noexcept
+        : group_(std::exchange(other.group_, nullptr)), address_(std::move(other.address_))
+    {
+    }
+    unfinished_path& operator=(unfinished_path&& other) noexcept
+    {
+        std::swap(group_, other.group_);
+        std::swap(address_, other.address_);
+        return *this;
+    }
+    ~unfinished_path();
+    explicit operator bool() const noexcept { return group_ != nullptr; }
+
+private:
+    friend class server_group;
+    unfinished_path(server_group& g, std::string address) noexcept : group_(&g), address_(std::move(address))
+    {
+    }
+    server_group* group_ = nullptr;
+    std::string address_;
 };
 
 /// Which of `shards` servers, from 0, keeps the session that a connect request names: the same for all its connections, since a session
