@@ -5,7 +5,7 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <verbena/protocols/nfs/v4/attributes.hpp>
+#include <verbena/protocols/nfs/v4/compound.hpp>
 
 #include "bytes.hpp"
 
@@ -77,6 +77,10 @@ inline constexpr std::uint64_t length_value = 0x300000004;
 inline constexpr nfs::v4::change_info4 cinfo_value{true, 0x2100000022, 0x3100000032};
 
 inline bool is_handle(std::span<const std::byte> bytes) { return to_hex(bytes) == "01020304 0506"; }
+inline bool is_owner(const nfs::v4::state_owner4& owner)
+{
+    return owner.clientid == 0x1100000012 && text_of(owner.owner) == "owner";
+}
 inline bool is_attrs(const nfs::v4::fattr4& attrs)
 {
     using nfs::v4::attribute;
