@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "wire.hpp"
 
+#include <verbena/protocols/nfs/v4/callback.hpp>
 #include <verbena/protocols/nfs/v4/compound.hpp>
 
 #include <algorithm>
@@ -183,5 +184,9 @@ template class basic_arguments<compound_operations>;
 template class basic_results<compound_operations>;
 template class basic_request<compound_operations>;
 template class basic_reply<compound_operations>;
+template class basic_arguments<callback_operations>;
+template class basic_results<callback_operations>;
+template class basic_request<callback_operations>;
+template class basic_reply<callback_operations>;
 
 } // namespace verbena::nfs::v4

@@ -5,6 +5,7 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <verbena/protocols/nfs/v4/callback.hpp>
 #include <verbena/protocols/nfs/v4/compound.hpp>
 
 #include "bytes.hpp"
