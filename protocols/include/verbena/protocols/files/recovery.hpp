@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// What survives a restart, and the time after one in which clients take back what they had (RFC 8881 8.4).
+#pragma once
+
+#include <verbena/core/clock.hpp>
+#include <verbena/core/result.hpp>
+#include <verbena/core/task.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#pragma GCC visibility push(default)
+
+namespace verbena::files {
+
+/// The list of clients that may reclaim after the next start, on stable storage.
+///
+/// At a start it tells who was in the list at the end of the last grace period, and who was added since: also when the server
+/// started again within a grace period. What is added goes to a new list, which is the list when end_grace() has been written.
+///
+/// For each function. Completes when: it is on stable storage, or failed. On cancel: as the implementation says; a change may have
+/// been written though an error is answered. Errors: any; then the state layer doesn't grant what depends on it. Lifetime: the key is
+/// copied before the first wait. Shard: that of the task. The state layer has one call at a time for each key, several for several
+/// keys.
+class recovery_store {
+public:
+    virtual ~recovery_store() = default;
+    /// `key` may reclaim after the next start. Also if it is there already.
+    virtual task<result<void>> add(std::string_view key) = 0;
+    /// `key` may not, whichever list it is in. Also if it isn't there.
+    virtual task<result<void>> remove(std::string_view key) = 0;
+    /// The new list takes the place of the old one.
+    virtual task<result<void>> end_grace() = 0;
+};
+
+/// Who may reclaim, and until when. Shard-local; decides, and writes nothing.
+class grace_period {
+public:
+    enum class phase : std::uint8_t {
+        reclaiming, ///< clients take back what they had
+        ending,     ///< its end is being written: nobody reclaims, and nothing new is granted
+        over,
+    };
+    /// Over at once where nobody may reclaim: a first start, or all clients had gone.
+    grace_period(std::vector<std::string> keys, time_point until);
+
+    phase now() const noexcept { return phase_; }
+    bool may_reclaim(std::string_view key) const noexcept { return keys_.contains(key); }
+    /// `key` has reclaimed all, or lost the right to.
+    void complete(std::string_view key) noexcept;
+    /// Whether nobody is left who might reclaim, or its time is over.
+    bool is_due(time_point now) const noexcept
+    {
+        return phase_ == phase::reclaiming && (keys_.empty() || now >= until_);
+    }
+    /// When it is over if clients don't end it earlier.
+    time_point until() const noexcept { return until_; }
+    void begin_end() noexcept { phase_ = phase::ending; }
+    /// It was written, or not: then it goes on, to be ended again.
+    void end(bool written) noexcept;
+
+private:
+    std::set<std::string, std::less<>> keys_; // of those that have not said that they are done
+    time_point until_;
+    phase phase_;
+};
+
+} // namespace verbena::files
+
+#pragma GCC visibility pop

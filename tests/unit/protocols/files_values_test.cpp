@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranges, numbers, the conflict table and the grace period, as values.
+#include <boost/test/unit_test.hpp>
+
+#include <verbena/protocols/files/byte_ranges.hpp>
+#include <verbena/protocols/files/conflicts.hpp>
+#include <verbena/protocols/files/in_flight.hpp>
+#include <verbena/protocols/files/recovery.hpp>
+#include <verbena/protocols/files/stateid.hpp>
+
+#include <array>
+#include <random>
+
+BOOST_AUTO_TEST_SUITE(files_values_test)
+
+using namespace verbena;
+using namespace verbena::files;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::uint64_t top = ~std::uint64_t(0);
+
+stateid with(std::uint32_t seqid, std::byte fill)
+{
+    stateid id;
+    id.seqid = seqid;
+    id.other.fill(fill);
+    return id;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(a_range_is_of_bytes_that_can_be)
+{
+    struct {
+        std::uint64_t offset, length;
+        bool good;
+        std::uint64_t last;
+    } const rows[] = {
+        {0, 1, true, 0},        {5, 10, true, 14},     {0, 0, false, 0},   {7, top, true, top},
+        {0, top, true, top},    {top, 1, true, top},   {top, 2, false, 0}, {2, top - 1, true, top},
+        {3, top - 1, false, 0}, {top, top, true, top},
+    };
+    for (const auto& row : rows) {
+        const auto r = byte_range::of(row.offset, row.length);
+        BOOST_TEST(r.has_value() == row.good, row.offset << " " << row.length);
+        if (r) {
+            BOOST_TEST(r->offset == row.offset);
+            BOOST_TEST(r->last == row.last);
+        } else {
+            BOOST_TEST((r.error() == errc::invalid));
+        }
+    }
+    BOOST_TEST(byte_range({7, top}).length() == top);
+    BOOST_TEST(byte_range({7, 9}).length() == 3u);
+}
+
+BOOST_AUTO_TEST_CASE(ranges_split_and_merge_and_change)
+{
+    using enum lock_type;
+    struct step {
+        byte_range bytes;
+        std::optional<lock_type> type;
+        std::vector<locked_range> then;
+    };
+    const step steps[] = {
+        {{10, 19}, read, {{{10, 19}, read}}},
+        {{20, 29}, read, {{{10, 29}, read}}},                                     // neighbours
+        {{0, 4}, read, {{{0, 4}, read}, {{10, 29}, read}}},                       // not one
+        {{5, 9}, read, {{{0, 29}, read}}},                                        // fills the gap
+        {{10, 19}, write, {{{0, 9}, read}, {{10, 19}, write}, {{20, 29}, read}}}, // upgrade of the middle
+        {{15, 15}, std::nullopt, {{{0, 9}, read}, {{10, 14}, write}, {{16, 19}, write}, {{20, 29}, read}}},
+        {{5, 24}, read, {{{0, 29}, read}}}, // downgrade
+        {{40, top}, write, {{{0, 29}, read}, {{40, top}, write}}},
+        {{30, 39}, write, {{{0, 29}, read}, {{30, top}, write}}},
+        {{top, top}, std::nullopt, {{{0, 29}, read}, {{30, top - 1}, write}}},
+        {{100, 50 + 100}, std::nullopt, {{{0, 29}, read}, {{30, 99}, write}, {{151, top - 1}, write}}},
+        {{0, top}, std::nullopt, {}},
+        {{3, 5}, std::nullopt, {}},
+    };
+    byte_ranges r;
+    for (const step& s : steps) {
+        const auto before = std::ptrdiff_t(r.size());
+        const auto growth = r.growth(s.bytes, s.type);
+        if (s.type)
+            r.set(s.bytes, *s.type);
+        else
+            r.clear(s.bytes);
+        BOOST_TEST((std::vector(r.all().begin(), r.all().end()) == s.then),
+                   s.bytes.offset << "-" << s.bytes.last);
+        BOOST_TEST(std::ptrdiff_t(r.size()) - before == growth);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(ranges_are_what_a_lock_for_each_byte_would_be)
+{
+    std::mt19937_64 random(1);
+    for (int round = 0; round < 300; ++round) {
+        constexpr unsigned bytes = 24;
+        std::array<char, bytes> model;
+        model.fill('-');
+        byte_ranges r;
+        for (int step = 0; step < 40; ++step) {
+            unsigned first = unsigned(random() % bytes), last = unsigned(random() % bytes);
+            if (first > last)
+                std::swap(first, last);
+            const unsigned what = unsigned(random() % 3);
+            for (unsigned i = first; i <= last; ++i)
+                model[i] = "-rw"[what];
+            if (what == 0)
+                r.clear({first, last});
+            else
+                r.set({first, last}, what == 1 ? lock_type::read : lock_type::write);
+            // As few ranges as can be, in order.
+            std::vector<locked_range> expected;
+            for (unsigned i = 0; i < bytes; ++i)
+                if (model[i] != '-') {
+                    if (i > 0 && model[i - 1] == model[i])
+                        expected.back().bytes.last = i;
+                    else
+                        expected.push_back({{i, i}, model[i] == 'r' ? lock_type::read : lock_type::write});
+                }
+            BOOST_REQUIRE((std::vector(r.all().begin(), r.all().end()) == expected));
+            for (unsigned i = 0; i < bytes; ++i) {
+                BOOST_REQUIRE((r.find_conflict({i, i}, lock_type::write) != nullptr) == (model[i] != '-'));
+                BOOST_REQUIRE((r.find_conflict({i, i}, lock_type::read) != nullptr) == (model[i] == 'w'));
+            }
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(numbers_of_stateids_wrap_past_zero)
+{
+    BOOST_TEST(next_seqid(1) == 2u);
+    BOOST_TEST(next_seqid(0xffffffff) == 1u);
+    BOOST_TEST(is_behind(1, 2));
+    BOOST_TEST(!is_behind(2, 2));
+    BOOST_TEST(!is_behind(3, 2));
+    BOOST_TEST(is_behind(0xfffffffe, 3));
+    BOOST_TEST(!is_behind(3, 0xfffffffe));
+}
+
+BOOST_AUTO_TEST_CASE(special_stateids_are_all_of_one_kind_of_bit)
+{
+    for (const std::uint32_t seqid : {0u, 1u, 7u, 0xffffffffu}) {
+        BOOST_TEST(is_special(with(seqid, std::byte(0))));
+        BOOST_TEST(is_special(with(seqid, std::byte(0xff))));
+        BOOST_TEST(!is_special(with(seqid, std::byte(1))));
+    }
+    stateid almost = with(0, std::byte(0));
+    almost.other[11] = std::byte(1);
+    BOOST_TEST(!is_special(almost));
+}
+
+// RFC 8881 10.4.4, 18.16.4.
+BOOST_AUTO_TEST_CASE(who_gives_way_to_what)
+{
+    using enum operation;
+    struct {
+        operation op;
+        const char* row; // read delegation, write delegation, read layout, write layout
+    } const rows[] = {
+        {open_read, "-w--"},       {open_write, "rw--"},      {open_deny_read, "rw--"},
+        {open_deny_write, "-w--"}, {operation::read, "-w-W"}, {operation::write, "rwRW"},
+        {get_attributes, "-w--"},  {set_attributes, "rw--"},  {set_size, "rwRW"},
+        {remove, "rw--"},          {rename, "rw--"},          {link, "rw--"},
+        {lock_read, "-w--"},       {lock_write, "rw--"},
+    };
+    BOOST_TEST(std::size(rows) == operation_count);
+    for (const auto& row : rows)
+        for (unsigned h = 0; h < holding_count; ++h)
+            BOOST_TEST(conflicts(holding(h), row.op) == (row.row[h] != '-'), int(row.op) << " " << h);
+    BOOST_TEST((access_of(operation::read) == share::read));
+    BOOST_TEST((access_of(operation::write) == share::write));
+    BOOST_TEST((access_of(set_size) == share::write));
+    BOOST_TEST((access_of(rename) == share::none));
+}
+
+BOOST_AUTO_TEST_CASE(what_is_in_flight_is_over_in_the_order_of_beginning)
+{
+    in_flight_list list;
+    in_flight_list::item first, second;
+    BOOST_TEST(list.over_before(list.next()));
+    list.begin(first);
+    const auto between = list.next();
+    list.begin(second);
+    BOOST_TEST(!list.over_before(between));
+    first.unlink();
+    BOOST_TEST(list.over_before(between)); // the second began after
+    BOOST_TEST(!list.over_before(list.next()));
+    second.unlink();
+    BOOST_TEST(list.over_before(list.next()));
+}
+
+BOOST_AUTO_TEST_CASE(grace_is_over_where_nobody_may_reclaim)
+{
+    grace_period none({}, time_point() + 90s);
+    BOOST_TEST((none.now() == grace_period::phase::over));
+    BOOST_TEST(!none.is_due(time_point() + 100s));
+}
+
+BOOST_AUTO_TEST_CASE(grace_ends_when_all_are_done_or_by_time)
+{
+    grace_period g({"a", "b"}, time_point() + 90s);
+    BOOST_TEST((g.now() == grace_period::phase::reclaiming));
+    BOOST_TEST(g.may_reclaim("a"));
+    BOOST_TEST(!g.may_reclaim("c"));
+    BOOST_TEST(!g.is_due(time_point() + 89s));
+    BOOST_TEST(g.is_due(time_point() + 90s));
+    g.complete("c"); // not one of them
+    g.complete("a");
+    BOOST_TEST(!g.may_reclaim("a"));
+    BOOST_TEST(!g.is_due(time_point()));
+    g.complete("b");
+    BOOST_TEST(g.is_due(time_point()));
+    g.begin_end();
+    BOOST_TEST((g.now() == grace_period::phase::ending));
+    BOOST_TEST(!g.is_due(time_point() + 100s)); // once
+    g.end(false);
+    BOOST_TEST((g.now() == grace_period::phase::reclaiming));
+    BOOST_TEST(g.is_due(time_point()));
+    g.begin_end();
+    g.end(true);
+    BOOST_TEST((g.now() == grace_period::phase::over));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
