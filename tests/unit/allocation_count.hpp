@@ -19,6 +19,7 @@
 namespace verbena::test {
 
 inline std::atomic<std::uint64_t> allocations{0};
+inline std::atomic<std::uint64_t> allocated_bytes{0}; // what was given back is not taken off
 
 } // namespace verbena::test
 
@@ -30,7 +31,10 @@ extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*)(const volatile
 namespace verbena::test {
 
 inline const int allocation_hooks = __sanitizer_install_malloc_and_free_hooks(
-    [](const volatile void*, std::size_t) { allocations.fetch_add(1, std::memory_order_relaxed); },
+    [](const volatile void*, std::size_t size) {
+        allocations.fetch_add(1, std::memory_order_relaxed);
+        allocated_bytes.fetch_add(size, std::memory_order_relaxed);
+    },
     [](const volatile void*) {});
 
 } // namespace verbena::test
@@ -41,6 +45,7 @@ inline const int allocation_hooks = __sanitizer_install_malloc_and_free_hooks(
 [[gnu::noinline]] void* operator new(std::size_t size)
 {
     verbena::test::allocations.fetch_add(1, std::memory_order_relaxed);
+    verbena::test::allocated_bytes.fetch_add(size, std::memory_order_relaxed);
     if (void* memory = std::malloc(size))
         return memory;
     throw std::bad_alloc();

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a state_table holds: clients have owners, owners have states, states are of files.
+#pragma once
+
+#include "stateid_table.hpp"
+
+#include <verbena/core/timer.hpp>
+#include <verbena/protocols/files/byte_ranges.hpp>
+#include <verbena/protocols/files/state_table.hpp>
+
+#include <array>
+#include <cassert>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_set>
+
+namespace verbena::files::detail {
+
+/// Membership in one of several lists at once.
+template<class T>
+struct member_of : list_hook {
+    explicit member_of(T& o) noexcept : owner(o) {}
+    T& owner;
+};
+
+inline std::string_view text_of(std::span<const std::byte> bytes) noexcept
+{
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+inline std::span<const std::byte> bytes_of(std::string_view text) noexcept
+{
+    return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+enum class state_kind : std::uint8_t { open, lock, delegation };
+
+/// What a stateid names. Owned by the stateid_table.
+struct state_entry {
+    state_entry(state_kind k, client_entry& c, owner_entry* o, file_entry& f) noexcept
+        : kind(k), client(c), owner(o), file(&f)
+    {
+    }
+    state_entry(const state_entry&) = delete;
+    virtual ~state_entry() = default;
+
+    state_kind kind;
+    std::uint32_t seqid = 1;
+    std::uint32_t place = 0;
+    std::uint32_t tag = 0;
+    client_entry& client;
+    owner_entry* owner; // nullptr of a delegation
+    file_entry* file;   // nullptr of a delegation that was revoked
+    member_of<state_entry> of_client{*this};
+    member_of<state_entry> of_file{*this};
+    member_of<state_entry> of_owner{*this};
+};
+
+/// The 16 pairs of access and deny, by access * 4 + deny.
+using share_pairs = std::uint16_t;
+constexpr unsigned pair_of(share access, share deny) noexcept
+{
+    return unsigned(access) * 4 + unsigned(deny);
+}
+
+struct open_entry final : state_entry {
+    open_entry(client_entry& c, owner_entry& o, file_entry& f) noexcept
+        : state_entry(state_kind::open, c, &o, f)
+    {
+    }
+    share_pairs opened = 0; // that are in effect
+    share access = share::none;
+    share deny = share::none;
+    intrusive_list<member_of<lock_entry>> locks;
+};
+
+struct lock_entry final : state_entry {
+    lock_entry(client_entry& c, owner_entry& o, file_entry& f, open_entry& by) noexcept
+        : state_entry(state_kind::lock, c, &o, f), open(by)
+    {
+        by.locks.push_back(of_open);
+    }
+    open_entry& open;
+    byte_ranges ranges;
+    member_of<lock_entry> of_open{*this};
+};
+
+struct delegation_entry final : state_entry {
+    delegation_entry(client_entry& c, file_entry& f, delegation_type t) noexcept
+        : state_entry(state_kind::delegation, c, nullptr, f), type(t)
+    {
+    }
+    delegation_type type;
+    bool is_recalled = false;
+    time_point deadline{}; // to return it
+    member_of<delegation_entry> by_deadline{*this};
+    bool is_revoked() const noexcept { return file == nullptr; }
+};
+
+/// An open owner or a lock owner. Lives as long as it has states.
+struct owner_entry {
+    owner_entry(client_entry& c, bool l, std::string_view n, std::uint64_t h)
+        : client(c), locks(l), hash(h), name(n)
+    {
+    }
+    client_entry& client;
+    const bool locks;
+    const std::uint64_t hash; // of the name, by a key that clients don't know
+    const std::string name;
+    intrusive_list<member_of<state_entry>> states;
+};
+
+struct owner_key {
+    std::uint64_t hash;
+    bool locks;
+    std::string_view name;
+    friend bool operator==(const owner_key&, const owner_key&) = default;
+};
+struct owner_hash {
+    using is_transparent = void;
+    std::size_t operator()(const owner_key& k) const noexcept { return k.hash * 2 + k.locks; }
+    std::size_t operator()(const std::unique_ptr<owner_entry>& o) const noexcept
+    {
+        return o->hash * 2 + o->locks;
+    }
+};
+struct owner_equal {
+    using is_transparent = void;
+    static owner_key key(const owner_key& k) noexcept { return k; }
+    static owner_key key(const std::unique_ptr<owner_entry>& o) noexcept
+    {
+        return {o->hash, o->locks, o->name};
+    }
+    bool operator()(const auto& a, const auto& b) const noexcept { return key(a) == key(b); }
+};
+
+/// Somebody who waits for a lock.
+struct wait_entry {
+    wait_entry(client_entry& c, file_entry& f, std::span<const std::byte> o, const byte_range& r, lock_type t)
+        : client(c), file(f), owner(text_of(o)), bytes(r), type(t)
+    {
+    }
+    client_entry& client;
+    file_entry& file;
+    const std::string owner;
+    byte_range bytes;
+    lock_type type;
+    bool is_told = false;
+    time_point until{}; // what it was told holds
+    member_of<wait_entry> of_client{*this};
+    member_of<wait_entry> of_file{*this};
+    member_of<wait_entry> by_end{*this};
+};
+
+struct client_entry {
+    client_entry(client_id i, std::string_view k) : id(i), key(k) {}
+    const client_id id;
+    const std::string key;
+    client_state state = client_state::active;
+    bool callable = false;
+    bool complete = false; // has said "reclaim complete"
+    bool recorded = false; // is in the recovery store
+    bool storing = false;  // the store is writing of it
+    bool leaving = false;  // what it writes is that the client goes
+    unsigned holds = 0;    // compounds under way
+    time_point renewed{};
+    std::size_t opens = 0, pending = 0, locks = 0, lock_states = 0, delegations = 0, revoked = 0, waits = 0;
+    member_of<client_entry> by_lease{*this};
+    intrusive_list<member_of<state_entry>> states;
+    intrusive_list<member_of<wait_entry>> waiting;
+    std::unordered_set<std::unique_ptr<owner_entry>, owner_hash, owner_equal> owners;
+};
+
+struct file_entry {
+    file_entry(const storage::handle& h, std::uint64_t sum, std::uint64_t s) noexcept
+        : handle(h), hash(sum), since(s)
+    {
+    }
+    bool has_nothing() const noexcept { return states == 0 && pins == 0; }
+
+    const storage::handle handle;
+    const std::uint64_t hash;
+    const std::uint64_t since;                         // in_flight_list::next() when it was made
+    std::uint32_t states = 0;                          // opens, locks, delegations
+    std::uint32_t pins = 0;                            // passages, pending opens, waits for locks
+    std::uint32_t asking = 0;                          // in make_room()
+    std::array<std::uint32_t, 2> accesses{}, denies{}; // opens, pending ones too, by read and write
+    std::array<std::uint32_t, 2> anonymous{};          // operations under way without an open, so
+    std::array<std::uint32_t, operation_count> passing{};
+    intrusive_list<member_of<state_entry>> opens, locks, delegations;
+    intrusive_list<pending_open> pending;
+    intrusive_list<member_of<wait_entry>> waits; // in the order of asking
+    intrusive_list<verbena::detail::waiter> waiters;
+};
+
+struct file_hash {
+    using is_transparent = void;
+    std::size_t operator()(const std::unique_ptr<file_entry>& f) const noexcept { return f->hash; }
+    std::size_t operator()(const std::pair<std::uint64_t, const storage::handle*>& k) const noexcept
+    {
+        return k.first;
+    }
+};
+struct file_equal {
+    using is_transparent = void;
+    static const storage::handle& key(const std::unique_ptr<file_entry>& f) noexcept { return f->handle; }
+    static const storage::handle& key(const std::pair<std::uint64_t, const storage::handle*>& k) noexcept
+    {
+        return *k.second;
+    }
+    bool operator()(const auto& a, const auto& b) const noexcept { return key(a) == key(b); }
+};
+struct file_set : std::unordered_set<std::unique_ptr<file_entry>, file_hash, file_equal> {};
+
+/// Files that had a recall lately: two Bloom filters that take turns, so that one is forgotten after one to two times `rest`.
+class recent_recalls {
+public:
+    explicit recent_recalls(duration rest) noexcept : rest_(rest) {}
+    void add(std::uint64_t hash, time_point now) noexcept;
+    bool contains(std::uint64_t hash, time_point now) noexcept;
+
+private:
+    static constexpr std::size_t bits = 8192;
+    void turn(time_point now) noexcept;
+    duration rest_;
+    time_point turned_{};
+    unsigned current_ = 0;
+    std::array<std::array<std::uint64_t, bits / 64>, 2> filters_{};
+};
+
+/// `co_await changed(list, until)`: until somebody wakes the list, or a time. False if the wait was stopped.
+class [[nodiscard]] change_awaiter : timer {
+public:
+    change_awaiter(intrusive_list<verbena::detail::waiter>& list, time_point until, const char* text) noexcept
+        : list_(list), until_(until), text_(text)
+    {
+    }
+    bool await_ready() const noexcept { return false; }
+    template<class Promise>
+    bool await_suspend(std::coroutine_handle<Promise> h)
+    {
+        if (!waiter_.suspend(list_, h, wait_kind::other, text_))
+            return false;
+        if (until_ != time_point::max())
+            waiter_.shard().timers().arm(*this, until_);
+        return true;
+    }
+    bool await_resume() noexcept
+    {
+        cancel();
+        return !waiter_.stopped();
+    }
+
+private:
+    void on_timer() noexcept override
+    {
+        if (waiter_.is_linked())
+            waiter_.wake();
+    }
+    intrusive_list<verbena::detail::waiter>& list_;
+    time_point until_;
+    const char* text_;
+    verbena::detail::waiter waiter_;
+};
+
+/// States by file, and owner, or client where it is a delegation.
+struct state_key {
+    const void* owner;
+    const file_entry* file;
+    friend bool operator==(const state_key&, const state_key&) = default;
+};
+struct state_hash {
+    using is_transparent = void;
+    std::size_t operator()(const state_key& k) const noexcept
+    {
+        return std::size_t((std::uintptr_t(k.owner) * 0x9e3779b97f4a7c15) ^ (std::uintptr_t(k.file) >> 4));
+    }
+    std::size_t operator()(const state_entry* s) const noexcept { return (*this)(key(s)); }
+    static state_key key(const state_entry* s) noexcept
+    {
+        return {s->owner != nullptr ? static_cast<const void*>(s->owner) : &s->client, s->file};
+    }
+};
+struct state_equal {
+    using is_transparent = void;
+    static state_key key(const state_key& k) noexcept { return k; }
+    static state_key key(const state_entry* s) noexcept { return state_hash::key(s); }
+    bool operator()(const auto& a, const auto& b) const noexcept { return key(a) == key(b); }
+};
+
+} // namespace verbena::files::detail
+
+namespace verbena::files {
+
+struct state_table::obstacle {
+    enum class kind : std::uint8_t {
+        none,
+        courtesy,  // `client`, whose lease is over
+        overdue,   // `id` was not returned in time
+        recalled,  // delegations that are to be returned until `until`
+        operation, // one under way on this file
+        earlier,   // one under way that began before the file had state
+    } what = kind::none;
+    client_id client = nobody;
+    stateid id;
+    time_point until = time_point::max();
+};
+
+struct state_table::lock_obstacle {
+    byte_range bytes;
+    lock_type type = lock_type::read;
+    detail::client_entry* client = nullptr;
+    std::string_view owner;
+};
+
+struct state_table::indexes {
+    intrusive_list<detail::member_of<detail::client_entry>> active;   // the one renewed longest ago first
+    intrusive_list<detail::member_of<detail::client_entry>> courtesy; // the one whose lease ended first first
+    intrusive_list<detail::member_of<detail::delegation_entry>> recalled;
+    intrusive_list<detail::member_of<detail::wait_entry>> told;
+    std::unordered_set<detail::state_entry*, detail::state_hash, detail::state_equal> states;
+};
+
+/// Whether a client's state is no obstacle to `who` but for the time that it takes to have it away.
+inline bool gives_way(const detail::client_entry& c, client_id who) noexcept
+{
+    return c.state == client_state::courtesy && c.id != who;
+}
+
+// The two halves of a share.
+constexpr share halves[] = {share::read, share::write};
+
+} // namespace verbena::files

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stateid_table.hpp"
+
+#include "entries.hpp"
+
+namespace verbena::files::detail {
+
+namespace {
+
+void put(stateid& id, std::size_t at, std::uint32_t value) noexcept
+{
+    for (std::size_t i = 0; i < 4; ++i)
+        id.other[at + i] = std::byte(value >> (8 * i));
+}
+
+std::uint32_t get(const stateid& id, std::size_t at) noexcept
+{
+    std::uint32_t value = 0;
+    for (std::size_t i = 0; i < 4; ++i)
+        value |= std::to_integer<std::uint32_t>(id.other[at + i]) << (8 * i);
+    return value;
+}
+
+} // namespace
+
+stateid_table::~stateid_table() = default;
+
+// Four rounds of a Feistel network over the generation: a permutation, so each generation has a tag of its own.
+std::uint32_t stateid_table::tag(std::uint32_t place) const noexcept
+{
+    const std::uint32_t generation = slots_[place].generation;
+    std::uint32_t left = generation >> 16, right = generation & 0xffff;
+    for (std::uint32_t round = 0; round < 4; ++round) {
+        std::array<std::byte, 7> text{};
+        for (std::size_t i = 0; i < 4; ++i)
+            text[i] = std::byte(place >> (8 * i));
+        text[4] = std::byte(round);
+        text[5] = std::byte(right);
+        text[6] = std::byte(right >> 8);
+        const std::uint32_t mixed = left ^ (std::uint32_t(siphash(key_, text)) & 0xffff);
+        left = right;
+        right = mixed;
+    }
+    return left << 16 | right;
+}
+
+state_entry& stateid_table::add(std::unique_ptr<state_entry> state)
+{
+    std::uint32_t place;
+    if (free_.empty()) {
+        place = std::uint32_t(slots_.size());
+        slots_.emplace_back();
+        free_.reserve(slots_.capacity()); // so that remove() needs no memory
+    } else {
+        place = free_.back();
+        free_.pop_back();
+    }
+    slot& s = slots_[place];
+    s.state = std::move(state);
+    s.state->place = place;
+    s.state->tag = tag(place);
+    return *s.state;
+}
+
+void stateid_table::remove(state_entry& state) noexcept
+{
+    const std::uint32_t place = state.place;
+    slots_[place].state.reset();
+    ++slots_[place].generation;
+    free_.push_back(place);
+}
+
+bool stateid_table::is_of_this_epoch(const stateid& id) const noexcept { return get(id, 0) == epoch_; }
+
+state_entry* stateid_table::find(const stateid& id) const noexcept
+{
+    const std::uint32_t place = get(id, 4);
+    if (!is_of_this_epoch(id) || place >= slots_.size())
+        return nullptr;
+    state_entry* state = slots_[place].state.get();
+    return state != nullptr && state->tag == get(id, 8) ? state : nullptr;
+}
+
+stateid stateid_table::id_of(const state_entry& state) const noexcept
+{
+    stateid id;
+    id.seqid = state.seqid;
+    put(id, 0, epoch_);
+    put(id, 4, state.place);
+    put(id, 8, state.tag);
+    return id;
+}
+
+} // namespace verbena::files::detail

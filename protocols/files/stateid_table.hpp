@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which stateids there are, and what each names.
+//
+//   other 0..3   epoch of the server's start, little endian
+//         4..7   place in the table
+//         8..11  tag: a keyed permutation of the place's generation, so that no two holders of a place have the same one, and nobody guesses it
+#pragma once
+
+#include <verbena/core/siphash.hpp>
+#include <verbena/protocols/files/stateid.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace verbena::files::detail {
+
+struct state_entry;
+
+/// Owns what it names. Shard-local.
+class stateid_table {
+public:
+    stateid_table(std::uint32_t epoch, const siphash_key& key) noexcept : epoch_(epoch), key_(key) {}
+    ~stateid_table();
+    stateid_table(const stateid_table&) = delete;
+
+    /// Gives `state` a place, where it is until remove().
+    state_entry& add(std::unique_ptr<state_entry> state);
+    void remove(state_entry& state) noexcept;
+    /// What `id` names, whatever its number, or nullptr.
+    state_entry* find(const stateid& id) const noexcept;
+    bool is_of_this_epoch(const stateid& id) const noexcept;
+    stateid id_of(const state_entry& state) const noexcept;
+    std::size_t size() const noexcept { return slots_.size() - free_.size(); }
+
+private:
+    struct slot {
+        std::unique_ptr<state_entry> state;
+        std::uint32_t generation = 0;
+    };
+    std::uint32_t tag(std::uint32_t place) const noexcept;
+
+    const std::uint32_t epoch_;
+    const siphash_key key_;
+    std::vector<slot> slots_;
+    std::vector<std::uint32_t> free_;
+};
+
+} // namespace verbena::files::detail

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+// Clients: leases, what is written down of them, and the end of what they have.
+#include "entries.hpp"
+
+#include <algorithm>
+
+namespace verbena::files {
+
+using namespace detail;
+
+state_table::state_table(const clock_source& clock, recovery_store& store, state_handler& handler,
+                         state_options options)
+    : clock_(clock),
+      store_(store),
+      handler_(handler),
+      options_(std::move(options)),
+      presence_(options_.key),
+      grace_(options_.reclaimers, clock.now() + options_.grace_time),
+      states_(std::make_unique<stateid_table>(options_.epoch, options_.key)),
+      files_(std::make_unique<file_set>()),
+      recent_(std::make_unique<recent_recalls>(options_.rest_after_recall)),
+      by_(std::make_unique<indexes>())
+{
+    assert(options_.epoch != 0 && options_.epoch != ~std::uint32_t(0) && "a stateid would be special");
+}
+
+state_table::~state_table()
+{
+    assert(stats_.passages.value() == 0 && "a passage outlives its table");
+    for (auto& [id, c] : clients_) // first, so that nobody is told of what goes
+        while (auto* w = c->waiting.front())
+            erase_wait(w->owner);
+    for (auto& [id, c] : clients_) {
+        assert(!c->storing && "a task of the table outlives it");
+        drop_state(*c);
+    }
+}
+
+// --- Leases
+
+void state_table::to_state(client_entry& c, client_state s) noexcept
+{
+    c.by_lease.unlink();
+    stats_.courtesy_clients.add((s == client_state::courtesy) - (c.state == client_state::courtesy));
+    c.state = s;
+    if (s == client_state::active)
+        by_->active.push_back(c.by_lease);
+    else if (s == client_state::courtesy)
+        by_->courtesy.push_back(c.by_lease);
+}
+
+// Clients whose lease is over become courtesy clients. Cheap where none is: the first in the list tells.
+void state_table::age() noexcept
+{
+    for (const time_point t = now(); auto* first = by_->active.front();) {
+        client_entry& c = first->owner;
+        if (c.renewed + options_.lease > t)
+            return;
+        if (c.holds > 0) { // a compound of its runs
+            c.renewed = t;
+            by_->active.push_back(c.by_lease);
+        } else {
+            to_state(c, client_state::courtesy);
+            // Whoever waits for a lock of its may ask for it now.
+            if (stats_.lock_waiters.value() > 0)
+                for (auto* s = c.states.front(); s != nullptr; s = c.states.next(*s))
+                    if (s->owner.kind == state_kind::lock)
+                        tell_waiters(*s->owner.file);
+        }
+    }
+}
+
+client_entry* state_table::find_client(client_id id) noexcept
+{
+    const auto it = clients_.find(id);
+    return it == clients_.end() ? nullptr : it->second.get();
+}
+
+result<client_entry*> state_table::living(client_id id) noexcept
+{
+    age();
+    client_entry* c = find_client(id);
+    if (c == nullptr)
+        return error(errc::stale_client);
+    switch (c->state) {
+    case client_state::active:
+    case client_state::courtesy: break; // it still has all; that it asks renews nothing
+    case client_state::expired: return error(errc::expired);
+    case client_state::revoked: return error(errc::admin_revoked);
+    }
+    if (c->leaving)
+        return error(errc::busy, "the client's state is being taken");
+    return c;
+}
+
+result<client_id> state_table::add_client(std::string_view key)
+{
+    if (key.size() > options_.limits.owner_bytes)
+        return error(errc::invalid, "a client's name");
+    if (clients_.size() >= options_.limits.clients)
+        return refuse(errc::too_many_clients, "limits::clients", stats_.refused_limits);
+    const client_id id = std::uint64_t(options_.epoch) << 32 | (++last_client_ & 0xffffffff);
+    auto made = std::make_unique<client_entry>(id, key);
+    client_entry& c = *made;
+    clients_.emplace(id, std::move(made));
+    c.renewed = now();
+    to_state(c, client_state::active);
+    stats_.clients.add(1);
+    wake(tending_);
+    return id;
+}
+
+result<void> state_table::renew(client_id client)
+{
+    age();
+    client_entry* c = find_client(client);
+    if (c == nullptr)
+        return error(errc::stale_client);
+    if (c->state == client_state::expired)
+        return error(errc::expired);
+    if (c->state == client_state::revoked)
+        return error(errc::admin_revoked);
+    // Its record may be gone already: what it has would not survive a restart.
+    if (c->leaving)
+        return error(errc::busy, "the client's state is being taken");
+    if (c->state == client_state::courtesy)
+        stats_.returned_clients.add();
+    c->renewed = now();
+    to_state(*c, client_state::active);
+    return {};
+}
+
+result<void> state_table::set_callable(client_id client, bool callable)
+{
+    client_entry* c = find_client(client);
+    if (c == nullptr)
+        return error(errc::stale_client);
+    c->callable = callable;
+    return {};
+}
+
+result<client_state> state_table::state_of(client_id client)
+{
+    age();
+    const client_entry* c = find_client(client);
+    if (c == nullptr)
+        return error(errc::stale_client);
+    return c->state;
+}
+
+result<bool> state_table::is_in_use(client_id client)
+{
+    const client_entry* c = find_client(client);
+    if (c == nullptr)
+        return error(errc::stale_client);
+    return !c->states.empty() || c->pending > 0;
+}
+
+lease_hold::lease_hold(state_table& t, client_id c) noexcept : table_(t), client_(c)
+{
+    if (client_entry* entry = t.find_client(c))
+        ++entry->holds;
+}
+
+lease_hold::~lease_hold()
+{
+    // Not below: it may be another one than was there in the beginning only if ids were used again, which they aren't.
+    if (client_entry* entry = table_.find_client(client_); entry != nullptr && entry->holds > 0)
+        --entry->holds;
+}
+
+// --- The recovery store
+
+task<result<void>> state_table::write_record(client_id id)
+{
+    client_entry* c;
+    while ((c = find_client(id)) != nullptr && c->storing) {
+        const bool goes_on = co_await change_awaiter(storing_, time_point::max(), "the recovery store");
+        if (!goes_on)
+            co_return error(std::errc::operation_canceled);
+    }
+    if (c == nullptr)
+        co_return error(errc::stale_client);
+    if (c->recorded || c->revoked > 0) // with something revoked: when that is freed
+        co_return result<void>();
+    c->storing = true;
+    const result<void> written = co_await store_.add(c->key); // it stays while `storing` is set
+    c->storing = false;
+    c->recorded = written.has_value();
+    wake(storing_);
+    if (!written)
+        stats_.store_failures.add();
+    co_return written;
+}
+
+task<result<void>> state_table::reclaim_complete(client_id client)
+{
+    const auto living_one = living(client);
+    if (!living_one)
+        co_return living_one.error();
+    if ((*living_one)->complete)
+        co_return error(errc::already_complete);
+    result<void> written = co_await write_record(client);
+    if (!written)
+        co_return written;
+    const auto again = living(client);
+    if (!again)
+        co_return again.error();
+    if ((*again)->complete)
+        co_return error(errc::already_complete);
+    (*again)->complete = true;
+    grace_.complete((*again)->key);
+    if (grace_.is_due(now())) // if the store refuses, tend() tries again: the client has done its part
+        written = co_await end_grace();
+    co_return result<void>();
+}
+
+task<result<void>> state_table::end_grace()
+{
+    grace_.begin_end();
+    const result<void> written = co_await store_.end_grace();
+    grace_.end(written.has_value());
+    if (!written)
+        stats_.store_failures.add();
+    wake(tending_); // which tries again
+    co_return written;
+}
+
+task<result<void>> state_table::take_state(client_id id, client_state into, bool only_courtesy)
+{
+    client_entry* c;
+    while ((c = find_client(id)) != nullptr && c->storing) {
+        const bool goes_on = co_await change_awaiter(storing_, time_point::max(), "the recovery store");
+        if (!goes_on)
+            co_return error(std::errc::operation_canceled);
+    }
+    if (c == nullptr)
+        co_return result<void>();
+    if (only_courtesy && c->state != client_state::courtesy) // it came back, or is gone already
+        co_return result<void>();
+    c->storing = c->leaving = true;
+    const result<void> removed = co_await store_.remove(c->key);
+    c->storing = c->leaving = false;
+    wake(storing_);
+    if (!removed) {
+        stats_.store_failures.add();
+        co_return removed;
+    }
+    c->recorded = false;
+    grace_.complete(c->key); // what it had is gone: nothing is left to reclaim
+    if (only_courtesy)
+        stats_.expired_clients.add();
+    drop_state(*c);
+    to_state(*c, into);
+    co_return result<void>();
+}
+
+task<result<void>> state_table::forget(client_id client)
+{
+    if (find_client(client) == nullptr)
+        co_return error(errc::stale_client);
+    const result<void> taken = co_await take_state(client, client_state::expired, false);
+    if (!taken)
+        co_return taken;
+    // Somebody else may have forgotten it meanwhile, or write of it.
+    if (const auto it = clients_.find(client); it != clients_.end() && !it->second->storing) {
+        to_state(*it->second, client_state::expired);
+        clients_.erase(it);
+        stats_.clients.add(-1);
+    }
+    co_return result<void>();
+}
+
+task<result<void>> state_table::revoke_client(client_id client)
+{
+    if (find_client(client) == nullptr)
+        co_return error(errc::stale_client);
+    co_return co_await take_state(client, client_state::revoked, false);
+}
+
+task<result<std::size_t>> state_table::drop_courtesy(std::size_t count)
+{
+    age();
+    const std::uint64_t before = stats_.expired_clients.value();
+    while (stats_.expired_clients.value() - before < count) {
+        auto* first = by_->courtesy.front();
+        if (first == nullptr)
+            break;
+        const result<void> taken = co_await take_state(first->owner.id, client_state::expired, true);
+        if (!taken)
+            co_return taken.error();
+    }
+    co_return std::size_t(stats_.expired_clients.value() - before);
+}
+
+void state_table::drop_state(client_entry& c) noexcept
+{
+    while (auto* w = c.waiting.front())
+        remove_wait(w->owner);
+    // The end of an open takes its locks along, so it is always the first that is looked at.
+    while (auto* s = c.states.front())
+        remove(s->owner);
+}
+
+// --- Owners
+
+owner_entry* state_table::find_owner(client_entry& c, bool locks, std::span<const std::byte> name) noexcept
+{
+    const auto it = c.owners.find(owner_key{siphash(options_.key, name), locks, text_of(name)});
+    return it == c.owners.end() ? nullptr : it->get();
+}
+
+owner_entry& state_table::owner_of(client_entry& c, bool locks, std::span<const std::byte> name)
+{
+    if (owner_entry* found = find_owner(c, locks, name))
+        return *found;
+    auto made = std::make_unique<owner_entry>(c, locks, text_of(name), siphash(options_.key, name));
+    owner_entry& o = *made;
+    c.owners.insert(std::move(made));
+    (locks ? stats_.lock_owners : stats_.open_owners).add(1);
+    return o;
+}
+
+// If it has no state.
+void state_table::release_owner(owner_entry& o) noexcept
+{
+    if (!o.states.empty())
+        return;
+    (o.locks ? stats_.lock_owners : stats_.open_owners).add(-1);
+    auto& owners = o.client.owners;
+    owners.erase(owners.find(owner_key{o.hash, o.locks, o.name}));
+}
+
+// --- Grace
+
+error state_table::refuse(errc e, const char* context, counter& counted) noexcept
+{
+    counted.add();
+    return error(e, context);
+}
+
+result<void> state_table::refuse_in_grace() noexcept
+{
+    if (grace_.now() != grace_period::phase::over)
+        return refuse(errc::grace, "others may reclaim", stats_.refused_grace);
+    return {};
+}
+
+result<void> state_table::may_begin_anew(const client_entry& c) noexcept
+{
+    if (!c.complete) // RFC 8881 18.51.3
+        return refuse(errc::grace, "the client has not said that it reclaimed all", stats_.refused_grace);
+    return refuse_in_grace();
+}
+
+result<void> state_table::check_reclaim(const client_entry& c) noexcept
+{
+    if (c.complete || grace_.now() != grace_period::phase::reclaiming)
+        return refuse(errc::no_grace, "the time to reclaim is over", stats_.refused_reclaims);
+    if (!grace_.may_reclaim(c.key))
+        return refuse(errc::reclaim_bad, "the client is not in the list", stats_.refused_reclaims);
+    return {};
+}
+
+void state_table::wake(waiter_list& list) noexcept
+{
+    // Only those that wait now: a woken one runs later.
+    while (verbena::detail::waiter* w = list.front())
+        w->wake();
+}
+
+} // namespace verbena::files

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// Delegations: whether one is granted, and how it comes back.
+#include "entries.hpp"
+
+namespace verbena::files {
+
+using namespace detail;
+
+namespace {
+
+// Beyond so many opens of one file nobody looks whether all are of one client: it gets no delegation.
+constexpr unsigned most_opens_looked_at = 64;
+
+} // namespace
+
+void recent_recalls::turn(time_point now) noexcept
+{
+    if (now - turned_ < rest_)
+        return;
+    current_ ^= 1;
+    filters_[current_] = {};
+    if (now - turned_ >= 2 * rest_)
+        filters_[current_ ^ 1] = {};
+    turned_ = now;
+}
+
+void recent_recalls::add(std::uint64_t hash, time_point now) noexcept
+{
+    turn(now);
+    for (unsigned i = 0; i < 3; ++i, hash >>= 13)
+        filters_[current_][hash % bits / 64] |= std::uint64_t(1) << (hash % 64);
+}
+
+bool recent_recalls::contains(std::uint64_t hash, time_point now) noexcept
+{
+    turn(now);
+    for (const auto& filter : filters_) {
+        bool all = true;
+        std::uint64_t h = hash;
+        for (unsigned i = 0; i < 3; ++i, h >>= 13)
+            all = all && (filter[h % bits / 64] >> (h % 64) & 1) != 0;
+        if (all)
+            return true;
+    }
+    return false;
+}
+
+gauge& state_table::gauge_of(delegation_type type) noexcept
+{
+    return type == delegation_type::read ? stats_.read_delegations : stats_.write_delegations;
+}
+
+// --- To grant
+
+bool state_table::others_contradict(const client_entry& c, file_entry& f, delegation_type type) noexcept
+{
+    // Opens that are begun count among them.
+    if (type == delegation_type::read && f.accesses[1] == 0 && f.denies[0] == 0)
+        return false;
+    const auto contradicts = [&](share access, share deny) {
+        return type == delegation_type::write || any(access & share::write) || any(deny & share::read);
+    };
+    unsigned seen = 0;
+    for (auto* m = f.opens.front(); m != nullptr; m = f.opens.next(*m)) {
+        const auto& o = static_cast<open_entry&>(m->owner);
+        if (++seen > most_opens_looked_at || (&o.client != &c && contradicts(o.access, o.deny)))
+            return true;
+    }
+    return is_pending_by_others(c.id, f, type);
+}
+
+std::optional<no_delegation> state_table::refuse_delegation(const open_request& r, const client_entry& c,
+                                                            file_entry& f, delegation_type type) noexcept
+{
+    if (!c.callable)
+        return no_delegation::not_callable;
+    if (!(type == delegation_type::read ? options_.read_delegations : options_.write_delegations))
+        return no_delegation::unsuited;
+    if (c.delegations >= options_.limits.delegations_per_client ||
+        std::size_t(stats_.read_delegations.value() + stats_.write_delegations.value()) >=
+            options_.limits.delegations) {
+        stats_.refused_limits.add();
+        return no_delegation::resource;
+    }
+    // Somebody waits for the file, or had to wait lately: else those who come for a delegation starve him.
+    if (r.claim != open_claim::reclaim && (f.asking > 0 || recent_->contains(f.hash, now())))
+        return no_delegation::contention;
+    return std::nullopt;
+}
+
+void state_table::decide_delegation(const open_request& r, client_entry& c, file_entry& f, opened& out)
+{
+    out.why = no_delegation::not_wanted;
+    if (r.want == delegation_want::none)
+        return;
+    out.why = no_delegation::unsuited;
+    const bool reclaims = r.claim == open_claim::reclaim;
+    if (reclaims ? r.want == delegation_want::any : grace_.now() != grace_period::phase::over)
+        return;
+    if (by_->states.contains(state_key{&c, &f})) // has one
+        return;
+    std::optional<delegation_type> type;
+    if (reclaims ? r.want == delegation_want::write
+                 : r.access == share::both && r.want != delegation_want::read)
+        type = delegation_type::write;
+    else if (reclaims || (r.access == share::read && r.want != delegation_want::write))
+        type = delegation_type::read;
+    if (!type)
+        return;
+    out.why = no_delegation::contention;
+    if (others_contradict(c, f, *type) || !in_flight_.over_before(f.since))
+        return;
+    for (unsigned op = 0; op < operation_count; ++op)
+        if (f.passing[op] > 0 && conflicts(holding_of(*type), operation(op)))
+            return;
+    for (auto* m = f.delegations.front(); m != nullptr; m = f.delegations.next(*m)) {
+        // Two readers may have one each, and nobody else beside a writer.
+        const auto& d = static_cast<delegation_entry&>(m->owner);
+        if (d.type == delegation_type::write || *type == delegation_type::write)
+            return;
+        break; // so all are of the first one's type
+    }
+    const auto refused = refuse_delegation(r, c, f, *type);
+    if (refused && !reclaims) {
+        out.why = *refused;
+        return;
+    }
+    delegation_entry& d = grant(c, f, *type);
+    out.delegation = granted_delegation{states_->id_of(d), *type, refused.has_value()};
+    if (refused) // it had it, so it keeps it until it has returned it (RFC 8881 10.2.1)
+        recall(d);
+}
+
+delegation_entry& state_table::grant(client_entry& c, file_entry& f, delegation_type type)
+{
+    auto& d = static_cast<delegation_entry&>(states_->add(std::make_unique<delegation_entry>(c, f, type)));
+    by_->states.insert(&d);
+    c.states.push_back(d.of_client);
+    f.delegations.push_back(d.of_file);
+    ++f.states;
+    ++c.delegations;
+    gauge_of(type).add(1);
+    return d;
+}
+
+// --- To get it back
+
+void state_table::recall(delegation_entry& d) noexcept
+{
+    if (d.is_recalled)
+        return;
+    d.is_recalled = true;
+    d.deadline = now() + options_.recall_time;
+    by_->recalled.push_back(d.by_deadline);
+    stats_.recalls.add();
+    stats_.recalled_delegations.add(1);
+    recent_->add(d.file->hash, now());
+    handler_.recall({d.client.id, states_->id_of(d), &d.file->handle, d.type});
+    wake(tending_);
+}
+
+result<void> state_table::recall(const stateid& id)
+{
+    state_entry* s = states_->find(id);
+    if (s == nullptr || s->kind != state_kind::delegation || s->file == nullptr)
+        return error(errc::bad_stateid);
+    recall(static_cast<delegation_entry&>(*s));
+    return {};
+}
+
+void state_table::recall_any(std::size_t keep)
+{
+    for (const auto& [id, c] : clients_)
+        if (c->delegations - c->revoked > keep)
+            handler_.recall_any(id, keep);
+}
+
+result<void> state_table::return_delegation(client_id client, const stateid& id, const storage::handle& file,
+                                            zero_seqid zero)
+{
+    const auto c = living(client);
+    if (!c)
+        return c.error();
+    const auto s = check(**c, id, &file, zero);
+    if (!s)
+        return s.error();
+    if ((*s)->kind != state_kind::delegation)
+        return error(errc::bad_stateid, "not a delegation");
+    remove(**s);
+    return {};
+}
+
+// Off the file, be it revoked or gone. The file may go, too.
+void state_table::leave_file(delegation_entry& d) noexcept
+{
+    file_entry& f = *d.file;
+    if (d.is_recalled) {
+        recent_->add(f.hash, now()); // the rest begins with its end
+        stats_.recalled_delegations.add(-1);
+    }
+    by_->states.erase(by_->states.find(state_key{&d.client, &f}));
+    d.of_file.unlink();
+    d.by_deadline.unlink();
+    d.file = nullptr;
+    --f.states;
+    gauge_of(d.type).add(-1);
+    changed(f);
+}
+
+void state_table::remove_delegation(delegation_entry& d) noexcept
+{
+    client_entry& c = d.client;
+    if (d.is_revoked()) {
+        --c.revoked;
+        stats_.revoked_delegations.add(-1);
+    } else {
+        leave_file(d);
+    }
+    --c.delegations;
+    states_->remove(d);
+}
+
+task<result<void>> state_table::revoke(stateid id)
+{
+    const auto live = [this, &id]() -> delegation_entry* {
+        state_entry* s = states_->find(id);
+        return s != nullptr && s->file != nullptr ? static_cast<delegation_entry*>(s) : nullptr;
+    };
+    delegation_entry* d;
+    while ((d = live()) != nullptr && d->client.storing) {
+        const bool goes_on = co_await change_awaiter(storing_, time_point::max(), "the recovery store");
+        if (!goes_on)
+            co_return error(std::errc::operation_canceled);
+    }
+    if (d == nullptr)
+        co_return result<void>();
+    client_entry& c = d->client; // stays while `storing` is set
+    c.storing = true;
+    const result<void> removed = co_await store_.remove(c.key);
+    c.storing = false;
+    wake(storing_);
+    if (!removed) {
+        stats_.store_failures.add();
+        co_return removed;
+    }
+    c.recorded = false;
+    if ((d = live()) == nullptr) { // it came back after all
+        if (c.complete && c.revoked == 0)
+            co_return co_await write_record(c.id);
+        co_return result<void>();
+    }
+    leave_file(*d);
+    ++c.revoked;
+    stats_.revoked_delegations.add(1);
+    stats_.revocations.add();
+    co_return result<void>();
+}
+
+task<result<void>> state_table::free_stateid(client_id client, stateid id)
+{
+    const auto c = living(client);
+    if (!c)
+        co_return c.error();
+    const auto s = check(**c, id, nullptr, zero_seqid::newest);
+    if (s) {
+        if ((*s)->kind != state_kind::lock || !static_cast<lock_entry&>(**s).ranges.empty())
+            co_return error(errc::locks_held);
+        remove(**s);
+        co_return result<void>();
+    }
+    if (s.error() != errc::deleg_revoked)
+        co_return s.error();
+    remove(*states_->find(id));
+    if ((*c)->complete && (*c)->revoked == 0)
+        co_return co_await write_record(client);
+    co_return result<void>();
+}
+
+} // namespace verbena::files

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+// Byte-range locks, and those who wait for them.
+#include "entries.hpp"
+
+namespace verbena::files {
+
+using namespace detail;
+
+// The first lock of another owner that stands against this one, those of courtesy clients last; or what is kept for a waiter.
+std::optional<state_table::lock_obstacle> state_table::find_lock_obstacle(file_entry& f, client_id client,
+                                                                          std::span<const std::byte> owner,
+                                                                          const byte_range& bytes,
+                                                                          lock_type type) noexcept
+{
+    std::optional<lock_obstacle> of_courtesy;
+    for (auto* m = f.locks.front(); m != nullptr; m = f.locks.next(*m)) {
+        const auto& l = static_cast<lock_entry&>(m->owner);
+        if (l.client.id == client && l.owner->name == text_of(owner))
+            continue;
+        const locked_range* r = l.ranges.find_conflict(bytes, type);
+        if (r == nullptr)
+            continue;
+        const lock_obstacle found{r->bytes, r->type, &l.client, l.owner->name};
+        if (!gives_way(l.client, client))
+            return found;
+        if (!of_courtesy)
+            of_courtesy = found;
+    }
+    if (!of_courtesy)
+        for (auto* m = f.waits.front(); m != nullptr; m = f.waits.next(*m)) {
+            const wait_entry& w = m->owner;
+            if (w.is_told && w.client.state != client_state::courtesy && w.bytes.overlaps(bytes) &&
+                conflict(w.type, type) && !(w.client.id == client && w.owner == text_of(owner)))
+                return lock_obstacle{w.bytes, w.type, &w.client, w.owner};
+        }
+    return of_courtesy;
+}
+
+namespace {
+
+void tell(lock_holder* holder, const byte_range& bytes, lock_type type, client_id client,
+          std::string_view owner)
+{
+    if (holder == nullptr)
+        return;
+    holder->bytes = bytes;
+    holder->type = type;
+    holder->client = client;
+    holder->owner = owner;
+}
+
+} // namespace
+
+result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, zero_seqid zero)
+{
+    const auto living_one = living(r.client);
+    if (!living_one)
+        return living_one.error();
+    client_entry& c = **living_one;
+    const auto s = check(c, r.id, &r.file, zero);
+    if (!s)
+        return s.error();
+    if ((*s)->kind != (r.new_owner ? state_kind::open : state_kind::lock))
+        return error(errc::bad_stateid, r.new_owner ? "not an open" : "not a lock");
+    if (r.bytes.offset > r.bytes.last || r.owner.size() > options_.limits.owner_bytes)
+        return error(errc::invalid, "range or owner of a lock");
+    file_entry& f = *(*s)->file;
+    lock_entry* l = nullptr;
+    if (!r.new_owner)
+        l = static_cast<lock_entry*>(*s);
+    else if (owner_entry* known = find_owner(c, true, r.owner))
+        l = static_cast<lock_entry*>(state_of(*known, f)); // it came with its open again
+    open_entry& by = r.new_owner ? static_cast<open_entry&>(**s) : l->open;
+    if (!includes(by.access, r.type == lock_type::read ? share::read : share::write))
+        return error(errc::open_mode);
+    if (const auto may = r.reclaim ? check_reclaim(c) : may_begin_anew(c); !may)
+        return may.error();
+
+    lapse_reservations();
+    const std::span<const std::byte> owner = l != nullptr ? bytes_of(l->owner->name) : r.owner;
+    wait_entry* waits = find_wait(f, r.client, owner);
+    if (const auto found = find_lock_obstacle(f, r.client, owner, r.bytes, r.type)) {
+        tell(holder, found->bytes, found->type, found->client->id, found->owner);
+        if (r.reclaim)
+            return refuse(errc::reclaim_conflict, "another client reclaimed the range",
+                          stats_.refused_reclaims);
+        if (gives_way(*found->client, r.client))
+            return error(errc::needs_room, "a courtesy client has it locked");
+        stats_.lock_denials.add();
+        if (r.wait)
+            wait_for(c, f, owner, r.bytes, r.type);
+        else if (waits != nullptr) // it keeps its place, but no range
+            untell(*waits);
+        return error(errc::denied);
+    }
+    const std::ptrdiff_t growth = l != nullptr ? l->ranges.growth(r.bytes, r.type) : 1;
+    const auto exceeds = [&](std::size_t have, std::size_t limit) {
+        return growth > 0 && have + std::size_t(growth) > limit;
+    };
+    if (exceeds(c.locks, options_.limits.locks_per_client) ||
+        exceeds(std::size_t(stats_.locks.value()), options_.limits.locks) ||
+        (l == nullptr && c.lock_states >= options_.limits.locks_per_client))
+        return refuse(errc::too_many_locks, "limits::locks", stats_.refused_limits);
+
+    if (waits != nullptr && waits->bytes.overlaps(r.bytes))
+        erase_wait(*waits); // and nobody hears of it before this lock stands
+    if (l == nullptr) {
+        owner_entry& o = owner_of(c, true, r.owner);
+        l = static_cast<lock_entry*>(&states_->add(std::make_unique<lock_entry>(c, o, f, by)));
+        by_->states.insert(l);
+        c.states.push_back(l->of_client);
+        f.locks.push_back(l->of_file);
+        o.states.push_back(l->of_owner);
+        ++f.states;
+        ++c.lock_states;
+        stats_.lock_states.add(1);
+    } else {
+        l->seqid = next_seqid(l->seqid);
+    }
+    l->ranges.set(r.bytes, r.type);
+    c.locks += std::size_t(growth);
+    stats_.locks.add(growth);
+    if (r.reclaim)
+        stats_.reclaims.add();
+    changed(f); // what was locked to write may now be locked to read only
+    return states_->id_of(*l);
+}
+
+result<void> state_table::test_lock(client_id client, const storage::handle& file,
+                                    std::span<const std::byte> owner, const byte_range& bytes, lock_type type,
+                                    lock_holder* holder)
+{
+    const auto c = living(client);
+    if (!c)
+        return c.error();
+    if (const auto may = refuse_in_grace(); !may)
+        return may;
+    lapse_reservations();
+    file_entry* f = find_file(file);
+    if (f == nullptr)
+        return {};
+    const auto found = find_lock_obstacle(*f, client, owner, bytes, type);
+    if (!found || gives_way(*found->client, client))
+        return {};
+    tell(holder, found->bytes, found->type, found->client->id, found->owner);
+    return error(errc::denied);
+}
+
+result<stateid> state_table::unlock(client_id client, const stateid& id, const storage::handle& file,
+                                    const byte_range& bytes, zero_seqid zero)
+{
+    const auto c = living(client);
+    if (!c)
+        return c.error();
+    const auto s = check(**c, id, &file, zero);
+    if (!s)
+        return s.error();
+    if ((*s)->kind != state_kind::lock)
+        return error(errc::bad_stateid, "not a lock");
+    if (bytes.offset > bytes.last)
+        return error(errc::invalid, "range of an unlock");
+    auto& l = static_cast<lock_entry&>(**s);
+    const std::ptrdiff_t growth = l.ranges.growth(bytes, std::nullopt);
+    // Else a client could make as many as it likes of one.
+    if (growth > 0 && ((*c)->locks >= options_.limits.locks_per_client ||
+                       std::size_t(stats_.locks.value()) >= options_.limits.locks))
+        return refuse(errc::too_many_locks, "limits::locks", stats_.refused_limits);
+    l.ranges.clear(bytes);
+    l.seqid = next_seqid(l.seqid);
+    (*c)->locks += std::size_t(growth);
+    stats_.locks.add(growth);
+    changed(*l.file);
+    return states_->id_of(l);
+}
+
+void state_table::remove_lock(lock_entry& l) noexcept
+{
+    file_entry& f = *l.file;
+    owner_entry& owner = *l.owner;
+    l.client.locks -= l.ranges.size();
+    --l.client.lock_states;
+    stats_.locks.add(-std::int64_t(l.ranges.size()));
+    stats_.lock_states.add(-1);
+    by_->states.erase(by_->states.find(state_key{&owner, &f}));
+    --f.states;
+    states_->remove(l);
+    release_owner(owner);
+    changed(f);
+}
+
+result<void> state_table::release_lock_owner(client_id client, std::span<const std::byte> owner)
+{
+    const auto c = living(client);
+    if (!c)
+        return c.error();
+    owner_entry* o = find_owner(**c, true, owner);
+    if (o == nullptr)
+        return {};
+    for (auto* m = o->states.front(); m != nullptr; m = o->states.next(*m))
+        if (!static_cast<lock_entry&>(m->owner).ranges.empty())
+            return error(errc::locks_held);
+    for (bool last = false; !last;) { // the owner goes with the last of them
+        auto& l = static_cast<lock_entry&>(o->states.front()->owner);
+        last = o->states.next(l.of_owner) == nullptr;
+        remove_lock(l);
+    }
+    return {};
+}
+
+// --- Waiting
+
+wait_entry* state_table::find_wait(file_entry& f, client_id client, std::span<const std::byte> owner) noexcept
+{
+    for (auto* m = f.waits.front(); m != nullptr; m = f.waits.next(*m))
+        if (m->owner.client.id == client && m->owner.owner == text_of(owner))
+            return &m->owner;
+    return nullptr;
+}
+
+// An owner waits for one range of a file. Where it asks for another one, it waits for that, at the place it has.
+void state_table::wait_for(client_entry& c, file_entry& f, std::span<const std::byte> owner,
+                           const byte_range& bytes, lock_type type)
+{
+    if (wait_entry* w = find_wait(f, c.id, owner)) {
+        untell(*w);
+        w->bytes = bytes;
+        w->type = type;
+        return;
+    }
+    if (c.waits >= options_.limits.waiters_per_client) {
+        stats_.refused_limits.add();
+        return;
+    }
+    auto* w = new wait_entry(c, f, owner, bytes, type);
+    c.waiting.push_back(w->of_client);
+    f.waits.push_back(w->of_file);
+    ++c.waits;
+    ++f.pins;
+    stats_.lock_waiters.add(1);
+}
+
+void state_table::untell(wait_entry& w) noexcept
+{
+    w.is_told = false;
+    w.by_end.unlink();
+}
+
+// The file stays, even with nothing left.
+void state_table::erase_wait(wait_entry& w) noexcept
+{
+    --w.client.waits;
+    --w.file.pins;
+    stats_.lock_waiters.add(-1);
+    delete &w;
+}
+
+void state_table::remove_wait(wait_entry& w) noexcept
+{
+    file_entry& f = w.file;
+    erase_wait(w);
+    changed(f);
+}
+
+bool state_table::stop_waiting(client_id client, const storage::handle& file,
+                               std::span<const std::byte> owner)
+{
+    file_entry* f = find_file(file);
+    wait_entry* w = f == nullptr ? nullptr : find_wait(*f, client, owner);
+    if (w == nullptr)
+        return false;
+    remove_wait(*w);
+    return true;
+}
+
+// Each waiter that nothing is in the way of hears of it, in the order of asking. Courtesy clients are in nobody's way.
+void state_table::tell_waiters(file_entry& f) noexcept
+{
+    for (auto* m = f.waits.front(); m != nullptr; m = f.waits.next(*m)) {
+        wait_entry& w = m->owner;
+        if (w.is_told)
+            continue;
+        const auto found = find_lock_obstacle(f, w.client.id, bytes_of(w.owner), w.bytes, w.type);
+        if (found && !gives_way(*found->client, w.client.id))
+            continue;
+        w.is_told = true;
+        w.until = now() + options_.lock_reserve;
+        by_->told.push_back(w.by_end);
+        handler_.lock_available({w.client.id, bytes_of(w.owner), &f.handle, w.bytes, w.type});
+        wake(tending_);
+    }
+}
+
+// Waiters that were told and did not come lose their place; the next ones hear of it.
+void state_table::lapse_reservations() noexcept
+{
+    for (auto* m = by_->told.front(); m != nullptr && m->owner.until <= now(); m = by_->told.front())
+        remove_wait(m->owner);
+}
+
+} // namespace verbena::files

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opens and their share reservations; entries of files; how a stateid is checked.
+#include "entries.hpp"
+
+#include <algorithm>
+
+namespace verbena::files {
+
+using namespace detail;
+
+namespace {
+
+void count_bits(std::array<std::uint32_t, 2>& counts, share s, int by) noexcept
+{
+    for (std::size_t i = 0; i < 2; ++i)
+        if (any(s & halves[i]))
+            counts[i] += std::uint32_t(by);
+}
+
+/// The union of all pairs that `access` and `deny` include, and those pairs.
+struct pairs_within {
+    pairs_within(share_pairs opened, share a, share d) noexcept
+    {
+        for (unsigned i = 0; i < 16; ++i) {
+            const share access = share(i / 4), deny = share(i % 4);
+            if ((opened >> i & 1) != 0 && includes(a, access) && includes(d, deny)) {
+                pairs |= share_pairs(1u << i);
+                all_access = all_access | access;
+                all_deny = all_deny | deny;
+            }
+        }
+    }
+    share_pairs pairs = 0;
+    share all_access = share::none;
+    share all_deny = share::none;
+};
+
+} // namespace
+
+// --- Entries of files
+
+file_entry* state_table::find_file(const storage::handle& h) noexcept
+{
+    const auto it = files_->find(std::pair(presence_.hash(h), &h));
+    return it == files_->end() ? nullptr : it->get();
+}
+
+file_entry& state_table::file_of(const storage::handle& h)
+{
+    if (file_entry* found = find_file(h))
+        return *found;
+    const std::uint64_t hash = presence_.hash(h);
+    presence_.add(hash); // before anything that is in flight is looked at
+    auto made = std::make_unique<file_entry>(h, hash, in_flight_.next());
+    file_entry& f = *made;
+    files_->insert(std::move(made));
+    stats_.files.add(1);
+    return f;
+}
+
+void state_table::release_file(file_entry& f) noexcept
+{
+    if (!f.has_nothing())
+        return;
+    presence_.remove(f.hash);
+    files_->erase(files_->find(std::pair(f.hash, &f.handle)));
+    stats_.files.add(-1);
+}
+
+// Something went that others may have waited for. The file may go with it.
+void state_table::changed(file_entry& f) noexcept
+{
+    ++f.pins;
+    tell_waiters(f);
+    wake(f.waiters);
+    --f.pins;
+    release_file(f);
+}
+
+// --- Stateids
+
+result<state_entry*> state_table::check(client_entry& c, const stateid& id, const storage::handle* file,
+                                        zero_seqid zero) noexcept
+{
+    // RFC 8881 8.2.4, in its order.
+    if (is_special(id))
+        return error(errc::bad_stateid, "a special stateid");
+    if (!states_->is_of_this_epoch(id))
+        return error(errc::stale_stateid);
+    state_entry* s = states_->find(id);
+    if (s == nullptr)
+        return error(errc::bad_stateid, "there is none");
+    if (file != nullptr && s->file != nullptr && !(s->file->handle == *file))
+        return error(errc::bad_stateid, "of another file");
+    if (&s->client != &c)
+        return error(errc::bad_stateid, "of another client");
+    if (s->file == nullptr)
+        return error(errc::deleg_revoked);
+    if (id.seqid == 0 && zero == zero_seqid::newest)
+        return s;
+    if (is_behind(s->seqid, id.seqid))
+        return error(errc::bad_stateid, "a number that was never given");
+    if (id.seqid != s->seqid)
+        return error(errc::old_stateid);
+    return s;
+}
+
+state_entry* state_table::state_of(owner_entry& o, file_entry& f) noexcept
+{
+    const auto it = by_->states.find(state_key{&o, &f});
+    return it == by_->states.end() ? nullptr : *it;
+}
+
+void state_table::remove(state_entry& s) noexcept
+{
+    switch (s.kind) {
+    case state_kind::open: return remove_open(static_cast<open_entry&>(s));
+    case state_kind::lock: return remove_lock(static_cast<lock_entry&>(s));
+    case state_kind::delegation: return remove_delegation(static_cast<delegation_entry&>(s));
+    }
+}
+
+result<void> state_table::test_stateid(client_id client, const stateid& id)
+{
+    const auto c = living(client);
+    if (!c)
+        return c.error();
+    const auto s = check(**c, id, nullptr, zero_seqid::newest);
+    if (!s)
+        return s.error();
+    return {};
+}
+
+// --- Opens
+
+void state_table::set_shares(open_entry& o, share access, share deny) noexcept
+{
+    count_bits(o.file->accesses, o.access, -1);
+    count_bits(o.file->denies, o.deny, -1);
+    o.access = access;
+    o.deny = deny;
+    count_bits(o.file->accesses, access, 1);
+    count_bits(o.file->denies, deny, 1);
+}
+
+result<opened> state_table::open(const open_request& r)
+{
+    pending_open p;
+    const result<void> begun = begin_open(r, p);
+    if (!begun)
+        return begun.error();
+    return commit(p);
+}
+
+result<void> state_table::begin_open(const open_request& r, pending_open& p)
+{
+    assert(p.table_ == nullptr && "a pending_open is used twice");
+    const auto living_one = living(r.client);
+    if (!living_one)
+        return living_one.error();
+    client_entry& c = **living_one;
+    if (!any(r.access) || unsigned(r.access) > 3 || unsigned(r.deny) > 3 ||
+        r.owner.size() > options_.limits.owner_bytes)
+        return error(errc::invalid, "access, deny or owner of an open");
+    if (r.claim == open_claim::reclaim) {
+        if (const auto may = check_reclaim(c); !may)
+            return may;
+    } else if (r.claim == open_claim::under_delegation) {
+        const auto s = check(c, r.delegation, &r.file, zero_seqid::newest);
+        if (!s)
+            return s.error();
+        if ((*s)->kind != state_kind::delegation)
+            return error(errc::bad_stateid, "not a delegation");
+        if (static_cast<delegation_entry*>(*s)->type == delegation_type::read &&
+            (any(r.access & share::write) || any(r.deny & share::read)))
+            return error(errc::bad_stateid, "a read delegation allows no such open");
+    } else if (const auto may = may_begin_anew(c); !may) {
+        return may;
+    }
+
+    file_entry* f = find_file(r.file);
+    if (const auto shares = decide_shares(f, demand(r)); !shares) {
+        if (r.claim == open_claim::reclaim)
+            return refuse(errc::reclaim_conflict, "another client reclaimed the file",
+                          stats_.refused_reclaims);
+        if (shares.error() == errc::share_denied)
+            stats_.share_denials.add();
+        return shares;
+    }
+    const owner_entry* owner = find_owner(c, false, r.owner);
+    const bool grows =
+        f == nullptr || owner == nullptr || by_->states.find(state_key{owner, f}) == by_->states.end();
+    if (grows) {
+        if (c.opens + c.pending >= options_.limits.opens_per_client)
+            return refuse(errc::too_many_opens, "limits::opens_per_client", stats_.refused_limits);
+        if (std::size_t(stats_.opens.value()) >= options_.limits.opens)
+            return refuse(errc::too_many_opens, "limits::opens", stats_.refused_limits);
+    }
+    p.table_ = this;
+    p.file_ = &file_of(r.file);
+    p.request_ = r;
+    ++p.file_->pins;
+    ++c.pending;
+    p.file_->pending.push_back(p);
+    count_bits(p.file_->accesses, r.access, 1);
+    count_bits(p.file_->denies, r.deny, 1);
+    return {};
+}
+
+pending_open::~pending_open()
+{
+    if (table_ == nullptr)
+        return;
+    unlink();
+    count_bits(file_->accesses, request_.access, -1);
+    count_bits(file_->denies, request_.deny, -1);
+    if (client_entry* c = table_->find_client(request_.client))
+        --c->pending;
+    --file_->pins;
+    table_->changed(*file_);
+}
+
+result<opened> state_table::commit(pending_open& p)
+{
+    assert(p.table_ == this && "not a begun open of this table");
+    const open_request& r = p.request_;
+    const auto living_one = living(r.client);
+    if (!living_one)
+        return living_one.error();
+    client_entry& c = **living_one;
+    file_entry& f = *p.file_;
+    owner_entry& owner = owner_of(c, false, r.owner);
+    auto* o = static_cast<open_entry*>(state_of(owner, f));
+    if (o == nullptr) {
+        auto made = std::make_unique<open_entry>(c, owner, f);
+        o = static_cast<open_entry*>(&states_->add(std::move(made)));
+        by_->states.insert(o);
+        c.states.push_back(o->of_client);
+        f.opens.push_back(o->of_file);
+        owner.states.push_back(o->of_owner);
+        ++f.states;
+        ++c.opens;
+        stats_.opens.add(1);
+    } else {
+        o->seqid = next_seqid(o->seqid);
+    }
+    o->opened |= share_pairs(1u << pair_of(r.access, r.deny));
+    set_shares(*o, o->access | r.access, o->deny | r.deny);
+    if (r.claim == open_claim::reclaim)
+        stats_.reclaims.add();
+
+    // From here on the open itself counts.
+    p.unlink();
+    count_bits(f.accesses, r.access, -1);
+    count_bits(f.denies, r.deny, -1);
+    --c.pending;
+    --f.pins;
+    p.table_ = nullptr;
+
+    opened out;
+    out.id = states_->id_of(*o);
+    decide_delegation(r, c, f, out);
+    return out;
+}
+
+result<stateid> state_table::downgrade(client_id client, const stateid& id, const storage::handle& file,
+                                       share access, share deny, zero_seqid zero)
+{
+    const auto c = living(client);
+    if (!c)
+        return c.error();
+    const auto s = check(**c, id, &file, zero);
+    if (!s)
+        return s.error();
+    if ((*s)->kind != state_kind::open)
+        return error(errc::bad_stateid, "not an open");
+    auto& o = static_cast<open_entry&>(**s);
+    if (!any(access) || unsigned(access) > 3 || unsigned(deny) > 3)
+        return error(errc::invalid, "access or deny of a downgrade");
+    const pairs_within left(o.opened, access, deny);
+    if (left.all_access != access || left.all_deny != deny)
+        return error(errc::invalid, "not the union of some of its opens");
+    o.opened = left.pairs;
+    o.seqid = next_seqid(o.seqid);
+    set_shares(o, access, deny);
+    changed(*o.file);
+    return states_->id_of(o);
+}
+
+result<void> state_table::close(client_id client, const stateid& id, const storage::handle& file,
+                                zero_seqid zero)
+{
+    const auto c = living(client);
+    if (!c)
+        return c.error();
+    const auto s = check(**c, id, &file, zero);
+    if (!s)
+        return s.error();
+    if ((*s)->kind != state_kind::open)
+        return error(errc::bad_stateid, "not an open");
+    remove_open(static_cast<open_entry&>(**s));
+    return {};
+}
+
+void state_table::remove_open(open_entry& o) noexcept
+{
+    file_entry& f = *o.file;
+    owner_entry& owner = *o.owner;
+    ++f.pins;
+    while (auto* l = o.locks.front())
+        remove_lock(l->owner);
+    set_shares(o, share::none, share::none);
+    by_->states.erase(by_->states.find(state_key{&owner, &f}));
+    --o.client.opens;
+    --f.states;
+    stats_.opens.add(-1);
+    states_->remove(o);
+    release_owner(owner);
+    --f.pins;
+    changed(f);
+}
+
+} // namespace verbena::files

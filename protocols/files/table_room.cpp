@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations: what is in their way, and how it goes out of it.
+#include "entries.hpp"
+
+#include <algorithm>
+
+namespace verbena::files {
+
+using namespace detail;
+
+namespace {
+
+constexpr std::uint32_t bit(operation op) noexcept { return std::uint32_t(1) << unsigned(op); }
+
+bool conflicts_any(holding h, std::uint32_t operations) noexcept
+{
+    for (unsigned op = 0; op < operation_count; ++op)
+        if ((operations >> op & 1) != 0 && conflicts(h, operation(op)))
+            return true;
+    return false;
+}
+
+bool overlaps(const std::array<std::uint32_t, 2>& counts, share s) noexcept
+{
+    return (any(s & share::read) && counts[0] > 0) || (any(s & share::write) && counts[1] > 0);
+}
+
+// What could contradict state of clients that have not reclaimed it yet (RFC 8881 8.4.2).
+constexpr std::uint32_t not_in_grace = bit(operation::read) | bit(operation::write) |
+                                       bit(operation::set_size) | bit(operation::remove) |
+                                       bit(operation::rename);
+
+} // namespace
+
+demand::demand(operation op, const storage::handle& file, client_id who) noexcept
+    : file_(file), who_(who), kind_(kind::operation), access_(access_of(op))
+{
+    add(op);
+}
+
+demand::demand(const open_request& r) noexcept
+    : file_(r.file), who_(r.client), kind_(kind::open), access_(r.access), deny_(r.deny)
+{
+    if (any(r.access & share::read))
+        add(operation::open_read);
+    if (any(r.access & share::write))
+        add(operation::open_write);
+    if (any(r.deny & share::read))
+        add(operation::open_deny_read);
+    if (any(r.deny & share::write))
+        add(operation::open_deny_write);
+}
+
+demand::demand(const lock_request& r) noexcept
+    : file_(r.file), who_(r.client), kind_(kind::lock), bytes_(r.bytes), type_(r.type)
+{
+    add(r.type == lock_type::read ? operation::lock_read : operation::lock_write);
+}
+
+// --- What is in the way
+
+bool state_table::stands_against(const demand& d, share access, share deny) const noexcept
+{
+    return any(d.access_ & deny) || any(d.deny_ & access);
+}
+
+bool state_table::is_pending_by_others(client_id client, file_entry& f, delegation_type type) noexcept
+{
+    for (auto* p = f.pending.front(); p != nullptr; p = f.pending.next(*p))
+        if (p->request_.client != client &&
+            (type == delegation_type::write || any(p->request_.access & share::write) ||
+             any(p->request_.deny & share::read)))
+            return true;
+    return false;
+}
+
+// Whether a share or a lock of a client that is there stands against it: nothing is gained by making others go.
+bool state_table::is_refused_for_good(file_entry& f, const demand& d) noexcept
+{
+    if (overlaps(f.denies, d.access_) || overlaps(f.accesses, d.deny_)) {
+        for (auto* p = f.pending.front(); p != nullptr; p = f.pending.next(*p))
+            if (stands_against(d, p->request_.access, p->request_.deny))
+                return true;
+        for (auto* m = f.opens.front(); m != nullptr; m = f.opens.next(*m)) {
+            const auto& o = static_cast<open_entry&>(m->owner);
+            if (!gives_way(o.client, d.who_) && stands_against(d, o.access, o.deny))
+                return true;
+        }
+    }
+    if (d.kind_ == demand::kind::lock)
+        for (auto* m = f.locks.front(); m != nullptr; m = f.locks.next(*m)) {
+            const auto& l = static_cast<lock_entry&>(m->owner);
+            if (l.client.id != d.who_ && !gives_way(l.client, d.who_) &&
+                l.ranges.find_conflict(d.bytes_, d.type_) != nullptr)
+                return true;
+        }
+    return false;
+}
+
+// A courtesy client that has something against it.
+std::optional<client_id> state_table::courtesy_holder(file_entry& f, const demand& d) noexcept
+{
+    if (overlaps(f.denies, d.access_) || overlaps(f.accesses, d.deny_))
+        for (auto* m = f.opens.front(); m != nullptr; m = f.opens.next(*m)) {
+            const auto& o = static_cast<open_entry&>(m->owner);
+            if (gives_way(o.client, d.who_) && stands_against(d, o.access, o.deny))
+                return o.client.id;
+        }
+    if (d.kind_ == demand::kind::lock)
+        for (auto* m = f.locks.front(); m != nullptr; m = f.locks.next(*m)) {
+            const auto& l = static_cast<lock_entry&>(m->owner);
+            if (gives_way(l.client, d.who_) && l.ranges.find_conflict(d.bytes_, d.type_) != nullptr)
+                return l.client.id;
+        }
+    for (auto* m = f.delegations.front(); m != nullptr; m = f.delegations.next(*m)) {
+        const auto& held = static_cast<delegation_entry&>(m->owner);
+        if (gives_way(held.client, d.who_) && conflicts_any(holding_of(held.type), d.operations_))
+            return held.client.id;
+    }
+    return std::nullopt;
+}
+
+bool state_table::is_delegated_against(file_entry& f, const demand& d) noexcept
+{
+    for (auto* m = f.delegations.front(); m != nullptr; m = f.delegations.next(*m)) {
+        const auto& held = static_cast<delegation_entry&>(m->owner);
+        if (held.client.id != d.who_ && conflicts_any(holding_of(held.type), d.operations_))
+            return true;
+    }
+    return false;
+}
+
+result<void> state_table::decide_shares(file_entry* f, const demand& d) noexcept
+{
+    if (f == nullptr) {
+        // With the first state of a file: what is under way may contradict it.
+        if (d.kind_ == demand::kind::open && any(d.deny_) && !in_flight_.empty())
+            return error(errc::needs_room, "operations are under way");
+        return {};
+    }
+    if (is_refused_for_good(*f, d))
+        return error(d.kind_ == demand::kind::open ? errc::share_denied : errc::locked);
+    if (overlaps(f->denies, d.access_) || overlaps(f->accesses, d.deny_))
+        return error(errc::needs_room, "a courtesy client has it open");
+    if (is_delegated_against(*f, d))
+        return error(errc::needs_room, "a delegation is out");
+    if (d.kind_ == demand::kind::open && any(d.deny_) &&
+        (overlaps(f->anonymous, d.deny_) || !in_flight_.over_before(f->since)))
+        return error(errc::needs_room, "operations are under way");
+    return {};
+}
+
+state_table::obstacle state_table::find_obstacle(file_entry& f, const demand& d) noexcept
+{
+    obstacle found;
+    if (is_refused_for_good(f, d))
+        return found;
+    if (const auto holder = courtesy_holder(f, d)) {
+        found.what = obstacle::kind::courtesy;
+        found.client = *holder;
+        return found;
+    }
+    for (auto* m = f.delegations.front(); m != nullptr; m = f.delegations.next(*m)) {
+        auto& held = static_cast<delegation_entry&>(m->owner);
+        if (held.client.id == d.who_ || !conflicts_any(holding_of(held.type), d.operations_))
+            continue;
+        recall(held);
+        if (held.deadline <= now()) {
+            found.what = obstacle::kind::overdue;
+            found.id = states_->id_of(held);
+        } else if (found.what != obstacle::kind::overdue) {
+            found.what = obstacle::kind::recalled;
+            found.until = std::min(found.until, held.deadline);
+        }
+    }
+    if (found.what != obstacle::kind::none)
+        return found;
+    if (d.kind_ == demand::kind::open && any(d.deny_)) {
+        if (!in_flight_.over_before(f.since))
+            found.what = obstacle::kind::earlier;
+        else if (overlaps(f.anonymous, d.deny_))
+            found.what = obstacle::kind::operation;
+    }
+    return found;
+}
+
+task<result<void>> state_table::make_room(demand d, duration patience, passage& hold)
+{
+    if (hold.table_ == nullptr)
+        pin(file_of(d.file_), hold);
+    assert(hold.file_ != nullptr && hold.operations_ == 0 && hold.file_->handle == d.file_ &&
+           "the passage is in use");
+    file_entry& f = *hold.file_;
+    // Whoever asks gets no new delegation put in his way.
+    struct asking {
+        explicit asking(file_entry& e) noexcept : file(e) { ++file.asking; }
+        ~asking() { --file.asking; }
+        file_entry& file;
+    } asks(f);
+    const time_point start = now();
+    const time_point end = patience < time_point::max() - start ? start + patience : time_point::max();
+    for (;;) {
+        age();
+        const obstacle found = find_obstacle(f, d);
+        result<void> gone;
+        switch (found.what) {
+        case obstacle::kind::none: co_return result<void>();
+        case obstacle::kind::courtesy:
+            gone = co_await take_state(found.client, client_state::expired, true);
+            break;
+        case obstacle::kind::overdue: gone = co_await revoke(found.id); break;
+        case obstacle::kind::recalled:
+        case obstacle::kind::operation:
+        case obstacle::kind::earlier: {
+            if (now() >= end)
+                co_return error(errc::busy);
+            waiter_list& list = found.what == obstacle::kind::earlier ? quiet_ : f.waiters;
+            const bool goes_on =
+                co_await change_awaiter(list, std::min(end, found.until), "others to give way");
+            if (!goes_on)
+                co_return error(std::errc::operation_canceled);
+            break;
+        }
+        }
+        if (!gone)
+            co_return gone;
+    }
+}
+
+// --- Operations
+
+void state_table::pin(file_entry& f, passage& p) noexcept
+{
+    p.table_ = this;
+    p.file_ = &f;
+    ++f.pins;
+    stats_.passages.add(1);
+}
+
+void state_table::count(file_entry& f, const passage& p, int by) noexcept
+{
+    for (unsigned op = 0; op < operation_count; ++op)
+        if ((p.operations_ >> op & 1) != 0)
+            f.passing[op] += std::uint32_t(by);
+    for (std::size_t i = 0; i < 2; ++i)
+        if (any(p.anonymous_ & halves[i]))
+            f.anonymous[i] += std::uint32_t(by);
+}
+
+result<void> state_table::begin(const demand& d, passage& p)
+{
+    assert(d.kind_ == demand::kind::operation && p.operations_ == 0 && "the passage is in use");
+    if ((d.operations_ & not_in_grace) != 0)
+        if (const auto may = refuse_in_grace(); !may)
+            return may;
+    file_entry* f = p.file_;
+    if (f == nullptr) {
+        if (!has_state(d.file_) || (f = find_file(d.file_)) == nullptr) { // the usual case
+            p.table_ = this;
+            p.operations_ = d.operations_;
+            in_flight_.begin(p.item_);
+            stats_.passages.add(1);
+            return {};
+        }
+    }
+    age();
+    if (const auto shares = decide_shares(f, d); !shares)
+        return shares;
+    if (p.file_ == nullptr)
+        pin(*f, p);
+    p.operations_ = d.operations_;
+    p.anonymous_ = d.access_;
+    count(*f, p, 1);
+    return {};
+}
+
+result<void> state_table::begin_io(client_id client, const stateid& id, const storage::handle& file,
+                                   share access, passage& p, zero_seqid zero)
+{
+    assert(p.table_ == nullptr && "the passage is in use");
+    const auto c = living(client);
+    if (!c)
+        return c.error();
+    const auto s = check(**c, id, &file, zero);
+    if (!s)
+        return s.error();
+    file_entry& f = *(*s)->file;
+    if ((*s)->kind == state_kind::delegation) {
+        if (any(access & share::write) && static_cast<delegation_entry&>(**s).type == delegation_type::read)
+            return error(errc::open_mode, "a read delegation");
+    } else {
+        const auto& o = (*s)->kind == state_kind::open ? static_cast<open_entry&>(**s)
+                                                       : static_cast<lock_entry&>(**s).open;
+        if (any(access & share::write) && !any(o.access & share::write))
+            return error(errc::open_mode);
+        // Reading what is open to write only is let pass (RFC 8881 18.22.3), but not past others' deny bits.
+        if (any(access & share::read) && !any(o.access & share::read) &&
+            f.denies[0] > std::uint32_t(any(o.deny & share::read)))
+            return error(errc::locked);
+    }
+    pin(f, p);
+    if (any(access & share::read))
+        p.operations_ |= bit(operation::read);
+    if (any(access & share::write))
+        p.operations_ |= bit(operation::write);
+    count(f, p, 1);
+    return {};
+}
+
+void passage::end() noexcept
+{
+    if (table_ == nullptr)
+        return;
+    state_table& t = *table_;
+    t.stats_.passages.add(-1);
+    if (file_ == nullptr) {
+        item_.unlink();
+        t.wake(t.quiet_);
+    } else {
+        t.count(*file_, *this, -1);
+        --file_->pins;
+        t.changed(*file_);
+    }
+    table_ = nullptr;
+    file_ = nullptr;
+    operations_ = 0;
+    anonymous_ = share::none;
+}
+
+// --- What time does
+
+task<void> state_table::tend()
+{
+    for (;;) {
+        age();
+        lapse_reservations();
+        const time_point t = now();
+        time_point next = time_point::max();
+        const auto at = [&next](time_point when) { next = std::min(next, when); };
+        result<void> done;
+        if (grace_.is_due(t))
+            done = co_await end_grace();
+        auto* overdue = by_->recalled.front();
+        if (done && overdue != nullptr && overdue->owner.deadline <= t)
+            done = co_await revoke(states_->id_of(overdue->owner));
+        auto* oldest = by_->courtesy.front();
+        if (done && oldest != nullptr && oldest->owner.renewed + options_.lease + options_.courtesy_time <= t)
+            done = co_await take_state(oldest->owner.id, client_state::expired, true);
+        if (!done) {
+            at(now() + std::chrono::seconds(1));
+        } else {
+            if (grace_.now() == grace_period::phase::reclaiming)
+                at(grace_.until());
+            if (auto* m = by_->recalled.front())
+                at(m->owner.deadline);
+            if (auto* m = by_->told.front())
+                at(m->owner.until);
+            if (auto* m = by_->active.front())
+                at(m->owner.renewed + options_.lease);
+            if (auto* m = by_->courtesy.front())
+                at(m->owner.renewed + options_.lease + options_.courtesy_time);
+        }
+        const bool goes_on = co_await change_awaiter(tending_, next, "something to be due");
+        if (!goes_on)
+            co_return;
+    }
+}
+
+} // namespace verbena::files

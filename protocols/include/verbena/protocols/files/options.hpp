@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the state layer is told, and what it tells: limits and times, callbacks, counts.
+#pragma once
+
+#include <verbena/core/clock.hpp>
+#include <verbena/core/metrics.hpp>
+#include <verbena/core/siphash.hpp>
+#include <verbena/protocols/files/stateid.hpp>
+#include <verbena/protocols/files/types.hpp>
+#include <verbena/protocols/storage/types.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#pragma GCC visibility push(default)
+
+namespace verbena::files {
+
+/// Each of one state_table. Beyond one: its error, or, where an answer without it is legal (a delegation, a wait), that answer.
+struct limits {
+    std::size_t clients = 16384;
+    std::size_t opens = 1'000'000;
+    std::size_t opens_per_client = 200'000;
+    std::size_t locks = 1'000'000; ///< ranges
+    std::size_t locks_per_client = 100'000;
+    std::size_t delegations = 100'000;
+    std::size_t delegations_per_client = 20'000; ///< with those that were revoked and are not freed
+    std::size_t waiters_per_client = 1024;       ///< for locks; a wait more is not kept
+    std::size_t owner_bytes = 1024;              ///< of an owner's name, RFC 8881 NFS4_OPAQUE_LIMIT
+};
+
+struct state_options {
+    std::uint32_t epoch = 1; ///< of this start, another one each time; not 0 and not 2^32 - 1
+    siphash_key key{};       ///< drawn at the start
+    duration lease = std::chrono::seconds(90);
+    duration courtesy_time = std::chrono::hours(24); ///< after the lease's end
+    duration grace_time = std::chrono::seconds(90);  ///< at least the lease of the start before
+    duration recall_time = std::chrono::seconds(90); ///< after it a delegation is revoked
+    duration rest_after_recall =
+        std::chrono::seconds(30); ///< no delegation of a file for so long, or twice it at most
+    duration lock_reserve = std::chrono::seconds(
+        5); ///< how long a range is kept for a waiter that was told that it may try again
+    bool read_delegations = true;
+    bool write_delegations = true;
+    files::limits limits;
+    /// Keys of those that may reclaim, as the recovery store has them at this start; the grace period begins with them.
+    std::vector<std::string> reclaimers;
+};
+
+/// A delegation that its client is to return.
+struct recall_notice {
+    client_id client = nobody;
+    stateid id;
+    const storage::handle* file = nullptr;
+    delegation_type type = delegation_type::read;
+};
+/// A waiter that may ask for its lock again. The range is kept for it for state_options::lock_reserve.
+struct lock_notice {
+    client_id client = nobody;
+    std::span<const std::byte> owner;
+    const storage::handle* file = nullptr;
+    byte_range bytes;
+    lock_type type = lock_type::read;
+};
+
+/// Hears what clients have to be told. Called in the middle of a decision: it notes what it is told and sends it later, and does
+/// not call the table. Arguments are good during the call.
+class state_handler {
+public:
+    virtual void recall(const recall_notice& n) noexcept = 0;
+    /// The client is asked to give back what it can spare, so that `keep` delegations are left to it.
+    virtual void recall_any(client_id client, std::size_t keep) noexcept = 0;
+    virtual void lock_available(const lock_notice& n) noexcept = 0;
+
+protected:
+    ~state_handler() = default;
+};
+
+/// Levels and counts. One writer, any reader.
+struct state_stats {
+    gauge clients, courtesy_clients; ///< all, and those of them whose lease is over
+    gauge files;                     ///< that have an entry
+    gauge open_owners, lock_owners;
+    gauge opens;
+    gauge lock_states, locks; ///< stateids, and ranges
+    gauge read_delegations, write_delegations, revoked_delegations;
+    gauge recalled_delegations; ///< asked for and not returned yet
+    gauge lock_waiters;
+    gauge passages;                            ///< operations under way
+    counter expired_clients, returned_clients; ///< of courtesy clients: state taken, and back in time
+    counter recalls, revocations;
+    counter share_denials, lock_denials;
+    counter refused_limits; ///< for a limit
+    counter refused_grace;
+    counter reclaims, refused_reclaims;
+    counter store_failures;
+};
+
+} // namespace verbena::files
+
+#pragma GCC visibility pop

@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who has which file open, locked or delegated: what is granted, and what is in the way. docs/internals/files.md.
+#pragma once
+
+#include <verbena/core/intrusive_list.hpp>
+#include <verbena/core/task.hpp>
+#include <verbena/core/wait_queue.hpp>
+#include <verbena/protocols/files/conflicts.hpp>
+#include <verbena/protocols/files/in_flight.hpp>
+#include <verbena/protocols/files/options.hpp>
+#include <verbena/protocols/files/recovery.hpp>
+#include <verbena/protocols/files/stateid.hpp>
+#include <verbena/protocols/files/types.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#pragma GCC visibility push(default)
+
+namespace verbena::files {
+
+class state_table;
+
+namespace detail {
+struct client_entry;
+struct owner_entry;
+struct file_entry;
+struct state_entry;
+struct open_entry;
+struct lock_entry;
+struct delegation_entry;
+struct wait_entry;
+class stateid_table;
+struct file_set;
+class recent_recalls;
+} // namespace detail
+
+enum class client_state : std::uint8_t { active, courtesy, expired, revoked };
+
+/// On what grounds somebody opens.
+enum class open_claim : std::uint8_t {
+    fresh,
+    reclaim,          ///< had it before the server's restart
+    under_delegation, ///< has open_request::delegation
+};
+enum class delegation_want : std::uint8_t { none, any, read, write };
+/// Why an open brought no delegation.
+enum class no_delegation : std::uint8_t {
+    not_wanted,
+    not_callable, ///< set_callable() was not said
+    contention, ///< somebody else has the file open, waits for it, works on it, or had a delegation recalled lately
+    resource, ///< a limit
+    unsuited, ///< not with this access, switched off, in grace, or the client has one
+};
+
+struct open_request {
+    client_id client = nobody;
+    std::span<const std::byte>
+        owner; ///< good during the call; of begin_open(): until the pending_open is gone
+    storage::handle file;
+    share access = share::read; ///< not none
+    share deny = share::none;
+    open_claim claim = open_claim::fresh;
+    delegation_want want = delegation_want::any; ///< with reclaim: what it had
+    stateid delegation;                          ///< with under_delegation
+};
+struct granted_delegation {
+    stateid id;
+    delegation_type type = delegation_type::read;
+    bool recalled =
+        false; ///< it is recalled at once: one that was reclaimed and that we don't want to be out
+};
+struct opened {
+    stateid id;
+    std::optional<granted_delegation> delegation;
+    no_delegation why = no_delegation::not_wanted; ///< where there is none
+};
+
+struct lock_request {
+    client_id client = nobody;
+    storage::handle file;
+    bool new_owner = false;           ///< `id` is an open, and `owner` says whose lock it is to be
+    stateid id;                       ///< else of the owner's earlier locks of this file
+    std::span<const std::byte> owner; ///< good during the call
+    byte_range bytes;
+    lock_type type = lock_type::read;
+    bool wait = false; ///< where it is denied: hear of it when it may be asked for again
+    bool reclaim = false;
+};
+/// What a lock is denied for.
+struct lock_holder {
+    byte_range bytes;
+    lock_type type = lock_type::read;
+    client_id client = nobody;
+    std::string owner;
+};
+
+/// What somebody wants to do, as far as others may be in the way of it.
+class demand {
+public:
+    /// `who` is the client that does it, or nobody.
+    demand(operation op, const storage::handle& file, client_id who = nobody) noexcept;
+    explicit demand(const open_request& r) noexcept;
+    explicit demand(const lock_request& r) noexcept;
+    /// Reading for somebody who may pass over deny bits (the READ bypass stateid).
+    demand& past_denies() noexcept
+    {
+        access_ = share::none;
+        return *this;
+    }
+
+private:
+    friend class state_table;
+    void add(operation op) noexcept { operations_ |= std::uint32_t(1) << unsigned(op); }
+    enum class kind : std::uint8_t { operation, open, lock };
+    storage::handle file_;
+    client_id who_;
+    kind kind_;
+    std::uint32_t operations_ = 0;
+    share access_ = share::none;
+    share deny_ = share::none;
+    byte_range bytes_;
+    lock_type type_ = lock_type::read;
+};
+
+/// An operation on a file for as long as it runs: nothing is granted meanwhile that contradicts it. Or, after make_room(), the room
+/// that was made, until something is begun in it. Owned by who runs the operation; the table outlives it. Shard-local.
+class passage {
+public:
+    passage() = default;
+    passage(const passage&) = delete;
+    ~passage() { end(); }
+    /// Ends it before the destructor does.
+    void end() noexcept;
+
+private:
+    friend class state_table;
+    state_table* table_ = nullptr;
+    detail::file_entry* file_ = nullptr; // pinned; nullptr: it had no entry
+    std::uint32_t operations_ = 0;       // counted there
+    share anonymous_ = share::none;      // counted there, too
+    in_flight_list::item item_;
+};
+
+/// An open that is decided and not yet answered: its share bits count. Owned by who opens; the table outlives it. Shard-local.
+class pending_open : list_hook {
+public:
+    pending_open() = default;
+    pending_open(const pending_open&) = delete;
+    /// Not committed: it never was.
+    ~pending_open();
+
+private:
+    friend class state_table;
+    friend class intrusive_list<pending_open>;
+    state_table* table_ = nullptr;
+    detail::file_entry* file_ = nullptr;
+    open_request request_;
+};
+
+/// While one lives, the client's lease does not end: for the time of a compound. The table outlives it. Shard-local.
+class lease_hold {
+public:
+    lease_hold(state_table& t, client_id c) noexcept;
+    lease_hold(const lease_hold&) = delete;
+    ~lease_hold();
+
+private:
+    state_table& table_;
+    client_id client_;
+};
+
+/// The state of files whose home is one shard, and the clients that have it. Shard-local, but for has_state() and stats().
+///
+/// Plain functions decide and have granted, or have changed nothing. Errors of all of them that take a client: stale_client, expired,
+/// admin_revoked, busy (its state is being taken); that take a stateid: bad_stateid, stale_stateid, old_stateid, deleg_revoked, as docs/internals/files.md has them.
+/// Special stateids are the caller's: here they are bad_stateid.
+class state_table {
+public:
+    /// All outlive the table.
+    state_table(const clock_source& clock, recovery_store& store, state_handler& handler,
+                state_options options);
+    /// No task of it runs, no passage and no pending_open is left.
+    ~state_table();
+    state_table(const state_table&) = delete;
+
+    // --- Clients
+
+    /// A client that was confirmed, by a name that stays the same over its restarts and ours. The protocol sees to it that of
+    /// one name there is one (forget() for the older one). Errors: too_many_clients, where drop_courtesy() and forget() may help; invalid
+    /// for a name beyond limits::owner_bytes.
+    result<client_id> add_client(std::string_view key);
+    /// Its lease begins anew. A courtesy client is active again. Errors: busy while its state is being taken.
+    result<void> renew(client_id client);
+    /// Whether it can be called back: without that it gets no delegation.
+    result<void> set_callable(client_id client, bool callable);
+    /// As of now. Errors: stale_client.
+    result<client_state> state_of(client_id client);
+    /// Whether it has opens, locks or delegations, revoked ones too: then DESTROY_CLIENTID is refused.
+    result<bool> is_in_use(client_id client);
+    /// The client has taken back what it had, or had nothing: before this it gets nothing new. It is in the recovery store when this
+    /// is answered.
+    /// Completes when: it was written. On cancel: as the store says. Errors: already_complete, busy; the store's. Lifetime: the
+    /// table outlives it. Shard: the table's.
+    task<result<void>> reclaim_complete(client_id client);
+    /// The client is no more, nor is what it had: it said goodbye, or began anew under another id.
+    /// Completes when: its record is gone. On cancel: as the store says. Errors: the store's; then it is there still. Lifetime: the
+    /// table outlives it. Shard: the table's.
+    task<result<void>> forget(client_id client);
+    /// As an administrator asks: its state goes, and each of its stateids answers admin_revoked until forget().
+    /// Completes when: record and state are gone. On cancel: as the store says. Errors: the store's. Lifetime: the table outlives
+    /// it. Shard: the table's.
+    task<result<void>> revoke_client(client_id client);
+    /// Where memory is short: takes the state of up to `count` courtesy clients, those first whose lease ended first; yields how many it were.
+    /// Completes when: it is taken. On cancel: as the store says. Errors: the store's. Lifetime: the table outlives it. Shard: the
+    /// table's.
+    task<result<std::size_t>> drop_courtesy(std::size_t count);
+
+    // --- Opens
+
+    /// begin_open() and commit() at once.
+    result<opened> open(const open_request& r);
+    /// Errors: invalid, share_denied, needs_room, grace, no_grace, reclaim_bad, reclaim_conflict, too_many_opens.
+    result<void> begin_open(const open_request& r, pending_open& p);
+    /// Draws the stateid's number: to be sent. `p` is done with. Errors: the client's.
+    result<opened> commit(pending_open& p);
+    /// The open is from now on as if only those of its opens had been that `access` and `deny` include. Errors: invalid, where these are not
+    /// the union of such (RFC 8881 18.18.3).
+    result<stateid> downgrade(client_id client, const stateid& id, const storage::handle& file, share access,
+                              share deny, zero_seqid zero = zero_seqid::newest);
+    /// Locks that hang on the open go with it.
+    result<void> close(client_id client, const stateid& id, const storage::handle& file,
+                       zero_seqid zero = zero_seqid::newest);
+
+    // --- Byte-range locks
+
+    /// `holder`, if given, hears what stands against it. Errors: denied, needs_room, open_mode, grace, no_grace, reclaim_bad,
+    /// reclaim_conflict, too_many_locks.
+    result<stateid> lock(const lock_request& r, lock_holder* holder = nullptr,
+                         zero_seqid zero = zero_seqid::newest);
+    /// What would be denied, without any effect. Errors: denied, grace.
+    result<void> test_lock(client_id client, const storage::handle& file, std::span<const std::byte> owner,
+                           const byte_range& bytes, lock_type type, lock_holder* holder = nullptr);
+    /// Of bytes that are not locked, too. Errors: too_many_locks, where a range is split.
+    result<stateid> unlock(client_id client, const stateid& id, const storage::handle& file,
+                           const byte_range& bytes, zero_seqid zero = zero_seqid::newest);
+    /// The owner is no more. Errors: locks_held.
+    result<void> release_lock_owner(client_id client, std::span<const std::byte> owner);
+    /// Its waits of this file end; true if there was one.
+    bool stop_waiting(client_id client, const storage::handle& file, std::span<const std::byte> owner);
+
+    // --- Delegations
+
+    /// `seqid` of the stateid as in close().
+    result<void> return_delegation(client_id client, const stateid& id, const storage::handle& file,
+                                   zero_seqid zero = zero_seqid::newest);
+    /// Recalls one, for a reason that the table doesn't know of (a local process wants the file).
+    result<void> recall(const stateid& id);
+    /// Where memory is short: asks each client that has more than `keep` delegations to give some back.
+    void recall_any(std::size_t keep);
+
+    // --- Stateids
+
+    /// RFC 8881 18.48. Of any file.
+    result<void> test_stateid(client_id client, const stateid& id);
+    /// RFC 8881 18.38: a revoked delegation, or a lock stateid without locks.
+    /// Completes when: it is freed, and, with the last that was revoked, the client's record is written again. On cancel: as the
+    /// store says. Errors: locks_held; the store's. Lifetime: the table outlives it. Shard: the table's.
+    task<result<void>> free_stateid(client_id client, stateid id);
+
+    // --- Operations
+
+    /// Begins `p` if nothing is in the way. Errors: locked, needs_room, grace.
+    result<void> begin(const demand& d, passage& p);
+    /// Reads or writes by a stateid of any kind that has data. Errors: open_mode, locked.
+    result<void> begin_io(client_id client, const stateid& id, const storage::handle& file, share access,
+                          passage& p, zero_seqid zero = zero_seqid::newest);
+    /// Makes what is in the way of `d` go: recalls delegations and waits for them, takes what courtesy clients have, waits for operations
+    /// that are under way. `hold` keeps the room until something is begun in it or it ends.
+    /// Completes when: nothing is in the way that can be made to go; what can't, the next question answers. Or `patience` is over.
+    /// On cancel: ECANCELED. Errors: busy; the store's. Lifetime: `hold` and the table outlive it. Shard: the table's.
+    task<result<void>> make_room(demand d, duration patience, passage& hold);
+
+    /// What happens by time alone: delegations not returned in time, leases, reservations of locks, the end of grace. One runs as long as
+    /// the table serves.
+    /// Completes when: its task is stopped. On cancel: it ends, after the store has answered. Errors: none; what the store refuses
+    /// is tried again after a second. Lifetime: the table outlives it. Shard: the table's.
+    task<void> tend();
+
+    bool has_state(const storage::handle& file) const noexcept { return presence_.has_state(file); }
+    grace_period::phase grace() const noexcept { return grace_.now(); }
+    const state_stats& stats() const noexcept { return stats_; }
+    const state_options& options() const noexcept { return options_; }
+
+private:
+    friend class passage;
+    friend class pending_open;
+    friend class lease_hold;
+    using waiter_list = intrusive_list<verbena::detail::waiter>;
+    struct obstacle;
+    struct indexes;
+    struct lock_obstacle;
+
+    // Clients.
+    time_point now() const noexcept { return clock_.now(); }
+    void age() noexcept;
+    detail::client_entry* find_client(client_id id) noexcept;
+    result<detail::client_entry*> living(client_id id) noexcept;
+    task<result<void>> take_state(client_id id, client_state into, bool only_courtesy);
+    task<result<void>> write_record(client_id id);
+    void drop_state(detail::client_entry& c) noexcept;
+    void to_state(detail::client_entry& c, client_state s) noexcept;
+    task<result<void>> end_grace();
+    detail::owner_entry& owner_of(detail::client_entry& c, bool locks, std::span<const std::byte> name);
+    detail::owner_entry* find_owner(detail::client_entry& c, bool locks,
+                                    std::span<const std::byte> name) noexcept;
+    void release_owner(detail::owner_entry& o) noexcept;
+    void wake(waiter_list& list) noexcept;
+    result<void> refuse_in_grace() noexcept;
+    result<void> check_reclaim(const detail::client_entry& c) noexcept;
+    result<void> may_begin_anew(const detail::client_entry& c) noexcept;
+    error refuse(errc e, const char* context, counter& counted) noexcept;
+
+    // Files.
+    detail::file_entry* find_file(const storage::handle& h) noexcept;
+    detail::file_entry& file_of(const storage::handle& h);
+    void release_file(detail::file_entry& f) noexcept; // if it has nothing
+    void changed(detail::file_entry& f) noexcept;
+
+    // Stateids.
+    result<detail::state_entry*> check(detail::client_entry& c, const stateid& id,
+                                       const storage::handle* file, zero_seqid zero) noexcept;
+    detail::state_entry* state_of(detail::owner_entry& o, detail::file_entry& f) noexcept;
+    void remove(detail::state_entry& s) noexcept;
+    void remove_open(detail::open_entry& o) noexcept;
+    void remove_lock(detail::lock_entry& l) noexcept;
+    void set_shares(detail::open_entry& o, share access, share deny) noexcept;
+
+    // Delegations.
+    void decide_delegation(const open_request& r, detail::client_entry& c, detail::file_entry& f,
+                           opened& out);
+    std::optional<no_delegation> refuse_delegation(const open_request& r, const detail::client_entry& c,
+                                                   detail::file_entry& f, delegation_type type) noexcept;
+    bool others_contradict(const detail::client_entry& c, detail::file_entry& f,
+                           delegation_type type) noexcept;
+    bool is_pending_by_others(client_id client, detail::file_entry& f, delegation_type type) noexcept;
+    detail::delegation_entry& grant(detail::client_entry& c, detail::file_entry& f, delegation_type type);
+    void recall(detail::delegation_entry& d) noexcept;
+    task<result<void>> revoke(stateid id);
+    void leave_file(detail::delegation_entry& d) noexcept;
+    void remove_delegation(detail::delegation_entry& d) noexcept;
+    gauge& gauge_of(delegation_type type) noexcept;
+
+    // Locks.
+    detail::wait_entry* find_wait(detail::file_entry& f, client_id client,
+                                  std::span<const std::byte> owner) noexcept;
+    void wait_for(detail::client_entry& c, detail::file_entry& f, std::span<const std::byte> owner,
+                  const byte_range& bytes, lock_type type);
+    void untell(detail::wait_entry& w) noexcept;
+    void erase_wait(detail::wait_entry& w) noexcept;
+    void remove_wait(detail::wait_entry& w) noexcept;
+    void tell_waiters(detail::file_entry& f) noexcept;
+    void lapse_reservations() noexcept;
+    std::optional<lock_obstacle> find_lock_obstacle(detail::file_entry& f, client_id client,
+                                                    std::span<const std::byte> owner, const byte_range& bytes,
+                                                    lock_type type) noexcept;
+
+    // Room.
+    bool stands_against(const demand& d, share access, share deny) const noexcept;
+    bool is_refused_for_good(detail::file_entry& f, const demand& d) noexcept;
+    std::optional<client_id> courtesy_holder(detail::file_entry& f, const demand& d) noexcept;
+    bool is_delegated_against(detail::file_entry& f, const demand& d) noexcept;
+    obstacle find_obstacle(detail::file_entry& f, const demand& d) noexcept;
+    result<void> decide_shares(detail::file_entry* f, const demand& d) noexcept;
+    void pin(detail::file_entry& f, passage& p) noexcept;
+    void count(detail::file_entry& f, const passage& p, int by) noexcept;
+
+    const clock_source& clock_;
+    recovery_store& store_;
+    state_handler& handler_;
+    const state_options options_;
+    presence presence_;
+    in_flight_list in_flight_;
+    grace_period grace_;
+    state_stats stats_;
+    std::unique_ptr<detail::stateid_table> states_;
+    std::unique_ptr<detail::file_set> files_;
+    std::unique_ptr<detail::recent_recalls> recent_;
+    std::unordered_map<client_id, std::unique_ptr<detail::client_entry>> clients_;
+    std::uint64_t last_client_ = 0;
+    std::unique_ptr<indexes>
+        by_; // clients by their lease, recalls and reservations by their end, states by owner and file
+    waiter_list quiet_;   // wait for operations on files without state
+    waiter_list storing_; // wait for the store's answer to somebody else
+    waiter_list tending_;
+};
+
+} // namespace verbena::files
+
+#pragma GCC visibility pop

@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: Apache-2.0
+// Clients, leases, and what survives a restart.
+#include "files_fixture.hpp"
+
+BOOST_AUTO_TEST_SUITE(files_clients_test)
+
+using namespace verbena;
+using namespace verbena::files;
+using namespace verbena::test;
+
+namespace {
+
+using enum share;
+
+struct clients_fixture : files_fixture {
+    lock_request lock_of(client_id c, const stateid& open, std::string_view file)
+    {
+        lock_request r;
+        r.client = c;
+        r.file = file_named(file);
+        r.new_owner = true;
+        r.id = open;
+        r.owner = owner_named("l");
+        r.bytes = {0, 9};
+        r.type = lock_type::write;
+        return r;
+    }
+    open_request reclaim(client_id c, std::string_view file, share access, share deny = none,
+                         delegation_want want = delegation_want::none)
+    {
+        open_request r = request(c, "o", file, access, deny, want);
+        r.claim = open_claim::reclaim;
+        return r;
+    }
+    /// A server that was started again, when "a" and "b" had state.
+    void restarted()
+    {
+        (void)client("a");
+        (void)client("b");
+        start();
+        BOOST_REQUIRE((table->grace() == grace_period::phase::reclaiming));
+        a = *table->add_client("a");
+        b = *table->add_client("b");
+        BOOST_REQUIRE(table->set_callable(a, true));
+    }
+    client_id a = 0, b = 0;
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(a_lease_ends_and_is_renewed, clients_fixture)
+{
+    a = client("a");
+    const auto o = open(a, "o", "f", read);
+    pass(90s - 1ns);
+    BOOST_TEST((*table->state_of(a) == client_state::active));
+    pass(1ns);
+    BOOST_TEST((*table->state_of(a) == client_state::courtesy));
+    BOOST_TEST(table->stats().courtesy_clients.value() == 1);
+    BOOST_TEST(table->test_stateid(a, o->id).has_value()); // it has all still
+    BOOST_REQUIRE(table->renew(a));
+    BOOST_TEST((*table->state_of(a) == client_state::active));
+    BOOST_TEST(table->stats().courtesy_clients.value() == 0);
+    BOOST_TEST(table->stats().returned_clients.value() == 1u);
+    pass(60s);
+    BOOST_REQUIRE(table->renew(a));
+    pass(60s);
+    BOOST_TEST((*table->state_of(a) == client_state::active));
+    BOOST_TEST(is(table->renew(a + 1), errc::stale_client));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_compound_under_way_keeps_the_lease, clients_fixture)
+{
+    a = client("a");
+    {
+        const lease_hold hold(*table, a), again(*table, a);
+        pass(1000s);
+        BOOST_TEST((*table->state_of(a) == client_state::active));
+    }
+    pass(90s);
+    BOOST_TEST((*table->state_of(a) == client_state::courtesy));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_courtesy_client_goes_when_it_is_in_the_way, clients_fixture)
+{
+    a = client("a");
+    b = client("b");
+    const auto o = open(a, "o", "f", read, write);
+    pass(91s);
+    BOOST_REQUIRE(table->renew(b));
+    BOOST_TEST(open(b, "o", "f", read).has_value()); // no conflict, no harm
+    BOOST_TEST((*table->state_of(a) == client_state::courtesy));
+    const open_request r = request(b, "o", "f", write);
+    BOOST_TEST(is(table->open(r), errc::needs_room));
+    passage hold;
+    BOOST_REQUIRE(make_room(demand(r), 0s, hold));
+    BOOST_TEST(store->written.back() == "remove a");
+    BOOST_TEST(table->open(r).has_value());
+    BOOST_TEST((*table->state_of(a) == client_state::expired));
+    BOOST_TEST(is(table->renew(a), errc::expired));
+    BOOST_TEST(is(table->close(a, o->id, file_named("f")), errc::expired));
+    BOOST_TEST(is(open(a, "o", "g", read), errc::expired));
+    BOOST_TEST(table->stats().expired_clients.value() == 1u);
+    BOOST_TEST(!*table->is_in_use(a));
+    BOOST_REQUIRE(run(table->forget(a)));
+    BOOST_TEST(is(table->renew(a), errc::stale_client));
+}
+
+BOOST_FIXTURE_TEST_CASE(io_and_delegations_drive_courtesy_clients_out_too, clients_fixture)
+{
+    a = client("a");
+    BOOST_REQUIRE(open(a, "o", "f", read, write));
+    pass(91s);
+    passage p;
+    BOOST_TEST(is(begin(operation::write, "f", p), errc::needs_room));
+    BOOST_REQUIRE(make_room(demand(operation::write, file_named("f")), 0s, p));
+    BOOST_TEST(begin(operation::write, "f", p).has_value());
+    p.end();
+    b = client("b");
+    BOOST_REQUIRE(open(b, "o", "g", both, none, delegation_want::any)->delegation);
+    pass(91s);
+    passage q;
+    BOOST_REQUIRE(make_room(demand(operation::rename, file_named("g")), 0s, q));
+    BOOST_TEST((*table->state_of(b) == client_state::expired));
+    BOOST_TEST(handler.recalls.empty()); // nobody is there to answer
+}
+
+BOOST_FIXTURE_TEST_CASE(nobody_takes_a_courtesy_client_for_what_another_denies, clients_fixture)
+{
+    a = client("a");
+    b = client("b");
+    BOOST_REQUIRE(open(a, "o", "f", read, write));
+    pass(60s);
+    BOOST_REQUIRE(table->renew(b));
+    BOOST_REQUIRE(open(b, "o", "f", read, write));
+    pass(31s);
+    const client_id c = client("c");
+    const open_request r = request(c, "o", "f", write);
+    BOOST_TEST(is(table->open(r), errc::share_denied));
+    passage hold;
+    BOOST_TEST(make_room(demand(r), 0s, hold).has_value());
+    BOOST_TEST((*table->state_of(a) == client_state::courtesy));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_client_is_not_in_its_own_way, clients_fixture)
+{
+    a = client("a");
+    BOOST_REQUIRE(open(a, "o", "f", read, write));
+    pass(91s); // it did not renew, and asks
+    const open_request r = request(a, "p", "f", write);
+    BOOST_TEST(is(table->open(r), errc::share_denied));
+    passage hold;
+    BOOST_TEST(make_room(demand(r), 0s, hold).has_value());
+    BOOST_TEST((*table->state_of(a) == client_state::courtesy));
+}
+
+BOOST_FIXTURE_TEST_CASE(nothing_is_taken_before_the_record_is_gone, clients_fixture)
+{
+    a = client("a");
+    b = client("b");
+    const auto o = open(a, "o", "f", both);
+    pass(91s);
+    BOOST_REQUIRE(table->renew(b));
+    const open_request r = request(b, "o", "f", read, both);
+    store->fails = [] { return true; };
+    passage hold;
+    const auto room = make_room(demand(r), 10s, hold);
+    BOOST_TEST((!room && room.error() == std::errc::io_error));
+    BOOST_TEST((*table->state_of(a) == client_state::courtesy));
+    BOOST_REQUIRE(table->renew(a)); // it may come back
+    BOOST_TEST(table->test_stateid(a, o->id).has_value());
+    BOOST_TEST(is(table->open(r), errc::share_denied));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_client_does_not_come_back_while_its_record_goes, clients_fixture)
+{
+    a = client("a");
+    BOOST_REQUIRE(open(a, "o", "f", read, write));
+    pass(91s);
+    store->takes = [] { return 2s; };
+    const auto body = [&]() -> task<void> {
+        scope s(*shard);
+        // Two that want the same: it is written once.
+        passage first, second;
+        const demand w(operation::write, file_named("f"));
+        result<void> first_done, second_done;
+        s.spawn([&]() -> task<void> { first_done = co_await table->make_room(w, 10s, first); });
+        s.spawn([&]() -> task<void> { second_done = co_await table->make_room(w, 10s, second); });
+        co_await sleep_for(1s);
+        BOOST_TEST(is(table->renew(a), errc::busy));
+        BOOST_TEST(is(open(a, "o", "g", read), errc::busy));
+        co_await s.join();
+        BOOST_TEST((first_done && second_done));
+        BOOST_TEST(table->begin(w, first).has_value());
+        BOOST_TEST(table->begin(w, second).has_value());
+    };
+    run(body());
+    BOOST_TEST(is(table->renew(a), errc::expired));
+    BOOST_TEST(std::count(store->written.begin(), store->written.end(), "remove a") == 1);
+}
+
+BOOST_FIXTURE_TEST_CASE(courtesy_ends_by_time_and_where_memory_is_short, files_fixture)
+{
+    start([](state_options& o) { o.courtesy_time = 1000s; });
+    const client_id a = client("a");
+    BOOST_REQUIRE(open(a, "o", "f", read));
+    pass(1s);
+    const client_id b = client("b"), c = client("c");
+    BOOST_REQUIRE(open(b, "o", "f", read));
+    pass(90s);
+    BOOST_REQUIRE(table->renew(c));
+    BOOST_TEST(*run(table->drop_courtesy(1)) == 1u);
+    BOOST_TEST((*table->state_of(a) == client_state::expired)); // the one that has been away longest
+    BOOST_TEST((*table->state_of(b) == client_state::courtesy));
+    const auto body = [&]() -> task<void> {
+        scope s(*shard);
+        s.spawn([this] { return table->tend(); });
+        co_await sleep_for(999s);
+        BOOST_TEST((*table->state_of(b) == client_state::courtesy));
+        BOOST_TEST(table->stats().courtesy_clients.value() == 2); // c is one, too, by now
+        co_await sleep_for(2s);
+        BOOST_TEST((*table->state_of(b) == client_state::expired));
+        s.request_stop();
+        co_await s.join();
+    };
+    run(body());
+    BOOST_TEST(table->stats().opens.value() == 0);
+    BOOST_TEST(*run(table->drop_courtesy(10)) == 1u);
+}
+
+BOOST_FIXTURE_TEST_CASE(an_administrator_takes_all, clients_fixture)
+{
+    a = client("a");
+    const auto o = open(a, "o", "f", both, none, delegation_want::any);
+    BOOST_REQUIRE(run(table->revoke_client(a)));
+    BOOST_TEST(is(table->test_stateid(a, o->id), errc::admin_revoked));
+    BOOST_TEST(is(table->renew(a), errc::admin_revoked));
+    BOOST_TEST(table->stats().opens.value() == 0);
+    BOOST_TEST(table->stats().write_delegations.value() == 0);
+    BOOST_TEST(!lists.new_list.contains("a"));
+    BOOST_TEST(is(run(table->revoke_client(a + 1)), errc::stale_client));
+}
+
+BOOST_FIXTURE_TEST_CASE(clients_have_a_limit_and_ids_of_their_own, files_fixture)
+{
+    start([](state_options& o) { o.limits.clients = 2; });
+    const client_id a = client("a"), b = client("b");
+    BOOST_TEST(a != b);
+    BOOST_TEST((a >> 32) == lists.epoch);
+    BOOST_TEST(is(table->add_client("c"), errc::too_many_clients));
+    BOOST_TEST(is(table->add_client(std::string(1025, 'k')), errc::invalid));
+    BOOST_REQUIRE(run(table->forget(a)));
+    BOOST_TEST(table->stats().clients.value() == 1);
+    const client_id c = client("c");
+    BOOST_TEST((c != a && c != b));
+}
+
+// --- Recovery
+
+BOOST_FIXTURE_TEST_CASE(nothing_new_before_reclaim_complete, clients_fixture)
+{
+    a = *table->add_client("a");
+    BOOST_TEST(is(open(a, "o", "f", read), errc::grace));               // RECC3
+    BOOST_TEST(is(table->open(reclaim(a, "f", read)), errc::no_grace)); // OPEN16
+    store->fails = [] { return true; };
+    BOOST_TEST(!run(table->reclaim_complete(a)).has_value());
+    BOOST_TEST(is(open(a, "o", "f", read), errc::grace)); // not written, not promised
+    store->fails = nullptr;
+    BOOST_TEST(run(table->reclaim_complete(a)).has_value());
+    BOOST_TEST(lists.new_list.contains("a"));
+    BOOST_TEST(is(run(table->reclaim_complete(a)), errc::already_complete)); // RECC4
+    BOOST_TEST(open(a, "o", "f", read).has_value());
+}
+
+BOOST_FIXTURE_TEST_CASE(grace_is_for_those_of_the_list, clients_fixture)
+{
+    restarted();
+    const client_id stranger = *table->add_client("c");
+    BOOST_TEST(is(table->open(reclaim(stranger, "f", read)), errc::reclaim_bad));
+    const auto o = table->open(reclaim(a, "f", both));
+    BOOST_REQUIRE(o);
+    lock_request l = lock_of(a, o->id, "f");
+    BOOST_TEST(is(table->lock(l), errc::grace));
+    l.reclaim = true;
+    BOOST_TEST(table->lock(l).has_value());
+    BOOST_TEST(table->stats().reclaims.value() == 2u);
+    // What another one reclaimed.
+    BOOST_TEST(is(table->open(reclaim(b, "f", read, write)), errc::reclaim_conflict));
+    const auto of_b = table->open(reclaim(b, "f", both));
+    BOOST_REQUIRE(of_b);
+    lock_request m = lock_of(b, of_b->id, "f");
+    m.reclaim = true;
+    BOOST_TEST(is(table->lock(m), errc::reclaim_conflict));
+    // Its own is no reclaim after "complete".
+    BOOST_REQUIRE(run(table->reclaim_complete(a)));
+    BOOST_TEST(is(table->open(reclaim(a, "g", read)), errc::no_grace)); // RECC2
+    BOOST_TEST(is(open(a, "o", "g", read), errc::grace));               // b is not done
+    BOOST_REQUIRE(run(table->reclaim_complete(b)));
+    BOOST_TEST((table->grace() == grace_period::phase::over));
+    BOOST_TEST(store->written.back() == "end ");
+    BOOST_TEST(open(a, "o", "g", read).has_value());
+}
+
+BOOST_FIXTURE_TEST_CASE(in_grace_operations_wait, clients_fixture)
+{
+    restarted();
+    using enum operation;
+    for (unsigned op = 0; op < operation_count; ++op) {
+        if (operation(op) <= open_deny_write || operation(op) >= lock_read)
+            continue;
+        const bool waits = operation(op) == operation::read || operation(op) == operation::write ||
+                           operation(op) == set_size || operation(op) == rename || operation(op) == remove;
+        passage p;
+        const auto done = begin(operation(op), "f", p);
+        BOOST_TEST(done.has_value() == !waits, op);
+        if (waits)
+            BOOST_TEST(is(done, errc::grace));
+    }
+    BOOST_TEST(
+        is(table->test_lock(a, file_named("f"), owner_named("l"), {0, 1}, lock_type::read), errc::grace));
+    const auto o = table->open(reclaim(a, "f", both));
+    passage p;
+    BOOST_TEST(
+        table->begin_io(a, o->id, file_named("f"), share::write, p).has_value()); // by what was reclaimed
+}
+
+BOOST_FIXTURE_TEST_CASE(grace_ends_by_time, clients_fixture)
+{
+    restarted();
+    BOOST_REQUIRE(run(table->reclaim_complete(a)));
+    const auto body = [&]() -> task<void> {
+        scope s(*shard);
+        s.spawn([this] { return table->tend(); });
+        co_await sleep_for(table->options().grace_time - 1s);
+        BOOST_TEST((table->grace() == grace_period::phase::reclaiming));
+        // The store refuses: then it is not over.
+        int refused = 0;
+        store->fails = [&] { return refused++ < 3; };
+        co_await sleep_for(2s);
+        BOOST_TEST((table->grace() != grace_period::phase::over));
+        co_await sleep_for(5s);
+        BOOST_TEST(refused == 4);
+        BOOST_TEST((table->grace() == grace_period::phase::over));
+        s.request_stop();
+        co_await s.join();
+    };
+    run(body());
+    // The second edge condition of RFC 8881 8.4.3: b did not come in this grace period, so it may not in the next one.
+    BOOST_TEST(is(table->open(reclaim(b, "f", read)), errc::no_grace));
+    start();
+    a = *table->add_client("a");
+    b = *table->add_client("b");
+    BOOST_TEST(table->open(reclaim(a, "f", read)).has_value());
+    BOOST_TEST(is(table->open(reclaim(b, "f", read)), errc::reclaim_bad));
+}
+
+// The first edge condition: a lease ended, another client had the file, the server began anew.
+BOOST_FIXTURE_TEST_CASE(who_was_expired_does_not_reclaim, clients_fixture)
+{
+    a = client("a");
+    b = client("b");
+    BOOST_REQUIRE(open(a, "o", "f", both, write));
+    pass(91s);
+    BOOST_REQUIRE(table->renew(b));
+    const open_request r = request(b, "o", "f", both);
+    passage hold;
+    BOOST_REQUIRE(make_room(demand(r), 0s, hold));
+    const auto o = table->open(r);
+    BOOST_REQUIRE(table->close(b, o->id, file_named("f")));
+    hold.end();
+    start();
+    a = *table->add_client("a");
+    BOOST_TEST(is(table->open(reclaim(a, "f", both, write)), errc::reclaim_bad));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_restart_within_grace_keeps_the_list, clients_fixture)
+{
+    restarted();
+    BOOST_REQUIRE(run(table->reclaim_complete(a)));
+    start();
+    a = *table->add_client("a");
+    b = *table->add_client("b");
+    BOOST_TEST(table->open(reclaim(a, "f", read)).has_value());
+    BOOST_TEST(table->open(reclaim(b, "f", read)).has_value());
+}
+
+BOOST_FIXTURE_TEST_CASE(who_is_expired_in_grace_is_not_waited_for, clients_fixture)
+{
+    restarted();
+    BOOST_REQUIRE(run(table->forget(b)));
+    BOOST_REQUIRE(run(table->reclaim_complete(a)));
+    BOOST_TEST((table->grace() == grace_period::phase::over));
+}
+
+BOOST_FIXTURE_TEST_CASE(delegations_are_reclaimed, clients_fixture)
+{
+    restarted();
+    auto o = table->open(reclaim(a, "f", both, none, delegation_want::write));
+    BOOST_REQUIRE((o && o->delegation));
+    BOOST_TEST((o->delegation->type == delegation_type::write));
+    BOOST_TEST(!o->delegation->recalled);
+    BOOST_TEST(is(table->open(reclaim(b, "f", read)), errc::reclaim_conflict));
+    // One that we would not give: it has it, and is asked for it at once (RFC 8881 10.2.1).
+    BOOST_REQUIRE(table->set_callable(a, false));
+    o = table->open(reclaim(a, "g", read, none, delegation_want::read));
+    BOOST_REQUIRE((o && o->delegation));
+    BOOST_TEST(o->delegation->recalled);
+    BOOST_TEST(handler.recalls.size() == 1u);
+    // And opens under it, in grace.
+    open_request by = request(a, "p", "g", read);
+    by.claim = open_claim::under_delegation;
+    by.delegation = o->delegation->id;
+    BOOST_TEST(table->open(by).has_value());
+}
+
+BOOST_FIXTURE_TEST_CASE(stateids_of_an_earlier_start_are_known, clients_fixture)
+{
+    a = client("a");
+    const auto o = open(a, "o", "f", read);
+    start();
+    a = *table->add_client("a");
+    BOOST_TEST(is(table->test_stateid(a, o->id), errc::stale_stateid));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// A state_table on a virtual clock, over a store in memory, whose clients are called "a", "b", "c".
+#pragma once
+
+#include "files_store.hpp"
+
+#include <verbena/core/reactor.hpp>
+#include <verbena/core/scope.hpp>
+#include <verbena/protocols/files/state_table.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace verbena::test {
+
+using namespace std::chrono_literals;
+
+inline storage::handle file_named(std::string_view name)
+{
+    return storage::handle(std::as_bytes(std::span(name.data(), name.size())));
+}
+inline std::span<const std::byte> owner_named(std::string_view name)
+{
+    return std::as_bytes(std::span(name.data(), name.size()));
+}
+
+class recording_handler final : public files::state_handler {
+public:
+    void recall(const files::recall_notice& n) noexcept override { recalls.push_back(n); }
+    void recall_any(files::client_id c, std::size_t keep) noexcept override
+    {
+        recalled_any.emplace_back(c, keep);
+    }
+    void lock_available(const files::lock_notice& n) noexcept override
+    {
+        available.emplace_back(n.client,
+                               std::string(reinterpret_cast<const char*>(n.owner.data()), n.owner.size()));
+    }
+    std::vector<files::recall_notice> recalls; // `file` is not to be followed
+    std::vector<std::pair<files::client_id, std::size_t>> recalled_any;
+    std::vector<std::pair<files::client_id, std::string>> available;
+};
+
+struct files_fixture {
+    files_fixture() { start(); }
+    ~files_fixture() { stop(); }
+
+    files::state_options options()
+    {
+        files::state_options o;
+        o.epoch = lists.epoch;
+        o.lease = 90s;
+        return o;
+    }
+    void start(std::function<void(files::state_options&)> change = {})
+    {
+        stop();
+        auto keys = lists.begin();
+        files::state_options o = options();
+        o.reclaimers = std::move(keys);
+        if (change)
+            change(o);
+        store = std::make_unique<memory_store>(lists);
+        table = std::make_unique<files::state_table>(clock, *store, handler, std::move(o));
+    }
+    /// Everything in memory is lost.
+    void stop()
+    {
+        table.reset();
+        store.reset();
+    }
+    static std::unique_ptr<reactor> make_reactor(virtual_clock& c)
+    {
+        reactor_options o;
+        o.clock = &c;
+        return std::move(*reactor::create(o));
+    }
+    template<class T>
+    T run(task<T> t)
+    {
+        return run_until_complete(*shard, std::move(t));
+    }
+    /// One that has reclaimed all.
+    files::client_id client(std::string_view key)
+    {
+        const files::client_id c = *table->add_client(key);
+        BOOST_REQUIRE(table->set_callable(c, true));
+        BOOST_REQUIRE(run(table->reclaim_complete(c)));
+        return c;
+    }
+    files::open_request request(files::client_id c, std::string_view owner, std::string_view file,
+                                files::share access, files::share deny = files::share::none,
+                                files::delegation_want want = files::delegation_want::none)
+    {
+        files::open_request r;
+        r.client = c;
+        r.owner = owner_named(owner);
+        r.file = file_named(file);
+        r.access = access;
+        r.deny = deny;
+        r.want = want;
+        return r;
+    }
+    result<files::opened> open(files::client_id c, std::string_view owner, std::string_view file,
+                               files::share access, files::share deny = files::share::none,
+                               files::delegation_want want = files::delegation_want::none)
+    {
+        return table->open(request(c, owner, file, access, deny, want));
+    }
+    /// Whether `made` is refused for `why`.
+    template<class T>
+    static bool is(const result<T>& made, files::errc why)
+    {
+        return !made && made.error() == why;
+    }
+    result<void> begin(files::operation op, std::string_view file, files::passage& p,
+                       files::client_id who = files::nobody)
+    {
+        return table->begin(files::demand(op, file_named(file), who), p);
+    }
+    result<void> make_room(const files::demand& d, duration patience, files::passage& hold)
+    {
+        return run(table->make_room(d, patience, hold));
+    }
+    void pass(duration d) { clock.advance(d); }
+
+    virtual_clock clock;
+    std::unique_ptr<reactor> shard = make_reactor(clock);
+    recovery_lists lists;
+    recording_handler handler;
+    std::unique_ptr<memory_store> store;
+    std::unique_ptr<files::state_table> table;
+};
+
+} // namespace verbena::test

@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+// Byte-range locks and those who wait for them.
+#include "files_fixture.hpp"
+
+BOOST_AUTO_TEST_SUITE(files_locks_test)
+
+using namespace verbena;
+using namespace verbena::files;
+using namespace verbena::test;
+
+namespace {
+
+struct locks_fixture : files_fixture {
+    locks_fixture()
+    {
+        a = client("a");
+        b = client("b");
+        of_a = open(a, "open", "f", share::both)->id;
+        of_b = open(b, "open", "f", share::both)->id;
+    }
+    lock_request lock_of(client_id c, std::string_view owner, byte_range bytes, lock_type type)
+    {
+        lock_request r;
+        r.client = c;
+        r.file = file_named("f");
+        r.new_owner = true;
+        r.id = c == a ? of_a : of_b;
+        r.id.seqid = 0;
+        r.owner = owner_named(owner);
+        r.bytes = bytes;
+        r.type = type;
+        return r;
+    }
+    result<stateid> lock(client_id c, std::string_view owner, byte_range bytes, lock_type type,
+                         bool wait = false)
+    {
+        lock_request r = lock_of(c, owner, bytes, type);
+        r.wait = wait;
+        return table->lock(r, &holder);
+    }
+    bool would_lock(client_id c, std::string_view owner, byte_range bytes, lock_type type)
+    {
+        return table->test_lock(c, file_named("f"), owner_named(owner), bytes, type, &holder).has_value();
+    }
+    result<stateid> unlock(client_id c, const stateid& id, byte_range bytes)
+    {
+        stateid newest = id;
+        newest.seqid = 0;
+        return table->unlock(c, newest, file_named("f"), bytes);
+    }
+    std::vector<std::string> told()
+    {
+        std::vector<std::string> names;
+        for (const auto& [c, name] : handler.available)
+            names.push_back(name);
+        handler.available.clear();
+        return names;
+    }
+    using names = std::vector<std::string>;
+    client_id a = 0, b = 0;
+    stateid of_a, of_b;
+    lock_holder holder;
+};
+
+using enum lock_type;
+constexpr std::uint64_t top = byte_range::to_the_end;
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(locks_of_two_owners_conflict_unless_both_read, locks_fixture)
+{
+    for (const lock_type held : {read, write})
+        for (const lock_type asked : {read, write})
+            for (const bool same_client : {false, true}) {
+                const auto first = lock(a, "x", {10, 19}, held);
+                BOOST_REQUIRE(first);
+                const client_id other = same_client ? a : b;
+                struct {
+                    byte_range bytes;
+                    bool overlaps;
+                } const rows[] = {{{0, 9}, false},    {{0, 10}, true},  {{19, top}, true},
+                                  {{20, top}, false}, {{0, top}, true}, {{12, 12}, true}};
+                for (const auto& row : rows) {
+                    const bool good = !row.overlaps || (held == read && asked == read);
+                    BOOST_TEST(would_lock(other, "y", row.bytes, asked) == good);
+                    BOOST_TEST(would_lock(a, "x", row.bytes, asked)); // the owner's own is in nobody's way
+                    const auto made = lock(other, "y", row.bytes, asked);
+                    BOOST_TEST(made.has_value() == good);
+                    if (made)
+                        BOOST_REQUIRE(unlock(other, *made, row.bytes));
+                    else {
+                        BOOST_TEST(is(made, errc::denied));
+                        BOOST_TEST((holder.bytes == byte_range{10, 19}));
+                        BOOST_TEST((holder.type == held));
+                        BOOST_TEST(holder.client == a);
+                        BOOST_TEST(holder.owner == "x");
+                    }
+                }
+                BOOST_REQUIRE(table->release_lock_owner(other, owner_named("y")));
+                BOOST_REQUIRE(unlock(a, *first, {0, top}));
+            }
+}
+
+BOOST_FIXTURE_TEST_CASE(a_lock_has_one_stateid_for_owner_and_file, locks_fixture)
+{
+    const auto first = lock(a, "x", {0, 9}, write);
+    BOOST_REQUIRE(first);
+    BOOST_TEST(first->seqid == 1u);
+    lock_request more = lock_of(a, "ignored", {20, 29}, read);
+    more.new_owner = false;
+    more.id = *first;
+    const auto second = table->lock(more);
+    BOOST_REQUIRE(second);
+    BOOST_TEST((second->other == first->other));
+    BOOST_TEST(second->seqid == 2u);
+    BOOST_TEST(is(table->lock(more), errc::old_stateid)); // it said 1
+    const auto again = lock(a, "x", {40, 49}, read);      // by its open once more
+    BOOST_REQUIRE(again);
+    BOOST_TEST((again->other == first->other));
+    BOOST_TEST(again->seqid == 3u);
+    BOOST_TEST(table->stats().lock_states.value() == 1);
+    BOOST_TEST(table->stats().locks.value() == 3);
+    const auto un = unlock(a, *again, {25, 44});
+    BOOST_REQUIRE(un);
+    BOOST_TEST(un->seqid == 4u);
+    BOOST_TEST(table->stats().locks.value() == 3);     // 0-9, 20-24, 45-49
+    const auto nothing = unlock(a, *un, {1000, 1999}); // is fine
+    BOOST_REQUIRE(nothing);
+    BOOST_TEST(nothing->seqid == 5u);
+    // An open is none, and a lock no open.
+    more.id = of_a;
+    BOOST_TEST(is(table->lock(more), errc::bad_stateid));
+    lock_request by_lock = lock_of(a, "z", {0, 1}, read);
+    by_lock.id = *nothing;
+    BOOST_TEST(is(table->lock(by_lock), errc::bad_stateid));
+    BOOST_TEST(is(table->unlock(a, of_a, file_named("f"), {0, 1}), errc::bad_stateid));
+    BOOST_TEST(is(table->close(a, *nothing, file_named("f")), errc::bad_stateid));
+    BOOST_TEST(is(table->unlock(b, *nothing, file_named("f"), {0, 1}), errc::bad_stateid));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_lock_needs_an_open_of_its_mode, locks_fixture)
+{
+    for (const share access : {share::read, share::write, share::both}) {
+        const auto o = open(a, "other", "f", access);
+        for (const lock_type type : {read, write}) {
+            lock_request r = lock_of(a, "x", {0, 9}, type);
+            r.id = o->id;
+            const auto made = table->lock(r);
+            BOOST_TEST(made.has_value() == includes(access, type == read ? share::read : share::write));
+            if (!made)
+                BOOST_TEST(is(made, errc::open_mode)); // LOCK4
+            else
+                BOOST_REQUIRE(unlock(a, *made, {0, top}));
+        }
+        BOOST_REQUIRE(table->close(a, o->id, file_named("f"))); // and its locks
+        BOOST_TEST(table->stats().lock_states.value() == 0);
+    }
+}
+
+BOOST_FIXTURE_TEST_CASE(a_close_takes_its_locks_along, locks_fixture)
+{
+    const auto l = lock(a, "x", {0, 9}, write);
+    BOOST_REQUIRE(l);
+    BOOST_REQUIRE(lock(a, "y", {20, 29}, write));
+    BOOST_TEST(table->stats().lock_owners.value() == 2);
+    BOOST_TEST(is(lock(b, "z", {0, 9}, read, true), errc::denied));
+    BOOST_REQUIRE(table->close(a, of_a, file_named("f")));
+    BOOST_TEST(table->stats().locks.value() == 0);
+    BOOST_TEST(table->stats().lock_states.value() == 0);
+    BOOST_TEST(table->stats().lock_owners.value() == 0);
+    BOOST_TEST((told() == names{"z"}));
+    BOOST_TEST(is(unlock(a, *l, {0, 9}), errc::bad_stateid));
+    BOOST_TEST(lock(b, "z", {0, 9}, read).has_value());
+}
+
+BOOST_FIXTURE_TEST_CASE(a_denied_lock_leaves_nothing, locks_fixture)
+{
+    BOOST_REQUIRE(lock(a, "x", {0, 9}, write));
+    BOOST_TEST(is(lock(b, "y", {0, 9}, write), errc::denied));
+    BOOST_TEST(table->stats().lock_states.value() == 1);
+    BOOST_TEST(table->stats().lock_owners.value() == 1);
+    BOOST_TEST(table->stats().lock_waiters.value() == 0);
+    BOOST_TEST(table->stats().lock_denials.value() == 1u);
+}
+
+BOOST_FIXTURE_TEST_CASE(owners_and_stateids_are_freed_without_locks_only, locks_fixture)
+{
+    const auto l = lock(a, "x", {0, 9}, write);
+    BOOST_TEST(is(table->release_lock_owner(a, owner_named("x")), errc::locks_held));
+    BOOST_TEST(is(run(table->free_stateid(a, *l)), errc::locks_held));
+    BOOST_TEST(is(run(table->free_stateid(a, of_a)), errc::locks_held));
+    const auto un = unlock(a, *l, {0, 9});
+    BOOST_REQUIRE(un);
+    BOOST_TEST(run(table->free_stateid(a, *un)).has_value());
+    BOOST_TEST(is(table->test_stateid(a, *un), errc::bad_stateid));
+    BOOST_TEST(table->stats().lock_owners.value() == 0);
+    const auto m = lock(a, "x", {0, 9}, write);
+    BOOST_REQUIRE(unlock(a, *m, {0, 9}));
+    BOOST_TEST(table->release_lock_owner(a, owner_named("x")).has_value());
+    BOOST_TEST(table->stats().lock_states.value() == 0);
+    BOOST_TEST(table->release_lock_owner(a, owner_named("never seen")).has_value());
+}
+
+BOOST_FIXTURE_TEST_CASE(waiters_hear_in_the_order_of_asking, locks_fixture)
+{
+    const auto held = lock(a, "x", {0, 99}, write);
+    BOOST_TEST(is(lock(b, "first", {0, 9}, write, true), errc::denied));
+    BOOST_TEST(is(lock(b, "second", {0, 9}, write, true), errc::denied));
+    BOOST_TEST(is(lock(b, "third", {5, 19}, read, true), errc::denied));
+    BOOST_TEST(is(lock(b, "beside", {50, 59}, write, true), errc::denied));
+    BOOST_TEST(is(lock(b, "first", {0, 9}, write, true), errc::denied)); // asks again, and keeps its place
+    BOOST_TEST(table->stats().lock_waiters.value() == 4);
+    const auto un = unlock(a, *held, {0, 9});
+    BOOST_TEST((told() == names{"first"})); // third still meets 10-19
+    BOOST_REQUIRE(unlock(a, *un, {0, top}));
+    BOOST_TEST((told() == names{"beside"}));
+    // What first was told holds: nobody comes between.
+    BOOST_TEST(is(lock(a, "x", {0, 0}, write), errc::denied));
+    BOOST_TEST(holder.owner == "first");
+    BOOST_TEST(!would_lock(a, "x", {0, 0}, read));
+    BOOST_TEST(is(lock(b, "second", {0, 9}, write, true), errc::denied));
+    const auto first = lock(b, "first", {0, 9}, write);
+    BOOST_REQUIRE(first);
+    BOOST_TEST(table->stats().lock_waiters.value() == 3);
+    BOOST_TEST(told().empty());
+    BOOST_REQUIRE(unlock(b, *first, {0, 9}));
+    BOOST_TEST((told() == names{"second"})); // and not third, which would meet it
+    BOOST_TEST(table->stop_waiting(b, file_named("f"), owner_named("second")));
+    BOOST_TEST(!table->stop_waiting(b, file_named("f"), owner_named("second")));
+    BOOST_TEST((told() == names{"third"}));
+}
+
+BOOST_FIXTURE_TEST_CASE(whoever_was_told_and_does_not_come_loses_the_place, locks_fixture)
+{
+    const auto held = lock(a, "x", {0, 9}, write);
+    BOOST_TEST(is(lock(b, "first", {0, 9}, write, true), errc::denied));
+    BOOST_TEST(is(lock(b, "second", {0, 9}, write, true), errc::denied));
+    BOOST_REQUIRE(unlock(a, *held, {0, 9}));
+    BOOST_TEST((told() == names{"first"}));
+    pass(table->options().lock_reserve - 1ns);
+    BOOST_TEST(is(lock(a, "x", {0, 9}, write), errc::denied));
+    pass(1ns);
+    BOOST_TEST(is(lock(a, "x", {0, 9}, write), errc::denied)); // now it is the second's
+    BOOST_TEST((told() == names{"second"}));
+    BOOST_TEST(table->stats().lock_waiters.value() == 1);
+    pass(table->options().lock_reserve);
+    BOOST_TEST(lock(a, "x", {0, 9}, write).has_value());
+}
+
+BOOST_FIXTURE_TEST_CASE(time_alone_tells_the_next_waiter, locks_fixture)
+{
+    const auto held = lock(a, "x", {0, 9}, write);
+    BOOST_TEST(is(lock(b, "first", {0, 9}, write, true), errc::denied));
+    BOOST_TEST(is(lock(b, "second", {0, 9}, write, true), errc::denied));
+    const auto body = [&]() -> task<void> {
+        scope s(*shard);
+        s.spawn([this] { return table->tend(); });
+        BOOST_TEST(unlock(a, *held, {0, 9}).has_value());
+        co_await sleep_for(table->options().lock_reserve + 1s);
+        BOOST_TEST((told() == names{"first", "second"}));
+        s.request_stop();
+        co_await s.join();
+    };
+    run(body());
+}
+
+BOOST_FIXTURE_TEST_CASE(waiting_keeps_nothing_from_others, locks_fixture)
+{
+    // x reads 0-9; "first" waits for all of it to write. x may go on to lock what first waits for: else both would wait for ever.
+    const auto held = lock(a, "x", {0, 9}, read);
+    BOOST_TEST(is(lock(b, "first", {0, 19}, write, true), errc::denied));
+    BOOST_TEST(lock(a, "x", {10, 19}, write).has_value());
+    BOOST_TEST(lock(a, "another", {0, 9}, read).has_value());
+}
+
+BOOST_FIXTURE_TEST_CASE(a_downgrade_of_a_lock_tells_readers, locks_fixture)
+{
+    BOOST_REQUIRE(lock(a, "x", {0, 9}, write));
+    BOOST_TEST(is(lock(b, "reads", {0, 9}, read, true), errc::denied));
+    BOOST_TEST(is(lock(b, "writes", {0, 9}, write, true), errc::denied));
+    BOOST_REQUIRE(lock(a, "x", {0, 9}, read));
+    BOOST_TEST((told() == names{"reads"}));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_waiter_of_a_client_that_goes_is_gone, locks_fixture)
+{
+    const auto held = lock(a, "x", {0, 9}, write);
+    BOOST_TEST(is(lock(b, "first", {0, 9}, write, true), errc::denied));
+    BOOST_REQUIRE(run(table->forget(b)));
+    BOOST_TEST(table->stats().lock_waiters.value() == 0);
+    BOOST_REQUIRE(unlock(a, *held, {0, 9}));
+    BOOST_TEST(told().empty());
+}
+
+BOOST_FIXTURE_TEST_CASE(courtesy_clients_give_way, locks_fixture)
+{
+    BOOST_REQUIRE(lock(a, "x", {0, 9}, write));
+    BOOST_TEST(is(lock(b, "y", {0, 9}, write, true), errc::denied));
+    pass(91s);
+    BOOST_REQUIRE(table->renew(b));
+    BOOST_TEST((told() == names{"y"})); // its time has come
+    BOOST_TEST(would_lock(b, "y", {0, 9}, write));
+    lock_request r = lock_of(b, "y", {0, 9}, write);
+    BOOST_TEST(is(table->lock(r), errc::needs_room));
+    passage hold;
+    BOOST_REQUIRE(make_room(demand(r), 0s, hold));
+    BOOST_TEST((store->written.back() == "remove a"));
+    BOOST_TEST(table->lock(r).has_value());
+    BOOST_TEST((*table->state_of(a) == client_state::expired));
+    BOOST_TEST(is(table->close(a, of_a, file_named("f")), errc::expired)); // CLOSE8
+}
+
+BOOST_FIXTURE_TEST_CASE(nobody_is_driven_out_for_nothing, locks_fixture)
+{
+    const client_id c = client("c");
+    const auto of_c = open(c, "open", "f", share::both)->id;
+    BOOST_REQUIRE(lock(a, "x", {0, 9}, write));
+    pass(60s);
+    lock_request r = lock_of(c, "z", {20, 29}, write);
+    r.id = of_c;
+    BOOST_REQUIRE(table->renew(c));
+    BOOST_REQUIRE(table->renew(b));
+    BOOST_REQUIRE(table->lock(r));
+    pass(31s); // a is a courtesy client, c isn't
+    r = lock_of(b, "y", {0, 29}, write);
+    BOOST_TEST(is(table->lock(r, &holder), errc::denied));
+    BOOST_TEST(holder.owner == "z");
+    passage hold;
+    BOOST_REQUIRE(make_room(demand(r), 0s, hold)); // there is nothing to gain
+    BOOST_TEST((*table->state_of(a) == client_state::courtesy));
+}
+
+BOOST_FIXTURE_TEST_CASE(locks_and_waits_have_limits, files_fixture)
+{
+    start([](state_options& o) {
+        o.limits.locks_per_client = 3;
+        o.limits.locks = 5;
+        o.limits.waiters_per_client = 1;
+    });
+    const client_id a = client("a"), b = client("b");
+    const auto of_a = open(a, "o", "f", share::both), of_b = open(b, "o", "f", share::both);
+    const auto lock = [&](client_id c, std::string_view owner, byte_range bytes, bool wait = false) {
+        lock_request r;
+        r.client = c;
+        r.file = file_named("f");
+        r.new_owner = true;
+        r.id = c == a ? of_a->id : of_b->id;
+        r.owner = owner_named(owner);
+        r.bytes = bytes;
+        r.type = write;
+        r.wait = wait;
+        return table->lock(r);
+    };
+    const auto x = lock(a, "x", {0, 9});
+    BOOST_REQUIRE(x);
+    BOOST_REQUIRE(lock(a, "x", {20, 29}));
+    BOOST_REQUIRE(lock(a, "y", {40, 49}));
+    BOOST_TEST(is(lock(a, "x", {60, 69}), errc::too_many_locks));
+    BOOST_TEST(is(lock(a, "z", {60, 69}), errc::too_many_locks));
+    BOOST_TEST(lock(a, "x", {10, 19}).has_value()); // makes one of two
+    BOOST_TEST(lock(a, "x", {60, 69}).has_value());
+    stateid id = *x;
+    id.seqid = 0;
+    BOOST_TEST(is(table->unlock(a, id, file_named("f"), {5, 5}), errc::too_many_locks)); // makes two of one
+    BOOST_TEST(table->unlock(a, id, file_named("f"), {0, 5}).has_value());
+    BOOST_REQUIRE(lock(b, "p", {100, 109}));
+    BOOST_REQUIRE(lock(b, "p", {120, 129}));
+    BOOST_TEST(is(lock(b, "p", {140, 149}), errc::too_many_locks)); // of all
+    BOOST_TEST(is(lock(b, "q", {20, 20}, true), errc::denied));
+    BOOST_TEST(is(lock(b, "r", {20, 20}, true), errc::denied));
+    BOOST_TEST(table->stats().lock_waiters.value() == 1);
+    BOOST_TEST(table->stats().locks.value() == 5);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opens and their share reservations, stateids, and operations without an open.
+#include "files_fixture.hpp"
+
+BOOST_AUTO_TEST_SUITE(files_opens_test)
+
+using namespace verbena;
+using namespace verbena::files;
+using namespace verbena::test;
+
+using enum share;
+
+BOOST_FIXTURE_TEST_CASE(an_open_has_a_stateid_until_it_is_closed, files_fixture)
+{
+    const client_id a = client("a");
+    BOOST_TEST(!table->has_state(file_named("f")));
+    const auto o = open(a, "o", "f", both);
+    BOOST_REQUIRE(o);
+    BOOST_TEST(o->id.seqid == 1u);
+    BOOST_TEST(!is_special(o->id));
+    BOOST_TEST(table->has_state(file_named("f")));
+    BOOST_TEST(table->stats().opens.value() == 1);
+    BOOST_TEST(table->stats().files.value() == 1);
+    BOOST_TEST(table->stats().open_owners.value() == 1);
+    BOOST_TEST(table->close(a, o->id, file_named("f")).has_value());
+    BOOST_TEST(!table->has_state(file_named("f")));
+    BOOST_TEST(table->stats().opens.value() == 0);
+    BOOST_TEST(table->stats().files.value() == 0);
+    BOOST_TEST(table->stats().open_owners.value() == 0);
+    BOOST_TEST(is(table->close(a, o->id, file_named("f")), errc::bad_stateid));
+}
+
+// RFC 8881 9.7: access of each against what the other denies, also of one owner.
+BOOST_FIXTURE_TEST_CASE(shares_are_decided_by_the_table, files_fixture)
+{
+    const client_id a = client("a"), b = client("b");
+    for (unsigned access = 1; access <= 3; ++access)
+        for (unsigned deny = 0; deny <= 3; ++deny)
+            for (unsigned access2 = 1; access2 <= 3; ++access2)
+                for (unsigned deny2 = 0; deny2 <= 3; ++deny2)
+                    for (const bool same_owner : {false, true}) {
+                        const auto first = open(a, "o", "f", share(access), share(deny));
+                        BOOST_REQUIRE(first);
+                        const auto second = open(same_owner ? a : b, same_owner ? "o" : "p", "f",
+                                                 share(access2), share(deny2));
+                        const bool granted = (access & deny2) == 0 && (deny & access2) == 0;
+                        BOOST_REQUIRE(second.has_value() == granted);
+                        if (granted && same_owner) {
+                            BOOST_TEST((second->id.other == first->id.other));
+                            BOOST_TEST(second->id.seqid == 2u);
+                        } else if (granted) {
+                            BOOST_TEST((second->id.other != first->id.other));
+                            BOOST_REQUIRE(table->close(b, second->id, file_named("f")));
+                        } else {
+                            BOOST_TEST(is(second, errc::share_denied));
+                        }
+                        stateid newest = first->id;
+                        newest.seqid = 0;
+                        BOOST_REQUIRE(table->close(a, newest, file_named("f")));
+                        BOOST_REQUIRE(table->stats().files.value() == 0);
+                    }
+    BOOST_TEST(table->stats().share_denials.value() > 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(access_and_deny_are_what_they_can_be, files_fixture)
+{
+    const client_id a = client("a");
+    BOOST_TEST(is(open(a, "o", "f", none), errc::invalid));
+    BOOST_TEST(is(open(a, "o", "f", share(4)), errc::invalid));
+    BOOST_TEST(is(open(a, "o", "f", read, share(5)), errc::invalid));
+    BOOST_TEST(is(open(a, std::string(1025, 'o'), "f", read), errc::invalid));
+    BOOST_TEST(open(a, std::string(1024, 'o'), "f", read).has_value());
+}
+
+// RFC 8881 18.18.3.
+BOOST_FIXTURE_TEST_CASE(a_downgrade_goes_to_a_union_of_opens, files_fixture)
+{
+    struct row {
+        std::vector<std::pair<share, share>> opened;
+        share access, deny;
+        bool good;
+    } const rows[] = {
+        {{{read, none}, {both, none}}, read, none, true},
+        {{{both, none}}, read, none, false}, // was never opened so: OPDG2
+        {{{read, none}, {write, none}}, write, none, true},
+        {{{read, none}, {write, none}}, both, none, true},
+        {{{both, none}}, both, none, true}, // what it is
+        {{{read, none}}, both, none, false},
+        {{{read, none}}, read, write, false},
+        {{{read, none}, {read, write}}, read, write, true},
+        {{{read, none}, {read, write}}, read, none, true},
+        {{{read, write}}, read, none, false},                 // the deny bit alone can't go
+        {{{read, write}, {write, none}}, write, none, false}, // one owner's opens conflict, too: see below
+        {{{read, none}}, none, none, false},
+        {{{read, none}}, share(4), none, false},
+    };
+    const client_id a = client("a");
+    for (const row& r : rows) {
+        std::optional<opened> last;
+        bool all = true;
+        for (const auto& [access, deny] : r.opened)
+            if (auto made = open(a, "o", "f", access, deny))
+                last = *made;
+            else
+                all = false;
+        const auto down = table->downgrade(a, last->id, file_named("f"), r.access, r.deny);
+        BOOST_TEST(down.has_value() == (r.good && all), int(r.access) << " " << int(r.deny));
+        if (down) {
+            BOOST_TEST(down->seqid == last->id.seqid + 1);
+            last->id = *down;
+        } else {
+            BOOST_TEST(is(down, errc::invalid));
+        }
+        BOOST_REQUIRE(table->close(a, last->id, file_named("f")));
+    }
+}
+
+BOOST_FIXTURE_TEST_CASE(what_a_downgrade_gave_up_is_gone, files_fixture)
+{
+    const client_id a = client("a"), b = client("b");
+    BOOST_REQUIRE(open(a, "o", "f", read));
+    const auto o = open(a, "o", "f", read, write);
+    BOOST_REQUIRE(o);
+    BOOST_TEST(is(open(b, "p", "f", write), errc::share_denied));
+    const auto down = table->downgrade(a, o->id, file_named("f"), read, none);
+    BOOST_REQUIRE(down);
+    // Back to what it was: that open is no more.
+    BOOST_TEST(is(table->downgrade(a, *down, file_named("f"), read, write), errc::invalid));
+    BOOST_TEST(open(b, "p", "f", write).has_value());
+}
+
+// RFC 8881 8.2.4, in its order.
+BOOST_FIXTURE_TEST_CASE(a_stateid_is_checked_in_order, files_fixture)
+{
+    const client_id a = client("a"), b = client("b");
+    auto o = open(a, "o", "f", read);
+    BOOST_REQUIRE(open(a, "o", "f", read));
+    o = open(a, "o", "f", read);
+    BOOST_REQUIRE(o);
+    BOOST_TEST(o->id.seqid == 3u);
+    const auto close = [&](client_id c, stateid id, const char* file, zero_seqid zero = zero_seqid::newest) {
+        const auto done = table->close(c, id, file_named(file), zero);
+        return done ? errc(0) : errc(done.error().code().value());
+    };
+    stateid id = o->id;
+    BOOST_TEST((close(a + 17, id, "f") == errc::stale_client));
+    id.other.fill(std::byte(0));
+    BOOST_TEST((close(a, id, "f") == errc::bad_stateid));
+    id.other.fill(std::byte(0xff));
+    BOOST_TEST((close(a, id, "f") == errc::bad_stateid));
+    for (const std::size_t at : {4, 7, 8, 11}) { // place and tag
+        id = o->id;
+        id.other[at] ^= std::byte(1);
+        BOOST_TEST((close(a, id, "f") == errc::bad_stateid), at);
+    }
+    id = o->id;
+    id.other[0] ^= std::byte(1);
+    BOOST_TEST((close(a, id, "f") == errc::stale_stateid));
+    BOOST_TEST((close(a, o->id, "g") == errc::bad_stateid));
+    BOOST_TEST((close(b, o->id, "f") == errc::bad_stateid));
+    id = o->id;
+    id.seqid = 4;
+    BOOST_TEST((close(a, id, "f") == errc::bad_stateid));
+    id.seqid = 2;
+    BOOST_TEST((close(a, id, "f") == errc::old_stateid));
+    // Another client's is that before its number is looked at.
+    BOOST_TEST((close(b, id, "f") == errc::bad_stateid));
+    id.seqid = 0;
+    BOOST_TEST((close(a, id, "f", zero_seqid::a_number) == errc::old_stateid));
+    BOOST_TEST((close(a, id, "f") == errc(0)));
+}
+
+// An OPEN that races with a CLOSE must not get the same `other`: a client waits for numbers that never come.
+BOOST_FIXTURE_TEST_CASE(no_other_is_used_twice, files_fixture)
+{
+    const client_id a = client("a");
+    std::set<std::array<std::byte, 12>> seen;
+    for (int i = 0; i < 5000; ++i) {
+        const auto o = open(a, "o", "f", read);
+        BOOST_REQUIRE(o);
+        BOOST_REQUIRE(o->id.seqid == 1u);
+        BOOST_REQUIRE(seen.insert(o->id.other).second);
+        BOOST_REQUIRE(table->close(a, o->id, file_named("f")));
+    }
+}
+
+BOOST_FIXTURE_TEST_CASE(others_are_not_guessed, files_fixture)
+{
+    // The same opens under another key have other tags.
+    const client_id a = client("a");
+    const auto o = open(a, "o", "f", read);
+    recovery_lists other_lists;
+    other_lists.begin();
+    memory_store other_store(other_lists);
+    state_options other = options();
+    other.key[0] = std::byte(1);
+    state_table twin(clock, other_store, handler, std::move(other));
+    const client_id b = *twin.add_client("a");
+    BOOST_REQUIRE(run(twin.reclaim_complete(b)));
+    open_request r = request(b, "o", "f", read);
+    const auto p = twin.open(r);
+    BOOST_REQUIRE((o && p));
+    BOOST_TEST(std::equal(o->id.other.begin(), o->id.other.begin() + 8, p->id.other.begin()));
+    BOOST_TEST((o->id.other != p->id.other));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_begun_open_holds_its_shares_and_no_number, files_fixture)
+{
+    const client_id a = client("a"), b = client("b");
+    const auto first = open(a, "o", "f", read);
+    {
+        pending_open p;
+        BOOST_REQUIRE(table->begin_open(request(a, "o", "f", read, write), p));
+        BOOST_TEST(is(open(b, "p", "f", write), errc::share_denied));
+        BOOST_TEST(*table->is_in_use(a));
+    }
+    // Given up: it never was, and no number is missing.
+    const auto second = open(b, "p", "f", write);
+    BOOST_REQUIRE(second);
+    BOOST_REQUIRE(table->close(b, second->id, file_named("f")));
+    pending_open p, q;
+    BOOST_REQUIRE(table->begin_open(request(a, "o", "f", read), p));
+    BOOST_REQUIRE(table->begin_open(request(a, "o", "f", both), q));
+    const auto q_done = table->commit(q);
+    const auto p_done = table->commit(p);
+    BOOST_TEST(q_done->id.seqid == first->id.seqid + 1);
+    BOOST_TEST(p_done->id.seqid == first->id.seqid + 2);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_begun_open_alone_keeps_the_entry, files_fixture)
+{
+    const client_id a = client("a");
+    {
+        pending_open p;
+        BOOST_REQUIRE(table->begin_open(request(a, "o", "f", read), p));
+        BOOST_TEST(table->has_state(file_named("f")));
+    }
+    BOOST_TEST(!table->has_state(file_named("f")));
+    BOOST_TEST(table->stats().files.value() == 0);
+}
+
+BOOST_FIXTURE_TEST_CASE(an_open_of_a_client_that_went_meanwhile_is_none, files_fixture)
+{
+    const client_id a = client("a");
+    pending_open p;
+    BOOST_REQUIRE(table->begin_open(request(a, "o", "f", read), p));
+    BOOST_REQUIRE(run(table->forget(a)));
+    BOOST_TEST(is(table->commit(p), errc::stale_client));
+}
+
+// READ, WRITE and SETATTR without an open (version 3, anonymous stateids) against deny bits.
+BOOST_FIXTURE_TEST_CASE(io_without_an_open_minds_deny_bits, files_fixture)
+{
+    const client_id a = client("a");
+    using enum operation;
+    for (unsigned deny = 0; deny <= 3; ++deny) {
+        const auto o = open(a, "o", "f", share::both, share(deny));
+        BOOST_REQUIRE(o);
+        struct {
+            operation op;
+            share wants;
+        } const rows[] = {{operation::read, share::read}, {operation::write, share::write},
+                          {set_size, share::write},       {set_attributes, share::none},
+                          {get_attributes, share::none},  {rename, share::none},
+                          {remove, share::none},          {link, share::none}};
+        for (const auto& row : rows) {
+            passage p;
+            const auto done = begin(row.op, "f", p);
+            const bool denied = (unsigned(row.wants) & deny) != 0;
+            BOOST_TEST(done.has_value() == !denied, int(row.op) << " " << deny);
+            if (denied)
+                BOOST_TEST(is(done, errc::locked));
+        }
+        // The stateid that may read past them.
+        passage p;
+        demand d(operation::read, file_named("f"));
+        BOOST_TEST(table->begin(d.past_denies(), p).has_value());
+        p.end();
+        BOOST_REQUIRE(table->close(a, o->id, file_named("f")));
+    }
+}
+
+BOOST_FIXTURE_TEST_CASE(io_by_an_open_needs_its_access, files_fixture)
+{
+    const client_id a = client("a"), b = client("b");
+    const auto reads = open(a, "r", "f", read), writes = open(a, "w", "f", write);
+    const auto io = [&](const stateid& id, share access, const char* file = "f") {
+        passage p;
+        const auto done = table->begin_io(a, id, file_named(file), access, p);
+        return done ? errc(0) : errc(done.error().code().value());
+    };
+    BOOST_TEST((io(reads->id, read) == errc(0)));
+    BOOST_TEST((io(reads->id, write) == errc::open_mode)); // WRT8
+    BOOST_TEST((io(writes->id, write) == errc(0)));
+    BOOST_TEST((io(writes->id, read) == errc(0))); // let pass, RFC 8881 18.22.3
+    BOOST_TEST((io(writes->id, write, "g") == errc::bad_stateid));
+    BOOST_REQUIRE(table->close(a, reads->id, file_named("f")));
+    const auto denies = open(b, "d", "f", write, read);
+    BOOST_REQUIRE(denies);
+    BOOST_TEST((io(writes->id, read) == errc::locked));
+    BOOST_TEST((io(writes->id, write) == errc(0)));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_deny_bit_of_ones_own_stops_nobody, files_fixture)
+{
+    const client_id a = client("a");
+    const auto o = open(a, "o", "f", write, both);
+    passage p, q;
+    BOOST_TEST(table->begin_io(a, o->id, file_named("f"), read, p).has_value());
+    BOOST_TEST(table->begin_io(a, o->id, file_named("f"), write, q).has_value());
+}
+
+// Operations that began before a deny bit are over when it is granted.
+BOOST_FIXTURE_TEST_CASE(a_deny_bit_waits_for_what_is_under_way, files_fixture)
+{
+    const client_id a = client("a");
+    const open_request denying = request(a, "o", "f", read, write);
+    {
+        passage early; // of a file without state
+        BOOST_REQUIRE(begin(operation::write, "f", early));
+        BOOST_TEST(table->stats().files.value() == 0); // and it cost nothing
+        BOOST_TEST(is(table->open(denying), errc::needs_room));
+        passage hold;
+        BOOST_TEST(is(make_room(demand(denying), 0s, hold), errc::busy));
+        // The room that is asked for counts as state: what begins now is counted at the file.
+        passage late;
+        BOOST_REQUIRE(begin(operation::write, "f", late));
+        early.end();
+        BOOST_TEST(is(table->open(denying), errc::needs_room));
+        late.end();
+        BOOST_TEST(table->open(denying).has_value());
+    }
+    BOOST_TEST(open(a, "o", "f", read, write).has_value()); // granted once, there is no other
+}
+
+BOOST_FIXTURE_TEST_CASE(make_room_ends_when_the_operation_does, files_fixture)
+{
+    const client_id a = client("a");
+    for (const bool has_state : {false, true}) {
+        std::optional<opened> other;
+        if (has_state)
+            other = *open(a, "p", "f", read);
+        const open_request denying = request(a, "o", "f", read, write);
+        auto early = std::make_unique<passage>();
+        BOOST_REQUIRE(begin(operation::write, "f", *early));
+        passage hold;
+        const time_point begun = clock.now();
+        const auto both_of_them = [&]() -> task<void> {
+            scope s(*shard);
+            s.spawn([&]() -> task<void> {
+                co_await sleep_for(3s);
+                early.reset();
+            });
+            const auto room = co_await table->make_room(demand(denying), 10s, hold);
+            BOOST_TEST(room.has_value());
+            BOOST_TEST((clock.now() - begun == 3s));
+            const auto o = table->open(denying);
+            BOOST_TEST(o.has_value());
+            if (o)
+                BOOST_TEST(table->close(a, o->id, denying.file).has_value());
+            co_await s.join();
+        };
+        run(both_of_them());
+        if (other)
+            BOOST_REQUIRE(table->close(a, other->id, file_named("f")));
+    }
+}
+
+BOOST_FIXTURE_TEST_CASE(opens_have_limits, files_fixture)
+{
+    start([](state_options& o) {
+        o.limits.opens_per_client = 3;
+        o.limits.opens = 5;
+    });
+    const client_id a = client("a"), b = client("b");
+    BOOST_REQUIRE(open(a, "o", "1", read));
+    BOOST_REQUIRE(open(a, "o", "2", read));
+    pending_open p;
+    BOOST_REQUIRE(table->begin_open(request(a, "o", "3", read), p)); // counts
+    BOOST_TEST(is(open(a, "o", "4", read), errc::too_many_opens));
+    BOOST_TEST(open(a, "o", "2", write).has_value()); // no new one
+    BOOST_REQUIRE(table->commit(p));
+    BOOST_REQUIRE(open(b, "o", "1", read));
+    BOOST_REQUIRE(open(b, "o", "2", read));
+    BOOST_TEST(is(open(b, "o", "3", read), errc::too_many_opens)); // of all
+    BOOST_TEST(table->stats().refused_limits.value() == 2u);
+    BOOST_TEST(table->stats().files.value() == 3); // what was refused left nothing
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// A recovery store in memory, which survives the tables that are made over it.
+#pragma once
+
+#include <verbena/core/sleep.hpp>
+#include <verbena/protocols/files/recovery.hpp>
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace verbena::test {
+
+/// What is on the disk.
+struct recovery_lists {
+    std::set<std::string, std::less<>> old_list; ///< of the grace period that is not over
+    std::set<std::string, std::less<>> new_list;
+    bool in_grace = false;
+    std::uint32_t epoch = 0;
+
+    /// At a start: who may reclaim.
+    std::vector<std::string> begin()
+    {
+        ++epoch;
+        if (!in_grace)
+            old_list = std::move(new_list);
+        new_list.clear();
+        in_grace = !old_list.empty();
+        return {old_list.begin(), old_list.end()};
+    }
+};
+
+class memory_store final : public files::recovery_store {
+public:
+    explicit memory_store(recovery_lists& l) noexcept : lists_(l) {}
+
+    task<result<void>> add(std::string_view key) override
+    {
+        return change("add", key, [](recovery_lists& l, const std::string& k) { l.new_list.insert(k); });
+    }
+    task<result<void>> remove(std::string_view key) override
+    {
+        return change("remove", key, [](recovery_lists& l, const std::string& k) {
+            l.new_list.erase(k);
+            l.old_list.erase(k);
+        });
+    }
+    task<result<void>> end_grace() override
+    {
+        return change("end", "", [](recovery_lists& l, const std::string&) {
+            l.old_list.clear();
+            l.in_grace = false;
+        });
+    }
+
+    std::function<duration()> takes;  ///< how long a write takes; none: no time
+    std::function<bool()> fails;      ///< whether it does
+    bool is_gone = false;             ///< the machine has stopped: nothing reaches the disk any more
+    std::vector<std::string> written; ///< "add a", "remove b", "end "
+
+private:
+    using how = void (*)(recovery_lists&, const std::string&);
+    task<result<void>> change(const char* what, std::string_view key, how f)
+    {
+        return write(what, std::string(key), f);
+    }
+    task<result<void>> write(const char* what, std::string key, how f)
+    {
+        if (takes)
+            co_await sleep_for(takes());
+        if (is_gone || (fails && fails()))
+            co_return error(std::errc::io_error, "the store");
+        f(lists_, key);
+        written.push_back(what + (" " + key));
+        co_return result<void>();
+    }
+    recovery_lists& lists_;
+};
+
+} // namespace verbena::test
