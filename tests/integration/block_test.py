@@ -70,7 +70,7 @@ class Block(daemon.DaemonTest):
         told = [json.loads(self.block("info", "--json", "--connections", "4", "--path", self.url("", path=1)[:-1], self.url("disk")))
                 for _ in range(12)]
         self.assertEqual({info["size"] for info in told}, {MIB})
-        self.assertEqual(self.daemon.metric("verbena_rtrs_refused_connections_total"), 0)
+        self.assertEqual(self.daemon.metric('verbena_rtrs_refused_connections_total{reason="not_valid"}'), 0)
         self.assertEqual(self.daemon.metric('verbena_rtrs_ended_paths_total{reason="closed"}'), 24)
 
     def test_who_may_do_what(self):

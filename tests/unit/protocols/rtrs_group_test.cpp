@@ -126,30 +126,25 @@ BOOST_AUTO_TEST_CASE(names_go_from_shard_to_shard)
     o.shards = 2;
     const auto rt = runtime::start(o).value();
     rtrs::server_group group;
-    constexpr int rounds = 2000;
+    constexpr int each = 500;
     std::atomic<int> holders = 0;
     std::atomic<int> most = 0;
-    const auto work = [&](shard& s) -> task<int> {
-        int got = 0;
-        for (int i = 0; i < rounds; ++i) {
+    const auto work = [&](shard& s) -> task<void> {
+        for (int got = 0; got < each;) {
             auto name = co_await group.claim(s.reactor(), "vm");
-            if (!name)
-                continue;
-            ++got;
-            most = std::max(most.load(), ++holders);
-            name->set_live(false);
+            if (name) {
+                ++got;
+                most = std::max(most.load(), ++holders);
+                name->set_live(false);
+            }
             co_await sleep_for(std::chrono::microseconds(1));
-            --holders;
+            if (name)
+                --holders;
         }
-        co_return got;
     };
-    int other = 0;
-    std::thread beside([&] { other = rt->run(1, work); });
-    const int own = rt->run(0, work);
+    std::thread beside([&] { rt->run(1, work); });
+    rt->run(0, work);
     beside.join();
-    BOOST_TEST(own > 0);
-    BOOST_TEST(other > 0);
-    BOOST_TEST(own + other > rounds);
     BOOST_TEST(most.load() == 1);
 }
 
