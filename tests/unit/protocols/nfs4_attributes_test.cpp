@@ -292,7 +292,10 @@ BOOST_AUTO_TEST_CASE(values_are_where_they_belong)
     BOOST_TEST((values.time_deleg_modify == nfstime4{0x4b0000004c, 0x4d}));
     BOOST_TEST((values.open_arguments.share_access == bitmap4{1, 2, 3}));
     BOOST_TEST((values.open_arguments.share_deny == bitmap4{0, 1, 2, 3}));
-    BOOST_TEST((values.open_arguments.share_access_want == bitmap4{3, 4, 5, 17, 18, 20, 21}));
+    using want = open_args_want4;
+    BOOST_TEST((values.open_arguments.share_access_want ==
+                bitmap4{want::any_delegation, want::no_delegation, want::cancel, want::signal_when_available,
+                        want::push_when_uncontended, want::delegated_timestamps, want::open_xor_delegation}));
     BOOST_TEST(values.open_arguments.open_claim.word(0) == 0x7fu);
     BOOST_TEST(values.open_arguments.create_mode.word(0) == 0xfu);
 }

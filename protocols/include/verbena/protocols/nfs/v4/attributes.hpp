@@ -191,8 +191,19 @@ struct mode_umask4 {
     friend bool operator==(const mode_umask4&, const mode_umask4&) = default;
 };
 
-/// What OPEN may say here (9754 4): bit N of the first two stands for the value N of share_access and share_deny, bit N of the third
-/// for the want bits N shifted to their place, and the last two are sets of open_claim_type4 and createmode4.
+/// Numbers of share_access_want: of the want bits that open_arguments4 can announce, which are not numbered as they lie (9754 5).
+enum class open_args_want4 : std::uint32_t {
+    any_delegation = 3,
+    no_delegation = 4,
+    cancel = 5,
+    signal_when_available = 17,
+    push_when_uncontended = 18,
+    delegated_timestamps = 20,
+    open_xor_delegation = 21,
+};
+
+/// What OPEN takes here (9754): sets of values of share_access (1 to 3) and share_deny (0 to 3), of open_args_want4,
+/// open_claim_type4 and createmode4.
 struct open_arguments4 {
     bitmap4 share_access;
     bitmap4 share_deny;
