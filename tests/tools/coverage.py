@@ -16,6 +16,7 @@ import subprocess
 import sys
 
 LEAST = 95
+NFS4 = ["attributes", "callback", "compound", "directory", "extended_operations", "file_operations", "layout_operations", "session_operations", "state_operations", "types"]
 
 SOURCES = {
     "xdr": ["protocols/include/verbena/protocols/xdr/decoder.hpp",
@@ -31,6 +32,7 @@ SOURCES = {
     "mount3": ["protocols/nfs/mount3.cpp", "protocols/nfs/portmap.cpp"],
     "nfs3": ["protocols/nfs/v3/arguments.cpp", "protocols/nfs/v3/attributes.cpp", "protocols/nfs/v3/results.cpp",
              "protocols/nfs/v3/directory.cpp", "protocols/nfs/v3/wire.hpp", "protocols/nfs/file_handle.cpp"],
+    "nfs4": ["protocols/nfs/v4/" + part + ".cpp" for part in NFS4],
     "config": ["services/daemon/config_file.cpp", "core/src/settings.cpp", "plugins/nfs/export_config.cpp",
                "plugins/nfs/export_word.cpp", "core/src/ip_address.cpp"],
 }

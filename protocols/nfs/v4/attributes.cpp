@@ -90,7 +90,7 @@ struct nothing_done {
     }
 };
 
-constexpr bitmap4 those_with_a_member() noexcept
+consteval bitmap4 those_with_a_member() noexcept
 {
     const attributes none;
     bitmap4 all;

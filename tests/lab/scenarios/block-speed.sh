@@ -13,7 +13,7 @@ modprobe rnbd_client
 
 # map SESSION PORT DEVICE: $mapped is the block device that the kernel made of it.
 map() {
-    echo "sessname=$1 path=ip:$rxe_address dest_port=$2 device_path=$3" >/sys/class/rnbd-client/ctl/map_device ||
+    echo "sessname=$1 dest_port=$2 path=ip:$rxe_address device_path=$3" >/sys/class/rnbd-client/ctl/map_device ||
         fail "the kernel does not map $3: $(dmesg | tail -n 5)"
     mapped=/dev/$(basename "$(readlink -f "/sys/class/rnbd-client/ctl/devices/${3//\//!}@$1")")
     until_true 10 test -b "$mapped" || fail "no $mapped"

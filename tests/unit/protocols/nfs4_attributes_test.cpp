@@ -235,7 +235,7 @@ BOOST_AUTO_TEST_CASE(values_are_where_they_belong)
     BOOST_TEST(values.lease_time == 90u);
     BOOST_TEST((values.rdattr_error == nfsstat4::access));
     BOOST_TEST(values.acl.size() == 1u);
-    for (const nfsace4 ace : values.acl) {
+    for (const nfsace4& ace : elements(values.acl)) {
         BOOST_TEST((ace.type == ace4::type_allowed && ace.flag == ace4::identifier_group));
         BOOST_TEST(ace.access_mask == 0x1fu);
         BOOST_TEST(ace.who == "OWNER@");

@@ -58,10 +58,10 @@ BOOST_AUTO_TEST_CASE(sequence)
         both_ways<CB_SEQUENCE4args>(hex({session_hex, "00000009 00000003 00000007 00000000 00000001",
                                          session_hex, "00000002 00000001 00000002 00000003 00000004"}),
                                     bytes);
-    const referring_call_list4 list = *referring.referring_call_lists.begin();
+    const referring_call_list4 list = elements(referring.referring_call_lists).at(0);
     BOOST_TEST((list.sessionid == session()));
     std::vector<std::uint32_t> seen;
-    for (const referring_call4 call : list.referring_calls) {
+    for (const referring_call4& call : elements(list.referring_calls)) {
         seen.push_back(call.sequenceid);
         seen.push_back(call.slotid);
     }
@@ -99,7 +99,7 @@ BOOST_AUTO_TEST_CASE(delegations)
     const auto notify =
         both_ways<CB_NOTIFY4args>(hex({sid_7, handle_hex, "00000001", bits_hex, "00000002 61620000"}), bytes);
     BOOST_TEST((notify.stateid == stateid_7() && is_handle(notify.fh)));
-    const notify4 change = *notify.changes.begin();
+    const notify4 change = elements(notify.changes).at(0);
     BOOST_TEST(is_bits(change.mask));
     BOOST_TEST(text_of(change.vals) == "ab");
 }

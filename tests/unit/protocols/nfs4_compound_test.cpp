@@ -382,7 +382,7 @@ BOOST_AUTO_TEST_CASE(failures)
         BOOST_TEST(!in.ok());
         BOOST_TEST(!reply.complete());
     };
-    replied("00000000 00000000 00000002 00000017 00000000", broken); // another operation's
+    replied("00000000 00000000 00000002 00000017 00000000 0000000f 00000000", broken); // another operation's
     replied("00000046 00000000 00000002 00000016 00000046 0000000f 00000000",
             broken);                                                 // goes on behind a failure
     replied("00000000 00000000 00000002 00000016 00000000", broken); // cut

@@ -217,9 +217,7 @@ BOOST_AUTO_TEST_CASE(security_flavours)
 {
     const auto list = both_ways<SECINFO4res>(
         hex({ok_hex, "00000003 00000006 00000003 2a864800 00000001 00000002 00000001 00000000"}), bytes);
-    std::vector<secinfo4> seen;
-    for (const secinfo4 each : list.flavours)
-        seen.push_back(each);
+    const std::vector<secinfo4> seen = elements(list.flavours);
     BOOST_REQUIRE(seen.size() == 3u);
     BOOST_TEST(seen[0].flavor == secinfo4::rpcsec_gss);
     BOOST_TEST(to_hex(seen[0].oid) == "2a8648");
@@ -430,9 +428,7 @@ BOOST_AUTO_TEST_CASE(stateids)
     refused<TEST_STATEID4args>(hex({"00001001", std::string(2 * 16 * 4097, '0')}));
     refused<TEST_STATEID4args>(hex({"80000001", sid_7}));
     const auto tested = both_ways<TEST_STATEID4res>("00000000 00000002 00000000 00002719", bytes);
-    std::vector<nfsstat4> seen;
-    for (const nfsstat4 each : tested.status_codes)
-        seen.push_back(each);
+    const std::vector<nfsstat4> seen = elements(tested.status_codes);
     BOOST_TEST((seen == std::vector<nfsstat4>{nfsstat4::ok, nfsstat4::same}));
 }
 
@@ -473,7 +469,7 @@ BOOST_AUTO_TEST_CASE(exchange_id)
         bytes);
     BOOST_TEST((ssv.state_protect.hash_algs.size() == 2 && ssv.state_protect.encr_algs.size() == 1));
     BOOST_TEST((ssv.state_protect.window == 64 && ssv.state_protect.num_gss_handles == 3));
-    BOOST_TEST(to_hex(*ssv.state_protect.hash_algs.begin()) == "2a");
+    BOOST_TEST(to_hex(elements(ssv.state_protect.hash_algs)[0]) == "2a");
 }
 
 BOOST_AUTO_TEST_CASE(exchange_id_results)
@@ -497,7 +493,7 @@ BOOST_AUTO_TEST_CASE(exchange_id_results)
         bytes);
     BOOST_TEST((ssv.state_protect.hash_alg == 1 && ssv.state_protect.encr_alg == 2));
     BOOST_TEST((ssv.state_protect.ssv_len == 32 && ssv.state_protect.window == 64));
-    BOOST_TEST(ssv.state_protect.handles.size() == 1u);
+    BOOST_TEST(text_of(elements(ssv.state_protect.handles).at(0)) == "ab");
 }
 
 namespace {
@@ -511,9 +507,7 @@ constexpr std::string_view parms =
 
 void are_parms(const array_view<callback_sec_parms4, max_security_flavours>& list)
 {
-    std::vector<callback_sec_parms4> seen;
-    for (const callback_sec_parms4 each : list)
-        seen.push_back(each);
+    const std::vector<callback_sec_parms4> seen = elements(list);
     BOOST_REQUIRE(seen.size() == 3u);
     BOOST_TEST(seen[0].cb_secflavor == secinfo4::auth_none);
     const authsys_parms& sys = seen[1].sys_cred;
@@ -604,7 +598,7 @@ BOOST_AUTO_TEST_CASE(devices)
     const auto listed = both_ways<GETDEVICELIST4res>(
         hex({ok_hex, offset_hex, verifier_hex, "00000001", device_hex, "00000001"}), bytes);
     BOOST_TEST((listed.cookie == offset_value && listed.cookieverf == verifier() && listed.eof));
-    BOOST_TEST((*listed.deviceid_list.begin() == device()));
+    BOOST_TEST((elements(listed.deviceid_list)[0] == device()));
 }
 
 BOOST_AUTO_TEST_CASE(layoutget)
@@ -620,7 +614,7 @@ BOOST_AUTO_TEST_CASE(layoutget)
                                                    length_hex, "00000001 80000006 00000002 61620000"}),
                                               bytes);
     BOOST_TEST((got.return_on_close && got.stateid == stateid_8()));
-    const layout4 segment = *got.layout.begin();
+    const layout4 segment = elements(got.layout).at(0);
     BOOST_TEST((segment.offset == offset_value && segment.length == length_value));
     BOOST_TEST((segment.iomode == layoutiomode4::read && segment.type == layouttype4::rdma));
     BOOST_TEST(text_of(segment.body) == "ab");
@@ -664,7 +658,7 @@ BOOST_AUTO_TEST_CASE(reports)
 {
     const auto errors = both_ways<LAYOUTERROR4args>(
         hex({offset_hex, length_hex, sid_7, "00000001", device_hex, "00000005 00000019"}), bytes);
-    const device_error4 first = *errors.errors.begin();
+    const device_error4 first = elements(errors.errors).at(0);
     BOOST_TEST((first.deviceid == device() && first.status == nfsstat4::io && first.opnum == 25));
     BOOST_TEST(
         (errors.offset == offset_value && errors.length == length_value && errors.stateid == stateid_7()));
@@ -718,9 +712,7 @@ void is_response(const write_response4& response)
 }
 void are_locations(const array_view<netloc4, max_network_locations>& list)
 {
-    std::vector<netloc4> seen;
-    for (const netloc4 each : list)
-        seen.push_back(each);
+    const std::vector<netloc4> seen = elements(list);
     BOOST_REQUIRE(seen.size() == 3u);
     BOOST_TEST((seen[0].type == netloc_type4::name && seen[1].type == netloc_type4::url));
     BOOST_TEST(seen[0].name == "ab");
@@ -775,9 +767,7 @@ BOOST_AUTO_TEST_CASE(read_plus)
                                       "00000002 61620000", "00000001", offset_hex, length_hex, "00000005"}),
                                  bytes);
     BOOST_TEST(res.eof);
-    std::vector<read_plus_content> seen;
-    for (const read_plus_content each : res.contents)
-        seen.push_back(each);
+    const std::vector<read_plus_content> seen = elements(res.contents);
     BOOST_REQUIRE(seen.size() == 3u);
     BOOST_TEST((seen[0].content == data_content4::data && seen[0].offset == offset_value));
     BOOST_TEST(text_of(seen[0].data) == "ab");
@@ -817,7 +807,7 @@ BOOST_AUTO_TEST_CASE(extended_attributes)
     const auto listed = both_ways<LISTXATTRS4res>(
         hex({ok_hex, offset_hex, "00000002", name_hex, dir_hex, "00000001"}), bytes);
     std::string names;
-    for (const component4 each : listed.names)
+    for (const component4 each : elements(listed.names))
         names.append(each).append(" ");
     BOOST_TEST(names == "name.c dir ");
     BOOST_TEST((listed.cookie == offset_value && listed.eof));

@@ -145,6 +145,18 @@ void refused(std::string_view text)
     BOOST_TEST(!in.ok());
 }
 
+/// The elements of a list that came, one by one. Sent from our own memory they are the same bytes.
+template<class T, std::uint32_t Max>
+std::vector<T> elements(const nfs::v4::array_view<T, Max>& list)
+{
+    std::vector<T> own;
+    for (const T each : list)
+        own.push_back(each);
+    BOOST_TEST(own.size() == list.size());
+    BOOST_TEST(to_hex(encoded(nfs::v4::array_view<T, Max>(own))) == to_hex(encoded(list)));
+    return own;
+}
+
 /// A failed operation is its status and nothing behind it.
 template<class Results>
 void fails_plainly()

@@ -5,6 +5,7 @@
 
 #include <verbena/protocols/xdr/codec.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
