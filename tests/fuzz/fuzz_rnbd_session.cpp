@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole sessions of RNBD over RTRS, on loop. The first byte chooses who is hostile; what follows is a script.
 //
-// Even: a raw client against our server, which also has a good client with a device of its own. Odd: a raw server against our client.
+// Even: a raw client against our server, which also has a good client with a device of its own. Odd: a raw server against our client, which has
+// one path, or two where the remainder by 4 is 3.
 //
 // Whatever comes, what is hostile ends its own paths and no others; the good client's data stay what they were, and afterwards
 // nothing of the hostile side is left: no path, buffer, grant, or device that is open.
 #include "fuzz.hpp"
 
-#include <verbena/core/event.hpp>
 #include <verbena/core/log.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/core/sleep.hpp>
@@ -381,6 +381,8 @@ private:
     private:
         void note_message(std::size_t length) noexcept override
         {
+            if (length == 0)
+                return; // it has invalidated a sink
             std::array<rtrs::descriptor, 64> all;
             const auto count = rtrs::decode_info_response(std::span(received).first(length), all);
             check(count.has_value(), "what the server sends is an INFO_RSP");
@@ -577,10 +579,11 @@ struct called final : shard_of_test {
         client_device = device("client");
         domain = std::move(*server_device->make_domain());
         listener = std::move(*server_device->listen("x"));
+        second_listener = std::move(*server_device->listen("y"));
     }
     std::unique_ptr<loop::context> server_device, client_device;
     std::unique_ptr<verbs::protection_domain> domain;
-    std::unique_ptr<verbs::listener> listener;
+    std::unique_ptr<verbs::listener> listener, second_listener;
 };
 
 // Does what a server does, but where the script has something else for it.
@@ -593,10 +596,10 @@ public:
             g.reset();
     }
 
-    task<void> serve()
+    task<void> serve(verbs::listener& l)
     {
         for (;;) {
-            auto request = co_await world_.listener->next();
+            auto request = co_await l.next();
             if (!request)
                 co_return;
             co_await answer(std::move(*request));
@@ -805,11 +808,13 @@ private:
 };
 
 // What a user does with a device, whatever becomes of it.
-task<void> use(called& w, script& in, rtrs::client& session)
+task<void> use(called& w, script& in, rtrs::client& session, bool two_paths)
 {
     const bool connected = (co_await session.add_path(*w.client_device, "x")).has_value();
     if (!connected)
         co_return;
+    if (two_paths)
+        (void)co_await session.add_path(*w.client_device, "y");
     rnbd::client client(session);
     (void)co_await client.begin();
     auto opened = co_await client.open("disk", rnbd::access_mode::read_write);
@@ -835,14 +840,15 @@ task<void> use(called& w, script& in, rtrs::client& session)
     co_await session.close();
 }
 
-void hostile_server(script& in)
+void hostile_server(script& in, bool two_paths)
 {
     static called w;
     rtrs::client_stats stats;
     {
         raw_server server(w, in);
         scope serving(*w.shard);
-        serving.spawn([&] { return server.serve(); });
+        serving.spawn([&] { return server.serve(*w.listener); });
+        serving.spawn([&] { return server.serve(*w.second_listener); });
         rtrs::client_options o;
         o.session = "fuzz";
         o.set_up = 2s;
@@ -853,7 +859,7 @@ void hostile_server(script& in)
             scope using_it(*w.shard);
             bool over = false;
             using_it.spawn([&]() -> task<void> {
-                co_await use(w, in, session);
+                co_await use(w, in, session, two_paths);
                 co_await session.close();
                 over = true;
             });
@@ -884,6 +890,6 @@ VERBENA_FUZZ_TARGET(rnbd_session)
     if (data[0] % 2 == 0)
         hostile_client(in);
     else
-        hostile_server(in);
+        hostile_server(in, data[0] % 4 == 3);
     return 0;
 }
