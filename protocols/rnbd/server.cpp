@@ -257,7 +257,8 @@ task<result<void>> server_session::io(const io_request& m, rtrs::request& r)
     if (m.device >= open_.size() || !open_[m.device])
         co_return error(std::errc::not_connected, "a device that is not open", m.device);
     const opened d = *open_[m.device]; // it may be closed meanwhile
-    if (m.sector > UINT64_MAX / sector_size - UINT32_MAX)
+    // A flush has no place: kernels say sector -1 in it.
+    if (m.operation != operation::flush && m.sector > UINT64_MAX / sector_size - UINT32_MAX)
         co_return error(std::errc::invalid_argument, "a sector beyond the end of the device", m.sector);
     const std::uint64_t offset = m.sector * sector_size;
     const bool changes = m.operation != operation::read && m.operation != operation::flush;

@@ -90,6 +90,35 @@ struct fixture : rnbd_test::world {
 
 } // namespace
 
+// The kernel's says sector -1 in a flush: a request of its block layer that has no place (blk_rq_init).
+BOOST_AUTO_TEST_CASE(a_flush_has_no_place)
+{
+    fixture f;
+    f.run([&]() -> task<void> {
+        rtrs::client session(*f.shard, *f.pool, f.named("kernel"), f.client_stats);
+        const auto added = co_await session.add_path(*f.client_device, "server");
+        BOOST_REQUIRE(added);
+        rnbd::client blocks(session);
+        const auto begun = co_await blocks.begin();
+        BOOST_REQUIRE(begun);
+        auto opened = co_await blocks.open("disk", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(opened);
+        rnbd::io_request m;
+        m.sector = UINT64_MAX;
+        m.operation = rnbd::operation::flush;
+        m.flags = rnbd::flag_sync | rnbd::flag_fua;
+        const auto message = rnbd::encode(m);
+        const auto flushed = co_await session.read(message, {});
+        BOOST_TEST(bool(flushed));
+        m.operation = rnbd::operation::discard;
+        const auto other = rnbd::encode(m);
+        const auto discarded = co_await session.write(other, {});
+        BOOST_TEST((!discarded && discarded.error() == std::errc::invalid_argument));
+        (void)co_await blocks.close(std::move(*opened));
+        co_await session.close();
+    });
+}
+
 BOOST_DATA_TEST_CASE(what_is_written_is_read, all_keys, k)
 {
     fixture f(k);
