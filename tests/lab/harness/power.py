@@ -56,7 +56,7 @@ class Blocks:
     @staticmethod
     def serve(losses):
         return f"block --device 'disk=/disk/disk.img,size=16M,clients=*,direct={('on', 'off')[losses % 2]}' " \
-            "--listen iwarp://10.0.2.15:1234 --shards 1"
+            "--listen iwarp://10.0.2.15:1234 --shards 2"
 
     @staticmethod
     def url(ports, _losses):

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-# A stock kernel's RNBD client on verbenad's devices, over rxe in one guest: a file system made, filled, read back and checked.
+# A stock kernel's RNBD client on verbenad's devices, over rxe in one guest: a file system made, filled, read back and checked. What is
+# served is a block device, which has it afterwards, and a file.
 # lab: limit=300
 . "$LAB_LIB"
 needs "$LAB_BUILD/services/verbenad"
 links rxe
 server=$rxe_address
+modprobe loop
+truncate -s 256M behind
+behind=$(losetup --find --show behind)
 start verbenad "$LAB_BUILD/services/verbenad" block --shards 2 --listen "rdma://$server:1234" --state "$PWD/state" \
-    --device disk=256M,clients=192.0.2.0/24 --device small=16M,block_size=4096 --metrics "$server:9464"
+    --device "disk=$behind,clients=192.0.2.0/24" --device "small=$PWD/small,size=16M,block_size=4096" --metrics "$server:9464"
 daemon=$!
 until_true 60 grep -q '^ready' "$LAB_OUT/verbenad.log" || fail "verbenad does not start: $(tail -n 3 "$LAB_OUT/verbenad.log")"
 
@@ -40,8 +44,13 @@ if echo "sessname=lab path=ip:$server device_path=none" >/sys/class/rnbd-client/
     fail 'a device that does not exist was mapped'
 fi
 unmap "$disk"
+! mount "$behind" mounted 2>/dev/null || fail 'a device that verbenad serves was mounted'
 kill "$daemon"
 wait "$daemon" || fail "verbenad ended with status $?"
+mount -o ro "$behind" mounted
+cmp "$LAB_DATA/large" mounted/large
+umount mounted
+losetup --detach "$behind"
 
 # With a new key for each request.
 start renewing "$LAB_BUILD/services/verbenad" block --shards 1 --always-invalidate --listen "rdma://$server:1234" --state "$PWD/renewing" \
