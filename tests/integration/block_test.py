@@ -57,6 +57,19 @@ class Block(daemon.DaemonTest):
         self.assertGreater(self.daemon.metric('verbena_rnbd_operations_total{operation="flush"}'), 2)
         self.assertEqual(self.daemon.metric("verbena_rtrs_sessions"), 0)
         self.assertEqual(self.daemon.metric('verbena_rtrs_ended_paths_total{reason="bad_message"}'), 0)
+        self.assertEqual(self.daemon.metric("verbena_rtrs_invalidations_total"), 0)
+
+    def test_a_new_key_for_each_request(self):
+        self.serve("disk=8M", settings=("--always-invalidate", "--queue-depth", "16"))
+        data = os.urandom(8 * MIB)
+        self.block("write", self.url("disk"), data=data)
+        self.assertEqual(self.block("read", self.url("disk")), data)
+        bench = json.loads(self.block("bench", "--seconds", "0.5", "-d", "32", "--pattern", "randread", "--json", self.url("disk")))
+        self.assertGreater(bench["operations"], 0)
+        requests = sum(self.daemon.metric(f'verbena_rtrs_requests_total{{kind="{kind}"}}') for kind in ("read", "write"))
+        self.assertEqual(self.daemon.metric("verbena_rtrs_invalidations_total"), requests)
+        self.assertEqual(self.daemon.metric('verbena_rtrs_ended_paths_total{reason="bad_message"}'), 0)
+        self.assertEqual(self.daemon.metric('verbena_rtrs_ended_paths_total{reason="lost"}'), 0)
 
     def test_several_paths_are_one_session(self):
         self.serve("disk=8M", listen=("iwarp://127.0.0.1:0", "iwarp://127.0.0.1:0"))

@@ -47,7 +47,8 @@ loop::options device_for(keys k)
 }
 
 struct fixture : rnbd_test::world {
-    explicit fixture(keys k = keys::stay) : rnbd_test::world({}, device_for(k))
+    explicit fixture(keys k = keys::stay) : fixture(k, device_for(k)) {}
+    fixture(keys k, const loop::options& devices) : rnbd_test::world({}, devices)
     {
         options.always_invalidate = k != keys::stay;
         client_device = fabric->make_context(profile);
@@ -521,6 +522,24 @@ BOOST_AUTO_TEST_CASE(series_of_paths_are_bounded)
     BOOST_TEST(all.join("s3", "peer").failed.value() == 3u);
     BOOST_TEST(&all.join("last", "peer") == &more);
     BOOST_TEST(count() == rtrs::path_series::max_paths + 1);
+}
+
+// Rather than that keys stay where they should not.
+BOOST_AUTO_TEST_CASE(a_device_that_can_renew_no_keys_serves_nobody)
+{
+    loop::options device;
+    device.profile.renewable_grants = false;
+    fixture f(keys::renewed_in_turn, device);
+    f.run([&]() -> task<void> {
+        rtrs::client_options o = f.named("one");
+        o.set_up = 1s;
+        rtrs::client session(*f.shard, *f.pool, std::move(o), f.client_stats);
+        const auto added = co_await session.add_path(*f.client_device, "server");
+        BOOST_TEST(!added);
+        co_await session.close();
+    });
+    for (const auto& ended : f.stats.ends)
+        BOOST_TEST(ended.value() == 0u); // no path was begun
 }
 
 BOOST_AUTO_TEST_SUITE_END()
