@@ -167,6 +167,7 @@ struct client_entry {
     time_point renewed{};
     std::size_t opens = 0, pending = 0, locks = 0, lock_states = 0, delegations = 0, revoked = 0, waits = 0;
     member_of<client_entry> by_lease{*this};
+    member_of<client_entry> unrecorded{*this};
     intrusive_list<member_of<state_entry>> states;
     intrusive_list<member_of<wait_entry>> waiting;
     std::unordered_set<std::unique_ptr<owner_entry>, owner_hash, owner_equal> owners;
@@ -317,6 +318,7 @@ struct state_table::lock_obstacle {
 struct state_table::indexes {
     intrusive_list<detail::member_of<detail::client_entry>> active;   // the one renewed longest ago first
     intrusive_list<detail::member_of<detail::client_entry>> courtesy; // the one whose lease ended first first
+    intrusive_list<detail::member_of<detail::client_entry>> unrecorded; // their records went for nothing
     intrusive_list<detail::member_of<detail::delegation_entry>> recalled;
     intrusive_list<detail::member_of<detail::wait_entry>> told;
     std::unordered_set<detail::state_entry*, detail::state_hash, detail::state_equal> states;

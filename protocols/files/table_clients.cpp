@@ -61,11 +61,13 @@ void state_table::age() noexcept
             by_->active.push_back(c.by_lease);
         } else {
             to_state(c, client_state::courtesy);
-            // Whoever waits for a lock of its may ask for it now.
+            // Whoever waits for a lock of its, or for what is kept for it, may ask for that now.
             if (stats_.lock_waiters.value() > 0)
                 for (auto* s = c.states.front(); s != nullptr; s = c.states.next(*s))
                     if (s->owner.kind == state_kind::lock)
                         tell_waiters(*s->owner.file);
+            for (auto* w = c.waiting.front(); w != nullptr; w = c.waiting.next(*w))
+                tell_waiters(w->owner.file);
         }
     }
 }
@@ -171,7 +173,8 @@ lease_hold::~lease_hold()
 
 // --- The recovery store
 
-task<result<void>> state_table::write_record(client_id id)
+// Where the client has something that was revoked: only as it frees that.
+task<result<void>> state_table::write_record(client_id id, bool frees_the_last)
 {
     client_entry* c;
     while ((c = find_client(id)) != nullptr && c->storing) {
@@ -181,7 +184,8 @@ task<result<void>> state_table::write_record(client_id id)
     }
     if (c == nullptr)
         co_return error(errc::stale_client);
-    if (c->recorded || c->revoked > 0) // with something revoked: when that is freed
+    c->unrecorded.unlink();
+    if (c->recorded || c->revoked > std::size_t(frees_the_last))
         co_return result<void>();
     c->storing = true;
     const result<void> written = co_await store_.add(c->key); // it stays while `storing` is set

@@ -88,6 +88,17 @@ std::optional<no_delegation> state_table::refuse_delegation(const open_request& 
     return std::nullopt;
 }
 
+// Whether an operation is under way that a delegation would have been in the way of.
+bool state_table::is_passed_against(file_entry& f, delegation_type type) noexcept
+{
+    if (!in_flight_.over_before(f.since))
+        return true;
+    for (unsigned op = 0; op < operation_count; ++op)
+        if (f.passing[op] > 0 && conflicts(holding_of(type), operation(op)))
+            return true;
+    return false;
+}
+
 void state_table::decide_delegation(const open_request& r, client_entry& c, file_entry& f, opened& out)
 {
     out.why = no_delegation::not_wanted;
@@ -108,11 +119,11 @@ void state_table::decide_delegation(const open_request& r, client_entry& c, file
     if (!type)
         return;
     out.why = no_delegation::contention;
-    if (others_contradict(c, f, *type) || !in_flight_.over_before(f.since))
+    if (others_contradict(c, f, *type))
         return;
-    for (unsigned op = 0; op < operation_count; ++op)
-        if (f.passing[op] > 0 && conflicts(holding_of(*type), operation(op)))
-            return;
+    // A client that reclaims has it already, whatever began since the restart.
+    if (!reclaims && is_passed_against(f, *type))
+        return;
     for (auto* m = f.delegations.front(); m != nullptr; m = f.delegations.next(*m)) {
         // Two readers may have one each, and nobody else beside a writer.
         const auto& d = static_cast<delegation_entry&>(m->owner);
@@ -245,8 +256,10 @@ task<result<void>> state_table::revoke(stateid id)
     }
     c.recorded = false;
     if ((d = live()) == nullptr) { // it came back after all
-        if (c.complete && c.revoked == 0)
-            co_return co_await write_record(c.id);
+        if (c.complete && c.revoked == 0) {
+            by_->unrecorded.push_back(c.unrecorded);
+            wake(tending_);
+        }
         co_return result<void>();
     }
     leave_file(*d);
@@ -270,9 +283,14 @@ task<result<void>> state_table::free_stateid(client_id client, stateid id)
     }
     if (s.error() != errc::deleg_revoked)
         co_return s.error();
-    remove(*states_->find(id));
-    if ((*c)->complete && (*c)->revoked == 0)
-        co_return co_await write_record(client);
+    // First the record: were it refused after that, nobody would ask for it again.
+    if ((*c)->complete && (*c)->revoked == 1) {
+        const result<void> written = co_await write_record(client, true);
+        if (!written)
+            co_return written;
+    }
+    if (state_entry* revoked = states_->find(id))
+        remove(*revoked);
     co_return result<void>();
 }
 

@@ -91,6 +91,7 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
             wait_for(c, f, owner, r.bytes, r.type);
         else if (waits != nullptr) // it keeps its place, but no range
             untell(*waits);
+        tell_waiters(f); // of what was kept for it
         return error(errc::denied);
     }
     const std::ptrdiff_t growth = l != nullptr ? l->ranges.growth(r.bytes, r.type) : 1;

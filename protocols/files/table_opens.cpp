@@ -282,8 +282,7 @@ result<stateid> state_table::downgrade(client_id client, const stateid& id, cons
         return error(errc::invalid, "not the union of some of its opens");
     o.opened = left.pairs;
     o.seqid = next_seqid(o.seqid);
-    set_shares(o, access, deny);
-    changed(*o.file);
+    set_shares(o, access, deny); // nobody waits for a share
     return states_->id_of(o);
 }
 

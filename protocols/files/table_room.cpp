@@ -39,7 +39,12 @@ demand::demand(operation op, const storage::handle& file, client_id who) noexcep
 }
 
 demand::demand(const open_request& r) noexcept
-    : file_(r.file), who_(r.client), kind_(kind::open), access_(r.access), deny_(r.deny)
+    : file_(r.file),
+      who_(r.client),
+      kind_(kind::open),
+      access_(r.access),
+      deny_(r.deny),
+      minds_operations_(any(r.deny) && r.claim != open_claim::reclaim)
 {
     if (any(r.access & share::read))
         add(operation::open_read);
@@ -134,7 +139,7 @@ result<void> state_table::decide_shares(file_entry* f, const demand& d) noexcept
 {
     if (f == nullptr) {
         // With the first state of a file: what is under way may contradict it.
-        if (d.kind_ == demand::kind::open && any(d.deny_) && !in_flight_.empty())
+        if (d.minds_operations_ && !in_flight_.empty())
             return error(errc::needs_room, "operations are under way");
         return {};
     }
@@ -144,8 +149,7 @@ result<void> state_table::decide_shares(file_entry* f, const demand& d) noexcept
         return error(errc::needs_room, "a courtesy client has it open");
     if (is_delegated_against(*f, d))
         return error(errc::needs_room, "a delegation is out");
-    if (d.kind_ == demand::kind::open && any(d.deny_) &&
-        (overlaps(f->anonymous, d.deny_) || !in_flight_.over_before(f->since)))
+    if (d.minds_operations_ && (overlaps(f->anonymous, d.deny_) || !in_flight_.over_before(f->since)))
         return error(errc::needs_room, "operations are under way");
     return {};
 }
@@ -175,7 +179,7 @@ state_table::obstacle state_table::find_obstacle(file_entry& f, const demand& d)
     }
     if (found.what != obstacle::kind::none)
         return found;
-    if (d.kind_ == demand::kind::open && any(d.deny_)) {
+    if (d.minds_operations_) {
         if (!in_flight_.over_before(f.since))
             found.what = obstacle::kind::earlier;
         else if (overlaps(f.anonymous, d.deny_))
@@ -346,11 +350,19 @@ task<void> state_table::tend()
         auto* oldest = by_->courtesy.front();
         if (done && oldest != nullptr && oldest->owner.renewed + options_.lease + options_.courtesy_time <= t)
             done = co_await take_state(oldest->owner.id, client_state::expired, true);
+        if (auto* m = by_->unrecorded.front(); done && m != nullptr) {
+            const client_id lacking = m->owner.id;
+            done = co_await write_record(lacking);
+            if (client_entry* c = find_client(lacking); !done && c != nullptr)
+                by_->unrecorded.push_back(c->unrecorded);
+        }
         if (!done) {
             at(now() + std::chrono::seconds(1));
         } else {
             if (grace_.now() == grace_period::phase::reclaiming)
                 at(grace_.until());
+            if (by_->unrecorded.front() != nullptr)
+                at(t);
             if (auto* m = by_->recalled.front())
                 at(m->owner.deadline);
             if (auto* m = by_->told.front())

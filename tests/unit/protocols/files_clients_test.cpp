@@ -395,7 +395,9 @@ BOOST_FIXTURE_TEST_CASE(who_is_expired_in_grace_is_not_waited_for, clients_fixtu
 BOOST_FIXTURE_TEST_CASE(delegations_are_reclaimed, clients_fixture)
 {
     restarted();
-    auto o = table->open(reclaim(a, "f", both, none, delegation_want::write));
+    passage began_in_grace; // and stands against nothing that was there before
+    BOOST_REQUIRE(begin(operation::get_attributes, "f", began_in_grace));
+    auto o = table->open(reclaim(a, "f", both, write, delegation_want::write));
     BOOST_REQUIRE((o && o->delegation));
     BOOST_TEST((o->delegation->type == delegation_type::write));
     BOOST_TEST(!o->delegation->recalled);

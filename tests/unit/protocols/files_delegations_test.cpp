@@ -272,6 +272,10 @@ BOOST_FIXTURE_TEST_CASE(one_that_does_not_come_back_is_revoked, delegations_fixt
     BOOST_TEST(table->stats().write_delegations.value() == 0);
     BOOST_TEST(*table->is_in_use(a));
     BOOST_TEST(table->test_stateid(a, still_open->id).has_value()); // all else it keeps
+    store->fails = [] { return true; };
+    BOOST_TEST(!run(table->free_stateid(a, d)).has_value());
+    BOOST_TEST(is(table->test_stateid(a, d), errc::deleg_revoked)); // it may ask once more
+    store->fails = nullptr;
     BOOST_REQUIRE(run(table->free_stateid(a, d)));
     BOOST_TEST(lists.new_list.contains("a")); // and may reclaim again
     BOOST_TEST(is(table->test_stateid(a, d), errc::bad_stateid));
@@ -319,6 +323,7 @@ BOOST_FIXTURE_TEST_CASE(one_that_came_back_while_the_record_went_has_it_again, d
     store->takes = [] { return 1s; };
     const auto body = [&]() -> task<void> {
         scope s(*shard);
+        scope tending(*shard);
         s.spawn([&]() -> task<void> {
             co_await sleep_for(500ms);
             BOOST_TEST(table->renew(a).has_value());
@@ -327,12 +332,20 @@ BOOST_FIXTURE_TEST_CASE(one_that_came_back_while_the_record_went_has_it_again, d
         BOOST_TEST(
             (co_await table->make_room(demand(operation::rename, file_named("f")), 0s, hold)).has_value());
         co_await s.join();
+        BOOST_TEST(!lists.new_list.contains("a"));
+        int refused = 0;
+        store->fails = [&] { return refused++ == 0; };
+        tending.spawn([this] { return table->tend(); });
+        co_await sleep_for(5s);
+        BOOST_TEST(lists.new_list.contains("a"));
+        BOOST_TEST(refused == 2); // and once is enough
+        tending.request_stop();
+        co_await tending.join();
     };
     // a's lease ran out too; then it would be an expired client that is in the way.
     BOOST_REQUIRE(table->renew(a));
     run(body());
     BOOST_TEST(table->stats().revocations.value() == 0u);
-    BOOST_TEST(lists.new_list.contains("a"));
 }
 
 // Public reports: a stream of readers that got a new one after each recall starved a RENAME.

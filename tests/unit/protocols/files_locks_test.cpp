@@ -310,6 +310,32 @@ BOOST_FIXTURE_TEST_CASE(courtesy_clients_give_way, locks_fixture)
     BOOST_TEST(is(table->close(a, of_a, file_named("f")), errc::expired)); // CLOSE8
 }
 
+BOOST_FIXTURE_TEST_CASE(what_was_kept_for_a_waiter_goes_on_to_the_next, locks_fixture)
+{
+    auto held = lock(a, "x", {0, 9}, write);
+    BOOST_REQUIRE(lock(a, "z", {50, 59}, write));
+    BOOST_TEST(is(lock(b, "first", {0, 9}, write, true), errc::denied));
+    BOOST_TEST(is(lock(a, "second", {0, 9}, write, true), errc::denied));
+    held = unlock(a, *held, {0, 9});
+    BOOST_TEST((told() == names{"first"}));
+    // It waits for something else now.
+    BOOST_TEST(is(lock(b, "first", {50, 59}, write, true), errc::denied));
+    BOOST_TEST((told() == names{"second"}));
+    BOOST_TEST(table->stop_waiting(a, file_named("f"), owner_named("second")));
+    BOOST_TEST(table->stop_waiting(b, file_named("f"), owner_named("first")));
+    // Its client falls silent.
+    held = lock(a, "x", {0, 9}, write);
+    pass(88s);
+    BOOST_REQUIRE(table->renew(a));
+    BOOST_TEST(is(lock(b, "first", {0, 9}, write, true), errc::denied));
+    BOOST_TEST(is(lock(a, "second", {0, 9}, write, true), errc::denied));
+    BOOST_REQUIRE(unlock(a, *held, {0, 9}));
+    BOOST_TEST((told() == names{"first"}));
+    pass(2s);
+    BOOST_TEST((*table->state_of(b) == client_state::courtesy));
+    BOOST_TEST((told() == names{"second"}));
+}
+
 BOOST_FIXTURE_TEST_CASE(nobody_is_driven_out_for_nothing, locks_fixture)
 {
     const client_id c = client("c");

@@ -125,6 +125,7 @@ private:
     std::uint32_t operations_ = 0;
     share access_ = share::none;
     share deny_ = share::none;
+    bool minds_operations_ = false; // those that are under way: I/O of others is refused in grace
     byte_range bytes_;
     lock_type type_ = lock_type::read;
 };
@@ -313,7 +314,7 @@ private:
     detail::client_entry* find_client(client_id id) noexcept;
     result<detail::client_entry*> living(client_id id) noexcept;
     task<result<void>> take_state(client_id id, client_state into, bool only_courtesy);
-    task<result<void>> write_record(client_id id);
+    task<result<void>> write_record(client_id id, bool frees_the_last = false);
     void drop_state(detail::client_entry& c) noexcept;
     void to_state(detail::client_entry& c, client_state s) noexcept;
     task<result<void>> end_grace();
@@ -349,6 +350,7 @@ private:
                                                    detail::file_entry& f, delegation_type type) noexcept;
     bool others_contradict(const detail::client_entry& c, detail::file_entry& f,
                            delegation_type type) noexcept;
+    bool is_passed_against(detail::file_entry& f, delegation_type type) noexcept;
     bool is_pending_by_others(client_id client, detail::file_entry& f, delegation_type type) noexcept;
     detail::delegation_entry& grant(detail::client_entry& c, detail::file_entry& f, delegation_type type);
     void recall(detail::delegation_entry& d) noexcept;
