@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a state_table should hold, said as simply as can be: lists of opens, a lock for each byte.
+#pragma once
+
+#include <boost/test/unit_test.hpp>
+
+#include <verbena/core/clock.hpp>
+#include <verbena/protocols/files/state_table.hpp>
+
+#include <algorithm>
+#include <array>
+#include <list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace verbena::sim {
+
+using namespace files;
+using namespace std::chrono_literals;
+
+constexpr unsigned file_count = 3;
+constexpr unsigned byte_count = 12;
+constexpr unsigned owner_count = 2; // of each client: "0", "1"
+constexpr duration lease = 10s, grace_time = 10s, recall_time = 8s, rest = 2s, reserve = 3s, courtesy = 60s;
+
+inline storage::handle file_number(unsigned i)
+{
+    const auto b = std::byte(i + 1);
+    return storage::handle({&b, 1});
+}
+inline std::string_view owner_name(unsigned i) { return i == 0 ? "0" : "1"; }
+inline std::span<const std::byte> owner_bytes(unsigned i)
+{
+    return std::as_bytes(std::span(owner_name(i).data(), 1));
+}
+inline unsigned owner_number(std::string_view name) { return name == "0" ? 0 : 1; }
+
+// --- What the model knows
+
+struct m_client {
+    std::string key;
+    client_id id = nobody;      // nobody: it is not there
+    bool is_restarting = false; // and nobody knows whether what it had is there still
+    bool is_reclaiming = false; // and does nothing else
+    bool complete = false;      // has said "reclaim complete"
+    bool expired = false;       // and knows it when it asks
+    bool lost = false;          // somebody else may have had what it had: it may not reclaim
+    time_point renewed{};
+    time_point silent_until{};
+};
+struct m_open {
+    unsigned client, owner, file;
+    std::vector<std::pair<share, share>> pairs;
+    stateid id;
+    share access() const
+    {
+        share all = share::none;
+        for (const auto& p : pairs)
+            all = all | p.first;
+        return all;
+    }
+    share deny() const
+    {
+        share all = share::none;
+        for (const auto& p : pairs)
+            all = all | p.second;
+        return all;
+    }
+};
+struct m_lock {
+    unsigned client, owner, file;
+    unsigned by; // the open owner whose open it hangs on
+    stateid id;
+    std::array<char, byte_count> bytes;
+};
+struct m_delegation {
+    unsigned client, file;
+    delegation_type type;
+    stateid id;
+    bool is_recalled = false, is_revoked = false;
+    time_point recalled{};
+};
+struct m_pending {
+    std::unique_ptr<pending_open> at;
+    unsigned client, owner, file;
+    share access, deny;
+    delegation_want want;
+};
+struct m_passage {
+    std::unique_ptr<passage> at;
+    unsigned client, file;
+    std::vector<operation> operations;
+    share anonymous;
+    bool stateless;
+    std::uint64_t number;
+    bool in_grace; // what is reclaimed while it runs was held when it began
+};
+struct m_wait {
+    unsigned client, owner, file;
+    byte_range bytes;
+    lock_type type;
+    bool is_told = false;
+    time_point until{};
+};
+/// Answers what the table should answer.
+struct files_model {
+    static constexpr unsigned no_client = ~0u;
+
+    static bool is_free(const m_client& c) { return c.id != nobody && !c.is_restarting && !c.is_reclaiming; }
+    bool is_courtesy(const m_client& c) const { return !c.expired && c.renewed + lease <= clock_.now(); }
+    bool gives_way(unsigned client, unsigned who) const
+    {
+        return client != who && is_courtesy(clients_[client]);
+    }
+    void drop(unsigned client)
+    {
+        std::erase_if(opens_, [&](const m_open& o) { return o.client == client; });
+        std::erase_if(locks_, [&](const m_lock& l) { return l.client == client; });
+        std::erase_if(delegations_, [&](const m_delegation& d) { return d.client == client; });
+        std::erase_if(waits_, [&](const m_wait& w) { return w.client == client; });
+    }
+    unsigned number_of(client_id id) const
+    {
+        for (unsigned i = 0; i < clients_.size(); ++i)
+            if (clients_[i].id == id)
+                return i;
+        return no_client;
+    }
+    static unsigned number_of(const storage::handle& h)
+    {
+        return std::to_integer<unsigned>(h.bytes()[0]) - 1;
+    }
+
+    enum class lock_answer { free, denied, needs_room };
+    lock_answer would_lock(unsigned client, unsigned owner, unsigned file, const byte_range& r,
+                           lock_type type) const
+    {
+        bool of_courtesy = false;
+        for (const m_lock& l : locks_) {
+            if (l.file != file || (l.client == client && l.owner == owner))
+                continue;
+            for (std::uint64_t i = r.offset; i <= r.last; ++i)
+                if (l.bytes[i] != '-' && (type == lock_type::write || l.bytes[i] == 'w')) {
+                    if (!gives_way(l.client, client))
+                        return lock_answer::denied;
+                    of_courtesy = true;
+                }
+        }
+        if (of_courtesy)
+            return lock_answer::needs_room;
+        for (const m_wait& w : waits_)
+            if (w.is_told && w.file == file && !(w.client == client && w.owner == owner) &&
+                !is_courtesy(clients_[w.client]) && w.bytes.overlaps(r) &&
+                (w.type == lock_type::write || type == lock_type::write))
+                return lock_answer::denied;
+        return lock_answer::free;
+    }
+
+    m_wait* find_wait(unsigned client, unsigned owner, unsigned file)
+    {
+        for (m_wait& w : waits_)
+            if (w.client == client && w.owner == owner && w.file == file)
+                return &w;
+        return nullptr;
+    }
+
+    bool is_quiet(unsigned file) const
+    {
+        return std::none_of(passages_.begin(), passages_.end(),
+                            [&](const m_passage& p) { return p.stateless && p.number < since_[file]; });
+    }
+    enum class share_answer { free, denied, needs_room };
+    // `access` and `deny` of somebody against opens; operations against delegations.
+    share_answer shares(unsigned who, unsigned file, share access, share deny,
+                        const std::vector<operation>& operations) const
+    {
+        bool of_courtesy = false;
+        for (const m_pending& p : pending_)
+            if (p.file == file && (any(access & p.deny) || any(deny & p.access)))
+                return share_answer::denied;
+        for (const m_open& o : opens_)
+            if (o.file == file && (any(access & o.deny()) || any(deny & o.access()))) {
+                if (!gives_way(o.client, who))
+                    return share_answer::denied;
+                of_courtesy = true;
+            }
+        if (of_courtesy)
+            return share_answer::needs_room;
+        for (const m_delegation& d : delegations_)
+            if (d.file == file && d.client != who && !d.is_revoked)
+                for (const operation op : operations)
+                    if (conflicts(holding_of(d.type), op))
+                        return share_answer::needs_room;
+        if (any(deny) && operations.front() <= operation::open_deny_write) {
+            for (const m_passage& p : passages_)
+                if (p.file == file && !p.stateless && any(p.anonymous & deny))
+                    return share_answer::needs_room;
+            if (!is_quiet(file))
+                return share_answer::needs_room;
+        }
+        return share_answer::free;
+    }
+    static std::vector<operation> operations_of(share access, share deny)
+    {
+        std::vector<operation> all;
+        if (any(access & share::read))
+            all.push_back(operation::open_read);
+        if (any(access & share::write))
+            all.push_back(operation::open_write);
+        if (any(deny & share::read))
+            all.push_back(operation::open_deny_read);
+        if (any(deny & share::write))
+            all.push_back(operation::open_deny_write);
+        return all;
+    }
+    m_open* find_open(unsigned client, unsigned owner, unsigned file)
+    {
+        for (m_open& o : opens_)
+            if (o.client == client && o.owner == owner && o.file == file)
+                return &o;
+        return nullptr;
+    }
+
+    static std::size_t ranges_of(const m_lock& l)
+    {
+        std::size_t n = 0;
+        for (unsigned i = 0; i < byte_count; ++i)
+            n += l.bytes[i] != '-' && (i == 0 || l.bytes[i - 1] != l.bytes[i]);
+        return n;
+    }
+
+    bool has_delegation(unsigned client, unsigned file) const
+    {
+        return std::any_of(delegations_.begin(), delegations_.end(),
+                           [&](const m_delegation& d) { return d.client == client && d.file == file; });
+    }
+
+    void nothing_contradicts() const
+    {
+        for (const m_open& a : opens_)
+            for (const m_open& b : opens_)
+                if (&a != &b && a.file == b.file)
+                    BOOST_REQUIRE(!any(a.access() & b.deny()));
+        for (const m_lock& a : locks_)
+            for (const m_lock& b : locks_)
+                if (&a != &b && a.file == b.file)
+                    for (unsigned i = 0; i < byte_count; ++i)
+                        BOOST_REQUIRE(!(a.bytes[i] == 'w' && b.bytes[i] != '-'));
+        for (const m_delegation& d : delegations_) {
+            if (d.is_revoked)
+                continue;
+            for (const m_delegation& e : delegations_)
+                if (&d != &e && !e.is_revoked && d.file == e.file)
+                    BOOST_REQUIRE((d.type == delegation_type::read && e.type == delegation_type::read));
+            for (const m_open& o : opens_)
+                if (o.file == d.file && o.client != d.client)
+                    BOOST_REQUIRE((d.type == delegation_type::read && !any(o.access() & share::write) &&
+                                   !any(o.deny() & share::read)));
+            for (const m_passage& p : passages_)
+                if (p.file == d.file && p.client != d.client && !p.in_grace)
+                    for (const operation op : p.operations)
+                        BOOST_REQUIRE(!conflicts(holding_of(d.type), op));
+        }
+        for (const m_passage& p : passages_)
+            for (const m_open& o : opens_)
+                if (o.file == p.file)
+                    BOOST_REQUIRE(!any(p.anonymous & o.deny()));
+    }
+
+    virtual_clock clock_;
+    std::vector<m_client> clients_;
+    std::list<m_open> opens_;
+    std::list<m_lock> locks_;
+    std::list<m_delegation> delegations_;
+    std::list<m_wait> waits_; // in the order of asking
+    std::vector<m_pending> pending_;
+    std::vector<m_passage> passages_;
+    std::array<std::uint64_t, file_count>
+        since_{}; // how many stateless operations had begun when it got its entry
+};
+
+} // namespace verbena::sim
