@@ -21,13 +21,8 @@
 #include <string_view>
 #include <unordered_map>
 
-#pragma GCC visibility push(default)
-
-namespace verbena::files {
-
-class state_table;
-
-namespace detail {
+// Nobody else's: not exported.
+namespace verbena::files::detail {
 struct client_entry;
 struct owner_entry;
 struct file_entry;
@@ -39,7 +34,13 @@ struct wait_entry;
 class stateid_table;
 struct file_set;
 class recent_recalls;
-} // namespace detail
+} // namespace verbena::files::detail
+
+#pragma GCC visibility push(default)
+
+namespace verbena::files {
+
+class state_table;
 
 enum class client_state : std::uint8_t { active, courtesy, expired, revoked };
 
