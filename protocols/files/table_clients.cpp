@@ -78,7 +78,7 @@ client_entry* state_table::find_client(client_id id) noexcept
     return it == clients_.end() ? nullptr : it->second.get();
 }
 
-result<client_entry*> state_table::living(client_id id) noexcept
+result<client_entry*> state_table::living(client_id id, bool even_leaving) noexcept
 {
     age();
     client_entry* c = find_client(id);
@@ -90,7 +90,7 @@ result<client_entry*> state_table::living(client_id id) noexcept
     case client_state::expired: return error(errc::expired);
     case client_state::revoked: return error(errc::admin_revoked);
     }
-    if (c->leaving)
+    if (c->leaving && !even_leaving)
         return error(errc::busy, "the client's state is being taken");
     return c;
 }

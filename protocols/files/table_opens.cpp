@@ -122,7 +122,7 @@ void state_table::remove(state_entry& s) noexcept
 
 result<void> state_table::test_stateid(client_id client, const stateid& id)
 {
-    const auto c = living(client);
+    const auto c = living(client, true);
     if (!c)
         return c.error();
     const auto s = check(**c, id, nullptr, zero_seqid::newest);

@@ -274,9 +274,7 @@ private:
     void is_there(unsigned client, const stateid& id)
     {
         const auto there = table_->test_stateid(clients_[client].id, id);
-        // What is being taken can't be asked for, and is there until it is taken.
-        if (!there && !(there.error() == errc::busy && is_courtesy(clients_[client])))
-            BOOST_FAIL(clients_[client].key << ": " << there.error().message());
+        BOOST_REQUIRE_MESSAGE(there, clients_[client].key << ": " << (there ? "" : there.error().message()));
     }
     // --- Draws
 

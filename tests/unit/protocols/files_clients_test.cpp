@@ -175,7 +175,7 @@ BOOST_FIXTURE_TEST_CASE(nothing_is_taken_before_the_record_is_gone, clients_fixt
 BOOST_FIXTURE_TEST_CASE(a_client_does_not_come_back_while_its_record_goes, clients_fixture)
 {
     a = client("a");
-    BOOST_REQUIRE(open(a, "o", "f", read, write));
+    const auto o = open(a, "o", "f", read, write);
     pass(91s);
     store->takes = [] { return 2s; };
     const auto body = [&]() -> task<void> {
@@ -189,6 +189,7 @@ BOOST_FIXTURE_TEST_CASE(a_client_does_not_come_back_while_its_record_goes, clien
         co_await sleep_for(1s);
         BOOST_TEST(is(table->renew(a), errc::busy));
         BOOST_TEST(is(open(a, "o", "g", read), errc::busy));
+        BOOST_TEST(table->test_stateid(a, o->id).has_value()); // as yet
         co_await s.join();
         BOOST_TEST((first_done && second_done));
         BOOST_TEST(table->begin(w, first).has_value());

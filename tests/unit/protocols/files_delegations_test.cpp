@@ -83,6 +83,21 @@ BOOST_FIXTURE_TEST_CASE(readers_may_have_one_each, delegations_fixture)
     BOOST_TEST(ask(b, "f", read)->delegation.has_value());
 }
 
+BOOST_FIXTURE_TEST_CASE(room_is_made_by_others, delegations_fixture)
+{
+    const stateid mine = only_delegation(a, "f", delegation_type::read);
+    const stateid other = only_delegation(b, "f", delegation_type::read);
+    passage hold;
+    const demand rename(operation::rename, file_named("f"), a);
+    BOOST_TEST(is(make_room(rename, 0s, hold), errc::busy));
+    BOOST_REQUIRE(handler.recalls.size() == 1u);
+    BOOST_TEST((handler.recalls[0].id == other));
+    BOOST_REQUIRE(table->return_delegation(b, other, file_named("f")));
+    BOOST_TEST(make_room(rename, 0s, hold).has_value());
+    BOOST_TEST(table->begin(rename, hold).has_value());
+    BOOST_TEST(table->test_stateid(a, mine).has_value());
+}
+
 // Whether `other` having the file open stands against a delegation.
 BOOST_FIXTURE_TEST_CASE(none_is_granted_against_an_open, delegations_fixture)
 {

@@ -269,7 +269,7 @@ public:
 
     // --- Stateids
 
-    /// RFC 8881 18.48. Of any file.
+    /// RFC 8881 18.48. Of any file. Never busy.
     result<void> test_stateid(client_id client, const stateid& id);
     /// RFC 8881 18.38: a revoked delegation, or a lock stateid without locks.
     /// Completes when: it is freed, and, with the last that was revoked, the client's record is written again. On cancel: as the
@@ -313,7 +313,7 @@ private:
     time_point now() const noexcept { return clock_.now(); }
     void age() noexcept;
     detail::client_entry* find_client(client_id id) noexcept;
-    result<detail::client_entry*> living(client_id id) noexcept;
+    result<detail::client_entry*> living(client_id id, bool even_leaving = false) noexcept;
     task<result<void>> take_state(client_id id, client_state into, bool only_courtesy);
     task<result<void>> write_record(client_id id, bool frees_the_last = false);
     void drop_state(detail::client_entry& c) noexcept;
