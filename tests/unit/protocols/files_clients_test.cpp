@@ -409,6 +409,11 @@ BOOST_FIXTURE_TEST_CASE(delegations_are_reclaimed, clients_fixture)
     BOOST_REQUIRE((o && o->delegation));
     BOOST_TEST(o->delegation->recalled);
     BOOST_TEST(handler.recalls.size() == 1u);
+    // One that contradicts what another client has taken back is none, whatever it says that it had.
+    BOOST_REQUIRE(table->close(a, o->id, file_named("g"))); // the delegation stands without an open, too
+    const auto p = table->open(reclaim(b, "g", read, none, delegation_want::write));
+    BOOST_REQUIRE(p);
+    BOOST_TEST((!p->delegation && p->why == no_delegation::contention));
     // And opens under it, in grace.
     open_request by = request(a, "p", "g", read);
     by.claim = open_claim::under_delegation;
