@@ -327,7 +327,7 @@ private:
         if (made.delegation) {
             ++told_.delegations;
             BOOST_REQUIRE((is_quiet(p.file) || in_grace_));
-            BOOST_REQUIRE((asking_[p.file] == 0 || made.delegation->recalled));
+            BOOST_REQUIRE((asking_[p.file] == 0 || in_grace_));
             for (const auto& [file, when] : resting_)
                 BOOST_REQUIRE((file != p.file || when + rest <= clock_.now() || in_grace_));
             delegations_.push_back({p.client, p.file, made.delegation->type, made.delegation->id});
