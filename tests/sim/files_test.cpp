@@ -210,7 +210,7 @@ private:
                 d.is_revoked = true;
                 clients_[d.client].lost = true;
                 ++told_.revocations;
-                resting_.emplace_back(d.file, now);
+                resting_.emplace_back(d.file, d.recalled + recall_time); // or later: we only see it now
             }
         }
         if (in_grace_ && table_->grace() == grace_period::phase::over) {
