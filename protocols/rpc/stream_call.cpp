@@ -34,6 +34,12 @@ task<result<payload>> stream_call::pull(xdr::payload_ref ref)
     co_return std::move(bytes);
 }
 
+void stream_call::pass_payload() noexcept
+{
+    if (args_.remaining() == 0 && args_.position() >= message_.first.size() && args_.unread() != 0)
+        args_.go_on_in(message_.second.subspan(args_.position() - message_.first.size()));
+}
+
 task<bool> stream_call::reserve_results(std::size_t size)
 {
     if (results_.room() >= size)

@@ -27,6 +27,7 @@ public:
     static void operator delete(void* memory, std::size_t size) noexcept { release_frame(memory, size); }
 
     task<result<payload>> pull(xdr::payload_ref ref) override;
+    void pass_payload() noexcept override;
     task<bool> reserve_results(std::size_t size) override;
     void expect_results(std::size_t size) noexcept override;
     bool takes_files() const noexcept override { return true; }

@@ -79,6 +79,9 @@ public:
     /// connection ends.
     virtual task<result<payload>> pull(xdr::payload_ref ref) = 0;
 
+    /// Where arguments follow behind a payload that has been read: makes args() go on with them. Nothing else need call it.
+    virtual void pass_payload() noexcept {}
+
     /// Gives results() room for at least `size` more bytes, keeping what was written; call it before writing results that may
     /// exceed inline_results bytes, and before any payload is noted.
     ///

@@ -183,6 +183,18 @@ public:
         return count;
     }
 
+    /// Goes on in `bytes`, which are the next ones of those that the stream has elsewhere: behind a payload() that took all that was
+    /// here. Not before that, nor after a failure. `bytes` live as long as what is read of them.
+    void go_on_in(std::span<const std::byte> bytes) noexcept
+    {
+        if (!ok() || remaining() != 0 || bytes.size() > tail_)
+            return;
+        elsewhere_ = position();
+        begin_ = next_ = bytes.data();
+        end_ = real_end_ = begin_ + bytes.size();
+        tail_ -= bytes.size();
+    }
+
     void skip(std::size_t length) noexcept
     {
         if (remaining() < length) [[unlikely]]
