@@ -166,7 +166,9 @@ result<void> backend::apply(node& n, const storage::set_attributes& set, const s
     if (set.mtime.how != kind::keep)
         n.attrs.mtime = set.mtime.how == kind::value ? set.mtime.value : t;
     n.attrs.ctime = t;
-    n.verifier.reset();
+    // As where it stands in the times: version 4.1 sets the mode with the creation, and may repeat that.
+    if (set.atime.how != kind::keep || set.mtime.how != kind::keep)
+        n.verifier.reset();
     return {};
 }
 
