@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/nfs/mount_server.hpp>
 #include <verbena/protocols/nfs/v3/server.hpp>
+#include <verbena/protocols/nfs/v4/server.hpp>
 
 namespace verbena::nfs {
 
@@ -9,6 +10,16 @@ namespace {
 metric_family of_bytes(const char* name, const char* help)
 {
     return {name, help, metric_type::counter, "bytes"};
+}
+
+// Of all versions.
+metric_family read_bytes()
+{
+    return of_bytes("verbena_nfs_read_bytes_total", "Bytes of files that READ returned.");
+}
+metric_family written_bytes()
+{
+    return of_bytes("verbena_nfs_written_bytes_total", "Bytes of files that WRITE took.");
 }
 
 metric_family of_refusals(const char* name, const char* help)
@@ -34,10 +45,8 @@ metric_registrations v3::server::expose(metric_registry& registry) const
 {
     const server_counters& nfs = counters();
     metric_registrations made;
-    made.push_back(registry.add(
-        of_bytes("verbena_nfs_read_bytes_total", "Bytes of files that READ returned."), nfs.bytes_read));
-    made.push_back(registry.add(
-        of_bytes("verbena_nfs_written_bytes_total", "Bytes of files that WRITE took."), nfs.bytes_written));
+    made.push_back(registry.add(read_bytes(), nfs.bytes_read));
+    made.push_back(registry.add(written_bytes(), nfs.bytes_written));
     made.push_back(registry.add(of_refusals("verbena_nfs_refusals_total",
                                             "NFS calls refused by a rule of the export: peer's address, "
                                             "transport or port, no handle of ours, export "
@@ -59,6 +68,43 @@ metric_registrations v3::server::expose(metric_registry& registry) const
                                     for (std::size_t i = 0; i < v3::error_statuses.size(); ++i)
                                         show(out, v3::to_string(v3::error_statuses[i]), nfs.errors.of(i));
                                 }));
+    return made;
+}
+
+metric_registrations v4::server::expose(metric_registry& registry) const
+{
+    const server_counters& nfs = counters();
+    metric_registrations made;
+    made.push_back(registry.add(read_bytes(), nfs.bytes_read));
+    made.push_back(registry.add(written_bytes(), nfs.bytes_written));
+    made.push_back(registry.add(
+        {"verbena_nfs4_operations_total",
+         "Operations of version 4 that were answered: ok, later (the client is asked to come again: DELAY, "
+         "GRACE), or failed (any other status, also where it is an answer, such as NOENT). ILLEGAL stands "
+         "for "
+         "numbers that are none.",
+         metric_type::counter,
+         "operations",
+         {"operation", "result"},
+         server_counters::kinds * server_counters::classes},
+        [&nfs](metric_sink& out) {
+            static constexpr std::array<std::string_view, server_counters::classes> results = {"ok", "later",
+                                                                                               "failed"};
+            for (std::size_t i = 0; i < server_counters::kinds; ++i) {
+                for (std::size_t how = 0; how < results.size(); ++how) {
+                    const counter& count = nfs.operations[i][how];
+                    if (count.value() == 0)
+                        continue;
+                    const auto operation = i == 0 ? v4::nfs_opnum4::illegal : v4::nfs_opnum4(i);
+                    out.value({v4::to_string(operation), results[how]}, static_cast<double>(count.value()));
+                }
+            }
+        }));
+    made.push_back(registry.add(
+        {"verbena_nfs4_replays_total",
+         "Calls of version 4.1 that were repeats and were answered with the reply that their slot had kept.",
+         metric_type::counter, "calls"},
+        nfs.replays));
     return made;
 }
 

@@ -10,6 +10,7 @@
 #include <verbena/plugins/ramblk.hpp>
 #include <verbena/protocols/nfs/mount_server.hpp>
 #include <verbena/protocols/nfs/v3/server.hpp>
+#include <verbena/protocols/nfs/v4/server.hpp>
 #include <verbena/protocols/rnbd/server.hpp>
 #include <verbena/protocols/rpc/typed_program.hpp>
 #include <verbena/protocols/rtrs/client.hpp>
@@ -97,6 +98,13 @@ std::vector<metric_family> all_families()
     const nfs::v3::server program(exports, {});
     const nfs::mount3::server mount(exports, {}, mounts);
     auto files = program.expose(registry);
+    memory_budget budget(1 << 20);
+    buffer_pool buffers(budget, r.get());
+    scope tasks(*r);
+    shard home(0, *r, buffers, tasks);
+    nfs::v4::server_commons commons(exports, {}, home, {}, 0);
+    const nfs::v4::server program4(commons);
+    auto files4 = program4.expose(registry);
     blocking_pool lane(1);
     const storage::open_context context{"export /a", "/a", registry, lane};
     module_table table;

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// The NFS version 4 program: minor version 1 (8881) over exports, without delegations, layouts and callbacks. docs/internals/nfs4.md.
+#pragma once
+
+#include <verbena/core/metrics.hpp>
+#include <verbena/protocols/nfs/exports.hpp>
+#include <verbena/protocols/nfs/file_handle.hpp>
+#include <verbena/protocols/nfs/v4/compound.hpp>
+#include <verbena/protocols/nfs/v4/pseudo_tree.hpp>
+#include <verbena/protocols/nfs/v4/sessions.hpp>
+#include <verbena/protocols/nfs/v4/state_home.hpp>
+#include <verbena/protocols/nfs/v4/storage.hpp>
+#include <verbena/protocols/rpc/service.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#pragma GCC visibility push(default)
+
+namespace verbena::nfs::v4 {
+
+/// What the programs of all shards share: clients, sessions, state, names. Made when the exports are known; outlives the programs.
+struct server_commons {
+    /// `home` is the shard of the state layer. `options.epoch` is another one at each start. `now` is the time of day of this start in
+    /// seconds since 1970.
+    server_commons(const export_table& exports, const handle_key& key, shard& home,
+                   files::state_options options, std::int64_t now, session_limits limits = {});
+
+    /// Once a lease, ends the clients that have nothing to come back for: what they had was taken, or they had nothing and their
+    /// lease is over.
+    /// Completes when: its task is stopped. On cancel: it ends. Errors: none. Lifetime: this outlives it. Shard: `home`.
+    task<void> tend();
+
+    const export_table& exports;
+    const handle_key key;
+    const pseudo_tree tree;
+    const std::int64_t started;
+    /// The same over restarts, another one for each daemon: else a client would take two servers for one.
+    const std::string owner;
+    state_home state;
+    session_table sessions;
+};
+
+/// What one shard's program has done. Written by its shard, read from any thread.
+struct server_counters {
+    enum class result_class : std::uint8_t { ok, later, failed };
+    static constexpr std::size_t classes = 3;
+    static constexpr std::size_t kinds = static_cast<std::size_t>(last_operation) + 1;
+
+    void note(nfs_opnum4 operation, nfsstat4 status) noexcept;
+
+    /// By number; 0 counts those that are none.
+    std::array<std::array<counter, classes>, kinds> operations;
+    counter bytes_read;
+    counter bytes_written;
+    counter replays; ///< calls answered by what their slot kept
+};
+
+/// One shard's program. Calls of all of the shard's connections go through it, whatever their transport. `commons` outlives it.
+class server final : public rpc::program {
+public:
+    /// maxread and maxwrite.
+    static constexpr std::uint32_t max_transfer = 1u << 20;
+    /// The largest READDIR result.
+    static constexpr std::uint32_t max_listing = 128u << 10;
+
+    explicit server(server_commons& commons) : commons_(commons) {}
+
+    std::uint32_t number() const noexcept override { return v4::program; }
+    std::uint32_t low_version() const noexcept override { return v4::version; }
+    std::uint32_t high_version() const noexcept override { return v4::version; }
+    std::string_view name() const noexcept override { return "nfs"; }
+    std::string_view procedure_name(std::uint32_t version, std::uint32_t procedure) const noexcept override;
+    /// Slots answer repeats.
+    bool non_idempotent(std::uint32_t, std::uint32_t) const noexcept override { return false; }
+    /// verbena_nfs4_*.
+    metric_registrations expose(metric_registry& registry) const override;
+    task<rpc::outcome> serve(rpc::call& c) override;
+
+    const server_counters& counters() const noexcept { return counters_; }
+
+private:
+    struct object;
+    struct compound;
+    class entry_sink;
+    enum class purpose : bool { reading, changing };
+
+    static task<rpc::outcome> end_with(rpc::outcome outcome);
+    task<rpc::outcome> serve_compound(rpc::call& c);
+    task<rpc::outcome> serve_session(rpc::call& c, compound_arguments& args);
+    task<rpc::outcome> serve_alone(rpc::call& c, compound_arguments& args);
+    task<void> run_operations(compound& k);
+    task<nfsstat4> run(compound& k, nfs_opnum4 operation);
+    static task<nfsstat4> answer_with(nfsstat4 status);
+    principal caller(const rpc::call& c) const noexcept;
+    std::uint64_t mark_of(rpc::call& c, const compound_arguments& args,
+                          const SEQUENCE4args& sequence) const noexcept;
+    task<nfsstat4> renew(session& s);
+
+    // Clients and sessions.
+    task<nfsstat4> exchange_id(compound& k);
+    task<nfsstat4> create_session(compound& k);
+    task<nfsstat4> destroy_session(compound& k);
+    task<nfsstat4> destroy_clientid(compound& k);
+    task<nfsstat4> bind_conn_to_session(compound& k);
+    task<nfsstat4> reclaim_complete(compound& k);
+
+    // Handles and names.
+    nfsstat4 find(const rpc::call& c, std::span<const std::byte> wire, object& to);
+    nfsstat4 enter(const rpc::call& c, const pseudo_node& node, object& to);
+    void set_export(const rpc::call& c, const export_options& exported, object& to);
+    bool sign(const object& of, file_handle& to) const noexcept;
+    task<nfsstat4> find_child(compound& k, const object& directory, std::string_view name, object& to);
+    task<nfsstat4> find_parent(compound& k, const object& of, object& to);
+    task<nfsstat4> putfh(compound& k);
+    task<nfsstat4> put_root(compound& k, nfs_opnum4 as);
+    task<nfsstat4> getfh(compound& k);
+    task<nfsstat4> savefh(compound& k);
+    task<nfsstat4> restorefh(compound& k);
+    task<nfsstat4> lookup(compound& k);
+    task<nfsstat4> lookupp(compound& k);
+    task<nfsstat4> secinfo(compound& k);
+    task<nfsstat4> secinfo_no_name(compound& k);
+
+    // Attributes.
+    bitmap4 supported(const compound& k) const noexcept;
+    task<nfsstat4> values_of(compound& k, const object& of, bitmap4 wanted, object_values& out);
+    void set_constants(const compound& k, const object& of, object_values& out) const noexcept;
+    void set_pseudo(const pseudo_node& node, object_values& out) const noexcept;
+    void set_file(const object& of, const storage::attributes& attrs, object_values& out) const noexcept;
+    task<nfsstat4> getattr(compound& k);
+    task<nfsstat4> setattr(compound& k);
+    task<nfsstat4> access(compound& k);
+    task<nfsstat4> verify(compound& k);
+    task<nfsstat4> nverify(compound& k);
+    task<nfsstat4> compare(compound& k, const fattr4& theirs);
+
+    // Directories.
+    task<nfsstat4> create(compound& k);
+    task<nfsstat4> remove(compound& k);
+    task<nfsstat4> rename(compound& k);
+    task<nfsstat4> link(compound& k);
+    task<nfsstat4> readdir(compound& k);
+    task<nfsstat4> list_pseudo(compound& k, const READDIR4args& args);
+
+    // Data.
+    task<nfsstat4> refuse_data(const object& of, nfsstat4 status);
+    task<nfsstat4> read(compound& k);
+    task<nfsstat4> write(compound& k);
+    task<nfsstat4> commit(compound& k);
+    task<nfsstat4> readlink(compound& k);
+
+    // State.
+    struct open_target;
+    task<nfsstat4> check_io(compound& k, stateid4 id, files::operation op);
+    task<nfsstat4> check_io_of(files::client_id client, stateid4 id, storage::handle file,
+                               files::operation op);
+    task<nfsstat4> open(compound& k);
+    task<nfsstat4> find_to_open(compound& k, const OPEN4args& args, open_target& to);
+    task<nfsstat4> create_to_open(compound& k, const OPEN4args& args, open_target& to);
+    task<nfsstat4> may_open(const object& file, files::share access, bool truncates);
+    task<nfsstat4> open_downgrade(compound& k);
+    task<nfsstat4> close(compound& k);
+    task<nfsstat4> may_lock(const object& file);
+    task<nfsstat4> lock(compound& k);
+    task<nfsstat4> lockt(compound& k);
+    task<nfsstat4> locku(compound& k);
+    task<nfsstat4> test_stateid(compound& k);
+    task<nfsstat4> free_stateid(compound& k);
+
+    server_commons& commons_;
+    host_addresses host_;
+    server_counters counters_;
+};
+
+} // namespace verbena::nfs::v4
+
+#pragma GCC visibility pop

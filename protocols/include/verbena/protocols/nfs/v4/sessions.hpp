@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// Clients and sessions of minor versions 1 and 2 (8881 2.10, 18.35, 18.36, 18.46): who they are, and what each slot answered last.
+//
+// They are the process's: connections of one session come by several shards. A table is locked to find or to change an entry, a slot
+// to change its state; nothing is held while a call runs. What clients have open is the state layer's (state_home.hpp).
+#pragma once
+
+#include <verbena/core/clock.hpp>
+#include <verbena/core/siphash.hpp>
+#include <verbena/protocols/files/types.hpp>
+#include <verbena/protocols/nfs/v4/session_operations.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#pragma GCC visibility push(default)
+
+namespace verbena::nfs::v4 {
+
+struct session_limits {
+    std::uint32_t slots = 64;              ///< of a session
+    std::uint32_t operations = 64;         ///< of a COMPOUND
+    std::uint32_t request_size = 1049620;  ///< bytes, RPC header included: what Linux asks for to write 1 MiB
+    std::uint32_t response_size = 1049480; ///< likewise to read 1 MiB
+    std::uint32_t cached_response_size = 4096; ///< bytes that a slot keeps
+    std::size_t clients = 16384;               ///< with those that are not confirmed
+    std::size_t sessions = 4096;
+    std::size_t sessions_per_client = 16;
+};
+
+/// Who sent a call, as far as the session layer tells callers apart.
+using principal = std::uint64_t;
+
+/// What a call on a slot turned out to be.
+enum class slot_verdict : std::uint8_t {
+    run,      ///< new: it is to be run, and slot_use::finish() called
+    repeat,   ///< the reply that was kept answers it
+    uncached, ///< a repeat whose reply was not kept
+    refused,  ///< slot_use::status() says why; the slot is as it was
+};
+
+class session_table;
+
+/// One session. Shared by the calls that run on it. Any thread.
+class session {
+public:
+    session(const sessionid4& id, clientid4 client, files::client_id state, const channel_attrs4& fore);
+
+    const sessionid4& id() const noexcept { return id_; }
+    clientid4 client() const noexcept { return client_; }
+    /// The client in the state layer.
+    files::client_id state() const noexcept { return state_; }
+    const channel_attrs4& fore() const noexcept { return fore_; }
+    std::uint32_t slots() const noexcept { return static_cast<std::uint32_t>(slots_.size()); }
+    /// Whether the lease is to be renewed with this call: once a second is enough, and spares the way to the state layer.
+    bool is_due(time_point now) noexcept
+    {
+        const auto at = now.time_since_epoch().count();
+        const auto last = renewed_.load(std::memory_order_relaxed);
+        if (last != 0 && at - last < duration(std::chrono::seconds(1)).count())
+            return false;
+        renewed_.store(at, std::memory_order_relaxed);
+        return true;
+    }
+    /// Calls that run on it.
+    unsigned running() const noexcept { return running_.load(std::memory_order_relaxed); }
+
+private:
+    friend class slot_use;
+    struct slot {
+        std::mutex lock;
+        std::uint32_t sequence = 0; // of the last call
+        bool running = false;
+        bool kept = false; // `reply` is that call's
+        std::uint64_t mark = 0;
+        std::vector<std::byte> reply; // of COMPOUND, from its status on
+    };
+
+    const sessionid4 id_;
+    const clientid4 client_;
+    const files::client_id state_;
+    const channel_attrs4 fore_;
+    std::vector<slot> slots_;
+    std::atomic<unsigned> running_{0};
+    std::atomic<duration::rep> renewed_{0};
+};
+
+/// A call's hold of its slot.
+class slot_use {
+public:
+    slot_use() = default;
+    slot_use(const slot_use&) = delete;
+    /// A call that was not finished never was: its repeat runs.
+    ~slot_use();
+
+    /// `mark` is equal for repeats of a call, and differs where a peer uses a sequence id for two.
+    slot_verdict begin(std::shared_ptr<verbena::nfs::v4::session> of, const SEQUENCE4args& args,
+                       std::uint64_t mark);
+    nfsstat4 status() const noexcept { return status_; }
+    /// Of slot_verdict::repeat.
+    std::span<const std::byte> reply() const noexcept { return reply_; }
+    /// The call has run. `reply`, if it is to be kept, is copied.
+    void finish(std::span<const std::byte> reply, bool keep);
+
+private:
+    std::shared_ptr<verbena::nfs::v4::session> session_;
+    std::uint32_t slot_ = 0;
+    bool running_ = false;
+    nfsstat4 status_ = nfsstat4::ok;
+    std::vector<std::byte> reply_;
+};
+
+/// All clients and sessions of a server. Any thread.
+class session_table {
+public:
+    /// `epoch` differs from start to start, so that what an earlier one gave out is known as stale. `lease`: how long a client that
+    /// is not confirmed is kept.
+    session_table(const siphash_key& key, std::uint32_t epoch, duration lease, session_limits limits = {});
+
+    struct exchanged {
+        nfsstat4 status = nfsstat4::ok;
+        clientid4 client = 0;
+        std::uint32_t sequence = 0; ///< of the next CREATE_SESSION
+        bool confirmed = false;
+        files::client_id gone = files::nobody; ///< to be forgotten by the state layer
+    };
+    /// The decision table of 8881 18.35.4.
+    exchanged exchange_id(const client_owner4& owner, bool update, principal who, time_point now);
+
+    /// CREATE_SESSION in two parts: between them the client is made known to the state layer. Others that want to create a session of
+    /// that client meanwhile are told to come again.
+    struct creation {
+        nfsstat4 status = nfsstat4::ok;
+        std::optional<CREATE_SESSION4res> repeat; ///< answers the call
+        bool confirms = false;
+        std::string key;                        ///< of the client in the state layer, if it confirms
+        files::client_id state = files::nobody; ///< in the state layer, unless it confirms
+        files::client_id older =
+            files::nobody; ///< to be forgotten, if it confirms: the client before its restart
+    };
+    /// Unless it answers the call, end_creation() or give_up_creation() follows.
+    creation begin_creation(const CREATE_SESSION4args& args, principal who, time_point now);
+    CREATE_SESSION4res end_creation(const CREATE_SESSION4args& args, files::client_id state);
+    void give_up_creation(clientid4 client) noexcept;
+    /// What a channel of the client's is granted; toosmall where nothing could be said over it.
+    nfsstat4 grant(const channel_attrs4& asked, channel_attrs4& granted) const noexcept;
+
+    /// Nothing if there is no such session.
+    std::shared_ptr<session> find(const sessionid4& id) const;
+    /// badsession; delay while more than `own` calls run on it.
+    nfsstat4 destroy_session(const sessionid4& id, unsigned own);
+    /// stale_clientid; clientid_busy while it has sessions. Otherwise its state can be asked about, and forget() follows.
+    nfsstat4 may_destroy_client(clientid4 client, files::client_id& state) const;
+    /// The client and its sessions are no more.
+    void forget(clientid4 client);
+    /// Clients that are confirmed, with their names in the state layer.
+    std::vector<std::pair<clientid4, files::client_id>> confirmed() const;
+    /// A client that did not go on within a lease is not waited for (8881 18.35.4).
+    void drop_unconfirmed(time_point now);
+
+    std::size_t clients() const;
+    std::size_t sessions() const;
+
+private:
+    struct client {
+        clientid4 id = 0;
+        std::string owner;
+        verifier4 verifier{};
+        principal who = 0;
+        bool confirmed = false;
+        bool creating = false;
+        std::uint32_t sequence = 0; // of the last CREATE_SESSION
+        CREATE_SESSION4res last;
+        files::client_id state = files::nobody;
+        std::size_t sessions = 0;
+        time_point exchanged;
+    };
+    struct owner_entry {
+        clientid4 confirmed = 0;
+        clientid4 unconfirmed = 0;
+    };
+    client* find_client(clientid4 id) noexcept;
+    void erase(clientid4 id);
+    void drop_old(time_point now);
+    sessionid4 make_session_id();
+
+    mutable std::mutex lock_;
+    const siphash_key key_;
+    const std::uint32_t epoch_;
+    const duration lease_;
+    const session_limits limits_;
+    std::unordered_map<clientid4, client> clients_;
+    std::map<std::string, owner_entry, std::less<>> owners_;
+    std::map<sessionid4, std::shared_ptr<session>> sessions_;
+    std::uint32_t last_client_ = 0;
+    std::uint64_t last_session_ = 0;
+};
+
+} // namespace verbena::nfs::v4
+
+#pragma GCC visibility pop

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state layer's table (docs/internals/files.md) where all programs of version 4 find it: on one shard, which the others visit.
+#pragma once
+
+#include <verbena/core/shard.hpp>
+#include <verbena/protocols/files/state_table.hpp>
+#include <verbena/protocols/nfs/v4/types.hpp>
+#include <verbena/protocols/storage/file_backend.hpp>
+
+#include <cstdint>
+#include <optional>
+
+#pragma GCC visibility push(default)
+
+namespace verbena::nfs::v4 {
+
+/// The status that answers what the state layer says.
+nfsstat4 status_of(files::errc why) noexcept;
+/// Of an error of the state layer; else, of its recovery store's, serverfault.
+nfsstat4 status_of_state(const error& failure) noexcept;
+
+inline files::stateid to_state(const stateid4& id) noexcept { return {id.seqid, id.other}; }
+inline stateid4 to_wire(const files::stateid& id) noexcept { return {id.seqid, id.other}; }
+
+/// The table and its home. Made on any shard; used by all.
+///
+/// This holds for all its tasks. Completes when: the table has answered. On cancel: as shard::run(). Errors: as the table's function
+/// of that name, as a status. Lifetime: what they are given is borrowed. Shard: any.
+class state_home {
+public:
+    /// `home` outlives it and runs its table's tend().
+    state_home(shard& home, files::state_options options);
+
+    const files::state_options& options() const noexcept { return table_.options(); }
+    /// On its home only.
+    files::state_table& table() noexcept { return table_; }
+
+    /// co_await of what `f(table)` yields, a value or a task, on the table's shard.
+    template<class F>
+    auto at_home(F f)
+    {
+        return home_.run([f = std::move(f), this]() mutable { return f(table_); });
+    }
+
+    struct added {
+        nfsstat4 status = nfsstat4::ok;
+        files::client_id client = files::nobody;
+    };
+    task<added> add_client(std::string_view key);
+    task<nfsstat4> renew(files::client_id client);
+    /// Also of one that is not there.
+    task<nfsstat4> forget(files::client_id client);
+    task<nfsstat4> is_in_use(files::client_id client, bool& in_use);
+    task<nfsstat4> reclaim_complete(files::client_id client);
+
+    /// Opens; between the decision and its answer the file is cut to no bytes, if `truncate` says whose it is.
+    struct truncation {
+        storage::file_backend* backend = nullptr;
+        storage::request request;
+        storage::handle file;
+    };
+    struct opened {
+        nfsstat4 status = nfsstat4::ok;
+        stateid4 id;
+        std::optional<error> failure; ///< of the back end
+    };
+    task<opened> open(const files::open_request& request, const truncation* truncate);
+    task<nfsstat4> close(files::client_id client, const stateid4& id, const storage::handle& file);
+    task<opened> downgrade(files::client_id client, const stateid4& id, const storage::handle& file,
+                           files::share access, files::share deny);
+    /// Whether `client` may read, write or set the size of `file` by `id`, special ones too. What is granted meanwhile can't
+    /// contradict: there are no delegations yet.
+    task<nfsstat4> check_io(files::client_id client, const stateid4& id, const storage::handle& file,
+                            files::operation op);
+    task<nfsstat4> test(files::client_id client, const stateid4& id);
+    task<nfsstat4> free(files::client_id client, const stateid4& id);
+
+    struct locked {
+        nfsstat4 status = nfsstat4::ok;
+        stateid4 id;
+        files::lock_holder holder; ///< if denied
+    };
+    task<locked> lock(const files::lock_request& request);
+    task<locked> test_lock(files::client_id client, const storage::handle& file,
+                           std::span<const std::byte> owner, const files::byte_range& bytes,
+                           files::lock_type type);
+    task<locked> unlock(files::client_id client, const stateid4& id, const storage::handle& file,
+                        const files::byte_range& bytes);
+
+private:
+    // Nothing survives a restart yet: clients find that they have nothing to reclaim.
+    class forgetful_store final : public files::recovery_store {
+    public:
+        task<result<void>> add(std::string_view) override { co_return result<void>(); }
+        task<result<void>> remove(std::string_view) override { co_return result<void>(); }
+        task<result<void>> end_grace() override { co_return result<void>(); }
+    };
+    // No delegations are given and no client waits to be called, so there is nobody to tell.
+    class deaf_handler final : public files::state_handler {
+    public:
+        void recall(const files::recall_notice&) noexcept override {}
+        void recall_any(files::client_id, std::size_t) noexcept override {}
+        void lock_available(const files::lock_notice&) noexcept override {}
+    };
+
+    shard& home_;
+    forgetful_store store_;
+    deaf_handler handler_;
+    files::state_table table_;
+};
+
+} // namespace verbena::nfs::v4
+
+#pragma GCC visibility pop

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+// COMPOUND: what a call may contain, its slot, and one operation after the other.
+#include "server_compound.hpp"
+
+#include <verbena/core/sleep.hpp>
+#include <verbena/protocols/xdr/byte_order.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+namespace verbena::nfs::v4 {
+
+namespace {
+
+// Room for what most calls are answered. Operations that need more say so.
+constexpr std::size_t usual_results = 4096;
+constexpr std::size_t operation_results = 1536;
+
+std::string owner_of(const handle_key& key)
+{
+    static constexpr std::array<std::byte, 4> what = {std::byte('n'), std::byte('f'), std::byte('s'),
+                                                      std::byte('4')};
+    std::array<char, 17> digits{};
+    std::snprintf(digits.data(), digits.size(), "%016llx",
+                  static_cast<unsigned long long>(siphash(key, what)));
+    return "verbena-" + std::string(digits.data());
+}
+
+} // namespace
+
+server_commons::server_commons(const export_table& table, const handle_key& secret, shard& home,
+                               files::state_options options, std::int64_t now, session_limits limits)
+    : exports(table),
+      key(secret),
+      tree(table),
+      started(now),
+      owner(owner_of(secret)),
+      state(home, options),
+      sessions(secret, options.epoch, options.lease, limits)
+{
+}
+
+task<void> server_commons::tend()
+{
+    files::state_table& table = state.table();
+    while (co_await sleep_for(table.options().lease)) {
+        for (const auto& [client, known] : sessions.confirmed()) {
+            const auto is = table.state_of(known);
+            const auto used = table.is_in_use(known);
+            const bool may_come_back = is && (*is == files::client_state::active ||
+                                              (*is == files::client_state::courtesy && used && *used));
+            if (may_come_back)
+                continue;
+            sessions.forget(client);
+            (void)co_await table.forget(known);
+        }
+        const task_context& context = co_await current_context();
+        sessions.drop_unconfirmed(context.shard->now());
+    }
+}
+
+void server_counters::note(nfs_opnum4 operation, nfsstat4 status) noexcept
+{
+    const auto kind = operation <= last_operation ? static_cast<std::size_t>(operation) : 0;
+    const bool later = status == nfsstat4::delay || status == nfsstat4::grace;
+    const result_class how = status == nfsstat4::ok ? result_class::ok
+                             : later                ? result_class::later
+                                                    : result_class::failed;
+    operations[kind][static_cast<std::size_t>(how)].add();
+}
+
+std::string_view server::procedure_name(std::uint32_t of_version, std::uint32_t number) const noexcept
+{
+    if (of_version != version)
+        return {};
+    return number == 0 ? "NULL" : number == 1 ? "COMPOUND" : std::string_view();
+}
+
+task<rpc::outcome> server::end_with(rpc::outcome outcome) { co_return outcome; }
+task<nfsstat4> server::answer_with(nfsstat4 status) { co_return status; }
+
+task<rpc::outcome> server::serve(rpc::call& c)
+{
+    switch (procedure(c.header().procedure)) {
+    case procedure::null: return end_with(rpc::outcome::success);
+    case procedure::compound: return serve_compound(c);
+    }
+    return end_with(rpc::outcome::proc_unavail);
+}
+
+principal server::caller(const rpc::call& c) const noexcept
+{
+    std::array<std::byte, 12> who{};
+    if (const rpc::auth_sys* const user = c.credential()) {
+        xdr::store_u32(who.data(), 1);
+        xdr::store_u32(who.data() + 4, user->uid);
+        xdr::store_u32(who.data() + 8, user->gid);
+    }
+    return siphash(commons_.key, who);
+}
+
+// What two calls with one sequence id are told apart by (8881 2.10.6.1.3.1): who sent it, and how it begins.
+std::uint64_t server::mark_of(rpc::call& c, const compound_arguments& args,
+                              const SEQUENCE4args& sequence) const noexcept
+{
+    std::array<std::byte, 16 + 64> text{};
+    xdr::store_u64(text.data(), caller(c));
+    xdr::store_u32(text.data() + 8, args.head().operations);
+    xdr::store_u32(text.data() + 12, sequence.cachethis ? 1 : 0);
+    // The rest of a call lies elsewhere over some transports; its beginning never does.
+    const auto rest = c.args().rest();
+    std::copy_n(rest.begin(), std::min<std::size_t>(rest.size(), 64), text.begin() + 16);
+    return siphash(commons_.key, text);
+}
+
+task<rpc::outcome> server::serve_compound(rpc::call& c)
+{
+    compound_arguments args(c.args());
+    if (!args.ok())
+        co_return rpc::outcome::garbage_args;
+    if (!co_await c.reserve_results(usual_results))
+        co_return rpc::outcome::drop; // an RPC error would end the mount; the client asks again
+    const std::uint32_t minor = args.head().minorversion;
+    if (minor < 1 || minor > max_minor_version) {
+        compound_results results(c.results(), args.head().tag);
+        results.refuse(nfsstat4::minor_vers_mismatch);
+        co_return rpc::outcome::success;
+    }
+    if (!args.next()) {
+        compound_results results(c.results(), args.head().tag);
+        co_return rpc::outcome::success;
+    }
+    if (args.opcode() == nfs_opnum4::sequence) {
+        task<rpc::outcome> served = serve_session(c, args);
+        co_return co_await served;
+    }
+    task<rpc::outcome> served = serve_alone(c, args);
+    co_return co_await served;
+}
+
+task<rpc::outcome> server::serve_alone(rpc::call& c, compound_arguments& args)
+{
+    compound k(c, args, SIZE_MAX);
+    const nfs_opnum4 operation = args.opcode();
+    nfsstat4 status = nfsstat4::ok;
+    nfs_opnum4 as = operation;
+    if (!is_operation(operation, k.minor())) {
+        as = nfs_opnum4::illegal;
+        status = nfsstat4::op_illegal;
+    } else if (!runs_without_session(operation)) {
+        status = nfsstat4::op_not_in_session;
+    } else if (args.head().operations != 1) {
+        status = nfsstat4::not_only_op;
+    } else {
+        task<nfsstat4> running = run(k, operation);
+        status = co_await running;
+    }
+    counters_.note(as, status);
+    if (status != nfsstat4::ok && !k.answered)
+        k.results.fail(as, status);
+    co_return k.results.ok() ? rpc::outcome::success : rpc::outcome::system_error;
+}
+
+// A client whose state was taken begins anew: what it has left is taken too, so that it learns of it by BADSESSION.
+task<nfsstat4> server::renew(session& s)
+{
+    const task_context& context = co_await current_context();
+    if (!s.is_due(context.shard->now()))
+        co_return nfsstat4::ok;
+    const nfsstat4 status = co_await commons_.state.renew(s.state());
+    if (status != nfsstat4::expired && status != nfsstat4::admin_revoked)
+        co_return status;
+    commons_.sessions.forget(s.client());
+    (void)co_await commons_.state.forget(s.state());
+    co_return nfsstat4::badsession;
+}
+
+task<rpc::outcome> server::serve_session(rpc::call& c, compound_arguments& args)
+{
+    const std::size_t whole = c.args().position() + c.args().unread();
+    SEQUENCE4args sequence;
+    const bool readable = args.read(sequence);
+    const std::shared_ptr<session> s = readable ? commons_.sessions.find(sequence.sessionid) : nullptr;
+    const std::size_t start = c.results().position();
+    nfsstat4 status = nfsstat4::ok;
+    slot_use slot;
+    slot_verdict verdict = slot_verdict::refused;
+    if (!readable)
+        status = nfsstat4::badxdr;
+    else if (!s)
+        status = nfsstat4::badsession;
+    else if (whole > s->fore().maxrequestsize)
+        status = nfsstat4::req_too_big;
+    else if (args.head().operations > s->fore().maxoperations)
+        status = nfsstat4::too_many_ops;
+    if (status == nfsstat4::ok) {
+        verdict = slot.begin(s, sequence, mark_of(c, args, sequence));
+        if (verdict == slot_verdict::refused)
+            status = slot.status();
+    }
+    if (verdict == slot_verdict::repeat) {
+        counters_.replays.add();
+        if (!co_await c.reserve_results(slot.reply().size()))
+            co_return rpc::outcome::drop;
+        c.results().opaque_fixed(slot.reply());
+        co_return rpc::outcome::success;
+    }
+    // What no repeat may change, nor a failure: the lease is renewed by what runs.
+    if (verdict == slot_verdict::run) {
+        task<nfsstat4> renewing = renew(*s);
+        status = co_await renewing;
+    }
+    std::size_t limit = SIZE_MAX;
+    if (status == nfsstat4::ok) {
+        limit = s->fore().maxresponsesize;
+        if (sequence.cachethis)
+            limit = std::min<std::size_t>(limit, s->fore().maxresponsesize_cached);
+        limit = limit > start ? limit - start : 0;
+    }
+    compound k(c, args, limit);
+    SEQUENCE4res res;
+    if (status == nfsstat4::ok) {
+        res.sessionid = sequence.sessionid;
+        res.sequenceid = sequence.sequenceid;
+        res.slotid = sequence.slotid;
+        res.highest_slotid = res.target_highest_slotid = s->slots() - 1;
+        k.kept = sequence.cachethis;
+        if (!k.results.ok() || !k.results.add(res)) {
+            // Not even SEQUENCE fits. It is answered all the same, in what a failure takes, and the slot stays as it was.
+            status = k.too_big();
+            c.results().truncate(start);
+            compound_results refusal(c.results(), args.head().tag);
+            refusal.fail(nfs_opnum4::sequence, status);
+            counters_.note(nfs_opnum4::sequence, status);
+            co_return rpc::outcome::success;
+        }
+    }
+    counters_.note(nfs_opnum4::sequence, status);
+    if (status != nfsstat4::ok) {
+        k.results.fail(nfs_opnum4::sequence, status);
+        co_return rpc::outcome::success;
+    }
+    if (verdict == slot_verdict::uncached) {
+        if (args.next()) {
+            const bool known = is_operation(args.opcode(), k.minor());
+            k.results.fail(known ? args.opcode() : nfs_opnum4::illegal,
+                           known ? nfsstat4::retry_uncached_rep : nfsstat4::op_illegal);
+        }
+        co_return rpc::outcome::success;
+    }
+    k.session = s;
+    k.client = s->state();
+    task<void> running = run_operations(k);
+    co_await running;
+    if (k.dropped)
+        co_return rpc::outcome::drop;
+    if (!k.results.ok())
+        co_return rpc::outcome::system_error;
+    const bool keep = sequence.cachethis && c.results().payloads().empty();
+    slot.finish(keep ? c.results().bytes().subspan(start) : std::span<const std::byte>(), keep);
+    co_return rpc::outcome::success;
+}
+
+task<void> server::run_operations(compound& k)
+{
+    for (;;) {
+        k.c.pass_payload();
+        if (!k.args.next())
+            co_return;
+        const nfs_opnum4 operation = k.args.opcode();
+        if (!is_operation(operation, k.minor())) {
+            counters_.note(nfs_opnum4::illegal, nfsstat4::op_illegal);
+            k.results.fail(nfs_opnum4::illegal, nfsstat4::op_illegal);
+            co_return;
+        }
+        if (k.c.results().room() < operation_results && k.c.results().payloads().empty())
+            (void)co_await k.c.reserve_results(usual_results); // else what doesn't fit says so
+        nfsstat4 status = nfsstat4::ok;
+        if (operation == nfs_opnum4::sequence) {
+            status = nfsstat4::sequence_pos;
+        } else {
+            task<nfsstat4> running = run(k, operation);
+            status = co_await running;
+        }
+        if (k.dropped)
+            co_return;
+        counters_.note(operation, status);
+        if (status != nfsstat4::ok) {
+            if (!std::exchange(k.answered, false))
+                k.results.fail(operation, status);
+            co_return;
+        }
+    }
+}
+
+// Operations that are known and not served: their arguments must be right all the same (8881 15.1.1.5).
+task<nfsstat4> server::run(compound& k, nfs_opnum4 operation)
+{
+    switch (operation) {
+    case nfs_opnum4::access: return access(k);
+    case nfs_opnum4::close: return close(k);
+    case nfs_opnum4::commit: return commit(k);
+    case nfs_opnum4::create: return create(k);
+    case nfs_opnum4::getattr: return getattr(k);
+    case nfs_opnum4::getfh: return getfh(k);
+    case nfs_opnum4::link: return link(k);
+    case nfs_opnum4::lock: return lock(k);
+    case nfs_opnum4::lockt: return lockt(k);
+    case nfs_opnum4::locku: return locku(k);
+    case nfs_opnum4::lookup: return lookup(k);
+    case nfs_opnum4::lookupp: return lookupp(k);
+    case nfs_opnum4::nverify: return nverify(k);
+    case nfs_opnum4::open: return open(k);
+    case nfs_opnum4::open_downgrade: return open_downgrade(k);
+    case nfs_opnum4::putfh: return putfh(k);
+    case nfs_opnum4::putpubfh: return put_root(k, nfs_opnum4::putpubfh);
+    case nfs_opnum4::putrootfh: return put_root(k, nfs_opnum4::putrootfh);
+    case nfs_opnum4::read: return read(k);
+    case nfs_opnum4::readdir: return readdir(k);
+    case nfs_opnum4::readlink: return readlink(k);
+    case nfs_opnum4::remove: return remove(k);
+    case nfs_opnum4::rename: return rename(k);
+    case nfs_opnum4::restorefh: return restorefh(k);
+    case nfs_opnum4::savefh: return savefh(k);
+    case nfs_opnum4::secinfo: return secinfo(k);
+    case nfs_opnum4::setattr: return setattr(k);
+    case nfs_opnum4::verify: return verify(k);
+    case nfs_opnum4::write: return write(k);
+    case nfs_opnum4::bind_conn_to_session: return bind_conn_to_session(k);
+    case nfs_opnum4::exchange_id: return exchange_id(k);
+    case nfs_opnum4::create_session: return create_session(k);
+    case nfs_opnum4::destroy_session: return destroy_session(k);
+    case nfs_opnum4::free_stateid: return free_stateid(k);
+    case nfs_opnum4::secinfo_no_name: return secinfo_no_name(k);
+    case nfs_opnum4::test_stateid: return test_stateid(k);
+    case nfs_opnum4::destroy_clientid: return destroy_clientid(k);
+    case nfs_opnum4::reclaim_complete: return reclaim_complete(k);
+    default: break;
+    }
+    const bool readable = k.args.visit([](const auto&) {});
+    return answer_with(readable ? nfsstat4::notsupp : nfsstat4::badxdr);
+}
+
+} // namespace verbena::nfs::v4

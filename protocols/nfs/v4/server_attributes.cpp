@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// GETATTR, SETATTR, ACCESS, VERIFY, NVERIFY.
+#include "server_compound.hpp"
+
+#include <verbena/protocols/nfs/v3/storage.hpp>
+
+#include <array>
+
+namespace verbena::nfs::v4 {
+
+namespace {
+
+constexpr bitmap4 of_space = {attribute::files_avail, attribute::files_free, attribute::files_total,
+                              attribute::space_avail, attribute::space_free, attribute::space_total};
+
+constexpr bitmap4 supported_attributes = of_space | bitmap4{
+                                                        attribute::supported_attrs,
+                                                        attribute::type,
+                                                        attribute::fh_expire_type,
+                                                        attribute::change,
+                                                        attribute::size,
+                                                        attribute::link_support,
+                                                        attribute::symlink_support,
+                                                        attribute::named_attr,
+                                                        attribute::fsid,
+                                                        attribute::unique_handles,
+                                                        attribute::lease_time,
+                                                        attribute::rdattr_error,
+                                                        attribute::cansettime,
+                                                        attribute::case_insensitive,
+                                                        attribute::case_preserving,
+                                                        attribute::chown_restricted,
+                                                        attribute::filehandle,
+                                                        attribute::fileid,
+                                                        attribute::homogeneous,
+                                                        attribute::maxfilesize,
+                                                        attribute::maxlink,
+                                                        attribute::maxname,
+                                                        attribute::maxread,
+                                                        attribute::maxwrite,
+                                                        attribute::mode,
+                                                        attribute::no_trunc,
+                                                        attribute::numlinks,
+                                                        attribute::owner,
+                                                        attribute::owner_group,
+                                                        attribute::rawdev,
+                                                        attribute::space_used,
+                                                        attribute::time_access,
+                                                        attribute::time_access_set,
+                                                        attribute::time_delta,
+                                                        attribute::time_metadata,
+                                                        attribute::time_modify,
+                                                        attribute::time_modify_set,
+                                                        attribute::mounted_on_fileid,
+                                                        attribute::suppattr_exclcreat,
+                                                        attribute::fs_charset_cap,
+                                                        attribute::change_attr_type,
+                                                    };
+
+// What says when an exclusive create was: a back end may keep the verifier in the times.
+constexpr bitmap4 verifier_attributes = {attribute::time_access_set, attribute::time_modify_set};
+
+// File systems of the pseudo file system and of exports: no device has this number.
+constexpr std::uint64_t pseudo_fsid = 0x76657262'656e6134;
+
+constexpr std::uint32_t nanoseconds_per_second = 1'000'000'000;
+
+} // namespace
+
+bitmap4 server::supported(const compound& k) const noexcept
+{
+    return supported_attributes & attributes_of_minor(k.minor());
+}
+
+void server::set_constants(const compound& k, const object& of, object_values& out) const noexcept
+{
+    static const storage::filesystem_info pseudo_info;
+    const storage::filesystem_info& info = of.is_pseudo() ? pseudo_info : of.backend().info();
+    attributes& a = out.all;
+    a.supported_attrs = supported(k);
+    a.fh_expire_type = fh4::persistent;
+    a.link_support = info.links;
+    a.symlink_support = info.symlinks;
+    a.unique_handles = true;
+    a.lease_time = static_cast<std::uint32_t>(
+        std::chrono::duration_cast<std::chrono::seconds>(commons_.state.options().lease).count());
+    a.cansettime = true;
+    a.case_insensitive = info.case_insensitive;
+    a.case_preserving = true;
+    a.chown_restricted = info.chown_restricted;
+    a.homogeneous = true;
+    a.maxfilesize = info.max_file_size;
+    a.maxlink = info.max_links;
+    a.maxname = info.max_name;
+    a.maxread = a.maxwrite = max_transfer;
+    a.no_trunc = true;
+    a.time_delta = {info.time_granularity_ns / nanoseconds_per_second,
+                    info.time_granularity_ns % nanoseconds_per_second};
+    a.suppattr_exclcreat = supported(k) - verifier_attributes;
+    a.fs_charset_cap = fs_charset_cap4::contains_non_utf8;
+    a.change_attr_type = change_attr_type4::undefined;
+    a.rdattr_error = nfsstat4::ok;
+    a.present =
+        a.present |
+        bitmap4{attribute::supported_attrs,  attribute::fh_expire_type,  attribute::link_support,
+                attribute::symlink_support,  attribute::named_attr,      attribute::unique_handles,
+                attribute::lease_time,       attribute::rdattr_error,    attribute::cansettime,
+                attribute::case_insensitive, attribute::case_preserving, attribute::chown_restricted,
+                attribute::homogeneous,      attribute::maxfilesize,     attribute::maxlink,
+                attribute::maxname,          attribute::maxread,         attribute::maxwrite,
+                attribute::no_trunc,         attribute::time_delta,      attribute::suppattr_exclcreat,
+                attribute::fs_charset_cap,   attribute::change_attr_type};
+}
+
+void server::set_pseudo(const pseudo_node& node, object_values& out) const noexcept
+{
+    storage::attributes attrs;
+    attrs.type = storage::file_type::directory;
+    attrs.mode = 0555;
+    attrs.links = static_cast<std::uint32_t>(2 + node.children.size());
+    attrs.fileid = node.fileid;
+    attrs.atime = attrs.mtime = attrs.ctime = {commons_.started, 0};
+    out.set(attrs);
+    out.all.fsid = {pseudo_fsid, 0};
+    out.all.present.set(attribute::fsid);
+}
+
+void server::set_file(const object& of, const storage::attributes& attrs, object_values& out) const noexcept
+{
+    out.set(attrs);
+    // With the export's number: two exports of one device differ.
+    out.all.fsid = {attrs.fsid, of.exported->id};
+    out.all.present.set(attribute::fsid);
+    if (of.is_export_root()) {
+        if (const pseudo_node* const place = commons_.tree.of(*of.exported))
+            out.all.mounted_on_fileid = place->fileid;
+    }
+}
+
+task<nfsstat4> server::values_of(compound& k, const object& of, bitmap4 wanted, object_values& out)
+{
+    set_constants(k, of, out);
+    if (file_handle handle; wanted.test(attribute::filehandle) && sign(of, handle))
+        out.set_handle(handle);
+    if (of.is_pseudo()) {
+        set_pseudo(*of.node, out);
+        out.set_space(storage::filesystem_stat());
+        co_return nfsstat4::ok;
+    }
+    const auto attrs = co_await of.backend().getattr(of.request, of.file);
+    if (!attrs)
+        co_return status_of_storage(attrs.error());
+    set_file(of, *attrs, out);
+    if (!(wanted & of_space).none()) {
+        const auto space = co_await of.backend().statfs(of.request, of.file);
+        if (!space)
+            co_return status_of_storage(space.error());
+        out.set_space(*space);
+    }
+    co_return nfsstat4::ok;
+}
+
+task<nfsstat4> server::getattr(compound& k)
+{
+    GETATTR4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    if (k.current.none())
+        co_return nfsstat4::nofilehandle;
+    if (!(args.attr_request & write_only_attributes).none())
+        co_return nfsstat4::inval;
+    object_values values;
+    const nfsstat4 status = co_await values_of(k, k.current, args.attr_request, values);
+    if (status != nfsstat4::ok)
+        co_return status;
+    encode_attributes(k.results.begin(GETATTR4args::opcode), args.attr_request & supported(k), values.all);
+    co_return k.results.end() ? nfsstat4::ok : k.too_big();
+}
+
+task<nfsstat4> server::setattr(compound& k)
+{
+    SETATTR4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    nfsstat4 status = k.need_file(purpose::changing);
+    attributes wanted;
+    if (status == nfsstat4::ok)
+        status = decode_settable(args.obj_attributes, supported(k), attributes_for_setattr, wanted);
+    storage::set_attributes set;
+    if (status == nfsstat4::ok)
+        status = from_attributes(wanted, set);
+    if (status == nfsstat4::ok)
+        status = k.resolve(args.stateid);
+    if (status == nfsstat4::ok)
+        status = k.check_room<SETATTR4res>();
+    if (status == nfsstat4::ok && (set.size || !args.stateid.is_reserved()))
+        status = co_await check_io(k, args.stateid,
+                                   set.size ? files::operation::set_size : files::operation::set_attributes);
+    if (status != nfsstat4::ok)
+        co_return status;
+    const auto done =
+        co_await k.current.backend().setattr(k.current.request, k.current.file, set, std::nullopt);
+    if (!done)
+        co_return status_of_storage(done.error());
+    SETATTR4res res;
+    res.attrsset = args.obj_attributes.attrmask;
+    co_return k.add(res);
+}
+
+task<nfsstat4> server::access(compound& k)
+{
+    ACCESS4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    if (k.current.none())
+        co_return nfsstat4::nofilehandle;
+    const std::uint32_t defined = k.minor() >= 2 ? access4::all_with_xattr : access4::all;
+    if ((args.access & ~defined) != 0)
+        co_return nfsstat4::inval;
+    ACCESS4res res;
+    const object& o = k.current;
+    if (o.is_pseudo()) {
+        res.supported = args.access & access4::all & ~access4::execute;
+        res.access = args.access & (access4::read | access4::lookup);
+        co_return k.add(res);
+    }
+    const auto attrs = co_await o.backend().getattr(o.request, o.file);
+    if (!attrs)
+        co_return status_of_storage(attrs.error());
+    const bool directory = attrs->type == storage::file_type::directory;
+    res.supported =
+        args.access & access4::all & ~(directory ? access4::execute : access4::lookup | access4::remove);
+    std::uint32_t wanted = res.supported;
+    if (o.exported->read_only)
+        wanted &= ~(access4::modify | access4::extend | access4::remove);
+    // The bits are version 3's.
+    const auto allowed =
+        co_await o.backend().access(o.request, o.file, v3::to_permissions(wanted, attrs->type));
+    if (!allowed)
+        co_return status_of_storage(allowed.error());
+    res.access = v3::to_access3(wanted, *allowed, attrs->type);
+    co_return k.add(res);
+}
+
+task<nfsstat4> server::compare(compound& k, const fattr4& theirs)
+{
+    if (k.current.none())
+        co_return nfsstat4::nofilehandle;
+    object_values values;
+    const nfsstat4 status = co_await values_of(k, k.current, theirs.attrmask, values);
+    if (status != nfsstat4::ok)
+        co_return status;
+    std::array<std::byte, 2048> scratch;
+    co_return compare_attributes(theirs, supported(k), values.all, scratch);
+}
+
+task<nfsstat4> server::verify(compound& k)
+{
+    VERIFY4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    const nfsstat4 status = co_await compare(k, args.obj_attributes);
+    co_return status == nfsstat4::same ? k.add(VERIFY4res()) : status;
+}
+
+task<nfsstat4> server::nverify(compound& k)
+{
+    NVERIFY4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    const nfsstat4 status = co_await compare(k, args.obj_attributes);
+    co_return status == nfsstat4::not_same ? k.add(NVERIFY4res()) : status;
+}
+
+} // namespace verbena::nfs::v4

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the operations of one COMPOUND share.
+#pragma once
+
+#include <verbena/protocols/nfs/v4/server.hpp>
+
+#include <optional>
+
+namespace verbena::nfs::v4 {
+
+/// What a handle stands for, once it was found that the caller may use it.
+struct server::object {
+    const pseudo_node* node = nullptr; // of the pseudo file system, unless `exported`
+    const export_options* exported = nullptr;
+    storage::handle file;
+    storage::request request;
+
+    bool none() const noexcept { return node == nullptr && exported == nullptr; }
+    bool is_pseudo() const noexcept { return exported == nullptr; }
+    storage::file_backend& backend() const noexcept { return *exported->backend; }
+    bool is_export_root() const noexcept { return exported != nullptr && file == backend().root(); }
+    /// The state layer's name for the file: a back end's handle is unique within its export only.
+    storage::handle key() const noexcept
+    {
+        std::array<std::byte, storage::handle::max_size> bytes;
+        std::size_t size = 0;
+        for (int shift = 24; shift >= 0; shift -= 8)
+            bytes[size++] = std::byte(exported->id >> shift);
+        for (const std::byte b : file.bytes())
+            bytes[size++] = b; // export_table::add() saw to it that it fits
+        return storage::handle(std::span(bytes).first(size));
+    }
+};
+
+struct server::compound {
+    compound(rpc::call& from, compound_arguments& arguments, std::size_t most) noexcept
+        : c(from),
+          args(arguments),
+          start(from.results().position()),
+          limit(most),
+          results(from.results(), arguments.head().tag, most)
+    {
+    }
+
+    rpc::call& c;
+    compound_arguments& args;
+    const std::size_t start; // where the results begin in the reply
+    const std::size_t limit; // bytes that they may take
+    compound_results results;
+
+    std::shared_ptr<verbena::nfs::v4::session> session; // nothing where an operation stands alone
+    files::client_id client = files::nobody;
+    bool kept = false;     // the reply will be kept for repeats
+    bool dropped = false;  // there is nobody to be answered any more
+    bool answered = false; // the operation has written its failure itself
+
+    object current, saved;
+    std::optional<stateid4> current_id, saved_id;
+
+    std::uint32_t minor() const noexcept { return args.head().minorversion; }
+    bool is_last() const noexcept { return args.index() == args.head().operations; }
+    nfsstat4 too_big() const noexcept
+    {
+        return kept ? nfsstat4::rep_too_big_to_cache : nfsstat4::rep_too_big;
+    }
+    template<class Results>
+    nfsstat4 add(const Results& res) noexcept
+    {
+        return results.add(res) ? nfsstat4::ok : too_big();
+    }
+    /// To be asked before what can't be taken back.
+    template<class Results>
+    nfsstat4 check_room() const noexcept
+    {
+        return results.has_room_for<Results>() ? nfsstat4::ok : too_big();
+    }
+    /// Bytes that results may still take, wherever they lie, less what a failure takes.
+    std::size_t left() const noexcept
+    {
+        const std::size_t taken = c.results().position() - start + 8;
+        return taken > limit ? 0 : limit - taken;
+    }
+
+    /// ok if the current handle is of a file or directory of an export, which may be changed if that is the purpose.
+    nfsstat4 need_file(purpose why) const noexcept
+    {
+        if (current.none())
+            return nfsstat4::nofilehandle;
+        return check_file(current, why);
+    }
+    static nfsstat4 check_file(const object& o, purpose why) noexcept
+    {
+        if (o.is_pseudo())
+            return why == purpose::changing ? nfsstat4::rofs : nfsstat4::isdir;
+        return why == purpose::changing && o.exported->read_only ? nfsstat4::rofs : nfsstat4::ok;
+    }
+    /// A new current handle has no stateid (8881 16.2.3.1.2).
+    void set_current(const object& o) noexcept
+    {
+        current = o;
+        current_id.reset();
+    }
+    /// Puts the current stateid in the place of the value that stands for it. bad_stateid where there is none.
+    nfsstat4 resolve(stateid4& id) const noexcept
+    {
+        if (!id.is_current())
+            return nfsstat4::ok;
+        if (!current_id)
+            return nfsstat4::bad_stateid;
+        id = *current_id;
+        id.seqid = 0; // the newest: connections of one session may overtake each other
+        return nfsstat4::ok;
+    }
+};
+
+} // namespace verbena::nfs::v4

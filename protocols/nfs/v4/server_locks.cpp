@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// LOCK, LOCKT, LOCKU, TEST_STATEID, FREE_STATEID.
+#include "server_compound.hpp"
+
+#include <vector>
+
+namespace verbena::nfs::v4 {
+
+namespace {
+
+files::lock_type type_of(nfs_lock_type4 type) noexcept
+{
+    return type == nfs_lock_type4::read || type == nfs_lock_type4::readw ? files::lock_type::read
+                                                                         : files::lock_type::write;
+}
+
+/// A view of `holder`.
+LOCK4denied to_denied(const files::lock_holder& holder) noexcept
+{
+    LOCK4denied denied;
+    denied.offset = holder.bytes.offset;
+    denied.length = holder.bytes.length();
+    denied.locktype = holder.type == files::lock_type::read ? nfs_lock_type4::read : nfs_lock_type4::write;
+    denied.owner.clientid = holder.client;
+    denied.owner.owner = std::as_bytes(std::span(holder.owner));
+    return denied;
+}
+
+} // namespace
+
+task<nfsstat4> server::may_lock(const object& file)
+{
+    const auto attrs = co_await file.backend().getattr(file.request, file.file);
+    co_return attrs ? refuse_type(attrs->type) : status_of_storage(attrs.error());
+}
+
+task<nfsstat4> server::lock(compound& k)
+{
+    LOCK4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    stateid4 id = args.locker.new_lock_owner ? args.locker.open_stateid : args.locker.lock_stateid;
+    const auto bytes = files::byte_range::of(args.offset, args.length);
+    nfsstat4 status = k.need_file(purpose::reading);
+    if (status == nfsstat4::ok && !bytes)
+        status = nfsstat4::inval;
+    if (status == nfsstat4::ok)
+        status = k.resolve(id);
+    if (status == nfsstat4::ok && id.is_reserved())
+        status = nfsstat4::bad_stateid;
+    if (status == nfsstat4::ok)
+        status = k.check_room<LOCK4res>();
+    if (status == nfsstat4::ok)
+        status = co_await may_lock(k.current);
+    if (status != nfsstat4::ok)
+        co_return status;
+    files::lock_request request;
+    request.client = k.client;
+    request.file = k.current.key();
+    request.new_owner = args.locker.new_lock_owner;
+    request.id = to_state(id);
+    request.owner = args.locker.lock_owner.owner;
+    request.bytes = *bytes;
+    request.type = type_of(args.locktype);
+    request.reclaim = args.reclaim;
+    const state_home::locked done = co_await commons_.state.lock(request);
+    LOCK4res res;
+    res.status = done.status;
+    if (done.status == nfsstat4::ok) {
+        res.lock_stateid = done.id;
+        k.current_id = done.id;
+    } else if (done.status == nfsstat4::denied) {
+        res.denied = to_denied(done.holder);
+        k.answered = true;
+    } else {
+        co_return done.status;
+    }
+    status = k.add(res);
+    if (status != nfsstat4::ok) {
+        k.answered = false;
+        co_return status;
+    }
+    co_return done.status;
+}
+
+task<nfsstat4> server::lockt(compound& k)
+{
+    LOCKT4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    const auto bytes = files::byte_range::of(args.offset, args.length);
+    nfsstat4 status = k.need_file(purpose::reading);
+    if (status == nfsstat4::ok && !bytes)
+        status = nfsstat4::inval;
+    if (status == nfsstat4::ok)
+        status = co_await may_lock(k.current);
+    if (status != nfsstat4::ok)
+        co_return status;
+    const storage::handle file = k.current.key();
+    const std::span<const std::byte> owner = args.owner.owner;
+    const state_home::locked done =
+        co_await commons_.state.test_lock(k.client, file, owner, *bytes, type_of(args.locktype));
+    LOCKT4res res;
+    res.status = done.status;
+    if (done.status == nfsstat4::denied) {
+        res.denied = to_denied(done.holder);
+        k.answered = true;
+    } else if (done.status != nfsstat4::ok) {
+        co_return done.status;
+    }
+    status = k.add(res);
+    if (status != nfsstat4::ok) {
+        k.answered = false;
+        co_return status;
+    }
+    co_return done.status;
+}
+
+task<nfsstat4> server::locku(compound& k)
+{
+    LOCKU4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    const auto bytes = files::byte_range::of(args.offset, args.length);
+    nfsstat4 status = k.need_file(purpose::reading);
+    if (status == nfsstat4::ok && !bytes)
+        status = nfsstat4::inval;
+    if (status == nfsstat4::ok)
+        status = k.resolve(args.lock_stateid);
+    if (status == nfsstat4::ok && args.lock_stateid.is_reserved())
+        status = nfsstat4::bad_stateid;
+    if (status == nfsstat4::ok)
+        status = k.check_room<LOCKU4res>();
+    if (status != nfsstat4::ok)
+        co_return status;
+    const storage::handle file = k.current.key();
+    const state_home::locked done = co_await commons_.state.unlock(k.client, args.lock_stateid, file, *bytes);
+    if (done.status != nfsstat4::ok)
+        co_return done.status;
+    k.current_id = done.id;
+    LOCKU4res res;
+    res.lock_stateid = done.id;
+    co_return k.add(res);
+}
+
+task<nfsstat4> server::test_stateid(compound& k)
+{
+    TEST_STATEID4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    std::vector<nfsstat4> codes;
+    codes.reserve(args.stateids.size());
+    for (const stateid4 id : args.stateids) {
+        const nfsstat4 code = co_await commons_.state.test(k.client, id);
+        codes.push_back(code);
+    }
+    TEST_STATEID4res res;
+    res.status_codes = std::span<const nfsstat4>(codes);
+    co_return k.add(res);
+}
+
+task<nfsstat4> server::free_stateid(compound& k)
+{
+    FREE_STATEID4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    nfsstat4 status = k.resolve(args.stateid);
+    if (status == nfsstat4::ok && args.stateid.is_reserved())
+        status = nfsstat4::bad_stateid;
+    if (status == nfsstat4::ok)
+        status = k.check_room<FREE_STATEID4res>();
+    if (status == nfsstat4::ok)
+        status = co_await commons_.state.free(k.client, args.stateid);
+    co_return status == nfsstat4::ok ? k.add(FREE_STATEID4res()) : status;
+}
+
+} // namespace verbena::nfs::v4

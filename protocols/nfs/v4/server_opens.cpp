@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// OPEN, OPEN_DOWNGRADE, CLOSE.
+#include "server_compound.hpp"
+
+#include <verbena/protocols/xdr/byte_order.hpp>
+
+#include <cerrno>
+#include <unistd.h>
+
+namespace verbena::nfs::v4 {
+
+namespace {
+
+// How often a name may come and go between a look and a creation.
+constexpr int most_races = 8;
+
+// An open with another client's want of a delegation is told why there is none, one without is not (8881 18.16.3).
+open_delegation4 no_delegation_for(std::uint32_t share_access) noexcept
+{
+    open_delegation4 none;
+    const std::uint32_t want = share_access & share4::want_delegation_mask;
+    if (want == share4::want_no_preference)
+        return none;
+    none.delegation_type = open_delegation_type4::none_ext;
+    none.why = want == share4::want_no_delegation || want == share4::want_cancel
+                   ? why_no_delegation4::not_wanted
+                   : why_no_delegation4::resource;
+    return none;
+}
+
+} // namespace
+
+/// What is to be opened, once it is there.
+struct server::open_target {
+    object file;
+    change_info4 directory;
+    bitmap4 attrset;
+    bool created = false; // whoever makes a file may open it, whatever its mode
+    bool truncates = false;
+};
+
+task<nfsstat4> server::may_open(const object& file, files::share access, bool truncates)
+{
+    const auto attrs = co_await file.backend().getattr(file.request, file.file);
+    if (!attrs)
+        co_return status_of_storage(attrs.error());
+    if (const nfsstat4 refusal = refuse_type(attrs->type); refusal != nfsstat4::ok)
+        co_return refusal;
+    const auto allowed = co_await file.backend().access(file.request, file.file, R_OK | W_OK | X_OK);
+    if (!allowed)
+        co_return status_of_storage(allowed.error());
+    // Who may execute a file may read it, as its kernel has to.
+    const bool reads = !any(access & files::share::read) || (*allowed & (R_OK | X_OK)) != 0;
+    const bool writes = (!any(access & files::share::write) && !truncates) || (*allowed & W_OK) != 0;
+    co_return reads&& writes ? nfsstat4::ok : nfsstat4::access;
+}
+
+// An existing file, by its name or by the current handle.
+task<nfsstat4> server::find_to_open(compound& k, const OPEN4args& args, open_target& to)
+{
+    const object directory = k.current;
+    if (args.claim.claim == open_claim_type4::null) {
+        const nfsstat4 status = co_await find_child(k, directory, args.claim.file, to.file);
+        if (status != nfsstat4::ok)
+            co_return status;
+        if (to.file.is_pseudo())
+            co_return nfsstat4::isdir;
+        if (!directory.is_pseudo()) {
+            const auto attrs = co_await directory.backend().getattr(directory.request, directory.file);
+            if (attrs)
+                to.directory.before = to.directory.after = change_of(*attrs);
+        }
+    } else {
+        to.file = directory;
+    }
+    co_return nfsstat4::ok;
+}
+
+task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_target& to)
+{
+    const openflag4& how = args.openhow;
+    const bool exclusive = how.mode == createmode4::exclusive || how.mode == createmode4::exclusive4_1;
+    bitmap4 settable = attributes_for_create;
+    if (exclusive) {
+        settable.reset(attribute::time_access_set);
+        settable.reset(attribute::time_modify_set);
+    }
+    attributes wanted;
+    storage::set_attributes set;
+    nfsstat4 status = compound::check_file(k.current, purpose::changing);
+    if (status == nfsstat4::ok)
+        status = decode_settable(how.attrs, supported(k), settable, wanted);
+    if (status == nfsstat4::ok)
+        status = from_attributes(wanted, set);
+    if (status == nfsstat4::ok && args.claim.claim == open_claim_type4::null)
+        status = check_name(args.claim.file);
+    if (status != nfsstat4::ok)
+        co_return status;
+    if (args.claim.claim == open_claim_type4::fh) {
+        if (how.mode != createmode4::unchecked)
+            co_return nfsstat4::inval;
+        to.truncates = set.size == 0;
+        co_return co_await find_to_open(k, args, to);
+    }
+    const object directory = k.current;
+    storage::file_backend& files = directory.backend();
+    for (int race = 0; race < most_races; ++race) {
+        // Of a file that is there UNCHECKED sets the size alone, and only to 0 (8881 18.16.3).
+        if (how.mode == createmode4::unchecked) {
+            status = co_await find_to_open(k, args, to);
+            if (status == nfsstat4::ok)
+                to.truncates = set.size == 0;
+            if (status != nfsstat4::noent)
+                co_return status;
+        }
+        const auto mode = exclusive ? storage::create_mode::exclusive : storage::create_mode::guarded;
+        const auto made = co_await files.create(directory.request, directory.file, args.claim.file, mode, set,
+                                                xdr::load_u64(how.verf.data()));
+        if (!made && made.error().errno_value() == EEXIST && how.mode == createmode4::unchecked)
+            continue;
+        if (!made)
+            co_return status_of_storage(made.error());
+        to.file = directory;
+        to.file.file = made->made.handle;
+        to.directory = to_change_info(made->directory);
+        to.created = true;
+        to.attrset = how.attrs.attrmask;
+        if (!exclusive)
+            co_return nfsstat4::ok;
+        // The back end has kept the verifier, perhaps in the times: the client hears that these are not its own yet.
+        const auto done = co_await files.setattr(to.file.request, to.file.file, set, std::nullopt);
+        if (!done)
+            co_return status_of_storage(done.error());
+        to.attrset.set(attribute::time_access);
+        to.attrset.set(attribute::time_modify);
+        co_return nfsstat4::ok;
+    }
+    co_return nfsstat4::delay;
+}
+
+task<nfsstat4> server::open(compound& k)
+{
+    OPEN4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    if (k.current.none())
+        co_return nfsstat4::nofilehandle;
+    const std::uint32_t access_bits = args.share_access & ~share4::want_all;
+    if (access_bits == 0 || access_bits > share4::access_both || args.share_deny > share4::deny_both)
+        co_return nfsstat4::inval;
+    nfsstat4 status = nfsstat4::ok;
+    switch (args.claim.claim) {
+    case open_claim_type4::null:
+    case open_claim_type4::fh: break;
+    case open_claim_type4::previous:
+        status = args.openhow.opentype == opentype4::create ? nfsstat4::inval : nfsstat4::ok;
+        break;
+    // Nobody has a delegation.
+    case open_claim_type4::delegate_cur:
+    case open_claim_type4::deleg_cur_fh: status = nfsstat4::bad_stateid; break;
+    case open_claim_type4::delegate_prev:
+    case open_claim_type4::deleg_prev_fh: status = nfsstat4::notsupp; break;
+    }
+    if (status == nfsstat4::ok)
+        status = k.check_room<OPEN4res>();
+    files::open_request request;
+    request.client = k.client;
+    request.owner = args.owner.owner;
+    request.access = files::share(access_bits);
+    request.deny = files::share(args.share_deny);
+    request.want = files::delegation_want::none;
+    if (args.claim.claim == open_claim_type4::previous)
+        request.claim = files::open_claim::reclaim;
+    open_target to;
+    if (status == nfsstat4::ok) {
+        task<nfsstat4> finding = args.openhow.opentype == opentype4::create ? create_to_open(k, args, to)
+                                                                            : find_to_open(k, args, to);
+        status = co_await finding;
+    }
+    if (status == nfsstat4::ok)
+        status = compound::check_file(to.file, any(request.access & files::share::write) ? purpose::changing
+                                                                                         : purpose::reading);
+    if (status == nfsstat4::ok && !to.created)
+        status = co_await may_open(to.file, request.access, to.truncates);
+    if (status != nfsstat4::ok)
+        co_return status;
+    request.file = to.file.key();
+    state_home::truncation truncation;
+    if (to.truncates)
+        truncation = {&to.file.backend(), to.file.request, to.file.file};
+    const state_home::opened opened =
+        co_await commons_.state.open(request, to.truncates ? &truncation : nullptr);
+    if (opened.failure)
+        co_return status_of_storage(*opened.failure);
+    if (opened.status != nfsstat4::ok)
+        co_return opened.status;
+    k.set_current(to.file);
+    k.current_id = opened.id;
+    OPEN4res res;
+    res.stateid = opened.id;
+    res.cinfo = to.directory;
+    res.rflags = open4_result::locktype_posix;
+    res.attrset = to.attrset;
+    if (to.truncates)
+        res.attrset.set(attribute::size);
+    res.delegation = no_delegation_for(args.share_access);
+    co_return k.add(res);
+}
+
+task<nfsstat4> server::open_downgrade(compound& k)
+{
+    OPEN_DOWNGRADE4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    nfsstat4 status = k.need_file(purpose::reading);
+    if (status == nfsstat4::ok)
+        status = k.resolve(args.open_stateid);
+    const std::uint32_t access_bits = args.share_access & ~share4::want_all;
+    if (status == nfsstat4::ok &&
+        (access_bits == 0 || access_bits > share4::access_both || args.share_deny > share4::deny_both))
+        status = nfsstat4::inval;
+    if (status == nfsstat4::ok && args.open_stateid.is_reserved())
+        status = nfsstat4::bad_stateid;
+    if (status == nfsstat4::ok)
+        status = k.check_room<OPEN_DOWNGRADE4res>();
+    if (status != nfsstat4::ok)
+        co_return status;
+    const storage::handle file = k.current.key();
+    const state_home::opened done = co_await commons_.state.downgrade(
+        k.client, args.open_stateid, file, files::share(access_bits), files::share(args.share_deny));
+    if (done.status != nfsstat4::ok)
+        co_return done.status;
+    k.current_id = done.id;
+    OPEN_DOWNGRADE4res res;
+    res.open_stateid = done.id;
+    co_return k.add(res);
+}
+
+task<nfsstat4> server::close(compound& k)
+{
+    CLOSE4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    nfsstat4 status = k.need_file(purpose::reading);
+    if (status == nfsstat4::ok)
+        status = k.resolve(args.open_stateid);
+    if (status == nfsstat4::ok && args.open_stateid.is_reserved())
+        status = nfsstat4::bad_stateid;
+    if (status == nfsstat4::ok)
+        status = k.check_room<CLOSE4res>();
+    if (status != nfsstat4::ok)
+        co_return status;
+    const storage::handle file = k.current.key();
+    status = co_await commons_.state.close(k.client, args.open_stateid, file);
+    if (status != nfsstat4::ok)
+        co_return status;
+    k.current_id.reset();
+    CLOSE4res res;
+    res.open_stateid = stateid4::invalid();
+    co_return k.add(res);
+}
+
+} // namespace verbena::nfs::v4

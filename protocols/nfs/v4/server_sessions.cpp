@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// EXCHANGE_ID, CREATE_SESSION, DESTROY_SESSION, DESTROY_CLIENTID, BIND_CONN_TO_SESSION, RECLAIM_COMPLETE.
+#include "server_compound.hpp"
+
+namespace verbena::nfs::v4 {
+
+task<nfsstat4> server::exchange_id(compound& k)
+{
+    EXCHANGE_ID4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    if ((args.flags & ~exchgid4::of_clients(k.minor())) != 0)
+        co_return nfsstat4::inval;
+    // Both need RPCSEC_GSS; knfsd answers the same.
+    if (args.state_protect.how == state_protect_how4::mach_cred)
+        co_return nfsstat4::inval;
+    if (args.state_protect.how == state_protect_how4::ssv)
+        co_return nfsstat4::encr_alg_unsupp;
+    const task_context& context = co_await current_context();
+    const auto made =
+        commons_.sessions.exchange_id(args.clientowner, (args.flags & exchgid4::upd_confirmed_rec_a) != 0,
+                                      caller(k.c), context.shard->clock().now());
+    if (made.gone != files::nobody)
+        (void)co_await commons_.state.forget(made.gone);
+    if (made.status != nfsstat4::ok)
+        co_return made.status;
+    EXCHANGE_ID4res res;
+    res.clientid = made.client;
+    res.sequenceid = made.sequence;
+    res.flags = exchgid4::use_non_pnfs | (made.confirmed ? exchgid4::confirmed_r : 0);
+    const auto owner = std::as_bytes(std::span(commons_.owner));
+    res.server_owner.major_id = owner;
+    res.server_scope = owner;
+    co_return k.add(res);
+}
+
+task<nfsstat4> server::create_session(compound& k)
+{
+    CREATE_SESSION4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    if ((args.flags & ~create_session4::all) != 0)
+        co_return nfsstat4::inval;
+    const task_context& context = co_await current_context();
+    session_table::creation made =
+        commons_.sessions.begin_creation(args, caller(k.c), context.shard->clock().now());
+    if (made.repeat) {
+        if (made.status != nfsstat4::ok)
+            co_return made.status;
+        co_return k.add(*made.repeat);
+    }
+    if (made.status != nfsstat4::ok)
+        co_return made.status;
+    files::client_id state = made.state;
+    if (made.confirms) {
+        // One name has one client, so the one before its restart goes first, with what it had open.
+        nfsstat4 status = nfsstat4::ok;
+        if (made.older != files::nobody)
+            status = co_await commons_.state.forget(made.older);
+        state_home::added known;
+        if (status == nfsstat4::ok) {
+            known = co_await commons_.state.add_client(made.key);
+            status = known.status;
+        }
+        if (status != nfsstat4::ok) {
+            commons_.sessions.give_up_creation(args.clientid);
+            co_return status;
+        }
+        state = known.client;
+    }
+    const CREATE_SESSION4res res = commons_.sessions.end_creation(args, state);
+    if (res.status != nfsstat4::ok)
+        co_return res.status;
+    co_return k.add(res);
+}
+
+task<nfsstat4> server::destroy_session(compound& k)
+{
+    DESTROY_SESSION4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    const bool own = k.session && k.session->id() == args.sessionid;
+    if (own && !k.is_last())
+        co_return nfsstat4::not_only_op;
+    const nfsstat4 status = commons_.sessions.destroy_session(args.sessionid, own ? 1 : 0);
+    co_return status == nfsstat4::ok ? k.add(DESTROY_SESSION4res()) : status;
+}
+
+task<nfsstat4> server::destroy_clientid(compound& k)
+{
+    DESTROY_CLIENTID4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    files::client_id state = files::nobody;
+    nfsstat4 status = commons_.sessions.may_destroy_client(args.clientid, state);
+    if (status == nfsstat4::ok && state != files::nobody) {
+        bool in_use = false;
+        status = co_await commons_.state.is_in_use(state, in_use);
+        if (status == nfsstat4::ok && in_use)
+            status = nfsstat4::clientid_busy;
+        if (status == nfsstat4::ok)
+            status = co_await commons_.state.forget(state);
+    }
+    if (status != nfsstat4::ok)
+        co_return status;
+    commons_.sessions.forget(args.clientid);
+    co_return k.add(DESTROY_CLIENTID4res());
+}
+
+// A session is used over any connection (SP4_NONE, 8881 2.10.3.1), so that there is nothing to note; nothing is called back yet.
+task<nfsstat4> server::bind_conn_to_session(compound& k)
+{
+    BIND_CONN_TO_SESSION4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    BIND_CONN_TO_SESSION4res res;
+    switch (args.dir) {
+    case channel_dir_from_client4::fore: res.dir = channel_dir_from_server4::fore; break;
+    case channel_dir_from_client4::back: res.dir = channel_dir_from_server4::back; break;
+    // Linux drops a connection that is bound to less.
+    case channel_dir_from_client4::fore_or_both:
+    case channel_dir_from_client4::back_or_both: res.dir = channel_dir_from_server4::both; break;
+    default: co_return nfsstat4::inval;
+    }
+    if (!commons_.sessions.find(args.sessid))
+        co_return nfsstat4::badsession;
+    res.sessid = args.sessid;
+    co_return k.add(res);
+}
+
+task<nfsstat4> server::reclaim_complete(compound& k)
+{
+    RECLAIM_COMPLETE4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    nfsstat4 status = nfsstat4::ok;
+    if (args.one_fs) // says nothing of the other ones, and so ends nothing
+        status = k.current.none() ? nfsstat4::nofilehandle : nfsstat4::ok;
+    else
+        status = co_await commons_.state.reclaim_complete(k.client);
+    co_return status == nfsstat4::ok ? k.add(RECLAIM_COMPLETE4res()) : status;
+}
+
+} // namespace verbena::nfs::v4

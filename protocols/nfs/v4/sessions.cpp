@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/protocols/nfs/v4/sessions.hpp>
+#include <verbena/protocols/xdr/byte_order.hpp>
+
+#include <algorithm>
+
+namespace verbena::nfs::v4 {
+
+namespace {
+
+// Less than that holds no SEQUENCE and one operation more, with the headers of RPC.
+constexpr std::uint32_t least_message = 256;
+
+} // namespace
+
+session::session(const sessionid4& id, clientid4 client, files::client_id state, const channel_attrs4& fore)
+    : id_(id), client_(client), state_(state), fore_(fore), slots_(fore.maxrequests)
+{
+}
+
+slot_verdict slot_use::begin(std::shared_ptr<session> of, const SEQUENCE4args& args, std::uint64_t mark)
+{
+    const auto refuse = [this](nfsstat4 why) {
+        status_ = why;
+        return slot_verdict::refused;
+    };
+    if (args.slotid >= of->slots())
+        return refuse(nfsstat4::badslot);
+    if (args.highest_slotid >= of->slots())
+        return refuse(nfsstat4::bad_high_slot);
+    session::slot& s = of->slots_[args.slotid];
+    const std::lock_guard held(s.lock);
+    if (args.sequenceid == s.sequence + 1 && !s.running) {
+        ++s.sequence;
+        s.running = true;
+        s.kept = false;
+        s.mark = mark;
+        s.reply.clear();
+        of->running_.fetch_add(1, std::memory_order_relaxed);
+        session_ = std::move(of);
+        slot_ = args.slotid;
+        running_ = true;
+        return slot_verdict::run;
+    }
+    // Nothing ran on a slot that has no number yet.
+    if (args.sequenceid != s.sequence || s.sequence == 0)
+        return refuse(nfsstat4::seq_misordered);
+    if (s.mark != mark)
+        return refuse(nfsstat4::seq_false_retry);
+    if (s.running)
+        return refuse(nfsstat4::delay);
+    if (!s.kept)
+        return slot_verdict::uncached;
+    reply_ = s.reply;
+    return slot_verdict::repeat;
+}
+
+void slot_use::finish(std::span<const std::byte> reply, bool keep)
+{
+    if (!running_)
+        return;
+    session::slot& s = session_->slots_[slot_];
+    const std::lock_guard held(s.lock);
+    if (keep)
+        s.reply.assign(reply.begin(), reply.end());
+    s.kept = keep;
+    s.running = false;
+    running_ = false;
+    session_->running_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+slot_use::~slot_use()
+{
+    if (!running_)
+        return;
+    session::slot& s = session_->slots_[slot_];
+    const std::lock_guard held(s.lock);
+    --s.sequence;
+    s.mark = 0;
+    s.running = false;
+    session_->running_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+session_table::session_table(const siphash_key& key, std::uint32_t epoch, duration lease,
+                             session_limits limits)
+    : key_(key), epoch_(epoch), lease_(lease), limits_(limits)
+{
+}
+
+session_table::client* session_table::find_client(clientid4 id) noexcept
+{
+    const auto found = clients_.find(id);
+    return found == clients_.end() ? nullptr : &found->second;
+}
+
+void session_table::erase(clientid4 id)
+{
+    const auto found = clients_.find(id);
+    if (found == clients_.end())
+        return;
+    std::erase_if(sessions_, [id](const auto& entry) { return entry.second->client() == id; });
+    if (const auto owner = owners_.find(found->second.owner); owner != owners_.end()) {
+        if (owner->second.confirmed == id)
+            owner->second.confirmed = 0;
+        if (owner->second.unconfirmed == id)
+            owner->second.unconfirmed = 0;
+        if (owner->second.confirmed == 0 && owner->second.unconfirmed == 0)
+            owners_.erase(owner);
+    }
+    clients_.erase(found);
+}
+
+void session_table::drop_old(time_point now)
+{
+    std::vector<clientid4> old;
+    for (const auto& [id, c] : clients_) {
+        if (!c.confirmed && !c.creating && now - c.exchanged > lease_)
+            old.push_back(id);
+    }
+    for (const clientid4 id : old)
+        erase(id);
+}
+
+session_table::exchanged session_table::exchange_id(const client_owner4& owner, bool update, principal who,
+                                                    time_point now)
+{
+    const std::lock_guard held(lock_);
+    exchanged out;
+    const std::string name(reinterpret_cast<const char*>(owner.ownerid.data()), owner.ownerid.size());
+    const auto known = owners_.find(name);
+    client* const confirmed = known == owners_.end() ? nullptr : find_client(known->second.confirmed);
+    if (update) {
+        // Cases 6 to 9.
+        if (confirmed == nullptr)
+            out.status = nfsstat4::noent;
+        else if (confirmed->who != who)
+            out.status = nfsstat4::perm;
+        else if (confirmed->verifier != owner.verifier)
+            out.status = nfsstat4::not_same;
+    } else if (confirmed != nullptr && confirmed->who != who) {
+        // Case 3.
+        if (confirmed->sessions != 0 || confirmed->creating) {
+            out.status = nfsstat4::clid_inuse;
+        } else {
+            out.gone = confirmed->state;
+            erase(confirmed->id);
+        }
+    }
+    if (out.status != nfsstat4::ok)
+        return out;
+    if (confirmed != nullptr && out.gone == files::nobody && confirmed->verifier == owner.verifier) {
+        // Cases 2 and 6.
+        out.client = confirmed->id;
+        out.sequence = confirmed->sequence + 1;
+        out.confirmed = true;
+        return out;
+    }
+    // Cases 1, 4 and 5.
+    if (const auto again = owners_.find(name); again != owners_.end() && again->second.unconfirmed != 0) {
+        if (const client* const older = find_client(again->second.unconfirmed); older && older->creating) {
+            out.status = nfsstat4::delay;
+            return out;
+        }
+        erase(again->second.unconfirmed);
+    }
+    if (clients_.size() >= limits_.clients)
+        drop_old(now);
+    if (clients_.size() >= limits_.clients) {
+        out.status = nfsstat4::delay;
+        return out;
+    }
+    client made;
+    made.id = clientid4(epoch_) << 32 | ++last_client_;
+    made.owner = name;
+    made.verifier = owner.verifier;
+    made.who = who;
+    made.exchanged = now;
+    // What a CREATE_SESSION of sequence 0 is answered (8881 18.36.4).
+    made.last.status = nfsstat4::seq_misordered;
+    out.client = made.id;
+    out.sequence = 1;
+    owners_[name].unconfirmed = made.id;
+    clients_.emplace(made.id, std::move(made));
+    return out;
+}
+
+nfsstat4 session_table::grant(const channel_attrs4& asked, channel_attrs4& granted) const noexcept
+{
+    if (asked.maxrequestsize < least_message || asked.maxresponsesize < least_message ||
+        asked.maxoperations < 2 || asked.maxrequests == 0)
+        return nfsstat4::toosmall;
+    granted = channel_attrs4();
+    granted.maxrequestsize = std::min(asked.maxrequestsize, limits_.request_size);
+    granted.maxresponsesize = std::min(asked.maxresponsesize, limits_.response_size);
+    granted.maxresponsesize_cached = std::min(asked.maxresponsesize_cached, limits_.cached_response_size);
+    granted.maxoperations = std::min(asked.maxoperations, limits_.operations);
+    granted.maxrequests = std::min(asked.maxrequests, limits_.slots);
+    return nfsstat4::ok;
+}
+
+session_table::creation session_table::begin_creation(const CREATE_SESSION4args& args, principal who,
+                                                      time_point now)
+{
+    const std::lock_guard held(lock_);
+    creation out;
+    client* const c = find_client(args.clientid);
+    if (c == nullptr || (!c->confirmed && now - c->exchanged > lease_)) {
+        out.status = nfsstat4::stale_clientid;
+        return out;
+    }
+    if (c->creating) {
+        out.status = nfsstat4::delay;
+        return out;
+    }
+    if (args.sequence == c->sequence) {
+        out.status = c->last.status;
+        out.repeat = c->last;
+        return out;
+    }
+    if (args.sequence != c->sequence + 1) {
+        out.status = nfsstat4::seq_misordered;
+        return out;
+    }
+    // Neither consumes the sequence: the client may ask again with better channels.
+    channel_attrs4 granted;
+    out.status = grant(args.fore_chan_attrs, granted);
+    if (out.status == nfsstat4::ok && (args.flags & create_session4::conn_back_chan) != 0)
+        out.status = grant(args.back_chan_attrs, granted);
+    if (out.status == nfsstat4::ok && !c->confirmed && c->who != who)
+        out.status = nfsstat4::clid_inuse;
+    if (out.status == nfsstat4::ok &&
+        (c->sessions >= limits_.sessions_per_client || sessions_.size() >= limits_.sessions))
+        out.status = nfsstat4::nospc;
+    if (out.status != nfsstat4::ok)
+        return out;
+    c->creating = true;
+    out.confirms = !c->confirmed;
+    out.state = c->state;
+    if (out.confirms) {
+        out.key = c->owner;
+        if (const client* const older = find_client(owners_[c->owner].confirmed))
+            out.older = older->state;
+    }
+    return out;
+}
+
+sessionid4 session_table::make_session_id()
+{
+    std::array<std::byte, 8> serial;
+    xdr::store_u64(serial.data(), std::uint64_t(epoch_) << 32 | ++last_session_);
+    sessionid4 id;
+    std::copy(serial.begin(), serial.end(), id.begin());
+    xdr::store_u64(id.data() + 8, siphash(key_, serial));
+    return id;
+}
+
+CREATE_SESSION4res session_table::end_creation(const CREATE_SESSION4args& args, files::client_id state)
+{
+    const std::lock_guard held(lock_);
+    CREATE_SESSION4res res;
+    client* const c = find_client(args.clientid);
+    if (c == nullptr) {
+        res.status = nfsstat4::stale_clientid;
+        return res;
+    }
+    c->creating = false;
+    c->sequence = args.sequence;
+    c->state = state;
+    if (!c->confirmed) {
+        owner_entry& owner = owners_[c->owner];
+        // The client before its restart goes, with its sessions.
+        const clientid4 older = std::exchange(owner.confirmed, c->id);
+        owner.unconfirmed = 0;
+        c->confirmed = true;
+        if (older != 0)
+            erase(older);
+    }
+    res.sessionid = make_session_id();
+    res.sequence = args.sequence;
+    (void)grant(args.fore_chan_attrs, res.fore_chan_attrs);
+    // No callbacks go over it yet, so that it is not said to be bound; the client gets its own values back.
+    res.back_chan_attrs = args.back_chan_attrs;
+    res.back_chan_attrs.headerpadsize = 0;
+    res.back_chan_attrs.rdma_ird.reset();
+    c->last = res;
+    ++c->sessions;
+    sessions_.emplace(res.sessionid,
+                      std::make_shared<session>(res.sessionid, c->id, state, res.fore_chan_attrs));
+    return res;
+}
+
+void session_table::give_up_creation(clientid4 id) noexcept
+{
+    const std::lock_guard held(lock_);
+    if (client* const c = find_client(id))
+        c->creating = false;
+}
+
+std::shared_ptr<session> session_table::find(const sessionid4& id) const
+{
+    const std::lock_guard held(lock_);
+    const auto found = sessions_.find(id);
+    return found == sessions_.end() ? nullptr : found->second;
+}
+
+nfsstat4 session_table::destroy_session(const sessionid4& id, unsigned own)
+{
+    const std::lock_guard held(lock_);
+    const auto found = sessions_.find(id);
+    if (found == sessions_.end())
+        return nfsstat4::badsession;
+    if (found->second->running() > own)
+        return nfsstat4::delay;
+    if (client* const c = find_client(found->second->client()))
+        --c->sessions;
+    sessions_.erase(found);
+    return nfsstat4::ok;
+}
+
+nfsstat4 session_table::may_destroy_client(clientid4 id, files::client_id& state) const
+{
+    const std::lock_guard held(lock_);
+    const auto found = clients_.find(id);
+    if (found == clients_.end())
+        return nfsstat4::stale_clientid;
+    if (found->second.sessions != 0 || found->second.creating)
+        return nfsstat4::clientid_busy;
+    state = found->second.state;
+    return nfsstat4::ok;
+}
+
+void session_table::forget(clientid4 id)
+{
+    const std::lock_guard held(lock_);
+    erase(id);
+}
+
+std::vector<std::pair<clientid4, files::client_id>> session_table::confirmed() const
+{
+    const std::lock_guard held(lock_);
+    std::vector<std::pair<clientid4, files::client_id>> all;
+    for (const auto& [id, c] : clients_) {
+        if (c.confirmed && !c.creating)
+            all.emplace_back(id, c.state);
+    }
+    return all;
+}
+
+void session_table::drop_unconfirmed(time_point now)
+{
+    const std::lock_guard held(lock_);
+    drop_old(now);
+}
+
+std::size_t session_table::clients() const
+{
+    const std::lock_guard held(lock_);
+    return clients_.size();
+}
+
+std::size_t session_table::sessions() const
+{
+    const std::lock_guard held(lock_);
+    return sessions_.size();
+}
+
+} // namespace verbena::nfs::v4

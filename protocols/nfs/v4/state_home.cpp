@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/protocols/nfs/v4/state_home.hpp>
+
+namespace verbena::nfs::v4 {
+
+namespace {
+
+using files::errc;
+
+// How long a request waits for what is in its way before its client is told to come again.
+constexpr duration patience = std::chrono::seconds(1);
+
+template<class Table, class Decide>
+task<nfsstat4> decide(Table& table, files::demand what, Decide& ask)
+{
+    files::passage room;
+    for (;;) {
+        const result<void> answer = ask();
+        if (answer)
+            co_return nfsstat4::ok;
+        if (answer.error() != errc::needs_room)
+            co_return status_of_state(answer.error());
+        room.end();
+        if (const auto made = co_await table.make_room(what, patience, room); !made)
+            co_return status_of_state(made.error());
+    }
+}
+
+task<state_home::opened> open_here(files::state_table& table, const files::open_request* request,
+                                   const state_home::truncation* truncate)
+{
+    state_home::opened out;
+    files::pending_open pending;
+    const auto ask = [&] { return table.begin_open(*request, pending); };
+    out.status = co_await decide(table, files::demand(*request), ask);
+    if (out.status != nfsstat4::ok)
+        co_return out;
+    if (truncate != nullptr) {
+        storage::set_attributes none;
+        none.size = 0;
+        const auto cut =
+            co_await truncate->backend->setattr(truncate->request, truncate->file, none, std::nullopt);
+        if (!cut) {
+            out.failure = cut.error();
+            co_return out;
+        }
+    }
+    const auto done = table.commit(pending);
+    if (done)
+        out.id = to_wire(done->id);
+    else
+        out.status = status_of_state(done.error());
+    co_return out;
+}
+
+task<nfsstat4> check_here(files::state_table& table, files::client_id client, stateid4 id,
+                          const storage::handle* file, files::operation op)
+{
+    files::passage p;
+    if (id.is_anonymous() || id.is_read_bypass()) {
+        files::demand what(op, *file, client);
+        if (id.is_read_bypass() && op == files::operation::read)
+            what.past_denies();
+        const auto ask = [&] { return table.begin(what, p); };
+        co_return co_await decide(table, what, ask);
+    }
+    if (id.is_reserved())
+        co_return nfsstat4::bad_stateid;
+    const auto answer = table.begin_io(client, to_state(id), *file, files::access_of(op), p);
+    co_return answer ? nfsstat4::ok : status_of_state(answer.error());
+}
+
+task<state_home::locked> lock_here(files::state_table& table, const files::lock_request* request)
+{
+    state_home::locked out;
+    result<files::stateid> granted = error(errc::denied);
+    const auto ask = [&]() -> result<void> {
+        granted = table.lock(*request, &out.holder);
+        return granted ? result<void>() : result<void>(granted.error());
+    };
+    out.status = co_await decide(table, files::demand(*request), ask);
+    if (granted)
+        out.id = to_wire(*granted);
+    co_return out;
+}
+
+nfsstat4 status_of_result(const result<void>& r) noexcept
+{
+    return r ? nfsstat4::ok : status_of_state(r.error());
+}
+
+task<nfsstat4> status_of_task(task<result<void>> t)
+{
+    const result<void> done = co_await t;
+    co_return status_of_result(done);
+}
+
+} // namespace
+
+nfsstat4 status_of(errc why) noexcept
+{
+    switch (why) {
+    case errc::invalid: return nfsstat4::inval;
+    // A client that the session layer knows has lost what it had; see renew().
+    case errc::stale_client: return nfsstat4::expired;
+    case errc::expired: return nfsstat4::expired;
+    case errc::admin_revoked: return nfsstat4::admin_revoked;
+    case errc::bad_stateid:
+    case errc::stale_stateid: return nfsstat4::bad_stateid; // 8881 15.1.16.5
+    case errc::old_stateid: return nfsstat4::old_stateid;
+    case errc::deleg_revoked: return nfsstat4::deleg_revoked;
+    case errc::share_denied: return nfsstat4::share_denied;
+    case errc::locked: return nfsstat4::locked;
+    case errc::open_mode: return nfsstat4::openmode;
+    case errc::denied: return nfsstat4::denied;
+    case errc::locks_held: return nfsstat4::locks_held;
+    case errc::client_busy: return nfsstat4::clientid_busy;
+    case errc::needs_room:
+    case errc::busy:
+    case errc::too_many_clients:
+    case errc::too_many_opens:
+    case errc::too_many_locks: return nfsstat4::delay;
+    case errc::grace: return nfsstat4::grace;
+    case errc::no_grace: return nfsstat4::no_grace;
+    case errc::reclaim_bad: return nfsstat4::reclaim_bad;
+    case errc::reclaim_conflict: return nfsstat4::reclaim_conflict;
+    case errc::already_complete: return nfsstat4::complete_already;
+    }
+    return nfsstat4::serverfault;
+}
+
+nfsstat4 status_of_state(const error& failure) noexcept
+{
+    if (failure.code().category() == files::files_category())
+        return status_of(errc(failure.code().value()));
+    return failure == std::errc::operation_canceled ? nfsstat4::delay : nfsstat4::serverfault;
+}
+
+state_home::state_home(shard& home, files::state_options options)
+    : home_(home), table_(home.reactor().clock(), store_, handler_, std::move(options))
+{
+}
+
+task<state_home::added> state_home::add_client(std::string_view key)
+{
+    task<result<files::client_id>> adding =
+        at_home([key](files::state_table& t) { return t.add_client(key); });
+    const auto made = co_await adding;
+    added out;
+    if (made)
+        out.client = *made;
+    else
+        out.status = status_of_state(made.error());
+    co_return out;
+}
+
+task<nfsstat4> state_home::renew(files::client_id client)
+{
+    return at_home([client](files::state_table& t) { return status_of_result(t.renew(client)); });
+}
+
+task<nfsstat4> state_home::forget(files::client_id client)
+{
+    return at_home([client](files::state_table& t) { return status_of_task(t.forget(client)); });
+}
+
+task<nfsstat4> state_home::is_in_use(files::client_id client, bool& in_use)
+{
+    return at_home([client, &in_use](files::state_table& t) {
+        const auto used = t.is_in_use(client);
+        // One that expired has nothing any more.
+        in_use = used && *used;
+        return nfsstat4::ok;
+    });
+}
+
+task<nfsstat4> state_home::reclaim_complete(files::client_id client)
+{
+    return at_home([client](files::state_table& t) { return status_of_task(t.reclaim_complete(client)); });
+}
+
+task<state_home::opened> state_home::open(const files::open_request& request, const truncation* truncate)
+{
+    return at_home([r = &request, truncate](files::state_table& t) { return open_here(t, r, truncate); });
+}
+
+task<nfsstat4> state_home::close(files::client_id client, const stateid4& id, const storage::handle& file)
+{
+    return at_home([client, id, f = &file](files::state_table& t) {
+        return status_of_result(t.close(client, to_state(id), *f));
+    });
+}
+
+task<state_home::opened> state_home::downgrade(files::client_id client, const stateid4& id,
+                                               const storage::handle& file, files::share access,
+                                               files::share deny)
+{
+    return at_home([client, id, f = &file, access, deny](files::state_table& t) {
+        opened out;
+        const auto done = t.downgrade(client, to_state(id), *f, access, deny);
+        if (done)
+            out.id = to_wire(*done);
+        else
+            out.status = status_of_state(done.error());
+        return out;
+    });
+}
+
+task<nfsstat4> state_home::check_io(files::client_id client, const stateid4& id, const storage::handle& file,
+                                    files::operation op)
+{
+    return at_home(
+        [client, id, f = &file, op](files::state_table& t) { return check_here(t, client, id, f, op); });
+}
+
+task<nfsstat4> state_home::test(files::client_id client, const stateid4& id)
+{
+    return at_home([client, id](files::state_table& t) {
+        return id.is_reserved() ? nfsstat4::bad_stateid
+                                : status_of_result(t.test_stateid(client, to_state(id)));
+    });
+}
+
+task<nfsstat4> state_home::free(files::client_id client, const stateid4& id)
+{
+    return at_home(
+        [client, id](files::state_table& t) { return status_of_task(t.free_stateid(client, to_state(id))); });
+}
+
+task<state_home::locked> state_home::lock(const files::lock_request& request)
+{
+    return at_home([r = &request](files::state_table& t) { return lock_here(t, r); });
+}
+
+task<state_home::locked> state_home::test_lock(files::client_id client, const storage::handle& file,
+                                               std::span<const std::byte> owner,
+                                               const files::byte_range& bytes, files::lock_type type)
+{
+    return at_home([client, f = &file, owner, bytes, type](files::state_table& t) {
+        locked out;
+        const auto answer = t.test_lock(client, *f, owner, bytes, type, &out.holder);
+        out.status = status_of_result(answer);
+        return out;
+    });
+}
+
+task<state_home::locked> state_home::unlock(files::client_id client, const stateid4& id,
+                                            const storage::handle& file, const files::byte_range& bytes)
+{
+    return at_home([client, id, f = &file, bytes](files::state_table& t) {
+        locked out;
+        const auto done = t.unlock(client, to_state(id), *f, bytes);
+        if (done)
+            out.id = to_wire(*done);
+        else
+            out.status = status_of_state(done.error());
+        return out;
+    });
+}
+
+} // namespace verbena::nfs::v4

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+// Clients, sessions, slots, and what a COMPOUND may contain.
+#include "nfs4_server.hpp"
+
+BOOST_AUTO_TEST_SUITE(nfs4_server_sessions_test)
+
+using namespace verbena;
+using namespace verbena::test;
+
+namespace {
+
+CREATE4args directory(std::string_view name)
+{
+    CREATE4args args;
+    args.objtype.type = nfs_ftype4::dir;
+    args.objname = name;
+    return args;
+}
+
+} // namespace
+
+struct fixture : nfs4_fixture {
+    fixture() { client.connect(); }
+    client4 client{*this, "a"};
+};
+
+BOOST_FIXTURE_TEST_CASE(a_client_reads_the_root, fixture)
+{
+    const bitmap4 wanted{attribute::type, attribute::fsid, attribute::lease_time};
+    answer4 out = client.call(PUTROOTFH4args(), GETATTR4args{wanted});
+    out.good<PUTROOTFH4res>();
+    attributes values;
+    BOOST_REQUIRE(decode_attributes(out.good<GETATTR4res>().obj_attributes, values));
+    BOOST_CHECK(values.present == wanted);
+    BOOST_CHECK(values.type == nfs_ftype4::dir);
+    BOOST_TEST(values.lease_time == 90u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_repeat_is_answered_from_its_slot, fixture)
+{
+    const SEQUENCE4args sequence = client.sequence(1, true);
+    const auto make = [&] {
+        return compound(sequence, PUTROOTFH4args(), LOOKUP4args{"export"}, directory("d"));
+    };
+    answer4 first = make();
+    BOOST_TEST(first.status() == nfsstat4::ok);
+    answer4 again = make();
+    BOOST_CHECK(first.bytes() == again.bytes());
+    // A failure is kept too.
+    const SEQUENCE4args next = client.sequence(1, true);
+    answer4 failed = compound(next, PUTROOTFH4args(), LOOKUP4args{"export"}, directory("d"));
+    BOOST_TEST(failed.status() == nfsstat4::exist);
+    client.call(PUTROOTFH4args(), LOOKUP4args{"export"}, REMOVE4args{"d"});
+    BOOST_TEST(compound(next, PUTROOTFH4args(), LOOKUP4args{"export"}, directory("d")).status() ==
+               nfsstat4::exist);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_repeat_of_what_was_not_kept_says_so, fixture)
+{
+    const SEQUENCE4args sequence = client.sequence(1, false);
+    compound(sequence, PUTROOTFH4args());
+    answer4 again = compound(sequence, PUTROOTFH4args());
+    BOOST_TEST(again.good<SEQUENCE4res>().sequenceid == sequence.sequenceid);
+    BOOST_TEST(again.take<PUTROOTFH4res>().status == nfsstat4::retry_uncached_rep);
+    // A SEQUENCE that stood alone is answered in full.
+    const SEQUENCE4args alone = client.sequence(2, false);
+    compound(alone);
+    BOOST_TEST(compound(alone).status() == nfsstat4::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(slots_refuse_what_is_out_of_turn, fixture)
+{
+    SEQUENCE4args sequence = client.sequence();
+    const auto status_of = [&](const SEQUENCE4args& s) { return compound(s, PUTROOTFH4args()).status(); };
+    SEQUENCE4args bad = sequence;
+    ++bad.sequenceid;
+    BOOST_TEST(status_of(bad) == nfsstat4::seq_misordered);
+    bad = sequence;
+    bad.slotid = 4;
+    BOOST_TEST(status_of(bad) == nfsstat4::badslot);
+    bad = sequence;
+    bad.highest_slotid = 4;
+    BOOST_TEST(status_of(bad) == nfsstat4::bad_high_slot);
+    bad = sequence;
+    bad.sessionid[15] ^= std::byte(1);
+    BOOST_TEST(status_of(bad) == nfsstat4::badsession);
+    bad = sequence;
+    bad.slotid = 3;
+    bad.sequenceid = 0;
+    BOOST_TEST(status_of(bad) == nfsstat4::seq_misordered);
+    // None of them used the slot.
+    BOOST_TEST(status_of(sequence) == nfsstat4::ok);
+    // The same sequence for something else, or by somebody else.
+    BOOST_TEST(compound(sequence, PUTROOTFH4args(), GETFH4args()).status() == nfsstat4::seq_false_retry);
+    user->uid = 1001;
+    BOOST_TEST(status_of(sequence) == nfsstat4::seq_false_retry);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_call_keeps_to_the_session_s_limits, fixture)
+{
+    SEQUENCE4args sequence = client.sequence();
+    answer4 many = send(1, [&](compound_request& out) {
+        out.add(sequence);
+        for (int i = 0; i < 16; ++i)
+            out.add(PUTROOTFH4args());
+    });
+    BOOST_TEST(many.take<SEQUENCE4res>().status == nfsstat4::too_many_ops);
+    CREATE_SESSION4args small = client4::session_of(client.id, client.create_sequence++);
+    small.fore_chan_attrs.maxrequestsize = 400;
+    small.fore_chan_attrs.maxresponsesize = 400;
+    small.fore_chan_attrs.maxresponsesize_cached = 100;
+    answer4 made = compound(small);
+    client.session = made.good<CREATE_SESSION4res>().sessionid;
+    client.sequences.clear();
+    BOOST_TEST(client.call(PUTROOTFH4args(), LOOKUP4args{std::string_view(std::string(400, 'n'))}).status() ==
+               nfsstat4::req_too_big);
+    // The largest result there may be does not fit, so that nothing was made.
+    BOOST_TEST(compound(client.sequence(0, true), PUTROOTFH4args(), LOOKUP4args{"export"}, directory("d"))
+                   .status() == nfsstat4::rep_too_big_to_cache);
+    BOOST_TEST(client.call(PUTROOTFH4args(), LOOKUP4args{"export"}, LOOKUP4args{"d"}).status() ==
+               nfsstat4::noent);
+}
+
+BOOST_FIXTURE_TEST_CASE(operations_have_their_places, fixture)
+{
+    BOOST_TEST(compound(PUTROOTFH4args()).status() == nfsstat4::op_not_in_session);
+    BOOST_TEST(compound(client.exchange(), PUTROOTFH4args()).status() == nfsstat4::not_only_op);
+    BOOST_TEST(client.call(PUTROOTFH4args(), client.sequence(1)).status() == nfsstat4::sequence_pos);
+    --client.sequences[1];
+    BOOST_TEST(compound().status() == nfsstat4::ok);
+    for (const std::uint32_t minor : {0u, 3u}) {
+        answer4 out = send(minor, [](compound_request& r) { r.add(PUTROOTFH4args()); });
+        BOOST_TEST(out.status() == nfsstat4::minor_vers_mismatch);
+        BOOST_TEST(out.operations() == 0u);
+    }
+    // Known and not served; the first failure ends the call.
+    answer4 out = client.call(PUTROOTFH4args(), OPENATTR4args(), PUTROOTFH4args());
+    BOOST_TEST(out.status() == nfsstat4::notsupp);
+    BOOST_TEST(out.operations() == 3u);
+    // Of another minor version: one that there is none of.
+    BOOST_TEST(client.call(PUTROOTFH4args(), SEEK4args()).status() == nfsstat4::op_illegal);
+    BOOST_TEST(client.call(GETFH4args()).status() == nfsstat4::nofilehandle);
+    BOOST_TEST(client.call(RESTOREFH4args()).status() == nfsstat4::nofilehandle);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_client_that_restarts_loses_its_sessions_when_it_is_confirmed, fixture)
+{
+    client4 after(*this, "a", 2);
+    answer4 known = compound(after.exchange());
+    after.id = known.good<EXCHANGE_ID4res>().clientid;
+    BOOST_TEST(after.id != client.id);
+    BOOST_TEST(client.call(PUTROOTFH4args()).status() == nfsstat4::ok);
+    after.open_session();
+    BOOST_TEST(client.call(PUTROOTFH4args()).status() == nfsstat4::badsession);
+}
+
+BOOST_FIXTURE_TEST_CASE(exchange_id_follows_its_table, fixture)
+{
+    answer4 again = compound(client.exchange());
+    const auto same = again.good<EXCHANGE_ID4res>();
+    BOOST_TEST(same.clientid == client.id);
+    BOOST_TEST(same.flags == (exchgid4::use_non_pnfs | exchgid4::confirmed_r));
+    EXCHANGE_ID4args args = client.exchange();
+    args.flags = exchgid4::upd_confirmed_rec_a;
+    BOOST_TEST(compound(args).status() == nfsstat4::ok);
+    args.clientowner.verifier[0] = std::byte(9);
+    BOOST_TEST(compound(args).status() == nfsstat4::not_same);
+    args.clientowner.ownerid = std::as_bytes(std::span("z", 1));
+    BOOST_TEST(compound(args).status() == nfsstat4::noent);
+    args.flags = exchgid4::confirmed_r;
+    BOOST_TEST(compound(args).status() == nfsstat4::inval);
+    user->uid = 1001;
+    BOOST_TEST(compound(client.exchange()).status() == nfsstat4::clid_inuse);
+    EXCHANGE_ID4args update = client.exchange();
+    update.flags = exchgid4::upd_confirmed_rec_a;
+    BOOST_TEST(compound(update).status() == nfsstat4::perm);
+}
+
+BOOST_FIXTURE_TEST_CASE(create_session_has_a_slot_of_its_own, fixture)
+{
+    CREATE_SESSION4args args = client4::session_of(client.id, client.create_sequence);
+    CREATE_SESSION4args tiny = args;
+    tiny.fore_chan_attrs.maxrequests = 0;
+    // What is too small can be asked for again, with the same number.
+    for (int i = 0; i < 3; ++i)
+        BOOST_TEST(compound(tiny).status() == nfsstat4::toosmall);
+    answer4 made = compound(args);
+    answer4 again = compound(args);
+    BOOST_CHECK(made.bytes() == again.bytes());
+    args.sequence += 2;
+    BOOST_TEST(compound(args).status() == nfsstat4::seq_misordered);
+    args.clientid ^= 1;
+    BOOST_TEST(compound(args).status() == nfsstat4::stale_clientid);
+    // A client that goes no further is dropped after a lease.
+    client4 idle(*this, "idle");
+    const clientid4 id = compound(idle.exchange()).good<EXCHANGE_ID4res>().clientid;
+    clock.advance(91s);
+    BOOST_TEST(compound(client4::session_of(id, 1)).status() == nfsstat4::stale_clientid);
+}
+
+BOOST_FIXTURE_TEST_CASE(what_was_destroyed_is_gone, fixture)
+{
+    const sessionid4 first = client.session;
+    BOOST_TEST(compound(DESTROY_CLIENTID4args{client.id}).status() == nfsstat4::clientid_busy);
+    client.open_session();
+    BOOST_TEST(compound(DESTROY_SESSION4args{first}).status() == nfsstat4::ok);
+    BOOST_TEST(compound(SEQUENCE4args{first, 2, 0, 0, false}).status() == nfsstat4::badsession);
+    // Of the own session only at the end.
+    BOOST_TEST(client.call(DESTROY_SESSION4args{client.session}, PUTROOTFH4args()).status() ==
+               nfsstat4::not_only_op);
+    BOOST_TEST(client.call(DESTROY_SESSION4args{client.session}).status() == nfsstat4::ok);
+    BOOST_TEST(compound(DESTROY_CLIENTID4args{client.id}).status() == nfsstat4::ok);
+    BOOST_TEST(compound(DESTROY_CLIENTID4args{client.id}).status() == nfsstat4::stale_clientid);
+    BOOST_TEST(commons->sessions.sessions() == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_client_without_a_lease_gives_way, fixture)
+{
+    const auto held = client.open(client.creating("f"));
+    BOOST_TEST_REQUIRE(held.status == nfsstat4::ok);
+    const auto denying = client.open(client.opening("f", share4::access_read, share4::deny_write));
+    BOOST_TEST(denying.status == nfsstat4::share_denied); // the same owner's other open writes
+    BOOST_TEST(client.call(PUTFH4args{client4::handle_of(held)}, CLOSE4args{0, held.id}).status() ==
+               nfsstat4::ok);
+    BOOST_TEST_REQUIRE(client.open(client.opening("f", share4::access_read, share4::deny_write)).status ==
+                       nfsstat4::ok);
+    client4 other(*this, "b");
+    other.connect();
+    BOOST_TEST(other.open(other.opening("f")).status == nfsstat4::share_denied);
+    // Whoever sends something keeps its lease.
+    for (int i = 0; i < 3; ++i) {
+        clock.advance(60s);
+        BOOST_TEST(client.call(PUTROOTFH4args()).status() == nfsstat4::ok);
+        BOOST_TEST(other.call(PUTROOTFH4args()).status() == nfsstat4::ok);
+    }
+    BOOST_TEST(other.open(other.opening("f")).status == nfsstat4::share_denied);
+    clock.advance(60s);
+    BOOST_TEST(other.call(PUTROOTFH4args()).status() == nfsstat4::ok);
+    clock.advance(60s);
+    BOOST_TEST(other.open(other.opening("f")).status == nfsstat4::ok);
+    // It learns that all is lost, and begins anew.
+    BOOST_TEST(client.call(PUTROOTFH4args()).status() == nfsstat4::badsession);
+    client.connect();
+    BOOST_TEST(client.open(client.opening("f", share4::access_read)).status == nfsstat4::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(clients_that_went_are_dropped, fixture)
+{
+    client4 idle(*this, "idle");
+    idle.connect();
+    client4 holding(*this, "holding");
+    holding.connect();
+    BOOST_TEST(holding.open(holding.creating("f")).status == nfsstat4::ok);
+    compound(client4(*this, "half").exchange());
+    BOOST_TEST(commons->sessions.clients() == 4u);
+    tasks.spawn([this] { return commons->tend(); });
+    const auto pass = [&](duration d) {
+        clock.advance(d);
+        for (int i = 0; i < 20; ++i)
+            shard->turn();
+    };
+    pass(60s);
+    BOOST_TEST(client.call(PUTROOTFH4args()).status() == nfsstat4::ok);
+    pass(40s); // the others' leases are over, and the first look has been had
+    BOOST_TEST(client.call(PUTROOTFH4args()).status() == nfsstat4::ok);
+    BOOST_TEST(commons->sessions.clients() == 2u);
+    BOOST_TEST(idle.call(PUTROOTFH4args()).status() == nfsstat4::badsession);
+    BOOST_TEST(holding.call(PUTROOTFH4args()).status() == nfsstat4::ok);
+    tasks.request_stop();
+    for (int i = 0; i < 20; ++i)
+        shard->turn();
+}
+
+BOOST_FIXTURE_TEST_CASE(reclaims_end_before_opens_begin, nfs4_fixture)
+{
+    client4 fresh(*this, "c");
+    fresh.id = compound(fresh.exchange()).good<EXCHANGE_ID4res>().clientid;
+    fresh.open_session();
+    BOOST_TEST(fresh.open(fresh.creating("f")).status == nfsstat4::grace);
+    RECLAIM_COMPLETE4args one;
+    one.one_fs = true;
+    BOOST_TEST(fresh.call(PUTROOTFH4args(), one).status() == nfsstat4::ok);
+    BOOST_TEST(fresh.open(fresh.creating("f")).status == nfsstat4::grace);
+    BOOST_TEST(fresh.call(client4::reclaimed()).status() == nfsstat4::ok);
+    BOOST_TEST(fresh.call(client4::reclaimed()).status() == nfsstat4::complete_already);
+    BOOST_TEST(fresh.open(fresh.creating("f")).status == nfsstat4::ok);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
