@@ -10,9 +10,11 @@
 #include <verbena/core/printable.hpp>
 #include <verbena/protocols/nfs/served_exports.hpp>
 #include <verbena/protocols/nfs/v3/server.hpp>
+#include <verbena/protocols/nfs/v4/server.hpp>
 #include <verbena/protocols/rpc/module.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <optional>
 
@@ -63,6 +65,8 @@ public:
             setting::word(
                 "rpcbind", {"auto", "no"}, "auto",
                 "auto registers with rpcbind, if it answers and no NFS server is registered; no never does"),
+            setting::list("versions",
+                          "Versions of NFS that are served, of 3 and 4.1; both unless it is written"),
             setting::flag("allow_public", false,
                           "Serves everybody on globally routable addresses, where AUTH_SYS lets a caller "
                           "claim any uid"),
@@ -93,6 +97,7 @@ public:
     {
         exports_ = read_exports(values, modules);
         allow_public_ = values.flag("allow_public");
+        read_versions(values);
         uses_rpcbind_ = values.text("rpcbind") == "auto";
     }
     void will_listen(std::span<const listen_target> targets) override
@@ -112,10 +117,17 @@ public:
             throw config_error("state " + state + ": " + loaded.error().message());
         key_ = *loaded;
     }
-    std::vector<std::unique_ptr<rpc::program>> make_programs(shard&) override
+    std::vector<std::unique_ptr<rpc::program>> make_programs(shard& s) override
     {
         std::vector<std::unique_ptr<rpc::program>> programs;
-        programs.push_back(std::make_unique<v3::server>(table_, key_));
+        if (serves3_)
+            programs.push_back(std::make_unique<v3::server>(table_, key_));
+        if (serves4_) {
+            // The first shard is the home of the state.
+            if (!commons_)
+                make_commons(s);
+            programs.push_back(std::make_unique<v4::server>(*commons_));
+        }
         return programs;
     }
     std::string listening(std::span<const listen_place> places) override
@@ -135,6 +147,8 @@ public:
     const handle_key& key() const noexcept override { return key_; }
 
 private:
+    void read_versions(setting_values& values);
+    void make_commons(shard& home);
     void open_export(module_host& host, const export_config& e);
     void refuse_public() const;
     void refuse_exported_state(const std::string& state) const;
@@ -145,11 +159,44 @@ private:
     std::vector<exported_as> exported_as_;
     export_table table_;
     handle_key key_{};
+    std::unique_ptr<v4::server_commons> commons_; // goes when the shards have ended
     std::optional<rpcbind_registration> rpcbind_;
+    bool serves3_ = true;
+    bool serves4_ = true;
     bool has_mount_ = false;
     bool allow_public_ = false;
     bool uses_rpcbind_ = true;
 };
+
+void nfs_module::read_versions(setting_values& values)
+{
+    const std::vector<std::string>& versions = values.list("versions");
+    if (versions.empty())
+        return;
+    serves3_ = serves4_ = false;
+    for (const std::string& version : versions) {
+        if (version == "3")
+            serves3_ = true;
+        else if (version == "4.1")
+            serves4_ = true;
+        else
+            throw config_error(values.place("versions"), "versions: no such version of NFS, " +
+                                                             printable(version) + "; there are 3 and 4.1");
+    }
+}
+
+void nfs_module::make_commons(shard& home)
+{
+    const auto now =
+        std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
+    files::state_options options;
+    // Another one at each start, as long as they are a second apart and the clock is not set back.
+    options.epoch = static_cast<std::uint32_t>(now.count()) & 0x7fff'ffff;
+    options.key = key_;
+    commons_ = std::make_unique<v4::server_commons>(table_, key_, home, options, now.count());
+    home.tasks().spawn([commons = commons_.get()] { return commons->state.table().tend(); });
+    home.tasks().spawn([commons = commons_.get()] { return commons->tend(); });
+}
 
 void nfs_module::open_export(module_host& host, const export_config& e)
 {
@@ -240,6 +287,6 @@ void nfs_module::refuse_exported_state(const std::string& directory) const
 const verbena::module_descriptor verbena::modules::nfs = {
     .name = "nfs",
     .version = VERBENA_VERSION,
-    .summary = "NFS version 3 over every transport, with its exports",
+    .summary = "NFS versions 3 and 4.1 over every transport, with its exports",
     .create = []() -> std::unique_ptr<module> { return std::make_unique<verbena::nfs::nfs_module>(); },
 };

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+# A stock kernel's NFSv4.1 client over TCP, on verbenad in the same guest: a tree both ways, locks, and who sees which lock.
+# lab: limit=300
+. "$LAB_LIB"
+serve tcp lo
+daemon=$!
+# Version 4 has no MOUNT, and its locks are the server's.
+mount_options=proto=tcp,port=$tcp_port,vers=4.1
+mount_41() {
+    mount_server "$1"
+    [[ ,$(findmnt -no OPTIONS "$1"), == *,vers=4.1,* ]] || fail "mounted as $(findmnt -no OPTIONS "$1")"
+}
+copy_both_ways mount_41 mounted
+
+# The pseudo file system leads to the export.
+mkdir root
+mount -t nfs -o "$mount_options" "$server:/" root
+[[ $(ls root) == export ]] || fail "the root holds: $(ls root | xargs)"
+echo text >root/export/file
+[[ $(<"$PWD/exported/file") == text ]] || fail 'a file that was written through the root is another one'
+# A lock is held against local users of the mount, and given back.
+(
+    flock -n 9 || exit 1
+    flock -n root/export/file true && exit 2
+    exit 0
+) 9<>root/export/file || fail "flock: $?"
+flock -n root/export/file true || fail 'a lock was not given back'
+(set -o noclobber && echo other >root/export/file) 2>/dev/null && fail 'an exclusive creation took a file that was there'
+mv root/export/file root/export/moved
+ln root/export/moved root/export/linked
+ln -s moved root/export/symbolic
+[[ $(<root/export/symbolic) == text && $(stat -c %h root/export/linked) == 2 ]] || fail 'links lead elsewhere'
+truncate -s 100000 root/export/moved
+[[ $(stat -c %s "$PWD/exported/moved") == 100000 ]] || fail 'truncate'
+rm root/export/{moved,linked,symbolic}
+umount root
+kill "$daemon"
+wait "$daemon" || fail "verbenad ended with status $?"
