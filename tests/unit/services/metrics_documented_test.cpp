@@ -134,7 +134,7 @@ std::vector<metric_family> all_families()
     disk.set("path", {std::string("/dev/shm/verbena-test-") + std::to_string(::getpid())});
     disk.set("size", {std::string("4096")});
     check(blocks.settings(), disk);
-    const storage::opened_block device = blocks.open(disk, {"device a", "a", registry, lane});
+    const storage::opened_block on_disk = blocks.open(disk, {"device a", "a", registry, lane});
     ::unlink(disk.text("path").c_str());
     return registry.families();
 }
