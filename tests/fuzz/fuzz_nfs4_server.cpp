@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls of NFS version 4.1 to a server with a file system in memory. The input is a sequence of calls, each of them:
+//
+//   0      operations that it announces; the high bit leaves out the SEQUENCE, the next one asks for the reply to be kept and repeats
+//          the call
+//   1..2   bytes that follow, big endian
+//   3..    operations as they travel, behind SEQUENCE
+//
+// Whatever comes, each reply is whole, it says what its last operation said, a repeat is answered with the same bytes, and the
+// server ends with no buffer out.
+
+#include "fuzz.hpp"
+
+#include <verbena/core/blocking.hpp>
+#include <verbena/core/scope.hpp>
+#include <verbena/plugins/memfs.hpp>
+#include <verbena/protocols/nfs/v4/server.hpp>
+#include <verbena/protocols/rpc/dispatcher.hpp>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <vector>
+
+using namespace verbena;
+using namespace verbena::nfs::v4;
+using fuzz::require;
+
+namespace {
+
+constexpr std::size_t most_calls = 32;
+
+class memory_call final : public rpc::call {
+public:
+    memory_call(buffer_pool& pool, const rpc::peer& from, std::span<const std::byte> message)
+        : block_(inline_results)
+    {
+        buffers_ = &pool;
+        peer_ = &from;
+        args_ = xdr::decoder(message);
+        results_ = xdr::encoder(block_);
+    }
+    task<result<rpc::payload>> pull(xdr::payload_ref ref) override
+    {
+        rpc::payload got;
+        got.append(lease(), ref.inline_bytes);
+        co_return got;
+    }
+    task<bool> reserve_results(std::size_t size) override
+    {
+        if (size > results_.room()) {
+            require(results_.payloads().empty());
+            std::vector<std::byte> larger(results_.size() + size);
+            const auto written = results_.bytes();
+            std::copy(written.begin(), written.end(), larger.begin());
+            const std::size_t count = written.size();
+            block_ = std::move(larger);
+            results_ = xdr::encoder(block_);
+            (void)results_.reserve(count);
+        }
+        co_return true;
+    }
+    /// The reply as it travels.
+    std::vector<std::byte> reply() const
+    {
+        std::vector<std::byte> whole(results_.bytes().begin(), results_.bytes().end());
+        require(results_.payloads().size() <= 1);
+        if (!results_.payloads().empty()) {
+            const xdr::payload_item item = results_.payloads().front();
+            require(item.length == result_payload_.size());
+            std::vector<std::byte> data;
+            for (const auto piece : result_payload_.pieces())
+                data.insert(data.end(), piece.begin(), piece.end());
+            data.resize(xdr::padded(data.size()));
+            whole.insert(whole.begin() + static_cast<std::ptrdiff_t>(item.offset), data.begin(), data.end());
+        }
+        return whole;
+    }
+
+private:
+    std::vector<std::byte> block_;
+};
+
+class world {
+public:
+    world()
+    {
+        memfs::memfs_options o;
+        o.root_mode = 0777;
+        files_ = std::move(*memfs::open_memfs(o, lane_));
+        nfs::export_options made;
+        made.pseudo = "/export";
+        made.backend = files_.get();
+        require(exports_.add(made).has_value());
+        commons_.emplace(exports_, key_, home_, files::state_options(), 1'700'000'000);
+        program_.emplace(*commons_);
+        dispatcher_.add(*program_);
+        EXCHANGE_ID4args exchange;
+        static constexpr std::array<std::byte, 4> name{};
+        exchange.clientowner.ownerid = std::span<const std::byte>(name);
+        const auto known = take<EXCHANGE_ID4res>(alone(exchange));
+        CREATE_SESSION4args create;
+        create.clientid = known.clientid;
+        create.sequence = known.sequenceid;
+        create.fore_chan_attrs = {0, 1 << 20, 1 << 16, 2048, 16, 2, std::nullopt};
+        session_ = take<CREATE_SESSION4res>(alone(create)).sessionid;
+        std::array<std::byte, 8> reclaimed{};
+        reclaimed[3] = std::byte(nfs_opnum4::reclaim_complete);
+        (void)call(1, false, true, reclaimed);
+    }
+    ~world()
+    {
+        program_.reset();
+        commons_.reset();
+        require(pool_.outstanding() == 0);
+    }
+    void call(std::uint8_t head, std::span<const std::byte> operations)
+    {
+        const bool alone = (head & 0x80) != 0;
+        const bool kept = (head & 0x40) != 0;
+        const std::uint32_t announced = head & 0x3f;
+        const auto first = call(announced, kept, !alone, operations);
+        check(first);
+        if (!kept || alone || status_of_sequence(first) != nfsstat4::ok)
+            return;
+        --sequence_;
+        const auto again = call(announced, kept, true, operations);
+        // Unless it ended the session.
+        require(std::ranges::equal(again, first) || status_of_sequence(again) == nfsstat4::badsession);
+    }
+
+private:
+    static nfsstat4 status_of_sequence(std::span<const std::byte> reply)
+    {
+        const std::size_t at = rpc::success_header_size + 16; // status, tag, number, opcode
+        return reply.size() < at + 4 ? nfsstat4::badsession : nfsstat4(xdr::load_u32(reply.data() + at));
+    }
+    void check(std::span<const std::byte> reply)
+    {
+        if (reply.size() <= rpc::success_header_size)
+            return; // RPC refused it
+        require(reply.size() % 4 == 0);
+        xdr::decoder in(reply.subspan(rpc::success_header_size));
+        const auto status = nfsstat4(in.u32());
+        require(in.string(0).empty());
+        const std::uint32_t operations = in.u32();
+        nfsstat4 last = nfsstat4::ok;
+        for (std::uint32_t i = 0; i < operations; ++i) {
+            require(last == nfsstat4::ok);
+            const auto opcode = nfs_opnum4(in.u32());
+            if (opcode == nfs_opnum4::illegal) {
+                last = nfsstat4(in.u32());
+                continue;
+            }
+            const bool known =
+                compound_operations::results::with(opcode, [&]<class Results>(Results results) {
+                    xdr::codec<Results>::decode(in, results);
+                    last = results.status;
+                    if constexpr (std::is_same_v<Results, READDIR4res>) {
+                        readdir_reader reader(in);
+                        entry4 entry;
+                        while (last == nfsstat4::ok && reader.next(entry)) {
+                        }
+                    }
+                });
+            require(known && in.ok());
+        }
+        require(last == status && in.at_end());
+    }
+    template<class Args>
+    std::vector<std::byte> alone(const Args& args)
+    {
+        std::vector<std::byte> bytes(512);
+        xdr::encoder out(bytes);
+        out.u32(static_cast<std::uint32_t>(Args::opcode));
+        xdr::codec<Args>::encode(out, args);
+        bytes.resize(out.size());
+        return call(1, false, false, bytes);
+    }
+    template<class Results>
+    static Results take(std::span<const std::byte> reply)
+    {
+        xdr::decoder in(reply.subspan(rpc::success_header_size));
+        compound_reply results(in);
+        Results res;
+        require(results.read(res));
+        return res;
+    }
+    std::vector<std::byte> call(std::uint32_t announced, bool kept, bool with_sequence,
+                                std::span<const std::byte> operations)
+    {
+        std::vector<std::byte> message(256 + operations.size());
+        xdr::encoder out(message);
+        rpc::call_header header;
+        header.program = program;
+        header.version = version;
+        header.procedure = 1;
+        encode(out, header);
+        out.u32(0);
+        out.u32(1);
+        out.u32(announced + (with_sequence ? 1 : 0));
+        if (with_sequence) {
+            out.u32(static_cast<std::uint32_t>(nfs_opnum4::sequence));
+            const SEQUENCE4args args{session_, ++sequence_, 0, 0, kept};
+            xdr::codec<SEQUENCE4args>::encode(out, args);
+        }
+        out.opaque_fixed(operations);
+        require(out.ok());
+        memory_call c(pool_, from_, std::span(message).first(out.size()));
+        if (!run_until_complete(*shard_, dispatcher_.dispatch(c)))
+            return {};
+        auto reply = c.reply();
+        if (with_sequence && status_of_sequence(reply) != nfsstat4::ok)
+            --sequence_;
+        return reply;
+    }
+    static std::unique_ptr<reactor> make_reactor(virtual_clock& clock)
+    {
+        reactor_options o;
+        o.clock = &clock;
+        return std::move(*reactor::create(o));
+    }
+
+    virtual_clock clock_;
+    std::unique_ptr<reactor> shard_ = make_reactor(clock_);
+    memory_budget budget_{std::size_t(16) << 20};
+    buffer_pool pool_{budget_, shard_.get()};
+    scope tasks_{*shard_};
+    shard home_{0, *shard_, pool_, tasks_};
+    rpc::service_dispatcher dispatcher_{*shard_};
+    rpc::peer from_{"127.0.0.1", "127.0.0.1:700", "tcp", 700};
+    blocking_pool lane_{1};
+    std::unique_ptr<storage::file_backend> files_;
+    nfs::export_table exports_;
+    nfs::handle_key key_{};
+    std::optional<server_commons> commons_;
+    std::optional<server> program_;
+    sessionid4 session_{};
+    std::uint32_t sequence_ = 0;
+};
+
+} // namespace
+
+VERBENA_FUZZ_TARGET(nfs4_server)
+{
+    auto rest = fuzz::bytes_of(data, size);
+    world w;
+    for (std::size_t calls = 0; calls < most_calls && rest.size() >= 3; ++calls) {
+        const auto head = static_cast<std::uint8_t>(rest[0]);
+        const std::size_t length =
+            std::min<std::size_t>(std::size_t(rest[1]) << 8 | std::size_t(rest[2]), rest.size() - 3);
+        w.call(head, rest.subspan(3, length));
+        rest = rest.subspan(3 + length);
+    }
+    return 0;
+}
