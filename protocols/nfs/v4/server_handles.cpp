@@ -89,7 +89,9 @@ task<nfsstat4> server::find_child(compound& k, const object& directory, std::str
     if (status != nfsstat4::notdir)
         co_return status;
     const auto attrs = co_await directory.backend().getattr(directory.request, directory.file);
-    co_return attrs && attrs->type == storage::file_type::symlink ? nfsstat4::symlink : status;
+    if (attrs && attrs->type == storage::file_type::symlink)
+        co_return nfsstat4::symlink;
+    co_return status;
 }
 
 task<nfsstat4> server::find_parent(compound& k, const object& of, object& to)
@@ -112,7 +114,9 @@ task<nfsstat4> server::find_parent(compound& k, const object& of, object& to)
     if (status != nfsstat4::notdir)
         co_return status;
     const auto attrs = co_await of.backend().getattr(of.request, of.file);
-    co_return attrs && attrs->type == storage::file_type::symlink ? nfsstat4::symlink : status;
+    if (attrs && attrs->type == storage::file_type::symlink)
+        co_return nfsstat4::symlink;
+    co_return status;
 }
 
 task<nfsstat4> server::putfh(compound& k)

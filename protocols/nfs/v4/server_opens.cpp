@@ -52,7 +52,9 @@ task<nfsstat4> server::may_open(const object& file, files::share access, bool tr
     // Who may execute a file may read it, as its kernel has to.
     const bool reads = !any(access & files::share::read) || (*allowed & (R_OK | X_OK)) != 0;
     const bool writes = (!any(access & files::share::write) && !truncates) || (*allowed & W_OK) != 0;
-    co_return reads&& writes ? nfsstat4::ok : nfsstat4::access;
+    if (!reads || !writes)
+        co_return nfsstat4::access;
+    co_return nfsstat4::ok;
 }
 
 // An existing file, by its name or by the current handle.

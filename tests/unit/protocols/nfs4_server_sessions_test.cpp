@@ -108,7 +108,7 @@ BOOST_FIXTURE_TEST_CASE(a_call_keeps_to_the_session_s_limits, fixture)
     CREATE_SESSION4args small = client4::session_of(client.id, client.create_sequence++);
     small.fore_chan_attrs.maxrequestsize = 400;
     small.fore_chan_attrs.maxresponsesize = 400;
-    small.fore_chan_attrs.maxresponsesize_cached = 100;
+    small.fore_chan_attrs.maxresponsesize_cached = 120;
     answer4 made = compound(small);
     client.session = made.good<CREATE_SESSION4res>().sessionid;
     client.sequences.clear();
