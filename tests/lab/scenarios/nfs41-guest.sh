@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-# A stock kernel's NFSv4.1 client over TCP, on verbenad in the same guest: a tree both ways, locks, and who sees which lock.
+# A stock kernel's NFSv4.1 client on verbenad in the same guest, over TCP, or with the argument siw or rxe over RDMA: a tree both ways,
+# the pseudo file system, locks, links.
 # lab: limit=300
 . "$LAB_LIB"
-serve tcp lo
+case ${1:-lo} in
+lo) serve tcp lo ;;
+siw) serve iwarp siw ;;
+rxe) serve rdma rxe ;;
+esac
 daemon=$!
 # Version 4 has no MOUNT, and its locks are the server's.
-mount_options=proto=tcp,port=$tcp_port,vers=4.1
+mount_options=${mount_options%%,vers=3*},vers=4.1
 mount_41() {
     mount_server "$1"
     [[ ,$(findmnt -no OPTIONS "$1"), == *,vers=4.1,* ]] || fail "mounted as $(findmnt -no OPTIONS "$1")"
