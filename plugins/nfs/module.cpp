@@ -66,7 +66,7 @@ public:
                 "rpcbind", {"auto", "no"}, "auto",
                 "auto registers with rpcbind, if it answers and no NFS server is registered; no never does"),
             setting::list("versions",
-                          "Versions of NFS that are served, of 3 and 4.1; both unless it is written"),
+                          "Versions of NFS that are served, of 3 and 4.1; only 3 unless it is written"),
             setting::flag("allow_public", false,
                           "Serves everybody on globally routable addresses, where AUTH_SYS lets a caller "
                           "claim any uid"),
@@ -162,7 +162,7 @@ private:
     std::unique_ptr<v4::server_commons> commons_; // goes when the shards have ended
     std::optional<rpcbind_registration> rpcbind_;
     bool serves3_ = true;
-    bool serves4_ = true;
+    bool serves4_ = false;
     bool has_mount_ = false;
     bool allow_public_ = false;
     bool uses_rpcbind_ = true;

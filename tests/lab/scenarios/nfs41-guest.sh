@@ -4,9 +4,9 @@
 # lab: limit=300
 . "$LAB_LIB"
 case ${1:-lo} in
-lo) serve tcp lo ;;
-siw) serve iwarp siw ;;
-rxe) serve rdma rxe ;;
+lo) serve tcp lo --versions 3 --versions 4.1 ;;
+siw) serve iwarp siw --versions 3 --versions 4.1 ;;
+rxe) serve rdma rxe --versions 3 --versions 4.1 ;;
 esac
 daemon=$!
 # Version 4 has no MOUNT, and its locks are the server's.
