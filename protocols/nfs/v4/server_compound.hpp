@@ -2,8 +2,10 @@
 // What the operations of one COMPOUND share.
 #pragma once
 
+#include <verbena/core/siphash.hpp>
 #include <verbena/protocols/nfs/v4/server.hpp>
 
+#include <algorithm>
 #include <optional>
 
 namespace verbena::nfs::v4 {
@@ -26,8 +28,13 @@ struct server::object {
         std::size_t size = 0;
         for (int shift = 24; shift >= 0; shift -= 8)
             bytes[size++] = std::byte(exported->id >> shift);
-        for (const std::byte b : file.bytes())
-            bytes[size++] = b; // export_table::add() saw to it that it fits
+        const auto inner = file.bytes();
+        const auto copied = inner.first(std::min(inner.size(), bytes.size() - size));
+        std::copy(copied.begin(), copied.end(), bytes.begin() + static_cast<std::ptrdiff_t>(size));
+        size += copied.size();
+        // A mount beneath the export may have longer ones: what does not fit counts as well.
+        if (copied.size() < inner.size())
+            xdr::store_u64(bytes.data() + bytes.size() - 8, siphash(siphash_key(), inner));
         return storage::handle(std::span(bytes).first(size));
     }
 };

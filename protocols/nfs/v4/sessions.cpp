@@ -170,7 +170,7 @@ session_table::exchanged session_table::exchange_id(const client_owner4& owner, 
         return out;
     }
     client made;
-    made.id = clientid4(epoch_) << 32 | ++last_client_;
+    made.id = make_client_id();
     made.owner = name;
     made.verifier = owner.verifier;
     made.who = who;
@@ -212,6 +212,10 @@ session_table::creation session_table::begin_creation(const CREATE_SESSION4args&
         out.status = nfsstat4::delay;
         return out;
     }
+    if (c->who != who) {
+        out.status = nfsstat4::clid_inuse;
+        return out;
+    }
     if (args.sequence == c->sequence) {
         out.status = c->last.status;
         out.repeat = c->last;
@@ -226,8 +230,6 @@ session_table::creation session_table::begin_creation(const CREATE_SESSION4args&
     out.status = grant(args.fore_chan_attrs, granted);
     if (out.status == nfsstat4::ok && (args.flags & create_session4::conn_back_chan) != 0)
         out.status = grant(args.back_chan_attrs, granted);
-    if (out.status == nfsstat4::ok && !c->confirmed && c->who != who)
-        out.status = nfsstat4::clid_inuse;
     if (out.status == nfsstat4::ok &&
         (c->sessions >= limits_.sessions_per_client || sessions_.size() >= limits_.sessions))
         out.status = nfsstat4::nospc;
@@ -242,6 +244,18 @@ session_table::creation session_table::begin_creation(const CREATE_SESSION4args&
             out.older = older->state;
     }
     return out;
+}
+
+// Nobody guesses another one's.
+clientid4 session_table::make_client_id()
+{
+    for (;;) {
+        std::array<std::byte, 9> serial{std::byte('c')};
+        xdr::store_u64(serial.data() + 1, std::uint64_t(epoch_) << 32 | ++last_client_);
+        const clientid4 id = clientid4(epoch_) << 32 | static_cast<std::uint32_t>(siphash(key_, serial));
+        if (!clients_.contains(id))
+            return id;
+    }
 }
 
 sessionid4 session_table::make_session_id()

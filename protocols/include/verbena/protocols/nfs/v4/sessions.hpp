@@ -191,6 +191,7 @@ private:
     client* find_client(clientid4 id) noexcept;
     void erase(clientid4 id);
     void drop_old(time_point now);
+    clientid4 make_client_id();
     sessionid4 make_session_id();
 
     mutable std::mutex lock_;
