@@ -27,6 +27,13 @@ metric_family of_refusals(const char* name, const char* help)
     return {name, help, metric_type::counter, "calls", {"reason"}, 8};
 }
 
+metric_family refusals()
+{
+    return of_refusals("verbena_nfs_refusals_total",
+                       "NFS calls refused by a rule of the export: peer's address, transport or port, no "
+                       "handle of ours, export gone, read-only, or a mount beneath it.");
+}
+
 void show(metric_sink& out, std::string_view reason, const counter& count)
 {
     out.value({reason}, static_cast<double>(count.value()));
@@ -47,17 +54,13 @@ metric_registrations v3::server::expose(metric_registry& registry) const
     metric_registrations made;
     made.push_back(registry.add(read_bytes(), nfs.bytes_read));
     made.push_back(registry.add(written_bytes(), nfs.bytes_written));
-    made.push_back(registry.add(of_refusals("verbena_nfs_refusals_total",
-                                            "NFS calls refused by a rule of the export: peer's address, "
-                                            "transport or port, no handle of ours, export "
-                                            "gone, read-only, or a mount beneath it."),
-                                [&nfs](metric_sink& out) {
-                                    show(out, nfs.refused);
-                                    show(out, "handle", nfs.refused_handle);
-                                    show(out, "export", nfs.refused_export);
-                                    show(out, "read_only", nfs.refused_read_only);
-                                    show(out, "mount", nfs.refused_mount);
-                                }));
+    made.push_back(registry.add(refusals(), [&nfs](metric_sink& out) {
+        show(out, nfs.refused);
+        show(out, "handle", nfs.refused_handle);
+        show(out, "export", nfs.refused_export);
+        show(out, "read_only", nfs.refused_read_only);
+        show(out, "mount", nfs.refused_mount);
+    }));
     made.push_back(registry.add({"verbena_nfs_errors_total",
                                  "NFS calls answered with an error of NFS, by status; refusals included.",
                                  metric_type::counter,
@@ -77,6 +80,11 @@ metric_registrations v4::server::expose(metric_registry& registry) const
     metric_registrations made;
     made.push_back(registry.add(read_bytes(), nfs.bytes_read));
     made.push_back(registry.add(written_bytes(), nfs.bytes_written));
+    made.push_back(registry.add(refusals(), [&nfs](metric_sink& out) {
+        show(out, nfs.refused);
+        show(out, "handle", nfs.refused_handle);
+        show(out, "export", nfs.refused_export);
+    }));
     made.push_back(registry.add(
         {"verbena_nfs4_operations_total",
          "Operations of version 4 that were answered: ok, later (the client is asked to come again: DELAY, "

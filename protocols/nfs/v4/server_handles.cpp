@@ -15,8 +15,10 @@ void server::set_export(const rpc::call& c, const export_options& exported, obje
 nfsstat4 server::find(const rpc::call& c, std::span<const std::byte> wire, object& to)
 {
     const auto opened = open_handle(commons_.key, wire);
-    if (!opened)
+    if (!opened) {
+        counters_.refused_handle.add();
         return nfsstat4::badhandle;
+    }
     if (opened->export_id == pseudo_tree::export_id) {
         const pseudo_node* const node = commons_.tree.by_handle(opened->inner);
         if (node == nullptr)
@@ -26,11 +28,15 @@ nfsstat4 server::find(const rpc::call& c, std::span<const std::byte> wire, objec
         return is_visible(*node, c.from(), host_) ? nfsstat4::ok : nfsstat4::access;
     }
     const export_options* const exported = commons_.exports.by_id(opened->export_id);
-    if (exported == nullptr)
+    if (exported == nullptr) {
+        counters_.refused_export.add();
         return nfsstat4::stale;
+    }
     // Again for each call: a handle says what a peer may have learnt, not that it may use it.
-    if (check_access(*exported, c.from(), host_) != access_refusal::none)
+    if (const auto refusal = check_access(*exported, c.from(), host_); refusal != access_refusal::none) {
+        counters_.refused.note(refusal);
         return nfsstat4::access;
+    }
     set_export(c, *exported, to);
     to.file = opened->inner;
     return nfsstat4::ok;

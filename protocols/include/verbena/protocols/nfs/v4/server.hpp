@@ -56,7 +56,10 @@ struct server_counters {
     std::array<std::array<counter, classes>, kinds> operations;
     counter bytes_read;
     counter bytes_written;
-    counter replays; ///< calls answered by what their slot kept
+    access_counters refused;
+    counter refused_handle; ///< forged, or signed with another key
+    counter refused_export; ///< a good handle of an export that is gone
+    counter replays;        ///< calls answered by what their slot kept
 };
 
 /// One shard's program. Calls of all of the shard's connections go through it, whatever their transport. `commons` outlives it.

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// One session whose connections come by two shards, while the state has its home on one of them.
+#include "nfs4_server.hpp"
+
+#include <verbena/core/runtime.hpp>
+
+#include <thread>
+
+BOOST_AUTO_TEST_SUITE(nfs4_shards_test)
+
+using namespace verbena;
+using namespace verbena::test;
+
+namespace {
+
+struct two_shards {
+    two_shards()
+    {
+        nfs::export_options made;
+        made.pseudo = "/export";
+        made.backend = files.get();
+        BOOST_REQUIRE(exports.add(made));
+        runtime_options o;
+        o.shards = 2;
+        auto started = runtime::start(o);
+        BOOST_REQUIRE(started);
+        rt = std::move(*started);
+        files::state_options state;
+        commons.emplace(exports, key, rt->at(0), state, 1'700'000'000);
+        for (std::size_t i = 0; i < 2; ++i) {
+            const auto make = [&](shard& s) {
+                programs[i].emplace(*commons);
+                dispatchers[i].emplace(s.reactor());
+                dispatchers[i]->add(*programs[i]);
+            };
+            rt->call(i, make);
+        }
+    }
+    ~two_shards()
+    {
+        for (std::size_t i = 0; i < 2; ++i) {
+            const auto end = [&](shard&) {
+                dispatchers[i].reset();
+                programs[i].reset();
+            };
+            rt->call(i, end);
+        }
+        rt->stop();
+    }
+    std::unique_ptr<memory_call> prepare(std::size_t at, const std::function<void(compound_request&)>& write)
+    {
+        auto c = std::make_unique<memory_call>(rt->at(at).buffers(), from);
+        xdr::encoder out = c->begin(100003, 4, 1, nullptr);
+        compound_head head;
+        head.minorversion = 1;
+        compound_request request(out, head);
+        write(request);
+        c->end(out);
+        return c;
+    }
+    using calls = std::vector<std::unique_ptr<memory_call>>;
+    /// One after the other, on a shard.
+    void serve(std::size_t at, const calls& all)
+    {
+        const auto work = [&](shard&) -> task<void> {
+            for (const auto& c : all)
+                (void)co_await dispatchers[at]->dispatch(*c);
+        };
+        rt->run(at, work);
+    }
+    template<class Results, class Args>
+    Results alone(const Args& args)
+    {
+        calls one;
+        one.push_back(prepare(0, [&](compound_request& out) { out.add(args); }));
+        serve(0, one);
+        answer4 out(one[0]->reply());
+        return out.good<Results>();
+    }
+
+    blocking_pool lane{1};
+    std::unique_ptr<storage::file_backend> files = nfs4_fixture::make_files(lane);
+    nfs::export_table exports;
+    nfs::handle_key key{std::byte(1)};
+    std::unique_ptr<runtime> rt;
+    std::optional<server_commons> commons;
+    std::array<std::optional<server>, 2> programs;
+    std::array<std::optional<rpc::service_dispatcher>, 2> dispatchers;
+    rpc::peer from{"127.0.0.1", "127.0.0.1:700", "tcp", 700};
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(a_session_is_served_by_two_shards_at_once)
+{
+    two_shards s;
+    static constexpr std::array<std::string_view, 2> owners = {"first", "second"};
+    EXCHANGE_ID4args exchange;
+    exchange.clientowner.ownerid = std::as_bytes(std::span(owners[0]));
+    const auto known = s.alone<EXCHANGE_ID4res>(exchange);
+    const auto made = s.alone<CREATE_SESSION4res>(client4::session_of(known.clientid, known.sequenceid));
+    two_shards::calls reclaimed;
+    reclaimed.push_back(s.prepare(0, [&](compound_request& out) {
+        out.add(SEQUENCE4args{made.sessionid, 1, 2, 2, false}).add(RECLAIM_COMPLETE4args());
+    }));
+    s.serve(0, reclaimed);
+    std::array<two_shards::calls, 2> calls;
+    for (std::uint32_t i = 0; i < 2; ++i) {
+        for (std::uint32_t n = 1; n <= 200; ++n) {
+            calls[i].push_back(s.prepare(i, [&](compound_request& out) {
+                OPEN4args opening;
+                opening.share_access = share4::access_both;
+                opening.owner.owner = std::as_bytes(std::span(owners[i]));
+                opening.openhow.opentype = opentype4::create;
+                opening.claim.file = "f";
+                out.add(SEQUENCE4args{made.sessionid, n, i, 1, true})
+                    .add(PUTROOTFH4args())
+                    .add(LOOKUP4args{"export"})
+                    .add(opening)
+                    .add(WRITE4args{stateid4::current(), 0, stable_how4::unstable,
+                                    std::as_bytes(std::span(owners[i]))})
+                    .add(READ4args{stateid4::current(), 0, 5})
+                    .add(CLOSE4args{0, stateid4::current()});
+            }));
+        }
+    }
+    std::thread other([&] { s.serve(1, calls[1]); });
+    s.serve(0, calls[0]);
+    other.join();
+    for (const two_shards::calls& all : calls) {
+        for (const auto& c : all) {
+            answer4 out(c->reply());
+            BOOST_TEST_REQUIRE(out.status() == nfsstat4::ok);
+            BOOST_TEST(out.operations() == 7u);
+        }
+    }
+    const auto ended = [&](shard&) { return s.commons->state.table().stats().opens.value(); };
+    BOOST_TEST(s.rt->call(0, ended) == 0);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
