@@ -119,8 +119,7 @@ task<rpc::outcome> server::serve_compound(rpc::call& c)
     compound_arguments args(c.args());
     if (!args.ok())
         co_return rpc::outcome::garbage_args;
-    if (!co_await c.reserve_results(usual_results))
-        co_return rpc::outcome::drop; // an RPC error would end the mount; the client asks again
+    const bool has_memory = co_await c.reserve_results(usual_results);
     const std::uint32_t minor = args.head().minorversion;
     if (minor < 1 || minor > max_minor_version) {
         compound_results results(c.results(), args.head().tag);
@@ -130,6 +129,14 @@ task<rpc::outcome> server::serve_compound(rpc::call& c)
     if (!args.next()) {
         compound_results results(c.results(), args.head().tag);
         co_return rpc::outcome::success;
+    }
+    if (!has_memory) {
+        // A client of version 4 sends nothing again on a connection that is there, so that it is told to.
+        compound_results results(c.results(), args.head().tag);
+        const nfs_opnum4 first = is_operation(args.opcode(), minor) ? args.opcode() : nfs_opnum4::illegal;
+        results.fail(first, first == nfs_opnum4::illegal ? nfsstat4::op_illegal : nfsstat4::delay);
+        counters_.note(first, results.status());
+        co_return results.ok() ? rpc::outcome::success : rpc::outcome::system_error;
     }
     if (args.opcode() == nfs_opnum4::sequence) {
         task<rpc::outcome> served = serve_session(c, args);
@@ -201,8 +208,8 @@ task<rpc::outcome> server::serve_session(rpc::call& c, compound_arguments& args)
     }
     if (verdict == slot_verdict::repeat) {
         counters_.replays.add();
-        if (!co_await c.reserve_results(slot.reply().size()))
-            co_return rpc::outcome::drop;
+        // The session's limit on what is kept is what serve_compound() made room for.
+        static_assert(session_limits().cached_response_size <= usual_results);
         c.results().opaque_fixed(slot.reply());
         co_return rpc::outcome::success;
     }

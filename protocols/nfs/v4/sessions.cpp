@@ -128,7 +128,7 @@ session_table::exchanged session_table::exchange_id(const client_owner4& owner, 
     exchanged out;
     const std::string name(reinterpret_cast<const char*>(owner.ownerid.data()), owner.ownerid.size());
     const auto known = owners_.find(name);
-    client* const confirmed = known == owners_.end() ? nullptr : find_client(known->second.confirmed);
+    client* confirmed = known == owners_.end() ? nullptr : find_client(known->second.confirmed);
     if (update) {
         // Cases 6 to 9.
         if (confirmed == nullptr)
@@ -144,11 +144,12 @@ session_table::exchanged session_table::exchange_id(const client_owner4& owner, 
         } else {
             out.gone = confirmed->state;
             erase(confirmed->id);
+            confirmed = nullptr;
         }
     }
     if (out.status != nfsstat4::ok)
         return out;
-    if (confirmed != nullptr && out.gone == files::nobody && confirmed->verifier == owner.verifier) {
+    if (confirmed != nullptr && confirmed->verifier == owner.verifier) {
         // Cases 2 and 6.
         out.client = confirmed->id;
         out.sequence = confirmed->sequence + 1;

@@ -111,6 +111,7 @@ struct nfs4_fixture {
         if (!program)
             start();
         memory_call c(pool, from);
+        c.no_memory = no_memory;
         xdr::encoder out = c.begin(100003, 4, 1, user ? &*user : nullptr);
         compound_head head;
         head.minorversion = minor;
@@ -138,6 +139,7 @@ struct nfs4_fixture {
     rpc::service_dispatcher dispatcher{*shard};
     rpc::peer from{"127.0.0.1", "127.0.0.1:700", "tcp", 700};
     std::optional<rpc::auth_sys> user;
+    bool no_memory = false; ///< for results
     blocking_pool lane{1};
     std::unique_ptr<storage::file_backend> files = make_files(lane);
     std::unique_ptr<storage::file_backend> others = make_files(lane);

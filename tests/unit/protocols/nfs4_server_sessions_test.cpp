@@ -121,6 +121,16 @@ BOOST_FIXTURE_TEST_CASE(a_call_keeps_to_the_session_s_limits, fixture)
                nfsstat4::noent);
 }
 
+BOOST_FIXTURE_TEST_CASE(without_memory_a_call_is_to_come_again, fixture)
+{
+    const SEQUENCE4args sequence = client.sequence();
+    no_memory = true;
+    answer4 out = compound(sequence, PUTROOTFH4args());
+    BOOST_TEST(out.take<SEQUENCE4res>().status == nfsstat4::delay);
+    no_memory = false;
+    BOOST_TEST(compound(sequence, PUTROOTFH4args()).status() == nfsstat4::ok);
+}
+
 BOOST_FIXTURE_TEST_CASE(operations_have_their_places, fixture)
 {
     BOOST_TEST(compound(PUTROOTFH4args()).status() == nfsstat4::op_not_in_session);
