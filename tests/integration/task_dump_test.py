@@ -72,7 +72,7 @@ metadata_milliseconds = {delay_milliseconds}
         for above, below in zip(lines, lines[1:]):
             self.assertEqual(len(above) - len(above.lstrip()) + 2, len(below) - len(below.lstrip()), text)
         self.assertIn("verbena::nfs::v3::server::getattr", chain[0], text)
-        self.assertIn("delaying::enter", lines[-1], text)
+        self.assertIn("delayer::wait", lines[-1], text)
         self.assertRegex(lines[-1], r" waits for a sleep, 3\d\d\d\.\d\d\d s left$", text)
         # It serves on, on both shards.
         others = [TcpPeer(d.port("tcp")) for _ in range(4)]

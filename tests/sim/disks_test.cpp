@@ -69,7 +69,7 @@ struct world {
         fails.seed = seed;
         bad_filter = add("bad", std::move(*filters::open_error(
                                     std::move(*filters::open_delay(plain(), slowly)), fails, lane)));
-        serving = std::make_unique<rtrs::server>(*shard, *pool, served, options, stats);
+        serving = std::make_unique<rtrs::server>(*shard, *pool, served, group, options, stats);
     }
     ~world() { lane.finish(); }
     static std::unique_ptr<storage::block_backend> plain()
@@ -120,6 +120,7 @@ struct world {
     rtrs::server_options options;
     rtrs::server_stats stats;
     rtrs::client_stats client_stats;
+    rtrs::server_group group;
     std::unique_ptr<rtrs::server> serving;
 };
 
