@@ -120,21 +120,28 @@ task<nfsstat4> server::remove(compound& k)
     co_return k.add(res);
 }
 
+// Of RENAME and LINK: the saved handle and the current one.
+nfsstat4 server::need_both(const compound& k)
+{
+    nfsstat4 status = k.saved.none() ? nfsstat4::nofilehandle : k.need_file(purpose::changing);
+    if (status == nfsstat4::ok)
+        status = compound::check_file(k.saved, purpose::changing);
+    // Also where both lie on one file system: each export has its own rules of who may do what.
+    if (status == nfsstat4::ok && k.saved.exported != k.current.exported)
+        status = nfsstat4::xdev;
+    return status;
+}
+
 task<nfsstat4> server::rename(compound& k)
 {
     RENAME4args args;
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
-    nfsstat4 status = k.saved.none() ? nfsstat4::nofilehandle : k.need_file(purpose::changing);
-    if (status == nfsstat4::ok)
-        status = compound::check_file(k.saved, purpose::changing);
+    nfsstat4 status = need_both(k);
     if (status == nfsstat4::ok)
         status = check_name(args.oldname);
     if (status == nfsstat4::ok)
         status = check_name(args.newname);
-    // Also where both lie on one file system: each export has its own rules of who may do what.
-    if (status == nfsstat4::ok && k.saved.exported != k.current.exported)
-        status = nfsstat4::xdev;
     if (status == nfsstat4::ok)
         status = k.check_room<RENAME4res>();
     if (status != nfsstat4::ok)
@@ -155,13 +162,9 @@ task<nfsstat4> server::link(compound& k)
     LINK4args args;
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
-    nfsstat4 status = k.saved.none() ? nfsstat4::nofilehandle : k.need_file(purpose::changing);
-    if (status == nfsstat4::ok)
-        status = compound::check_file(k.saved, purpose::changing);
+    nfsstat4 status = need_both(k);
     if (status == nfsstat4::ok)
         status = check_name(args.newname);
-    if (status == nfsstat4::ok && k.saved.exported != k.current.exported)
-        status = nfsstat4::xdev;
     if (status == nfsstat4::ok)
         status = k.check_room<LINK4res>();
     if (status != nfsstat4::ok)

@@ -51,6 +51,8 @@ task<nfsstat4> server::create_session(compound& k)
     }
     if (made.status != nfsstat4::ok)
         co_return made.status;
+    // Whatever ends this, the next one is not told to come again for ever.
+    const session_table::creating begun(commons_.sessions, args.clientid);
     files::client_id state = made.state;
     if (made.confirms) {
         // One name has one client, so the one before its restart goes first, with what it had open.
@@ -62,10 +64,8 @@ task<nfsstat4> server::create_session(compound& k)
             known = co_await commons_.state.add_client(made.key);
             status = known.status;
         }
-        if (status != nfsstat4::ok) {
-            commons_.sessions.give_up_creation(args.clientid);
+        if (status != nfsstat4::ok)
             co_return status;
-        }
         state = known.client;
     }
     const CREATE_SESSION4res res = commons_.sessions.end_creation(args, state);

@@ -278,7 +278,11 @@ CREATE_SESSION4res session_table::end_creation(const CREATE_SESSION4args& args, 
         res.status = nfsstat4::stale_clientid;
         return res;
     }
-    c->creating = false;
+    // First what may find no memory.
+    (void)grant(args.fore_chan_attrs, res.fore_chan_attrs);
+    res.sessionid = make_session_id();
+    sessions_.emplace(res.sessionid,
+                      std::make_shared<session>(res.sessionid, c->id, state, res.fore_chan_attrs));
     c->sequence = args.sequence;
     c->state = state;
     if (!c->confirmed) {
@@ -290,21 +294,17 @@ CREATE_SESSION4res session_table::end_creation(const CREATE_SESSION4args& args, 
         if (older != 0)
             erase(older);
     }
-    res.sessionid = make_session_id();
     res.sequence = args.sequence;
-    (void)grant(args.fore_chan_attrs, res.fore_chan_attrs);
     // No callbacks go over it yet, so that it is not said to be bound; the client gets its own values back.
     res.back_chan_attrs = args.back_chan_attrs;
     res.back_chan_attrs.headerpadsize = 0;
     res.back_chan_attrs.rdma_ird.reset();
     c->last = res;
     ++c->sessions;
-    sessions_.emplace(res.sessionid,
-                      std::make_shared<session>(res.sessionid, c->id, state, res.fore_chan_attrs));
     return res;
 }
 
-void session_table::give_up_creation(clientid4 id) noexcept
+void session_table::leave_creation(clientid4 id) noexcept
 {
     const std::lock_guard held(lock_);
     if (client* const c = find_client(id))

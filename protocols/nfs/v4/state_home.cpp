@@ -89,6 +89,15 @@ nfsstat4 status_of_result(const result<void>& r) noexcept
     return r ? nfsstat4::ok : status_of_state(r.error());
 }
 
+task<nfsstat4> forget_here(files::state_table& table, files::client_id client)
+{
+    const result<void> done = co_await table.forget(client);
+    // Somebody else was quicker.
+    if (!done && done.error() == errc::stale_client)
+        co_return nfsstat4::ok;
+    co_return status_of_result(done);
+}
+
 task<nfsstat4> status_of_task(task<result<void>> t)
 {
     const result<void> done = co_await t;
@@ -161,7 +170,7 @@ task<nfsstat4> state_home::renew(files::client_id client)
 
 task<nfsstat4> state_home::forget(files::client_id client)
 {
-    return at_home([client](files::state_table& t) { return status_of_task(t.forget(client)); });
+    return at_home([client](files::state_table& t) { return forget_here(t, client); });
 }
 
 task<nfsstat4> state_home::is_in_use(files::client_id client, bool& in_use)

@@ -186,6 +186,36 @@ BOOST_FIXTURE_TEST_CASE(exchange_id_follows_its_table, fixture)
     BOOST_TEST(compound(update).status() == nfsstat4::perm);
 }
 
+// Nor is a session told to whoever knows the client's number: what it repeats is not its own.
+BOOST_FIXTURE_TEST_CASE(another_user_creates_no_session_of_a_client, fixture)
+{
+    const CREATE_SESSION4args repeated = client4::session_of(client.id, client.create_sequence - 1);
+    BOOST_TEST(compound(repeated).status() == nfsstat4::ok);
+    user->uid = 1001;
+    BOOST_TEST(compound(repeated).status() == nfsstat4::clid_inuse);
+    BOOST_TEST(compound(client4::session_of(client.id, client.create_sequence)).status() ==
+               nfsstat4::clid_inuse);
+    user->uid = 1000;
+    BOOST_TEST(compound(client4::session_of(client.id, client.create_sequence)).status() == nfsstat4::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(numbers_of_clients_do_not_follow_each_other, fixture)
+{
+    clientid4 before = client.id;
+    for (const char* name : {"b", "c", "d"}) {
+        answer4 known = compound(client4(*this, name).exchange());
+        const clientid4 id = known.good<EXCHANGE_ID4res>().clientid;
+        BOOST_TEST((id >> 32) == (before >> 32));
+        BOOST_TEST(((id ^ before) & 0xffff'0000) != 0u);
+        before = id;
+    }
+}
+
+BOOST_FIXTURE_TEST_CASE(a_client_that_is_gone_can_be_forgotten, fixture)
+{
+    BOOST_TEST(run_until_complete(*shard, commons->state.forget(12345)) == nfsstat4::ok);
+}
+
 BOOST_FIXTURE_TEST_CASE(create_session_has_a_slot_of_its_own, fixture)
 {
     CREATE_SESSION4args args = client4::session_of(client.id, client.create_sequence);

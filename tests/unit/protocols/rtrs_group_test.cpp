@@ -100,7 +100,7 @@ BOOST_FIXTURE_TEST_CASE(a_wait_can_be_stopped, fixture)
     BOOST_TEST(claim("vm").has_value());
 }
 
-// The message that the name is free and the stop of who waits for it come in one turn, in this order.
+// The stop of who waits and the message that the name is free come in one turn, in this order.
 BOOST_FIXTURE_TEST_CASE(a_stop_beside_the_message, fixture)
 {
     std::optional<session_name> first = std::move(*claim("vm"));

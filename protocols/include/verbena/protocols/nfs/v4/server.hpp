@@ -144,6 +144,7 @@ private:
     // Directories.
     task<nfsstat4> create(compound& k);
     task<nfsstat4> remove(compound& k);
+    static nfsstat4 need_both(const compound& k);
     task<nfsstat4> rename(compound& k);
     task<nfsstat4> link(compound& k);
     task<nfsstat4> readdir(compound& k);

@@ -147,10 +147,20 @@ public:
         files::client_id older =
             files::nobody; ///< to be forgotten, if it confirms: the client before its restart
     };
-    /// Unless it answers the call, end_creation() or give_up_creation() follows.
+    /// Unless it answers the call, a `creating` follows, and in its life end_creation() or nothing.
     creation begin_creation(const CREATE_SESSION4args& args, principal who, time_point now);
     CREATE_SESSION4res end_creation(const CREATE_SESSION4args& args, files::client_id state);
-    void give_up_creation(clientid4 client) noexcept;
+    /// A creation that has begun; with it that goes, done or not.
+    class creating {
+    public:
+        creating(session_table& t, clientid4 client) noexcept : table_(t), client_(client) {}
+        creating(const creating&) = delete;
+        ~creating() { table_.leave_creation(client_); }
+
+    private:
+        session_table& table_;
+        const clientid4 client_;
+    };
     /// What a channel of the client's is granted; toosmall where nothing could be said over it.
     nfsstat4 grant(const channel_attrs4& asked, channel_attrs4& granted) const noexcept;
 
@@ -191,6 +201,7 @@ private:
     client* find_client(clientid4 id) noexcept;
     void erase(clientid4 id);
     void drop_old(time_point now);
+    void leave_creation(clientid4 client) noexcept;
     clientid4 make_client_id();
     sessionid4 make_session_id();
 
