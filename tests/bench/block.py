@@ -58,10 +58,13 @@ class Compared:
                                                     f"rnbd+iwarp://127.0.0.1:{self.port}/device"]))
                 operations, rate = out["operations"], out["operations"] / out["seconds"]
             else:
-                out = json.loads(self.bench.client(["fio", "--name=bench", "--ioengine=nbd",
-                                                    f"--uri=nbd://127.0.0.1:{self.peer_port}", f"--rw={pattern}", f"--bs={size}",
-                                                    f"--iodepth={depth}", "--numjobs=1", "--time_based", f"--runtime={seconds}",
-                                                    "--output-format=json"]))
+                # Of standard output its engine for NBD makes use too.
+                told = self.bench.scratch / "fio.json"
+                self.bench.client(["fio", "--name=bench", "--ioengine=nbd",
+                                   f"--uri=nbd://127.0.0.1:{self.peer_port}", f"--rw={pattern}", f"--bs={size}",
+                                   f"--iodepth={depth}", "--numjobs=1", "--time_based", f"--runtime={seconds}",
+                                   "--output-format=json", f"--output={told}"])
+                out = json.loads(told.read_text())
                 side = out["jobs"][0]["write" if "write" in pattern else "read"]
                 operations, rate = side["total_ios"], side["iops"]
         return rate, (self.work(mine) - before) / operations

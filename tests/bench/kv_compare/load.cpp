@@ -52,42 +52,34 @@ std::byte pattern(std::size_t i) { return std::byte(i * 131 + i / 251); }
 task<void> one_call(load& l, rpc::client_transport& server, const std::string& key, bool put,
                     bool with_content)
 {
-    rpc::call_header header;
-    header.program = kv::program_number;
-    header.version = kv::version;
-    header.procedure = std::uint32_t(put ? kv::procedure::put : kv::procedure::get);
-    lease block = co_await server.acquire(rpc::max_call_header_size + 2 * kv::max_key);
-    rpc::request request(std::move(block), header);
-    request.message().string(key);
     if (put) {
-        lease value = co_await server.acquire(l.size);
-        if (!value)
+        lease block = co_await server.acquire(l.size);
+        if (!block)
             fail("no memory for a value");
         if (with_content) {
             for (std::size_t i = 0; i < l.size; ++i)
-                value.data()[i] = pattern(i);
+                block.data()[i] = pattern(i);
         }
-        const std::span<const std::byte> bytes = value.bytes().first(l.size);
-        request.message().note_payload(l.size);
-        request.attach(rpc::payload(std::move(value), bytes));
-    }
-    request.max_result = put ? 0 : l.size;
-    auto reply = co_await server.call(request);
-    if (!reply)
-        fail("a call failed: " + reply.error().message());
-    const std::uint32_t status = reply->results().u32();
-    if (status != 0)
-        fail("the server refused a call: status " + std::to_string(status));
-    if (put)
+        const std::span<const std::byte> bytes = block.bytes().first(l.size);
+        kv::put_args args{key, rpc::payload(std::move(block), bytes)};
+        const auto done = co_await kv::put(server, std::move(args));
+        if (!done)
+            fail("a call failed: " + done.error().message());
         co_return;
-    const xdr::payload_ref ref = reply->results().payload(kv::max_value);
-    const auto value = reply->take(ref);
-    if (!value || value->size() != l.size)
+    }
+    rpc::call_options options;
+    options.max_bulk = l.size;
+    kv::key_args args{key};
+    const auto got = co_await kv::get(server, std::move(args), options);
+    if (!got)
+        fail("a call failed: " + got.error().message());
+    const auto& value = got->value.bytes();
+    if (value.size() != l.size)
         fail("a value of another length");
     if (!with_content)
         co_return;
     std::size_t i = 0;
-    for (const auto piece : value->pieces()) {
+    for (const auto piece : value.pieces()) {
         for (const std::byte b : piece) {
             if (b != pattern(i++))
                 fail("another value than was put");
