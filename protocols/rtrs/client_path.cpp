@@ -19,6 +19,8 @@ bool client_shared::agree(const connect_reply& r)
         queue_depth = r.queue_depth;
         max_io_size = r.max_io_size;
         max_header_size = r.max_header_size;
+        sent_by.resize(queue_depth);
+        held.reserve(queue_depth);
         for (std::uint32_t i = queue_depth; i > 0; --i)
             free_chunks.push_back(i - 1);
         permits.release(queue_depth - 1);
@@ -29,14 +31,14 @@ bool client_shared::agree(const connect_reply& r)
 
 void client_shared::path_up(const uuid& path, std::uint64_t life)
 {
-    for (held_chunk& h : held)
-        std::erase_if(h.until, [&](const auto& c) { return c.path == path && c.life < life; });
-    std::erase_if(held, [this](const held_chunk& h) {
-        if (h.until.empty()) {
-            free_chunks.push_back(h.chunk);
-            give_permit();
-        }
-        return h.until.empty();
+    std::erase_if(held, [&](std::uint32_t chunk) {
+        auto& until = sent_by[chunk];
+        std::erase_if(until, [&](const carrier& c) { return c.path == path && c.life < life; });
+        if (!until.empty())
+            return false;
+        free_chunks.push_back(chunk);
+        give_permit();
+        return true;
     });
     chunk_free.set();
     if (connected_paths++ != 0)
@@ -86,17 +88,18 @@ task<bool> client_shared::take_chunk(io_operation& o)
     }
     o.chunk = free_chunks.back();
     free_chunks.pop_back();
+    sent_by[o.chunk].clear();
     co_return true;
 }
 
 void client_shared::give_chunk(io_operation& o) noexcept
 {
-    const bool over = o.answered || o.sent_by.empty();
+    const bool over = o.answered || sent_by[o.chunk].empty();
     if (over) {
         free_chunks.push_back(o.chunk);
         chunk_free.set();
     } else {
-        held.push_back({o.chunk, std::move(o.sent_by)});
+        held.push_back(o.chunk);
     }
     if (o.service) {
         service_permit.release();
@@ -466,8 +469,8 @@ result<void> client_path::post(io_operation& o, client_connection& c, const verb
     std::byte* const slot = headers_.data() + o.chunk * slot_size_;
     const auto user = o.user->write({slot, client::max_user_size});
     if (!user) { // nothing was sent this time; before, it may have been
-        if (o.sent_by.size() == 1)
-            o.sent_by.clear();
+        if (auto& by = shared_.sent_by[o.chunk]; by.size() == 1)
+            by.clear();
         o.refused = true;
         o.outcome = user.error();
         o.ended.set();
@@ -526,9 +529,10 @@ task<void> client_path::issue(io_operation& o)
     if (ready && as_before) {
         o.ended.reset();
         under_way_[o.chunk] = &o;
-        if (!o.sent_by.empty())
+        auto& by = shared_.sent_by[o.chunk];
+        if (!by.empty())
             shared_.stats.failovers.add();
-        o.sent_by.push_back({id_, lives_});
+        by.push_back({id_, lives_});
         const time_point began = shared_.shard.clock().now();
         counters_.in_flight.add(1);
         const auto posted = post(o, choose(o), sink[0].made.get(), key);

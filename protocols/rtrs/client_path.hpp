@@ -36,12 +36,6 @@ struct io_operation : list_hook {
     bool leaving = false; ///< the device has not given its memory back yet
     result<void> outcome;
     event ended; ///< answered and given back, or its path is gone
-    /// The paths that it was sent by, and in which of their lives.
-    struct carrier {
-        uuid path;
-        std::uint64_t life = 0;
-    };
-    std::vector<carrier> sent_by;
 };
 
 /// How a path's first attempt went.
@@ -71,13 +65,15 @@ struct client_shared {
     semaphore service_permit{1};
     std::vector<std::uint32_t> free_chunks;
     event chunk_free;
+    struct carrier {
+        uuid path;
+        std::uint64_t life = 0;
+    };
+    /// Of each chunk: the paths that its request was sent by, and in which of their lives. Their memory stays for the next request.
+    std::vector<std::vector<carrier>> sent_by;
     /// Chunks of requests that were given up after they were sent. The server may be at them still, and what is written there then would be
     /// taken for those requests. A path that is connected again is the proof that its last life is over.
-    struct held_chunk {
-        std::uint32_t chunk = 0;
-        std::vector<io_operation::carrier> until;
-    };
-    std::vector<held_chunk> held;
+    std::vector<std::uint32_t> held;
     std::uint32_t owed_permits =
         0;            ///< that requests don't give back, as the chunk of a service message is held
     event path_moved; ///< a path came up or went
