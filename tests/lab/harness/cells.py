@@ -27,6 +27,8 @@ DEVICE = "device removed and added three times under load"
 DEVICE_MOUNT = "the server's device removed and added three times under a hard mount; what was acknowledged is whole"
 CONFORM = "the checks of the command; what the device fails is named"
 BLOCK_PATHS = "two paths, each cut and mended in turn under load that verifies"
+BLOCK_WORK = "512 and 4096 bytes, two devices at depth 64, flush, FUA, discard, zeroes, read-only"
+BLOCK_RESTART = "server killed three times under load; what was acknowledged is there"
 BLOCK_CLIENT = "written, read back; `always_invalidate` Y and N"
 BAD = "raw verbs beside it: forged and stale keys, garbage, no receives, credits exceeded, sudden ends, 300 connects"
 LINUX, GUEST, HOST = "Linux NFSv3", "verbenad `{}` in the guest", "verbenad `{}` on the host, no RDMA device there"
@@ -48,6 +50,8 @@ CELLS = (
     Cell("bad-peers rxe", LINUX, GUEST.format("rdma"), "rxe", BAD, common=True),
     Cell("bad-peers siw", LINUX, GUEST.format("rdma"), "siw", BAD, common=True),
     Cell("rnbd-paths", "Linux RNBD", "`verbenad block` `rdma` in the guest", "rxe", BLOCK_PATHS, common=True),
+    Cell("rnbd-work", "Linux RNBD", "`verbenad block` `rdma` in the guest", "rxe", BLOCK_WORK, common=True),
+    Cell("rnbd-restart", "Linux RNBD", "`verbenad block` `rdma` in the guest", "rxe", BLOCK_RESTART, common=True),
     Cell("rnbd-client", "`verbena block` `rdma`", "Linux RNBD", "rxe", BLOCK_CLIENT, common=True),
     Cell("work-host", LINUX, HOST.format("iwarp"), "siw through the guest's NIC", WORK),
     Cell("conform-command rdma rdma rxe", "`verbena conform`", "`verbena conform`", "rxe", CONFORM),
