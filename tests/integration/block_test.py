@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 
 import daemon
 
@@ -85,6 +86,33 @@ class Block(daemon.DaemonTest):
         self.assertEqual({info["size"] for info in told}, {MIB})
         self.assertEqual(self.daemon.metric('verbena_rtrs_refused_connections_total{reason="not_valid"}'), 0)
         self.assertEqual(self.daemon.metric('verbena_rtrs_ended_paths_total{reason="closed"}'), 24)
+
+    def test_sessions_at_once(self):
+        """Each has a device of its own, at work from the first one's connect to the last one's end."""
+        sessions = int(os.environ.get("VERBENA_TEST_SESSIONS", "4"))
+        self.serve(*(f"disk{n}=1M" for n in range(sessions)), settings=("--queue-depth", "32"))
+        written = [os.urandom(MIB) for _ in range(sessions)]
+        client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
+        benches = [subprocess.Popen([client, "-q", "block", "bench", "--json", "--pattern", "randwrite", "-d", "32", "--seconds", "2",
+                                     self.url(f"disk{n}")], stdout=subprocess.PIPE) for n in range(sessions)]
+        for bench in benches:
+            self.addCleanup(bench.kill)
+        # All have come before the first one ends.
+        while self.daemon.metric("verbena_rtrs_sessions") < sessions:
+            self.assertTrue(all(bench.poll() is None for bench in benches))
+            time.sleep(0.05)
+        for bench in benches:
+            out, _ = bench.communicate(timeout=60)
+            self.assertEqual(bench.returncode, 0)
+            self.assertGreater(json.loads(out)["operations"], 0)
+        writers = [subprocess.Popen([client, "-q", "block", "write", self.url(f"disk{n}")], stdin=subprocess.PIPE)
+                   for n in range(sessions)]
+        for writer, data in zip(writers, written):
+            writer.communicate(data, timeout=60)
+            self.assertEqual(writer.returncode, 0)
+        for n, data in enumerate(written):
+            self.assertEqual(self.block("read", self.url(f"disk{n}")), data)
+        self.assertEqual(self.daemon.metric("verbena_rnbd_failed_operations_total"), 0)
 
     def test_who_may_do_what(self):
         self.serve("mine=1M,ro", "theirs=1M,clients=192.0.2.0/24", "named=1M,session=vm1")

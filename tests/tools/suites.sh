@@ -208,9 +208,9 @@ suite_quickstart() {
 
 # --- ./check --all ----------------------------------------------------------------------------
 
-# The large directory has as many entries as are promised.
+# The large directory has as many entries as are promised, and the block daemon as many sessions.
 suite_plain() {
-    built_plain && VERBENA_TEST_ENTRIES=100000 meson_suites build "$limit" unit sim integration &&
+    built_plain && VERBENA_TEST_ENTRIES=100000 VERBENA_TEST_SESSIONS=64 meson_suites build "$limit" unit sim integration &&
         verdict subproject tests/embed/run.sh subproject && verdict flags tests/embed/run.sh flags build
 }
 # -O0 is an embedder's Meson default, and where g++ 12 has no tail calls at all.
