@@ -101,7 +101,10 @@ result<client_id> state_table::add_client(std::string_view key)
         return error(errc::invalid, "a client's name");
     if (clients_.size() >= options_.limits.clients)
         return refuse(errc::too_many_clients, "limits::clients", stats_.refused_limits);
-    const client_id id = std::uint64_t(options_.epoch) << 32 | (++last_client_ & 0xffffffff);
+    client_id id = nobody;
+    do // its 32 bits may have gone round
+        id = std::uint64_t(options_.epoch) << 32 | (++last_client_ & 0xffffffff);
+    while (clients_.contains(id));
     auto made = std::make_unique<client_entry>(id, key);
     client_entry& c = *made;
     clients_.emplace(id, std::move(made));
@@ -148,6 +151,18 @@ result<client_state> state_table::state_of(client_id client)
     if (c == nullptr)
         return error(errc::stale_client);
     return c->state;
+}
+
+std::vector<client_id> state_table::lapsed()
+{
+    age();
+    std::vector<client_id> all;
+    for (const auto& [id, c] : clients_)
+        if (c->state == client_state::expired || c->state == client_state::revoked)
+            all.push_back(id);
+    for (auto* c = by_->courtesy.front(); c != nullptr; c = by_->courtesy.next(*c))
+        all.push_back(c->owner.id);
+    return all;
 }
 
 result<bool> state_table::is_in_use(client_id client)

@@ -67,12 +67,15 @@ const pseudo_node* pseudo_tree::by_handle(const storage::handle& inner) const no
 
 bool is_visible(const pseudo_node& node, const rpc::peer& from, host_addresses& host)
 {
-    if (node.parent == nullptr)
-        return true;
+    return node.parent == nullptr || is_visible_at_all(node, from, host);
+}
+
+bool is_visible_at_all(const pseudo_node& node, const rpc::peer& from, host_addresses& host)
+{
     if (node.exported != nullptr && check_access(*node.exported, from, host) == access_refusal::none)
         return true;
-    return std::ranges::any_of(node.children,
-                               [&](const auto& child) { return is_visible(*child.second, from, host); });
+    return std::ranges::any_of(
+        node.children, [&](const auto& child) { return is_visible_at_all(*child.second, from, host); });
 }
 
 } // namespace verbena::nfs::v4

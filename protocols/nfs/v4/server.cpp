@@ -41,23 +41,60 @@ server_commons::server_commons(const export_table& table, const handle_key& secr
 {
 }
 
+// On the table's shard. A client that no session names has nothing to come back for, however much it has.
+task<std::size_t> server_commons::end_lapsed(std::vector<files::client_id> clients, ending what,
+                                             std::size_t most)
+{
+    files::state_table& table = state.table();
+    std::size_t ended = 0;
+    for (const files::client_id known : clients) {
+        if (ended == most)
+            break;
+        const auto is = table.state_of(known);
+        const session_table::name named = sessions.name_of(known);
+        if (!is || *is == files::client_state::active || named.creating)
+            continue;
+        const auto used = table.is_in_use(known);
+        const bool may_come_back = what == ending::of_what_is_lost && named.client != 0 &&
+                                   *is == files::client_state::courtesy && used && *used;
+        if (may_come_back)
+            continue;
+        if (named.client != 0)
+            sessions.forget(named.client);
+        (void)co_await table.forget(known);
+        ++ended;
+    }
+    co_return ended;
+}
+
 task<void> server_commons::tend()
 {
     files::state_table& table = state.table();
     while (co_await sleep_for(table.options().lease)) {
-        for (const auto& [client, known] : sessions.confirmed()) {
-            const auto is = table.state_of(known);
-            const auto used = table.is_in_use(known);
-            const bool may_come_back = is && (*is == files::client_state::active ||
-                                              (*is == files::client_state::courtesy && used && *used));
-            if (may_come_back)
-                continue;
-            sessions.forget(client);
-            (void)co_await table.forget(known);
-        }
+        std::vector<files::client_id> lapsed = table.lapsed();
+        task<std::size_t> ending_them = end_lapsed(std::move(lapsed), ending::of_what_is_lost, SIZE_MAX);
+        (void)co_await ending_them;
         const task_context& context = co_await current_context();
         sessions.drop_unconfirmed(context.shard->now());
     }
+}
+
+task<bool> server_commons::make_room(session_table::shortage of, std::string_view from)
+{
+    // Enough for those that come meanwhile.
+    constexpr std::size_t at_once = 16;
+    const task_context& context = co_await current_context();
+    if (!sessions.may_make_room(of, from, context.shard->clock().now()))
+        co_return false;
+    std::vector<files::client_id> those;
+    if (of == session_table::shortage::of_peer)
+        those = sessions.states_of(from);
+    task<std::size_t> making = state.at_home([this, of, &those](files::state_table& table) {
+        if (of == session_table::shortage::of_all)
+            those = table.lapsed();
+        return end_lapsed(std::move(those), ending::of_each, at_once);
+    });
+    co_return co_await making != 0;
 }
 
 void server_counters::note(nfs_opnum4 operation, nfsstat4 status) noexcept

@@ -16,10 +16,27 @@ task<nfsstat4> server::exchange_id(compound& k)
         co_return nfsstat4::inval;
     if (args.state_protect.how == state_protect_how4::ssv)
         co_return nfsstat4::encr_alg_unsupp;
+    // Whoever may use no export is not remembered.
+    if (!is_visible_at_all(commons_.tree.root(), k.c.from(), host_))
+        co_return nfsstat4::perm;
     const task_context& context = co_await current_context();
-    const auto made =
-        commons_.sessions.exchange_id(args.clientowner, (args.flags & exchgid4::upd_confirmed_rec_a) != 0,
-                                      caller(k.c), context.shard->clock().now());
+    const auto ask = [&](files::client_id yields) {
+        return commons_.sessions.exchange_id(args.clientowner,
+                                             (args.flags & exchgid4::upd_confirmed_rec_a) != 0, caller(k.c),
+                                             k.c.from().address, context.shard->clock().now(), yields);
+    };
+    session_table::exchanged made = ask(files::nobody);
+    if (made.rival != files::nobody) {
+        // Where there is a name in the way, its state is asked: an unexpired lease, and something to lose by the end of it.
+        const state_home::life life = co_await commons_.state.life_of(made.rival);
+        if (!life.active || (!life.in_use && made.status == nfsstat4::clid_inuse))
+            made = ask(made.rival);
+    }
+    if (made.short_of != session_table::shortage::none) {
+        const bool some = co_await commons_.make_room(made.short_of, k.c.from().address);
+        if (some)
+            made = ask(files::nobody);
+    }
     if (made.gone != files::nobody)
         (void)co_await commons_.state.forget(made.gone);
     if (made.status != nfsstat4::ok)
@@ -42,8 +59,15 @@ task<nfsstat4> server::create_session(compound& k)
     if ((args.flags & ~create_session4::all) != 0)
         co_return nfsstat4::inval;
     const task_context& context = co_await current_context();
-    session_table::creation made =
-        commons_.sessions.begin_creation(args, caller(k.c), context.shard->clock().now());
+    const auto ask = [&] {
+        return commons_.sessions.begin_creation(args, caller(k.c), context.shard->clock().now());
+    };
+    session_table::creation made = ask();
+    if (made.short_of != session_table::shortage::none) {
+        const bool some = co_await commons_.make_room(made.short_of, k.c.from().address);
+        if (some)
+            made = ask();
+    }
     if (made.repeat) {
         if (made.status != nfsstat4::ok)
             co_return made.status;
@@ -69,8 +93,11 @@ task<nfsstat4> server::create_session(compound& k)
         state = known.client;
     }
     const CREATE_SESSION4res res = commons_.sessions.end_creation(args, state);
-    if (res.status != nfsstat4::ok)
+    if (res.status != nfsstat4::ok) {
+        if (made.confirms) // else nobody would ever name it
+            (void)co_await commons_.state.forget(state);
         co_return res.status;
+    }
     co_return k.add(res);
 }
 
@@ -82,7 +109,7 @@ task<nfsstat4> server::destroy_session(compound& k)
     const bool own = k.session && k.session->id() == args.sessionid;
     if (own && !k.is_last())
         co_return nfsstat4::not_only_op;
-    const nfsstat4 status = commons_.sessions.destroy_session(args.sessionid, own ? 1 : 0);
+    const nfsstat4 status = commons_.sessions.destroy_session(args.sessionid, caller(k.c), own ? 1 : 0);
     co_return status == nfsstat4::ok ? k.add(DESTROY_SESSION4res()) : status;
 }
 
@@ -92,7 +119,7 @@ task<nfsstat4> server::destroy_clientid(compound& k)
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
     files::client_id state = files::nobody;
-    nfsstat4 status = commons_.sessions.may_destroy_client(args.clientid, state);
+    nfsstat4 status = commons_.sessions.may_destroy_client(args.clientid, caller(k.c), state);
     if (status == nfsstat4::ok && state != files::nobody) {
         bool in_use = false;
         status = co_await commons_.state.is_in_use(state, in_use);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <verbena/core/ip_address.hpp>
 #include <verbena/protocols/nfs/v4/sessions.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 
@@ -12,6 +13,23 @@ namespace {
 constexpr std::uint32_t least_message = 256;
 
 } // namespace
+
+std::string peer_group(std::string_view address)
+{
+    const auto parsed = ip_address::parse(address);
+    if (!parsed)
+        return std::string(address);
+    std::array<std::uint8_t, 16> bytes = parsed->bytes();
+    const bool link_local = bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80;
+    if (!parsed->is_v4() && !link_local)
+        std::fill(bytes.begin() + 8, bytes.end(), std::uint8_t(0));
+    return ip_address(bytes).text();
+}
+
+std::size_t session::bytes_of(const channel_attrs4& fore) noexcept
+{
+    return fore.maxrequests * (sizeof(slot) + std::size_t(fore.maxresponsesize_cached));
+}
 
 session::session(const sessionid4& id, clientid4 client, files::client_id state, const channel_attrs4& fore)
     : id_(id), client_(client), state_(state), fore_(fore), slots_(fore.maxrequests)
@@ -93,13 +111,41 @@ session_table::client* session_table::find_client(clientid4 id) noexcept
     return found == clients_.end() ? nullptr : &found->second;
 }
 
-void session_table::erase(clientid4 id)
+const session_table::client* session_table::find_client(clientid4 id) const noexcept
 {
     const auto found = clients_.find(id);
-    if (found == clients_.end())
+    return found == clients_.end() ? nullptr : &found->second;
+}
+
+void session_table::release(peer_map::iterator peer)
+{
+    if (peer->second.clients == 0)
+        peers_.erase(peer);
+}
+
+void session_table::erase_session(const sessionid4& id)
+{
+    const auto found = sessions_.find(id);
+    if (found == sessions_.end())
         return;
-    std::erase_if(sessions_, [id](const auto& entry) { return entry.second->client() == id; });
-    if (const auto owner = owners_.find(found->second.owner); owner != owners_.end()) {
+    if (client* const c = find_client(found->second->client())) {
+        const std::size_t bytes = session::bytes_of(found->second->fore());
+        slot_bytes_ -= bytes;
+        c->peer->second.slot_bytes -= bytes;
+        --c->peer->second.sessions;
+        std::erase(c->sessions, id);
+    }
+    sessions_.erase(found);
+}
+
+void session_table::erase(clientid4 id)
+{
+    client* const c = find_client(id);
+    if (c == nullptr)
+        return;
+    while (!c->sessions.empty())
+        erase_session(sessionid4(c->sessions.back()));
+    if (const auto owner = owners_.find(c->owner); owner != owners_.end()) {
         if (owner->second.confirmed == id)
             owner->second.confirmed = 0;
         if (owner->second.unconfirmed == id)
@@ -107,26 +153,62 @@ void session_table::erase(clientid4 id)
         if (owner->second.confirmed == 0 && owner->second.unconfirmed == 0)
             owners_.erase(owner);
     }
-    clients_.erase(found);
+    if (!c->confirmed) {
+        unconfirmed_.erase(c->by_age);
+        c->peer->second.unconfirmed.erase(c->by_age_of_peer);
+    }
+    if (const auto named = by_state_.find(c->state); named != by_state_.end() && named->second == id)
+        by_state_.erase(named);
+    const peer_map::iterator peer = c->peer;
+    --peer->second.clients;
+    clients_.erase(id);
+    release(peer);
 }
 
 void session_table::drop_old(time_point now)
 {
-    std::vector<clientid4> old;
-    for (const auto& [id, c] : clients_) {
-        if (!c.confirmed && !c.creating && now - c.exchanged > lease_)
-            old.push_back(id);
+    for (auto at = unconfirmed_.begin(); at != unconfirmed_.end();) {
+        const client& c = *find_client(*at);
+        if (now - c.exchanged <= lease_)
+            return;
+        ++at;
+        if (!c.creating)
+            erase(clientid4(c.id));
     }
-    for (const clientid4 id : old)
-        erase(id);
+}
+
+// The oldest one that is not about to be confirmed: few are.
+bool session_table::drop_first(const ids& of)
+{
+    for (const clientid4 id : of) {
+        if (!find_client(id)->creating) {
+            erase(clientid4(id));
+            return true;
+        }
+    }
+    return false;
+}
+
+// For one more, which the peer's number counts already.
+session_table::shortage session_table::make_room(peer_entry& peer, time_point now)
+{
+    if (peer.clients > limits_.clients_per_peer && !drop_first(peer.unconfirmed))
+        return shortage::of_peer;
+    if (clients_.size() >= limits_.clients)
+        drop_old(now);
+    if (clients_.size() >= limits_.clients && !drop_first(peer.unconfirmed) && !drop_first(unconfirmed_))
+        return shortage::of_all;
+    return shortage::none;
 }
 
 session_table::exchanged session_table::exchange_id(const client_owner4& owner, bool update, principal who,
-                                                    time_point now)
+                                                    std::string_view from, time_point now,
+                                                    files::client_id yields)
 {
     const std::lock_guard held(lock_);
     exchanged out;
     const std::string name(reinterpret_cast<const char*>(owner.ownerid.data()), owner.ownerid.size());
+    const std::string group = peer_group(from);
     const auto known = owners_.find(name);
     client* confirmed = known == owners_.end() ? nullptr : find_client(known->second.confirmed);
     if (update) {
@@ -139,13 +221,21 @@ session_table::exchanged session_table::exchange_id(const client_owner4& owner, 
             out.status = nfsstat4::not_same;
     } else if (confirmed != nullptr && confirmed->who != who) {
         // Case 3.
-        if (confirmed->sessions != 0 || confirmed->creating) {
+        if (!confirmed->sessions.empty() || confirmed->creating) {
             out.status = nfsstat4::clid_inuse;
+        } else if (confirmed->state != yields) {
+            out.status = nfsstat4::clid_inuse;
+            out.rival = confirmed->state;
         } else {
             out.gone = confirmed->state;
-            erase(confirmed->id);
+            erase(clientid4(confirmed->id));
             confirmed = nullptr;
         }
+    } else if (confirmed != nullptr && confirmed->verifier != owner.verifier &&
+               confirmed->peer->first != group && confirmed->state != yields) {
+        // Case 5 from elsewhere: with AUTH_SYS anybody claims to be anybody. A client that moved comes again after its lease.
+        out.status = nfsstat4::delay;
+        out.rival = confirmed->state;
     }
     if (out.status != nfsstat4::ok)
         return out;
@@ -162,11 +252,14 @@ session_table::exchanged session_table::exchange_id(const client_owner4& owner, 
             out.status = nfsstat4::delay;
             return out;
         }
-        erase(again->second.unconfirmed);
+        erase(clientid4(again->second.unconfirmed));
     }
-    if (clients_.size() >= limits_.clients)
-        drop_old(now);
-    if (clients_.size() >= limits_.clients) {
+    const peer_map::iterator peer = peers_.try_emplace(group).first;
+    ++peer->second.clients;
+    out.short_of = make_room(peer->second, now);
+    if (out.short_of != shortage::none) {
+        --peer->second.clients;
+        release(peer);
         out.status = nfsstat4::delay;
         return out;
     }
@@ -175,9 +268,12 @@ session_table::exchanged session_table::exchange_id(const client_owner4& owner, 
     made.owner = name;
     made.verifier = owner.verifier;
     made.who = who;
+    made.peer = peer;
     made.exchanged = now;
     // What a CREATE_SESSION of sequence 0 is answered (8881 18.36.4).
     made.last.status = nfsstat4::seq_misordered;
+    made.by_age = unconfirmed_.insert(unconfirmed_.end(), made.id);
+    made.by_age_of_peer = peer->second.unconfirmed.insert(peer->second.unconfirmed.end(), made.id);
     out.client = made.id;
     out.sequence = 1;
     owners_[name].unconfirmed = made.id;
@@ -197,6 +293,27 @@ nfsstat4 session_table::grant(const channel_attrs4& asked, channel_attrs4& grant
     granted.maxoperations = std::min(asked.maxoperations, limits_.operations);
     granted.maxrequests = std::min(asked.maxrequests, limits_.slots);
     return nfsstat4::ok;
+}
+
+// As many slots as there is room for what they may keep.
+session_table::shortage session_table::grant_slots(const client& c, channel_attrs4& granted) const noexcept
+{
+    const peer_entry& peer = c.peer->second;
+    channel_attrs4 one = granted;
+    one.maxrequests = 1;
+    const std::size_t each = session::bytes_of(one);
+    const auto slots_in = [each](std::size_t limit, std::size_t taken) {
+        return taken < limit ? (limit - taken) / each : 0;
+    };
+    const std::size_t of_peer = slots_in(limits_.slot_bytes_per_peer, peer.slot_bytes);
+    const std::size_t of_all = slots_in(limits_.slot_bytes, slot_bytes_);
+    if (peer.sessions >= limits_.sessions_per_peer || of_peer == 0)
+        return shortage::of_peer;
+    if (sessions_.size() >= limits_.sessions || of_all == 0)
+        return shortage::of_all;
+    granted.maxrequests =
+        static_cast<std::uint32_t>(std::min<std::size_t>({granted.maxrequests, of_peer, of_all}));
+    return shortage::none;
 }
 
 session_table::creation session_table::begin_creation(const CREATE_SESSION4args& args, principal who,
@@ -228,12 +345,16 @@ session_table::creation session_table::begin_creation(const CREATE_SESSION4args&
     }
     // Neither consumes the sequence: the client may ask again with better channels.
     channel_attrs4 granted;
-    out.status = grant(args.fore_chan_attrs, granted);
-    if (out.status == nfsstat4::ok && (args.flags & create_session4::conn_back_chan) != 0)
+    if ((args.flags & create_session4::conn_back_chan) != 0)
         out.status = grant(args.back_chan_attrs, granted);
-    if (out.status == nfsstat4::ok &&
-        (c->sessions >= limits_.sessions_per_client || sessions_.size() >= limits_.sessions))
+    if (out.status == nfsstat4::ok)
+        out.status = grant(args.fore_chan_attrs, granted);
+    if (out.status == nfsstat4::ok && c->sessions.size() >= limits_.sessions_per_client)
         out.status = nfsstat4::nospc;
+    if (out.status == nfsstat4::ok) {
+        out.short_of = grant_slots(*c, granted);
+        out.status = out.short_of == shortage::none ? nfsstat4::ok : nfsstat4::nospc;
+    }
     if (out.status != nfsstat4::ok)
         return out;
     c->creating = true;
@@ -280,9 +401,19 @@ CREATE_SESSION4res session_table::end_creation(const CREATE_SESSION4args& args, 
     }
     // First what may find no memory.
     (void)grant(args.fore_chan_attrs, res.fore_chan_attrs);
+    if (grant_slots(*c, res.fore_chan_attrs) != shortage::none) { // others were quicker
+        res.status = nfsstat4::nospc;
+        return res;
+    }
     res.sessionid = make_session_id();
+    c->sessions.push_back(res.sessionid);
+    by_state_[state] = c->id;
     sessions_.emplace(res.sessionid,
                       std::make_shared<session>(res.sessionid, c->id, state, res.fore_chan_attrs));
+    const std::size_t bytes = session::bytes_of(res.fore_chan_attrs);
+    slot_bytes_ += bytes;
+    c->peer->second.slot_bytes += bytes;
+    ++c->peer->second.sessions;
     c->sequence = args.sequence;
     c->state = state;
     if (!c->confirmed) {
@@ -291,6 +422,8 @@ CREATE_SESSION4res session_table::end_creation(const CREATE_SESSION4args& args, 
         const clientid4 older = std::exchange(owner.confirmed, c->id);
         owner.unconfirmed = 0;
         c->confirmed = true;
+        unconfirmed_.erase(c->by_age);
+        c->peer->second.unconfirmed.erase(c->by_age_of_peer);
         if (older != 0)
             erase(older);
     }
@@ -300,7 +433,6 @@ CREATE_SESSION4res session_table::end_creation(const CREATE_SESSION4args& args, 
     res.back_chan_attrs.headerpadsize = 0;
     res.back_chan_attrs.rdma_ird.reset();
     c->last = res;
-    ++c->sessions;
     return res;
 }
 
@@ -318,29 +450,30 @@ std::shared_ptr<session> session_table::find(const sessionid4& id) const
     return found == sessions_.end() ? nullptr : found->second;
 }
 
-nfsstat4 session_table::destroy_session(const sessionid4& id, unsigned own)
+nfsstat4 session_table::destroy_session(const sessionid4& id, principal who, unsigned own)
 {
     const std::lock_guard held(lock_);
     const auto found = sessions_.find(id);
     if (found == sessions_.end())
         return nfsstat4::badsession;
+    const client* const c = find_client(found->second->client());
+    if (c == nullptr || c->who != who)
+        return nfsstat4::badsession;
     if (found->second->running() > own)
         return nfsstat4::delay;
-    if (client* const c = find_client(found->second->client()))
-        --c->sessions;
-    sessions_.erase(found);
+    erase_session(sessionid4(id));
     return nfsstat4::ok;
 }
 
-nfsstat4 session_table::may_destroy_client(clientid4 id, files::client_id& state) const
+nfsstat4 session_table::may_destroy_client(clientid4 id, principal who, files::client_id& state) const
 {
     const std::lock_guard held(lock_);
-    const auto found = clients_.find(id);
-    if (found == clients_.end())
+    const client* const c = find_client(id);
+    if (c == nullptr || c->who != who)
         return nfsstat4::stale_clientid;
-    if (found->second.sessions != 0 || found->second.creating)
+    if (!c->sessions.empty() || c->creating)
         return nfsstat4::clientid_busy;
-    state = found->second.state;
+    state = c->state;
     return nfsstat4::ok;
 }
 
@@ -350,15 +483,39 @@ void session_table::forget(clientid4 id)
     erase(id);
 }
 
-std::vector<std::pair<clientid4, files::client_id>> session_table::confirmed() const
+session_table::name session_table::name_of(files::client_id state) const
 {
     const std::lock_guard held(lock_);
-    std::vector<std::pair<clientid4, files::client_id>> all;
-    for (const auto& [id, c] : clients_) {
-        if (c.confirmed && !c.creating)
-            all.emplace_back(id, c.state);
+    const auto found = by_state_.find(state);
+    if (found == by_state_.end())
+        return {};
+    return {found->second, find_client(found->second)->creating};
+}
+
+std::vector<files::client_id> session_table::states_of(std::string_view from) const
+{
+    const std::string group = peer_group(from);
+    const std::lock_guard held(lock_);
+    std::vector<files::client_id> all;
+    for (const auto& [state, id] : by_state_) {
+        if (find_client(id)->peer->first == group)
+            all.push_back(state);
     }
     return all;
+}
+
+bool session_table::may_make_room(shortage of, std::string_view from, time_point now)
+{
+    const std::string group = peer_group(from);
+    const std::lock_guard held(lock_);
+    const auto peer = peers_.find(group);
+    if (of == shortage::none || (of == shortage::of_peer && peer == peers_.end()))
+        return false;
+    time_point& last = of == shortage::of_all ? made_room_ : peer->second.made_room;
+    if (last != time_point() && now - last < duration(std::chrono::seconds(1)))
+        return false;
+    last = now;
+    return true;
 }
 
 void session_table::drop_unconfirmed(time_point now)

@@ -183,6 +183,15 @@ task<nfsstat4> state_home::is_in_use(files::client_id client, bool& in_use)
     });
 }
 
+task<state_home::life> state_home::life_of(files::client_id client)
+{
+    return at_home([client](files::state_table& t) {
+        const auto is = t.state_of(client);
+        const auto used = t.is_in_use(client);
+        return life{is && *is == files::client_state::active, used && *used};
+    });
+}
+
 task<nfsstat4> state_home::reclaim_complete(files::client_id client)
 {
     return at_home([client](files::state_table& t) { return status_of_task(t.reclaim_complete(client)); });

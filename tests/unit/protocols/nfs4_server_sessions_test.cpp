@@ -326,4 +326,225 @@ BOOST_FIXTURE_TEST_CASE(reclaims_end_before_opens_begin, nfs4_fixture)
     BOOST_TEST(fresh.open(fresh.creating("f")).status == nfsstat4::ok);
 }
 
+// What one peer may have of what all share. Exports are everybody's here, and each test sets the limits that it means.
+struct shared_fixture : nfs4_fixture {
+    shared_fixture()
+    {
+        for (nfs::export_options& made : options)
+            BOOST_REQUIRE(made.clients.add("*"));
+    }
+    void come_from(std::string_view address) { from.address = address; }
+    void pass(duration d)
+    {
+        clock.advance(d);
+        shard->turn();
+    }
+    /// EXCHANGE_ID alone: the client's number, or 0 where it is to come again.
+    clientid4 exchange(const char* name)
+    {
+        answer4 out = compound(client4(*this, name).exchange());
+        const auto res = out.take<EXCHANGE_ID4res>();
+        BOOST_TEST((res.status == nfsstat4::ok || res.status == nfsstat4::delay));
+        return res.status == nfsstat4::ok ? res.clientid : 0;
+    }
+    nfsstat4 create(clientid4 id) { return compound(client4::session_of(id, 1)).status(); }
+    std::uint32_t slots_of(client4& c)
+    {
+        answer4 made = compound(client4::session_of(c.id, c.create_sequence++));
+        const auto res = made.take<CREATE_SESSION4res>();
+        if (res.status != nfsstat4::ok) {
+            BOOST_TEST(res.status == nfsstat4::nospc);
+            --c.create_sequence;
+            return 0;
+        }
+        c.session = res.sessionid;
+        c.sequences.clear();
+        return res.fore_chan_attrs.maxrequests;
+    }
+};
+
+BOOST_FIXTURE_TEST_CASE(clients_that_do_not_go_on_give_way_to_their_peer_s_next, shared_fixture)
+{
+    limits.clients_per_peer = 3;
+    client4 there(*this, "there");
+    there.connect();
+    const clientid4 first = exchange("1"), second = exchange("2");
+    come_from("192.0.2.9");
+    const clientid4 elsewhere = exchange("elsewhere");
+    come_from("127.0.0.1");
+    for (int i = 0; i < 5; ++i)
+        BOOST_TEST(exchange(("x" + std::to_string(i)).c_str()) != 0u);
+    BOOST_TEST(commons->sessions.clients() == 4u);
+    BOOST_TEST(create(first) == nfsstat4::stale_clientid);
+    BOOST_TEST(create(second) == nfsstat4::stale_clientid);
+    BOOST_TEST(there.call(PUTROOTFH4args()).status() == nfsstat4::ok);
+    come_from("192.0.2.9");
+    BOOST_TEST(create(elsewhere) == nfsstat4::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(where_all_places_are_taken_the_oldest_that_does_not_go_on_gives_way, shared_fixture)
+{
+    limits.clients = 3;
+    const clientid4 first = exchange("1");
+    come_from("192.0.2.9");
+    const clientid4 second = exchange("2");
+    const clientid4 third = exchange("3");
+    // Its own first, though there are older ones.
+    BOOST_TEST(exchange("4") != 0u);
+    come_from("192.0.2.10");
+    const clientid4 new_one = exchange("5");
+    BOOST_TEST(create(new_one) == nfsstat4::ok);
+    BOOST_TEST(create(second) == nfsstat4::stale_clientid);
+    come_from("192.0.2.9");
+    BOOST_TEST(create(third) == nfsstat4::ok);
+    come_from("127.0.0.1");
+    BOOST_TEST(create(first) == nfsstat4::stale_clientid);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_peer_has_its_share_of_clients_and_others_have_theirs, shared_fixture)
+{
+    limits.clients_per_peer = 2;
+    client4 a(*this, "a"), b(*this, "b"), other(*this, "other");
+    a.connect();
+    b.connect();
+    BOOST_TEST_REQUIRE(b.open(b.creating("f")).status == nfsstat4::ok);
+    BOOST_TEST(exchange("c") == 0u);
+    come_from("192.0.2.9");
+    other.connect();
+    BOOST_TEST_REQUIRE(other.open(other.creating("g")).status == nfsstat4::ok);
+    pass(60s);
+    come_from("127.0.0.1");
+    BOOST_TEST(a.call(PUTROOTFH4args()).status() == nfsstat4::ok);
+    pass(60s);
+    // b's lease is over, and so is that of another peer, which is in nobody's way.
+    BOOST_TEST(exchange("c") != 0u);
+    BOOST_TEST(a.call(PUTROOTFH4args()).status() == nfsstat4::ok);
+    BOOST_TEST(b.call(PUTROOTFH4args()).status() == nfsstat4::badsession);
+    come_from("192.0.2.9");
+    BOOST_TEST(other.call(PUTROOTFH4args()).status() == nfsstat4::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(where_all_clients_have_their_leases_the_next_one_waits, shared_fixture)
+{
+    limits.clients = 1;
+    client4 a(*this, "a");
+    a.connect();
+    BOOST_TEST_REQUIRE(a.open(a.creating("f")).status == nfsstat4::ok);
+    come_from("192.0.2.9");
+    BOOST_TEST(exchange("c") == 0u);
+    clock.advance(91s);
+    BOOST_TEST(exchange("c") != 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_peer_has_its_share_of_sessions, shared_fixture)
+{
+    limits.sessions_per_peer = 2;
+    client4 a(*this, "a"), other(*this, "other");
+    a.connect();
+    BOOST_TEST(slots_of(a) == 4u);
+    BOOST_TEST(slots_of(a) == 0u);
+    come_from("192.0.2.9");
+    other.connect();
+    come_from("127.0.0.1");
+    BOOST_TEST(compound(DESTROY_SESSION4args{a.session}).status() == nfsstat4::ok);
+    BOOST_TEST(slots_of(a) == 4u);
+}
+
+BOOST_FIXTURE_TEST_CASE(sessions_have_as_many_slots_as_there_is_room_for_what_they_keep, shared_fixture)
+{
+    limits.cached_response_size = 4096;
+    limits.slot_bytes_per_peer = 7 * 4096;
+    limits.slot_bytes = 9 * 4096;
+    client4 a(*this, "a"), other(*this, "other");
+    a.connect(); // four
+    const std::uint32_t more = slots_of(a);
+    BOOST_TEST((more == 1 || more == 2));
+    BOOST_TEST((slots_of(a) == 0 || more == 1));
+    come_from("192.0.2.9");
+    other.id = exchange("other");
+    const std::uint32_t of_other = slots_of(other);
+    BOOST_TEST((of_other == 1 || of_other == 2));
+    come_from("127.0.0.1");
+    BOOST_TEST(compound(DESTROY_SESSION4args{a.session}).status() == nfsstat4::ok);
+    BOOST_TEST(slots_of(a) == more);
+}
+
+BOOST_FIXTURE_TEST_CASE(whoever_may_use_no_export_is_not_remembered, nfs4_fixture)
+{
+    from.address = "192.0.2.9";
+    BOOST_TEST(compound(client4(*this, "a").exchange()).status() == nfsstat4::perm);
+    BOOST_TEST(commons->sessions.clients() == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(another_user_destroys_nothing, fixture)
+{
+    user->uid = 1001;
+    BOOST_TEST(compound(DESTROY_SESSION4args{client.session}).status() == nfsstat4::badsession);
+    user->uid = 1000;
+    BOOST_TEST(compound(DESTROY_SESSION4args{client.session}).status() == nfsstat4::ok);
+    user->uid = 1001;
+    BOOST_TEST(compound(DESTROY_CLIENTID4args{client.id}).status() == nfsstat4::stale_clientid);
+    user->uid = 1000;
+    BOOST_TEST(compound(DESTROY_CLIENTID4args{client.id}).status() == nfsstat4::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_name_is_taken_as_long_as_its_client_has_something, fixture)
+{
+    BOOST_TEST_REQUIRE(client.open(client.creating("f")).status == nfsstat4::ok);
+    BOOST_TEST(compound(DESTROY_SESSION4args{client.session}).status() == nfsstat4::ok);
+    user->uid = 1001;
+    BOOST_TEST(compound(client.exchange()).status() == nfsstat4::clid_inuse);
+    clock.advance(91s);
+    BOOST_TEST(compound(client.exchange()).status() == nfsstat4::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(nobody_ends_a_client_from_elsewhere_while_it_is_there, shared_fixture)
+{
+    client4 a(*this, "a");
+    a.connect();
+    come_from("192.0.2.9");
+    const client4 claims(*this, "a", 2);
+    BOOST_TEST(compound(claims.exchange()).status() == nfsstat4::delay);
+    // The same client over another of its addresses.
+    BOOST_TEST(compound(a.exchange()).status() == nfsstat4::ok);
+    BOOST_TEST(a.call(PUTROOTFH4args()).status() == nfsstat4::ok);
+    clock.advance(91s);
+    BOOST_TEST(compound(claims.exchange()).status() == nfsstat4::ok);
+}
+
+BOOST_AUTO_TEST_CASE(peers_of_one_network_share_what_one_of_them_may_have)
+{
+    BOOST_TEST(peer_group("192.0.2.1") != peer_group("192.0.2.2"));
+    BOOST_TEST(peer_group("::ffff:192.0.2.1") == peer_group("192.0.2.1"));
+    BOOST_TEST(peer_group("2001:db8:0:1::1") == peer_group("2001:db8:0:1:ffff::2"));
+    BOOST_TEST(peer_group("2001:db8:0:1::1") != peer_group("2001:db8:0:2::1"));
+    BOOST_TEST(peer_group("fe80::1") != peer_group("fe80::2"));
+}
+
+BOOST_FIXTURE_TEST_CASE(state_that_no_session_names_is_ended, fixture)
+{
+    const auto left = run_until_complete(*shard, commons->state.add_client("left"));
+    BOOST_TEST_REQUIRE(left.status == nfsstat4::ok);
+    BOOST_TEST(run_until_complete(*shard, commons->state.reclaim_complete(left.client)) == nfsstat4::ok);
+    files::open_request request;
+    request.client = left.client;
+    request.file = storage::handle(std::as_bytes(std::span("file", 4)));
+    BOOST_TEST(commons->state.table().open(request).has_value());
+    BOOST_TEST(commons->state.table().stats().clients.value() == 2);
+    tasks.spawn([this] { return commons->tend(); });
+    const auto pass = [&](duration d) {
+        clock.advance(d);
+        for (int i = 0; i < 20; ++i)
+            shard->turn();
+    };
+    pass(60s);
+    BOOST_TEST(client.call(PUTROOTFH4args()).status() == nfsstat4::ok);
+    pass(40s);
+    BOOST_TEST(commons->state.table().stats().clients.value() == 1);
+    BOOST_TEST(client.call(PUTROOTFH4args()).status() == nfsstat4::ok);
+    tasks.request_stop();
+    for (int i = 0; i < 20; ++i)
+        shard->turn();
+}
+
 BOOST_AUTO_TEST_SUITE_END()

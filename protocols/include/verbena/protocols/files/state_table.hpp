@@ -20,6 +20,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 // Nobody else's: not exported.
 namespace verbena::files::detail {
@@ -204,6 +205,8 @@ public:
     result<void> set_callable(client_id client, bool callable);
     /// As of now. Errors: stale_client.
     result<client_state> state_of(client_id client);
+    /// Those that are not active: what time has taken first, then by the end of their leases. As of now.
+    std::vector<client_id> lapsed();
     /// Whether it has opens, locks or delegations, revoked ones too: then DESTROY_CLIENTID is refused.
     result<bool> is_in_use(client_id client);
     /// The client has taken back what it had, or had nothing: before this it gets nothing new. It is in the recovery store when this

@@ -48,6 +48,8 @@ private:
 
 /// Whether the peer may see a directory: an export that it may use begins there or beneath. The root is seen by all.
 bool is_visible(const pseudo_node& node, const rpc::peer& from, host_addresses& host);
+/// The same, and the root is no exception.
+bool is_visible_at_all(const pseudo_node& node, const rpc::peer& from, host_addresses& host);
 
 } // namespace verbena::nfs::v4
 

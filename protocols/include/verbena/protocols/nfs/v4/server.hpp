@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #pragma GCC visibility push(default)
 
@@ -33,6 +34,11 @@ struct server_commons {
     /// lease is over.
     /// Completes when: its task is stopped. On cancel: it ends. Errors: none. Lifetime: this outlives it. Shard: `home`.
     task<void> tend();
+    /// Ends clients whose lease is over, those first that have nothing or whose lease ended first: of the peer's group, or of all. True if there
+    /// was one. At most once a second.
+    /// Completes when: they are gone. On cancel: as the state layer's store says. Errors: none. Lifetime: `from` is borrowed.
+    /// Shard: any.
+    task<bool> make_room(session_table::shortage of, std::string_view from);
 
     const export_table& exports;
     const handle_key key;
@@ -42,6 +48,10 @@ struct server_commons {
     const std::string owner;
     state_home state;
     session_table sessions;
+
+private:
+    enum class ending : bool { of_what_is_lost, of_each };
+    task<std::size_t> end_lapsed(std::vector<files::client_id> clients, ending what, std::size_t most);
 };
 
 /// What one shard's program has done. Written by its shard, read from any thread.

@@ -10,15 +10,18 @@
 #include <verbena/protocols/files/types.hpp>
 #include <verbena/protocols/nfs/v4/session_operations.hpp>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -33,9 +36,18 @@ struct session_limits {
     std::uint32_t response_size = 1049480; ///< likewise to read 1 MiB
     std::uint32_t cached_response_size = 4096; ///< bytes that a slot keeps
     std::size_t clients = 16384;               ///< with those that are not confirmed
+    std::size_t clients_per_peer = 1024;       ///< likewise
     std::size_t sessions = 4096;
     std::size_t sessions_per_client = 16;
+    std::size_t sessions_per_peer = 512;
+    /// What all slots may keep, and what they take themselves: a session is granted as many slots as there is room for.
+    std::size_t slot_bytes = std::size_t(256) << 20;
+    std::size_t slot_bytes_per_peer = std::size_t(64) << 20;
 };
+
+/// Whose limits a peer shares: all of an IPv4 address, or of the first 64 bits of an IPv6 address, within which a host may choose.
+/// On a link, where neighbours share these, the whole address counts. Anything else stands for itself.
+std::string peer_group(std::string_view address);
 
 /// Who sent a call, as far as the session layer tells callers apart.
 using principal = std::uint64_t;
@@ -73,6 +85,8 @@ public:
     }
     /// Calls that run on it.
     unsigned running() const noexcept { return running_.load(std::memory_order_relaxed); }
+    /// What slots of a channel take at most, with the replies that they keep.
+    static std::size_t bytes_of(const channel_attrs4& fore) noexcept;
 
 private:
     friend class slot_use;
@@ -126,21 +140,31 @@ public:
     /// is not confirmed is kept.
     session_table(const siphash_key& key, std::uint32_t epoch, duration lease, session_limits limits = {});
 
+    /// Which limit was met: what its owner can do without may be given back, and the question asked again.
+    enum class shortage : std::uint8_t { none, of_peer, of_all };
     struct exchanged {
         nfsstat4 status = nfsstat4::ok;
         clientid4 client = 0;
         std::uint32_t sequence = 0; ///< of the next CREATE_SESSION
         bool confirmed = false;
         files::client_id gone = files::nobody; ///< to be forgotten by the state layer
+        /// With a refusal: whose it is. Where it has nothing in the state layer, or its lease is over, the question is asked again
+        /// with `yields`.
+        files::client_id rival = files::nobody;
+        shortage short_of = shortage::none;
     };
-    /// The decision table of 8881 18.35.4.
-    exchanged exchange_id(const client_owner4& owner, bool update, principal who, time_point now);
+    /// The decision table of 8881 18.35.4. Besides, nobody ends what a client has whose lease runs from another address. A client that is
+    /// not confirmed gives way to the next one of its peer group, where that has used up its share, and to anybody's where the table
+    /// is full. Whoever confirmed is in nobody's way.
+    exchanged exchange_id(const client_owner4& owner, bool update, principal who, std::string_view from,
+                          time_point now, files::client_id yields = files::nobody);
 
     /// CREATE_SESSION in two parts: between them the client is made known to the state layer. Others that want to create a session of
     /// that client meanwhile are told to come again.
     struct creation {
         nfsstat4 status = nfsstat4::ok;
         std::optional<CREATE_SESSION4res> repeat; ///< answers the call
+        shortage short_of = shortage::none;
         bool confirms = false;
         std::string key;                        ///< of the client in the state layer, if it confirms
         files::client_id state = files::nobody; ///< in the state layer, unless it confirms
@@ -166,14 +190,23 @@ public:
 
     /// Nothing if there is no such session.
     std::shared_ptr<session> find(const sessionid4& id) const;
-    /// badsession; delay while more than `own` calls run on it.
-    nfsstat4 destroy_session(const sessionid4& id, unsigned own);
-    /// stale_clientid; clientid_busy while it has sessions. Otherwise its state can be asked about, and forget() follows.
-    nfsstat4 may_destroy_client(clientid4 client, files::client_id& state) const;
+    /// badsession, also of a client that somebody else made; delay while more than `own` calls run on it.
+    nfsstat4 destroy_session(const sessionid4& id, principal who, unsigned own);
+    /// stale_clientid, also of one that somebody else made; clientid_busy while it has sessions. Otherwise its state can be asked
+    /// about, and forget() follows.
+    nfsstat4 may_destroy_client(clientid4 client, principal who, files::client_id& state) const;
     /// The client and its sessions are no more.
     void forget(clientid4 client);
-    /// Clients that are confirmed, with their names in the state layer.
-    std::vector<std::pair<clientid4, files::client_id>> confirmed() const;
+    /// Who a client of the state layer is, and whether its first session is being created just now.
+    struct name {
+        clientid4 client = 0; ///< 0: nobody
+        bool creating = false;
+    };
+    name name_of(files::client_id state) const;
+    /// The names in the state layer of a peer group's clients.
+    std::vector<files::client_id> states_of(std::string_view from) const;
+    /// Whether it is time to look for what can be given back: once a second for each peer group, and once for all.
+    bool may_make_room(shortage of, std::string_view from, time_point now);
     /// A client that did not go on within a lease is not waited for (8881 18.35.4).
     void drop_unconfirmed(time_point now);
 
@@ -181,26 +214,41 @@ public:
     std::size_t sessions() const;
 
 private:
+    using ids = std::list<clientid4>;
+    struct peer_entry {
+        std::size_t clients = 0, sessions = 0, slot_bytes = 0;
+        ids unconfirmed; // by age
+        time_point made_room{};
+    };
+    using peer_map = std::map<std::string, peer_entry, std::less<>>;
     struct client {
         clientid4 id = 0;
         std::string owner;
         verifier4 verifier{};
         principal who = 0;
+        peer_map::iterator peer;
         bool confirmed = false;
         bool creating = false;
         std::uint32_t sequence = 0; // of the last CREATE_SESSION
         CREATE_SESSION4res last;
         files::client_id state = files::nobody;
-        std::size_t sessions = 0;
+        std::vector<sessionid4> sessions;
         time_point exchanged;
+        ids::iterator by_age, by_age_of_peer; // unless it is confirmed
     };
     struct owner_entry {
         clientid4 confirmed = 0;
         clientid4 unconfirmed = 0;
     };
     client* find_client(clientid4 id) noexcept;
+    const client* find_client(clientid4 id) const noexcept;
     void erase(clientid4 id);
+    void erase_session(const sessionid4& id);
+    void release(peer_map::iterator peer);
     void drop_old(time_point now);
+    bool drop_first(const ids& of);
+    shortage make_room(peer_entry& peer, time_point now);
+    shortage grant_slots(const client& c, channel_attrs4& granted) const noexcept;
     void leave_creation(clientid4 client) noexcept;
     clientid4 make_client_id();
     sessionid4 make_session_id();
@@ -211,8 +259,13 @@ private:
     const duration lease_;
     const session_limits limits_;
     std::unordered_map<clientid4, client> clients_;
+    std::unordered_map<files::client_id, clientid4> by_state_;
     std::map<std::string, owner_entry, std::less<>> owners_;
     std::map<sessionid4, std::shared_ptr<session>> sessions_;
+    peer_map peers_;
+    ids unconfirmed_; // by age
+    std::size_t slot_bytes_ = 0;
+    time_point made_room_{};
     std::uint32_t last_client_ = 0;
     std::uint64_t last_session_ = 0;
 };

@@ -51,6 +51,11 @@ public:
     /// Also of one that is not there.
     task<nfsstat4> forget(files::client_id client);
     task<nfsstat4> is_in_use(files::client_id client, bool& in_use);
+    struct life {
+        bool active = false; ///< its lease is not over
+        bool in_use = false; ///< it has something
+    };
+    task<life> life_of(files::client_id client);
     task<nfsstat4> reclaim_complete(files::client_id client);
 
     /// Opens; between the decision and its answer the file is cut to no bytes, if `truncate` says whose it is.
