@@ -13,9 +13,47 @@ namespace verbena::nfs::v4 {
 
 namespace {
 
-// Room for what most calls are answered. Operations that need more say so.
+// Room for what most calls are answered.
 constexpr std::size_t usual_results = 4096;
-constexpr std::size_t operation_results = 1536;
+
+// What a repeat may not do again. WRITE may, but what came after it must not be undone by that.
+bool changes_something(nfs_opnum4 operation) noexcept
+{
+    switch (operation) {
+    case nfs_opnum4::close:
+    case nfs_opnum4::create:
+    case nfs_opnum4::create_session:
+    case nfs_opnum4::destroy_clientid:
+    case nfs_opnum4::destroy_session:
+    case nfs_opnum4::exchange_id:
+    case nfs_opnum4::free_stateid:
+    case nfs_opnum4::link:
+    case nfs_opnum4::lock:
+    case nfs_opnum4::locku:
+    case nfs_opnum4::open:
+    case nfs_opnum4::open_downgrade:
+    case nfs_opnum4::reclaim_complete:
+    case nfs_opnum4::remove:
+    case nfs_opnum4::rename:
+    case nfs_opnum4::setattr:
+    case nfs_opnum4::write: return true;
+    default: return false;
+    }
+}
+
+siphash_key key_for(const handle_key& secret, std::uint64_t what) noexcept
+{
+    siphash_key made;
+    std::array<std::byte, 16> text{};
+    xdr::store_u64(text.data(), what);
+    for (const std::size_t half : {0, 8}) {
+        text[15] = std::byte(half);
+        xdr::store_u64(made.data() + half, siphash(secret, text));
+    }
+    return made;
+}
+// Whoever finds out about one knows nothing of the others.
+constexpr std::uint64_t for_sessions = 0x73657373'696f6e73; // "sessions"
 
 std::string owner_of(const handle_key& key)
 {
@@ -37,7 +75,7 @@ server_commons::server_commons(const export_table& table, const handle_key& secr
       started(now),
       owner(owner_of(secret)),
       state(home, options),
-      sessions(secret, options.epoch, options.lease, limits)
+      sessions(key_for(secret, for_sessions), options.epoch, options.lease, limits)
 {
 }
 
@@ -295,15 +333,16 @@ task<rpc::outcome> server::serve_session(rpc::call& c, compound_arguments& args)
     }
     k.session = s;
     k.client = s->state();
+    k.slot = &slot;
     task<void> running = run_operations(k);
     co_await running;
-    if (k.dropped)
+    if (k.dropped && !k.changed)
         co_return rpc::outcome::drop;
     if (!k.results.ok())
         co_return rpc::outcome::system_error;
     const bool keep = sequence.cachethis && c.results().payloads().empty();
     slot.finish(keep ? c.results().bytes().subspan(start) : std::span<const std::byte>(), keep);
-    co_return rpc::outcome::success;
+    co_return k.dropped ? rpc::outcome::drop : rpc::outcome::success;
 }
 
 task<void> server::run_operations(compound& k)
@@ -318,8 +357,8 @@ task<void> server::run_operations(compound& k)
             k.results.fail(nfs_opnum4::illegal, nfsstat4::op_illegal);
             co_return;
         }
-        if (k.c.results().room() < operation_results && k.c.results().payloads().empty())
-            (void)co_await k.c.reserve_results(usual_results); // else what doesn't fit says so
+        if (k.c.results().room() < compound::least_room && k.c.results().payloads().empty())
+            k.lacks_memory = !co_await k.c.reserve_results(usual_results);
         nfsstat4 status = nfsstat4::ok;
         if (operation == nfs_opnum4::sequence) {
             status = nfsstat4::sequence_pos;
@@ -327,8 +366,16 @@ task<void> server::run_operations(compound& k)
             task<nfsstat4> running = run(k, operation);
             status = co_await running;
         }
-        if (k.dropped)
+        if (k.dropped) {
+            // Nobody hears it now. Where the call is not run again, whoever repeats it does.
+            if (k.changed)
+                k.results.fail(operation, status);
             co_return;
+        }
+        if (status == nfsstat4::ok && changes_something(operation)) {
+            k.changed = true;
+            k.slot->counts();
+        }
         counters_.note(operation, status);
         if (status != nfsstat4::ok) {
             if (!std::exchange(k.answered, false))

@@ -49,6 +49,9 @@ struct server::compound {
     {
     }
 
+    /// Bytes that an operation finds for its results, unless there is no memory. Those that need more say so.
+    static constexpr std::size_t least_room = 1536;
+
     rpc::call& c;
     compound_arguments& args;
     const std::size_t start; // where the results begin in the reply
@@ -57,9 +60,12 @@ struct server::compound {
 
     std::shared_ptr<verbena::nfs::v4::session> session; // nothing where an operation stands alone
     files::client_id client = files::nobody;
-    bool kept = false;     // the reply will be kept for repeats
-    bool dropped = false;  // there is nobody to be answered any more
-    bool answered = false; // the operation has written its failure itself
+    slot_use* slot = nullptr;  // likewise
+    bool kept = false;         // the reply will be kept for repeats
+    bool lacks_memory = false; // for more results, which there would be room for
+    bool changed = false;      // an operation of its has changed something
+    bool dropped = false;      // there is nobody to be answered any more
+    bool answered = false;     // the operation has written its failure itself
 
     object current, saved;
     std::optional<stateid4> current_id, saved_id;
@@ -68,6 +74,8 @@ struct server::compound {
     bool is_last() const noexcept { return args.index() == args.head().operations; }
     nfsstat4 too_big() const noexcept
     {
+        if (lacks_memory)
+            return nfsstat4::delay;
         return kept ? nfsstat4::rep_too_big_to_cache : nfsstat4::rep_too_big;
     }
     template<class Results>
@@ -79,7 +87,16 @@ struct server::compound {
     template<class Results>
     nfsstat4 check_room() const noexcept
     {
+        static_assert(least_room >= 4 + xdr::max_size<Results> + 12);
         return results.has_room_for<Results>() ? nfsstat4::ok : too_big();
+    }
+    /// Of an argument that did not come: the status, or that nobody is there to hear one.
+    nfsstat4 not_pulled(const error& why) noexcept
+    {
+        if (why == std::errc::bad_message) // it lies in no chunk
+            return nfsstat4::badxdr;
+        dropped = why != std::errc::not_enough_memory;
+        return nfsstat4::delay;
     }
     /// Bytes that results may still take, wherever they lie, less what a failure takes.
     std::size_t left() const noexcept

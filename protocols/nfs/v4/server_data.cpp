@@ -144,12 +144,8 @@ task<nfsstat4> server::write(compound& k)
     std::span<const std::span<const std::byte>> pieces(&here, 1);
     if (args.data.external) {
         auto got = co_await k.c.pull(args.data);
-        if (!got && got.error() == std::errc::not_enough_memory)
-            co_return nfsstat4::delay;
-        if (!got) {
-            k.dropped = true;
-            co_return nfsstat4::delay;
-        }
+        if (!got)
+            co_return k.not_pulled(got.error());
         pulled = std::move(*got);
         pieces = pulled.pieces();
     }
@@ -202,7 +198,7 @@ task<nfsstat4> server::readlink(compound& k)
         co_return status == nfsstat4::inval ? nfsstat4::wrong_type : status;
     }
     if (path->size() > k.results.room() && k.c.results().payloads().empty())
-        (void)co_await k.c.reserve_results(path->size() + usual_rest);
+        k.lacks_memory = !co_await k.c.reserve_results(path->size() + usual_rest);
     READLINK4res res;
     res.link = std::as_bytes(std::span(*path));
     co_return k.add(res);

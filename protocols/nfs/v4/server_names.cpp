@@ -13,6 +13,8 @@ namespace verbena::nfs::v4 {
 namespace {
 
 constexpr std::size_t max_link_text = 4096;
+// An empty one: opcode, status, verifier, and the two words behind the entries.
+constexpr std::size_t least_listing = 24;
 // What stands around a listing in the reply.
 constexpr std::size_t around_listing = 256;
 
@@ -60,12 +62,8 @@ task<nfsstat4> server::create(compound& k)
         std::span<const std::span<const std::byte>> pieces(&here, 1);
         if (data.external) {
             auto got = co_await k.c.pull(data);
-            if (!got && got.error() == std::errc::not_enough_memory)
-                co_return nfsstat4::delay;
-            if (!got) {
-                k.dropped = true;
-                co_return nfsstat4::delay;
-            }
+            if (!got)
+                co_return k.not_pulled(got.error());
             pulled = std::move(*got);
             pieces = pulled.pieces();
         }
@@ -254,6 +252,8 @@ task<nfsstat4> server::readdir(compound& k)
         co_return co_await listing;
     }
     const std::size_t room = k.results.room();
+    if (room < least_listing)
+        co_return k.too_big();
     xdr::encoder& out = k.results.begin(nfs_opnum4::readdir);
     readdir_writer writer(out, args, {}, room - 8);
     const std::size_t verifier_at = out.size() - 8;
@@ -280,6 +280,8 @@ task<nfsstat4> server::readdir(compound& k)
 task<nfsstat4> server::list_pseudo(compound& k, const READDIR4args& args)
 {
     const std::size_t room = k.results.room();
+    if (room < least_listing)
+        co_return k.too_big();
     readdir_writer writer(k.results.begin(nfs_opnum4::readdir), args, {}, room - 8);
     const bitmap4 wanted = args.attr_request & supported(k);
     std::uint64_t cookie = 2;

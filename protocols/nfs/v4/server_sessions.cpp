@@ -4,6 +4,13 @@
 
 namespace verbena::nfs::v4 {
 
+namespace {
+
+// What EXCHANGE_ID is answered: numbers, and commons_.owner twice. The type's largest size allows for names of others.
+constexpr std::size_t exchange_results = 256;
+
+} // namespace
+
 task<nfsstat4> server::exchange_id(compound& k)
 {
     EXCHANGE_ID4args args;
@@ -16,6 +23,8 @@ task<nfsstat4> server::exchange_id(compound& k)
         co_return nfsstat4::inval;
     if (args.state_protect.how == state_protect_how4::ssv)
         co_return nfsstat4::encr_alg_unsupp;
+    if (k.results.room() < exchange_results)
+        co_return k.too_big();
     // Whoever may use no export is not remembered.
     if (!is_visible_at_all(commons_.tree.root(), k.c.from(), host_))
         co_return nfsstat4::perm;
@@ -56,6 +65,8 @@ task<nfsstat4> server::create_session(compound& k)
     CREATE_SESSION4args args;
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
+    if (const nfsstat4 room = k.check_room<CREATE_SESSION4res>(); room != nfsstat4::ok)
+        co_return room;
     if ((args.flags & ~create_session4::all) != 0)
         co_return nfsstat4::inval;
     const task_context& context = co_await current_context();
@@ -106,6 +117,8 @@ task<nfsstat4> server::destroy_session(compound& k)
     DESTROY_SESSION4args args;
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
+    if (const nfsstat4 room = k.check_room<DESTROY_SESSION4res>(); room != nfsstat4::ok)
+        co_return room;
     const bool own = k.session && k.session->id() == args.sessionid;
     if (own && !k.is_last())
         co_return nfsstat4::not_only_op;
@@ -118,6 +131,8 @@ task<nfsstat4> server::destroy_clientid(compound& k)
     DESTROY_CLIENTID4args args;
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
+    if (const nfsstat4 room = k.check_room<DESTROY_CLIENTID4res>(); room != nfsstat4::ok)
+        co_return room;
     files::client_id state = files::nobody;
     nfsstat4 status = commons_.sessions.may_destroy_client(args.clientid, caller(k.c), state);
     if (status == nfsstat4::ok && state != files::nobody) {
@@ -160,6 +175,8 @@ task<nfsstat4> server::reclaim_complete(compound& k)
     RECLAIM_COMPLETE4args args;
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
+    if (const nfsstat4 room = k.check_room<RECLAIM_COMPLETE4res>(); room != nfsstat4::ok)
+        co_return room;
     nfsstat4 status = nfsstat4::ok;
     if (args.one_fs) // says nothing of the other ones, and so ends nothing
         status = k.current.none() ? nfsstat4::nofilehandle : nfsstat4::ok;

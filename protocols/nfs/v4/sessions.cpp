@@ -89,6 +89,8 @@ void slot_use::finish(std::span<const std::byte> reply, bool keep)
 
 slot_use::~slot_use()
 {
+    if (counts_)
+        finish({}, false);
     if (!running_)
         return;
     session::slot& s = session_->slots_[slot_];

@@ -7,6 +7,7 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <climits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -97,8 +98,9 @@ public:
     rpc::reply_header header_of_reply;
     std::uint32_t xid = 0x1234;
     int pulls = 0;
-    bool pull_fails = false;
+    std::optional<std::errc> pull_fails;
     bool no_memory = false;
+    int reserves = INT_MAX;          ///< how often there is memory for results
     std::uint64_t most = UINT32_MAX; ///< bytes of a data item that there is room for
 
     std::uint64_t most_result() const noexcept override { return most; }
@@ -107,7 +109,7 @@ public:
     {
         ++pulls;
         if (pull_fails)
-            co_return error(std::errc::connection_reset);
+            co_return error(*pull_fails);
         rpc::payload got;
         if (ref.external) {
             // Two pieces, as large payloads come over a stream.
@@ -124,6 +126,8 @@ public:
         if (no_memory)
             co_return false;
         if (size > results_.room()) {
+            if (reserves-- <= 0)
+                co_return false;
             std::vector<std::byte> larger(results_.size() + size);
             const auto written = results_.bytes();
             std::copy(written.begin(), written.end(), larger.begin());

@@ -547,7 +547,7 @@ BOOST_FIXTURE_TEST_CASE(write_of_a_read_chunk, nfs3_fixture)
     BOOST_TEST(take<WRITE3res>(*c).status == nfsstat3::ok);
     // The connection broke in the middle.
     c = prepared();
-    c->pull_fails = true;
+    c->pull_fails = std::errc::connection_reset;
     files.called.clear();
     BOOST_TEST(!dispatch(*c));
     BOOST_TEST(files.called == "");

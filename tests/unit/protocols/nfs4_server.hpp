@@ -112,6 +112,7 @@ struct nfs4_fixture {
             start();
         memory_call c(pool, from);
         c.no_memory = no_memory;
+        c.reserves = reserves;
         xdr::encoder out = c.begin(100003, 4, 1, user ? &*user : nullptr);
         compound_head head;
         head.minorversion = minor;
@@ -140,6 +141,7 @@ struct nfs4_fixture {
     rpc::peer from{"127.0.0.1", "127.0.0.1:700", "tcp", 700};
     std::optional<rpc::auth_sys> user;
     bool no_memory = false; ///< for results
+    int reserves = INT_MAX; ///< as memory_call's
     blocking_pool lane{1};
     std::unique_ptr<storage::file_backend> files = make_files(lane);
     std::unique_ptr<storage::file_backend> others = make_files(lane);

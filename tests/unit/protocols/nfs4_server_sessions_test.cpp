@@ -131,6 +131,116 @@ BOOST_FIXTURE_TEST_CASE(without_memory_a_call_is_to_come_again, fixture)
     BOOST_TEST(compound(sequence, PUTROOTFH4args()).status() == nfsstat4::ok);
 }
 
+BOOST_FIXTURE_TEST_CASE(results_that_find_no_memory_are_to_come_again, fixture)
+{
+    CREATE_SESSION4args wide = client4::session_of(client.id, client.create_sequence);
+    wide.fore_chan_attrs.maxoperations = 64;
+    client.session = compound(wide).good<CREATE_SESSION4res>().sessionid;
+    client.sequences.clear();
+    const auto ask = [&] {
+        return send(1, [&](compound_request& out) {
+            out.add(client.sequence());
+            out.add(PUTROOTFH4args());
+            for (int i = 0; i < 40; ++i)
+                out.add(GETATTR4args{bitmap4{
+                    attribute::supported_attrs, attribute::type, attribute::owner, attribute::owner_group,
+                    attribute::time_access, attribute::time_modify, attribute::time_metadata,
+                    attribute::suppattr_exclcreat, attribute::filehandle, attribute::maxread,
+                    attribute::maxwrite, attribute::space_avail, attribute::space_free,
+                    attribute::space_total, attribute::files_avail, attribute::files_free}});
+        });
+    };
+    reserves = 1;
+    BOOST_TEST(ask().status() == nfsstat4::delay);
+    reserves = INT_MAX;
+    BOOST_TEST(ask().status() == nfsstat4::ok);
+}
+
+// What is done can't be taken back for want of room for its answer.
+BOOST_FIXTURE_TEST_CASE(sessions_operations_ask_for_room_first, fixture)
+{
+    client4 fresh(*this, "fresh");
+    fresh.id = compound(fresh.exchange()).good<EXCHANGE_ID4res>().clientid;
+    CREATE_SESSION4args tiny = client4::session_of(fresh.id, 1);
+    tiny.fore_chan_attrs.maxresponsesize_cached = 94; // header, head, SEQUENCE, and one failure
+    fresh.session = compound(tiny).good<CREATE_SESSION4res>().sessionid;
+    const SEQUENCE4args kept = fresh.sequence(0, true);
+    BOOST_TEST(compound(kept, client4::reclaimed()).status() == nfsstat4::rep_too_big_to_cache);
+    BOOST_TEST(compound(fresh.sequence(0, true), DESTROY_SESSION4args{fresh.session}).status() ==
+               nfsstat4::rep_too_big_to_cache);
+    BOOST_TEST(fresh.call(client4::reclaimed()).status() == nfsstat4::ok);
+}
+
+// Opens f, and writes what does not come.
+struct lost_data_fixture : fixture {
+    /// Nothing where the call is dropped.
+    std::optional<answer4> send_lost(const SEQUENCE4args& sequence, bool creates, std::errc why)
+    {
+        memory_call c(pool, from);
+        c.pull_fails = why;
+        xdr::encoder out = c.begin(100003, 4, 1, &*user);
+        compound_head head;
+        head.minorversion = 1;
+        compound_request request(out, head);
+        request.add(sequence).add(PUTROOTFH4args()).add(LOOKUP4args{"export"});
+        request.add(creates ? client.creating("f", createmode4::guarded) : client.opening("f"));
+        WRITE4args data{stateid4::current(), 0, stable_how4::unstable, {}};
+        data.data.length = 4;
+        data.data.external = true;
+        request.add(data);
+        c.end(out, std::vector<std::byte>(4));
+        if (!run_until_complete(*shard, dispatcher.dispatch(c)))
+            return std::nullopt;
+        xdr::decoder in = c.reply();
+        return std::optional<answer4>(in);
+    }
+};
+
+BOOST_FIXTURE_TEST_CASE(what_was_changed_before_data_are_lost_is_not_done_again, lost_data_fixture)
+{
+    const SEQUENCE4args sequence = client.sequence(0, true);
+    BOOST_TEST(!send_lost(sequence, true, std::errc::connection_aborted));
+    // Over a new connection. It hears that the file was made, and that WRITE is to come again.
+    auto again = send_lost(sequence, true, std::errc::connection_aborted);
+    BOOST_TEST_REQUIRE(again.has_value());
+    BOOST_TEST(again->status() == nfsstat4::delay);
+    BOOST_TEST(again->operations() == 5u);
+    // One that kept nothing hears that, and does nothing again either.
+    const SEQUENCE4args unkept = client.sequence(0, false);
+    BOOST_TEST(!send_lost(unkept, false, std::errc::connection_aborted));
+    again = send_lost(unkept, false, std::errc::connection_aborted);
+    BOOST_TEST_REQUIRE(again.has_value());
+    BOOST_TEST(again->status() == nfsstat4::retry_uncached_rep);
+}
+
+BOOST_FIXTURE_TEST_CASE(data_that_lie_nowhere_are_no_arguments, lost_data_fixture)
+{
+    const auto out = send_lost(client.sequence(0, true), true, std::errc::bad_message);
+    BOOST_TEST_REQUIRE(out.has_value());
+    BOOST_TEST(out->status() == nfsstat4::badxdr);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_denied_lock_names_its_holder, fixture)
+{
+    client4 other(*this, "b");
+    other.connect();
+    const auto held = client.open(client.creating("f"));
+    const auto wants = other.open(other.opening("f"));
+    LOCK4args args;
+    args.locktype = nfs_lock_type4::write;
+    args.length = 10;
+    args.locker.new_lock_owner = true;
+    args.locker.open_stateid = held.id;
+    args.locker.lock_owner.owner = std::as_bytes(std::span("x", 1));
+    BOOST_TEST(client.call(PUTFH4args{client4::handle_of(held)}, args).status() == nfsstat4::ok);
+    args.locker.open_stateid = wants.id;
+    answer4 out = other.call(PUTFH4args{client4::handle_of(wants)}, args);
+    out.good<PUTFH4res>();
+    const auto res = out.take<LOCK4res>();
+    BOOST_TEST(res.status == nfsstat4::denied);
+    BOOST_TEST(res.denied.owner.clientid == client.id);
+}
+
 BOOST_FIXTURE_TEST_CASE(operations_have_their_places, fixture)
 {
     BOOST_TEST(compound(PUTROOTFH4args()).status() == nfsstat4::op_not_in_session);

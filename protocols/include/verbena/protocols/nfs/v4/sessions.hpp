@@ -113,7 +113,7 @@ class slot_use {
 public:
     slot_use() = default;
     slot_use(const slot_use&) = delete;
-    /// A call that was not finished never was: its repeat runs.
+    /// A call that was not finished never was, unless it counts(): its repeat runs.
     ~slot_use();
 
     /// `mark` is equal for repeats of a call, and differs where a peer uses a sequence id for two.
@@ -122,6 +122,8 @@ public:
     nfsstat4 status() const noexcept { return status_; }
     /// Of slot_verdict::repeat.
     std::span<const std::byte> reply() const noexcept { return reply_; }
+    /// The call has changed something: whatever becomes of it, it does not run again.
+    void counts() noexcept { counts_ = true; }
     /// The call has run. `reply`, if it is to be kept, is copied.
     void finish(std::span<const std::byte> reply, bool keep);
 
@@ -129,6 +131,7 @@ private:
     std::shared_ptr<verbena::nfs::v4::session> session_;
     std::uint32_t slot_ = 0;
     bool running_ = false;
+    bool counts_ = false;
     nfsstat4 status_ = nfsstat4::ok;
     std::vector<std::byte> reply_;
 };
