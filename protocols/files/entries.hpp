@@ -153,8 +153,22 @@ struct wait_entry {
     member_of<wait_entry> by_end{*this};
 };
 
+/// What clients have together.
+struct peer_use {
+    explicit peer_use(std::uint64_t n) noexcept : number(n) {}
+    const std::uint64_t number;
+    std::size_t clients = 0, opens = 0, locks = 0, lock_states = 0, owner_names = 0;
+};
+
 struct client_entry {
     client_entry(client_id i, std::string_view k) : id(i), key(k) {}
+    /// `what` is of both.
+    void count(std::size_t client_entry::* own, std::size_t peer_use::* of_peer, std::ptrdiff_t by) noexcept
+    {
+        this->*own += std::size_t(by);
+        if (peer != nullptr)
+            peer->*of_peer += std::size_t(by);
+    }
     const client_id id;
     const std::string key;
     client_state state = client_state::active;
@@ -165,7 +179,9 @@ struct client_entry {
     bool leaving = false;  // what it writes is that the client goes
     unsigned holds = 0;    // compounds under way
     time_point renewed{};
-    std::size_t opens = 0, pending = 0, locks = 0, lock_states = 0, delegations = 0, revoked = 0, waits = 0;
+    std::size_t opens = 0, pending = 0, locks = 0, lock_states = 0, delegations = 0, revoked = 0, waits = 0,
+                owner_names = 0;
+    peer_use* peer = nullptr; // nullptr: its own alone
     member_of<client_entry> by_lease{*this};
     member_of<client_entry> unrecorded{*this};
     intrusive_list<member_of<state_entry>> states;
@@ -186,10 +202,11 @@ struct file_entry {
     std::uint32_t states = 0;                          // opens, locks, delegations
     std::uint32_t pins = 0;                            // passages, pending opens, waits for locks
     std::uint32_t asking = 0;                          // in make_room()
+    std::uint32_t lockers = 0, waiting = 0;            // in `locks` and `waits`
     std::array<std::uint32_t, 2> accesses{}, denies{}; // opens, pending ones too, by read and write
     std::array<std::uint32_t, 2> anonymous{};          // operations under way without an open, so
     std::array<std::uint32_t, operation_count> passing{};
-    intrusive_list<member_of<state_entry>> opens, locks, delegations;
+    intrusive_list<member_of<state_entry>> opens, locks, delegations; // of locks those that have ranges
     intrusive_list<pending_open> pending;
     intrusive_list<member_of<wait_entry>> waits; // in the order of asking
     intrusive_list<verbena::detail::waiter> waiters;

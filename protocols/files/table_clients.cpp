@@ -2,11 +2,21 @@
 // Clients: leases, what is written down of them, and the end of what they have.
 #include "entries.hpp"
 
+#include <verbena/core/sleep.hpp>
+
 #include <algorithm>
+#include <cstdint>
 
 namespace verbena::files {
 
 using namespace detail;
+
+namespace {
+
+// Of a client's states, before others have their turn: less than a millisecond's.
+constexpr std::size_t dropped_at_once = 256;
+
+} // namespace
 
 state_table::state_table(const clock_source& clock, recovery_store& store, state_handler& handler,
                          state_options options)
@@ -32,7 +42,8 @@ state_table::~state_table()
             erase_wait(w->owner);
     for (auto& [id, c] : clients_) {
         assert(!c->storing && "a task of the table outlives it");
-        drop_state(*c);
+        while (drop_some(*c, SIZE_MAX)) {
+        }
     }
 }
 
@@ -95,7 +106,7 @@ result<client_entry*> state_table::living(client_id id, bool even_leaving) noexc
     return c;
 }
 
-result<client_id> state_table::add_client(std::string_view key)
+result<client_id> state_table::add_client(std::string_view key, std::uint64_t peer)
 {
     if (key.size() > options_.limits.owner_bytes)
         return error(errc::invalid, "a client's name");
@@ -108,6 +119,13 @@ result<client_id> state_table::add_client(std::string_view key)
     auto made = std::make_unique<client_entry>(id, key);
     client_entry& c = *made;
     clients_.emplace(id, std::move(made));
+    if (peer != 0) {
+        auto& use = peers_[peer];
+        if (!use)
+            use = std::make_unique<peer_use>(peer);
+        c.peer = use.get();
+        ++c.peer->clients;
+    }
     c.renewed = now();
     to_state(c, client_state::active);
     stats_.clients.add(1);
@@ -259,6 +277,12 @@ task<result<void>> state_table::take_state(client_id id, client_state into, bool
         co_return result<void>();
     c->storing = c->leaving = true;
     const result<void> removed = co_await store_.remove(c->key);
+    // It may be much, and others are served meanwhile.
+    for (bool more = removed.has_value(); more;) {
+        more = drop_some(*c, dropped_at_once);
+        if (more)
+            (void)co_await sleep_for(duration::zero());
+    }
     c->storing = c->leaving = false;
     wake(storing_);
     if (!removed) {
@@ -269,7 +293,6 @@ task<result<void>> state_table::take_state(client_id id, client_state into, bool
     grace_.complete(c->key); // what it had is gone: nothing is left to reclaim
     if (only_courtesy)
         stats_.expired_clients.add();
-    drop_state(*c);
     to_state(*c, into);
     co_return result<void>();
 }
@@ -284,6 +307,7 @@ task<result<void>> state_table::forget(client_id client)
     // Somebody else may have forgotten it meanwhile, or write of it.
     if (const auto it = clients_.find(client); it != clients_.end() && !it->second->storing) {
         to_state(*it->second, client_state::expired);
+        leave_peer(*it->second);
         clients_.erase(it);
         stats_.clients.add(-1);
     }
@@ -312,13 +336,77 @@ task<result<std::size_t>> state_table::drop_courtesy(std::size_t count)
     co_return std::size_t(stats_.expired_clients.value() - before);
 }
 
-void state_table::drop_state(client_entry& c) noexcept
+// True if something is left.
+bool state_table::drop_some(client_entry& c, std::size_t most) noexcept
 {
-    while (auto* w = c.waiting.front())
-        remove_wait(w->owner);
-    // The end of an open takes its locks along, so it is always the first that is looked at.
-    while (auto* s = c.states.front())
-        remove(s->owner);
+    for (; most > 0; --most) {
+        if (auto* w = c.waiting.front()) {
+            remove_wait(w->owner);
+            continue;
+        }
+        auto* s = c.states.front();
+        if (s == nullptr)
+            return false;
+        // The end of an open takes its locks along, so it is always the first that is looked at.
+        auto* lock =
+            s->owner.kind == state_kind::open ? static_cast<open_entry&>(s->owner).locks.front() : nullptr;
+        remove(lock != nullptr ? lock->owner : s->owner);
+    }
+    return !c.states.empty() || !c.waiting.empty();
+}
+
+void state_table::leave_peer(client_entry& c) noexcept
+{
+    if (c.peer != nullptr && --c.peer->clients == 0)
+        peers_.erase(c.peer->number);
+    c.peer = nullptr;
+}
+
+// --- Limits
+
+namespace {
+
+/// Whether a client and its peer have room for `more` of what all have `used` of.
+bool has_room(std::size_t more, std::size_t own, std::size_t most_of_own, std::size_t of_peer,
+              std::size_t used, std::size_t limit, std::size_t peers) noexcept
+{
+    return own + more <= most_of_own && of_peer + more <= limit / std::max<std::size_t>(peers, 1) &&
+           used + more <= limit;
+}
+
+} // namespace
+
+bool state_table::has_room_for_open(const client_entry& c) const noexcept
+{
+    const limits& most = options_.limits;
+    return has_room(1, c.opens + c.pending, most.opens_per_client, c.peer ? c.peer->opens : 0,
+                    std::size_t(stats_.opens.value()), most.opens, most.peers);
+}
+
+bool state_table::has_room_for_name(const client_entry& c, std::size_t size) const noexcept
+{
+    const limits& most = options_.limits;
+    return has_room(size, c.owner_names, most.owner_names_per_client, c.peer ? c.peer->owner_names : 0,
+                    std::size_t(stats_.owner_names.value()), most.owner_names, most.peers);
+}
+
+bool state_table::has_room_for_locks(const client_entry& c, std::size_t ranges, bool state) const noexcept
+{
+    const limits& most = options_.limits;
+    return (ranges == 0 || has_room(ranges, c.locks, most.locks_per_client, c.peer ? c.peer->locks : 0,
+                                    std::size_t(stats_.locks.value()), most.locks, most.peers)) &&
+           (!state ||
+            has_room(1, c.lock_states, most.lock_states_per_client, c.peer ? c.peer->lock_states : 0,
+                     std::size_t(stats_.lock_states.value()), most.lock_states, most.peers));
+}
+
+bool state_table::is_short() const noexcept
+{
+    const limits& most = options_.limits;
+    return std::size_t(stats_.opens.value()) >= most.opens ||
+           std::size_t(stats_.locks.value()) + 2 > most.locks || // a range may become two more
+           std::size_t(stats_.lock_states.value()) >= most.lock_states ||
+           std::size_t(stats_.owner_names.value()) + most.owner_bytes > most.owner_names;
 }
 
 // --- Owners
@@ -336,6 +424,8 @@ owner_entry& state_table::owner_of(client_entry& c, bool locks, std::span<const 
     auto made = std::make_unique<owner_entry>(c, locks, text_of(name), siphash(options_.key, name));
     owner_entry& o = *made;
     c.owners.insert(std::move(made));
+    c.count(&client_entry::owner_names, &peer_use::owner_names, std::ptrdiff_t(name.size()));
+    stats_.owner_names.add(std::int64_t(name.size()));
     (locks ? stats_.lock_owners : stats_.open_owners).add(1);
     return o;
 }
@@ -346,6 +436,8 @@ void state_table::release_owner(owner_entry& o) noexcept
     if (!o.states.empty())
         return;
     (o.locks ? stats_.lock_owners : stats_.open_owners).add(-1);
+    o.client.count(&client_entry::owner_names, &peer_use::owner_names, -std::ptrdiff_t(o.name.size()));
+    stats_.owner_names.add(-std::int64_t(o.name.size()));
     auto& owners = o.client.owners;
     owners.erase(owners.find(owner_key{o.hash, o.locks, o.name}));
 }

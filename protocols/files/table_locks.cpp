@@ -95,12 +95,9 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
         return error(errc::denied);
     }
     const std::ptrdiff_t growth = l != nullptr ? l->ranges.growth(r.bytes, r.type) : 1;
-    const auto exceeds = [&](std::size_t have, std::size_t limit) {
-        return growth > 0 && have + std::size_t(growth) > limit;
-    };
-    if (exceeds(c.locks, options_.limits.locks_per_client) ||
-        exceeds(std::size_t(stats_.locks.value()), options_.limits.locks) ||
-        (l == nullptr && c.lock_states >= options_.limits.locks_per_client))
+    if (!has_room_for_locks(c, growth > 0 ? std::size_t(growth) : 0, l == nullptr) ||
+        ((l == nullptr || l->ranges.empty()) && f.lockers >= options_.limits.lockers_per_file) ||
+        (l == nullptr && find_owner(c, true, r.owner) == nullptr && !has_room_for_name(c, r.owner.size())))
         return refuse(errc::too_many_locks, "limits::locks", stats_.refused_limits);
 
     if (waits != nullptr && waits->bytes.overlaps(r.bytes))
@@ -110,16 +107,19 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
         l = static_cast<lock_entry*>(&states_->add(std::make_unique<lock_entry>(c, o, f, by)));
         by_->states.insert(l);
         c.states.push_back(l->of_client);
-        f.locks.push_back(l->of_file);
         o.states.push_back(l->of_owner);
         ++f.states;
-        ++c.lock_states;
+        c.count(&client_entry::lock_states, &peer_use::lock_states, 1);
         stats_.lock_states.add(1);
     } else {
         l->seqid = next_seqid(l->seqid);
     }
+    if (l->ranges.empty()) { // nobody looks at it otherwise
+        f.locks.push_back(l->of_file);
+        ++f.lockers;
+    }
     l->ranges.set(r.bytes, r.type);
-    c.locks += std::size_t(growth);
+    c.count(&client_entry::locks, &peer_use::locks, growth);
     stats_.locks.add(growth);
     if (r.reclaim)
         stats_.reclaims.add();
@@ -163,12 +163,16 @@ result<stateid> state_table::unlock(client_id client, const stateid& id, const s
     auto& l = static_cast<lock_entry&>(**s);
     const std::ptrdiff_t growth = l.ranges.growth(bytes, std::nullopt);
     // Else a client could make as many as it likes of one.
-    if (growth > 0 && ((*c)->locks >= options_.limits.locks_per_client ||
-                       std::size_t(stats_.locks.value()) >= options_.limits.locks))
+    if (growth > 0 && !has_room_for_locks(**c, std::size_t(growth), false))
         return refuse(errc::too_many_locks, "limits::locks", stats_.refused_limits);
+    const bool had_some = !l.ranges.empty();
     l.ranges.clear(bytes);
+    if (had_some && l.ranges.empty()) {
+        l.of_file.unlink();
+        --l.file->lockers;
+    }
     l.seqid = next_seqid(l.seqid);
-    (*c)->locks += std::size_t(growth);
+    (*c)->count(&client_entry::locks, &peer_use::locks, growth);
     stats_.locks.add(growth);
     changed(*l.file);
     return states_->id_of(l);
@@ -178,8 +182,9 @@ void state_table::remove_lock(lock_entry& l) noexcept
 {
     file_entry& f = *l.file;
     owner_entry& owner = *l.owner;
-    l.client.locks -= l.ranges.size();
-    --l.client.lock_states;
+    l.client.count(&client_entry::locks, &peer_use::locks, -std::ptrdiff_t(l.ranges.size()));
+    l.client.count(&client_entry::lock_states, &peer_use::lock_states, -1);
+    f.lockers -= !l.ranges.empty();
     stats_.locks.add(-std::int64_t(l.ranges.size()));
     stats_.lock_states.add(-1);
     by_->states.erase(by_->states.find(state_key{&owner, &f}));
@@ -228,7 +233,7 @@ void state_table::wait_for(client_entry& c, file_entry& f, std::span<const std::
         w->type = type;
         return;
     }
-    if (c.waits >= options_.limits.waiters_per_client) {
+    if (c.waits >= options_.limits.waiters_per_client || f.waiting >= options_.limits.waiters_per_file) {
         stats_.refused_limits.add();
         return;
     }
@@ -236,6 +241,7 @@ void state_table::wait_for(client_entry& c, file_entry& f, std::span<const std::
     c.waiting.push_back(w->of_client);
     f.waits.push_back(w->of_file);
     ++c.waits;
+    ++f.waiting;
     ++f.pins;
     stats_.lock_waiters.add(1);
 }
@@ -250,6 +256,7 @@ void state_table::untell(wait_entry& w) noexcept
 void state_table::erase_wait(wait_entry& w) noexcept
 {
     --w.client.waits;
+    --w.file.waiting;
     --w.file.pins;
     stats_.lock_waiters.add(-1);
     delete &w;

@@ -152,6 +152,20 @@ result<opened> state_table::open(const open_request& r)
     return commit(p);
 }
 
+result<void> state_table::may_open(client_id client, std::span<const std::byte> owner)
+{
+    const auto c = living(client);
+    if (!c)
+        return c.error();
+    if (owner.size() > options_.limits.owner_bytes)
+        return error(errc::invalid, "owner of an open");
+    if (const auto may = may_begin_anew(**c); !may)
+        return may;
+    if (!has_room_for_open(**c) || !has_room_for_name(**c, owner.size()))
+        return refuse(errc::too_many_opens, "limits::opens", stats_.refused_limits);
+    return {};
+}
+
 result<void> state_table::begin_open(const open_request& r, pending_open& p)
 {
     assert(p.table_ == nullptr && "a pending_open is used twice");
@@ -190,11 +204,11 @@ result<void> state_table::begin_open(const open_request& r, pending_open& p)
     const owner_entry* owner = find_owner(c, false, r.owner);
     const bool grows =
         f == nullptr || owner == nullptr || by_->states.find(state_key{owner, f}) == by_->states.end();
-    if (grows) {
-        if (c.opens + c.pending >= options_.limits.opens_per_client)
-            return refuse(errc::too_many_opens, "limits::opens_per_client", stats_.refused_limits);
-        if (std::size_t(stats_.opens.value()) >= options_.limits.opens)
+    if (grows && !r.promised) {
+        if (!has_room_for_open(c))
             return refuse(errc::too_many_opens, "limits::opens", stats_.refused_limits);
+        if (owner == nullptr && !has_room_for_name(c, r.owner.size()))
+            return refuse(errc::too_many_opens, "limits::owner_names", stats_.refused_limits);
     }
     p.table_ = this;
     p.file_ = &file_of(r.file);
@@ -239,7 +253,7 @@ result<opened> state_table::commit(pending_open& p)
         f.opens.push_back(o->of_file);
         owner.states.push_back(o->of_owner);
         ++f.states;
-        ++c.opens;
+        c.count(&client_entry::opens, &peer_use::opens, 1);
         stats_.opens.add(1);
     } else {
         o->seqid = next_seqid(o->seqid);
@@ -310,7 +324,7 @@ void state_table::remove_open(open_entry& o) noexcept
         remove_lock(l->owner);
     set_shares(o, share::none, share::none);
     by_->states.erase(by_->states.find(state_key{&owner, &f}));
-    --o.client.opens;
+    o.client.count(&client_entry::opens, &peer_use::opens, -1);
     --f.states;
     stats_.opens.add(-1);
     states_->remove(o);

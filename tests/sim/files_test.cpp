@@ -78,7 +78,7 @@ private:
         o.lock_reserve = reserve;
         o.courtesy_time = courtesy;
         o.limits.opens_per_client = opens_limit_;
-        o.limits.locks_per_client = locks_limit_;
+        o.limits.locks_per_client = o.limits.lock_states_per_client = locks_limit_;
         o.reclaimers = keys;
         grace_began_ = clock_.now();
         in_grace_ = !keys.empty();

@@ -430,4 +430,32 @@ BOOST_FIXTURE_TEST_CASE(stateids_of_an_earlier_start_are_known, clients_fixture)
     BOOST_TEST(is(table->test_stateid(a, o->id), errc::stale_stateid));
 }
 
+BOOST_FIXTURE_TEST_CASE(others_are_served_while_much_goes, files_fixture)
+{
+    const client_id a = client("a"), b = client("b");
+    for (int i = 0; i < 2000; ++i)
+        BOOST_REQUIRE(open(a, "o" + std::to_string(i), "f", share::read));
+    BOOST_REQUIRE(open(b, "o", "g", share::read));
+    scope tasks(*shard);
+    bool done = false;
+    tasks.spawn([&]() -> task<void> {
+        (void)co_await table->forget(a);
+        done = true;
+    });
+    unsigned turns = 0;
+    std::int64_t before = table->stats().opens.value();
+    while (!done) {
+        shard->turn();
+        BOOST_REQUIRE(++turns < 100);
+        BOOST_TEST(before - table->stats().opens.value() <= 512);
+        before = table->stats().opens.value();
+        // It has left already, whatever is there still.
+        BOOST_TEST(!open(a, "new", "f", share::read).has_value());
+        BOOST_TEST(table->renew(b).has_value());
+    }
+    BOOST_TEST(turns > 3);
+    BOOST_TEST(table->stats().opens.value() == 1);
+    BOOST_TEST(table->stats().clients.value() == 1);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

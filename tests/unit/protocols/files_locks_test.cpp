@@ -398,4 +398,72 @@ BOOST_FIXTURE_TEST_CASE(locks_and_waits_have_limits, files_fixture)
     BOOST_TEST(table->stats().locks.value() == 5);
 }
 
+struct many_owners : files_fixture {
+    result<stateid> lock(client_id c, const stateid& by, std::string_view owner)
+    {
+        lock_request r;
+        r.client = c;
+        r.file = file_named("f");
+        r.new_owner = true;
+        r.id = by;
+        r.owner = owner_named(owner);
+        r.bytes = {0, 9};
+        r.type = read;
+        return table->lock(r);
+    }
+};
+
+BOOST_FIXTURE_TEST_CASE(lock_owners_without_ranges_have_a_limit, many_owners)
+{
+    start([](state_options& o) {
+        o.limits.lock_states_per_client = 2;
+        o.limits.lock_states = 3;
+        o.limits.peers = 1;
+    });
+    const client_id a = client("a"), b = client("b");
+    const auto of_a = open(a, "o", "f", share::both), of_b = open(b, "o", "f", share::both);
+    for (const char* owner : {"x", "y"}) {
+        const auto held = lock(a, of_a->id, owner);
+        BOOST_REQUIRE(held);
+        BOOST_REQUIRE(table->unlock(a, *held, file_named("f"), {0, 9}));
+    }
+    BOOST_TEST(is(lock(a, of_a->id, "z"), errc::too_many_locks));
+    BOOST_TEST(lock(a, of_a->id, "x").has_value());
+    BOOST_REQUIRE(lock(b, of_b->id, "x"));
+    BOOST_TEST(table->is_short());
+    BOOST_TEST(is(lock(b, of_b->id, "y"), errc::too_many_locks)); // of all
+    BOOST_TEST(table->stats().refused_limits.value() == 2);
+}
+
+BOOST_FIXTURE_TEST_CASE(who_holds_no_range_is_not_among_a_file_s_lockers, many_owners)
+{
+    start([](state_options& o) { o.limits.lockers_per_file = 2; });
+    const client_id a = client("a");
+    const auto by = open(a, "o", "f", share::both);
+    stateid first;
+    for (const char* owner : {"1", "2", "3", "4"}) {
+        const auto held = lock(a, by->id, owner);
+        BOOST_REQUIRE(held);
+        const auto left = table->unlock(a, *held, file_named("f"), {0, 9});
+        BOOST_REQUIRE(left);
+        first = first.seqid == 0 ? *left : first;
+    }
+    BOOST_REQUIRE(lock(a, by->id, "5"));
+    lock_request again;
+    again.client = a;
+    again.file = file_named("f");
+    again.id = first;
+    again.bytes = {0, 9};
+    again.type = read;
+    const auto relocked = table->lock(again);
+    BOOST_REQUIRE(relocked);
+    BOOST_TEST(is(lock(a, by->id, "6"), errc::too_many_locks));
+    // It counts for others again.
+    const client_id b = client("b");
+    again.type = write;
+    BOOST_TEST(is(table->test_lock(b, file_named("f"), owner_named("x"), {5, 5}, write), errc::denied));
+    BOOST_REQUIRE(table->close(a, by->id, file_named("f")));
+    BOOST_TEST(table->test_lock(b, file_named("f"), owner_named("x"), {5, 5}, write).has_value());
+}
+
 BOOST_AUTO_TEST_SUITE_END()

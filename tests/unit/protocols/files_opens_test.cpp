@@ -387,4 +387,67 @@ BOOST_FIXTURE_TEST_CASE(opens_have_limits, files_fixture)
     BOOST_TEST(table->stats().files.value() == 3); // what was refused left nothing
 }
 
+BOOST_FIXTURE_TEST_CASE(names_of_owners_have_a_limit, files_fixture)
+{
+    start([](state_options& o) {
+        o.limits.owner_names_per_client = 10;
+        o.limits.owner_names = 4096;
+    });
+    const client_id a = client("a"), b = client("b");
+    const auto opened = open(a, "12345", "f", share::read);
+    BOOST_REQUIRE(opened);
+    BOOST_TEST(is(open(a, "123456", "f", share::read), errc::too_many_opens));
+    BOOST_TEST(is(table->may_open(a, owner_named("123456")), errc::too_many_opens));
+    BOOST_TEST(open(a, "12345", "g", share::read).has_value()); // the same one
+    BOOST_TEST(open(b, "123456", "f", share::read).has_value());
+    BOOST_TEST(table->stats().owner_names.value() == 11);
+    // Of lock owners, too.
+    lock_request r;
+    r.client = a;
+    r.file = file_named("f");
+    r.new_owner = true;
+    r.id = opened->id;
+    r.owner = owner_named("abcdef");
+    r.bytes = {0, 9};
+    BOOST_TEST(is(table->lock(r), errc::too_many_locks));
+    r.owner = owner_named("abcde");
+    BOOST_TEST(table->lock(r).has_value());
+    BOOST_REQUIRE(run(table->forget(a)));
+    BOOST_TEST(table->stats().owner_names.value() == 6);
+    // What was promised is kept.
+    open_request promised = request(b, "a name beyond", "f", share::read);
+    promised.promised = true;
+    BOOST_TEST(table->open(promised).has_value());
+}
+
+BOOST_FIXTURE_TEST_CASE(clients_of_one_peer_have_its_share, files_fixture)
+{
+    start([](state_options& o) {
+        o.limits.opens = 8;
+        o.limits.peers = 4;
+    });
+    const auto of_peer = [&](std::string_view key, std::uint64_t peer) {
+        const client_id c = *table->add_client(key, peer);
+        BOOST_REQUIRE(run(table->reclaim_complete(c)));
+        return c;
+    };
+    const client_id a = of_peer("a", 1), b = of_peer("b", 1), c = of_peer("c", 2), alone = client("alone");
+    const auto first = open(a, "o", "f", share::read);
+    BOOST_REQUIRE(first);
+    BOOST_TEST(open(b, "o", "f", share::read).has_value());
+    BOOST_TEST(is(open(a, "p", "f", share::read), errc::too_many_opens));
+    BOOST_TEST(is(open(b, "p", "f", share::read), errc::too_many_opens));
+    BOOST_TEST(open(c, "o", "f", share::read).has_value());
+    for (const char* owner : {"1", "2", "3"})
+        BOOST_TEST(open(alone, owner, "f", share::read).has_value());
+    BOOST_TEST(!table->is_short());
+    BOOST_REQUIRE(table->close(a, first->id, file_named("f")));
+    BOOST_TEST(open(b, "p", "f", share::read).has_value());
+    // A client that goes takes its part along.
+    BOOST_REQUIRE(run(table->forget(b)));
+    BOOST_TEST(open(a, "p", "f", share::read).has_value());
+    BOOST_TEST(open(a, "q", "f", share::read).has_value());
+    BOOST_TEST(is(open(a, "r", "f", share::read), errc::too_many_opens));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

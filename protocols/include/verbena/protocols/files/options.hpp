@@ -27,10 +27,18 @@ struct limits {
     std::size_t opens_per_client = 200'000;
     std::size_t locks = 1'000'000; ///< ranges
     std::size_t locks_per_client = 100'000;
+    std::size_t lock_states = 1'000'000; ///< lock owners of files, also those that have no range any more
+    std::size_t lock_states_per_client = 100'000;
+    std::size_t lockers_per_file = 2048;              ///< that have ranges
+    std::size_t owner_names = std::size_t(256) << 20; ///< bytes of the names of all owners
+    std::size_t owner_names_per_client = std::size_t(16) << 20;
     std::size_t delegations = 100'000;
     std::size_t delegations_per_client = 20'000; ///< with those that were revoked and are not freed
     std::size_t waiters_per_client = 1024;       ///< for locks; a wait more is not kept
-    std::size_t owner_bytes = 1024;              ///< of an owner's name, RFC 8881 NFS4_OPAQUE_LIMIT
+    std::size_t waiters_per_file = 64;           ///< likewise
+    /// Clients of one peer have no more than one part in so many of opens, lock_states, locks and owner_names.
+    std::size_t peers = 4;
+    std::size_t owner_bytes = 1024; ///< of an owner's name, RFC 8881 NFS4_OPAQUE_LIMIT
 };
 
 struct state_options {
@@ -87,6 +95,7 @@ struct state_stats {
     gauge open_owners, lock_owners;
     gauge opens;
     gauge lock_states, locks; ///< stateids, and ranges
+    gauge owner_names;        ///< bytes
     gauge read_delegations, write_delegations, revoked_delegations;
     gauge recalled_delegations; ///< asked for and not returned yet
     gauge lock_waiters;

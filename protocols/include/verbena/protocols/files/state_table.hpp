@@ -25,6 +25,7 @@
 // Nobody else's: not exported.
 namespace verbena::files::detail {
 struct client_entry;
+struct peer_use;
 struct owner_entry;
 struct file_entry;
 struct state_entry;
@@ -69,6 +70,7 @@ struct open_request {
     share access = share::read; ///< not none
     share deny = share::none;
     open_claim claim = open_claim::fresh;
+    bool promised = false; ///< may_open() has just said yes to it: no limit stands against it any more
     delegation_want want = delegation_want::any; ///< with reclaim: what it had
     stateid delegation;                          ///< with under_delegation
 };
@@ -195,10 +197,11 @@ public:
 
     // --- Clients
 
-    /// A client that was confirmed, by a name that stays the same over its restarts and ours. The protocol sees to it that of
+    /// A client that was confirmed, by a name that stays the same over its restarts and ours. Those of one `peer`, a number that is not
+    /// 0, have its share of limits (limits::peers). The protocol sees to it that of
     /// one name there is one (forget() for the older one). Errors: too_many_clients, where drop_courtesy() and forget() may help; invalid
     /// for a name beyond limits::owner_bytes.
-    result<client_id> add_client(std::string_view key);
+    result<client_id> add_client(std::string_view key, std::uint64_t peer = 0);
     /// Its lease begins anew. A courtesy client is active again. Errors: busy while its state is being taken.
     result<void> renew(client_id client);
     /// Whether it can be called back: without that it gets no delegation.
@@ -229,6 +232,10 @@ public:
 
     // --- Opens
 
+    /// Whether the client may open a file anew, by `owner`: to be asked before a file is made for it. Errors: invalid, grace, too_many_opens.
+    result<void> may_open(client_id client, std::span<const std::byte> owner);
+    /// Whether there is too little left of what all clients share for one more open or lock: drop_courtesy() may help.
+    bool is_short() const noexcept;
     /// begin_open() and commit() at once.
     result<opened> open(const open_request& r);
     /// Errors: invalid, share_denied, needs_room, grace, no_grace, reclaim_bad, reclaim_conflict, too_many_opens.
@@ -319,7 +326,11 @@ private:
     result<detail::client_entry*> living(client_id id, bool even_leaving = false) noexcept;
     task<result<void>> take_state(client_id id, client_state into, bool only_courtesy);
     task<result<void>> write_record(client_id id, bool frees_the_last = false);
-    void drop_state(detail::client_entry& c) noexcept;
+    bool drop_some(detail::client_entry& c, std::size_t most) noexcept;
+    void leave_peer(detail::client_entry& c) noexcept;
+    bool has_room_for_open(const detail::client_entry& c) const noexcept;
+    bool has_room_for_name(const detail::client_entry& c, std::size_t size) const noexcept;
+    bool has_room_for_locks(const detail::client_entry& c, std::size_t ranges, bool state) const noexcept;
     void to_state(detail::client_entry& c, client_state s) noexcept;
     task<result<void>> end_grace();
     detail::owner_entry& owner_of(detail::client_entry& c, bool locks, std::span<const std::byte> name);
@@ -399,6 +410,7 @@ private:
     std::unique_ptr<detail::file_set> files_;
     std::unique_ptr<detail::recent_recalls> recent_;
     std::unordered_map<client_id, std::unique_ptr<detail::client_entry>> clients_;
+    std::unordered_map<std::uint64_t, std::unique_ptr<detail::peer_use>> peers_;
     std::uint64_t last_client_ = 0;
     std::unique_ptr<indexes>
         by_; // clients by their lease, recalls and reservations by their end, states by owner and file
