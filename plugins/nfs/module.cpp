@@ -67,6 +67,10 @@ public:
                 "auto registers with rpcbind, if it answers and no NFS server is registered; no never does"),
             setting::list("versions",
                           "Versions of NFS that are served, of 3 and 4.1; only 3 unless it is written"),
+            setting::number(
+                "lease", {5, 3600}, 90,
+                "Seconds after which a client of version 4 that is silent has to give way to others; it "
+                "asks for them within that time"),
             setting::flag("allow_public", false,
                           "Serves everybody on globally routable addresses, where AUTH_SYS lets a caller "
                           "claim any uid"),
@@ -98,6 +102,7 @@ public:
         exports_ = read_exports(values, modules);
         allow_public_ = values.flag("allow_public");
         read_versions(values);
+        lease_ = std::chrono::seconds(values.number("lease"));
         uses_rpcbind_ = values.text("rpcbind") == "auto";
     }
     void will_listen(std::span<const listen_target> targets) override
@@ -161,6 +166,7 @@ private:
     handle_key key_{};
     std::unique_ptr<v4::server_commons> commons_; // goes when the shards have ended
     std::optional<rpcbind_registration> rpcbind_;
+    std::chrono::seconds lease_{};
     bool serves3_ = true;
     bool serves4_ = false;
     bool has_mount_ = false;
@@ -193,6 +199,7 @@ void nfs_module::make_commons(shard& home)
     // Another one at each start, as long as they are a second apart and the clock is not set back.
     options.epoch = static_cast<std::uint32_t>(now.count()) & 0x7fff'ffff;
     options.key = key_;
+    options.lease = options.grace_time = options.recall_time = lease_;
     commons_ = std::make_unique<v4::server_commons>(table_, key_, home, options, now.count());
     home.tasks().spawn([commons = commons_.get()] { return commons->state.table().tend(); });
     home.tasks().spawn([commons = commons_.get()] { return commons->tend(); });

@@ -15,13 +15,14 @@ files::lock_type type_of(nfs_lock_type4 type) noexcept
 }
 
 /// A view of `holder`.
-LOCK4denied to_denied(const files::lock_holder& holder, clientid4 client) noexcept
+LOCK4denied to_denied(const files::lock_holder& holder) noexcept
 {
     LOCK4denied denied;
     denied.offset = holder.bytes.offset;
     denied.length = holder.bytes.length();
     denied.locktype = holder.type == files::lock_type::read ? nfs_lock_type4::read : nfs_lock_type4::write;
-    denied.owner.clientid = client;
+    // Not the holder's number: whoever knows it could create sessions of that client.
+    denied.owner.clientid = 0;
     denied.owner.owner = std::as_bytes(std::span(holder.owner));
     return denied;
 }
@@ -70,7 +71,7 @@ task<nfsstat4> server::lock(compound& k)
         res.lock_stateid = done.id;
         k.current_id = done.id;
     } else if (done.status == nfsstat4::denied) {
-        res.denied = to_denied(done.holder, commons_.sessions.name_of(done.holder.client).client);
+        res.denied = to_denied(done.holder);
         k.answered = true;
     } else {
         co_return done.status;
@@ -103,7 +104,7 @@ task<nfsstat4> server::lockt(compound& k)
     LOCKT4res res;
     res.status = done.status;
     if (done.status == nfsstat4::denied) {
-        res.denied = to_denied(done.holder, commons_.sessions.name_of(done.holder.client).client);
+        res.denied = to_denied(done.holder);
         k.answered = true;
     } else if (done.status != nfsstat4::ok) {
         co_return done.status;

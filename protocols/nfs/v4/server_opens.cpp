@@ -115,6 +115,10 @@ task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_t
             if (status != nfsstat4::noent)
                 co_return status;
         }
+        // Else the file would be there and the client would not have it: a GUARDED one that comes again would find its own.
+        status = co_await commons_.state.may_open(k.client, args.owner.owner);
+        if (status != nfsstat4::ok)
+            co_return status;
         const auto mode = exclusive ? storage::create_mode::exclusive : storage::create_mode::guarded;
         const auto made = co_await files.create(directory.request, directory.file, args.claim.file, mode, set,
                                                 xdr::load_u64(how.verf.data()));
@@ -187,6 +191,7 @@ task<nfsstat4> server::open(compound& k)
     if (status != nfsstat4::ok)
         co_return status;
     request.file = to.file.key();
+    request.promised = to.created;
     state_home::truncation truncation;
     if (to.truncates)
         truncation = {&to.file.backend(), to.file.request, to.file.file};

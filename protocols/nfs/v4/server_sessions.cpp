@@ -96,7 +96,9 @@ task<nfsstat4> server::create_session(compound& k)
             status = co_await commons_.state.forget(made.older);
         state_home::added known;
         if (status == nfsstat4::ok) {
-            known = co_await commons_.state.add_client(made.key);
+            const std::string group = peer_group(k.c.from().address);
+            const std::uint64_t peer = siphash(commons_.key, std::as_bytes(std::span(group)));
+            known = co_await commons_.state.add_client(made.key, peer);
             status = known.status;
         }
         if (status != nfsstat4::ok)

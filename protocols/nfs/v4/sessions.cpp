@@ -347,7 +347,10 @@ session_table::creation session_table::begin_creation(const CREATE_SESSION4args&
     }
     // Neither consumes the sequence: the client may ask again with better channels.
     channel_attrs4 granted;
-    if ((args.flags & create_session4::conn_back_chan) != 0)
+    const channel_attrs4& back = args.back_chan_attrs;
+    const bool says_something =
+        (back.maxrequestsize | back.maxresponsesize | back.maxoperations | back.maxrequests) != 0;
+    if (says_something || (args.flags & create_session4::conn_back_chan) != 0)
         out.status = grant(args.back_chan_attrs, granted);
     if (out.status == nfsstat4::ok)
         out.status = grant(args.fore_chan_attrs, granted);

@@ -10,14 +10,29 @@ using files::errc;
 // How long a request waits for what is in its way before its client is told to come again.
 constexpr duration patience = std::chrono::seconds(1);
 
+// Where all have used up what there is, somebody whose lease is over has it taken: true, at most as often as `tries` has left.
+task<bool> find_more(files::state_table& table, const error& why, int& tries)
+{
+    const bool may_help = why == errc::too_many_opens || why == errc::too_many_locks;
+    if (!may_help || !table.is_short() || --tries < 0)
+        co_return false;
+    const auto dropped = co_await table.drop_courtesy(1);
+    co_return dropped && *dropped > 0;
+}
+constexpr int most_dropped = 4;
+
 template<class Table, class Decide>
 task<nfsstat4> decide(Table& table, files::demand what, Decide& ask)
 {
     files::passage room;
+    int tries = most_dropped;
     for (;;) {
         const result<void> answer = ask();
         if (answer)
             co_return nfsstat4::ok;
+        const bool more = co_await find_more(table, answer.error(), tries);
+        if (more)
+            continue;
         if (answer.error() != errc::needs_room)
             co_return status_of_state(answer.error());
         room.end();
@@ -51,6 +66,20 @@ task<state_home::opened> open_here(files::state_table& table, const files::open_
     else
         out.status = status_of_state(done.error());
     co_return out;
+}
+
+task<nfsstat4> may_open_here(files::state_table& table, files::client_id client,
+                             std::span<const std::byte> owner)
+{
+    int tries = most_dropped;
+    for (;;) {
+        const result<void> answer = table.may_open(client, owner);
+        if (answer)
+            co_return nfsstat4::ok;
+        const bool more = co_await find_more(table, answer.error(), tries);
+        if (!more)
+            co_return status_of_state(answer.error());
+    }
 }
 
 task<nfsstat4> check_here(files::state_table& table, files::client_id client, stateid4 id,
@@ -150,10 +179,10 @@ state_home::state_home(shard& home, files::state_options options)
 {
 }
 
-task<state_home::added> state_home::add_client(std::string_view key)
+task<state_home::added> state_home::add_client(std::string_view key, std::uint64_t peer)
 {
     task<result<files::client_id>> adding =
-        at_home([key](files::state_table& t) { return t.add_client(key); });
+        at_home([key, peer](files::state_table& t) { return t.add_client(key, peer); });
     const auto made = co_await adding;
     added out;
     if (made)
@@ -195,6 +224,11 @@ task<state_home::life> state_home::life_of(files::client_id client)
 task<nfsstat4> state_home::reclaim_complete(files::client_id client)
 {
     return at_home([client](files::state_table& t) { return status_of_task(t.reclaim_complete(client)); });
+}
+
+task<nfsstat4> state_home::may_open(files::client_id client, std::span<const std::byte> owner)
+{
+    return at_home([client, owner](files::state_table& t) { return may_open_here(t, client, owner); });
 }
 
 task<state_home::opened> state_home::open(const files::open_request& request, const truncation* truncate)

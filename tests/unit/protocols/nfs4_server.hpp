@@ -96,6 +96,7 @@ struct nfs4_fixture {
         files::state_options state;
         state.epoch = 7;
         state.lease = 90s;
+        state.limits = state_limits;
         commons.emplace(exports, key, home, state, 1'700'000'000, limits);
         program.emplace(*commons);
         dispatcher.add(*program);
@@ -149,6 +150,7 @@ struct nfs4_fixture {
     nfs::export_table exports;
     nfs::handle_key key{std::byte(3), std::byte(141), std::byte(59)};
     session_limits limits;
+    files::limits state_limits;
     std::optional<server_commons> commons;
     std::optional<server> program;
 };

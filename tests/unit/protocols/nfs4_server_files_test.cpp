@@ -461,4 +461,38 @@ BOOST_FIXTURE_TEST_CASE(read_only_exports_stay_as_they_are, nfs4_fixture)
     BOOST_TEST(out.good<ACCESS4res>().access == (access4::read | access4::lookup));
 }
 
+BOOST_FIXTURE_TEST_CASE(no_file_is_made_for_an_open_that_is_refused, nfs4_fixture)
+{
+    client4 fresh(*this, "c");
+    fresh.id = compound(fresh.exchange()).good<EXCHANGE_ID4res>().clientid;
+    fresh.open_session();
+    for (const createmode4 mode :
+         {createmode4::unchecked, createmode4::guarded, createmode4::exclusive, createmode4::exclusive4_1})
+        BOOST_TEST(fresh.open(fresh.creating("f", mode)).status == nfsstat4::grace);
+    BOOST_TEST(fresh.call(PUTROOTFH4args(), LOOKUP4args{"export"}, LOOKUP4args{"f"}).status() ==
+               nfsstat4::noent);
+    BOOST_TEST(fresh.call(client4::reclaimed()).status() == nfsstat4::ok);
+    BOOST_TEST(fresh.open(fresh.creating("f", createmode4::guarded)).status == nfsstat4::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(who_lost_his_lease_gives_way_where_all_is_used_up, nfs4_fixture)
+{
+    state_limits.opens = 2;
+    state_limits.peers = 1;
+    client4 a(*this, "a"), b(*this, "b");
+    a.connect();
+    b.connect();
+    BOOST_TEST(a.open(a.creating("f")).status == nfsstat4::ok);
+    BOOST_TEST(b.open(b.creating("g")).status == nfsstat4::ok);
+    BOOST_TEST(b.open(b.creating("h")).status == nfsstat4::delay);
+    BOOST_TEST(b.call(PUTROOTFH4args(), LOOKUP4args{"export"}, LOOKUP4args{"h"}).status() == nfsstat4::noent);
+    clock.advance(60s);
+    shard->turn();
+    BOOST_TEST(b.call(PUTROOTFH4args()).status() == nfsstat4::ok);
+    clock.advance(60s);
+    shard->turn();
+    BOOST_TEST(b.open(b.creating("h")).status == nfsstat4::ok);
+    BOOST_TEST(a.call(PUTROOTFH4args()).status() == nfsstat4::badsession);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

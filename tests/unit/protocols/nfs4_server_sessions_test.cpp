@@ -220,7 +220,7 @@ BOOST_FIXTURE_TEST_CASE(data_that_lie_nowhere_are_no_arguments, lost_data_fixtur
     BOOST_TEST(out->status() == nfsstat4::badxdr);
 }
 
-BOOST_FIXTURE_TEST_CASE(a_denied_lock_names_its_holder, fixture)
+BOOST_FIXTURE_TEST_CASE(a_denied_lock_tells_nobody_s_number, fixture)
 {
     client4 other(*this, "b");
     other.connect();
@@ -238,7 +238,8 @@ BOOST_FIXTURE_TEST_CASE(a_denied_lock_names_its_holder, fixture)
     out.good<PUTFH4res>();
     const auto res = out.take<LOCK4res>();
     BOOST_TEST(res.status == nfsstat4::denied);
-    BOOST_TEST(res.denied.owner.clientid == client.id);
+    BOOST_TEST(res.denied.owner.owner.size() == 1u);
+    BOOST_TEST(res.denied.owner.clientid == 0u);
 }
 
 BOOST_FIXTURE_TEST_CASE(operations_have_their_places, fixture)
@@ -334,6 +335,11 @@ BOOST_FIXTURE_TEST_CASE(create_session_has_a_slot_of_its_own, fixture)
     // What is too small can be asked for again, with the same number.
     for (int i = 0; i < 3; ++i)
         BOOST_TEST(compound(tiny).status() == nfsstat4::toosmall);
+    // A back channel that none can be, also where none is asked for; one that says nothing at all means none.
+    tiny = args;
+    tiny.back_chan_attrs.maxoperations = 1;
+    BOOST_TEST(compound(tiny).status() == nfsstat4::toosmall);
+    args.back_chan_attrs = {};
     answer4 made = compound(args);
     answer4 again = compound(args);
     BOOST_CHECK(made.bytes() == again.bytes());

@@ -46,7 +46,7 @@ public:
         nfsstat4 status = nfsstat4::ok;
         files::client_id client = files::nobody;
     };
-    task<added> add_client(std::string_view key);
+    task<added> add_client(std::string_view key, std::uint64_t peer = 0);
     task<nfsstat4> renew(files::client_id client);
     /// Also of one that is not there.
     task<nfsstat4> forget(files::client_id client);
@@ -58,6 +58,8 @@ public:
     task<life> life_of(files::client_id client);
     task<nfsstat4> reclaim_complete(files::client_id client);
 
+    /// Whether an open anew would be refused whatever the file: to be asked before one is made. The open that follows is promised.
+    task<nfsstat4> may_open(files::client_id client, std::span<const std::byte> owner);
     /// Opens; between the decision and its answer the file is cut to no bytes, if `truncate` says whose it is.
     struct truncation {
         storage::file_backend* backend = nullptr;
