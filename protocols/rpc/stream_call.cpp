@@ -59,6 +59,8 @@ task<bool> stream_call::reserve_results(std::size_t size)
     co_return true;
 }
 
+std::shared_ptr<reverse_channel> stream_call::reverse() { return connection_.reverse(); }
+
 void stream_call::expect_results(std::size_t size) noexcept
 {
     const std::size_t whole = std::bit_ceil(std::clamp(size, buffer_pool::min_size, buffer_pool::max_size));

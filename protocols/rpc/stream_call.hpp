@@ -31,6 +31,7 @@ public:
     task<bool> reserve_results(std::size_t size) override;
     void expect_results(std::size_t size) noexcept override;
     bool takes_files() const noexcept override { return true; }
+    std::shared_ptr<reverse_channel> reverse() override;
 
     stream_connection& connection() noexcept { return connection_; }
     const task_context& context() const noexcept { return context_; }

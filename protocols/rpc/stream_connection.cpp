@@ -166,6 +166,13 @@ void stream_connection::parse_calls() noexcept
 void stream_connection::serve(record&& message) noexcept
 {
     last_call_ = shard().now();
+    if (reverse_) {
+        const std::size_t size = message.size();
+        if (reverse_->answered(message)) {
+            turn_used_ += 1 + size / server_.options.turn_unit;
+            return;
+        }
+    }
     any_call_ = true;
     server_.stats.calls.add();
     server_.stats.calls_in_flight.add(1);
@@ -226,6 +233,32 @@ void stream_connection::queue(std::unique_ptr<stream_call> c)
     const std::size_t length = output_.queued() - before;
     output_memory_.append(length, memory + length - in_file);
     share_results();
+}
+
+std::shared_ptr<reverse_channel> stream_connection::reverse()
+{
+    if (!reverse_ && server_.options.max_reverse_calls != 0 && !ended_ && !finishing_)
+        reverse_ = std::make_shared<stream_reverse>(static_cast<stream_reverse_link&>(*this), shard(),
+                                                    server_.pool, server_.options, server_.stats);
+    return reverse_;
+}
+
+void stream_connection::send_reverse(lease bytes, std::size_t length)
+{
+    if (output_.queued() == 0)
+        output_progress_ = shard().now();
+    const std::size_t memory = bytes.size();
+    output_.append(std::move(bytes), length);
+    output_memory_.append(length, memory);
+    share_results();
+    flush_later();
+}
+
+// Replies come by what is read.
+void stream_connection::close_reverse() noexcept
+{
+    if (reverse_)
+        std::exchange(reverse_, {})->closed();
 }
 
 void stream_connection::flush_later() noexcept
@@ -420,6 +453,7 @@ void stream_connection::finish(stream_end cause) noexcept
         return;
     finishing_ = true;
     continues_ = false;
+    close_reverse();
     cause_ = cause;
     want_read(false);
     leave_share();
@@ -438,6 +472,7 @@ void stream_connection::end(stream_end cause) noexcept
     if (ended_)
         return;
     ended_ = true;
+    close_reverse();
     server_.stats.ended[static_cast<std::size_t>(cause)].add();
     server_.stats.connections.add(-1);
     --server_.count;

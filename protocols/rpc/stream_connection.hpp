@@ -11,6 +11,7 @@
 #include "output_memory.hpp"
 #include "stream_call.hpp"
 #include "stream_output.hpp"
+#include "stream_reverse.hpp"
 
 #include <verbena/core/io_watch.hpp>
 #include <verbena/core/log.hpp>
@@ -98,7 +99,7 @@ struct stream_server::impl {
     deadline_timer deadline{*this};
 };
 
-class stream_connection final : io_watch, large_record_share {
+class stream_connection final : io_watch, large_record_share, stream_reverse_link {
 public:
     using server = stream_server::impl;
 
@@ -123,6 +124,8 @@ public:
     }
     /// Takes over a call that was dispatched; sends its reply if there is one.
     void complete(std::unique_ptr<stream_call> c, bool reply) noexcept;
+    /// The way back to the client; nullptr if there is none, or no more.
+    std::shared_ptr<reverse_channel> reverse();
     /// Reads no more; ends when what is in flight is done.
     void finish(stream_end cause) noexcept;
     /// Ends now.
@@ -168,7 +171,11 @@ private:
     bool take(std::size_t bytes) noexcept override;
     void give_back(std::size_t bytes) noexcept override;
 
+    // stream_reverse_link
+    void send_reverse(lease bytes, std::size_t length) override;
+
     bool on_readable() noexcept override;
+    void close_reverse() noexcept;
     void on_writable() noexcept override { flush(); }
     void parse() noexcept;
     void parse_calls() noexcept;
@@ -204,7 +211,8 @@ private:
     address_shares<server::host_share>::user share_; // of the peer's address
     record_reader reader_;
     stream_output output_;
-    output_memory output_memory_; // of output_
+    output_memory output_memory_;             // of output_
+    std::shared_ptr<stream_reverse> reverse_; // when a program has asked for it
     server::member member_{*this};
     server::member waiter_{*this};        // for share_
     server::member result_waiter_{*this}; // likewise

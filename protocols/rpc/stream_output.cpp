@@ -103,6 +103,13 @@ void stream_output::append(std::unique_ptr<stream_call> c)
         segments_.back().keeper = std::move(c);
 }
 
+void stream_output::append(lease bytes, std::size_t length)
+{
+    const std::span<const std::byte> record = bytes.bytes().first(length);
+    if (length > max_copied_piece || !copy(record))
+        refer(record, std::move(bytes));
+}
+
 bool stream_output::copy(std::span<const std::byte> bytes)
 {
     if (bytes.empty())

@@ -31,6 +31,8 @@ public:
 
     /// Queues the reply that stands in `c`'s results.
     void append(std::unique_ptr<stream_call> c);
+    /// Queues `length` bytes of a record that begins there.
+    void append(lease bytes, std::size_t length);
     /// Sends what the socket takes; `sent` is how much that was, `calls` the number of system calls.
     status send(int fd, std::size_t& sent, unsigned& calls) noexcept;
 

@@ -146,6 +146,7 @@ result<rpc::reply> reverse_requester::take(const header& h, lease message, std::
 void reverse_requester::closed() noexcept
 {
     link_ = nullptr;
+    open_.store(false, std::memory_order_release);
     timer::cancel();
     while (!sent_.empty())
         end(sent_.begin(), gone);

@@ -9,6 +9,7 @@
 #include <verbena/protocols/rpcrdma/header.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
 
+#include <atomic>
 #include <optional>
 #include <vector>
 
@@ -42,7 +43,7 @@ public:
     }
     task<result<rpc::reply>> call(rpc::request& r) override;
     task<lease> acquire(std::size_t size) override;
-    bool open() const noexcept override { return link_ != nullptr; }
+    bool open() const noexcept override { return open_.load(std::memory_order_acquire); }
 
     /// A message from the requester: takes it and returns true if it answers a call of this channel, though that may have
     /// been given up.
@@ -70,6 +71,7 @@ private:
     std::uint32_t build(const rpc::request& r, std::uint32_t xid, std::span<std::byte> to) const noexcept;
 
     reverse_link* link_;
+    std::atomic<bool> open_{true}; // link_, for other threads
     reactor& shard_;
     buffer_pool& buffers_;
     responder_stats& stats_;

@@ -56,11 +56,19 @@ struct stream_options {
     std::size_t max_connections = 16384; ///< of the server; more are closed at once
     /// The same for those from one address, so that a host with many of them leaves room for others.
     std::size_t max_address_connections = SIZE_MAX;
+    /// Calls that programs may have outstanding to the client of one stream (call::reverse()); further ones wait. 0: they
+    /// can't call back.
+    std::size_t max_reverse_calls = 16;
+    /// One of them, in bytes with its record mark.
+    static constexpr std::size_t max_reverse_message = std::size_t(64) << 10;
 
     duration first_call_limit = std::chrono::seconds(15); ///< from the connect to the first whole call
     duration record_limit = std::chrono::seconds(60);     ///< for the rest of a record that has begun
     duration output_limit = std::chrono::seconds(60);     ///< for a peer to take anything that waits for it
     duration idle_limit = std::chrono::minutes(6);        ///< without a call
+    /// A call to the client fails with ETIMEDOUT when it has no reply for so long. Until then it counts among
+    /// max_reverse_calls, though its caller may have given up earlier.
+    duration reverse_limit = std::chrono::seconds(10);
 };
 
 /// Why a stream ended.
@@ -96,6 +104,8 @@ struct stream_stats {
     counter memory_waits;
     counter share_waits;          ///< times that a stream waited for max_address_record_bytes
     counter unanswered;           ///< calls without a reply: not a call, or dropped by the procedure
+    counter reverse_calls;        ///< to clients
+    counter reverse_timeouts;     ///< of these, without a reply for stream_options::reverse_limit
     counter payload_copied_bytes; ///< of large arguments and results, copied in user space
 };
 

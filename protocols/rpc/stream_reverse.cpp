@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stream_reverse.hpp"
+
+#include <verbena/protocols/rpc/message.hpp>
+#include <verbena/protocols/rpc/record_marking.hpp>
+#include <verbena/protocols/xdr/byte_order.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace verbena::rpc {
+namespace {
+
+const error gone(std::errc::not_connected, "the connection of the reverse channel ended");
+const error no_answer(std::errc::timed_out, "the client does not answer a reverse call");
+
+// The whole message behind its record mark, with `xid` where the header has its own.
+void build(const request& r, std::uint32_t xid, std::span<std::byte> to) noexcept
+{
+    const std::span<std::byte, fragment_header_size> mark(to.data(), fragment_header_size);
+    encode_fragment_header(mark, {static_cast<std::uint32_t>(to.size() - fragment_header_size), true});
+    std::byte* at = to.data() + fragment_header_size;
+    const auto put = [&at](std::span<const std::byte> bytes) {
+        if (!bytes.empty())
+            std::memcpy(at, bytes.data(), bytes.size());
+        at += bytes.size();
+    };
+    const auto head = r.message().bytes();
+    const auto items = r.message().payloads();
+    const std::size_t cut = items.empty() ? head.size() : items[0].offset;
+    put(head.first(cut));
+    if (!items.empty()) {
+        for (auto piece : r.argument().pieces())
+            put(piece);
+        static constexpr std::array<std::byte, xdr::unit> zeros{};
+        put(std::span(zeros).first(xdr::pad_of(items[0].length)));
+    }
+    put(head.subspan(cut));
+    xdr::store_u32(to.data() + fragment_header_size, xid);
+}
+
+} // namespace
+
+task<lease> stream_reverse::acquire(std::size_t size) { co_return co_await buffers_.acquire(size); }
+
+task<result<reply>> stream_reverse::call(request& r)
+{
+    const task_context& context = co_await current_context();
+    while (link_ != nullptr && sent_.size() >= most_) {
+        moved_.reset();
+        const bool moved = co_await moved_.wait();
+        if (!moved)
+            co_return error(std::errc::operation_canceled, "stopped while waiting for earlier calls");
+    }
+    if (link_ == nullptr)
+        co_return gone;
+    if (context.stop.stop_requested())
+        co_return error(std::errc::operation_canceled, "stopped");
+    const std::size_t length = fragment_header_size + r.message().position();
+    if (length > stream_options::max_reverse_message)
+        co_return error(std::errc::message_size, "a reverse call is too long", length);
+    lease message = buffers_.try_acquire(length);
+    if (!message)
+        co_return error(std::errc::not_enough_memory, "send buffer");
+    const std::uint32_t xid = next_xid_++;
+    build(r, xid, message.bytes().first(length));
+    waiting w;
+    sent_.push_back({xid, shard_.now() + limit_, &w});
+    if (!timer::is_armed())
+        shard_.timers().arm(*this, sent_.front().until);
+    stats_.reverse_calls.add();
+    link_->send_reverse(std::move(message), length);
+    (void)co_await w.done.wait();
+    // A reply may have come between the stop and this resumption.
+    if (!w.outcome) {
+        std::ranges::find(sent_, &w, &sent_call::caller)->caller = nullptr;
+        co_return error(std::errc::operation_canceled, "stopped while waiting for the reply");
+    }
+    co_return std::move(*w.outcome);
+}
+
+void stream_reverse::end(std::vector<sent_call>::iterator call, result<reply> outcome) noexcept
+{
+    waiting* const caller = call->caller;
+    sent_.erase(call);
+    if (caller != nullptr) {
+        caller->outcome.emplace(std::move(outcome));
+        caller->done.set();
+    }
+    moved_.set();
+}
+
+// A client that lost a call, or is silent on purpose, must not keep the channel for ever.
+void stream_reverse::on_timer() noexcept
+{
+    while (!sent_.empty() && sent_.front().until <= shard_.clock().now()) {
+        stats_.reverse_timeouts.add();
+        end(sent_.begin(), no_answer);
+    }
+    if (!sent_.empty())
+        shard_.timers().arm(*this, sent_.front().until);
+}
+
+bool stream_reverse::answered(record& message) noexcept
+{
+    const auto prefix = peek(message.first);
+    if (!prefix || prefix->type != message_type::reply)
+        return false;
+    const auto call = std::ranges::find(sent_, prefix->xid, &sent_call::xid);
+    if (call == sent_.end())
+        return true;
+    // What lies in two pieces is longer than any reply to what is called here.
+    if (!message.second.empty()) {
+        end(call, error(std::errc::message_size, "the reply to a reverse call is too long", message.size()));
+        return true;
+    }
+    reply got(std::move(message.first_owner), message.first, payload(), false);
+    if (auto good = got.decode_header(); !good)
+        end(call, good.error());
+    else
+        end(call, std::move(got));
+    return true;
+}
+
+void stream_reverse::closed() noexcept
+{
+    link_ = nullptr;
+    open_.store(false, std::memory_order_release);
+    timer::cancel();
+    while (!sent_.empty())
+        end(sent_.begin(), gone);
+    moved_.set();
+}
+
+} // namespace verbena::rpc

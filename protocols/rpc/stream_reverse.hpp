@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// The server's end of the reverse direction of a stream: calls to the client over the connection that it made.
+#pragma once
+
+#include <verbena/core/event.hpp>
+#include <verbena/core/reactor.hpp>
+#include <verbena/core/timer.hpp>
+#include <verbena/protocols/rpc/record_reader.hpp>
+#include <verbena/protocols/rpc/reverse_channel.hpp>
+#include <verbena/protocols/rpc/stream_server.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace verbena::rpc {
+
+/// Sends records of the reverse direction; the connection.
+class stream_reverse_link {
+public:
+    /// Queues `length` bytes of `bytes`, record mark included.
+    virtual void send_reverse(lease bytes, std::size_t length) = 0;
+
+protected:
+    ~stream_reverse_link() = default;
+};
+
+/// Calls are told apart by XIDs of their own: a message's type says its direction, so both may use the same ones.
+class stream_reverse final : public reverse_channel, private timer {
+public:
+    /// `link` and what it gave are used until closed().
+    stream_reverse(stream_reverse_link& link, reactor& shard, buffer_pool& buffers,
+                   const stream_options& options, stream_stats& stats)
+        : link_(&link),
+          shard_(shard),
+          buffers_(buffers),
+          stats_(stats),
+          most_(options.max_reverse_calls),
+          limit_(options.reverse_limit)
+    {
+        sent_.reserve(most_);
+    }
+    task<result<reply>> call(request& r) override;
+    task<lease> acquire(std::size_t size) override;
+    bool open() const noexcept override { return open_.load(std::memory_order_acquire); }
+
+    /// A message from the client: takes it and returns true if it is a reply, be it to a call that was given up.
+    bool answered(record& message) noexcept;
+    /// The connection ends, or brings no replies any more.
+    void closed() noexcept;
+
+private:
+    struct waiting {
+        event done;
+        std::optional<result<reply>> outcome;
+    };
+    struct sent_call {
+        std::uint32_t xid;
+        time_point until;
+        waiting* caller; // nullptr: it gave up, and the call counts until its end all the same
+    };
+    // timer: a call may have no reply for too long
+    void on_timer() noexcept override;
+    void end(std::vector<sent_call>::iterator call, result<reply> outcome) noexcept;
+
+    stream_reverse_link* link_;
+    reactor& shard_;
+    buffer_pool& buffers_;
+    stream_stats& stats_;
+    const std::size_t most_;
+    const duration limit_;
+    std::atomic<bool> open_{true};
+    std::uint32_t next_xid_ = 1;
+    std::vector<sent_call> sent_; // in this order, at most most_
+    event moved_;
+};
+
+} // namespace verbena::rpc
