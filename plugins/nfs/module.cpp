@@ -131,7 +131,7 @@ public:
             // The first shard is the home of the state.
             if (!commons_)
                 make_commons(s);
-            programs.push_back(std::make_unique<v4::server>(*commons_));
+            programs.push_back(std::make_unique<v4::server>(*commons_, s));
         }
         return programs;
     }
@@ -203,6 +203,7 @@ void nfs_module::make_commons(shard& home)
     commons_ = std::make_unique<v4::server_commons>(table_, key_, home, options, now.count());
     home.tasks().spawn([commons = commons_.get()] { return commons->state.table().tend(); });
     home.tasks().spawn([commons = commons_.get()] { return commons->tend(); });
+    home.tasks().spawn([commons = commons_.get()] { return commons->callbacks.run(); });
 }
 
 void nfs_module::open_export(module_host& host, const export_config& e)

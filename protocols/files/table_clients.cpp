@@ -191,6 +191,12 @@ result<bool> state_table::is_in_use(client_id client)
     return !c->states.empty() || c->pending > 0;
 }
 
+bool state_table::has_revoked(client_id client) noexcept
+{
+    const client_entry* c = find_client(client);
+    return c != nullptr && c->revoked > 0;
+}
+
 lease_hold::lease_hold(state_table& t, client_id c) noexcept : table_(t), client_(c)
 {
     if (client_entry* entry = t.find_client(c))

@@ -10,6 +10,9 @@ namespace verbena::services {
 
 namespace {
 
+// Calls to one client over RDMA at once, as knfsd has it.
+constexpr std::uint32_t reverse_credits = 2;
+
 // Receives that stand are memory: those of all listeners leave half of the budget to work with. Half of that is for what each
 // connection begins with, and the rest for connections that work.
 void bound_receives(rpcrdma::responder_options& o, std::size_t budget, std::size_t shards,
@@ -83,18 +86,20 @@ shard_server::shard_server(shard& s, const server_options& o,
       unhandled_(o.name),
       rdma_tasks_(s.reactor(), nullptr, &unhandled_, "RDMA listeners")
 {
+    for (rpc::program_module* m : modules) {
+        for (auto& program : m->make_programs(s)) {
+            programs_.push_back(std::move(program));
+            if (programs_.back()->calls_back())
+                rdma_options_.reverse_credits = reverse_credits;
+            dispatcher_.add(*programs_.back());
+        }
+    }
     const std::size_t budget = s.buffers().budget().limit();
     bound_receives(rdma_options_, budget, o.shards, o.rdma_listeners);
     rdma_options_.max_address_connections = static_cast<std::uint32_t>(
         address_connections(rdma_options_.max_connections, rdma_options_.max_connections / 4, o.shards));
     rdma_options_.max_address_chunk_bytes = address_share(budget, o.shards, o.listeners);
     rdma_options_.read_limit = o.read_limit;
-    for (rpc::program_module* m : modules) {
-        for (auto& program : m->make_programs(s)) {
-            programs_.push_back(std::move(program));
-            dispatcher_.add(*programs_.back());
-        }
-    }
 }
 
 shard_server::shard_server(shard& s, const server_options& o, verbs::protocol_module& module,

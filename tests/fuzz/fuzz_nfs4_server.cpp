@@ -93,7 +93,7 @@ public:
         made.backend = files_.get();
         require(exports_.add(made).has_value());
         commons_.emplace(exports_, key_, home_, files::state_options(), 1'700'000'000);
-        program_.emplace(*commons_);
+        program_.emplace(*commons_, home_);
         dispatcher_.add(*program_);
         EXCHANGE_ID4args exchange;
         static constexpr std::array<std::byte, 4> name{};

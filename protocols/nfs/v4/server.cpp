@@ -74,7 +74,8 @@ server_commons::server_commons(const export_table& table, const handle_key& secr
       tree(table),
       started(now),
       owner(owner_of(secret)),
-      state(home, options),
+      callbacks(*this),
+      state(home, callbacks, options),
       sessions(key_for(secret, for_sessions), options.epoch, options.lease, limits)
 {
 }
@@ -250,7 +251,9 @@ task<nfsstat4> server::renew(session& s)
     const task_context& context = co_await current_context();
     if (!s.is_due(context.shard->now()))
         co_return nfsstat4::ok;
-    const nfsstat4 status = co_await commons_.state.renew(s.state());
+    bool revoked = false;
+    const nfsstat4 status = co_await commons_.state.renew(s.state(), revoked);
+    s.set_revoked(revoked);
     if (status != nfsstat4::expired && status != nfsstat4::admin_revoked)
         co_return status;
     commons_.sessions.forget(s.client());
@@ -307,6 +310,7 @@ task<rpc::outcome> server::serve_session(rpc::call& c, compound_arguments& args)
         res.sequenceid = sequence.sequenceid;
         res.slotid = sequence.slotid;
         res.highest_slotid = res.target_highest_slotid = s->slots() - 1;
+        res.status_flags = status_flags(*s);
         k.kept = sequence.cachethis;
         if (!k.results.ok() || !k.results.add(res)) {
             // Not even SEQUENCE fits. It is answered all the same, in what a failure takes, and the slot stays as it was.
@@ -418,6 +422,7 @@ task<nfsstat4> server::run(compound& k, nfs_opnum4 operation)
     case nfs_opnum4::setattr: return setattr(k);
     case nfs_opnum4::verify: return verify(k);
     case nfs_opnum4::write: return write(k);
+    case nfs_opnum4::backchannel_ctl: return backchannel_ctl(k);
     case nfs_opnum4::bind_conn_to_session: return bind_conn_to_session(k);
     case nfs_opnum4::exchange_id: return exchange_id(k);
     case nfs_opnum4::create_session: return create_session(k);

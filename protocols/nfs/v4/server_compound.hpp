@@ -21,22 +21,8 @@ struct server::object {
     bool is_pseudo() const noexcept { return exported == nullptr; }
     storage::file_backend& backend() const noexcept { return *exported->backend; }
     bool is_export_root() const noexcept { return exported != nullptr && file == backend().root(); }
-    /// The state layer's name for the file: a back end's handle is unique within its export only.
-    storage::handle key() const noexcept
-    {
-        std::array<std::byte, storage::handle::max_size> bytes;
-        std::size_t size = 0;
-        for (int shift = 24; shift >= 0; shift -= 8)
-            bytes[size++] = std::byte(exported->id >> shift);
-        const auto inner = file.bytes();
-        const auto copied = inner.first(std::min(inner.size(), bytes.size() - size));
-        std::copy(copied.begin(), copied.end(), bytes.begin() + static_cast<std::ptrdiff_t>(size));
-        size += copied.size();
-        // A mount beneath the export may have longer ones: what does not fit counts as well.
-        if (copied.size() < inner.size())
-            xdr::store_u64(bytes.data() + bytes.size() - 8, siphash(siphash_key(), inner));
-        return storage::handle(std::span(bytes).first(size));
-    }
+    /// The state layer's name for the file.
+    storage::handle key() const noexcept { return state_key(exported->id, file); }
 };
 
 struct server::compound {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXCHANGE_ID, CREATE_SESSION, DESTROY_SESSION, DESTROY_CLIENTID, BIND_CONN_TO_SESSION, RECLAIM_COMPLETE.
+// EXCHANGE_ID, CREATE_SESSION, DESTROY_SESSION, DESTROY_CLIENTID, BIND_CONN_TO_SESSION, BACKCHANNEL_CTL, RECLAIM_COMPLETE.
 #include "server_compound.hpp"
+
+#include <algorithm>
 
 namespace verbena::nfs::v4 {
 
@@ -105,11 +107,32 @@ task<nfsstat4> server::create_session(compound& k)
             co_return status;
         state = known.client;
     }
-    const CREATE_SESSION4res res = commons_.sessions.end_creation(args, state);
+    // What can't be signed as the client wants is not said, nor over a connection that brings no calls.
+    const auto identity = callback_identity::choose(args.cb_program, args.sec_parms);
+    std::shared_ptr<rpc::reverse_channel> way;
+    if ((args.flags & create_session4::conn_back_chan) != 0 && (identity || args.sec_parms.empty()))
+        way = k.c.reverse();
+    // Before the client can ask for anything that it must be called for.
+    if (way) {
+        const nfsstat4 status = co_await commons_.state.set_callable(state);
+        if (status != nfsstat4::ok) {
+            if (made.confirms) // else nobody would ever name it
+                (void)co_await commons_.state.forget(state);
+            co_return status;
+        }
+    }
+    const CREATE_SESSION4res res = commons_.sessions.end_creation(args, state, way != nullptr);
     if (res.status != nfsstat4::ok) {
-        if (made.confirms) // else nobody would ever name it
+        if (made.confirms)
             (void)co_await commons_.state.forget(state);
         co_return res.status;
+    }
+    if (const auto made_session = way ? commons_.sessions.find(res.sessionid) : nullptr) {
+        back_channel& back = made_session->back();
+        back.set_up(k.minor(), args.back_chan_attrs);
+        if (identity)
+            back.set_identity(*identity);
+        back.bind(std::move(way), here_);
     }
     co_return k.add(res);
 }
@@ -151,25 +174,73 @@ task<nfsstat4> server::destroy_clientid(compound& k)
     co_return k.add(DESTROY_CLIENTID4res());
 }
 
-// A session is used over any connection (SP4_NONE, 8881 2.10.3.1), so that there is nothing to note; nothing is called back yet.
+// A session is used over any connection (SP4_NONE, 8881 2.10.3.1): only the way back is bound.
 task<nfsstat4> server::bind_conn_to_session(compound& k)
 {
     BIND_CONN_TO_SESSION4args args;
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
     BIND_CONN_TO_SESSION4res res;
+    bool back = true;
     switch (args.dir) {
-    case channel_dir_from_client4::fore: res.dir = channel_dir_from_server4::fore; break;
-    case channel_dir_from_client4::back: res.dir = channel_dir_from_server4::back; break;
+    case channel_dir_from_client4::fore: back = false; break;
+    case channel_dir_from_client4::back:
     // Linux drops a connection that is bound to less.
     case channel_dir_from_client4::fore_or_both:
-    case channel_dir_from_client4::back_or_both: res.dir = channel_dir_from_server4::both; break;
+    case channel_dir_from_client4::back_or_both: break;
     default: co_return nfsstat4::inval;
     }
-    if (!commons_.sessions.find(args.sessid))
+    const std::shared_ptr<session> s = commons_.sessions.find(args.sessid);
+    if (!s)
         co_return nfsstat4::badsession;
+    std::shared_ptr<rpc::reverse_channel> way;
+    if (back)
+        way = k.c.reverse();
+    if (way) {
+        const nfsstat4 status = co_await commons_.state.set_callable(s->state());
+        if (status != nfsstat4::ok)
+            co_return status;
+        s->back().bind(std::move(way), here_);
+        res.dir = args.dir == channel_dir_from_client4::back ? channel_dir_from_server4::back
+                                                             : channel_dir_from_server4::both;
+    } else if (args.dir == channel_dir_from_client4::back) {
+        co_return nfsstat4::inval;
+    } else {
+        res.dir = channel_dir_from_server4::fore;
+    }
     res.sessid = args.sessid;
     co_return k.add(res);
+}
+
+task<nfsstat4> server::backchannel_ctl(compound& k)
+{
+    BACKCHANNEL_CTL4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    const auto identity = callback_identity::choose(args.cb_program, args.sec_parms);
+    // What is left are handles of RPCSEC_GSS, of which we gave none (8881 18.33.3).
+    if (!identity)
+        co_return nfsstat4::noent;
+    k.session->back().set_identity(*identity);
+    co_return k.add(BACKCHANNEL_CTL4res());
+}
+
+// Each stays set for as long as its cause is there: a client repairs it, and would do so for ever if one stayed longer.
+std::uint32_t server::status_flags(const session& s) const
+{
+    std::uint32_t flags = 0;
+    const back_channel& back = s.back();
+    if (back.is_down()) {
+        flags |= seq4_status::cb_path_down_session;
+        const auto all = commons_.sessions.of(s.state());
+        if (std::ranges::none_of(all, [](const auto& other) { return other->back().is_up(); }))
+            flags |= seq4_status::cb_path_down;
+    } else if (back.has_fault()) {
+        flags |= seq4_status::backchannel_fault;
+    }
+    if (s.has_revoked())
+        flags |= seq4_status::recallable_state_revoked;
+    return flags;
 }
 
 task<nfsstat4> server::reclaim_complete(compound& k)

@@ -395,7 +395,8 @@ sessionid4 session_table::make_session_id()
     return id;
 }
 
-CREATE_SESSION4res session_table::end_creation(const CREATE_SESSION4args& args, files::client_id state)
+CREATE_SESSION4res session_table::end_creation(const CREATE_SESSION4args& args, files::client_id state,
+                                               bool back)
 {
     const std::lock_guard held(lock_);
     CREATE_SESSION4res res;
@@ -433,7 +434,8 @@ CREATE_SESSION4res session_table::end_creation(const CREATE_SESSION4args& args, 
             erase(older);
     }
     res.sequence = args.sequence;
-    // No callbacks go over it yet, so that it is not said to be bound; the client gets its own values back.
+    res.flags = back ? create_session4::conn_back_chan : 0;
+    // None of these may be another one than the client's (8881 18.36.3).
     res.back_chan_attrs = args.back_chan_attrs;
     res.back_chan_attrs.headerpadsize = 0;
     res.back_chan_attrs.rdma_ird.reset();
@@ -453,6 +455,21 @@ std::shared_ptr<session> session_table::find(const sessionid4& id) const
     const std::lock_guard held(lock_);
     const auto found = sessions_.find(id);
     return found == sessions_.end() ? nullptr : found->second;
+}
+
+std::vector<std::shared_ptr<session>> session_table::of(files::client_id state) const
+{
+    const std::lock_guard held(lock_);
+    std::vector<std::shared_ptr<session>> all;
+    const auto named = by_state_.find(state);
+    const client* const c = named == by_state_.end() ? nullptr : find_client(named->second);
+    if (c == nullptr)
+        return all;
+    for (const sessionid4& id : c->sessions) {
+        if (const auto found = sessions_.find(id); found != sessions_.end())
+            all.push_back(found->second);
+    }
+    return all;
 }
 
 nfsstat4 session_table::destroy_session(const sessionid4& id, principal who, unsigned own)

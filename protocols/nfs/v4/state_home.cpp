@@ -174,8 +174,8 @@ nfsstat4 status_of_state(const error& failure) noexcept
     return failure == std::errc::operation_canceled ? nfsstat4::delay : nfsstat4::serverfault;
 }
 
-state_home::state_home(shard& home, files::state_options options)
-    : home_(home), table_(home.reactor().clock(), store_, handler_, std::move(options))
+state_home::state_home(shard& home, files::state_handler& handler, files::state_options options)
+    : home_(home), table_(home.reactor().clock(), store_, handler, std::move(options))
 {
 }
 
@@ -192,9 +192,18 @@ task<state_home::added> state_home::add_client(std::string_view key, std::uint64
     co_return out;
 }
 
-task<nfsstat4> state_home::renew(files::client_id client)
+task<nfsstat4> state_home::renew(files::client_id client, bool& revoked)
 {
-    return at_home([client](files::state_table& t) { return status_of_result(t.renew(client)); });
+    return at_home([client, &revoked](files::state_table& t) {
+        revoked = t.has_revoked(client);
+        return status_of_result(t.renew(client));
+    });
+}
+
+task<nfsstat4> state_home::set_callable(files::client_id client)
+{
+    return at_home(
+        [client](files::state_table& t) { return status_of_result(t.set_callable(client, true)); });
 }
 
 task<nfsstat4> state_home::forget(files::client_id client)

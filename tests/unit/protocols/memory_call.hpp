@@ -4,6 +4,7 @@
 
 #include <verbena/core/scope.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
+#include <verbena/protocols/rpc/reverse_channel.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -103,7 +104,10 @@ public:
     int reserves = INT_MAX;          ///< how often there is memory for results
     std::uint64_t most = UINT32_MAX; ///< bytes of a data item that there is room for
 
+    std::shared_ptr<rpc::reverse_channel> way; ///< to the caller
+
     std::uint64_t most_result() const noexcept override { return most; }
+    std::shared_ptr<rpc::reverse_channel> reverse() override { return way; }
 
     task<result<rpc::payload>> pull(xdr::payload_ref ref) override
     {

@@ -72,6 +72,9 @@ struct nfs4_fixture {
     }
     ~nfs4_fixture()
     {
+        tasks.request_stop();
+        while (tasks.live() != 0)
+            shard->turn();
         program.reset();
         commons.reset();
         BOOST_TEST(pool.outstanding() == 0);
@@ -98,8 +101,28 @@ struct nfs4_fixture {
         state.lease = 90s;
         state.limits = state_limits;
         commons.emplace(exports, key, home, state, 1'700'000'000, limits);
-        program.emplace(*commons);
+        program.emplace(*commons, home);
         dispatcher.add(*program);
+    }
+    /// What verbenad runs beside the program on the state layer's shard.
+    void tend()
+    {
+        tasks.spawn([this] { return commons->state.table().tend(); });
+        tasks.spawn([this] { return commons->callbacks.run(); });
+    }
+    /// Lets time pass, in steps.
+    void pass(duration d, duration step = 10ms)
+    {
+        for (const time_point end = clock.now() + d; clock.now() < end;) {
+            turns();
+            clock.advance(std::min(step, end - clock.now()));
+        }
+        turns();
+    }
+    void turns(int n = 10)
+    {
+        for (int i = 0; i < n; ++i)
+            shard->turn();
     }
     /// A COMPOUND of minor version 1.
     template<class... Args>
@@ -114,6 +137,7 @@ struct nfs4_fixture {
         memory_call c(pool, from);
         c.no_memory = no_memory;
         c.reserves = reserves;
+        c.way = way;
         xdr::encoder out = c.begin(100003, 4, 1, user ? &*user : nullptr);
         compound_head head;
         head.minorversion = minor;
@@ -143,6 +167,7 @@ struct nfs4_fixture {
     std::optional<rpc::auth_sys> user;
     bool no_memory = false; ///< for results
     int reserves = INT_MAX; ///< as memory_call's
+    std::shared_ptr<rpc::reverse_channel> way; ///< back to who calls
     blocking_pool lane{1};
     std::unique_ptr<storage::file_backend> files = make_files(lane);
     std::unique_ptr<storage::file_backend> others = make_files(lane);

@@ -29,7 +29,7 @@ struct two_shards {
         commons.emplace(exports, key, rt->at(0), state, 1'700'000'000);
         for (std::size_t i = 0; i < 2; ++i) {
             const auto make = [&](shard& s) {
-                programs[i].emplace(*commons);
+                programs[i].emplace(*commons, s);
                 dispatchers[i].emplace(s.reactor());
                 dispatchers[i]->add(*programs[i]);
             };

@@ -212,6 +212,8 @@ public:
     std::vector<client_id> lapsed();
     /// Whether it has opens, locks or delegations, revoked ones too: then DESTROY_CLIENTID is refused.
     result<bool> is_in_use(client_id client);
+    /// Whether delegations of it were revoked that it has not freed.
+    bool has_revoked(client_id client) noexcept;
     /// The client has taken back what it had, or had nothing: before this it gets nothing new. It is in the recovery store when this
     /// is answered.
     /// Completes when: it was written. On cancel: as the store says. Errors: already_complete, busy; the store's. Lifetime: the

@@ -167,6 +167,8 @@ public:
         (void)version, (void)procedure;
         return false;
     }
+    /// True if it may call its callers back (call::reverse()): over RDMA that takes receives of each connection.
+    virtual bool calls_back() const noexcept { return false; }
     /// Registers the program's own metrics, which end before it does. Any thread.
     virtual metric_registrations expose(metric_registry& registry) const
     {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The NFS version 4 program: minor version 1 (8881) over exports, without delegations, layouts and callbacks. docs/internals/nfs4.md.
+// The NFS version 4 program: minor version 1 (8881) over exports, without layouts. docs/internals/nfs4.md.
 #pragma once
 
 #include <verbena/core/metrics.hpp>
 #include <verbena/protocols/nfs/exports.hpp>
 #include <verbena/protocols/nfs/file_handle.hpp>
+#include <verbena/protocols/nfs/v4/callbacks.hpp>
 #include <verbena/protocols/nfs/v4/compound.hpp>
 #include <verbena/protocols/nfs/v4/pseudo_tree.hpp>
 #include <verbena/protocols/nfs/v4/sessions.hpp>
@@ -46,6 +47,7 @@ struct server_commons {
     const std::int64_t started;
     /// The same over restarts, another one for each daemon: else a client would take two servers for one.
     const std::string owner;
+    callback_sender callbacks;
     state_home state;
     session_table sessions;
 
@@ -72,7 +74,8 @@ struct server_counters {
     counter replays;        ///< calls answered by what their slot kept
 };
 
-/// One shard's program. Calls of all of the shard's connections go through it, whatever their transport. `commons` outlives it.
+/// One shard's program. Calls of all of the shard's connections go through it, whatever their transport. `commons` and `here`, that
+/// shard, outlive it, and the calls to clients.
 class server final : public rpc::program {
 public:
     /// maxread and maxwrite.
@@ -80,7 +83,7 @@ public:
     /// The largest READDIR result.
     static constexpr std::uint32_t max_listing = 128u << 10;
 
-    explicit server(server_commons& commons) : commons_(commons) {}
+    server(server_commons& commons, const shard& here) : commons_(commons), here_(here) {}
 
     std::uint32_t number() const noexcept override { return v4::program; }
     std::uint32_t low_version() const noexcept override { return v4::version; }
@@ -89,6 +92,7 @@ public:
     std::string_view procedure_name(std::uint32_t version, std::uint32_t procedure) const noexcept override;
     /// Slots answer repeats.
     bool non_idempotent(std::uint32_t, std::uint32_t) const noexcept override { return false; }
+    bool calls_back() const noexcept override { return true; }
     /// verbena_nfs4_*.
     metric_registrations expose(metric_registry& registry) const override;
     task<rpc::outcome> serve(rpc::call& c) override;
@@ -119,6 +123,8 @@ private:
     task<nfsstat4> destroy_session(compound& k);
     task<nfsstat4> destroy_clientid(compound& k);
     task<nfsstat4> bind_conn_to_session(compound& k);
+    task<nfsstat4> backchannel_ctl(compound& k);
+    std::uint32_t status_flags(const session& s) const;
     task<nfsstat4> reclaim_complete(compound& k);
 
     // Handles and names.
@@ -186,6 +192,7 @@ private:
     task<nfsstat4> free_stateid(compound& k);
 
     server_commons& commons_;
+    const shard& here_;
     host_addresses host_;
     server_counters counters_;
 };

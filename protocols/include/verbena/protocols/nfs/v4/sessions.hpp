@@ -8,6 +8,7 @@
 #include <verbena/core/clock.hpp>
 #include <verbena/core/siphash.hpp>
 #include <verbena/protocols/files/types.hpp>
+#include <verbena/protocols/nfs/v4/back_channel.hpp>
 #include <verbena/protocols/nfs/v4/session_operations.hpp>
 
 #include <array>
@@ -83,6 +84,12 @@ public:
         renewed_.store(at, std::memory_order_relaxed);
         return true;
     }
+    /// The way back to the client.
+    back_channel& back() noexcept { return back_; }
+    const back_channel& back() const noexcept { return back_; }
+    /// Whether something that the client holds was revoked and is not freed yet, as the state layer said with the last renewal.
+    bool has_revoked() const noexcept { return revoked_.load(std::memory_order_relaxed); }
+    void set_revoked(bool revoked) noexcept { revoked_.store(revoked, std::memory_order_relaxed); }
     /// Calls that run on it.
     unsigned running() const noexcept { return running_.load(std::memory_order_relaxed); }
     /// What slots of a channel take at most, with the replies that they keep.
@@ -106,6 +113,8 @@ private:
     std::vector<slot> slots_;
     std::atomic<unsigned> running_{0};
     std::atomic<duration::rep> renewed_{0};
+    std::atomic<bool> revoked_{false};
+    back_channel back_;
 };
 
 /// A call's hold of its slot.
@@ -176,7 +185,8 @@ public:
     };
     /// Unless it answers the call, a `creating` follows, and in its life end_creation() or nothing.
     creation begin_creation(const CREATE_SESSION4args& args, principal who, time_point now);
-    CREATE_SESSION4res end_creation(const CREATE_SESSION4args& args, files::client_id state);
+    /// `back`: the client can be called over the connection that it asks on, and a back channel is granted.
+    CREATE_SESSION4res end_creation(const CREATE_SESSION4args& args, files::client_id state, bool back);
     /// A creation that has begun; with it that goes, done or not.
     class creating {
     public:
@@ -193,6 +203,8 @@ public:
 
     /// Nothing if there is no such session.
     std::shared_ptr<session> find(const sessionid4& id) const;
+    /// Those of a client of the state layer.
+    std::vector<std::shared_ptr<session>> of(files::client_id state) const;
     /// badsession, also of a client that somebody else made; delay while more than `own` calls run on it.
     nfsstat4 destroy_session(const sessionid4& id, principal who, unsigned own);
     /// stale_clientid, also of one that somebody else made; clientid_busy while it has sessions. Otherwise its state can be asked

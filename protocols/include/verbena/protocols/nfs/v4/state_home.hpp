@@ -28,8 +28,8 @@ inline stateid4 to_wire(const files::stateid& id) noexcept { return {id.seqid, i
 /// of that name, as a status. Lifetime: what they are given is borrowed. Shard: any.
 class state_home {
 public:
-    /// `home` outlives it and runs its table's tend().
-    state_home(shard& home, files::state_options options);
+    /// `home` and `handler` outlive it, and `home` runs its table's tend().
+    state_home(shard& home, files::state_handler& handler, files::state_options options);
 
     const files::state_options& options() const noexcept { return table_.options(); }
     /// On its home only.
@@ -47,7 +47,9 @@ public:
         files::client_id client = files::nobody;
     };
     task<added> add_client(std::string_view key, std::uint64_t peer = 0);
-    task<nfsstat4> renew(files::client_id client);
+    /// `revoked`: whether the client has something that was revoked.
+    task<nfsstat4> renew(files::client_id client, bool& revoked);
+    task<nfsstat4> set_callable(files::client_id client);
     /// Also of one that is not there.
     task<nfsstat4> forget(files::client_id client);
     task<nfsstat4> is_in_use(files::client_id client, bool& in_use);
@@ -102,17 +104,8 @@ private:
         task<result<void>> remove(std::string_view) override { co_return result<void>(); }
         task<result<void>> end_grace() override { co_return result<void>(); }
     };
-    // No delegations are given and no client waits to be called, so there is nobody to tell.
-    class deaf_handler final : public files::state_handler {
-    public:
-        void recall(const files::recall_notice&) noexcept override {}
-        void recall_any(files::client_id, std::size_t) noexcept override {}
-        void lock_available(const files::lock_notice&) noexcept override {}
-    };
-
     shard& home_;
     forgetful_store store_;
-    deaf_handler handler_;
     files::state_table table_;
 };
 

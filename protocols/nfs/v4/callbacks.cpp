@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/protocols/nfs/v4/callbacks.hpp>
+#include <verbena/protocols/nfs/v4/server.hpp>
+
+#include <verbena/core/scope.hpp>
+#include <verbena/core/sleep.hpp>
+
+#include <algorithm>
+#include <new>
+#include <optional>
+
+namespace verbena::nfs::v4 {
+
+namespace {
+
+/// The head of the call, with AUTH_SYS, and two operations.
+constexpr std::size_t largest_callback = 2048;
+// Of one client at once.
+constexpr std::size_t most_workers = 4;
+// Between two tries, doubling.
+constexpr duration first_delay = std::chrono::milliseconds(20);
+constexpr duration last_delay = std::chrono::seconds(2);
+// How often one call's slot may turn out to be in another state than we thought.
+constexpr int most_slot_repairs = 4;
+
+/// One CB_COMPOUND; borrowed by the task that sends it, on the connection's shard.
+struct message {
+    callback_identity identity;
+    std::uint32_t minor = 1;
+    std::uint32_t most = 0;
+    CB_SEQUENCE4args sequence;
+    bool any = false;
+    CB_RECALL4args recall;
+    CB_RECALL_ANY4args recall_any;
+};
+struct answer {
+    nfsstat4 sequence = nfsstat4::ok;
+    nfsstat4 operation = nfsstat4::ok; // if sequence is ok
+};
+
+task<result<answer>> send(rpc::reverse_channel* way, const message* m)
+{
+    rpc::call_header header;
+    header.program = m->identity.program;
+    header.version = callback_version;
+    header.procedure = std::uint32_t(callback_procedure::cb_compound);
+    header.credential.flavor = m->identity.flavor;
+    header.credential.body = std::span(m->identity.body).first(m->identity.body_size);
+    lease block = co_await way->acquire(largest_callback);
+    if (!block)
+        co_return error(std::errc::not_enough_memory, "a call to a client");
+    rpc::request request(std::move(block), header);
+    callback_head head;
+    head.minorversion = m->minor;
+    callback_request out(request.message(), head);
+    out.add(m->sequence);
+    if (m->any)
+        out.add(m->recall_any);
+    else
+        out.add(m->recall);
+    if (!request.message().ok() || request.message().position() > m->most)
+        co_return error(std::errc::message_size, "a call exceeds the back channel's limit");
+    task<result<rpc::reply>> calling = way->call(request);
+    result<rpc::reply> got = co_await calling;
+    if (!got)
+        co_return got.error();
+    xdr::decoder& in = got->results();
+    callback_reply reply(in);
+    answer a;
+    CB_SEQUENCE4res sequence;
+    if (!reply.read(sequence)) {
+        a.sequence = sequence.status != nfsstat4::ok ? sequence.status : reply.status();
+    } else if (m->any) {
+        CB_RECALL_ANY4res res;
+        (void)reply.read(res);
+        a.operation = res.status;
+    } else {
+        CB_RECALL4res res;
+        (void)reply.read(res);
+        a.operation = res.status;
+    }
+    if (!in.ok() || (a.sequence == nfsstat4::ok && a.operation == nfsstat4::ok &&
+                     (reply.status() != nfsstat4::ok || !reply.complete())))
+        co_return error(std::errc::protocol_error, "a client's answer to a callback");
+    co_return a;
+}
+
+} // namespace
+
+void callback_sender::note(notice n) noexcept
+{
+    try {
+        told_.push_back(n);
+        news_.set();
+    } catch (const std::bad_alloc&) {
+        counters_.lost.add();
+    }
+}
+
+void callback_sender::recall(const files::recall_notice& n) noexcept
+{
+    notice told;
+    told.client = n.client;
+    told.id = n.id;
+    told.file = *n.file;
+    note(told);
+}
+
+void callback_sender::recall_any(files::client_id client, std::size_t keep) noexcept
+{
+    notice told;
+    told.client = client;
+    told.what = kind::recall_any;
+    told.keep = keep;
+    note(told);
+}
+
+task<void> callback_sender::run()
+{
+    const task_context& context = co_await current_context();
+    scope workers(*context.shard, &context, nullptr, "calls to clients");
+    for (;;) {
+        news_.reset();
+        while (!told_.empty()) {
+            const notice n = told_.front();
+            told_.pop_front();
+            line& l = lines_[n.client];
+            l.waiting.push_back(n);
+            if (l.workers < most_workers) {
+                ++l.workers;
+                workers.spawn(&callback_sender::serve, this, n.client);
+            }
+        }
+        const bool goes_on = co_await news_.wait();
+        if (!goes_on)
+            break;
+    }
+    workers.request_stop();
+    co_await workers.join();
+}
+
+task<void> callback_sender::serve(files::client_id client)
+{
+    for (;;) {
+        const auto found = lines_.find(client);
+        if (found->second.waiting.empty()) {
+            if (--found->second.workers == 0)
+                lines_.erase(found);
+            co_return;
+        }
+        const notice n = found->second.waiting.front();
+        found->second.waiting.pop_front();
+        task<void> delivering = deliver(n);
+        co_await delivering;
+    }
+}
+
+// One whose back channel is as it should be, if there is one.
+std::shared_ptr<session> callback_sender::find_session(files::client_id client) const
+{
+    std::shared_ptr<session> chosen;
+    for (std::shared_ptr<session>& s : commons_.sessions.of(client)) {
+        if (!s->back().identity() || !s->back().find())
+            continue;
+        if (!chosen || (chosen->back().has_fault() && !s->back().has_fault()))
+            chosen = std::move(s);
+    }
+    return chosen;
+}
+
+task<void> callback_sender::deliver(notice n)
+{
+    const task_context& context = co_await current_context();
+    files::state_table& table = commons_.state.table();
+    const time_point end = context.shard->now() + table.options().recall_time;
+    duration delay = first_delay;
+    bool told_unreachable = false;
+    while (context.shard->now() < end) {
+        // It may have been returned meanwhile, or taken.
+        if (n.what == kind::recall && !table.test_stateid(n.client, n.id))
+            co_return;
+        outcome how = outcome::unreachable;
+        const std::shared_ptr<session> s = find_session(n.client);
+        if (s) {
+            task<outcome> calling = call(*s, n);
+            how = co_await calling;
+        }
+        if (how != outcome::unreachable || !std::exchange(told_unreachable, true))
+            counters_.note(n.what, how);
+        if (how == outcome::ok)
+            co_return;
+        if (how != outcome::unreachable)
+            told_unreachable = false;
+        const bool goes_on = co_await sleep_for(delay);
+        if (!goes_on)
+            co_return;
+        delay = std::min(2 * delay, last_delay);
+    }
+}
+
+task<callback_sender::outcome> callback_sender::call(session& s, notice n)
+{
+    back_channel& back = s.back();
+    std::optional<std::uint32_t> slot;
+    while (!(slot = back.take_slot())) {
+        const bool goes_on = co_await back.freed.wait();
+        if (!goes_on)
+            co_return outcome::unanswered;
+    }
+    // Given back on each way out.
+    struct hold {
+        hold(back_channel& b, std::uint32_t i) noexcept : channel(b), slot(i) {}
+        hold(const hold&) = delete;
+        ~hold() { channel.release_slot(slot); }
+        back_channel& channel;
+        const std::uint32_t slot;
+    };
+    const hold holds(back, *slot);
+    back_channel::slot& state = back.at(*slot);
+    file_handle handle;
+    for (int repairs = 0; repairs < most_slot_repairs; ++repairs) {
+        const std::optional<back_channel::way> way = back.find();
+        const std::optional<callback_identity> identity = back.identity();
+        if (!way || !identity)
+            co_return outcome::unreachable;
+        message m;
+        m.identity = *identity;
+        m.minor = back.minor();
+        m.most = back.max_request();
+        m.sequence.sessionid = s.id();
+        m.sequence.sequenceid = state.sequence + 1;
+        m.sequence.slotid = *slot;
+        m.sequence.highest_slotid = back.slots() - 1;
+        if (n.what == kind::recall_any) {
+            m.any = true;
+            m.recall_any.objects_to_keep = static_cast<std::uint32_t>(n.keep);
+            m.recall_any.type_mask.set(rca4_type::rdata_dlg);
+            m.recall_any.type_mask.set(rca4_type::wdata_dlg);
+        } else {
+            const auto signed_one = sign_state_key(commons_.key, n.file);
+            if (!signed_one)
+                co_return outcome::failed;
+            handle = *signed_one;
+            m.recall.stateid = to_wire(n.id);
+            m.recall.fh = handle.bytes();
+        }
+        rpc::reverse_channel* const channel = way->channel.get();
+        const message* const text = &m;
+        task<result<answer>> asking = way->at->run(send, channel, text);
+        const result<answer> got = co_await asking;
+        if (!got) {
+            // Whether it came there is not known: its number is used again, and the client's answer will tell.
+            if (got.error() == std::errc::protocol_error || got.error() == std::errc::message_size ||
+                got.error() == std::errc::timed_out)
+                back.set_fault(true);
+            co_return outcome::unanswered;
+        }
+        switch (got->sequence) {
+        case nfsstat4::ok: break;
+        case nfsstat4::delay: co_return outcome::later;
+        // The number was used by a call whose answer was lost.
+        case nfsstat4::retry_uncached_rep:
+        case nfsstat4::seq_false_retry: ++state.sequence; continue;
+        case nfsstat4::seq_misordered:
+            if (std::exchange(state.restarted, true)) {
+                back.set_fault(true);
+                co_return outcome::failed;
+            }
+            state.sequence = 0;
+            continue;
+        case nfsstat4::badslot:
+        case nfsstat4::bad_high_slot:
+            if (back.slots() == 1) {
+                back.set_fault(true);
+                co_return outcome::failed;
+            }
+            back.use_first_slot_only();
+            co_return outcome::later;
+        default: back.set_fault(true); co_return outcome::failed;
+        }
+        ++state.sequence;
+        state.restarted = false;
+        back.set_fault(false);
+        switch (got->operation) {
+        case nfsstat4::ok: co_return outcome::ok;
+        // A call with this number was answered before, be it this one.
+        case nfsstat4::retry_uncached_rep: continue;
+        // The client's OPEN may have no answer yet, so that it does not know what it holds.
+        case nfsstat4::badhandle:
+        case nfsstat4::bad_stateid:
+        case nfsstat4::delay: co_return outcome::later;
+        default: co_return outcome::failed;
+        }
+    }
+    back.set_fault(true);
+    co_return outcome::failed;
+}
+
+} // namespace verbena::nfs::v4

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// A client that the server calls: it hears what comes over its connection, keeps to the rules of slots, and answers as it is told.
+#pragma once
+
+#include "nfs4_server.hpp"
+
+#include <verbena/core/sleep.hpp>
+#include <verbena/protocols/nfs/v4/callback.hpp>
+
+namespace verbena::test {
+
+class called_client final : public rpc::reverse_channel {
+public:
+    struct heard {
+        std::uint32_t program = 0;
+        rpc::auth_flavor flavor{};
+        std::uint32_t uid = 0;
+        std::uint32_t minor = 0;
+        sessionid4 session{};
+        std::uint32_t slot = 0;
+        std::uint32_t sequence = 0;
+        nfs_cb_opnum4 operation{};
+        stateid4 id;
+        std::vector<std::byte> handle;
+        std::uint32_t keep = 0;
+    };
+    explicit called_client(buffer_pool& pool) : pool_(pool) {}
+
+    task<result<rpc::reply>> call(rpc::request& r) override
+    {
+        if (!is_open)
+            co_return error(std::errc::not_connected);
+        const auto bytes = r.message().bytes();
+        const std::vector<std::byte> text(bytes.begin(), bytes.end());
+        heard h;
+        const nfsstat4 of_slot = hear(text, h);
+        calls.push_back(h);
+        if (silent || loses_answers > 0) {
+            loses_answers -= loses_answers > 0 ? 1 : 0;
+            co_await sleep_for(10s);
+            co_return error(std::errc::timed_out);
+        }
+        lease block = pool_.try_acquire(1024);
+        xdr::encoder out(block.bytes());
+        encode(out, rpc::reply_header::accepted_with(1, rpc::accept_status::success));
+        callback_results results(out, {});
+        CB_SEQUENCE4res sequence;
+        sequence.sessionid = h.session;
+        sequence.sequenceid = h.sequence;
+        const bool repeated = of_slot == nfsstat4::retry_uncached_rep;
+        const nfsstat4 status = says_of_sequence != nfsstat4::ok ? says_of_sequence
+                                : repeated                       ? nfsstat4::ok
+                                                                 : of_slot;
+        if (status != nfsstat4::ok) {
+            results.fail(nfs_cb_opnum4::sequence, status);
+        } else {
+            (void)results.add(sequence);
+            const nfsstat4 of_operation = repeated ? nfsstat4::retry_uncached_rep : says;
+            if (of_operation != nfsstat4::ok)
+                results.fail(h.operation, of_operation);
+            else if (h.operation == nfs_cb_opnum4::recall)
+                (void)results.add(CB_RECALL4res());
+            else
+                (void)results.add(CB_RECALL_ANY4res());
+        }
+        const std::span<const std::byte> written(block.data(), out.size());
+        rpc::reply answer(std::move(block), written, {}, false);
+        (void)answer.decode_header();
+        co_return std::move(answer);
+    }
+    task<lease> acquire(std::size_t size) override { co_return co_await pool_.acquire(size); }
+    bool open() const noexcept override { return is_open; }
+
+    bool is_open = true;
+    bool silent = false;
+    int loses_answers = 0;
+    nfsstat4 says_of_sequence = nfsstat4::ok;
+    nfsstat4 says = nfsstat4::ok;
+    std::map<std::uint32_t, std::uint32_t> last; // sequence of each slot
+    std::vector<heard> calls;
+
+private:
+    nfsstat4 hear(const std::vector<std::byte>& text, heard& h)
+    {
+        xdr::decoder in(text);
+        rpc::call_header header;
+        BOOST_REQUIRE(decode(in, header) == rpc::call_verdict::good);
+        BOOST_TEST(header.version == 1u);
+        BOOST_TEST(header.procedure == 1u);
+        h.program = header.program;
+        h.flavor = header.credential.flavor;
+        if (h.flavor == rpc::auth_flavor::sys)
+            h.uid = rpc::decode_auth_sys(header.credential.body)->uid;
+        callback_arguments args(in);
+        BOOST_TEST_REQUIRE(args.ok());
+        h.minor = args.head().minorversion;
+        BOOST_TEST_REQUIRE(args.next());
+        CB_SEQUENCE4args sequence;
+        BOOST_TEST_REQUIRE(args.read(sequence));
+        BOOST_TEST(!sequence.cachethis);
+        h.session = sequence.sessionid;
+        h.slot = sequence.slotid;
+        h.sequence = sequence.sequenceid;
+        BOOST_TEST_REQUIRE(args.next());
+        h.operation = args.opcode();
+        if (h.operation == nfs_cb_opnum4::recall) {
+            CB_RECALL4args recall;
+            BOOST_TEST_REQUIRE(args.read(recall));
+            h.id = recall.stateid;
+            h.handle.assign(recall.fh.begin(), recall.fh.end());
+        } else {
+            CB_RECALL_ANY4args any;
+            BOOST_TEST_REQUIRE(args.read(any));
+            h.keep = any.objects_to_keep;
+        }
+        if (says_of_sequence != nfsstat4::ok)
+            return nfsstat4::ok;
+        std::uint32_t& before = last[h.slot];
+        if (h.sequence == before)
+            return nfsstat4::retry_uncached_rep;
+        if (h.sequence != before + 1)
+            return nfsstat4::seq_misordered;
+        before = h.sequence;
+        return nfsstat4::ok;
+    }
+    buffer_pool& pool_;
+};
+
+} // namespace verbena::test
