@@ -18,10 +18,22 @@
 
 namespace verbena::files {
 
+/// What a start finds in the store. It was written down that there was this start before anybody is served.
+struct recovery_start {
+    std::uint32_t epoch = 1; ///< of this start, another one each time; not 0 and not 2^32 - 1
+    /// Keys of those that may reclaim: who was in the list at the end of the last grace period, and who was added since. None: there
+    /// is no grace period.
+    std::vector<std::string> reclaimers;
+    /// At least of the start that gave out what is reclaimed; 0 at the first one. The grace period is no shorter: until then a client
+    /// may not have heard of this start.
+    duration lease_before{};
+};
+
 /// The list of clients that may reclaim after the next start, on stable storage.
 ///
-/// At a start it tells who was in the list at the end of the last grace period, and who was added since: also when the server
-/// started again within a grace period. What is added goes to a new list, which is the list when end_grace() has been written.
+/// Whoever makes the store has begun with it (recovery_start) before the table exists: also when the server started again within a grace
+/// period, which then begins anew, with the same list. What is added goes to a new list, which is the list when end_grace() has been
+/// written.
 ///
 /// For each function. Completes when: it is on stable storage, or failed. On cancel: as the implementation says; a change may have
 /// been written though an error is answered. Errors: any; then the state layer doesn't grant what depends on it. Lifetime: the key is
@@ -36,6 +48,14 @@ public:
     virtual task<result<void>> remove(std::string_view key) = 0;
     /// The new list takes the place of the old one.
     virtual task<result<void>> end_grace() = 0;
+};
+
+/// None: nobody may reclaim after a restart, and there is no grace period.
+class no_recovery_store final : public recovery_store {
+public:
+    task<result<void>> add(std::string_view) override { co_return result<void>(); }
+    task<result<void>> remove(std::string_view) override { co_return result<void>(); }
+    task<result<void>> end_grace() override { co_return result<void>(); }
 };
 
 /// Who may reclaim, and until when. Shard-local; decides, and writes nothing.
