@@ -23,6 +23,7 @@ public:
         out.files = std::move(*opened);
         out.source = "memfs";
         out.options = {"sync"};
+        out.local_writers = false;
         out.notes = "in memory: files are gone when the daemon ends";
         return out;
     }

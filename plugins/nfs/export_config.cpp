@@ -129,6 +129,7 @@ export_config read_export(setting_values& values, module_table& modules, bool fi
     e.root_squash = values.flag("root_squash");
     e.all_squash = values.flag("all_squash");
     e.secure = values.flag("secure");
+    e.local_writers = values.flag("local_writers");
     e.anonuid = static_cast<std::uint32_t>(values.number("anonuid"));
     e.anongid = static_cast<std::uint32_t>(values.number("anongid"));
     (void)clients_of(e);
@@ -176,6 +177,10 @@ std::vector<setting> export_settings()
         setting::number("anongid", id_range, export_options::nobody, "Their gid"),
         setting::flag("secure", false,
                       "Clients may come only from ports below 1024, which RDMA clients don't have"),
+        setting::flag("local_writers", true,
+                      "Others than NFS clients of this export may change its files: processes of this host, "
+                      "other exports. Where it is no, NFSv4 clients get delegations, and see no such change "
+                      "while they have one"),
         filters::declare_filters(
             "A filter on the back end, with its settings; the last one stands on the back end"),
     };

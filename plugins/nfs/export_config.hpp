@@ -32,6 +32,7 @@ struct export_config {
     bool root_squash = true;
     bool all_squash = false;
     bool secure = false;
+    bool local_writers = true;
     std::uint32_t anonuid = 0;
     std::uint32_t anongid = 0;
     using filter = filters::filter_config<storage::filter_module>;

@@ -43,6 +43,8 @@ std::string option_text(const export_config& e, const storage::opened_backend& o
     words.insert(words.end(), opened.options.begin(), opened.options.end());
     if (e.secure)
         words.emplace_back("secure");
+    if (!e.local_writers)
+        words.emplace_back("local_writers=no");
     for (const std::string& t : e.transports)
         words.push_back("transport=" + t);
     for (const export_config::filter& f : e.filters)
@@ -78,7 +80,8 @@ public:
                 "export", export_settings(),
                 "Export DIR as PSEUDO (default for the first: /export); repeated for more. DIR ends at the "
                 "last \":/\"; a backslash escapes. Options: ro root_squash=no all_squash anonuid=N anongid=N "
-                "clients=CIDR transport=NAME backend=NAME secure, and those of the back end: of posixfs "
+                "clients=CIDR transport=NAME backend=NAME secure local_writers=no, and those of the back "
+                "end: of posixfs "
                 "crossmnt "
                 "async handles=auto|kernel|path. Without clients= only this host may connect; clients=* "
                 "admits "
@@ -125,14 +128,14 @@ public:
     std::vector<std::unique_ptr<rpc::program>> make_programs(shard& s) override
     {
         std::vector<std::unique_ptr<rpc::program>> programs;
+        // The first shard is the home of the state.
+        if (serves4_ && !commons_)
+            make_commons(s);
         if (serves3_)
-            programs.push_back(std::make_unique<v3::server>(table_, key_));
-        if (serves4_) {
-            // The first shard is the home of the state.
-            if (!commons_)
-                make_commons(s);
+            programs.push_back(
+                std::make_unique<v3::server>(table_, key_, serves4_ ? &commons_->state : nullptr));
+        if (serves4_)
             programs.push_back(std::make_unique<v4::server>(*commons_, s));
-        }
         return programs;
     }
     std::string listening(std::span<const listen_place> places) override
@@ -234,6 +237,7 @@ void nfs_module::open_export(module_host& host, const export_config& e)
         f->module->put_on(backend, f->values, context);
     options.backend = backend.files.get();
     options.read_only = e.read_only || backend.read_only;
+    options.local_writers = e.local_writers && backend.local_writers;
     exported_as as{e.pseudo,     backend.source, option_text(e, backend), who(options.clients),
                    e.transports, backend.notes,  backend.warning,         options.clients,
                    e.secure};

@@ -122,7 +122,7 @@ void state_table::decide_delegation(const open_request& r, client_entry& c, file
     if (others_contradict(c, f, *type))
         return;
     // A client that reclaims has it already, whatever began since the restart.
-    if (!reclaims && is_passed_against(f, *type))
+    if (!reclaims && (is_passed_against(f, *type) || changes_.has(f.handle)))
         return;
     for (auto* m = f.delegations.front(); m != nullptr; m = f.delegations.next(*m)) {
         // Two readers may have one each, and nobody else beside a writer.
@@ -207,6 +207,10 @@ void state_table::leave_file(delegation_entry& d) noexcept
     file_entry& f = *d.file;
     if (d.is_recalled) {
         recent_->add(f.hash, now()); // the rest begins with its end
+        const duration took = now() - (d.deadline - options_.recall_time);
+        stats_.ended_recalls.add();
+        stats_.recall_microseconds.add(
+            static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(took).count()));
         stats_.recalled_delegations.add(-1);
     }
     by_->states.erase(by_->states.find(state_key{&d.client, &f}));

@@ -113,6 +113,62 @@ metric_registrations v4::server::expose(metric_registry& registry) const
          "Calls of version 4.1 that were repeats and were answered with the reply that their slot had kept.",
          metric_type::counter, "calls"},
         nfs.replays));
+    // What all shards share is told by one.
+    if (!commons_.state.is_home(here_))
+        return made;
+    const files::state_stats& state = commons_.state.stats();
+    made.push_back(registry.add({"verbena_nfs4_delegations",
+                                 "Delegations that clients of version 4 hold.",
+                                 metric_type::gauge,
+                                 "delegations",
+                                 {"type"},
+                                 2},
+                                [&state](metric_sink& out) {
+                                    out.value({"read"}, static_cast<double>(state.read_delegations.value()));
+                                    out.value({"write"},
+                                              static_cast<double>(state.write_delegations.value()));
+                                }));
+    made.push_back(
+        registry.add({"verbena_nfs4_recalls_total", "Delegations that clients were asked to return.",
+                      metric_type::counter, "delegations"},
+                     state.recalls));
+    made.push_back(registry.add(
+        {"verbena_nfs4_recalls_ended_total",
+         "Of those delegations, how many are back or were revoked; verbena_nfs4_recall_seconds_total is how "
+         "long that took, all together.",
+         metric_type::counter, "delegations"},
+        state.ended_recalls));
+    made.push_back(registry.add(
+        {"verbena_nfs4_recall_seconds_total", "From a recall until the delegation is back or revoked.",
+         metric_type::counter, "seconds"},
+        [&state](metric_sink& out) {
+            out.value({}, static_cast<double>(state.recall_microseconds.value()) / 1e6);
+        }));
+    made.push_back(
+        registry.add({"verbena_nfs4_revocations_total",
+                      "Delegations that were revoked, as their clients did not return them in time.",
+                      metric_type::counter, "delegations"},
+                     state.revocations));
+    const callback_counters& calls = commons_.callbacks.counters();
+    made.push_back(registry.add(
+        {"verbena_nfs4_callbacks_total",
+         "Calls to clients of version 4.1, by what came of them: ok, later (it is made again, as the client "
+         "asks for time or does not know the delegation yet), failed, unanswered (no reply in 10 s, or the "
+         "connection went: it is made again), unreachable (the client has no connection for them: once until "
+         "it has).",
+         metric_type::counter,
+         "calls",
+         {"operation", "result"},
+         callback_counters::kinds * callback_counters::outcomes},
+        [&calls](metric_sink& out) {
+            static constexpr std::array<std::string_view, callback_counters::kinds> kinds = {"CB_RECALL",
+                                                                                             "CB_RECALL_ANY"};
+            static constexpr std::array<std::string_view, callback_counters::outcomes> outcomes = {
+                "ok", "later", "failed", "unanswered", "unreachable"};
+            for (std::size_t k = 0; k < kinds.size(); ++k)
+                for (std::size_t o = 0; o < outcomes.size(); ++o)
+                    out.value({kinds[k], outcomes[o]}, static_cast<double>(calls.calls[k][o].value()));
+        }));
     return made;
 }
 

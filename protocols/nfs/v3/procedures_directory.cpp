@@ -58,6 +58,12 @@ task<rpc::outcome> server::create(rpc::call& c)
     res.status = open(c, args.where.dir, purpose::changing, directory);
     if (res.status == nfsstat3::ok)
         res.status = from_sattr3(args.obj_attributes, set);
+    // What is there already is set, and perhaps cut.
+    files::change_hold change;
+    if (res.status == nfsstat3::ok && args.mode == createmode3::unchecked)
+        res.status = co_await make_way_to(
+            c, directory, args.where.name,
+            set.size ? files::operation::set_size : files::operation::set_attributes, change);
     if (res.status != nfsstat3::ok)
         co_return reply(c, res);
     const auto made =
@@ -177,6 +183,9 @@ task<rpc::outcome> server::remove(rpc::call& c)
     REMOVE3res res;
     target directory;
     res.status = open(c, args.object.dir, purpose::changing, directory);
+    files::change_hold change;
+    if (res.status == nfsstat3::ok)
+        res.status = co_await make_way_to(c, directory, args.object.name, files::operation::remove, change);
     if (res.status != nfsstat3::ok)
         co_return reply(c, res);
     auto done = co_await directory.backend().remove(directory.request, directory.file, args.object.name);
@@ -228,6 +237,11 @@ task<rpc::outcome> server::rename(rpc::call& c)
     // Also where both lie on one file system: each export has its own rules of who may do what.
     if (res.status == nfsstat3::ok && from.exported != to.exported)
         res.status = nfsstat3::xdev;
+    files::change_hold source, overwritten;
+    if (res.status == nfsstat3::ok)
+        res.status = co_await make_way_to(c, from, args.from.name, files::operation::rename, source);
+    if (res.status == nfsstat3::ok)
+        res.status = co_await make_way_to(c, to, args.to.name, files::operation::remove, overwritten);
     if (res.status != nfsstat3::ok)
         co_return reply(c, res);
     auto done =
@@ -256,6 +270,12 @@ task<rpc::outcome> server::link(rpc::call& c)
         res.status = open(c, args.link.dir, purpose::changing, directory);
     if (res.status == nfsstat3::ok && file.exported != directory.exported)
         res.status = nfsstat3::xdev;
+    files::change_hold change;
+    if (res.status == nfsstat3::ok) {
+        begin_change(change, file);
+        if (is_held(file))
+            res.status = co_await make_way(c, file, files::operation::link);
+    }
     if (res.status != nfsstat3::ok)
         co_return reply(c, res);
     auto done = co_await file.backend().link(file.request, file.file, directory.file, args.link.name);

@@ -26,6 +26,9 @@ task<rpc::outcome> server::getattr(rpc::call& c)
     GETATTR3res res;
     target file;
     res.status = open(c, args.object, purpose::reading, file);
+    if (res.status == nfsstat3::ok && state_ != nullptr && state_->stats().write_delegations.value() != 0 &&
+        is_held(file))
+        res.status = co_await make_way(c, file, files::operation::get_attributes);
     if (res.status == nfsstat3::ok) {
         auto attrs = co_await file.backend().getattr(file.request, file.file);
         if (attrs)
@@ -49,6 +52,13 @@ task<rpc::outcome> server::setattr(rpc::call& c)
         res.status = from_sattr3(args.new_attributes, set);
     if (res.status == nfsstat3::ok && set.size && *set.size > last_offset)
         res.status = nfsstat3::fbig;
+    files::change_hold change;
+    if (res.status == nfsstat3::ok) {
+        begin_change(change, file);
+        if (is_held(file))
+            res.status = co_await make_way(
+                c, file, set.size ? files::operation::set_size : files::operation::set_attributes);
+    }
     if (res.status != nfsstat3::ok)
         co_return reply(c, res);
     std::optional<storage::file_time> guard;
@@ -135,6 +145,8 @@ task<rpc::outcome> server::read(rpc::call& c)
     READ3res res;
     target file;
     res.status = open(c, args.file, purpose::reading, file);
+    if (res.status == nfsstat3::ok && is_held(file))
+        res.status = co_await make_way(c, file, files::operation::read);
     if (res.status != nfsstat3::ok)
         co_return reply(c, res);
     // No file reaches beyond last_offset: what is asked for there is behind the end of this one.
@@ -204,6 +216,12 @@ task<rpc::outcome> server::write(rpc::call& c)
     res.status = open(c, args.file, purpose::changing, file);
     if (res.status == nfsstat3::ok && (args.offset > last_offset || args.count > last_offset - args.offset))
         res.status = nfsstat3::fbig;
+    files::change_hold change;
+    if (res.status == nfsstat3::ok) {
+        begin_change(change, file);
+        if (is_held(file))
+            res.status = co_await make_way(c, file, files::operation::write);
+    }
     if (res.status != nfsstat3::ok)
         co_return reply(c, res);
 

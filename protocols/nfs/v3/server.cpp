@@ -123,6 +123,51 @@ nfsstat3 server::find(const rpc::call& c, const nfs_fh3& handle, purpose why, ta
     return nfsstat3::ok;
 }
 
+bool server::is_held(const target& of) const noexcept
+{
+    return state_ != nullptr && state_->has_any_state() &&
+           state_->has_state(state_key(of.exported->id, of.file));
+}
+
+void server::begin_change(files::change_hold& change, const target& of) noexcept
+{
+    if (state_ != nullptr)
+        change.begin(state_->changes(), state_key(of.exported->id, of.file));
+}
+
+task<nfsstat3> server::make_way(rpc::call& c, const target& of, files::operation op)
+{
+    const storage::handle file = state_key(of.exported->id, of.file);
+    const v4::nfsstat4 status = co_await state_->make_way(files::nobody, file, op);
+    if (status == v4::nfsstat4::ok)
+        co_return nfsstat3::ok;
+    c.refuse(); // nothing was changed
+    switch (status) {
+    case v4::nfsstat4::delay:
+    case v4::nfsstat4::grace: co_return nfsstat3::jukebox;
+    case v4::nfsstat4::locked: co_return nfsstat3::acces; // an open of version 4 denies it
+    default: co_return nfsstat3::serverfault;
+    }
+}
+
+// The same for what has a name, if something has: whoever changes the directory finds out by himself. Another file may get the name
+// between this and that; it is not asked about then.
+task<nfsstat3> server::make_way_to(rpc::call& c, const target& directory, std::string_view name,
+                                   files::operation op, files::change_hold& change)
+{
+    if (state_ == nullptr || !state_->has_any_state() || name == "." || name == "..")
+        co_return nfsstat3::ok;
+    auto found = co_await directory.backend().lookup(directory.request, directory.file, name);
+    if (!found)
+        co_return nfsstat3::ok;
+    target file = directory;
+    file.file = found->found.handle;
+    begin_change(change, file);
+    if (!is_held(file))
+        co_return nfsstat3::ok;
+    co_return co_await make_way(c, file, op);
+}
+
 post_op_fh3 server::sign(const export_options& exported, const storage::handle& inner) const noexcept
 {
     nfs_fh3 wire;

@@ -397,6 +397,7 @@ task<nfsstat4> server::run(compound& k, nfs_opnum4 operation)
     case nfs_opnum4::close: return close(k);
     case nfs_opnum4::commit: return commit(k);
     case nfs_opnum4::create: return create(k);
+    case nfs_opnum4::delegreturn: return delegreturn(k);
     case nfs_opnum4::getattr: return getattr(k);
     case nfs_opnum4::getfh: return getfh(k);
     case nfs_opnum4::link: return link(k);

@@ -170,7 +170,13 @@ task<nfsstat4> server::getattr(compound& k)
     if (!(args.attr_request & write_only_attributes).none())
         co_return nfsstat4::inval;
     object_values values;
-    const nfsstat4 status = co_await values_of(k, k.current, args.attr_request, values);
+    nfsstat4 status = nfsstat4::ok;
+    // The holder of a write delegation may know better.
+    if (!k.current.is_pseudo() && commons_.state.stats().write_delegations.value() != 0 &&
+        commons_.state.has_state(k.current.key()))
+        status = co_await make_way(k, k.current, files::operation::get_attributes);
+    if (status == nfsstat4::ok)
+        status = co_await values_of(k, k.current, args.attr_request, values);
     if (status != nfsstat4::ok)
         co_return status;
     encode_attributes(k.results.begin(GETATTR4args::opcode), args.attr_request & supported(k), values.all);
@@ -193,9 +199,15 @@ task<nfsstat4> server::setattr(compound& k)
         status = k.resolve(args.stateid);
     if (status == nfsstat4::ok)
         status = k.check_room<SETATTR4res>();
+    files::change_hold change;
+    if (status == nfsstat4::ok)
+        change.begin(commons_.state.changes(), k.current.key());
     if (status == nfsstat4::ok && (set.size || !args.stateid.is_reserved()))
         status = co_await check_io(k, args.stateid,
                                    set.size ? files::operation::set_size : files::operation::set_attributes);
+    // A stateid says nothing of others' delegations where it is not to write.
+    if (status == nfsstat4::ok && commons_.state.has_state(k.current.key()))
+        status = co_await make_way(k, k.current, files::operation::set_attributes);
     if (status != nfsstat4::ok)
         co_return status;
     const auto done =

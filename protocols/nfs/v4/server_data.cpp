@@ -134,8 +134,11 @@ task<nfsstat4> server::write(compound& k)
         status = nfsstat4::fbig;
     if (status == nfsstat4::ok)
         status = k.check_room<WRITE4res>();
-    if (status == nfsstat4::ok)
+    files::change_hold change;
+    if (status == nfsstat4::ok) {
+        change.begin(commons_.state.changes(), k.current.key());
         status = co_await check_io(k, args.stateid, files::operation::write);
+    }
     if (status != nfsstat4::ok)
         co_return status;
     const object& file = k.current;

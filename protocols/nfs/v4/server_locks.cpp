@@ -170,8 +170,11 @@ task<nfsstat4> server::free_stateid(compound& k)
         status = nfsstat4::bad_stateid;
     if (status == nfsstat4::ok)
         status = k.check_room<FREE_STATEID4res>();
-    if (status == nfsstat4::ok)
-        status = co_await commons_.state.free(k.client, args.stateid);
+    if (status == nfsstat4::ok) {
+        bool revoked = false;
+        status = co_await commons_.state.free(k.client, args.stateid, revoked);
+        k.session->set_revoked(revoked);
+    }
     co_return status == nfsstat4::ok ? k.add(FREE_STATEID4res()) : status;
 }
 

@@ -101,6 +101,9 @@ task<nfsstat4> server::remove(compound& k)
         status = check_name(args.target);
     if (status == nfsstat4::ok)
         status = k.check_room<REMOVE4res>();
+    files::change_hold change;
+    if (status == nfsstat4::ok && commons_.state.has_any_state())
+        status = co_await make_way_to(k, k.current, args.target, files::operation::remove, change);
     if (status != nfsstat4::ok)
         co_return status;
     const object& o = k.current;
@@ -142,6 +145,11 @@ task<nfsstat4> server::rename(compound& k)
         status = check_name(args.newname);
     if (status == nfsstat4::ok)
         status = k.check_room<RENAME4res>();
+    files::change_hold source, overwritten;
+    if (status == nfsstat4::ok && commons_.state.has_any_state())
+        status = co_await make_way_to(k, k.saved, args.oldname, files::operation::rename, source);
+    if (status == nfsstat4::ok && commons_.state.has_any_state())
+        status = co_await make_way_to(k, k.current, args.newname, files::operation::remove, overwritten);
     if (status != nfsstat4::ok)
         co_return status;
     const object& o = k.saved;
@@ -165,6 +173,12 @@ task<nfsstat4> server::link(compound& k)
         status = check_name(args.newname);
     if (status == nfsstat4::ok)
         status = k.check_room<LINK4res>();
+    files::change_hold change;
+    if (status == nfsstat4::ok) {
+        change.begin(commons_.state.changes(), k.saved.key());
+        if (commons_.state.has_state(k.saved.key()))
+            status = co_await make_way(k, k.saved, files::operation::link);
+    }
     if (status != nfsstat4::ok)
         co_return status;
     const object& o = k.saved;

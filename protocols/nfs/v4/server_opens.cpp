@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// OPEN, OPEN_DOWNGRADE, CLOSE.
+// OPEN, OPEN_DOWNGRADE, CLOSE, DELEGRETURN; and what others' delegations are recalled for.
 #include "server_compound.hpp"
 
 #include <verbena/protocols/xdr/byte_order.hpp>
@@ -14,18 +14,47 @@ namespace {
 // How often a name may come and go between a look and a creation.
 constexpr int most_races = 8;
 
-// An open with another client's want of a delegation is told why there is none, one without is not (8881 18.16.3).
-open_delegation4 no_delegation_for(std::uint32_t share_access) noexcept
+files::delegation_want want_of(std::uint32_t share_access) noexcept
 {
-    open_delegation4 none;
-    const std::uint32_t want = share_access & share4::want_delegation_mask;
-    if (want == share4::want_no_preference)
-        return none;
-    none.delegation_type = open_delegation_type4::none_ext;
-    none.why = want == share4::want_no_delegation || want == share4::want_cancel
-                   ? why_no_delegation4::not_wanted
-                   : why_no_delegation4::resource;
-    return none;
+    switch (share_access & share4::want_delegation_mask) {
+    case share4::want_no_preference:
+    case share4::want_any_delegation: return files::delegation_want::any;
+    case share4::want_read_delegation: return files::delegation_want::read;
+    case share4::want_write_delegation: return files::delegation_want::write;
+    default: return files::delegation_want::none;
+    }
+}
+
+why_no_delegation4 why_of(files::no_delegation why) noexcept
+{
+    switch (why) {
+    case files::no_delegation::not_wanted: return why_no_delegation4::not_wanted;
+    case files::no_delegation::contention: return why_no_delegation4::contention;
+    case files::no_delegation::not_callable:
+    case files::no_delegation::resource:
+    case files::no_delegation::unsuited: break;
+    }
+    return why_no_delegation4::resource;
+}
+
+open_delegation4 delegation_of(const state_home::opened& opened, std::uint32_t share_access) noexcept
+{
+    open_delegation4 out;
+    if (const auto& granted = opened.delegation) {
+        const bool writes = granted->type == files::delegation_type::write;
+        out.delegation_type = writes ? open_delegation_type4::write : open_delegation_type4::read;
+        out.stateid = to_wire(granted->id);
+        out.recall = granted->recalled;
+        // Nothing is set aside for what the client keeps to itself; it hears of a full disk when it writes back.
+        out.space_limit.filesize = UINT64_MAX;
+        return out;
+    }
+    // An open that says what it wants is told why there is none, one that doesn't is not (8881 18.16.3).
+    if ((share_access & share4::want_delegation_mask) == share4::want_no_preference)
+        return out;
+    out.delegation_type = open_delegation_type4::none_ext;
+    out.why = why_of(opened.why);
+    return out;
 }
 
 } // namespace
@@ -61,7 +90,7 @@ task<nfsstat4> server::may_open(const object& file, files::share access, bool tr
 task<nfsstat4> server::find_to_open(compound& k, const OPEN4args& args, open_target& to)
 {
     const object directory = k.current;
-    if (args.claim.claim == open_claim_type4::null) {
+    if (args.claim.claim == open_claim_type4::null || args.claim.claim == open_claim_type4::delegate_cur) {
         const nfsstat4 status = co_await find_child(k, directory, args.claim.file, to.file);
         if (status != nfsstat4::ok)
             co_return status;
@@ -161,9 +190,12 @@ task<nfsstat4> server::open(compound& k)
     case open_claim_type4::previous:
         status = args.openhow.opentype == opentype4::create ? nfsstat4::inval : nfsstat4::ok;
         break;
-    // Nobody has a delegation.
     case open_claim_type4::delegate_cur:
-    case open_claim_type4::deleg_cur_fh: status = nfsstat4::bad_stateid; break;
+    case open_claim_type4::deleg_cur_fh:
+        status = args.openhow.opentype == opentype4::create  ? nfsstat4::inval
+                 : args.claim.delegate_stateid.is_reserved() ? nfsstat4::bad_stateid
+                                                             : nfsstat4::ok;
+        break;
     case open_claim_type4::delegate_prev:
     case open_claim_type4::deleg_prev_fh: status = nfsstat4::notsupp; break;
     }
@@ -177,6 +209,11 @@ task<nfsstat4> server::open(compound& k)
     request.want = files::delegation_want::none;
     if (args.claim.claim == open_claim_type4::previous)
         request.claim = files::open_claim::reclaim;
+    if (args.claim.claim == open_claim_type4::delegate_cur ||
+        args.claim.claim == open_claim_type4::deleg_cur_fh) {
+        request.claim = files::open_claim::under_delegation;
+        request.delegation = to_state(args.claim.delegate_stateid);
+    }
     open_target to;
     if (status == nfsstat4::ok) {
         task<nfsstat4> finding = args.openhow.opentype == opentype4::create ? create_to_open(k, args, to)
@@ -192,11 +229,15 @@ task<nfsstat4> server::open(compound& k)
         co_return status;
     request.file = to.file.key();
     request.promised = to.created;
+    request.truncates = to.truncates;
+    // Where it can't be recalled, or would not be for all who change the file, none is given.
+    if (request.claim == files::open_claim::fresh && !to.file.exported->local_writers &&
+        k.session->back().is_up())
+        request.want = want_of(args.share_access);
     state_home::truncation truncation;
     if (to.truncates)
         truncation = {&to.file.backend(), to.file.request, to.file.file};
-    const state_home::opened opened =
-        co_await commons_.state.open(request, to.truncates ? &truncation : nullptr);
+    state_home::opened opened = co_await commons_.state.open(request, to.truncates ? &truncation : nullptr);
     if (opened.failure)
         co_return status_of_storage(*opened.failure);
     if (opened.status != nfsstat4::ok)
@@ -210,7 +251,10 @@ task<nfsstat4> server::open(compound& k)
     res.attrset = to.attrset;
     if (to.truncates)
         res.attrset.set(attribute::size);
-    res.delegation = no_delegation_for(args.share_access);
+    if (request.want == files::delegation_want::none &&
+        want_of(args.share_access) != files::delegation_want::none)
+        opened.why = files::no_delegation::unsuited;
+    res.delegation = delegation_of(opened, args.share_access);
     co_return k.add(res);
 }
 
@@ -265,6 +309,48 @@ task<nfsstat4> server::close(compound& k)
     CLOSE4res res;
     res.open_stateid = stateid4::invalid();
     co_return k.add(res);
+}
+
+task<nfsstat4> server::delegreturn(compound& k)
+{
+    DELEGRETURN4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    nfsstat4 status = k.need_file(purpose::reading);
+    if (status == nfsstat4::ok)
+        status = k.resolve(args.deleg_stateid);
+    if (status == nfsstat4::ok && args.deleg_stateid.is_reserved())
+        status = nfsstat4::bad_stateid;
+    if (status == nfsstat4::ok)
+        status = k.check_room<DELEGRETURN4res>();
+    if (status != nfsstat4::ok)
+        co_return status;
+    const storage::handle file = k.current.key();
+    status = co_await commons_.state.return_delegation(k.client, args.deleg_stateid, file);
+    co_return status == nfsstat4::ok ? k.add(DELEGRETURN4res()) : status;
+}
+
+task<nfsstat4> server::make_way(const compound& k, const object& of, files::operation op)
+{
+    const storage::handle file = of.key();
+    co_return co_await commons_.state.make_way(k.client, file, op);
+}
+
+// The same for what has a name, if something has: whoever changes the directory finds out by himself. Another file may get the name
+// between this and that; it is not asked about then.
+task<nfsstat4> server::make_way_to(const compound& k, const object& directory, std::string_view name,
+                                   files::operation op, files::change_hold& change)
+{
+    if (name == "." || name == "..")
+        co_return nfsstat4::ok;
+    const auto found = co_await directory.backend().lookup(directory.request, directory.file, name);
+    if (!found)
+        co_return nfsstat4::ok;
+    const storage::handle file = state_key(directory.exported->id, found->found.handle);
+    change.begin(commons_.state.changes(), file);
+    if (!commons_.state.has_state(file))
+        co_return nfsstat4::ok;
+    co_return co_await commons_.state.make_way(k.client, file, op);
 }
 
 } // namespace verbena::nfs::v4

@@ -21,6 +21,11 @@ task<bool> find_more(files::state_table& table, const error& why, int& tries)
 }
 constexpr int most_dropped = 4;
 
+nfsstat4 status_of_result(const result<void>& r) noexcept
+{
+    return r ? nfsstat4::ok : status_of_state(r.error());
+}
+
 template<class Table, class Decide>
 task<nfsstat4> decide(Table& table, files::demand what, Decide& ask)
 {
@@ -53,6 +58,8 @@ task<state_home::opened> open_here(files::state_table& table, const files::open_
     if (truncate != nullptr) {
         storage::set_attributes none;
         none.size = 0;
+        files::change_hold change;
+        change.begin(table.changes(), request->file);
         const auto cut =
             co_await truncate->backend->setattr(truncate->request, truncate->file, none, std::nullopt);
         if (!cut) {
@@ -61,10 +68,13 @@ task<state_home::opened> open_here(files::state_table& table, const files::open_
         }
     }
     const auto done = table.commit(pending);
-    if (done)
+    if (done) {
         out.id = to_wire(done->id);
-    else
+        out.delegation = done->delegation;
+        out.why = done->why;
+    } else {
         out.status = status_of_state(done.error());
+    }
     co_return out;
 }
 
@@ -80,6 +90,22 @@ task<nfsstat4> may_open_here(files::state_table& table, files::client_id client,
         if (!more)
             co_return status_of_state(answer.error());
     }
+}
+
+task<nfsstat4> way_here(files::state_table& table, files::client_id client, const storage::handle* file,
+                        files::operation op)
+{
+    files::passage p;
+    const files::demand what(op, *file, client);
+    const auto ask = [&] { return table.begin(what, p); };
+    co_return co_await decide(table, what, ask);
+}
+
+task<nfsstat4> free_here(files::state_table& table, files::client_id client, stateid4 id, bool* revoked)
+{
+    const result<void> done = co_await table.free_stateid(client, to_state(id));
+    *revoked = table.has_revoked(client);
+    co_return status_of_result(done);
 }
 
 task<nfsstat4> check_here(files::state_table& table, files::client_id client, stateid4 id,
@@ -111,11 +137,6 @@ task<state_home::locked> lock_here(files::state_table& table, const files::lock_
     if (granted)
         out.id = to_wire(*granted);
     co_return out;
-}
-
-nfsstat4 status_of_result(const result<void>& r) noexcept
-{
-    return r ? nfsstat4::ok : status_of_state(r.error());
 }
 
 task<nfsstat4> forget_here(files::state_table& table, files::client_id client)
@@ -282,10 +303,22 @@ task<nfsstat4> state_home::test(files::client_id client, const stateid4& id)
     });
 }
 
-task<nfsstat4> state_home::free(files::client_id client, const stateid4& id)
+task<nfsstat4> state_home::make_way(files::client_id client, const storage::handle& file, files::operation op)
 {
-    return at_home(
-        [client, id](files::state_table& t) { return status_of_task(t.free_stateid(client, to_state(id))); });
+    return at_home([client, f = &file, op](files::state_table& t) { return way_here(t, client, f, op); });
+}
+
+task<nfsstat4> state_home::return_delegation(files::client_id client, const stateid4& id,
+                                             const storage::handle& file)
+{
+    return at_home([client, id, f = &file](files::state_table& t) {
+        return status_of_result(t.return_delegation(client, to_state(id), *f));
+    });
+}
+
+task<nfsstat4> state_home::free(files::client_id client, const stateid4& id, bool& revoked)
+{
+    return at_home([client, id, r = &revoked](files::state_table& t) { return free_here(t, client, id, r); });
 }
 
 task<state_home::locked> state_home::lock(const files::lock_request& request)

@@ -126,4 +126,51 @@ private:
     buffer_pool& pool_;
 };
 
+/// Clients whose sessions have a back channel over `way`.
+struct called_fixture : nfs4_fixture {
+    called_fixture()
+    {
+        channel = std::make_shared<called_client>(pool);
+        way = channel;
+    }
+    CREATE_SESSION4args session_of(const client4& c, std::uint32_t uid = 5)
+    {
+        CREATE_SESSION4args args = client4::session_of(c.id, c.create_sequence);
+        args.flags = create_session4::conn_back_chan;
+        args.cb_program = 0x40000000;
+        parms.resize(2);
+        parms[0].cb_secflavor = 0;
+        parms[1].cb_secflavor = 1;
+        parms[1].sys_cred.uid = uid;
+        args.sec_parms = std::span<const callback_sec_parms4>(parms);
+        return args;
+    }
+    /// A client with a session that has a back channel.
+    void connect(client4& c)
+    {
+        answer4 known = compound(c.exchange());
+        const auto exchanged = known.good<EXCHANGE_ID4res>();
+        c.id = exchanged.clientid;
+        c.create_sequence = exchanged.sequenceid;
+        open_session(c);
+        BOOST_TEST_REQUIRE(c.call(client4::reclaimed()).status() == nfsstat4::ok);
+    }
+    CREATE_SESSION4res open_session(client4& c)
+    {
+        answer4 made = compound(session_of(c));
+        const auto res = made.good<CREATE_SESSION4res>();
+        ++c.create_sequence;
+        c.session = res.sessionid;
+        c.sequences.clear();
+        return res;
+    }
+    std::uint32_t flags(client4& c)
+    {
+        answer4 out = compound(c.sequence());
+        return out.good<SEQUENCE4res>().status_flags;
+    }
+    std::vector<callback_sec_parms4> parms;
+    std::shared_ptr<called_client> channel;
+};
+
 } // namespace verbena::test

@@ -103,7 +103,7 @@ std::vector<metric_family> all_families()
     scope tasks(*r);
     shard home(0, *r, buffers, tasks);
     nfs::v4::server_commons commons(exports, {}, home, {}, 0);
-    const nfs::v4::server program4(commons);
+    const nfs::v4::server program4(commons, home);
     auto files4 = program4.expose(registry);
     blocking_pool lane(1);
     const storage::open_context context{"export /a", "/a", registry, lane};

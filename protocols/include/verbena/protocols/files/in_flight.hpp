@@ -21,6 +21,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #pragma GCC visibility push(default)
 
@@ -38,6 +39,8 @@ public:
     {
         return counts_[bucket_of(file)].load(std::memory_order_acquire) != 0;
     }
+    /// The same of any file.
+    bool has_any() const noexcept { return files_.load(std::memory_order_acquire) != 0; }
     std::uint64_t hash(const storage::handle& file) const noexcept { return siphash(key_, file.bytes()); }
 
     /// The owning shard's.
@@ -45,17 +48,78 @@ public:
     {
         auto& n = counts_[hash % buckets];
         n.store(n.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+        files_.store(files_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     }
     void remove(std::uint64_t hash) noexcept
     {
         auto& n = counts_[hash % buckets];
         n.store(n.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+        files_.store(files_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
     }
 
 private:
     std::size_t bucket_of(const storage::handle& file) const noexcept { return hash(file) % buckets; }
     siphash_key key_;
     std::array<std::atomic<std::uint32_t>, buckets> counts_{};
+    std::atomic<std::uint32_t> files_{0};
+};
+
+/// Changes of files that are under way on any shard, in buckets. Who changes a file holds its bucket from before it asks has_state()
+/// until the change is done; who grants a delegation sets has_state() first and looks at the bucket then. So one of both sees the other:
+/// the change has the delegation recalled, or the delegation is not granted. Any thread.
+class changes_under_way {
+public:
+    static constexpr std::size_t buckets = 4096;
+
+    /// Whether somebody holds the file's bucket, be it for another file.
+    bool has(const storage::handle& file) const noexcept
+    {
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        return counts_[bucket_of(file)].load(std::memory_order_relaxed) != 0;
+    }
+
+private:
+    friend class change_hold;
+    // What collides costs a delegation, so this need not be a secret.
+    static std::size_t bucket_of(const storage::handle& file) noexcept
+    {
+        std::uint64_t sum = 0xcbf29ce484222325;
+        auto bytes = file.bytes();
+        for (; bytes.size() >= 8; bytes = bytes.subspan(8)) {
+            std::uint64_t word;
+            std::memcpy(&word, bytes.data(), 8);
+            sum = (sum ^ word) * 0x9e3779b97f4a7c15;
+            sum ^= sum >> 32;
+        }
+        for (const std::byte b : bytes)
+            sum = (sum ^ std::uint64_t(b)) * 0x100000001b3;
+        return (sum ^ sum >> 17) % buckets;
+    }
+    std::array<std::atomic<std::uint32_t>, buckets> counts_{};
+};
+
+/// One change, for as long as it lives. What it holds of outlives it.
+class change_hold {
+public:
+    change_hold() = default;
+    change_hold(const change_hold&) = delete;
+    ~change_hold() { end(); }
+    void begin(changes_under_way& of, const storage::handle& file) noexcept
+    {
+        end();
+        count_ = &of.counts_[changes_under_way::bucket_of(file)];
+        count_->fetch_add(1, std::memory_order_seq_cst);
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+    }
+    void end() noexcept
+    {
+        if (count_ != nullptr)
+            count_->fetch_sub(1, std::memory_order_release);
+        count_ = nullptr;
+    }
+
+private:
+    std::atomic<std::uint32_t>* count_ = nullptr;
 };
 
 /// Operations on files without state, in the order in which they began. Shard-local.

@@ -102,6 +102,8 @@ struct state_stats {
     gauge passages;                            ///< operations under way
     counter expired_clients, returned_clients; ///< of courtesy clients: state taken, and back in time
     counter recalls, revocations;
+    counter ended_recalls,
+        recall_microseconds; ///< from the recall until it is back or revoked, all of these together
     counter share_denials, lock_denials;
     counter refused_limits; ///< for a limit
     counter refused_grace;

@@ -73,6 +73,7 @@ struct open_request {
     bool promised = false; ///< may_open() has just said yes to it: no limit stands against it any more
     delegation_want want = delegation_want::any; ///< with reclaim: what it had
     stateid delegation;                          ///< with under_delegation
+    bool truncates = false;                      ///< the file is cut, whatever the access
 };
 struct granted_delegation {
     stateid id;
@@ -307,7 +308,10 @@ public:
     /// is tried again after a second. Lifetime: the table outlives it. Shard: the table's.
     task<void> tend();
 
+    /// These three are any thread's.
     bool has_state(const storage::handle& file) const noexcept { return presence_.has_state(file); }
+    bool has_any_state() const noexcept { return presence_.has_any(); }
+    changes_under_way& changes() noexcept { return changes_; }
     grace_period::phase grace() const noexcept { return grace_.now(); }
     const state_stats& stats() const noexcept { return stats_; }
     const state_options& options() const noexcept { return options_; }
@@ -405,6 +409,7 @@ private:
     state_handler& handler_;
     const state_options options_;
     presence presence_;
+    changes_under_way changes_;
     in_flight_list in_flight_;
     grace_period grace_;
     state_stats stats_;

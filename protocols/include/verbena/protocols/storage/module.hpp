@@ -46,6 +46,8 @@ struct opened_backend {
     std::string warning;              ///< what its user gives up; empty for nothing
     bool read_only =
         false; ///< nothing can be changed, whatever was asked for: who exports it says so to callers
+    /// Whether anybody but this back end's callers may change the files.
+    bool local_writers = true;
     /// Whether callers have rights of their own there; otherwise nobody is told from others.
     bool tells_callers_apart = true;
     /// The folder of this host's files in which callers reach what their rights allow; empty if there is none.

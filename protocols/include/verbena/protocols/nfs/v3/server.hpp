@@ -7,6 +7,7 @@
 #include <verbena/protocols/nfs/file_handle.hpp>
 #include <verbena/protocols/nfs/v3/arguments.hpp>
 #include <verbena/protocols/nfs/v3/results.hpp>
+#include <verbena/protocols/nfs/v4/state_home.hpp>
 #include <verbena/protocols/rpc/service.hpp>
 
 #include <array>
@@ -41,7 +42,8 @@ struct server_counters {
 };
 
 /// One shard's program. Calls of all of the shard's connections go through it, whatever their
-/// transport. `exports` outlives it.
+/// transport. `exports` and `state` outlive it. `state`, if given, is what version 4's clients have of the same exports: what of it
+/// contradicts a call is recalled before, and the caller told to come again (JUKEBOX) where that takes long.
 class server final : public rpc::program {
 public:
     /// rtmax and wtmax. A larger READ is cut short, as RFC 1813 3.3.6 allows; a larger WRITE is taken if
@@ -51,7 +53,10 @@ public:
     static constexpr std::uint32_t max_listing = 128u << 10;
     static constexpr std::uint32_t preferred_listing = 64u << 10;
 
-    server(const export_table& exports, const handle_key& key) : exports_(exports), key_(key) {}
+    server(const export_table& exports, const handle_key& key, v4::state_home* state = nullptr)
+        : exports_(exports), key_(key), state_(state)
+    {
+    }
 
     std::uint32_t number() const noexcept override;
     std::uint32_t low_version() const noexcept override;
@@ -82,6 +87,13 @@ private:
     // Before anything is changed.
     nfsstat3 open(rpc::call& c, const nfs_fh3& handle, purpose why, target& to);
     nfsstat3 find(const rpc::call& c, const nfs_fh3& handle, purpose why, target& to);
+    // Whether clients of version 4 have something of the file. A load where they have nothing of any file.
+    bool is_held(const target& of) const noexcept;
+    // From here on nothing is granted that contradicts a change of the file. Then what was granted before is asked about.
+    void begin_change(files::change_hold& change, const target& of) noexcept;
+    task<nfsstat3> make_way(rpc::call& c, const target& of, files::operation op);
+    task<nfsstat3> make_way_to(rpc::call& c, const target& directory, std::string_view name,
+                               files::operation op, files::change_hold& change);
     post_op_fh3 sign(const export_options& exported, const storage::handle& inner) const noexcept;
     // Ends a procedure. An error is counted here, so that none is missed.
     template<class Results>
@@ -121,6 +133,7 @@ private:
 
     const export_table& exports_;
     handle_key key_;
+    v4::state_home* state_;
     host_addresses host_;
     server_counters counters_;
 };

@@ -184,6 +184,10 @@ private:
     task<nfsstat4> may_open(const object& file, files::share access, bool truncates);
     task<nfsstat4> open_downgrade(compound& k);
     task<nfsstat4> close(compound& k);
+    task<nfsstat4> delegreturn(compound& k);
+    task<nfsstat4> make_way(const compound& k, const object& of, files::operation op);
+    task<nfsstat4> make_way_to(const compound& k, const object& directory, std::string_view name,
+                               files::operation op, files::change_hold& change);
     task<nfsstat4> may_lock(const object& file);
     task<nfsstat4> lock(compound& k);
     task<nfsstat4> lockt(compound& k);

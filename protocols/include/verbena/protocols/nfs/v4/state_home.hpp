@@ -32,6 +32,9 @@ public:
     state_home(shard& home, files::state_handler& handler, files::state_options options);
 
     const files::state_options& options() const noexcept { return table_.options(); }
+    bool is_home(const shard& s) const noexcept { return &s == &home_; }
+    /// Any thread.
+    const files::state_stats& stats() const noexcept { return table_.stats(); }
     /// On its home only.
     files::state_table& table() noexcept { return table_; }
 
@@ -71,18 +74,34 @@ public:
     struct opened {
         nfsstat4 status = nfsstat4::ok;
         stateid4 id;
-        std::optional<error> failure; ///< of the back end
+        std::optional<files::granted_delegation> delegation;
+        files::no_delegation why = files::no_delegation::not_wanted; ///< where there is none
+        std::optional<error> failure;                                ///< of the back end
     };
     task<opened> open(const files::open_request& request, const truncation* truncate);
     task<nfsstat4> close(files::client_id client, const stateid4& id, const storage::handle& file);
     task<opened> downgrade(files::client_id client, const stateid4& id, const storage::handle& file,
                            files::share access, files::share deny);
-    /// Whether `client` may read, write or set the size of `file` by `id`, special ones too. What is granted meanwhile can't
-    /// contradict: there are no delegations yet.
+    /// Whether `client` may read, write or set the size of `file` by `id`, special ones too. Who changes the file has a hold of
+    /// changes() before: nothing that contradicts is granted until it ends.
     task<nfsstat4> check_io(files::client_id client, const stateid4& id, const storage::handle& file,
                             files::operation op);
+    /// What others hold of `file` that has to go before `op` is made to go; `client` may be nobody. Where !has_state() there is
+    /// nothing. As to changes, see check_io().
+    task<nfsstat4> make_way(files::client_id client, const storage::handle& file, files::operation op);
+    task<nfsstat4> return_delegation(files::client_id client, const stateid4& id,
+                                     const storage::handle& file);
     task<nfsstat4> test(files::client_id client, const stateid4& id);
-    task<nfsstat4> free(files::client_id client, const stateid4& id);
+    /// `revoked`: whether the client still has something that was revoked.
+    task<nfsstat4> free(files::client_id client, const stateid4& id, bool& revoked);
+
+    /// Asked on any thread, without a way to the table: whether anybody has state of `file`, or of any file.
+    bool has_state(const storage::handle& file) const noexcept
+    {
+        return table_.has_any_state() && table_.has_state(file);
+    }
+    bool has_any_state() const noexcept { return table_.has_any_state(); }
+    files::changes_under_way& changes() noexcept { return table_.changes(); }
 
     struct locked {
         nfsstat4 status = nfsstat4::ok;

@@ -1,0 +1,605 @@
+// SPDX-License-Identifier: Apache-2.0
+// Delegations: who gets one, what it is recalled for, also by version 3, and what becomes of those who don't give it back.
+#include "nfs4_called_client.hpp"
+
+#include <verbena/core/event.hpp>
+#include <verbena/protocols/nfs/v3/codec.hpp>
+#include <verbena/protocols/nfs/v3/server.hpp>
+#include <verbena/protocols/storage/gated_backend.hpp>
+
+#include <random>
+
+namespace verbena::nfs::v3 {
+inline std::ostream& operator<<(std::ostream& out, nfsstat3 status) { return out << to_string(status); }
+} // namespace verbena::nfs::v3
+namespace verbena::nfs::v4 {
+inline std::ostream& operator<<(std::ostream& out, open_delegation_type4 type)
+{
+    return out << unsigned(type);
+}
+inline std::ostream& operator<<(std::ostream& out, why_no_delegation4 why) { return out << unsigned(why); }
+} // namespace verbena::nfs::v4
+
+BOOST_AUTO_TEST_SUITE(nfs4_delegations_test)
+
+using namespace verbena;
+using namespace verbena::test;
+namespace v3 = verbena::nfs::v3;
+using deleg = open_delegation_type4;
+
+namespace {
+
+/// Writes wait while `holds`, and are looked at.
+class watched_files final : public storage::gated_backend {
+public:
+    using gated_backend::gated_backend;
+    bool gates(storage::operation op) const noexcept override { return op == storage::operation::write; }
+    task<result<void>> enter(storage::operation, const storage::request&, std::uint64_t) override
+    {
+        ++entered;
+        if (holds)
+            (void)co_await go.wait();
+        if (before_a_write)
+            before_a_write();
+        co_return result<void>();
+    }
+    bool holds = false;
+    int entered = 0;
+    event go;
+    std::function<void()> before_a_write;
+};
+
+struct fixture : called_fixture {
+    fixture()
+    {
+        options[0].backend = &watched;
+        options[0].local_writers = false;
+        first_way = channel;
+        second_way = std::make_shared<called_client>(pool);
+    }
+    ~fixture()
+    {
+        tasks.request_stop();
+        watched.go.set();
+        while (tasks.live() != 0)
+            shard->turn();
+        old.reset();
+    }
+    void begin()
+    {
+        connect(first);
+        way = second_way;
+        connect(second);
+        old.emplace(exports, key, &commons->state);
+        dispatcher.add(*old);
+        tend();
+    }
+    static OPEN4args wanting(OPEN4args args, std::uint32_t want)
+    {
+        args.share_access |= want;
+        return args;
+    }
+    static nfsstat4 give_back(client4& c, const client4::opened& file)
+    {
+        return c.call(PUTFH4args{client4::handle_of(file)}, DELEGRETURN4args{file.res.delegation.stateid})
+            .status();
+    }
+    /// `file` is there, and nobody has it open.
+    void make(std::string_view name)
+    {
+        const auto made = second.open(wanting(second.creating(name), share4::want_no_delegation));
+        BOOST_TEST_REQUIRE(made.status == nfsstat4::ok);
+        close(second, made);
+    }
+    static void close(client4& c, const client4::opened& file)
+    {
+        BOOST_TEST(c.call(PUTFH4args{client4::handle_of(file)}, CLOSE4args{0, file.id}).status() ==
+                   nfsstat4::ok);
+    }
+    /// The first client has a read delegation, and nothing else of the file.
+    client4::opened delegated(std::string_view name)
+    {
+        make(name);
+        const auto file = first.open(first.opening(name, share4::access_read));
+        BOOST_TEST_REQUIRE(file.res.delegation.delegation_type == deleg::read);
+        close(first, file);
+        return file;
+    }
+    template<class Results, class Arguments>
+    std::unique_ptr<memory_call> call_of(v3::procedure what, const Arguments& args)
+    {
+        auto c = std::make_unique<memory_call>(pool, from);
+        xdr::encoder out = c->begin(100003, 3, static_cast<std::uint32_t>(what), &*user);
+        encode(out, args);
+        c->end(out);
+        return c;
+    }
+    template<class Results, class Arguments>
+    Results call3(v3::procedure what, const Arguments& args)
+    {
+        auto c = call_of<Results>(what, args);
+        BOOST_REQUIRE(run_until_complete(*shard, dispatcher.dispatch(*c)));
+        Results res;
+        xdr::decoder in = c->reply();
+        BOOST_REQUIRE(c->header_of_reply.success());
+        decode(in, res);
+        return res;
+    }
+    static v3::nfs_fh3 to_fh3(std::span<const std::byte> bytes)
+    {
+        v3::nfs_fh3 out;
+        BOOST_REQUIRE(out.assign(bytes));
+        return out;
+    }
+    v3::nfs_fh3 root3()
+    {
+        const auto made = nfs::sign_handle(key, exports.all()[0].id, files->root());
+        BOOST_REQUIRE(made);
+        return to_fh3(made->bytes());
+    }
+    v3::WRITE3args writing(const client4::opened& file)
+    {
+        v3::WRITE3args args;
+        args.file = to_fh3(file.handle);
+        args.count = 4;
+        args.data.length = 4;
+        args.data.inline_bytes = std::as_bytes(std::span("text", 4));
+        return args;
+    }
+    const files::state_stats& stats() { return commons->state.table().stats(); }
+
+    watched_files watched{*files};
+    client4 first{*this, "first"};
+    client4 second{*this, "second"};
+    std::shared_ptr<called_client> first_way, second_way;
+    std::optional<v3::server> old;
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(an_open_brings_what_its_access_is_good_for, fixture)
+{
+    begin();
+    make("r");
+    make("w");
+    const auto reads = first.open(first.opening("r", share4::access_read));
+    BOOST_TEST(reads.res.delegation.delegation_type == deleg::read);
+    BOOST_TEST(!reads.res.delegation.recall);
+    // Another reader has one as well.
+    const auto reads_too = second.open(second.opening("r", share4::access_read));
+    BOOST_TEST(reads_too.res.delegation.delegation_type == deleg::read);
+    const auto writes = first.open(first.opening("w", share4::access_both));
+    BOOST_TEST(writes.res.delegation.delegation_type == deleg::write);
+    BOOST_TEST(writes.res.delegation.space_limit.filesize == UINT64_MAX);
+    BOOST_TEST(stats().read_delegations.value() == 2);
+    BOOST_TEST(stats().write_delegations.value() == 1);
+    // The delegation alone is good for data.
+    close(first, writes);
+    BOOST_TEST(first.write(writes, "by delegation", writes.res.delegation.stateid) == nfsstat4::ok);
+    BOOST_TEST(first.read(writes, writes.res.delegation.stateid) == "by delegation");
+    BOOST_TEST(first.write(reads, "x", reads.res.delegation.stateid) == nfsstat4::openmode);
+    BOOST_TEST(give_back(first, writes) == nfsstat4::ok);
+    BOOST_TEST(give_back(first, writes) == nfsstat4::bad_stateid);
+    BOOST_TEST(give_back(second, reads) == nfsstat4::bad_stateid); // another client's
+    BOOST_TEST(stats().write_delegations.value() == 0);
+}
+
+BOOST_FIXTURE_TEST_CASE(no_delegation_is_given_where_it_can_t_be_kept, fixture)
+{
+    begin();
+    make("f");
+    const auto refused = [&](client4& c, std::uint32_t want) {
+        const auto file = c.open(wanting(c.opening("f", share4::access_read), want));
+        BOOST_TEST_REQUIRE(file.status == nfsstat4::ok);
+        close(c, file);
+        return file.res.delegation;
+    };
+    auto none = refused(first, share4::want_no_delegation);
+    BOOST_TEST(none.delegation_type == deleg::none_ext);
+    BOOST_TEST(none.why == why_no_delegation4::not_wanted);
+    // Somebody writes.
+    const auto writes =
+        second.open(wanting(second.opening("f", share4::access_write), share4::want_no_delegation));
+    none = refused(first, share4::want_any_delegation);
+    BOOST_TEST(none.delegation_type == deleg::none_ext);
+    BOOST_TEST(none.why == why_no_delegation4::contention);
+    BOOST_TEST(refused(first, 0).delegation_type == deleg::none);
+    close(second, writes);
+    // It could not be recalled.
+    first_way->is_open = false;
+    BOOST_TEST(refused(first, 0).delegation_type == deleg::none);
+    BOOST_TEST(refused(first, share4::want_any_delegation).why == why_no_delegation4::resource);
+    first_way->is_open = true;
+    // Others change the files behind our back: another export.
+    const auto elsewhere =
+        first.call(PUTROOTFH4args(), LOOKUP4args{"deep"}, LOOKUP4args{"other"}, first.creating("g"));
+    BOOST_TEST(elsewhere.status() == nfsstat4::ok);
+    BOOST_TEST(stats().read_delegations.value() + stats().write_delegations.value() == 0);
+    BOOST_TEST(refused(first, 0).delegation_type == deleg::read);
+}
+
+BOOST_FIXTURE_TEST_CASE(an_open_that_conflicts_waits_for_its_return, fixture)
+{
+    begin();
+    const auto file = delegated("f");
+    const auto writing_it = wanting(second.opening("f", share4::access_write), share4::want_no_delegation);
+    BOOST_TEST(second.open(writing_it).status == nfsstat4::delay);
+    BOOST_TEST_REQUIRE(first_way->calls.size() == 1u);
+    const called_client::heard& recall = first_way->calls[0];
+    BOOST_CHECK(recall.operation == nfs_cb_opnum4::recall);
+    BOOST_CHECK(recall.id == file.res.delegation.stateid);
+    BOOST_CHECK(recall.handle == file.handle);
+    BOOST_TEST(second_way->calls.empty());
+    // Under the delegation the holder opens all the same, to have an open when it is gone.
+    OPEN4args under = first.opening("f", share4::access_read);
+    under.claim.claim = open_claim_type4::delegate_cur;
+    under.claim.delegate_stateid = file.res.delegation.stateid;
+    const auto opened = first.open(under);
+    BOOST_TEST(opened.status == nfsstat4::ok);
+    under.claim.claim = open_claim_type4::deleg_cur_fh;
+    BOOST_TEST(first.call(PUTFH4args{client4::handle_of(file)}, under).status() == nfsstat4::ok);
+    under.share_access = share4::access_write;
+    BOOST_TEST(first.call(PUTFH4args{client4::handle_of(file)}, under).status() == nfsstat4::bad_stateid);
+    BOOST_TEST(second.open(writing_it).status == nfsstat4::delay);
+    BOOST_TEST(give_back(first, file) == nfsstat4::ok);
+    BOOST_TEST(second.open(writing_it).status == nfsstat4::ok);
+    BOOST_TEST(first_way->calls.size() == 1u); // one recall
+    BOOST_TEST(stats().ended_recalls.value() == 1u);
+    BOOST_TEST(stats().recall_microseconds.value() >= 2'000'000u); // as long as both waited
+}
+
+BOOST_FIXTURE_TEST_CASE(an_open_that_cuts_the_file_conflicts_whatever_its_access, fixture)
+{
+    begin();
+    const auto file = delegated("f");
+    OPEN4args cuts = wanting(second.creating("f"), share4::want_no_delegation);
+    cuts.share_access = share4::access_read | share4::want_no_delegation;
+    attributes size;
+    size.size = 0;
+    size.present.set(attribute::size);
+    std::array<std::byte, 64> memory;
+    xdr::encoder out(memory);
+    encode_attributes(out, size.present, size);
+    xdr::decoder in(out.bytes());
+    xdr::codec<fattr4>::decode(in, cuts.openhow.attrs);
+    BOOST_TEST_REQUIRE(in.ok());
+    BOOST_TEST(second.open(cuts).status == nfsstat4::delay);
+    BOOST_TEST(give_back(first, file) == nfsstat4::ok);
+    BOOST_TEST(second.open(cuts).status == nfsstat4::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(what_version_3_changes_is_recalled_first, fixture)
+{
+    begin();
+    const auto each = [&](const char* name, auto ask, bool by_write_delegation = false) {
+        BOOST_TEST_CONTEXT(name)
+        {
+            client4::opened file;
+            if (by_write_delegation) {
+                make(name);
+                file = first.open(first.opening(name, share4::access_both));
+                BOOST_TEST_REQUIRE(file.res.delegation.delegation_type == deleg::write);
+                close(first, file);
+            } else {
+                file = delegated(name);
+            }
+            const std::size_t before = first_way->calls.size();
+            BOOST_TEST(ask(file) == v3::nfsstat3::jukebox);
+            BOOST_TEST(first_way->calls.size() == before + 1);
+            BOOST_TEST(give_back(first, file) == nfsstat4::ok);
+            BOOST_TEST(ask(file) == v3::nfsstat3::ok);
+        }
+    };
+    each("write",
+         [&](const auto& file) { return call3<v3::WRITE3res>(v3::procedure::write, writing(file)).status; });
+    each("setattr", [&](const auto& file) {
+        v3::SETATTR3args args;
+        args.object = to_fh3(file.handle);
+        args.new_attributes.size = 0;
+        return call3<v3::SETATTR3res>(v3::procedure::setattr, args).status;
+    });
+    each("mode", [&](const auto& file) {
+        v3::SETATTR3args args;
+        args.object = to_fh3(file.handle);
+        args.new_attributes.mode = 0600;
+        return call3<v3::SETATTR3res>(v3::procedure::setattr, args).status;
+    });
+    each("create", [&](const auto&) {
+        v3::CREATE3args args;
+        args.where = {root3(), "create"};
+        args.obj_attributes.size = 0;
+        return call3<v3::CREATE3res>(v3::procedure::create, args).status;
+    });
+    each("link", [&](const auto& file) {
+        v3::LINK3args args;
+        args.file = to_fh3(file.handle);
+        args.link = {root3(), "linked"};
+        return call3<v3::LINK3res>(v3::procedure::link, args).status;
+    });
+    each("renamed", [&](const auto&) {
+        return call3<v3::RENAME3res>(v3::procedure::rename,
+                                     v3::RENAME3args{{root3(), "renamed"}, {root3(), "another"}})
+            .status;
+    });
+    make("source");
+    each("overwritten", [&](const auto&) {
+        return call3<v3::RENAME3res>(v3::procedure::rename,
+                                     v3::RENAME3args{{root3(), "source"}, {root3(), "overwritten"}})
+            .status;
+    });
+    each("removed", [&](const auto&) {
+        return call3<v3::REMOVE3res>(v3::procedure::remove, v3::REMOVE3args{{root3(), "removed"}}).status;
+    });
+    // What only a write delegation is in the way of.
+    each(
+        "read",
+        [&](const auto& file) {
+            return call3<v3::READ3res>(v3::procedure::read, v3::READ3args{to_fh3(file.handle), 0, 10}).status;
+        },
+        true);
+    each(
+        "getattr",
+        [&](const auto& file) {
+            return call3<v3::GETATTR3res>(v3::procedure::getattr, v3::GETATTR3args{to_fh3(file.handle)})
+                .status;
+        },
+        true);
+    // A reader is in no reader's way.
+    const auto file = delegated("shared");
+    const std::size_t before = first_way->calls.size();
+    BOOST_TEST(call3<v3::READ3res>(v3::procedure::read, v3::READ3args{to_fh3(file.handle), 0, 10}).status ==
+               v3::nfsstat3::ok);
+    BOOST_TEST(call3<v3::GETATTR3res>(v3::procedure::getattr, v3::GETATTR3args{to_fh3(file.handle)}).status ==
+               v3::nfsstat3::ok);
+    BOOST_TEST(first_way->calls.size() == before);
+}
+
+BOOST_FIXTURE_TEST_CASE(what_another_client_changes_is_recalled_first, fixture)
+{
+    begin();
+    const auto each = [&](const char* name, auto ask) {
+        BOOST_TEST_CONTEXT(name)
+        {
+            const client4::opened file = delegated(name);
+            const std::size_t before = first_way->calls.size();
+            BOOST_TEST(ask(second, file) == nfsstat4::delay);
+            BOOST_TEST(first_way->calls.size() == before + 1);
+            BOOST_TEST(give_back(first, file) == nfsstat4::ok);
+            BOOST_TEST(ask(second, file) == nfsstat4::ok);
+        }
+    };
+    const auto mode = [&](client4& c, const client4::opened& file) {
+        SETATTR4args args;
+        attributes wanted;
+        wanted.mode = 0640;
+        wanted.present.set(attribute::mode);
+        std::array<std::byte, 64> memory;
+        xdr::encoder out(memory);
+        encode_attributes(out, wanted.present, wanted);
+        xdr::decoder in(out.bytes());
+        xdr::codec<fattr4>::decode(in, args.obj_attributes);
+        return c.call(PUTFH4args{client4::handle_of(file)}, args).status();
+    };
+    each("mode", mode);
+    each("write", [](client4& c, const client4::opened& file) { return c.write(file, "x", stateid4()); });
+    each("removed", [](client4& c, const client4::opened&) {
+        return c.call(PUTROOTFH4args(), LOOKUP4args{"export"}, REMOVE4args{"removed"}).status();
+    });
+    each("renamed", [](client4& c, const client4::opened&) {
+        return c.call(PUTROOTFH4args(), LOOKUP4args{"export"}, SAVEFH4args(), RENAME4args{"renamed", "other"})
+            .status();
+    });
+    make("source");
+    each("overwritten", [](client4& c, const client4::opened&) {
+        return c
+            .call(PUTROOTFH4args(), LOOKUP4args{"export"}, SAVEFH4args(),
+                  RENAME4args{"source", "overwritten"})
+            .status();
+    });
+    each("linked", [](client4& c, const client4::opened& file) {
+        return c
+            .call(PUTFH4args{client4::handle_of(file)}, SAVEFH4args(), PUTROOTFH4args(),
+                  LOOKUP4args{"export"}, LINK4args{"to"})
+            .status();
+    });
+    // The holder's own changes recall nothing.
+    const auto own = delegated("own");
+    const std::size_t before = first_way->calls.size();
+    BOOST_TEST(mode(first, own) == nfsstat4::ok);
+    BOOST_TEST(first.call(PUTROOTFH4args(), LOOKUP4args{"export"}, REMOVE4args{"own"}).status() ==
+               nfsstat4::ok);
+    BOOST_TEST(first_way->calls.size() == before);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_holder_that_never_gives_back_loses_it, fixture)
+{
+    begin();
+    const auto file = delegated("f");
+    first_way->silent = true;
+    BOOST_TEST(call3<v3::WRITE3res>(v3::procedure::write, writing(file)).status == v3::nfsstat3::jukebox);
+    for (int i = 0; i < 9; ++i) { // both stay, and call
+        pass(10s, 500ms);
+        (void)flags(first);
+        (void)flags(second);
+        if (i == 7)
+            BOOST_TEST(stats().revocations.value() == 0u);
+    }
+    BOOST_TEST(stats().revocations.value() == 1u);
+    BOOST_TEST(call3<v3::WRITE3res>(v3::procedure::write, writing(file)).status == v3::nfsstat3::ok);
+    first_way->silent = false;
+    pass(2s, 100ms);
+    (void)flags(first); // the lease is renewed, and the state layer asked
+    BOOST_TEST((flags(first) & seq4_status::recallable_state_revoked) != 0u);
+    BOOST_TEST((flags(second) & seq4_status::recallable_state_revoked) == 0u);
+    const std::array<stateid4, 1> ids = {file.res.delegation.stateid};
+    TEST_STATEID4args testing;
+    testing.stateids = std::span<const stateid4>(ids);
+    answer4 tested = first.call(testing);
+    for (const nfsstat4 code : tested.good<TEST_STATEID4res>().status_codes)
+        BOOST_TEST(code == nfsstat4::deleg_revoked);
+    BOOST_TEST(give_back(first, file) == nfsstat4::deleg_revoked);
+    BOOST_TEST(first.call(FREE_STATEID4args{file.res.delegation.stateid}).status() == nfsstat4::ok);
+    BOOST_TEST((flags(first) & seq4_status::recallable_state_revoked) == 0u);
+    BOOST_TEST(give_back(first, file) == nfsstat4::bad_stateid);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_recall_is_repeated_until_it_is_heard, fixture)
+{
+    begin();
+    // The answer to OPEN has not come there yet.
+    const auto file = delegated("f");
+    first_way->says = nfsstat4::bad_stateid;
+    BOOST_TEST(call3<v3::WRITE3res>(v3::procedure::write, writing(file)).status == v3::nfsstat3::jukebox);
+    BOOST_TEST(first_way->calls.size() > 1u);
+    first_way->says = nfsstat4::ok;
+    pass(3s, 100ms);
+    const std::size_t heard = first_way->calls.size();
+    pass(10s, 100ms);
+    BOOST_TEST(first_way->calls.size() == heard);
+    BOOST_TEST(give_back(first, file) == nfsstat4::ok);
+    // The connection goes, and the client comes by another one.
+    const auto again = delegated("g");
+    first_way->is_open = false;
+    BOOST_TEST(call3<v3::WRITE3res>(v3::procedure::write, writing(again)).status == v3::nfsstat3::jukebox);
+    BOOST_TEST((flags(first) & seq4_status::cb_path_down) != 0u);
+    auto third_way = std::make_shared<called_client>(pool);
+    third_way->last = first_way->last;
+    way = third_way;
+    BIND_CONN_TO_SESSION4args bind;
+    bind.sessid = first.session;
+    bind.dir = channel_dir_from_client4::fore_or_both;
+    BOOST_TEST(compound(bind).status() == nfsstat4::ok);
+    pass(3s, 100ms);
+    BOOST_TEST_REQUIRE(third_way->calls.size() == 1u);
+    BOOST_CHECK(third_way->calls[0].id == again.res.delegation.stateid);
+    // One that came back meanwhile is not asked for.
+    third_way->says = nfsstat4::delay;
+    const auto last = delegated("h");
+    BOOST_TEST(call3<v3::WRITE3res>(v3::procedure::write, writing(last)).status == v3::nfsstat3::jukebox);
+    BOOST_TEST(give_back(first, last) == nfsstat4::ok);
+    pass(3s, 100ms);
+    const std::size_t asked = third_way->calls.size();
+    pass(5s, 100ms);
+    BOOST_TEST(third_way->calls.size() == asked);
+}
+
+BOOST_FIXTURE_TEST_CASE(nothing_is_granted_while_a_change_is_under_way, fixture)
+{
+    begin();
+    make("f");
+    const auto file =
+        second.open(wanting(second.opening("f", share4::access_read), share4::want_no_delegation));
+    watched.holds = true;
+    auto c = call_of<v3::WRITE3res>(v3::procedure::write, writing(file));
+    tasks.spawn([&]() -> task<void> { (void)co_await dispatcher.dispatch(*c); });
+    turns();
+    BOOST_TEST_REQUIRE(watched.entered == 1);
+    const auto contended = first.open(first.opening("f", share4::access_read));
+    BOOST_TEST(contended.status == nfsstat4::ok);
+    BOOST_TEST(contended.res.delegation.delegation_type == deleg::none);
+    watched.holds = false;
+    watched.go.set();
+    turns();
+    close(first, contended);
+    BOOST_TEST(first.open(first.opening("f", share4::access_read)).res.delegation.delegation_type ==
+               deleg::read);
+}
+
+// The promise that all of this is for, over a random walk of two clients and a caller of version 3.
+BOOST_FIXTURE_TEST_CASE(nobody_writes_while_another_holds_a_read_delegation, fixture)
+{
+    begin();
+    std::array<client4*, 2> clients = {&first, &second};
+    std::array<std::shared_ptr<called_client>, 2> ways = {first_way, second_way};
+    struct holding {
+        client4::opened file;
+        bool recalled = false;
+    };
+    std::array<std::map<std::string, holding>, 2> held;
+    const std::array<std::string, 2> names = {"a", "b"};
+    for (const auto& name : names)
+        make(name);
+    int writes = 0, grants = 0;
+    std::string target;
+    int writer = -1;
+    watched.before_a_write = [&] {
+        ++writes;
+        for (int i = 0; i < 2; ++i)
+            if (i != writer)
+                BOOST_TEST(held[std::size_t(i)].count(target) == 0u, "a write under a delegation");
+    };
+    std::mt19937 random(20);
+    const auto drop = [&](std::size_t i, bool all) {
+        for (const auto& call : ways[i]->calls)
+            for (auto& [name, h] : held[i])
+                h.recalled = h.recalled || h.file.res.delegation.stateid == call.id;
+        ways[i]->calls.clear();
+        for (auto it = held[i].begin(); it != held[i].end();) {
+            if (it->second.recalled && (all || random() % 2 == 0)) {
+                BOOST_TEST(give_back(*clients[i], it->second.file) == nfsstat4::ok);
+                it = held[i].erase(it);
+            } else {
+                ++it;
+            }
+        }
+    };
+    for (int step = 0; step < 600; ++step) {
+        const std::size_t i = random() % 2;
+        client4& c = *clients[i];
+        target = names[random() % 2];
+        switch (random() % 4) {
+        case 0:
+            if (held[i].count(target) == 0) {
+                const auto file = c.open(c.opening(target, share4::access_read));
+                if (file.status != nfsstat4::ok)
+                    break;
+                if (file.res.delegation.delegation_type == deleg::read) {
+                    held[i][target].file = file;
+                    ++grants;
+                }
+                close(c, file);
+            }
+            break;
+        case 1: {
+            const auto file =
+                c.open(wanting(c.opening(target, share4::access_write), share4::want_no_delegation));
+            if (file.status != nfsstat4::ok)
+                break;
+            writer = int(i);
+            BOOST_TEST(c.write(file, "x") == nfsstat4::ok);
+            writer = -1;
+            close(c, file);
+            break;
+        }
+        case 2: {
+            v3::WRITE3args args;
+            answer4 out = c.call(PUTROOTFH4args(), LOOKUP4args{"export"},
+                                 LOOKUP4args{std::string_view(target)}, GETFH4args());
+            out.good<PUTROOTFH4res>();
+            out.good<LOOKUP4res>();
+            out.good<LOOKUP4res>();
+            const auto handle = out.good<GETFH4res>();
+            args.file = to_fh3(handle.object);
+            args.count = 4;
+            args.data.length = 4;
+            args.data.inline_bytes = std::as_bytes(std::span("text", 4));
+            (void)call3<v3::WRITE3res>(v3::procedure::write, args);
+            break;
+        }
+        default:
+            drop(i, false);
+            if (random() % 4 == 0) { // a rest follows each recall
+                drop(0, true);
+                drop(1, true);
+                pass(70s, 5s);
+            }
+            (void)flags(first);
+            (void)flags(second);
+        }
+    }
+    BOOST_TEST(writes > 50);
+    BOOST_TEST(grants > 20);
+    BOOST_TEST(stats().revocations.value() == 0u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
