@@ -8,6 +8,7 @@
 #include <verbena/plugins/modules.hpp>
 
 #include <verbena/core/printable.hpp>
+#include <verbena/protocols/files/recovery_database.hpp>
 #include <verbena/protocols/nfs/served_exports.hpp>
 #include <verbena/protocols/nfs/v3/server.hpp>
 #include <verbena/protocols/nfs/v4/server.hpp>
@@ -24,6 +25,12 @@ namespace {
 
 // Of all exports together, as far as each has one: what limits a service's threads is a few thousand.
 constexpr std::size_t most_lane_threads = 1024;
+
+std::int64_t seconds_since_1970()
+{
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::seconds>(now).count();
+}
 
 std::string join(const std::vector<std::string>& words, const char* between)
 {
@@ -73,6 +80,13 @@ public:
                 "lease", {5, 3600}, 90,
                 "Seconds after which a client of version 4 that is silent has to give way to others; it "
                 "asks for them within that time"),
+            setting::number("grace", {0, 3600}, 90,
+                            "Seconds that clients of version 4 have after a restart to take back what they "
+                            "had open; no less than "
+                            "the lease before it. Others wait meanwhile; it ends as soon as all are done. 0: "
+                            "nobody takes back "
+                            "anything")
+                .optional("as long as lease"),
             setting::flag("allow_public", false,
                           "Serves everybody on globally routable addresses, where AUTH_SYS lets a caller "
                           "claim any uid"),
@@ -106,6 +120,7 @@ public:
         allow_public_ = values.flag("allow_public");
         read_versions(values);
         lease_ = std::chrono::seconds(values.number("lease"));
+        grace_ = values.written("grace") ? std::chrono::seconds(values.number("grace")) : lease_;
         uses_rpcbind_ = values.text("rpcbind") == "auto";
     }
     void will_listen(std::span<const listen_target> targets) override
@@ -124,6 +139,8 @@ public:
         if (!loaded)
             throw config_error("state " + state + ": " + loaded.error().message());
         key_ = *loaded;
+        if (serves4_)
+            begin_recovery(host, state);
     }
     std::vector<std::unique_ptr<rpc::program>> make_programs(shard& s) override
     {
@@ -141,6 +158,8 @@ public:
     std::string listening(std::span<const listen_place> places) override
     {
         std::string text = start_text(exported_as_, places, has_mount_);
+        if (serves4_)
+            text += recovery_text();
         if (uses_rpcbind_) {
             rpcbind_.emplace(places, has_mount_);
             text += rpcbind_->summary() + '\n';
@@ -156,6 +175,9 @@ public:
 
 private:
     void read_versions(setting_values& values);
+    void begin_recovery(module_host& host, const std::string& state);
+    std::string recovery_text() const;
+    std::chrono::seconds grace_time() const;
     void make_commons(shard& home);
     void open_export(module_host& host, const export_config& e);
     void refuse_public() const;
@@ -167,9 +189,15 @@ private:
     std::vector<exported_as> exported_as_;
     export_table table_;
     handle_key key_{};
-    std::unique_ptr<v4::server_commons> commons_; // goes when the shards have ended
-    std::optional<rpcbind_registration> rpcbind_;
     std::chrono::seconds lease_{};
+    std::chrono::seconds grace_{};
+    std::optional<files::recovery_database> recovery_;
+    std::optional<files::database_store> store_;
+    files::recovery_start restart_;
+    std::unique_ptr<v4::server_commons> commons_; // goes when the shards have ended
+    metric_registry* metrics_ = nullptr;
+    metric_registrations registrations_;
+    std::optional<rpcbind_registration> rpcbind_;
     bool serves3_ = true;
     bool serves4_ = false;
     bool has_mount_ = false;
@@ -194,16 +222,56 @@ void nfs_module::read_versions(setting_values& values)
     }
 }
 
+// Before anything listens: that there was this start, and who may reclaim in it, is on the disk.
+void nfs_module::begin_recovery(module_host& host, const std::string& state)
+{
+    metrics_ = &host.metrics();
+    const result<blocking_pool*> lane = host.shards().add_lane("nfs recovery", 1);
+    if (!lane)
+        throw config_error("nfs recovery: " + lane.error().message());
+    recovery_.emplace(state + "/nfs-recovery.sqlite");
+    store_.emplace(*recovery_, **lane);
+    // Not below the time of day: if the file was lost, no epoch is given out twice all the same.
+    restart_ = recovery_->begin(lease_, static_cast<std::uint32_t>(seconds_since_1970()) & 0x7fff'ffff);
+    if (grace_ == std::chrono::seconds(0)) {
+        const files::recovery_change ended(files::recovery_change::kind::end_grace, {});
+        const files::recovery_change* const change = &ended;
+        if (const auto done = recovery_->apply(std::span(&change, 1)); !done)
+            throw config_error("state " + state + ": " + done.error().message());
+        restart_.reclaimers.clear();
+    }
+}
+
+// A client of the start before may not have heard of this one for as long as that lease was.
+std::chrono::seconds nfs_module::grace_time() const
+{
+    return std::max(grace_, std::chrono::ceil<std::chrono::seconds>(restart_.lease_before));
+}
+
+std::string nfs_module::recovery_text() const
+{
+    if (grace_ == std::chrono::seconds(0))
+        return "version 4: grace is 0, so clients can't take back what they had open before this start\n";
+    std::string text = "version 4: clients take back after a restart what they had open; the list is " +
+                       printable(recovery_->path());
+    if (const std::size_t count = restart_.reclaimers.size(); count != 0)
+        text += "; " + std::to_string(count) + (count == 1 ? " client" : " clients") + " may now, for " +
+                std::to_string(grace_time().count()) + " s at most, and others wait";
+    return text + '\n';
+}
+
 void nfs_module::make_commons(shard& home)
 {
-    const auto now =
-        std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
     files::state_options options;
-    // Another one at each start, as long as they are a second apart and the clock is not set back.
-    options.epoch = static_cast<std::uint32_t>(now.count()) & 0x7fff'ffff;
+    options.epoch = restart_.epoch;
     options.key = key_;
-    options.lease = options.grace_time = options.recall_time = lease_;
-    commons_ = std::make_unique<v4::server_commons>(table_, key_, home, options, now.count());
+    options.lease = lease_;
+    options.recall_time = lease_;
+    options.grace_time = grace_time();
+    options.reclaimers = restart_.reclaimers;
+    commons_ =
+        std::make_unique<v4::server_commons>(table_, key_, home, *store_, options, seconds_since_1970());
+    registrations_ = commons_->expose(*metrics_);
     home.tasks().spawn([commons = commons_.get()] { return commons->state.table().tend(); });
     home.tasks().spawn([commons = commons_.get()] { return commons->tend(); });
     home.tasks().spawn([commons = commons_.get()] { return commons->callbacks.run(); });

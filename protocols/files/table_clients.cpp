@@ -31,6 +31,7 @@ state_table::state_table(const clock_source& clock, recovery_store& store, state
       recent_(std::make_unique<recent_recalls>(options_.rest_after_recall)),
       by_(std::make_unique<indexes>())
 {
+    note_grace();
     assert(options_.epoch != 0 && options_.epoch != ~std::uint32_t(0) && "a stateid would be special");
 }
 
@@ -183,6 +184,14 @@ std::vector<client_id> state_table::lapsed()
     return all;
 }
 
+result<bool> state_table::must_reclaim(client_id client)
+{
+    const client_entry* c = find_client(client);
+    if (c == nullptr)
+        return error(errc::stale_client);
+    return !c->complete && grace_.now() == grace_period::phase::reclaiming && grace_.may_reclaim(c->key);
+}
+
 result<bool> state_table::is_in_use(client_id client)
 {
     const client_entry* c = find_client(client);
@@ -253,6 +262,7 @@ task<result<void>> state_table::reclaim_complete(client_id client)
         co_return error(errc::already_complete);
     (*again)->complete = true;
     grace_.complete((*again)->key);
+    note_grace();
     if (grace_.is_due(now())) // if the store refuses, tend() tries again: the client has done its part
         written = co_await end_grace();
     co_return result<void>();
@@ -261,8 +271,10 @@ task<result<void>> state_table::reclaim_complete(client_id client)
 task<result<void>> state_table::end_grace()
 {
     grace_.begin_end();
+    note_grace();
     const result<void> written = co_await store_.end_grace();
     grace_.end(written.has_value());
+    note_grace();
     if (!written)
         stats_.store_failures.add();
     wake(tending_); // which tries again
@@ -297,6 +309,7 @@ task<result<void>> state_table::take_state(client_id id, client_state into, bool
     }
     c->recorded = false;
     grace_.complete(c->key); // what it had is gone: nothing is left to reclaim
+    note_grace();
     if (only_courtesy)
         stats_.expired_clients.add();
     to_state(*c, into);
@@ -456,6 +469,15 @@ error state_table::refuse(errc e, const char* context, counter& counted) noexcep
     return error(e, context);
 }
 
+void state_table::note_grace() noexcept
+{
+    const auto phase = grace_.now();
+    stats_.grace.set(phase == grace_period::phase::over         ? 0
+                     : phase == grace_period::phase::reclaiming ? 1
+                                                                : 2);
+    stats_.to_reclaim.set(phase == grace_period::phase::over ? 0 : std::int64_t(grace_.left()));
+}
+
 result<void> state_table::refuse_in_grace() noexcept
 {
     if (grace_.now() != grace_period::phase::over)
@@ -473,9 +495,9 @@ result<void> state_table::may_begin_anew(const client_entry& c) noexcept
 result<void> state_table::check_reclaim(const client_entry& c) noexcept
 {
     if (c.complete || grace_.now() != grace_period::phase::reclaiming)
-        return refuse(errc::no_grace, "the time to reclaim is over", stats_.refused_reclaims);
+        return refuse(errc::no_grace, "the time to reclaim is over", stats_.late_reclaims);
     if (!grace_.may_reclaim(c.key))
-        return refuse(errc::reclaim_bad, "the client is not in the list", stats_.refused_reclaims);
+        return refuse(errc::reclaim_bad, "the client is not in the list", stats_.bad_reclaims);
     return {};
 }
 

@@ -83,7 +83,7 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
         tell(holder, found->bytes, found->type, found->client->id, found->owner);
         if (r.reclaim)
             return refuse(errc::reclaim_conflict, "another client reclaimed the range",
-                          stats_.refused_reclaims);
+                          stats_.conflicting_reclaims);
         if (gives_way(*found->client, r.client))
             return error(errc::needs_room, "a courtesy client has it locked");
         stats_.lock_denials.add();

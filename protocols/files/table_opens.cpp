@@ -196,7 +196,7 @@ result<void> state_table::begin_open(const open_request& r, pending_open& p)
     if (const auto shares = decide_shares(f, demand(r)); !shares) {
         if (r.claim == open_claim::reclaim)
             return refuse(errc::reclaim_conflict, "another client reclaimed the file",
-                          stats_.refused_reclaims);
+                          stats_.conflicting_reclaims);
         if (shares.error() == errc::share_denied)
             stats_.share_denials.add();
         return shares;

@@ -172,6 +172,47 @@ metric_registrations v4::server::expose(metric_registry& registry) const
     return made;
 }
 
+metric_registrations v4::server_commons::expose(metric_registry& registry) const
+{
+    const files::state_stats& s = state.stats();
+    metric_registrations made;
+    made.push_back(registry.add(
+        {"verbena_nfs4_grace",
+         "The grace period of version 4 after a restart: 0 over, 1 clients take back what they had open, "
+         "2 its end is being written. Until it is over nothing new is opened, locked, removed or renamed.",
+         metric_type::gauge, ""},
+        s.grace));
+    made.push_back(registry.add(
+        {"verbena_nfs4_grace_clients",
+         "Clients of version 4 that may take back what they had open before the restart, and have not "
+         "said that they are done.",
+         metric_type::gauge, "clients"},
+        s.to_reclaim));
+    made.push_back(registry.add({"verbena_nfs4_reclaims_total",
+                                 "Opens and locks that clients of version 4 took back after a restart: "
+                                 "granted, or refused as late (the grace period is "
+                                 "over, or the client has said that it is done), unknown (the client is not "
+                                 "in the list), or conflict (another client has "
+                                 "taken it back).",
+                                 metric_type::counter,
+                                 "reclaims",
+                                 {"outcome"},
+                                 4},
+                                [&s](metric_sink& out) {
+                                    show(out, "granted", s.reclaims);
+                                    show(out, "late", s.late_reclaims);
+                                    show(out, "unknown", s.bad_reclaims);
+                                    show(out, "conflict", s.conflicting_reclaims);
+                                }));
+    made.push_back(registry.add(
+        {"verbena_nfs4_recovery_store_failures_total",
+         "Changes of the list of clients that may reclaim after a restart that could not be written. Who "
+         "needs one is told to come again.",
+         metric_type::counter, "changes"},
+        s.store_failures));
+    return made;
+}
+
 metric_registrations mount3::server::expose(metric_registry& registry) const
 {
     const server_counters& mounts = counters();

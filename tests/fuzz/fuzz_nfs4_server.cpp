@@ -92,7 +92,7 @@ public:
         made.pseudo = "/export";
         made.backend = files_.get();
         require(exports_.add(made).has_value());
-        commons_.emplace(exports_, key_, home_, files::state_options(), 1'700'000'000);
+        commons_.emplace(exports_, key_, home_, store_, files::state_options(), 1'700'000'000);
         program_.emplace(*commons_, home_);
         dispatcher_.add(*program_);
         EXCHANGE_ID4args exchange;
@@ -233,6 +233,7 @@ private:
     std::unique_ptr<storage::file_backend> files_;
     nfs::export_table exports_;
     nfs::handle_key key_{};
+    files::no_recovery_store store_;
     std::optional<server_commons> commons_;
     std::optional<server> program_;
     sessionid4 session_{};

@@ -58,6 +58,10 @@ task<rpc::outcome> server::create(rpc::call& c)
     res.status = open(c, args.where.dir, purpose::changing, directory);
     if (res.status == nfsstat3::ok)
         res.status = from_sattr3(args.obj_attributes, set);
+    // It may cut a file that is there.
+    if (res.status == nfsstat3::ok && storage::create_mode(args.mode) == storage::create_mode::unchecked &&
+        set.size && is_in_grace())
+        res.status = nfsstat3::jukebox;
     // What is there already is set, and perhaps cut.
     files::change_hold change;
     if (res.status == nfsstat3::ok && args.mode == createmode3::unchecked)
@@ -182,7 +186,7 @@ task<rpc::outcome> server::remove(rpc::call& c)
         co_return rpc::outcome::garbage_args;
     REMOVE3res res;
     target directory;
-    res.status = open(c, args.object.dir, purpose::changing, directory);
+    res.status = open_outside_grace(c, args.object.dir, purpose::changing, directory);
     files::change_hold change;
     if (res.status == nfsstat3::ok)
         res.status = co_await make_way_to(c, directory, args.object.name, files::operation::remove, change);
@@ -231,7 +235,7 @@ task<rpc::outcome> server::rename(rpc::call& c)
     RENAME3res res;
     target from;
     target to;
-    res.status = open(c, args.from.dir, purpose::changing, from);
+    res.status = open_outside_grace(c, args.from.dir, purpose::changing, from);
     if (res.status == nfsstat3::ok)
         res.status = open(c, args.to.dir, purpose::changing, to);
     // Also where both lie on one file system: each export has its own rules of who may do what.

@@ -52,6 +52,8 @@ task<rpc::outcome> server::setattr(rpc::call& c)
         res.status = from_sattr3(args.new_attributes, set);
     if (res.status == nfsstat3::ok && set.size && *set.size > last_offset)
         res.status = nfsstat3::fbig;
+    if (res.status == nfsstat3::ok && set.size && is_in_grace())
+        res.status = nfsstat3::jukebox;
     files::change_hold change;
     if (res.status == nfsstat3::ok) {
         begin_change(change, file);
@@ -144,7 +146,7 @@ task<rpc::outcome> server::read(rpc::call& c)
         co_return rpc::outcome::garbage_args;
     READ3res res;
     target file;
-    res.status = open(c, args.file, purpose::reading, file);
+    res.status = open_outside_grace(c, args.file, purpose::reading, file);
     if (res.status == nfsstat3::ok && is_held(file))
         res.status = co_await make_way(c, file, files::operation::read);
     if (res.status != nfsstat3::ok)
@@ -213,7 +215,7 @@ task<rpc::outcome> server::write(rpc::call& c)
         co_return rpc::outcome::garbage_args;
     WRITE3res res;
     target file;
-    res.status = open(c, args.file, purpose::changing, file);
+    res.status = open_outside_grace(c, args.file, purpose::changing, file);
     if (res.status == nfsstat3::ok && (args.offset > last_offset || args.count > last_offset - args.offset))
         res.status = nfsstat3::fbig;
     files::change_hold change;

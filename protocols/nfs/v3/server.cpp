@@ -96,6 +96,12 @@ nfsstat3 server::open(rpc::call& c, const nfs_fh3& handle, purpose why, target& 
     return status;
 }
 
+nfsstat3 server::open_outside_grace(rpc::call& c, const nfs_fh3& handle, purpose why, target& to)
+{
+    const nfsstat3 status = open(c, handle, why, to);
+    return status == nfsstat3::ok && is_in_grace() ? nfsstat3::jukebox : status;
+}
+
 nfsstat3 server::find(const rpc::call& c, const nfs_fh3& handle, purpose why, target& to)
 {
     const auto opened = open_handle(key_, handle.bytes());
@@ -122,6 +128,8 @@ nfsstat3 server::find(const rpc::call& c, const nfs_fh3& handle, purpose why, ta
     to.request.client = c.from().address;
     return nfsstat3::ok;
 }
+
+bool server::is_in_grace() const noexcept { return state_ != nullptr && state_->is_in_grace(); }
 
 bool server::is_held(const target& of) const noexcept
 {

@@ -68,14 +68,15 @@ std::string owner_of(const handle_key& key)
 } // namespace
 
 server_commons::server_commons(const export_table& table, const handle_key& secret, shard& home,
-                               files::state_options options, std::int64_t now, session_limits limits)
+                               files::recovery_store& store, files::state_options options, std::int64_t now,
+                               session_limits limits)
     : exports(table),
       key(secret),
       tree(table),
       started(now),
       owner(owner_of(secret)),
       callbacks(*this),
-      state(home, callbacks, options),
+      state(home, store, callbacks, options),
       sessions(key_for(secret, for_sessions), options.epoch, options.lease, limits)
 {
 }
@@ -100,7 +101,7 @@ task<std::size_t> server_commons::end_lapsed(std::vector<files::client_id> clien
             continue;
         if (named.client != 0)
             sessions.forget(named.client);
-        (void)co_await table.forget(known);
+        co_await state.abandon(known);
         ++ended;
     }
     co_return ended;
@@ -113,6 +114,7 @@ task<void> server_commons::tend()
         std::vector<files::client_id> lapsed = table.lapsed();
         task<std::size_t> ending_them = end_lapsed(std::move(lapsed), ending::of_what_is_lost, SIZE_MAX);
         (void)co_await ending_them;
+        co_await state.forget_abandoned();
         const task_context& context = co_await current_context();
         sessions.drop_unconfirmed(context.shard->now());
     }
@@ -257,7 +259,7 @@ task<nfsstat4> server::renew(session& s)
     if (status != nfsstat4::expired && status != nfsstat4::admin_revoked)
         co_return status;
     commons_.sessions.forget(s.client());
-    (void)co_await commons_.state.forget(s.state());
+    co_await commons_.state.abandon(s.state());
     co_return nfsstat4::badsession;
 }
 
@@ -311,6 +313,9 @@ task<rpc::outcome> server::serve_session(rpc::call& c, compound_arguments& args)
         res.slotid = sequence.slotid;
         res.highest_slotid = res.target_highest_slotid = s->slots() - 1;
         res.status_flags = status_flags(*s);
+        // Until it says RECLAIM_COMPLETE (8881 18.46.3), and no longer than that is of use.
+        if (s->must_reclaim() && commons_.state.is_in_grace())
+            res.status_flags |= seq4_status::restart_reclaim_needed;
         k.kept = sequence.cachethis;
         if (!k.results.ok() || !k.results.add(res)) {
             // Not even SEQUENCE fits. It is answered all the same, in what a failure takes, and the slot stays as it was.

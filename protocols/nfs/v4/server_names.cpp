@@ -101,6 +101,9 @@ task<nfsstat4> server::remove(compound& k)
         status = check_name(args.target);
     if (status == nfsstat4::ok)
         status = k.check_room<REMOVE4res>();
+    // The file may be one that a client has still to reclaim.
+    if (status == nfsstat4::ok && commons_.state.is_in_grace())
+        status = nfsstat4::grace;
     files::change_hold change;
     if (status == nfsstat4::ok && commons_.state.has_any_state())
         status = co_await make_way_to(k, k.current, args.target, files::operation::remove, change);
@@ -145,6 +148,9 @@ task<nfsstat4> server::rename(compound& k)
         status = check_name(args.newname);
     if (status == nfsstat4::ok)
         status = k.check_room<RENAME4res>();
+    // The file may be one that a client has still to reclaim.
+    if (status == nfsstat4::ok && commons_.state.is_in_grace())
+        status = nfsstat4::grace;
     files::change_hold source, overwritten;
     if (status == nfsstat4::ok && commons_.state.has_any_state())
         status = co_await make_way_to(k, k.saved, args.oldname, files::operation::rename, source);

@@ -49,7 +49,7 @@ task<nfsstat4> server::exchange_id(compound& k)
             made = ask(files::nobody);
     }
     if (made.gone != files::nobody)
-        (void)co_await commons_.state.forget(made.gone);
+        co_await commons_.state.abandon(made.gone);
     if (made.status != nfsstat4::ok)
         co_return made.status;
     EXCHANGE_ID4res res;
@@ -91,6 +91,7 @@ task<nfsstat4> server::create_session(compound& k)
     // Whatever ends this, the next one is not told to come again for ever.
     const session_table::creating begun(commons_.sessions, args.clientid);
     files::client_id state = made.state;
+    bool must_reclaim = false;
     if (made.confirms) {
         // One name has one client, so the one before its restart goes first, with what it had open.
         nfsstat4 status = nfsstat4::ok;
@@ -106,6 +107,7 @@ task<nfsstat4> server::create_session(compound& k)
         if (status != nfsstat4::ok)
             co_return status;
         state = known.client;
+        must_reclaim = known.must_reclaim;
     }
     // What can't be signed as the client wants is not said, nor over a connection that brings no calls.
     const auto identity = callback_identity::choose(args.cb_program, args.sec_parms);
@@ -117,14 +119,14 @@ task<nfsstat4> server::create_session(compound& k)
         const nfsstat4 status = co_await commons_.state.set_callable(state);
         if (status != nfsstat4::ok) {
             if (made.confirms) // else nobody would ever name it
-                (void)co_await commons_.state.forget(state);
+                co_await commons_.state.abandon(state);
             co_return status;
         }
     }
-    const CREATE_SESSION4res res = commons_.sessions.end_creation(args, state, way != nullptr);
+    const CREATE_SESSION4res res = commons_.sessions.end_creation(args, state, must_reclaim, way != nullptr);
     if (res.status != nfsstat4::ok) {
         if (made.confirms)
-            (void)co_await commons_.state.forget(state);
+            co_await commons_.state.abandon(state);
         co_return res.status;
     }
     if (const auto made_session = way ? commons_.sessions.find(res.sessionid) : nullptr) {
@@ -255,6 +257,8 @@ task<nfsstat4> server::reclaim_complete(compound& k)
         status = k.current.none() ? nfsstat4::nofilehandle : nfsstat4::ok;
     else
         status = co_await commons_.state.reclaim_complete(k.client);
+    if (status == nfsstat4::ok && !args.one_fs)
+        commons_.sessions.reclaimed(k.session->client());
     co_return status == nfsstat4::ok ? k.add(RECLAIM_COMPLETE4res()) : status;
 }
 

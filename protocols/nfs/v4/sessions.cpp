@@ -31,8 +31,14 @@ std::size_t session::bytes_of(const channel_attrs4& fore) noexcept
     return fore.maxrequests * (sizeof(slot) + std::size_t(fore.maxresponsesize_cached));
 }
 
-session::session(const sessionid4& id, clientid4 client, files::client_id state, const channel_attrs4& fore)
-    : id_(id), client_(client), state_(state), fore_(fore), slots_(fore.maxrequests)
+session::session(const sessionid4& id, clientid4 client, files::client_id state, const channel_attrs4& fore,
+                 bool must_reclaim)
+    : id_(id),
+      client_(client),
+      state_(state),
+      fore_(fore),
+      slots_(fore.maxrequests),
+      must_reclaim_(must_reclaim)
 {
 }
 
@@ -396,7 +402,7 @@ sessionid4 session_table::make_session_id()
 }
 
 CREATE_SESSION4res session_table::end_creation(const CREATE_SESSION4args& args, files::client_id state,
-                                               bool back)
+                                               bool must_reclaim, bool back)
 {
     const std::lock_guard held(lock_);
     CREATE_SESSION4res res;
@@ -405,6 +411,7 @@ CREATE_SESSION4res session_table::end_creation(const CREATE_SESSION4args& args, 
         res.status = nfsstat4::stale_clientid;
         return res;
     }
+    c->must_reclaim = c->must_reclaim || must_reclaim;
     // First what may find no memory.
     (void)grant(args.fore_chan_attrs, res.fore_chan_attrs);
     if (grant_slots(*c, res.fore_chan_attrs) != shortage::none) { // others were quicker
@@ -414,8 +421,8 @@ CREATE_SESSION4res session_table::end_creation(const CREATE_SESSION4args& args, 
     res.sessionid = make_session_id();
     c->sessions.push_back(res.sessionid);
     by_state_[state] = c->id;
-    sessions_.emplace(res.sessionid,
-                      std::make_shared<session>(res.sessionid, c->id, state, res.fore_chan_attrs));
+    sessions_.emplace(res.sessionid, std::make_shared<session>(res.sessionid, c->id, state,
+                                                               res.fore_chan_attrs, c->must_reclaim));
     const std::size_t bytes = session::bytes_of(res.fore_chan_attrs);
     slot_bytes_ += bytes;
     c->peer->second.slot_bytes += bytes;
@@ -441,6 +448,17 @@ CREATE_SESSION4res session_table::end_creation(const CREATE_SESSION4args& args, 
     res.back_chan_attrs.rdma_ird.reset();
     c->last = res;
     return res;
+}
+
+void session_table::reclaimed(clientid4 id)
+{
+    const std::lock_guard held(lock_);
+    if (client* const c = find_client(id))
+        c->must_reclaim = false;
+    for (const auto& [name, s] : sessions_) {
+        if (s->client() == id)
+            s->reclaimed();
+    }
 }
 
 void session_table::leave_creation(clientid4 id) noexcept

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/nfs/v4/state_home.hpp>
 
+#include <algorithm>
+
 namespace verbena::nfs::v4 {
 
 namespace {
@@ -192,24 +194,37 @@ nfsstat4 status_of_state(const error& failure) noexcept
 {
     if (failure.code().category() == files::files_category())
         return status_of(errc(failure.code().value()));
-    return failure == std::errc::operation_canceled ? nfsstat4::delay : nfsstat4::serverfault;
+    return nfsstat4::delay;
 }
 
-state_home::state_home(shard& home, files::state_handler& handler, files::state_options options)
-    : home_(home), table_(home.reactor().clock(), store_, handler, std::move(options))
+state_home::state_home(shard& home, files::recovery_store& store, files::state_handler& handler,
+                       files::state_options options)
+    : home_(home), table_(home.reactor().clock(), store, handler, std::move(options))
 {
 }
 
 task<state_home::added> state_home::add_client(std::string_view key, std::uint64_t peer)
 {
-    task<result<files::client_id>> adding =
-        at_home([key, peer](files::state_table& t) { return t.add_client(key, peer); });
-    const auto made = co_await adding;
+    return at_home([key, peer, this](files::state_table&) { return add_here(key, peer); });
+}
+
+task<state_home::added> state_home::add_here(std::string_view key, std::uint64_t peer)
+{
     added out;
-    if (made)
+    // One that is still to be forgotten may have had the same name: the end of its record would be that of the new one's.
+    co_await forget_abandoned();
+    if (!abandoned_.empty()) {
+        out.status = nfsstat4::delay;
+        co_return out;
+    }
+    const auto made = table_.add_client(key, peer);
+    if (made) {
         out.client = *made;
-    else
+        const auto reclaims = table_.must_reclaim(*made);
+        out.must_reclaim = reclaims && *reclaims;
+    } else {
         out.status = status_of_state(made.error());
+    }
     co_return out;
 }
 
@@ -230,6 +245,25 @@ task<nfsstat4> state_home::set_callable(files::client_id client)
 task<nfsstat4> state_home::forget(files::client_id client)
 {
     return at_home([client](files::state_table& t) { return forget_here(t, client); });
+}
+
+task<void> state_home::abandon(files::client_id client)
+{
+    return at_home([client, this](files::state_table&) -> task<void> {
+        if (std::ranges::find(abandoned_, client) == abandoned_.end())
+            abandoned_.push_back(client);
+        return forget_abandoned();
+    });
+}
+
+task<void> state_home::forget_abandoned()
+{
+    const std::vector<files::client_id> all = abandoned_;
+    for (const files::client_id client : all) {
+        const nfsstat4 gone = co_await forget_here(table_, client);
+        if (gone == nfsstat4::ok)
+            std::erase(abandoned_, client);
+    }
 }
 
 task<nfsstat4> state_home::is_in_use(files::client_id client, bool& in_use)

@@ -19,7 +19,7 @@ using namespace verbena::nfs::v3;
 namespace nfs = verbena::nfs;
 
 struct nfs3_fixture : memory_server {
-    nfs3_fixture()
+    explicit nfs3_fixture(nfs::v4::state_home* state = nullptr) : program(exports, key, state)
     {
         user.emplace();
         user->uid = 1000;
@@ -100,7 +100,7 @@ struct nfs3_fixture : memory_server {
     nfs::export_options first = options("/export", files);
     nfs::export_options second = options("/other", others);
     nfs::export_table exports;
-    server program{exports, key};
+    server program;
 };
 
 inline std::vector<std::byte> pattern(std::size_t size)

@@ -5,7 +5,10 @@
 
 #include "nfs3_server.hpp"
 
+#include <verbena/core/scope.hpp>
+#include <verbena/core/shard.hpp>
 #include <verbena/protocols/nfs/v3/storage.hpp>
+#include <verbena/protocols/nfs/v4/state_home.hpp>
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
 
 #include <limits>
@@ -578,6 +581,89 @@ BOOST_FIXTURE_TEST_CASE(write_refusals, nfs3_fixture)
     auto c = prepare(procedure::write, write_of(handle(id), bytes));
     c->cut_short(4);
     BOOST_TEST((accept_status_of(*c) == rpc::accept_status::garbage_arguments));
+}
+
+namespace {
+
+/// What version 4 has after a restart: one client has still to take back what it had.
+class restarted_state {
+public:
+    restarted_state() : shard_(std::move(*reactor::create({}))), state_(home_, store_, nobody_, options()) {}
+    void end_grace()
+    {
+        const auto came = state_.table().add_client("client");
+        BOOST_REQUIRE(came);
+        const auto done = [&]() -> task<void> {
+            const auto complete = co_await state_.table().reclaim_complete(*came);
+            BOOST_TEST(complete.has_value());
+        };
+        run_until_complete(*shard_, done());
+    }
+    nfs::v4::state_home& state() { return state_; }
+
+private:
+    struct deaf final : files::state_handler {
+        void recall(const files::recall_notice&) noexcept override {}
+        void recall_any(files::client_id, std::size_t) noexcept override {}
+        void lock_available(const files::lock_notice&) noexcept override {}
+    };
+    static files::state_options options()
+    {
+        files::state_options made;
+        made.reclaimers = {"client"};
+        return made;
+    }
+    std::unique_ptr<reactor> shard_;
+    memory_budget budget_{std::size_t(1) << 20};
+    buffer_pool pool_{budget_, shard_.get()};
+    scope tasks_{*shard_};
+    shard home_{0, *shard_, pool_, tasks_};
+    files::no_recovery_store store_;
+    deaf nobody_;
+    nfs::v4::state_home state_;
+};
+
+struct after_restart : restarted_state, nfs3_fixture {
+    after_restart() : nfs3_fixture(&state()) {}
+};
+
+} // namespace
+
+// RFC 8881 8.4.2: what might contradict opens and locks that clients of version 4 have still to take back.
+BOOST_FIXTURE_TEST_CASE(in_the_grace_period_of_version_4_some_come_again, after_restart)
+{
+    const auto file = handle(files.add(1, "f", file_type::regular));
+    const std::array bytes = {std::byte(1)};
+    READ3args reading;
+    reading.file = file;
+    reading.count = 1;
+    SETATTR3args cutting, naming;
+    cutting.object = naming.object = file;
+    cutting.new_attributes.size = 0;
+    naming.new_attributes.uid = 7;
+    REMOVE3args removing;
+    removing.object = in_root("g");
+    RENAME3args renaming;
+    renaming.from = in_root("g");
+    renaming.to = in_root("h");
+    CREATE3args creating;
+    creating.where = in_root("f");
+    creating.mode = createmode3::unchecked;
+    creating.obj_attributes.size = 0;
+    const auto all = [&](nfsstat3 expected, nfsstat3 of_names) {
+        BOOST_TEST(call<READ3res>(procedure::read, reading).status == expected);
+        BOOST_TEST(call<WRITE3res>(procedure::write, write_of(file, bytes)).status == expected);
+        BOOST_TEST(call<SETATTR3res>(procedure::setattr, cutting).status == expected);
+        BOOST_TEST(call<REMOVE3res>(procedure::remove, removing).status == of_names);
+        BOOST_TEST(call<RENAME3res>(procedure::rename, renaming).status == of_names);
+        BOOST_TEST(call<CREATE3res>(procedure::create, creating).status == expected);
+        // These contradict nothing.
+        BOOST_TEST(call<GETATTR3res>(procedure::getattr, getattr_of(file)).status == nfsstat3::ok);
+        BOOST_TEST(call<SETATTR3res>(procedure::setattr, naming).status == nfsstat3::ok);
+    };
+    all(nfsstat3::jukebox, nfsstat3::jukebox);
+    end_grace();
+    all(nfsstat3::ok, nfsstat3::noent);
 }
 
 BOOST_FIXTURE_TEST_CASE(serves_commit, nfs3_fixture)

@@ -71,7 +71,7 @@ struct fixture : called_fixture {
         way = second_way;
         connect(second);
         old.emplace(exports, key, &commons->state);
-        dispatcher.add(*old);
+        dispatcher->add(*old);
         tend();
     }
     static OPEN4args wanting(OPEN4args args, std::uint32_t want)
@@ -118,7 +118,7 @@ struct fixture : called_fixture {
     Results call3(v3::procedure what, const Arguments& args)
     {
         auto c = call_of<Results>(what, args);
-        BOOST_REQUIRE(run_until_complete(*shard, dispatcher.dispatch(*c)));
+        BOOST_REQUIRE(run_until_complete(*shard, dispatcher->dispatch(*c)));
         Results res;
         xdr::decoder in = c->reply();
         BOOST_REQUIRE(c->header_of_reply.success());
@@ -491,7 +491,7 @@ BOOST_FIXTURE_TEST_CASE(nothing_is_granted_while_a_change_is_under_way, fixture)
         second.open(wanting(second.opening("f", share4::access_read), share4::want_no_delegation));
     watched.holds = true;
     auto c = call_of<v3::WRITE3res>(v3::procedure::write, writing(file));
-    tasks.spawn([&]() -> task<void> { (void)co_await dispatcher.dispatch(*c); });
+    tasks.spawn([&]() -> task<void> { (void)co_await dispatcher->dispatch(*c); });
     turns();
     BOOST_TEST_REQUIRE(watched.entered == 1);
     const auto contended = first.open(first.opening("f", share4::access_read));

@@ -94,15 +94,19 @@ struct nfs4_fixture {
     }
     void start()
     {
-        for (const nfs::export_options& made : options)
-            BOOST_REQUIRE(exports.add(made));
-        files::state_options state;
-        state.epoch = 7;
+        for (const nfs::export_options& made : options) {
+            if (exports.all().size() < options.size())
+                BOOST_REQUIRE(exports.add(made));
+        }
+        verbena::files::state_options state;
+        state.epoch = begun.epoch;
+        state.reclaimers = begun.reclaimers;
         state.lease = 90s;
         state.limits = state_limits;
-        commons.emplace(exports, key, home, state, 1'700'000'000, limits);
+        commons.emplace(exports, key, home, *store, state, 1'700'000'000, limits);
         program.emplace(*commons, home);
-        dispatcher.add(*program);
+        dispatcher.emplace(*shard);
+        dispatcher->add(*program);
     }
     /// What verbenad runs beside the program on the state layer's shard.
     void tend()
@@ -144,7 +148,7 @@ struct nfs4_fixture {
         compound_request request(out, head);
         write(request);
         c.end(out);
-        BOOST_REQUIRE(run_until_complete(*shard, dispatcher.dispatch(c)));
+        BOOST_REQUIRE(run_until_complete(*shard, dispatcher->dispatch(c)));
         xdr::decoder in = c.reply();
         BOOST_REQUIRE(c.header_of_reply.success());
         return answer4(in);
@@ -162,11 +166,11 @@ struct nfs4_fixture {
     buffer_pool pool{budget, shard.get()};
     scope tasks{*shard};
     verbena::shard home{0, *shard, pool, tasks};
-    rpc::service_dispatcher dispatcher{*shard};
+    std::optional<rpc::service_dispatcher> dispatcher;
     rpc::peer from{"127.0.0.1", "127.0.0.1:700", "tcp", 700};
     std::optional<rpc::auth_sys> user;
-    bool no_memory = false; ///< for results
-    int reserves = INT_MAX; ///< as memory_call's
+    bool no_memory = false;                    ///< for results
+    int reserves = INT_MAX;                    ///< as memory_call's
     std::shared_ptr<rpc::reverse_channel> way; ///< back to who calls
     blocking_pool lane{1};
     std::unique_ptr<storage::file_backend> files = make_files(lane);
@@ -175,7 +179,10 @@ struct nfs4_fixture {
     nfs::export_table exports;
     nfs::handle_key key{std::byte(3), std::byte(141), std::byte(59)};
     session_limits limits;
-    files::limits state_limits;
+    verbena::files::limits state_limits;
+    verbena::files::no_recovery_store forgets;
+    verbena::files::recovery_store* store = &forgets;
+    verbena::files::recovery_start begun{7, {}, {}};
     std::optional<server_commons> commons;
     std::optional<server> program;
 };

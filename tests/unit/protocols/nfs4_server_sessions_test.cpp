@@ -189,7 +189,7 @@ struct lost_data_fixture : fixture {
         data.data.external = true;
         request.add(data);
         c.end(out, std::vector<std::byte>(4));
-        if (!run_until_complete(*shard, dispatcher.dispatch(c)))
+        if (!run_until_complete(*shard, dispatcher->dispatch(c)))
             return std::nullopt;
         xdr::decoder in = c.reply();
         return std::optional<answer4>(in);

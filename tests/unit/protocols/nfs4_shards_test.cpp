@@ -26,7 +26,7 @@ struct two_shards {
         BOOST_REQUIRE(started);
         rt = std::move(*started);
         files::state_options state;
-        commons.emplace(exports, key, rt->at(0), state, 1'700'000'000);
+        commons.emplace(exports, key, rt->at(0), store, state, 1'700'000'000);
         for (std::size_t i = 0; i < 2; ++i) {
             const auto make = [&](shard& s) {
                 programs[i].emplace(*commons, s);
@@ -83,6 +83,7 @@ struct two_shards {
     nfs::export_table exports;
     nfs::handle_key key{std::byte(1)};
     std::unique_ptr<runtime> rt;
+    files::no_recovery_store store;
     std::optional<server_commons> commons;
     std::array<std::optional<server>, 2> programs;
     std::array<std::optional<rpc::service_dispatcher>, 2> dispatchers;

@@ -102,7 +102,9 @@ std::vector<metric_family> all_families()
     buffer_pool buffers(budget, r.get());
     scope tasks(*r);
     shard home(0, *r, buffers, tasks);
-    nfs::v4::server_commons commons(exports, {}, home, {}, 0);
+    files::no_recovery_store store;
+    nfs::v4::server_commons commons(exports, {}, home, store, {}, 0);
+    auto state4 = commons.expose(registry);
     const nfs::v4::server program4(commons, home);
     auto files4 = program4.expose(registry);
     blocking_pool lane(1);

@@ -107,7 +107,11 @@ struct state_stats {
     counter share_denials, lock_denials;
     counter refused_limits; ///< for a limit
     counter refused_grace;
-    counter reclaims, refused_reclaims;
+    gauge grace;      ///< 0: over; 1: clients reclaim; 2: its end is being written
+    gauge to_reclaim; ///< clients that may reclaim and have not said that they are done
+    counter reclaims;
+    counter late_reclaims, bad_reclaims,
+        conflicting_reclaims; ///< refused: no_grace, reclaim_bad, reclaim_conflict
     counter store_failures;
 };
 

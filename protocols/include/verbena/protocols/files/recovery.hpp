@@ -71,6 +71,8 @@ public:
 
     phase now() const noexcept { return phase_; }
     bool may_reclaim(std::string_view key) const noexcept { return keys_.contains(key); }
+    /// Clients that may, and have not said that they are done.
+    std::size_t left() const noexcept { return keys_.size(); }
     /// `key` has reclaimed all, or lost the right to.
     void complete(std::string_view key) noexcept;
     /// Whether nobody is left who might reclaim, or its time is over.

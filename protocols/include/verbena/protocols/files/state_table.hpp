@@ -211,6 +211,8 @@ public:
     result<client_state> state_of(client_id client);
     /// Those that are not active: what time has taken first, then by the end of their leases. As of now.
     std::vector<client_id> lapsed();
+    /// Whether it has still to say that it reclaimed all that it may. Errors: stale_client.
+    result<bool> must_reclaim(client_id client);
     /// Whether it has opens, locks or delegations, revoked ones too: then DESTROY_CLIENTID is refused.
     result<bool> is_in_use(client_id client);
     /// Whether delegations of it were revoked that it has not freed.
@@ -344,6 +346,7 @@ private:
                                     std::span<const std::byte> name) noexcept;
     void release_owner(detail::owner_entry& o) noexcept;
     void wake(waiter_list& list) noexcept;
+    void note_grace() noexcept;
     result<void> refuse_in_grace() noexcept;
     result<void> check_reclaim(const detail::client_entry& c) noexcept;
     result<void> may_begin_anew(const detail::client_entry& c) noexcept;

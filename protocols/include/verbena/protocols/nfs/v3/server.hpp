@@ -53,6 +53,8 @@ public:
     static constexpr std::uint32_t max_listing = 128u << 10;
     static constexpr std::uint32_t preferred_listing = 64u << 10;
 
+    /// `state`, which outlives it, is what clients of version 4 have of the same files. What is in the way of that waits for it or comes
+    /// again; so does, after a restart, what might contradict what they have still to take back (RFC 8881 8.4.2). nullptr: there is none.
     server(const export_table& exports, const handle_key& key, v4::state_home* state = nullptr)
         : exports_(exports), key_(key), state_(state)
     {
@@ -82,10 +84,13 @@ private:
     };
     enum class purpose : bool { reading, changing };
 
+    bool is_in_grace() const noexcept;
     // What a back end's failure is to a caller. A rule of the export is counted here, so that none is missed.
     nfsstat3 status_of(const error& failure) noexcept;
     // Before anything is changed.
     nfsstat3 open(rpc::call& c, const nfs_fh3& handle, purpose why, target& to);
+    // Likewise, of what might contradict what clients of version 4 have still to take back.
+    nfsstat3 open_outside_grace(rpc::call& c, const nfs_fh3& handle, purpose why, target& to);
     nfsstat3 find(const rpc::call& c, const nfs_fh3& handle, purpose why, target& to);
     // Whether clients of version 4 have something of the file. A load where they have nothing of any file.
     bool is_held(const target& of) const noexcept;

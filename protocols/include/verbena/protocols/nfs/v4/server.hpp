@@ -26,10 +26,14 @@ namespace verbena::nfs::v4 {
 
 /// What the programs of all shards share: clients, sessions, state, names. Made when the exports are known; outlives the programs.
 struct server_commons {
-    /// `home` is the shard of the state layer. `options.epoch` is another one at each start. `now` is the time of day of this start in
+    /// `home` is the shard of the state layer. `store`, which outlives this, has begun, and `options` has what that said. `now` is the time of day of this start in
     /// seconds since 1970.
     server_commons(const export_table& exports, const handle_key& key, shard& home,
-                   files::state_options options, std::int64_t now, session_limits limits = {});
+                   files::recovery_store& store, files::state_options options, std::int64_t now,
+                   session_limits limits = {});
+
+    /// verbena_nfs4_* of the state, which all shards share.
+    metric_registrations expose(metric_registry& registry) const;
 
     /// Once a lease, ends the clients that have nothing to come back for: what they had was taken, or they had nothing and their
     /// lease is over.

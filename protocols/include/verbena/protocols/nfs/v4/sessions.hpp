@@ -66,7 +66,8 @@ class session_table;
 /// One session. Shared by the calls that run on it. Any thread.
 class session {
 public:
-    session(const sessionid4& id, clientid4 client, files::client_id state, const channel_attrs4& fore);
+    session(const sessionid4& id, clientid4 client, files::client_id state, const channel_attrs4& fore,
+            bool must_reclaim = false);
 
     const sessionid4& id() const noexcept { return id_; }
     clientid4 client() const noexcept { return client_; }
@@ -90,6 +91,9 @@ public:
     /// Whether something that the client holds was revoked and is not freed yet, as the state layer said with the last renewal.
     bool has_revoked() const noexcept { return revoked_.load(std::memory_order_relaxed); }
     void set_revoked(bool revoked) noexcept { revoked_.store(revoked, std::memory_order_relaxed); }
+    /// Whether its client has still to take back what it had before a restart of the server, or to say that it did.
+    bool must_reclaim() const noexcept { return must_reclaim_.load(std::memory_order_relaxed); }
+    void reclaimed() noexcept { must_reclaim_.store(false, std::memory_order_relaxed); }
     /// Calls that run on it.
     unsigned running() const noexcept { return running_.load(std::memory_order_relaxed); }
     /// What slots of a channel take at most, with the replies that they keep.
@@ -115,6 +119,7 @@ private:
     std::atomic<duration::rep> renewed_{0};
     std::atomic<bool> revoked_{false};
     back_channel back_;
+    std::atomic<bool> must_reclaim_;
 };
 
 /// A call's hold of its slot.
@@ -185,8 +190,12 @@ public:
     };
     /// Unless it answers the call, a `creating` follows, and in its life end_creation() or nothing.
     creation begin_creation(const CREATE_SESSION4args& args, principal who, time_point now);
-    /// `back`: the client can be called over the connection that it asks on, and a back channel is granted.
-    CREATE_SESSION4res end_creation(const CREATE_SESSION4args& args, files::client_id state, bool back);
+    /// `must_reclaim`: a client that it confirms has to take back what it had, or to say that it did. `back`: the client can be called
+    /// over the connection that it asks on, and a back channel is granted.
+    CREATE_SESSION4res end_creation(const CREATE_SESSION4args& args, files::client_id state,
+                                    bool must_reclaim, bool back);
+    /// The client has, and says so.
+    void reclaimed(clientid4 client);
     /// A creation that has begun; with it that goes, done or not.
     class creating {
     public:
@@ -244,6 +253,7 @@ private:
         peer_map::iterator peer;
         bool confirmed = false;
         bool creating = false;
+        bool must_reclaim = false;
         std::uint32_t sequence = 0; // of the last CREATE_SESSION
         CREATE_SESSION4res last;
         files::client_id state = files::nobody;

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #pragma GCC visibility push(default)
 
@@ -16,7 +17,8 @@ namespace verbena::nfs::v4 {
 
 /// The status that answers what the state layer says.
 nfsstat4 status_of(files::errc why) noexcept;
-/// Of an error of the state layer; else, of its recovery store's, serverfault.
+/// Of an error of the state layer; else, of its recovery store's, delay: what can't be written isn't promised, and may be as soon as
+/// the disk has room.
 nfsstat4 status_of_state(const error& failure) noexcept;
 
 inline files::stateid to_state(const stateid4& id) noexcept { return {id.seqid, id.other}; }
@@ -28,8 +30,9 @@ inline stateid4 to_wire(const files::stateid& id) noexcept { return {id.seqid, i
 /// of that name, as a status. Lifetime: what they are given is borrowed. Shard: any.
 class state_home {
 public:
-    /// `home` and `handler` outlive it, and `home` runs its table's tend().
-    state_home(shard& home, files::state_handler& handler, files::state_options options);
+    /// `home`, `store` and `handler` outlive it, and `home` runs its table's tend().
+    state_home(shard& home, files::recovery_store& store, files::state_handler& handler,
+               files::state_options options);
 
     const files::state_options& options() const noexcept { return table_.options(); }
     bool is_home(const shard& s) const noexcept { return &s == &home_; }
@@ -37,6 +40,8 @@ public:
     const files::state_stats& stats() const noexcept { return table_.stats(); }
     /// On its home only.
     files::state_table& table() noexcept { return table_; }
+    /// Whether clients may reclaim what they had before a restart: until then nobody gets anything new. Any shard.
+    bool is_in_grace() const noexcept { return stats().grace.value() != 0; }
 
     /// co_await of what `f(table)` yields, a value or a task, on the table's shard.
     template<class F>
@@ -48,6 +53,7 @@ public:
     struct added {
         nfsstat4 status = nfsstat4::ok;
         files::client_id client = files::nobody;
+        bool must_reclaim = false; ///< it may, and is to say when it is done
     };
     task<added> add_client(std::string_view key, std::uint64_t peer = 0);
     /// `revoked`: whether the client has something that was revoked.
@@ -55,6 +61,10 @@ public:
     task<nfsstat4> set_callable(files::client_id client);
     /// Also of one that is not there.
     task<nfsstat4> forget(files::client_id client);
+    /// As forget(), for who has nobody to tell a failure: what the store refuses is tried again by forget_abandoned().
+    task<void> abandon(files::client_id client);
+    /// On its home only. Completes when: each was tried once.
+    task<void> forget_abandoned();
     task<nfsstat4> is_in_use(files::client_id client, bool& in_use);
     struct life {
         bool active = false; ///< its lease is not over
@@ -116,16 +126,11 @@ public:
                         const files::byte_range& bytes);
 
 private:
-    // Nothing survives a restart yet: clients find that they have nothing to reclaim.
-    class forgetful_store final : public files::recovery_store {
-    public:
-        task<result<void>> add(std::string_view) override { co_return result<void>(); }
-        task<result<void>> remove(std::string_view) override { co_return result<void>(); }
-        task<result<void>> end_grace() override { co_return result<void>(); }
-    };
+    task<added> add_here(std::string_view key, std::uint64_t peer);
+
     shard& home_;
-    forgetful_store store_;
     files::state_table table_;
+    std::vector<files::client_id> abandoned_; // of the home
 };
 
 } // namespace verbena::nfs::v4

@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0
+// A server of version 4.1 that starts again, over its database and the same files: what clients take back, and who waits meanwhile.
+#include "../plugins/temporary_directory.hpp"
+#include "nfs4_server.hpp"
+
+#include <verbena/core/sleep.hpp>
+#include <verbena/protocols/files/recovery_database.hpp>
+
+BOOST_AUTO_TEST_SUITE(nfs4_recovery_test)
+
+using namespace verbena;
+using namespace verbena::test;
+using files::recovery_change;
+
+namespace {
+
+/// The database, at once: a virtual clock doesn't wait for a pool.
+class direct_store final : public files::recovery_store {
+public:
+    task<result<void>> add(std::string_view key) override { return change(recovery_change::kind::add, key); }
+    task<result<void>> remove(std::string_view key) override
+    {
+        return change(recovery_change::kind::remove, key);
+    }
+    task<result<void>> end_grace() override { return change(recovery_change::kind::end_grace, {}); }
+
+    std::optional<files::recovery_database> database;
+    bool is_full = false; ///< the disk
+
+private:
+    task<result<void>> change(recovery_change::kind what, std::string_view key)
+    {
+        return write(recovery_change(what, key));
+    }
+    task<result<void>> write(recovery_change c)
+    {
+        if (is_full)
+            co_return error(std::errc::no_space_on_device);
+        const recovery_change* const one[] = {&c};
+        co_return database->apply(one);
+    }
+};
+
+struct recovery_fixture : nfs4_fixture {
+    recovery_fixture()
+    {
+        store = &direct;
+        start_again();
+    }
+    ~recovery_fixture() { stop(); }
+    /// Ends as by a kill, and starts.
+    void start_again()
+    {
+        stop();
+        direct.database.reset();
+        direct.database.emplace(folder.path().string() + "/recovery.sqlite");
+        begun = direct.database->begin(90s, 7);
+        start();
+        serving.emplace(*shard);
+        serving->spawn([this] { return commons->state.table().tend(); });
+        serving->spawn([this] { return commons->tend(); });
+        turn();
+    }
+    void stop()
+    {
+        if (serving) {
+            serving->request_stop();
+            const auto end = [this]() -> task<void> { co_await serving->join(); };
+            run_until_complete(*shard, end());
+            serving.reset();
+        }
+        program.reset();
+        commons.reset();
+    }
+    void turn()
+    {
+        for (int i = 0; i < 20; ++i)
+            shard->turn();
+    }
+    void pass(duration d)
+    {
+        clock.advance(d);
+        turn();
+    }
+    std::int64_t grace() const { return commons->state.stats().grace.value(); }
+
+    suite::temporary_directory folder;
+    direct_store direct;
+    std::optional<scope> serving;
+};
+
+/// One that takes back what it had.
+struct reclaiming : client4 {
+    reclaiming(nfs4_fixture& f, std::string name) : client4(f, name), f_(f), owner_(std::move(name)) {}
+
+    /// A session, before RECLAIM_COMPLETE.
+    void come_back()
+    {
+        answer4 known = f_.compound(exchange());
+        const auto exchanged = known.good<EXCHANGE_ID4res>();
+        BOOST_TEST((exchanged.flags & exchgid4::confirmed_r) == 0u);
+        id = exchanged.clientid;
+        create_sequence = exchanged.sequenceid;
+        open_session();
+    }
+    nfsstat4 complete() { return call(reclaimed()).status(); }
+    opened open_again(const opened& before, std::uint32_t access = share4::access_both,
+                      std::uint32_t deny = share4::deny_none)
+    {
+        OPEN4args args = opening("", access, deny);
+        args.claim.claim = open_claim_type4::previous;
+        answer4 out = call(PUTFH4args{handle_of(before)}, args);
+        opened made;
+        if (out.status() == nfsstat4::ok) {
+            out.good<PUTFH4res>();
+            made.res = out.good<OPEN4res>();
+            made.id = made.res.stateid;
+            made.handle = before.handle;
+        }
+        made.status = out.status();
+        return made;
+    }
+    nfsstat4 lock(const opened& file, bool again = false, std::uint64_t offset = 0)
+    {
+        LOCK4args args;
+        args.locktype = nfs_lock_type4::write;
+        args.reclaim = again;
+        args.offset = offset;
+        args.length = 10;
+        args.locker.new_lock_owner = true;
+        args.locker.open_stateid = file.id;
+        args.locker.lock_owner.owner = std::as_bytes(std::span(owner_));
+        return call(PUTFH4args{handle_of(file)}, args).status();
+    }
+    std::uint32_t flags()
+    {
+        answer4 out = f_.compound(sequence());
+        return out.good<SEQUENCE4res>().status_flags;
+    }
+
+private:
+    nfs4_fixture& f_;
+    std::string owner_;
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(a_client_learns_of_the_restart, recovery_fixture)
+{
+    reclaiming a(*this, "a");
+    answer4 before = compound(a.exchange());
+    const auto first = before.good<EXCHANGE_ID4res>();
+    a.connect();
+    BOOST_TEST(grace() == 0); // a first start
+    const auto file = a.open(a.creating("f"));
+    BOOST_TEST_REQUIRE(file.status == nfsstat4::ok);
+    const clientid4 old = a.id;
+    start_again();
+    BOOST_TEST(grace() == 1);
+    BOOST_TEST(commons->state.stats().to_reclaim.value() == 1);
+    BOOST_TEST(a.call(PUTROOTFH4args()).status() == nfsstat4::badsession);
+    BOOST_TEST(compound(client4::session_of(old, a.create_sequence)).status() == nfsstat4::stale_clientid);
+    answer4 after = compound(a.exchange());
+    const auto second = after.good<EXCHANGE_ID4res>();
+    BOOST_TEST(second.clientid != old);
+    // Another scope, and Linux would open anew what it may take back.
+    BOOST_TEST(std::ranges::equal(first.server_scope, second.server_scope));
+    BOOST_TEST(std::ranges::equal(first.server_owner.major_id, second.server_owner.major_id));
+    a.come_back();
+    BOOST_TEST(a.flags() == seq4_status::restart_reclaim_needed);
+    // A stateid of before is none.
+    BOOST_TEST(a.write(file, "x") == nfsstat4::bad_stateid);
+    // The handle is what it was.
+    BOOST_TEST(a.open_again(file).status == nfsstat4::ok);
+    BOOST_TEST(a.flags() == seq4_status::restart_reclaim_needed);
+    BOOST_TEST(a.complete() == nfsstat4::ok);
+    BOOST_TEST(a.flags() == 0u);
+    BOOST_TEST(grace() == 0);
+}
+
+BOOST_FIXTURE_TEST_CASE(opens_and_locks_are_taken_back_while_others_wait, recovery_fixture)
+{
+    reclaiming a(*this, "a"), b(*this, "b"), c(*this, "c");
+    a.connect();
+    b.connect();
+    const auto of_a = a.open(a.creating("f"));
+    const auto of_b = b.open(b.creating("g"));
+    BOOST_TEST(a.lock(of_a) == nfsstat4::ok);
+    BOOST_TEST(a.write(of_a, "kept") == nfsstat4::ok);
+    start_again();
+
+    // One who had nothing.
+    c.come_back();
+    BOOST_TEST(c.flags() == 0u);
+    BOOST_TEST(c.open_again(of_a).status == nfsstat4::reclaim_bad);
+    BOOST_TEST(c.complete() == nfsstat4::ok);
+    BOOST_TEST(c.open(c.opening("f")).status == nfsstat4::grace);
+    BOOST_TEST(c.open(c.creating("new")).status == nfsstat4::grace);
+    BOOST_TEST(c.call(PUTROOTFH4args(), LOOKUP4args{"export"}, LOOKUP4args{"new"}).status() ==
+               nfsstat4::noent); // nothing was made
+    BOOST_TEST(c.call(PUTROOTFH4args(), LOOKUP4args{"export"}, REMOVE4args{"f"}).status() == nfsstat4::grace);
+    BOOST_TEST(
+        c.call(PUTROOTFH4args(), LOOKUP4args{"export"}, SAVEFH4args(), RENAME4args{"f", "h"}).status() ==
+        nfsstat4::grace);
+    BOOST_TEST(c.read(of_a, stateid4()) == "NFS4ERR_GRACE");
+    BOOST_TEST(c.write(of_a, "lost", stateid4()) == nfsstat4::grace);
+    BOOST_TEST(c.call(PUTROOTFH4args(), GETATTR4args{}).status() == nfsstat4::ok);
+
+    a.come_back();
+    const auto back = a.open_again(of_a);
+    BOOST_TEST_REQUIRE(back.status == nfsstat4::ok);
+    BOOST_TEST((back.res.delegation.delegation_type == open_delegation_type4::none));
+    BOOST_TEST(a.read(back, back.id) == "kept");
+    BOOST_TEST(a.lock(back) == nfsstat4::grace);
+    BOOST_TEST(a.lock(back, true) == nfsstat4::ok);
+    RECLAIM_COMPLETE4args one;
+    one.one_fs = true;
+    BOOST_TEST(a.call(PUTROOTFH4args(), one).status() == nfsstat4::ok);
+    BOOST_TEST(a.flags() == seq4_status::restart_reclaim_needed); // that said nothing of the rest
+    BOOST_TEST(a.complete() == nfsstat4::ok);
+    BOOST_TEST(a.flags() == 0u);
+    BOOST_TEST(a.complete() == nfsstat4::complete_already);
+    BOOST_TEST(a.open_again(of_a).status == nfsstat4::no_grace);
+    BOOST_TEST(a.open(a.opening("f")).status == nfsstat4::grace); // b is not done
+    BOOST_TEST(commons->state.stats().to_reclaim.value() == 1);
+
+    b.come_back();
+    // It never had these.
+    BOOST_TEST(b.open_again(of_a, share4::access_both, share4::deny_both).status ==
+               nfsstat4::reclaim_conflict);
+    const auto wrong = b.open_again(of_a);
+    BOOST_TEST(wrong.status == nfsstat4::ok);
+    BOOST_TEST(b.lock(wrong, true) == nfsstat4::reclaim_conflict);
+    BOOST_TEST(b.open_again(of_b).status == nfsstat4::ok);
+    BOOST_TEST(b.complete() == nfsstat4::ok);
+
+    // All are done.
+    BOOST_TEST(grace() == 0);
+    BOOST_TEST(commons->state.stats().to_reclaim.value() == 0);
+    const auto opened = c.open(c.opening("f"));
+    BOOST_TEST_REQUIRE(opened.status == nfsstat4::ok);
+    BOOST_TEST(c.lock(opened) == nfsstat4::denied);
+    BOOST_TEST(c.lock(opened, true) == nfsstat4::no_grace);
+    BOOST_TEST(c.lock(opened, false, 10) == nfsstat4::ok);
+    BOOST_TEST(c.call(PUTROOTFH4args(), LOOKUP4args{"export"}, REMOVE4args{"g"}).status() == nfsstat4::ok);
+    const auto& stats = commons->state.stats();
+    BOOST_TEST(stats.reclaims.value() == 4u);
+    BOOST_TEST(stats.bad_reclaims.value() == 1u);
+    BOOST_TEST(stats.late_reclaims.value() == 2u);
+    BOOST_TEST(stats.conflicting_reclaims.value() == 2u);
+}
+
+BOOST_FIXTURE_TEST_CASE(who_had_a_delegation_takes_back_the_open_alone, recovery_fixture)
+{
+    reclaiming a(*this, "a");
+    a.connect();
+    const auto file = a.open(a.creating("f"));
+    BOOST_TEST_REQUIRE(file.status == nfsstat4::ok);
+    start_again();
+    a.come_back();
+    // The delegation itself is of before, as all stateids are.
+    OPEN4args under = a.opening("");
+    under.claim.claim = open_claim_type4::deleg_cur_fh;
+    under.claim.delegate_stateid = file.id;
+    BOOST_TEST(a.call(PUTFH4args{reclaiming::handle_of(file)}, under).status() == nfsstat4::bad_stateid);
+
+    const auto again = [&](open_delegation_type4 had, std::uint32_t want) {
+        OPEN4args args = a.opening("", share4::access_both | want);
+        args.claim.claim = open_claim_type4::previous;
+        args.claim.delegate_type = had;
+        answer4 out = a.call(PUTFH4args{reclaiming::handle_of(file)}, args);
+        BOOST_TEST_REQUIRE(out.status() == nfsstat4::ok);
+        out.good<PUTFH4res>();
+        return out.good<OPEN4res>().delegation.delegation_type;
+    };
+    for (const auto had : {open_delegation_type4::read, open_delegation_type4::write}) {
+        BOOST_TEST((again(had, 0) == open_delegation_type4::none));
+        BOOST_TEST((again(had, share4::want_any_delegation) == open_delegation_type4::none_ext));
+    }
+    BOOST_TEST(commons->state.stats().write_delegations.value() == 0);
+    BOOST_TEST(a.complete() == nfsstat4::ok);
+    BOOST_TEST(grace() == 0);
+}
+
+BOOST_FIXTURE_TEST_CASE(grace_ends_by_time_and_who_missed_it_has_lost, recovery_fixture)
+{
+    reclaiming a(*this, "a"), b(*this, "b");
+    a.connect();
+    b.connect();
+    const auto of_a = a.open(a.creating("f"));
+    const auto of_b = b.open(b.creating("g"));
+    start_again();
+    pass(50s);
+    b.come_back();
+    BOOST_TEST(b.open_again(of_b).status == nfsstat4::ok);
+    BOOST_TEST(b.complete() == nfsstat4::ok);
+    pass(30s);
+    BOOST_TEST(grace() == 1);
+    BOOST_TEST(b.open(b.opening("f")).status == nfsstat4::grace);
+    pass(15s);
+    BOOST_TEST(grace() == 0);
+    BOOST_TEST(b.open(b.opening("f")).status == nfsstat4::ok);
+    // Not after another start, either: the second edge condition of 8881 8.4.3.
+    start_again();
+    a.come_back();
+    BOOST_TEST(a.flags() == 0u);
+    BOOST_TEST(a.open_again(of_a).status == nfsstat4::reclaim_bad);
+    b.come_back();
+    BOOST_TEST(b.open_again(of_b).status == nfsstat4::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_restart_within_grace_begins_it_anew, recovery_fixture)
+{
+    reclaiming a(*this, "a"), b(*this, "b");
+    a.connect();
+    b.connect();
+    const auto of_a = a.open(a.creating("f"));
+    const auto of_b = b.open(b.creating("g"));
+    start_again();
+    a.come_back();
+    BOOST_TEST(a.open_again(of_a).status == nfsstat4::ok);
+    BOOST_TEST(a.complete() == nfsstat4::ok);
+    pass(80s);
+    start_again();
+    pass(80s);
+    a.come_back();
+    b.come_back();
+    BOOST_TEST(a.open_again(of_a).status == nfsstat4::ok);
+    BOOST_TEST(b.open_again(of_b).status == nfsstat4::ok);
+    BOOST_TEST(a.complete() == nfsstat4::ok);
+    BOOST_TEST(b.complete() == nfsstat4::ok);
+    BOOST_TEST(grace() == 0);
+}
+
+// A server that dies behind the record and in front of the reply has promised nothing, and keeps it all the same.
+BOOST_FIXTURE_TEST_CASE(a_record_whose_reply_was_lost_counts, recovery_fixture)
+{
+    reclaiming a(*this, "a");
+    a.connect();
+    const auto file = a.open(a.creating("f"));
+    start_again();
+    a.come_back();
+    BOOST_TEST(a.open_again(file).status == nfsstat4::ok);
+    BOOST_TEST(a.complete() == nfsstat4::ok); // nobody hears of it
+    start_again();
+    a.come_back();
+    BOOST_TEST(a.open_again(file).status == nfsstat4::ok);
+    BOOST_TEST(a.complete() == nfsstat4::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(on_a_full_disk_clients_wait_and_nothing_is_lost, recovery_fixture)
+{
+    reclaiming a(*this, "a"), b(*this, "b");
+    direct.is_full = true;
+    a.come_back();
+    BOOST_TEST(a.complete() == nfsstat4::delay);
+    BOOST_TEST(a.open(a.creating("f")).status == nfsstat4::grace); // it is not promised, so it has nothing
+    direct.is_full = false;
+    BOOST_TEST(a.complete() == nfsstat4::ok);
+    const auto file = a.open(a.creating("f"));
+    BOOST_TEST(a.lock(file) == nfsstat4::ok);
+    b.connect();
+    BOOST_TEST(commons->state.stats().store_failures.value() == 1u);
+
+    // Whoever fell silent gives way only when it is written that it did (8881 8.4.3, the first edge condition).
+    pass(60s);
+    BOOST_TEST(b.call(PUTROOTFH4args()).status() == nfsstat4::ok);
+    pass(60s);
+    const auto other = b.open(b.opening("f"));
+    BOOST_TEST_REQUIRE(other.status == nfsstat4::ok);
+    direct.is_full = true;
+    BOOST_TEST(b.lock(other) == nfsstat4::delay);
+    BOOST_TEST(a.write(file, "still here") == nfsstat4::ok); // so it has it still
+    BOOST_TEST(b.lock(other) == nfsstat4::denied);
+    pass(60s);
+    BOOST_TEST(b.call(PUTROOTFH4args()).status() == nfsstat4::ok);
+    pass(60s);
+    direct.is_full = false;
+    BOOST_TEST(b.lock(other) == nfsstat4::ok);
+    start_again();
+    a.come_back();
+    BOOST_TEST(a.open_again(file).status == nfsstat4::reclaim_bad);
+    b.come_back();
+    const auto back = b.open_again(file);
+    BOOST_TEST(b.lock(back, true) == nfsstat4::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(grace_ends_only_when_that_is_written, recovery_fixture)
+{
+    reclaiming a(*this, "a"), b(*this, "b");
+    a.connect();
+    const auto file = a.open(a.creating("f"));
+    start_again();
+    b.connect();
+    direct.is_full = true;
+    pass(100s);
+    BOOST_TEST(grace() != 0);
+    BOOST_TEST(b.call(PUTROOTFH4args()).status() == nfsstat4::badsession); // its lease went meanwhile
+    direct.is_full = false;
+    pass(2s);
+    BOOST_TEST(grace() == 0);
+    b.connect();
+    BOOST_TEST(b.open(b.opening("f")).status == nfsstat4::ok);
+    start_again();
+    a.come_back();
+    BOOST_TEST(a.open_again(file).status == nfsstat4::reclaim_bad);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_client_that_could_not_be_forgotten_is_in_nobody_s_place, recovery_fixture)
+{
+    reclaiming a(*this, "a");
+    a.connect();
+    answer4 gone = compound(DESTROY_SESSION4args{a.session});
+    BOOST_TEST(gone.status() == nfsstat4::ok);
+    // Another user takes the name, whose owner has no session (case 3 of 8881 18.35.4).
+    user->uid = 2000;
+    direct.is_full = true;
+    answer4 known = compound(a.exchange());
+    const auto exchanged = known.good<EXCHANGE_ID4res>();
+    answer4 refused = compound(client4::session_of(exchanged.clientid, exchanged.sequenceid));
+    BOOST_TEST(refused.status() == nfsstat4::delay);
+    direct.is_full = false;
+    a.id = exchanged.clientid;
+    a.create_sequence = exchanged.sequenceid;
+    a.open_session();
+    BOOST_TEST(a.complete() == nfsstat4::ok);
+    pass(100s);
+    BOOST_TEST(commons->state.stats().clients.value() <= 1);
+    // What was forgotten late took nothing of the new one's.
+    start_again();
+    BOOST_TEST(begun.reclaimers.size() <= 1u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
