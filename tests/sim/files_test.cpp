@@ -5,12 +5,14 @@
 #define BOOST_TEST_MODULE sim_files
 #include <boost/test/unit_test.hpp>
 
+#include "../unit/plugins/temporary_directory.hpp"
 #include "../unit/protocols/files_store.hpp"
 #include "files_model.hpp"
 #include "seeds.hpp"
 
 #include <verbena/core/scope.hpp>
 #include <verbena/core/sleep.hpp>
+#include <verbena/protocols/files/recovery_database.hpp>
 #include <verbena/protocols/files/state_table.hpp>
 
 #include <algorithm>
@@ -41,7 +43,8 @@ struct told {
     std::uint64_t opens = 0, denied_shares = 0, needed_room = 0, made_room = 0, busy = 0, locks = 0,
                   denied_locks = 0, waits_told = 0, delegations = 0, recalls = 0, revocations = 0,
                   expired = 0, returned = 0, restarts = 0, reclaims = 0, refused_reclaims = 0, lapsed = 0,
-                  refused_grace = 0, downgrades = 0, io = 0, limits = 0, store_failures = 0;
+                  refused_grace = 0, downgrades = 0, io = 0, limits = 0, store_failures = 0, unheard = 0,
+                  on_disk = 0;
 };
 
 class world final : public state_handler, private files_model {
@@ -59,6 +62,8 @@ public:
         locks_limit_ = random_() % 4 == 0 ? 5 : 1000;
         slow_store_ = random_() % 2 == 0;
         failing_store_ = random_() % 3 == 0;
+        if (seed % 20 == 0) // a sync costs more than a run
+            folder_.emplace(std::filesystem::is_directory("/dev/shm") ? "/dev/shm" : "");
     }
 
     void run(unsigned steps) { run_until_complete(*shard_, whole(steps)); }
@@ -69,6 +74,7 @@ private:
     void start()
     {
         const auto keys = lists_.begin();
+        begin_on_disk(keys);
         state_options o;
         o.epoch = lists_.epoch;
         o.lease = lease;
@@ -83,6 +89,14 @@ private:
         grace_began_ = clock_.now();
         in_grace_ = !keys.empty();
         store_ = std::make_unique<test::memory_store>(lists_);
+        store_->wrote = [this](std::string_view what, std::string_view key) {
+            write_on_disk(what, key);
+            if (!store_->is_gone)
+                return;
+            ++told_.unheard;
+            if (what == "add")
+                unheard_.emplace_back(key);
+        };
         if (slow_store_)
             store_->takes = [this] { return std::chrono::milliseconds(random_() % 50); };
         if (failing_store_)
@@ -94,11 +108,37 @@ private:
         for (const m_client& c : clients_)
             BOOST_REQUIRE(!(c.lost && std::count(keys.begin(), keys.end(), c.key) > 0));
     }
-    // What is in memory goes; what is being written does not arrive.
+    // The database has the same lists, whatever stopped it.
+    void begin_on_disk(const std::vector<std::string>& keys)
+    {
+        if (!folder_)
+            return;
+        database_.reset();
+        database_.emplace(folder_->path().string() + "/recovery.sqlite");
+        recovery_start begun = database_->begin(lease, 1);
+        std::sort(begun.reclaimers.begin(), begun.reclaimers.end());
+        BOOST_REQUIRE(begun.reclaimers == keys);
+        BOOST_REQUIRE(begun.epoch == lists_.epoch);
+    }
+    void write_on_disk(std::string_view what, std::string_view key)
+    {
+        if (!database_)
+            return;
+        using kind = recovery_change::kind;
+        const recovery_change change(what == "add"   ? kind::add
+                                     : what == "end" ? kind::end_grace
+                                                     : kind::remove,
+                                     key);
+        const recovery_change* const one[] = {&change};
+        BOOST_REQUIRE(database_->apply(one));
+        ++told_.on_disk;
+    }
+    // What is in memory goes; what is being written arrives or not, and nobody hears of it.
     task<void> crash()
     {
         sync();
         store_->is_gone = true;
+        store_->arrives = random_() % 2 == 0;
         stopping_ = true;
         serving_->request_stop();
         co_await serving_->join();
@@ -122,7 +162,11 @@ private:
             if (c.expired)
                 drop(unsigned(&c - clients_.data()));
             c.expired = false;
+            // It said "complete", and the server stopped between the record and the answer.
+            if (std::count(unheard_.begin(), unheard_.end(), c.key) > 0)
+                c.lost = false;
         }
+        unheard_.clear();
     }
 
     void recall(const recall_notice& n) noexcept override
@@ -975,8 +1019,16 @@ private:
             m_client& c = clients_[client];
             switch (random_() % 100) {
             case 0:
-                if (random_() % 2 == 0)
+                if (random_() % 2 == 0) {
+                    // In the middle of a change of the list, if there is one soon.
+                    if (slow_store_ && is_free(c))
+                        begin_anew(client);
+                    for (unsigned i = 0; slow_store_ && i < 20 && store_->writing == 0; ++i) {
+                        co_await sleep_for(5ms + 1ns);
+                        sync();
+                    }
                     co_await restart();
+                }
                 break;
             case 1: // it is cut off
                 c.silent_until = clock_.now() + std::chrono::milliseconds(random_() % 40000);
@@ -1076,6 +1128,9 @@ private:
     std::mt19937_64 random_;
     std::unique_ptr<reactor> shard_;
     test::recovery_lists lists_;
+    std::optional<suite::temporary_directory> folder_;
+    std::optional<recovery_database> database_;
+    std::vector<std::string> unheard_; // added behind the stop
     std::unique_ptr<test::memory_store> store_;
     std::unique_ptr<state_table> table_;
     std::unique_ptr<scope> serving_;
@@ -1110,7 +1165,7 @@ BOOST_AUTO_TEST_CASE(fixed_ones)
         "locks %llu, denied %llu, told %llu, lapsed %llu, limits %llu\n"
         "delegations %llu, recalls %llu, revocations %llu, operations %llu\n"
         "expired %llu, returned %llu, restarts %llu, reclaims %llu, refused %llu, grace %llu, store failures "
-        "%llu\n",
+        "%llu, unheard %llu, on the disk %llu\n",
         (unsigned long long)all.opens, (unsigned long long)all.denied_shares,
         (unsigned long long)all.needed_room, (unsigned long long)all.made_room, (unsigned long long)all.busy,
         (unsigned long long)all.downgrades, (unsigned long long)all.locks,
@@ -1119,13 +1174,15 @@ BOOST_AUTO_TEST_CASE(fixed_ones)
         (unsigned long long)all.recalls, (unsigned long long)all.revocations, (unsigned long long)all.io,
         (unsigned long long)all.expired, (unsigned long long)all.returned, (unsigned long long)all.restarts,
         (unsigned long long)all.reclaims, (unsigned long long)all.refused_reclaims,
-        (unsigned long long)all.refused_grace, (unsigned long long)all.store_failures);
+        (unsigned long long)all.refused_grace, (unsigned long long)all.store_failures,
+        (unsigned long long)all.unheard, (unsigned long long)all.on_disk);
     BOOST_TEST((only != 0 ||
                 (all.opens > 5000 && all.denied_shares > 1000 && all.made_room > 300 && all.busy > 300 &&
                  all.downgrades > 100 && all.locks > 2000 && all.denied_locks > 500 && all.waits_told > 100 &&
                  all.lapsed > 100 && all.limits > 50 && all.delegations > 500 && all.recalls > 300 &&
                  all.revocations > 200 && all.expired > 100 && all.returned > 100 && all.restarts > 200 &&
-                 all.reclaims > 800 && all.refused_reclaims > 80 && all.store_failures > 50)));
+                 all.reclaims > 800 && all.refused_reclaims > 80 && all.store_failures > 50 &&
+                 all.unheard > 10 && all.on_disk > 100)));
 }
 
 BOOST_AUTO_TEST_CASE(fresh_ones)

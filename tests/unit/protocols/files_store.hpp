@@ -54,10 +54,13 @@ public:
         });
     }
 
-    std::function<duration()> takes;  ///< how long a write takes; none: no time
-    std::function<bool()> fails;      ///< whether it does
-    bool is_gone = false;             ///< the machine has stopped: nothing reaches the disk any more
-    std::vector<std::string> written; ///< "add a", "remove b", "end "
+    std::function<duration()> takes; ///< how long a write takes; none: no time
+    std::function<bool()> fails;     ///< whether it does
+    bool is_gone = false;            ///< the machine has stopped: nothing reaches the disk any more
+    unsigned writing = 0;            ///< changes under way
+    bool arrives = false;            ///< with is_gone: what was being written does, and nobody hears of it
+    std::function<void(std::string_view what, std::string_view key)> wrote; ///< called with each change
+    std::vector<std::string> written;                                       ///< "add a", "remove b", "end "
 
 private:
     using how = void (*)(recovery_lists&, const std::string&);
@@ -67,12 +70,18 @@ private:
     }
     task<result<void>> write(const char* what, std::string key, how f)
     {
+        ++writing;
         if (takes)
             co_await sleep_for(takes());
-        if (is_gone || (fails && fails()))
+        --writing;
+        if ((is_gone && !arrives) || (fails && fails()))
             co_return error(std::errc::io_error, "the store");
         f(lists_, key);
         written.push_back(what + (" " + key));
+        if (wrote)
+            wrote(what, key);
+        if (is_gone)
+            co_return error(std::errc::io_error, "the store");
         co_return result<void>();
     }
     recovery_lists& lists_;
