@@ -357,7 +357,7 @@ task<result<void>> database_store::write(recovery_change change)
     }
     auto work = [this, &own] { write_what_waits(own); };
     co_await lane_.run(std::move(work));
-    co_return std::move(own.outcome);
+    co_return own.outcome;
 }
 
 // Whoever comes first writes for all that wait by then; these find it done.

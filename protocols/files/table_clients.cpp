@@ -310,6 +310,8 @@ task<result<void>> state_table::take_state(client_id id, client_state into, bool
     c->recorded = false;
     grace_.complete(c->key); // what it had is gone: nothing is left to reclaim
     note_grace();
+    if (grace_.is_due(now()))
+        wake(tending_);
     if (only_courtesy)
         stats_.expired_clients.add();
     to_state(*c, into);

@@ -309,6 +309,21 @@ BOOST_FIXTURE_TEST_CASE(grace_ends_by_time_and_who_missed_it_has_lost, recovery_
     BOOST_TEST(b.open_again(of_b).status == nfsstat4::ok);
 }
 
+BOOST_FIXTURE_TEST_CASE(grace_ends_when_the_last_one_says_goodbye, recovery_fixture)
+{
+    reclaiming a(*this, "a");
+    a.connect();
+    start_again();
+    BOOST_TEST(grace() == 1);
+    a.come_back();
+    turn();
+    BOOST_TEST(grace() == 1);
+    BOOST_TEST(compound(DESTROY_SESSION4args{a.session}).status() == nfsstat4::ok);
+    BOOST_TEST(compound(DESTROY_CLIENTID4args{a.id}).status() == nfsstat4::ok);
+    turn();
+    BOOST_TEST(grace() == 0);
+}
+
 BOOST_FIXTURE_TEST_CASE(a_restart_within_grace_begins_it_anew, recovery_fixture)
 {
     reclaiming a(*this, "a"), b(*this, "b");
