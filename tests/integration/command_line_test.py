@@ -6,6 +6,7 @@ import glob
 import os
 import re
 import socket
+import sqlite3
 import subprocess
 
 import daemon
@@ -106,6 +107,44 @@ class CommandLine(daemon.DaemonTest):
         os.symlink(self.data, os.path.join(self.folder, "other-name"))
         self.refuses(*self.serve_with_state(os.path.join(self.folder, "other-name", "state"), ",root_squash=no"),
                      saying="outside of it with --state DIR")
+
+    def test_the_list_of_clients_that_may_reclaim(self):
+        state = os.path.join(self.folder, "state")
+        path = os.path.join(state, "nfs-recovery.sqlite")
+        arguments = (*self.serve_with_state(state), "--versions", "3", "--versions", "4.1")
+        said = "version 4: clients take back after a restart what they had open; the list is " + path
+
+        def says(*more):
+            d = self.run_daemon(*arguments, *more)
+            line = next(line for line in d.lines if line.startswith("version 4: "))
+            d.stop()
+            return line
+
+        def change(statement):
+            with sqlite3.connect(path) as database:
+                database.execute(statement)
+            database.close()
+
+        self.assertEqual(says(), said)
+        self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+        change("INSERT INTO clients VALUES (X'61'), (X'62')")
+        self.assertEqual(says("--lease", "20"), said + "; 2 clients may now, for 90 s at most, and others wait")
+        # That grace period did not end. One that is not wanted ends at once.
+        self.assertIn("clients can't take back", says("--grace", "0"))
+        self.assertEqual(says(), said)
+        first = self.run_daemon(*arguments)
+        self.refuses(*arguments, saying=f"{path}: another process has it open; give each verbenad a folder of its own")
+        first.stop()
+        change("PRAGMA user_version=7")
+        self.refuses(*arguments, saying=f"{path}: it has schema 7, and this verbenad knows 1; start the verbenad that wrote it")
+        os.truncate(path, 5000)
+        self.refuses(*arguments, saying=path)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("no database" * 1000)
+        self.refuses(*arguments, saying=f"{path}: it is damaged or no database")
+        self.run_daemon(*self.serve_with_state(state)).stop() # version 3 alone has no use for it
+        os.rename(path, path + ".old")
+        self.assertEqual(says(), said)
 
     def test_roots_rights_are_lent_to_nobody_unasked(self):
         def without(capabilities, *more):
