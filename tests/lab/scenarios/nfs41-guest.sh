@@ -3,12 +3,14 @@
 # the pseudo file system, locks, links.
 # lab: limit=300
 . "$LAB_LIB"
+serves=(--versions 3 --versions 4.1 --export ':/memory,backend=memfs,root_squash=no,clients=*')
 case ${1:-lo} in
-lo) serve tcp lo --versions 3 --versions 4.1 ;;
-siw) serve iwarp siw --versions 3 --versions 4.1 ;;
-rxe) serve rdma rxe --versions 3 --versions 4.1 ;;
+lo) serve tcp lo "${serves[@]}" ;;
+siw) serve iwarp siw "${serves[@]}" ;;
+rxe) serve rdma rxe "${serves[@]}" ;;
 esac
 daemon=$!
+version_3=$mount_options
 # Version 4 has no MOUNT, and its locks are the server's.
 mount_options=${mount_options%%,vers=3*},vers=4.1
 mount_41() {
@@ -20,7 +22,7 @@ copy_both_ways mount_41 mounted
 # The pseudo file system leads to the export.
 mkdir root
 mount -t nfs -o "$mount_options" "$server:/" root
-[[ $(ls root) == export ]] || fail "the root holds: $(ls root | xargs)"
+[[ $(ls root | xargs) == 'export memory' ]] || fail "the root holds: $(ls root | xargs)"
 echo text >root/export/file
 [[ $(<"$PWD/exported/file") == text ]] || fail 'a file that was written through the root is another one'
 # A lock is held against local users of the mount, and given back.
@@ -38,6 +40,20 @@ ln -s moved root/export/symbolic
 truncate -s 100000 root/export/moved
 [[ $(stat -c %s "$PWD/exported/moved") == 100000 ]] || fail 'truncate'
 rm root/export/{moved,linked,symbolic}
+
+# Files in memory are delegated: a reader keeps what it has, and is called when somebody changes that by version 3.
+metric() { curl -sS --fail --max-time 60 "$server:9464/metrics" | sed -n "s/^verbena_nfs4_$1 //p"; }
+mkdir other
+echo mine >root/memory/shared
+[[ $(<root/memory/shared) == mine ]] || fail 'a file in memory holds something else'
+reads=$(metric 'delegations{type="read"}')
+[[ ${reads%.*} -ge 1 ]] || fail "no read delegation: ${reads:-nothing}"
+mount -t nfs -o "$version_3" "$server:/memory" other
+echo theirs >other/shared
+[[ $(<root/memory/shared) == theirs ]] || fail "the holder of a delegation still reads: $(<root/memory/shared)"
+recalled=$(metric 'callbacks_total{operation="CB_RECALL",result="ok"}')
+[[ ${recalled%.*} -ge 1 && $(metric revocations_total) == 0 ]] || fail "recalls that were answered: ${recalled:-nothing}"
+umount other
 umount root
 kill "$daemon"
 wait "$daemon" || fail "verbenad ended with status $?"

@@ -6,6 +6,7 @@
 #include "nfs3_server.hpp"
 
 #include <verbena/protocols/nfs/mount_server.hpp>
+#include <verbena/protocols/nfs/v4/server.hpp>
 
 BOOST_AUTO_TEST_SUITE(nfs3_server_cost_test)
 
@@ -21,7 +22,7 @@ struct fixture : nfs3_fixture {
         const std::uint64_t before = allocations.load();
         for (int i = 0; i < times; ++i) {
             c.rewind();
-            (void)co_await dispatcher.dispatch(c);
+            (void)co_await calls->dispatch(c);
         }
         co_return allocations.load() - before;
     }
@@ -36,6 +37,7 @@ struct fixture : nfs3_fixture {
         BOOST_TEST((nfsstat3(in.u32()) == nfsstat3::ok), to_string(what));
         c->rewind();
     }
+    rpc::dispatcher* calls = &dispatcher;
 };
 
 } // namespace
@@ -78,6 +80,42 @@ BOOST_FIXTURE_TEST_CASE(no_allocations_in_steady_state, fixture)
     COMMIT3args commit;
     commit.file = handle(id);
     costs_nothing(procedure::commit, commit);
+}
+
+// What version 4's clients have of other files costs those of version 3 nothing.
+BOOST_FIXTURE_TEST_CASE(no_allocations_beside_version_4, fixture)
+{
+    const auto id = files.add(1, "f", file_type::regular);
+    files[id].data = pattern(70'000);
+    const nfs_fh3 handle_of_f = handle(id);
+    scope tasks(*shard);
+    verbena::shard home(0, *shard, pool, tasks);
+    nfs::v4::server_commons commons(exports, key, home, {}, 0);
+    files::state_table& table = commons.state.table();
+    const files::client_id client = *table.add_client("k");
+    BOOST_REQUIRE(run_until_complete(*shard, table.reclaim_complete(client)));
+    files::open_request open;
+    open.client = client;
+    open.file = storage::handle(std::as_bytes(std::span("another")));
+    BOOST_REQUIRE(table.open(open));
+    BOOST_TEST(commons.state.has_any_state());
+    server beside(exports, key, &commons.state);
+    rpc::service_dispatcher both(*shard);
+    both.add(beside);
+    calls = &both;
+    READ3args read;
+    read.file = handle_of_f;
+    read.count = 4096;
+    costs_nothing(procedure::read, read);
+    const auto bytes = pattern(4096);
+    WRITE3args write;
+    write.file = handle_of_f;
+    write.count = write.data.length = 4096;
+    write.data.inline_bytes = bytes;
+    costs_nothing(procedure::write, write);
+    GETATTR3args getattr;
+    getattr.object = handle_of_f;
+    costs_nothing(procedure::getattr, getattr);
 }
 
 BOOST_FIXTURE_TEST_CASE(metrics_show_what_was_counted, fixture)

@@ -7,6 +7,8 @@
 #include <verbena/core/sleep.hpp>
 #include <verbena/protocols/nfs/v4/callback.hpp>
 
+#include <functional>
+
 namespace verbena::test {
 
 class called_client final : public rpc::reverse_channel {
@@ -35,6 +37,8 @@ public:
         heard h;
         const nfsstat4 of_slot = hear(text, h);
         calls.push_back(h);
+        if (on_call)
+            on_call();
         if (silent || loses_answers > 0) {
             loses_answers -= loses_answers > 0 ? 1 : 0;
             co_await sleep_for(10s);
@@ -78,6 +82,7 @@ public:
     nfsstat4 says = nfsstat4::ok;
     std::map<std::uint32_t, std::uint32_t> last; // sequence of each slot
     std::vector<heard> calls;
+    std::function<void()> on_call;
 
 private:
     nfsstat4 hear(const std::vector<std::byte>& text, heard& h)

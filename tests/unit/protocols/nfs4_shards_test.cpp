@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // One session whose connections come by two shards, while the state has its home on one of them.
-#include "nfs4_server.hpp"
+#include "nfs4_called_client.hpp"
 
 #include <verbena/core/runtime.hpp>
 
+#include <future>
 #include <thread>
 
 BOOST_AUTO_TEST_SUITE(nfs4_shards_test)
@@ -137,6 +138,39 @@ BOOST_AUTO_TEST_CASE(a_session_is_served_by_two_shards_at_once)
     }
     const auto ended = [&](shard&) { return s.commons->state.table().stats().opens.value(); };
     BOOST_TEST(s.rt->call(0, ended) == 0);
+}
+
+// What the state layer has a client told goes to where the client's connection is.
+BOOST_AUTO_TEST_CASE(a_client_is_called_on_the_shard_of_its_connection)
+{
+    two_shards s;
+    auto channel = std::make_shared<called_client>(s.rt->at(1).buffers());
+    EXCHANGE_ID4args exchange;
+    const auto known = s.alone<EXCHANGE_ID4res>(exchange);
+    CREATE_SESSION4args creating = client4::session_of(known.clientid, known.sequenceid);
+    creating.flags = create_session4::conn_back_chan;
+    const std::array<callback_sec_parms4, 1> parms{};
+    creating.sec_parms = std::span<const callback_sec_parms4>(parms);
+    two_shards::calls one;
+    one.push_back(s.prepare(1, [&](compound_request& out) { out.add(creating); }));
+    one[0]->way = channel;
+    s.serve(1, one);
+    answer4 made(one[0]->reply());
+    const auto res = made.good<CREATE_SESSION4res>();
+    BOOST_TEST_REQUIRE(res.flags == create_session4::conn_back_chan);
+    const auto tell = [&](shard& home) {
+        home.tasks().spawn([&] { return s.commons->callbacks.run(); });
+        s.commons->callbacks.recall_any(s.commons->sessions.find(res.sessionid)->state(), 3);
+    };
+    std::promise<std::thread::id> heard;
+    channel->on_call = [&] { heard.set_value(std::this_thread::get_id()); };
+    s.rt->call(0, tell);
+    const std::thread::id where = heard.get_future().get();
+    const auto there = [](shard&) { return std::this_thread::get_id(); };
+    BOOST_CHECK(where == s.rt->call(1, there));
+    const auto count = [&](shard&) { return channel->calls.size(); };
+    BOOST_TEST_REQUIRE(s.rt->call(1, count) == 1u);
+    BOOST_TEST(channel->calls[0].keep == 3u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
