@@ -65,17 +65,17 @@ private:
 };
 
 /// Changes of files that are under way on any shard, in buckets. Who changes a file holds its bucket from before it asks has_state()
-/// until the change is done; who grants a delegation sets has_state() first and looks at the bucket then. So one of both sees the other:
-/// the change has the delegation recalled, or the delegation is not granted. Any thread.
+/// until the change is done; who grants a delegation sets has_state() first and looks at the bucket then. Both write the same count in
+/// one atomic step, so one comes after the other, and sees what that did before: the change has the delegation recalled, or the
+/// delegation is not granted. Any thread.
 class changes_under_way {
 public:
     static constexpr std::size_t buckets = 4096;
 
     /// Whether somebody holds the file's bucket, be it for another file.
-    bool has(const storage::handle& file) const noexcept
+    bool has(const storage::handle& file) noexcept
     {
-        std::atomic_thread_fence(std::memory_order_seq_cst);
-        return counts_[bucket_of(file)].load(std::memory_order_relaxed) != 0;
+        return counts_[bucket_of(file)].fetch_add(0, std::memory_order_acq_rel) != 0;
     }
 
 private:
@@ -108,8 +108,7 @@ public:
     {
         end();
         count_ = &of.counts_[changes_under_way::bucket_of(file)];
-        count_->fetch_add(1, std::memory_order_seq_cst);
-        std::atomic_thread_fence(std::memory_order_seq_cst);
+        count_->fetch_add(1, std::memory_order_acq_rel);
     }
     void end() noexcept
     {
