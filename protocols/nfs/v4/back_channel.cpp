@@ -80,11 +80,17 @@ std::optional<callback_identity> back_channel::identity() const
     return identity_;
 }
 
-bool back_channel::is_down() const { return granted_.load(std::memory_order_acquire) && !find(); }
+bool back_channel::has_way() const
+{
+    const std::lock_guard held(lock_);
+    return std::ranges::any_of(ways_, [](const way& w) { return w.channel->open(); });
+}
+
+bool back_channel::is_down() const { return granted_.load(std::memory_order_acquire) && !has_way(); }
 
 bool back_channel::is_up() const
 {
-    return granted_.load(std::memory_order_acquire) && !has_fault() && identity() && find();
+    return granted_.load(std::memory_order_acquire) && !has_fault() && identity() && has_way();
 }
 
 std::optional<std::uint32_t> back_channel::take_slot()

@@ -125,6 +125,33 @@ BOOST_FIXTURE_TEST_CASE(a_number_is_used_again_until_it_is_known_to_be_used_up, 
     BOOST_TEST(flags(client) == 0u);
 }
 
+BOOST_FIXTURE_TEST_CASE(a_client_has_as_many_calls_at_once_as_it_offers_slots, fixture)
+{
+    back_slots = 2;
+    client4 client(*this, "a");
+    connect(client);
+    tend();
+    channel->silent = true;
+    for (std::size_t keep = 1; keep <= 3; ++keep)
+        ask(client, keep);
+    turns();
+    BOOST_TEST_REQUIRE(channel->calls.size() == 2u);
+    BOOST_TEST(channel->calls[0].slot == 0u);
+    BOOST_TEST(channel->calls[1].slot == 1u);
+    BOOST_TEST(channel->calls[1].sequence == 1u);
+    channel->silent = false;
+    pass(15s, 100ms);
+    BOOST_TEST(count(outcome::ok) == 3u);
+    // One that takes fewer than it said.
+    channel->slots = 1;
+    channel->calls.clear();
+    ask(client, 4);
+    ask(client, 5);
+    pass(1s, 100ms);
+    BOOST_TEST(count(outcome::ok) == 5u);
+    BOOST_TEST(flags(client) == 0u);
+}
+
 BOOST_FIXTURE_TEST_CASE(a_client_that_lost_count_begins_at_one, fixture)
 {
     client4 client(*this, "a");

@@ -80,6 +80,7 @@ public:
     int loses_answers = 0;
     nfsstat4 says_of_sequence = nfsstat4::ok;
     nfsstat4 says = nfsstat4::ok;
+    std::uint32_t slots = 16;
     std::map<std::uint32_t, std::uint32_t> last; // sequence of each slot
     std::vector<heard> calls;
     std::function<void()> on_call;
@@ -120,6 +121,8 @@ private:
         }
         if (says_of_sequence != nfsstat4::ok)
             return nfsstat4::ok;
+        if (h.slot >= slots)
+            return nfsstat4::badslot;
         std::uint32_t& before = last[h.slot];
         if (h.sequence == before)
             return nfsstat4::retry_uncached_rep;
@@ -138,10 +141,12 @@ struct called_fixture : nfs4_fixture {
         channel = std::make_shared<called_client>(pool);
         way = channel;
     }
+    std::uint32_t back_slots = 1; ///< that a session offers
     CREATE_SESSION4args session_of(const client4& c, std::uint32_t uid = 5)
     {
         CREATE_SESSION4args args = client4::session_of(c.id, c.create_sequence);
         args.flags = create_session4::conn_back_chan;
+        args.back_chan_attrs.maxrequests = back_slots;
         args.cb_program = 0x40000000;
         parms.resize(2);
         parms[0].cb_secflavor = 0;

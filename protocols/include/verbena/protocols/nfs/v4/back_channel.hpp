@@ -82,6 +82,8 @@ public:
     event freed;
 
 private:
+    bool has_way() const;
+
     mutable std::mutex lock_;
     std::vector<way> ways_;
     std::optional<callback_identity> identity_;
