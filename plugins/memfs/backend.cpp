@@ -291,6 +291,8 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
     const std::uint64_t missing = f.data.missing(offset, length);
     if (missing > free_bytes() / file_data::block_size)
         co_return fails(ENOSPC, "write");
+    // What is written to is nobody's new file any more; where the verifier stands in the times, they are others by then, too.
+    f.verifier.reset();
     storage::write_result done;
     done.file.before = seen(f);
     f.data.reserve(offset, length);

@@ -116,6 +116,7 @@ backend::create(const storage::request& r, const storage::handle& directory, std
     out.made.handle = handle_of(n.attrs.fileid);
     out.made.attrs = seen(n);
     out.directory.before = out.directory.after = seen(d);
+    out.existed = true;
     co_return out;
 }
 

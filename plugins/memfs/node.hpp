@@ -68,7 +68,7 @@ struct node {
     std::map<std::string, child, std::less<>> children;
     std::map<std::uint64_t, std::string> order;
     std::uint64_t next_cookie = 3;         ///< "." is 1 and ".." 2
-    std::optional<std::uint64_t> verifier; ///< of an exclusive create, until times are set
+    std::optional<std::uint64_t> verifier; ///< of an exclusive create, until times are set or data written
 };
 
 /// The mode without the set-ID bits that a change by `who` of data or owner takes away, as Linux does it.

@@ -264,7 +264,6 @@ void nfs_module::make_commons(shard& home)
 {
     files::state_options options;
     options.epoch = restart_.epoch;
-    options.key = key_;
     options.lease = lease_;
     options.recall_time = lease_;
     options.grace_time = grace_time();

@@ -51,7 +51,8 @@ struct backend::made {
     struct stat st{};
     bool new_name = true;        ///< the directory changed
     bool own_attributes = false; ///< the file was changed apart from being made
-    bool resize = false;         ///< it stood there, and is to get the size asked for
+    bool existed = false;        ///< it stood there
+    bool resize = false;         ///< likewise, and is to get the size asked for
 };
 
 /// A file that lost a name.

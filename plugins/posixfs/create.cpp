@@ -143,6 +143,7 @@ backend::make_entry(const storage::request& r, const storage::handle& directory,
     storage::create_result out;
     out.made = *entry;
     out.directory = change_of(change, *d);
+    out.existed = done->existed;
     co_return out;
 }
 
@@ -210,6 +211,7 @@ result<backend::made> backend::create_file(naming& at, storage::create_mode mode
     if (!present)
         return present.error();
     m.path = std::move(*present);
+    m.existed = true;
     m.new_name = false;
     if (file_status(m.path.get(), m.st) != 0)
         return errno_error("fstat");

@@ -54,6 +54,13 @@ siphash_key key_for(const handle_key& secret, std::uint64_t what) noexcept
 }
 // Whoever finds out about one knows nothing of the others.
 constexpr std::uint64_t for_sessions = 0x73657373'696f6e73; // "sessions"
+constexpr std::uint64_t for_state = 0x73746174'65000000;    // "state"
+
+files::state_options with_key(files::state_options options, const siphash_key& key)
+{
+    options.key = key;
+    return options;
+}
 
 std::string owner_of(const handle_key& key)
 {
@@ -76,7 +83,7 @@ server_commons::server_commons(const export_table& table, const handle_key& secr
       started(now),
       owner(owner_of(secret)),
       callbacks(*this),
-      state(home, store, callbacks, options),
+      state(home, store, callbacks, with_key(options, key_for(secret, for_state))),
       sessions(key_for(secret, for_sessions), options.epoch, options.lease, limits)
 {
 }
@@ -374,6 +381,10 @@ task<void> server::run_operations(compound& k)
         } else {
             task<nfsstat4> running = run(k, operation);
             status = co_await running;
+            // They are there, but not in one piece, as the arguments of an operation have to be.
+            if (status == nfsstat4::badxdr && !k.c.args().ok() &&
+                k.c.args().failure() == std::errc::no_buffer_space)
+                status = nfsstat4::req_too_big;
         }
         if (k.dropped) {
             // Nobody hears it now. Where the call is not run again, whoever repeats it does.

@@ -4,6 +4,7 @@
 
 #include <verbena/protocols/nfs/v3/storage.hpp>
 
+#include <algorithm>
 #include <array>
 
 namespace verbena::nfs::v4 {
@@ -112,12 +113,15 @@ void server::set_constants(const compound& k, const object& of, object_values& o
                 attribute::fs_charset_cap,   attribute::change_attr_type};
 }
 
-void server::set_pseudo(const pseudo_node& node, object_values& out) const noexcept
+void server::set_pseudo(const rpc::call& c, const pseudo_node& node, object_values& out)
 {
     storage::attributes attrs;
     attrs.type = storage::file_type::directory;
     attrs.mode = 0555;
-    attrs.links = static_cast<std::uint32_t>(2 + node.children.size());
+    // Of what the peer may see: exports of others are not counted out to it.
+    const auto seen = std::ranges::count_if(
+        node.children, [&](const auto& child) { return is_visible(*child.second, c.from(), host_); });
+    attrs.links = static_cast<std::uint32_t>(2 + seen);
     attrs.fileid = node.fileid;
     attrs.atime = attrs.mtime = attrs.ctime = {commons_.started, 0};
     out.set(attrs);
@@ -143,7 +147,7 @@ task<nfsstat4> server::values_of(compound& k, const object& of, bitmap4 wanted, 
     if (file_handle handle; wanted.test(attribute::filehandle) && sign(of, handle))
         out.set_handle(handle);
     if (of.is_pseudo()) {
-        set_pseudo(*of.node, out);
+        set_pseudo(k.c, *of.node, out);
         out.set_space(storage::filesystem_stat());
         co_return nfsstat4::ok;
     }

@@ -149,12 +149,11 @@ task<nfsstat4> server::test_stateid(compound& k)
     TEST_STATEID4args args;
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
-    std::vector<nfsstat4> codes;
-    codes.reserve(args.stateids.size());
-    for (const stateid4 id : args.stateids) {
-        const nfsstat4 code = co_await commons_.state.test(k.client, id);
-        codes.push_back(code);
-    }
+    std::vector<stateid4> ids;
+    ids.reserve(args.stateids.size());
+    for (const stateid4 id : args.stateids)
+        ids.push_back(id);
+    const std::vector<nfsstat4> codes = co_await commons_.state.test(k.client, ids);
     TEST_STATEID4res res;
     res.status_codes = std::span<const nfsstat4>(codes);
     co_return k.add(res);

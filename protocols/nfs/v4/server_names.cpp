@@ -308,7 +308,8 @@ task<nfsstat4> server::list_pseudo(compound& k, const READDIR4args& args)
     bool all = true;
     for (const auto& [name, child] : k.current.node->children) {
         object entry;
-        if (++cookie <= args.cookie || enter(k.c, *child, entry) != nfsstat4::ok)
+        // Those that the peer may see are counted alone.
+        if (enter(k.c, *child, entry) != nfsstat4::ok || ++cookie <= args.cookie)
             continue;
         object_values values;
         bitmap4 said = wanted;

@@ -158,9 +158,12 @@ task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_t
         to.file = directory;
         to.file.file = made->made.handle;
         to.directory = to_change_info(made->directory);
-        to.created = true;
-        to.attrset = how.attrs.attrmask;
-        if (!exclusive)
+        // A repeat by somebody else, who has read the verifier in the times, opens the file as any other.
+        to.created =
+            !made->existed || (made->made.attrs && made->made.attrs->uid == directory.request.who.uid);
+        if (to.created)
+            to.attrset = how.attrs.attrmask;
+        if (!exclusive || !to.created)
             co_return nfsstat4::ok;
         // The back end has kept the verifier, perhaps in the times: the client hears that these are not its own yet.
         const auto done = co_await files.setattr(to.file.request, to.file.file, set, std::nullopt);

@@ -329,11 +329,15 @@ task<nfsstat4> state_home::check_io(files::client_id client, const stateid4& id,
         [client, id, f = &file, op](files::state_table& t) { return check_here(t, client, id, f, op); });
 }
 
-task<nfsstat4> state_home::test(files::client_id client, const stateid4& id)
+task<std::vector<nfsstat4>> state_home::test(files::client_id client, std::span<const stateid4> ids)
 {
-    return at_home([client, id](files::state_table& t) {
-        return id.is_reserved() ? nfsstat4::bad_stateid
-                                : status_of_result(t.test_stateid(client, to_state(id)));
+    return at_home([client, ids](files::state_table& t) {
+        std::vector<nfsstat4> statuses;
+        statuses.reserve(ids.size());
+        for (const stateid4& id : ids)
+            statuses.push_back(id.is_reserved() ? nfsstat4::bad_stateid
+                                                : status_of_result(t.test_stateid(client, to_state(id))));
+        return statuses;
     });
 }
 

@@ -101,7 +101,9 @@ BOOST_FIXTURE_TEST_CASE(handles_survive_restart_and_rename, restartable)
     BOOST_TEST(get(me, f) == "data");
     BOOST_TEST(stat(f).fsid == fsid);
     BOOST_TEST((find(root, "e") == d));
-    BOOST_TEST((must(fs->create(me, root, "x", create_mode::exclusive, {}, 42)).made.handle == x));
+    const auto repeated = must(fs->create(me, root, "x", create_mode::exclusive, {}, 42));
+    BOOST_TEST((repeated.made.handle == x));
+    BOOST_TEST(repeated.existed);
     BOOST_TEST(fails(fs->create(me, root, "x", create_mode::exclusive, {}, 43)) == EEXIST);
     BOOST_TEST(fs->write_verifier() != verifier);
     // At most 14 bytes where the kernel's handle takes 12, so that a protocol has room in 32.

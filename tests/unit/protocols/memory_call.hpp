@@ -72,6 +72,11 @@ public:
         results_ = xdr::encoder(block_);
         result_payload_.clear();
     }
+    /// Of the message only so many bytes lie in one piece, as over a stream.
+    void split_at(std::size_t bytes)
+    {
+        args_ = xdr::decoder(std::span<const std::byte>(call_.data(), std::min(bytes, size_)), size_);
+    }
     void cut_short(std::size_t bytes)
     {
         size_ -= bytes;

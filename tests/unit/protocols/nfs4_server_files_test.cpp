@@ -295,8 +295,19 @@ BOOST_FIXTURE_TEST_CASE(opens_create_in_each_mode, fixture)
     const auto mine = client.open(closed);
     BOOST_TEST_REQUIRE(mine.status == nfsstat4::ok);
     BOOST_TEST(mine.res.attrset.test(attribute::time_modify));
-    BOOST_TEST(client.write(mine, "text") == nfsstat4::ok);
-    BOOST_TEST(client.open(closed).status == nfsstat4::ok);
+    const auto again_mine = client.open(closed);
+    BOOST_TEST_REQUIRE(again_mine.status == nfsstat4::ok);
+    // Somebody else who knows the verifier opens a file as any other.
+    user->uid = 1001;
+    client4 other(*this, "other");
+    other.connect();
+    OPEN4args claimed = other.creating("closed", createmode4::exclusive4_1);
+    claimed.openhow.verf[0] = std::byte(1);
+    claimed.openhow.attrs = read_only.raw;
+    BOOST_TEST(other.open(claimed).status == nfsstat4::access);
+    user->uid = 1000;
+    BOOST_TEST(client.write(mine, "text", again_mine.id) == nfsstat4::ok);
+    BOOST_TEST(client.open(closed).status == nfsstat4::exist); // that is no new file
     BOOST_TEST(client.open(client.opening("closed")).status == nfsstat4::access);
     closed.openhow.verf[0] = std::byte(2);
     BOOST_TEST(client.open(closed).status == nfsstat4::exist);
@@ -493,6 +504,32 @@ BOOST_FIXTURE_TEST_CASE(who_lost_his_lease_gives_way_where_all_is_used_up, nfs4_
     shard->turn();
     BOOST_TEST(b.open(b.creating("h")).status == nfsstat4::ok);
     BOOST_TEST(a.call(PUTROOTFH4args()).status() == nfsstat4::badsession);
+}
+
+BOOST_FIXTURE_TEST_CASE(exports_of_others_are_not_counted_out, nfs4_fixture)
+{
+    // "/deep" and "/export" lie in the root, and this peer may use the latter alone.
+    options.front().clients = {};
+    BOOST_REQUIRE(options.front().clients.add("*"));
+    from.address = "192.0.2.9";
+    client4 stranger(*this, "a");
+    stranger.connect();
+    answer4 out = stranger.call(PUTROOTFH4args(), GETATTR4args{bitmap4{attribute::numlinks}});
+    out.good<PUTROOTFH4res>();
+    attributes values;
+    BOOST_REQUIRE(decode_attributes(out.good<GETATTR4res>().obj_attributes, values));
+    BOOST_TEST(values.numlinks == 3u);
+    READDIR4args list;
+    list.dircount = list.maxcount = 4096;
+    answer4 listed = stranger.call(PUTROOTFH4args(), list);
+    listed.good<PUTROOTFH4res>();
+    listed.good<READDIR4res>();
+    readdir_reader reader(listed.in());
+    entry4 entry;
+    BOOST_TEST_REQUIRE(reader.next(entry));
+    BOOST_TEST(entry.cookie == 3u);
+    BOOST_TEST(!reader.next(entry));
+    BOOST_TEST(reader.eof());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

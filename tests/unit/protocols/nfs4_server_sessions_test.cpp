@@ -242,6 +242,18 @@ BOOST_FIXTURE_TEST_CASE(a_denied_lock_tells_nobody_s_number, fixture)
     BOOST_TEST(res.denied.owner.clientid == 0u);
 }
 
+BOOST_FIXTURE_TEST_CASE(arguments_that_lie_in_two_pieces_are_too_big, fixture)
+{
+    const std::string name(200, 'n');
+    in_one_piece = 256;
+    answer4 out = client.call(PUTROOTFH4args(), LOOKUP4args{std::string_view(name)});
+    out.good<PUTROOTFH4res>();
+    BOOST_TEST(out.take<LOOKUP4res>().status == nfsstat4::req_too_big);
+    in_one_piece = 0;
+    BOOST_TEST(client.call(PUTROOTFH4args(), LOOKUP4args{std::string_view(name)}).status() ==
+               nfsstat4::noent);
+}
+
 BOOST_FIXTURE_TEST_CASE(operations_have_their_places, fixture)
 {
     BOOST_TEST(compound(PUTROOTFH4args()).status() == nfsstat4::op_not_in_session);

@@ -163,6 +163,7 @@ struct lookup_result {
 struct create_result {
     entry made;
     change directory;
+    bool existed = false; ///< it was there: an exclusive creation that is repeated, or an unchecked one
 };
 struct rename_result {
     change from;

@@ -26,7 +26,7 @@ namespace verbena::nfs::v4 {
 
 /// What the programs of all shards share: clients, sessions, state, names. Made when the exports are known; outlives the programs.
 struct server_commons {
-    /// `home` is the shard of the state layer. `store`, which outlives this, has begun, and `options` has what that said. `now` is the time of day of this start in
+    /// `home` is the shard of the state layer. `store`, which outlives this, has begun, and `options` has what that said; its key is made of `key`. `now` is the time of day of this start in
     /// seconds since 1970.
     server_commons(const export_table& exports, const handle_key& key, shard& home,
                    files::recovery_store& store, files::state_options options, std::int64_t now,
@@ -152,7 +152,7 @@ private:
     bitmap4 supported(const compound& k) const noexcept;
     task<nfsstat4> values_of(compound& k, const object& of, bitmap4 wanted, object_values& out);
     void set_constants(const compound& k, const object& of, object_values& out) const noexcept;
-    void set_pseudo(const pseudo_node& node, object_values& out) const noexcept;
+    void set_pseudo(const rpc::call& c, const pseudo_node& node, object_values& out);
     void set_file(const object& of, const storage::attributes& attrs, object_values& out) const noexcept;
     task<nfsstat4> getattr(compound& k);
     task<nfsstat4> setattr(compound& k);

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #pragma GCC visibility push(default)
@@ -101,7 +102,8 @@ public:
     task<nfsstat4> make_way(files::client_id client, const storage::handle& file, files::operation op);
     task<nfsstat4> return_delegation(files::client_id client, const stateid4& id,
                                      const storage::handle& file);
-    task<nfsstat4> test(files::client_id client, const stateid4& id);
+    /// Of each; special ones are bad_stateid.
+    task<std::vector<nfsstat4>> test(files::client_id client, std::span<const stateid4> ids);
     /// `revoked`: whether the client still has something that was revoked.
     task<nfsstat4> free(files::client_id client, const stateid4& id, bool& revoked);
 
