@@ -303,18 +303,23 @@ nfsstat4 session_table::grant(const channel_attrs4& asked, channel_attrs4& grant
     return nfsstat4::ok;
 }
 
-// As many slots as there is room for what they may keep.
+// As many slots as asked for, as long as they are no large part of what is left.
 session_table::shortage session_table::grant_slots(const client& c, channel_attrs4& granted) const noexcept
 {
+    constexpr std::size_t part = 16;
     const peer_entry& peer = c.peer->second;
     channel_attrs4 one = granted;
     one.maxrequests = 1;
     const std::size_t each = session::bytes_of(one);
-    const auto slots_in = [each](std::size_t limit, std::size_t taken) {
-        return taken < limit ? (limit - taken) / each : 0;
+    const auto slots_in = [each](std::size_t bytes, std::size_t taken, std::size_t sessions,
+                                 std::size_t there) {
+        const std::size_t left = taken < bytes ? (bytes - taken) / each : 0;
+        const std::size_t others = there < sessions ? sessions - there - 1 : 0;
+        return left == 0 ? 0 : 1 + (left - 1 > others ? left - 1 - others : 0) / part;
     };
-    const std::size_t of_peer = slots_in(limits_.slot_bytes_per_peer, peer.slot_bytes);
-    const std::size_t of_all = slots_in(limits_.slot_bytes, slot_bytes_);
+    const std::size_t of_peer =
+        slots_in(limits_.slot_bytes_per_peer, peer.slot_bytes, limits_.sessions_per_peer, peer.sessions);
+    const std::size_t of_all = slots_in(limits_.slot_bytes, slot_bytes_, limits_.sessions, sessions_.size());
     if (peer.sessions >= limits_.sessions_per_peer || of_peer == 0)
         return shortage::of_peer;
     if (sessions_.size() >= limits_.sessions || of_all == 0)

@@ -580,21 +580,38 @@ BOOST_FIXTURE_TEST_CASE(a_peer_has_its_share_of_sessions, shared_fixture)
 
 BOOST_FIXTURE_TEST_CASE(sessions_have_as_many_slots_as_there_is_room_for_what_they_keep, shared_fixture)
 {
-    limits.cached_response_size = 4096;
-    limits.slot_bytes_per_peer = 7 * 4096;
-    limits.slot_bytes = 9 * 4096;
+    const std::size_t slot = session::bytes_of({0, 0, 0, 4096, 0, 1, std::nullopt});
+    BOOST_TEST(slot > 4096u);
+    limits.sessions_per_peer = 5;
+    limits.slot_bytes_per_peer = (1 + 4 + 32) * slot;
     client4 a(*this, "a"), other(*this, "other");
-    a.connect(); // four
-    const std::uint32_t more = slots_of(a);
-    BOOST_TEST((more == 1 || more == 2));
-    BOOST_TEST((slots_of(a) == 0 || more == 1));
+    a.id = exchange("a");
+    BOOST_TEST(slots_of(a) ==
+               3u); // of four: one is left for each of four others, and two are a sixteenth of the rest
+    const sessionid4 first = a.session;
+    for (int i = 0; i < 4; ++i)
+        BOOST_TEST(slots_of(a) > 0u);
+    BOOST_TEST(slots_of(a) == 0u);
+    // Others have theirs.
     come_from("192.0.2.9");
     other.id = exchange("other");
-    const std::uint32_t of_other = slots_of(other);
-    BOOST_TEST((of_other == 1 || of_other == 2));
+    BOOST_TEST(slots_of(other) == 3u);
     come_from("127.0.0.1");
+    BOOST_TEST(compound(DESTROY_SESSION4args{first}).status() == nfsstat4::ok);
+    BOOST_TEST(slots_of(a) > 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(without_room_for_a_slot_there_is_no_session, shared_fixture)
+{
+    const std::size_t slot = session::bytes_of({0, 0, 0, 4096, 0, 1, std::nullopt});
+    limits.slot_bytes = 3 * slot - 1;
+    client4 a(*this, "a");
+    a.id = exchange("a");
+    BOOST_TEST(slots_of(a) == 1u);
+    BOOST_TEST(slots_of(a) == 1u);
+    BOOST_TEST(slots_of(a) == 0u);
     BOOST_TEST(compound(DESTROY_SESSION4args{a.session}).status() == nfsstat4::ok);
-    BOOST_TEST(slots_of(a) == more);
+    BOOST_TEST(slots_of(a) == 1u);
 }
 
 BOOST_FIXTURE_TEST_CASE(whoever_may_use_no_export_is_not_remembered, nfs4_fixture)

@@ -40,8 +40,9 @@ struct session_limits {
     std::size_t clients_per_peer = 1024;       ///< likewise
     std::size_t sessions = 4096;
     std::size_t sessions_per_client = 16;
-    std::size_t sessions_per_peer = 512;
-    /// What all slots may keep, and what they take themselves: a session is granted as many slots as there is room for.
+    std::size_t sessions_per_peer = 1024;
+    /// What all slots may keep, and what they take themselves. A session is granted a sixteenth of what is left at most, and one slot
+    /// at least: so much is left for each of the sessions that there may be.
     std::size_t slot_bytes = std::size_t(256) << 20;
     std::size_t slot_bytes_per_peer = std::size_t(64) << 20;
 };

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs pynfs against verbenad, and prints what each of its tests came to: for both back ends, in one table.
+
+    tests/interop/pynfs.py PYNFS [--verbenad FILE] [--minor 1] [--backend memfs] [--python-path DIR] [--json FILE] [TEST...]
+
+PYNFS is a checkout in which `./setup.py build` was run; nothing of it is here. It needs python3-ply, which may lie in --python-path.
+TEST are codes and flags of pynfs', `all` without any. Run it as root, so that callers can be anybody.
+
+The exit status is 0 if all passed but those that KNOWN names, 1 if another one failed or one of KNOWN passed, 2 if pynfs did not run.
+"""
+import argparse
+import collections
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "integration"))
+import daemon  # pylint: disable=wrong-import-position
+
+# Tests of minor version 1 that fail, and why. docs/internals/nfs4.md has the same table.
+NO_DELEGATION = "there are no delegations yet"
+KNOWN = {
+    "CSESS10": "a client's sessions are created by the user that made the client, as with AUTH_SYS nothing else tells hosts apart",
+    "DELEG1": NO_DELEGATION,
+    "DELEG2": NO_DELEGATION,
+    "DELEG3": NO_DELEGATION,
+    "DELEG5": NO_DELEGATION,
+    "DELEG6": NO_DELEGATION,
+    "DELEG7": NO_DELEGATION,
+    "DELEG8": NO_DELEGATION,
+    "DELEG23": NO_DELEGATION,
+    "DELEG24": NO_DELEGATION,
+    "DELEG25": NO_DELEGATION,
+}
+# Tests wait for its end, the longer the longer it is; EID9 wants at least 10.
+LEASE = 12
+LIMIT = 3600  # seconds that pynfs may take for a back end
+
+
+class Unusable(Exception):
+    """pynfs did not run."""
+
+
+def run(pynfs, port, path, options, folder):
+    """What pynfs says of each test, by its code: (passed, failed or skipped; the reason)."""
+    found = pathlib.Path(folder, "results.json")
+    environment = dict(os.environ)
+    if options.python_path:
+        environment["PYTHONPATH"] = options.python_path
+    command = [sys.executable, "testserver.py", f"127.0.0.1:{port}{path}", f"--minorversion={options.minor}", "--maketree", "--rundeps",
+               f"--jsonout={found}", *options.tests]
+    with open(pathlib.Path(folder, "pynfs.log"), "wb") as log:
+        try:
+            subprocess.run(command, cwd=pynfs / "nfs4.1", env=environment, stdout=log, stderr=log, timeout=LIMIT, check=False)
+        except subprocess.TimeoutExpired as late:
+            raise Unusable(f"pynfs was not done after {LIMIT} seconds") from late
+    if not found.exists():
+        raise Unusable("pynfs did not run:\n" + pathlib.Path(folder, "pynfs.log").read_text(encoding="utf-8", errors="replace")[-2000:])
+    results = {}
+    for test in json.loads(found.read_text(encoding="utf-8"))["testcase"]:
+        if "failure" in test:
+            results[test["code"]] = ("failed", " ".join(test["failure"]["message"].split()))
+        else:
+            results[test["code"]] = ("skipped" if "skipped" in test else "passed", "")
+    return results
+
+
+def serve(backend, options):
+    """The results of pynfs against a verbenad of its own."""
+    with tempfile.TemporaryDirectory(prefix="verbena-pynfs-") as folder:
+        os.chmod(folder, 0o755)
+        tree = pathlib.Path(folder, "tree")
+        tree.mkdir()
+        tree.chmod(0o777)
+        where = f'directory = "{tree}"' if backend == "posixfs" else ""
+        config = pathlib.Path(folder, "verbenad.toml")
+        config.write_text(f"""
+[daemon]
+state = "{folder}/state"
+policy = "event"
+shards = 2
+[metrics]
+listen = "off"
+[nfs]
+listen = ["tcp://127.0.0.1:0"]
+rpcbind = "no"
+versions = ["3", "4.1"]
+lease = {LEASE}
+[[nfs.export]]
+backend = "{backend}"
+pseudo = "/export"
+root_squash = false
+{where}
+""", encoding="utf-8")
+        server = daemon.Daemon("serve", str(config), folder=folder, exactly=True)
+        try:
+            results = run(pathlib.Path(options.pynfs).resolve(), server.port("tcp"), "/export", options, folder)
+            if server.process.poll() is not None:
+                raise Unusable(f"verbenad ended ({server.process.returncode}): {server.log()}")
+        finally:
+            status = server.stop()
+        if status != 0:
+            raise Unusable(f"verbenad ended with {status}: {server.log()}")
+        return results
+
+
+def order(code):
+    """Names before numbers, and numbers by their value."""
+    name = code.rstrip("0123456789abcdefghijklmnopqrstuvwxyz")
+    number = code[len(name):].rstrip("abcdefghijklmnopqrstuvwxyz")
+    return name, int(number or 0), code
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pynfs", help="a checkout of pynfs that was built")
+    parser.add_argument("tests", nargs="*", help="codes and flags")
+    parser.add_argument("--verbenad", default="build/services/verbenad")
+    parser.add_argument("--minor", type=int, default=1, choices=(1, 2))
+    parser.add_argument("--backend", action="append", choices=("memfs", "posixfs"), help="both without it")
+    parser.add_argument("--python-path", help="where ply is, if it is not installed")
+    parser.add_argument("--json", help="a file for the results")
+    options = parser.parse_args()
+    options.tests = options.tests or ["all"]
+    daemon.BINARY = str(pathlib.Path(options.verbenad).resolve())
+    results = {}
+    for backend in options.backend or ["memfs", "posixfs"]:
+        try:
+            results[backend] = serve(backend, options)
+        except (Unusable, AssertionError) as why:
+            print(f"{backend}: {why}", file=sys.stderr)
+            return 2
+    codes = sorted(set().union(*results.values()), key=order)
+    print("test      " + "".join(f"{backend:10}" for backend in results) + "reason")
+    wrong = []
+    for code in codes:
+        words = [results[backend].get(code, ("", ""))[0] for backend in results]
+        reason = next((results[b][code][1] for b in results if code in results[b] and results[b][code][1]), "")
+        if code in KNOWN and options.minor == 1:
+            if "failed" not in words:
+                wrong.append(f"{code} passes now, and KNOWN says that it fails")
+            reason = KNOWN[code]
+        elif "failed" in words:
+            wrong.append(f"{code} failed: {reason}")
+        print(f"{code:10}" + "".join(f"{word:10}" for word in words) + reason)
+    for backend, all_of in results.items():
+        counts = collections.Counter(word for word, _ in all_of.values())
+        print(f"{backend}: {len(all_of)} tests, " + ", ".join(f"{counts[word]} {word}" for word in ("passed", "failed", "skipped")))
+    for line in wrong:
+        print(line, file=sys.stderr)
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
