@@ -90,7 +90,8 @@ BOOST_FIXTURE_TEST_CASE(no_allocations_beside_version_4, fixture)
     const nfs_fh3 handle_of_f = handle(id);
     scope tasks(*shard);
     verbena::shard home(0, *shard, pool, tasks);
-    nfs::v4::server_commons commons(exports, key, home, {}, 0);
+    files::no_recovery_store store;
+    nfs::v4::server_commons commons(exports, key, home, store, {}, 0);
     files::state_table& table = commons.state.table();
     const files::client_id client = *table.add_client("k");
     BOOST_REQUIRE(run_until_complete(*shard, table.reclaim_complete(client)));
