@@ -120,7 +120,7 @@ BOOST_AUTO_TEST_CASE(a_flush_has_no_place)
     });
 }
 
-BOOST_DATA_TEST_CASE(what_is_written_is_read, all_keys, k)
+void what_is_written_is_read_by(keys k)
 {
     fixture f(k);
     f.run([&]() -> task<void> {
@@ -163,6 +163,7 @@ BOOST_DATA_TEST_CASE(what_is_written_is_read, all_keys, k)
     BOOST_TEST(f.stats.invalidations.value() == (k == keys::stay ? 0 : requests));
     BOOST_TEST(f.stats.ends[std::size_t(rtrs::path_end::closed)].value() == 1u);
 }
+BOOST_DATA_TEST_CASE(what_is_written_is_read, all_keys, k) { what_is_written_is_read_by(k); }
 
 BOOST_AUTO_TEST_CASE(one_writer_and_any_number_of_readers)
 {
@@ -216,7 +217,7 @@ BOOST_AUTO_TEST_CASE(a_session_has_its_name_alone)
     BOOST_TEST(f.stats.ends[std::size_t(rtrs::path_end::refused)].value() == 1u);
 }
 
-BOOST_DATA_TEST_CASE(a_broken_path_is_made_again_and_nothing_is_lost, all_keys, k)
+void a_broken_path_is_made_again_and_nothing_is_lost_by(keys k)
 {
     fixture f(k);
     f.run([&]() -> task<void> {
@@ -247,8 +248,9 @@ BOOST_DATA_TEST_CASE(a_broken_path_is_made_again_and_nothing_is_lost, all_keys, 
     });
     BOOST_TEST(f.client_stats.reconnects.value() == 1u);
 }
+BOOST_DATA_TEST_CASE(a_broken_path_is_made_again_and_nothing_is_lost, all_keys, k) { a_broken_path_is_made_again_and_nothing_is_lost_by(k); }
 
-BOOST_DATA_TEST_CASE(with_two_paths_one_may_break_under_load, all_keys, k)
+void with_two_paths_one_may_break_under_load_by(keys k)
 {
     fixture f(k);
     auto second_device = f.fabric->make_context(f.profile);
@@ -307,6 +309,7 @@ BOOST_DATA_TEST_CASE(with_two_paths_one_may_break_under_load, all_keys, k)
     });
     BOOST_TEST(f.client_stats.reconnects.value() == 1u);
 }
+BOOST_DATA_TEST_CASE(with_two_paths_one_may_break_under_load, all_keys, k) { with_two_paths_one_may_break_under_load_by(k); }
 
 BOOST_AUTO_TEST_CASE(a_limit_is_each_sessions_own_and_goes_with_it)
 {
