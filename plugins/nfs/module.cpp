@@ -157,7 +157,7 @@ public:
     }
     std::string listening(std::span<const listen_place> places) override
     {
-        std::string text = start_text(exported_as_, places, has_mount_);
+        std::string text = start_text(exported_as_, places, {serves4_, has_mount_});
         if (serves4_)
             text += recovery_text();
         if (uses_rpcbind_) {

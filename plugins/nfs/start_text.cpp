@@ -120,19 +120,20 @@ std::string obstacle(const exported_as& e, const std::string& transport, const n
 }
 
 // What root types on a client. The netids are those of nfs(5).
-std::string mount_line(const listen_place& l, std::span<const listen_place> all, const exported_as& e)
+std::string mount_line(const listen_place& l, std::span<const listen_place> all, const exported_as& e,
+                       bool four)
 {
     if (const std::string why = obstacle(e, l.transport, l.where); !why.empty())
         return why;
     const std::string six = l.where.family() == AF_INET6 ? "6" : "";
-    // The kernel's client speaks MOUNT over TCP only.
-    const listen_place* mount = l.transport == "tcp" ? &l : mount_listener(l, all);
+    // The kernel's client speaks MOUNT over TCP only. Version 4 has no use for it.
+    const listen_place* mount = four || l.transport == "tcp" ? &l : mount_listener(l, all);
     if (mount == nullptr)
         return "kernels can't mount " + e.pseudo +
                " here, since they ask for the mount over TCP: add --listen tcp://" +
                bracketed(l.where.address()) + ":2049";
     const net::endpoint& named = l.where.is_wildcard() ? mount->where : l.where;
-    if (const std::string why = obstacle(e, "tcp", named); !why.empty())
+    if (const std::string why = obstacle(e, four ? l.transport : "tcp", named); !why.empty())
         return why;
     const std::string host = named.is_wildcard() ? host_name() : bracketed(named.address());
     const std::string port = std::to_string(l.where.port());
@@ -142,8 +143,11 @@ std::string mount_line(const listen_place& l, std::span<const listen_place> all,
                (l.transport == "iwarp" ? ", or use nfs+iwarp://" + host + ':' + port : "") +
                "; for other hosts add " +
                (l.where.is_loopback() ? listen_everywhere(l.transport) + ", " : std::string()) +
-               (mount->where.is_loopback() ? listen_everywhere("tcp") + ", " : std::string()) +
+               (!four && mount->where.is_loopback() ? listen_everywhere("tcp") + ", " : std::string()) +
                "and clients= for them";
+    if (four)
+        return std::string("mount -t nfs -o vers=4.1,proto=") + (l.transport == "tcp" ? "tcp" : "rdma") +
+               six + ",port=" + port + ' ' + quoted(host + ':' + e.pseudo) + " /mnt";
     const std::string mount_port = std::to_string(mount->where.port());
     const std::string options = l.transport == "tcp"
                                     ? "proto=tcp" + six + ",port=" + port
@@ -193,7 +197,7 @@ std::string nobody_comes(const exported_as& e, std::span<const listen_place> all
 } // namespace
 
 std::string start_text(std::span<const exported_as> exports, std::span<const listen_place> listeners,
-                       bool has_mount)
+                       mounted_by by)
 {
     std::string text;
     for (const auto& e : exports) {
@@ -213,14 +217,15 @@ std::string start_text(std::span<const exported_as> exports, std::span<const lis
             if (!admits_transport(e, l) || !nobody_comes(e, listeners).empty())
                 continue;
             const std::string line =
-                has_mount ? mount_line(l, listeners, e)
-                          : "kernels can't mount " + printable(e.pseudo) +
-                                " here without the protocol that they ask first: load the module mount";
+                by.mount || by.version_4_1
+                    ? mount_line(l, listeners, e, by.version_4_1)
+                    : "kernels can't mount " + printable(e.pseudo) +
+                          " here without the protocol that they ask first: load the module mount";
             mountable = mountable || line.starts_with("mount ");
             text += "  " + line + '\n';
         }
     }
-    if (mountable)
+    if (mountable && !by.version_4_1)
         text += "nolock, as there is no lock manager yet: locks of files hold among the processes of one "
                 "client only\n";
     return text;

@@ -24,9 +24,15 @@ struct exported_as {
     bool secure = false;                 ///< ports below 1024 only
 };
 
+/// What is served to mount with.
+struct mounted_by {
+    bool version_4_1 = false; ///< then mount lines are of it: it has locks, and needs no MOUNT
+    bool mount = true;        ///< the MOUNT protocol, which clients of version 3 ask first
+};
+
 /// Lines about each export and each listener. Mount lines that would be refused are left out; why, and what cures it, stands in
-/// their place. `has_mount`: whether the MOUNT protocol is served, which kernels ask first.
+/// their place.
 std::string start_text(std::span<const exported_as> exports, std::span<const listen_place> listeners,
-                       bool has_mount);
+                       mounted_by by);
 
 } // namespace verbena::nfs

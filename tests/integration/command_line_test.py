@@ -241,8 +241,8 @@ class CommandLine(daemon.DaemonTest):
                     file.write(first.stdout)
                 self.assertEqual(self.run_binary("serve", "--check", path).stdout, first.stdout)
 
-    def lines_of(self, *listen, exports):
-        d = self.run_daemon("nfs", *(word for e in exports for word in ("--export", e)), "--state",
+    def lines_of(self, *listen, exports, versions=()):
+        d = self.run_daemon("nfs", *(word for v in versions for word in ("--versions", v)), *(word for e in exports for word in ("--export", e)), "--state",
                             self.folder + "/state", *(word for url in listen for word in ("--listen", url)),
                             "--metrics", "off", "--rpcbind", "no")
         ports = {}
@@ -265,6 +265,15 @@ class CommandLine(daemon.DaemonTest):
         self.assertFalse([line for line in lines if "/a b" in line and "rdma" not in line])
         why = "nolock, as there is no lock manager yet: locks of files hold among the processes of one client only"
         self.assertEqual(lines.count(why), 1)
+
+    def test_mount_lines_of_version_4_1(self):
+        ports, lines = self.lines_of("tcp://0.0.0.0:0", "iwarp://[::]:0", "iwarp://127.0.0.1:0", exports=[":/t,backend=memfs"],
+                                     versions=("3", "4.1"))
+        host = socket.gethostname()
+        self.assertIn(f"mount -t nfs -o vers=4.1,proto=tcp,port={ports['tcp://0.0.0.0']} {host}:/t /mnt", lines)
+        self.assertIn(f"mount -t nfs -o vers=4.1,proto=rdma6,port={ports['iwarp://[::]']} {host}:/t /mnt", lines)
+        self.assertFalse([line for line in lines if "nolock" in line], lines)
+        self.assertTrue([line for line in lines if "for other hosts add --listen iwarp://*:20049, and clients=" in line], lines)
 
     def test_names_that_a_terminal_would_obey(self):
         folder = os.path.join(self.data, "\x1b[2J")
