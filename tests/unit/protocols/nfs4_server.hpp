@@ -171,9 +171,9 @@ struct nfs4_fixture {
     std::optional<rpc::service_dispatcher> dispatcher;
     rpc::peer from{"127.0.0.1", "127.0.0.1:700", "tcp", 700};
     std::optional<rpc::auth_sys> user;
-    bool no_memory = false;       ///< for results
-    std::size_t in_one_piece = 0; ///< bytes of a call, unless all are
-    int reserves = INT_MAX;       ///< as memory_call's
+    bool no_memory = false;                    ///< for results
+    std::size_t in_one_piece = 0;              ///< bytes of a call, unless all are
+    int reserves = INT_MAX;                    ///< as memory_call's
     std::shared_ptr<rpc::reverse_channel> way; ///< back to who calls
     blocking_pool lane{1};
     std::unique_ptr<storage::file_backend> files = make_files(lane);

@@ -248,7 +248,10 @@ void a_broken_path_is_made_again_and_nothing_is_lost_by(keys k)
     });
     BOOST_TEST(f.client_stats.reconnects.value() == 1u);
 }
-BOOST_DATA_TEST_CASE(a_broken_path_is_made_again_and_nothing_is_lost, all_keys, k) { a_broken_path_is_made_again_and_nothing_is_lost_by(k); }
+BOOST_DATA_TEST_CASE(a_broken_path_is_made_again_and_nothing_is_lost, all_keys, k)
+{
+    a_broken_path_is_made_again_and_nothing_is_lost_by(k);
+}
 
 void with_two_paths_one_may_break_under_load_by(keys k)
 {
@@ -309,7 +312,10 @@ void with_two_paths_one_may_break_under_load_by(keys k)
     });
     BOOST_TEST(f.client_stats.reconnects.value() == 1u);
 }
-BOOST_DATA_TEST_CASE(with_two_paths_one_may_break_under_load, all_keys, k) { with_two_paths_one_may_break_under_load_by(k); }
+BOOST_DATA_TEST_CASE(with_two_paths_one_may_break_under_load, all_keys, k)
+{
+    with_two_paths_one_may_break_under_load_by(k);
+}
 
 BOOST_AUTO_TEST_CASE(a_limit_is_each_sessions_own_and_goes_with_it)
 {
