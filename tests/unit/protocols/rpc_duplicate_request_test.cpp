@@ -381,6 +381,10 @@ BOOST_AUTO_TEST_CASE(a_full_table_of_calls_in_progress_lets_others_run)
 }
 
 // Several shards look at one peer's entries at once: ThreadSanitizer watches this one.
+struct outcome {
+    int fresh = 0, answered = 0, wrong = 0;
+};
+
 BOOST_AUTO_TEST_CASE(visits_from_all_shards)
 {
     const auto running = start_shards(3);
@@ -389,9 +393,6 @@ BOOST_AUTO_TEST_CASE(visits_from_all_shards)
     const auto answer = from_hex("01020304");
     constexpr int peers = 20;
 
-    struct outcome {
-        int fresh = 0, answered = 0, wrong = 0;
-    };
     const auto visit_all = [&](shard& here) -> task<outcome> {
         outcome o;
         for (int i = 0; i < peers; ++i) {
