@@ -139,6 +139,36 @@ BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(payloads_in)
 
+// Two opaques of which the stream has the rests elsewhere: a payload, and what follows it.
+BOOST_AUTO_TEST_CASE(reading_goes_on_in_what_is_elsewhere)
+{
+    const auto here = from_hex("00000009 01020304");
+    const auto rest = from_hex("0000002a 0000002b");
+    decoder in(here, 4 + 12 + rest.size());
+    BOOST_TEST(in.unread() == 24u);
+    in.go_on_in(rest); // something is here still
+    BOOST_TEST(in.rest().data() == here.data());
+    const auto payload = in.payload(9);
+    BOOST_TEST(payload.external);
+    BOOST_TEST(payload.inline_bytes.size() == 4u);
+    BOOST_TEST(in.unread() == rest.size());
+    in.go_on_in(from_hex("00000000 00000000 00000000")); // more than the stream has
+    BOOST_TEST(in.remaining() == 0u);
+    in.go_on_in(std::span(rest).first(4));
+    BOOST_TEST(in.position() == 16u);
+    BOOST_TEST(in.rest().size() == 4u);
+    BOOST_TEST(in.u32() == 0x2au);
+    BOOST_TEST(!in.at_end());
+    in.go_on_in(std::span(rest).subspan(4));
+    BOOST_TEST(in.position() == 20u);
+    BOOST_TEST(in.u32() == 0x2bu);
+    BOOST_TEST(in.at_end());
+    in.u32();
+    BOOST_TEST(!in.ok());
+    in.go_on_in(rest);
+    BOOST_TEST(in.remaining() == 0u);
+}
+
 BOOST_AUTO_TEST_CASE(whole_payload_in_hand)
 {
     const auto bytes = from_hex("0000000a 00000003 61626300 00000009");
