@@ -458,11 +458,13 @@ CREATE_SESSION4res session_table::end_creation(const CREATE_SESSION4args& args, 
 void session_table::reclaimed(clientid4 id)
 {
     const std::lock_guard held(lock_);
-    if (client* const c = find_client(id))
-        c->must_reclaim = false;
-    for (const auto& [name, s] : sessions_) {
-        if (s->client() == id)
-            s->reclaimed();
+    client* const c = find_client(id);
+    if (c == nullptr)
+        return;
+    c->must_reclaim = false;
+    for (const sessionid4& name : c->sessions) {
+        if (const auto s = sessions_.find(name); s != sessions_.end())
+            s->second->reclaimed();
     }
 }
 
