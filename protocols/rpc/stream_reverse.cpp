@@ -5,15 +5,12 @@
 #include <verbena/protocols/rpc/record_marking.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 
-#include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
 namespace verbena::rpc {
 namespace {
-
-const error gone(std::errc::not_connected, "the connection of the reverse channel ended");
-const error no_answer(std::errc::timed_out, "the client does not answer a reverse call");
 
 // The whole message behind its record mark, with `xid` where the header has its own.
 void build(const request& r, std::uint32_t xid, std::span<std::byte> to) noexcept
@@ -48,13 +45,13 @@ task<result<reply>> stream_reverse::call(request& r)
 {
     const task_context& context = co_await current_context();
     while (link_ != nullptr && sent_.size() >= most_) {
-        moved_.reset();
-        const bool moved = co_await moved_.wait();
+        task<bool> making_room = sent_.room();
+        const bool moved = co_await making_room;
         if (!moved)
             co_return error(std::errc::operation_canceled, "stopped while waiting for earlier calls");
     }
     if (link_ == nullptr)
-        co_return gone;
+        co_return calls_under_way::gone();
     if (context.stop.stop_requested())
         co_return error(std::errc::operation_canceled, "stopped");
     const std::size_t length = fragment_header_size + r.message().position();
@@ -63,43 +60,12 @@ task<result<reply>> stream_reverse::call(request& r)
     lease message = buffers_.try_acquire(length);
     if (!message)
         co_return error(std::errc::not_enough_memory, "send buffer");
-    const std::uint32_t xid = next_xid_++;
+    const std::uint32_t xid = sent_.next_xid();
     build(r, xid, message.bytes().first(length));
-    waiting w;
-    sent_.push_back({xid, shard_.now() + limit_, &w});
-    if (!timer::is_armed())
-        shard_.timers().arm(*this, sent_.front().until);
     stats_.reverse_calls.add();
     link_->send_reverse(std::move(message), length);
-    (void)co_await w.done.wait();
-    // A reply may have come between the stop and this resumption.
-    if (!w.outcome) {
-        std::ranges::find(sent_, &w, &sent_call::caller)->caller = nullptr;
-        co_return error(std::errc::operation_canceled, "stopped while waiting for the reply");
-    }
-    co_return std::move(*w.outcome);
-}
-
-void stream_reverse::end(std::vector<sent_call>::iterator call, result<reply> outcome) noexcept
-{
-    waiting* const caller = call->caller;
-    sent_.erase(call);
-    if (caller != nullptr) {
-        caller->outcome.emplace(std::move(outcome));
-        caller->done.set();
-    }
-    moved_.set();
-}
-
-// A client that lost a call, or is silent on purpose, must not keep the channel for ever.
-void stream_reverse::on_timer() noexcept
-{
-    while (!sent_.empty() && sent_.front().until <= shard_.clock().now()) {
-        stats_.reverse_timeouts.add();
-        end(sent_.begin(), no_answer);
-    }
-    if (!sent_.empty())
-        shard_.timers().arm(*this, sent_.front().until);
+    task<result<reply>> waiting = sent_.reply_to(xid);
+    co_return co_await waiting;
 }
 
 bool stream_reverse::answered(record& message) noexcept
@@ -107,19 +73,19 @@ bool stream_reverse::answered(record& message) noexcept
     const auto prefix = peek(message.first);
     if (!prefix || prefix->type != message_type::reply)
         return false;
-    const auto call = std::ranges::find(sent_, prefix->xid, &sent_call::xid);
-    if (call == sent_.end())
+    if (!sent_.has(prefix->xid))
         return true;
     // What lies in two pieces is longer than any reply to what is called here.
     if (!message.second.empty()) {
-        end(call, error(std::errc::message_size, "the reply to a reverse call is too long", message.size()));
+        sent_.end(prefix->xid,
+                  error(std::errc::message_size, "the reply to a reverse call is too long", message.size()));
         return true;
     }
     reply got(std::move(message.first_owner), message.first, payload(), false);
     if (auto good = got.decode_header(); !good)
-        end(call, good.error());
+        sent_.end(prefix->xid, good.error());
     else
-        end(call, std::move(got));
+        sent_.end(prefix->xid, std::move(got));
     return true;
 }
 
@@ -127,10 +93,7 @@ void stream_reverse::closed() noexcept
 {
     link_ = nullptr;
     open_.store(false, std::memory_order_release);
-    timer::cancel();
-    while (!sent_.empty())
-        end(sent_.begin(), gone);
-    moved_.set();
+    sent_.close();
 }
 
 } // namespace verbena::rpc

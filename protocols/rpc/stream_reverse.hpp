@@ -2,9 +2,8 @@
 // The server's end of the reverse direction of a stream: calls to the client over the connection that it made.
 #pragma once
 
-#include <verbena/core/event.hpp>
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/timer.hpp>
+#include "calls_under_way.hpp"
+
 #include <verbena/protocols/rpc/record_reader.hpp>
 #include <verbena/protocols/rpc/reverse_channel.hpp>
 #include <verbena/protocols/rpc/stream_server.hpp>
@@ -12,8 +11,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
-#include <vector>
 
 namespace verbena::rpc {
 
@@ -28,19 +25,17 @@ protected:
 };
 
 /// Calls are told apart by XIDs of their own: a message's type says its direction, so both may use the same ones.
-class stream_reverse final : public reverse_channel, private timer {
+class stream_reverse final : public reverse_channel {
 public:
     /// `link` and what it gave are used until closed().
     stream_reverse(stream_reverse_link& link, reactor& shard, buffer_pool& buffers,
                    const stream_options& options, stream_stats& stats)
         : link_(&link),
-          shard_(shard),
           buffers_(buffers),
           stats_(stats),
           most_(options.max_reverse_calls),
-          limit_(options.reverse_limit)
+          sent_(shard, options.reverse_limit, most_, stats.reverse_timeouts)
     {
-        sent_.reserve(most_);
     }
     task<result<reply>> call(request& r) override;
     task<lease> acquire(std::size_t size) override;
@@ -52,29 +47,12 @@ public:
     void closed() noexcept;
 
 private:
-    struct waiting {
-        event done;
-        std::optional<result<reply>> outcome;
-    };
-    struct sent_call {
-        std::uint32_t xid;
-        time_point until;
-        waiting* caller; // nullptr: it gave up, and the call counts until its end all the same
-    };
-    // timer: a call may have no reply for too long
-    void on_timer() noexcept override;
-    void end(std::vector<sent_call>::iterator call, result<reply> outcome) noexcept;
-
     stream_reverse_link* link_;
-    reactor& shard_;
     buffer_pool& buffers_;
     stream_stats& stats_;
     const std::size_t most_;
-    const duration limit_;
     std::atomic<bool> open_{true};
-    std::uint32_t next_xid_ = 1;
-    std::vector<sent_call> sent_; // in this order, at most most_
-    event moved_;
+    calls_under_way sent_; // at most most_
 };
 
 } // namespace verbena::rpc

@@ -7,12 +7,6 @@
 #include <cstring>
 
 namespace verbena::rpcrdma {
-namespace {
-
-const error gone(std::errc::not_connected, "the connection of the reverse channel ended");
-const error no_answer(std::errc::timed_out, "the client does not answer a reverse call");
-
-} // namespace
 
 task<lease> reverse_requester::acquire(std::size_t size) { co_return co_await buffers_.acquire(size); }
 
@@ -51,19 +45,19 @@ task<result<rpc::reply>> reverse_requester::call(rpc::request& r)
 {
     const task_context& context = co_await current_context();
     while (link_ != nullptr && (sent_.size() >= granted_ || !link_->reverse_room())) {
-        moved_.reset();
-        const bool moved = co_await moved_.wait();
+        task<bool> making_room = sent_.room();
+        const bool moved = co_await making_room;
         if (!moved)
             co_return error(std::errc::operation_canceled, "stopped while waiting for a credit");
     }
     if (link_ == nullptr)
-        co_return gone;
+        co_return rpc::calls_under_way::gone();
     if (context.stop.stop_requested())
         co_return error(std::errc::operation_canceled, "stopped");
     lease message = buffers_.try_acquire(threshold_);
     if (!message)
         co_return error(std::errc::not_enough_memory, "send buffer");
-    const std::uint32_t xid = next_xid_++;
+    const std::uint32_t xid = sent_.next_xid();
     const std::uint32_t length = build(r, xid, message.bytes().first(threshold_));
     if (length == 0)
         co_return error(std::errc::message_size,
@@ -71,45 +65,13 @@ task<result<rpc::reply>> reverse_requester::call(rpc::request& r)
     auto sent = link_->send_reverse(std::move(message), length);
     if (!sent)
         co_return sent.error();
-    waiting w;
-    sent_.push_back({xid, shard_.now() + limit_, &w});
-    if (!timer::is_armed())
-        shard_.timers().arm(*this, sent_.front().until);
-    (void)co_await w.done.wait();
-    // A reply may have come between the stop and this resumption.
-    if (!w.outcome) {
-        std::ranges::find(sent_, &w, &sent_call::caller)->caller = nullptr;
-        co_return error(std::errc::operation_canceled, "stopped while waiting for the reply");
-    }
-    co_return std::move(*w.outcome);
-}
-
-void reverse_requester::end(std::vector<sent_call>::iterator call, result<rpc::reply> outcome) noexcept
-{
-    waiting* const caller = call->caller;
-    sent_.erase(call);
-    if (caller != nullptr) {
-        caller->outcome.emplace(std::move(outcome));
-        caller->done.set();
-    }
-    moved_.set();
-}
-
-// RFC 5531 lets a server be silent, and what is lost on the client's side says nothing: the peer holds a receive for each
-// credit no longer than it has the call.
-void reverse_requester::on_timer() noexcept
-{
-    while (!sent_.empty() && sent_.front().until <= shard_.clock().now()) {
-        stats_.reverse_timeouts.add();
-        end(sent_.begin(), no_answer);
-    }
-    if (!sent_.empty())
-        shard_.timers().arm(*this, sent_.front().until);
+    task<result<rpc::reply>> waiting = sent_.reply_to(xid);
+    co_return co_await waiting;
 }
 
 bool reverse_requester::answered(lease& message, std::uint32_t length) noexcept
 {
-    if (sent_.empty())
+    if (sent_.size() == 0)
         return false;
     const std::span<const std::byte> bytes(message.data(), length);
     header h;
@@ -122,12 +84,11 @@ bool reverse_requester::answered(lease& message, std::uint32_t length) noexcept
         if (!prefix || prefix->type != rpc::message_type::reply)
             return false;
     }
-    const auto call = std::ranges::find(sent_, h.xid, &sent_call::xid);
-    if (call == sent_.end())
+    if (!sent_.has(h.xid))
         return false;
     if (h.proc != procedure::error) // an error's credits belong to no direction (RFC 8167 6)
         granted_ = std::clamp<std::uint32_t>(h.credits, 1, wanted_);
-    end(call, take(h, std::move(message), payload));
+    sent_.end(h.xid, take(h, std::move(message), payload));
     return true;
 }
 
@@ -147,10 +108,7 @@ void reverse_requester::closed() noexcept
 {
     link_ = nullptr;
     open_.store(false, std::memory_order_release);
-    timer::cancel();
-    while (!sent_.empty())
-        end(sent_.begin(), gone);
-    moved_.set();
+    sent_.close();
 }
 
 } // namespace verbena::rpcrdma

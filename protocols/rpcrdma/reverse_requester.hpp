@@ -2,16 +2,13 @@
 // The responder's end of the reverse direction: calls to the requester over its own connection (RFC 8167).
 #pragma once
 
-#include <verbena/core/event.hpp>
-#include <verbena/core/reactor.hpp>
-#include <verbena/core/timer.hpp>
+#include "../rpc/calls_under_way.hpp"
+
 #include <verbena/protocols/rpc/reverse_channel.hpp>
 #include <verbena/protocols/rpcrdma/header.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
 
 #include <atomic>
-#include <optional>
-#include <vector>
 
 namespace verbena::rpcrdma {
 
@@ -26,20 +23,17 @@ protected:
     ~reverse_link() = default;
 };
 
-class reverse_requester final : public rpc::reverse_channel, private timer {
+class reverse_requester final : public rpc::reverse_channel {
 public:
     /// `link` and what it gave are used until closed(). `threshold` is the largest message that the peer receives.
     reverse_requester(reverse_link& link, reactor& shard, buffer_pool& buffers,
                       const responder_options& options, responder_stats& stats, std::uint32_t threshold)
         : link_(&link),
-          shard_(shard),
           buffers_(buffers),
-          stats_(stats),
           wanted_(options.reverse_credits),
-          limit_(options.reverse_limit),
-          threshold_(threshold)
+          threshold_(threshold),
+          sent_(shard, options.reverse_limit, wanted_, stats.reverse_timeouts)
     {
-        sent_.reserve(wanted_);
     }
     task<result<rpc::reply>> call(rpc::request& r) override;
     task<lease> acquire(std::size_t size) override;
@@ -49,40 +43,22 @@ public:
     /// been given up.
     bool answered(lease& message, std::uint32_t length) noexcept;
     /// There may be room again.
-    void progress() noexcept { moved_.set(); }
+    void progress() noexcept { sent_.progress(); }
     /// The connection is over.
     void closed() noexcept;
 
 private:
-    struct waiting {
-        event done;
-        std::optional<result<rpc::reply>> outcome;
-    };
-    /// A call that uses a credit.
-    struct sent_call {
-        std::uint32_t xid;
-        time_point until; // then the credit comes back all the same
-        waiting* caller;  // nullptr: it gave up
-    };
-    // timer: a call may have no reply for too long
-    void on_timer() noexcept override;
-    void end(std::vector<sent_call>::iterator call, result<rpc::reply> outcome) noexcept;
     static result<rpc::reply> take(const header& h, lease message, std::span<const std::byte> payload);
     std::uint32_t build(const rpc::request& r, std::uint32_t xid, std::span<std::byte> to) const noexcept;
 
     reverse_link* link_;
     std::atomic<bool> open_{true}; // link_, for other threads
-    reactor& shard_;
     buffer_pool& buffers_;
-    responder_stats& stats_;
     std::uint32_t wanted_;
-    duration limit_;
     std::uint32_t threshold_;
     // Its own accounting: the forward direction's credits count for nothing here (RFC 8167 4.1).
     std::uint32_t granted_ = 1;
-    std::uint32_t next_xid_ = 1;
-    std::vector<sent_call> sent_; // in this order, at most wanted_
-    event moved_;
+    rpc::calls_under_way sent_; // each uses a credit; at most wanted_
 };
 
 } // namespace verbena::rpcrdma
