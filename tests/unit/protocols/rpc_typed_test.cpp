@@ -596,7 +596,7 @@ BOOST_AUTO_TEST_CASE(any_bytes_as_arguments_get_an_answer)
     std::uint32_t state = 1;
     const auto next = [&] { return state = state * 1664525 + 1013904223; };
     constexpr std::array<std::uint32_t, 8> likely = {0, 1, 2, 3, 4, 20, 21, 0xffffffff};
-    for (int i = 0; i < 5000; ++i) {
+    for (int i = 0; i < 1000; ++i) {
         std::string words;
         for (std::uint32_t n = next() >> 29; n > 0; --n) {
             char word[9];
