@@ -16,6 +16,7 @@ import unittest
 import peers
 
 CLIENT = os.path.join(os.path.dirname(sys.argv[1]), "verbena")
+SOURCES = sys.argv[2]
 LIMIT = 150
 MAX_SESSIONS = 32  # server.hpp
 PLAIN, FULL = 0, 2
@@ -86,6 +87,11 @@ class Conform(unittest.TestCase):
         self.assertEqual((report["passed"], report["failed"], report["not_supported"]), (len(results) - 1, 0, 1))
         for end in ("client", "server"):
             self.assertEqual(report[end]["capabilities"]["provider"], "iwarp")
+            # Whatever a provider tells of itself.
+            with open(os.path.join(SOURCES, "core/include/verbena/core/verbs.hpp"), encoding="utf-8") as header:
+                members = re.search(r"^struct capabilities \{$(.*?)^\};$", header.read(), re.M | re.S).group(1)
+            self.assertEqual(set(re.findall(r"^    [\w:]+ (\w+)(?: = \w+)?;", members, re.M)), set(report[end]["capabilities"]))
+            self.assertTrue(report[end]["capabilities"]["immediates_apart"])
             self.assertIn(os.uname().release, report[end]["kernel"])
             self.assertNotIn(socket.gethostname(), re.findall(r"[^\s\",:@/]+", json.dumps(report[end])))
         self.assertEqual(server.wait(timeout=30), 0)

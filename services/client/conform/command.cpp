@@ -34,9 +34,14 @@ json to_json(const verbs::capabilities& c)
             {"remote_invalidate", c.remote_invalidate},
             {"grant_per_queue_pair", c.grant_per_queue_pair},
             {"write_with_immediate", c.write_with_immediate},
+            {"send_with_immediate", c.send_with_immediate},
+            {"immediates_apart", c.immediates_apart},
+            {"renewable_grants", c.renewable_grants},
+            {"renews_at_once", c.renews_at_once},
             {"local_invalidate", c.local_invalidate},
             {"notices_dead_peers", c.notices_dead_peers},
             {"shared_receives", c.shared_receives},
+            {"needs_local_keys", c.needs_local_keys},
             {"read_sink_needs_remote_write", c.read_sink_needs_remote_write},
             {"receive_not_ready_retry", c.receive_not_ready_retry},
             {"completion_means_delivered", c.completion_means_delivered},
@@ -47,7 +52,9 @@ json to_json(const verbs::capabilities& c)
             {"max_send_segments", c.max_send_segments},
             {"max_read_segments", c.max_read_segments},
             {"max_outstanding_reads", c.max_outstanding_reads},
-            {"max_private_data", c.max_private_data}};
+            {"max_message", c.max_message},
+            {"max_private_data", c.max_private_data},
+            {"private_data_padded", c.private_data_padded}};
 }
 
 // What a reader of the report has to know of one host. No names or addresses: it is meant to be shared.
