@@ -7,6 +7,8 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 namespace verbena {
 
@@ -15,8 +17,12 @@ namespace verbena {
 /// unknown. After app.parse() threw.
 inline std::string unknown_word(const CLI::App& app)
 {
-    const auto subcommands = app.get_subcommands();
-    const CLI::App& used = subcommands.empty() ? app : *subcommands.front();
+    // The command that was given, which may be another one's, and those it stands in.
+    std::vector<const CLI::App*> path = {&app};
+    for (auto next = app.get_subcommands(); !next.empty(); next = path.back()->get_subcommands())
+        path.push_back(next.front());
+    const CLI::App& used = *path.back();
+    const CLI::App& above = path.size() > 1 ? **(path.end() - 2) : app;
     for (const std::string& word : app.remaining(true)) {
         std::vector<std::string> names;
         const bool option = word.starts_with('-');
@@ -33,7 +39,7 @@ inline std::string unknown_word(const CLI::App& app)
             if (&used != &app && app.get_option_no_throw(bare) != nullptr)
                 return "the option " + bare + " stands in front of the command";
             std::string others;
-            for (const CLI::App* other : app.get_subcommands([](const CLI::App*) { return true; })) {
+            for (const CLI::App* other : above.get_subcommands([](const CLI::App*) { return true; })) {
                 if (other != &used && other->get_option_no_throw(bare) != nullptr)
                     others += (others.empty() ? "" : ", ") + other->get_name();
             }
@@ -45,16 +51,16 @@ inline std::string unknown_word(const CLI::App& app)
                 return "no option " + bare + " of " + used.get_name() + ", only of " + others +
                        "; known:" + known;
             }
-            if (&used != &app)
-                add_options(used);
-            add_options(app);
-        } else if (subcommands.empty()) {
-            for (const CLI::App* s : app.get_subcommands([](const CLI::App*) { return true; }))
-                names.push_back(s->get_name());
+            for (auto at = path.rbegin(); at != path.rend(); ++at)
+                add_options(**at);
         } else {
-            continue;
+            for (const CLI::App* s : used.get_subcommands([](const CLI::App*) { return true; }))
+                names.push_back(s->get_name());
+            if (names.empty())
+                continue; // an argument too many
         }
-        return (option ? "no option " : "no command ") + bare +
+        return (option ? "no option " : "no command ") +
+               (&used == &app || option ? "" : used.get_name() + ' ') + bare +
                did_you_mean(bare, {names.begin(), names.end()});
     }
     return {};

@@ -100,10 +100,7 @@ device_config read_device(setting_values& values, module_table& modules)
     device_config d;
     d.place = values.place();
     d.name = values.text("name");
-    if (d.name.empty() || d.name.size() > rnbd::max_device_name)
-        throw config_error("a device needs a name of 1 to 254 bytes: write --device NAME=WHAT, or name = "
-                           "\"NAME\" in its table");
-    d.told = "device " + d.name;
+    d.told = d.name.empty() ? "a device" : "device " + d.name;
     d.backend_name = values.text("backend");
     if (d.backend_name.empty()) {
         d.backend_name = has_path(values) ? "fileblk" : "ramblk";
@@ -132,6 +129,9 @@ device_config read_device(setting_values& values, module_table& modules)
         values.erase("");
     }
     refuse_unknown(known, values, "block.device.");
+    if (d.name.empty() || d.name.size() > rnbd::max_device_name)
+        throw config_error("a device needs a name of 1 to 254 bytes: write --device NAME=WHAT, or name = "
+                           "\"NAME\" in its table");
     check(of_backend, values, "block.device.", true);
     d.backend->check(values, d.told);
     for (const std::string& text : values.list("clients")) {

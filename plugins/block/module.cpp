@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 
 namespace verbena::block {
 
@@ -31,6 +32,8 @@ struct shard_part {
     rtrs::server sessions;
     metric_registrations metrics;
 };
+
+std::string mib(std::size_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
 
 class block_module final : public verbs::protocol_module {
 public:
@@ -78,6 +81,14 @@ public:
     void start(module_host& host) override
     {
         registry_ = &host.metrics();
+        const std::size_t each = std::size_t(options_.queue_depth) * options_.chunk_size;
+        const std::size_t all = host.shards().budget().limit();
+        if (each > all)
+            throw config_error("block: a client takes " + mib(each) +
+                               " of memory, queue_depth times chunk_kib, and memory_mib gives " + mib(all) +
+                               " for all: make queue_depth or chunk_kib smaller, or memory_mib larger");
+        room_ = "memory for " + std::to_string(std::min<std::uint64_t>(all / each, options_.max_sessions)) +
+                " clients at once, " + mib(each) + " each (queue_depth times chunk_kib)\n";
         for (const device_config& d : configured_)
             at_place(d.place, [&] { open_device(host, d); });
         parts_.resize(host.shards().size());
@@ -99,6 +110,7 @@ public:
                     text += "  " + printable(*line) + '\n';
             }
         }
+        text += room_;
         for (const listen_place& l : places)
             text += "listening at " + l.url() + '\n';
         return text;
@@ -125,6 +137,7 @@ private:
     void open_device(module_host& host, const device_config& d);
 
     rtrs::server_options options_;
+    std::string room_; // a line
     std::vector<device_config> configured_;
     std::vector<storage::opened_block> opened_; // in the order of configured_
     rnbd::device_table devices_;

@@ -48,8 +48,8 @@ private:
         o.block_size = static_cast<std::uint32_t>(values.number("block_size"));
         if (!size)
             throw config_error(
-                name + ": size " + values.text("size") +
-                " is no size: write bytes, or as 64M or 2G; the path of a file has a slash, as in "
+                name + ": size \"" + values.text("size") +
+                "\" is no size: write bytes, or as 64M or 2G; the path of a file has a slash, as in "
                 "./disk.img");
         o.size = *size;
         return o;

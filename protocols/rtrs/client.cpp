@@ -78,7 +78,7 @@ std::vector<client::path_view> client::paths() const
 }
 
 // A path's life is a task of the client's; who added it waits for the outcome of its first attempt.
-task<result<void>> client::add_path(verbs::context& d, std::string address)
+task<result<void>> client::add_path(verbs::context& d, std::string address, first_failure then)
 {
     if (impl_->closing)
         co_return error(std::errc::operation_canceled, "the client is closed");
@@ -87,7 +87,7 @@ task<result<void>> client::add_path(verbs::context& d, std::string address)
                         "RTRS needs a provider with RDMA Write with immediate");
     if (impl_->find(address) != nullptr)
         co_return error(std::errc::file_exists, "a path to this address is there");
-    impl_->paths.push_back(std::make_unique<client_path>(*impl_, d, address));
+    impl_->paths.push_back(std::make_unique<client_path>(*impl_, d, address, then));
     client_path& p = *impl_->paths.back();
     const std::shared_ptr<first_attempt> attempt = p.attempt();
     impl_->tasks.spawn(&impl::path_life, impl_.get(), std::ref(p));

@@ -110,10 +110,11 @@ void client_shared::give_chunk(io_operation& o) noexcept
     }
 }
 
-client_path::client_path(client_shared& shared, verbs::context& d, std::string address)
+client_path::client_path(client_shared& shared, verbs::context& d, std::string address, first_failure then)
     : shared_(shared),
       device_(d),
       address_(std::move(address)),
+      then_(then),
       counters_(shared.stats.by_path.join(shared.options.session, address_))
 {
 }
@@ -176,8 +177,9 @@ task<void> client_path::run()
         }
         if (never_up && !closing_)
             attempt_->outcome = cause_;
-        if (never_up || closing_)
+        if ((never_up && then_ == first_failure::is_the_end) || closing_)
             break;
+        attempt_->over.set();
         ++reconnects_;
         const auto closed = [this]() -> task<result<void>> {
             co_await closed_.wait();

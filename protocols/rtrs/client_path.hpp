@@ -121,11 +121,11 @@ private:
 /// A path. Its life: connect, serve, fall down, wait, connect again.
 class client_path {
 public:
-    client_path(client_shared& shared, verbs::context& d, std::string address);
+    client_path(client_shared& shared, verbs::context& d, std::string address, first_failure then);
     ~client_path();
 
     const std::shared_ptr<first_attempt>& attempt() const noexcept { return attempt_; }
-    /// Lives until it is closed, or its first attempt failed.
+    /// Lives until it is closed, or its first attempt failed and that is the end.
     task<void> run();
     void close() noexcept;
     /// Sends `o` and waits until it was answered or the path is gone and nothing of it touches o's memory any more.
@@ -171,6 +171,7 @@ private:
     client_shared& shared_;
     verbs::context& device_;
     const std::string address_;
+    const first_failure then_;
     path_counters& counters_; // the client's stats have them
     const uuid id_ = random_uuid();
     const std::shared_ptr<first_attempt> attempt_ = std::make_shared<first_attempt>();

@@ -37,8 +37,9 @@ result<void> check(const server_options& o) noexcept
         return error(std::errc::invalid_argument,
                      "headers take a multiple of 512 bytes and less than a chunk", o.header_size);
     if (!request_layout(o.queue_depth).fits(o.chunk_size))
-        return error(std::errc::invalid_argument,
-                     "bits of queue depth and of chunk size are 28 together at most");
+        return error(std::errc::invalid_argument, "queue depth, as the next power of two, times chunk size "
+                                                  "is at most 256 MiB, as an immediate has 28 bits for both: "
+                                                  "make either smaller");
     if (o.max_unfinished == 0)
         return error(std::errc::invalid_argument, "without half-made paths nobody can make one");
     return {};
@@ -424,7 +425,7 @@ task<void> server_path::run()
                 {{"session", session_.name()},
                  {"peer", peer_},
                  {"reason", to_string(why_)},
-                 {"cause", cause_.message()}});
+                 {"cause", cause_.code() ? cause_.message() : std::string()}});
     connections_.clear();
     if (domain_)
         co_await domain_->revoke(grants_);

@@ -21,6 +21,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace verbena::cli {
@@ -49,6 +50,8 @@ struct opened {
         failure failed = co_await link.connect(place);
         if (failed.failed())
             co_return complain(failed.text(), exit_unreachable);
+        for (const failure& f : link.unreached())
+            say(f.text() + "\n  it goes on being tried, and requests go by the other paths");
         failed = co_await link.open(mode);
         if (failed.failed())
             co_return complain(failed.text(), exit_failed);
@@ -161,6 +164,12 @@ std::int64_t all_of(Call call, int fd, std::span<Byte> bytes)
 
 constexpr std::size_t turn = std::size_t(4) << 20; // bytes on the way at once
 
+std::string out_of_place(const block_options& o, const storage::block_properties& p)
+{
+    return o.url + ": --offset and --length are of whole blocks (" + std::to_string(p.block_size) +
+           " bytes) within the device (" + std::to_string(p.size) + " bytes)";
+}
+
 // One part is written to the file while the next one comes.
 task<int> read_out(runtime& r, opened& d, const block_options& o)
 {
@@ -168,9 +177,7 @@ task<int> read_out(runtime& r, opened& d, const block_options& o)
     const bool within = o.offset <= p.size && o.length <= p.size - o.offset;
     const std::uint64_t end = o.length == 0 || !within ? p.size : o.offset + o.length;
     if (!within || o.offset % p.block_size != 0 || end % p.block_size != 0)
-        co_return complain(o.url + ": --offset and --length are of whole blocks (" +
-                               std::to_string(p.block_size) + " bytes) within the device",
-                           exit_usage);
+        co_return complain(out_of_place(o, p), exit_usage);
     const descriptor out(o.file.empty()
                              ? STDOUT_FILENO
                              : ::open(o.file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
@@ -234,7 +241,17 @@ task<int> write_in(runtime& r, opened& d, const block_options& o)
         co_return complain(o.url + ": --offset is of whole blocks (" + std::to_string(p.block_size) +
                                " bytes) within the device",
                            exit_usage);
-    meter told(r, p.size - o.offset);
+    // What a file holds is known before the first block is written, and what a pipe does not.
+    struct stat is = {};
+    const bool sized = ::fstat(in.get(), &is) == 0 && S_ISREG(is.st_mode);
+    const off_t begun = sized ? ::lseek(in.get(), 0, SEEK_CUR) : 0;
+    const std::uint64_t all =
+        sized && is.st_size >= begun ? static_cast<std::uint64_t>(is.st_size - begun) : p.size - o.offset;
+    const std::string beyond =
+        o.url + ": what is written goes beyond the end of the device (" + std::to_string(p.size) + " bytes)";
+    if (all > p.size - o.offset)
+        co_return complain(beyond + ": nothing was written", exit_failed);
+    meter told(r, all);
     lease memory = co_await r.buffers().acquire(turn);
     if (!memory)
         co_return complain("no memory for the transfer", exit_failed);
@@ -252,9 +269,7 @@ task<int> write_in(runtime& r, opened& d, const block_options& o)
         // The last block is filled up with what the device has there.
         const std::size_t whole = (size + p.block_size - 1) / p.block_size * p.block_size;
         if (at + size > p.size)
-            co_return complain(o.url + ": what is written goes beyond the end of the device (" +
-                                   std::to_string(p.size) + " bytes)",
-                               exit_failed);
+            co_return complain(beyond, exit_failed);
         if (whole != size) {
             std::vector<std::byte> last(p.block_size);
             const auto old = co_await d.device->read(at + whole - p.block_size, last);
@@ -280,9 +295,11 @@ task<int> write_in(runtime& r, opened& d, const block_options& o)
 
 task<int> discard(opened& d, const block_options& o)
 {
-    const std::uint64_t length =
-        o.length == 0 ? d.device->properties().size - std::min(o.offset, d.device->properties().size)
-                      : o.length;
+    const storage::block_properties p = d.device->properties();
+    const std::uint64_t length = o.length == 0 ? p.size - std::min(o.offset, p.size) : o.length;
+    if (o.offset > p.size || length > p.size - o.offset || o.offset % p.block_size != 0 ||
+        length % p.block_size != 0)
+        co_return complain(out_of_place(o, p), exit_usage);
     const auto done = co_await d.device->discard(o.offset, length);
     if (!done)
         co_return complain(o.url + ": " + done.error().message(), exit_failed);
@@ -381,6 +398,8 @@ task<int> bench(runtime& r, opened& d, const block_options& o)
 
 task<int> block(runtime& r, block_options o)
 {
+    if (o.file == "-")
+        o.file.clear();
     opened d(r, o);
     const bool changes = o.what == block_command::write || o.what == block_command::discard ||
                          (o.what == block_command::bench && o.writes);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "block_session.hpp"
 
+#include <verbena/core/net.hpp>
+
 #include <algorithm>
 #include <cerrno>
 #include <unistd.h>
@@ -47,6 +49,15 @@ std::string own_name()
     return name;
 }
 
+std::string cure_of_path(const error& e)
+{
+    if (std::string_view(e.code().category().name()) == "resolver")
+        return "is the host's name right, and does DNS or /etc/hosts know it?";
+    return "does `verbenad block` or the kernel's rnbd-server listen there, is the session's name free, and "
+           "has the server "
+           "memory for one more session (its log says)?";
+}
+
 std::string cure_of_open(const error& e)
 {
     if (e == std::errc::no_such_file_or_directory)
@@ -89,6 +100,7 @@ task<failure> block_session::connect(const block_place& p)
     if (p.patience)
         o.patience = *p.patience;
     session_ = std::make_unique<rtrs::client>(shard_, buffers_, std::move(o), stats_);
+    bool connected = false;
     for (const std::string& text : all) {
         const auto u = parse_device_url(text);
         if (!u)
@@ -100,17 +112,39 @@ task<failure> block_session::connect(const block_place& p)
         const auto provider = find_(u->scheme);
         if (!provider)
             co_return failure(text, provider.error());
-        const auto added = co_await session_->add_path(**provider, u->address);
-        if (!added)
-            co_return failure("cannot connect to " + text, added.error(),
-                              "does `verbenad block` or the kernel's rnbd-server listen there, and is the "
-                              "session's name free?");
+        const auto added = co_await add_path(**provider, u->address);
+        connected |= added.has_value();
+        if (added)
+            continue;
+        unreached_.emplace_back("cannot connect to " + text, added.error(), cure_of_path(added.error()));
+        if (added.error() == std::errc::operation_not_supported || added.error() == std::errc::file_exists)
+            co_return unreached_.back(); // waiting helps none of these
     }
+    if (!connected)
+        co_return unreached_.front();
     blocks_ = std::make_unique<rnbd::client>(*session_);
     const auto begun = co_await blocks_->begin();
     if (!begun)
         co_return failure("no answer from " + url_, begun.error());
     co_return failure();
+}
+
+// By the first of the host's addresses that answers. If none does, the last one is tried again for as long as the session lives.
+task<result<void>> block_session::add_path(verbs::context& provider, const std::string& address)
+{
+    const auto endpoints = net::resolve(address);
+    if (!endpoints)
+        co_return endpoints.error();
+    result<void> added = error(std::errc::address_not_available, "the name has no address");
+    for (const net::endpoint& to : *endpoints) {
+        const bool last = &to == &endpoints->back();
+        added = co_await session_->add_path(provider, to.to_string(),
+                                            last ? rtrs::first_failure::is_like_any_other
+                                                 : rtrs::first_failure::is_the_end);
+        if (added)
+            break;
+    }
+    co_return added;
 }
 
 task<failure> block_session::open(rnbd::access_mode mode)

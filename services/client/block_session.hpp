@@ -41,8 +41,11 @@ public:
         : shard_(shard), buffers_(buffers), find_(std::move(find))
     {
     }
-    /// Connects all paths. Once.
+    /// Connects all paths. Once. Fails if none can be connected; one that can't is tried again for as long as the session lives, and
+    /// stands in unreached(). Asks the resolver for names on the shard.
     task<failure> connect(const block_place& p);
+    /// What connect() could not connect.
+    const std::vector<failure>& unreached() const noexcept { return unreached_; }
     /// Opens the device of the URL.
     task<failure> open(rnbd::access_mode mode);
     task<void> close();
@@ -52,9 +55,12 @@ public:
     rtrs::client* session() const noexcept { return session_.get(); }
 
 private:
+    task<result<void>> add_path(verbs::context& provider, const std::string& address);
+
     reactor& shard_;
     buffer_pool& buffers_;
     providers find_;
+    std::vector<failure> unreached_;
     std::string url_;
     std::string device_name_;
     rtrs::client_stats stats_;

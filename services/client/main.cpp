@@ -110,17 +110,25 @@ std::string idle_choice(const global_options& global, const std::vector<std::str
 // Likewise of --json.
 std::string idle_json(const CLI::App& app)
 {
-    constexpr std::array<std::string_view, 4> without = {"cat", "mkdir", "mv", "rm"};
-    const std::string command = app.get_subcommands().front()->get_name();
+    constexpr std::array<std::string_view, 7> without = {"cat",  "mkdir", "mv",     "rm",
+                                                         "read", "write", "discard"};
+    const CLI::App* used = app.get_subcommands().front();
+    for (auto next = used->get_subcommands(); !next.empty(); next = used->get_subcommands())
+        used = next.front();
+    const std::string command = used->get_name();
     if (std::ranges::find(without, command) == without.end())
         return {};
     return "--json changes nothing here, since " + command +
-           (command == "cat" ? " writes files as they are" : " prints nothing") + ": leave it out";
+           (command == "cat"    ? " writes files as they are"
+            : command == "read" ? " writes the device as it is"
+                                : " prints nothing") +
+           ": leave it out";
 }
 
 constexpr const char* footer =
     "URLs: nfs+iwarp://host[:20049]/export/path (RDMA in user space), nfs+tcp://host[:2049]/export/path,\n"
     "nfs+rdma://host[:20049]/export/path (an RDMA device),\n"
+    "of block devices rnbd+iwarp://host[:1234]/device or rnbd+rdma://host[:1234]/device;\n"
     "IPv6 in brackets; ?mountport=N and ?nfsport=N name ports that rpcbind does not know.\n"
     "Exit codes: 0 done, 1 something was not done, 2 wrong usage, 3 no connection or no mount.";
 
@@ -320,8 +328,8 @@ int run_command(int argc, char** argv)
         block_sub("discard", "Say that contents are not needed any more", block_command::discard);
     CLI::App* block_bench =
         block_sub("bench", "Time requests; writes destroy what is there", block_command::bench);
-    block_read->add_option("file", block_o.file, "(default: the standard output)");
-    block_write->add_option("file", block_o.file, "(default: the standard input)");
+    block_read->add_option("file", block_o.file, "(default, or -: the standard output)");
+    block_write->add_option("file", block_o.file, "(default, or -: the standard input)");
     for (CLI::App* c : {block_read, block_write, block_discard})
         c->add_option("--offset", block_offset, "where to begin; bytes, or with K, M, G or T");
     for (CLI::App* c : {block_read, block_discard})

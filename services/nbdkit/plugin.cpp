@@ -32,6 +32,7 @@ using namespace verbena;
 
 cli::block_place place; // as configured
 std::unique_ptr<runtime> shards;
+blocking_pool* device_lane = nullptr; // of `shards`
 // On the shard.
 std::unique_ptr<verbs::context> by_iwarp;
 std::unique_ptr<verbs::context> by_device;
@@ -108,8 +109,6 @@ int config_complete()
     return 0;
 }
 
-void cleanup();
-
 int after_fork()
 {
     auto made = runtime::start();
@@ -123,19 +122,15 @@ int after_fork()
         nbdkit_error("cannot start: %s", lane.error().message().c_str());
         return -1;
     }
-    const auto connect = [&](shard& s) -> task<cli::failure> {
-        session = std::make_unique<cli::block_session>(
-            s.reactor(), s.buffers(), [&r = s.reactor(), &pool = **lane](std::string_view scheme) {
-                return provider(r, scheme, pool);
-            });
-        co_return co_await session->connect(place);
-    };
-    const cli::failure failed = shards->run(0, connect);
-    if (!failed.failed())
-        return 0;
-    nbdkit_error("%s", failed.text().c_str());
-    cleanup();
-    return -1;
+    device_lane = *lane;
+    return 0;
+}
+
+task<void> disconnect()
+{
+    if (session)
+        co_await session->close();
+    session.reset();
 }
 
 void cleanup()
@@ -143,9 +138,7 @@ void cleanup()
     if (!shards)
         return;
     const auto end = [](shard&) -> task<result<void>> {
-        if (session)
-            co_await session->close();
-        session.reset();
+        co_await disconnect();
         by_iwarp.reset();
         by_device.reset();
         co_return result<void>();
@@ -154,12 +147,32 @@ void cleanup()
     shards.reset();
 }
 
+// A session, if there is none yet. nbdkit says what went wrong to the NBD client that comes, but not to the command of its --run, which
+// would wait for ever: so not in after_fork.
+task<cli::failure> connect(shard& s)
+{
+    if (session)
+        co_return cli::failure();
+    session = std::make_unique<cli::block_session>(
+        s.reactor(), s.buffers(),
+        [&r = s.reactor()](std::string_view scheme) { return provider(r, scheme, *device_lane); });
+    cli::failure failed = co_await session->connect(place);
+    if (failed.failed())
+        co_await disconnect(); // and the next client tries anew
+    else
+        for (const cli::failure& f : session->unreached())
+            nbdkit_error("%s\n  it goes on being tried, and requests go by the other paths",
+                         f.text().c_str());
+    co_return failed;
+}
+
 // One device for all NBD clients: a server gives it to one writer.
 void* open(int readonly)
 {
-    const auto open_device = [readonly](shard&) -> task<cli::failure> {
-        if (session->device() != nullptr)
-            co_return cli::failure();
+    const auto open_device = [readonly](shard& s) -> task<cli::failure> {
+        cli::failure failed = co_await connect(s);
+        if (failed.failed() || session->device() != nullptr)
+            co_return failed;
         co_return co_await session->open(readonly != 0 ? rnbd::access_mode::read_only
                                                        : rnbd::access_mode::read_write);
     };

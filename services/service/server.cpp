@@ -390,8 +390,9 @@ std::vector<setting> listener_settings(const protocol_module& protocol)
     return {
         setting::list(
             "listen",
-            "Listen here; repeated for more. tcp://HOST:PORT, iwarp://HOST:PORT or "
-            "rdma://HOST:PORT[?device=NAME[:PORT]], HOST * for every address; ?device= insists on that RDMA "
+            "Listen here; repeated for more. iwarp://HOST:PORT, rdma://HOST:PORT[?device=NAME[:PORT]] or, "
+            "for what is called by RPC, tcp://HOST:PORT; HOST * for every address; ?device= insists on that "
+            "RDMA "
             "device, as `verbena doctor` names it (default: " +
                 standard + ")")
             .form("URL"),

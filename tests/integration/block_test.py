@@ -79,6 +79,24 @@ class Block(daemon.DaemonTest):
         self.assertEqual(self.block("read", "--length", "1M", self.url("disk", path=1)), data)
         self.assertEqual(self.daemon.metric('verbena_rtrs_ended_paths_total{reason="closed"}'), 3)
 
+    def test_a_host_has_a_name(self):
+        self.serve("disk=1M")
+        for name in ("localhost", "127.0.0.1"):
+            self.assertEqual(json.loads(self.block("info", "--json", f"rnbd+iwarp://{name}:{self.ports[0]}/disk"))["size"], MIB)
+        told = self.block("info", "rnbd+iwarp://no-such-host.invalid/disk", status=3)
+        self.assertIn("look up the host's name", told)
+        self.assertIn("is the host's name right", told)
+
+    def test_one_path_is_enough_to_begin_with(self):
+        self.serve("disk=1M")
+        client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
+        for urls in ([self.url("disk"), "--path", "rnbd+iwarp://127.0.0.1:1"], ["rnbd+iwarp://127.0.0.1:1/disk", "--path", self.url("")[:-1]]):
+            done = subprocess.run([client, "block", "info", *urls], capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("1.0 MiB", done.stdout)
+            self.assertIn("cannot connect to rnbd+iwarp://127.0.0.1:1", done.stderr)
+            self.assertIn("goes on being tried", done.stderr)
+
     def test_sessions_live_on_all_shards_and_each_on_one(self):
         self.serve("disk=1M", listen=("iwarp://127.0.0.1:0", "iwarp://127.0.0.1:0"))
         told = [json.loads(self.block("info", "--json", "--connections", "4", "--path", self.url("", path=1)[:-1], self.url("disk")))
@@ -193,6 +211,16 @@ class Block(daemon.DaemonTest):
         self.assertIn("whole blocks", self.block("read", "--offset", "1", self.url("disk"), status=2))
         self.assertIn("within the device", self.block("read", "--length", "1M", self.url("disk"), status=2))
         self.assertIn("beyond the end", self.block("write", self.url("disk"), data=bytes(65537), status=1))
+        # Of a file it is known before anything is written.
+        self.block("write", self.url("disk"), data=b"\1" * 65536)
+        large = os.path.join(self.folder, "large")
+        with open(large, "wb") as file:
+            file.write(bytes(65537))
+        self.assertIn("nothing was written", self.block("write", self.url("disk"), large, status=1))
+        self.assertEqual(self.block("read", self.url("disk"), "-"), b"\1" * 65536)
+        self.assertIn("whole blocks", self.block("discard", "--offset", "1", self.url("disk"), status=2))
+        self.assertIn("changes nothing here", self.block("read", "--json", self.url("disk"), status=2))
+        self.assertIn("no command block ls; known: info read", self.block("ls", self.url("disk"), status=2))
         self.assertIn("1234]/DEVICE", self.block("info", "nfs+tcp://127.0.0.1/x", status=2))
         self.assertIn("cannot connect", self.block("info", "rnbd+iwarp://127.0.0.1:1/x", status=3))
 
@@ -207,6 +235,8 @@ class Block(daemon.DaemonTest):
         self.assertIn("write an address", self.refused("--device", "a=64M,clients=everybody"))
         self.assertIn("no block back end ramdisk; known: fileblk nullblk ramblk", self.refused("--device", "a=64M,backend=ramdisk"))
         self.assertIn("power of two", self.refused("--device", "a", "--chunk-kib", "100"))
+        self.assertIn("is at most 256 MiB", self.refused("--device", "a", "--chunk-kib", "16384"))
+        self.assertIn("a client takes 256 MiB of memory", self.refused("--device", "a", "--queue-depth", "2048", "--memory-mib", "128"))
         self.assertIn("bw many is no number of bytes", self.refused("--device", "a=64M,bw=many"))
         self.assertIn("bw 10 is no number of bytes", self.refused("--device", "a=64M,bw=10"))
         self.assertIn("iops", self.refused("--device", "a=64M,iops=0"))

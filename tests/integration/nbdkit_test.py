@@ -53,6 +53,11 @@ class Nbdkit(daemon.DaemonTest):
 
     def test_what_is_not_there(self):
         self.assertIn("no device of this name", self.run_nbdkit('nbdinfo "$uri"', "none", status=1))
+        # The command ends, as its client is told.
+        done = subprocess.run(["nbdkit", "-f", "-U", "-", PLUGIN, "url=rnbd+iwarp://127.0.0.1:1/disk", "--run", 'nbdinfo "$uri"'],
+                              capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("cannot connect to rnbd+iwarp://127.0.0.1:1/disk", done.stderr)
         done = subprocess.run(["nbdkit", "-f", "-U", "-", PLUGIN, "url=nfs://x/y", "--run", "true"], capture_output=True, text=True,
                               timeout=60, check=False)
         self.assertEqual(done.returncode, 1)

@@ -140,9 +140,9 @@ queue_builds() {
         targets=threads tsan_build build_ahead
     fi
     if can_run plain; then
-        plain_build build_ahead
+        release_build build_ahead
     elif can_run quickstart; then
-        targets=$quickstart_targets build_ahead build clang++-19
+        targets=$quickstart_targets release_build build_ahead
     fi
     ! can_run gcc || { gcc_build build_ahead 0 && gcc_build build_ahead 2; }
     ! can_run no_rdma || no_rdma_build build_ahead
@@ -156,8 +156,7 @@ built_asan() {
     asan_build built_in || return
     queue_builds
 }
-plain_build() { "$1" build clang++-19; }
-built_plain() { plain_build built_in && queue_builds; }
+built_plain() { release_build built_in && queue_builds; }
 gcc_build() { "$1" "build-gcc-O$2" g++-12 -Doptimization="$2" -Ddebug=false -Db_pch=false -Dshared=enabled; }
 no_rdma_build() { "$1" build-no-rdma clang++-19 -Doptimization=0 -Ddebug=false -Drdma=disabled; }
 fuzz_build() {
@@ -203,7 +202,7 @@ suite_lab() {
 }
 suite_tsan() { targets=threads tsan_build built_in && under_tsan meson_suites build-tsan "$limit" threads; }
 suite_quickstart() {
-    targets=$quickstart_targets built_in build clang++-19 || return
+    targets=$quickstart_targets release_build built_in || return
     verdict quickstart ./quickstart --once "${uninstalled[@]}"
 }
 

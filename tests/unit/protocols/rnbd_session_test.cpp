@@ -317,6 +317,121 @@ BOOST_DATA_TEST_CASE(with_two_paths_one_may_break_under_load, all_keys, k)
     with_two_paths_one_may_break_under_load_by(k);
 }
 
+BOOST_AUTO_TEST_CASE(a_path_that_cannot_be_connected_at_first_comes_up_later_if_that_is_asked_for)
+{
+    fixture f;
+    auto second_device = f.fabric->make_context(f.profile);
+    f.run([&]() -> task<void> {
+        rtrs::client session(*f.shard, *f.pool, f.named("one"), f.client_stats);
+        BOOST_REQUIRE(co_await session.add_path(*f.client_device, "server"));
+        BOOST_TEST(!(co_await session.add_path(*second_device, "server3")).has_value());
+        BOOST_TEST(session.paths().size() == 1u); // the first failure was the end
+        const auto added =
+            co_await session.add_path(*second_device, "server2", rtrs::first_failure::is_like_any_other);
+        BOOST_TEST(!added.has_value());
+        BOOST_REQUIRE(session.paths().size() == 2u);
+        BOOST_TEST((session.paths().back().state == rtrs::path_state::reconnecting));
+        // Meanwhile the other path serves.
+        rnbd::client blocks(session);
+        auto opened = co_await blocks.open("disk", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(opened);
+        const auto out = pattern(4096, 5);
+        BOOST_TEST((co_await (*opened)->write(0, out)).has_value());
+        auto other = std::move(*f.server_device->listen("server2"));
+        scope s(*f.shard);
+        s.spawn([&] { return f.serving->serve(*f.server_device, *other); });
+        co_await sleep_for(10s);
+        for (const auto& p : session.paths())
+            BOOST_TEST((p.state == rtrs::path_state::connected));
+        co_await session.close();
+        other->close();
+        co_await s.join();
+    });
+    BOOST_TEST(f.client_stats.reconnects.value() == 1u);
+}
+
+// What is under way on the path that is taken out goes on by the other one.
+BOOST_AUTO_TEST_CASE(a_path_is_added_and_taken_out_under_load)
+{
+    fixture f;
+    filters::delay_options slow;
+    slow.read = slow.write = {1ms, 1ms};
+    f.disk = std::move(*filters::open_delay(std::move(f.disk), slow));
+    f.add("slow", *f.disk);
+    auto second_device = f.fabric->make_context(f.profile);
+    f.run([&]() -> task<void> {
+        rtrs::client session(*f.shard, *f.pool, f.named("one"), f.client_stats);
+        BOOST_REQUIRE(co_await session.add_path(*f.client_device, "server"));
+        auto other = std::move(*f.server_device->listen("server2"));
+        scope s(*f.shard);
+        s.spawn([&] { return f.serving->serve(*f.server_device, *other); });
+        rnbd::client blocks(session);
+        auto opened = co_await blocks.open("slow", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(opened);
+        rnbd::device& d = **opened;
+        bool over = false;
+        const auto writer = [&](unsigned i) -> task<result<void>> {
+            unsigned round = 0;
+            while (!over) {
+                ++round;
+                const auto out = pattern(16384, i * 100 + round);
+                auto done = co_await d.write(i * 16384, out);
+                if (!done)
+                    co_return done;
+                std::vector<std::byte> in(16384);
+                done = co_await d.read(i * 16384, in);
+                if (!done)
+                    co_return done;
+                if (in != out)
+                    co_return error(std::errc::io_error, "other data than those written", i);
+            }
+            co_return result<void>();
+        };
+        const auto change = [&]() -> task<result<void>> {
+            for (unsigned i = 0; i < 10; ++i) {
+                auto done = co_await session.add_path(*second_device, "server2");
+                if (!done)
+                    co_return done;
+                co_await sleep_for(3500us);
+                const char* gone = i % 2 == 0 ? "server2" : "server";
+                const auto under_way = [&] {
+                    for (const auto& p : session.paths()) {
+                        if (p.address == gone)
+                            return p.in_flight;
+                    }
+                    return 0u;
+                };
+                BOOST_TEST(under_way() > 0u);
+                done = co_await session.remove_path(gone);
+                if (!done)
+                    co_return done;
+                BOOST_TEST(session.paths().size() == 1u);
+                if (i % 2 != 0) { // and the other way round
+                    done = co_await session.add_path(*f.client_device, "server");
+                    if (!done)
+                        co_return done;
+                    done = co_await session.remove_path("server2");
+                    if (!done)
+                        co_return done;
+                }
+            }
+            over = true;
+            co_return result<void>();
+        };
+        std::vector<task<result<void>>> all;
+        for (unsigned i = 0; i < 32; ++i)
+            all.push_back(writer(i));
+        all.push_back(change());
+        const auto done = co_await when_all(std::move(all));
+        for (const auto& one : done)
+            BOOST_TEST(one.has_value(), (one ? "" : one.error().message()));
+        co_await session.close();
+        other->close();
+        co_await s.join();
+    });
+    BOOST_TEST(f.client_stats.reconnects.value() == 0u);
+}
+
 BOOST_AUTO_TEST_CASE(a_limit_is_each_sessions_own_and_goes_with_it)
 {
     fixture f;

@@ -72,6 +72,12 @@ enum class path_state : std::uint8_t {
 };
 std::string_view to_string(path_state s) noexcept;
 
+/// What becomes of a path that can't be connected when it is added.
+enum class first_failure : std::uint8_t {
+    is_the_end,
+    is_like_any_other ///< as of a path that broke: it is tried again
+};
+
 /// One session. All of it on one shard.
 class client {
 public:
@@ -83,10 +89,11 @@ public:
 
     /// Connects another path to the same server, which stays until it is removed: when it breaks, it is made again.
     /// `address` is what context::connect() takes. Completes when: the path is connected, or its first attempt has failed; then there
-    /// is no path. On cancel: ECANCELED, and there is none. Errors: those of connecting; ECONNREFUSED with the server's errno as detail;
+    /// is no path, or it is tried again and again if `then` says so. On cancel: ECANCELED, and there is none. Errors: those of connecting; ECONNREFUSED with the server's errno as detail;
     /// EEXIST; EOPNOTSUPP where the provider lacks Write with immediate, or the server gives new keys (always_invalidate) and it lacks Send with immediate. Lifetime: `d` outlives the client.
     /// Shard: the client's.
-    task<result<void>> add_path(verbs::context& d, std::string address);
+    task<result<void>> add_path(verbs::context& d, std::string address,
+                                first_failure then = first_failure::is_the_end);
     /// Ends a path. Completes when: it is gone; what is under way on it goes on by the others. On cancel: it waits on. Errors: ENOENT: there is
     /// none by this address. Lifetime: the client outlives it. Shard: the client's.
     task<result<void>> remove_path(std::string_view address);
