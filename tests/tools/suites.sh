@@ -9,7 +9,7 @@ format       check  format                       60    5  clang-format 19 change
 style        check  -                            60    5  rules for source files that no compiler knows
 reuse        check  reuse                        60    5  every file has a licence and an owner
 unit         check  build,tests,sanitizers      400   80  all unit tests and fuzz corpora, under ASan and UBSan
-sim          check  build,tests,sanitizers      300   80  client and server on the loop provider: fixed seeds, and fresh ones for at most a minute
+sim          check  build,tests,sanitizers      300   80  client and server on the loop provider: fixed seeds, and fresh ones for at most half a minute
 integration  check  build,tests,sanitizers,nfs_tools,wireshark 600 125 real processes on 127.0.0.1, under ASan and UBSan
 lab          check  build,tests,sanitizers,lab  900  130  a stock kernel 6.1 as the peer of the same binaries, the smoke scenarios
 tsan         check  build,tests,sanitizers,nfs_tools 400 80  what has threads under TSan, verbenad with three shards and scrapes
@@ -121,14 +121,14 @@ runs() { [[ " $(xargs <<<"$suites") " == *" $1 "* ]]; }
 can_run() { runs "$1" && [[ -z $(missing_packages $(packages_of "$1")) ]]; }
 
 # The one build of `./check`: libraries, programs and all tests. What it finds ends the test.
-# Not optimized: a library takes half as long to compile as at -O1, and the suites a fifth longer.
+# Not optimized, as with TSan: a library takes half as long to compile as at -O1, and the suites a fifth longer.
 # No vptr check: it asks for a pipe at times, and fails where a test has used up all descriptors.
 sanitized='-gline-tables-only -fno-sanitize-recover=undefined -fno-sanitize=vptr'
 asan_build() {
     "$1" build-asan clang++-19 -Doptimization=0 -Ddebug=false -Db_sanitize=address,undefined -Db_lundef=false "-Dcpp_args=$sanitized"
 }
 tsan_build() {
-    "$1" build-tsan clang++-19 -Doptimization=1 -Ddebug=false -Dcpp_args=-gline-tables-only -Db_sanitize=thread -Db_lundef=false
+    "$1" build-tsan clang++-19 -Doptimization=0 -Ddebug=false -Dcpp_args=-gline-tables-only -Db_sanitize=thread -Db_lundef=false
 }
 # What goes on beside the suites, at the lowest priority and one after the other, as most of their time is waiting.
 queue_builds() {
@@ -172,11 +172,11 @@ suite_format() { verdict format tests/tools/format.sh; }
 suite_reuse() { verdict reuse reuse lint; }
 suite_style() { counted style python3 tests/tools/source_rules.py; }
 suite_unit() { built_asan && under_asan meson_suites build-asan "$limit" unit; }
-# All simulations together have a minute for fresh seeds, whatever is added.
+# All simulations together have half a minute of one processor for fresh seeds, whatever is added.
 suite_sim() {
     built_asan || return
     local -x VERBENA_SIM_FRESH=100 VERBENA_SIM_SECONDS
-    VERBENA_SIM_SECONDS=$((60 / $(printf '%s\n' tests/sim/*_test.cpp | wc -l)))
+    VERBENA_SIM_SECONDS=$((30 / $(printf '%s\n' tests/sim/*_test.cpp | wc -l)))
     under_asan meson_suites build-asan "$limit" sim
     told_seeds build-asan
 }
