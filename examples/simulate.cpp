@@ -105,6 +105,10 @@ int main(int argc, char** argv)
 {
     set_log_level(log_level::warning); // connections end all the time
     const std::uint64_t seeds = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 100;
+    if (seeds == 0) {
+        std::fprintf(stderr, "usage: simulate [SEEDS [FIRST]], at least one seed\n");
+        return 2;
+    }
     const std::uint64_t first = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;
     for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
         try {
