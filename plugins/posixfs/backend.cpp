@@ -23,6 +23,9 @@ backend::backend(const posixfs_options& options, blocking_pool& pool, std::uniqu
     cookie_verifier_ = handles_->root_mount().fsid | 1;
     if (const long n = ::fpathconf(root, _PC_LINK_MAX); n > 0)
         info_.max_links = static_cast<std::uint32_t>(std::min<long>(n, 0x7fffffff));
+    struct statfs of_root{};
+    if (::fstatfs(root, &of_root) == 0)
+        info_.clone_block = static_cast<std::uint32_t>(of_root.f_bsize);
     files_per_shard_ = options.cached_files;
     if (files_per_shard_ == 0) {
         rlimit limit{};

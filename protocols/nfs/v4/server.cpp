@@ -206,7 +206,7 @@ task<rpc::outcome> server::serve_compound(rpc::call& c)
         co_return rpc::outcome::garbage_args;
     const bool has_memory = co_await c.reserve_results(usual_results);
     const std::uint32_t minor = args.head().minorversion;
-    if (minor < 1 || minor > max_minor_version) {
+    if (minor == 0 || minor > max_minor_version || !commons_.minors[minor]) {
         compound_results results(c.results(), args.head().tag);
         results.refuse(nfsstat4::minor_vers_mismatch);
         co_return rpc::outcome::success;

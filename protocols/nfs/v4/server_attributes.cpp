@@ -55,7 +55,10 @@ constexpr bitmap4 supported_attributes = of_space | bitmap4{
                                                         attribute::mounted_on_fileid,
                                                         attribute::suppattr_exclcreat,
                                                         attribute::fs_charset_cap,
+                                                        attribute::clone_blksize,
                                                         attribute::change_attr_type,
+                                                        attribute::mode_umask,
+                                                        attribute::xattr_support,
                                                     };
 
 // What says when an exclusive create was: a back end may keep the verifier in the times.
@@ -99,18 +102,21 @@ void server::set_constants(const compound& k, const object& of, object_values& o
                     info.time_granularity_ns % nanoseconds_per_second};
     a.suppattr_exclcreat = supported(k) - verifier_attributes;
     a.fs_charset_cap = fs_charset_cap4::contains_non_utf8;
+    a.clone_blksize = info.clone_block;
     a.change_attr_type = change_attr_type4::undefined;
+    a.xattr_support = info.xattrs;
     a.rdattr_error = nfsstat4::ok;
     a.present =
         a.present |
-        bitmap4{attribute::supported_attrs,  attribute::fh_expire_type,  attribute::link_support,
-                attribute::symlink_support,  attribute::named_attr,      attribute::unique_handles,
-                attribute::lease_time,       attribute::rdattr_error,    attribute::cansettime,
-                attribute::case_insensitive, attribute::case_preserving, attribute::chown_restricted,
-                attribute::homogeneous,      attribute::maxfilesize,     attribute::maxlink,
-                attribute::maxname,          attribute::maxread,         attribute::maxwrite,
-                attribute::no_trunc,         attribute::time_delta,      attribute::suppattr_exclcreat,
-                attribute::fs_charset_cap,   attribute::change_attr_type};
+        bitmap4{attribute::supported_attrs,  attribute::fh_expire_type,   attribute::link_support,
+                attribute::symlink_support,  attribute::named_attr,       attribute::unique_handles,
+                attribute::lease_time,       attribute::rdattr_error,     attribute::cansettime,
+                attribute::case_insensitive, attribute::case_preserving,  attribute::chown_restricted,
+                attribute::homogeneous,      attribute::maxfilesize,      attribute::maxlink,
+                attribute::maxname,          attribute::maxread,          attribute::maxwrite,
+                attribute::no_trunc,         attribute::time_delta,       attribute::suppattr_exclcreat,
+                attribute::fs_charset_cap,   attribute::change_attr_type, attribute::clone_blksize,
+                attribute::xattr_support};
 }
 
 void server::set_pseudo(const rpc::call& c, const pseudo_node& node, object_values& out)

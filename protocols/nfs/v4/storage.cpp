@@ -143,6 +143,10 @@ nfsstat4 from_attributes(const attributes& from, storage::set_attributes& to) no
         to.size = from.size;
     if (from.present.test(attribute::mode))
         to.mode = from.mode & 07777;
+    if (from.present.test(attribute::mode_umask)) {
+        to.mode = from.mode_umask.mode & 07777;
+        to.umask = from.mode_umask.umask & 0777;
+    }
     std::uint32_t id = 0;
     if (from.present.test(attribute::owner)) {
         if (!parse_owner(from.owner, id))

@@ -137,6 +137,9 @@ struct set_time {
 
 struct set_attributes {
     std::optional<std::uint32_t> mode;
+    /// Of what is made: bits that `mode` loses, unless the directory has a default ACL, which decides instead (RFC 8275 4). What is there
+    /// knows nothing of it.
+    std::optional<std::uint32_t> umask;
     std::optional<std::uint32_t> uid;
     std::optional<std::uint32_t> gid;
     std::optional<std::uint64_t> size;
@@ -229,6 +232,8 @@ struct filesystem_info {
     std::uint32_t max_links = 32000;
     std::uint64_t max_file_size = ~std::uint64_t(0) >> 1;
     std::uint32_t time_granularity_ns = 1;
+    std::uint32_t clone_block = 0; ///< bytes; what offsets of a clone are multiples of
+    bool xattrs = false;           ///< extended attributes of the name space "user"
     bool links = true, symlinks = true, case_insensitive = false, chown_restricted = true;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The NFS version 4 program: minor version 1 (8881) over exports, without layouts. docs/internals/nfs4.md.
+// The NFS version 4 program: minor versions 1 (8881) and 2 (7862) over exports, without layouts. docs/internals/nfs4.md.
 #pragma once
 
 #include <verbena/core/metrics.hpp>
@@ -51,6 +51,8 @@ struct server_commons {
     const std::int64_t started;
     /// The same over restarts, another one for each daemon: else a client would take two servers for one.
     const std::string owner;
+    /// Which minor versions are served; to be set before the first call. Version 0 never is.
+    std::array<bool, max_minor_version + 1> minors{false, true, true};
     callback_sender callbacks;
     state_home state;
     session_table sessions;
