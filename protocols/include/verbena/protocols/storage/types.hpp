@@ -196,6 +196,21 @@ struct write_result {
     change file;
 };
 
+/// What a file has at a place: bytes that somebody wrote, or none, which read as zeros.
+enum class extent : std::uint8_t { data, hole };
+struct seek_result {
+    std::uint64_t offset = 0; ///< where it begins, or the file's size where there is none
+    bool end_of_file = false; ///< that is the file's end
+};
+struct copy_result {
+    std::uint64_t count = 0; ///< bytes copied
+    stability committed = stability::unstable;
+    change file; ///< what was copied to
+};
+
+/// How an extended attribute is set: whatever was there; EEXIST if there is one; ENODATA if there is none.
+enum class xattr_mode : std::uint8_t { either, create, replace };
+
 enum class create_mode : std::uint8_t { unchecked, guarded, exclusive };
 
 struct directory_entry {
