@@ -197,7 +197,7 @@ void backend::lose_name(node& n)
         --n.attrs.links;
     if (n.attrs.links == 0) {
         blocks_ -= n.data.blocks();
-        text_bytes_ -= n.target.size();
+        text_bytes_ -= n.target.size() + cost_of_xattrs(n);
         nodes_.erase(n.attrs.fileid);
     }
 }
