@@ -20,9 +20,13 @@ constexpr std::size_t usual_results = 4096;
 bool changes_something(nfs_opnum4 operation) noexcept
 {
     switch (operation) {
+    case nfs_opnum4::allocate:
+    case nfs_opnum4::clone:
     case nfs_opnum4::close:
+    case nfs_opnum4::copy:
     case nfs_opnum4::create:
     case nfs_opnum4::create_session:
+    case nfs_opnum4::deallocate:
     case nfs_opnum4::destroy_clientid:
     case nfs_opnum4::destroy_session:
     case nfs_opnum4::exchange_id:
@@ -449,6 +453,12 @@ task<nfsstat4> server::run(compound& k, nfs_opnum4 operation)
     case nfs_opnum4::test_stateid: return test_stateid(k);
     case nfs_opnum4::destroy_clientid: return destroy_clientid(k);
     case nfs_opnum4::reclaim_complete: return reclaim_complete(k);
+    case nfs_opnum4::allocate: return allocate(k);
+    case nfs_opnum4::copy: return copy(k);
+    case nfs_opnum4::deallocate: return deallocate(k);
+    case nfs_opnum4::io_advise: return io_advise(k);
+    case nfs_opnum4::seek: return seek(k);
+    case nfs_opnum4::clone: return clone(k);
     default: break;
     }
     const bool readable = k.args.visit([](const auto&) {});

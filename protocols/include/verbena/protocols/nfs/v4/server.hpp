@@ -88,6 +88,9 @@ public:
     static constexpr std::uint32_t max_transfer = 1u << 20;
     /// The largest READDIR result.
     static constexpr std::uint32_t max_listing = 128u << 10;
+    /// What one COPY copies, and how long it begins to copy more. The client asks for the rest.
+    static constexpr std::uint64_t max_copy = 64u << 20;
+    static constexpr duration max_copy_time = std::chrono::seconds(2);
 
     server(server_commons& commons, const shard& here) : commons_(commons), here_(here) {}
 
@@ -178,6 +181,17 @@ private:
     task<nfsstat4> write(compound& k);
     task<nfsstat4> commit(compound& k);
     task<nfsstat4> readlink(compound& k);
+
+    // Minor version 2.
+    task<nfsstat4> seek(compound& k);
+    task<nfsstat4> allocate(compound& k);
+    task<nfsstat4> deallocate(compound& k);
+    task<nfsstat4> begin_changing(compound& k, stateid4 id, std::uint64_t offset, std::uint64_t length,
+                                  files::change_hold& change);
+    task<nfsstat4> io_advise(compound& k);
+    task<nfsstat4> copy(compound& k);
+    task<nfsstat4> clone(compound& k);
+    task<nfsstat4> begin_between(compound& k, stateid4 source, stateid4 target, files::change_hold& change);
 
     // State.
     struct open_target;
