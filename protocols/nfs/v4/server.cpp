@@ -38,8 +38,10 @@ bool changes_something(nfs_opnum4 operation) noexcept
     case nfs_opnum4::open_downgrade:
     case nfs_opnum4::reclaim_complete:
     case nfs_opnum4::remove:
+    case nfs_opnum4::removexattr:
     case nfs_opnum4::rename:
     case nfs_opnum4::setattr:
+    case nfs_opnum4::setxattr:
     case nfs_opnum4::write: return true;
     default: return false;
     }
@@ -459,6 +461,10 @@ task<nfsstat4> server::run(compound& k, nfs_opnum4 operation)
     case nfs_opnum4::io_advise: return io_advise(k);
     case nfs_opnum4::seek: return seek(k);
     case nfs_opnum4::clone: return clone(k);
+    case nfs_opnum4::getxattr: return getxattr(k);
+    case nfs_opnum4::setxattr: return setxattr(k);
+    case nfs_opnum4::listxattrs: return listxattrs(k);
+    case nfs_opnum4::removexattr: return removexattr(k);
     default: break;
     }
     const bool readable = k.args.visit([](const auto&) {});

@@ -2,6 +2,7 @@
 #include <verbena/protocols/nfs/v3/storage.hpp>
 #include <verbena/protocols/nfs/v4/storage.hpp>
 
+#include <cerrno>
 #include <charconv>
 
 namespace verbena::nfs::v4 {
@@ -33,6 +34,10 @@ void set_time(const settime4& from, storage::set_time& to) noexcept
 // The numbers below 10000 are the same, and those of version 3's own errors are too.
 nfsstat4 status_of_storage(const error& failure) noexcept
 {
+    if (failure.errno_value() == ENODATA)
+        return nfsstat4::noxattr;
+    if (failure.errno_value() == E2BIG)
+        return nfsstat4::xattr2big;
     const v3::nfsstat3 status = v3::to_status(failure);
     switch (status) {
     case v3::nfsstat3::nxio:

@@ -610,6 +610,7 @@ BOOST_FIXTURE_TEST_CASE(what_minor_version_2_changes_is_recalled_first, fixture)
     const auto source = first.open(wanting(first.opening("source"), share4::want_no_delegation));
     BOOST_TEST(first.write(source, std::string(1 << 16, 's')) == nfsstat4::ok);
     const stateid4 anonymous = stateid4::anonymous();
+    const std::string_view name = "a", value = "1";
     const auto each = [&](const char* what, auto ask, nfsstat4 in_the_end = nfsstat4::ok) {
         BOOST_TEST_CONTEXT(what)
         {
@@ -638,11 +639,22 @@ BOOST_FIXTURE_TEST_CASE(what_minor_version_2_changes_is_recalled_first, fixture)
                   CLONE4args{anonymous, anonymous, 0, 0, 0})
             .status();
     });
+    each("setxattr", [&](auto fh) {
+        SETXATTR4args args;
+        args.name = name;
+        args.value = std::as_bytes(std::span(value));
+        return second.call(PUTFH4args{fh}, args).status();
+    });
+    each(
+        "removexattr", [&](auto fh) { return second.call(PUTFH4args{fh}, REMOVEXATTR4args{name}).status(); },
+        nfsstat4::noxattr);
     // What is read alone a read delegation does not mind.
     const client4::opened file = delegated("looked_at");
     const std::size_t before = first_way->calls.size();
     const PUTFH4args there{client4::handle_of(file)};
     BOOST_TEST(second.call(there, SEEK4args{anonymous, 0, data_content4::hole}).status() == nfsstat4::nxio);
+    BOOST_TEST(second.call(there, GETXATTR4args{name}).status() == nfsstat4::noxattr);
+    BOOST_TEST(second.call(there, LISTXATTRS4args{0, 1000}).status() == nfsstat4::ok);
     BOOST_TEST(first_way->calls.size() == before);
 }
 
@@ -698,8 +710,12 @@ BOOST_FIXTURE_TEST_CASE(nothing_is_granted_while_minor_version_2_changes_a_file,
     copy.dst_stateid = to.id;
     BOOST_TEST(call(copy) == nfsstat4::ok);
     BOOST_TEST(call(CLONE4args{file.id, to.id, 0, 0, 0}) == nfsstat4::ok);
-    BOOST_TEST(looking.entered == 4);
-    BOOST_TEST(looking.held == 4);
+    SETXATTR4args set;
+    set.name = "a";
+    BOOST_TEST(call(set) == nfsstat4::ok);
+    BOOST_TEST(call(REMOVEXATTR4args{"a"}) == nfsstat4::ok);
+    BOOST_TEST(looking.entered == 6);
+    BOOST_TEST(looking.held == 6);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -560,15 +560,177 @@ BOOST_FIXTURE_TEST_CASE(nothing_changes_through_a_read_only_export, fixture)
                   LOOKUP4args{"shut"}, LOOKUP4args{"to"}, args)
             .status();
     };
+    SETXATTR4args set;
+    set.name = "a";
     BOOST_TEST(there(ALLOCATE4args{any, 0, 10}) == nfsstat4::rofs);
     BOOST_TEST(there(DEALLOCATE4args{any, 0, 10}) == nfsstat4::rofs);
     BOOST_TEST(there(copying(any, any)) == nfsstat4::rofs);
     BOOST_TEST(there(CLONE4args{any, any, 0, 0, 0}) == nfsstat4::rofs);
+    BOOST_TEST(there(set) == nfsstat4::rofs);
+    BOOST_TEST(there(REMOVEXATTR4args{"a"}) == nfsstat4::rofs);
     // What reads may go on.
+    BOOST_TEST(there(LISTXATTRS4args{0, 1000}) == nfsstat4::ok);
     BOOST_TEST(client
                    .call(PUTROOTFH4args(), LOOKUP4args{"shut"}, LOOKUP4args{"f"},
                          SEEK4args{any, 0, data_content4::data})
                    .status() == nfsstat4::ok);
+    answer4 may = client.call(PUTROOTFH4args(), LOOKUP4args{"shut"}, LOOKUP4args{"f"},
+                              ACCESS4args{access4::all_with_xattr});
+    may.good<PUTROOTFH4res>();
+    may.good<LOOKUP4res>();
+    may.good<LOOKUP4res>();
+    const auto access = may.good<ACCESS4res>();
+    BOOST_TEST((access.access & access4::xawrite) == 0u);
+    BOOST_TEST((access.supported & access4::xawrite) != 0u);
+    BOOST_TEST((access.access & access4::xaread) != 0u);
+}
+
+namespace {
+
+SETXATTR4args setting(std::string_view name, std::string_view value,
+                      setxattr_option4 option = setxattr_option4::either)
+{
+    SETXATTR4args args;
+    args.option = option;
+    args.name = name;
+    args.value = std::as_bytes(std::span(value));
+    return args;
+}
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(extended_attributes_come_and_go, fixture)
+{
+    const client4::opened file = made("f");
+    BOOST_TEST(attributes_of(file, {attribute::xattr_support}).xattr_support);
+    BOOST_TEST(on(file, GETXATTR4args{"a"}).status() == nfsstat4::noxattr);
+    BOOST_TEST(on(file, REMOVEXATTR4args{"a"}).status() == nfsstat4::noxattr);
+    BOOST_TEST(on(file, setting("a", "1", setxattr_option4::replace)).status() == nfsstat4::noxattr);
+    // change_info is of the file, and not atomic.
+    const attributes before = attributes_of(file, {attribute::change});
+    answer4 out = on(file, setting("a", "one", setxattr_option4::create));
+    const attributes after = attributes_of(file, {attribute::change});
+    out.good<PUTFH4res>();
+    const auto set = out.good<SETXATTR4res>();
+    BOOST_TEST(!set.cinfo.atomic);
+    BOOST_TEST(set.cinfo.before == before.change);
+    BOOST_TEST(set.cinfo.after == after.change);
+    BOOST_TEST(before.change != after.change);
+    BOOST_TEST(on(file, setting("a", "1", setxattr_option4::create)).status() == nfsstat4::exist);
+    // GETXATTR, OK, three bytes and their pad.
+    BOOST_TEST(ends_with(on(file, GETXATTR4args{"a"}).bytes(), wire({72, 0, 3, 0x6f6e6500})));
+    BOOST_TEST(on(file, setting("a", "", setxattr_option4::replace)).status() == nfsstat4::ok);
+    BOOST_TEST(ends_with(on(file, GETXATTR4args{"a"}).bytes(), wire({72, 0, 0})));
+    answer4 gone = on(file, REMOVEXATTR4args{"a"});
+    gone.good<PUTFH4res>();
+    const auto removed = gone.good<REMOVEXATTR4res>();
+    BOOST_TEST(removed.cinfo.before != removed.cinfo.after);
+    BOOST_TEST(on(file, GETXATTR4args{"a"}).status() == nfsstat4::noxattr);
+    // A directory has them as well, the pseudo file system has none.
+    BOOST_TEST(here(setting("a", "1")).status() == nfsstat4::ok);
+    BOOST_TEST(client.call(PUTROOTFH4args(), GETXATTR4args{"a"}).status() == nfsstat4::notsupp);
+    BOOST_TEST(client.call(PUTROOTFH4args(), LISTXATTRS4args{0, 1000}).status() == nfsstat4::notsupp);
+    BOOST_TEST(client.call(PUTROOTFH4args(), setting("a", "1")).status() == nfsstat4::rofs);
+    BOOST_TEST(client.call(GETXATTR4args{"a"}).status() == nfsstat4::nofilehandle);
+}
+
+BOOST_FIXTURE_TEST_CASE(extended_attributes_have_limits, fixture)
+{
+    const client4::opened file = made("f");
+    const std::string longest(250, 'n'), too_long(251, 'n');
+    for (const auto& [name, status] : std::initializer_list<std::pair<std::string_view, nfsstat4>>{
+             {"", nfsstat4::inval},
+             {std::string_view("a\0b", 3), nfsstat4::inval},
+             {too_long, nfsstat4::nametoolong}}) {
+        BOOST_TEST(on(file, GETXATTR4args{name}).status() == status);
+        BOOST_TEST(on(file, setting(name, "x")).status() == status);
+        BOOST_TEST(on(file, REMOVEXATTR4args{name}).status() == status);
+    }
+    BOOST_TEST(on(file, setting(longest, "x")).status() == nfsstat4::ok);
+    // More than any file system has.
+    BOOST_CHECK(status_of_storage(verbena::error::from_errno(E2BIG)) == nfsstat4::xattr2big);
+    const std::vector<std::byte> big(65536);
+    storage::request root;
+    root.who = storage::credential(0, 0);
+    const auto there = run_until_complete(*shard, files->lookup(root, files->root(), "f"));
+    BOOST_REQUIRE(there);
+    BOOST_REQUIRE(run_until_complete(
+        *shard, files->setxattr(root, there->found.handle, longest, big, storage::xattr_mode::replace)));
+    answer4 out = on(file, GETXATTR4args{std::string_view(longest)});
+    out.good<PUTFH4res>();
+    BOOST_TEST(out.good<GETXATTR4res>().value.size() == big.size());
+    // It is not cut where it does not fit.
+    BOOST_TEST(compound(client.sequence(0, true), PUTFH4args{client4::handle_of(file)},
+                        GETXATTR4args{std::string_view(longest)})
+                   .status() == nfsstat4::rep_too_big_to_cache);
+}
+
+BOOST_FIXTURE_TEST_CASE(names_of_extended_attributes_are_listed_in_parts, fixture)
+{
+    const client4::opened file = made("f");
+    // LISTXATTRS, OK, cookie 0, no name, and the end.
+    BOOST_TEST(ends_with(on(file, LISTXATTRS4args{0, 16}).bytes(), wire({74, 0, 0, 0, 0, 1})));
+    BOOST_TEST(on(file, LISTXATTRS4args{0, 15}).status() == nfsstat4::toosmall);
+    std::set<std::string> all;
+    for (int i = 0; i < 40; ++i) {
+        all.insert("name" + std::to_string(i));
+        BOOST_TEST(on(file, setting("name" + std::to_string(i), "v")).status() == nfsstat4::ok);
+    }
+    BOOST_TEST(on(file, LISTXATTRS4args{0, 16 + 11}).status() == nfsstat4::toosmall);
+    const auto list = [&](std::uint32_t maxcount, auto between) {
+        std::multiset<std::string> found;
+        std::uint64_t cookie = 0;
+        for (bool eof = false; !eof;) {
+            answer4 out = on(file, LISTXATTRS4args{cookie, maxcount});
+            out.good<PUTFH4res>();
+            const auto res = out.good<LISTXATTRS4res>();
+            std::size_t size = 16;
+            for (const component4 name : res.names) {
+                size += 4 + xdr::padded(name.size());
+                found.emplace(name);
+            }
+            BOOST_TEST(size <= maxcount);
+            BOOST_TEST((res.names.size() != 0 || res.eof));
+            cookie = res.cookie;
+            eof = res.eof;
+            between();
+        }
+        return found;
+    };
+    const std::multiset<std::string> expected(all.begin(), all.end());
+    BOOST_CHECK(list(1 << 20, [] {}) == expected);
+    BOOST_CHECK(list(28, [] {}) == expected);
+    // What comes and goes meanwhile hides no other name, and repeats none.
+    int n = 0;
+    const auto found = list(100, [&] {
+        BOOST_TEST(on(file, setting("new" + std::to_string(n), "v")).status() == nfsstat4::ok);
+        BOOST_TEST(on(file, REMOVEXATTR4args{n % 2 == 0 ? "name0" : "new0"}).status() <= nfsstat4::noxattr);
+        ++n;
+    });
+    for (int i = 1; i < 40; ++i)
+        BOOST_TEST(found.count("name" + std::to_string(i)) == 1u);
+}
+
+BOOST_FIXTURE_TEST_CASE(access_tells_of_extended_attributes, fixture)
+{
+    const client4::opened file = made("f");
+    const auto ask = [&](const auto&... way) {
+        answer4 out = client.call(way..., ACCESS4args{access4::all_with_xattr});
+        for (std::size_t i = 0; i < sizeof...(way); ++i)
+            out.take<PUTFH4res>();
+        return out.good<ACCESS4res>();
+    };
+    constexpr std::uint32_t xattrs = access4::xaread | access4::xawrite | access4::xalist;
+    auto res = ask(PUTFH4args{client4::handle_of(file)});
+    BOOST_TEST((res.supported & xattrs) == xattrs);
+    BOOST_TEST((res.access & xattrs) == xattrs);
+    user->uid = 1001;
+    res = ask(PUTFH4args{client4::handle_of(file)});
+    BOOST_TEST((res.supported & xattrs) == xattrs);
+    BOOST_TEST((res.access & xattrs) == access4::xalist);
+    user->uid = 1000;
+    minor = 1;
+    BOOST_TEST(on(file, ACCESS4args{access4::xaread}).status() == nfsstat4::inval);
 }
 
 BOOST_FIXTURE_TEST_CASE(what_a_back_end_can_t_do_is_not_supported, nfs4_fixture)
@@ -599,6 +761,11 @@ BOOST_FIXTURE_TEST_CASE(what_a_back_end_can_t_do_is_not_supported, nfs4_fixture)
         {
             return file_backend::clone(r, f, at, to, there, n);
         }
+        task<result<std::vector<std::byte>>> getxattr(const storage::request& r, const storage::handle& f,
+                                                      std::string_view name) override
+        {
+            return file_backend::getxattr(r, f, name);
+        }
 
     private:
         storage::filesystem_info none_;
@@ -618,6 +785,7 @@ BOOST_FIXTURE_TEST_CASE(what_a_back_end_can_t_do_is_not_supported, nfs4_fixture)
     BOOST_TEST(client.call(there, SAVEFH4args(), behind).status() == nfsstat4::notsupp);
     BOOST_TEST(client.call(there, SAVEFH4args(), CLONE4args{file.id, file.id, 0, 100, 0}).status() ==
                nfsstat4::notsupp);
+    BOOST_TEST(client.call(there, GETXATTR4args{"a"}).status() == nfsstat4::notsupp);
     answer4 out = client.call(there, ACCESS4args{access4::all_with_xattr});
     out.good<PUTFH4res>();
     BOOST_TEST((out.good<ACCESS4res>().supported & ~access4::all) == 0u);

@@ -192,6 +192,12 @@ private:
     task<nfsstat4> copy(compound& k);
     task<nfsstat4> clone(compound& k);
     task<nfsstat4> begin_between(compound& k, stateid4 source, stateid4 target, files::change_hold& change);
+    task<nfsstat4> getxattr(compound& k);
+    task<nfsstat4> setxattr(compound& k);
+    task<nfsstat4> listxattrs(compound& k);
+    task<nfsstat4> removexattr(compound& k);
+    task<nfsstat4> begin_changing_xattrs(compound& k, std::string_view name, files::change_hold& change,
+                                         storage::change& seen);
 
     // State.
     struct open_target;
