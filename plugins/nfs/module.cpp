@@ -157,7 +157,8 @@ public:
     }
     std::string listening(std::span<const listen_place> places) override
     {
-        std::string text = start_text(exported_as_, places, {serves4_, has_mount_});
+        const char* const version_4 = minors_[2] ? "4.2" : serves4_ ? "4.1" : "";
+        std::string text = start_text(exported_as_, places, {version_4, has_mount_});
         if (serves4_)
             text += recovery_text();
         if (uses_rpcbind_) {
