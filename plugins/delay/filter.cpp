@@ -13,7 +13,11 @@ group group_of(storage::operation op) noexcept
 {
     switch (op) {
     case storage::operation::read: return group::read;
-    case storage::operation::write: return group::write;
+    case storage::operation::write:
+    case storage::operation::allocate:
+    case storage::operation::deallocate:
+    case storage::operation::copy:
+    case storage::operation::clone: return group::write;
     case storage::operation::commit: return group::sync;
     default: return group::metadata;
     }

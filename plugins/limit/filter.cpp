@@ -8,6 +8,11 @@ namespace verbena::filters {
 
 namespace {
 
+// A clone shares what is there, and what is deallocated is given back.
+constexpr storage::operation_set counted_by_bytes = storage::operation_set(storage::operation::read) |
+                                                    storage::operation::write | storage::operation::allocate |
+                                                    storage::operation::copy;
+
 class limiting final : public limit_filter {
 public:
     limiting(std::unique_ptr<storage::file_backend> below, const limit_options& options)
@@ -32,8 +37,7 @@ public:
 private:
     bool gates(storage::operation op) const noexcept override
     {
-        return of_operations_ ||
-               (of_bytes_ && (op == storage::operation::read || op == storage::operation::write));
+        return of_operations_ || (of_bytes_ && counted_by_bytes.contains(op));
     }
     task<result<void>> enter(storage::operation, const storage::request& r, std::uint64_t bytes) override
     {

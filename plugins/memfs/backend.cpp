@@ -29,6 +29,8 @@ int check_name(std::string_view name) noexcept
 backend::backend(const memfs_options& options) : options_(options)
 {
     std::random_device random;
+    info_.clone_block = file_data::block_size;
+    info_.xattrs = true;
     instance_ = (std::uint64_t(random()) << 32 | random()) | 1;
     node& n = nodes_[root_id];
     n.attrs.type = storage::file_type::directory;
@@ -107,6 +109,30 @@ task<result<storage::attributes>> backend::getattr(const storage::request&, cons
     if (!n)
         co_return n.error();
     co_return seen(**n);
+}
+
+result<node*> backend::find_data(const storage::request& r, const storage::handle& file, int use)
+{
+    auto n = find(file);
+    if (!n)
+        return n;
+    const node& f = **n;
+    if (!f.is_regular())
+        return fails(f.is_directory() ? EISDIR : EINVAL, "data of something that is no regular file");
+    // The owner may always read and write, and what may be executed may be read.
+    const unsigned rights = use == R_OK ? R_OK | X_OK : W_OK;
+    if (r.who.uid != f.attrs.uid && allowed(f.attrs, r.who, rights) == 0)
+        return fails(EACCES, use == R_OK ? "read" : "write");
+    return n;
+}
+
+void backend::note_change(node& n, const storage::request& r)
+{
+    // What is written to is nobody's new file any more; where the verifier stands in the times, they are others by then, too.
+    n.verifier.reset();
+    n.attrs.mtime = n.attrs.ctime = now();
+    if (r.who.uid != 0)
+        n.attrs.mode = without_set_id(n.attrs, r.who);
 }
 
 void backend::resize(node& n, std::uint64_t size)
@@ -248,15 +274,10 @@ task<result<storage::read_result>> backend::read(const storage::request& r, cons
                                                  std::uint64_t offset, std::span<std::byte> out)
 {
     std::lock_guard lock(mutex_);
-    auto n = find(file);
+    auto n = find_data(r, file, R_OK);
     if (!n)
         co_return n.error();
     node& f = **n;
-    if (!f.is_regular())
-        co_return fails(f.is_directory() ? EISDIR : EINVAL, "data of something that is no regular file");
-    // The owner may always read, and what may be executed may be read.
-    if (r.who.uid != f.attrs.uid && allowed(f.attrs, r.who, R_OK | X_OK) == 0)
-        co_return fails(EACCES, "read");
     const std::uint64_t left = offset < f.attrs.size ? f.attrs.size - offset : 0;
     const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(left, out.size()));
     f.data.read(offset, out.first(count));
@@ -280,19 +301,13 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
     if (offset > max_offset || length > max_offset - offset)
         co_return fails(EFBIG, "a write past the largest offset");
     std::lock_guard lock(mutex_);
-    auto n = find(file);
+    auto n = find_data(r, file, W_OK);
     if (!n)
         co_return n.error();
     node& f = **n;
-    if (!f.is_regular())
-        co_return fails(f.is_directory() ? EISDIR : EINVAL, "data of something that is no regular file");
-    if (r.who.uid != f.attrs.uid && allowed(f.attrs, r.who, W_OK) == 0)
-        co_return fails(EACCES, "write");
     const std::uint64_t missing = f.data.missing(offset, length);
     if (missing > free_bytes() / file_data::block_size)
         co_return fails(ENOSPC, "write");
-    // What is written to is nobody's new file any more; where the verifier stands in the times, they are others by then, too.
-    f.verifier.reset();
     storage::write_result done;
     done.file.before = seen(f);
     f.data.reserve(offset, length);
@@ -302,11 +317,10 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
         f.data.write(at, piece);
         at += piece.size();
     }
+    f.verifier.reset();
     if (length != 0) {
         f.attrs.size = std::max(f.attrs.size, at);
-        f.attrs.mtime = f.attrs.ctime = now();
-        if (r.who.uid != 0)
-            f.attrs.mode = without_set_id(f.attrs, r.who);
+        note_change(f, r);
     }
     done.count = static_cast<std::uint32_t>(length);
     done.committed = wanted;

@@ -69,6 +69,31 @@ public:
     task<result<storage::change>> commit(const storage::request& r, const storage::handle& file,
                                          std::uint64_t offset, std::uint32_t count) override;
 
+    // extents.cpp
+    task<result<storage::seek_result>> seek(const storage::request& r, const storage::handle& file,
+                                            std::uint64_t offset, storage::extent what) override;
+    task<result<storage::change>> allocate(const storage::request& r, const storage::handle& file,
+                                           std::uint64_t offset, std::uint64_t length) override;
+    task<result<storage::change>> deallocate(const storage::request& r, const storage::handle& file,
+                                             std::uint64_t offset, std::uint64_t length) override;
+    task<result<storage::copy_result>> copy(const storage::request& r, const storage::handle& from,
+                                            std::uint64_t from_offset, const storage::handle& to,
+                                            std::uint64_t to_offset, std::uint64_t length) override;
+    task<result<storage::change>> clone(const storage::request& r, const storage::handle& from,
+                                        std::uint64_t from_offset, const storage::handle& to,
+                                        std::uint64_t to_offset, std::uint64_t length) override;
+
+    // xattrs.cpp
+    task<result<std::vector<std::byte>>> getxattr(const storage::request& r, const storage::handle& file,
+                                                  std::string_view name) override;
+    task<result<storage::change>> setxattr(const storage::request& r, const storage::handle& file,
+                                           std::string_view name, std::span<const std::byte> value,
+                                           storage::xattr_mode mode) override;
+    task<result<std::vector<std::string>>> listxattrs(const storage::request& r,
+                                                      const storage::handle& file) override;
+    task<result<storage::change>> removexattr(const storage::request& r, const storage::handle& file,
+                                              std::string_view name) override;
+
 private:
     static constexpr std::uint64_t root_id = 1;
     static constexpr std::uint64_t name_cost = 256; ///< of the nodes of both tables, about
@@ -78,6 +103,13 @@ private:
     /// A directory, and a name to be changed in it by `who`.
     result<node*> find_to_change(const storage::request& r, const storage::handle& directory,
                                  std::string_view name, int dots);
+    /// A regular file whose data `who` may use so: R_OK or W_OK.
+    result<node*> find_data(const storage::request& r, const storage::handle& file, int use);
+    /// A file or directory whose extended attributes may be used so.
+    result<node*> find_xattrs(const storage::request& r, const storage::handle& file, std::string_view name,
+                              int use);
+    /// Its data were changed by who asked.
+    void note_change(node& n, const storage::request& r);
     storage::attributes seen(const node& n) const noexcept;
     result<storage::create_result> make(const storage::request& r, const storage::handle& directory,
                                         std::string_view name, storage::file_type type,
@@ -94,6 +126,11 @@ private:
     std::uint64_t free_bytes() const noexcept;
     /// What a name costs: it stands in two tables.
     static std::uint64_t cost_of(std::string_view name) noexcept { return name_cost + 2 * name.size(); }
+    static std::uint64_t cost_of_xattr(std::string_view name, std::size_t size) noexcept
+    {
+        return cost_of(name) + size;
+    }
+    static std::uint64_t cost_of_xattrs(const node& n) noexcept;
     void add_name(node& directory, std::string_view name, std::uint64_t fileid);
     void take_name(node& directory, std::string_view name);
 
@@ -104,7 +141,7 @@ private:
     std::unordered_map<std::uint64_t, node> nodes_;
     std::uint64_t next_id_ = root_id + 1; ///< never used twice, so a handle needs no generation
     std::uint64_t blocks_ = 0;
-    std::uint64_t text_bytes_ = 0; ///< of names and targets
+    std::uint64_t text_bytes_ = 0; ///< of names, targets and extended attributes
 };
 
 } // namespace verbena::memfs

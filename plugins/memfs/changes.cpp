@@ -52,11 +52,12 @@ result<storage::create_result> backend::make(const storage::request& r, const st
     if (nodes_.size() >= options_.max_files || cost_of(name) > free_bytes())
         return fails(ENOSPC, "create");
     const bool inherits = (d.attrs.mode & 02000) != 0;
+    const std::uint32_t mode = set.mode ? *set.mode & 07777 & ~set.umask.value_or(0) : default_mode;
     node n;
     n.attrs.type = type;
     n.attrs.uid = r.who.uid;
     n.attrs.gid = inherits ? d.attrs.gid : r.who.gid;
-    n.attrs.mode = mode_of_new(n.attrs, set.mode ? *set.mode & 07777 : default_mode, inherits, r.who);
+    n.attrs.mode = mode_of_new(n.attrs, mode, inherits, r.who);
     n.attrs.links = type == storage::file_type::directory ? 2 : 1;
     n.attrs.fileid = next_id_;
     n.parent = d.attrs.fileid;
@@ -92,8 +93,10 @@ backend::create(const storage::request& r, const storage::handle& directory, std
 {
     std::lock_guard lock(mutex_);
     const bool exclusive = mode == storage::create_mode::exclusive;
-    const storage::set_attributes none;
-    auto made = make(r, directory, name, storage::file_type::regular, 0600, exclusive ? none : set);
+    storage::set_attributes mode_alone;
+    mode_alone.mode = set.mode;
+    mode_alone.umask = set.umask;
+    auto made = make(r, directory, name, storage::file_type::regular, 0600, exclusive ? mode_alone : set);
     if (made) {
         if (exclusive)
             (*find(made->made.handle))->verifier = verifier;
@@ -194,7 +197,7 @@ void backend::lose_name(node& n)
         --n.attrs.links;
     if (n.attrs.links == 0) {
         blocks_ -= n.data.blocks();
-        text_bytes_ -= n.target.size();
+        text_bytes_ -= n.target.size() + cost_of_xattrs(n);
         nodes_.erase(n.attrs.fileid);
     }
 }

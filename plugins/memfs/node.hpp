@@ -14,29 +14,44 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace verbena::memfs {
 
-/// Bytes of one file: blocks where something was written, nothing where not.
+/// Bytes of one file: blocks where something was written, nothing where not. Two files may share a block; each pays for it, so that
+/// a write that parts them finds room.
 class file_data {
 public:
     static constexpr std::uint64_t block_size = std::uint64_t(64) << 10;
 
     /// Copies bytes from `offset`; holes read as zeros.
     void read(std::uint64_t offset, std::span<std::byte> out) const noexcept;
-    /// Overwrites bytes from `offset`; the blocks are there (see reserve).
-    void write(std::uint64_t offset, std::span<const std::byte> in) noexcept;
+    /// Overwrites bytes from `offset`; room was taken for them (see reserve).
+    void write(std::uint64_t offset, std::span<const std::byte> in);
     /// How many blocks are missing for a write of `length` bytes at `offset`.
     std::uint64_t missing(std::uint64_t offset, std::uint64_t length) const noexcept;
-    /// Adds them.
+    /// Takes room for them. They stay holes until something is written.
     void reserve(std::uint64_t offset, std::uint64_t length);
+    /// Has a range read as zeros, and gives back the blocks that it covers: how many.
+    std::uint64_t clear(std::uint64_t offset, std::uint64_t length);
+    /// Where data or a hole begins at or behind `offset`, `size` if that is nowhere before it.
+    std::uint64_t find(storage::extent what, std::uint64_t offset, std::uint64_t size) const noexcept;
+    /// How many there are among `count` places.
+    std::uint64_t blocks(std::uint64_t first, std::uint64_t count) const noexcept;
+    /// Has `count` places from `to` on hold what `other`, which may be this, has from `from` on.
+    void share(const file_data& other, std::uint64_t from, std::uint64_t to, std::uint64_t count);
     /// Forgets what lies behind `size`; the number of blocks given back.
-    std::uint64_t truncate(std::uint64_t size) noexcept;
+    std::uint64_t truncate(std::uint64_t size);
     std::uint64_t blocks() const noexcept { return blocks_.size(); }
 
 private:
     using block = std::array<std::byte, block_size>;
-    std::map<std::uint64_t, std::unique_ptr<block>> blocks_;
+    using block_map = std::map<std::uint64_t, std::shared_ptr<block>>;
+    /// To be written to: of this file alone.
+    static block& own(std::shared_ptr<block>& shared);
+    static void zero(std::shared_ptr<block>& shared, std::uint64_t begin, std::uint64_t end);
+    block_map blocks_; ///< nullptr: room that was taken, and not written to
 };
 
 /// One file of any type.
@@ -63,7 +78,8 @@ struct node {
 
     storage::attributes attrs;
     file_data data;
-    std::string target;       ///< of a symbolic link
+    std::string target; ///< of a symbolic link
+    std::map<std::string, std::vector<std::byte>, std::less<>> xattrs;
     std::uint64_t parent = 0; ///< of a directory
     std::map<std::string, child, std::less<>> children;
     std::map<std::uint64_t, std::string> order;

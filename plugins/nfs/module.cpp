@@ -75,7 +75,7 @@ public:
                 "rpcbind", {"auto", "no"}, "auto",
                 "auto registers with rpcbind, if it answers and no NFS server is registered; no never does"),
             setting::list("versions",
-                          "Versions of NFS that are served, of 3 and 4.1; only 3 unless it is written"),
+                          "Versions of NFS that are served, of 3, 4.1 and 4.2; only 3 unless it is written"),
             setting::number(
                 "lease", {5, 3600}, 90,
                 "Seconds after which a client of version 4 that is silent has to give way to others; it "
@@ -157,7 +157,8 @@ public:
     }
     std::string listening(std::span<const listen_place> places) override
     {
-        std::string text = start_text(exported_as_, places, {serves4_, has_mount_});
+        const char* const version_4 = minors_[2] ? "4.2" : serves4_ ? "4.1" : "";
+        std::string text = start_text(exported_as_, places, {version_4, has_mount_});
         if (serves4_)
             text += recovery_text();
         if (uses_rpcbind_) {
@@ -200,6 +201,7 @@ private:
     std::optional<rpcbind_registration> rpcbind_;
     bool serves3_ = true;
     bool serves4_ = false;
+    std::array<bool, v4::max_minor_version + 1> minors_{}; // of version 4
     bool has_mount_ = false;
     bool allow_public_ = false;
     bool uses_rpcbind_ = true;
@@ -211,14 +213,18 @@ void nfs_module::read_versions(setting_values& values)
     if (versions.empty())
         return;
     serves3_ = serves4_ = false;
+    minors_ = {};
     for (const std::string& version : versions) {
         if (version == "3")
             serves3_ = true;
         else if (version == "4.1")
-            serves4_ = true;
+            serves4_ = minors_[1] = true;
+        else if (version == "4.2")
+            serves4_ = minors_[2] = true;
         else
             throw config_error(values.place("versions"), "versions: no such version of NFS, " +
-                                                             printable(version) + "; there are 3 and 4.1");
+                                                             printable(version) +
+                                                             "; there are 3, 4.1 and 4.2");
     }
 }
 
@@ -270,6 +276,7 @@ void nfs_module::make_commons(shard& home)
     options.reclaimers = restart_.reclaimers;
     commons_ =
         std::make_unique<v4::server_commons>(table_, key_, home, *store_, options, seconds_since_1970());
+    commons_->minors = minors_;
     registrations_ = commons_->expose(*metrics_);
     home.tasks().spawn([commons = commons_.get()] { return commons->state.table().tend(); });
     home.tasks().spawn([commons = commons_.get()] { return commons->tend(); });
@@ -366,6 +373,6 @@ void nfs_module::refuse_exported_state(const std::string& directory) const
 const verbena::module_descriptor verbena::modules::nfs = {
     .name = "nfs",
     .version = VERBENA_VERSION,
-    .summary = "NFS versions 3 and 4.1 over every transport, with its exports",
+    .summary = "NFS versions 3, 4.1 and 4.2 over every transport, with its exports",
     .create = []() -> std::unique_ptr<module> { return std::make_unique<verbena::nfs::nfs_module>(); },
 };

@@ -121,8 +121,9 @@ std::string obstacle(const exported_as& e, const std::string& transport, const n
 
 // What root types on a client. The netids are those of nfs(5).
 std::string mount_line(const listen_place& l, std::span<const listen_place> all, const exported_as& e,
-                       bool four)
+                       std::string_view version_4)
 {
+    const bool four = !version_4.empty();
     if (const std::string why = obstacle(e, l.transport, l.where); !why.empty())
         return why;
     const std::string six = l.where.family() == AF_INET6 ? "6" : "";
@@ -146,8 +147,9 @@ std::string mount_line(const listen_place& l, std::span<const listen_place> all,
                (!four && mount->where.is_loopback() ? listen_everywhere("tcp") + ", " : std::string()) +
                "and clients= for them";
     if (four)
-        return std::string("mount -t nfs -o vers=4.1,proto=") + (l.transport == "tcp" ? "tcp" : "rdma") +
-               six + ",port=" + port + ' ' + quoted(host + ':' + e.pseudo) + " /mnt";
+        return "mount -t nfs -o vers=" + std::string(version_4) +
+               ",proto=" + (l.transport == "tcp" ? "tcp" : "rdma") + six + ",port=" + port + ' ' +
+               quoted(host + ':' + e.pseudo) + " /mnt";
     const std::string mount_port = std::to_string(mount->where.port());
     const std::string options = l.transport == "tcp"
                                     ? "proto=tcp" + six + ",port=" + port
@@ -217,15 +219,15 @@ std::string start_text(std::span<const exported_as> exports, std::span<const lis
             if (!admits_transport(e, l) || !nobody_comes(e, listeners).empty())
                 continue;
             const std::string line =
-                by.mount || by.version_4_1
-                    ? mount_line(l, listeners, e, by.version_4_1)
+                by.mount || !by.version_4.empty()
+                    ? mount_line(l, listeners, e, by.version_4)
                     : "kernels can't mount " + printable(e.pseudo) +
                           " here without the protocol that they ask first: load the module mount";
             mountable = mountable || line.starts_with("mount ");
             text += "  " + line + '\n';
         }
     }
-    if (mountable && !by.version_4_1)
+    if (mountable && by.version_4.empty())
         text += "nolock, as there is no lock manager yet: locks of files hold among the processes of one "
                 "client only\n";
     return text;

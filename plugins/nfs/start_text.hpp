@@ -26,8 +26,9 @@ struct exported_as {
 
 /// What is served to mount with.
 struct mounted_by {
-    bool version_4_1 = false; ///< then mount lines are of it: it has locks, and needs no MOUNT
-    bool mount = true;        ///< the MOUNT protocol, which clients of version 3 ask first
+    std::string_view
+        version_4;     ///< the highest, "4.1"; then mount lines are of it: it has locks, and needs no MOUNT
+    bool mount = true; ///< the MOUNT protocol, which clients of version 3 ask first
 };
 
 /// Lines about each export and each listener. Mount lines that would be refused are left out; why, and what cures it, stands in

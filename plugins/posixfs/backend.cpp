@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
+#include <sys/xattr.h>
 
 namespace verbena::posixfs {
 
@@ -23,6 +24,10 @@ backend::backend(const posixfs_options& options, blocking_pool& pool, std::uniqu
     cookie_verifier_ = handles_->root_mount().fsid | 1;
     if (const long n = ::fpathconf(root, _PC_LINK_MAX); n > 0)
         info_.max_links = static_cast<std::uint32_t>(std::min<long>(n, 0x7fffffff));
+    struct statfs of_root{};
+    if (::fstatfs(root, &of_root) == 0)
+        info_.clone_block = static_cast<std::uint32_t>(of_root.f_bsize);
+    info_.xattrs = ::fgetxattr(root, "user.verbena", nullptr, 0) >= 0 || errno == ENODATA;
     files_per_shard_ = options.cached_files;
     if (files_per_shard_ == 0) {
         rlimit limit{};

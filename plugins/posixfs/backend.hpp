@@ -20,6 +20,8 @@
 #include <atomic>
 #include <mutex>
 #include <span>
+#include <string>
+#include <vector>
 
 namespace verbena::posixfs {
 
@@ -112,6 +114,27 @@ public:
                                                   const storage::handle& file) override;
     task<result<storage::change>> commit(const storage::request& r, const storage::handle& file,
                                          std::uint64_t offset, std::uint32_t count) override;
+    task<result<storage::seek_result>> seek(const storage::request& r, const storage::handle& file,
+                                            std::uint64_t offset, storage::extent what) override;
+    task<result<storage::change>> allocate(const storage::request& r, const storage::handle& file,
+                                           std::uint64_t offset, std::uint64_t length) override;
+    task<result<storage::change>> deallocate(const storage::request& r, const storage::handle& file,
+                                             std::uint64_t offset, std::uint64_t length) override;
+    task<result<storage::copy_result>> copy(const storage::request& r, const storage::handle& from,
+                                            std::uint64_t from_offset, const storage::handle& to,
+                                            std::uint64_t to_offset, std::uint64_t length) override;
+    task<result<storage::change>> clone(const storage::request& r, const storage::handle& from,
+                                        std::uint64_t from_offset, const storage::handle& to,
+                                        std::uint64_t to_offset, std::uint64_t length) override;
+    task<result<std::vector<std::byte>>> getxattr(const storage::request& r, const storage::handle& file,
+                                                  std::string_view name) override;
+    task<result<storage::change>> setxattr(const storage::request& r, const storage::handle& file,
+                                           std::string_view name, std::span<const std::byte> value,
+                                           storage::xattr_mode mode) override;
+    task<result<std::vector<std::string>>> listxattrs(const storage::request& r,
+                                                      const storage::handle& file) override;
+    task<result<storage::change>> removexattr(const storage::request& r, const storage::handle& file,
+                                              std::string_view name) override;
 
 private:
     /// What belongs to one shard.
@@ -235,6 +258,21 @@ private:
     task<result<storage::entry>> remember(shard& s, unique_fd fd, struct stat& st,
                                           const storage::handle& directory, std::string_view name,
                                           file_ref* out = nullptr);
+
+    // extents.cpp
+    struct in_use;
+    /// A regular file, open for the caller, whose rights are those of now.
+    task<result<in_use>> open_data(shard& s, const storage::request& r, const storage::handle& h, use what);
+    /// What was done through `open`, on stable storage as a change of metadata is; the attributes since.
+    task<result<storage::change>> settle_data(const in_use& open);
+    task<result<storage::change>> change_extents(const storage::request& r, const storage::handle& file,
+                                                 std::uint64_t offset, std::uint64_t length, int mode);
+
+    // xattrs.cpp
+    task<result<file_ref>> open_live(shard& s, const storage::handle& h);
+    template<class Change>
+    task<result<storage::change>> change_xattrs(const storage::request& r, const storage::handle& file,
+                                                std::string_view name, Change change);
 
     // changes.cpp
     struct made;

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <sys/syscall.h>
+#include <sys/xattr.h>
 
 namespace verbena::posixfs {
 
@@ -33,6 +34,14 @@ struct verifier_times {
     }
     timespec times[2]{};
 };
+
+// What is made in such a directory gets its rights from that list and the mode, whatever the umask (RFC 8275 4). The kernel sees to it,
+// as long as the mode reaches it whole.
+bool has_default_acl(int directory) noexcept
+{
+    const std::string path = "/proc/self/fd/" + std::to_string(directory);
+    return ::getxattr(path.c_str(), "system.posix_acl_default", nullptr, 0) > 0;
+}
 
 } // namespace
 
@@ -81,7 +90,8 @@ backend::make_entry(const storage::request& r, const storage::handle& directory,
     const file_ref d = std::move(*opened);
 
     observed_change change;
-    auto job = [fd = d->path.get(), &order = order_of(*d), &checked, &make, &change,
+    storage::set_attributes wanted = set;
+    auto job = [fd = d->path.get(), &order = order_of(*d), &checked, &make, &change, &wanted,
                 &who = r.who]() -> result<made> {
         struct stat st{};
         if (auto live = live_directory(fd, st); !live)
@@ -89,9 +99,11 @@ backend::make_entry(const storage::request& r, const storage::handle& directory,
         acting_as as(who);
         if (!as)
             return as.error();
+        if (wanted.mode && wanted.umask && !has_default_acl(fd))
+            wanted.mode = *wanted.mode & ~*wanted.umask;
         result<made> m = [&] {
             naming at(order, st, fd, checked.text(), change);
-            return make(at);
+            return make(at, wanted);
         }();
         if (m && S_ISDIR(m->st.st_mode))
             order.adopt(m->st);
@@ -232,7 +244,7 @@ task<result<storage::create_result>>
 backend::create(const storage::request& r, const storage::handle& directory, std::string_view name,
                 storage::create_mode mode, const storage::set_attributes& set, std::uint64_t verifier)
 {
-    auto make = [this, mode, &set, verifier, &who = r.who](naming& at) {
+    auto make = [this, mode, verifier, &who = r.who](naming& at, const storage::set_attributes& set) {
         return create_file(at, mode, set, verifier, who);
     };
     co_return co_await make_entry(r, directory, name, set, std::move(make));
@@ -249,7 +261,7 @@ task<result<storage::create_result>> backend::mkdir(const storage::request& r,
                                                     const storage::handle& directory, std::string_view name,
                                                     const storage::set_attributes& set)
 {
-    auto make = [this, &set, &who = r.who](naming& at) -> result<made> {
+    auto make = [this, &who = r.who](naming& at, const storage::set_attributes& set) -> result<made> {
         if (::mkdirat(at.directory, at.name, set.mode ? *set.mode & 07777 : default_directory_mode) != 0)
             return errno_error("mkdir");
         return finish_new(at, S_IFDIR, set, who);
@@ -267,7 +279,7 @@ task<result<storage::create_result>> backend::symlink(const storage::request& r,
     if (target.size() >= 4096)
         co_return error::from_errno(ENAMETOOLONG, "the target of a symbolic link");
     const std::string to(target);
-    auto make = [this, &to, &set, &who = r.who](naming& at) -> result<made> {
+    auto make = [this, &to, &who = r.who](naming& at, const storage::set_attributes& set) -> result<made> {
         if (::symlinkat(to.c_str(), at.directory, at.name) != 0)
             return errno_error("symlink");
         return finish_new(at, S_IFLNK, set, who);
@@ -288,7 +300,8 @@ task<result<storage::create_result>> backend::mknod(const storage::request& r,
     case storage::file_type::fifo: format = S_IFIFO; break;
     default: co_return error::from_errno(EINVAL, "mknod of a type that has its own call");
     }
-    auto make = [this, format, major, minor, &set, &who = r.who](naming& at) -> result<made> {
+    auto make = [this, format, major, minor,
+                 &who = r.who](naming& at, const storage::set_attributes& set) -> result<made> {
         const mode_t mode = set.mode ? *set.mode & 07777 : default_file_mode;
         const bool device = format == S_IFBLK || format == S_IFCHR;
         if (::mknodat(at.directory, at.name, mode | format, device ? makedev(major, minor) : 0) != 0)

@@ -136,4 +136,59 @@ task<result<change>> forwarding_backend::commit(const request& r, const handle& 
     return below_.commit(r, file, offset, count);
 }
 
+task<result<seek_result>> forwarding_backend::seek(const request& r, const handle& file, std::uint64_t offset,
+                                                   extent what)
+{
+    return below_.seek(r, file, offset, what);
+}
+
+task<result<change>> forwarding_backend::allocate(const request& r, const handle& file, std::uint64_t offset,
+                                                  std::uint64_t length)
+{
+    return below_.allocate(r, file, offset, length);
+}
+
+task<result<change>> forwarding_backend::deallocate(const request& r, const handle& file,
+                                                    std::uint64_t offset, std::uint64_t length)
+{
+    return below_.deallocate(r, file, offset, length);
+}
+
+task<result<copy_result>> forwarding_backend::copy(const request& r, const handle& from,
+                                                   std::uint64_t from_offset, const handle& to,
+                                                   std::uint64_t to_offset, std::uint64_t length)
+{
+    return below_.copy(r, from, from_offset, to, to_offset, length);
+}
+
+task<result<change>> forwarding_backend::clone(const request& r, const handle& from,
+                                               std::uint64_t from_offset, const handle& to,
+                                               std::uint64_t to_offset, std::uint64_t length)
+{
+    return below_.clone(r, from, from_offset, to, to_offset, length);
+}
+
+task<result<std::vector<std::byte>>> forwarding_backend::getxattr(const request& r, const handle& file,
+                                                                  std::string_view name)
+{
+    return below_.getxattr(r, file, name);
+}
+
+task<result<change>> forwarding_backend::setxattr(const request& r, const handle& file, std::string_view name,
+                                                  std::span<const std::byte> value, xattr_mode mode)
+{
+    return below_.setxattr(r, file, name, value, mode);
+}
+
+task<result<std::vector<std::string>>> forwarding_backend::listxattrs(const request& r, const handle& file)
+{
+    return below_.listxattrs(r, file);
+}
+
+task<result<change>> forwarding_backend::removexattr(const request& r, const handle& file,
+                                                     std::string_view name)
+{
+    return below_.removexattr(r, file, name);
+}
+
 } // namespace verbena::storage

@@ -22,6 +22,20 @@ task<result<T>> gated_backend::pass(operation op, const request& r, Call call)
     co_return co_await beneath;
 }
 
+namespace {
+
+// Of what passed and was to move `asked` bytes.
+template<class T>
+std::uint64_t moved(const T& done, std::uint64_t asked) noexcept
+{
+    if constexpr (requires { done.count; })
+        return done.count;
+    else
+        return asked;
+}
+
+} // namespace
+
 template<class T, class Call>
 task<result<T>> gated_backend::pass_bytes(operation op, const request& r, std::uint64_t bytes, Call call)
 {
@@ -30,7 +44,7 @@ task<result<T>> gated_backend::pass_bytes(operation op, const request& r, std::u
         co_return entered.error();
     task<result<T>> beneath = call(below());
     auto done = co_await beneath;
-    leave(r, bytes, done ? done->count : 0);
+    leave(r, bytes, done ? moved(*done, bytes) : 0);
     co_return std::move(done);
 }
 
@@ -226,6 +240,94 @@ task<result<change>> gated_backend::commit(const request& r, const handle& file,
     return pass<change>(operation::commit, r, [&r, &file, offset, count](file_backend& below) {
         return below.commit(r, file, offset, count);
     });
+}
+
+task<result<seek_result>> gated_backend::seek(const request& r, const handle& file, std::uint64_t offset,
+                                              extent what)
+{
+    if (!gates(operation::seek))
+        return below().seek(r, file, offset, what);
+    return pass<seek_result>(operation::seek, r, [&r, &file, offset, what](file_backend& below) {
+        return below.seek(r, file, offset, what);
+    });
+}
+
+task<result<change>> gated_backend::allocate(const request& r, const handle& file, std::uint64_t offset,
+                                             std::uint64_t length)
+{
+    if (!gates(operation::allocate))
+        return below().allocate(r, file, offset, length);
+    return pass_bytes<change>(
+        operation::allocate, r, length,
+        [&r, &file, offset, length](file_backend& below) { return below.allocate(r, file, offset, length); });
+}
+
+task<result<change>> gated_backend::deallocate(const request& r, const handle& file, std::uint64_t offset,
+                                               std::uint64_t length)
+{
+    if (!gates(operation::deallocate))
+        return below().deallocate(r, file, offset, length);
+    return pass<change>(operation::deallocate, r, [&r, &file, offset, length](file_backend& below) {
+        return below.deallocate(r, file, offset, length);
+    });
+}
+
+task<result<copy_result>> gated_backend::copy(const request& r, const handle& from, std::uint64_t from_offset,
+                                              const handle& to, std::uint64_t to_offset, std::uint64_t length)
+{
+    if (!gates(operation::copy))
+        return below().copy(r, from, from_offset, to, to_offset, length);
+    return pass_bytes<copy_result>(operation::copy, r, length,
+                                   [&r, &from, from_offset, &to, to_offset, length](file_backend& below) {
+                                       return below.copy(r, from, from_offset, to, to_offset, length);
+                                   });
+}
+
+task<result<change>> gated_backend::clone(const request& r, const handle& from, std::uint64_t from_offset,
+                                          const handle& to, std::uint64_t to_offset, std::uint64_t length)
+{
+    if (!gates(operation::clone))
+        return below().clone(r, from, from_offset, to, to_offset, length);
+    return pass<change>(operation::clone, r,
+                        [&r, &from, from_offset, &to, to_offset, length](file_backend& below) {
+                            return below.clone(r, from, from_offset, to, to_offset, length);
+                        });
+}
+
+task<result<std::vector<std::byte>>> gated_backend::getxattr(const request& r, const handle& file,
+                                                             std::string_view name)
+{
+    if (!gates(operation::getxattr))
+        return below().getxattr(r, file, name);
+    return pass<std::vector<std::byte>>(operation::getxattr, r, [&r, &file, name](file_backend& below) {
+        return below.getxattr(r, file, name);
+    });
+}
+
+task<result<change>> gated_backend::setxattr(const request& r, const handle& file, std::string_view name,
+                                             std::span<const std::byte> value, xattr_mode mode)
+{
+    if (!gates(operation::setxattr))
+        return below().setxattr(r, file, name, value, mode);
+    return pass<change>(operation::setxattr, r, [&r, &file, name, value, mode](file_backend& below) {
+        return below.setxattr(r, file, name, value, mode);
+    });
+}
+
+task<result<std::vector<std::string>>> gated_backend::listxattrs(const request& r, const handle& file)
+{
+    if (!gates(operation::listxattrs))
+        return below().listxattrs(r, file);
+    return pass<std::vector<std::string>>(
+        operation::listxattrs, r, [&r, &file](file_backend& below) { return below.listxattrs(r, file); });
+}
+
+task<result<change>> gated_backend::removexattr(const request& r, const handle& file, std::string_view name)
+{
+    if (!gates(operation::removexattr))
+        return below().removexattr(r, file, name);
+    return pass<change>(operation::removexattr, r,
+                        [&r, &file, name](file_backend& below) { return below.removexattr(r, file, name); });
 }
 
 } // namespace verbena::storage

@@ -8,8 +8,10 @@ namespace verbena::storage {
 namespace {
 
 constexpr std::array<std::string_view, operation_count> names = {
-    "getattr", "setattr", "lookup", "access", "readlink", "read", "write",   "create", "mkdir",
-    "symlink", "mknod",   "remove", "rmdir",  "rename",   "link", "readdir", "statfs", "commit",
+    "getattr", "setattr", "lookup",   "access",   "readlink",   "read",        "write",
+    "create",  "mkdir",   "symlink",  "mknod",    "remove",     "rmdir",       "rename",
+    "link",    "readdir", "statfs",   "commit",   "seek",       "allocate",    "deallocate",
+    "copy",    "clone",   "getxattr", "setxattr", "listxattrs", "removexattr",
 };
 
 } // namespace

@@ -111,4 +111,38 @@ task<result<change>> read_only_backend::commit(const request&, const handle&, st
     return refuse<change>();
 }
 
+task<result<change>> read_only_backend::allocate(const request&, const handle&, std::uint64_t, std::uint64_t)
+{
+    return refuse<change>();
+}
+
+task<result<change>> read_only_backend::deallocate(const request&, const handle&, std::uint64_t,
+                                                   std::uint64_t)
+{
+    return refuse<change>();
+}
+
+task<result<copy_result>> read_only_backend::copy(const request&, const handle&, std::uint64_t, const handle&,
+                                                  std::uint64_t, std::uint64_t)
+{
+    return refuse<copy_result>();
+}
+
+task<result<change>> read_only_backend::clone(const request&, const handle&, std::uint64_t, const handle&,
+                                              std::uint64_t, std::uint64_t)
+{
+    return refuse<change>();
+}
+
+task<result<change>> read_only_backend::setxattr(const request&, const handle&, std::string_view,
+                                                 std::span<const std::byte>, xattr_mode)
+{
+    return refuse<change>();
+}
+
+task<result<change>> read_only_backend::removexattr(const request&, const handle&, std::string_view)
+{
+    return refuse<change>();
+}
+
 } // namespace verbena::storage

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of NFS version 4.1 to a server with a file system in memory. The input is a sequence of calls, each of them:
+// Calls of NFS versions 4.1 and 4.2 to a server with a file system in memory. The input is a sequence of calls, each of them:
 //
 //   0      operations that it announces; the high bit leaves out the SEQUENCE, the next one asks for the reply to be kept and repeats
-//          the call
+//          the call, the one below makes it a call of version 4.2
 //   1..2   bytes that follow, big endian
 //   3..    operations as they travel, behind SEQUENCE
 //
@@ -87,6 +87,7 @@ public:
     {
         memfs::memfs_options o;
         o.root_mode = 0777;
+        o.max_bytes = std::uint64_t(16) << 20;
         files_ = std::move(*memfs::open_memfs(o, lane_));
         nfs::export_options made;
         made.pseudo = "/export";
@@ -118,7 +119,8 @@ public:
     {
         const bool alone = (head & 0x80) != 0;
         const bool kept = (head & 0x40) != 0;
-        const std::uint32_t announced = head & 0x3f;
+        minor_ = (head & 0x20) != 0 ? 2 : 1;
+        const std::uint32_t announced = head & 0x1f;
         const auto first = call(announced, kept, !alone, operations);
         check(first);
         if (!kept || alone || status_of_sequence(first) != nfsstat4::ok)
@@ -197,7 +199,7 @@ private:
         header.procedure = 1;
         encode(out, header);
         out.u32(0);
-        out.u32(1);
+        out.u32(minor_);
         out.u32(announced + (with_sequence ? 1 : 0));
         if (with_sequence) {
             out.u32(static_cast<std::uint32_t>(nfs_opnum4::sequence));
@@ -238,6 +240,7 @@ private:
     std::optional<server> program_;
     sessionid4 session_{};
     std::uint32_t sequence_ = 0;
+    std::uint32_t minor_ = 1;
 };
 
 } // namespace

@@ -266,6 +266,10 @@ class CommandLine(daemon.DaemonTest):
         why = "nolock, as there is no lock manager yet: locks of files hold among the processes of one client only"
         self.assertEqual(lines.count(why), 1)
 
+    def test_mount_lines_are_of_the_highest_version(self):
+        ports, lines = self.lines_of("tcp://0.0.0.0:0", exports=[":/t,backend=memfs"], versions=("4.1", "4.2"))
+        self.assertIn(f"mount -t nfs -o vers=4.2,proto=tcp,port={ports['tcp://0.0.0.0']} {socket.gethostname()}:/t /mnt", lines)
+
     def test_mount_lines_of_version_4_1(self):
         ports, lines = self.lines_of("tcp://0.0.0.0:0", "iwarp://[::]:0", "iwarp://127.0.0.1:0", exports=[":/t,backend=memfs"],
                                      versions=("3", "4.1"))

@@ -20,9 +20,13 @@ constexpr std::size_t usual_results = 4096;
 bool changes_something(nfs_opnum4 operation) noexcept
 {
     switch (operation) {
+    case nfs_opnum4::allocate:
+    case nfs_opnum4::clone:
     case nfs_opnum4::close:
+    case nfs_opnum4::copy:
     case nfs_opnum4::create:
     case nfs_opnum4::create_session:
+    case nfs_opnum4::deallocate:
     case nfs_opnum4::destroy_clientid:
     case nfs_opnum4::destroy_session:
     case nfs_opnum4::exchange_id:
@@ -34,8 +38,10 @@ bool changes_something(nfs_opnum4 operation) noexcept
     case nfs_opnum4::open_downgrade:
     case nfs_opnum4::reclaim_complete:
     case nfs_opnum4::remove:
+    case nfs_opnum4::removexattr:
     case nfs_opnum4::rename:
     case nfs_opnum4::setattr:
+    case nfs_opnum4::setxattr:
     case nfs_opnum4::write: return true;
     default: return false;
     }
@@ -206,7 +212,7 @@ task<rpc::outcome> server::serve_compound(rpc::call& c)
         co_return rpc::outcome::garbage_args;
     const bool has_memory = co_await c.reserve_results(usual_results);
     const std::uint32_t minor = args.head().minorversion;
-    if (minor < 1 || minor > max_minor_version) {
+    if (minor == 0 || minor > max_minor_version || !commons_.minors[minor]) {
         compound_results results(c.results(), args.head().tag);
         results.refuse(nfsstat4::minor_vers_mismatch);
         co_return rpc::outcome::success;
@@ -449,6 +455,16 @@ task<nfsstat4> server::run(compound& k, nfs_opnum4 operation)
     case nfs_opnum4::test_stateid: return test_stateid(k);
     case nfs_opnum4::destroy_clientid: return destroy_clientid(k);
     case nfs_opnum4::reclaim_complete: return reclaim_complete(k);
+    case nfs_opnum4::allocate: return allocate(k);
+    case nfs_opnum4::copy: return copy(k);
+    case nfs_opnum4::deallocate: return deallocate(k);
+    case nfs_opnum4::io_advise: return io_advise(k);
+    case nfs_opnum4::seek: return seek(k);
+    case nfs_opnum4::clone: return clone(k);
+    case nfs_opnum4::getxattr: return getxattr(k);
+    case nfs_opnum4::setxattr: return setxattr(k);
+    case nfs_opnum4::listxattrs: return listxattrs(k);
+    case nfs_opnum4::removexattr: return removexattr(k);
     default: break;
     }
     const bool readable = k.args.visit([](const auto&) {});

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <unistd.h>
 
 namespace verbena::nfs::v4 {
 
@@ -55,7 +56,10 @@ constexpr bitmap4 supported_attributes = of_space | bitmap4{
                                                         attribute::mounted_on_fileid,
                                                         attribute::suppattr_exclcreat,
                                                         attribute::fs_charset_cap,
+                                                        attribute::clone_blksize,
                                                         attribute::change_attr_type,
+                                                        attribute::mode_umask,
+                                                        attribute::xattr_support,
                                                     };
 
 // What says when an exclusive create was: a back end may keep the verifier in the times.
@@ -99,18 +103,21 @@ void server::set_constants(const compound& k, const object& of, object_values& o
                     info.time_granularity_ns % nanoseconds_per_second};
     a.suppattr_exclcreat = supported(k) - verifier_attributes;
     a.fs_charset_cap = fs_charset_cap4::contains_non_utf8;
+    a.clone_blksize = info.clone_block;
     a.change_attr_type = change_attr_type4::undefined;
+    a.xattr_support = info.xattrs;
     a.rdattr_error = nfsstat4::ok;
     a.present =
         a.present |
-        bitmap4{attribute::supported_attrs,  attribute::fh_expire_type,  attribute::link_support,
-                attribute::symlink_support,  attribute::named_attr,      attribute::unique_handles,
-                attribute::lease_time,       attribute::rdattr_error,    attribute::cansettime,
-                attribute::case_insensitive, attribute::case_preserving, attribute::chown_restricted,
-                attribute::homogeneous,      attribute::maxfilesize,     attribute::maxlink,
-                attribute::maxname,          attribute::maxread,         attribute::maxwrite,
-                attribute::no_trunc,         attribute::time_delta,      attribute::suppattr_exclcreat,
-                attribute::fs_charset_cap,   attribute::change_attr_type};
+        bitmap4{attribute::supported_attrs,  attribute::fh_expire_type,   attribute::link_support,
+                attribute::symlink_support,  attribute::named_attr,       attribute::unique_handles,
+                attribute::lease_time,       attribute::rdattr_error,     attribute::cansettime,
+                attribute::case_insensitive, attribute::case_preserving,  attribute::chown_restricted,
+                attribute::homogeneous,      attribute::maxfilesize,      attribute::maxlink,
+                attribute::maxname,          attribute::maxread,          attribute::maxwrite,
+                attribute::no_trunc,         attribute::time_delta,       attribute::suppattr_exclcreat,
+                attribute::fs_charset_cap,   attribute::change_attr_type, attribute::clone_blksize,
+                attribute::xattr_support};
 }
 
 void server::set_pseudo(const rpc::call& c, const pseudo_node& node, object_values& out)
@@ -244,17 +251,27 @@ task<nfsstat4> server::access(compound& k)
     if (!attrs)
         co_return status_of_storage(attrs.error());
     const bool directory = attrs->type == storage::file_type::directory;
-    res.supported =
-        args.access & access4::all & ~(directory ? access4::execute : access4::lookup | access4::remove);
+    const bool has_xattrs =
+        o.backend().info().xattrs && (directory || attrs->type == storage::file_type::regular);
+    const std::uint32_t known = has_xattrs ? access4::all_with_xattr : access4::all;
+    res.supported = args.access & known & ~(directory ? access4::execute : access4::lookup | access4::remove);
     std::uint32_t wanted = res.supported;
     if (o.exported->read_only)
-        wanted &= ~(access4::modify | access4::extend | access4::remove);
-    // The bits are version 3's.
-    const auto allowed =
-        co_await o.backend().access(o.request, o.file, v3::to_permissions(wanted, attrs->type));
+        wanted &= ~(access4::modify | access4::extend | access4::remove | access4::xawrite);
+    // The first six bits are version 3's. Extended attributes are read and written by whom the file may be; to see their names takes no right.
+    unsigned permissions = v3::to_permissions(wanted & access4::all, attrs->type);
+    if ((wanted & access4::xaread) != 0)
+        permissions |= R_OK;
+    if ((wanted & access4::xawrite) != 0)
+        permissions |= W_OK;
+    const auto allowed = co_await o.backend().access(o.request, o.file, permissions);
     if (!allowed)
         co_return status_of_storage(allowed.error());
-    res.access = v3::to_access3(wanted, *allowed, attrs->type);
+    res.access = v3::to_access3(wanted & access4::all, *allowed, attrs->type) | (wanted & access4::xalist);
+    if ((*allowed & R_OK) != 0)
+        res.access |= wanted & access4::xaread;
+    if ((*allowed & W_OK) != 0)
+        res.access |= wanted & access4::xawrite;
     co_return k.add(res);
 }
 

@@ -111,13 +111,16 @@ struct server::compound {
         current_id.reset();
     }
     /// Puts the current stateid in the place of the value that stands for it. bad_stateid where there is none.
-    nfsstat4 resolve(stateid4& id) const noexcept
+    nfsstat4 resolve(stateid4& id) const noexcept { return resolve(id, current_id); }
+    /// The same with the one that was saved with the saved handle.
+    nfsstat4 resolve_saved(stateid4& id) const noexcept { return resolve(id, saved_id); }
+    static nfsstat4 resolve(stateid4& id, const std::optional<stateid4>& known) noexcept
     {
         if (!id.is_current())
             return nfsstat4::ok;
-        if (!current_id)
+        if (!known)
             return nfsstat4::bad_stateid;
-        id = *current_id;
+        id = *known;
         id.seqid = 0; // the newest: connections of one session may overtake each other
         return nfsstat4::ok;
     }

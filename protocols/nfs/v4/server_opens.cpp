@@ -165,6 +165,9 @@ task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_t
             to.attrset = how.attrs.attrmask;
         if (!exclusive || !to.created)
             co_return nfsstat4::ok;
+        // It was made with the mode that the umask and the directory's ACL leave.
+        if (set.umask)
+            set.mode.reset();
         // The back end has kept the verifier, perhaps in the times: the client hears that these are not its own yet.
         const auto done = co_await files.setattr(to.file.request, to.file.file, set, std::nullopt);
         if (!done)

@@ -2,6 +2,7 @@
 #include <verbena/protocols/nfs/v3/storage.hpp>
 #include <verbena/protocols/nfs/v4/storage.hpp>
 
+#include <cerrno>
 #include <charconv>
 
 namespace verbena::nfs::v4 {
@@ -33,6 +34,10 @@ void set_time(const settime4& from, storage::set_time& to) noexcept
 // The numbers below 10000 are the same, and those of version 3's own errors are too.
 nfsstat4 status_of_storage(const error& failure) noexcept
 {
+    if (failure.errno_value() == ENODATA)
+        return nfsstat4::noxattr;
+    if (failure.errno_value() == E2BIG)
+        return nfsstat4::xattr2big;
     const v3::nfsstat3 status = v3::to_status(failure);
     switch (status) {
     case v3::nfsstat3::nxio:
@@ -143,6 +148,10 @@ nfsstat4 from_attributes(const attributes& from, storage::set_attributes& to) no
         to.size = from.size;
     if (from.present.test(attribute::mode))
         to.mode = from.mode & 07777;
+    if (from.present.test(attribute::mode_umask)) {
+        to.mode = from.mode_umask.mode & 07777;
+        to.umask = from.mode_umask.umask & 0777;
+    }
     std::uint32_t id = 0;
     if (from.present.test(attribute::owner)) {
         if (!parse_owner(from.owner, id))

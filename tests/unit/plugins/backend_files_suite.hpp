@@ -34,6 +34,22 @@ BOOST_AUTO_TEST_CASE(a_file_comes_back_as_written)
     BOOST_TEST((find(fs->root(), "a") == f));
 }
 
+BOOST_AUTO_TEST_CASE(a_umask_takes_bits_from_the_mode_of_what_is_made)
+{
+    set_attributes set;
+    set.mode = 0666;
+    set.umask = 026;
+    BOOST_TEST(must(fs->create(me, fs->root(), "f", create_mode::guarded, set, 0)).made.attrs->mode == 0640u);
+    BOOST_TEST(must(fs->create(me, fs->root(), "x", create_mode::exclusive, set, 7)).made.attrs->mode ==
+               0640u);
+    set.mode = 0777;
+    BOOST_TEST(must(fs->mkdir(me, fs->root(), "d", set)).made.attrs->mode == 0751u);
+    BOOST_TEST(must(fs->mknod(me, fs->root(), "p", file_type::fifo, 0, 0, set)).made.attrs->mode == 0751u);
+    // What is there keeps what it has.
+    BOOST_TEST(must(fs->create(me, fs->root(), "f", create_mode::unchecked, set, 0)).made.attrs->mode ==
+               0640u);
+}
+
 BOOST_AUTO_TEST_CASE(read_tells_the_end_of_the_file)
 {
     const handle f = make_file("a", "0123456789");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a filter lets pass it leaves as it is: the suites of back ends over memfs beneath each of them.
+#include "backend_extents_suite.hpp"
 #include "backend_suite.hpp"
 #include "backend_walk_suite.hpp"
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "backend_extents_suite.hpp"
 #include "backend_suite.hpp"
 #include "backend_walk_suite.hpp"
 #include "needs_root.hpp"
@@ -10,6 +11,7 @@
 #include <fcntl.h>
 #include <fstream>
 #include <memory>
+#include <sys/xattr.h>
 
 namespace suite {
 
@@ -75,6 +77,40 @@ task<unsigned> write_at_once(file_backend& fs, const request& r, const handle& f
 }
 
 } // namespace
+
+// ext4 and tmpfs, of which TMPDIR mostly is, share no extents.
+BOOST_FIXTURE_TEST_CASE(a_clone_shares_what_it_can_or_says_so, restartable)
+{
+    const std::uint64_t block = fs->info().clone_block;
+    BOOST_TEST_REQUIRE(block != 0u);
+    const handle from = make_file("from", std::string(block, 'a') + "tail");
+    const handle to = make_file("to");
+    const int how = fails(fs->clone(me, from, 0, to, 0, 0));
+    BOOST_TEST((how == 0 || how == EOPNOTSUPP));
+    BOOST_TEST(get(me, to) == (how == 0 ? std::string(block, 'a') + "tail" : ""));
+    BOOST_TEST(fails(fs->clone(me, from, 0, fs->root(), 0, 0)) == EISDIR);
+}
+
+// RFC 8275 4: where a directory says what is inherited, the umask has no part in it.
+BOOST_FIXTURE_TEST_CASE(a_default_acl_decides_instead_of_the_umask, restartable)
+{
+    struct entry {
+        std::uint16_t tag, rights;
+        std::uint32_t id;
+    };
+    struct {
+        std::uint32_t version = 2;
+        entry entries[3] = {{1, 7, ~0u}, {4, 6, ~0u}, {0x20, 4, ~0u}}; // owner, group, others
+    } acl;
+    const handle d = make_directory(fs->root(), "d");
+    BOOST_TEST_REQUIRE(
+        ::setxattr((directory.path() / "d").c_str(), "system.posix_acl_default", &acl, sizeof(acl), 0) == 0);
+    set_attributes set;
+    set.mode = 0666;
+    set.umask = 077;
+    BOOST_TEST(must(fs->create(me, d, "f", create_mode::guarded, set, 0)).made.attrs->mode == 0664u);
+    BOOST_TEST(must(fs->create(me, fs->root(), "f", create_mode::guarded, set, 0)).made.attrs->mode == 0600u);
+}
 
 BOOST_FIXTURE_TEST_CASE(first_writes_at_once_are_synced_by_open_descriptors, restartable)
 {

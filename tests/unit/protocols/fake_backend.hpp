@@ -336,6 +336,57 @@ public:
         space.available_files = 50;
         co_return space;
     }
+    task<result<storage::seek_result>> seek(const storage::request& r, const storage::handle&, std::uint64_t,
+                                            storage::extent) override
+    {
+        return note<storage::seek_result>("seek", r);
+    }
+    task<result<storage::change>> allocate(const storage::request& r, const storage::handle&, std::uint64_t,
+                                           std::uint64_t) override
+    {
+        return note<storage::change>("allocate", r);
+    }
+    task<result<storage::change>> deallocate(const storage::request& r, const storage::handle&, std::uint64_t,
+                                             std::uint64_t) override
+    {
+        return note<storage::change>("deallocate", r);
+    }
+    task<result<storage::copy_result>> copy(const storage::request& r, const storage::handle&, std::uint64_t,
+                                            const storage::handle&, std::uint64_t,
+                                            std::uint64_t length) override
+    {
+        storage::copy_result done;
+        done.count = length / 2;
+        if (const auto failure = begin("copy", r))
+            co_return *failure;
+        co_return done;
+    }
+    task<result<storage::change>> clone(const storage::request& r, const storage::handle&, std::uint64_t,
+                                        const storage::handle&, std::uint64_t, std::uint64_t) override
+    {
+        return note<storage::change>("clone", r);
+    }
+    task<result<std::vector<std::byte>>> getxattr(const storage::request& r, const storage::handle&,
+                                                  std::string_view) override
+    {
+        return note<std::vector<std::byte>>("getxattr", r);
+    }
+    task<result<storage::change>> setxattr(const storage::request& r, const storage::handle&,
+                                           std::string_view, std::span<const std::byte>,
+                                           storage::xattr_mode) override
+    {
+        return note<storage::change>("setxattr", r);
+    }
+    task<result<std::vector<std::string>>> listxattrs(const storage::request& r,
+                                                      const storage::handle&) override
+    {
+        return note<std::vector<std::string>>("listxattrs", r);
+    }
+    task<result<storage::change>> removexattr(const storage::request& r, const storage::handle&,
+                                              std::string_view) override
+    {
+        return note<storage::change>("removexattr", r);
+    }
     task<result<storage::change>> commit(const storage::request& r, const storage::handle& file,
                                          std::uint64_t at, std::uint32_t length) override
     {
@@ -347,6 +398,13 @@ public:
     }
 
 private:
+    template<class T>
+    task<result<T>> note(const char* what, const storage::request& r)
+    {
+        if (const auto failure = begin(what, r))
+            co_return *failure;
+        co_return T();
+    }
     static storage::attributes attributes_of(std::uint64_t id, storage::file_type type, std::uint32_t mode)
     {
         storage::attributes attrs;

@@ -602,4 +602,120 @@ BOOST_FIXTURE_TEST_CASE(nobody_writes_while_another_holds_a_read_delegation, fix
     BOOST_TEST(stats().revocations.value() == 0u);
 }
 
+BOOST_FIXTURE_TEST_CASE(what_minor_version_2_changes_is_recalled_first, fixture)
+{
+    begin();
+    minor = 2;
+    make("source");
+    const auto source = first.open(wanting(first.opening("source"), share4::want_no_delegation));
+    BOOST_TEST(first.write(source, std::string(1 << 16, 's')) == nfsstat4::ok);
+    const stateid4 anonymous = stateid4::anonymous();
+    const std::string_view name = "a", value = "1";
+    const auto each = [&](const char* what, auto ask, nfsstat4 in_the_end = nfsstat4::ok) {
+        BOOST_TEST_CONTEXT(what)
+        {
+            const client4::opened file = delegated(what);
+            const std::size_t before = first_way->calls.size();
+            BOOST_TEST(ask(client4::handle_of(file)) == nfsstat4::delay);
+            BOOST_TEST(first_way->calls.size() == before + 1);
+            BOOST_TEST(give_back(first, file) == nfsstat4::ok);
+            BOOST_TEST(ask(client4::handle_of(file)) == in_the_end);
+        }
+    };
+    each("allocate",
+         [&](auto fh) { return second.call(PUTFH4args{fh}, ALLOCATE4args{anonymous, 0, 10}).status(); });
+    each("deallocate",
+         [&](auto fh) { return second.call(PUTFH4args{fh}, DEALLOCATE4args{anonymous, 0, 10}).status(); });
+    each("copy", [&](auto fh) {
+        COPY4args args;
+        args.src_stateid = args.dst_stateid = anonymous;
+        args.consecutive = args.synchronous = true;
+        return second.call(PUTFH4args{client4::handle_of(source)}, SAVEFH4args(), PUTFH4args{fh}, args)
+            .status();
+    });
+    each("clone", [&](auto fh) {
+        return second
+            .call(PUTFH4args{client4::handle_of(source)}, SAVEFH4args(), PUTFH4args{fh},
+                  CLONE4args{anonymous, anonymous, 0, 0, 0})
+            .status();
+    });
+    each("setxattr", [&](auto fh) {
+        SETXATTR4args args;
+        args.name = name;
+        args.value = std::as_bytes(std::span(value));
+        return second.call(PUTFH4args{fh}, args).status();
+    });
+    each(
+        "removexattr", [&](auto fh) { return second.call(PUTFH4args{fh}, REMOVEXATTR4args{name}).status(); },
+        nfsstat4::noxattr);
+    // What is read alone a read delegation does not mind.
+    const client4::opened file = delegated("looked_at");
+    const std::size_t before = first_way->calls.size();
+    const PUTFH4args there{client4::handle_of(file)};
+    BOOST_TEST(second.call(there, SEEK4args{anonymous, 0, data_content4::hole}).status() == nfsstat4::nxio);
+    BOOST_TEST(second.call(there, GETXATTR4args{name}).status() == nfsstat4::noxattr);
+    BOOST_TEST(second.call(there, LISTXATTRS4args{0, 1000}).status() == nfsstat4::ok);
+    BOOST_TEST(first_way->calls.size() == before);
+}
+
+// As with a write: a delegation that is granted meanwhile would not be recalled for it.
+BOOST_FIXTURE_TEST_CASE(nothing_is_granted_while_minor_version_2_changes_a_file, fixture)
+{
+    class looked_at final : public storage::gated_backend {
+    public:
+        using gated_backend::gated_backend;
+        bool gates(storage::operation op) const noexcept override
+        {
+            return op >= storage::operation::allocate && op != storage::operation::getxattr &&
+                   op != storage::operation::listxattrs;
+        }
+        task<result<void>> enter(storage::operation, const storage::request&, std::uint64_t) override
+        {
+            ++entered;
+            held += commons->state.changes().has(file) ? 1 : 0;
+            co_return result<void>();
+        }
+        server_commons* commons = nullptr;
+        storage::handle file;
+        int entered = 0;
+        int held = 0;
+    };
+    looked_at looking(*files);
+    options[0].backend = &looking;
+    begin();
+    minor = 2;
+    looking.commons = &*commons;
+    const auto file = first.open(first.creating("f"));
+    const auto to = first.open(first.creating("to"));
+    const std::string text(1 << 16, 'x');
+    BOOST_TEST(first.write(file, text) == nfsstat4::ok);
+    const auto look_at = [&](std::string_view name) {
+        storage::request root;
+        root.who = storage::credential(0, 0);
+        const auto found = run_until_complete(*shard, files->lookup(root, files->root(), name));
+        BOOST_REQUIRE(found);
+        looking.file = nfs::state_key(exports.all()[0].id, found->found.handle);
+    };
+    const auto call = [&](const auto& args) {
+        return first
+            .call(PUTFH4args{client4::handle_of(file)}, SAVEFH4args(), PUTFH4args{client4::handle_of(to)},
+                  args)
+            .status();
+    };
+    look_at("to");
+    BOOST_TEST(call(ALLOCATE4args{to.id, 0, 10}) == nfsstat4::ok);
+    BOOST_TEST(call(DEALLOCATE4args{to.id, 0, 10}) == nfsstat4::ok);
+    COPY4args copy;
+    copy.src_stateid = file.id;
+    copy.dst_stateid = to.id;
+    BOOST_TEST(call(copy) == nfsstat4::ok);
+    BOOST_TEST(call(CLONE4args{file.id, to.id, 0, 0, 0}) == nfsstat4::ok);
+    SETXATTR4args set;
+    set.name = "a";
+    BOOST_TEST(call(set) == nfsstat4::ok);
+    BOOST_TEST(call(REMOVEXATTR4args{"a"}) == nfsstat4::ok);
+    BOOST_TEST(looking.entered == 6);
+    BOOST_TEST(looking.held == 6);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

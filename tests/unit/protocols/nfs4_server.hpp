@@ -128,11 +128,11 @@ struct nfs4_fixture {
         for (int i = 0; i < n; ++i)
             shard->turn();
     }
-    /// A COMPOUND of minor version 1.
+    /// A COMPOUND of `minor`.
     template<class... Args>
     answer4 compound(const Args&... args)
     {
-        return send(1, [&](compound_request& out) { (out.add(args), ...); });
+        return send(minor, [&](compound_request& out) { (out.add(args), ...); });
     }
     answer4 send(std::uint32_t minor, const std::function<void(compound_request&)>& write)
     {
@@ -169,6 +169,7 @@ struct nfs4_fixture {
     scope tasks{*shard};
     verbena::shard home{0, *shard, pool, tasks};
     std::optional<rpc::service_dispatcher> dispatcher;
+    std::uint32_t minor = 1;
     rpc::peer from{"127.0.0.1", "127.0.0.1:700", "tcp", 700};
     std::optional<rpc::auth_sys> user;
     bool no_memory = false;                    ///< for results

@@ -8,6 +8,7 @@
 #include <verbena/core/scope.hpp>
 #include <verbena/protocols/storage/forwarding_backend.hpp>
 #include <verbena/protocols/storage/gated_backend.hpp>
+#include <verbena/protocols/storage/read_only_backend.hpp>
 
 #include <functional>
 #include <memory>
@@ -68,6 +69,16 @@ struct every_operation {
         case operation::readdir: return succeeds(shard, fs.readdir(me, root, 0, 0, false, sink));
         case operation::statfs: return succeeds(shard, fs.statfs(me, root));
         case operation::commit: return succeeds(shard, fs.commit(me, file, 1, 2));
+        case operation::seek: return succeeds(shard, fs.seek(me, file, 0, extent::data));
+        case operation::allocate: return succeeds(shard, fs.allocate(me, file, 1, 3000));
+        case operation::deallocate: return succeeds(shard, fs.deallocate(me, file, 1, 3000));
+        case operation::copy: return succeeds(shard, fs.copy(me, file, 0, link, 0, 4000));
+        case operation::clone: return succeeds(shard, fs.clone(me, file, 0, link, 0, 4096));
+        case operation::getxattr: return succeeds(shard, fs.getxattr(me, file, "a"));
+        case operation::setxattr:
+            return succeeds(shard, fs.setxattr(me, file, "a", piece, xattr_mode::either));
+        case operation::listxattrs: return succeeds(shard, fs.listxattrs(me, file));
+        case operation::removexattr: return succeeds(shard, fs.removexattr(me, file, "a"));
         }
         return false;
     }
@@ -134,7 +145,9 @@ BOOST_AUTO_TEST_CASE(operations_have_names_and_groups)
         BOOST_REQUIRE(one);
         BOOST_TEST((*one == operation_set(op)), to_string(op));
         BOOST_TEST(operation_set::all().contains(op));
-        const bool moves_data = op == operation::read || op == operation::write || op == operation::commit;
+        const bool moves_data = op == operation::read || op == operation::write || op == operation::commit ||
+                                op == operation::allocate || op == operation::deallocate ||
+                                op == operation::copy || op == operation::clone;
         BOOST_TEST(operation_set::metadata().contains(op) == !moves_data, to_string(op));
     }
     BOOST_TEST(names.size() == operation_count);
@@ -145,6 +158,9 @@ BOOST_AUTO_TEST_CASE(operations_have_names_and_groups)
     BOOST_TEST(operation_set::changes().contains(operation::rename));
     BOOST_TEST(!operation_set::changes().contains(operation::readdir));
     BOOST_TEST(!operation_set::changes().contains(operation::write));
+    BOOST_TEST(operation_set::changes().contains(operation::setxattr));
+    BOOST_TEST(operation_set::changes().contains(operation::removexattr));
+    BOOST_TEST(!operation_set::changes().contains(operation::getxattr));
     for (const char* wrong : {"", "Read", "reads", "getattr "})
         BOOST_TEST((parse_operations(wrong).error() == std::errc::invalid_argument), wrong);
 }
@@ -218,9 +234,11 @@ BOOST_FIXTURE_TEST_CASE(a_gate_is_asked_once_about_each_operation, fixture)
             BOOST_TEST(calls.call(*shard, filter, op));
             BOOST_TEST(below.called == noted(op));
             BOOST_TEST((filter.asked == std::vector<operation>{op}));
-            BOOST_TEST(filter.asked_bytes == (op == operation::read    ? 100u
-                                              : op == operation::write ? 10u
-                                                                       : 0u));
+            BOOST_TEST(filter.asked_bytes == (op == operation::read       ? 100u
+                                              : op == operation::write    ? 10u
+                                              : op == operation::allocate ? 3000u
+                                              : op == operation::copy     ? 4000u
+                                                                          : 0u));
         }
     }
 }
@@ -278,10 +296,64 @@ BOOST_FIXTURE_TEST_CASE(a_gate_hears_what_was_moved, fixture)
     every_operation calls(below);
     BOOST_TEST(calls.call(*shard, filter, operation::read));
     BOOST_TEST(calls.call(*shard, filter, operation::write));
+    BOOST_TEST(calls.call(*shard, filter, operation::allocate));
+    BOOST_TEST(calls.call(*shard, filter, operation::copy)); // of which a fake_backend does a half
     below.fail = error::from_errno(ENOSPC);
     BOOST_TEST(!calls.call(*shard, filter, operation::write));
-    const std::vector<std::pair<std::uint64_t, std::uint64_t>> expected = {{100, 30}, {10, 10}, {10, 0}};
+    BOOST_TEST(!calls.call(*shard, filter, operation::allocate));
+    const std::vector<std::pair<std::uint64_t, std::uint64_t>> expected = {
+        {100, 30}, {10, 10}, {3000, 3000}, {4000, 2000}, {10, 0}, {3000, 0}};
     BOOST_TEST((filter.left == expected));
+}
+
+BOOST_AUTO_TEST_CASE(what_a_back_end_does_not_offer_it_refuses)
+{
+    class plain final : public read_only_backend {
+    public:
+        explicit plain(file_backend& from) : from_(from) {}
+        std::string_view kind() const noexcept override { return "plain"; }
+        const filesystem_info& info() const noexcept override { return from_.info(); }
+        handle root() const noexcept override { return from_.root(); }
+        task<result<attributes>> getattr(const request& r, const handle& file) override
+        {
+            return from_.getattr(r, file);
+        }
+        task<result<lookup_result>> lookup(const request& r, const handle& d, std::string_view n) override
+        {
+            return from_.lookup(r, d, n);
+        }
+        task<result<read_result>> read(const request& r, const handle& file, std::uint64_t offset,
+                                       std::span<std::byte> out) override
+        {
+            return from_.read(r, file, offset, out);
+        }
+        task<result<readdir_result>> readdir(const request& r, const handle& d, std::uint64_t cookie,
+                                             std::uint64_t verifier, bool attrs, directory_sink& to) override
+        {
+            return from_.readdir(r, d, cookie, verifier, attrs, to);
+        }
+
+    private:
+        file_backend& from_;
+    };
+    fixture f;
+    plain fs(f.below);
+    const request me;
+    const handle file = f.below.handle_of(2);
+    const auto refusal = [&f](auto t) {
+        const auto done = run_until_complete(*f.shard, std::move(t));
+        return done ? 0 : done.error().errno_value();
+    };
+    BOOST_TEST(refusal(fs.seek(me, file, 0, extent::hole)) == EOPNOTSUPP);
+    BOOST_TEST(refusal(fs.getxattr(me, file, "a")) == EOPNOTSUPP);
+    BOOST_TEST(refusal(fs.listxattrs(me, file)) == EOPNOTSUPP);
+    BOOST_TEST(refusal(fs.allocate(me, file, 0, 1)) == EROFS);
+    BOOST_TEST(refusal(fs.deallocate(me, file, 0, 1)) == EROFS);
+    BOOST_TEST(refusal(fs.copy(me, file, 0, file, 10, 1)) == EROFS);
+    BOOST_TEST(refusal(fs.clone(me, file, 0, file, 10, 1)) == EROFS);
+    BOOST_TEST(refusal(fs.setxattr(me, file, "a", {}, xattr_mode::either)) == EROFS);
+    BOOST_TEST(refusal(fs.removexattr(me, file, "a")) == EROFS);
+    BOOST_TEST(f.below.called == "");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -26,7 +26,7 @@ struct delay_range {
 
 struct delay_options {
     delay_range read;     ///< read(). With a delay no read is sent from a file (file_backend::locate).
-    delay_range write;    ///< write()
+    delay_range write;    ///< write(), copy(), clone(), allocate() and deallocate()
     delay_range sync;     ///< commit(); of a device flush()
     delay_range metadata; ///< all else: of a device discard() and write_zeroes()
     std::uint64_t seed = 1;

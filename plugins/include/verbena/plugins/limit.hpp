@@ -23,7 +23,7 @@ constexpr std::size_t most_limited_waiting = std::size_t(1) << 20;
 
 struct limit_options {
     // A second; 0: no limit. Operations: 1 to most_limited_operations, of all kinds. Bytes: least_limited_bytes to
-    // most_limited_bytes, of data that read() and write() move; of a device those of write_zeroes(), too, which its disk may have to write.
+    // most_limited_bytes, of data that read(), write() and copy() move and of room that allocate() takes; of a device those of write_zeroes(), too, which its disk may have to write.
     std::uint64_t client_operations = 0;
     std::uint64_t client_bytes = 0;
     std::uint64_t total_operations = 0; ///< of all clients together

@@ -14,8 +14,8 @@
 namespace verbena::memfs {
 
 struct memfs_options {
-    /// Of file data, in blocks of 64 KiB, of names and of targets of symbolic links; then ENOSPC. A name counts twice
-    /// its length and 256 bytes.
+    /// Of file data, in blocks of 64 KiB, of names, of targets of symbolic links and of extended attributes; then ENOSPC. A name counts twice
+    /// its length and 256 bytes. Of blocks that files share each pays for its own.
     std::uint64_t max_bytes = std::uint64_t(1) << 30;
     std::uint64_t max_files = std::uint64_t(1) << 20; ///< of all types; then ENOSPC
     std::uint32_t root_mode = 0755;

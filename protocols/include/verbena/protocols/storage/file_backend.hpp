@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #pragma GCC visibility push(default)
 
@@ -89,6 +90,38 @@ public:
     /// On return what was written to the range (count 0: to the end) is on stable storage.
     virtual task<result<change>> commit(const request& r, const handle& file, std::uint64_t offset,
                                         std::uint32_t count) = 0;
+
+    // What not every back end can do: EOPNOTSUPP, but where somebody overrides it.
+
+    /// The first place at or behind `offset` that is data or a hole; the end of the file is a hole. ENXIO where `offset` is not before that end.
+    virtual task<result<seek_result>> seek(const request& r, const handle& file, std::uint64_t offset,
+                                           extent what);
+    /// Takes room for a range, so that a write there finds it; the bytes stay, and a file that ends before the range's end grows to there.
+    /// As durable as a change of metadata; so are deallocate() and clone().
+    virtual task<result<change>> allocate(const request& r, const handle& file, std::uint64_t offset,
+                                          std::uint64_t length);
+    /// From then on the range reads as zeros, and takes no room as far as the file system's blocks allow it. The size stays.
+    virtual task<result<change>> deallocate(const request& r, const handle& file, std::uint64_t offset,
+                                            std::uint64_t length);
+    /// Copies at most `length` bytes, and fewer where they take long: whoever wants more asks again. 0 at the end of `from` alone. EINVAL for
+    /// ranges of one file that overlap. What was copied is as durable as `committed` says; commit() of `to` does the rest.
+    virtual task<result<copy_result>> copy(const request& r, const handle& from, std::uint64_t from_offset,
+                                           const handle& to, std::uint64_t to_offset, std::uint64_t length);
+    /// Has `to` share the range's bytes with `from`, all at once: nobody sees a part of it. 0 bytes: up to the end of `from`. EINVAL beyond that end,
+    /// for offsets that are no multiples of info().clone_block, for a length that is none unless it reaches the end, and for ranges of
+    /// one file that overlap.
+    virtual task<result<change>> clone(const request& r, const handle& from, std::uint64_t from_offset,
+                                       const handle& to, std::uint64_t to_offset, std::uint64_t length);
+    /// Of the name space "user", which `name` does not say; it has 250 bytes at most. ENODATA where there is none.
+    virtual task<result<std::vector<std::byte>>> getxattr(const request& r, const handle& file,
+                                                          std::string_view name);
+    /// E2BIG for a value of over 65536 bytes. A file system may have less room for it: ENOSPC.
+    virtual task<result<change>> setxattr(const request& r, const handle& file, std::string_view name,
+                                          std::span<const std::byte> value, xattr_mode mode);
+    /// All of them, in any order.
+    virtual task<result<std::vector<std::string>>> listxattrs(const request& r, const handle& file);
+    /// ENODATA where there is none.
+    virtual task<result<change>> removexattr(const request& r, const handle& file, std::string_view name);
 };
 
 } // namespace verbena::storage

@@ -65,6 +65,22 @@ public:
     task<result<filesystem_stat>> statfs(const request& r, const handle& file) override;
     task<result<change>> commit(const request& r, const handle& file, std::uint64_t offset,
                                 std::uint32_t count) override;
+    task<result<seek_result>> seek(const request& r, const handle& file, std::uint64_t offset,
+                                   extent what) override;
+    task<result<change>> allocate(const request& r, const handle& file, std::uint64_t offset,
+                                  std::uint64_t length) override;
+    task<result<change>> deallocate(const request& r, const handle& file, std::uint64_t offset,
+                                    std::uint64_t length) override;
+    task<result<copy_result>> copy(const request& r, const handle& from, std::uint64_t from_offset,
+                                   const handle& to, std::uint64_t to_offset, std::uint64_t length) override;
+    task<result<change>> clone(const request& r, const handle& from, std::uint64_t from_offset,
+                               const handle& to, std::uint64_t to_offset, std::uint64_t length) override;
+    task<result<std::vector<std::byte>>> getxattr(const request& r, const handle& file,
+                                                  std::string_view name) override;
+    task<result<change>> setxattr(const request& r, const handle& file, std::string_view name,
+                                  std::span<const std::byte> value, xattr_mode mode) override;
+    task<result<std::vector<std::string>>> listxattrs(const request& r, const handle& file) override;
+    task<result<change>> removexattr(const request& r, const handle& file, std::string_view name) override;
 
 private:
     std::unique_ptr<file_backend> owned_;

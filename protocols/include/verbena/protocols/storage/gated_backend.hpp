@@ -55,18 +55,34 @@ public:
     task<result<filesystem_stat>> statfs(const request& r, const handle& file) override;
     task<result<change>> commit(const request& r, const handle& file, std::uint64_t offset,
                                 std::uint32_t count) override;
+    task<result<seek_result>> seek(const request& r, const handle& file, std::uint64_t offset,
+                                   extent what) override;
+    task<result<change>> allocate(const request& r, const handle& file, std::uint64_t offset,
+                                  std::uint64_t length) override;
+    task<result<change>> deallocate(const request& r, const handle& file, std::uint64_t offset,
+                                    std::uint64_t length) override;
+    task<result<copy_result>> copy(const request& r, const handle& from, std::uint64_t from_offset,
+                                   const handle& to, std::uint64_t to_offset, std::uint64_t length) override;
+    task<result<change>> clone(const request& r, const handle& from, std::uint64_t from_offset,
+                               const handle& to, std::uint64_t to_offset, std::uint64_t length) override;
+    task<result<std::vector<std::byte>>> getxattr(const request& r, const handle& file,
+                                                  std::string_view name) override;
+    task<result<change>> setxattr(const request& r, const handle& file, std::string_view name,
+                                  std::span<const std::byte> value, xattr_mode mode) override;
+    task<result<std::vector<std::string>>> listxattrs(const request& r, const handle& file) override;
+    task<result<change>> removexattr(const request& r, const handle& file, std::string_view name) override;
 
 protected:
     /// True if `op` has to pass enter(). Asked when the operation is called, on any shard.
     virtual bool gates(operation op) const noexcept = 0;
-    /// Lets an operation pass, after a wait if need be, or gives the error that it is answered with. `bytes` is how many a read
-    /// or a write would move, 0 of other operations.
+    /// Lets an operation pass, after a wait if need be, or gives the error that it is answered with. `bytes` is how many a read,
+    /// a write or a copy would move or allocate() would take, 0 of other operations.
     ///
     /// Completes when: the operation may pass, or is refused. On cancel: a wait ends, ECANCELED, or goes on: the filter says so.
     /// Errors: what the operation is answered with, which is then not done. Lifetime: `r` lives until the operation ends. Shard:
     /// the caller's.
     virtual task<result<void>> enter(operation op, const request& r, std::uint64_t bytes) = 0;
-    /// Told after a read or a write that passed: it would have moved `asked` bytes and moved `moved`, none if it failed.
+    /// Told after one of those that passed: it would have moved `asked` bytes and moved `moved`, none if it failed.
     virtual void leave(const request& r, std::uint64_t asked, std::uint64_t moved) noexcept;
 
 private:

@@ -31,8 +31,17 @@ enum class operation : std::uint8_t {
     readdir,
     statfs,
     commit,
+    seek,
+    allocate,
+    deallocate,
+    copy,
+    clone,
+    getxattr,
+    setxattr,
+    listxattrs,
+    removexattr,
 };
-constexpr unsigned operation_count = 18;
+constexpr unsigned operation_count = 27;
 
 /// "getattr", "read"...
 std::string_view to_string(operation op) noexcept;
@@ -45,17 +54,20 @@ public:
 
     static constexpr operation_set all() noexcept { return operation_set((1u << operation_count) - 1); }
     /// Those that change names, attributes or what files there are: setattr, create, mkdir, symlink, mknod, remove, rmdir,
-    /// rename and link.
+    /// rename, link, setxattr and removexattr.
     static constexpr operation_set changes() noexcept
     {
         using enum operation;
-        return operation_set(setattr) | create | mkdir | symlink | mknod | remove | rmdir | rename | link;
+        return operation_set(setattr) | create | mkdir | symlink | mknod | remove | rmdir | rename | link |
+               setxattr | removexattr;
     }
-    /// All but read, write and commit.
+    /// All but those of data: read, write, commit, allocate, deallocate, copy and clone.
     static constexpr operation_set metadata() noexcept
     {
         using enum operation;
-        return operation_set(all().bits_ & ~(operation_set(read) | write | commit).bits_);
+        return operation_set(
+            all().bits_ &
+            ~(operation_set(read) | write | commit | allocate | deallocate | copy | clone).bits_);
     }
 
     constexpr bool contains(operation op) const noexcept { return (bits_ >> unsigned(op) & 1) != 0; }

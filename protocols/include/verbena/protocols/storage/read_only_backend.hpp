@@ -46,6 +46,17 @@ public:
                                    std::string_view name) final;
     task<result<change>> commit(const request& r, const handle& file, std::uint64_t offset,
                                 std::uint32_t count) final;
+    task<result<change>> allocate(const request& r, const handle& file, std::uint64_t offset,
+                                  std::uint64_t length) final;
+    task<result<change>> deallocate(const request& r, const handle& file, std::uint64_t offset,
+                                    std::uint64_t length) final;
+    task<result<copy_result>> copy(const request& r, const handle& from, std::uint64_t from_offset,
+                                   const handle& to, std::uint64_t to_offset, std::uint64_t length) final;
+    task<result<change>> clone(const request& r, const handle& from, std::uint64_t from_offset,
+                               const handle& to, std::uint64_t to_offset, std::uint64_t length) final;
+    task<result<change>> setxattr(const request& r, const handle& file, std::string_view name,
+                                  std::span<const std::byte> value, xattr_mode mode) final;
+    task<result<change>> removexattr(const request& r, const handle& file, std::string_view name) final;
 
 protected:
     /// The subset of `wanted`, R_OK and X_OK, that the user has. By default what the mode bits that getattr() gives allow (see

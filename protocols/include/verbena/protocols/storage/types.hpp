@@ -137,6 +137,9 @@ struct set_time {
 
 struct set_attributes {
     std::optional<std::uint32_t> mode;
+    /// Of what is made: bits that `mode` loses, unless the directory has a default ACL, which decides instead (RFC 8275 4). What is there
+    /// knows nothing of it.
+    std::optional<std::uint32_t> umask;
     std::optional<std::uint32_t> uid;
     std::optional<std::uint32_t> gid;
     std::optional<std::uint64_t> size;
@@ -193,6 +196,21 @@ struct write_result {
     change file;
 };
 
+/// What a file has at a place: bytes that somebody wrote, or none, which read as zeros.
+enum class extent : std::uint8_t { data, hole };
+struct seek_result {
+    std::uint64_t offset = 0; ///< where it begins, or the file's size where there is none
+    bool end_of_file = false; ///< that is the file's end
+};
+struct copy_result {
+    std::uint64_t count = 0; ///< bytes copied
+    stability committed = stability::unstable;
+    change file; ///< what was copied to
+};
+
+/// How an extended attribute is set: whatever was there; EEXIST if there is one; ENODATA if there is none.
+enum class xattr_mode : std::uint8_t { either, create, replace };
+
 enum class create_mode : std::uint8_t { unchecked, guarded, exclusive };
 
 struct directory_entry {
@@ -229,6 +247,8 @@ struct filesystem_info {
     std::uint32_t max_links = 32000;
     std::uint64_t max_file_size = ~std::uint64_t(0) >> 1;
     std::uint32_t time_granularity_ns = 1;
+    std::uint32_t clone_block = 0; ///< bytes; what offsets of a clone are multiples of
+    bool xattrs = false;           ///< extended attributes of the name space "user"
     bool links = true, symlinks = true, case_insensitive = false, chown_restricted = true;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The NFS version 4 program: minor version 1 (8881) over exports, without layouts. docs/internals/nfs4.md.
+// The NFS version 4 program: minor versions 1 (8881) and 2 (7862) over exports, without layouts. docs/internals/nfs4.md.
 #pragma once
 
 #include <verbena/core/metrics.hpp>
@@ -51,6 +51,8 @@ struct server_commons {
     const std::int64_t started;
     /// The same over restarts, another one for each daemon: else a client would take two servers for one.
     const std::string owner;
+    /// Which minor versions are served; to be set before the first call. Version 0 never is.
+    std::array<bool, max_minor_version + 1> minors{false, true, true};
     callback_sender callbacks;
     state_home state;
     session_table sessions;
@@ -86,6 +88,9 @@ public:
     static constexpr std::uint32_t max_transfer = 1u << 20;
     /// The largest READDIR result.
     static constexpr std::uint32_t max_listing = 128u << 10;
+    /// What one COPY copies, and how long it begins to copy more. The client asks for the rest.
+    static constexpr std::uint64_t max_copy = 64u << 20;
+    static constexpr duration max_copy_time = std::chrono::seconds(2);
 
     server(server_commons& commons, const shard& here) : commons_(commons), here_(here) {}
 
@@ -176,6 +181,23 @@ private:
     task<nfsstat4> write(compound& k);
     task<nfsstat4> commit(compound& k);
     task<nfsstat4> readlink(compound& k);
+
+    // Minor version 2.
+    task<nfsstat4> seek(compound& k);
+    task<nfsstat4> allocate(compound& k);
+    task<nfsstat4> deallocate(compound& k);
+    task<nfsstat4> begin_changing(compound& k, stateid4 id, std::uint64_t offset, std::uint64_t length,
+                                  files::change_hold& change);
+    task<nfsstat4> io_advise(compound& k);
+    task<nfsstat4> copy(compound& k);
+    task<nfsstat4> clone(compound& k);
+    task<nfsstat4> begin_between(compound& k, stateid4 source, stateid4 target, files::change_hold& change);
+    task<nfsstat4> getxattr(compound& k);
+    task<nfsstat4> setxattr(compound& k);
+    task<nfsstat4> listxattrs(compound& k);
+    task<nfsstat4> removexattr(compound& k);
+    task<nfsstat4> begin_changing_xattrs(compound& k, std::string_view name, files::change_hold& change,
+                                         storage::change& seen);
 
     // State.
     struct open_target;

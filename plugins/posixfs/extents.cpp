@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// Holes, room, and bytes that go from one file to another: all on the pool, as each may wait for a disk.
+#include "backend.hpp"
+
+#include <algorithm>
+#include <fcntl.h>
+#include <limits>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+namespace verbena::posixfs {
+
+namespace {
+
+constexpr std::uint64_t max_offset = std::numeric_limits<std::int64_t>::max();
+// What one job copies: a pool thread is held for some 40 ms where a disk writes 100 MB/s.
+constexpr std::uint64_t most_copied_at_once = std::uint64_t(4) << 20;
+
+} // namespace
+
+struct backend::in_use {
+    in_use(file_ref f, std::shared_ptr<const shared_fd> d, const struct stat& s) noexcept
+        : file(std::move(f)), open(std::move(d)), st(s)
+    {
+    }
+    file_ref file;
+    std::shared_ptr<const shared_fd> open; // others may replace the file's meanwhile
+    struct stat st;
+};
+
+task<result<backend::in_use>> backend::open_data(shard& s, const storage::request& r,
+                                                 const storage::handle& h, use what)
+{
+    file_ref f = s.files.find(h);
+    if (!f) {
+        auto opened = co_await open_slow(s, h);
+        if (!opened)
+            co_return opened.error();
+        f = std::move(*opened);
+    }
+    const bool writes = what == use::write;
+    auto user = f->find(r.who);
+    if (!user || !(writes ? user->write : user->read)) {
+        auto opened = co_await open_for(s, r, f, what);
+        if (!opened)
+            co_return opened.error();
+        user = std::move(*opened);
+    }
+    const auto open = writes ? user->write : user->read;
+    if (writes)
+        s.files.writes(*f);
+    struct stat st{};
+    if (auto live = co_await stat_live(s, *f, open->get(), st); !live)
+        co_return live.error();
+    permission_stamp& stamp = writes ? user->write_stamp : user->read_stamp;
+    if (!(stamp == permission_stamp(st))) {
+        if (auto allowed = co_await still_allowed(s, r.who, *f, st, open->get(), what); !allowed) {
+            if (writes) {
+                f->let_go_of_writer(*open);
+                user->write.reset();
+            } else {
+                user->read.reset();
+            }
+            co_return allowed.error();
+        }
+        stamp = permission_stamp(st);
+    }
+    co_return in_use(std::move(f), open, st);
+}
+
+task<result<storage::change>> backend::settle_data(const in_use& open)
+{
+    cached_file& f = *open.file;
+    if (options_.async) {
+        f.uncommitted = true;
+    } else if (!f.mount->in_memory) {
+        if (auto synced = co_await syncs_.sync(sync_group::what::file, open.open->get(), open.st.st_dev,
+                                               open.st.st_ino);
+            !synced)
+            co_return synced.error();
+    }
+    storage::change out;
+    struct stat st{};
+    const int failed = co_await stat_of(f, open.open->get(), st);
+    if (failed == 0)
+        out.after = attributes(st, f);
+    co_return out;
+}
+
+task<result<storage::seek_result>> backend::seek(const storage::request& r, const storage::handle& file,
+                                                 std::uint64_t offset, storage::extent what)
+{
+    if (offset > max_offset)
+        co_return error::from_errno(ENXIO, "an offset behind the end of the file");
+    shard& s = at(co_await this_reactor());
+    auto opened = co_await open_data(s, r, file, use::read);
+    if (!opened)
+        co_return opened.error();
+    const in_use source = std::move(*opened);
+    auto job = [fd = source.open->get(), offset, what]() -> result<storage::seek_result> {
+        const int whence = what == storage::extent::data ? SEEK_DATA : SEEK_HOLE;
+        const off_t found = ::lseek(fd, static_cast<off_t>(offset), whence);
+        const int failed = found < 0 ? errno : 0;
+        struct stat st{};
+        if (file_status(fd, st) != 0)
+            return errno_error("fstat");
+        const auto size = static_cast<std::uint64_t>(st.st_size);
+        // It says ENXIO as well where nothing but a hole is left.
+        if (failed != 0 && (failed != ENXIO || offset >= size))
+            return error::from_errno(failed, "lseek");
+        storage::seek_result out;
+        out.offset = failed != 0 ? size : static_cast<std::uint64_t>(found);
+        out.end_of_file = out.offset >= size;
+        return out;
+    };
+    co_return co_await pool_.run(std::move(job));
+}
+
+task<result<storage::change>> backend::change_extents(const storage::request& r, const storage::handle& file,
+                                                      std::uint64_t offset, std::uint64_t length, int mode)
+{
+    if (options_.read_only)
+        co_return error::from_errno(EROFS, "the export is read-only");
+    if (length == 0)
+        co_return error::from_errno(EINVAL, "an empty range");
+    if (offset > max_offset || length > max_offset - offset)
+        co_return error::from_errno(EFBIG, "a range past the largest offset");
+    shard& s = at(co_await this_reactor());
+    auto opened = co_await open_data(s, r, file, use::write);
+    if (!opened)
+        co_return opened.error();
+    const in_use target = std::move(*opened);
+    auto job = [fd = target.open->get(), offset, length, mode, &who = r.who]() -> result<void> {
+        // As the caller: setuid bits fall, and quotas and reserved blocks bind, by the rights of who changes it.
+        const acting_as as(who);
+        if (!as)
+            return as.error();
+        int done = 0;
+        do
+            done = ::fallocate(fd, mode, static_cast<off_t>(offset), static_cast<off_t>(length));
+        while (done != 0 && errno == EINTR);
+        return done == 0 ? result<void>() : errno_error("fallocate");
+    };
+    if (const auto done = co_await pool_.run(std::move(job)); !done)
+        co_return done.error();
+    co_return co_await settle_data(target);
+}
+
+task<result<storage::change>> backend::allocate(const storage::request& r, const storage::handle& file,
+                                                std::uint64_t offset, std::uint64_t length)
+{
+    return change_extents(r, file, offset, length, 0);
+}
+
+task<result<storage::change>> backend::deallocate(const storage::request& r, const storage::handle& file,
+                                                  std::uint64_t offset, std::uint64_t length)
+{
+    return change_extents(r, file, offset, length, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE);
+}
+
+task<result<storage::copy_result>> backend::copy(const storage::request& r, const storage::handle& from,
+                                                 std::uint64_t from_offset, const storage::handle& to,
+                                                 std::uint64_t to_offset, std::uint64_t length)
+{
+    if (options_.read_only)
+        co_return error::from_errno(EROFS, "the export is read-only");
+    if (to_offset > max_offset || length > max_offset - to_offset)
+        co_return error::from_errno(EFBIG, "a range past the largest offset");
+    shard& s = at(co_await this_reactor());
+    auto opened_source = co_await open_data(s, r, from, use::read);
+    if (!opened_source)
+        co_return opened_source.error();
+    const in_use source = std::move(*opened_source);
+    auto opened_target = co_await open_data(s, r, to, use::write);
+    if (!opened_target)
+        co_return opened_target.error();
+    const in_use target = std::move(*opened_target);
+    storage::copy_result out;
+    if (from_offset > max_offset || length == 0)
+        co_return out;
+    auto job = [in = source.open->get(), to_fd = target.open->get(), from_offset, to_offset, length,
+                &who = r.who]() -> result<std::uint64_t> {
+        const acting_as as(who);
+        if (!as)
+            return as.error();
+        const auto most = static_cast<std::size_t>(std::min(length, most_copied_at_once));
+        auto read_at = static_cast<off64_t>(from_offset);
+        auto write_at = static_cast<off64_t>(to_offset);
+        ssize_t n = 0;
+        do
+            n = ::copy_file_range(in, &read_at, to_fd, &write_at, most, 0);
+        while (n < 0 && errno == EINTR);
+        if (n < 0)
+            return errno_error("copy_file_range");
+        return static_cast<std::uint64_t>(n);
+    };
+    const auto copied = co_await pool_.run(std::move(job));
+    if (!copied)
+        co_return copied.error();
+    out.count = *copied;
+    target.file->uncommitted = true;
+    syncs_.wrote(out.count);
+    struct stat st{};
+    const int failed = co_await stat_of(*target.file, target.open->get(), st);
+    if (failed == 0)
+        out.file.after = attributes(st, *target.file);
+    co_return out;
+}
+
+task<result<storage::change>> backend::clone(const storage::request& r, const storage::handle& from,
+                                             std::uint64_t from_offset, const storage::handle& to,
+                                             std::uint64_t to_offset, std::uint64_t length)
+{
+    if (options_.read_only)
+        co_return error::from_errno(EROFS, "the export is read-only");
+    shard& s = at(co_await this_reactor());
+    auto opened_source = co_await open_data(s, r, from, use::read);
+    if (!opened_source)
+        co_return opened_source.error();
+    const in_use source = std::move(*opened_source);
+    auto opened_target = co_await open_data(s, r, to, use::write);
+    if (!opened_target)
+        co_return opened_target.error();
+    const in_use target = std::move(*opened_target);
+    auto job = [in = source.open->get(), to_fd = target.open->get(), from_offset, to_offset, length,
+                &who = r.who]() -> result<void> {
+        const acting_as as(who);
+        if (!as)
+            return as.error();
+        file_clone_range range{};
+        range.src_fd = in;
+        range.src_offset = from_offset;
+        range.src_length = length;
+        range.dest_offset = to_offset;
+        if (::ioctl(to_fd, FICLONERANGE, &range) == 0)
+            return {};
+        // A file system that does not know the call at all.
+        return error::from_errno(errno == ENOTTY ? EOPNOTSUPP : errno, "FICLONERANGE");
+    };
+    if (const auto done = co_await pool_.run(std::move(job)); !done)
+        co_return done.error();
+    co_return co_await settle_data(target);
+}
+
+} // namespace verbena::posixfs
