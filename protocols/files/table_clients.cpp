@@ -61,6 +61,24 @@ void state_table::to_state(client_entry& c, client_state s) noexcept
         by_->courtesy.push_back(c.by_lease);
 }
 
+// Whether a client whose lease would be over was heard from meanwhile. Others may have been later.
+bool state_table::outlives(client_entry& c, time_point t) noexcept
+{
+    const time_point heard = std::min(handler_.last_heard(c.id), t);
+    if (heard <= c.renewed)
+        return false;
+    c.renewed = heard;
+    c.by_lease.unlink();
+    auto* before = by_->active.back();
+    while (before != nullptr && before->owner.renewed > heard)
+        before = by_->active.previous(*before);
+    if (before != nullptr)
+        by_->active.insert_after(*before, c.by_lease);
+    else
+        by_->active.push_front(c.by_lease);
+    return true;
+}
+
 // Clients whose lease is over become courtesy clients. Cheap where none is: the first in the list tells.
 void state_table::age() noexcept
 {
@@ -68,10 +86,7 @@ void state_table::age() noexcept
         client_entry& c = first->owner;
         if (c.renewed + options_.lease > t)
             return;
-        if (c.holds > 0) { // a compound of its runs
-            c.renewed = t;
-            by_->active.push_back(c.by_lease);
-        } else {
+        if (!outlives(c, t)) {
             to_state(c, client_state::courtesy);
             // Whoever waits for a lock of its, or for what is kept for it, may ask for that now.
             if (stats_.lock_waiters.value() > 0)
@@ -204,19 +219,6 @@ bool state_table::has_revoked(client_id client) noexcept
 {
     const client_entry* c = find_client(client);
     return c != nullptr && c->revoked > 0;
-}
-
-lease_hold::lease_hold(state_table& t, client_id c) noexcept : table_(t), client_(c)
-{
-    if (client_entry* entry = t.find_client(c))
-        ++entry->holds;
-}
-
-lease_hold::~lease_hold()
-{
-    // Not below: it may be another one than was there in the beginning only if ids were used again, which they aren't.
-    if (client_entry* entry = table_.find_client(client_); entry != nullptr && entry->holds > 0)
-        --entry->holds;
 }
 
 // --- The recovery store

@@ -352,6 +352,7 @@ task<rpc::outcome> server::serve_session(rpc::call& c, compound_arguments& args)
     k.slot = &slot;
     task<void> running = run_operations(k);
     co_await running;
+    s->heard(here_.reactor().clock().now());
     if (k.dropped && !k.changed)
         co_return rpc::outcome::drop;
     if (!k.results.ok())

@@ -606,6 +606,7 @@ private:
         void recall(const files::recall_notice&) noexcept override {}
         void recall_any(files::client_id, std::size_t) noexcept override {}
         void lock_available(const files::lock_notice&) noexcept override {}
+        time_point last_heard(files::client_id) noexcept override { return time_point::min(); }
     };
     static files::state_options options()
     {

@@ -83,6 +83,10 @@ public:
     /// The client is asked to give back what it can spare, so that `keep` delegations are left to it.
     virtual void recall_any(client_id client, std::size_t keep) noexcept = 0;
     virtual void lock_available(const lock_notice& n) noexcept = 0;
+    /// When the client was last heard from besides by state_table::renew(): its last compound's end, time_point::max() while one runs, or
+    /// time_point::min() where it had none. Asked where a lease would end: it does not while a compound runs, nor earlier than a whole
+    /// lease after it (RFC 8881 8.3).
+    virtual time_point last_heard(client_id client) noexcept = 0;
 
 protected:
     ~state_handler() = default;

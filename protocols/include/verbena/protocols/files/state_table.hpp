@@ -170,18 +170,6 @@ private:
     open_request request_;
 };
 
-/// While one lives, the client's lease does not end: for the time of a compound. The table outlives it. Shard-local.
-class lease_hold {
-public:
-    lease_hold(state_table& t, client_id c) noexcept;
-    lease_hold(const lease_hold&) = delete;
-    ~lease_hold();
-
-private:
-    state_table& table_;
-    client_id client_;
-};
-
 /// The state of files whose home is one shard, and the clients that have it. Shard-local, but for has_state() and stats().
 ///
 /// Plain functions decide and have granted, or have changed nothing. Errors of all of them that take a client: stale_client, expired,
@@ -321,7 +309,6 @@ public:
 private:
     friend class passage;
     friend class pending_open;
-    friend class lease_hold;
     using waiter_list = intrusive_list<verbena::detail::waiter>;
     struct obstacle;
     struct indexes;
@@ -330,6 +317,7 @@ private:
     // Clients.
     time_point now() const noexcept { return clock_.now(); }
     void age() noexcept;
+    bool outlives(detail::client_entry& c, time_point t) noexcept;
     detail::client_entry* find_client(client_id id) noexcept;
     result<detail::client_entry*> living(client_id id, bool even_leaving = false) noexcept;
     task<result<void>> take_state(client_id id, client_state into, bool only_courtesy);
