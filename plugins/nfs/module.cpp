@@ -150,7 +150,7 @@ public:
             make_commons(s);
         if (serves3_)
             programs.push_back(
-                std::make_unique<v3::server>(table_, key_, serves4_ ? &commons_->state : nullptr));
+                std::make_unique<v3::server>(table_, key_, serves4_ ? &commons_->state : nullptr, &s));
         if (serves4_)
             programs.push_back(std::make_unique<v4::server>(*commons_, s));
         return programs;

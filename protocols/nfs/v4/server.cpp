@@ -382,6 +382,7 @@ task<void> server::run_operations(compound& k)
         } else {
             task<nfsstat4> running = run(k, operation);
             status = co_await running;
+            k.end_io();
             // They are there, but not in one piece, as the arguments of an operation have to be.
             if (status == nfsstat4::badxdr && !k.c.args().ok() &&
                 k.c.args().failure() == std::errc::no_buffer_space)

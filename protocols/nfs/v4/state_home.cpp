@@ -48,8 +48,8 @@ task<nfsstat4> decide(Table& table, files::demand what, Decide& ask)
     }
 }
 
-task<state_home::opened> open_here(files::state_table& table, const files::open_request* request,
-                                   const state_home::truncation* truncate)
+task<state_home::opened> open_here(state_home& state, shard& home, files::state_table& table,
+                                   const files::open_request* request, const state_home::truncation* truncate)
 {
     state_home::opened out;
     files::pending_open pending;
@@ -57,9 +57,19 @@ task<state_home::opened> open_here(files::state_table& table, const files::open_
     out.status = co_await decide(table, files::demand(*request), ask);
     if (out.status != nfsstat4::ok)
         co_return out;
+    // Nobody begins to read or write any more what it denies, and who began before is waited for. What is reclaimed was denied then already.
+    if (any(request->deny) && request->claim != files::open_claim::reclaim) {
+        const bool alone = co_await state.io_ends(request->file, request->deny, patience);
+        if (!alone) {
+            out.status = nfsstat4::delay;
+            co_return out;
+        }
+    }
     if (truncate != nullptr) {
         storage::set_attributes none;
         none.size = 0;
+        io_list::hold cut_now;
+        cut_now.begin(state.io_of(home), truncate->export_id, truncate->file, files::share::write);
         files::change_hold change;
         change.begin(table.changes(), request->file);
         const auto cut =
@@ -203,6 +213,37 @@ state_home::state_home(shard& home, files::recovery_store& store, files::state_h
 {
 }
 
+io_list& state_home::io_of(const shard& where)
+{
+    const std::lock_guard held(places_lock_);
+    for (const auto& known : places_) {
+        if (known->where == &where)
+            return known->io;
+    }
+    return places_.emplace_back(std::make_unique<place>(where))->io;
+}
+
+task<bool> state_home::io_ends(storage::handle file, files::share denied, duration patience)
+{
+    const task_context& context = co_await current_context();
+    const clock_source& clock = context.shard->clock();
+    const time_point end = clock.now() + patience;
+    for (std::size_t i = 0;; ++i) {
+        place* at = nullptr;
+        {
+            const std::lock_guard held(places_lock_);
+            if (i == places_.size())
+                co_return true;
+            at = places_[i].get();
+        }
+        const duration left = std::max(end - clock.now(), duration::zero());
+        const auto ends_there = [at, &file, denied, left] { return at->io.ends(file, denied, left); };
+        const bool ended = co_await at->where->run(ends_there);
+        if (!ended)
+            co_return false;
+    }
+}
+
 task<state_home::added> state_home::add_client(std::string_view key, std::uint64_t peer)
 {
     return at_home([key, peer, this](files::state_table&) { return add_here(key, peer); });
@@ -297,7 +338,9 @@ task<nfsstat4> state_home::may_open(files::client_id client, std::span<const std
 
 task<state_home::opened> state_home::open(const files::open_request& request, const truncation* truncate)
 {
-    return at_home([r = &request, truncate](files::state_table& t) { return open_here(t, r, truncate); });
+    return at_home([r = &request, truncate, this](files::state_table& t) {
+        return open_here(*this, home_, t, r, truncate);
+    });
 }
 
 task<nfsstat4> state_home::close(files::client_id client, const stateid4& id, const storage::handle& file)

@@ -30,6 +30,18 @@ BOOST_FIXTURE_TEST_CASE(an_open_has_a_stateid_until_it_is_closed, files_fixture)
     BOOST_TEST(is(table->close(a, o->id, file_named("f")), errc::bad_stateid));
 }
 
+// Who cuts a file writes to it, whatever he opens it for.
+BOOST_FIXTURE_TEST_CASE(an_open_that_cuts_is_denied_as_a_write, files_fixture)
+{
+    const client_id a = client("a"), b = client("b");
+    BOOST_REQUIRE(open(a, "o", "f", read, write));
+    open_request r = request(b, "o", "f", read);
+    r.truncates = true;
+    BOOST_TEST(is(table->open(r), errc::share_denied));
+    r.truncates = false;
+    BOOST_TEST(table->open(r).has_value());
+}
+
 // RFC 8881 9.7: access of each against what the other denies, also of one owner.
 BOOST_FIXTURE_TEST_CASE(shares_are_decided_by_the_table, files_fixture)
 {

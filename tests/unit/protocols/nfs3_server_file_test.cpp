@@ -600,6 +600,7 @@ public:
         run_until_complete(*shard_, done());
     }
     nfs::v4::state_home& state() { return state_; }
+    const shard& home() const { return home_; }
 
 private:
     struct deaf final : files::state_handler {
@@ -625,7 +626,7 @@ private:
 };
 
 struct after_restart : restarted_state, nfs3_fixture {
-    after_restart() : nfs3_fixture(&state()) {}
+    after_restart() : nfs3_fixture(&state(), &home()) {}
 };
 
 } // namespace

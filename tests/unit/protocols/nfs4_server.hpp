@@ -145,7 +145,10 @@ struct nfs4_fixture {
     std::shared_ptr<memory_call> begin(const Args&... args)
     {
         std::shared_ptr<memory_call> c = prepare(1, [&](compound_request& out) { (out.add(args), ...); });
-        tasks.spawn([this, c]() -> task<void> { (void)co_await dispatcher->dispatch(*c); });
+        tasks.spawn([this, c]() -> task<void> {
+            (void)co_await dispatcher->dispatch(*c);
+            c->is_done = true;
+        });
         turns();
         return c;
     }
@@ -208,6 +211,19 @@ struct nfs4_fixture {
     verbena::files::recovery_start begun{7, {}, {}};
     std::optional<server_commons> commons;
     std::optional<server> program;
+};
+
+/// Attributes with the memory that they lie in.
+struct encoded {
+    explicit encoded(const attributes& values)
+    {
+        xdr::encoder out(bytes);
+        encode_attributes(out, values.present, values);
+        xdr::decoder in(std::span<const std::byte>(bytes).first(out.size()));
+        xdr::codec<fattr4>::decode(in, raw);
+    }
+    std::array<std::byte, 512> bytes{};
+    fattr4 raw;
 };
 
 /// A client with one session.

@@ -19,19 +19,6 @@ CREATE4args making(std::string_view name, nfs_ftype4 type = nfs_ftype4::dir)
     return args;
 }
 
-/// Attributes with the memory that they lie in.
-struct encoded {
-    explicit encoded(const attributes& values)
-    {
-        xdr::encoder out(bytes);
-        encode_attributes(out, values.present, values);
-        xdr::decoder in(std::span<const std::byte>(bytes).first(out.size()));
-        xdr::codec<fattr4>::decode(in, raw);
-    }
-    std::array<std::byte, 512> bytes{};
-    fattr4 raw;
-};
-
 } // namespace
 
 struct fixture : nfs4_fixture {

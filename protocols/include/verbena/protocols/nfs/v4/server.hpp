@@ -87,7 +87,10 @@ public:
     /// The largest READDIR result.
     static constexpr std::uint32_t max_listing = 128u << 10;
 
-    server(server_commons& commons, const shard& here) : commons_(commons), here_(here) {}
+    server(server_commons& commons, const shard& here)
+        : commons_(commons), here_(here), io_(commons.state.io_of(here))
+    {
+    }
 
     std::uint32_t number() const noexcept override { return v4::program; }
     std::uint32_t low_version() const noexcept override { return v4::version; }
@@ -180,8 +183,7 @@ private:
     // State.
     struct open_target;
     task<nfsstat4> check_io(compound& k, stateid4 id, files::operation op);
-    task<nfsstat4> check_io_of(files::client_id client, stateid4 id, storage::handle file,
-                               files::operation op);
+    task<nfsstat4> check_io_of(compound& k, const object& of, stateid4 id, files::operation op);
     task<nfsstat4> open(compound& k);
     task<nfsstat4> find_to_open(compound& k, const OPEN4args& args, open_target& to);
     task<nfsstat4> create_to_open(compound& k, const OPEN4args& args, open_target& to);
@@ -201,6 +203,7 @@ private:
 
     server_commons& commons_;
     const shard& here_;
+    io_list& io_;
     host_addresses host_;
     server_counters counters_;
 };
