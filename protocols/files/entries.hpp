@@ -324,6 +324,11 @@ struct state_table::obstacle {
     time_point until = time_point::max();
 };
 
+struct state_table::shortage {
+    limited what;
+    limit_of whose;
+};
+
 struct state_table::lock_obstacle {
     byte_range bytes;
     lock_type type = lock_type::read;

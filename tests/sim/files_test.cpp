@@ -1128,9 +1128,10 @@ private:
         passages_.clear();
         told_.store_failures += table_->stats().store_failures.value();
         const state_stats& s = table_->stats();
-        for (const gauge* g : {&s.clients, &s.courtesy_clients, &s.files, &s.open_owners, &s.lock_owners,
-                               &s.opens, &s.lock_states, &s.locks, &s.read_delegations, &s.write_delegations,
-                               &s.revoked_delegations, &s.recalled_delegations, &s.lock_waiters, &s.passages})
+        for (const gauge* g :
+             {&s.clients, &s.courtesy_clients, &s.lost_clients, &s.files, &s.open_owners, &s.lock_owners,
+              &s.opens, &s.lock_states, &s.locks, &s.read_delegations, &s.write_delegations,
+              &s.revoked_delegations, &s.recalled_delegations, &s.lock_waiters, &s.passages})
             BOOST_REQUIRE(g->value() == 0);
         BOOST_REQUIRE((lists_.new_list.empty() && lists_.old_list.empty()));
         stopping_ = true;

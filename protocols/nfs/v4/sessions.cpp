@@ -598,4 +598,10 @@ std::size_t session_table::sessions() const
     return sessions_.size();
 }
 
+std::size_t session_table::slot_bytes() const
+{
+    const std::lock_guard held(lock_);
+    return slot_bytes_;
+}
+
 } // namespace verbena::nfs::v4

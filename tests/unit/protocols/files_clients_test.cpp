@@ -125,8 +125,10 @@ BOOST_FIXTURE_TEST_CASE(a_courtesy_client_goes_when_it_is_in_the_way, clients_fi
     BOOST_TEST(is(table->close(a, o->id, file_named("f")), errc::expired));
     BOOST_TEST(is(open(a, "o", "g", read), errc::expired));
     BOOST_TEST(table->stats().expired_clients.value() == 1u);
+    BOOST_TEST(table->stats().lost_clients.value() == 1);
     BOOST_TEST(!*table->is_in_use(a));
     BOOST_REQUIRE(run(table->forget(a)));
+    BOOST_TEST(table->stats().lost_clients.value() == 0);
     BOOST_TEST(is(table->renew(a), errc::stale_client));
 }
 

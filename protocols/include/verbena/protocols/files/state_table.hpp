@@ -219,16 +219,18 @@ public:
     /// it. Shard: the table's.
     task<result<void>> revoke_client(client_id client);
     /// Where memory is short: takes the state of up to `count` courtesy clients, those first whose lease ended first; yields how many it were.
+    /// Of the peer of `like` alone, where that is not nobody.
     /// Completes when: it is taken. On cancel: as the store says. Errors: the store's. Lifetime: the table outlives it. Shard: the
     /// table's.
-    task<result<std::size_t>> drop_courtesy(std::size_t count);
+    task<result<std::size_t>> drop_courtesy(std::size_t count, client_id like = nobody);
 
     // --- Opens
+    //
+    // Where something new is made, also of locks: too_many_opens or too_many_locks for the client's own limits; peer_is_full, all_is_full
+    // for what it shares with others, where drop_courtesy() may help.
 
     /// Whether the client may open a file anew, by `owner`: to be asked before a file is made for it. Errors: invalid, grace, too_many_opens.
     result<void> may_open(client_id client, std::span<const std::byte> owner);
-    /// Whether there is too little left of what all clients share for one more open or lock: drop_courtesy() may help.
-    bool is_short() const noexcept;
     /// begin_open() and commit() at once.
     result<opened> open(const open_request& r);
     /// Errors: invalid, share_denied, needs_room, grace, no_grace, reclaim_bad, reclaim_conflict, too_many_opens.
@@ -324,9 +326,13 @@ private:
     task<result<void>> write_record(client_id id, bool frees_the_last = false);
     bool drop_some(detail::client_entry& c, std::size_t most) noexcept;
     void leave_peer(detail::client_entry& c) noexcept;
-    bool has_room_for_open(const detail::client_entry& c) const noexcept;
-    bool has_room_for_name(const detail::client_entry& c, std::size_t size) const noexcept;
-    bool has_room_for_locks(const detail::client_entry& c, std::size_t ranges, bool state) const noexcept;
+    struct shortage;
+    std::optional<shortage> lacks(const detail::client_entry& c, limited what,
+                                  std::size_t more) const noexcept;
+    std::optional<shortage> lacks_for_open(const detail::client_entry& c, std::size_t name) const noexcept;
+    std::optional<shortage> lacks_for_locks(const detail::client_entry& c, std::size_t ranges, bool state,
+                                            std::size_t name) const noexcept;
+    error refuse(const shortage& lacking, errc own) noexcept;
     void to_state(detail::client_entry& c, client_state s) noexcept;
     task<result<void>> end_grace();
     detail::owner_entry& owner_of(detail::client_entry& c, bool locks, std::span<const std::byte> name);

@@ -73,9 +73,10 @@ struct server_counters {
     counter bytes_read;
     counter bytes_written;
     access_counters refused;
-    counter refused_handle; ///< forged, or signed with another key
-    counter refused_export; ///< a good handle of an export that is gone
-    counter replays;        ///< calls answered by what their slot kept
+    counter refused_handle;               ///< forged, or signed with another key
+    counter refused_export;               ///< a good handle of an export that is gone
+    files::limit_counters refused_limits; ///< clients and sessions that were not made
+    counter replays;                      ///< calls answered by what their slot kept
 };
 
 /// One shard's program. Calls of all of the shard's connections go through it, whatever their transport. `commons` and `here`, that

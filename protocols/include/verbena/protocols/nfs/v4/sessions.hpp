@@ -252,6 +252,8 @@ public:
 
     std::size_t clients() const;
     std::size_t sessions() const;
+    /// What slots take, and may keep.
+    std::size_t slot_bytes() const;
 
 private:
     using ids = std::list<clientid4>;
