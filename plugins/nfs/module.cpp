@@ -2,6 +2,7 @@
 // NFS as a module: exports, and the program on each shard.
 #include "export_config.hpp"
 #include "export_word.hpp"
+#include "limits_config.hpp"
 #include "rpcbind.hpp"
 #include "start_text.hpp"
 
@@ -103,6 +104,8 @@ public:
                 .open()
                 .from_word(&parse_export)
                 .form("DIR[:PSEUDO][,OPTION...]"),
+            setting::table("limits", limit_settings(),
+                           "How much clients of version 4 may have: one, those of one peer, and all"),
         };
     }
     std::vector<std::string> default_listeners() const override
@@ -121,6 +124,7 @@ public:
         read_versions(values);
         lease_ = std::chrono::seconds(values.number("lease"));
         grace_ = values.written("grace") ? std::chrono::seconds(values.number("grace")) : lease_;
+        limits_ = read_limits(values.table("limits"));
         uses_rpcbind_ = values.text("rpcbind") == "auto";
     }
     void will_listen(std::span<const listen_target> targets) override
@@ -191,6 +195,7 @@ private:
     handle_key key_{};
     std::chrono::seconds lease_{};
     std::chrono::seconds grace_{};
+    limits_config limits_;
     std::optional<files::recovery_database> recovery_;
     std::optional<files::database_store> store_;
     files::recovery_start restart_;
@@ -268,8 +273,9 @@ void nfs_module::make_commons(shard& home)
     options.recall_time = lease_;
     options.grace_time = grace_time();
     options.reclaimers = restart_.reclaimers;
-    commons_ =
-        std::make_unique<v4::server_commons>(table_, key_, home, *store_, options, seconds_since_1970());
+    options.limits = limits_.state;
+    commons_ = std::make_unique<v4::server_commons>(table_, key_, home, *store_, options,
+                                                    seconds_since_1970(), limits_.sessions);
     registrations_ = commons_->expose(*metrics_);
     home.tasks().spawn([commons = commons_.get()] { return commons->state.table().tend(); });
     home.tasks().spawn([commons = commons_.get()] { return commons->tend(); });

@@ -520,6 +520,32 @@ BOOST_FIXTURE_TEST_CASE(a_client_that_has_all_it_may_have_is_told, nfs4_fixture)
     // The other one of its peer has something that it may close.
     BOOST_TEST(b.open(b.creating("h")).status == nfsstat4::ok);
     BOOST_TEST(b.open(b.creating("i")).status == nfsstat4::delay);
+    // And who looks at the metrics sees it.
+    metric_registry registry;
+    const auto of_state = commons->expose(registry);
+    const auto of_program = program->expose(registry);
+    std::map<std::string, double> seen;
+    for (const auto& m : registry.collect()) {
+        for (const auto& s : m.samples) {
+            std::string name = m.family.name;
+            for (const auto& label : s.labels)
+                name += ' ' + label;
+            seen[name] = s.value;
+        }
+    }
+    const std::string refusals = "verbena_nfs4_limit_refusals_total ";
+    BOOST_TEST(seen[refusals + "opens client"] == 1);
+    BOOST_TEST(seen[refusals + "opens peer"] == 1);
+    BOOST_TEST(seen[refusals + "lock_owners client"] == 1);
+    BOOST_TEST(seen["verbena_nfs4_clients active"] == 2);
+    BOOST_TEST(seen["verbena_nfs4_clients courtesy"] == 0);
+    BOOST_TEST(seen["verbena_nfs4_sessions"] == 2);
+    BOOST_TEST(seen["verbena_nfs4_opens"] == 3);
+    BOOST_TEST(seen["verbena_nfs4_locks"] == 1);
+    BOOST_TEST(seen["verbena_nfs4_lock_owners"] == 1);
+    BOOST_TEST(seen["verbena_nfs4_files"] == 3);
+    BOOST_TEST(seen["verbena_nfs4_owner_name_bytes"] == 3); // "a", "b", "x"
+    BOOST_TEST(seen["verbena_nfs4_slot_bytes"] > 0);
     BOOST_TEST(a.call(PUTFH4args{client4::handle_of(g)}, CLOSE4args{0, g.id}).status() == nfsstat4::ok);
     BOOST_TEST(b.open(b.creating("i")).status == nfsstat4::ok);
     BOOST_TEST(a.open(a.opening("f")).status == nfsstat4::ok);
