@@ -75,8 +75,7 @@ public:
             setting::word(
                 "rpcbind", {"auto", "no"}, "auto",
                 "auto registers with rpcbind, if it answers and no NFS server is registered; no never does"),
-            setting::list("versions",
-                          "Versions of NFS that are served, of 3 and 4.1; only 3 unless it is written"),
+            setting::list("versions", "Versions of NFS that are served, of 3 and 4.1; both by default"),
             setting::number(
                 "lease", {5, 3600}, 90,
                 "Seconds after which a client of version 4 that is silent has to give way to others; it "
@@ -204,7 +203,7 @@ private:
     metric_registrations registrations_;
     std::optional<rpcbind_registration> rpcbind_;
     bool serves3_ = true;
-    bool serves4_ = false;
+    bool serves4_ = true;
     bool has_mount_ = false;
     bool allow_public_ = false;
     bool uses_rpcbind_ = true;
