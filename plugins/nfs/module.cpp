@@ -2,6 +2,7 @@
 // NFS as a module: exports, and the program on each shard.
 #include "export_config.hpp"
 #include "export_word.hpp"
+#include "limits_config.hpp"
 #include "rpcbind.hpp"
 #include "start_text.hpp"
 
@@ -74,8 +75,7 @@ public:
             setting::word(
                 "rpcbind", {"auto", "no"}, "auto",
                 "auto registers with rpcbind, if it answers and no NFS server is registered; no never does"),
-            setting::list("versions",
-                          "Versions of NFS that are served, of 3, 4.1 and 4.2; only 3 unless it is written"),
+            setting::list("versions", "Versions of NFS that are served, of 3, 4.1 and 4.2; all by default"),
             setting::number(
                 "lease", {5, 3600}, 90,
                 "Seconds after which a client of version 4 that is silent has to give way to others; it "
@@ -103,6 +103,8 @@ public:
                 .open()
                 .from_word(&parse_export)
                 .form("DIR[:PSEUDO][,OPTION...]"),
+            setting::table("limits", limit_settings(),
+                           "How much clients of version 4 may have: one, those of one peer, and all"),
         };
     }
     std::vector<std::string> default_listeners() const override
@@ -121,6 +123,7 @@ public:
         read_versions(values);
         lease_ = std::chrono::seconds(values.number("lease"));
         grace_ = values.written("grace") ? std::chrono::seconds(values.number("grace")) : lease_;
+        limits_ = read_limits(values.table("limits"));
         uses_rpcbind_ = values.text("rpcbind") == "auto";
     }
     void will_listen(std::span<const listen_target> targets) override
@@ -150,7 +153,7 @@ public:
             make_commons(s);
         if (serves3_)
             programs.push_back(
-                std::make_unique<v3::server>(table_, key_, serves4_ ? &commons_->state : nullptr));
+                std::make_unique<v3::server>(table_, key_, serves4_ ? &commons_->state : nullptr, &s));
         if (serves4_)
             programs.push_back(std::make_unique<v4::server>(*commons_, s));
         return programs;
@@ -192,6 +195,7 @@ private:
     handle_key key_{};
     std::chrono::seconds lease_{};
     std::chrono::seconds grace_{};
+    limits_config limits_;
     std::optional<files::recovery_database> recovery_;
     std::optional<files::database_store> store_;
     files::recovery_start restart_;
@@ -199,7 +203,7 @@ private:
     metric_registry* metrics_ = nullptr;
     metric_registrations registrations_;
     std::optional<rpcbind_registration> rpcbind_;
-    bool serves3_ = true;
+    bool serves3_ = false;
     bool serves4_ = false;
     std::array<bool, v4::max_minor_version + 1> minors_{}; // of version 4
     bool has_mount_ = false;
@@ -209,12 +213,12 @@ private:
 
 void nfs_module::read_versions(setting_values& values)
 {
-    const std::vector<std::string>& versions = values.list("versions");
-    if (versions.empty())
-        return;
-    serves3_ = serves4_ = false;
-    minors_ = {};
-    for (const std::string& version : versions) {
+    if (values.list("versions").empty()) {
+        setting_values::value all{std::vector<std::string>{"3", "4.1", "4.2"}};
+        all.is_default = true;
+        values.set("versions", std::move(all));
+    }
+    for (const std::string& version : values.list("versions")) {
         if (version == "3")
             serves3_ = true;
         else if (version == "4.1")
@@ -274,8 +278,9 @@ void nfs_module::make_commons(shard& home)
     options.recall_time = lease_;
     options.grace_time = grace_time();
     options.reclaimers = restart_.reclaimers;
-    commons_ =
-        std::make_unique<v4::server_commons>(table_, key_, home, *store_, options, seconds_since_1970());
+    options.limits = limits_.state;
+    commons_ = std::make_unique<v4::server_commons>(table_, key_, home, *store_, options,
+                                                    seconds_since_1970(), limits_.sessions);
     commons_->minors = minors_;
     registrations_ = commons_->expose(*metrics_);
     home.tasks().spawn([commons = commons_.get()] { return commons->state.table().tend(); });

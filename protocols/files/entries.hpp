@@ -177,7 +177,6 @@ struct client_entry {
     bool recorded = false; // is in the recovery store
     bool storing = false;  // the store is writing of it
     bool leaving = false;  // what it writes is that the client goes
-    unsigned holds = 0;    // compounds under way
     time_point renewed{};
     std::size_t opens = 0, pending = 0, locks = 0, lock_states = 0, delegations = 0, revoked = 0, waits = 0,
                 owner_names = 0;
@@ -323,6 +322,11 @@ struct state_table::obstacle {
     client_id client = nobody;
     stateid id;
     time_point until = time_point::max();
+};
+
+struct state_table::shortage {
+    limited what;
+    limit_of whose;
 };
 
 struct state_table::lock_obstacle {

@@ -54,11 +54,33 @@ void state_table::to_state(client_entry& c, client_state s) noexcept
 {
     c.by_lease.unlink();
     stats_.courtesy_clients.add((s == client_state::courtesy) - (c.state == client_state::courtesy));
+    const auto is_lost = [](client_state of) {
+        return of == client_state::expired || of == client_state::revoked;
+    };
+    stats_.lost_clients.add(is_lost(s) - is_lost(c.state));
     c.state = s;
     if (s == client_state::active)
         by_->active.push_back(c.by_lease);
     else if (s == client_state::courtesy)
         by_->courtesy.push_back(c.by_lease);
+}
+
+// Whether a client whose lease would be over was heard from meanwhile. Others may have been later.
+bool state_table::outlives(client_entry& c, time_point t) noexcept
+{
+    const time_point heard = std::min(handler_.last_heard(c.id), t);
+    if (heard <= c.renewed)
+        return false;
+    c.renewed = heard;
+    c.by_lease.unlink();
+    auto* before = by_->active.back();
+    while (before != nullptr && before->owner.renewed > heard)
+        before = by_->active.previous(*before);
+    if (before != nullptr)
+        by_->active.insert_after(*before, c.by_lease);
+    else
+        by_->active.push_front(c.by_lease);
+    return true;
 }
 
 // Clients whose lease is over become courtesy clients. Cheap where none is: the first in the list tells.
@@ -68,10 +90,7 @@ void state_table::age() noexcept
         client_entry& c = first->owner;
         if (c.renewed + options_.lease > t)
             return;
-        if (c.holds > 0) { // a compound of its runs
-            c.renewed = t;
-            by_->active.push_back(c.by_lease);
-        } else {
+        if (!outlives(c, t)) {
             to_state(c, client_state::courtesy);
             // Whoever waits for a lock of its, or for what is kept for it, may ask for that now.
             if (stats_.lock_waiters.value() > 0)
@@ -111,8 +130,10 @@ result<client_id> state_table::add_client(std::string_view key, std::uint64_t pe
 {
     if (key.size() > options_.limits.owner_bytes)
         return error(errc::invalid, "a client's name");
-    if (clients_.size() >= options_.limits.clients)
-        return refuse(errc::too_many_clients, "limits::clients", stats_.refused_limits);
+    if (clients_.size() >= options_.limits.clients) {
+        stats_.refused_limits.add(limited::clients, limit_of::all);
+        return error(errc::too_many_clients);
+    }
     client_id id = nobody;
     do // its 32 bits may have gone round
         id = std::uint64_t(options_.epoch) << 32 | (++last_client_ & 0xffffffff);
@@ -204,19 +225,6 @@ bool state_table::has_revoked(client_id client) noexcept
 {
     const client_entry* c = find_client(client);
     return c != nullptr && c->revoked > 0;
-}
-
-lease_hold::lease_hold(state_table& t, client_id c) noexcept : table_(t), client_(c)
-{
-    if (client_entry* entry = t.find_client(c))
-        ++entry->holds;
-}
-
-lease_hold::~lease_hold()
-{
-    // Not below: it may be another one than was there in the beginning only if ids were used again, which they aren't.
-    if (client_entry* entry = table_.find_client(client_); entry != nullptr && entry->holds > 0)
-        --entry->holds;
 }
 
 // --- The recovery store
@@ -329,6 +337,7 @@ task<result<void>> state_table::forget(client_id client)
     if (const auto it = clients_.find(client); it != clients_.end() && !it->second->storing) {
         to_state(*it->second, client_state::expired);
         leave_peer(*it->second);
+        stats_.lost_clients.add(-1);
         clients_.erase(it);
         stats_.clients.add(-1);
     }
@@ -342,12 +351,18 @@ task<result<void>> state_table::revoke_client(client_id client)
     co_return co_await take_state(client, client_state::revoked, false);
 }
 
-task<result<std::size_t>> state_table::drop_courtesy(std::size_t count)
+task<result<std::size_t>> state_table::drop_courtesy(std::size_t count, client_id like)
 {
     age();
     const std::uint64_t before = stats_.expired_clients.value();
     while (stats_.expired_clients.value() - before < count) {
         auto* first = by_->courtesy.front();
+        if (like != nobody) {
+            const client_entry* const c = find_client(like);
+            while (first != nullptr &&
+                   (c == nullptr || c->peer == nullptr || first->owner.peer != c->peer || &first->owner == c))
+                first = by_->courtesy.next(*first);
+        }
         if (first == nullptr)
             break;
         const result<void> taken = co_await take_state(first->owner.id, client_state::expired, true);
@@ -385,49 +400,78 @@ void state_table::leave_peer(client_entry& c) noexcept
 
 // --- Limits
 
-namespace {
-
-/// Whether a client and its peer have room for `more` of what all have `used` of.
-bool has_room(std::size_t more, std::size_t own, std::size_t most_of_own, std::size_t of_peer,
-              std::size_t used, std::size_t limit, std::size_t peers) noexcept
-{
-    return own + more <= most_of_own && of_peer + more <= limit / std::max<std::size_t>(peers, 1) &&
-           used + more <= limit;
-}
-
-} // namespace
-
-bool state_table::has_room_for_open(const client_entry& c) const noexcept
+std::optional<state_table::shortage> state_table::lacks(const client_entry& c, limited what,
+                                                        std::size_t more) const noexcept
 {
     const limits& most = options_.limits;
-    return has_room(1, c.opens + c.pending, most.opens_per_client, c.peer ? c.peer->opens : 0,
-                    std::size_t(stats_.opens.value()), most.opens, most.peers);
+    std::size_t own = 0, most_of_own = 0, used = 0, limit = 0;
+    std::size_t peer_use::* of_peer = nullptr;
+    const auto set = [&](std::size_t has, std::size_t may_have, const gauge& all, std::size_t most_of_all,
+                         std::size_t peer_use::* shared) {
+        own = has;
+        most_of_own = may_have;
+        used = std::size_t(all.value());
+        limit = most_of_all;
+        of_peer = shared;
+    };
+    switch (what) {
+    case limited::opens:
+        set(c.opens + c.pending, most.opens_per_client, stats_.opens, most.opens, &peer_use::opens);
+        break;
+    case limited::locks:
+        set(c.locks, most.locks_per_client, stats_.locks, most.locks, &peer_use::locks);
+        break;
+    case limited::lock_owners:
+        set(c.lock_states, most.lock_states_per_client, stats_.lock_states, most.lock_states,
+            &peer_use::lock_states);
+        break;
+    case limited::owner_names:
+        set(c.owner_names, most.owner_names_per_client, stats_.owner_names, most.owner_names,
+            &peer_use::owner_names);
+        break;
+    case limited::clients:
+    case limited::sessions:
+    case limited::delegations:
+    case limited::waiters: return std::nullopt; // no peer has a share of these
+    }
+    if (more == 0)
+        return std::nullopt;
+    if (own + more > most_of_own)
+        return shortage{what, limit_of::client};
+    // Where nobody else is of its peer, what it has itself is all that can be given back.
+    if (c.peer != nullptr && c.peer->*of_peer + more > limit * most.peer_percent / 100)
+        return shortage{what, c.peer->clients == 1 ? limit_of::client : limit_of::peer};
+    if (used + more > limit)
+        return shortage{what, limit_of::all};
+    return std::nullopt;
 }
 
-bool state_table::has_room_for_name(const client_entry& c, std::size_t size) const noexcept
+std::optional<state_table::shortage> state_table::lacks_for_open(const client_entry& c,
+                                                                 std::size_t name) const noexcept
 {
-    const limits& most = options_.limits;
-    return has_room(size, c.owner_names, most.owner_names_per_client, c.peer ? c.peer->owner_names : 0,
-                    std::size_t(stats_.owner_names.value()), most.owner_names, most.peers);
+    const auto state = lacks(c, limited::opens, 1);
+    return state ? state : lacks(c, limited::owner_names, name);
 }
 
-bool state_table::has_room_for_locks(const client_entry& c, std::size_t ranges, bool state) const noexcept
+std::optional<state_table::shortage> state_table::lacks_for_locks(const client_entry& c, std::size_t ranges,
+                                                                  bool state, std::size_t name) const noexcept
 {
-    const limits& most = options_.limits;
-    return (ranges == 0 || has_room(ranges, c.locks, most.locks_per_client, c.peer ? c.peer->locks : 0,
-                                    std::size_t(stats_.locks.value()), most.locks, most.peers)) &&
-           (!state ||
-            has_room(1, c.lock_states, most.lock_states_per_client, c.peer ? c.peer->lock_states : 0,
-                     std::size_t(stats_.lock_states.value()), most.lock_states, most.peers));
+    auto lacking = lacks(c, limited::locks, ranges);
+    if (!lacking)
+        lacking = lacks(c, limited::lock_owners, state ? 1 : 0);
+    return lacking ? lacking : lacks(c, limited::owner_names, name);
 }
 
-bool state_table::is_short() const noexcept
+error state_table::refuse(const shortage& lacking, errc own) noexcept
 {
-    const limits& most = options_.limits;
-    return std::size_t(stats_.opens.value()) >= most.opens ||
-           std::size_t(stats_.locks.value()) + 2 > most.locks || // a range may become two more
-           std::size_t(stats_.lock_states.value()) >= most.lock_states ||
-           std::size_t(stats_.owner_names.value()) + most.owner_bytes > most.owner_names;
+    stats_.refused_limits.add(lacking.what, lacking.whose);
+    switch (lacking.whose) {
+    case limit_of::client: return error(own);
+    case limit_of::peer: return error(errc::peer_is_full);
+    case limit_of::all: return error(errc::all_is_full);
+    case limit_of::file: break;
+    }
+    return error(errc::busy);
 }
 
 // --- Owners

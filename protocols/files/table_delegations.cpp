@@ -76,10 +76,10 @@ std::optional<no_delegation> state_table::refuse_delegation(const open_request& 
         return no_delegation::not_callable;
     if (!(type == delegation_type::read ? options_.read_delegations : options_.write_delegations))
         return no_delegation::unsuited;
-    if (c.delegations >= options_.limits.delegations_per_client ||
-        std::size_t(stats_.read_delegations.value() + stats_.write_delegations.value()) >=
-            options_.limits.delegations) {
-        stats_.refused_limits.add();
+    const bool of_client = c.delegations >= options_.limits.delegations_per_client;
+    if (of_client || std::size_t(stats_.read_delegations.value() + stats_.write_delegations.value()) >=
+                         options_.limits.delegations) {
+        stats_.refused_limits.add(limited::delegations, of_client ? limit_of::client : limit_of::all);
         return no_delegation::resource;
     }
     // Somebody waits for the file, or had to wait lately: else those who come for a delegation starve him.

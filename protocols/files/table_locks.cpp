@@ -95,10 +95,12 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
         return error(errc::denied);
     }
     const std::ptrdiff_t growth = l != nullptr ? l->ranges.growth(r.bytes, r.type) : 1;
-    if (!has_room_for_locks(c, growth > 0 ? std::size_t(growth) : 0, l == nullptr) ||
-        ((l == nullptr || l->ranges.empty()) && f.lockers >= options_.limits.lockers_per_file) ||
-        (l == nullptr && find_owner(c, true, r.owner) == nullptr && !has_room_for_name(c, r.owner.size())))
-        return refuse(errc::too_many_locks, "limits::locks", stats_.refused_limits);
+    const bool is_new = l == nullptr && find_owner(c, true, r.owner) == nullptr;
+    if (const auto lacking = lacks_for_locks(c, growth > 0 ? std::size_t(growth) : 0, l == nullptr,
+                                             is_new ? r.owner.size() : 0))
+        return refuse(*lacking, errc::too_many_locks);
+    if ((l == nullptr || l->ranges.empty()) && f.lockers >= options_.limits.lockers_per_file)
+        return refuse({limited::lock_owners, limit_of::file}, errc::too_many_locks);
 
     if (waits != nullptr && waits->bytes.overlaps(r.bytes))
         erase_wait(*waits); // and nobody hears of it before this lock stands
@@ -163,8 +165,9 @@ result<stateid> state_table::unlock(client_id client, const stateid& id, const s
     auto& l = static_cast<lock_entry&>(**s);
     const std::ptrdiff_t growth = l.ranges.growth(bytes, std::nullopt);
     // Else a client could make as many as it likes of one.
-    if (growth > 0 && !has_room_for_locks(**c, std::size_t(growth), false))
-        return refuse(errc::too_many_locks, "limits::locks", stats_.refused_limits);
+    if (growth > 0)
+        if (const auto lacking = lacks_for_locks(**c, std::size_t(growth), false, 0))
+            return refuse(*lacking, errc::too_many_locks);
     const bool had_some = !l.ranges.empty();
     l.ranges.clear(bytes);
     if (had_some && l.ranges.empty()) {
@@ -233,8 +236,9 @@ void state_table::wait_for(client_entry& c, file_entry& f, std::span<const std::
         w->type = type;
         return;
     }
-    if (c.waits >= options_.limits.waiters_per_client || f.waiting >= options_.limits.waiters_per_file) {
-        stats_.refused_limits.add();
+    const bool of_client = c.waits >= options_.limits.waiters_per_client;
+    if (of_client || f.waiting >= options_.limits.waiters_per_file) {
+        stats_.refused_limits.add(limited::waiters, of_client ? limit_of::client : limit_of::file);
         return;
     }
     auto* w = new wait_entry(c, f, owner, bytes, type);

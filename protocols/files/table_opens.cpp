@@ -161,8 +161,8 @@ result<void> state_table::may_open(client_id client, std::span<const std::byte> 
         return error(errc::invalid, "owner of an open");
     if (const auto may = may_begin_anew(**c); !may)
         return may;
-    if (!has_room_for_open(**c) || !has_room_for_name(**c, owner.size()))
-        return refuse(errc::too_many_opens, "limits::opens", stats_.refused_limits);
+    if (const auto lacking = lacks_for_open(**c, owner.size()))
+        return refuse(*lacking, errc::too_many_opens);
     return {};
 }
 
@@ -205,10 +205,8 @@ result<void> state_table::begin_open(const open_request& r, pending_open& p)
     const bool grows =
         f == nullptr || owner == nullptr || by_->states.find(state_key{owner, f}) == by_->states.end();
     if (grows && !r.promised) {
-        if (!has_room_for_open(c))
-            return refuse(errc::too_many_opens, "limits::opens", stats_.refused_limits);
-        if (owner == nullptr && !has_room_for_name(c, r.owner.size()))
-            return refuse(errc::too_many_opens, "limits::owner_names", stats_.refused_limits);
+        if (const auto lacking = lacks_for_open(c, owner == nullptr ? r.owner.size() : 0))
+            return refuse(*lacking, errc::too_many_opens);
     }
     p.table_ = this;
     p.file_ = &file_of(r.file);

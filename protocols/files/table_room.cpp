@@ -50,8 +50,10 @@ demand::demand(const open_request& r) noexcept
         add(operation::open_read);
     if (any(r.access & share::write))
         add(operation::open_write);
-    if (r.truncates)
+    if (r.truncates) {
         add(operation::set_size);
+        access_ = access_ | share::write;
+    }
     if (any(r.deny & share::read))
         add(operation::open_deny_read);
     if (any(r.deny & share::write))

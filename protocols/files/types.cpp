@@ -36,6 +36,8 @@ const std::error_category& files_category() noexcept
             case errc::too_many_clients: return "too many clients";
             case errc::too_many_opens: return "too many opens";
             case errc::too_many_locks: return "too many locks";
+            case errc::peer_is_full: return "too much state of clients of one peer";
+            case errc::all_is_full: return "too much state of all clients";
             }
             return "unknown reason";
         }

@@ -46,6 +46,35 @@ void show(metric_sink& out, const access_counters& refused)
     show(out, "port", refused.port);
 }
 
+// Of what clients of version 4 have; those that are none are left out.
+metric_family limit_refusals()
+{
+    return {"verbena_nfs4_limit_refusals_total",
+            "What clients of version 4 were refused for a limit, by what it limits and whose it is: the "
+            "client's, its peer's, all clients', or "
+            "the file's. A delegation, or a place among those that wait for a lock, is not given, and "
+            "nothing else.",
+            metric_type::counter,
+            "refusals",
+            {"limit", "of"},
+            files::limit_counters::kinds * files::limit_counters::scopes};
+}
+
+void show(metric_sink& out, const files::limit_counters& refused)
+{
+    static constexpr std::array<std::string_view, files::limit_counters::kinds> kinds = {
+        "clients", "sessions", "opens", "locks", "lock_owners", "owner_names", "delegations", "lock_waiters"};
+    static constexpr std::array<std::string_view, files::limit_counters::scopes> scopes = {"client", "peer",
+                                                                                           "all", "file"};
+    for (std::size_t what = 0; what < kinds.size(); ++what) {
+        for (std::size_t whose = 0; whose < scopes.size(); ++whose) {
+            const std::uint64_t count = refused.value(files::limited(what), files::limit_of(whose));
+            if (count != 0)
+                out.value({kinds[what], scopes[whose]}, static_cast<double>(count));
+        }
+    }
+}
+
 } // namespace
 
 metric_registrations v3::server::expose(metric_registry& registry) const
@@ -113,6 +142,8 @@ metric_registrations v4::server::expose(metric_registry& registry) const
          "Calls of version 4.1 that were repeats and were answered with the reply that their slot had kept.",
          metric_type::counter, "calls"},
         nfs.replays));
+    made.push_back(
+        registry.add(limit_refusals(), [&nfs](metric_sink& out) { show(out, nfs.refused_limits); }));
     // What all shards share is told by one.
     if (!commons_.state.is_home(here_))
         return made;
@@ -210,6 +241,61 @@ metric_registrations v4::server_commons::expose(metric_registry& registry) const
          "needs one is told to come again.",
          metric_type::counter, "changes"},
         s.store_failures));
+    made.push_back(registry.add(
+        {"verbena_nfs4_clients",
+         "Clients of version 4 that the server knows: active, courtesy (the lease is over, and what they "
+         "have "
+         "is kept until somebody needs it), or gone (somebody did; they have not come back to hear of it).",
+         metric_type::gauge,
+         "clients",
+         {"state"},
+         3},
+        [&s](metric_sink& out) {
+            const auto courtesy = s.courtesy_clients.value(), lost = s.lost_clients.value();
+            out.value({"active"}, static_cast<double>(s.clients.value() - courtesy - lost));
+            out.value({"courtesy"}, static_cast<double>(courtesy));
+            out.value({"gone"}, static_cast<double>(lost));
+        }));
+    made.push_back(registry.add(
+        {"verbena_nfs4_sessions", "Sessions of clients of version 4.1.", metric_type::gauge, "sessions"},
+        [this](metric_sink& out) { out.value({}, static_cast<double>(sessions.sessions())); }));
+    made.push_back(registry.add(
+        {"verbena_nfs4_slot_bytes", "Memory that the slots of sessions take and may keep.",
+         metric_type::gauge, "bytes"},
+        [this](metric_sink& out) { out.value({}, static_cast<double>(sessions.slot_bytes())); }));
+    const auto level = [&](const char* name, const char* help, const char* unit, const gauge& of) {
+        made.push_back(registry.add({name, help, metric_type::gauge, unit}, of));
+    };
+    level("verbena_nfs4_opens", "Opens that clients of version 4 have: one for each owner and file.", "opens",
+          s.opens);
+    level("verbena_nfs4_locks", "Ranges of bytes that clients of version 4 have locked.", "locks", s.locks);
+    level(
+        "verbena_nfs4_lock_owners",
+        "Owners of locks, for each file, of clients of version 4; also those that have no range locked now.",
+        "owners", s.lock_states);
+    level("verbena_nfs4_lock_waiters", "Places kept for those that wait for a lock.", "waiters",
+          s.lock_waiters);
+    level("verbena_nfs4_files", "Files that clients of version 4 have something of.", "files", s.files);
+    level("verbena_nfs4_owner_name_bytes", "Names of the owners of opens and locks.", "bytes", s.owner_names);
+    level("verbena_nfs4_revoked_delegations",
+          "Delegations that were revoked, and that their clients have not acknowledged yet.", "delegations",
+          s.revoked_delegations);
+    made.push_back(registry.add(
+        {"verbena_nfs4_clients_expired_total",
+         "Clients of version 4 whose lease was over and who lost what they had, as somebody needed it.",
+         metric_type::counter, "clients"},
+        s.expired_clients));
+    made.push_back(registry.add({"verbena_nfs4_conflicts_total",
+                                 "Opens and locks of version 4 that were refused for what another one has.",
+                                 metric_type::counter,
+                                 "refusals",
+                                 {"of"},
+                                 2},
+                                [&s](metric_sink& out) {
+                                    show(out, "open", s.share_denials);
+                                    show(out, "lock", s.lock_denials);
+                                }));
+    made.push_back(registry.add(limit_refusals(), [&s](metric_sink& out) { show(out, s.refused_limits); }));
     return made;
 }
 

@@ -36,12 +36,17 @@ setting_values::value table_value(setting_values t)
 // The options of one command, and the settings that they are.
 class command_options {
 public:
-    // `s` as --NAME, or as `called`, if nothing has that option yet.
+    // `s` as --NAME, or as `called`, if nothing has that option yet; what a table holds as --TABLE-NAME. `table` is a path: "nfs.limits".
     void add(CLI::App& to, std::string table, const setting& s, const std::string& called = {})
     {
+        if (s.kind == setting_kind::table) {
+            for (const setting& inner : s.inner)
+                add(to, table + '.' + s.name, inner, s.name + '-' + inner.name);
+            return;
+        }
         std::string name = "--" + (called.empty() ? s.name : called);
         std::ranges::replace(name, '_', '-');
-        if (to.get_option_no_throw(name) != nullptr || s.kind == setting_kind::table ||
+        if (to.get_option_no_throw(name) != nullptr ||
             (s.kind == setting_kind::tables && s.parse_word == nullptr))
             return;
         option& o = options_.emplace_back(option{std::move(table), s, name, {}});
@@ -61,12 +66,19 @@ public:
         for (const option& o : options_) {
             if (o.words.empty())
                 continue;
-            if (root.find(o.table) == nullptr)
-                root.set(o.table, table_value(setting_values()));
-            // Of another kind in a file: check() refuses it.
-            auto* tables = std::get_if<setting_values::value::tables>(&root.find(o.table)->data);
-            if (tables != nullptr && !tables->empty())
-                tables->front().set(o.declared.name, value_of(o));
+            setting_values* at = &root;
+            for (std::size_t begin = 0; at != nullptr && begin <= o.table.size();) {
+                const std::size_t end = std::min(o.table.find('.', begin), o.table.size());
+                const std::string name = o.table.substr(begin, end - begin);
+                if (at->find(name) == nullptr)
+                    at->set(name, table_value(setting_values()));
+                // Of another kind in a file: check() refuses it.
+                auto* tables = std::get_if<setting_values::value::tables>(&at->find(name)->data);
+                at = tables != nullptr && !tables->empty() ? &tables->front() : nullptr;
+                begin = end + 1;
+            }
+            if (at != nullptr)
+                at->set(o.declared.name, value_of(o));
         }
     }
 

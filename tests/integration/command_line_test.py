@@ -111,7 +111,7 @@ class CommandLine(daemon.DaemonTest):
     def test_the_list_of_clients_that_may_reclaim(self):
         state = os.path.join(self.folder, "state")
         path = os.path.join(state, "nfs-recovery.sqlite")
-        arguments = (*self.serve_with_state(state), "--versions", "3", "--versions", "4.1")
+        arguments = self.serve_with_state(state)
         said = "version 4: clients take back after a restart what they had open; the list is " + path
 
         def says(*more):
@@ -142,7 +142,7 @@ class CommandLine(daemon.DaemonTest):
         with open(path, "w", encoding="utf-8") as file:
             file.write("no database" * 1000)
         self.refuses(*arguments, saying=f"{path}: it is damaged or no database")
-        self.run_daemon(*self.serve_with_state(state)).stop() # version 3 alone has no use for it
+        self.run_daemon(*self.serve_with_state(state), "--versions", "3").stop() # version 3 alone has no use for it
         os.rename(path, path + ".old")
         self.assertEqual(says(), said)
 
@@ -241,7 +241,7 @@ class CommandLine(daemon.DaemonTest):
                     file.write(first.stdout)
                 self.assertEqual(self.run_binary("serve", "--check", path).stdout, first.stdout)
 
-    def lines_of(self, *listen, exports, versions=()):
+    def lines_of(self, *listen, exports, versions=("3",)):
         d = self.run_daemon("nfs", *(word for v in versions for word in ("--versions", v)), *(word for e in exports for word in ("--export", e)), "--state",
                             self.folder + "/state", *(word for url in listen for word in ("--listen", url)),
                             "--metrics", "off", "--rpcbind", "no")
@@ -267,15 +267,15 @@ class CommandLine(daemon.DaemonTest):
         self.assertEqual(lines.count(why), 1)
 
     def test_mount_lines_are_of_the_highest_version(self):
-        ports, lines = self.lines_of("tcp://0.0.0.0:0", exports=[":/t,backend=memfs"], versions=("4.1", "4.2"))
-        self.assertIn(f"mount -t nfs -o vers=4.2,proto=tcp,port={ports['tcp://0.0.0.0']} {socket.gethostname()}:/t /mnt", lines)
+        ports, lines = self.lines_of("tcp://0.0.0.0:0", exports=[":/t,backend=memfs"], versions=("3", "4.1"))
+        self.assertIn(f"mount -t nfs -o vers=4.1,proto=tcp,port={ports['tcp://0.0.0.0']} {socket.gethostname()}:/t /mnt", lines)
 
-    def test_mount_lines_of_version_4_1(self):
+    def test_mount_lines_of_version_4(self):
         ports, lines = self.lines_of("tcp://0.0.0.0:0", "iwarp://[::]:0", "iwarp://127.0.0.1:0", exports=[":/t,backend=memfs"],
-                                     versions=("3", "4.1"))
+                                     versions=()) # which is the default
         host = socket.gethostname()
-        self.assertIn(f"mount -t nfs -o vers=4.1,proto=tcp,port={ports['tcp://0.0.0.0']} {host}:/t /mnt", lines)
-        self.assertIn(f"mount -t nfs -o vers=4.1,proto=rdma6,port={ports['iwarp://[::]']} {host}:/t /mnt", lines)
+        self.assertIn(f"mount -t nfs -o vers=4.2,proto=tcp,port={ports['tcp://0.0.0.0']} {host}:/t /mnt", lines)
+        self.assertIn(f"mount -t nfs -o vers=4.2,proto=rdma6,port={ports['iwarp://[::]']} {host}:/t /mnt", lines)
         self.assertFalse([line for line in lines if "nolock" in line], lines)
         self.assertTrue([line for line in lines if "for other hosts add --listen iwarp://*:20049, and clients=" in line], lines)
 
@@ -283,7 +283,7 @@ class CommandLine(daemon.DaemonTest):
         folder = os.path.join(self.data, "\x1b[2J")
         os.mkdir(folder)
         pseudo = b"/\x9b1m'\x07"
-        started = self.run_daemon("nfs", "--export", os.fsencode(folder) + b":" + pseudo, "--state",
+        started = self.run_daemon("nfs", "--versions", "3", "--export", os.fsencode(folder) + b":" + pseudo, "--state",
                                   os.path.join(self.folder, "state\x1b"), "--listen", "tcp://127.0.0.1:0", "--metrics", "off",
                                   "--rpcbind", "no", "--shards", "1")
         for line in started.lines:

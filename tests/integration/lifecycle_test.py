@@ -15,8 +15,7 @@ class Lifecycle(daemon.DaemonTest):
         d = self.start("--shards", "3", export=":/data,ro")
         text = "\n".join(d.lines)
         self.assertIn(f"export /data from {self.data} (ro,root_squash,sync) to this host only", text)
-        self.assertIn(f"mount -t nfs -o vers=3,proto=tcp,port={d.port('tcp')},mountport={d.port('tcp')},nolock "
-                      "127.0.0.1:/data /mnt", text)
+        self.assertIn(f"mount -t nfs -o vers=4.2,proto=tcp,port={d.port('tcp')} 127.0.0.1:/data /mnt", text)
         self.assertIn(f"nfs+iwarp://127.0.0.1:{d.port('iwarp')}; for other hosts", text)
         self.assertIn("3 shards", text)
 

@@ -90,7 +90,7 @@ first=$server
 exec 3<&"${COPROC[0]}"
 rpcinfo
 echo '# second'
-serve --listen tcp://127.0.0.1:3050
+serve --versions 3 --listen tcp://127.0.0.1:3050 # a state folder is one server's of version 4
 end -TERM $server
 echo '# both'
 rpcinfo
@@ -148,7 +148,7 @@ first=$server
 exec 3<&"${COPROC[0]}"
 echo '# second'
 # The same rpcbind, and another 127.0.0.1, where TCP refuses and iWARP is its own.
-unshare -n bash -c 'ip link set lo up && exec "$@"' - %(binary)s %(nfs)s --listen tcp://127.0.0.1:3050 \
+unshare -n bash -c 'ip link set lo up && exec "$@"' - %(binary)s %(nfs)s --versions 3 --listen tcp://127.0.0.1:3050 \
     --listen iwarp://127.0.0.1:20049 --listen 'iwarp://[::1]:20049' >%(log)s.second 2>>%(log)s &
 second=$!
 until grep -q '^ready' %(log)s.second; do sleep 0.05; kill -0 $second || exit 1; done

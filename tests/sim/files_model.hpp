@@ -49,7 +49,10 @@ struct m_client {
     bool expired = false;       // and knows it when it asks
     bool lost = false;          // somebody else may have had what it had: it may not reclaim
     time_point renewed{};
+    time_point busy_until{}; // a compound of its runs
     time_point silent_until{};
+    /// Since when its lease runs.
+    time_point heard() const noexcept { return std::max(renewed, busy_until); }
 };
 struct m_open {
     unsigned client, owner, file;
@@ -110,7 +113,7 @@ struct files_model {
     static constexpr unsigned no_client = ~0u;
 
     static bool is_free(const m_client& c) { return c.id != nobody && !c.is_restarting && !c.is_reclaiming; }
-    bool is_courtesy(const m_client& c) const { return !c.expired && c.renewed + lease <= clock_.now(); }
+    bool is_courtesy(const m_client& c) const { return !c.expired && c.heard() + lease <= clock_.now(); }
     bool gives_way(unsigned client, unsigned who) const
     {
         return client != who && is_courtesy(clients_[client]);

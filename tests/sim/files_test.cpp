@@ -44,7 +44,7 @@ struct told {
                   denied_locks = 0, waits_told = 0, delegations = 0, recalls = 0, revocations = 0,
                   expired = 0, returned = 0, restarts = 0, reclaims = 0, refused_reclaims = 0, lapsed = 0,
                   refused_grace = 0, downgrades = 0, io = 0, limits = 0, store_failures = 0, unheard = 0,
-                  on_disk = 0;
+                  on_disk = 0, outlived = 0;
 };
 
 class world final : public state_handler, private files_model {
@@ -158,6 +158,7 @@ private:
             if (!in_grace_ && !c.complete)
                 c.lost = true;
             c.id = nobody;
+            c.busy_until = time_point();
             c.is_restarting = c.is_reclaiming = false;
             if (c.expired)
                 drop(unsigned(&c - clients_.data()));
@@ -174,6 +175,15 @@ private:
         heard_.push_back({clock_.now(), true, n.client, n.id, {}, *n.file});
     }
     void recall_any(client_id, std::size_t) noexcept override {}
+    time_point last_heard(client_id id) noexcept override
+    {
+        const unsigned client = number_of(id);
+        if (client == no_client || clients_[client].busy_until == time_point())
+            return time_point::min();
+        const time_point until = clients_[client].busy_until;
+        told_.outlived += until + lease > clock_.now();
+        return clock_.now() < until ? time_point::max() : until;
+    }
     void lock_available(const lock_notice& n) noexcept override
     {
         heard_.push_back({clock_.now(),
@@ -199,7 +209,7 @@ private:
             const auto state = table_->state_of(c.id);
             BOOST_REQUIRE(state);
             if (*state == client_state::expired && !c.expired && !c.is_restarting) {
-                BOOST_REQUIRE((c.renewed + lease <= now)); // nobody else is driven out
+                BOOST_REQUIRE((c.heard() + lease <= now)); // nobody else is driven out
                 BOOST_REQUIRE((!lists_.new_list.contains(c.key) && !lists_.old_list.contains(c.key)));
                 drop(i);
                 c.expired = c.lost = true;
@@ -681,6 +691,10 @@ private:
         BOOST_REQUIRE(!c.expired);
         told_.returned += is_courtesy(c);
         c.renewed = clock_.now();
+        if (random_() % 16 == 0) { // a compound that takes its time
+            c.busy_until = clock_.now() + std::chrono::milliseconds(random_() % 15000);
+            c.silent_until = c.busy_until + std::chrono::milliseconds(random_() % 15000);
+        }
         sync();
         switch (random_() % 16) {
         case 0:
@@ -843,6 +857,7 @@ private:
         BOOST_REQUIRE(id);
         c.id = *id;
         c.renewed = clock_.now();
+        c.busy_until = time_point();
         c.expired = false;
         BOOST_REQUIRE(table_->set_callable(c.id, random_() % 8 != 0));
     }
@@ -1113,9 +1128,10 @@ private:
         passages_.clear();
         told_.store_failures += table_->stats().store_failures.value();
         const state_stats& s = table_->stats();
-        for (const gauge* g : {&s.clients, &s.courtesy_clients, &s.files, &s.open_owners, &s.lock_owners,
-                               &s.opens, &s.lock_states, &s.locks, &s.read_delegations, &s.write_delegations,
-                               &s.revoked_delegations, &s.recalled_delegations, &s.lock_waiters, &s.passages})
+        for (const gauge* g :
+             {&s.clients, &s.courtesy_clients, &s.lost_clients, &s.files, &s.open_owners, &s.lock_owners,
+              &s.opens, &s.lock_states, &s.locks, &s.read_delegations, &s.write_delegations,
+              &s.revoked_delegations, &s.recalled_delegations, &s.lock_waiters, &s.passages})
             BOOST_REQUIRE(g->value() == 0);
         BOOST_REQUIRE((lists_.new_list.empty() && lists_.old_list.empty()));
         stopping_ = true;
@@ -1165,7 +1181,7 @@ BOOST_AUTO_TEST_CASE(fixed_ones)
         "locks %llu, denied %llu, told %llu, lapsed %llu, limits %llu\n"
         "delegations %llu, recalls %llu, revocations %llu, operations %llu\n"
         "expired %llu, returned %llu, restarts %llu, reclaims %llu, refused %llu, grace %llu, store failures "
-        "%llu, unheard %llu, on the disk %llu\n",
+        "%llu, unheard %llu, on the disk %llu, leases kept %llu\n",
         (unsigned long long)all.opens, (unsigned long long)all.denied_shares,
         (unsigned long long)all.needed_room, (unsigned long long)all.made_room, (unsigned long long)all.busy,
         (unsigned long long)all.downgrades, (unsigned long long)all.locks,
@@ -1175,14 +1191,14 @@ BOOST_AUTO_TEST_CASE(fixed_ones)
         (unsigned long long)all.expired, (unsigned long long)all.returned, (unsigned long long)all.restarts,
         (unsigned long long)all.reclaims, (unsigned long long)all.refused_reclaims,
         (unsigned long long)all.refused_grace, (unsigned long long)all.store_failures,
-        (unsigned long long)all.unheard, (unsigned long long)all.on_disk);
+        (unsigned long long)all.unheard, (unsigned long long)all.on_disk, (unsigned long long)all.outlived);
     BOOST_TEST((only != 0 ||
                 (all.opens > 5000 && all.denied_shares > 1000 && all.made_room > 300 && all.busy > 300 &&
                  all.downgrades > 100 && all.locks > 2000 && all.denied_locks > 500 && all.waits_told > 100 &&
                  all.lapsed > 100 && all.limits > 50 && all.delegations > 500 && all.recalls > 300 &&
                  all.revocations > 200 && all.expired > 100 && all.returned > 100 && all.restarts > 200 &&
                  all.reclaims > 800 && all.refused_reclaims > 80 && all.store_failures > 50 &&
-                 all.unheard > 10 && all.on_disk > 100)));
+                 all.unheard > 10 && all.on_disk > 100 && all.outlived > 100)));
 }
 
 BOOST_AUTO_TEST_CASE(fresh_ones)

@@ -64,10 +64,11 @@ task<rpc::outcome> server::create(rpc::call& c)
         res.status = nfsstat3::jukebox;
     // What is there already is set, and perhaps cut.
     files::change_hold change;
+    io_list::hold io;
     if (res.status == nfsstat3::ok && args.mode == createmode3::unchecked)
         res.status = co_await make_way_to(
             c, directory, args.where.name,
-            set.size ? files::operation::set_size : files::operation::set_attributes, change);
+            set.size ? files::operation::set_size : files::operation::set_attributes, change, &io);
     if (res.status != nfsstat3::ok)
         co_return reply(c, res);
     const auto made =

@@ -55,11 +55,13 @@ task<rpc::outcome> server::setattr(rpc::call& c)
     if (res.status == nfsstat3::ok && set.size && is_in_grace())
         res.status = nfsstat3::jukebox;
     files::change_hold change;
+    io_list::hold io;
     if (res.status == nfsstat3::ok) {
+        const files::operation op = set.size ? files::operation::set_size : files::operation::set_attributes;
         begin_change(change, file);
+        begin_io(io, file, op);
         if (is_held(file))
-            res.status = co_await make_way(
-                c, file, set.size ? files::operation::set_size : files::operation::set_attributes);
+            res.status = co_await make_way(c, file, op);
     }
     if (res.status != nfsstat3::ok)
         co_return reply(c, res);
@@ -147,8 +149,12 @@ task<rpc::outcome> server::read(rpc::call& c)
     READ3res res;
     target file;
     res.status = open_outside_grace(c, args.file, purpose::reading, file);
-    if (res.status == nfsstat3::ok && is_held(file))
-        res.status = co_await make_way(c, file, files::operation::read);
+    io_list::hold io;
+    if (res.status == nfsstat3::ok) {
+        begin_io(io, file, files::operation::read);
+        if (is_held(file))
+            res.status = co_await make_way(c, file, files::operation::read);
+    }
     if (res.status != nfsstat3::ok)
         co_return reply(c, res);
     // No file reaches beyond last_offset: what is asked for there is behind the end of this one.
@@ -219,8 +225,10 @@ task<rpc::outcome> server::write(rpc::call& c)
     if (res.status == nfsstat3::ok && (args.offset > last_offset || args.count > last_offset - args.offset))
         res.status = nfsstat3::fbig;
     files::change_hold change;
+    io_list::hold io;
     if (res.status == nfsstat3::ok) {
         begin_change(change, file);
+        begin_io(io, file, files::operation::write);
         if (is_held(file))
             res.status = co_await make_way(c, file, files::operation::write);
     }

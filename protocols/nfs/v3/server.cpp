@@ -143,6 +143,12 @@ void server::begin_change(files::change_hold& change, const target& of) noexcept
         change.begin(state_->changes(), state_key(of.exported->id, of.file));
 }
 
+void server::begin_io(io_list::hold& io, const target& of, files::operation op) noexcept
+{
+    if (const files::share access = files::access_of(op); io_ != nullptr && any(access))
+        io.begin(*io_, of.exported->id, of.file, access);
+}
+
 task<nfsstat3> server::make_way(rpc::call& c, const target& of, files::operation op)
 {
     const storage::handle file = state_key(of.exported->id, of.file);
@@ -161,7 +167,7 @@ task<nfsstat3> server::make_way(rpc::call& c, const target& of, files::operation
 // The same for what has a name, if something has: whoever changes the directory finds out by himself. Another file may get the name
 // between this and that; it is not asked about then.
 task<nfsstat3> server::make_way_to(rpc::call& c, const target& directory, std::string_view name,
-                                   files::operation op, files::change_hold& change)
+                                   files::operation op, files::change_hold& change, io_list::hold* io)
 {
     if (state_ == nullptr || !state_->has_any_state() || name == "." || name == "..")
         co_return nfsstat3::ok;
@@ -171,6 +177,8 @@ task<nfsstat3> server::make_way_to(rpc::call& c, const target& directory, std::s
     target file = directory;
     file.file = found->found.handle;
     begin_change(change, file);
+    if (io != nullptr)
+        begin_io(*io, file, op);
     if (!is_held(file))
         co_return nfsstat3::ok;
     co_return co_await make_way(c, file, op);

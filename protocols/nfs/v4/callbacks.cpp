@@ -106,6 +106,11 @@ void callback_sender::recall(const files::recall_notice& n) noexcept
     note(told);
 }
 
+time_point callback_sender::last_heard(files::client_id client) noexcept
+{
+    return commons_.sessions.last_heard(client);
+}
+
 void callback_sender::recall_any(files::client_id client, std::size_t keep) noexcept
 {
     notice told;

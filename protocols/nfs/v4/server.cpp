@@ -358,6 +358,7 @@ task<rpc::outcome> server::serve_session(rpc::call& c, compound_arguments& args)
     k.slot = &slot;
     task<void> running = run_operations(k);
     co_await running;
+    s->heard(here_.reactor().clock().now());
     if (k.dropped && !k.changed)
         co_return rpc::outcome::drop;
     if (!k.results.ok())
@@ -387,6 +388,7 @@ task<void> server::run_operations(compound& k)
         } else {
             task<nfsstat4> running = run(k, operation);
             status = co_await running;
+            k.end_io();
             // They are there, but not in one piece, as the arguments of an operation have to be.
             if (status == nfsstat4::badxdr && !k.c.args().ok() &&
                 k.c.args().failure() == std::errc::no_buffer_space)

@@ -6,6 +6,8 @@
 #include <verbena/protocols/nfs/v4/server.hpp>
 
 #include <algorithm>
+#include <array>
+#include <cassert>
 #include <optional>
 
 namespace verbena::nfs::v4 {
@@ -53,9 +55,22 @@ struct server::compound {
     bool dropped = false;      // there is nobody to be answered any more
     bool answered = false;     // the operation has written its failure itself
 
+    std::array<io_list::hold, 2>
+        io; // of the operation that runs: an operation reads and writes two files at most
+    unsigned io_count = 0;
     object current, saved;
     std::optional<stateid4> current_id, saved_id;
 
+    void begin_io(io_list& list, const object& of, files::share access) noexcept
+    {
+        assert(io_count < io.size() && "an operation on three files");
+        io[io_count++].begin(list, of.exported->id, of.file, access);
+    }
+    void end_io() noexcept
+    {
+        while (io_count > 0)
+            io[--io_count].end();
+    }
     std::uint32_t minor() const noexcept { return args.head().minorversion; }
     bool is_last() const noexcept { return args.index() == args.head().operations; }
     nfsstat4 too_big() const noexcept

@@ -39,17 +39,20 @@ task<nfsstat4> server::refuse_data(const object& of, nfsstat4 status)
     co_return type == nfsstat4::ok ? status : type;
 }
 
+// From here on until the operation ends it is under way.
 task<nfsstat4> server::check_io(compound& k, stateid4 id, files::operation op)
 {
     if (const nfsstat4 status = k.resolve(id); status != nfsstat4::ok)
         return answer_with(status);
-    return check_io_of(k.client, id, k.current.key(), op);
+    return check_io_of(k, k.current, id, op);
 }
 
-task<nfsstat4> server::check_io_of(files::client_id client, stateid4 id, storage::handle file,
-                                   files::operation op)
+task<nfsstat4> server::check_io_of(compound& k, const object& of, stateid4 id, files::operation op)
 {
-    co_return co_await commons_.state.check_io(client, id, file, op);
+    if (const files::share access = files::access_of(op); any(access))
+        k.begin_io(io_, of, access);
+    const storage::handle file = of.key();
+    co_return co_await commons_.state.check_io(k.client, id, file, op);
 }
 
 task<nfsstat4> server::read(compound& k)

@@ -166,11 +166,11 @@ task<nfsstat4> server::begin_between(compound& k, stateid4 source, stateid4 targ
         status = k.check_room<COPY4res>();
     if (status != nfsstat4::ok)
         co_return as_wrong_type(status);
-    status = co_await check_io_of(k.client, source, k.saved.key(), files::operation::read);
+    status = co_await check_io_of(k, k.saved, source, files::operation::read);
     if (status != nfsstat4::ok)
         co_return status;
     change.begin(commons_.state.changes(), k.current.key());
-    co_return co_await check_io_of(k.client, target, k.current.key(), files::operation::write);
+    co_return co_await check_io_of(k, k.current, target, files::operation::write);
 }
 
 task<nfsstat4> server::copy(compound& k)

@@ -242,7 +242,7 @@ task<nfsstat4> server::open(compound& k)
         request.want = want_of(args.share_access);
     state_home::truncation truncation;
     if (to.truncates)
-        truncation = {&to.file.backend(), to.file.request, to.file.file};
+        truncation = {&to.file.backend(), to.file.request, to.file.file, to.file.exported->id};
     state_home::opened opened = co_await commons_.state.open(request, to.truncates ? &truncation : nullptr);
     if (opened.failure)
         co_return status_of_storage(*opened.failure);

@@ -11,6 +11,16 @@ namespace {
 // What EXCHANGE_ID is answered: numbers, and commons_.owner twice. The type's largest size allows for names of others.
 constexpr std::size_t exchange_results = 256;
 
+files::limit_of whose(session_table::shortage of) noexcept
+{
+    switch (of) {
+    case session_table::shortage::of_all: return files::limit_of::all;
+    case session_table::shortage::of_peer: return files::limit_of::peer;
+    case session_table::shortage::none: break;
+    }
+    return files::limit_of::client;
+}
+
 } // namespace
 
 task<nfsstat4> server::exchange_id(compound& k)
@@ -48,6 +58,8 @@ task<nfsstat4> server::exchange_id(compound& k)
         if (some)
             made = ask(files::nobody);
     }
+    if (made.short_of != session_table::shortage::none)
+        counters_.refused_limits.add(files::limited::clients, whose(made.short_of));
     if (made.gone != files::nobody)
         co_await commons_.state.abandon(made.gone);
     if (made.status != nfsstat4::ok)
@@ -81,6 +93,8 @@ task<nfsstat4> server::create_session(compound& k)
         if (some)
             made = ask();
     }
+    if (made.status == nfsstat4::nospc && !made.repeat)
+        counters_.refused_limits.add(files::limited::sessions, whose(made.short_of));
     if (made.repeat) {
         if (made.status != nfsstat4::ok)
             co_return made.status;

@@ -90,7 +90,7 @@ void slot_use::finish(std::span<const std::byte> reply, bool keep)
     s.kept = keep;
     s.running = false;
     running_ = false;
-    session_->running_.fetch_sub(1, std::memory_order_relaxed);
+    session_->running_.fetch_sub(1, std::memory_order_release);
 }
 
 slot_use::~slot_use()
@@ -104,7 +104,7 @@ slot_use::~slot_use()
     --s.sequence;
     s.mark = 0;
     s.running = false;
-    session_->running_.fetch_sub(1, std::memory_order_relaxed);
+    session_->running_.fetch_sub(1, std::memory_order_release);
 }
 
 session_table::session_table(const siphash_key& key, std::uint32_t epoch, duration lease,
@@ -497,6 +497,21 @@ std::vector<std::shared_ptr<session>> session_table::of(files::client_id state) 
     return all;
 }
 
+time_point session_table::last_heard(files::client_id state) const noexcept
+{
+    const std::lock_guard held(lock_);
+    time_point last = time_point::min();
+    const auto named = by_state_.find(state);
+    const client* const c = named == by_state_.end() ? nullptr : find_client(named->second);
+    if (c == nullptr)
+        return last;
+    for (const sessionid4& id : c->sessions) {
+        if (const auto found = sessions_.find(id); found != sessions_.end())
+            last = std::max(last, found->second->last_heard());
+    }
+    return last;
+}
+
 nfsstat4 session_table::destroy_session(const sessionid4& id, principal who, unsigned own)
 {
     const std::lock_guard held(lock_);
@@ -581,6 +596,12 @@ std::size_t session_table::sessions() const
 {
     const std::lock_guard held(lock_);
     return sessions_.size();
+}
+
+std::size_t session_table::slot_bytes() const
+{
+    const std::lock_guard held(lock_);
+    return slot_bytes_;
 }
 
 } // namespace verbena::nfs::v4

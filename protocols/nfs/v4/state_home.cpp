@@ -12,13 +12,14 @@ using files::errc;
 // How long a request waits for what is in its way before its client is told to come again.
 constexpr duration patience = std::chrono::seconds(1);
 
-// Where all have used up what there is, somebody whose lease is over has it taken: true, at most as often as `tries` has left.
-task<bool> find_more(files::state_table& table, const error& why, int& tries)
+// Where all, or the clients of one peer, have used up what there is, one of them whose lease is over has it taken: true, at most as often as
+// `tries` has left.
+task<bool> find_more(files::state_table& table, files::client_id client, const error& why, int& tries)
 {
-    const bool may_help = why == errc::too_many_opens || why == errc::too_many_locks;
-    if (!may_help || !table.is_short() || --tries < 0)
+    const bool of_peer = why == errc::peer_is_full;
+    if ((!of_peer && why != errc::all_is_full) || --tries < 0)
         co_return false;
-    const auto dropped = co_await table.drop_courtesy(1);
+    const auto dropped = co_await table.drop_courtesy(1, of_peer ? client : files::nobody);
     co_return dropped && *dropped > 0;
 }
 constexpr int most_dropped = 4;
@@ -29,7 +30,7 @@ nfsstat4 status_of_result(const result<void>& r) noexcept
 }
 
 template<class Table, class Decide>
-task<nfsstat4> decide(Table& table, files::demand what, Decide& ask)
+task<nfsstat4> decide(Table& table, files::demand what, Decide& ask, files::client_id client)
 {
     files::passage room;
     int tries = most_dropped;
@@ -37,7 +38,7 @@ task<nfsstat4> decide(Table& table, files::demand what, Decide& ask)
         const result<void> answer = ask();
         if (answer)
             co_return nfsstat4::ok;
-        const bool more = co_await find_more(table, answer.error(), tries);
+        const bool more = co_await find_more(table, client, answer.error(), tries);
         if (more)
             continue;
         if (answer.error() != errc::needs_room)
@@ -48,18 +49,31 @@ task<nfsstat4> decide(Table& table, files::demand what, Decide& ask)
     }
 }
 
-task<state_home::opened> open_here(files::state_table& table, const files::open_request* request,
-                                   const state_home::truncation* truncate)
+task<state_home::opened> open_here(state_home& state, shard& home, files::state_table& table,
+                                   const files::open_request* request, const state_home::truncation* truncate)
 {
     state_home::opened out;
     files::pending_open pending;
     const auto ask = [&] { return table.begin_open(*request, pending); };
-    out.status = co_await decide(table, files::demand(*request), ask);
+    out.status = co_await decide(table, files::demand(*request), ask, request->client);
+    // A client that has to open what it has open under a delegation can't do without: it closes something else meanwhile.
+    if (out.status == nfsstat4::nospc && request->claim == files::open_claim::under_delegation)
+        out.status = nfsstat4::delay;
     if (out.status != nfsstat4::ok)
         co_return out;
+    // Nobody begins to read or write any more what it denies, and who began before is waited for. What is reclaimed was denied then already.
+    if (any(request->deny) && request->claim != files::open_claim::reclaim) {
+        const bool alone = co_await state.io_ends(request->file, request->deny, patience);
+        if (!alone) {
+            out.status = nfsstat4::delay;
+            co_return out;
+        }
+    }
     if (truncate != nullptr) {
         storage::set_attributes none;
         none.size = 0;
+        io_list::hold cut_now;
+        cut_now.begin(state.io_of(home), truncate->export_id, truncate->file, files::share::write);
         files::change_hold change;
         change.begin(table.changes(), request->file);
         const auto cut =
@@ -88,7 +102,7 @@ task<nfsstat4> may_open_here(files::state_table& table, files::client_id client,
         const result<void> answer = table.may_open(client, owner);
         if (answer)
             co_return nfsstat4::ok;
-        const bool more = co_await find_more(table, answer.error(), tries);
+        const bool more = co_await find_more(table, client, answer.error(), tries);
         if (!more)
             co_return status_of_state(answer.error());
     }
@@ -100,7 +114,7 @@ task<nfsstat4> way_here(files::state_table& table, files::client_id client, cons
     files::passage p;
     const files::demand what(op, *file, client);
     const auto ask = [&] { return table.begin(what, p); };
-    co_return co_await decide(table, what, ask);
+    co_return co_await decide(table, what, ask, client);
 }
 
 task<nfsstat4> free_here(files::state_table& table, files::client_id client, stateid4 id, bool* revoked)
@@ -119,7 +133,7 @@ task<nfsstat4> check_here(files::state_table& table, files::client_id client, st
         if (id.is_read_bypass() && op == files::operation::read)
             what.past_denies();
         const auto ask = [&] { return table.begin(what, p); };
-        co_return co_await decide(table, what, ask);
+        co_return co_await decide(table, what, ask, client);
     }
     if (id.is_reserved())
         co_return nfsstat4::bad_stateid;
@@ -135,7 +149,7 @@ task<state_home::locked> lock_here(files::state_table& table, const files::lock_
         granted = table.lock(*request, &out.holder);
         return granted ? result<void>() : result<void>(granted.error());
     };
-    out.status = co_await decide(table, files::demand(*request), ask);
+    out.status = co_await decide(table, files::demand(*request), ask, request->client);
     if (granted)
         out.id = to_wire(*granted);
     co_return out;
@@ -179,8 +193,12 @@ nfsstat4 status_of(errc why) noexcept
     case errc::needs_room:
     case errc::busy:
     case errc::too_many_clients:
-    case errc::too_many_opens:
-    case errc::too_many_locks: return nfsstat4::delay;
+    case errc::peer_is_full:
+    case errc::all_is_full: return nfsstat4::delay;
+    // What only the client itself can give back: its user hears of it. OPEN and LOCK have no RESOURCE in minor version 1 (8881 15.2). Linux
+    // makes ENOSPC of the one, as of its own limits of watches, and EREMOTEIO of the other, whose RFC has no NOSPC.
+    case errc::too_many_opens: return nfsstat4::nospc;
+    case errc::too_many_locks: return nfsstat4::serverfault;
     case errc::grace: return nfsstat4::grace;
     case errc::no_grace: return nfsstat4::no_grace;
     case errc::reclaim_bad: return nfsstat4::reclaim_bad;
@@ -201,6 +219,37 @@ state_home::state_home(shard& home, files::recovery_store& store, files::state_h
                        files::state_options options)
     : home_(home), table_(home.reactor().clock(), store, handler, std::move(options))
 {
+}
+
+io_list& state_home::io_of(const shard& where)
+{
+    const std::lock_guard held(places_lock_);
+    for (const auto& known : places_) {
+        if (known->where == &where)
+            return known->io;
+    }
+    return places_.emplace_back(std::make_unique<place>(where))->io;
+}
+
+task<bool> state_home::io_ends(storage::handle file, files::share denied, duration patience)
+{
+    const task_context& context = co_await current_context();
+    const clock_source& clock = context.shard->clock();
+    const time_point end = clock.now() + patience;
+    for (std::size_t i = 0;; ++i) {
+        place* at = nullptr;
+        {
+            const std::lock_guard held(places_lock_);
+            if (i == places_.size())
+                co_return true;
+            at = places_[i].get();
+        }
+        const duration left = std::max(end - clock.now(), duration::zero());
+        const auto ends_there = [at, &file, denied, left] { return at->io.ends(file, denied, left); };
+        const bool ended = co_await at->where->run(ends_there);
+        if (!ended)
+            co_return false;
+    }
 }
 
 task<state_home::added> state_home::add_client(std::string_view key, std::uint64_t peer)
@@ -297,7 +346,9 @@ task<nfsstat4> state_home::may_open(files::client_id client, std::span<const std
 
 task<state_home::opened> state_home::open(const files::open_request& request, const truncation* truncate)
 {
-    return at_home([r = &request, truncate](files::state_table& t) { return open_here(t, r, truncate); });
+    return at_home([r = &request, truncate, this](files::state_table& t) {
+        return open_here(*this, home_, t, r, truncate);
+    });
 }
 
 task<nfsstat4> state_home::close(files::client_id client, const stateid4& id, const storage::handle& file)

@@ -3,7 +3,7 @@
 # the pseudo file system, locks, links.
 # lab: limit=300
 . "$LAB_LIB"
-serves=(--versions 3 --versions 4.1 --export ':/memory,backend=memfs,root_squash=no,clients=*')
+serves=(--export ':/memory,backend=memfs,root_squash=no,clients=*')
 case ${1:-lo} in
 lo) serve tcp lo "${serves[@]}" ;;
 siw) serve iwarp siw "${serves[@]}" ;;

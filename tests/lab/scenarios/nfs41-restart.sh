@@ -12,7 +12,7 @@ ip link set first up
 ip -n other address add 192.0.2.10/24 dev second
 ip -n other link set second up
 listens_on='*'
-serve tcp lo --versions 3 --versions 4.1
+serve tcp lo
 daemon=$!
 mount_options=proto=tcp,port=$tcp_port,vers=4.1,hard
 mount_server mounted
@@ -58,7 +58,7 @@ die() {
     { wait "$daemon" || true; } 2>/dev/null
 }
 come_back() {
-    verbenad tcp --versions 3 --versions 4.1
+    verbenad tcp
     daemon=$!
     until_true 30 grep -q ready "$LAB_OUT/verbenad.log" || fail 'verbenad is not ready'
 }

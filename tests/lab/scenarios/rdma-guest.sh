@@ -7,7 +7,7 @@
 kind=${1:-rxe}
 address6=${kind}_address6
 export_disk 256 # a file system with a disk below it, as people export
-serve rdma "$kind" --listen "rdma://[${!address6}]:20049" --listen "tcp://[${!address6}]:2049"
+serve rdma "$kind" --versions 3 --listen "rdma://[${!address6}]:20049" --listen "tcp://[${!address6}]:2049"
 daemon=$!
 copy_both_ways mount_as_printed mounted
 

@@ -4,7 +4,7 @@
 . "$LAB_LIB"
 . "$LAB_ROOT/tests/lab/guest/disk.sh"
 export_disk 256 # a file system with a disk below it, as people export
-serve iwarp siw --shards 1
+serve iwarp siw --shards 1 --versions 3
 daemon=$!
 copy_both_ways mount_as_printed mounted
 

@@ -72,13 +72,37 @@ BOOST_FIXTURE_TEST_CASE(a_lease_ends_and_is_renewed, clients_fixture)
 BOOST_FIXTURE_TEST_CASE(a_compound_under_way_keeps_the_lease, clients_fixture)
 {
     a = client("a");
-    {
-        const lease_hold hold(*table, a), again(*table, a);
-        pass(1000s);
-        BOOST_TEST((*table->state_of(a) == client_state::active));
-    }
-    pass(90s);
+    handler.heard[a] = time_point::max();
+    pass(1000s);
+    BOOST_TEST((*table->state_of(a) == client_state::active));
+    // It has a whole lease after it, whenever it was looked at meanwhile.
+    pass(50s);
+    handler.heard[a] = clock.now();
+    pass(89s);
+    BOOST_TEST((*table->state_of(a) == client_state::active));
+    pass(1s);
     BOOST_TEST((*table->state_of(a) == client_state::courtesy));
+}
+
+// Leases end in the order of their ends, also of clients that were heard from between.
+BOOST_FIXTURE_TEST_CASE(a_lease_that_a_compound_kept_ends_in_its_turn, clients_fixture)
+{
+    a = client("a");
+    pass(10s);
+    b = client("b");
+    pass(10s);
+    const client_id c = client("c");
+    handler.heard[a] = clock.now() - 5s;
+    pass(75s);
+    BOOST_TEST((*table->state_of(a) == client_state::active));
+    pass(5s);
+    BOOST_TEST((*table->state_of(b) == client_state::courtesy));
+    BOOST_TEST((*table->state_of(a) == client_state::active));
+    pass(5s);
+    BOOST_TEST((*table->state_of(a) == client_state::courtesy));
+    BOOST_TEST((*table->state_of(c) == client_state::active));
+    pass(5s);
+    BOOST_TEST((*table->state_of(c) == client_state::courtesy));
 }
 
 BOOST_FIXTURE_TEST_CASE(a_courtesy_client_goes_when_it_is_in_the_way, clients_fixture)
@@ -101,8 +125,10 @@ BOOST_FIXTURE_TEST_CASE(a_courtesy_client_goes_when_it_is_in_the_way, clients_fi
     BOOST_TEST(is(table->close(a, o->id, file_named("f")), errc::expired));
     BOOST_TEST(is(open(a, "o", "g", read), errc::expired));
     BOOST_TEST(table->stats().expired_clients.value() == 1u);
+    BOOST_TEST(table->stats().lost_clients.value() == 1);
     BOOST_TEST(!*table->is_in_use(a));
     BOOST_REQUIRE(run(table->forget(a)));
+    BOOST_TEST(table->stats().lost_clients.value() == 0);
     BOOST_TEST(is(table->renew(a), errc::stale_client));
 }
 

@@ -10,6 +10,7 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -40,6 +41,12 @@ public:
         available.emplace_back(n.client,
                                std::string(reinterpret_cast<const char*>(n.owner.data()), n.owner.size()));
     }
+    time_point last_heard(files::client_id c) noexcept override
+    {
+        const auto known = heard.find(c);
+        return known == heard.end() ? time_point::min() : known->second;
+    }
+    std::map<files::client_id, time_point> heard;
     std::vector<files::recall_notice> recalls; // `file` is not to be followed
     std::vector<std::pair<files::client_id, std::size_t>> recalled_any;
     std::vector<std::pair<files::client_id, std::string>> available;

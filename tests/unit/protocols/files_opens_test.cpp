@@ -30,6 +30,18 @@ BOOST_FIXTURE_TEST_CASE(an_open_has_a_stateid_until_it_is_closed, files_fixture)
     BOOST_TEST(is(table->close(a, o->id, file_named("f")), errc::bad_stateid));
 }
 
+// Who cuts a file writes to it, whatever he opens it for.
+BOOST_FIXTURE_TEST_CASE(an_open_that_cuts_is_denied_as_a_write, files_fixture)
+{
+    const client_id a = client("a"), b = client("b");
+    BOOST_REQUIRE(open(a, "o", "f", read, write));
+    open_request r = request(b, "o", "f", read);
+    r.truncates = true;
+    BOOST_TEST(is(table->open(r), errc::share_denied));
+    r.truncates = false;
+    BOOST_TEST(table->open(r).has_value());
+}
+
 // RFC 8881 9.7: access of each against what the other denies, also of one owner.
 BOOST_FIXTURE_TEST_CASE(shares_are_decided_by_the_table, files_fixture)
 {
@@ -382,8 +394,10 @@ BOOST_FIXTURE_TEST_CASE(opens_have_limits, files_fixture)
     BOOST_REQUIRE(table->commit(p));
     BOOST_REQUIRE(open(b, "o", "1", read));
     BOOST_REQUIRE(open(b, "o", "2", read));
-    BOOST_TEST(is(open(b, "o", "3", read), errc::too_many_opens)); // of all
+    BOOST_TEST(is(open(b, "o", "3", read), errc::all_is_full));
     BOOST_TEST(table->stats().refused_limits.value() == 2u);
+    BOOST_TEST(table->stats().refused_limits.value(limited::opens, limit_of::client) == 1u);
+    BOOST_TEST(table->stats().refused_limits.value(limited::opens, limit_of::all) == 1u);
     BOOST_TEST(table->stats().files.value() == 3); // what was refused left nothing
 }
 
@@ -424,7 +438,7 @@ BOOST_FIXTURE_TEST_CASE(clients_of_one_peer_have_its_share, files_fixture)
 {
     start([](state_options& o) {
         o.limits.opens = 8;
-        o.limits.peers = 4;
+        o.limits.peer_percent = 25;
     });
     const auto of_peer = [&](std::string_view key, std::uint64_t peer) {
         const client_id c = *table->add_client(key, peer);
@@ -435,19 +449,43 @@ BOOST_FIXTURE_TEST_CASE(clients_of_one_peer_have_its_share, files_fixture)
     const auto first = open(a, "o", "f", share::read);
     BOOST_REQUIRE(first);
     BOOST_TEST(open(b, "o", "f", share::read).has_value());
-    BOOST_TEST(is(open(a, "p", "f", share::read), errc::too_many_opens));
-    BOOST_TEST(is(open(b, "p", "f", share::read), errc::too_many_opens));
+    BOOST_TEST(is(open(a, "p", "f", share::read), errc::peer_is_full));
+    BOOST_TEST(is(open(b, "p", "f", share::read), errc::peer_is_full));
     BOOST_TEST(open(c, "o", "f", share::read).has_value());
     for (const char* owner : {"1", "2", "3"})
         BOOST_TEST(open(alone, owner, "f", share::read).has_value());
-    BOOST_TEST(!table->is_short());
     BOOST_REQUIRE(table->close(a, first->id, file_named("f")));
     BOOST_TEST(open(b, "p", "f", share::read).has_value());
     // A client that goes takes its part along.
     BOOST_REQUIRE(run(table->forget(b)));
     BOOST_TEST(open(a, "p", "f", share::read).has_value());
     BOOST_TEST(open(a, "q", "f", share::read).has_value());
+    // The others are gone: nothing but its own closing helps.
     BOOST_TEST(is(open(a, "r", "f", share::read), errc::too_many_opens));
+    BOOST_TEST(table->stats().refused_limits.value(limited::opens, limit_of::peer) == 2u);
+    BOOST_TEST(table->stats().refused_limits.value(limited::opens, limit_of::client) == 1u);
+}
+
+BOOST_FIXTURE_TEST_CASE(who_lost_his_lease_gives_way_to_his_peer, files_fixture)
+{
+    start([](state_options& o) { o.limits.opens = 8; });
+    const auto of_peer = [&](std::string_view key, std::uint64_t peer) {
+        const client_id c = *table->add_client(key, peer);
+        BOOST_REQUIRE(run(table->reclaim_complete(c)));
+        BOOST_REQUIRE(open(c, "o", "f", share::read));
+        return c;
+    };
+    const client_id of_other = of_peer("a", 2), old = of_peer("b", 1), c = of_peer("c", 1);
+    pass(89s);
+    BOOST_REQUIRE(table->renew(c));
+    pass(1s);
+    BOOST_TEST(is(open(c, "p", "f", share::read), errc::peer_is_full));
+    BOOST_TEST(*run(table->drop_courtesy(9, c)) == 1u);
+    BOOST_TEST((*table->state_of(old) == client_state::expired));
+    BOOST_TEST((*table->state_of(of_other) == client_state::courtesy));
+    BOOST_TEST(open(c, "p", "f", share::read).has_value());
+    const client_id alone = client("alone");
+    BOOST_TEST(*run(table->drop_courtesy(9, alone)) == 0u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -105,6 +105,7 @@ public:
     std::uint32_t xid = 0x1234;
     int pulls = 0;
     std::optional<std::errc> pull_fails;
+    bool is_done = false; ///< for who lets it run beside others
     bool no_memory = false;
     int reserves = INT_MAX;          ///< how often there is memory for results
     std::uint64_t most = UINT32_MAX; ///< bytes of a data item that there is room for

@@ -100,7 +100,7 @@ BOOST_FIXTURE_TEST_CASE(no_allocations_beside_version_4, fixture)
     open.file = storage::handle(std::as_bytes(std::span("another")));
     BOOST_REQUIRE(table.open(open));
     BOOST_TEST(commons.state.has_any_state());
-    server beside(exports, key, &commons.state);
+    server beside(exports, key, &commons.state, &home);
     rpc::service_dispatcher both(*shard);
     both.add(beside);
     calls = &both;

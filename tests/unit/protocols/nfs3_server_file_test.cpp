@@ -600,12 +600,14 @@ public:
         run_until_complete(*shard_, done());
     }
     nfs::v4::state_home& state() { return state_; }
+    const shard& home() const { return home_; }
 
 private:
     struct deaf final : files::state_handler {
         void recall(const files::recall_notice&) noexcept override {}
         void recall_any(files::client_id, std::size_t) noexcept override {}
         void lock_available(const files::lock_notice&) noexcept override {}
+        time_point last_heard(files::client_id) noexcept override { return time_point::min(); }
     };
     static files::state_options options()
     {
@@ -624,7 +626,7 @@ private:
 };
 
 struct after_restart : restarted_state, nfs3_fixture {
-    after_restart() : nfs3_fixture(&state()) {}
+    after_restart() : nfs3_fixture(&state(), &home()) {}
 };
 
 } // namespace

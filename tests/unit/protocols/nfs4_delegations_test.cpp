@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Delegations: who gets one, what it is recalled for, also by version 3, and what becomes of those who don't give it back.
-#include "nfs4_called_client.hpp"
+#include "nfs4_version3.hpp"
 
 #include <verbena/core/event.hpp>
-#include <verbena/protocols/nfs/v3/codec.hpp>
-#include <verbena/protocols/nfs/v3/server.hpp>
 #include <verbena/protocols/storage/gated_backend.hpp>
 
 #include <random>
 
-namespace verbena::nfs::v3 {
-inline std::ostream& operator<<(std::ostream& out, nfsstat3 status) { return out << to_string(status); }
-} // namespace verbena::nfs::v3
 namespace verbena::nfs::v4 {
 inline std::ostream& operator<<(std::ostream& out, open_delegation_type4 type)
 {
@@ -24,7 +19,6 @@ BOOST_AUTO_TEST_SUITE(nfs4_delegations_test)
 
 using namespace verbena;
 using namespace verbena::test;
-namespace v3 = verbena::nfs::v3;
 using deleg = open_delegation_type4;
 
 namespace {
@@ -49,7 +43,7 @@ public:
     std::function<void()> before_a_write;
 };
 
-struct fixture : called_fixture {
+struct fixture : version3_fixture {
     fixture()
     {
         options[0].backend = &watched;
@@ -63,15 +57,13 @@ struct fixture : called_fixture {
         watched.go.set();
         while (tasks.live() != 0)
             shard->turn();
-        old.reset();
     }
     void begin()
     {
         connect(first);
         way = second_way;
         connect(second);
-        old.emplace(exports, key, &commons->state);
-        dispatcher->add(*old);
+        add_version3();
         tend();
     }
     static OPEN4args wanting(OPEN4args args, std::uint32_t want)
@@ -105,54 +97,12 @@ struct fixture : called_fixture {
         close(first, file);
         return file;
     }
-    template<class Results, class Arguments>
-    std::unique_ptr<memory_call> call_of(v3::procedure what, const Arguments& args)
-    {
-        auto c = std::make_unique<memory_call>(pool, from);
-        xdr::encoder out = c->begin(100003, 3, static_cast<std::uint32_t>(what), &*user);
-        encode(out, args);
-        c->end(out);
-        return c;
-    }
-    template<class Results, class Arguments>
-    Results call3(v3::procedure what, const Arguments& args)
-    {
-        auto c = call_of<Results>(what, args);
-        BOOST_REQUIRE(run_until_complete(*shard, dispatcher->dispatch(*c)));
-        Results res;
-        xdr::decoder in = c->reply();
-        BOOST_REQUIRE(c->header_of_reply.success());
-        decode(in, res);
-        return res;
-    }
-    static v3::nfs_fh3 to_fh3(std::span<const std::byte> bytes)
-    {
-        v3::nfs_fh3 out;
-        BOOST_REQUIRE(out.assign(bytes));
-        return out;
-    }
-    v3::nfs_fh3 root3()
-    {
-        const auto made = nfs::sign_handle(key, exports.all()[0].id, files->root());
-        BOOST_REQUIRE(made);
-        return to_fh3(made->bytes());
-    }
-    v3::WRITE3args writing(const client4::opened& file)
-    {
-        v3::WRITE3args args;
-        args.file = to_fh3(file.handle);
-        args.count = 4;
-        args.data.length = 4;
-        args.data.inline_bytes = std::as_bytes(std::span("text", 4));
-        return args;
-    }
     const files::state_stats& stats() { return commons->state.table().stats(); }
 
     watched_files watched{*files};
     client4 first{*this, "first"};
     client4 second{*this, "second"};
     std::shared_ptr<called_client> first_way, second_way;
-    std::optional<v3::server> old;
 };
 
 } // namespace

@@ -136,9 +136,35 @@ struct nfs4_fixture {
     }
     answer4 send(std::uint32_t minor, const std::function<void(compound_request&)>& write)
     {
+        const auto c = prepare(minor, write);
+        BOOST_REQUIRE(run_until_complete(*shard, dispatcher->dispatch(*c)));
+        return answer_of(*c);
+    }
+    /// A COMPOUND of minor version 1 that is still running when this returns, unless nothing holds it up. turns() lets it go on.
+    template<class... Args>
+    std::shared_ptr<memory_call> begin(const Args&... args)
+    {
+        std::shared_ptr<memory_call> c = prepare(1, [&](compound_request& out) { (out.add(args), ...); });
+        tasks.spawn([this, c]() -> task<void> {
+            (void)co_await dispatcher->dispatch(*c);
+            c->is_done = true;
+        });
+        turns();
+        return c;
+    }
+    static answer4 answer_of(memory_call& c)
+    {
+        xdr::decoder in = c.reply();
+        BOOST_REQUIRE(c.header_of_reply.success());
+        return answer4(in);
+    }
+    std::unique_ptr<memory_call> prepare(std::uint32_t minor,
+                                         const std::function<void(compound_request&)>& write)
+    {
         if (!program)
             start();
-        memory_call c(pool, from);
+        auto made = std::make_unique<memory_call>(pool, from);
+        memory_call& c = *made;
         c.no_memory = no_memory;
         c.reserves = reserves;
         c.way = way;
@@ -150,10 +176,7 @@ struct nfs4_fixture {
         c.end(out);
         if (in_one_piece != 0)
             c.split_at(in_one_piece);
-        BOOST_REQUIRE(run_until_complete(*shard, dispatcher->dispatch(c)));
-        xdr::decoder in = c.reply();
-        BOOST_REQUIRE(c.header_of_reply.success());
-        return answer4(in);
+        return made;
     }
 
     static std::unique_ptr<reactor> make_reactor(virtual_clock& c)
@@ -189,6 +212,19 @@ struct nfs4_fixture {
     verbena::files::recovery_start begun{7, {}, {}};
     std::optional<server_commons> commons;
     std::optional<server> program;
+};
+
+/// Attributes with the memory that they lie in.
+struct encoded {
+    explicit encoded(const attributes& values)
+    {
+        xdr::encoder out(bytes);
+        encode_attributes(out, values.present, values);
+        xdr::decoder in(std::span<const std::byte>(bytes).first(out.size()));
+        xdr::codec<fattr4>::decode(in, raw);
+    }
+    std::array<std::byte, 512> bytes{};
+    fattr4 raw;
 };
 
 /// A client with one session.

@@ -19,19 +19,6 @@ CREATE4args making(std::string_view name, nfs_ftype4 type = nfs_ftype4::dir)
     return args;
 }
 
-/// Attributes with the memory that they lie in.
-struct encoded {
-    explicit encoded(const attributes& values)
-    {
-        xdr::encoder out(bytes);
-        encode_attributes(out, values.present, values);
-        xdr::decoder in(std::span<const std::byte>(bytes).first(out.size()));
-        xdr::codec<fattr4>::decode(in, raw);
-    }
-    std::array<std::byte, 512> bytes{};
-    fattr4 raw;
-};
-
 } // namespace
 
 struct fixture : nfs4_fixture {
@@ -489,7 +476,7 @@ BOOST_FIXTURE_TEST_CASE(no_file_is_made_for_an_open_that_is_refused, nfs4_fixtur
 BOOST_FIXTURE_TEST_CASE(who_lost_his_lease_gives_way_where_all_is_used_up, nfs4_fixture)
 {
     state_limits.opens = 2;
-    state_limits.peers = 1;
+    state_limits.peer_percent = 100;
     client4 a(*this, "a"), b(*this, "b");
     a.connect();
     b.connect();
@@ -504,6 +491,64 @@ BOOST_FIXTURE_TEST_CASE(who_lost_his_lease_gives_way_where_all_is_used_up, nfs4_
     shard->turn();
     BOOST_TEST(b.open(b.creating("h")).status == nfsstat4::ok);
     BOOST_TEST(a.call(PUTROOTFH4args()).status() == nfsstat4::badsession);
+}
+
+// What only the client itself can give back, its user hears of; who waits for others comes again.
+BOOST_FIXTURE_TEST_CASE(a_client_that_has_all_it_may_have_is_told, nfs4_fixture)
+{
+    state_limits.opens_per_client = 2;
+    state_limits.lock_states_per_client = 1;
+    state_limits.opens = 12; // three for each peer
+    client4 a(*this, "a"), b(*this, "b");
+    a.connect();
+    b.connect();
+    const auto f = a.open(a.creating("f"));
+    const auto g = a.open(a.creating("g"));
+    BOOST_TEST(a.open(a.creating("h")).status == nfsstat4::nospc);
+    BOOST_TEST(a.call(PUTROOTFH4args(), LOOKUP4args{"export"}, LOOKUP4args{"h"}).status() == nfsstat4::noent);
+    const auto lock = [&](const client4::opened& file, std::string_view owner) {
+        LOCK4args args;
+        args.locktype = nfs_lock_type4::write;
+        args.length = 10;
+        args.locker.new_lock_owner = true;
+        args.locker.open_stateid = file.id;
+        args.locker.lock_owner.owner = std::as_bytes(std::span(owner));
+        return a.call(PUTFH4args{client4::handle_of(file)}, args).status();
+    };
+    BOOST_TEST(lock(f, "x") == nfsstat4::ok);
+    BOOST_TEST(lock(g, "y") == nfsstat4::serverfault);
+    // The other one of its peer has something that it may close.
+    BOOST_TEST(b.open(b.creating("h")).status == nfsstat4::ok);
+    BOOST_TEST(b.open(b.creating("i")).status == nfsstat4::delay);
+    // And who looks at the metrics sees it.
+    metric_registry registry;
+    const auto of_state = commons->expose(registry);
+    const auto of_program = program->expose(registry);
+    std::map<std::string, double> seen;
+    for (const auto& m : registry.collect()) {
+        for (const auto& s : m.samples) {
+            std::string name = m.family.name;
+            for (const auto& label : s.labels)
+                name += ' ' + label;
+            seen[name] = s.value;
+        }
+    }
+    const std::string refusals = "verbena_nfs4_limit_refusals_total ";
+    BOOST_TEST(seen[refusals + "opens client"] == 1);
+    BOOST_TEST(seen[refusals + "opens peer"] == 1);
+    BOOST_TEST(seen[refusals + "lock_owners client"] == 1);
+    BOOST_TEST(seen["verbena_nfs4_clients active"] == 2);
+    BOOST_TEST(seen["verbena_nfs4_clients courtesy"] == 0);
+    BOOST_TEST(seen["verbena_nfs4_sessions"] == 2);
+    BOOST_TEST(seen["verbena_nfs4_opens"] == 3);
+    BOOST_TEST(seen["verbena_nfs4_locks"] == 1);
+    BOOST_TEST(seen["verbena_nfs4_lock_owners"] == 1);
+    BOOST_TEST(seen["verbena_nfs4_files"] == 3);
+    BOOST_TEST(seen["verbena_nfs4_owner_name_bytes"] == 3); // "a", "b", "x"
+    BOOST_TEST(seen["verbena_nfs4_slot_bytes"] > 0);
+    BOOST_TEST(a.call(PUTFH4args{client4::handle_of(g)}, CLOSE4args{0, g.id}).status() == nfsstat4::ok);
+    BOOST_TEST(b.open(b.creating("i")).status == nfsstat4::ok);
+    BOOST_TEST(a.open(a.opening("f")).status == nfsstat4::ok);
 }
 
 BOOST_FIXTURE_TEST_CASE(exports_of_others_are_not_counted_out, nfs4_fixture)

@@ -571,6 +571,8 @@ BOOST_FIXTURE_TEST_CASE(a_peer_has_its_share_of_sessions, shared_fixture)
     a.connect();
     BOOST_TEST(slots_of(a) == 4u);
     BOOST_TEST(slots_of(a) == 0u);
+    BOOST_TEST(program->counters().refused_limits.value(verbena::files::limited::sessions,
+                                                        verbena::files::limit_of::peer) == 1u);
     come_from("192.0.2.9");
     other.connect();
     come_from("127.0.0.1");

@@ -3,7 +3,10 @@
 #include "nfs4_called_client.hpp"
 
 #include <verbena/core/runtime.hpp>
+#include <verbena/core/sleep.hpp>
+#include <verbena/protocols/storage/gated_backend.hpp>
 
+#include <atomic>
 #include <future>
 #include <thread>
 
@@ -14,12 +17,29 @@ using namespace verbena::test;
 
 namespace {
 
+/// Writes wait while it is `held`, on whichever shard.
+class slow_files final : public storage::gated_backend {
+public:
+    using gated_backend::gated_backend;
+    bool gates(storage::operation op) const noexcept override { return op == storage::operation::write; }
+    task<result<void>> enter(storage::operation, const storage::request&, std::uint64_t) override
+    {
+        ++waiting;
+        while (held)
+            (void)co_await sleep_for(1ms);
+        --waiting;
+        co_return result<void>();
+    }
+    std::atomic<bool> held{false};
+    std::atomic<int> waiting{0};
+};
+
 struct two_shards {
     two_shards()
     {
         nfs::export_options made;
         made.pseudo = "/export";
-        made.backend = files.get();
+        made.backend = &slow;
         BOOST_REQUIRE(exports.add(made));
         runtime_options o;
         o.shards = 2;
@@ -81,6 +101,7 @@ struct two_shards {
 
     blocking_pool lane{1};
     std::unique_ptr<storage::file_backend> files = nfs4_fixture::make_files(lane);
+    slow_files slow{*files};
     nfs::export_table exports;
     nfs::handle_key key{std::byte(1)};
     std::unique_ptr<runtime> rt;
@@ -138,6 +159,66 @@ BOOST_AUTO_TEST_CASE(a_session_is_served_by_two_shards_at_once)
     }
     const auto ended = [&](shard&) { return s.commons->state.table().stats().opens.value(); };
     BOOST_TEST(s.rt->call(0, ended) == 0);
+}
+
+// A write that is under way on one shard, and an open that denies it on the home of the state.
+BOOST_AUTO_TEST_CASE(an_open_waits_for_what_another_shard_writes, *boost::unit_test::timeout(60))
+{
+    two_shards s;
+    EXCHANGE_ID4args exchange;
+    const auto known = s.alone<EXCHANGE_ID4res>(exchange);
+    const auto made = s.alone<CREATE_SESSION4res>(client4::session_of(known.clientid, known.sequenceid));
+    const auto opening = [&](std::uint32_t n, std::uint32_t deny) {
+        OPEN4args args;
+        args.share_access = share4::access_both;
+        args.share_deny = deny;
+        args.openhow.opentype = opentype4::create;
+        args.claim.file = "f";
+        return s.prepare(0, [&](compound_request& out) {
+            out.add(SEQUENCE4args{made.sessionid, n, 0, 1, false})
+                .add(PUTROOTFH4args())
+                .add(LOOKUP4args{"export"})
+                .add(args)
+                .add(CLOSE4args{0, stateid4::current()});
+        });
+    };
+    two_shards::calls first, denying, write;
+    first.push_back(s.prepare(0, [&](compound_request& out) {
+        out.add(SEQUENCE4args{made.sessionid, 1, 1, 1, false}).add(RECLAIM_COMPLETE4args());
+    }));
+    first.push_back(opening(1, share4::deny_none));
+    s.serve(0, first);
+    answer4 opened(first[1]->reply());
+    BOOST_TEST_REQUIRE(opened.status() == nfsstat4::ok);
+    write.push_back(s.prepare(1, [&](compound_request& out) {
+        out.add(SEQUENCE4args{made.sessionid, 2, 1, 1, false})
+            .add(PUTROOTFH4args())
+            .add(LOOKUP4args{"export"})
+            .add(LOOKUP4args{"f"})
+            .add(WRITE4args{{}, 0, stable_how4::unstable, std::as_bytes(std::span("text", 4))});
+    }));
+    denying.push_back(opening(2, share4::deny_write));
+    s.slow.held = true;
+    std::thread other([&] { s.serve(1, write); });
+    while (s.slow.waiting == 0)
+        std::this_thread::yield();
+    std::atomic<bool> answered{false};
+    std::thread opener([&] {
+        s.serve(0, denying);
+        answered = true;
+    });
+    // Its bits are in force, so that it waits for nothing else.
+    const auto passages = [&](shard&) { return s.commons->state.has_any_state() ? 1 : 0; };
+    while (s.rt->call(0, passages) == 0 && !answered)
+        std::this_thread::yield();
+    BOOST_TEST(!answered);
+    s.slow.held = false;
+    other.join();
+    opener.join();
+    answer4 out(denying[0]->reply());
+    BOOST_TEST(out.status() == nfsstat4::ok);
+    answer4 wrote(write[0]->reply());
+    BOOST_TEST(wrote.status() == nfsstat4::ok);
 }
 
 // What the state layer has a client told goes to where the client's connection is.

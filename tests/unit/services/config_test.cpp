@@ -166,7 +166,8 @@ BOOST_AUTO_TEST_CASE(what_is_not_known_is_an_error_with_its_place_and_a_suggesti
         complains("[[nfs.export]]\nread-only = true\n", "nfs.export.read-only; did you mean read_only?"));
     BOOST_TEST(complains(
         "[nfs]\nqqqqqqqq = 1\n",
-        "known: listen rdma_read_seconds iwarp_crc rpcbind versions lease grace allow_public export"));
+        "known: listen rdma_read_seconds iwarp_crc rpcbind versions lease grace allow_public export "
+        "limits"));
     BOOST_TEST(complains("[mount]\nexport = 1\n", "unknown key mount.export"));
     BOOST_TEST(said(export_with("\"\" = \"x\"")).starts_with("f.toml:5:1: unknown key nfs.export.; known: "));
     BOOST_TEST(said(export_with("nonsense = 1"))
@@ -377,6 +378,27 @@ BOOST_AUTO_TEST_CASE(files_are_read_strictly_too)
     BOOST_TEST(complaint([&] { (void)read_it(); }).find("larger than 4 MiB") != std::string::npos);
     ::close(fd);
     ::unlink(name);
+}
+
+BOOST_AUTO_TEST_CASE(limits_of_version_4_are_checked)
+{
+    const auto with = [](const std::string& limits) {
+        return state + one_export + "[nfs.limits]\n" + limits;
+    };
+    const told c(with("opens = 5000\nopens_per_client = 500\nslot_memory_mib = 32\npeer_percent = 50\n"));
+    const setting_values& limits = c.nfs().table("limits");
+    BOOST_TEST(limits.number("opens") == 5000u);
+    BOOST_TEST(limits.number("opens_per_client") == 500u);
+    BOOST_TEST(limits.number("clients") == 16384u);
+    BOOST_TEST(complains(with("opens = 99\n"), "nfs.limits.opens must be a number from 100 to"));
+    BOOST_TEST(
+        complains(with("peer_percent = 101\n"), "nfs.limits.peer_percent must be a number from 1 to 100"));
+    BOOST_TEST(complains(with("open = 100\n"), "unknown key nfs.limits.open; did you mean opens?"));
+    BOOST_TEST(complains("[nfs]\nlimits = 3\n", "nfs.limits must be"));
+    BOOST_TEST(
+        complains(with("opens = 100\nopens_per_client = 101\n"),
+                  "f.toml:7:20: nfs.limits.opens_per_client: 101 is more than opens, which is 100: raise "
+                  "opens or lower opens_per_client"));
 }
 
 BOOST_AUTO_TEST_CASE(lists_have_their_limits)

@@ -71,6 +71,17 @@ public:
         head_.next_->previous_ = &hook;
         head_.next_ = &hook;
     }
+    /// Behind `place`, which is in the list.
+    void insert_after(T& place, T& node) noexcept
+    {
+        list_hook& hook = node;
+        list_hook& before = place;
+        hook.unlink();
+        hook.previous_ = &before;
+        hook.next_ = before.next_;
+        before.next_->previous_ = &hook;
+        before.next_ = &hook;
+    }
     T* front() noexcept { return empty() ? nullptr : static_cast<T*>(head_.next_); }
     T* back() noexcept { return empty() ? nullptr : static_cast<T*>(head_.previous_); }
     T* pop_front() noexcept
@@ -85,6 +96,13 @@ public:
     {
         list_hook& hook = node;
         return hook.next_ == &head_ ? nullptr : static_cast<T*>(hook.next_);
+    }
+
+    /// The node before `node`, or nullptr at the beginning.
+    T* previous(T& node) noexcept
+    {
+        list_hook& hook = node;
+        return hook.previous_ == &head_ ? nullptr : static_cast<T*>(hook.previous_);
     }
 
 private:

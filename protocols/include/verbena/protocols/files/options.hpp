@@ -9,6 +9,7 @@
 #include <verbena/protocols/files/types.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -36,8 +37,8 @@ struct limits {
     std::size_t delegations_per_client = 20'000; ///< with those that were revoked and are not freed
     std::size_t waiters_per_client = 1024;       ///< for locks; a wait more is not kept
     std::size_t waiters_per_file = 64;           ///< likewise
-    /// Clients of one peer have no more than one part in so many of opens, lock_states, locks and owner_names.
-    std::size_t peers = 4;
+    /// Of opens, lock_states, locks and owner_names clients of one peer have no more than this part of all together.
+    unsigned peer_percent = 25;
     std::size_t owner_bytes = 1024; ///< of an owner's name, RFC 8881 NFS4_OPAQUE_LIMIT
 };
 
@@ -83,14 +84,56 @@ public:
     /// The client is asked to give back what it can spare, so that `keep` delegations are left to it.
     virtual void recall_any(client_id client, std::size_t keep) noexcept = 0;
     virtual void lock_available(const lock_notice& n) noexcept = 0;
+    /// When the client was last heard from besides by state_table::renew(): its last compound's end, time_point::max() while one runs, or
+    /// time_point::min() where it had none. Asked where a lease would end: it does not while a compound runs, nor earlier than a whole
+    /// lease after it (RFC 8881 8.3).
+    virtual time_point last_heard(client_id client) noexcept = 0;
 
 protected:
     ~state_handler() = default;
 };
 
+/// What there are limits of.
+enum class limited : std::uint8_t {
+    clients,
+    sessions, ///< of the protocol
+    opens,
+    locks,
+    lock_owners, ///< stateids of locks
+    owner_names,
+    delegations,
+    waiters,
+};
+/// Whose limit one is.
+enum class limit_of : std::uint8_t { client, peer, all, file };
+
+/// How often something was refused, or a delegation or a wait not given, for each limit.
+class limit_counters {
+public:
+    static constexpr std::size_t kinds = 8, scopes = 4;
+    void add(limited what, limit_of whose) noexcept { counts_[std::size_t(what)][std::size_t(whose)].add(); }
+    std::uint64_t value(limited what, limit_of whose) const noexcept
+    {
+        return counts_[std::size_t(what)][std::size_t(whose)].value();
+    }
+    /// Of all.
+    std::uint64_t value() const noexcept
+    {
+        std::uint64_t sum = 0;
+        for (const auto& of_kind : counts_)
+            for (const counter& c : of_kind)
+                sum += c.value();
+        return sum;
+    }
+
+private:
+    std::array<std::array<counter, scopes>, kinds> counts_;
+};
+
 /// Levels and counts. One writer, any reader.
 struct state_stats {
     gauge clients, courtesy_clients; ///< all, and those of them whose lease is over
+    gauge lost_clients;              ///< whose state was taken
     gauge files;                     ///< that have an entry
     gauge open_owners, lock_owners;
     gauge opens;
@@ -105,7 +148,7 @@ struct state_stats {
     counter ended_recalls,
         recall_microseconds; ///< from the recall until it is back or revoked, all of these together
     counter share_denials, lock_denials;
-    counter refused_limits; ///< for a limit
+    limit_counters refused_limits;
     counter refused_grace;
     gauge grace;      ///< 0: over; 1: clients reclaim; 2: its end is being written
     gauge to_reclaim; ///< clients that may reclaim and have not said that they are done

@@ -170,18 +170,6 @@ private:
     open_request request_;
 };
 
-/// While one lives, the client's lease does not end: for the time of a compound. The table outlives it. Shard-local.
-class lease_hold {
-public:
-    lease_hold(state_table& t, client_id c) noexcept;
-    lease_hold(const lease_hold&) = delete;
-    ~lease_hold();
-
-private:
-    state_table& table_;
-    client_id client_;
-};
-
 /// The state of files whose home is one shard, and the clients that have it. Shard-local, but for has_state() and stats().
 ///
 /// Plain functions decide and have granted, or have changed nothing. Errors of all of them that take a client: stale_client, expired,
@@ -231,16 +219,18 @@ public:
     /// it. Shard: the table's.
     task<result<void>> revoke_client(client_id client);
     /// Where memory is short: takes the state of up to `count` courtesy clients, those first whose lease ended first; yields how many it were.
+    /// Of the peer of `like` alone, where that is not nobody.
     /// Completes when: it is taken. On cancel: as the store says. Errors: the store's. Lifetime: the table outlives it. Shard: the
     /// table's.
-    task<result<std::size_t>> drop_courtesy(std::size_t count);
+    task<result<std::size_t>> drop_courtesy(std::size_t count, client_id like = nobody);
 
     // --- Opens
+    //
+    // Where something new is made, also of locks: too_many_opens or too_many_locks for the client's own limits; peer_is_full, all_is_full
+    // for what it shares with others, where drop_courtesy() may help.
 
     /// Whether the client may open a file anew, by `owner`: to be asked before a file is made for it. Errors: invalid, grace, too_many_opens.
     result<void> may_open(client_id client, std::span<const std::byte> owner);
-    /// Whether there is too little left of what all clients share for one more open or lock: drop_courtesy() may help.
-    bool is_short() const noexcept;
     /// begin_open() and commit() at once.
     result<opened> open(const open_request& r);
     /// Errors: invalid, share_denied, needs_room, grace, no_grace, reclaim_bad, reclaim_conflict, too_many_opens.
@@ -321,7 +311,6 @@ public:
 private:
     friend class passage;
     friend class pending_open;
-    friend class lease_hold;
     using waiter_list = intrusive_list<verbena::detail::waiter>;
     struct obstacle;
     struct indexes;
@@ -330,15 +319,20 @@ private:
     // Clients.
     time_point now() const noexcept { return clock_.now(); }
     void age() noexcept;
+    bool outlives(detail::client_entry& c, time_point t) noexcept;
     detail::client_entry* find_client(client_id id) noexcept;
     result<detail::client_entry*> living(client_id id, bool even_leaving = false) noexcept;
     task<result<void>> take_state(client_id id, client_state into, bool only_courtesy);
     task<result<void>> write_record(client_id id, bool frees_the_last = false);
     bool drop_some(detail::client_entry& c, std::size_t most) noexcept;
     void leave_peer(detail::client_entry& c) noexcept;
-    bool has_room_for_open(const detail::client_entry& c) const noexcept;
-    bool has_room_for_name(const detail::client_entry& c, std::size_t size) const noexcept;
-    bool has_room_for_locks(const detail::client_entry& c, std::size_t ranges, bool state) const noexcept;
+    struct shortage;
+    std::optional<shortage> lacks(const detail::client_entry& c, limited what,
+                                  std::size_t more) const noexcept;
+    std::optional<shortage> lacks_for_open(const detail::client_entry& c, std::size_t name) const noexcept;
+    std::optional<shortage> lacks_for_locks(const detail::client_entry& c, std::size_t ranges, bool state,
+                                            std::size_t name) const noexcept;
+    error refuse(const shortage& lacking, errc own) noexcept;
     void to_state(detail::client_entry& c, client_state s) noexcept;
     task<result<void>> end_grace();
     detail::owner_entry& owner_of(detail::client_entry& c, bool locks, std::span<const std::byte> name);

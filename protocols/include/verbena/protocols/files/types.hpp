@@ -30,15 +30,17 @@ enum class errc {
     locks_held,       ///< what is to be freed is in use
     client_busy,      ///< the client still has state
     needs_room,       ///< what is in the way can be made to go: make_room()
-    busy,             ///< it did not go in time, try again later
+    busy,             ///< it did not go in time, or a file has too many lock owners: try again later
     grace,            ///< not while others may reclaim, or before this client has said that it reclaimed all
     no_grace,         ///< a reclaim after its time
     reclaim_bad,      ///< this client may not reclaim
     reclaim_conflict, ///< against what another one reclaimed
     already_complete, ///< a second "reclaim complete"
     too_many_clients, ///< limits::clients
-    too_many_opens,   ///< limits::opens or limits::opens_per_client
-    too_many_locks,   ///< limits::locks or limits::locks_per_client
+    too_many_opens,   ///< the client has what it may have: only what it gives back itself helps
+    too_many_locks,   ///< likewise
+    peer_is_full,     ///< clients of its peer have together what they may have
+    all_is_full,      ///< all clients have together what there may be
 };
 const std::error_category& files_category() noexcept;
 std::error_code make_error_code(errc e) noexcept;

@@ -55,8 +55,10 @@ public:
 
     /// `state`, which outlives it, is what clients of version 4 have of the same files. What is in the way of that waits for it or comes
     /// again; so does, after a restart, what might contradict what they have still to take back (RFC 8881 8.4.2). nullptr: there is none.
-    server(const export_table& exports, const handle_key& key, v4::state_home* state = nullptr)
-        : exports_(exports), key_(key), state_(state)
+    /// `here` is the program's shard, to be given with it.
+    server(const export_table& exports, const handle_key& key, v4::state_home* state = nullptr,
+           const shard* here = nullptr)
+        : exports_(exports), key_(key), state_(state), io_(state != nullptr ? &state->io_of(*here) : nullptr)
     {
     }
 
@@ -96,9 +98,11 @@ private:
     bool is_held(const target& of) const noexcept;
     // From here on nothing is granted that contradicts a change of the file. Then what was granted before is asked about.
     void begin_change(files::change_hold& change, const target& of) noexcept;
+    // From here on nothing is granted that denies what is done to the file. To be said before others are asked about, as above.
+    void begin_io(io_list::hold& io, const target& of, files::operation op) noexcept;
     task<nfsstat3> make_way(rpc::call& c, const target& of, files::operation op);
     task<nfsstat3> make_way_to(rpc::call& c, const target& directory, std::string_view name,
-                               files::operation op, files::change_hold& change);
+                               files::operation op, files::change_hold& change, io_list::hold* io = nullptr);
     post_op_fh3 sign(const export_options& exported, const storage::handle& inner) const noexcept;
     // Ends a procedure. An error is counted here, so that none is missed.
     template<class Results>
@@ -139,6 +143,7 @@ private:
     const export_table& exports_;
     handle_key key_;
     v4::state_home* state_;
+    io_list* io_; // if state_
     host_addresses host_;
     server_counters counters_;
 };

@@ -50,6 +50,7 @@ public:
     void recall(const files::recall_notice& n) noexcept override;
     void recall_any(files::client_id client, std::size_t keep) noexcept override;
     void lock_available(const files::lock_notice&) noexcept override {}
+    time_point last_heard(files::client_id client) noexcept override;
 
     /// Makes the calls. One runs as long as the server serves.
     /// Completes when: its task is stopped, and the calls under way have ended. On cancel: it ends. Errors: none. Lifetime: this

@@ -75,9 +75,10 @@ struct server_counters {
     counter bytes_read;
     counter bytes_written;
     access_counters refused;
-    counter refused_handle; ///< forged, or signed with another key
-    counter refused_export; ///< a good handle of an export that is gone
-    counter replays;        ///< calls answered by what their slot kept
+    counter refused_handle;               ///< forged, or signed with another key
+    counter refused_export;               ///< a good handle of an export that is gone
+    files::limit_counters refused_limits; ///< clients and sessions that were not made
+    counter replays;                      ///< calls answered by what their slot kept
 };
 
 /// One shard's program. Calls of all of the shard's connections go through it, whatever their transport. `commons` and `here`, that
@@ -92,7 +93,10 @@ public:
     static constexpr std::uint64_t max_copy = 64u << 20;
     static constexpr duration max_copy_time = std::chrono::seconds(2);
 
-    server(server_commons& commons, const shard& here) : commons_(commons), here_(here) {}
+    server(server_commons& commons, const shard& here)
+        : commons_(commons), here_(here), io_(commons.state.io_of(here))
+    {
+    }
 
     std::uint32_t number() const noexcept override { return v4::program; }
     std::uint32_t low_version() const noexcept override { return v4::version; }
@@ -202,8 +206,7 @@ private:
     // State.
     struct open_target;
     task<nfsstat4> check_io(compound& k, stateid4 id, files::operation op);
-    task<nfsstat4> check_io_of(files::client_id client, stateid4 id, storage::handle file,
-                               files::operation op);
+    task<nfsstat4> check_io_of(compound& k, const object& of, stateid4 id, files::operation op);
     task<nfsstat4> open(compound& k);
     task<nfsstat4> find_to_open(compound& k, const OPEN4args& args, open_target& to);
     task<nfsstat4> create_to_open(compound& k, const OPEN4args& args, open_target& to);
@@ -223,6 +226,7 @@ private:
 
     server_commons& commons_;
     const shard& here_;
+    io_list& io_;
     host_addresses host_;
     server_counters counters_;
 };

@@ -96,7 +96,19 @@ public:
     bool must_reclaim() const noexcept { return must_reclaim_.load(std::memory_order_relaxed); }
     void reclaimed() noexcept { must_reclaim_.store(false, std::memory_order_relaxed); }
     /// Calls that run on it.
-    unsigned running() const noexcept { return running_.load(std::memory_order_relaxed); }
+    unsigned running() const noexcept { return running_.load(std::memory_order_acquire); }
+    /// A call of its has run until now. Said before its slot is free.
+    void heard(time_point now) noexcept
+    {
+        heard_.store(now.time_since_epoch().count(), std::memory_order_relaxed);
+    }
+    /// As files::state_handler has it.
+    time_point last_heard() const noexcept
+    {
+        if (running() != 0)
+            return time_point::max();
+        return time_point(duration(heard_.load(std::memory_order_relaxed)));
+    }
     /// What slots of a channel take at most, with the replies that they keep.
     static std::size_t bytes_of(const channel_attrs4& fore) noexcept;
 
@@ -118,6 +130,7 @@ private:
     std::vector<slot> slots_;
     std::atomic<unsigned> running_{0};
     std::atomic<duration::rep> renewed_{0};
+    std::atomic<duration::rep> heard_{time_point::min().time_since_epoch().count()};
     std::atomic<bool> revoked_{false};
     back_channel back_;
     std::atomic<bool> must_reclaim_;
@@ -215,6 +228,8 @@ public:
     std::shared_ptr<session> find(const sessionid4& id) const;
     /// Those of a client of the state layer.
     std::vector<std::shared_ptr<session>> of(files::client_id state) const;
+    /// When the client was last heard from over one of them, as files::state_handler has it.
+    time_point last_heard(files::client_id state) const noexcept;
     /// badsession, also of a client that somebody else made; delay while more than `own` calls run on it.
     nfsstat4 destroy_session(const sessionid4& id, principal who, unsigned own);
     /// stale_clientid, also of one that somebody else made; clientid_busy while it has sessions. Otherwise its state can be asked
@@ -237,6 +252,8 @@ public:
 
     std::size_t clients() const;
     std::size_t sessions() const;
+    /// What slots take, and may keep.
+    std::size_t slot_bytes() const;
 
 private:
     using ids = std::list<clientid4>;

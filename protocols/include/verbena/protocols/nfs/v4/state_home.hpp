@@ -4,10 +4,13 @@
 
 #include <verbena/core/shard.hpp>
 #include <verbena/protocols/files/state_table.hpp>
+#include <verbena/protocols/nfs/io_list.hpp>
 #include <verbena/protocols/nfs/v4/types.hpp>
 #include <verbena/protocols/storage/file_backend.hpp>
 
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
@@ -81,6 +84,7 @@ public:
         storage::file_backend* backend = nullptr;
         storage::request request;
         storage::handle file;
+        std::uint32_t export_id = 0;
     };
     struct opened {
         nfsstat4 status = nfsstat4::ok;
@@ -107,6 +111,12 @@ public:
     /// `revoked`: whether the client still has something that was revoked.
     task<nfsstat4> free(files::client_id client, const stateid4& id, bool& revoked);
 
+    /// Where what reads or writes on a shard stands before it asks check_io() or make_way(), until it is over. Any thread; `where` and what it
+    /// yields are good as long as this.
+    io_list& io_of(const shard& where);
+    /// What reads or writes the file on any shard and began before this has ended, or not within `patience`.
+    task<bool> io_ends(storage::handle file, files::share denied, duration patience);
+
     /// Asked on any thread, without a way to the table: whether anybody has state of `file`, or of any file.
     bool has_state(const storage::handle& file) const noexcept
     {
@@ -130,9 +140,16 @@ public:
 private:
     task<added> add_here(std::string_view key, std::uint64_t peer);
 
+    struct place {
+        explicit place(const shard& s) noexcept : where(&s) {}
+        const shard* where;
+        io_list io;
+    };
     shard& home_;
     files::state_table table_;
-    std::vector<files::client_id> abandoned_; // of the home
+    std::mutex places_lock_;
+    std::vector<std::unique_ptr<place>> places_; // one for each shard that serves
+    std::vector<files::client_id> abandoned_;    // of the home
 };
 
 } // namespace verbena::nfs::v4
