@@ -5,7 +5,7 @@
 . "$LAB_LIB"
 . "$LAB_ROOT/tests/lab/guest/disk.sh"
 export_disk 300
-serves=(--versions 4.1 --versions 4.2 --export ':/memory,backend=memfs,root_squash=no,clients=*')
+serves=(--export ':/memory,backend=memfs,root_squash=no,clients=*')
 case ${1:-lo} in
 lo) serve tcp lo "${serves[@]}" ;;
 siw) serve iwarp siw "${serves[@]}" ;;
