@@ -288,16 +288,11 @@ task<failure> session::mount4()
     while (path.ends_with('/'))
         path.remove_suffix(1);
     auto found = co_await nfs4_->walk(root_, path, true);
-    while (!found && found.error() == std::errc::no_such_file_or_directory && path.rfind('/') != 0 &&
-           path.find('/') != std::string_view::npos) {
-        path = path.substr(0, path.rfind('/'));
+    while (!found && found.error() == std::errc::no_such_file_or_directory && !path.empty()) {
+        const std::size_t slash = path.rfind('/');
+        path = path.substr(0, slash == std::string_view::npos ? 0 : slash);
         found = co_await nfs4_->walk(root_, path, true);
     }
-    if (!found && found.error() == std::errc::no_such_file_or_directory)
-        co_return failure(
-            "cannot find " + url_.to_string(), found.error(),
-            "in version 4 a path begins at the server's root: `verbena ls` of the URL without its "
-            "path, with ?vers=4.1, shows what is there");
     // What else is wrong with the path is for the command to hear.
     if (found) {
         auto limits = co_await nfs4_->learn_limits(found->handle);
