@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// READ, WRITE and COMMIT of an open file of version 4.1 take no memory from the heap, once the first have gone by.
+// The client of version 4.1 beside a server that says yes to everything: READ, WRITE and COMMIT of an open file take no memory from
+// the heap, once the first have gone by, and what was not asked for is given back.
 #include <boost/test/unit_test.hpp>
 
 #include "../allocation_count.hpp"
@@ -53,6 +54,9 @@ public:
     std::uint64_t connections() const noexcept override { return 1; }
     bool answered() const noexcept override { return true; }
 
+    open_delegation_type4 gives = open_delegation_type4::none;
+    int returned = 0;
+
 private:
     template<class Args>
     void answer(const Args& args, compound_results& out)
@@ -77,6 +81,12 @@ private:
                 res.data = std::span<const std::byte>(zeroes_);
             if constexpr (std::is_same_v<Args, WRITE4args>)
                 res.count = args.data.length;
+            if constexpr (std::is_same_v<Args, OPEN4args>) {
+                res.delegation.delegation_type = gives;
+                res.delegation.stateid = {1, {std::byte(9)}};
+            }
+            if constexpr (std::is_same_v<Args, DELEGRETURN4args>)
+                returned += args.deleg_stateid == stateid4{1, {std::byte(9)}} ? 1 : 0;
             BOOST_REQUIRE(out.add(res));
         }
     }
@@ -114,18 +124,54 @@ task<result<std::uint64_t>> work(client& c, std::span<const std::byte> data)
     co_return taken;
 }
 
-} // namespace
-
-BOOST_AUTO_TEST_CASE(data_take_no_memory_from_the_heap)
-{
+struct fixture {
+    static std::unique_ptr<reactor> make_reactor(virtual_clock& clock)
+    {
+        reactor_options options;
+        options.clock = &clock;
+        return std::move(*reactor::create(options));
+    }
     virtual_clock clock;
-    reactor_options options;
-    options.clock = &clock;
-    const auto shard = std::move(*reactor::create(options));
+    std::unique_ptr<reactor> shard = make_reactor(clock);
     memory_budget budget{std::size_t(64) << 20};
     buffer_pool pool{budget, shard.get()};
-    yes_server server(pool);
-    client c(server, nfs::identity(), "a client");
+    yes_server server{pool};
+    client c{server, nfs::identity(), "a client"};
+};
+
+task<result<void>> open_and_close(client& c)
+{
+    node object;
+    const std::array<std::byte, 4> bytes{std::byte(1)};
+    object.handle = known_handle(bytes);
+    auto opened = co_await c.open(object, share4::access_read);
+    if (!opened)
+        co_return opened.error();
+    auto made = co_await c.create(object.handle, "name", {}, open_how::guarded);
+    if (!made)
+        co_return made.error();
+    auto closed = co_await (*opened)->close();
+    if (closed)
+        closed = co_await (*made)->close();
+    co_await c.close();
+    co_return closed;
+}
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(a_delegation_that_nobody_wanted_is_given_back, fixture)
+{
+    for (const auto type : {open_delegation_type4::read, open_delegation_type4::write}) {
+        server.returned = 0;
+        server.gives = type;
+        client each(server, nfs::identity(), "a client");
+        BOOST_TEST(run_until_complete(*shard, open_and_close(each)).has_value());
+        BOOST_TEST(server.returned == 2);
+    }
+}
+
+BOOST_FIXTURE_TEST_CASE(data_take_no_memory_from_the_heap, fixture)
+{
     const std::array<std::byte, size_of_io> data{};
     const auto taken = run_until_complete(*shard, work(c, data));
     BOOST_REQUIRE_MESSAGE(taken, (taken ? std::string() : taken.error().message()));
