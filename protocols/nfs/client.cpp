@@ -23,17 +23,6 @@ static_assert(rpc::max_call_header_size + 2 * v3::wire_size::max_handle +
                   2 * xdr::opaque_size(client::max_name) + 128 <=
               message_size);
 
-constexpr auto first_jukebox_delay = std::chrono::milliseconds(100);
-constexpr auto max_jukebox_delay = std::chrono::seconds(5);
-
-rpc::payload share(const rpc::payload& data)
-{
-    rpc::payload copy;
-    for (std::size_t i = 0; i < data.pieces().size(); ++i)
-        copy.append(data.owner(i).share(), data.pieces()[i]);
-    return copy;
-}
-
 bool name_fits(std::string_view name) noexcept { return name.size() <= client::max_name; }
 
 static_assert(client::max_name == 1024);
@@ -121,7 +110,7 @@ template<class Res, class Args>
 task<result<client::answer<Res>>> client::ask(v3::procedure procedure, const Args& args,
                                               const rpc::payload* data)
 {
-    duration delay = first_jukebox_delay;
+    duration delay = patience::first_delay;
     duration waited = duration::zero();
     for (;;) {
         result<rpc::reply> reply = co_await send(procedure, args, data);
@@ -132,42 +121,20 @@ task<result<client::answer<Res>>> client::ask(v3::procedure procedure, const Arg
         if (!reply->results().ok())
             co_return reply->results().failure();
         if (res.status != v3::nfsstat3::jukebox)
-            note_service();
+            patience_.served();
         if (res.status == v3::nfsstat3::ok)
             co_return answer<Res>(std::move(*reply), res);
         const error failed(make_error_code(res.status), v3::to_string(procedure));
         if (res.status != v3::nfsstat3::jukebox)
             co_return failed;
-        note_put_off(failed, waited);
-        if (out_of_patience_)
+        if (!patience_.put_off(failed, waited, patience_.limit()))
             co_return failed;
-        delay = std::min(delay, patience_ - waited);
+        delay = std::min(delay, patience_.limit() - waited);
         if (!co_await sleep_for(delay))
             co_return failed;
         waited += delay;
-        delay = std::min<duration>(delay * 2, max_jukebox_delay);
+        delay = std::min(delay * 2, patience::max_delay);
     }
-}
-
-void client::note_put_off(const error& cause, duration waited) noexcept
-{
-    // Of calls that wait at once, the first one to end ends the others.
-    if (!out_of_patience_ && waited >= patience_) {
-        out_of_patience_ = true;
-        if (spends_patience_)
-            patience_ /= 2;
-    }
-    if (watch_ == nullptr || told_ || waited < told_at_)
-        return;
-    told_ = true;
-    watch_->on_put_off(cause);
-}
-
-void client::note_service() noexcept
-{
-    out_of_patience_ = false;
-    if (std::exchange(told_, false))
-        watch_->on_service();
 }
 
 task<result<void>> client::null()

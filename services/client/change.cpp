@@ -50,7 +50,7 @@ public:
     /// False if something below was left, and told.
     task<result<bool>> run()
     {
-        const split_path path(session_.mounted().rest);
+        const split_path path(session_.rest());
         if (path.name.empty())
             co_return is_root;
         if (is_dots_name(path.name))
@@ -66,22 +66,19 @@ public:
     }
 
 private:
-    task<result<bool>> remove(nfs::v3::nfs_fh3 directory, std::string name, nfs::node n, std::string path);
-    task<result<bool>> empty(nfs::v3::nfs_fh3 directory, std::string path);
-    task<result<bool>> remove_found(nfs::v3::nfs_fh3 directory, const nfs::directory_entry& e,
-                                    std::string path);
+    task<result<bool>> remove(handle directory, std::string name, node n, std::string path);
+    task<result<bool>> empty(handle directory, std::string path);
+    task<result<bool>> remove_found(handle directory, const directory_entry& e, std::string path);
 
     session& session_;
     bool recursive_;
-    std::vector<nfs::v3::nfs_fh3>
-        above_;            // the directories that are being emptied, and where the first one lies
-    std::size_t held_ = 0; // octets of their entries
+    std::vector<handle> above_; // the directories that are being emptied, and where the first one lies
+    std::size_t held_ = 0;      // octets of their entries
 };
 
-task<result<bool>> remover::remove(nfs::v3::nfs_fh3 directory, std::string name, nfs::node n,
-                                   std::string path)
+task<result<bool>> remover::remove(handle directory, std::string name, node n, std::string path)
 {
-    if (n.attributes.type != nfs::v3::ftype3::dir) {
+    if (n.attributes.type != file_type::dir) {
         auto removed = co_await session_.nfs().remove(directory, name);
         if (!removed)
             co_return removed.error();
@@ -104,15 +101,13 @@ task<result<bool>> remover::remove(nfs::v3::nfs_fh3 directory, std::string name,
     co_return true;
 }
 
-task<result<bool>> remover::remove_found(nfs::v3::nfs_fh3 directory, const nfs::directory_entry& e,
-                                         std::string path)
+task<result<bool>> remover::remove_found(handle directory, const directory_entry& e, std::string path)
 {
     if (!nfs::is_name(e.name))
         co_return error(std::errc::protocol_error, "the server tells of an entry with a name that is none");
-    nfs::node n;
-    if (e.handle && e.attributes) {
-        n.handle = *e.handle;
-        n.attributes = *e.attributes;
+    node n;
+    if (e.found) {
+        n = *e.found;
     } else {
         auto found = co_await session_.nfs().lookup(directory, e.name);
         if (!found)
@@ -123,17 +118,17 @@ task<result<bool>> remover::remove_found(nfs::v3::nfs_fh3 directory, const nfs::
 }
 
 // False if something is left in it, and told.
-task<result<bool>> remover::empty(nfs::v3::nfs_fh3 directory, std::string path)
+task<result<bool>> remover::empty(handle directory, std::string path)
 {
-    auto entries = co_await session_.nfs().list(directory, true, nfs::client::listing_bytes - held_);
+    auto entries = co_await session_.nfs().list(directory, true, listing_bytes - held_);
     if (!entries)
         co_return entries.error();
     std::size_t held = 0;
-    for (const nfs::directory_entry& e : *entries)
+    for (const directory_entry& e : *entries)
         held += sizeof e + e.name.size();
     held_ += held;
     bool all = true;
-    for (const nfs::directory_entry& e : *entries) {
+    for (const directory_entry& e : *entries) {
         auto gone = co_await remove_found(directory, e, path + "/" + e.name);
         if (!gone && gone.error() == std::errc::no_such_file_or_directory)
             continue; // by somebody else
@@ -149,13 +144,13 @@ task<result<bool>> remover::empty(nfs::v3::nfs_fh3 directory, std::string path)
 
 task<result<void>> make_path(session& s, const mkdir_options& o)
 {
-    const split_path path(s.mounted().rest);
+    const split_path path(s.rest());
     if (path.name.empty()) {
         if (o.parents)
             co_return result<void>();
         co_return is_root;
     }
-    nfs::v3::sattr3 attributes;
+    new_attributes attributes;
     attributes.mode = o.mode;
     if (!o.parents) {
         if (is_dots_name(path.name))
@@ -168,8 +163,8 @@ task<result<void>> make_path(session& s, const mkdir_options& o)
             co_return made.error();
         co_return result<void>();
     }
-    nfs::v3::nfs_fh3 here = s.mounted().root;
-    std::string_view rest = s.mounted().rest;
+    handle here = s.root();
+    std::string_view rest = s.rest();
     while (rest.find_first_not_of('/') != std::string_view::npos) {
         rest.remove_prefix(rest.find_first_not_of('/'));
         const std::string name(rest.substr(0, rest.find('/')));
@@ -179,7 +174,7 @@ task<result<void>> make_path(session& s, const mkdir_options& o)
             next = co_await s.nfs().mkdir(here, name, attributes);
         if (!next)
             co_return next.error();
-        if (next->attributes.type != nfs::v3::ftype3::dir)
+        if (next->attributes.type != file_type::dir)
             co_return error(std::errc::not_a_directory, "MKDIR");
         here = next->handle;
     }
@@ -205,7 +200,7 @@ public:
         const failure failed = co_await session_->mount();
         if (failed.failed())
             co_return complain(failed.text(), exit_unreachable);
-        store_ = make_remote_store(*session_, session_->mounted().rest);
+        store_ = make_remote_store(*session_, session_->rest());
         co_return exit_ok;
     }
     task<void> close()
@@ -379,8 +374,9 @@ task<int> mv(runtime& r, std::string from, std::string to)
     if (!source || !target)
         co_return exit_usage;
     if (source->host != target->host || source->port != target->port ||
-        source->transport != target->transport)
-        co_return complain("mv renames within one server and transport: use cp, then rm", exit_usage);
+        source->transport != target->transport || source->version != target->version)
+        co_return complain("mv renames within one server, transport and version of NFS: use cp, then rm",
+                           exit_usage);
     session a(r, *source);
     session b(r, *target);
     failure failed = co_await a.mount();
@@ -390,10 +386,10 @@ task<int> mv(runtime& r, std::string from, std::string to)
     if (failed.failed()) {
         code = complain(failed.text(), exit_unreachable);
     } else {
-        const split_path old_path(a.mounted().rest);
-        split_path new_path(b.mounted().rest);
+        const split_path old_path(a.rest());
+        split_path new_path(b.rest());
         auto old_directory = co_await a.walk(old_path.parent);
-        auto new_directory = co_await b.walk(b.mounted().rest);
+        auto new_directory = co_await b.walk(b.rest());
         result<void> moved;
         if (old_path.name.empty())
             moved = is_root;
@@ -401,7 +397,7 @@ task<int> mv(runtime& r, std::string from, std::string to)
             moved = is_dots;
         else if (!old_directory)
             moved = old_directory.error();
-        else if (new_directory && new_directory->attributes.type == nfs::v3::ftype3::dir)
+        else if (new_directory && new_directory->attributes.type == file_type::dir)
             new_path.name = old_path.name; // into the directory
         else if (!new_directory && new_directory.error() != std::errc::no_such_file_or_directory)
             moved = new_directory.error(); // nobody knows whether it is one

@@ -340,7 +340,7 @@ task<void> check_export(session& s, nfs::mount_client& mounts, report& out)
         out.add({"MNT", state::bad, path + ": " + found.error().message(), cure_of_mnt(found.error())});
         co_return;
     }
-    auto info = co_await s.nfs().fsinfo(found->root);
+    auto info = co_await s.nfs3().fsinfo(found->root);
     auto left = co_await mounts.umnt(found->directory);
     if (!info)
         out.add(
@@ -360,7 +360,12 @@ task<void> check_server(runtime& r, url where, report& out)
 {
     session s(r, std::move(where));
     s.give_up_after(patience);
-    const failure failed = co_await s.connect();
+    const bool mounts_too = s.where().version == nfs_version::v3;
+    failure failed;
+    if (mounts_too)
+        failed = co_await s.connect();
+    else
+        failed = co_await s.mount();
     result<void> answered;
     if (!failed.failed())
         answered = co_await s.nfs().null();
@@ -372,10 +377,15 @@ task<void> check_server(runtime& r, url where, report& out)
         out.add({"server", state::bad, mute.what(), mute.cure()});
     } else {
         if (answered)
-            out.add({"server", state::good, "NFS version 3 answers at " + s.where().to_string(), ""});
+            out.add({"server", state::good,
+                     "NFS version " + std::string(to_string(s.where().version)) + " answers at " +
+                         s.where().to_string(),
+                     ""});
         else
             out.add({"server", state::bad, "NULL: " + answered.error().message(),
                      "the port answers, but not as NFS version 3: give the port of an NFS server"});
+    }
+    if (!failed.failed() && mounts_too && s.transport().answered()) {
         auto mounts = co_await s.mounts();
         result<std::vector<nfs::export_entry>> exports = std::vector<nfs::export_entry>();
         if (mounts)

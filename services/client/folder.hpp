@@ -2,7 +2,7 @@
 // A directory of a tree that is being listed, with the handles of those that it lies in. Shard-local.
 #pragma once
 
-#include <verbena/protocols/nfs/v3/types.hpp>
+#include "remote.hpp"
 
 #include <cstddef>
 #include <memory>
@@ -16,7 +16,7 @@ class folder {
 public:
     /// `held` is greater by size_of(path) while the folder lives, and outlives it: what lies in the folder keeps it alive, after it
     /// was listed.
-    folder(std::string path, const nfs::v3::nfs_fh3& handle, std::shared_ptr<const folder> above,
+    folder(std::string path, const cli::handle& handle, std::shared_ptr<const folder> above,
            std::size_t& held)
         : path_(std::move(path)), handle_(handle), above_(std::move(above)), held_(held)
     {
@@ -28,7 +28,7 @@ public:
 
     static std::size_t size_of(std::string_view path) noexcept { return sizeof(folder) + path.size(); }
     const std::string& path() const noexcept { return path_; }
-    const nfs::v3::nfs_fh3& handle() const noexcept { return handle_; }
+    const cli::handle& handle() const noexcept { return handle_; }
     bool holds_itself() const noexcept
     {
         for (const folder* f = above_.get(); f != nullptr; f = f->above_.get()) {
@@ -40,7 +40,7 @@ public:
 
 private:
     std::string path_;
-    nfs::v3::nfs_fh3 handle_;
+    cli::handle handle_;
     std::shared_ptr<const folder> above_;
     std::size_t& held_;
 };

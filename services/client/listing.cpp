@@ -7,9 +7,9 @@
 
 namespace verbena::cli {
 
-std::string mode_text(const nfs::v3::fattr3& a)
+std::string mode_text(const attributes& a)
 {
-    constexpr std::string_view types = "?-dbclsp"; // by ftype3
+    constexpr std::string_view types = "?-dbclsp"; // by their numbers
     const auto type = static_cast<std::size_t>(a.type);
     std::string text(1, type < types.size() ? types[type] : '?');
     constexpr std::string_view bits = "rwxrwxrwx";
@@ -25,21 +25,23 @@ std::string mode_text(const nfs::v3::fattr3& a)
     return text;
 }
 
-const char* type_text(nfs::v3::ftype3 type) noexcept
+const char* type_text(file_type type) noexcept
 {
     switch (type) {
-    case nfs::v3::ftype3::reg: return "file";
-    case nfs::v3::ftype3::dir: return "directory";
-    case nfs::v3::ftype3::blk: return "block device";
-    case nfs::v3::ftype3::chr: return "character device";
-    case nfs::v3::ftype3::lnk: return "symlink";
-    case nfs::v3::ftype3::sock: return "socket";
-    case nfs::v3::ftype3::fifo: return "fifo";
+    case file_type::reg: return "file";
+    case file_type::dir: return "directory";
+    case file_type::blk: return "block device";
+    case file_type::chr: return "character device";
+    case file_type::lnk: return "symlink";
+    case file_type::sock: return "socket";
+    case file_type::fifo: return "fifo";
+    case file_type::attrdir:
+    case file_type::namedattr: break;
     }
     return "unknown";
 }
 
-std::string time_text(const nfs::v3::nfstime3& t, bool precise)
+std::string time_text(const file_time& t, bool precise)
 {
     const auto seconds = static_cast<std::time_t>(t.seconds);
     std::tm parts{};

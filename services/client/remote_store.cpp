@@ -2,20 +2,16 @@
 #include "commands.hpp"
 #include "store.hpp"
 
-#include <verbena/protocols/nfs/file.hpp>
-
 #include <algorithm>
 #include <unordered_map>
 
 namespace verbena::cli {
 namespace {
 
-namespace v3 = nfs::v3;
-
 /// Directories whose handles are remembered; beyond, all are forgotten and looked up again.
 constexpr std::size_t max_known_directories = 65536;
 
-timespec time_of(const v3::nfstime3& t) noexcept
+timespec time_of(const file_time& t) noexcept
 {
     timespec out{};
     // Among what is no nanosecond are utimensat(2)'s UTIME_NOW and UTIME_OMIT.
@@ -24,60 +20,27 @@ timespec time_of(const v3::nfstime3& t) noexcept
     return out;
 }
 
-v3::set_time3 set_time(const timespec& t) noexcept
+nfs::v4::settime4 set_time(const timespec& t) noexcept
 {
-    v3::set_time3 out;
-    out.how = v3::time_how::set_to_client_time;
-    out.time = v3::nfstime3::nearest(t.tv_sec, static_cast<std::uint32_t>(t.tv_nsec));
-    return out;
+    return {nfs::v4::time_how4::set_to_client_time, {t.tv_sec, static_cast<std::uint32_t>(t.tv_nsec)}};
 }
 
-file_info info_of(const v3::fattr3& a) noexcept
+file_info info_of(const attributes& a) noexcept
 {
     file_info info;
-    info.kind = a.type == v3::ftype3::reg   ? file_kind::regular
-                : a.type == v3::ftype3::dir ? file_kind::directory
-                : a.type == v3::ftype3::lnk ? file_kind::link
-                                            : file_kind::other;
+    info.kind = a.type == file_type::reg   ? file_kind::regular
+                : a.type == file_type::dir ? file_kind::directory
+                : a.type == file_type::lnk ? file_kind::link
+                                           : file_kind::other;
     info.mode = a.mode & 07777;
     info.size = a.size;
     info.mtime = time_of(a.mtime);
     info.atime = time_of(a.atime);
     info.ctime = time_of(a.ctime);
-    info.file_system = a.fsid;
+    info.file_system = file_system_of(a);
     info.id = a.fileid;
     return info;
 }
-
-class remote_file final : public open_file {
-public:
-    remote_file(nfs::client& c, const nfs::node& n) : client_(c), file_(c, n) {}
-
-    task<result<rpc::payload>> read(std::uint64_t offset, std::uint32_t count) override
-    {
-        auto read = co_await file_.read(offset, count);
-        if (!read)
-            co_return read.error();
-        co_return std::move(read->data);
-    }
-    task<result<void>> write(std::uint64_t offset, rpc::payload data) override
-    {
-        co_return co_await file_.write(offset, std::move(data));
-    }
-    task<result<void>> cut(std::uint64_t length) override
-    {
-        if (file_.node().attributes.size <= length)
-            co_return result<void>();
-        v3::sattr3 attributes;
-        attributes.size = length;
-        co_return co_await client_.setattr(file_.node().handle, attributes);
-    }
-    task<result<void>> close() override { co_return co_await file_.commit(); }
-
-private:
-    nfs::client& client_;
-    nfs::file file_;
-};
 
 class remote_store final : public store {
 public:
@@ -104,7 +67,7 @@ public:
         if (!entries)
             co_return entries.error();
         std::vector<std::string> names;
-        for (nfs::directory_entry& e : *entries)
+        for (directory_entry& e : *entries)
             names.push_back(std::move(e.name));
         // A directory that changes meanwhile may show a name twice; two copies of it would race.
         std::ranges::sort(names);
@@ -125,7 +88,7 @@ public:
         auto found = co_await find(path, true);
         if (!found)
             co_return found.error();
-        co_return std::unique_ptr<open_file>(std::make_unique<remote_file>(session_.nfs(), *found));
+        co_return co_await session_.nfs().open(*found);
     }
 
     task<result<std::unique_ptr<open_file>>> create(std::string path, std::uint32_t mode) override
@@ -133,19 +96,16 @@ public:
         auto place = co_await locate(path);
         if (!place)
             co_return place.error();
-        v3::sattr3 attributes;
+        new_attributes attributes;
         attributes.mode = mode;
-        auto made = co_await session_.nfs().create(place->directory, place->name, attributes, false);
-        if (!made)
-            co_return made.error();
-        co_return std::unique_ptr<open_file>(std::make_unique<remote_file>(session_.nfs(), *made));
+        co_return co_await session_.nfs().create(place->directory, place->name, attributes);
     }
 
     task<result<void>> make_directory(std::string path, std::uint32_t mode) override
     {
         auto there = co_await find(path, true);
         if (there) {
-            if (there->attributes.type != v3::ftype3::dir)
+            if (there->attributes.type != file_type::dir)
                 co_return error(std::errc::not_a_directory, "MKDIR");
             remember(path, there->handle);
             co_return result<void>();
@@ -153,7 +113,7 @@ public:
         auto place = co_await locate(path);
         if (!place)
             co_return place.error();
-        v3::sattr3 attributes;
+        new_attributes attributes;
         attributes.mode = mode | 0700;
         auto made = co_await session_.nfs().mkdir(place->directory, place->name, attributes);
         if (!made)
@@ -167,14 +127,14 @@ public:
         auto place = co_await locate(path);
         if (!place)
             co_return place.error();
-        const v3::nfs_fh3& directory = place->directory;
+        const handle& directory = place->directory;
         const std::string& name = place->name;
-        v3::sattr3 attributes;
+        new_attributes attributes;
         attributes.mode = 0777;
         auto made = co_await session_.nfs().symlink(directory, name, target, attributes);
-        if (!made && made.error().code() == make_error_code(v3::nfsstat3::exist)) {
+        if (!made && made.error() == std::errc::file_exists) {
             auto there = co_await session_.nfs().lookup(directory, name);
-            if (there && there->attributes.type == v3::ftype3::lnk) {
+            if (there && there->attributes.type == file_type::lnk) {
                 auto removed = co_await session_.nfs().remove(directory, name);
                 if (removed)
                     made = co_await session_.nfs().symlink(directory, name, target, attributes);
@@ -190,7 +150,7 @@ public:
         auto found = co_await find(path, false);
         if (!found)
             co_return found.error();
-        v3::sattr3 attributes;
+        new_attributes attributes;
         if (info.kind != file_kind::link)
             attributes.mode = info.mode;
         attributes.atime = set_time(info.atime);
@@ -200,14 +160,15 @@ public:
 
     std::uint32_t transfer_size() const noexcept override
     {
-        return std::min(session_.nfs().limits().read, session_.nfs().limits().write);
+        return std::min(session_.nfs().read_size(), session_.nfs().write_size());
     }
     std::string place() const override { return session_.where().host; }
     std::string server() const override
     {
         url u = session_.where();
         u.path.clear();
-        return u.to_string();
+        // Numbers of files are not the same in both versions.
+        return u.to_string() + (u.version == nfs_version::v3 ? "" : "?vers=4.1");
     }
     std::string name_of(const std::string& path) const override
     {
@@ -228,24 +189,24 @@ private:
         return slash == std::string::npos ? path : path.substr(slash + 1);
     }
     // As far as those are known in which it lies. Every one of them was listed.
-    bool lies_in_itself(const std::string& path, const v3::nfs_fh3& handle) const
+    bool lies_in_itself(const std::string& path, const handle& of) const
     {
         for (std::string above = path; !above.empty();) {
             above = parent_of(above);
             const auto known = directories_.find(above);
-            if (known != directories_.end() && known->second == handle)
+            if (known != directories_.end() && known->second == of)
                 return true;
         }
         return false;
     }
-    void remember(const std::string& path, const v3::nfs_fh3& handle)
+    void remember(const std::string& path, const handle& of)
     {
         if (directories_.size() >= max_known_directories)
             directories_.clear();
-        directories_[path] = handle;
+        directories_[path] = of;
     }
 
-    task<result<v3::nfs_fh3>> directory_at(std::string path)
+    task<result<handle>> directory_at(std::string path)
     {
         if (const auto known = directories_.find(path); known != directories_.end())
             co_return known->second;
@@ -253,14 +214,14 @@ private:
         auto found = co_await session_.walk(whole);
         if (!found)
             co_return found.error();
-        if (found->attributes.type != v3::ftype3::dir)
+        if (found->attributes.type != file_type::dir)
             co_return error(std::errc::not_a_directory, "LOOKUP");
         remember(path, found->handle);
         co_return found->handle;
     }
 
     struct entry_place {
-        v3::nfs_fh3 directory;
+        handle directory;
         std::string name;
     };
     // Where `path` is an entry of; it need not exist. The tree's own root is one of its parent directory.
@@ -289,7 +250,7 @@ private:
         co_return std::move(out);
     }
 
-    task<result<nfs::node>> find(std::string path, bool follow)
+    task<result<node>> find(std::string path, bool follow)
     {
         if (path.empty())
             co_return co_await session_.walk(root_, follow);
@@ -302,7 +263,7 @@ private:
 
     session& session_;
     std::string root_;
-    std::unordered_map<std::string, v3::nfs_fh3> directories_;
+    std::unordered_map<std::string, handle> directories_;
 };
 
 } // namespace

@@ -163,7 +163,7 @@ task<failure> session::connect()
 {
     auto made = co_await connect_nfs(url_.port);
     if (!made && url_.transport == transport_kind::tcp && !url_.port_given &&
-        made.error() == std::errc::connection_refused) {
+        url_.version == nfs_version::v3 && made.error() == std::errc::connection_refused) {
         auto port = co_await ask_rpcbind(nfs::v3::program);
         if (port && *port != url_.port) {
             url_.port = *port;
@@ -177,11 +177,22 @@ task<failure> session::connect()
                           made.error(), std::move(cure));
     }
     transport_ = std::move(*made);
-    nfs_ = std::make_unique<nfs::client>(*transport_, identity_);
     // The last notice is of the NFS port: MOUNT's is asked later.
-    nfs_->have_patience(jukebox_patience(), notices_.empty() ? nullptr : notices_.back().get());
-    if (runtime_.options().soft || limit_.count() != 0)
-        nfs_->spend_patience();
+    nfs::put_off_watch* const watch = notices_.empty() ? nullptr : notices_.back().get();
+    const bool spends = runtime_.options().soft || limit_.count() != 0;
+    if (url_.version == nfs_version::v4_1) {
+        nfs4_ = std::make_unique<nfs::v4::client>(*transport_, identity_);
+        nfs4_->session().patience().have(jukebox_patience(), watch);
+        if (spends)
+            nfs4_->session().patience().spend();
+        remote_ = make_remote(*nfs4_);
+    } else {
+        nfs3_ = std::make_unique<nfs::client>(*transport_, identity_);
+        nfs3_->have_patience(jukebox_patience(), watch);
+        if (spends)
+            nfs3_->spend_patience();
+        remote_ = make_remote(*nfs3_);
+    }
     co_return failure();
 }
 
@@ -222,8 +233,9 @@ failure session::without_reply(const error& why) const
               "server, or look whether that one hangs"
         : why == std::errc::connection_refused
             ? "nothing listens there any more: is the server up?"
-            : "the port answers, but not as NFS version 3: give the port of an NFS server, or try " +
-                  other.to_string() + "; or that server is full or ending: try again later");
+            : "the port answers, but not as NFS version " + std::string(to_string(url_.version)) +
+                  ": give the port of an NFS server, or try " + other.to_string() +
+                  "; or that server is full or ending: try again later");
 }
 
 failure session::without_mounts(const error& why) const
@@ -242,8 +254,56 @@ failure session::without_mounts(const error& why) const
 task<failure> session::mount()
 {
     failure failed = co_await connect();
-    if (failed.failed())
-        co_return failed;
+    if (!failed.failed() && nfs4_)
+        failed = co_await mount4();
+    else if (!failed.failed())
+        failed = co_await mount3();
+    co_return failed;
+}
+
+// There is nothing to mount: a path begins at the server's root.
+task<failure> session::mount4()
+{
+    const std::string what = "cannot use " + url_.to_string() + " in NFS version 4.1";
+    auto opened = co_await nfs4_->open_session();
+    if (!opened && (unavailable(opened.error()) || opened.error() == std::errc::protocol_not_supported))
+        co_return failure(
+            what, opened.error(),
+            "that server has no version 4.1: write ?vers=3, or have it serve 4.1 too (verbenad: "
+            "--versions 3 --versions 4.1)");
+    if (!opened && !transport_->answered())
+        co_return without_reply(opened.error());
+    if (!opened)
+        co_return failure(what, opened.error(),
+                          opened.error() == std::errc::operation_not_permitted
+                              ? "the server has no export for this address: see its exports' clients"
+                              : "");
+    auto top = co_await nfs4_->root();
+    if (!top)
+        co_return failure(what, top.error());
+    root_ = top->handle;
+    rest_ = url_.path;
+    // What is to be made is not there yet: the sizes are those of the file system that it will lie in.
+    std::string_view path = rest_;
+    while (path.ends_with('/'))
+        path.remove_suffix(1);
+    auto found = co_await nfs4_->walk(root_, path, true);
+    while (!found && found.error() == std::errc::no_such_file_or_directory && !path.empty()) {
+        const std::size_t slash = path.rfind('/');
+        path = path.substr(0, slash == std::string_view::npos ? 0 : slash);
+        found = co_await nfs4_->walk(root_, path, true);
+    }
+    // What else is wrong with the path is for the command to hear.
+    if (found) {
+        auto limits = co_await nfs4_->learn_limits(found->handle);
+        if (!limits)
+            co_return failure(what, limits.error());
+    }
+    co_return failure();
+}
+
+task<failure> session::mount3()
+{
     auto mounts = co_await this->mounts();
     if (!mounts)
         co_return without_mounts(mounts.error());
@@ -254,7 +314,9 @@ task<failure> session::mount()
         co_return failure("cannot mount " + url_.to_string(), found.error(),
                           "`verbena mounts` with the same URL lists what the server exports and to whom");
     mounted_ = std::move(*found);
-    auto info = co_await nfs_->fsinfo(mounted_.root);
+    root_ = to_handle(mounted_.root);
+    rest_ = mounted_.rest;
+    auto info = co_await nfs3_->fsinfo(mounted_.root);
     if (!info && !transport_->answered())
         co_return without_reply(info.error());
     if (!info)
@@ -269,6 +331,12 @@ task<failure> session::mount()
 // How long the server may take for what it need not answer.
 constexpr std::chrono::seconds farewell{1};
 
+static task<result<void>> leave(nfs::v4::client& c)
+{
+    co_await c.close();
+    co_return result<void>();
+}
+
 task<void> session::close()
 {
     // Its list of who has mounted what must not name a program that has ended. Best effort, as the list is (RFC 1813 I.4).
@@ -278,15 +346,19 @@ task<void> session::close()
         task<result<void>> leaving = mounts.umnt(left);
         (void)co_await with_timeout(farewell, std::move(leaving));
     }
+    if (nfs4_) {
+        task<result<void>> leaving = leave(*nfs4_);
+        (void)co_await with_timeout(farewell, std::move(leaving));
+    }
     if (mount_transport_)
         co_await mount_transport_->close();
     if (transport_)
         co_await transport_->close();
 }
 
-task<result<nfs::node>> session::walk(std::string_view path, bool follow_last)
+task<result<node>> session::walk(std::string_view path, bool follow_last)
 {
-    return nfs_->walk(mounted_.root, path, follow_last);
+    return remote_->walk(root_, path, follow_last);
 }
 
 } // namespace verbena::cli

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "failure.hpp"
+#include "remote.hpp"
 #include "runtime.hpp"
 #include "url.hpp"
 
@@ -47,12 +48,12 @@ public:
     void give_up_after(std::chrono::seconds limit) noexcept { limit_ = limit; }
     /// Connects to the NFS port, at once or never: a wrong address is an error.
     task<failure> connect();
-    /// connect(), then finds the export that the URL's path lies in.
+    /// connect(), then finds the export that the URL's path lies in, or in version 4 makes a session.
     task<failure> mount();
-    /// Tells the server with UMNT that what mount() mounted is no longer used, for a second at most, and disconnects.
+    /// Tells the server that what mount() mounted is no longer used (UMNT, DESTROY_SESSION), for a second at most, and disconnects.
     task<void> close();
 
-    nfs::client& nfs() noexcept { return *nfs_; }
+    remote& nfs() noexcept { return *remote_; }
     rpc::client_transport& transport() noexcept { return *transport_; }
     /// Where MOUNT is asked; after mount_transport() succeeded.
     task<result<nfs::mount_client>> mounts();
@@ -61,11 +62,17 @@ public:
     /// What he reads where the NFS port takes connections and never replied to a call, which failed with `why`.
     failure without_reply(const error& why) const;
     const cli::url& where() const noexcept { return url_; }
-    const nfs::mounted& mounted() const noexcept { return mounted_; }
-    /// Looks a path up below the export's root.
-    task<result<nfs::node>> walk(std::string_view path, bool follow_last = true);
+    /// Version 3's, for who needs what only that has.
+    nfs::client& nfs3() noexcept { return *nfs3_; }
+    /// After mount(): the root of the export, or in version 4 of the server, and what of the URL's path lies below it.
+    const handle& root() const noexcept { return root_; }
+    const std::string& rest() const noexcept { return rest_; }
+    /// Looks a path up below root().
+    task<result<node>> walk(std::string_view path, bool follow_last = true);
 
 private:
+    task<failure> mount3();
+    task<failure> mount4();
     task<result<std::unique_ptr<rpc::client_transport>>> connect_tcp(std::uint16_t port);
     task<result<std::unique_ptr<rpc::client_transport>>> connect_nfs(std::uint16_t port);
     task<result<std::uint16_t>> ask_rpcbind(std::uint32_t program);
@@ -79,8 +86,12 @@ private:
     std::vector<std::unique_ptr<server_notice>> notices_; // outlive the transports
     std::unique_ptr<rpc::client_transport> transport_;
     std::unique_ptr<rpc::client_transport> mount_transport_;
-    std::unique_ptr<nfs::client> nfs_;
+    std::unique_ptr<nfs::client> nfs3_; // one of both
+    std::unique_ptr<nfs::v4::client> nfs4_;
+    std::unique_ptr<remote> remote_; // over that one
     nfs::mounted mounted_;
+    handle root_;
+    std::string rest_;
     std::chrono::seconds limit_{0}; // 0: none
 };
 

@@ -9,8 +9,6 @@
 #include "../standard_output.hpp"
 #include <verbena/core/printable.hpp>
 
-#include <verbena/protocols/nfs/file.hpp>
-
 #include <algorithm>
 #include <cstdio>
 #include <deque>
@@ -22,29 +20,29 @@ namespace {
 
 using nlohmann::json;
 
-json attributes_json(const nfs::v3::fattr3& a)
+json attributes_json(const attributes& a)
 {
     // Not one number: most readers of JSON would make it a double, which holds no nanoseconds.
-    const auto time = [](const nfs::v3::nfstime3& t) {
+    const auto time = [](const file_time& t) {
         return json{{"seconds", t.seconds}, {"nanoseconds", t.nseconds}};
     };
     return {{"type", type_text(a.type)},
             {"mode", a.mode},
-            {"nlink", a.nlink},
+            {"nlink", a.links},
             {"uid", a.uid},
             {"gid", a.gid},
             {"size", a.size},
             {"used", a.used},
-            {"fsid", a.fsid},
+            {"fsid", file_system_of(a)},
             {"fileid", a.fileid},
             {"atime", time(a.atime)},
             {"mtime", time(a.mtime)},
             {"ctime", time(a.ctime)}};
 }
 
-void print_line(const std::string& name, const nfs::v3::fattr3& a, const std::string& target)
+void print_line(const std::string& name, const attributes& a, const std::string& target)
 {
-    print("%s %3u %5u %5u %12llu %s %s%s%s\n", mode_text(a).c_str(), a.nlink, a.uid, a.gid,
+    print("%s %3u %5u %5u %12llu %s %s%s%s\n", mode_text(a).c_str(), a.links, a.uid, a.gid,
           static_cast<unsigned long long>(a.size), time_text(a.mtime).c_str(), printable(name).c_str(),
           target.empty() ? "" : " -> ", printable(target).c_str());
 }
@@ -70,15 +68,14 @@ private:
 class lister {
 public:
     lister(session& s, const ls_options& o, json_array* out) : session_(s), options_(o), out_(out) {}
-    task<result<void>> list_tree(std::string path, const nfs::node& top);
-    task<result<void>> print_entry(const std::string& name, const nfs::v3::nfs_fh3& directory,
-                                   nfs::directory_entry& entry);
+    task<result<void>> list_tree(std::string path, const node& top);
+    task<result<void>> print_entry(const std::string& name, const handle& directory, directory_entry& entry);
     /// Something was not shown, and told.
     bool incomplete() const noexcept { return incomplete_; }
 
 private:
     task<result<void>> list_folder(std::shared_ptr<const folder> f, bool heading);
-    task<result<void>> fill_in(const nfs::v3::nfs_fh3& directory, nfs::directory_entry& entry);
+    task<result<void>> fill_in(const handle& directory, directory_entry& entry);
     result<void> refuse(const std::string& path, const error& why);
 
     session& session_;
@@ -100,43 +97,42 @@ result<void> lister::refuse(const std::string& path, const error& why)
 }
 
 // Handle and attributes, which servers may leave out.
-task<result<void>> lister::fill_in(const nfs::v3::nfs_fh3& directory, nfs::directory_entry& entry)
+task<result<void>> lister::fill_in(const handle& directory, directory_entry& entry)
 {
-    if (entry.handle && entry.attributes)
+    if (entry.found)
         co_return result<void>();
     auto found = co_await session_.nfs().lookup(directory, entry.name);
     if (!found)
         co_return found.error();
-    entry.handle = found->handle;
-    entry.attributes = found->attributes;
+    entry.found = *found;
     co_return result<void>();
 }
 
-task<result<void>> lister::print_entry(const std::string& name, const nfs::v3::nfs_fh3& directory,
-                                       nfs::directory_entry& entry)
+task<result<void>> lister::print_entry(const std::string& name, const handle& directory,
+                                       directory_entry& entry)
 {
     if (!options_.long_format && out_ == nullptr) {
         print("%s\n", printable(name).c_str());
         co_return result<void>();
     }
-    if (!entry.attributes || (entry.attributes->type == nfs::v3::ftype3::lnk && !entry.handle)) {
+    if (!entry.found) {
         auto filled = co_await fill_in(directory, entry);
         if (!filled)
             co_return filled.error();
     }
     std::string target;
     std::optional<error> unread;
-    if (entry.attributes->type == nfs::v3::ftype3::lnk) {
-        auto text = co_await session_.nfs().readlink(*entry.handle);
+    if (entry.found->attributes.type == file_type::lnk) {
+        auto text = co_await session_.nfs().readlink(entry.found->handle);
         if (text)
             target = std::move(*text);
         else
             unread = text.error();
     }
     if (out_ == nullptr) {
-        print_line(name, *entry.attributes, target);
+        print_line(name, entry.found->attributes, target);
     } else {
-        json item = attributes_json(*entry.attributes);
+        json item = attributes_json(entry.found->attributes);
         put_text(item, "name", name);
         if (!target.empty())
             put_text(item, "target", target);
@@ -147,7 +143,7 @@ task<result<void>> lister::print_entry(const std::string& name, const nfs::v3::n
     co_return result<void>();
 }
 
-task<result<void>> lister::list_tree(std::string path, const nfs::node& top)
+task<result<void>> lister::list_tree(std::string path, const node& top)
 {
     pending_.push_back(std::make_shared<const folder>(std::move(path), top.handle, nullptr, held_));
     for (bool first = true; !pending_.empty(); first = false) {
@@ -173,8 +169,8 @@ task<result<void>> lister::list_folder(std::shared_ptr<const folder> f, bool hea
                                                                  out_ != nullptr);
     if (!entries)
         co_return entries.error();
-    std::ranges::sort(*entries, {}, &nfs::directory_entry::name);
-    for (nfs::directory_entry& entry : *entries) {
+    std::ranges::sort(*entries, {}, &directory_entry::name);
+    for (directory_entry& entry : *entries) {
         const std::string path = f->path() + "/" + entry.name;
         if (!nfs::is_name(entry.name)) {
             say(printable(f->path()) + "/: the server tells of an entry with the name '" +
@@ -193,7 +189,7 @@ task<result<void>> lister::list_folder(std::shared_ptr<const folder> f, bool hea
             co_return shown.error();
         if (!options_.recursive || refused)
             continue;
-        if (entry.attributes && entry.attributes->type != nfs::v3::ftype3::dir)
+        if (entry.found && entry.found->attributes.type != file_type::dir)
             continue;
         auto filled = co_await fill_in(f->handle(), entry);
         if (!filled) {
@@ -202,14 +198,13 @@ task<result<void>> lister::list_folder(std::shared_ptr<const folder> f, bool hea
                 co_return filled.error();
             continue;
         }
-        if (entry.attributes->type != nfs::v3::ftype3::dir)
+        if (entry.found->attributes.type != file_type::dir)
             continue;
-        auto below = std::make_shared<const folder>(path, *entry.handle, f, held_);
+        auto below = std::make_shared<const folder>(path, entry.found->handle, f, held_);
         const char* obstacle = below->holds_itself()         ? "a directory that lies in itself"
                                : path.size() > max_tree_path ? "too long a path to go into"
-                               : held_ > nfs::client::listing_bytes
-                                   ? "too many directories to go into all of them"
-                                   : nullptr;
+                               : held_ > listing_bytes       ? "too many directories to go into all of them"
+                                                             : nullptr;
         if (obstacle != nullptr) {
             say(printable(path) + ": " + obstacle);
             incomplete_ = true;
@@ -231,21 +226,20 @@ task<int> ls_one(runtime& r, const ls_options& o, const std::string& text, json_
     if (failed.failed()) {
         code = complain(failed.text(), exit_unreachable);
     } else {
-        auto found = co_await s.walk(s.mounted().rest, !o.directory && !o.long_format);
+        auto found = co_await s.walk(s.rest(), !o.directory && !o.long_format);
         result<void> listed;
         lister all(s, o, out);
         if (!found) {
             listed = found.error();
-        } else if (found->attributes.type == nfs::v3::ftype3::dir && !o.directory) {
+        } else if (found->attributes.type == file_type::dir && !o.directory) {
             std::string top = s.where().path;
             while (top.ends_with('/'))
                 top.pop_back();
             listed = co_await all.list_tree(std::move(top), *found);
         } else {
-            nfs::directory_entry entry;
+            directory_entry entry;
             entry.name = s.where().path;
-            entry.handle = found->handle;
-            entry.attributes = found->attributes;
+            entry.found = *found;
             listed = co_await all.print_entry(entry.name, found->handle, entry);
         }
         code = all.incomplete() ? exit_failed : exit_ok;
@@ -268,28 +262,35 @@ task<int> cat_one(runtime& r, const std::string& text)
         code = complain(failed.text(), exit_unreachable);
     } else {
         result<void> copied;
-        auto found = co_await s.walk(s.mounted().rest);
+        auto found = co_await s.walk(s.rest());
         if (!found)
             copied = found.error();
-        else if (found->attributes.type == nfs::v3::ftype3::dir)
+        else if (found->attributes.type == file_type::dir)
             copied = error(std::errc::is_a_directory, "cat");
-        std::optional<nfs::file> file;
-        if (copied)
-            file.emplace(s.nfs(), *found);
+        std::unique_ptr<open_file> file;
+        if (copied) {
+            auto opened = co_await s.nfs().open(*found);
+            if (opened)
+                file = std::move(*opened);
+            else
+                copied = opened.error();
+        }
         for (std::uint64_t offset = 0; copied;) {
-            auto read = co_await file->read(offset, s.nfs().limits().read);
+            auto read = co_await file->read(offset, s.nfs().read_size());
             if (!read) {
                 copied = read.error();
                 break;
             }
-            for (auto piece : read->data.pieces()) {
+            if (read->empty())
+                break;
+            for (auto piece : read->pieces()) {
                 if (std::fwrite(piece.data(), 1, piece.size(), stdout) != piece.size())
                     copied = error::from_errno(errno, "write to the standard output");
             }
-            offset += read->data.size();
-            if (read->eof || read->data.empty())
-                break;
+            offset += read->size();
         }
+        if (file)
+            (void)co_await file->close(); // nothing was written
         if (std::fflush(stdout) != 0 && copied)
             copied = error::from_errno(errno, "write to the standard output");
         if (!copied)
@@ -309,10 +310,10 @@ task<int> stat_one(runtime& r, const std::string& text, json* out)
     int code = exit_ok;
     if (failed.failed()) {
         code = complain(failed.text(), exit_unreachable);
-    } else if (auto found = co_await s.walk(s.mounted().rest, false); !found) {
+    } else if (auto found = co_await s.walk(s.rest(), false); !found) {
         code = complain(text + ": " + found.error().message(), exit_failed);
     } else {
-        const nfs::v3::fattr3& a = found->attributes;
+        const attributes& a = found->attributes;
         std::string handle;
         for (std::byte b : found->handle.bytes()) {
             constexpr std::string_view digits = "0123456789abcdef";
@@ -328,8 +329,8 @@ task<int> stat_one(runtime& r, const std::string& text, json* out)
             print("%s\n  type %s  mode %04o %s  links %u\n  size %llu  used %llu\n  uid %u  gid %u\n"
                   "  fsid %llx  fileid %llu\n  atime %s\n  mtime %s\n  ctime %s\n  handle %s\n",
                   s.where().to_string().c_str(), type_text(a.type), a.mode & 07777, mode_text(a).c_str(),
-                  a.nlink, static_cast<unsigned long long>(a.size), static_cast<unsigned long long>(a.used),
-                  a.uid, a.gid, static_cast<unsigned long long>(a.fsid),
+                  a.links, static_cast<unsigned long long>(a.size), static_cast<unsigned long long>(a.used),
+                  a.uid, a.gid, static_cast<unsigned long long>(file_system_of(a)),
                   static_cast<unsigned long long>(a.fileid), time_text(a.atime, true).c_str(),
                   time_text(a.mtime, true).c_str(), time_text(a.ctime, true).c_str(), handle.c_str());
         }
@@ -349,10 +350,10 @@ task<int> df_one(runtime& r, const std::string& text, json* out)
     if (failed.failed()) {
         code = complain(failed.text(), exit_unreachable);
     } else {
-        auto found = co_await s.walk(s.mounted().rest);
-        result<nfs::v3::FSSTAT3res> space = nfs::v3::FSSTAT3res();
+        auto found = co_await s.walk(s.rest());
+        result<nfs::v4::file_system_space> space = nfs::v4::file_system_space();
         if (found)
-            space = co_await s.nfs().fsstat(found->handle);
+            space = co_await s.nfs().space(found->handle);
         else
             space = found.error();
         if (!space) {
@@ -360,23 +361,25 @@ task<int> df_one(runtime& r, const std::string& text, json* out)
         } else if (out != nullptr) {
             out->push_back(
                 {{"url", s.where().to_string()},
-                 {"bytes", {{"total", space->tbytes}, {"free", space->fbytes}, {"available", space->abytes}}},
+                 {"bytes", {{"total", space->total}, {"free", space->free}, {"available", space->available}}},
                  {"files",
-                  {{"total", space->tfiles}, {"free", space->ffiles}, {"available", space->afiles}}}});
+                  {{"total", space->files},
+                   {"free", space->files_free},
+                   {"available", space->files_available}}}});
         } else {
             // More free than there is says nothing of what is used.
-            const bool known = space->fbytes <= space->tbytes;
-            const std::uint64_t used = known ? space->tbytes - space->fbytes : 0;
+            const bool known = space->free <= space->total;
+            const std::uint64_t used = known ? space->total - space->free : 0;
             char part[16] = "-";
             if (known)
                 std::snprintf(part, sizeof part, "%.0f%%",
-                              space->tbytes == 0
+                              space->total == 0
                                   ? 0
-                                  : 100.0 * static_cast<double>(used) / static_cast<double>(space->tbytes));
-            print("%-10s %-10s %-10s %5s %12llu %12llu %s\n", human(space->tbytes).c_str(),
-                  known ? human(used).c_str() : "-", human(space->abytes).c_str(), part,
-                  static_cast<unsigned long long>(space->tfiles),
-                  static_cast<unsigned long long>(space->afiles), s.where().to_string().c_str());
+                                  : 100.0 * static_cast<double>(used) / static_cast<double>(space->total));
+            print("%-10s %-10s %-10s %5s %12llu %12llu %s\n", human(space->total).c_str(),
+                  known ? human(used).c_str() : "-", human(space->available).c_str(), part,
+                  static_cast<unsigned long long>(space->files),
+                  static_cast<unsigned long long>(space->files_available), s.where().to_string().c_str());
         }
     }
     co_await s.close();

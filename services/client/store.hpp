@@ -3,6 +3,7 @@
 // tree's root, "" is the root itself. Shard-local.
 #pragma once
 
+#include "open_file.hpp"
 #include "runtime.hpp"
 #include "session.hpp"
 
@@ -30,19 +31,6 @@ struct file_info {
     timespec ctime{};
     std::uint64_t file_system = 0; ///< with `id`: which file it is, at one place
     std::uint64_t id = 0;
-};
-
-/// An open file. close() reports what writing left undone; after it nothing else is called.
-class open_file {
-public:
-    virtual ~open_file() = default;
-    /// At most `count` bytes; fewer only at the end or when the server likes so; none at the end.
-    virtual task<result<rpc::payload>> read(std::uint64_t offset, std::uint32_t count) = 0;
-    virtual task<result<void>> write(std::uint64_t offset, rpc::payload data) = 0;
-    /// Takes away what the file had beyond `length` when it was opened.
-    virtual task<result<void>> cut(std::uint64_t length) = 0;
-    /// What was written is stable (server) or handed to the kernel (local) afterwards.
-    virtual task<result<void>> close() = 0;
 };
 
 class store {

@@ -81,14 +81,25 @@ result<std::uint16_t> parse_port(std::string_view text)
 
 result<void> parse_query(std::string_view query, url& out)
 {
+    unsigned versions = 0;
     while (!query.empty()) {
         const std::size_t end = query.find('&');
         const std::string_view pair = query.substr(0, end);
         query = end == std::string_view::npos ? std::string_view() : query.substr(end + 1);
         const std::size_t equals = pair.find('=');
         const std::string_view key = pair.substr(0, equals);
+        if (key == "vers") {
+            const std::string_view value = equals == std::string_view::npos ? "" : pair.substr(equals + 1);
+            if (value != "3" && value != "4.1")
+                return bad("vers is the version of NFS, 3 or 4.1");
+            const nfs_version wanted = value == "3" ? nfs_version::v3 : nfs_version::v4_1;
+            if (versions++ != 0 && wanted != out.version)
+                return bad("two values of vers contradict each other; leave out one of them");
+            out.version = wanted;
+            continue;
+        }
         if (key != "mountport" && key != "nfsport")
-            return bad("a URL's options are mountport=N and nfsport=N");
+            return bad("a URL's options are mountport=N, nfsport=N and vers=3 or vers=4.1");
         auto port =
             parse_port(equals == std::string_view::npos ? std::string_view() : pair.substr(equals + 1));
         if (!port)
@@ -120,6 +131,8 @@ std::string_view to_string(transport_kind kind) noexcept
     }
     return "tcp";
 }
+
+std::string_view to_string(nfs_version version) noexcept { return version == nfs_version::v3 ? "3" : "4.1"; }
 
 std::string url::authority(std::uint16_t for_port) const
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// nfs+iwarp://host:port/export/path?mountport=N&nfsport=N
+// nfs+iwarp://host:port/export/path?mountport=N&nfsport=N&vers=4.1
 #pragma once
 
 #include <verbena/core/result.hpp>
@@ -12,6 +12,9 @@ namespace verbena::cli {
 
 enum class transport_kind : std::uint8_t { tcp, iwarp, rdma };
 std::string_view to_string(transport_kind kind) noexcept;
+/// Of NFS.
+enum class nfs_version : std::uint8_t { v3, v4_1 };
+std::string_view to_string(nfs_version version) noexcept;
 
 /// Where a file or directory on a server is.
 struct url {
@@ -20,7 +23,8 @@ struct url {
     std::uint16_t port = 0;       ///< of NFS, defaulted
     bool port_given = false;      ///< by :port or nfsport
     std::uint16_t mount_port = 0; ///< of MOUNT by TCP; 0: to be found
-    std::string path;             ///< begins with '/', percent signs decoded
+    nfs_version version = nfs_version::v3;
+    std::string path; ///< begins with '/', percent signs decoded
 
     /// "nfs+tcp://host:port/path" without the query, as parse_url() takes it. Octets of the path that a terminal would obey
     /// or that are no UTF-8, '%' and '?' are percent-encoded.

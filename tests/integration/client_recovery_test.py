@@ -154,8 +154,9 @@ class LosesReply(Relay):
         self.end(source, to)
 
 
-class Recovery(daemon.DaemonTest):
+class Copies(daemon.DaemonTest):
     SIZE = 20 * MIB # the client commits every 32 MiB
+    options, query = (), "" # of the daemon and of the URL
 
     def setUp(self):
         super().setUp()
@@ -171,7 +172,7 @@ class Recovery(daemon.DaemonTest):
         return relay
 
     def begin_copy(self, transport, relay, *options, name="copy"):
-        url = f"nfs+{transport}://127.0.0.1:{relay.at}/export/{name}"
+        url = f"nfs+{transport}://127.0.0.1:{relay.at}/export/{name}{self.query}"
         client = subprocess.Popen([self.client, *options, "-q", "cp", self.source, url],
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.addCleanup(client.stdout.close)
@@ -194,7 +195,7 @@ class Recovery(daemon.DaemonTest):
         return client.returncode, output
 
     def what_a_restart_lost_is_sent_again(self, transport):
-        d = self.start("--shards", "2")
+        d = self.start("--shards", "2", *self.options)
         relay = self.relay(d, transport, 8 * MIB)
         client = self.begin_copy(transport, relay)
         self.assertTrue(relay.full.wait(peers.LIMIT))
@@ -203,7 +204,7 @@ class Recovery(daemon.DaemonTest):
             self.assertLess(time.monotonic(), limit)
         self.assertIsNone(client.poll())
         self.assertGreater(self.fail_power(d, "copy"), 0)
-        d = self.start("--shards", "2")
+        d = self.start("--shards", "2", *self.options)
         relay.cut() # first: nobody reconnects to the one that is gone
         relay.port = d.port(transport)
         self.assertEqual(self.end_of(client), (0, ""))
@@ -212,6 +213,8 @@ class Recovery(daemon.DaemonTest):
         self.assertGreaterEqual(d.metric("verbena_nfs_written_bytes_total"), self.SIZE)
         return relay
 
+
+class Recovery(Copies):
     def test_what_a_restart_lost_is_sent_again_over_tcp(self):
         relay = self.what_a_restart_lost_is_sent_again("tcp")
         # What had no reply on a connection was asked again under its XID, behind it: by the next one, or if that ends too, by those then.

@@ -5,6 +5,7 @@
 #define BOOST_TEST_MODULE sim_nfs
 #include <boost/test/unit_test.hpp>
 
+#include "luck.hpp"
 #include "seeds.hpp"
 #include "world.hpp"
 
@@ -18,21 +19,6 @@ using namespace verbena::sim;
 using loop::fault;
 
 namespace {
-
-class random {
-public:
-    explicit random(std::uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15ULL + 1) {}
-    std::uint64_t next() noexcept
-    {
-        state_ = state_ * 6364136223846793005ULL + 1442695040888963407ULL;
-        return (state_ ^ (state_ >> 31)) * 0x9e3779b97f4a7c15ULL >> 11;
-    }
-    std::size_t below(std::size_t n) noexcept { return static_cast<std::size_t>(next() % n); }
-    bool chance(unsigned percent) noexcept { return below(100) < percent; }
-
-private:
-    std::uint64_t state_;
-};
 
 // One folder and what must be in it.
 class worker {
@@ -214,7 +200,7 @@ private:
     world& world_;
     nfs::client& client_;
     std::string name_;
-    random luck_;
+    draws luck_;
     nfs::v3::nfs_fh3 folder_;
     std::map<std::string, std::vector<std::byte>> files_;
     int next_ = 0;
@@ -228,48 +214,6 @@ struct outcome {
     loop::stats fabric;
     std::uint64_t replayed = 0;
 };
-
-// Conditions and abilities of a seed: a fourth of the seeds each has a provider that can less.
-constexpr std::uint64_t profiles = 6;
-
-world_options options_of(std::uint64_t seed)
-{
-    random luck(seed + 1000);
-    world_options o;
-    o.seed = seed;
-    o.credits = std::uint32_t(1 + luck.below(48));
-    loop::conditions& c = o.conditions;
-    c.latency = std::chrono::microseconds(luck.below(100));
-    c[fault::drop] = std::uint32_t(luck.below(60'000));
-    c[fault::delay] = std::uint32_t(luck.below(200'000));
-    c[fault::reorder] = std::uint32_t(luck.below(300'000));
-    c[fault::receiver_not_ready] = std::uint32_t(luck.below(30'000));
-    c[fault::flush] = std::uint32_t(luck.below(3'000));
-    c[fault::disconnect] = std::uint32_t(luck.below(3'000));
-    c[fault::device_removal] = std::uint32_t(luck.below(1'000));
-    switch (seed % profiles) {
-    case 1:
-        o.device.profile.remote_invalidate = false;
-        o.device.profile.grant_per_queue_pair = false;
-        break;
-    case 2:
-        o.device.profile.max_send_segments = 1;
-        o.device.profile.max_outstanding_reads = 1;
-        break;
-    case 3: // what iWARP leaves
-        o.device.profile.receive_not_ready_retry = false;
-        o.device.profile.completion_means_delivered = false;
-        break;
-    case 4: o.device.profile.needs_local_keys = true; break;
-    case 5: // what a device without memory windows leaves
-        o.device.profile.needs_local_keys = true;
-        o.device.profile.remote_invalidate = false;
-        o.device.profile.grant_per_queue_pair = false;
-        break;
-    default: break;
-    }
-    return o;
-}
 
 outcome run(const world_options& o, int operations)
 {
@@ -380,7 +324,7 @@ task<void> write_and_lose(world& w, nfs::client& client, const nfs::v3::nfs_fh3&
 {
     constexpr std::size_t places = 12;
     constexpr std::size_t apart = 70'000; // more than one WRITE for the largest
-    random luck(seed);
+    draws luck(seed);
     nfs::v3::sattr3 mode;
     mode.mode = 0644;
     auto made = co_await client.create(root, "f", mode, true);

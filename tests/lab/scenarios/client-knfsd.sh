@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# verbena's client on a stock kernel's server: by our iWARP stack on its siw device, and by TCP.
+# verbena's client on a stock kernel's server, in version 3 and 4.1: by our iWARP stack on its siw device, and by TCP.
 # lab: limit=600
 . "$LAB_LIB"
 verbena=$LAB_BUILD/services/verbena
@@ -9,14 +9,17 @@ mkdir exported
 mount -t tmpfs -o mode=755 exported exported
 knfsd "$PWD/exported"
 
-for url in "nfs+iwarp://$siw_address:20049$PWD/exported" "nfs+tcp://$siw_address:2049$PWD/exported"; do
-    scheme=${url%%:*}
+# In version 4 it is the server's root.
+exportfs -o rw,no_root_squash,insecure,no_subtree_check,fsid=0 "*:$PWD/exported"
+
+for url in {"nfs+iwarp://$siw_address:20049","nfs+tcp://$siw_address:2049"}{"$PWD/exported/tree?vers=3","/tree?vers=4.1"}; do
+    scheme=${url%%:*}-${url##*=}
     timed "$scheme ping" "$verbena" ping -c 5 "$url"
-    timed "$scheme copy in" "$verbena" cp -r "$LAB_DATA" "$url/tree"
+    timed "$scheme copy in" "$verbena" cp -r "$LAB_DATA" "$url"
     diff -r --no-dereference "$LAB_DATA" exported/tree >differences || fail "$scheme in: $(head -n 3 differences | xargs -d '\n')"
-    timed "$scheme copy out" "$verbena" cp -r "$url/tree" "back-$scheme"
+    timed "$scheme copy out" "$verbena" cp -r "$url" "back-$scheme"
     diff -r --no-dereference "$LAB_DATA" "back-$scheme" >differences || fail "$scheme out: $(head -n 3 differences | xargs -d '\n')"
-    timed "$scheme remove" "$verbena" rm -r "$url/tree"
+    timed "$scheme remove" "$verbena" rm -r "$url"
     [[ -z $(ls -A exported) ]] || fail "$scheme: files are left after a removal"
 done
 

@@ -61,6 +61,15 @@ public:
         in_chunk_ = true;
         rewind();
     }
+    /// A whole message, as a client made it, in place of begin() and end().
+    void take(std::vector<std::byte> message)
+    {
+        call_ = std::move(message);
+        size_ = call_.size();
+        rewind();
+    }
+    /// What reply() has read, from its XID on.
+    std::span<const std::byte> whole_reply() const noexcept { return whole_; }
     /// Makes the call as good as new.
     void rewind()
     {

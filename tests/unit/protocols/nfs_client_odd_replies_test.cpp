@@ -173,8 +173,8 @@ BOOST_FIXTURE_TEST_CASE(whoever_watches_hears_of_it_once_and_of_its_end, fixture
     client->have_patience(60s, &hears);
     BOOST_TEST(!ask());
     BOOST_TEST(hears.put_off == 1u);
-    BOOST_TEST((hears.at >= began + nfs::client::told_after));
-    BOOST_TEST((hears.at < began + 2 * nfs::client::told_after));
+    BOOST_TEST((hears.at >= began + nfs::patience::told_after));
+    BOOST_TEST((hears.at < began + 2 * nfs::patience::told_after));
     BOOST_TEST(std::string(hears.why.context()) == "GETATTR");
     BOOST_TEST(!ask());
     BOOST_TEST(hears.put_off == 1u);

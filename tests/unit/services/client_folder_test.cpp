@@ -11,12 +11,10 @@ using verbena::cli::folder;
 
 namespace {
 
-verbena::nfs::v3::nfs_fh3 handle(char octet)
+verbena::cli::handle handle(char octet)
 {
     const std::array<std::byte, 1> bytes = {std::byte(octet)};
-    verbena::nfs::v3::nfs_fh3 made;
-    BOOST_REQUIRE(made.assign(bytes));
-    return made;
+    return verbena::cli::handle(bytes);
 }
 
 } // namespace

@@ -6,13 +6,14 @@
 #include <verbena/core/buffer.hpp>
 #include <verbena/core/result.hpp>
 #include <verbena/core/task.hpp>
+#include <verbena/protocols/nfs/patience.hpp>
 #include <verbena/protocols/nfs/v3/arguments.hpp>
 #include <verbena/protocols/nfs/v3/results.hpp>
 #include <verbena/protocols/nfs/v3/types.hpp>
+#include <verbena/protocols/nfs/written_file.hpp>
 #include <verbena/protocols/rpc/client.hpp>
 #include <verbena/protocols/rpc/payload.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -71,24 +72,8 @@ struct read_result {
     v3::post_op_attr attributes;
 };
 
-struct write_result {
-    std::uint32_t count = 0; ///< may be less than was asked
-    v3::stable_how committed = v3::stable_how::unstable;
-    v3::writeverf3 verifier{};
-};
-
 /// Whether `name` can be of an entry of a directory: not empty, and without '/' and NUL. Servers may tell others.
 bool is_name(std::string_view name) noexcept;
-
-/// Hears that a server puts calls off with NFS3ERR_JUKEBOX, to tell a person. Called on the shard; must not close the client.
-class put_off_watch {
-public:
-    virtual ~put_off_watch() = default;
-    /// A call has waited for client::told_after, or half the patience: once, until on_service(). `cause` names the procedure.
-    virtual void on_put_off(const error& cause) noexcept = 0;
-    /// The first call after that which was not put off.
-    virtual void on_service() noexcept = 0;
-};
 
 /// The procedures of one server. Any number of calls may run at once.
 ///
@@ -103,8 +88,7 @@ public:
 /// vain, others are not asked again until the server does what it is asked.
 class client {
 public:
-    static constexpr duration jukebox_patience = std::chrono::seconds(60);
-    static constexpr duration told_after = std::chrono::seconds(5);
+    static constexpr duration jukebox_patience = patience::usual;
     static constexpr std::size_t max_name = 1024;         ///< a longer name is ENAMETOOLONG without asking
     static constexpr unsigned max_links = 16;             ///< symbolic links followed in one walk
     static constexpr std::uint32_t max_page = 128 * 1024; ///< bytes of one READDIR or READDIRPLUS
@@ -114,15 +98,9 @@ public:
     }
     rpc::client_transport& transport() noexcept { return transport_; }
     /// How long a call that the server puts off is asked again, and who hears of it (nullptr: nobody; outlives the client).
-    void have_patience(duration limit, put_off_watch* watch) noexcept
-    {
-        patience_ = limit;
-        told_at_ = std::min(told_after, limit / 2);
-        watch_ = watch;
-    }
-    /// From now on each wait in vain halves the patience, so that calls one after the other wait in vain for at most twice what it
-    /// was, however often the server serves others between them.
-    void spend_patience() noexcept { spends_patience_ = true; }
+    void have_patience(duration limit, put_off_watch* watch) noexcept { patience_.have(limit, watch); }
+    /// As patience::spend().
+    void spend_patience() noexcept { patience_.spend(); }
 
     task<result<void>> null();
     task<result<v3::fattr3>> getattr(const v3::nfs_fh3& object);
@@ -189,8 +167,6 @@ private:
     template<class Res, class Args>
     task<result<answer<Res>>> ask(v3::procedure procedure, const Args& args,
                                   const rpc::payload* data = nullptr);
-    void note_put_off(const error& cause, duration waited) noexcept;
-    void note_service() noexcept;
     template<class Args>
     task<result<rpc::reply>> send(v3::procedure procedure, const Args& args, const rpc::payload* data);
     task<result<node>> complete_node(v3::nfs_fh3 directory, std::string_view name, v3::post_op_fh3 handle,
@@ -202,12 +178,7 @@ private:
     identity who_;
     transfer_limits limits_;
     bool has_readdirplus_ = true;
-    duration patience_ = jukebox_patience;
-    duration told_at_ = told_after;
-    bool spends_patience_ = false;
-    put_off_watch* watch_ = nullptr;
-    bool told_ = false;            // the watch, of calls put off
-    bool out_of_patience_ = false; // nothing was served since a call waited in vain
+    patience patience_;
 };
 
 } // namespace verbena::nfs

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// A client's session (RFC 8881 2.10): its client id, its slots, its lease, and how it comes back when the server has lost it.
+#pragma once
+
+#include <verbena/core/event.hpp>
+#include <verbena/core/scope.hpp>
+#include <verbena/core/semaphore.hpp>
+#include <verbena/protocols/nfs/client.hpp>
+#include <verbena/protocols/nfs/patience.hpp>
+#include <verbena/protocols/nfs/v4/compound_call.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#pragma GCC visibility push(default)
+
+namespace verbena::nfs::v4 {
+
+class client_session;
+
+/// Takes back from a server that has forgotten the client what that had there.
+class reclaimer {
+public:
+    virtual ~reclaimer() = default;
+    /// Runs between CREATE_SESSION of a new client id and RECLAIM_COMPLETE; calls go by client_session::run_to_reclaim(). Completes
+    /// when: all was asked for. On cancel: as client_session's. Errors: those that end the recovery too; what could not be had back is
+    /// none. Lifetime: the session outlives it. Shard: the session's.
+    virtual task<result<void>> reclaim() = 0;
+};
+
+/// Minor version 1 over any transport: a fore channel and no way back, so that the server gives no delegations. A call has a slot while
+/// it is under way; more calls than slots wait. The transport sends a call again with the same slot and sequence id on its next
+/// connection, so that the server runs it once.
+///
+/// This holds for all its tasks. On cancel: as rpc::client_transport::call(); the slot is asked what became of the call
+/// before it is used again. Errors: v4::nfsstat4 codes with the operation's name, those of the transport, bad_message for results
+/// that don't decode, protocol_error for a SEQUENCE of another call, protocol_not_supported for a server without minor version 1.
+/// Lifetime: the transport outlives the session, the session its tasks. Shard: the transport's.
+///
+/// DELAY and GRACE are asked again, as nfs::patience tells; GRACE for two leases at least, unless patience is spent. A session that the server
+/// has lost is made anew, also with a new client id, before any call goes on.
+class client_session {
+public:
+    static constexpr std::size_t max_slots = 64;
+    /// The largest READ or WRITE, and what stands around it.
+    static constexpr std::uint32_t max_transfer = client::max_transfer;
+    /// Bytes of a call's message without a large item: header, SEQUENCE and arguments.
+    static constexpr std::size_t message_size = 8192;
+    /// How often one call may find its session lost.
+    static constexpr unsigned max_losses = 8;
+
+    /// `name` is the client owner (co_ownerid), the same for nobody else; empty: of host, process and chance.
+    client_session(rpc::client_transport& transport, const identity& who, std::string name = {});
+    client_session(const client_session&) = delete;
+    client_session& operator=(const client_session&) = delete;
+    /// After close().
+    ~client_session() = default;
+
+    rpc::client_transport& transport() noexcept { return transport_; }
+    nfs::patience& patience() noexcept { return patience_; }
+    /// Who takes back what a restart of the server took; nullptr: nobody. Outlives the session.
+    void reclaim_by(reclaimer* who) noexcept { reclaimer_ = who; }
+
+    /// Makes the session, which run() does too where there is none. Completes when: calls can be made.
+    task<result<void>> open();
+    /// Completes when: the server has answered something else than that it is to be asked again. Where it fails with a status, the
+    /// results of the operations before are there.
+    task<result<void>> run(compound_call& call);
+    /// As run(), for reclaimer::reclaim() alone. Completes when: as run(), or when the session is lost again.
+    task<result<void>> run_to_reclaim(compound_call& call);
+    /// Calls nothing, and needs no session. Completes when: the server has answered.
+    task<result<void>> null();
+    /// Tells the server that session and client are no longer used, and ends the renewal of the lease. No call is under way or comes
+    /// later. Idempotent. Completes when: the server has answered or can't be asked. On cancel: it ends sooner. Errors: none.
+    task<void> close();
+
+    /// Counts client ids: what was opened under another number is not open any more.
+    std::uint64_t incarnation() const noexcept { return incarnation_; }
+    /// Sessions made so far.
+    std::uint64_t sessions() const noexcept { return sessions_; }
+    /// Calls that may be under way at once.
+    std::size_t slots() const noexcept { return allowed_; }
+    duration lease() const noexcept { return lease_; }
+    clientid4 client_id() const noexcept { return client_id_; }
+    /// What the server takes, whole messages with the RPC header.
+    const channel_attrs4& channel() const noexcept { return channel_; }
+
+private:
+    enum class state : std::uint8_t { none, reclaiming, up, closed };
+    struct slot {
+        std::uint32_t sequence = 1; // of the next call
+        bool in_doubt = false;      // whether the server has seen that one
+    };
+    // What became of a call that was answered.
+    struct verdict {
+        nfsstat4 status = nfsstat4::ok;
+        const char* operation = nullptr; // that it is of
+        bool of_sequence = false;
+    };
+    class held_slot;
+
+    task<result<void>> be_ready();
+    task<result<void>> begin();
+    task<result<void>> exchange_id();
+    task<result<void>> create_session();
+    task<result<void>> reclaim();
+    task<result<void>> insist(compound_call& call, bool alone);
+    task<result<verdict>> send_alone(compound_call& call);
+    task<result<verdict>> send_in(std::size_t number, compound_call& call);
+    task<result<verdict>> send_in_known(std::size_t number, compound_call& call);
+    task<result<rpc::reply>> send(compound_call& call, const SEQUENCE4args* sequence);
+    task<bool> wait_to_repeat(const error& cause, duration& delay, duration& waited);
+    verdict refused(std::size_t number, nfsstat4 status) noexcept;
+    void allow(std::size_t slots) noexcept;
+    void release_permit() noexcept;
+    task<void> renew();
+
+    rpc::client_transport& transport_;
+    reactor* shard_ = nullptr; // from begin() on
+    identity who_;
+    std::string name_;
+    verifier4 verifier_{};
+    nfs::patience patience_;
+    reclaimer* reclaimer_ = nullptr;
+    state state_ = state::none;
+
+    bool client_known_ = false;
+    clientid4 client_id_ = 0;
+    std::uint32_t create_sequence_ = 0;
+    bool must_complete_ = false; // RECLAIM_COMPLETE is due
+    std::uint64_t incarnation_ = 0;
+    std::uint64_t sessions_ = 0;
+    sessionid4 id_{};
+    channel_attrs4 channel_;
+    duration lease_ = std::chrono::seconds(90);
+    time_point last_heard_{};
+
+    std::array<slot, max_slots> slots_{};
+    std::uint64_t used_ = 0;  // slots, by bits
+    std::size_t made_ = 0;    // slots of the session
+    std::size_t allowed_ = 0; // of those, by the server's target
+    std::size_t owed_ = 0;    // permits to be taken back as slots come home
+    semaphore permits_{0};
+    semaphore turn_{1}; // to make a session
+    event unused_;      // while used_ is 0, for who waits there
+    std::optional<scope> tasks_;
+};
+
+} // namespace verbena::nfs::v4
+
+#pragma GCC visibility pop

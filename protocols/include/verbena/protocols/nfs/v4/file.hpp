@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// A file that is open on a server of NFS version 4.1.
+#pragma once
+
+#include <verbena/protocols/nfs/v4/client.hpp>
+#include <verbena/protocols/nfs/written_file.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+#pragma GCC visibility push(default)
+
+namespace verbena::nfs::v4 {
+
+/// Made by client::open() and client::create(). close() before it goes, or the server keeps it open until the client's end.
+///
+/// This holds for all its tasks, those of written_file among them. Completes when: the server has answered. On cancel: the wait ends,
+/// ECANCELED or as client_session says; what was written by then is kept for commit(). Errors: those of client_session, and those
+/// named below. Lifetime: the file outlives them, and the client the file. Shard: the client's. What the server has forgotten or revoked is opened again, once for each
+/// call, by the handle; as nobody else is denied anything, and no lock is held, nothing is lost by it.
+class file final : public written_file {
+public:
+    ~file() { client_.forget(*this); }
+    const v4::node& node() const noexcept { return node_; }
+
+    struct read_result {
+        rpc::payload data; ///< views into what was received
+        bool eof = false;
+    };
+    /// At most `count` bytes, and no more than client::limits().read. None are the end. Errors: EIO when the server gives none though
+    /// the file goes on.
+    task<result<read_result>> read(std::uint64_t offset, std::uint32_t count);
+    /// Sets the size.
+    task<result<void>> truncate(std::uint64_t size);
+    /// Commits and closes. Where committing fails, the file is closed and that error told.
+    task<result<void>> close();
+
+private:
+    friend class client;
+    file(client& owner, const v4::node& n, std::uint32_t access) noexcept
+        : client_(owner), node_(n), access_(access), owner_(owner.next_owner())
+    {
+    }
+    void opened(const OPEN4res& res) noexcept;
+    task<result<void>> reopen(stateid4 instead_of);
+    task<bool> mended(stateid4 used, error why);
+
+    task<result<write_result>> send(std::uint64_t offset, rpc::payload data) override;
+    task<result<v3::writeverf3>> sync() override;
+    std::uint32_t most_at_once() const noexcept override { return client_.limits().write; }
+
+    client& client_;
+    v4::node node_;
+    std::uint32_t access_;
+    std::uint64_t owner_; // of the open: every one has its own, so that to close one closes no other
+    stateid4 id_;         // with sequence id 0, which stands for the newest
+    semaphore turn_{1};   // of reopen()
+};
+
+} // namespace verbena::nfs::v4
+
+#pragma GCC visibility pop

@@ -1,0 +1,532 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/protocols/nfs/v4/client_session.hpp>
+
+#include <verbena/core/reactor.hpp>
+#include <verbena/core/sleep.hpp>
+#include <verbena/protocols/xdr/byte_order.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <limits.h>
+#include <random>
+#include <unistd.h>
+
+namespace verbena::nfs::v4 {
+namespace {
+
+constexpr std::uint32_t minor_version = 1;
+constexpr std::uint32_t operations_asked_for = 16;
+// What a server keeps of a call that must not run twice: OPEN, GETFH and GETATTR are the longest.
+constexpr std::uint32_t kept_results = 4096;
+constexpr std::uint32_t callback_program = 0x40000000; // of a back channel that is never used
+// The head of COMPOUND's results with SEQUENCE's.
+constexpr std::size_t head_of_results = 12 + 4 + xdr::max_size<SEQUENCE4res>;
+
+const error stopped(std::errc::operation_canceled, "a call of NFS version 4");
+const error closed(std::errc::operation_canceled, "the session is closed");
+
+class turn_taken {
+public:
+    explicit turn_taken(semaphore& s) noexcept : semaphore_(s) {}
+    turn_taken(const turn_taken&) = delete;
+    ~turn_taken() { semaphore_.release(); }
+
+private:
+    semaphore& semaphore_;
+};
+
+std::string unlike_any_other()
+{
+    std::array<char, HOST_NAME_MAX + 1> host{};
+    if (::gethostname(host.data(), host.size() - 1) != 0)
+        host[0] = '\0';
+    std::random_device chance;
+    return "verbena " + std::string(host.data()) + ' ' + std::to_string(::getpid()) + ' ' +
+           std::to_string(chance()) + std::to_string(chance());
+}
+
+bool is_put_off(nfsstat4 status) noexcept { return status == nfsstat4::delay || status == nfsstat4::grace; }
+
+// Nothing is left of the session, or nobody knows what it has got.
+bool is_lost(nfsstat4 status) noexcept
+{
+    return status == nfsstat4::badsession || status == nfsstat4::deadsession ||
+           status == nfsstat4::stale_clientid || status == nfsstat4::seq_misordered;
+}
+
+bool says(const error& e, nfsstat4 status) noexcept { return e.code() == make_error_code(status); }
+
+} // namespace
+
+// A slot that a call has, with its permit.
+class client_session::held_slot {
+public:
+    explicit held_slot(client_session& s) noexcept
+        : session_(s), number_(static_cast<std::size_t>(std::countr_one(s.used_)))
+    {
+        session_.used_ |= std::uint64_t(1) << number_;
+    }
+    held_slot(const held_slot&) = delete;
+    ~held_slot()
+    {
+        session_.used_ &= ~(std::uint64_t(1) << number_);
+        session_.release_permit();
+        if (session_.used_ == 0)
+            session_.unused_.set();
+    }
+    std::size_t number() const noexcept { return number_; }
+
+private:
+    client_session& session_;
+    std::size_t number_;
+};
+
+client_session::client_session(rpc::client_transport& transport, const identity& who, std::string name)
+    : transport_(transport), who_(who), name_(name.empty() ? unlike_any_other() : std::move(name))
+{
+    std::random_device chance;
+    xdr::store_u64(verifier_.data(), std::uint64_t(chance()) << 32 | chance());
+}
+
+// permits at hand + calls that have one = allowed_ + owed_
+void client_session::allow(std::size_t slots) noexcept
+{
+    if (slots > allowed_) {
+        const std::size_t more = slots - allowed_;
+        const std::size_t paid = std::min(more, owed_);
+        owed_ -= paid;
+        permits_.release(more - paid);
+    } else {
+        owed_ += allowed_ - slots;
+        while (owed_ > 0 && permits_.try_acquire())
+            --owed_;
+    }
+    allowed_ = slots;
+}
+
+void client_session::release_permit() noexcept
+{
+    if (owed_ > 0)
+        --owed_;
+    else
+        permits_.release();
+}
+
+task<result<void>> client_session::open()
+{
+    if (state_ == state::up)
+        co_return result<void>();
+    co_return co_await be_ready();
+}
+
+task<result<void>> client_session::be_ready()
+{
+    const bool mine = co_await turn_.acquire();
+    if (!mine)
+        co_return stopped;
+    const turn_taken held(turn_);
+    if (state_ == state::up)
+        co_return result<void>();
+    if (state_ == state::closed)
+        co_return closed;
+    // Calls of the session before hear that it is lost. None of them may come upon a slot of the next one.
+    while (used_ != 0) {
+        unused_.reset();
+        const bool quiet = co_await unused_.wait();
+        if (!quiet)
+            co_return stopped;
+    }
+    co_return co_await begin();
+}
+
+task<result<void>> client_session::begin()
+{
+    const task_context& context = co_await current_context();
+    shard_ = context.shard;
+    for (unsigned attempts = 0;; ++attempts) {
+        result<void> made;
+        if (!client_known_)
+            made = co_await exchange_id();
+        if (!made)
+            co_return made.error();
+        made = co_await create_session();
+        if (made && must_complete_)
+            made = co_await reclaim();
+        if (made)
+            break;
+        state_ = state::none;
+        const error failed = made.error();
+        const bool again = says(failed, nfsstat4::stale_clientid) || says(failed, nfsstat4::seq_misordered) ||
+                           says(failed, nfsstat4::badsession) || says(failed, nfsstat4::deadsession);
+        // Whatever else it was, nobody knows whether CREATE_SESSION's number is used up: EXCHANGE_ID tells.
+        client_known_ = says(failed, nfsstat4::badsession) || says(failed, nfsstat4::deadsession);
+        if (!again || attempts >= max_losses)
+            co_return failed;
+    }
+    state_ = state::up;
+    ++sessions_;
+    if (!tasks_) {
+        tasks_.emplace(*shard_, nullptr, nullptr, "lease of NFS version 4");
+        tasks_->spawn(&client_session::renew, this);
+    }
+    co_return result<void>();
+}
+
+task<result<void>> client_session::exchange_id()
+{
+    EXCHANGE_ID4args args;
+    args.clientowner.verifier = verifier_;
+    args.clientowner.ownerid = std::as_bytes(std::span(name_));
+    operations call(args);
+    call.yields(head_of_results + xdr::max_size<EXCHANGE_ID4res>);
+    auto sent = co_await insist(call, true);
+    if (!sent)
+        co_return sent.error();
+    const EXCHANGE_ID4res& res = call.get<0>();
+    if (incarnation_ == 0 || res.clientid != client_id_) {
+        ++incarnation_;
+        must_complete_ = true;
+    }
+    client_id_ = res.clientid;
+    create_sequence_ = res.sequenceid;
+    client_known_ = true;
+    co_return result<void>();
+}
+
+task<result<void>> client_session::create_session()
+{
+    const callback_sec_parms4 unsigned_calls;
+    CREATE_SESSION4args args;
+    args.clientid = client_id_;
+    args.sequence = create_sequence_;
+    args.fore_chan_attrs = {0,
+                            max_transfer + static_cast<std::uint32_t>(message_size),
+                            max_transfer + kept_results,
+                            kept_results,
+                            operations_asked_for,
+                            static_cast<std::uint32_t>(max_slots),
+                            std::nullopt};
+    args.back_chan_attrs = {0, 4096, 4096, 0, 2, 1, std::nullopt};
+    args.cb_program = callback_program;
+    args.sec_parms = std::span(&unsigned_calls, 1);
+    operations call(args);
+    auto sent = co_await insist(call, true);
+    if (!sent)
+        co_return sent.error();
+    const CREATE_SESSION4res& res = call.get<0>();
+    if (res.fore_chan_attrs.maxrequests == 0 || res.fore_chan_attrs.maxoperations < 2)
+        co_return error(std::errc::protocol_error,
+                        "CREATE_SESSION gives a channel without slots or operations");
+    ++create_sequence_;
+    id_ = res.sessionid;
+    channel_ = res.fore_chan_attrs;
+    slots_ = {};
+    made_ = std::min<std::size_t>(channel_.maxrequests, max_slots);
+    allow(made_);
+    state_ = state::reclaiming;
+    co_return result<void>();
+}
+
+// What follows a new client id, before anything else is asked for.
+task<result<void>> client_session::reclaim()
+{
+    if (reclaimer_ != nullptr) {
+        auto done = co_await reclaimer_->reclaim();
+        if (!done)
+            co_return done.error();
+    }
+    operations complete{RECLAIM_COMPLETE4args()};
+    complete.once();
+    auto completed = co_await insist(complete, false);
+    if (!completed && !says(completed.error(), nfsstat4::complete_already))
+        co_return completed.error();
+    must_complete_ = false;
+    GETATTR4args wanted;
+    wanted.attr_request = {attribute::lease_time};
+    operations ask(PUTROOTFH4args(), wanted);
+    auto asked = co_await insist(ask, false);
+    attributes values;
+    if (asked && decode_attributes(ask.get<1>().obj_attributes, values) &&
+        values.present.test(attribute::lease_time))
+        lease_ = std::chrono::seconds(std::clamp<std::uint32_t>(values.lease_time, 1, 3600));
+    // A root that can't be looked at is for those to hear who ask for it.
+    if (!asked && asked.error().code().category() != make_error_code(nfsstat4::ok).category())
+        co_return asked.error();
+    co_return result<void>();
+}
+
+task<bool> client_session::wait_to_repeat(const error& cause, duration& delay, duration& waited)
+{
+    duration limit = patience_.limit();
+    if (says(cause, nfsstat4::grace) && !patience_.spends())
+        limit = std::max(limit, 2 * lease_);
+    if (!patience_.put_off(cause, waited, limit))
+        co_return false;
+    delay = std::clamp(limit - waited, duration::zero(), delay);
+    const bool slept = co_await sleep_for(delay);
+    waited += delay;
+    delay = std::min(std::max(delay, patience::first_delay) * 2, patience::max_delay);
+    co_return slept;
+}
+
+// Until the server says something else than "later".
+task<result<void>> client_session::insist(compound_call& call, bool alone)
+{
+    duration delay = patience::first_delay;
+    duration waited = duration::zero();
+    for (;;) {
+        task<result<verdict>> sending = alone ? send_alone(call) : send_in(0, call);
+        auto sent = co_await sending;
+        if (!sent)
+            co_return sent.error();
+        if (sent->status == nfsstat4::ok)
+            co_return result<void>();
+        const error failed(make_error_code(sent->status), sent->operation);
+        if (!is_put_off(sent->status))
+            co_return failed;
+        const bool again = co_await wait_to_repeat(failed, delay, waited);
+        if (!again)
+            co_return failed;
+    }
+}
+
+task<result<void>> client_session::run_to_reclaim(compound_call& call) { return insist(call, false); }
+
+task<result<void>> client_session::run(compound_call& call)
+{
+    duration delay = patience::first_delay;
+    duration waited = duration::zero();
+    for (unsigned losses = 0;;) {
+        if (state_ != state::up) {
+            auto ready = co_await be_ready();
+            if (!ready)
+                co_return ready.error();
+        }
+        const bool mine = co_await permits_.acquire();
+        if (!mine)
+            co_return stopped;
+        if (state_ != state::up) {
+            release_permit();
+            continue;
+        }
+        verdict heard;
+        {
+            const held_slot held(*this);
+            auto sent = co_await send_in(held.number(), call);
+            if (!sent)
+                co_return sent.error();
+            heard = *sent;
+            if (heard.of_sequence && is_lost(heard.status) && state_ == state::up)
+                state_ = state::none;
+        }
+        if (!is_put_off(heard.status))
+            patience_.served();
+        if (heard.status == nfsstat4::ok)
+            co_return result<void>();
+        const error failed(make_error_code(heard.status), heard.operation);
+        if (is_put_off(heard.status)) {
+            const bool again = co_await wait_to_repeat(failed, delay, waited);
+            if (!again)
+                co_return failed;
+            continue;
+        }
+        // It ran, its results were not kept, and it may run again.
+        const bool ran = heard.status == nfsstat4::retry_uncached_rep ||
+                         (heard.of_sequence && heard.status == nfsstat4::seq_false_retry);
+        const bool repeats =
+            ran ? !call.once_
+                : heard.of_sequence && (is_lost(heard.status) || heard.status == nfsstat4::badslot ||
+                                        heard.status == nfsstat4::bad_high_slot ||
+                                        heard.status == nfsstat4::conn_not_bound_to_session);
+        if (!repeats || ++losses > max_losses)
+            co_return failed;
+        if (heard.status == nfsstat4::conn_not_bound_to_session) {
+            BIND_CONN_TO_SESSION4args args;
+            args.sessid = id_;
+            operations bind(args);
+            auto bound = co_await send_alone(bind);
+            if (!bound)
+                co_return bound.error();
+        }
+    }
+}
+
+// One try in a slot, of which it is known what the server has seen.
+task<result<client_session::verdict>> client_session::send_in(std::size_t number, compound_call& call)
+{
+    duration delay = patience::first_delay;
+    duration waited = duration::zero();
+    // The call before was given up. Whether the server runs its number now, or has done so, that is used up then.
+    while (slots_[number].in_doubt) {
+        operations<> nothing;
+        auto asked = co_await send_in_known(number, nothing);
+        if (!asked)
+            co_return asked.error();
+        if (!asked->of_sequence || asked->status == nfsstat4::seq_false_retry)
+            break;
+        if (asked->status != nfsstat4::delay)
+            co_return *asked;
+        slots_[number].in_doubt = true; // it runs still
+        const error later(make_error_code(asked->status), asked->operation);
+        const bool again = co_await wait_to_repeat(later, delay, waited);
+        if (!again)
+            co_return later;
+    }
+    co_return co_await send_in_known(number, call);
+}
+
+task<result<client_session::verdict>> client_session::send_in_known(std::size_t number, compound_call& call)
+{
+    slot& s = slots_[number];
+    SEQUENCE4args args;
+    args.sessionid = id_;
+    args.sequenceid = s.sequence;
+    args.slotid = static_cast<std::uint32_t>(number);
+    args.highest_slotid =
+        static_cast<std::uint32_t>(std::max<std::size_t>(number, std::bit_width(used_ | 1) - 1));
+    args.cachethis = call.once_;
+    s.in_doubt = true;
+    auto sent = co_await send(call, &args);
+    if (!sent)
+        co_return sent.error();
+    call.reply_ = std::move(*sent);
+    xdr::decoder& in = call.reply_.results();
+    compound_reply results(in);
+    SEQUENCE4res res;
+    const bool good = results.read(res);
+    if (!in.ok())
+        co_return in.failure();
+    if (!good)
+        co_return refused(number, results.status());
+    if (res.sessionid != id_ || res.slotid != args.slotid || res.sequenceid != args.sequenceid)
+        co_return error(std::errc::protocol_error, "SEQUENCE answers another call", res.slotid);
+    s.in_doubt = false;
+    ++s.sequence;
+    last_heard_ = shard_->clock().now();
+    if (made_ != 0)
+        allow(std::min<std::size_t>(std::size_t(res.target_highest_slotid) + 1, made_));
+    verdict out;
+    out.operation = call.decode(results);
+    if (!in.ok())
+        co_return in.failure();
+    out.status = results.status();
+    if ((out.operation == nullptr) != (out.status == nfsstat4::ok))
+        co_return error(std::errc::protocol_error, "COMPOUND's status is not that of its last operation");
+    co_return out;
+}
+
+// SEQUENCE itself failed: the slot is as it was, but for SEQ_FALSE_RETRY, which says that its number is used up.
+client_session::verdict client_session::refused(std::size_t number, nfsstat4 status) noexcept
+{
+    slot& s = slots_[number];
+    s.in_doubt = false;
+    if (status == nfsstat4::seq_false_retry)
+        ++s.sequence;
+    if ((status == nfsstat4::badslot || status == nfsstat4::bad_high_slot) && number > 0) {
+        made_ = std::min(made_, number);
+        allow(std::min(allowed_, made_));
+    }
+    return {status, "SEQUENCE", true};
+}
+
+task<result<client_session::verdict>> client_session::send_alone(compound_call& call)
+{
+    auto sent = co_await send(call, nullptr);
+    if (!sent)
+        co_return sent.error();
+    call.reply_ = std::move(*sent);
+    xdr::decoder& in = call.reply_.results();
+    compound_reply results(in);
+    verdict out;
+    out.operation = call.decode(results);
+    if (!in.ok())
+        co_return in.failure();
+    out.status = results.status();
+    if (out.status == nfsstat4::minor_vers_mismatch)
+        co_return error(std::errc::protocol_not_supported,
+                        "the server has no minor version 1 of NFS version 4");
+    if ((out.operation == nullptr) != (out.status == nfsstat4::ok))
+        co_return error(std::errc::protocol_error, "COMPOUND's status is not that of its last operation");
+    co_return out;
+}
+
+task<result<rpc::reply>> client_session::send(compound_call& call, const SEQUENCE4args* sequence)
+{
+    rpc::call_header header;
+    header.program = program;
+    header.version = version;
+    header.procedure = static_cast<std::uint32_t>(procedure::compound);
+    header.credential = who_.credential();
+    verbena::lease block = co_await transport_.acquire(message_size);
+    if (!block)
+        co_return error(std::errc::not_enough_memory, "COMPOUND");
+    rpc::request request(std::move(block), header);
+    compound_head head;
+    head.minorversion = minor_version;
+    compound_request out(request.message(), head);
+    if (sequence != nullptr)
+        out.add(*sequence);
+    call.encode(out);
+    if (call.data_ != nullptr)
+        request.attach(share(*call.data_));
+    request.max_reply = rpc::max_success_header_size + head_of_results + call.results_;
+    request.max_result = call.item_;
+    co_return co_await transport_.call(request);
+}
+
+task<result<void>> client_session::null()
+{
+    rpc::call_header header;
+    header.program = program;
+    header.version = version;
+    header.procedure = static_cast<std::uint32_t>(procedure::null);
+    verbena::lease block = co_await transport_.acquire(message_size);
+    if (!block)
+        co_return error(std::errc::not_enough_memory, "NULL");
+    rpc::request request(std::move(block), header);
+    request.max_reply = rpc::max_success_header_size;
+    auto reply = co_await transport_.call(request);
+    if (!reply)
+        co_return reply.error();
+    co_return result<void>();
+}
+
+// A third of the lease without a call is answered by one that does nothing.
+task<void> client_session::renew()
+{
+    for (;;) {
+        const duration period = lease_ / 3;
+        const bool slept = co_await sleep_for(period);
+        if (!slept)
+            co_return;
+        if (state_ == state::up && shard_->clock().now() - last_heard_ < period)
+            continue;
+        operations<> nothing;
+        (void)co_await run(nothing); // whoever calls next hears why
+    }
+}
+
+task<void> client_session::close()
+{
+    if (state_ == state::closed)
+        co_return;
+    const bool was_up = std::exchange(state_, state::closed) == state::up;
+    if (tasks_) {
+        tasks_->request_stop();
+        co_await tasks_->join();
+    }
+    if (!was_up)
+        co_return;
+    DESTROY_SESSION4args session;
+    session.sessionid = id_;
+    operations end_session(session);
+    auto ended = co_await send_alone(end_session);
+    if (!ended)
+        co_return;
+    DESTROY_CLIENTID4args client;
+    client.clientid = client_id_;
+    operations end_client(client);
+    (void)co_await send_alone(end_client);
+}
+
+} // namespace verbena::nfs::v4

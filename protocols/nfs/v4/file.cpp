@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbena/protocols/nfs/v4/file.hpp>
+
+#include "open_arguments.hpp"
+
+#include <algorithm>
+
+namespace verbena::nfs::v4 {
+namespace {
+
+// PUTFH and READ, WRITE or COMMIT, without data: little enough to come inline whatever the transport.
+constexpr std::size_t few_results = 64;
+
+class turn_taken {
+public:
+    explicit turn_taken(semaphore& s) noexcept : semaphore_(s) {}
+    turn_taken(const turn_taken&) = delete;
+    ~turn_taken() { semaphore_.release(); }
+
+private:
+    semaphore& semaphore_;
+};
+
+// The server does not know the open any more.
+bool is_gone(const error& why) noexcept
+{
+    for (const nfsstat4 status : {nfsstat4::bad_stateid, nfsstat4::stale_stateid, nfsstat4::old_stateid,
+                                  nfsstat4::expired, nfsstat4::admin_revoked}) {
+        if (why.code() == make_error_code(status))
+            return true;
+    }
+    return false;
+}
+
+} // namespace
+
+void file::opened(const OPEN4res& res) noexcept
+{
+    id_ = res.stateid;
+    id_.seqid = 0;
+}
+
+task<result<void>> file::reopen(stateid4 instead_of)
+{
+    const bool mine = co_await turn_.acquire();
+    if (!mine)
+        co_return error(std::errc::operation_canceled, "OPEN");
+    const turn_taken held(turn_);
+    if (!(id_ == instead_of))
+        co_return result<void>();
+    const owner_name owner(owner_);
+    operations call(PUTFH4args{node_.handle.bytes()}, opening_of(owner, access_));
+    call.once();
+    auto ran = co_await client_.session_.run(call);
+    if (!ran)
+        co_return ran.error();
+    opened(call.get<1>());
+    if (gives_delegation(call.get<1>()))
+        co_await client_.return_delegation(node_.handle, call.get<1>().delegation.stateid);
+    co_return result<void>();
+}
+
+// Whether a call with `used` that failed for `why` is worth another try.
+task<bool> file::mended(stateid4 used, error why)
+{
+    if (!is_gone(why))
+        co_return false;
+    auto again = co_await reopen(used);
+    co_return again.has_value();
+}
+
+task<result<file::read_result>> file::read(std::uint64_t offset, std::uint32_t count)
+{
+    count = std::min(count, client_.limits().read);
+    for (bool first = true;; first = false) {
+        READ4args args;
+        args.stateid = id_;
+        args.offset = offset;
+        args.count = count;
+        operations call(PUTFH4args{node_.handle.bytes()}, args);
+        call.yields(few_results).yields_item(count);
+        auto ran = co_await client_.session_.run(call);
+        if (!ran) {
+            if (!first)
+                co_return ran.error();
+            const bool again = co_await mended(args.stateid, ran.error());
+            if (!again)
+                co_return ran.error();
+            continue;
+        }
+        const READ4res& res = call.get<1>();
+        if (res.data.length > count)
+            co_return error(std::errc::protocol_error, "READ returned more than was asked", res.data.length);
+        auto data = call.reply().take(res.data);
+        if (!data)
+            co_return data.error();
+        read_result out;
+        out.data = std::move(*data);
+        out.eof = res.eof;
+        const std::uint64_t end = offset + out.data.size();
+        if (count != 0 && (res.eof || out.data.empty()) && end < node_.attributes.size) {
+            // It has been cut since it was opened, or the server is wrong.
+            auto now = co_await client_.getattr(node_.handle);
+            if (!now)
+                co_return now.error();
+            node_.attributes = *now;
+            if (end < now->size) {
+                if (out.data.empty())
+                    co_return error(std::errc::io_error, "READ gives nothing although the file goes on",
+                                    offset);
+                out.eof = false;
+            }
+        } else if (count != 0 && !res.eof && out.data.empty()) {
+            co_return error(std::errc::io_error, "READ gives nothing and no end", offset);
+        }
+        co_return std::move(out);
+    }
+}
+
+task<result<void>> file::truncate(std::uint64_t size)
+{
+    new_attributes wanted;
+    wanted.size = size;
+    const encoded_attributes encoded(wanted);
+    for (bool first = true;; first = false) {
+        SETATTR4args args;
+        args.stateid = id_;
+        args.obj_attributes = encoded.raw();
+        operations call(PUTFH4args{node_.handle.bytes()}, args);
+        call.once();
+        auto ran = co_await client_.session_.run(call);
+        if (ran)
+            node_.attributes.size = size;
+        if (ran || !first)
+            co_return std::move(ran);
+        const bool again = co_await mended(args.stateid, ran.error());
+        if (!again)
+            co_return std::move(ran);
+    }
+}
+
+task<result<void>> file::close()
+{
+    auto committed = co_await commit();
+    CLOSE4args args;
+    args.open_stateid = id_;
+    operations call(PUTFH4args{node_.handle.bytes()}, args);
+    call.once();
+    auto ran = co_await client_.session_.run(call);
+    client_.forget(*this);
+    if (!committed)
+        co_return committed.error();
+    if (!ran && !is_gone(ran.error()))
+        co_return ran.error();
+    co_return result<void>();
+}
+
+task<result<write_result>> file::send(std::uint64_t offset, rpc::payload data)
+{
+    if (data.size() > client_session::max_transfer)
+        co_return error(std::errc::message_size, "WRITE longer than client_session::max_transfer",
+                        data.size());
+    for (bool first = true;; first = false) {
+        WRITE4args args;
+        args.stateid = id_;
+        args.offset = offset;
+        args.stable = stable_how4::unstable;
+        args.data.external = true;
+        args.data.length = static_cast<std::uint32_t>(data.size());
+        operations call(PUTFH4args{node_.handle.bytes()}, args);
+        call.yields(few_results).carries(data);
+        auto ran = co_await client_.session_.run(call);
+        if (!ran) {
+            if (!first)
+                co_return ran.error();
+            const bool again = co_await mended(args.stateid, ran.error());
+            if (!again)
+                co_return ran.error();
+            continue;
+        }
+        const WRITE4res& res = call.get<1>();
+        if (res.count > args.data.length || (res.count == 0 && args.data.length != 0))
+            co_return error(std::errc::protocol_error, "WRITE tells an impossible count", res.count);
+        write_result out;
+        out.count = res.count;
+        out.committed = static_cast<v3::stable_how>(res.committed);
+        out.verifier = res.writeverf;
+        co_return out;
+    }
+}
+
+task<result<v3::writeverf3>> file::sync()
+{
+    operations call(PUTFH4args{node_.handle.bytes()}, COMMIT4args());
+    call.yields(few_results);
+    auto ran = co_await client_.session_.run(call);
+    if (!ran)
+        co_return ran.error();
+    co_return call.get<1>().writeverf;
+}
+
+} // namespace verbena::nfs::v4

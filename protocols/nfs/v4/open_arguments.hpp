@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the client's OPENs have in common.
+#pragma once
+
+#include <verbena/protocols/nfs/v4/client.hpp>
+#include <verbena/protocols/xdr/byte_order.hpp>
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+namespace verbena::nfs::v4 {
+
+/// new_attributes as they go out. Keeps the bytes.
+class encoded_attributes {
+public:
+    explicit encoded_attributes(const new_attributes& given)
+    {
+        attributes values;
+        std::string owner;
+        std::string group;
+        if (given.mode) {
+            values.mode = *given.mode;
+            values.present.set(attribute::mode);
+        }
+        if (given.size) {
+            values.size = *given.size;
+            values.present.set(attribute::size);
+        }
+        if (given.uid) {
+            owner = std::to_string(*given.uid);
+            values.owner = std::string_view(owner);
+            values.present.set(attribute::owner);
+        }
+        if (given.gid) {
+            group = std::to_string(*given.gid);
+            values.owner_group = std::string_view(group);
+            values.present.set(attribute::owner_group);
+        }
+        if (given.atime) {
+            values.time_access_set = *given.atime;
+            values.present.set(attribute::time_access_set);
+        }
+        if (given.mtime) {
+            values.time_modify_set = *given.mtime;
+            values.present.set(attribute::time_modify_set);
+        }
+        xdr::encoder out(bytes_);
+        encode_attributes(out, values.present, values);
+        xdr::decoder in(out.bytes());
+        xdr::codec<fattr4>::decode(in, raw_);
+    }
+    encoded_attributes(const encoded_attributes&) = delete;
+    const fattr4& raw() const noexcept { return raw_; }
+
+private:
+    std::array<std::byte, 256> bytes_{};
+    fattr4 raw_;
+};
+
+/// An open owner.
+class owner_name {
+public:
+    explicit owner_name(std::uint64_t number) noexcept { xdr::store_u64(bytes_.data(), number); }
+    std::span<const std::byte> bytes() const noexcept { return bytes_; }
+
+private:
+    std::array<std::byte, 8> bytes_{};
+};
+
+/// OPEN of the current handle, whose arguments are a view of `owner`.
+inline OPEN4args opening_of(const owner_name& owner, std::uint32_t access) noexcept
+{
+    OPEN4args args;
+    args.share_access = access | share4::want_no_delegation;
+    args.share_deny = share4::deny_none;
+    args.owner.owner = owner.bytes();
+    args.claim.claim = open_claim_type4::fh;
+    return args;
+}
+
+inline bool gives_delegation(const OPEN4res& res) noexcept
+{
+    const open_delegation_type4 type = res.delegation.delegation_type;
+    return type != open_delegation_type4::none && type != open_delegation_type4::none_ext;
+}
+
+} // namespace verbena::nfs::v4

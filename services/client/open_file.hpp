@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbena/core/result.hpp>
+#include <verbena/core/task.hpp>
+#include <verbena/protocols/rpc/payload.hpp>
+
+#include <cstdint>
+
+namespace verbena::cli {
+
+/// An open file, here or on a server. close() reports what writing left undone; after it nothing else is called.
+class open_file {
+public:
+    virtual ~open_file() = default;
+    /// At most `count` bytes; fewer only at the end or when the server likes so; none at the end.
+    virtual task<result<rpc::payload>> read(std::uint64_t offset, std::uint32_t count) = 0;
+    virtual task<result<void>> write(std::uint64_t offset, rpc::payload data) = 0;
+    /// Takes away what the file had beyond `length` when it was opened.
+    virtual task<result<void>> cut(std::uint64_t length) = 0;
+    /// What was written is stable (server) or handed to the kernel (local) afterwards.
+    virtual task<result<void>> close() = 0;
+};
+
+} // namespace verbena::cli

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files of a server that is asked in NFS version 4.1.
+#include "remote.hpp"
+
+#include <verbena/protocols/nfs/v4/file.hpp>
+
+namespace verbena::cli {
+namespace {
+
+namespace v4 = nfs::v4;
+
+class file4 final : public open_file {
+public:
+    explicit file4(std::unique_ptr<v4::file> f) noexcept : file_(std::move(f)) {}
+
+    task<result<rpc::payload>> read(std::uint64_t offset, std::uint32_t count) override
+    {
+        auto read = co_await file_->read(offset, count);
+        if (!read)
+            co_return read.error();
+        co_return std::move(read->data);
+    }
+    task<result<void>> write(std::uint64_t offset, rpc::payload data) override
+    {
+        return file_->write(offset, std::move(data));
+    }
+    task<result<void>> cut(std::uint64_t length) override
+    {
+        if (file_->node().attributes.size <= length)
+            co_return result<void>();
+        co_return co_await file_->truncate(length);
+    }
+    task<result<void>> close() override { return file_->close(); }
+
+private:
+    std::unique_ptr<v4::file> file_;
+};
+
+class remote4 final : public remote {
+public:
+    explicit remote4(v4::client& c) : client_(c) {}
+
+    task<result<node>> lookup(const handle& directory, std::string_view name) override
+    {
+        return client_.lookup(directory, name);
+    }
+    task<result<node>> walk(const handle& start, std::string_view path, bool follow_last) override
+    {
+        return client_.walk(start, path, follow_last);
+    }
+    task<result<std::string>> readlink(const handle& link) override { return client_.readlink(link); }
+    task<result<std::vector<directory_entry>>> list(const handle& directory, bool plus,
+                                                    std::size_t most) override
+    {
+        return client_.list(directory, plus, most);
+    }
+    task<result<node>> mkdir(const handle& directory, std::string_view name,
+                             const new_attributes& set) override
+    {
+        return client_.mkdir(directory, name, set);
+    }
+    task<result<void>> symlink(const handle& directory, std::string_view name, std::string_view target,
+                               const new_attributes& set) override
+    {
+        auto made = co_await client_.symlink(directory, name, target, set);
+        if (!made)
+            co_return made.error();
+        co_return result<void>();
+    }
+    task<result<void>> remove(const handle& directory, std::string_view name) override
+    {
+        return client_.remove(directory, name);
+    }
+    task<result<void>> rmdir(const handle& directory, std::string_view name) override
+    {
+        return client_.remove(directory, name);
+    }
+    task<result<void>> rename(const handle& from_directory, std::string_view from, const handle& to_directory,
+                              std::string_view to) override
+    {
+        return client_.rename(from_directory, from, to_directory, to);
+    }
+    task<result<void>> setattr(const handle& object, const new_attributes& set) override
+    {
+        return client_.setattr(object, set);
+    }
+    task<result<v4::file_system_space>> space(const handle& object) override { return client_.space(object); }
+    task<result<std::unique_ptr<open_file>>> open(const node& object) override
+    {
+        auto opened = co_await client_.open(object, v4::share4::access_read);
+        if (!opened)
+            co_return opened.error();
+        co_return std::unique_ptr<open_file>(std::make_unique<file4>(std::move(*opened)));
+    }
+    task<result<std::unique_ptr<open_file>>> create(const handle& directory, std::string_view name,
+                                                    const new_attributes& set) override
+    {
+        auto made =
+            co_await client_.create(directory, name, set, v4::open_how::unchecked, v4::share4::access_write);
+        if (!made)
+            co_return made.error();
+        co_return std::unique_ptr<open_file>(std::make_unique<file4>(std::move(*made)));
+    }
+    task<result<void>> null() override { return client_.session().null(); }
+    std::uint32_t read_size() const noexcept override { return client_.limits().read; }
+    std::uint32_t write_size() const noexcept override { return client_.limits().write; }
+
+private:
+    v4::client& client_;
+};
+
+} // namespace
+
+std::unique_ptr<remote> make_remote(v4::client& of) { return std::make_unique<remote4>(of); }
+
+} // namespace verbena::cli

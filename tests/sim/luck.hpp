@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a seed draws: numbers, and the conditions of a world.
+#pragma once
+
+#include "world.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace verbena::sim {
+
+class draws {
+public:
+    explicit draws(std::uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15ULL + 1) {}
+    std::uint64_t next() noexcept
+    {
+        state_ = state_ * 6364136223846793005ULL + 1442695040888963407ULL;
+        return (state_ ^ (state_ >> 31)) * 0x9e3779b97f4a7c15ULL >> 11;
+    }
+    std::size_t below(std::size_t n) noexcept { return static_cast<std::size_t>(next() % n); }
+    bool chance(unsigned percent) noexcept { return below(100) < percent; }
+
+private:
+    std::uint64_t state_;
+};
+
+// Conditions and abilities of a seed: a fourth of the seeds each has a provider that can less.
+inline constexpr std::uint64_t profiles = 6;
+
+inline world_options options_of(std::uint64_t seed)
+{
+    draws luck(seed + 1000);
+    world_options o;
+    o.seed = seed;
+    o.credits = std::uint32_t(1 + luck.below(48));
+    loop::conditions& c = o.conditions;
+    c.latency = std::chrono::microseconds(luck.below(100));
+    c[loop::fault::drop] = std::uint32_t(luck.below(60'000));
+    c[loop::fault::delay] = std::uint32_t(luck.below(200'000));
+    c[loop::fault::reorder] = std::uint32_t(luck.below(300'000));
+    c[loop::fault::receiver_not_ready] = std::uint32_t(luck.below(30'000));
+    c[loop::fault::flush] = std::uint32_t(luck.below(3'000));
+    c[loop::fault::disconnect] = std::uint32_t(luck.below(3'000));
+    c[loop::fault::device_removal] = std::uint32_t(luck.below(1'000));
+    switch (seed % profiles) {
+    case 1:
+        o.device.profile.remote_invalidate = false;
+        o.device.profile.grant_per_queue_pair = false;
+        break;
+    case 2:
+        o.device.profile.max_send_segments = 1;
+        o.device.profile.max_outstanding_reads = 1;
+        break;
+    case 3: // what iWARP leaves
+        o.device.profile.receive_not_ready_retry = false;
+        o.device.profile.completion_means_delivered = false;
+        break;
+    case 4: o.device.profile.needs_local_keys = true; break;
+    case 5: // what a device without memory windows leaves
+        o.device.profile.needs_local_keys = true;
+        o.device.profile.remote_invalidate = false;
+        o.device.profile.grant_per_queue_pair = false;
+        break;
+    default: break;
+    }
+    return o;
+}
+
+} // namespace verbena::sim

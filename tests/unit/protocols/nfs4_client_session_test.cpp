@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0
+// The client's session against our own server: slots, calls that are lost, repeated or given up, sessions and clients that the
+// server has lost, and the lease.
+#include "nfs4_direct_transport.hpp"
+
+#include <verbena/core/sleep.hpp>
+#include <verbena/protocols/nfs/v4/client.hpp>
+#include <verbena/protocols/nfs/v4/file.hpp>
+
+#include <climits>
+#include <set>
+
+BOOST_AUTO_TEST_SUITE(nfs4_client_session_test)
+
+using namespace verbena;
+using namespace verbena::test;
+using fate = direct_transport::fate;
+
+namespace {
+
+/// The list of who may reclaim, in memory.
+class kept_store final : public files::recovery_store {
+public:
+    task<result<void>> add(std::string_view key) override
+    {
+        keys.insert(std::string(key));
+        co_return result<void>();
+    }
+    task<result<void>> remove(std::string_view key) override
+    {
+        keys.erase(std::string(key));
+        co_return result<void>();
+    }
+    task<result<void>> end_grace() override { co_return result<void>(); }
+    std::set<std::string> keys;
+};
+
+struct fixture : nfs4_fixture {
+    fixture()
+    {
+        store = &kept;
+        gate.set();
+        wire.gate = &gate;
+        start();
+        serve();
+    }
+    ~fixture()
+    {
+        const auto end = [this]() -> task<void> { co_await client.close(); };
+        run_until_complete(*shard, end());
+        stop();
+    }
+    void serve()
+    {
+        serving.emplace(*shard);
+        serving->spawn([this] { return commons->state.table().tend(); });
+        serving->spawn([this] { return commons->tend(); });
+    }
+    void stop()
+    {
+        serving->request_stop();
+        const auto end = [this]() -> task<void> { co_await serving->join(); };
+        run_until_complete(*shard, end());
+        serving.reset();
+        program.reset();
+        commons.reset();
+    }
+    /// Ends as by a kill, and starts. Who had been there may reclaim if `remembers`.
+    void restart(bool remembers)
+    {
+        stop();
+        ++begun.epoch;
+        begun.reclaimers.clear();
+        if (remembers)
+            begun.reclaimers.assign(kept.keys.begin(), kept.keys.end());
+        begun.lease_before = 90s;
+        start();
+        serve();
+    }
+    template<class F>
+    auto run(const F& f)
+    {
+        return run_until_complete(*shard, f());
+    }
+    result<nfs::v4::node> export_root()
+    {
+        return run([this]() -> task<result<nfs::v4::node>> {
+            auto top = co_await client.root();
+            if (!top)
+                co_return top.error();
+            co_return co_await client.walk(top->handle, "export", true);
+        });
+    }
+    static task<void> look(nfs::v4::client& c, nfs::v4::known_handle handle, int& good)
+    {
+        auto got = co_await c.getattr(handle);
+        good += got ? 1 : 0;
+    }
+
+    /// In place of what the server said: SEQUENCE fails.
+    static void refuse(std::vector<std::byte>& reply, nfsstat4 status)
+    {
+        constexpr std::size_t head = 24; // of RPC
+        reply.resize(head + 20);
+        xdr::store_u32(reply.data() + head, static_cast<std::uint32_t>(status));
+        xdr::store_u32(reply.data() + head + 8, 1);
+        xdr::store_u32(reply.data() + head + 16, static_cast<std::uint32_t>(status));
+    }
+
+    kept_store kept;
+    std::optional<scope> serving;
+    event gate;
+    direct_transport wire{*this};
+    nfs::v4::client client{wire, nfs::identity(1000, 100, {}, "host"), "a client"};
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(a_session_is_made_when_it_is_needed_and_ended_at_close, fixture)
+{
+    BOOST_REQUIRE(export_root());
+    BOOST_TEST_REQUIRE(wire.sent.size() == 6u);
+    BOOST_TEST(wire.sent[0].operations[0] == nfs_opnum4::exchange_id);
+    BOOST_TEST(wire.sent[1].operations[0] == nfs_opnum4::create_session);
+    BOOST_TEST(wire.sent[2].operations[1] == nfs_opnum4::reclaim_complete);
+    BOOST_TEST(client.session().slots() == 64u);
+    BOOST_TEST((client.session().lease() == 90s));
+    run([this]() -> task<void> {
+        co_await client.close();
+        co_await client.close();
+    });
+    BOOST_TEST_REQUIRE(wire.sent.size() == 8u);
+    BOOST_TEST(wire.sent[6].operations[0] == nfs_opnum4::destroy_session);
+    BOOST_TEST(wire.sent[7].operations[0] == nfs_opnum4::destroy_clientid);
+    for (const sent_compound& each : wire.sent)
+        BOOST_TEST(each.status == nfsstat4::ok);
+    BOOST_TEST(!export_root());
+}
+
+BOOST_FIXTURE_TEST_CASE(no_more_calls_than_slots_are_under_way_and_the_lowest_slots_are_used, fixture)
+{
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    for (const sent_compound& each : wire.sent)
+        BOOST_TEST((!each.sequence || each.sequence->slotid == 0u));
+    gate.reset();
+    int good = 0;
+    scope callers(*shard);
+    for (int i = 0; i < 200; ++i)
+        callers.spawn(look, std::ref(client), top->handle, std::ref(good));
+    turns();
+    BOOST_TEST(wire.under_way == client.session().slots());
+    gate.set();
+    run([&]() -> task<void> { co_await callers.join(); });
+    BOOST_TEST(good == 200);
+    BOOST_TEST(wire.most_at_once == client.session().slots());
+    for (const sent_compound& each : wire.sent) {
+        if (each.sequence)
+            BOOST_TEST(each.sequence->highest_slotid >= each.sequence->slotid);
+    }
+    // One alone is in the first again.
+    wire.sent.clear();
+    BOOST_REQUIRE(export_root());
+    BOOST_TEST(wire.sent.back().sequence->slotid == 0u);
+    BOOST_TEST(wire.sent.back().sequence->highest_slotid == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(the_servers_target_bounds_what_is_under_way, fixture)
+{
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    std::uint32_t target = 2;
+    wire.on_reply = [&](std::vector<std::byte>& reply) {
+        // Behind the RPC header, COMPOUND's head, and what of SEQUENCE's results comes first.
+        xdr::store_u32(reply.data() + 24 + 12 + 8 + 16 + 12, target);
+    };
+    BOOST_REQUIRE(export_root());
+    BOOST_TEST(client.session().slots() == 3u);
+    gate.reset();
+    wire.most_at_once = 0;
+    int good = 0;
+    scope callers(*shard);
+    for (int i = 0; i < 50; ++i)
+        callers.spawn(look, std::ref(client), top->handle, std::ref(good));
+    turns();
+    BOOST_TEST(wire.under_way == 3u);
+    target = 40; // and so are more, when they come
+    gate.set();
+    run([&]() -> task<void> { co_await callers.join(); });
+    BOOST_TEST(good == 50);
+    BOOST_TEST(client.session().slots() == 41u);
+    // Fewer while many are under way: those end, and then the target holds.
+    gate.reset();
+    target = 0;
+    for (int i = 0; i < 60; ++i)
+        callers.spawn(look, std::ref(client), top->handle, std::ref(good));
+    turns();
+    gate.set();
+    run([&]() -> task<void> { co_await callers.join(); });
+    BOOST_TEST(good == 110);
+    gate.reset();
+    wire.most_at_once = 0;
+    for (int i = 0; i < 5; ++i)
+        callers.spawn(look, std::ref(client), top->handle, std::ref(good));
+    turns();
+    BOOST_TEST(wire.under_way == 1u);
+    gate.set();
+    run([&]() -> task<void> { co_await callers.join(); });
+    BOOST_TEST(good == 115);
+    wire.on_reply = nullptr;
+}
+
+BOOST_FIXTURE_TEST_CASE(what_is_sent_again_runs_once, fixture)
+{
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    wire.decide = [](const sent_compound&) { return fate::runs_twice; };
+    const auto made = run([&] { return client.mkdir(top->handle, "once", {}); });
+    BOOST_REQUIRE(made);
+    BOOST_TEST(wire.sent.back().sequence->cachethis);
+    const auto removed = run([&] { return client.remove(top->handle, "once"); });
+    BOOST_TEST(removed.has_value());
+    // What may run twice is not kept, and is asked anew when only its repeat is answered.
+    const auto seen = run([&] { return client.getattr(top->handle); });
+    BOOST_TEST(!wire.sent.back().sequence->cachethis);
+    wire.decide = nullptr;
+    BOOST_TEST(run([&] { return client.getattr(top->handle); }).has_value());
+    (void)seen;
+}
+
+BOOST_FIXTURE_TEST_CASE(a_slot_whose_call_was_given_up_is_asked_what_became_of_it, fixture)
+{
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    for (const fate lost : {fate::is_lost, fate::reply_is_lost}) {
+        wire.sent.clear();
+        wire.decide = [&](const sent_compound&) { return lost; };
+        BOOST_TEST(!run([&] { return client.mkdir(top->handle, "given up", {}); }));
+        wire.decide = nullptr;
+        const auto looked = run([&] { return client.lookup(top->handle, "given up"); });
+        BOOST_TEST(looked.has_value() == (lost == fate::reply_is_lost));
+        BOOST_TEST_REQUIRE(wire.sent.size() == 3u);
+        BOOST_TEST(wire.sent[1].operations.size() == 1u);
+        BOOST_TEST(wire.sent[1].sequence->sequenceid == wire.sent[0].sequence->sequenceid);
+        BOOST_TEST(wire.sent[2].sequence->sequenceid == wire.sent[0].sequence->sequenceid + 1);
+    }
+    BOOST_TEST(client.session().sessions() == 1u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_session_that_the_server_has_lost_is_made_anew, fixture)
+{
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    restart(false);
+    wire.sent.clear();
+    gate.reset();
+    int good = 0;
+    scope callers(*shard);
+    for (int i = 0; i < 100; ++i)
+        callers.spawn(look, std::ref(client), top->handle, std::ref(good));
+    turns();
+    gate.set();
+    run([&]() -> task<void> { co_await callers.join(); });
+    BOOST_TEST(good == 100);
+    BOOST_TEST(client.session().sessions() == 2u);
+    BOOST_TEST(client.session().incarnation() == 2u);
+    BOOST_TEST(wire.count(nfs_opnum4::exchange_id) == 1u);
+    BOOST_TEST(wire.count(nfs_opnum4::reclaim_complete) == 1u);
+}
+
+BOOST_FIXTURE_TEST_CASE(the_next_session_may_have_fewer_slots, fixture)
+{
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    limits.slots = 2;
+    restart(false);
+    gate.reset();
+    int good = 0;
+    scope callers(*shard);
+    for (int i = 0; i < 100; ++i)
+        callers.spawn(look, std::ref(client), top->handle, std::ref(good));
+    turns();
+    wire.most_at_once = 0;
+    wire.sent.clear();
+    gate.set();
+    run([&]() -> task<void> { co_await callers.join(); });
+    BOOST_TEST(good == 100);
+    BOOST_TEST(client.session().slots() == 2u);
+    bool made = false;
+    for (const sent_compound& each : wire.sent) {
+        made = made || each.has(nfs_opnum4::create_session);
+        if (made && each.sequence)
+            BOOST_TEST(each.sequence->slotid < 2u);
+    }
+    BOOST_TEST(made);
+}
+
+BOOST_FIXTURE_TEST_CASE(what_is_put_off_is_asked_again, fixture)
+{
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    int left = 3;
+    wire.on_reply = [&](std::vector<std::byte>& reply) {
+        if (left-- > 0)
+            refuse(reply, nfsstat4::delay);
+    };
+    time_point began = clock.now();
+    BOOST_TEST(run([&] { return client.getattr(top->handle); }).has_value());
+    BOOST_TEST((clock.now() - began == 700ms));
+    // In the end it is told.
+    left = INT_MAX;
+    began = clock.now();
+    const auto refused = run([&] { return client.getattr(top->handle); });
+    BOOST_TEST_REQUIRE(!refused);
+    BOOST_TEST((refused.error().code() == make_error_code(nfsstat4::delay)));
+    BOOST_TEST((clock.now() - began == nfs::patience::usual));
+    wire.on_reply = nullptr;
+    BOOST_TEST(run([&] { return client.getattr(top->handle); }).has_value());
+}
+
+BOOST_FIXTURE_TEST_CASE(a_connection_is_bound_where_the_server_wants_it, fixture)
+{
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    wire.sent.clear();
+    bool refuses = true;
+    wire.on_reply = [&](std::vector<std::byte>& reply) {
+        if (std::exchange(refuses, false))
+            refuse(reply, nfsstat4::conn_not_bound_to_session);
+    };
+    BOOST_TEST(run([&] { return client.getattr(top->handle); }).has_value());
+    BOOST_TEST(wire.count(nfs_opnum4::bind_conn_to_session) == 1u);
+    BOOST_TEST(client.session().sessions() == 1u);
+    wire.on_reply = nullptr;
+}
+
+BOOST_FIXTURE_TEST_CASE(a_server_that_never_keeps_a_session_is_given_up, fixture)
+{
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    wire.sent.clear();
+    wire.on_reply = [&](std::vector<std::byte>& reply) {
+        if (wire.sent.back().has(nfs_opnum4::getattr))
+            refuse(reply, nfsstat4::badsession);
+    };
+    const auto refused = run([&] { return client.getattr(top->handle); });
+    BOOST_TEST_REQUIRE(!refused);
+    BOOST_TEST((refused.error().code() == make_error_code(nfsstat4::badsession)));
+    BOOST_TEST(wire.count(nfs_opnum4::create_session) <= nfs::v4::client_session::max_losses + 1);
+    wire.on_reply = nullptr;
+}
+
+BOOST_FIXTURE_TEST_CASE(open_files_are_reclaimed_from_a_server_that_remembers_the_client, fixture)
+{
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    auto made = run([&] { return client.create(top->handle, "kept", {}, nfs::v4::open_how::guarded); });
+    BOOST_REQUIRE(made);
+    restart(true);
+    wire.sent.clear();
+    const time_point began = clock.now();
+    const auto read = run([&] { return (*made)->read(0, 10); });
+    BOOST_REQUIRE_MESSAGE(read, (read ? std::string() : read.error().message()));
+    BOOST_TEST(read->eof);
+    // By CLAIM_PREVIOUS, and so before the client says that it has all.
+    std::vector<nfs_opnum4> order;
+    for (const sent_compound& each : wire.sent) {
+        for (const nfs_opnum4 operation : each.operations) {
+            if (operation == nfs_opnum4::open || operation == nfs_opnum4::reclaim_complete)
+                order.push_back(operation);
+        }
+    }
+    BOOST_TEST((order == std::vector{nfs_opnum4::open, nfs_opnum4::reclaim_complete}));
+    BOOST_TEST(client.session().incarnation() == 2u);
+    BOOST_TEST((clock.now() - began < 1s)); // nobody waited for the end of the grace period
+    BOOST_TEST(run([&] { return (*made)->close(); }).has_value());
+}
+
+BOOST_FIXTURE_TEST_CASE(what_cannot_be_reclaimed_is_opened_again, fixture)
+{
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    auto made = run([&] { return client.create(top->handle, "again", {}, nfs::v4::open_how::guarded); });
+    BOOST_REQUIRE(made);
+    restart(false);
+    const auto read = run([&] { return (*made)->read(0, 10); });
+    BOOST_REQUIRE_MESSAGE(read, (read ? std::string() : read.error().message()));
+    BOOST_TEST(run([&] { return (*made)->close(); }).has_value());
+}
+
+BOOST_FIXTURE_TEST_CASE(who_comes_in_the_grace_period_waits_for_its_end, fixture)
+{
+    kept.keys.insert("somebody else");
+    restart(true);
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    const time_point began = clock.now();
+    auto made = run([&] { return client.create(top->handle, "late", {}, nfs::v4::open_how::guarded); });
+    BOOST_REQUIRE_MESSAGE(made, (made ? std::string() : made.error().message()));
+    BOOST_TEST((clock.now() - began > nfs::patience::usual));
+    BOOST_TEST(run([&] { return (*made)->close(); }).has_value());
+}
+
+BOOST_FIXTURE_TEST_CASE(the_lease_is_renewed_while_nobody_calls, fixture)
+{
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    wire.sent.clear();
+    run([&]() -> task<void> {
+        const bool slept = co_await sleep_for(1000s);
+        BOOST_TEST(slept);
+    });
+    BOOST_TEST(wire.sent.size() >= 30u);
+    BOOST_TEST(wire.sent.size() <= 35u);
+    BOOST_REQUIRE(export_root());
+    BOOST_TEST(client.session().sessions() == 1u);
+    // Who calls renews by that.
+    wire.sent.clear();
+    run([&]() -> task<void> {
+        for (int i = 0; i < 100; ++i) {
+            (void)co_await sleep_for(10s);
+            (void)co_await client.getattr(top->handle);
+        }
+    });
+    BOOST_TEST(wire.sent.size() <= 102u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// The client of version 4.1 against our own server: names, attributes, directories and open files.
+#include "nfs4_direct_transport.hpp"
+
+#include <verbena/protocols/nfs/v4/client.hpp>
+#include <verbena/protocols/nfs/v4/file.hpp>
+
+BOOST_AUTO_TEST_SUITE(nfs4_client_test)
+
+using namespace verbena;
+using namespace verbena::test;
+using nfs::v4::client;
+using nfs::v4::file;
+using nfs::v4::new_attributes;
+using nfs::v4::open_how;
+
+namespace {
+
+struct fixture : nfs4_fixture {
+    template<class F>
+    auto run(const F& f)
+    {
+        return run_until_complete(*shard, f());
+    }
+    template<class F>
+    auto good(const F& f)
+    {
+        auto got = run_until_complete(*shard, f());
+        BOOST_REQUIRE_MESSAGE(got, (got ? std::string() : got.error().message()));
+        return std::move(*got);
+    }
+    template<class F>
+    nfsstat4 refused(const F& f)
+    {
+        auto got = run_until_complete(*shard, f());
+        BOOST_REQUIRE(!got);
+        return static_cast<nfsstat4>(got.error().code().value());
+    }
+    fixture()
+    {
+        start();
+        top = good([&] { return users.root(); }).handle;
+        top = good([&] { return users.walk(top, "/export", true); }).handle;
+        BOOST_REQUIRE(run([&] { return users.learn_limits(top); }));
+        wire.sent.clear();
+    }
+    ~fixture()
+    {
+        const auto end = [this]() -> task<void> { co_await users.close(); };
+        run_until_complete(*shard, end());
+    }
+    static rpc::payload bytes_of(std::string_view text) { return {lease(), std::as_bytes(std::span(text))}; }
+    static std::string text_of(const file::read_result& read)
+    {
+        std::string text;
+        for (const auto piece : read.data.pieces())
+            text.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+        return text;
+    }
+
+    direct_transport wire{*this};
+    client users{wire, nfs::identity(1000, 100, {}, "host"), "a client"};
+    nfs::v4::known_handle top;
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(sizes_are_what_fits_the_channel, fixture)
+{
+    BOOST_TEST(users.limits().read == 1u << 20);
+    BOOST_TEST(users.limits().write == 1u << 20);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_file_is_made_written_and_read, fixture)
+{
+    new_attributes attributes;
+    attributes.mode = 0640;
+    auto made = good([&] { return users.create(top, "file", attributes, open_how::unchecked); });
+    BOOST_TEST(wire.sent.size() == 1u);
+    BOOST_TEST(made->node().attributes.mode == 0640u);
+    BOOST_TEST(made->node().attributes.uid == 1000u);
+    std::string text;
+    for (int i = 0; i < 300'000; ++i)
+        text += static_cast<char>('a' + i % 23);
+    BOOST_TEST(run([&] { return made->write(0, bytes_of(text)); }).has_value());
+    BOOST_TEST(run([&] { return made->write(text.size(), bytes_of("end")); }).has_value());
+    BOOST_TEST(made->uncommitted() == text.size() + 3);
+    BOOST_TEST(run([&] { return made->close(); }).has_value());
+    BOOST_TEST(made->uncommitted() == 0u);
+
+    const auto found = good([&] { return users.lookup(top, "file"); });
+    BOOST_TEST(found.attributes.size == text.size() + 3);
+    BOOST_TEST((found.handle == made->node().handle));
+    auto opened = good([&] { return users.open(found, share4::access_read); });
+    const auto read = good([&] { return opened->read(0, 1 << 20); });
+    BOOST_TEST((text_of(read) == text + "end"));
+    BOOST_TEST(read.eof);
+    const auto part = good([&] { return opened->read(1, 2); });
+    BOOST_TEST(text_of(part) == "bc");
+    BOOST_TEST(!part.eof);
+    BOOST_TEST(good([&] { return opened->read(1 << 20, 5); }).eof);
+    BOOST_TEST(refused([&] { return opened->truncate(0); }) == nfsstat4::openmode);
+    BOOST_TEST(run([&] { return opened->close(); }).has_value());
+    // No open is left behind: the client is destroyed at once.
+    BOOST_TEST(wire.count(nfs_opnum4::open) == wire.count(nfs_opnum4::close));
+}
+
+BOOST_FIXTURE_TEST_CASE(who_makes_a_file_says_what_is_to_become_of_one_that_is_there, fixture)
+{
+    new_attributes empty;
+    empty.size = 0;
+    auto first = good([&] { return users.create(top, "file", {}, open_how::guarded); });
+    BOOST_TEST(run([&] { return first->write(0, bytes_of("text")); }).has_value());
+    BOOST_TEST(refused([&] { return users.create(top, "file", {}, open_how::guarded); }) == nfsstat4::exist);
+    auto again = good([&] { return users.create(top, "file", {}, open_how::unchecked); });
+    BOOST_TEST(again->node().attributes.size == 4u);
+    auto cut = good([&] { return users.create(top, "file", empty, open_how::unchecked); });
+    BOOST_TEST(cut->node().attributes.size == 0u);
+    verifier4 verifier{};
+    verifier[0] = std::byte(7);
+    auto alone = good(
+        [&] { return users.create(top, "alone", {}, open_how::exclusive, share4::access_both, verifier); });
+    auto same = good(
+        [&] { return users.create(top, "alone", {}, open_how::exclusive, share4::access_both, verifier); });
+    BOOST_TEST((alone->node().handle == same->node().handle));
+    verifier[0] = std::byte(8);
+    BOOST_TEST(refused([&] {
+                   return users.create(top, "alone", {}, open_how::exclusive, share4::access_both, verifier);
+               }) == nfsstat4::exist);
+    // Each is an open of its own.
+    BOOST_TEST(run([&] { return alone->close(); }).has_value());
+    BOOST_TEST(run([&] { return same->write(0, bytes_of("x")); }).has_value());
+    for (file* each : {first.get(), again.get(), cut.get(), same.get()})
+        BOOST_TEST(run([&] { return each->close(); }).has_value());
+}
+
+BOOST_FIXTURE_TEST_CASE(names_are_made_found_moved_and_removed, fixture)
+{
+    new_attributes attributes;
+    attributes.mode = 0750;
+    const auto a = good([&] { return users.mkdir(top, "a", attributes); });
+    BOOST_TEST((a.attributes.type == nfs_ftype4::dir));
+    BOOST_TEST(a.attributes.mode == 0750u);
+    const auto b = good([&] { return users.mkdir(a.handle, "b", attributes); });
+    const auto link = good([&] { return users.symlink(b.handle, "up", "../b", {}); });
+    BOOST_TEST((link.attributes.type == nfs_ftype4::lnk));
+    BOOST_TEST(good([&] { return users.readlink(link.handle); }) == "../b");
+    wire.sent.clear();
+    BOOST_TEST((good([&] { return users.walk(top, "/a/./b/", true); }).handle == b.handle));
+    BOOST_TEST(wire.sent.size() == 1u); // one call for all names
+    BOOST_TEST((good([&] { return users.walk(top, "a/b/up", false); }).handle == link.handle));
+    BOOST_TEST((good([&] { return users.walk(top, "a/b/up", true); }).handle == b.handle));
+    BOOST_TEST((good([&] { return users.walk(top, "a/b/up/up/up", true); }).handle == b.handle));
+    BOOST_TEST((good([&] { return users.walk(top, "", true); }).handle == top));
+    (void)good([&] { return users.symlink(top, "round", "round", {}); });
+    BOOST_TEST((run([&] { return users.walk(top, "round", true); }).error() ==
+                std::errc::too_many_symbolic_link_levels));
+    (void)good([&] { return users.symlink(top, "out", "/etc", {}); });
+    BOOST_TEST((run([&] { return users.walk(top, "out/x", true); }).error() ==
+                std::errc::too_many_symbolic_link_levels));
+    BOOST_TEST(refused([&] { return users.walk(top, "a/none", true); }) == nfsstat4::noent);
+    BOOST_TEST((run([&] { return users.lookup(top, std::string(2000, 'x')); }).error() ==
+                std::errc::filename_too_long));
+
+    BOOST_TEST(run([&] { return users.rename(b.handle, "up", top, "moved"); }).has_value());
+    BOOST_TEST((good([&] { return users.lookup(top, "moved"); }).handle == link.handle));
+    BOOST_TEST(refused([&] { return users.remove(top, "a"); }) == nfsstat4::notempty);
+    BOOST_TEST(run([&] { return users.remove(a.handle, "b"); }).has_value());
+    BOOST_TEST(run([&] { return users.remove(top, "a"); }).has_value());
+    BOOST_TEST(refused([&] { return users.getattr(a.handle); }) == nfsstat4::stale);
+    BOOST_TEST((good([&] { return users.access(top, access4::all); }) & access4::lookup) != 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(more_names_than_one_call_takes_are_looked_up_in_several, fixture)
+{
+    nfs::v4::known_handle here = top;
+    std::string path;
+    for (int i = 0; i < 70; ++i) {
+        const std::string name = "d" + std::to_string(i);
+        here = good([&] { return users.mkdir(here, name, {}); }).handle;
+        path += "/" + name;
+    }
+    wire.sent.clear();
+    BOOST_TEST((good([&] { return users.walk(top, path, true); }).handle == here));
+    BOOST_TEST(wire.sent.size() > 1u);
+    BOOST_TEST(wire.sent.size() < 10u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_directory_is_read_page_by_page, fixture)
+{
+    std::vector<std::string> made;
+    for (int i = 0; i < 500; ++i) {
+        made.push_back("entry " + std::to_string(i));
+        auto opened = good([&] { return users.create(top, made.back(), {}, open_how::guarded); });
+        BOOST_TEST(run([&] { return opened->close(); }).has_value());
+    }
+    std::ranges::sort(made);
+    for (const bool plus : {false, true}) {
+        wire.sent.clear();
+        auto all = good([&] { return users.list(top, plus); });
+        BOOST_TEST((wire.sent.size() > 1u) == plus);
+        std::vector<std::string> names;
+        for (const auto& entry : all) {
+            names.push_back(entry.name);
+            BOOST_TEST(entry.found.has_value() == plus);
+            if (plus)
+                BOOST_TEST(entry.found->attributes.uid == 1000u);
+        }
+        std::ranges::sort(names);
+        BOOST_TEST(names == made);
+    }
+    const auto one = good([&] { return users.list(top, true); }).front();
+    BOOST_TEST((good([&] { return users.lookup(top, one.name); }).handle == one.found->handle));
+    BOOST_TEST((run([&] { return users.list(top, false, 100); }).error() == std::errc::value_too_large));
+}
+
+BOOST_FIXTURE_TEST_CASE(attributes_are_set, fixture)
+{
+    auto made = good([&] { return users.create(top, "file", {}, open_how::guarded); });
+    BOOST_TEST(run([&] { return made->close(); }).has_value());
+    const auto handle = made->node().handle;
+    new_attributes wanted;
+    wanted.mode = 0604;
+    wanted.size = 12345;
+    wanted.mtime = settime4{time_how4::set_to_client_time, {-5, 7}};
+    wanted.atime = settime4{time_how4::set_to_client_time, {std::int64_t(1) << 33, 8}};
+    BOOST_TEST(run([&] { return users.setattr(handle, wanted); }).has_value());
+    const auto now = good([&] { return users.getattr(handle); });
+    BOOST_TEST(now.mode == 0604u);
+    BOOST_TEST(now.size == 12345u);
+    BOOST_TEST((now.mtime == nfstime4{-5, 7}));
+    BOOST_TEST((now.atime == nfstime4{std::int64_t(1) << 33, 8}));
+    BOOST_TEST(good([&] { return users.space(top); }).total > 0u);
+}
+
+BOOST_AUTO_TEST_CASE(owners_are_numbers_or_nobody)
+{
+    BOOST_TEST(nfs::v4::owner_number("0") == 0u);
+    BOOST_TEST(nfs::v4::owner_number("4294967294") == 4294967294u);
+    for (const char* other : {"", "joe@example.org", "12x", "-1", "4294967296"})
+        BOOST_TEST(nfs::v4::owner_number(other) == nfs::v4::file_attributes::nobody);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// A client's transport that hands its calls to the program of an nfs4_fixture, and loses what a test wants lost.
+#pragma once
+
+#include "nfs4_server.hpp"
+
+#include <verbena/core/event.hpp>
+#include <verbena/protocols/rpc/client.hpp>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace verbena::test {
+
+/// What went out: the operations, and where they went.
+struct sent_compound {
+    std::vector<nfs_opnum4> operations;
+    std::optional<SEQUENCE4args> sequence;
+    nfsstat4 status = nfsstat4::ok; ///< what came back
+
+    bool has(nfs_opnum4 wanted) const noexcept
+    {
+        return std::find(operations.begin(), operations.end(), wanted) != operations.end();
+    }
+};
+
+class direct_transport final : public rpc::client_transport {
+public:
+    enum class fate : std::uint8_t {
+        arrives,
+        runs_twice,   ///< the reply is lost, and the call sent again as it was
+        is_lost,      ///< given up before it has run
+        reply_is_lost ///< given up after it has run
+    };
+
+    explicit direct_transport(nfs4_fixture& f) : f_(f) {}
+
+    task<result<void>> connect() override { co_return result<void>(); }
+    task<result<rpc::reply>> call(rpc::request& r) override
+    {
+        std::vector<std::byte> message = whole(r);
+        const std::size_t index = sent.size();
+        sent.push_back(parsed(message));
+        const fate f = decide ? decide(sent.back()) : fate::arrives;
+        most_at_once = std::max(most_at_once, ++under_way);
+        if (gate != nullptr)
+            (void)co_await gate->wait();
+        --under_way;
+        if (f == fate::is_lost)
+            co_return error(std::errc::timed_out, "lost");
+        auto answer = co_await run(message, index);
+        if (f == fate::runs_twice)
+            answer = co_await run(message, index);
+        if (f == fate::reply_is_lost)
+            co_return error(std::errc::timed_out, "lost");
+        co_return std::move(answer);
+    }
+    task<void> close() override { co_return; }
+    task<lease> acquire(std::size_t size) override { co_return co_await f_.pool.acquire(size); }
+    std::string_view name() const noexcept override { return "direct"; }
+    std::uint64_t connections() const noexcept override { return 1; }
+    bool answered() const noexcept override { return true; }
+
+    std::size_t count(nfs_opnum4 of) const noexcept
+    {
+        std::size_t n = 0;
+        for (const sent_compound& each : sent)
+            n += each.has(of) ? 1 : 0;
+        return n;
+    }
+
+    std::vector<sent_compound> sent;
+    std::function<fate(const sent_compound&)> decide;
+    std::function<void(std::vector<std::byte>&)> on_reply; ///< may change it
+    event* gate = nullptr;                                 ///< calls wait for it
+    std::size_t under_way = 0;
+    std::size_t most_at_once = 0;
+
+private:
+    static std::vector<std::byte> whole(rpc::request& r)
+    {
+        BOOST_REQUIRE(r.message().ok());
+        std::vector<std::byte> out(r.message().bytes().begin(), r.message().bytes().end());
+        if (!r.message().payloads().empty()) {
+            BOOST_REQUIRE(r.message().payloads().size() == 1u);
+            const xdr::payload_item item = r.message().payloads().front();
+            BOOST_TEST(item.length == r.argument().size());
+            std::vector<std::byte> data;
+            for (const auto piece : r.argument().pieces())
+                data.insert(data.end(), piece.begin(), piece.end());
+            data.resize(xdr::padded(data.size()));
+            out.insert(out.begin() + static_cast<std::ptrdiff_t>(item.offset), data.begin(), data.end());
+        }
+        return out;
+    }
+    static sent_compound parsed(std::span<const std::byte> message)
+    {
+        sent_compound out;
+        xdr::decoder in(message);
+        rpc::call_header header;
+        decode(in, header);
+        compound_arguments args(in);
+        BOOST_REQUIRE(args.ok());
+        while (args.next()) {
+            out.operations.push_back(args.opcode());
+            BOOST_REQUIRE(args.visit([&](const auto& of_one) {
+                if constexpr (std::is_same_v<std::decay_t<decltype(of_one)>, SEQUENCE4args>)
+                    out.sequence = of_one;
+            }));
+        }
+        return out;
+    }
+    task<result<rpc::reply>> run(const std::vector<std::byte>& message, std::size_t index)
+    {
+        if (!f_.program)
+            f_.start();
+        memory_call c(f_.pool, f_.from);
+        c.take(message);
+        const bool replies = co_await f_.dispatcher->dispatch(c);
+        if (!replies)
+            co_return error(std::errc::timed_out, "dropped");
+        (void)c.reply();
+        std::vector<std::byte> bytes(c.whole_reply().begin(), c.whole_reply().end());
+        if (on_reply)
+            on_reply(bytes);
+        lease memory = co_await f_.pool.acquire(std::max<std::size_t>(bytes.size(), buffer_pool::min_size));
+        std::memcpy(memory.data(), bytes.data(), bytes.size());
+        const std::span<const std::byte> view(memory.data(), bytes.size());
+        rpc::reply answer(std::move(memory), view, {}, false);
+        auto decoded = answer.decode_header();
+        if (!decoded)
+            co_return decoded.error();
+        xdr::decoder head(answer.results());
+        sent[index].status = compound_reply(head).status();
+        co_return std::move(answer);
+    }
+    nfs4_fixture& f_;
+};
+
+} // namespace verbena::test
