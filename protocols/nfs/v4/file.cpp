@@ -132,10 +132,10 @@ task<result<void>> file::truncate(std::uint64_t size)
         if (ran)
             node_.attributes.size = size;
         if (ran || !first)
-            co_return std::move(ran);
+            co_return ran;
         const bool again = co_await mended(args.stateid, ran.error());
         if (!again)
-            co_return std::move(ran);
+            co_return ran;
     }
 }
 

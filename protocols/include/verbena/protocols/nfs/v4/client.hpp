@@ -132,7 +132,7 @@ public:
 
     /// As client_session's constructor.
     client(rpc::client_transport& transport, const identity& who, std::string name = {});
-    ~client();
+    ~client() override;
 
     client_session& session() noexcept { return session_; }
     rpc::client_transport& transport() noexcept { return session_.transport(); }
