@@ -64,6 +64,7 @@ public:
     const cli::url& where() const noexcept { return url_; }
     /// Version 3's, for who needs what only that has.
     nfs::client& nfs3() noexcept { return *nfs3_; }
+    const nfs::mounted& mounted() const noexcept { return mounted_; }
     /// After mount(): the root of the export, or in version 4 of the server, and what of the URL's path lies below it.
     const handle& root() const noexcept { return root_; }
     const std::string& rest() const noexcept { return rest_; }

@@ -88,7 +88,7 @@ private:
         const std::size_t first = folders_.size();
         for (unsigned i = 0; i < per_load_; ++i) {
             folders_.emplace_back("folder-" + std::to_string(folders_.size()), folders_.size(), sizes_);
-            auto made = co_await folders_.back().make(s->nfs(), s->mounted().root);
+            auto made = co_await folders_.back().make(s->nfs3(), s->mounted().root);
             if (!made) {
                 answer("error MKDIR: " + made.error().message());
                 co_await s->close();
@@ -101,7 +101,7 @@ private:
         {
             scope workers(runtime_.shard());
             for (std::size_t i = first; i < folders_.size(); ++i)
-                workers.spawn([&] { return folders_[i].work(s->nfs(), stop, counters_); });
+                workers.spawn([&] { return folders_[i].work(s->nfs3(), stop, counters_); });
             answer("loading");
             command = co_await commands_.next();
             stop = true;
@@ -125,7 +125,7 @@ private:
             co_return;
         std::vector<std::string> differences;
         for (std::size_t i = folders_.size() - last; i < folders_.size(); ++i)
-            co_await folders_[i].check(s->nfs(), s->mounted().root, differences);
+            co_await folders_[i].check(s->nfs3(), s->mounted().root, differences);
         co_await s->close();
         for (std::size_t i = 0; i < std::min(differences.size(), max_shown); ++i)
             answer("  " + differences[i]);
