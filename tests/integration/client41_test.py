@@ -87,6 +87,7 @@ class Restarts(client_recovery_test.Copies):
 
 class Versions(client_test.Client):
     """Of a server that has version 3 alone."""
+    listeners = ("--versions", "3")
 
     def test_a_server_without_it(self):
         done = subprocess.run([self.client, "ls", self.top + "?vers=4.1"], capture_output=True, timeout=120, check=False)
