@@ -8,10 +8,9 @@ namespace verbena::filters {
 
 namespace {
 
-// A clone shares what is there, and what is deallocated is given back.
-constexpr storage::operation_set counted_by_bytes = storage::operation_set(storage::operation::read) |
-                                                    storage::operation::write | storage::operation::allocate |
-                                                    storage::operation::copy;
+// A clone shares what is there, and what is allocated or deallocated is not moved: a terabyte of room would be hours of everybody's data.
+constexpr storage::operation_set counted_by_bytes =
+    storage::operation_set(storage::operation::read) | storage::operation::write | storage::operation::copy;
 
 class limiting final : public limit_filter {
 public:

@@ -163,7 +163,9 @@ task<result<storage::change>> backend::clone(const storage::request& r, const st
     if (&s == &t && overlap(from_offset, to_offset, length))
         co_return fails(EINVAL, "a clone onto itself");
     storage::change out;
-    out.before = seen(t);
+    out.before = out.after = seen(t);
+    if (length == 0) // nothing, at the source's end
+        co_return out;
     const std::uint64_t count = (length + unit - 1) / unit;
     const std::uint64_t gone = t.data.blocks(to_offset / unit, count);
     const std::uint64_t come = s.data.blocks(from_offset / unit, count);

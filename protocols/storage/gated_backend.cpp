@@ -257,9 +257,9 @@ task<result<change>> gated_backend::allocate(const request& r, const handle& fil
 {
     if (!gates(operation::allocate))
         return below().allocate(r, file, offset, length);
-    return pass_bytes<change>(
-        operation::allocate, r, length,
-        [&r, &file, offset, length](file_backend& below) { return below.allocate(r, file, offset, length); });
+    return pass<change>(operation::allocate, r, [&r, &file, offset, length](file_backend& below) {
+        return below.allocate(r, file, offset, length);
+    });
 }
 
 task<result<change>> gated_backend::deallocate(const request& r, const handle& file, std::uint64_t offset,

@@ -49,9 +49,11 @@ std::string own_name()
     return name;
 }
 
+bool is_of_resolver(const error& e) { return std::string_view(e.code().category().name()) == "resolver"; }
+
 std::string cure_of_path(const error& e)
 {
-    if (std::string_view(e.code().category().name()) == "resolver")
+    if (is_of_resolver(e))
         return "is the host's name right, and does DNS or /etc/hosts know it?";
     return "does `verbenad block` or the kernel's rnbd-server listen there, is the session's name free, and "
            "has the server "
@@ -117,8 +119,10 @@ task<failure> block_session::connect(const block_place& p)
         if (added)
             continue;
         unreached_.emplace_back("cannot connect to " + text, added.error(), cure_of_path(added.error()));
-        if (added.error() == std::errc::operation_not_supported || added.error() == std::errc::file_exists)
-            co_return unreached_.back(); // waiting helps none of these
+        // Waiting helps none of these.
+        if (added.error() == std::errc::operation_not_supported || added.error() == std::errc::file_exists ||
+            is_of_resolver(added.error()))
+            co_return unreached_.back();
     }
     if (!connected)
         co_return unreached_.front();

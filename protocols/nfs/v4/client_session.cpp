@@ -54,6 +54,18 @@ bool is_lost(nfsstat4 status) noexcept
            status == nfsstat4::stale_clientid || status == nfsstat4::seq_misordered;
 }
 
+// Of SEQUENCE: an earlier call had the slot's number.
+bool is_used_up(nfsstat4 status) noexcept
+{
+    return status == nfsstat4::seq_false_retry || status == nfsstat4::retry_uncached_rep;
+}
+
+// Of SEQUENCE: the call may have had the slot's number already, and has to be sent again by it.
+bool keeps_number(nfsstat4 status) noexcept
+{
+    return status == nfsstat4::delay || status == nfsstat4::conn_not_bound_to_session;
+}
+
 bool says(const error& e, nfsstat4 status) noexcept { return e.code() == make_error_code(status); }
 
 } // namespace
@@ -152,6 +164,8 @@ task<result<void>> client_session::begin()
         made = co_await create_session();
         if (made && must_complete_)
             made = co_await reclaim();
+        if (made && !lease_known_)
+            made = co_await ask_lease();
         if (made)
             break;
         state_ = state::none;
@@ -186,6 +200,7 @@ task<result<void>> client_session::exchange_id()
     if (incarnation_ == 0 || res.clientid != client_id_) {
         ++incarnation_;
         must_complete_ = true;
+        lease_known_ = false;
     }
     client_id_ = res.clientid;
     create_sequence_ = res.sequenceid;
@@ -241,6 +256,11 @@ task<result<void>> client_session::reclaim()
     if (!completed && !says(completed.error(), nfsstat4::complete_already))
         co_return completed.error();
     must_complete_ = false;
+    co_return result<void>();
+}
+
+task<result<void>> client_session::ask_lease()
+{
     GETATTR4args wanted;
     wanted.attr_request = {attribute::lease_time};
     operations ask(PUTROOTFH4args(), wanted);
@@ -249,6 +269,7 @@ task<result<void>> client_session::reclaim()
     if (asked && decode_attributes(ask.get<1>().obj_attributes, values) &&
         values.present.test(attribute::lease_time))
         lease_ = std::chrono::seconds(std::clamp<std::uint32_t>(values.lease_time, 1, 3600));
+    lease_known_ = asked.has_value();
     // A root that can't be looked at is for those to hear who ask for it.
     if (!asked && asked.error().code().category() != make_error_code(nfsstat4::ok).category())
         co_return asked.error();
@@ -330,49 +351,61 @@ task<result<void>> client_session::run(compound_call& call)
                 co_return failed;
             continue;
         }
-        // It ran, its results were not kept, and it may run again.
-        const bool ran = heard.status == nfsstat4::retry_uncached_rep ||
-                         (heard.of_sequence && heard.status == nfsstat4::seq_false_retry);
+        // It ran, its results were not kept, and it may run again. What is a false retry did not run: its number was another call's.
+        const bool ran = heard.status == nfsstat4::retry_uncached_rep;
         const bool repeats =
             ran ? !call.once_
-                : heard.of_sequence && (is_lost(heard.status) || heard.status == nfsstat4::badslot ||
-                                        heard.status == nfsstat4::bad_high_slot ||
-                                        heard.status == nfsstat4::conn_not_bound_to_session);
+                : heard.of_sequence &&
+                      (is_lost(heard.status) || heard.status == nfsstat4::badslot ||
+                       heard.status == nfsstat4::bad_high_slot || heard.status == nfsstat4::seq_false_retry);
         if (!repeats || ++losses > max_losses)
             co_return failed;
-        if (heard.status == nfsstat4::conn_not_bound_to_session) {
-            BIND_CONN_TO_SESSION4args args;
-            args.sessid = id_;
-            operations bind(args);
-            auto bound = co_await send_alone(bind);
-            if (!bound)
-                co_return bound.error();
-        }
     }
 }
 
 // One try in a slot, of which it is known what the server has seen.
 task<result<client_session::verdict>> client_session::send_in(std::size_t number, compound_call& call)
 {
+    // The call before was given up. Whether the server runs its number now, or has done so, that is used up then.
+    if (slots_[number].in_doubt) {
+        operations<> nothing;
+        auto asked = co_await send_until_heard(number, nothing);
+        // Whatever was replied then, it was to the call before.
+        const bool settled =
+            !slots_[number].in_doubt && (!asked || !asked->of_sequence || is_used_up(asked->status));
+        if (!settled)
+            co_return asked;
+    }
+    co_return co_await send_until_heard(number, call);
+}
+
+// Until the server takes the slot's number, or says that it is none. DELAY is of a copy of this call that runs still, and a connection that is
+// not bound may be the second one: if another call had the number now, it would be told what this one did.
+task<result<client_session::verdict>> client_session::send_until_heard(std::size_t number,
+                                                                       compound_call& call)
+{
     duration delay = patience::first_delay;
     duration waited = duration::zero();
-    // The call before was given up. Whether the server runs its number now, or has done so, that is used up then.
-    while (slots_[number].in_doubt) {
-        operations<> nothing;
-        auto asked = co_await send_in_known(number, nothing);
-        if (!asked)
-            co_return asked.error();
-        if (!asked->of_sequence || asked->status == nfsstat4::seq_false_retry)
-            break;
-        if (asked->status != nfsstat4::delay)
-            co_return *asked;
-        slots_[number].in_doubt = true; // it runs still
-        const error later(make_error_code(asked->status), asked->operation);
-        const bool again = co_await wait_to_repeat(later, delay, waited);
-        if (!again)
+    for (unsigned bound = 0;;) {
+        auto sent = co_await send_in_known(number, call);
+        if (!sent || !sent->of_sequence || !keeps_number(sent->status))
+            co_return sent;
+        const error later(make_error_code(sent->status), sent->operation);
+        if (sent->status == nfsstat4::delay) {
+            const bool again = co_await wait_to_repeat(later, delay, waited);
+            if (!again)
+                co_return later;
+            continue;
+        }
+        if (++bound > max_losses)
             co_return later;
+        BIND_CONN_TO_SESSION4args args;
+        args.sessid = id_;
+        operations bind(args);
+        auto done = co_await send_alone(bind);
+        if (!done)
+            co_return done.error();
     }
-    co_return co_await send_in_known(number, call);
 }
 
 task<result<client_session::verdict>> client_session::send_in_known(std::size_t number, compound_call& call)
@@ -415,12 +448,12 @@ task<result<client_session::verdict>> client_session::send_in_known(std::size_t 
     co_return out;
 }
 
-// SEQUENCE itself failed: the slot is as it was, but for SEQ_FALSE_RETRY, which says that its number is used up.
+// SEQUENCE itself failed: the slot is as it was, if its number is not used up or may be.
 client_session::verdict client_session::refused(std::size_t number, nfsstat4 status) noexcept
 {
     slot& s = slots_[number];
-    s.in_doubt = false;
-    if (status == nfsstat4::seq_false_retry)
+    s.in_doubt = keeps_number(status);
+    if (is_used_up(status))
         ++s.sequence;
     if ((status == nfsstat4::badslot || status == nfsstat4::bad_high_slot) && number > 0) {
         made_ = std::min(made_, number);

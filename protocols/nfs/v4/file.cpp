@@ -98,22 +98,27 @@ task<result<file::read_result>> file::read(std::uint64_t offset, std::uint32_t c
         out.data = std::move(*data);
         out.eof = res.eof;
         const std::uint64_t end = offset + out.data.size();
-        if (count != 0 && (res.eof || out.data.empty()) && end < node_.attributes.size) {
-            // It has been cut since it was opened, or the server is wrong.
-            auto now = co_await client_.getattr(node_.handle);
-            if (!now)
-                co_return now.error();
-            node_.attributes = *now;
-            if (end < now->size) {
-                if (out.data.empty())
-                    co_return error(std::errc::io_error, "READ gives nothing although the file goes on",
-                                    offset);
-                out.eof = false;
-            }
-        } else if (count != 0 && !res.eof && out.data.empty()) {
-            co_return error(std::errc::io_error, "READ gives nothing and no end", offset);
+        const bool beyond = end > node_.attributes.size && !out.data.empty();
+        if (count == 0 || (!beyond && !res.eof && !out.data.empty()) ||
+            (res.eof && !beyond && end >= node_.attributes.size))
+            co_return std::move(out);
+        // It has been written or cut since it was looked at, or the server is wrong.
+        auto now = co_await client_.getattr(node_.handle);
+        if (!now)
+            co_return now.error();
+        node_.attributes = *now;
+        if (beyond && end > now->size)
+            co_return error(std::errc::io_error, "READ gives bytes beyond the size that the server tells",
+                            now->size);
+        if (!out.data.empty()) {
+            out.eof = res.eof && end >= now->size; // else the next READ tells
+            co_return std::move(out);
         }
-        co_return std::move(out);
+        if (res.eof && offset >= now->size)
+            co_return std::move(out);
+        // Somebody may have cut it in between.
+        if (!first)
+            co_return error(std::errc::io_error, "READ gives nothing although the file goes on", offset);
     }
 }
 
@@ -142,11 +147,17 @@ task<result<void>> file::truncate(std::uint64_t size)
 task<result<void>> file::close()
 {
     auto committed = co_await commit();
-    CLOSE4args args;
-    args.open_stateid = id_;
-    operations call(PUTFH4args{node_.handle.bytes()}, args);
-    call.once();
-    auto ran = co_await client_.session_.run(call);
+    result<void> ran;
+    for (bool first = true;; first = false) {
+        CLOSE4args args;
+        args.open_stateid = id_;
+        operations call(PUTFH4args{node_.handle.bytes()}, args);
+        call.once();
+        ran = co_await client_.session_.run(call);
+        // A server that started anew meanwhile has the file open by another stateid.
+        if (ran || !first || !is_gone(ran.error()) || id_ == args.open_stateid)
+            break;
+    }
     client_.forget(*this);
     if (!committed)
         co_return committed.error();

@@ -145,7 +145,8 @@ task<nfsstat4> server::listxattrs(compound& k)
         size += 4 + xdr::padded(name.size());
     }
     std::ranges::sort(left);
-    const std::size_t most = std::min<std::size_t>(args.maxcount, max_listing);
+    const std::size_t left_over = k.left() > 12 ? k.left() - 12 : 0;
+    const std::size_t most = std::min<std::size_t>({args.maxcount, max_listing, left_over});
     size = std::min(size, most);
     if (size + usual_rest > k.results.room() && k.c.results().payloads().empty())
         k.lacks_memory = !co_await k.c.reserve_results(size + usual_rest);

@@ -69,10 +69,11 @@ slot_verdict slot_use::begin(std::shared_ptr<session> of, const SEQUENCE4args& a
     // Nothing ran on a slot that has no number yet.
     if (args.sequenceid != s.sequence || s.sequence == 0)
         return refuse(nfsstat4::seq_misordered);
-    if (s.mark != mark)
-        return refuse(nfsstat4::seq_false_retry);
+    // Whoever asks what became of a call, by a SEQUENCE alone, hears that it runs still.
     if (s.running)
         return refuse(nfsstat4::delay);
+    if (s.mark != mark)
+        return refuse(nfsstat4::seq_false_retry);
     if (!s.kept)
         return slot_verdict::uncached;
     reply_ = s.reply;

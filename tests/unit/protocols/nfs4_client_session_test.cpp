@@ -318,6 +318,66 @@ BOOST_FIXTURE_TEST_CASE(what_is_put_off_is_asked_again, fixture)
     BOOST_TEST(run([&] { return client.getattr(top->handle); }).has_value());
 }
 
+// Another call in its slot would be told what this one did.
+BOOST_FIXTURE_TEST_CASE(a_call_that_is_put_off_by_its_slot_keeps_the_slot, fixture)
+{
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    for (const nfsstat4 status : {nfsstat4::delay, nfsstat4::conn_not_bound_to_session}) {
+        wire.sent.clear();
+        bool refuses = true;
+        wire.on_reply = [&](std::vector<std::byte>& reply) {
+            if (std::exchange(refuses, false))
+                refuse(reply, status);
+        };
+        int good = 0;
+        bool made = false;
+        const auto both = [&]() -> task<void> {
+            scope first(*shard);
+            first.spawn(look, std::ref(client), top->handle, std::ref(good));
+            co_await sleep_for(1ms);
+            auto other = co_await client.mkdir(top->handle, "other", {});
+            made = other.has_value();
+            co_await first.join();
+            (void)co_await client.remove(top->handle, "other");
+        };
+        run(both);
+        wire.on_reply = nullptr;
+        BOOST_TEST(good == 1);
+        BOOST_TEST(made);
+        std::vector<sent_compound> looks;
+        for (const sent_compound& each : wire.sent) {
+            if (each.sequence && each.has(nfs_opnum4::getattr) && !each.has(nfs_opnum4::create))
+                looks.push_back(each);
+            // While the first call's number may be in use, its slot is nobody else's.
+            if (each.has(nfs_opnum4::create) && status == nfsstat4::delay)
+                BOOST_TEST(each.sequence->slotid == 1u);
+        }
+        BOOST_TEST_REQUIRE(looks.size() >= 2u);
+        BOOST_TEST(looks[1].sequence->slotid == looks[0].sequence->slotid);
+        BOOST_TEST(looks[1].sequence->sequenceid == looks[0].sequence->sequenceid);
+    }
+    BOOST_TEST(client.session().sessions() == 1u);
+}
+
+// Servers differ in where they say it.
+BOOST_FIXTURE_TEST_CASE(a_number_is_used_up_whose_reply_sequence_says_was_not_kept, fixture)
+{
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    bool refuses = true;
+    wire.on_reply = [&](std::vector<std::byte>& reply) {
+        if (std::exchange(refuses, false))
+            refuse(reply, nfsstat4::retry_uncached_rep);
+    };
+    wire.sent.clear();
+    BOOST_TEST(run([&] { return client.getattr(top->handle); }).has_value());
+    wire.on_reply = nullptr;
+    BOOST_TEST_REQUIRE(wire.sent.size() == 2u);
+    BOOST_TEST(wire.sent[1].sequence->sequenceid == wire.sent[0].sequence->sequenceid + 1);
+    BOOST_TEST(client.session().sessions() == 1u);
+}
+
 BOOST_FIXTURE_TEST_CASE(a_connection_is_bound_where_the_server_wants_it, fixture)
 {
     const auto top = export_root();

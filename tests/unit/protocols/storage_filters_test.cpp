@@ -234,11 +234,10 @@ BOOST_FIXTURE_TEST_CASE(a_gate_is_asked_once_about_each_operation, fixture)
             BOOST_TEST(calls.call(*shard, filter, op));
             BOOST_TEST(below.called == noted(op));
             BOOST_TEST((filter.asked == std::vector<operation>{op}));
-            BOOST_TEST(filter.asked_bytes == (op == operation::read       ? 100u
-                                              : op == operation::write    ? 10u
-                                              : op == operation::allocate ? 3000u
-                                              : op == operation::copy     ? 4000u
-                                                                          : 0u));
+            BOOST_TEST(filter.asked_bytes == (op == operation::read    ? 100u
+                                              : op == operation::write ? 10u
+                                              : op == operation::copy  ? 4000u
+                                                                       : 0u));
         }
     }
 }
@@ -296,13 +295,11 @@ BOOST_FIXTURE_TEST_CASE(a_gate_hears_what_was_moved, fixture)
     every_operation calls(below);
     BOOST_TEST(calls.call(*shard, filter, operation::read));
     BOOST_TEST(calls.call(*shard, filter, operation::write));
-    BOOST_TEST(calls.call(*shard, filter, operation::allocate));
     BOOST_TEST(calls.call(*shard, filter, operation::copy)); // of which a fake_backend does a half
     below.fail = error::from_errno(ENOSPC);
     BOOST_TEST(!calls.call(*shard, filter, operation::write));
-    BOOST_TEST(!calls.call(*shard, filter, operation::allocate));
     const std::vector<std::pair<std::uint64_t, std::uint64_t>> expected = {
-        {100, 30}, {10, 10}, {3000, 3000}, {4000, 2000}, {10, 0}, {3000, 0}};
+        {100, 30}, {10, 10}, {4000, 2000}, {10, 0}};
     BOOST_TEST((filter.left == expected));
 }
 

@@ -107,10 +107,12 @@ private:
     task<result<void>> exchange_id();
     task<result<void>> create_session();
     task<result<void>> reclaim();
+    task<result<void>> ask_lease();
     task<result<void>> insist(compound_call& call, bool alone);
     task<result<verdict>> send_alone(compound_call& call);
     task<result<verdict>> send_in(std::size_t number, compound_call& call);
     task<result<verdict>> send_in_known(std::size_t number, compound_call& call);
+    task<result<verdict>> send_until_heard(std::size_t number, compound_call& call);
     task<result<rpc::reply>> send(compound_call& call, const SEQUENCE4args* sequence);
     task<bool> wait_to_repeat(const error& cause, duration& delay, duration& waited);
     verdict refused(std::size_t number, nfsstat4 status) noexcept;
@@ -131,6 +133,7 @@ private:
     clientid4 client_id_ = 0;
     std::uint32_t create_sequence_ = 0;
     bool must_complete_ = false; // RECLAIM_COMPLETE is due
+    bool lease_known_ = false;
     std::uint64_t incarnation_ = 0;
     std::uint64_t sessions_ = 0;
     sessionid4 id_{};
