@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# verbena's client on a stock kernel's server, in version 3 and 4.1: by our iWARP stack on its siw device, and by TCP.
+# verbena's client on a stock kernel's server, in version 3 by TCP and by our iWARP stack on its siw device, in version 4.1 by that.
 # lab: limit=600
 . "$LAB_LIB"
 verbena=$LAB_BUILD/services/verbena
@@ -12,7 +12,7 @@ knfsd "$PWD/exported"
 # In version 4 it is the server's root.
 exportfs -o rw,no_root_squash,insecure,no_subtree_check,fsid=0 "*:$PWD/exported"
 
-for url in {"nfs+iwarp://$siw_address:20049","nfs+tcp://$siw_address:2049"}{"$PWD/exported/tree?vers=3","/tree?vers=4.1"}; do
+for url in "nfs+tcp://$siw_address:2049$PWD/exported/tree?vers=3" "nfs+iwarp://$siw_address:20049/tree?vers=4.1"; do
     scheme=${url%%:*}-${url##*=}
     timed "$scheme ping" "$verbena" ping -c 5 "$url"
     timed "$scheme copy in" "$verbena" cp -r "$LAB_DATA" "$url"

@@ -107,6 +107,7 @@ struct fixture : nfs4_fixture {
         xdr::store_u32(reply.data() + head + 16, static_cast<std::uint32_t>(status));
     }
 
+    const nfs::v4::new_attributes unset; // outlives the tasks that it is told to
     kept_store kept;
     std::optional<scope> serving;
     event gate;
@@ -215,7 +216,7 @@ BOOST_FIXTURE_TEST_CASE(what_is_sent_again_runs_once, fixture)
     const auto top = export_root();
     BOOST_REQUIRE(top);
     wire.decide = [](const sent_compound&) { return fate::runs_twice; };
-    const auto made = run([&] { return client.mkdir(top->handle, "once", {}); });
+    const auto made = run([&] { return client.mkdir(top->handle, "once", unset); });
     BOOST_REQUIRE(made);
     BOOST_TEST(wire.sent.back().sequence->cachethis);
     const auto removed = run([&] { return client.remove(top->handle, "once"); });
@@ -235,7 +236,7 @@ BOOST_FIXTURE_TEST_CASE(a_slot_whose_call_was_given_up_is_asked_what_became_of_i
     for (const fate lost : {fate::is_lost, fate::reply_is_lost}) {
         wire.sent.clear();
         wire.decide = [&](const sent_compound&) { return lost; };
-        BOOST_TEST(!run([&] { return client.mkdir(top->handle, "given up", {}); }));
+        BOOST_TEST(!run([&] { return client.mkdir(top->handle, "given up", unset); }));
         wire.decide = nullptr;
         const auto looked = run([&] { return client.lookup(top->handle, "given up"); });
         BOOST_TEST(looked.has_value() == (lost == fate::reply_is_lost));
@@ -414,7 +415,7 @@ BOOST_FIXTURE_TEST_CASE(open_files_are_reclaimed_from_a_server_that_remembers_th
 {
     const auto top = export_root();
     BOOST_REQUIRE(top);
-    auto made = run([&] { return client.create(top->handle, "kept", {}, nfs::v4::open_how::guarded); });
+    auto made = run([&] { return client.create(top->handle, "kept", unset, nfs::v4::open_how::guarded); });
     BOOST_REQUIRE(made);
     restart(true);
     wire.sent.clear();
@@ -440,7 +441,7 @@ BOOST_FIXTURE_TEST_CASE(what_cannot_be_reclaimed_is_opened_again, fixture)
 {
     const auto top = export_root();
     BOOST_REQUIRE(top);
-    auto made = run([&] { return client.create(top->handle, "again", {}, nfs::v4::open_how::guarded); });
+    auto made = run([&] { return client.create(top->handle, "again", unset, nfs::v4::open_how::guarded); });
     BOOST_REQUIRE(made);
     restart(false);
     const auto read = run([&] { return (*made)->read(0, 10); });
@@ -455,7 +456,7 @@ BOOST_FIXTURE_TEST_CASE(who_comes_in_the_grace_period_waits_for_its_end, fixture
     const auto top = export_root();
     BOOST_REQUIRE(top);
     const time_point began = clock.now();
-    auto made = run([&] { return client.create(top->handle, "late", {}, nfs::v4::open_how::guarded); });
+    auto made = run([&] { return client.create(top->handle, "late", unset, nfs::v4::open_how::guarded); });
     BOOST_REQUIRE_MESSAGE(made, (made ? std::string() : made.error().message()));
     BOOST_TEST((clock.now() - began > nfs::patience::usual));
     BOOST_TEST(run([&] { return (*made)->close(); }).has_value());
