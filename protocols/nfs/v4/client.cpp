@@ -123,7 +123,7 @@ task<result<file_attributes>> client::getattr(const known_handle& object)
     co_return read_attributes(call.get<1>().obj_attributes);
 }
 
-task<result<void>> client::setattr(const known_handle& object, const new_attributes& attributes)
+task<result<void>> client::setattr(const known_handle& object, new_attributes attributes)
 {
     const encoded_attributes encoded(attributes);
     SETATTR4args args;
@@ -266,7 +266,7 @@ task<result<std::string>> client::readlink(const known_handle& link)
 }
 
 task<result<node>> client::mkdir(const known_handle& directory, std::string_view name,
-                                 const new_attributes& attributes)
+                                 new_attributes attributes)
 {
     if (!name_fits(name))
         co_return name_too_long;
@@ -284,7 +284,7 @@ task<result<node>> client::mkdir(const known_handle& directory, std::string_view
 }
 
 task<result<node>> client::symlink(const known_handle& directory, std::string_view name,
-                                   std::string_view target, const new_attributes& attributes)
+                                   std::string_view target, new_attributes attributes)
 {
     if (!name_fits(name) || target.size() > max_link)
         co_return name_too_long;
@@ -474,8 +474,8 @@ task<result<std::unique_ptr<file>>> client::open(const node& object, std::uint32
 }
 
 task<result<std::unique_ptr<file>>> client::create(const known_handle& directory, std::string_view name,
-                                                   const new_attributes& attributes, open_how how,
-                                                   std::uint32_t access, const verifier4& verifier)
+                                                   new_attributes attributes, open_how how,
+                                                   std::uint32_t access, verifier4 verifier)
 {
     if (!name_fits(name))
         co_return name_too_long;

@@ -144,7 +144,7 @@ public:
     task<result<node>> root();
     task<result<file_attributes>> getattr(const known_handle& object);
     /// The size is set without an open, which deny bits of others may refuse; file::truncate() has one.
-    task<result<void>> setattr(const known_handle& object, const new_attributes& attributes);
+    task<result<void>> setattr(const known_handle& object, new_attributes attributes);
     task<result<node>> lookup(const known_handle& directory, std::string_view name);
     /// Looks up all components in one call where no symbolic link is on the way. Relative links are followed, the last
     /// component only if `follow_last`; an absolute one leads out of what the client can see: ELOOP.
@@ -152,10 +152,9 @@ public:
     /// Which bits of access4 the caller has.
     task<result<std::uint32_t>> access(const known_handle& object, std::uint32_t wanted);
     task<result<std::string>> readlink(const known_handle& link);
-    task<result<node>> mkdir(const known_handle& directory, std::string_view name,
-                             const new_attributes& attributes);
+    task<result<node>> mkdir(const known_handle& directory, std::string_view name, new_attributes attributes);
     task<result<node>> symlink(const known_handle& directory, std::string_view name, std::string_view target,
-                               const new_attributes& attributes);
+                               new_attributes attributes);
     /// A file or an empty directory.
     task<result<void>> remove(const known_handle& directory, std::string_view name);
     task<result<void>> rename(const known_handle& from_directory, std::string_view from,
@@ -176,9 +175,9 @@ public:
     task<result<std::unique_ptr<file>>> open(const node& object, std::uint32_t access);
     /// Makes the file `name` of `directory` and opens it with `access`, as open().
     task<result<std::unique_ptr<file>>> create(const known_handle& directory, std::string_view name,
-                                               const new_attributes& attributes, open_how how,
+                                               new_attributes attributes, open_how how,
                                                std::uint32_t access = share4::access_both,
-                                               const verifier4& verifier = {});
+                                               verifier4 verifier = {});
 
     /// Largest READ and WRITE, within what the session's channel takes.
     struct transfer_limits {
