@@ -18,13 +18,6 @@
 
 namespace verbena::test {
 
-#ifdef VERBENA_TEST_ALLOCATION_HOOKS
-inline constexpr bool has_sanitizer =
-    true; // and then every malloc() counts, also those of a thread that starts
-#else
-inline constexpr bool has_sanitizer = false;
-#endif
-
 inline std::atomic<std::uint64_t> allocations{0};
 inline std::atomic<std::uint64_t> allocated_bytes{0}; // what was given back is not taken off
 
