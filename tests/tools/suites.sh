@@ -12,7 +12,7 @@ unit         check  build,tests,sanitizers      400   80  all unit tests and fuz
 sim          check  build,tests,sanitizers      300   80  client and server on the loop provider: fixed seeds, and fresh ones for at most half a minute
 integration  check  build,tests,sanitizers,nfs_tools,wireshark 600 125 real processes on 127.0.0.1, under ASan and UBSan
 lab          check  build,tests,sanitizers,lab  900  130  a stock kernel 6.1 as the peer of the same binaries, the smoke scenarios
-tsan         check  build,tests,sanitizers,nfs_tools 400 80  what has threads under TSan, verbenad with three shards and scrapes
+tsan         hand   build,tests,sanitizers,nfs_tools 400 -   what has threads under TSan, verbenad with three shards and scrapes
 quickstart   check  build,tests,nfs_tools       300   30  \`./quickstart --once\`: the plain build, and the main job on real files
 plain        all    build,tests,gcc,nfs_tools,wireshark 900 -  unit, sim and integration at -O2 without sanitizers; consumers of the installed package, by other compilers and flags
 gcc          all    build,tests,gcc             600    -  unit, built by g++ 12 at -O0 and -O2 without precompiled headers, as an embedder builds; libverbena.so
@@ -35,7 +35,7 @@ suite_purposes() { suite_field "$1" 3 | tr -s ',-' '\n'; }
 suite_limit() { suite_field "$1" 4; }
 suite_share() { suite_field "$1" 5; }
 # Shares of what is no suite: the packages, and the builds.
-declare -A build_share=([packages]=120 [build-asan]=370 [build-tsan]=120 [build]=90)
+declare -A build_share=([packages]=120 [build-asan]=420 [build]=180)
 preparing=0 # seconds that builds took
 
 # --- running ----------------------------------------------------------------------------------
