@@ -105,6 +105,9 @@ private:
                                  std::string_view name, int dots);
     /// A regular file whose data `who` may use so: R_OK or W_OK.
     result<node*> find_data(const storage::request& r, const storage::handle& file, int use);
+    /// The same for a range that is to be changed.
+    result<node*> find_range(const storage::request& r, const storage::handle& file, std::uint64_t offset,
+                             std::uint64_t length);
     /// A file or directory whose extended attributes may be used so.
     result<node*> find_xattrs(const storage::request& r, const storage::handle& file, std::string_view name,
                               int use);

@@ -43,17 +43,24 @@ task<result<storage::seek_result>> backend::seek(const storage::request& r, cons
     co_return out;
 }
 
+// A file whose range is to be changed.
+result<node*> backend::find_range(const storage::request& r, const storage::handle& file,
+                                  std::uint64_t offset, std::uint64_t length)
+{
+    if (options_.read_only)
+        return fails(EROFS, "the export is read-only");
+    if (length == 0)
+        return fails(EINVAL, "an empty range");
+    if (is_too_far(offset, length))
+        return fails(EFBIG, "a range past the largest offset");
+    return find_data(r, file, W_OK);
+}
+
 task<result<storage::change>> backend::allocate(const storage::request& r, const storage::handle& file,
                                                 std::uint64_t offset, std::uint64_t length)
 {
-    if (options_.read_only)
-        co_return fails(EROFS, "the export is read-only");
-    if (length == 0)
-        co_return fails(EINVAL, "an empty range");
-    if (is_too_far(offset, length))
-        co_return fails(EFBIG, "a range past the largest offset");
     std::lock_guard lock(mutex_);
-    auto n = find_data(r, file, W_OK);
+    auto n = find_range(r, file, offset, length);
     if (!n)
         co_return n.error();
     node& f = **n;
@@ -73,14 +80,8 @@ task<result<storage::change>> backend::allocate(const storage::request& r, const
 task<result<storage::change>> backend::deallocate(const storage::request& r, const storage::handle& file,
                                                   std::uint64_t offset, std::uint64_t length)
 {
-    if (options_.read_only)
-        co_return fails(EROFS, "the export is read-only");
-    if (length == 0)
-        co_return fails(EINVAL, "an empty range");
-    if (is_too_far(offset, length))
-        co_return fails(EFBIG, "a range past the largest offset");
     std::lock_guard lock(mutex_);
-    auto n = find_data(r, file, W_OK);
+    auto n = find_range(r, file, offset, length);
     if (!n)
         co_return n.error();
     node& f = **n;

@@ -14,6 +14,7 @@
 #include "handles.hpp"
 #include "identity.hpp"
 
+#include <verbena/core/semaphore.hpp>
 #include <verbena/plugins/posixfs.hpp>
 
 #include <array>
@@ -148,6 +149,7 @@ private:
         name_guesses names;
         stream_cache streams;
         unsigned ring_reads = 0; ///< under way
+        semaphore clone_turn{1};
     };
     enum class use : std::uint8_t { read, write };
     /// The calling shard's thread may act for `who` on `f`: that asks no other host, and it may take his rights for the

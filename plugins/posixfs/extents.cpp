@@ -7,6 +7,8 @@
 #include <limits>
 #include <linux/fs.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 namespace verbena::posixfs {
@@ -16,6 +18,20 @@ namespace {
 constexpr std::uint64_t max_offset = std::numeric_limits<std::int64_t>::max();
 // What one job copies: a pool thread is held for some 40 ms where a disk writes 100 MB/s.
 constexpr std::uint64_t most_copied_at_once = std::uint64_t(4) << 20;
+// What one job takes room for or gives back. A file system may have a page to zero, or an extent to free, for each 4 KiB of it.
+constexpr std::uint64_t most_changed_at_once = std::uint64_t(256) << 20;
+
+// Several calls of the kernel would use up what there is before one of them fails, and a single one fails at once.
+result<void> may_have_room(int fd, std::uint64_t length)
+{
+    struct statvfs fs{};
+    struct stat st{};
+    if (::fstatvfs(fd, &fs) != 0 || ::fstat(fd, &st) != 0)
+        return errno_error("look for room");
+    // Some of the range may have its room already.
+    const std::uint64_t most = std::uint64_t(fs.f_bfree) * fs.f_frsize + std::uint64_t(st.st_blocks) * 512;
+    return length <= most ? result<void>() : error::from_errno(ENOSPC, "fallocate");
+}
 
 } // namespace
 
@@ -131,19 +147,35 @@ task<result<storage::change>> backend::change_extents(const storage::request& r,
     if (!opened)
         co_return opened.error();
     const in_use target = std::move(*opened);
-    auto job = [fd = target.open->get(), offset, length, mode, &who = r.who]() -> result<void> {
-        // As the caller: setuid bits fall, and quotas and reserved blocks bind, by the rights of who changes it.
-        const acting_as as(who);
-        if (!as)
-            return as.error();
-        int done = 0;
-        do
-            done = ::fallocate(fd, mode, static_cast<off_t>(offset), static_cast<off_t>(length));
-        while (done != 0 && errno == EINTR);
-        return done == 0 ? result<void>() : errno_error("fallocate");
-    };
-    if (const auto done = co_await pool_.run(std::move(job)); !done)
-        co_return done.error();
+    const bool gives_back = (mode & FALLOC_FL_PUNCH_HOLE) != 0;
+    const auto size = static_cast<std::uint64_t>(target.st.st_size);
+    const std::uint64_t end = offset + length;
+    if (!gives_back && length > most_changed_at_once) {
+        auto look = [fd = target.open->get(), length] { return may_have_room(fd, length); };
+        if (const auto room = co_await pool_.run(std::move(look)); !room)
+            co_return room.error();
+    }
+    for (std::uint64_t at = offset; at < end;) {
+        // Behind the end of the file there is next to nothing to give back.
+        const std::uint64_t part =
+            gives_back && at >= size ? end - at : std::min(end - at, most_changed_at_once);
+        // A file that grows does so at last: one that room was lacking for is as long as before.
+        const int how = part == end - at ? mode : mode | FALLOC_FL_KEEP_SIZE;
+        auto job = [fd = target.open->get(), at, part, how, &who = r.who]() -> result<void> {
+            // As the caller: setuid bits fall, and quotas and reserved blocks bind, by the rights of who changes it.
+            const acting_as as(who);
+            if (!as)
+                return as.error();
+            int done = 0;
+            do
+                done = ::fallocate(fd, how, static_cast<off_t>(at), static_cast<off_t>(part));
+            while (done != 0 && errno == EINTR);
+            return done == 0 ? result<void>() : errno_error("fallocate");
+        };
+        if (const auto done = co_await pool_.run(std::move(job)); !done)
+            co_return done.error();
+        at += part;
+    }
     co_return co_await settle_data(target);
 }
 
@@ -238,6 +270,11 @@ task<result<storage::change>> backend::clone(const storage::request& r, const st
         // A file system that does not know the call at all.
         return error::from_errno(errno == ENOTTY ? EOPNOTSUPP : errno, "FICLONERANGE");
     };
+    // All or nothing, it may take as long as the file has extents: of the pool's threads each shard gives it one.
+    const bool mine = co_await s.clone_turn.acquire();
+    if (!mine)
+        co_return error(std::errc::operation_canceled, "clone");
+    const held_permit held(s.clone_turn);
     if (const auto done = co_await pool_.run(std::move(job)); !done)
         co_return done.error();
     co_return co_await settle_data(target);

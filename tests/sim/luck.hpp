@@ -4,9 +4,15 @@
 
 #include "world.hpp"
 
+#include <verbena/core/buffer.hpp>
+#include <verbena/protocols/rpc/payload.hpp>
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
 
 namespace verbena::sim {
 
@@ -65,6 +71,19 @@ inline world_options options_of(std::uint64_t seed)
     default: break;
     }
     return o;
+}
+
+/// `size` bytes for `offset` of a file, in `memory`, and in what the file must hold from then on.
+inline rpc::payload write_into(std::vector<std::byte>& content, std::size_t offset, std::size_t size,
+                               lease memory, draws& luck)
+{
+    const auto tag = static_cast<unsigned>(luck.next());
+    if (content.size() < offset + size)
+        content.resize(offset + size);
+    for (std::size_t k = 0; k < size; ++k)
+        memory.data()[k] = content[offset + k] = std::byte((tag + k * 7 + k / 253) & 0xff);
+    const std::span<const std::byte> bytes(memory.data(), size);
+    return rpc::payload(std::move(memory), bytes);
 }
 
 } // namespace verbena::sim

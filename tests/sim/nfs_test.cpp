@@ -106,13 +106,7 @@ private:
             const std::size_t offset = luck_.below(content.size() + 100);
             lease memory = co_await client_.transport().acquire(size);
             BOOST_REQUIRE(memory);
-            const auto tag = static_cast<unsigned>(luck_.next());
-            if (content.size() < offset + size)
-                content.resize(offset + size);
-            for (std::size_t k = 0; k < size; ++k)
-                memory.data()[k] = content[offset + k] = std::byte((tag + k * 7 + k / 253) & 0xff);
-            const std::span<const std::byte> bytes(memory.data(), size);
-            rpc::payload data(std::move(memory), bytes);
+            rpc::payload data = write_into(content, offset, size, std::move(memory), luck_);
             auto written = co_await f.write(offset, std::move(data));
             if (!good(written, "write"))
                 co_return;

@@ -259,7 +259,10 @@ task<result<std::string>> client::readlink(const known_handle& link)
     auto ran = co_await session_.run(call);
     if (!ran)
         co_return ran.error();
-    auto data = call.reply().take(call.get<1>().link);
+    const auto& target = call.get<1>().link;
+    if (target.length > max_link)
+        co_return error(std::errc::filename_too_long, "the target of a symbolic link", target.length);
+    auto data = call.reply().take(target);
     if (!data)
         co_return data.error();
     co_return text_of(*data);

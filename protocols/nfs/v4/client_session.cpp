@@ -25,16 +25,6 @@ constexpr std::size_t head_of_results = 12 + 4 + xdr::max_size<SEQUENCE4res>;
 const error stopped(std::errc::operation_canceled, "a call of NFS version 4");
 const error closed(std::errc::operation_canceled, "the session is closed");
 
-class turn_taken {
-public:
-    explicit turn_taken(semaphore& s) noexcept : semaphore_(s) {}
-    turn_taken(const turn_taken&) = delete;
-    ~turn_taken() { semaphore_.release(); }
-
-private:
-    semaphore& semaphore_;
-};
-
 std::string unlike_any_other()
 {
     std::array<char, HOST_NAME_MAX + 1> host{};
@@ -136,7 +126,7 @@ task<result<void>> client_session::be_ready()
     const bool mine = co_await turn_.acquire();
     if (!mine)
         co_return stopped;
-    const turn_taken held(turn_);
+    const held_permit held(turn_);
     if (state_ == state::up)
         co_return result<void>();
     if (state_ == state::closed)
@@ -197,7 +187,8 @@ task<result<void>> client_session::exchange_id()
     if (!sent)
         co_return sent.error();
     const EXCHANGE_ID4res& res = call.get<0>();
-    if (incarnation_ == 0 || res.clientid != client_id_) {
+    // A server that counts clients from its start may give a new one the number of the old one.
+    if (incarnation_ == 0 || res.clientid != client_id_ || (res.flags & exchgid4::confirmed_r) == 0) {
         ++incarnation_;
         must_complete_ = true;
         lease_known_ = false;
@@ -543,11 +534,12 @@ task<void> client_session::close()
 {
     if (state_ == state::closed)
         co_return;
-    const bool was_up = std::exchange(state_, state::closed) == state::up;
+    // The renewal may be making a session, which is there to be ended then, or is not made.
     if (tasks_) {
         tasks_->request_stop();
         co_await tasks_->join();
     }
+    const bool was_up = std::exchange(state_, state::closed) == state::up;
     if (!was_up)
         co_return;
     DESTROY_SESSION4args session;

@@ -11,16 +11,6 @@ namespace {
 // PUTFH and READ, WRITE or COMMIT, without data: little enough to come inline whatever the transport.
 constexpr std::size_t few_results = 64;
 
-class turn_taken {
-public:
-    explicit turn_taken(semaphore& s) noexcept : semaphore_(s) {}
-    turn_taken(const turn_taken&) = delete;
-    ~turn_taken() { semaphore_.release(); }
-
-private:
-    semaphore& semaphore_;
-};
-
 // The server does not know the open any more.
 bool is_gone(const error& why) noexcept
 {
@@ -45,7 +35,7 @@ task<result<void>> file::reopen(stateid4 instead_of)
     const bool mine = co_await turn_.acquire();
     if (!mine)
         co_return error(std::errc::operation_canceled, "OPEN");
-    const turn_taken held(turn_);
+    const held_permit held(turn_);
     if (!(id_ == instead_of))
         co_return result<void>();
     const owner_name owner(owner_);

@@ -83,57 +83,44 @@ task<nfsstat4> server::seek(compound& k)
     co_return k.add(res);
 }
 
-// What ALLOCATE and DEALLOCATE, which are writes of a kind, must pass.
-task<nfsstat4> server::begin_changing(compound& k, stateid4 id, std::uint64_t offset, std::uint64_t length,
-                                      files::change_hold& change)
+// ALLOCATE and DEALLOCATE, which are writes of a kind.
+template<class Arguments, class Results>
+task<nfsstat4> server::change_extents(compound& k, extents_change what)
 {
+    Arguments args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
     nfsstat4 status = as_wrong_type(k.need_file(purpose::changing));
-    if (status == nfsstat4::ok && (length == 0 || length > ~std::uint64_t(0) - offset))
+    if (status == nfsstat4::ok && (args.length == 0 || args.length > ~std::uint64_t(0) - args.offset))
         status = nfsstat4::inval;
-    if (status == nfsstat4::ok && is_too_far(offset, length))
+    if (status == nfsstat4::ok && is_too_far(args.offset, args.length))
         status = nfsstat4::fbig;
     if (status == nfsstat4::ok)
-        status = k.check_room<ALLOCATE4res>();
+        status = k.check_room<Results>();
     if (status != nfsstat4::ok)
         co_return status;
+    files::change_hold change;
     change.begin(commons_.state.changes(), k.current.key());
-    co_return co_await check_io(k, id, files::operation::write);
+    status = co_await check_io(k, args.stateid, files::operation::write);
+    if (status != nfsstat4::ok)
+        co_return status;
+    const object& file = k.current;
+    const auto done = co_await (file.backend().*what)(file.request, file.file, args.offset, args.length);
+    if (!done) {
+        status = status_of_storage(done.error());
+        co_return as_wrong_type(co_await refuse_data(file, status));
+    }
+    co_return k.add(Results());
 }
 
 task<nfsstat4> server::allocate(compound& k)
 {
-    ALLOCATE4args args;
-    if (!k.args.read(args))
-        co_return nfsstat4::badxdr;
-    files::change_hold change;
-    nfsstat4 status = co_await begin_changing(k, args.stateid, args.offset, args.length, change);
-    if (status != nfsstat4::ok)
-        co_return status;
-    const object& file = k.current;
-    const auto done = co_await file.backend().allocate(file.request, file.file, args.offset, args.length);
-    if (!done) {
-        status = status_of_storage(done.error());
-        co_return as_wrong_type(co_await refuse_data(file, status));
-    }
-    co_return k.add(ALLOCATE4res());
+    return change_extents<ALLOCATE4args, ALLOCATE4res>(k, &storage::file_backend::allocate);
 }
 
 task<nfsstat4> server::deallocate(compound& k)
 {
-    DEALLOCATE4args args;
-    if (!k.args.read(args))
-        co_return nfsstat4::badxdr;
-    files::change_hold change;
-    nfsstat4 status = co_await begin_changing(k, args.stateid, args.offset, args.length, change);
-    if (status != nfsstat4::ok)
-        co_return status;
-    const object& file = k.current;
-    const auto done = co_await file.backend().deallocate(file.request, file.file, args.offset, args.length);
-    if (!done) {
-        status = status_of_storage(done.error());
-        co_return as_wrong_type(co_await refuse_data(file, status));
-    }
-    co_return k.add(DEALLOCATE4res());
+    return change_extents<DEALLOCATE4args, DEALLOCATE4res>(k, &storage::file_backend::deallocate);
 }
 
 // No hint is taken, and none is said to be.

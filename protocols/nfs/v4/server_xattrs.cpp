@@ -45,7 +45,7 @@ task<nfsstat4> server::getxattr(compound& k)
     const object& o = k.current;
     const auto value = co_await o.backend().getxattr(o.request, o.file, args.name);
     if (!value)
-        co_return status_of_storage(value.error());
+        co_return status_of_xattrs(value.error());
     if (value->size() + usual_rest > k.results.room() && k.c.results().payloads().empty())
         k.lacks_memory = !co_await k.c.reserve_results(value->size() + usual_rest);
     GETXATTR4res res;
@@ -93,7 +93,7 @@ task<nfsstat4> server::setxattr(compound& k)
     const object& o = k.current;
     const auto done = co_await o.backend().setxattr(o.request, o.file, args.name, args.value, mode);
     if (!done)
-        co_return status_of_storage(done.error());
+        co_return status_of_xattrs(done.error());
     seen.after = done->after;
     SETXATTR4res res;
     res.cinfo = to_change_info(seen);
@@ -113,7 +113,7 @@ task<nfsstat4> server::removexattr(compound& k)
     const object& o = k.current;
     const auto done = co_await o.backend().removexattr(o.request, o.file, args.name);
     if (!done)
-        co_return status_of_storage(done.error());
+        co_return status_of_xattrs(done.error());
     seen.after = done->after;
     REMOVEXATTR4res res;
     res.cinfo = to_change_info(seen);
@@ -133,7 +133,7 @@ task<nfsstat4> server::listxattrs(compound& k)
     const object& o = k.current;
     const auto names = co_await o.backend().listxattrs(o.request, o.file);
     if (!names)
-        co_return status_of_storage(names.error());
+        co_return status_of_xattrs(names.error());
     std::vector<std::pair<std::uint64_t, std::string_view>> left;
     std::size_t size = empty_list;
     for (const std::string& name : *names) {

@@ -34,10 +34,6 @@ void set_time(const settime4& from, storage::set_time& to) noexcept
 // The numbers below 10000 are the same, and those of version 3's own errors are too.
 nfsstat4 status_of_storage(const error& failure) noexcept
 {
-    if (failure.errno_value() == ENODATA)
-        return nfsstat4::noxattr;
-    if (failure.errno_value() == E2BIG)
-        return nfsstat4::xattr2big;
     const v3::nfsstat3 status = v3::to_status(failure);
     switch (status) {
     case v3::nfsstat3::nxio:
@@ -46,6 +42,15 @@ nfsstat4 status_of_storage(const error& failure) noexcept
     case v3::nfsstat3::not_sync: return nfsstat4::not_same;
     default: return static_cast<nfsstat4>(status);
     }
+}
+
+nfsstat4 status_of_xattrs(const error& failure) noexcept
+{
+    if (failure.errno_value() == ENODATA)
+        return nfsstat4::noxattr;
+    if (failure.errno_value() == E2BIG)
+        return nfsstat4::xattr2big;
+    return status_of_storage(failure);
 }
 
 nfs_ftype4 to_ftype4(storage::file_type type) noexcept

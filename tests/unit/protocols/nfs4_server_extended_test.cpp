@@ -648,7 +648,9 @@ BOOST_FIXTURE_TEST_CASE(extended_attributes_have_limits, fixture)
     }
     BOOST_TEST(on(file, setting(longest, "x")).status() == nfsstat4::ok);
     // More than any file system has.
-    BOOST_CHECK(status_of_storage(verbena::error::from_errno(E2BIG)) == nfsstat4::xattr2big);
+    BOOST_CHECK(status_of_xattrs(verbena::error::from_errno(E2BIG)) == nfsstat4::xattr2big);
+    BOOST_CHECK(status_of_storage(verbena::error::from_errno(E2BIG)) == nfsstat4::io);
+    BOOST_CHECK(status_of_storage(verbena::error::from_errno(ENODATA)) == nfsstat4::io);
     const std::vector<std::byte> big(65536);
     storage::request root;
     root.who = storage::credential(0, 0);

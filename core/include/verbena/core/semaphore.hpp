@@ -58,6 +58,18 @@ private:
     intrusive_list<detail::waiter> waiters_;
 };
 
+/// A permit that was acquired; it is given back when this goes. Shard-local; the semaphore outlives it.
+class held_permit {
+public:
+    explicit held_permit(semaphore& of) noexcept : semaphore_(of) {}
+    held_permit(const held_permit&) = delete;
+    held_permit& operator=(const held_permit&) = delete;
+    ~held_permit() { semaphore_.release(); }
+
+private:
+    semaphore& semaphore_;
+};
+
 } // namespace verbena
 
 #pragma GCC visibility pop

@@ -190,8 +190,12 @@ private:
     task<nfsstat4> seek(compound& k);
     task<nfsstat4> allocate(compound& k);
     task<nfsstat4> deallocate(compound& k);
-    task<nfsstat4> begin_changing(compound& k, stateid4 id, std::uint64_t offset, std::uint64_t length,
-                                  files::change_hold& change);
+    using extents_change = task<result<storage::change>> (storage::file_backend::*)(const storage::request&,
+                                                                                    const storage::handle&,
+                                                                                    std::uint64_t,
+                                                                                    std::uint64_t);
+    template<class Arguments, class Results>
+    task<nfsstat4> change_extents(compound& k, extents_change what);
     task<nfsstat4> io_advise(compound& k);
     task<nfsstat4> copy(compound& k);
     task<nfsstat4> clone(compound& k);

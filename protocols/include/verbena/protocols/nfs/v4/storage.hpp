@@ -17,6 +17,9 @@ namespace verbena::nfs::v4 {
 
 /// The status that answers a back end's failure.
 nfsstat4 status_of_storage(const error& failure) noexcept;
+/// The same of an operation on extended attributes, which has errors of its own: other operations may not answer with those, whatever a
+/// disk says.
+nfsstat4 status_of_xattrs(const error& failure) noexcept;
 
 nfs_ftype4 to_ftype4(storage::file_type type) noexcept;
 /// What CLAIM_NULL and data operations are answered for what is no regular file.
