@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/core/transport_metrics.hpp>
+#include <verbena/protocols/rpcrdma/requester.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
 
 namespace verbena::rpcrdma {
@@ -76,6 +77,54 @@ metric_registrations expose(metric_registry& registry, const responder_stats& s)
     group.add_sum(transport_metrics::read_depth_waits(), s.read_depth_waits);
     group.add(transport_metrics::payload_copied_bytes(),
               [&s](metric_sink& out) { out.value({"rpcrdma"}, value_of(s.payload_copied_bytes)); });
+    return group.take();
+}
+
+metric_registrations expose(metric_registry& registry, const requester_stats& s)
+{
+    metric_group group(registry);
+    group.add({"verbena_rpcrdma_client_calls_total",
+               "Calls made over RDMA, by how their arguments went out.",
+               metric_type::counter,
+               "calls",
+               {"kind"},
+               3},
+              [&s](metric_sink& out) {
+                  out.value({"inline"}, value_of(s.inline_calls));
+                  out.value({"read_chunk"}, value_of(s.read_chunk_calls));
+                  out.value({"long"}, value_of(s.long_calls));
+              });
+    group.add({"verbena_rpcrdma_client_offered_chunks_total",
+               "Chunks offered to servers for their results.",
+               metric_type::counter,
+               "chunks",
+               {"kind"},
+               2},
+              [&s](metric_sink& out) {
+                  out.value({"write"}, value_of(s.write_chunks));
+                  out.value({"reply"}, value_of(s.reply_chunks));
+              });
+    group.add({"verbena_rpcrdma_client_errors_total",
+               "RDMA_ERROR received, and messages that were no reply to anything.",
+               metric_type::counter,
+               "errors",
+               {"kind"},
+               2},
+              [&s](metric_sink& out) {
+                  out.value({"refused"}, value_of(s.errors));
+                  out.value({"dropped"}, value_of(s.dropped));
+              });
+    const auto count = [&](const char* name, const char* help, const char* unit, const counter& of) {
+        group.add_sum({name, help, metric_type::counter, unit}, of);
+    };
+    count("verbena_rpcrdma_client_remote_invalidations_total", "Replies that took a key of ours away.",
+          "replies", s.remote_invalidations);
+    count("verbena_rpcrdma_client_credit_waits_total", "Calls that waited for a credit.", "calls",
+          s.credit_waits);
+    count("verbena_rpcrdma_client_callbacks_total", "Calls of servers that were served.", "calls",
+          s.callbacks);
+    count("verbena_rpcrdma_client_wakes_total",
+          "RDMA Writes of nothing, while a connection's first answer is awaited.", "writes", s.wakes);
     return group.take();
 }
 

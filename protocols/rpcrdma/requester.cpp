@@ -130,7 +130,7 @@ void requester::transmit(outstanding& o) noexcept
 {
     waiting_.push_back(o);
     if (in_flight_ >= credits_)
-        ++stats_.credit_waits;
+        stats_.credit_waits.add();
     pump();
 }
 
@@ -248,10 +248,10 @@ result<void> requester::plan_replies(const rpc::request& call, transfer& t)
     if (!echoed.writes.add_chunk() || !echoed.writes.add_segment({}))
         return error(std::errc::no_buffer_space, "Write list");
     if (call.max_result != 0 && encoded_size(echoed) + call.max_reply <= terms_.receive_threshold) {
-        ++stats_.write_chunks;
+        stats_.write_chunks.add();
         return plan_new(t.result, call.max_result, written);
     }
-    ++stats_.reply_chunks;
+    stats_.reply_chunks.add();
     return plan_new(t.reply, unreduced, written);
 }
 
@@ -268,7 +268,7 @@ result<void> requester::plan_call(const rpc::request& call, transfer& t)
     if (h.has_reply_chunk && !h.reply.push_back({}))
         return error(std::errc::no_buffer_space, "Reply chunk");
     if (encoded_size(h) + whole <= terms_.send_threshold) {
-        ++stats_.inline_calls;
+        stats_.inline_calls.add();
         return {};
     }
     if (!items.empty() && items[0].length != 0) {
@@ -285,7 +285,7 @@ result<void> requester::plan_call(const rpc::request& call, transfer& t)
                 t.read_count += e.planned();
             }
             t.read_position = static_cast<std::uint32_t>(items[0].position);
-            ++stats_.read_chunk_calls;
+            stats_.read_chunk_calls.add();
             return {};
         }
     }
@@ -295,7 +295,7 @@ result<void> requester::plan_call(const rpc::request& call, transfer& t)
     t.read_count = 1;
     t.read_position = 0;
     t.whole = true;
-    ++stats_.long_calls;
+    stats_.long_calls.add();
     std::byte* to = e.bytes.data();
     const auto put = [&to](std::span<const std::byte> bytes) {
         if (!bytes.empty())
@@ -458,7 +458,7 @@ void requester::on_timer() noexcept
         w.id = make_id(operation::wake, 0);
         w.opcode = verbs::opcode::rdma_write;
         waking_ = queue_pair_->post_send({&w, 1}).has_value();
-        stats_.wakes += waking_;
+        stats_.wakes.add(waking_);
     }
     if (--wakes_left_ != 0)
         wake_later();
@@ -489,7 +489,7 @@ void requester::on_completions(std::span<const verbs::completion> batch) noexcep
         }
         wakes_left_ = 0;
         if (c.invalidated_key != 0)
-            ++stats_.remote_invalidations;
+            stats_.remote_invalidations.add();
         const bool posted = post_receive(slot);
         on_message(std::move(message), c.length);
         // A queue pair whose end is under way takes none, and what it had received before is good.
@@ -514,7 +514,7 @@ void requester::on_message(lease message, std::uint32_t length) noexcept
     header h;
     const decoded_header decoded = decode(bytes, h);
     if (decoded.action != verdict::good) {
-        ++stats_.dropped;
+        stats_.dropped.add();
         return;
     }
     const auto payload = bytes.subspan(decoded.offset);
@@ -532,12 +532,12 @@ void requester::on_message(lease message, std::uint32_t length) noexcept
     } else if (const auto given_up = std::ranges::find(abandoned_, h.xid); given_up != abandoned_.end()) {
         abandoned_.erase(given_up);
     } else {
-        ++stats_.dropped;
+        stats_.dropped.add();
         return;
     }
     --in_flight_;
     if (h.proc == procedure::error)
-        ++stats_.errors; // whose direction nobody can tell: its credits count for nothing (RFC 8167 6)
+        stats_.errors.add(); // whose direction nobody can tell: its credits count for nothing (RFC 8167 6)
     else
         credits_ = std::clamp<std::uint32_t>(h.credits, 1, max_credits_);
     if (answers)

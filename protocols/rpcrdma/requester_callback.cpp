@@ -42,7 +42,7 @@ private:
 void requester::take_callback(lease message, std::uint32_t length) noexcept
 {
     if (options_.callbacks == nullptr) {
-        ++stats_.dropped;
+        stats_.dropped.add();
         return;
     }
     // Receives stand again at once, so the credits must be counted (RFC 8166 3.3.1).
@@ -90,7 +90,7 @@ task<void> requester::serve_callback(lease message, std::uint32_t length)
     if (epoch != epoch_ || !connected())
         co_return;
     --callbacks_in_service_;
-    ++stats_.callbacks;
+    stats_.callbacks.add();
     if (!replies && call.is_call())
         co_return;
     result<void> posted = error(std::errc::message_size);

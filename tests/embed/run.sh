@@ -34,6 +34,7 @@ greets() {
     printf '%s\n' "$heard"
     [[ $heard == $'hello, embedder, by tcp\nhello, embedder, by iwarp' ]]
 }
+greets_through_asio() { [[ $("$work/asio" ada grace) == $'hello, ada\nhello, grace' ]]; }
 serves() { python3 "$source/tests/integration/example_service_test.py" "$work/service"; }
 
 case ${1-} in
@@ -61,6 +62,15 @@ int main()
 CPP
     compile "${CXX:-clang++-19}" "$work/scraped.cpp" verbena-service
     "$work/scraped"
+    # A module links nothing, and the program that was installed takes it.
+    # shellcheck disable=SC2046
+    "${CXX:-clang++-19}" -std=c++20 -O2 -fPIC -shared $(package --cflags --libs verbena-module) "$source/examples/kv/kv.cpp" -o "$work/kv.so"
+    "$work/root${programs%%$'\n'*}" module check "$work/kv.so"
+    # Only where Asio was there when verbena was built.
+    if package --exists verbena-asio; then
+        compile "${CXX:-clang++-19}" "$source/examples/asio.cpp" verbena-asio
+        greets_through_asio
+    fi
     ;;
 flags)
     install_from "$2"
@@ -96,10 +106,12 @@ shared)
 subproject)
     mkdir -p "$work/app/subprojects"
     ln -s "$source" "$work/app/subprojects/verbena"
-    cp "$source/examples/greeter.cpp" "$source/examples/service.cpp" "$work/app/"
+    cp "$source"/examples/{asio,greeter,service}.cpp "$source"/examples/kv/{kv.cpp,protocol.hpp} "$work/app/"
     cat >"$work/app/meson.build" <<'MESON'
 project('app', 'cpp', default_options: ['cpp_std=c++20'])
 executable('greeter', 'greeter.cpp', dependencies: dependency('verbena', fallback: 'verbena'))
+shared_module('kv', 'kv.cpp', name_prefix: '', dependencies: dependency('verbena-module', fallback: 'verbena'))
+executable('asio', 'asio.cpp', dependencies: dependency('verbena-asio', fallback: 'verbena'))
 # Only with -Dverbena:services=enabled.
 service_dep = dependency('verbena-service', required: false)
 if service_dep.found()
@@ -123,7 +135,7 @@ MESON
             exit 1
         fi
     done
-    ninja -C "$work/app/build-enabled" greeter.p/greeter.cpp.o service.p/service.cpp.o >"$work/log" || { tail -n 40 "$work/log"; exit 1; }
+    ninja -C "$work/app/build-enabled" greeter.p/greeter.cpp.o service.p/service.cpp.o asio.p/asio.cpp.o kv.so >"$work/log" || { tail -n 40 "$work/log"; exit 1; }
     ninja -C "$work/app/build-enabled" -t query service | grep -q 'libverbena_service\.a'
     if ninja -C "$work/app/build-auto" -t targets all | grep '^service'; then
         echo 'a subproject has the library for services only if it is asked to'

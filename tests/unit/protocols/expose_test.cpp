@@ -5,6 +5,7 @@
 #include <verbena/protocols/rpc/dispatcher.hpp>
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
 #include <verbena/protocols/rpc/stream_server.hpp>
+#include <verbena/protocols/rpcrdma/requester.hpp>
 #include <verbena/protocols/rpcrdma/responder.hpp>
 #include <verbena/transports/iwarp.hpp>
 #include <verbena/transports/stream.hpp>
@@ -151,6 +152,35 @@ BOOST_AUTO_TEST_CASE(rpc_over_rdma)
                              {"verbena_rpcrdma_chunk_waits_total", 23},
                              {"verbena_rpcrdma_yields_total", 24},
                              {"verbena_rpcrdma_errors_total draining", 25}});
+}
+
+BOOST_AUTO_TEST_CASE(rpc_over_rdma_of_a_client)
+{
+    metric_registry registry;
+    rpcrdma::requester_stats s;
+    s.inline_calls.add(1);
+    s.read_chunk_calls.add(2);
+    s.long_calls.add(3);
+    s.write_chunks.add(4);
+    s.reply_chunks.add(5);
+    s.remote_invalidations.add(6);
+    s.errors.add(7);
+    s.dropped.add(8);
+    s.credit_waits.add(9);
+    s.callbacks.add(10);
+    s.wakes.add(11);
+    const auto made = rpcrdma::expose(registry, s);
+    check(scrape(registry), {{"verbena_rpcrdma_client_calls_total inline", 1},
+                             {"verbena_rpcrdma_client_calls_total read_chunk", 2},
+                             {"verbena_rpcrdma_client_calls_total long", 3},
+                             {"verbena_rpcrdma_client_offered_chunks_total write", 4},
+                             {"verbena_rpcrdma_client_offered_chunks_total reply", 5},
+                             {"verbena_rpcrdma_client_remote_invalidations_total", 6},
+                             {"verbena_rpcrdma_client_errors_total refused", 7},
+                             {"verbena_rpcrdma_client_errors_total dropped", 8},
+                             {"verbena_rpcrdma_client_credit_waits_total", 9},
+                             {"verbena_rpcrdma_client_callbacks_total", 10},
+                             {"verbena_rpcrdma_client_wakes_total", 11}});
 }
 
 BOOST_AUTO_TEST_CASE(iwarp_of_two_shards_beside_other_transports)

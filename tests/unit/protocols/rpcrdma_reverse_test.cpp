@@ -210,7 +210,7 @@ BOOST_FIXTURE_TEST_CASE(calls_go_both_ways_within_the_credits, two_ways)
     BOOST_TEST(client_program.served == 40);
     BOOST_TEST(client_program.most > 1);
     BOOST_TEST(client_program.most <= 4);
-    BOOST_TEST(requested.callbacks == 40u);
+    BOOST_TEST(requested.callbacks.value() == 40u);
     // The connection is gone, the channel is not.
     BOOST_TEST(!server_program.channel->open());
     auto late = run_until_complete(*shard, call_back(*server_program.channel, 1, 0, 0));
@@ -234,7 +234,7 @@ BOOST_FIXTURE_TEST_CASE(a_client_without_a_service_leaves_calls_unanswered, two_
     const auto a = run();
     BOOST_TEST(a.failed == 1u);
     BOOST_TEST((server_program.last == std::errc::timed_out), server_program.last.message());
-    BOOST_TEST(requested.dropped == 1u);
+    BOOST_TEST(requested.dropped.value() == 1u);
 }
 
 // Each has used a credit that comes back with its reply, which nobody waits for.

@@ -165,11 +165,11 @@ BOOST_DATA_TEST_CASE(calls_up_to_the_threshold_go_inline, all_ends, e)
     const std::uint32_t fits = e.threshold() - plain - call_head - length_word;
     c.run([&]() -> task<void> {
         co_await c.write(fits);
-        BOOST_TEST(c.requested.inline_calls == 1u);
+        BOOST_TEST(c.requested.inline_calls.value() == 1u);
         BOOST_TEST(c.served.read_chunk_bytes.value() == 0u);
         co_await c.write(fits + 4);
-        BOOST_TEST(c.requested.inline_calls == 1u);
-        BOOST_TEST(c.requested.read_chunk_calls == 1u);
+        BOOST_TEST(c.requested.inline_calls.value() == 1u);
+        BOOST_TEST(c.requested.read_chunk_calls.value() == 1u);
         BOOST_TEST(c.served.read_chunk_bytes.value() == fits + 4);
     });
     BOOST_TEST(c.served.calls.value() == 2u);
@@ -182,16 +182,16 @@ BOOST_DATA_TEST_CASE(replies_up_to_the_threshold_come_inline, all_ends, e)
     const std::uint32_t fits = e.threshold() - plain - reply_head - length_word;
     c.run([&]() -> task<void> {
         co_await c.read(fits, reply_head + length_word, fits);
-        BOOST_TEST(c.requested.write_chunks == 0u);
+        BOOST_TEST(c.requested.write_chunks.value() == 0u);
         BOOST_TEST(c.served.inline_replies.value() == 1u);
         BOOST_TEST(c.served.write_chunk_bytes.value() == 0u);
         co_await c.read(fits + 4, reply_head + length_word, fits + 4);
-        BOOST_TEST(c.requested.write_chunks == 1u);
+        BOOST_TEST(c.requested.write_chunks.value() == 1u);
         BOOST_TEST(c.served.inline_replies.value() == 1u);
         BOOST_TEST(c.served.write_chunk_replies.value() == 1u);
         BOOST_TEST(c.served.write_chunk_bytes.value() == fits + 4);
     });
-    BOOST_TEST(c.requested.reply_chunks == 0u);
+    BOOST_TEST(c.requested.reply_chunks.value() == 0u);
 }
 
 // Here the responder alone decides.
@@ -202,14 +202,14 @@ BOOST_DATA_TEST_CASE(a_reply_chunk_is_used_beyond_the_threshold_only, all_ends, 
     const std::size_t offered = 2 * e.threshold();
     c.run([&]() -> task<void> {
         co_await c.read(fits, offered, 0);
-        BOOST_TEST(c.requested.reply_chunks == 1u);
+        BOOST_TEST(c.requested.reply_chunks.value() == 1u);
         BOOST_TEST(c.served.inline_replies.value() == 1u);
         co_await c.read(fits + 4, offered, 0);
-        BOOST_TEST(c.requested.reply_chunks == 2u);
+        BOOST_TEST(c.requested.reply_chunks.value() == 2u);
         BOOST_TEST(c.served.inline_replies.value() == 1u);
         BOOST_TEST(c.served.reply_chunk_replies.value() == 1u);
     });
-    BOOST_TEST(c.requested.write_chunks == 0u);
+    BOOST_TEST(c.requested.write_chunks.value() == 0u);
     BOOST_TEST(c.served.write_chunk_bytes.value() == e.threshold() - with_reply_chunk + 4);
 }
 
@@ -218,8 +218,8 @@ BOOST_DATA_TEST_CASE(calls_without_a_data_item_go_whole_beyond_the_threshold, al
     connected c(e);
     c.run([&]() -> task<void> { co_await c.echo(3000); });
     const bool is_long = e.threshold() < 3000;
-    BOOST_TEST(c.requested.long_calls == (is_long ? 1u : 0u));
-    BOOST_TEST(c.requested.inline_calls == (is_long ? 0u : 1u));
+    BOOST_TEST(c.requested.long_calls.value() == (is_long ? 1u : 0u));
+    BOOST_TEST(c.requested.inline_calls.value() == (is_long ? 0u : 1u));
     BOOST_TEST(c.served.reply_chunk_replies.value() == (is_long ? 1u : 0u));
     BOOST_TEST(c.served.inline_replies.value() == (is_long ? 0u : 1u));
 }
@@ -240,12 +240,12 @@ BOOST_AUTO_TEST_CASE(sizes_out_of_range_are_brought_into_it)
     connected c({"loop", 1, 1});
     c.run([&]() -> task<void> {
         co_await c.write(kib - plain - call_head - length_word);
-        BOOST_TEST(c.requested.inline_calls == 1u);
+        BOOST_TEST(c.requested.inline_calls.value() == 1u);
     });
     connected d({"loop", 1024 * kib, 1024 * kib});
     d.run([&]() -> task<void> {
         co_await d.write(256 * kib - plain - call_head - length_word + 4);
-        BOOST_TEST(d.requested.read_chunk_calls == 1u);
+        BOOST_TEST(d.requested.read_chunk_calls.value() == 1u);
     });
 }
 

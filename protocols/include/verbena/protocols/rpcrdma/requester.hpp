@@ -8,6 +8,7 @@
 #pragma once
 
 #include <verbena/core/buffer.hpp>
+#include <verbena/core/metrics.hpp>
 #include <verbena/core/verbs.hpp>
 #include <verbena/protocols/rpc/client.hpp>
 
@@ -37,20 +38,23 @@ struct requester_options {
     std::uint32_t responder_resources = 16;
 };
 
-/// Counters of one requester.
+/// Counters of one requester, or of several on one shard. One writer; any thread may read.
 struct requester_stats {
-    std::uint64_t inline_calls = 0;
-    std::uint64_t read_chunk_calls = 0;
-    std::uint64_t long_calls = 0; ///< Position-Zero
-    std::uint64_t write_chunks = 0;
-    std::uint64_t reply_chunks = 0;
-    std::uint64_t remote_invalidations = 0;
-    std::uint64_t errors = 0;  ///< RDMA_ERROR received
-    std::uint64_t dropped = 0; ///< messages that were no reply to anything
-    std::uint64_t credit_waits = 0;
-    std::uint64_t callbacks = 0; ///< calls of the server that were served
-    std::uint64_t wakes = 0;     ///< RDMA Writes of nothing, while a connection's first answer is awaited
+    counter inline_calls;
+    counter read_chunk_calls;
+    counter long_calls; ///< Position-Zero
+    counter write_chunks;
+    counter reply_chunks;
+    counter remote_invalidations;
+    counter errors;  ///< RDMA_ERROR received
+    counter dropped; ///< messages that were no reply to anything
+    counter credit_waits;
+    counter callbacks; ///< calls of the server that were served
+    counter wakes;     ///< RDMA Writes of nothing, while a connection's first answer is awaited
 };
+
+/// Registers what `s` counts, which outlives what it returns; once for each `requester_stats`. Any thread.
+metric_registrations expose(metric_registry& registry, const requester_stats& s);
 
 /// Calls the server at `address`, as verbs::context::connect() takes it. Connects on use, and again when a
 /// connection ends, with the same XIDs. Made, used and destroyed on the shard of `provider`, which with `buffers` and
