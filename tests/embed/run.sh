@@ -40,12 +40,16 @@ serves() { python3 "$source/tests/integration/example_service_test.py" "$work/se
 case ${1-} in
 installed)
     install_from "$2"
-    # The systemd unit runs what was installed, and a configuration to begin with came along.
+    # The systemd unit runs what was installed, and configurations to begin with came along.
     unit=$(find "$work/root" -path '*/systemd/system/verbenad.service')
     programs=$(sed -n 's/^ExecStart[A-Za-z]*=\([^ ]*\) .*/\1/p' "$unit" | sort -u)
     [[ -n $programs ]] || { echo "no ExecStart in $unit"; exit 1; }
     for program in $programs; do
-        "$work/root$program" serve --check "$(find "$work/root" -path '*/verbena/examples/memory.toml')" >"$work/log"
+        find "$work/root" -path '*/verbena/examples/*.toml' >"$work/configurations"
+        (($(wc -l <"$work/configurations") >= 4)) || { echo 'configurations to begin with are missing'; exit 1; }
+        while read -r configuration; do
+            "$work/root$program" serve --check "$configuration" >"$work/log"
+        done <"$work/configurations"
     done
     compile "${CXX:-clang++-19}" "$source/examples/greeter.cpp" verbena
     greets
