@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plugin of nbdkit: what NBD's own tools write to a device of verbenad they read back, byte for byte. Not under a sanitizer, which nbdkit
 can't load."""
+import json
 import os
 import shlex
 import subprocess
@@ -38,6 +39,15 @@ class Nbdkit(daemon.DaemonTest):
                         'qemu-img convert -f raw -O raw -n image "$uri"; qemu-img compare -f raw -F raw image "$uri"')
         self.assertGreater(self.daemon.metric('verbena_rnbd_bytes_total{direction="read"}'), 64 * MIB - 1)
         self.assertEqual(self.daemon.metric('verbena_rtrs_ended_paths_total{reason="closed"}'), 2)
+
+    def test_fio_reads_what_it_wrote(self):
+        said = self.run_nbdkit('fio --name=mixed --ioengine=nbd --uri="$uri" --rw=randrw --bsrange=512-256k --bs_unaligned=0 --size=32M '
+                               '--iodepth=64 --verify=crc32c --verify_backlog=256 --randseed=7 --io_size=64M --output-format=json > fio.json')
+        with open(os.path.join(self.folder, "fio.json"), encoding="utf-8") as file:
+            text = file.read()  # fio may warn of something in front
+        job = json.loads(text[text.index("{"):])["jobs"][0]
+        self.assertEqual(job["error"], 0, said)
+        self.assertGreater(min(job["read"]["total_ios"], job["write"]["total_ios"]), 100)
 
     def test_patterns_and_odd_operations(self):
         commands = ["write -P 0xab 4096 8192", "read -P 0xab 4096 8192", "write -f -P 0xcd 1M 3M", "read -P 0xcd 1M 3M",

@@ -17,8 +17,9 @@ packages_for() {
     reuse) words reuse ;;
     nfs_tools) words libnfs-utils curl prometheus rpcbind iproute2 ;;
     wireshark) words tshark iproute2 ;;
+    block_tools) words fio ;;
     lab) tests/lab/lab packages && words libnfs-utils ;;
-    bench) words gcc libnfs-dev libtirpc-dev rpcsvc-proto nfs-ganesha nfs-ganesha-vfs nfs-ganesha-mem rpcbind dbus libfabric-bin iperf3 \
+    bench) words gcc libnfs-dev libtirpc-dev rpcsvc-proto nfs-ganesha nfs-ganesha-vfs nfs-ganesha-mem rpcbind dbus libfabric-bin iperf3 fio \
         iproute2 ;;
     *) printf 'packages_for: unknown purpose %s\n' "$1" >&2; return 1 ;;
     esac

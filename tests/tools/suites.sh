@@ -14,7 +14,7 @@ integration  check  build,tests,sanitizers,nfs_tools,wireshark 600 125 real proc
 lab          check  build,tests,sanitizers,lab  900  130  a stock kernel 6.1 as the peer of the same binaries, the smoke scenarios
 tsan         hand   build,tests,sanitizers,nfs_tools 400 -   what has threads under TSan, verbenad with three shards and scrapes
 quickstart   check  build,tests,nfs_tools       300   30  \`./quickstart --once\`: the plain build, and the main job on real files
-plain        all    build,tests,gcc,nfs_tools,wireshark 900 -  unit, sim and integration at -O2 without sanitizers; consumers of the installed package, by other compilers and flags
+plain        all    build,tests,gcc,nfs_tools,wireshark,block_tools 900 -  unit, sim and integration at -O2 without sanitizers; consumers of the installed package, by other compilers and flags
 gcc          all    build,tests,gcc             600    -  unit, built by g++ 12 at -O0 and -O2 without precompiled headers, as an embedder builds; libverbena.so
 no_rdma      all    build,tests                 300    -  unit, built with -Drdma=disabled
 tsan_full    all    build,tests,sanitizers,nfs_tools,wireshark 1500 -  unit and integration under TSan

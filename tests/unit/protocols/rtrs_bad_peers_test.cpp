@@ -51,10 +51,14 @@ public:
             co_return made.error();
         pair = std::move(*made);
         pair->set_handler(this);
-        const verbs::receive_request r{0, {memory_.data() + 32768, 32768, 0}};
-        for (int i = 0; i < 64; ++i)
-            BOOST_REQUIRE(pair->post_receive({&r, 1}));
+        for (unsigned i = 0; i < receives; ++i)
+            post_receive();
         co_return result<void>();
+    }
+    void post_receive()
+    {
+        const verbs::receive_request r{0, {memory_.data() + 32768, 32768, 0}};
+        BOOST_REQUIRE(pair->post_receive({&r, 1}));
     }
     void send(std::span<const std::byte> bytes)
     {
@@ -115,6 +119,7 @@ public:
     rtrs::connect_reply told;
     std::vector<std::uint32_t> immediates;
     std::vector<rtrs::new_key> keys; // of chunks, from answers
+    unsigned receives = 64;          // that it begins with
     unsigned messages = 0;
     bool ended = false;
 
@@ -523,6 +528,92 @@ BOOST_AUTO_TEST_CASE(operations_that_lie_fail_and_tell_nothing)
         BOOST_TEST(co_await ask(write, secret, {}) == unsigned(EINVAL));   // no message that there is
         BOOST_TEST(!peer.ended);
     });
+}
+
+// A client opens one device after the other: as many as a session may have, and then no more. Once more what it has counts for nothing.
+BOOST_AUTO_TEST_CASE(opens_without_end)
+{
+    constexpr unsigned most = rnbd::server::max_open_devices, over = 9;
+    fixture f;
+    for (unsigned i = 0; i < most + over; ++i)
+        f.add(("disk" + std::to_string(i)).c_str(), *f.disk);
+    f.run([&]() -> task<void> {
+        by_hand peer(*f.bad_device);
+        co_await f.set_up(peer, 1);
+        const rtrs::descriptor c = peer.chunks().front();
+        rtrs::io_header h;
+        const std::uint32_t room = rnbd::open_response_size;
+        h.sink = co_await peer.sink(room);
+        for (unsigned i = 0; i <= most + over; ++i) {
+            const std::string name = "disk" + std::to_string(i % (most + over));
+            const auto open = encode(rnbd::open_request{rnbd::access_mode::read_only, name});
+            h.user_size = std::uint16_t(open.size());
+            peer.write(c.address + room, c.key, written(open, h),
+                       rtrs::request_layout(8).immediate(0, room + h.user_size));
+            while (peer.immediates.size() == i)
+                co_await sleep_for(1ms);
+            peer.post_receive();
+            const unsigned answer = rtrs::decode_response(peer.immediates[i]).error;
+            BOOST_TEST(answer == (i < most || i == most + over ? 0u : unsigned(EMFILE)));
+        }
+        const auto open = [&f] {
+            unsigned all = 0;
+            for (std::size_t i = 0; i < f.devices.size(); ++i)
+                all += f.devices.users_of(i).readers;
+            return all;
+        };
+        BOOST_TEST(open() == most);
+        BOOST_TEST(!peer.ended);
+        peer.pair->disconnect();
+        co_await sleep_for(50ms);
+        BOOST_TEST(open() == 0u);
+    });
+    BOOST_TEST(f.device_stats.refused_too_many.value() == over);
+}
+
+// A client asks, and has no receive for the answers. Its path ends; the server keeps nothing for it.
+BOOST_AUTO_TEST_CASE(answers_that_find_no_receive)
+{
+    fixture f;
+    f.run([&]() -> task<void> {
+        by_hand peer(*f.bad_device);
+        peer.receives = 1; // for what INFO is answered with
+        co_await f.set_up(peer, 1);
+        const rtrs::descriptor c = peer.chunks().front();
+        rtrs::io_header h;
+        h.is_write = true;
+        const auto close = rnbd::encode_close(77);
+        h.user_size = std::uint16_t(close.size());
+        for (unsigned i = 0; i < 8; ++i)
+            peer.write(c.address, c.key, written(close, h),
+                       rtrs::request_layout(8).immediate(0, h.user_size));
+        co_await sleep_for(f.options.heartbeat * (f.options.misses + 3));
+        BOOST_TEST(peer.ended);
+        BOOST_TEST(peer.immediates.empty());
+        BOOST_TEST(f.stats.sessions.value() == 1); // the good one's
+    });
+    BOOST_TEST(f.ends(path_end::lost) == 1u);
+}
+
+// A client connects, says its name and goes, over and over: each time all of it is given back.
+BOOST_AUTO_TEST_CASE(connects_without_end)
+{
+    fixture f;
+    f.run([&]() -> task<void> {
+        const std::size_t buffers = f.pool->outstanding(), grants = f.server_device->grants();
+        for (unsigned i = 0; i < 300; ++i) {
+            by_hand peer(*f.bad_device);
+            co_await f.set_up(peer, 1);
+            if (i % 3 == 0)
+                peer.pair->disconnect();
+            peer.pair.reset();
+            co_await sleep_for(20ms);
+        }
+        BOOST_TEST(f.stats.sessions.value() == 1);
+        BOOST_TEST(f.pool->outstanding() == buffers);
+        BOOST_TEST(f.server_device->grants() == grants);
+    });
+    BOOST_TEST(f.refused() == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(writes_of_more_than_came)
