@@ -142,9 +142,20 @@ void client_path::broken(path_end why, const error& cause) noexcept
 
 // --- the path's life -------------------------------------------------------------------------------
 
+namespace {
+
+// As many of our host's paths as may be are on their way there. That passes.
+bool is_crowded(const error& why) noexcept
+{
+    return why == std::errc::connection_refused && why.detail() == EAGAIN;
+}
+
+} // namespace
+
 task<void> client_path::run()
 {
     duration delay = shared_.options.reconnect_delay;
+    const time_point patience = shared_.shard.clock().now() + shared_.options.set_up;
     for (;;) {
         is_down_ = closing_;
         down_.reset();
@@ -170,17 +181,19 @@ task<void> client_path::run()
             log_limited(shared_.stats.paths_logged, log_level::warning, "rtrs", "path lost",
                         {{"server", address_}, {"reason", to_string(why_)}, {"cause", cause_.message()}});
         }
-        if (at_once_ && !closing_) {
-            if (never_up)
-                state_ = path_state::connecting;
+        const bool crowded = never_up && is_crowded(cause_) && shared_.shard.clock().now() + delay < patience;
+        if (never_up && !closing_ && (at_once_ || crowded))
+            state_ = path_state::connecting;
+        if (at_once_ && !closing_)
             continue;
-        }
-        if (never_up && !closing_)
+        if (never_up && !closing_ && !crowded)
             attempt_->outcome = cause_;
-        if ((never_up && then_ == first_failure::is_the_end) || closing_)
+        if ((never_up && !crowded && then_ == first_failure::is_the_end) || closing_)
             break;
-        attempt_->over.set();
-        ++reconnects_;
+        if (!crowded) {
+            attempt_->over.set();
+            ++reconnects_;
+        }
         const auto closed = [this]() -> task<result<void>> {
             co_await closed_.wait();
             co_return result<void>();

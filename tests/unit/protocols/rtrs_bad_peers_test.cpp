@@ -333,6 +333,42 @@ BOOST_AUTO_TEST_CASE(who_finishes_no_path_leaves_place_for_others)
     });
 }
 
+// Many clients of one host that begin at once are no bad peers: who finds no place comes again.
+BOOST_AUTO_TEST_CASE(a_client_waits_until_others_of_its_host_have_finished)
+{
+    fixture f;
+    f.options.max_unfinished = 1;
+    f.run([&]() -> task<void> {
+        auto other = std::make_unique<by_hand>(*f.bad_device);
+        BOOST_REQUIRE(co_await other->connect("server", f.request(1, 0, 2)));
+        rtrs::client_stats stats;
+        rtrs::client_options o;
+        o.session = "late";
+        o.set_up = 2s;
+        rtrs::client late(*f.shard, *f.pool, o, stats);
+        const auto refused = co_await late.add_path(*f.bad_device, "server");
+        BOOST_REQUIRE(!refused);
+        BOOST_TEST((refused.error() == std::errc::connection_refused));
+        BOOST_TEST(late.paths().empty());
+        const auto tries = f.refused(rtrs::refusal::unfinished);
+        BOOST_TEST(tries > 1u);
+
+        scope s(*f.shard);
+        bool added = false;
+        s.spawn([&]() -> task<void> {
+            const auto path = co_await late.add_path(*f.bad_device, "server");
+            added = path.has_value();
+        });
+        co_await sleep_for(800ms);
+        BOOST_TEST(!added);
+        other.reset();
+        co_await sleep_for(1s);
+        BOOST_TEST(added);
+        co_await s.join();
+        co_await late.close();
+    });
+}
+
 BOOST_AUTO_TEST_CASE(requests_that_are_none)
 {
     fixture f;

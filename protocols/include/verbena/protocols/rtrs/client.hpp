@@ -89,7 +89,8 @@ public:
 
     /// Connects another path to the same server, which stays until it is removed: when it breaks, it is made again.
     /// `address` is what context::connect() takes. Completes when: the path is connected, or its first attempt has failed; then there
-    /// is no path, or it is tried again and again if `then` says so. On cancel: ECANCELED, and there is none. Errors: those of connecting; ECONNREFUSED with the server's errno as detail;
+    /// is no path, or it is tried again and again if `then` says so. An attempt that finds too many paths of this host half made at the
+    /// server goes on within `set_up`. On cancel: ECANCELED, and there is none. Errors: those of connecting; ECONNREFUSED with the server's errno as detail;
     /// EEXIST; EOPNOTSUPP where the provider lacks Write with immediate, or the server gives new keys (always_invalidate) and it lacks Send with immediate. Lifetime: `d` outlives the client.
     /// Shard: the client's.
     task<result<void>> add_path(verbs::context& d, std::string address,

@@ -75,7 +75,7 @@ public:
     /// A slot that is free, or nothing; then `freed` is set when one may be.
     std::optional<std::uint32_t> take_slot();
     void release_slot(std::uint32_t slot) noexcept;
-    slot& at(std::uint32_t slot) noexcept { return slots_[slot]; }
+    slot& at(std::uint32_t number) noexcept { return slots_[number]; }
     std::uint32_t slots() const noexcept { return slot_count_.load(std::memory_order_relaxed); }
     /// The client takes fewer than it said.
     void use_first_slot_only() noexcept { slot_count_.store(1, std::memory_order_relaxed); }
