@@ -18,7 +18,8 @@ constexpr duration between_looks = std::chrono::milliseconds(1);
 bool io_list::has(const storage::handle& file, files::share denied, std::uint64_t before) noexcept
 {
     for (hold* h = holds_.front(); h != nullptr && h->number_ < before; h = holds_.next(*h)) {
-        if (any(h->access_ & denied) && state_key(h->export_id_, h->file_) == file)
+        if (any(h->access_ & denied) &&
+            (h->export_id_ == hold::any_export || state_key(h->export_id_, h->file_) == file))
             return true;
     }
     return false;

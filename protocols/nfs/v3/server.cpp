@@ -169,8 +169,14 @@ task<nfsstat3> server::make_way(rpc::call& c, const target& of, files::operation
 task<nfsstat3> server::make_way_to(rpc::call& c, const target& directory, std::string_view name,
                                    files::operation op, files::change_hold& change, io_list::hold* io)
 {
-    if (state_ == nullptr || !state_->has_any_state() || name == "." || name == "..")
+    if (state_ == nullptr || name == "." || name == "..")
         co_return nfsstat3::ok;
+    if (!state_->has_any_state()) {
+        if (io != nullptr)
+            io->begin_of_any(*io_, files::access_of(op));
+        if (state_->passes_unseen(change, *here_))
+            co_return nfsstat3::ok;
+    }
     auto found = co_await directory.backend().lookup(directory.request, directory.file, name);
     if (!found)
         co_return nfsstat3::ok;

@@ -247,6 +247,28 @@ BOOST_FIXTURE_TEST_CASE(an_open_waits_for_version_3, fixture)
     }
 }
 
+// Nobody has state of any file when it begins, so that it does not look whose its name is.
+BOOST_FIXTURE_TEST_CASE(an_open_waits_for_a_create_of_version_3_that_began_before_any_state, fixture)
+{
+    v3::CREATE3args creating;
+    creating.where.dir = root3();
+    creating.where.name = "f";
+    creating.obj_attributes.size = 0;
+    BOOST_TEST_REQUIRE(!commons->state.has_any_state());
+    slow.hold();
+    const auto create = begin3<v3::CREATE3res>(v3::procedure::create, creating);
+    BOOST_TEST_REQUIRE(slow.waiting == 1);
+    const auto opening = begin_open(share4::deny_write);
+    BOOST_TEST(!opening->is_done);
+    const auto of_reads = begin_open(share4::deny_read, "f");
+    BOOST_TEST(of_reads->is_done);
+    slow.release();
+    pass(10ms, 1ms);
+    BOOST_TEST(create->is_done);
+    BOOST_TEST_REQUIRE(opening->is_done);
+    BOOST_TEST(status_of(*opening) == nfsstat4::ok);
+}
+
 // The cut of an open is a write, whatever it opens for.
 BOOST_FIXTURE_TEST_CASE(an_open_waits_for_the_cut_of_another, fixture)
 {

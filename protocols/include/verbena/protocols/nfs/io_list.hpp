@@ -41,11 +41,17 @@ public:
             access_ = access;
             list.holds_.push_back(*this);
         }
+        /// Of a file that is known by a name alone: whoever waits for any file waits for it.
+        void begin_of_any(io_list& list, files::share access) noexcept
+        {
+            begin(list, any_export, {}, access);
+        }
         void end() noexcept { unlink(); }
 
     private:
         friend class io_list;
         friend class intrusive_list<hold>;
+        static constexpr std::uint32_t any_export = ~std::uint32_t(0); // no export has this number
         std::uint64_t number_ = 0;
         std::uint32_t export_id_ = 0;
         files::share access_ = files::share::none;

@@ -58,7 +58,11 @@ public:
     /// `here` is the program's shard, to be given with it.
     server(const export_table& exports, const handle_key& key, v4::state_home* state = nullptr,
            const shard* here = nullptr)
-        : exports_(exports), key_(key), state_(state), io_(state != nullptr ? &state->io_of(*here) : nullptr)
+        : exports_(exports),
+          key_(key),
+          state_(state),
+          here_(here),
+          io_(state != nullptr ? &state->io_of(*here) : nullptr)
     {
     }
 
@@ -143,7 +147,8 @@ private:
     const export_table& exports_;
     handle_key key_;
     v4::state_home* state_;
-    io_list* io_; // if state_
+    const shard* here_; // if state_, as the next one
+    io_list* io_;
     host_addresses host_;
     server_counters counters_;
 };

@@ -123,6 +123,15 @@ public:
         return table_.has_any_state() && table_.has_state(file);
     }
     bool has_any_state() const noexcept { return table_.has_any_state(); }
+    /// Of a change whose file is known by a name alone. True: nobody has state of any file, and until `change` ends nobody gets a delegation
+    /// that the change contradicts, so the name need not be looked up. False: `change` holds nothing that matters. Called on `where`.
+    bool passes_unseen(files::change_hold& change, const shard& where) noexcept
+    {
+        if (has_any_state())
+            return false;
+        change.begin_of_any(changes(), where.index());
+        return !has_any_state();
+    }
     files::changes_under_way& changes() noexcept { return table_.changes(); }
 
     struct locked {
