@@ -203,7 +203,8 @@ struct file_entry {
     std::uint32_t asking = 0;                          // in make_room()
     std::uint32_t lockers = 0, waiting = 0;            // in `locks` and `waits`
     std::array<std::uint32_t, 2> accesses{}, denies{}; // opens, pending ones too, by read and write
-    std::array<std::uint32_t, 2> anonymous{};          // operations under way without an open, so
+    std::array<std::uint32_t, 2>
+        anonymous{}; // operations under way without an open, and cuts by opens that are begun, so
     std::array<std::uint32_t, operation_count> passing{};
     intrusive_list<member_of<state_entry>> opens, locks, delegations; // of locks those that have ranges
     intrusive_list<pending_open> pending;

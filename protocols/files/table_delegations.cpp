@@ -55,7 +55,7 @@ gauge& state_table::gauge_of(delegation_type type) noexcept
 bool state_table::others_contradict(const client_entry& c, file_entry& f, delegation_type type) noexcept
 {
     // Opens that are begun count among them.
-    if (type == delegation_type::read && f.accesses[1] == 0 && f.denies[0] == 0)
+    if (type == delegation_type::read && f.accesses[1] == 0 && f.denies[0] == 0 && f.anonymous[1] == 0)
         return false;
     const auto contradicts = [&](share access, share deny) {
         return type == delegation_type::write || any(access & share::write) || any(deny & share::read);

@@ -466,6 +466,41 @@ BOOST_FIXTURE_TEST_CASE(clients_of_one_peer_have_its_share, files_fixture)
     BOOST_TEST(table->stats().refused_limits.value(limited::opens, limit_of::client) == 1u);
 }
 
+// It may wait between both: nobody who denies writing comes in meanwhile.
+BOOST_FIXTURE_TEST_CASE(an_open_that_is_to_cut_the_file_writes_from_its_beginning_on, files_fixture)
+{
+    const client_id a = client("a"), b = client("b");
+    files::open_request cuts = request(a, "o", "f", share::read);
+    cuts.truncates = true;
+    {
+        pending_open p;
+        BOOST_REQUIRE(table->begin_open(cuts, p));
+        BOOST_TEST(is(open(b, "o", "f", share::read, share::write), errc::needs_room));
+        // It is no obstacle to who reads, but a delegation would not hold.
+        const auto reads = open(b, "o", "f", share::read, share::none, delegation_want::any);
+        BOOST_REQUIRE(reads);
+        BOOST_TEST(!reads->delegation);
+        const auto body = [&]() -> task<void> {
+            scope s(*shard);
+            bool denies = false;
+            s.spawn([&]() -> task<void> {
+                const demand what(request(b, "p", "f", share::read, share::write));
+                passage hold;
+                const auto room = co_await table->make_room(what, 1s, hold);
+                denies = room && open(b, "p", "f", share::read, share::write).has_value();
+            });
+            co_await sleep_for(500ms);
+            BOOST_TEST(!denies);
+            BOOST_TEST(table->commit(p).has_value());
+            co_await s.join();
+            BOOST_TEST(denies);
+        };
+        run(body());
+    }
+    // From then on it is open to read.
+    BOOST_TEST(table->stats().opens.value() == 3);
+}
+
 BOOST_FIXTURE_TEST_CASE(who_lost_his_lease_gives_way_to_his_peer, files_fixture)
 {
     start([](state_options& o) { o.limits.opens = 8; });

@@ -165,6 +165,8 @@ public:
 private:
     friend class state_table;
     friend class intrusive_list<pending_open>;
+    // To cut the file is to write it, whatever it is opened for: an operation that is under way until the open is answered.
+    share cut() const noexcept { return request_.truncates ? share::write : share::none; }
     state_table* table_ = nullptr;
     detail::file_entry* file_ = nullptr;
     open_request request_;
