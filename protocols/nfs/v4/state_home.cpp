@@ -19,7 +19,8 @@ task<bool> find_more(files::state_table& table, files::client_id client, const e
     const bool of_peer = why == errc::peer_is_full;
     if ((!of_peer && why != errc::all_is_full) || --tries < 0)
         co_return false;
-    const auto dropped = co_await table.drop_courtesy(1, of_peer ? client : files::nobody);
+    const auto dropped =
+        co_await table.drop_courtesy(1, table.last_lacking(), of_peer ? client : files::nobody);
     co_return dropped && *dropped > 0;
 }
 constexpr int most_dropped = 4;

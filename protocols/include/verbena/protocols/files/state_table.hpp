@@ -221,10 +221,13 @@ public:
     /// it. Shard: the table's.
     task<result<void>> revoke_client(client_id client);
     /// Where memory is short: takes the state of up to `count` courtesy clients, those first whose lease ended first; yields how many it were.
-    /// Of the peer of `like` alone, where that is not nobody.
+    /// Of those that have some of `what` alone, if it is given, and of the peer of `like`, where that is not nobody.
     /// Completes when: it is taken. On cancel: as the store says. Errors: the store's. Lifetime: the table outlives it. Shard: the
     /// table's.
-    task<result<std::size_t>> drop_courtesy(std::size_t count, client_id like = nobody);
+    task<result<std::size_t>> drop_courtesy(std::size_t count, std::optional<limited> what = {},
+                                            client_id like = nobody);
+    /// What the last refusal for a limit was for: good until anything else is asked.
+    limited last_lacking() const noexcept { return last_lacking_; }
 
     // --- Opens
     //
@@ -329,6 +332,7 @@ private:
     bool drop_some(detail::client_entry& c, std::size_t most) noexcept;
     void leave_peer(detail::client_entry& c) noexcept;
     struct shortage;
+    static std::size_t has_of(const detail::client_entry& c, limited what) noexcept;
     std::optional<shortage> lacks(const detail::client_entry& c, limited what,
                                   std::size_t more) const noexcept;
     std::optional<shortage> lacks_for_open(const detail::client_entry& c, std::size_t name) const noexcept;
@@ -418,6 +422,8 @@ private:
     std::unordered_map<client_id, std::unique_ptr<detail::client_entry>> clients_;
     std::unordered_map<std::uint64_t, std::unique_ptr<detail::peer_use>> peers_;
     std::uint64_t last_client_ = 0;
+    limited last_lacking_ = limited::opens;
+    time_point next_ask_back_{}; // of all clients
     std::unique_ptr<indexes>
         by_; // clients by their lease, recalls and reservations by their end, states by owner and file
     waiter_list quiet_;   // wait for operations on files without state
