@@ -139,6 +139,23 @@ BOOST_FIXTURE_TEST_CASE(an_open_waits_for_what_it_denies, fixture)
     BOOST_TEST(status_of(*opening) == nfsstat4::ok);
 }
 
+// What ends says so: nobody looks from time to time.
+BOOST_FIXTURE_TEST_CASE(an_open_is_answered_as_soon_as_what_it_denies_is_over, fixture)
+{
+    slow.hold();
+    const auto write = begin_write();
+    const auto opening = begin_open(share4::deny_write);
+    pass(500ms);
+    BOOST_TEST_REQUIRE(!opening->is_done);
+    const time_point before = clock.now();
+    slow.release();
+    turns();
+    BOOST_TEST(write->is_done);
+    BOOST_TEST_REQUIRE(opening->is_done);
+    BOOST_TEST(status_of(*opening) == nfsstat4::ok);
+    BOOST_CHECK(clock.now() == before);
+}
+
 BOOST_FIXTURE_TEST_CASE(an_open_does_not_wait_for_its_own_compound, fixture)
 {
     const WRITE4args write{{}, 0, stable_how4::unstable, std::as_bytes(std::span("text", 4))};

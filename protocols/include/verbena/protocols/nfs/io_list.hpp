@@ -18,6 +18,7 @@
 #include <verbena/protocols/storage/types.hpp>
 
 #include <cstdint>
+#include <utility>
 
 #pragma GCC visibility push(default)
 
@@ -31,10 +32,12 @@ public:
     public:
         hold() = default;
         hold(const hold&) = delete;
+        ~hold() { end(); }
         /// Of a file of an export. What it held before is over.
         void begin(io_list& list, std::uint32_t export_id, const storage::handle& file,
                    files::share access) noexcept
         {
+            end();
             number_ = list.next_++;
             export_id_ = export_id;
             file_ = file;
@@ -46,7 +49,12 @@ public:
         {
             begin(list, any_export, {}, access);
         }
-        void end() noexcept { unlink(); }
+        void end() noexcept
+        {
+            unlink();
+            if (awaited_by_ != nullptr)
+                std::exchange(awaited_by_, nullptr)->ended(*this);
+        }
 
     private:
         friend class io_list;
@@ -55,6 +63,7 @@ public:
         std::uint64_t number_ = 0;
         std::uint32_t export_id_ = 0;
         files::share access_ = files::share::none;
+        io_list* awaited_by_ = nullptr; // unless nobody waits for its end
         storage::handle file_;
     };
 
@@ -64,8 +73,10 @@ public:
     task<bool> ends(storage::handle file, files::share denied, duration patience);
 
 private:
-    bool has(const storage::handle& file, files::share denied, std::uint64_t before) noexcept;
-    intrusive_list<hold> holds_; // in the order of beginning
+    struct ending;
+    void ended(const hold& h) noexcept;
+    intrusive_list<hold> holds_;        // in the order of beginning
+    intrusive_list<list_hook> endings_; // each an `ending`
     std::uint64_t next_ = 1;
 };
 
