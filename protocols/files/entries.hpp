@@ -178,6 +178,7 @@ struct client_entry {
     bool storing = false;  // the store is writing of it
     bool leaving = false;  // what it writes is that the client goes
     time_point renewed{};
+    time_point next_ask_back{}; // for delegations
     std::size_t opens = 0, pending = 0, locks = 0, lock_states = 0, delegations = 0, revoked = 0, waits = 0,
                 owner_names = 0;
     peer_use* peer = nullptr; // nullptr: its own alone

@@ -274,7 +274,7 @@ public:
                                    zero_seqid zero = zero_seqid::newest);
     /// Recalls one, for a reason that the table doesn't know of (a local process wants the file).
     result<void> recall(const stateid& id);
-    /// Where memory is short: asks each client that has more than `keep` delegations to give some back.
+    /// Where memory is short: asks each client that has more than `keep` delegations to give some back. Also done where a limit comes near.
     void recall_any(std::size_t keep);
 
     // --- Stateids
@@ -370,7 +370,7 @@ private:
     // Delegations.
     void decide_delegation(const open_request& r, detail::client_entry& c, detail::file_entry& f,
                            opened& out);
-    std::optional<no_delegation> refuse_delegation(const open_request& r, const detail::client_entry& c,
+    std::optional<no_delegation> refuse_delegation(const open_request& r, detail::client_entry& c,
                                                    detail::file_entry& f, delegation_type type) noexcept;
     bool others_contradict(const detail::client_entry& c, detail::file_entry& f,
                            delegation_type type) noexcept;
@@ -382,6 +382,8 @@ private:
     void leave_file(detail::delegation_entry& d) noexcept;
     void remove_delegation(detail::delegation_entry& d) noexcept;
     gauge& gauge_of(delegation_type type) noexcept;
+    void ask_back(detail::client_entry& c, std::size_t keep) noexcept;
+    void keep_from_limits(detail::client_entry& c) noexcept;
 
     // Locks.
     detail::wait_entry* find_wait(detail::file_entry& f, client_id client,
