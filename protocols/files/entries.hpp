@@ -72,6 +72,7 @@ struct open_entry final : state_entry {
     share_pairs opened = 0; // that are in effect
     share access = share::none;
     share deny = share::none;
+    bool hears_of_locks = false;
     intrusive_list<member_of<lock_entry>> locks;
 };
 
@@ -87,11 +88,14 @@ struct lock_entry final : state_entry {
 };
 
 struct delegation_entry final : state_entry {
-    delegation_entry(client_entry& c, file_entry& f, delegation_type t) noexcept
-        : state_entry(state_kind::delegation, c, nullptr, f), type(t)
+    delegation_entry(client_entry& c, file_entry& f, delegation_type t,
+                     std::optional<std::uint64_t> ch) noexcept
+        : state_entry(state_kind::delegation, c, nullptr, f), type(t), change(ch)
     {
     }
     delegation_type type;
+    const std::optional<std::uint64_t> change; // of the file, as it was granted
+    std::uint64_t answers = 0;                 // of the holder, that it had changed the file
     bool is_recalled = false;
     time_point deadline{}; // to return it
     member_of<delegation_entry> by_deadline{*this};
@@ -147,7 +151,7 @@ struct wait_entry {
     byte_range bytes;
     lock_type type;
     bool is_told = false;
-    time_point until{}; // what it was told holds
+    time_point until{}; // what it was told holds; else, it waits if it does not ask again
     member_of<wait_entry> of_client{*this};
     member_of<wait_entry> of_file{*this};
     member_of<wait_entry> by_end{*this};
@@ -343,7 +347,7 @@ struct state_table::indexes {
     intrusive_list<detail::member_of<detail::client_entry>> courtesy; // the one whose lease ended first first
     intrusive_list<detail::member_of<detail::client_entry>> unrecorded; // their records went for nothing
     intrusive_list<detail::member_of<detail::delegation_entry>> recalled;
-    intrusive_list<detail::member_of<detail::wait_entry>> told;
+    intrusive_list<detail::member_of<detail::wait_entry>> told, untold; // those that end first first
     std::unordered_set<detail::state_entry*, detail::state_hash, detail::state_equal> states;
 };
 

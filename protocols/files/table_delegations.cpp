@@ -148,15 +148,17 @@ void state_table::decide_delegation(const open_request& r, client_entry& c, file
         out.why = *refused;
         return;
     }
-    delegation_entry& d = grant(c, f, *type);
+    delegation_entry& d = grant(c, f, *type, r.change);
     out.delegation = granted_delegation{states_->id_of(d), *type, refused.has_value()};
     if (refused) // it had it, so it keeps it until it has returned it (RFC 8881 10.2.1)
         recall(d);
 }
 
-delegation_entry& state_table::grant(client_entry& c, file_entry& f, delegation_type type)
+delegation_entry& state_table::grant(client_entry& c, file_entry& f, delegation_type type,
+                                     std::optional<std::uint64_t> change)
 {
-    auto& d = static_cast<delegation_entry&>(states_->add(std::make_unique<delegation_entry>(c, f, type)));
+    auto& d =
+        static_cast<delegation_entry&>(states_->add(std::make_unique<delegation_entry>(c, f, type, change)));
     by_->states.insert(&d);
     c.states.push_back(d.of_client);
     f.delegations.push_back(d.of_file);
@@ -223,6 +225,32 @@ void state_table::keep_from_limits(client_entry& c) noexcept
         holders += one->delegations > one->revoked;
     for (const auto& [id, one] : clients_)
         ask_back(*one, most.delegations * 3 / 4 / std::max<std::size_t>(holders, 1));
+}
+
+std::optional<state_table::writer> state_table::writer_of(const storage::handle& file, client_id who) noexcept
+{
+    age();
+    file_entry* f = find_file(file);
+    auto* m = f == nullptr ? nullptr : f->delegations.front();
+    if (m == nullptr) // a writer's is alone
+        return std::nullopt;
+    const auto& d = static_cast<delegation_entry&>(m->owner);
+    if (d.type != delegation_type::write || d.is_recalled || !d.change || d.client.id == who ||
+        d.client.state != client_state::active)
+        return std::nullopt;
+    return writer{d.client.id, states_->id_of(d), *d.change};
+}
+
+std::optional<std::uint64_t> state_table::note_answer(const stateid& id, bool modified) noexcept
+{
+    state_entry* s = states_->find(id);
+    if (s == nullptr || s->kind != state_kind::delegation)
+        return std::nullopt;
+    auto& d = static_cast<delegation_entry&>(*s);
+    if (d.is_revoked() || d.is_recalled)
+        return std::nullopt;
+    d.answers += modified;
+    return d.answers;
 }
 
 result<void> state_table::return_delegation(client_id client, const stateid& id, const storage::handle& file,

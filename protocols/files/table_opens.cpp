@@ -259,6 +259,7 @@ result<opened> state_table::commit(pending_open& p)
         o->seqid = next_seqid(o->seqid);
     }
     o->opened |= share_pairs(1u << pair_of(r.access, r.deny));
+    o->hears_of_locks |= r.hears_of_locks;
     set_shares(*o, o->access | r.access, o->deny | r.deny);
     if (r.claim == open_claim::reclaim)
         stats_.reclaims.add();

@@ -371,6 +371,8 @@ task<void> state_table::tend()
                 at(m->owner.deadline);
             if (auto* m = by_->told.front())
                 at(m->owner.until);
+            if (auto* m = by_->untold.front())
+                at(m->owner.until);
             if (auto* m = by_->active.front())
                 at(m->owner.renewed + options_.lease);
             if (auto* m = by_->courtesy.front())

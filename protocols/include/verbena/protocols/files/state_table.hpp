@@ -74,6 +74,10 @@ struct open_request {
     delegation_want want = delegation_want::any; ///< with reclaim: what it had
     stateid delegation;                          ///< with under_delegation
     bool truncates = false;                      ///< the file is cut, whatever the access
+    std::optional<std::uint64_t>
+        change; ///< the file's change attribute as the client sees it, if that is known: then the holder of a write delegation may be asked
+    bool hears_of_locks =
+        false; ///< its client relies on state_handler::lock_available() for locks by this open
 };
 struct granted_delegation {
     stateid id;
@@ -95,7 +99,8 @@ struct lock_request {
     std::span<const std::byte> owner; ///< good during the call
     byte_range bytes;
     lock_type type = lock_type::read;
-    bool wait = false; ///< where it is denied: hear of it when it may be asked for again
+    bool wait =
+        false; ///< where it is denied: hear of it when it may be asked for again, if its open hears of locks
     bool reclaim = false;
 };
 /// What a lock is denied for.
@@ -161,6 +166,8 @@ public:
     pending_open(const pending_open&) = delete;
     /// Not committed: it never was.
     ~pending_open();
+    /// As open_request::change has it, where that is known later.
+    void set_change(std::optional<std::uint64_t> change) noexcept { request_.change = change; }
 
 private:
     friend class state_table;
@@ -264,6 +271,8 @@ public:
                            const byte_range& bytes, zero_seqid zero = zero_seqid::newest);
     /// The owner is no more. Errors: locks_held.
     result<void> release_lock_owner(client_id client, std::span<const std::byte> owner);
+    /// Whether it was told that it may ask for its lock, and has not done so yet.
+    bool is_told(client_id client, const storage::handle& file, std::span<const std::byte> owner) noexcept;
     /// Its waits of this file end; true if there was one.
     bool stop_waiting(client_id client, const storage::handle& file, std::span<const std::byte> owner);
 
@@ -272,6 +281,18 @@ public:
     /// `seqid` of the stateid as in close().
     result<void> return_delegation(client_id client, const stateid& id, const storage::handle& file,
                                    zero_seqid zero = zero_seqid::newest);
+    /// A write delegation whose holder can be asked for the file's attributes (RFC 8881 10.4.3).
+    struct writer {
+        client_id client = nobody;
+        stateid id;
+        std::uint64_t change =
+            0; ///< when it was granted: what the holder says as long as it keeps nothing to itself
+    };
+    /// One of somebody else than `who`, or nothing: then make_room() may still have to wait for one that is recalled.
+    std::optional<writer> writer_of(const storage::handle& file, client_id who) noexcept;
+    /// The holder of `id` has said what it keeps to itself: `modified`, whether it has changed the file. What the change attribute that the
+    /// server knows, but no less than writer::change, is to be increased by for others: by one more with each answer that says so. Nothing if the delegation is back, or recalled.
+    std::optional<std::uint64_t> note_answer(const stateid& id, bool modified) noexcept;
     /// Recalls one, for a reason that the table doesn't know of (a local process wants the file).
     result<void> recall(const stateid& id);
     /// Where memory is short: asks each client that has more than `keep` delegations to give some back. Also done where a limit comes near.
@@ -376,7 +397,8 @@ private:
                            delegation_type type) noexcept;
     bool is_passed_against(detail::file_entry& f, delegation_type type) noexcept;
     bool is_pending_by_others(client_id client, detail::file_entry& f, delegation_type type) noexcept;
-    detail::delegation_entry& grant(detail::client_entry& c, detail::file_entry& f, delegation_type type);
+    detail::delegation_entry& grant(detail::client_entry& c, detail::file_entry& f, delegation_type type,
+                                    std::optional<std::uint64_t> change);
     void recall(detail::delegation_entry& d) noexcept;
     task<result<void>> revoke(stateid id);
     void leave_file(detail::delegation_entry& d) noexcept;
@@ -390,7 +412,7 @@ private:
                                   std::span<const std::byte> owner) noexcept;
     void wait_for(detail::client_entry& c, detail::file_entry& f, std::span<const std::byte> owner,
                   const byte_range& bytes, lock_type type);
-    void untell(detail::wait_entry& w) noexcept;
+    void begin_wait(detail::wait_entry& w) noexcept;
     void erase_wait(detail::wait_entry& w) noexcept;
     void remove_wait(detail::wait_entry& w) noexcept;
     void tell_waiters(detail::file_entry& f) noexcept;

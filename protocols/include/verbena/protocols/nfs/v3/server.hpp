@@ -105,6 +105,7 @@ private:
     // From here on nothing is granted that denies what is done to the file. To be said before others are asked about, as above.
     void begin_io(io_list::hold& io, const target& of, files::operation op) noexcept;
     task<nfsstat3> make_way(rpc::call& c, const target& of, files::operation op);
+    static nfsstat3 status_of_way(rpc::call& c, v4::nfsstat4 status) noexcept;
     task<nfsstat3> make_way_to(rpc::call& c, const target& directory, std::string_view name,
                                files::operation op, files::change_hold& change, io_list::hold* io = nullptr);
     post_op_fh3 sign(const export_options& exported, const storage::handle& inner) const noexcept;
