@@ -72,6 +72,7 @@ struct open_entry final : state_entry {
     share_pairs opened = 0; // that are in effect
     share access = share::none;
     share deny = share::none;
+    bool hears_of_locks = false;
     intrusive_list<member_of<lock_entry>> locks;
 };
 
@@ -87,11 +88,14 @@ struct lock_entry final : state_entry {
 };
 
 struct delegation_entry final : state_entry {
-    delegation_entry(client_entry& c, file_entry& f, delegation_type t) noexcept
-        : state_entry(state_kind::delegation, c, nullptr, f), type(t)
+    delegation_entry(client_entry& c, file_entry& f, delegation_type t,
+                     std::optional<std::uint64_t> ch) noexcept
+        : state_entry(state_kind::delegation, c, nullptr, f), type(t), change(ch)
     {
     }
     delegation_type type;
+    const std::optional<std::uint64_t> change; // of the file, as it was granted
+    std::uint64_t answers = 0;                 // of the holder, that it had changed the file
     bool is_recalled = false;
     time_point deadline{}; // to return it
     member_of<delegation_entry> by_deadline{*this};
@@ -147,7 +151,7 @@ struct wait_entry {
     byte_range bytes;
     lock_type type;
     bool is_told = false;
-    time_point until{}; // what it was told holds
+    time_point until{}; // what it was told holds; else, it waits if it does not ask again
     member_of<wait_entry> of_client{*this};
     member_of<wait_entry> of_file{*this};
     member_of<wait_entry> by_end{*this};
@@ -178,6 +182,7 @@ struct client_entry {
     bool storing = false;  // the store is writing of it
     bool leaving = false;  // what it writes is that the client goes
     time_point renewed{};
+    time_point next_ask_back{}; // for delegations
     std::size_t opens = 0, pending = 0, locks = 0, lock_states = 0, delegations = 0, revoked = 0, waits = 0,
                 owner_names = 0;
     peer_use* peer = nullptr; // nullptr: its own alone
@@ -203,7 +208,8 @@ struct file_entry {
     std::uint32_t asking = 0;                          // in make_room()
     std::uint32_t lockers = 0, waiting = 0;            // in `locks` and `waits`
     std::array<std::uint32_t, 2> accesses{}, denies{}; // opens, pending ones too, by read and write
-    std::array<std::uint32_t, 2> anonymous{};          // operations under way without an open, so
+    std::array<std::uint32_t, 2>
+        anonymous{}; // operations under way without an open, and cuts by opens that are begun, so
     std::array<std::uint32_t, operation_count> passing{};
     intrusive_list<member_of<state_entry>> opens, locks, delegations; // of locks those that have ranges
     intrusive_list<pending_open> pending;
@@ -341,7 +347,7 @@ struct state_table::indexes {
     intrusive_list<detail::member_of<detail::client_entry>> courtesy; // the one whose lease ended first first
     intrusive_list<detail::member_of<detail::client_entry>> unrecorded; // their records went for nothing
     intrusive_list<detail::member_of<detail::delegation_entry>> recalled;
-    intrusive_list<detail::member_of<detail::wait_entry>> told;
+    intrusive_list<detail::member_of<detail::wait_entry>> told, untold; // those that end first first
     std::unordered_set<detail::state_entry*, detail::state_hash, detail::state_equal> states;
 };
 

@@ -351,18 +351,21 @@ task<result<void>> state_table::revoke_client(client_id client)
     co_return co_await take_state(client, client_state::revoked, false);
 }
 
-task<result<std::size_t>> state_table::drop_courtesy(std::size_t count, client_id like)
+task<result<std::size_t>> state_table::drop_courtesy(std::size_t count, std::optional<limited> what,
+                                                     client_id like)
 {
     age();
     const std::uint64_t before = stats_.expired_clients.value();
     while (stats_.expired_clients.value() - before < count) {
+        const client_entry* const c = like == nobody ? nullptr : find_client(like);
+        const auto helps = [&](const client_entry& held) {
+            if (like != nobody && (c == nullptr || c->peer == nullptr || held.peer != c->peer || &held == c))
+                return false;
+            return !what || has_of(held, *what) > 0;
+        };
         auto* first = by_->courtesy.front();
-        if (like != nobody) {
-            const client_entry* const c = find_client(like);
-            while (first != nullptr &&
-                   (c == nullptr || c->peer == nullptr || first->owner.peer != c->peer || &first->owner == c))
-                first = by_->courtesy.next(*first);
-        }
+        while (first != nullptr && !helps(first->owner))
+            first = by_->courtesy.next(*first);
         if (first == nullptr)
             break;
         const result<void> taken = co_await take_state(first->owner.id, client_state::expired, true);
@@ -399,6 +402,22 @@ void state_table::leave_peer(client_entry& c) noexcept
 }
 
 // --- Limits
+
+// What of it would be given back if the client went.
+std::size_t state_table::has_of(const client_entry& c, limited what) noexcept
+{
+    switch (what) {
+    case limited::opens: return c.opens;
+    case limited::locks: return c.locks;
+    case limited::lock_owners: return c.lock_states;
+    case limited::owner_names: return c.owner_names;
+    case limited::delegations: return c.delegations;
+    case limited::waiters: return c.waits;
+    case limited::clients:
+    case limited::sessions: break;
+    }
+    return 1;
+}
 
 std::optional<state_table::shortage> state_table::lacks(const client_entry& c, limited what,
                                                         std::size_t more) const noexcept
@@ -438,11 +457,12 @@ std::optional<state_table::shortage> state_table::lacks(const client_entry& c, l
         return std::nullopt;
     if (own + more > most_of_own)
         return shortage{what, limit_of::client};
-    // Where nobody else is of its peer, what it has itself is all that can be given back.
+    // Where the others have nothing, what it has itself is all that can be given back.
+    const std::size_t has = has_of(c, what);
     if (c.peer != nullptr && c.peer->*of_peer + more > limit * most.peer_percent / 100)
-        return shortage{what, c.peer->clients == 1 ? limit_of::client : limit_of::peer};
+        return shortage{what, c.peer->*of_peer == has ? limit_of::client : limit_of::peer};
     if (used + more > limit)
-        return shortage{what, limit_of::all};
+        return shortage{what, used == has ? limit_of::client : limit_of::all};
     return std::nullopt;
 }
 
@@ -465,6 +485,7 @@ std::optional<state_table::shortage> state_table::lacks_for_locks(const client_e
 error state_table::refuse(const shortage& lacking, errc own) noexcept
 {
     stats_.refused_limits.add(lacking.what, lacking.whose);
+    last_lacking_ = lacking.what;
     switch (lacking.whose) {
     case limit_of::client: return error(own);
     case limit_of::peer: return error(errc::peer_is_full);

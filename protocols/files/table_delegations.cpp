@@ -2,6 +2,9 @@
 // Delegations: whether one is granted, and how it comes back.
 #include "entries.hpp"
 
+#include <algorithm>
+#include <chrono>
+
 namespace verbena::files {
 
 using namespace detail;
@@ -10,6 +13,14 @@ namespace {
 
 // Beyond so many opens of one file nobody looks whether all are of one client: it gets no delegation.
 constexpr unsigned most_opens_looked_at = 64;
+// No client is asked more often to give back what it does not use.
+constexpr duration between_requests = std::chrono::seconds(10);
+
+// What is left of a limit when clients are asked.
+constexpr std::size_t spare(std::size_t limit) noexcept
+{
+    return std::min(limit, std::max<std::size_t>(limit / 8, 1));
+}
 
 } // namespace
 
@@ -55,7 +66,7 @@ gauge& state_table::gauge_of(delegation_type type) noexcept
 bool state_table::others_contradict(const client_entry& c, file_entry& f, delegation_type type) noexcept
 {
     // Opens that are begun count among them.
-    if (type == delegation_type::read && f.accesses[1] == 0 && f.denies[0] == 0)
+    if (type == delegation_type::read && f.accesses[1] == 0 && f.denies[0] == 0 && f.anonymous[1] == 0)
         return false;
     const auto contradicts = [&](share access, share deny) {
         return type == delegation_type::write || any(access & share::write) || any(deny & share::read);
@@ -69,7 +80,7 @@ bool state_table::others_contradict(const client_entry& c, file_entry& f, delega
     return is_pending_by_others(c.id, f, type);
 }
 
-std::optional<no_delegation> state_table::refuse_delegation(const open_request& r, const client_entry& c,
+std::optional<no_delegation> state_table::refuse_delegation(const open_request& r, client_entry& c,
                                                             file_entry& f, delegation_type type) noexcept
 {
     if (!c.callable)
@@ -80,6 +91,7 @@ std::optional<no_delegation> state_table::refuse_delegation(const open_request& 
     if (of_client || std::size_t(stats_.read_delegations.value() + stats_.write_delegations.value()) >=
                          options_.limits.delegations) {
         stats_.refused_limits.add(limited::delegations, of_client ? limit_of::client : limit_of::all);
+        keep_from_limits(c);
         return no_delegation::resource;
     }
     // Somebody waits for the file, or had to wait lately: else those who come for a delegation starve him.
@@ -136,21 +148,24 @@ void state_table::decide_delegation(const open_request& r, client_entry& c, file
         out.why = *refused;
         return;
     }
-    delegation_entry& d = grant(c, f, *type);
+    delegation_entry& d = grant(c, f, *type, r.change);
     out.delegation = granted_delegation{states_->id_of(d), *type, refused.has_value()};
     if (refused) // it had it, so it keeps it until it has returned it (RFC 8881 10.2.1)
         recall(d);
 }
 
-delegation_entry& state_table::grant(client_entry& c, file_entry& f, delegation_type type)
+delegation_entry& state_table::grant(client_entry& c, file_entry& f, delegation_type type,
+                                     std::optional<std::uint64_t> change)
 {
-    auto& d = static_cast<delegation_entry&>(states_->add(std::make_unique<delegation_entry>(c, f, type)));
+    auto& d =
+        static_cast<delegation_entry&>(states_->add(std::make_unique<delegation_entry>(c, f, type, change)));
     by_->states.insert(&d);
     c.states.push_back(d.of_client);
     f.delegations.push_back(d.of_file);
     ++f.states;
     ++c.delegations;
     gauge_of(type).add(1);
+    keep_from_limits(c);
     return d;
 }
 
@@ -184,6 +199,58 @@ void state_table::recall_any(std::size_t keep)
     for (const auto& [id, c] : clients_)
         if (c->delegations - c->revoked > keep)
             handler_.recall_any(id, keep);
+}
+
+void state_table::ask_back(client_entry& c, std::size_t keep) noexcept
+{
+    if (now() < c.next_ask_back || !c.callable || c.delegations - c.revoked <= keep)
+        return;
+    c.next_ask_back = now() + between_requests;
+    handler_.recall_any(c.id, keep);
+}
+
+// Where a limit is near, clients are asked for what they don't use, so that those get some that do. Beyond it none is granted.
+void state_table::keep_from_limits(client_entry& c) noexcept
+{
+    const limits& most = options_.limits;
+    if (c.delegations > most.delegations_per_client - spare(most.delegations_per_client))
+        ask_back(c, most.delegations_per_client * 3 / 4);
+    const auto all = std::size_t(stats_.read_delegations.value() + stats_.write_delegations.value());
+    if (all <= most.delegations - spare(most.delegations) || now() < next_ask_back_)
+        return;
+    next_ask_back_ = now() + between_requests;
+    // Who has less than the others keeps it.
+    std::size_t holders = 0;
+    for (const auto& [id, one] : clients_)
+        holders += one->delegations > one->revoked;
+    for (const auto& [id, one] : clients_)
+        ask_back(*one, most.delegations * 3 / 4 / std::max<std::size_t>(holders, 1));
+}
+
+std::optional<state_table::writer> state_table::writer_of(const storage::handle& file, client_id who) noexcept
+{
+    age();
+    file_entry* f = find_file(file);
+    auto* m = f == nullptr ? nullptr : f->delegations.front();
+    if (m == nullptr) // a writer's is alone
+        return std::nullopt;
+    const auto& d = static_cast<delegation_entry&>(m->owner);
+    if (d.type != delegation_type::write || d.is_recalled || !d.change || d.client.id == who ||
+        d.client.state != client_state::active)
+        return std::nullopt;
+    return writer{d.client.id, states_->id_of(d), *d.change};
+}
+
+std::optional<std::uint64_t> state_table::note_answer(const stateid& id, bool modified) noexcept
+{
+    state_entry* s = states_->find(id);
+    if (s == nullptr || s->kind != state_kind::delegation)
+        return std::nullopt;
+    auto& d = static_cast<delegation_entry&>(*s);
+    if (d.is_revoked() || d.is_recalled)
+        return std::nullopt;
+    d.answers += modified;
+    return d.answers;
 }
 
 result<void> state_table::return_delegation(client_id client, const stateid& id, const storage::handle& file,

@@ -87,10 +87,10 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
         if (gives_way(*found->client, r.client))
             return error(errc::needs_room, "a courtesy client has it locked");
         stats_.lock_denials.add();
-        if (r.wait)
+        if (r.wait && by.hears_of_locks)
             wait_for(c, f, owner, r.bytes, r.type);
         else if (waits != nullptr) // it keeps its place, but no range
-            untell(*waits);
+            begin_wait(*waits);
         tell_waiters(f); // of what was kept for it
         return error(errc::denied);
     }
@@ -231,7 +231,7 @@ void state_table::wait_for(client_entry& c, file_entry& f, std::span<const std::
                            const byte_range& bytes, lock_type type)
 {
     if (wait_entry* w = find_wait(f, c.id, owner)) {
-        untell(*w);
+        begin_wait(*w);
         w->bytes = bytes;
         w->type = type;
         return;
@@ -247,13 +247,19 @@ void state_table::wait_for(client_entry& c, file_entry& f, std::span<const std::
     ++c.waits;
     ++f.waiting;
     ++f.pins;
+    begin_wait(*w);
     stats_.lock_waiters.add(1);
 }
 
-void state_table::untell(wait_entry& w) noexcept
+// It has just asked, and was told of nothing since.
+void state_table::begin_wait(wait_entry& w) noexcept
 {
     w.is_told = false;
-    w.by_end.unlink();
+    w.until = now() + options_.lock_wait;
+    const bool ends_first = by_->untold.empty();
+    by_->untold.push_back(w.by_end);
+    if (ends_first)
+        wake(tending_);
 }
 
 // The file stays, even with nothing left.
@@ -271,6 +277,14 @@ void state_table::remove_wait(wait_entry& w) noexcept
     file_entry& f = w.file;
     erase_wait(w);
     changed(f);
+}
+
+bool state_table::is_told(client_id client, const storage::handle& file,
+                          std::span<const std::byte> owner) noexcept
+{
+    file_entry* f = find_file(file);
+    const wait_entry* w = f == nullptr ? nullptr : find_wait(*f, client, owner);
+    return w != nullptr && w->is_told;
 }
 
 bool state_table::stop_waiting(client_id client, const storage::handle& file,
@@ -302,11 +316,12 @@ void state_table::tell_waiters(file_entry& f) noexcept
     }
 }
 
-// Waiters that were told and did not come lose their place; the next ones hear of it.
+// Waiters that were told and did not come lose their place; the next ones hear of it. So do those that have given up: nobody says so.
 void state_table::lapse_reservations() noexcept
 {
-    for (auto* m = by_->told.front(); m != nullptr && m->owner.until <= now(); m = by_->told.front())
-        remove_wait(m->owner);
+    for (auto* list : {&by_->untold, &by_->told})
+        for (auto* m = list->front(); m != nullptr && m->owner.until <= now(); m = list->front())
+            remove_wait(m->owner);
 }
 
 } // namespace verbena::files

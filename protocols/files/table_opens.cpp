@@ -215,6 +215,7 @@ result<void> state_table::begin_open(const open_request& r, pending_open& p)
     ++c.pending;
     p.file_->pending.push_back(p);
     count_bits(p.file_->accesses, r.access, 1);
+    count_bits(p.file_->anonymous, p.cut(), 1);
     count_bits(p.file_->denies, r.deny, 1);
     return {};
 }
@@ -225,6 +226,7 @@ pending_open::~pending_open()
         return;
     unlink();
     count_bits(file_->accesses, request_.access, -1);
+    count_bits(file_->anonymous, cut(), -1);
     count_bits(file_->denies, request_.deny, -1);
     if (client_entry* c = table_->find_client(request_.client))
         --c->pending;
@@ -257,6 +259,7 @@ result<opened> state_table::commit(pending_open& p)
         o->seqid = next_seqid(o->seqid);
     }
     o->opened |= share_pairs(1u << pair_of(r.access, r.deny));
+    o->hears_of_locks |= r.hears_of_locks;
     set_shares(*o, o->access | r.access, o->deny | r.deny);
     if (r.claim == open_claim::reclaim)
         stats_.reclaims.add();
@@ -265,6 +268,9 @@ result<opened> state_table::commit(pending_open& p)
     p.unlink();
     count_bits(f.accesses, r.access, -1);
     count_bits(f.denies, r.deny, -1);
+    count_bits(f.anonymous, p.cut(), -1);
+    if (r.truncates)
+        wake(f.waiters);
     --c.pending;
     --f.pins;
     p.table_ = nullptr;

@@ -77,7 +77,7 @@ bool state_table::is_pending_by_others(client_id client, file_entry& f, delegati
 {
     for (auto* p = f.pending.front(); p != nullptr; p = f.pending.next(*p))
         if (p->request_.client != client &&
-            (type == delegation_type::write || any(p->request_.access & share::write) ||
+            (type == delegation_type::write || any((p->request_.access | p->cut()) & share::write) ||
              any(p->request_.deny & share::read)))
             return true;
     return false;
@@ -370,6 +370,8 @@ task<void> state_table::tend()
             if (auto* m = by_->recalled.front())
                 at(m->owner.deadline);
             if (auto* m = by_->told.front())
+                at(m->owner.until);
+            if (auto* m = by_->untold.front())
                 at(m->owner.until);
             if (auto* m = by_->active.front())
                 at(m->owner.renewed + options_.lease);

@@ -192,8 +192,8 @@ metric_registrations v4::server::expose(metric_registry& registry) const
          {"operation", "result"},
          callback_counters::kinds * callback_counters::outcomes},
         [&calls](metric_sink& out) {
-            static constexpr std::array<std::string_view, callback_counters::kinds> kinds = {"CB_RECALL",
-                                                                                             "CB_RECALL_ANY"};
+            static constexpr std::array<std::string_view, callback_counters::kinds> kinds = {
+                "CB_RECALL", "CB_RECALL_ANY", "CB_NOTIFY_LOCK", "CB_GETATTR"};
             static constexpr std::array<std::string_view, callback_counters::outcomes> outcomes = {
                 "ok", "later", "failed", "unanswered", "unreachable"};
             for (std::size_t k = 0; k < kinds.size(); ++k)

@@ -24,7 +24,8 @@ using namespace std::chrono_literals;
 constexpr unsigned file_count = 3;
 constexpr unsigned byte_count = 12;
 constexpr unsigned owner_count = 2; // of each client: "0", "1"
-constexpr duration lease = 10s, grace_time = 10s, recall_time = 8s, rest = 2s, reserve = 3s, courtesy = 60s;
+constexpr duration lease = 10s, grace_time = 10s, recall_time = 8s, rest = 2s, reserve = 3s, lock_wait = 12s,
+                   courtesy = 60s;
 
 inline storage::handle file_number(unsigned i)
 {
@@ -106,7 +107,7 @@ struct m_wait {
     byte_range bytes;
     lock_type type;
     bool is_told = false;
-    time_point until{};
+    time_point until{}; // it has its range, or waits
 };
 /// Answers what the table should answer.
 struct files_model {

@@ -82,6 +82,7 @@ private:
         o.recall_time = recall_time;
         o.rest_after_recall = rest;
         o.lock_reserve = reserve;
+        o.lock_wait = lock_wait;
         o.courtesy_time = courtesy;
         o.limits.opens_per_client = opens_limit_;
         o.limits.locks_per_client = o.limits.lock_states_per_client = locks_limit_;
@@ -283,7 +284,7 @@ private:
     }
     void lapse(time_point now)
     {
-        told_.lapsed += std::erase_if(waits_, [&](const m_wait& w) { return w.is_told && w.until <= now; });
+        told_.lapsed += std::erase_if(waits_, [&](const m_wait& w) { return w.until <= now; });
     }
     // The table says what the model says, and nothing contradicts anything.
     void agrees(bool lapsed)
@@ -364,6 +365,7 @@ private:
         r.access = p.access;
         r.deny = p.deny;
         r.want = p.want;
+        r.hears_of_locks = true;
         return r;
     }
     void opened_so(const m_pending& p, const opened& made)
@@ -569,13 +571,16 @@ private:
             BOOST_REQUIRE(holder.bytes.overlaps(bytes));
             BOOST_REQUIRE((holder.client != r.client || holder.owner != owner_name(owner)));
             m_wait* w = find_wait(client, owner, o->file);
-            if (w != nullptr)
+            const time_point until = clock_.now() + lock_wait;
+            if (w != nullptr) {
                 w->is_told = false;
+                w->until = until;
+            }
             if (r.wait && w != nullptr) {
                 w->bytes = bytes;
                 w->type = type;
             } else if (r.wait) {
-                waits_.push_back({client, owner, o->file, bytes, type});
+                waits_.push_back({client, owner, o->file, bytes, type, false, until});
             }
         } else if (expected == lock_answer::needs_room) {
             BOOST_REQUIRE((!made && made.error() == errc::needs_room));
@@ -913,6 +918,7 @@ private:
             r.access = o.access();
             r.deny = o.deny();
             r.claim = open_claim::reclaim;
+            r.hears_of_locks = true;
             r.want = delegation_want::none;
             for (const m_delegation& d : delegations)
                 if (d.file == o.file && !has_delegation(client, d.file))

@@ -153,14 +153,19 @@ task<nfsstat3> server::make_way(rpc::call& c, const target& of, files::operation
 {
     const storage::handle file = state_key(of.exported->id, of.file);
     const v4::nfsstat4 status = co_await state_->make_way(files::nobody, file, op);
+    co_return status_of_way(c, status);
+}
+
+nfsstat3 server::status_of_way(rpc::call& c, v4::nfsstat4 status) noexcept
+{
     if (status == v4::nfsstat4::ok)
-        co_return nfsstat3::ok;
+        return nfsstat3::ok;
     c.refuse(); // nothing was changed
     switch (status) {
     case v4::nfsstat4::delay:
-    case v4::nfsstat4::grace: co_return nfsstat3::jukebox;
-    case v4::nfsstat4::locked: co_return nfsstat3::acces; // an open of version 4 denies it
-    default: co_return nfsstat3::serverfault;
+    case v4::nfsstat4::grace: return nfsstat3::jukebox;
+    case v4::nfsstat4::locked: return nfsstat3::acces; // an open of version 4 denies it
+    default: return nfsstat3::serverfault;
     }
 }
 
@@ -169,8 +174,14 @@ task<nfsstat3> server::make_way(rpc::call& c, const target& of, files::operation
 task<nfsstat3> server::make_way_to(rpc::call& c, const target& directory, std::string_view name,
                                    files::operation op, files::change_hold& change, io_list::hold* io)
 {
-    if (state_ == nullptr || !state_->has_any_state() || name == "." || name == "..")
+    if (state_ == nullptr || name == "." || name == "..")
         co_return nfsstat3::ok;
+    if (!state_->has_any_state()) {
+        if (io != nullptr)
+            io->begin_of_any(*io_, files::access_of(op));
+        if (state_->passes_unseen(change, *here_))
+            co_return nfsstat3::ok;
+    }
     auto found = co_await directory.backend().lookup(directory.request, directory.file, name);
     if (!found)
         co_return nfsstat3::ok;

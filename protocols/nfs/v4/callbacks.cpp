@@ -29,14 +29,41 @@ struct message {
     std::uint32_t minor = 1;
     std::uint32_t most = 0;
     CB_SEQUENCE4args sequence;
-    bool any = false;
-    CB_RECALL4args recall;
+    callback_counters::kind what = callback_counters::kind::recall;
+    CB_RECALL4args recall; // this or one of the next ones
     CB_RECALL_ANY4args recall_any;
+    CB_NOTIFY_LOCK4args notify_lock;
+    CB_GETATTR4args getattr;
 };
 struct answer {
     nfsstat4 sequence = nfsstat4::ok;
     nfsstat4 operation = nfsstat4::ok; // if sequence is ok
+    held_attributes held;              // of CB_GETATTR, if that is ok
 };
+
+void read_status(callback_reply& reply, callback_counters::kind what, answer& out)
+{
+    const auto alone = [&](auto res) {
+        (void)reply.read(res);
+        out.operation = res.status;
+    };
+    switch (what) {
+    case callback_counters::kind::recall: return alone(CB_RECALL4res());
+    case callback_counters::kind::recall_any: return alone(CB_RECALL_ANY4res());
+    case callback_counters::kind::notify_lock: return alone(CB_NOTIFY_LOCK4res());
+    case callback_counters::kind::getattr: break;
+    }
+    CB_GETATTR4res res;
+    if (!reply.read(res) || res.status != nfsstat4::ok) {
+        out.operation = res.status;
+        return;
+    }
+    attributes values;
+    if (!decode_attributes(res.obj_attributes, values) || !values.present.test(attribute::change) ||
+        !values.present.test(attribute::size))
+        out.operation = nfsstat4::badxdr; // no answer to what was asked
+    out.held = {values.change, values.size};
+}
 
 task<result<answer>> send(rpc::reverse_channel* way, const message* m)
 {
@@ -54,10 +81,12 @@ task<result<answer>> send(rpc::reverse_channel* way, const message* m)
     head.minorversion = m->minor;
     callback_request out(request.message(), head);
     out.add(m->sequence);
-    if (m->any)
-        out.add(m->recall_any);
-    else
-        out.add(m->recall);
+    switch (m->what) {
+    case callback_counters::kind::recall: out.add(m->recall); break;
+    case callback_counters::kind::recall_any: out.add(m->recall_any); break;
+    case callback_counters::kind::notify_lock: out.add(m->notify_lock); break;
+    case callback_counters::kind::getattr: out.add(m->getattr); break;
+    }
     if (!request.message().ok() || request.message().position() > m->most)
         co_return error(std::errc::message_size, "a call exceeds the back channel's limit");
     task<result<rpc::reply>> calling = way->call(request);
@@ -68,17 +97,10 @@ task<result<answer>> send(rpc::reverse_channel* way, const message* m)
     callback_reply reply(in);
     answer a;
     CB_SEQUENCE4res sequence;
-    if (!reply.read(sequence)) {
+    if (!reply.read(sequence))
         a.sequence = sequence.status != nfsstat4::ok ? sequence.status : reply.status();
-    } else if (m->any) {
-        CB_RECALL_ANY4res res;
-        (void)reply.read(res);
-        a.operation = res.status;
-    } else {
-        CB_RECALL4res res;
-        (void)reply.read(res);
-        a.operation = res.status;
-    }
+    else
+        read_status(reply, m->what, a);
     if (!in.ok() || (a.sequence == nfsstat4::ok && a.operation == nfsstat4::ok &&
                      (reply.status() != nfsstat4::ok || !reply.complete())))
         co_return error(std::errc::protocol_error, "a client's answer to a callback");
@@ -87,10 +109,20 @@ task<result<answer>> send(rpc::reverse_channel* way, const message* m)
 
 } // namespace
 
+/// What a client is asked, for all who want to know it.
+struct callback_sender::question final : timer {
+    void on_timer() noexcept override { over.set(); }
+    bool is_open() const noexcept { return waiting > 0 && !over.is_set(); }
+
+    event over; // there is an answer, or there will be none
+    std::optional<held_attributes> answer;
+    std::size_t waiting = 0;
+};
+
 void callback_sender::note(notice n) noexcept
 {
     try {
-        told_.push_back(n);
+        told_.push_back(std::move(n));
         news_.set();
     } catch (const std::bad_alloc&) {
         counters_.lost.add();
@@ -99,11 +131,10 @@ void callback_sender::note(notice n) noexcept
 
 void callback_sender::recall(const files::recall_notice& n) noexcept
 {
-    notice told;
-    told.client = n.client;
+    notice told(n.client, kind::recall);
     told.id = n.id;
     told.file = *n.file;
-    note(told);
+    note(std::move(told));
 }
 
 time_point callback_sender::last_heard(files::client_id client) noexcept
@@ -113,11 +144,50 @@ time_point callback_sender::last_heard(files::client_id client) noexcept
 
 void callback_sender::recall_any(files::client_id client, std::size_t keep) noexcept
 {
-    notice told;
-    told.client = client;
-    told.what = kind::recall_any;
+    notice told(client, kind::recall_any);
     told.keep = keep;
-    note(told);
+    note(std::move(told));
+}
+
+void callback_sender::lock_available(const files::lock_notice& n) noexcept
+{
+    notice told(n.client, kind::notify_lock);
+    told.file = *n.file;
+    try {
+        told.owner.assign(reinterpret_cast<const char*>(n.owner.data()), n.owner.size());
+    } catch (const std::bad_alloc&) {
+        counters_.lost.add();
+        return;
+    }
+    note(std::move(told));
+}
+
+task<result<held_attributes>> callback_sender::ask(files::client_id holder, const files::stateid& id,
+                                                   const storage::handle& file, duration patience)
+{
+    std::shared_ptr<question>& known = questions_[id.other];
+    if (!known || known->over.is_set()) {
+        known = std::make_shared<question>();
+        const task_context& context = co_await current_context();
+        context.shard->timers().arm(*known, context.shard->now() + patience);
+        notice told(holder, kind::getattr);
+        told.id = id;
+        told.file = file;
+        told.asked = known;
+        note(std::move(told));
+    }
+    const std::shared_ptr<question> q = known;
+    ++q->waiting;
+    const bool goes_on = co_await q->over.wait();
+    --q->waiting;
+    if (const auto asked = questions_.find(id.other);
+        asked != questions_.end() && asked->second == q && (q->waiting == 0 || q->over.is_set()))
+        questions_.erase(asked);
+    if (!goes_on)
+        co_return error(std::errc::operation_canceled);
+    if (!q->answer)
+        co_return error(std::errc::timed_out, "a client's answer to CB_GETATTR");
+    co_return *q->answer;
 }
 
 task<void> callback_sender::run()
@@ -127,13 +197,14 @@ task<void> callback_sender::run()
     for (;;) {
         news_.reset();
         while (!told_.empty()) {
-            const notice n = told_.front();
+            notice n = std::move(told_.front());
             told_.pop_front();
-            line& l = lines_[n.client];
-            l.waiting.push_back(n);
+            const files::client_id client = n.client;
+            line& l = lines_[client];
+            l.waiting.push_back(std::move(n));
             if (l.workers < most_workers) {
                 ++l.workers;
-                workers.spawn(&callback_sender::serve, this, n.client);
+                workers.spawn(&callback_sender::serve, this, client);
             }
         }
         const bool goes_on = co_await news_.wait();
@@ -153,9 +224,9 @@ task<void> callback_sender::serve(files::client_id client)
                 lines_.erase(found);
             co_return;
         }
-        const notice n = found->second.waiting.front();
+        notice n = std::move(found->second.waiting.front());
         found->second.waiting.pop_front();
-        task<void> delivering = deliver(n);
+        task<void> delivering = deliver(std::move(n));
         co_await delivering;
     }
 }
@@ -173,17 +244,44 @@ std::shared_ptr<session> callback_sender::find_session(files::client_id client) 
     return chosen;
 }
 
+// Whether it is still of use: a delegation may have been returned meanwhile, or taken; a waiter may have come by itself.
+bool callback_sender::is_wanted(const notice& n)
+{
+    files::state_table& table = commons_.state.table();
+    switch (n.what) {
+    case kind::recall: return table.test_stateid(n.client, n.id).has_value();
+    case kind::recall_any: return true;
+    case kind::notify_lock: return table.is_told(n.client, n.file, std::as_bytes(std::span(n.owner)));
+    case kind::getattr: return n.asked->is_open();
+    }
+    return false;
+}
+
+duration callback_sender::patience_for(const notice& n) const
+{
+    const files::state_options& options = commons_.state.options();
+    return n.what == kind::notify_lock ? options.lock_reserve : options.recall_time;
+}
+
 task<void> callback_sender::deliver(notice n)
 {
+    // However it ends, nobody waits for an answer any more.
+    struct question_ends {
+        explicit question_ends(question* asked) noexcept : q(asked) {}
+        question_ends(const question_ends&) = delete;
+        ~question_ends()
+        {
+            if (q != nullptr)
+                q->over.set();
+        }
+        question* q;
+    };
+    const question_ends ends(n.asked.get());
     const task_context& context = co_await current_context();
-    files::state_table& table = commons_.state.table();
-    const time_point end = context.shard->now() + table.options().recall_time;
+    const time_point end = context.shard->now() + patience_for(n);
     duration delay = first_delay;
     bool told_unreachable = false;
-    while (context.shard->now() < end) {
-        // It may have been returned meanwhile, or taken.
-        if (n.what == kind::recall && !table.test_stateid(n.client, n.id))
-            co_return;
+    while (context.shard->now() < end && is_wanted(n)) {
         outcome how = outcome::unreachable;
         const std::shared_ptr<session> s = find_session(n.client);
         if (s) {
@@ -194,6 +292,9 @@ task<void> callback_sender::deliver(notice n)
             counters_.note(n.what, how);
         if (how == outcome::ok)
             co_return;
+        // Who can't answer at once is recalled, so that nobody waits for both.
+        if (n.what == kind::getattr && how != outcome::later)
+            co_return;
         if (how != outcome::unreachable)
             told_unreachable = false;
         const bool goes_on = co_await sleep_for(delay);
@@ -203,7 +304,7 @@ task<void> callback_sender::deliver(notice n)
     }
 }
 
-task<callback_sender::outcome> callback_sender::call(session& s, notice n)
+task<callback_sender::outcome> callback_sender::call(session& s, const notice& n)
 {
     back_channel& back = s.back();
     std::optional<std::uint32_t> slot;
@@ -236,8 +337,8 @@ task<callback_sender::outcome> callback_sender::call(session& s, notice n)
         m.sequence.sequenceid = state.sequence + 1;
         m.sequence.slotid = *slot;
         m.sequence.highest_slotid = back.slots() - 1;
+        m.what = n.what;
         if (n.what == kind::recall_any) {
-            m.any = true;
             m.recall_any.objects_to_keep = static_cast<std::uint32_t>(n.keep);
             m.recall_any.type_mask.set(rca4_type::rdata_dlg);
             m.recall_any.type_mask.set(rca4_type::wdata_dlg);
@@ -247,7 +348,10 @@ task<callback_sender::outcome> callback_sender::call(session& s, notice n)
                 co_return outcome::failed;
             handle = *signed_one;
             m.recall.stateid = to_wire(n.id);
-            m.recall.fh = handle.bytes();
+            m.recall.fh = m.notify_lock.fh = m.getattr.fh = handle.bytes();
+            m.notify_lock.lock_owner.clientid = s.client();
+            m.notify_lock.lock_owner.owner = std::as_bytes(std::span(n.owner));
+            m.getattr.attr_request = {attribute::change, attribute::size};
         }
         rpc::reverse_channel* const channel = way->channel.get();
         const message* const text = &m;
@@ -255,7 +359,8 @@ task<callback_sender::outcome> callback_sender::call(session& s, notice n)
         const result<answer> got = co_await asking;
         if (!got) {
             // Whether it came there is not known: its number is used again, and the client's answer will tell.
-            if (got.error() == std::errc::protocol_error || got.error() == std::errc::message_size ||
+            if (got.error() == std::errc::protocol_error ||
+                (got.error() == std::errc::message_size && n.what == kind::recall) ||
                 got.error() == std::errc::timed_out)
                 back.set_fault(true);
             co_return outcome::unanswered;
@@ -287,7 +392,10 @@ task<callback_sender::outcome> callback_sender::call(session& s, notice n)
         state.restarted = false;
         back.set_fault(false);
         switch (got->operation) {
-        case nfsstat4::ok: co_return outcome::ok;
+        case nfsstat4::ok:
+            if (n.asked)
+                n.asked->answer = got->held;
+            co_return outcome::ok;
         // A call with this number was answered before, be it this one.
         case nfsstat4::retry_uncached_rep: continue;
         // The client's OPEN may have no answer yet, so that it does not know what it holds.

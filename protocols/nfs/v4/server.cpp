@@ -92,6 +92,7 @@ server_commons::server_commons(const export_table& table, const handle_key& secr
       state(home, store, callbacks, with_key(options, key_for(secret, for_state))),
       sessions(key_for(secret, for_sessions), options.epoch, options.lease, limits)
 {
+    state.ask_holders(callbacks);
 }
 
 // On the table's shard. A client that no session names has nothing to come back for, however much it has.

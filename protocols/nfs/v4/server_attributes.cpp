@@ -62,6 +62,10 @@ constexpr bitmap4 supported_attributes = of_space | bitmap4{
                                                         attribute::xattr_support,
                                                     };
 
+// What a client that has a write delegation may have changed without our knowing.
+constexpr bitmap4 of_content = {attribute::change, attribute::size, attribute::space_used,
+                                attribute::time_metadata, attribute::time_modify};
+
 // What says when an exclusive create was: a back end may keep the verifier in the times.
 constexpr bitmap4 verifier_attributes = {attribute::time_access_set, attribute::time_modify_set};
 
@@ -148,7 +152,8 @@ void server::set_file(const object& of, const storage::attributes& attrs, object
     }
 }
 
-task<nfsstat4> server::values_of(compound& k, const object& of, bitmap4 wanted, object_values& out)
+task<nfsstat4> server::values_of(compound& k, const object& of, bitmap4 wanted, object_values& out,
+                                 const kept_attributes* kept)
 {
     set_constants(k, of, out);
     if (file_handle handle; wanted.test(attribute::filehandle) && sign(of, handle))
@@ -158,10 +163,15 @@ task<nfsstat4> server::values_of(compound& k, const object& of, bitmap4 wanted, 
         out.set_space(storage::filesystem_stat());
         co_return nfsstat4::ok;
     }
-    const auto attrs = co_await of.backend().getattr(of.request, of.file);
+    auto attrs = co_await of.backend().getattr(of.request, of.file);
     if (!attrs)
         co_return status_of_storage(attrs.error());
+    const changeid4 change = change_of(*attrs);
+    if (kept != nullptr)
+        kept->apply(*attrs);
     set_file(of, *attrs, out);
+    if (kept != nullptr)
+        out.all.change = kept->change_from(change);
     if (!(wanted & of_space).none()) {
         const auto space = co_await of.backend().statfs(of.request, of.file);
         if (!space)
@@ -183,11 +193,16 @@ task<nfsstat4> server::getattr(compound& k)
     object_values values;
     nfsstat4 status = nfsstat4::ok;
     // The holder of a write delegation may know better.
-    if (!k.current.is_pseudo() && commons_.state.stats().write_delegations.value() != 0 &&
-        commons_.state.has_state(k.current.key()))
-        status = co_await make_way(k, k.current, files::operation::get_attributes);
+    state_home::looked looked;
+    if (!k.current.is_pseudo() && !(args.attr_request & of_content).none() &&
+        commons_.state.stats().write_delegations.value() != 0) {
+        if (const storage::handle file = k.current.key(); commons_.state.has_state(file))
+            looked = co_await commons_.state.look(k.client, file);
+        status = looked.status;
+    }
     if (status == nfsstat4::ok)
-        status = co_await values_of(k, k.current, args.attr_request, values);
+        status = co_await values_of(k, k.current, args.attr_request, values,
+                                    looked.kept ? &*looked.kept : nullptr);
     if (status != nfsstat4::ok)
         co_return status;
     encode_attributes(k.results.begin(GETATTR4args::opcode), args.attr_request & supported(k), values.all);

@@ -64,6 +64,9 @@ task<nfsstat4> server::lock(compound& k)
     request.bytes = *bytes;
     request.type = type_of(args.locktype);
     request.reclaim = args.reclaim;
+    // Who can't be told keeps no place.
+    request.wait = (args.locktype == nfs_lock_type4::readw || args.locktype == nfs_lock_type4::writew) &&
+                   k.session->back().is_up();
     const state_home::locked done = co_await commons_.state.lock(request);
     LOCK4res res;
     res.status = done.status;

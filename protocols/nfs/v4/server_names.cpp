@@ -105,7 +105,7 @@ task<nfsstat4> server::remove(compound& k)
     if (status == nfsstat4::ok && commons_.state.is_in_grace())
         status = nfsstat4::grace;
     files::change_hold change;
-    if (status == nfsstat4::ok && commons_.state.has_any_state())
+    if (status == nfsstat4::ok && !commons_.state.passes_unseen(change, here_))
         status = co_await make_way_to(k, k.current, args.target, files::operation::remove, change);
     if (status != nfsstat4::ok)
         co_return status;
@@ -152,9 +152,9 @@ task<nfsstat4> server::rename(compound& k)
     if (status == nfsstat4::ok && commons_.state.is_in_grace())
         status = nfsstat4::grace;
     files::change_hold source, overwritten;
-    if (status == nfsstat4::ok && commons_.state.has_any_state())
+    if (status == nfsstat4::ok && !commons_.state.passes_unseen(source, here_))
         status = co_await make_way_to(k, k.saved, args.oldname, files::operation::rename, source);
-    if (status == nfsstat4::ok && commons_.state.has_any_state())
+    if (status == nfsstat4::ok && !commons_.state.passes_unseen(overwritten, here_))
         status = co_await make_way_to(k, k.current, args.newname, files::operation::remove, overwritten);
     if (status != nfsstat4::ok)
         co_return status;

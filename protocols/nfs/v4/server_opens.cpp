@@ -64,15 +64,19 @@ struct server::open_target {
     object file;
     change_info4 directory;
     bitmap4 attrset;
-    bool created = false; // whoever makes a file may open it, whatever its mode
+    bool created = false;            // whoever makes a file may open it, whatever its mode
+    std::optional<changeid4> change; // attribute, if it is known
     bool truncates = false;
 };
 
-task<nfsstat4> server::may_open(const object& file, files::share access, bool truncates)
+task<nfsstat4> server::may_open(open_target& to, files::share access)
 {
+    const object& file = to.file;
+    const bool truncates = to.truncates;
     const auto attrs = co_await file.backend().getattr(file.request, file.file);
     if (!attrs)
         co_return status_of_storage(attrs.error());
+    to.change = change_of(*attrs);
     if (const nfsstat4 refusal = refuse_type(attrs->type); refusal != nfsstat4::ok)
         co_return refusal;
     const auto allowed = co_await file.backend().access(file.request, file.file, R_OK | W_OK | X_OK);
@@ -163,6 +167,8 @@ task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_t
             !made->existed || (made->made.attrs && made->made.attrs->uid == directory.request.who.uid);
         if (to.created)
             to.attrset = how.attrs.attrmask;
+        if (made->made.attrs)
+            to.change = change_of(*made->made.attrs);
         if (!exclusive || !to.created)
             co_return nfsstat4::ok;
         // It was made with the mode that the umask and the directory's ACL leave.
@@ -172,6 +178,7 @@ task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_t
         const auto done = co_await files.setattr(to.file.request, to.file.file, set, std::nullopt);
         if (!done)
             co_return status_of_storage(done.error());
+        to.change = done->after ? std::optional(change_of(*done->after)) : std::nullopt;
         to.attrset.set(attribute::time_access);
         to.attrset.set(attribute::time_modify);
         co_return nfsstat4::ok;
@@ -230,12 +237,14 @@ task<nfsstat4> server::open(compound& k)
         status = compound::check_file(to.file, any(request.access & files::share::write) ? purpose::changing
                                                                                          : purpose::reading);
     if (status == nfsstat4::ok && !to.created)
-        status = co_await may_open(to.file, request.access, to.truncates);
+        status = co_await may_open(to, request.access);
     if (status != nfsstat4::ok)
         co_return status;
     request.file = to.file.key();
     request.promised = to.created;
     request.truncates = to.truncates;
+    request.change = to.change;
+    request.hears_of_locks = k.session->back().is_up();
     // Where it can't be recalled, or would not be for all who change the file, none is given.
     if (request.claim == files::open_claim::fresh && !to.file.exported->local_writers &&
         k.session->back().is_up())
@@ -254,6 +263,8 @@ task<nfsstat4> server::open(compound& k)
     res.stateid = opened.id;
     res.cinfo = to.directory;
     res.rflags = open4_result::locktype_posix;
+    if (request.hears_of_locks)
+        res.rflags |= open4_result::may_notify_lock;
     res.attrset = to.attrset;
     if (to.truncates)
         res.attrset.set(attribute::size);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/nfs/v4/state_home.hpp>
+#include <verbena/protocols/nfs/v4/storage.hpp>
 
 #include <algorithm>
+#include <ctime>
 
 namespace verbena::nfs::v4 {
 
@@ -19,7 +21,8 @@ task<bool> find_more(files::state_table& table, files::client_id client, const e
     const bool of_peer = why == errc::peer_is_full;
     if ((!of_peer && why != errc::all_is_full) || --tries < 0)
         co_return false;
-    const auto dropped = co_await table.drop_courtesy(1, of_peer ? client : files::nobody);
+    const auto dropped =
+        co_await table.drop_courtesy(1, table.last_lacking(), of_peer ? client : files::nobody);
     co_return dropped && *dropped > 0;
 }
 constexpr int most_dropped = 4;
@@ -82,6 +85,7 @@ task<state_home::opened> open_here(state_home& state, shard& home, files::state_
             out.failure = cut.error();
             co_return out;
         }
+        pending.set_change(cut->after ? std::optional(change_of(*cut->after)) : std::nullopt);
     }
     const auto done = table.commit(pending);
     if (done) {
@@ -115,6 +119,25 @@ task<nfsstat4> way_here(files::state_table& table, files::client_id client, cons
     const files::demand what(op, *file, client);
     const auto ask = [&] { return table.begin(what, p); };
     co_return co_await decide(table, what, ask, client);
+}
+
+task<state_home::looked> look_here(files::state_table& table, holder_inquiry* inquiry,
+                                   files::client_id client, const storage::handle* file)
+{
+    state_home::looked out;
+    const auto writer = inquiry == nullptr ? std::nullopt : table.writer_of(*file, client);
+    if (writer) {
+        const auto said = co_await inquiry->ask(writer->client, writer->id, *file, patience);
+        const bool modified = said && said->change != writer->change;
+        // It may have come back meanwhile, or be wanted back for more than this.
+        const auto steps = said ? table.note_answer(writer->id, modified) : std::nullopt;
+        if (steps) {
+            out.kept = kept_attributes{modified, said->size, writer->change, *steps};
+            co_return out;
+        }
+    }
+    out.status = co_await way_here(table, client, file, files::operation::get_attributes);
+    co_return out;
 }
 
 task<nfsstat4> free_here(files::state_table& table, files::client_id client, stateid4 id, bool* revoked)
@@ -213,6 +236,16 @@ nfsstat4 status_of_state(const error& failure) noexcept
     if (failure.code().category() == files::files_category())
         return status_of(errc(failure.code().value()));
     return nfsstat4::delay;
+}
+
+void kept_attributes::apply(storage::attributes& attrs) const noexcept
+{
+    if (!modified)
+        return;
+    attrs.size = size;
+    std::timespec now{};
+    ::clock_gettime(CLOCK_REALTIME, &now);
+    attrs.mtime = attrs.ctime = {now.tv_sec, static_cast<std::uint32_t>(now.tv_nsec)};
 }
 
 state_home::state_home(shard& home, files::recovery_store& store, files::state_handler& handler,
@@ -395,6 +428,12 @@ task<std::vector<nfsstat4>> state_home::test(files::client_id client, std::span<
 task<nfsstat4> state_home::make_way(files::client_id client, const storage::handle& file, files::operation op)
 {
     return at_home([client, f = &file, op](files::state_table& t) { return way_here(t, client, f, op); });
+}
+
+task<state_home::looked> state_home::look(files::client_id client, const storage::handle& file)
+{
+    return at_home(
+        [client, f = &file, this](files::state_table& t) { return look_here(t, inquiry_, client, f); });
 }
 
 task<nfsstat4> state_home::return_delegation(files::client_id client, const stateid4& id,

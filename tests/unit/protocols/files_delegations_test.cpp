@@ -2,6 +2,8 @@
 // Delegations: when one is granted, recalled, returned, revoked.
 #include "files_fixture.hpp"
 
+#include <algorithm>
+
 BOOST_AUTO_TEST_SUITE(files_delegations_test)
 
 using namespace verbena;
@@ -424,6 +426,7 @@ BOOST_FIXTURE_TEST_CASE(one_is_given_to_who_can_be_called_and_within_limits, fil
     BOOST_TEST(!why(b, "1"));
     BOOST_TEST((why(b, "2") == no_delegation::resource)); // of all
     BOOST_TEST(table->stats().read_delegations.value() == 3);
+    handler.recalled_any.clear();
     table->recall_any(1);
     BOOST_TEST((handler.recalled_any == std::vector<std::pair<client_id, std::size_t>>{{a, 1}}));
     start([](state_options& o) { o.write_delegations = false; });
@@ -433,6 +436,39 @@ BOOST_FIXTURE_TEST_CASE(one_is_given_to_who_can_be_called_and_within_limits, fil
         (void)client(key);
     BOOST_TEST((why(c, "1", both) == no_delegation::unsuited));
     BOOST_TEST(!why(c, "2"));
+}
+
+BOOST_FIXTURE_TEST_CASE(clients_are_asked_for_what_they_don_t_use, files_fixture)
+{
+    start([](state_options& o) {
+        o.limits.delegations = 40;
+        o.limits.delegations_per_client = 24;
+    });
+    const client_id a = client("a"), b = client("b"), c = client("c");
+    using asked = std::vector<std::pair<client_id, std::size_t>>;
+    int files = 0;
+    const auto grab = [&](client_id who, int count) {
+        int got = 0;
+        for (int i = 0; i < count; ++i) {
+            const std::string name = std::to_string(++files);
+            got += open(who, "o", name, read, none, delegation_want::any)->delegation.has_value();
+        }
+        return got;
+    };
+    BOOST_TEST(grab(c, 3) == 3);
+    BOOST_TEST(grab(a, 21) == 21);
+    BOOST_TEST(handler.recalled_any.empty());
+    BOOST_TEST(grab(a, 2) == 2); // of its own limit
+    BOOST_TEST((handler.recalled_any == asked{{a, 18}}));
+    BOOST_TEST(grab(b, 9) == 9);
+    BOOST_TEST((handler.recalled_any == asked{{a, 18}}));
+    // Of the limit of all: b has no more than its share yet, and a was asked less than 10 s ago.
+    BOOST_TEST(grab(b, 6) == 5);
+    BOOST_TEST((handler.recalled_any == asked{{a, 18}}));
+    pass(10s);
+    BOOST_TEST(grab(b, 5) == 0);
+    std::sort(handler.recalled_any.begin() + 1, handler.recalled_any.end());
+    BOOST_TEST((handler.recalled_any == asked{{a, 18}, {a, 10}, {b, 10}}));
 }
 
 BOOST_FIXTURE_TEST_CASE(a_read_delegation_reads, delegations_fixture)

@@ -110,6 +110,7 @@ struct files_fixture {
         r.access = access;
         r.deny = deny;
         r.want = want;
+        r.hears_of_locks = true;
         return r;
     }
     result<files::opened> open(files::client_id c, std::string_view owner, std::string_view file,

@@ -466,6 +466,96 @@ BOOST_FIXTURE_TEST_CASE(clients_of_one_peer_have_its_share, files_fixture)
     BOOST_TEST(table->stats().refused_limits.value(limited::opens, limit_of::client) == 1u);
 }
 
+// Others of its peer are there, and have none: to wait for them would be to wait for ever.
+BOOST_FIXTURE_TEST_CASE(what_others_don_t_have_is_not_waited_for, files_fixture)
+{
+    start([](state_options& o) {
+        o.limits.opens = 12;
+        o.limits.opens_per_client = 100;
+    });
+    const auto of_peer = [&](std::string_view key, std::uint64_t peer) {
+        const client_id c = *table->add_client(key, peer);
+        BOOST_REQUIRE(run(table->reclaim_complete(c)));
+        return c;
+    };
+    const client_id a = of_peer("a", 1), b = of_peer("b", 1);
+    for (const char* owner : {"1", "2", "3"})
+        BOOST_REQUIRE(open(a, owner, "f", share::read));
+    BOOST_TEST(is(open(a, "4", "f", share::read), errc::too_many_opens));
+    BOOST_TEST(is(open(b, "1", "f", share::read), errc::peer_is_full));
+    // It may be alone in all, too.
+    start([](state_options& o) { o.limits.opens = 2; });
+    const client_id c = client("a");
+    (void)client("b");
+    for (const char* owner : {"1", "2"})
+        BOOST_REQUIRE(open(c, owner, "f", share::read));
+    BOOST_TEST(is(open(c, "3", "f", share::read), errc::too_many_opens));
+    BOOST_TEST(table->stats().refused_limits.value(limited::opens, limit_of::client) == 1u);
+}
+
+// Who has none of what is lacking goes for nothing.
+BOOST_FIXTURE_TEST_CASE(who_lost_his_lease_goes_where_that_helps_alone, files_fixture)
+{
+    start([](state_options& o) { o.limits.opens = 2; });
+    const client_id idle = client("idle"), locks = client("locks");
+    const auto o = open(locks, "o", "f", share::both);
+    BOOST_REQUIRE(o);
+    files::lock_request r;
+    r.client = locks;
+    r.file = file_named("f");
+    r.new_owner = true;
+    r.id = o->id;
+    r.owner = owner_named("l");
+    r.bytes = {0, 9};
+    r.type = lock_type::write;
+    BOOST_REQUIRE(table->lock(r));
+    pass(90s);
+    const client_id c = client("c");
+    BOOST_REQUIRE(open(c, "1", "g", share::read));
+    BOOST_TEST(is(open(c, "2", "g", share::read), errc::all_is_full));
+    BOOST_CHECK(table->last_lacking() == limited::opens);
+    BOOST_TEST(*run(table->drop_courtesy(9, limited::waiters)) == 0u);
+    BOOST_TEST(*run(table->drop_courtesy(9, table->last_lacking())) == 1u);
+    BOOST_TEST((*table->state_of(idle) == client_state::courtesy));
+    BOOST_TEST((*table->state_of(locks) == client_state::expired));
+    BOOST_TEST(open(c, "2", "g", share::read).has_value());
+}
+
+// It may wait between both: nobody who denies writing comes in meanwhile.
+BOOST_FIXTURE_TEST_CASE(an_open_that_is_to_cut_the_file_writes_from_its_beginning_on, files_fixture)
+{
+    const client_id a = client("a"), b = client("b");
+    files::open_request cuts = request(a, "o", "f", share::read);
+    cuts.truncates = true;
+    {
+        pending_open p;
+        BOOST_REQUIRE(table->begin_open(cuts, p));
+        BOOST_TEST(is(open(b, "o", "f", share::read, share::write), errc::needs_room));
+        // It is no obstacle to who reads, but a delegation would not hold.
+        const auto reads = open(b, "o", "f", share::read, share::none, delegation_want::any);
+        BOOST_REQUIRE(reads);
+        BOOST_TEST(!reads->delegation);
+        const auto body = [&]() -> task<void> {
+            scope s(*shard);
+            bool denies = false;
+            s.spawn([&]() -> task<void> {
+                const demand what(request(b, "p", "f", share::read, share::write));
+                passage hold;
+                const auto room = co_await table->make_room(what, 1s, hold);
+                denies = room && open(b, "p", "f", share::read, share::write).has_value();
+            });
+            co_await sleep_for(500ms);
+            BOOST_TEST(!denies);
+            BOOST_TEST(table->commit(p).has_value());
+            co_await s.join();
+            BOOST_TEST(denies);
+        };
+        run(body());
+    }
+    // From then on it is open to read.
+    BOOST_TEST(table->stats().opens.value() == 3);
+}
+
 BOOST_FIXTURE_TEST_CASE(who_lost_his_lease_gives_way_to_his_peer, files_fixture)
 {
     start([](state_options& o) { o.limits.opens = 8; });
@@ -480,12 +570,12 @@ BOOST_FIXTURE_TEST_CASE(who_lost_his_lease_gives_way_to_his_peer, files_fixture)
     BOOST_REQUIRE(table->renew(c));
     pass(1s);
     BOOST_TEST(is(open(c, "p", "f", share::read), errc::peer_is_full));
-    BOOST_TEST(*run(table->drop_courtesy(9, c)) == 1u);
+    BOOST_TEST(*run(table->drop_courtesy(9, limited::opens, c)) == 1u);
     BOOST_TEST((*table->state_of(old) == client_state::expired));
     BOOST_TEST((*table->state_of(of_other) == client_state::courtesy));
     BOOST_TEST(open(c, "p", "f", share::read).has_value());
     const client_id alone = client("alone");
-    BOOST_TEST(*run(table->drop_courtesy(9, alone)) == 0u);
+    BOOST_TEST(*run(table->drop_courtesy(9, limited::opens, alone)) == 0u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -25,6 +25,8 @@ public:
         stateid4 id;
         std::vector<std::byte> handle;
         std::uint32_t keep = 0;
+        std::string owner;
+        clientid4 owner_client = 0;
     };
     explicit called_client(buffer_pool& pool) : pool_(pool) {}
 
@@ -62,10 +64,8 @@ public:
             const nfsstat4 of_operation = repeated ? nfsstat4::retry_uncached_rep : says;
             if (of_operation != nfsstat4::ok)
                 results.fail(h.operation, of_operation);
-            else if (h.operation == nfs_cb_opnum4::recall)
-                (void)results.add(CB_RECALL4res());
             else
-                (void)results.add(CB_RECALL_ANY4res());
+                answer(h.operation, results);
         }
         const std::span<const std::byte> written(block.data(), out.size());
         rpc::reply answer(std::move(block), written, {}, false);
@@ -75,6 +75,7 @@ public:
     task<lease> acquire(std::size_t size) override { co_return co_await pool_.acquire(size); }
     bool open() const noexcept override { return is_open; }
 
+    attributes values; ///< what it says of a file that it holds
     bool is_open = true;
     bool silent = false;
     int loses_answers = 0;
@@ -86,6 +87,20 @@ public:
     std::function<void()> on_call;
 
 private:
+    void answer(nfs_cb_opnum4 operation, callback_results& results) const
+    {
+        switch (operation) {
+        case nfs_cb_opnum4::recall: return (void)results.add(CB_RECALL4res());
+        case nfs_cb_opnum4::notify_lock: return (void)results.add(CB_NOTIFY_LOCK4res());
+        case nfs_cb_opnum4::getattr: {
+            const encoded said(values);
+            CB_GETATTR4res res;
+            res.obj_attributes = said.raw;
+            return (void)results.add(res);
+        }
+        default: return (void)results.add(CB_RECALL_ANY4res());
+        }
+    }
     nfsstat4 hear(const std::vector<std::byte>& text, heard& h)
     {
         xdr::decoder in(text);
@@ -114,6 +129,19 @@ private:
             BOOST_TEST_REQUIRE(args.read(recall));
             h.id = recall.stateid;
             h.handle.assign(recall.fh.begin(), recall.fh.end());
+        } else if (h.operation == nfs_cb_opnum4::notify_lock) {
+            CB_NOTIFY_LOCK4args lock;
+            BOOST_TEST_REQUIRE(args.read(lock));
+            h.handle.assign(lock.fh.begin(), lock.fh.end());
+            h.owner_client = lock.lock_owner.clientid;
+            const std::span<const std::byte> owner = lock.lock_owner.owner;
+            h.owner.assign(reinterpret_cast<const char*>(owner.data()), owner.size());
+        } else if (h.operation == nfs_cb_opnum4::getattr) {
+            CB_GETATTR4args getattr;
+            BOOST_TEST_REQUIRE(args.read(getattr));
+            h.handle.assign(getattr.fh.begin(), getattr.fh.end());
+            BOOST_TEST(getattr.attr_request.test(attribute::change));
+            BOOST_TEST(getattr.attr_request.test(attribute::size));
         } else {
             CB_RECALL_ANY4args any;
             BOOST_TEST_REQUIRE(args.read(any));

@@ -23,22 +23,29 @@ using deleg = open_delegation_type4;
 
 namespace {
 
-/// Writes wait while `holds`, and are looked at.
+/// Writes and changes of directories wait while `holds`, and are looked at.
 class watched_files final : public storage::gated_backend {
 public:
     using gated_backend::gated_backend;
-    bool gates(storage::operation op) const noexcept override { return op == storage::operation::write; }
-    task<result<void>> enter(storage::operation, const storage::request&, std::uint64_t) override
+    bool gates(storage::operation op) const noexcept override
     {
-        ++entered;
-        if (holds)
+        return op == storage::operation::write || op == storage::operation::create ||
+               op == storage::operation::remove || op == storage::operation::rename;
+    }
+    task<result<void>> enter(storage::operation op, const storage::request&, std::uint64_t) override
+    {
+        entered += op == storage::operation::write;
+        if (holds) {
+            ++held;
             (void)co_await go.wait();
-        if (before_a_write)
+            --held;
+        }
+        if (before_a_write && op == storage::operation::write)
             before_a_write();
         co_return result<void>();
     }
     bool holds = false;
-    int entered = 0;
+    int entered = 0, held = 0;
     event go;
     std::function<void()> before_a_write;
 };
@@ -221,7 +228,8 @@ BOOST_FIXTURE_TEST_CASE(an_open_that_cuts_the_file_conflicts_whatever_its_access
 BOOST_FIXTURE_TEST_CASE(what_version_3_changes_is_recalled_first, fixture)
 {
     begin();
-    const auto each = [&](const char* name, auto ask, bool by_write_delegation = false) {
+    const auto each = [&](const char* name, auto ask, bool by_write_delegation = false,
+                          std::size_t asked_before = 0) {
         BOOST_TEST_CONTEXT(name)
         {
             client4::opened file;
@@ -235,7 +243,8 @@ BOOST_FIXTURE_TEST_CASE(what_version_3_changes_is_recalled_first, fixture)
             }
             const std::size_t before = first_way->calls.size();
             BOOST_TEST(ask(file) == v3::nfsstat3::jukebox);
-            BOOST_TEST(first_way->calls.size() == before + 1);
+            BOOST_TEST_REQUIRE(first_way->calls.size() == before + 1 + asked_before);
+            BOOST_CHECK(first_way->calls.back().operation == nfs_cb_opnum4::recall);
             BOOST_TEST(give_back(first, file) == nfsstat4::ok);
             BOOST_TEST(ask(file) == v3::nfsstat3::ok);
         }
@@ -293,7 +302,7 @@ BOOST_FIXTURE_TEST_CASE(what_version_3_changes_is_recalled_first, fixture)
             return call3<v3::GETATTR3res>(v3::procedure::getattr, v3::GETATTR3args{to_fh3(file.handle)})
                 .status;
         },
-        true);
+        true, 1); // this client has no answer to CB_GETATTR
     // A reader is in no reader's way.
     const auto file = delegated("shared");
     const std::size_t before = first_way->calls.size();
@@ -453,6 +462,69 @@ BOOST_FIXTURE_TEST_CASE(nothing_is_granted_while_a_change_is_under_way, fixture)
     close(first, contended);
     BOOST_TEST(first.open(first.opening("f", share4::access_read)).res.delegation.delegation_type ==
                deleg::read);
+}
+
+// It began when nobody had state of any file, so it did not look whose its name is.
+BOOST_FIXTURE_TEST_CASE(nothing_is_granted_while_a_name_is_changed, fixture)
+{
+    begin();
+    const auto each = [&](const char* what, auto ask) {
+        BOOST_TEST_CONTEXT(what)
+        {
+            make("f");
+            make("other");
+            BOOST_TEST_REQUIRE(!commons->state.has_any_state());
+            watched.holds = true;
+            watched.go.reset();
+            const std::shared_ptr<memory_call> c = ask();
+            BOOST_TEST_REQUIRE(watched.held == 1);
+            const auto contended = first.open(first.opening("f", share4::access_read));
+            BOOST_TEST(contended.status == nfsstat4::ok);
+            BOOST_TEST(contended.res.delegation.delegation_type == deleg::none);
+            watched.holds = false;
+            watched.go.set();
+            turns();
+            BOOST_TEST(c->is_done);
+            close(first, contended);
+            // Afterwards there are delegations again, of another file and while a name of a third one is changed.
+            const auto other = first.open(first.opening("other", share4::access_read));
+            BOOST_TEST(other.res.delegation.delegation_type == deleg::read);
+            make("third");
+            watched.holds = true;
+            watched.go.reset();
+            const auto removing =
+                begin3<v3::REMOVE3res>(v3::procedure::remove, v3::REMOVE3args{{root3(), "third"}});
+            BOOST_TEST_REQUIRE(watched.held == 1);
+            const auto unrelated = second.open(second.opening("other", share4::access_read));
+            BOOST_TEST(unrelated.res.delegation.delegation_type == deleg::read);
+            watched.holds = false;
+            watched.go.set();
+            turns();
+            close(first, other);
+            close(second, unrelated);
+            BOOST_TEST(give_back(first, other) == nfsstat4::ok);
+            BOOST_TEST(give_back(second, unrelated) == nfsstat4::ok);
+        }
+    };
+    const REMOVE4args removing{"f"};
+    const RENAME4args away{"f", "away"};
+    const auto of_second = [&](const auto&... ops) {
+        return nfs4_fixture::begin(second.sequence(), PUTROOTFH4args(), LOOKUP4args{"export"}, ops...);
+    };
+    each("3 create", [&] {
+        v3::CREATE3args args;
+        args.where = {root3(), "f"};
+        args.obj_attributes.size = 0;
+        return begin3<v3::CREATE3res>(v3::procedure::create, args);
+    });
+    each("3 remove",
+         [&] { return begin3<v3::REMOVE3res>(v3::procedure::remove, v3::REMOVE3args{{root3(), "f"}}); });
+    each("3 rename", [&] {
+        return begin3<v3::RENAME3res>(v3::procedure::rename,
+                                      v3::RENAME3args{{root3(), "f"}, {root3(), "away"}});
+    });
+    each("4 remove", [&] { return of_second(removing); });
+    each("4 rename", [&] { return of_second(SAVEFH4args(), away); });
 }
 
 // The promise that all of this is for, over a random walk of two clients and a caller of version 3.

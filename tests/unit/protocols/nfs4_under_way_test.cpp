@@ -139,6 +139,23 @@ BOOST_FIXTURE_TEST_CASE(an_open_waits_for_what_it_denies, fixture)
     BOOST_TEST(status_of(*opening) == nfsstat4::ok);
 }
 
+// What ends says so: nobody looks from time to time.
+BOOST_FIXTURE_TEST_CASE(an_open_is_answered_as_soon_as_what_it_denies_is_over, fixture)
+{
+    slow.hold();
+    const auto write = begin_write();
+    const auto opening = begin_open(share4::deny_write);
+    pass(500ms);
+    BOOST_TEST_REQUIRE(!opening->is_done);
+    const time_point before = clock.now();
+    slow.release();
+    turns();
+    BOOST_TEST(write->is_done);
+    BOOST_TEST_REQUIRE(opening->is_done);
+    BOOST_TEST(status_of(*opening) == nfsstat4::ok);
+    BOOST_CHECK(clock.now() == before);
+}
+
 BOOST_FIXTURE_TEST_CASE(an_open_does_not_wait_for_its_own_compound, fixture)
 {
     const WRITE4args write{{}, 0, stable_how4::unstable, std::as_bytes(std::span("text", 4))};
@@ -245,6 +262,28 @@ BOOST_FIXTURE_TEST_CASE(an_open_waits_for_version_3, fixture)
         check(begin3<v3::SETATTR3res>(v3::procedure::setattr, cutting), write, !other);
         check(begin3<v3::CREATE3res>(v3::procedure::create, creating), write, !other);
     }
+}
+
+// Nobody has state of any file when it begins, so that it does not look whose its name is.
+BOOST_FIXTURE_TEST_CASE(an_open_waits_for_a_create_of_version_3_that_began_before_any_state, fixture)
+{
+    v3::CREATE3args creating;
+    creating.where.dir = root3();
+    creating.where.name = "f";
+    creating.obj_attributes.size = 0;
+    BOOST_TEST_REQUIRE(!commons->state.has_any_state());
+    slow.hold();
+    const auto create = begin3<v3::CREATE3res>(v3::procedure::create, creating);
+    BOOST_TEST_REQUIRE(slow.waiting == 1);
+    const auto opening = begin_open(share4::deny_write);
+    BOOST_TEST(!opening->is_done);
+    const auto of_reads = begin_open(share4::deny_read, "f");
+    BOOST_TEST(of_reads->is_done);
+    slow.release();
+    pass(10ms, 1ms);
+    BOOST_TEST(create->is_done);
+    BOOST_TEST_REQUIRE(opening->is_done);
+    BOOST_TEST(status_of(*opening) == nfsstat4::ok);
 }
 
 // The cut of an open is a write, whatever it opens for.

@@ -67,19 +67,29 @@ private:
 /// Changes of files that are under way on any shard, in buckets. Who changes a file holds its bucket from before it asks has_state()
 /// until the change is done; who grants a delegation sets has_state() first and looks at the bucket then. Both write the same count in
 /// one atomic step, so one comes after the other, and sees what that did before: the change has the delegation recalled, or the
-/// delegation is not granted. Any thread.
+/// delegation is not granted. Who knows its file by a name alone, and that nobody has state of any file, need not look the name up: it
+/// holds a place that stands for all files, before it asks has_any() once more. Any thread.
 class changes_under_way {
 public:
     static constexpr std::size_t buckets = 4096;
 
-    /// Whether somebody holds the file's bucket, be it for another file.
+    /// Whether somebody holds the file's bucket, be it for another file, or stands for all files.
     bool has(const storage::handle& file) noexcept
     {
-        return counts_[bucket_of(file)].fetch_add(0, std::memory_order_acq_rel) != 0;
+        if (counts_[bucket_of(file)].fetch_add(0, std::memory_order_acq_rel) != 0)
+            return true;
+        for (place& p : of_any_)
+            if (p.count.fetch_add(0, std::memory_order_acq_rel) != 0)
+                return true;
+        return false;
     }
 
 private:
     friend class change_hold;
+    // Shards share no cache line of these, unless there are more of them.
+    struct alignas(64) place {
+        std::atomic<std::uint32_t> count{0};
+    };
     // What collides costs a delegation, so this need not be a secret.
     static std::size_t bucket_of(const storage::handle& file) noexcept
     {
@@ -96,6 +106,7 @@ private:
         return (sum ^ sum >> 17) % buckets;
     }
     std::array<std::atomic<std::uint32_t>, buckets> counts_{};
+    std::array<place, 16> of_any_;
 };
 
 /// One change, for as long as it lives. What it holds of outlives it.
@@ -106,9 +117,12 @@ public:
     ~change_hold() { end(); }
     void begin(changes_under_way& of, const storage::handle& file) noexcept
     {
-        end();
-        count_ = &of.counts_[changes_under_way::bucket_of(file)];
-        count_->fetch_add(1, std::memory_order_acq_rel);
+        hold(of.counts_[changes_under_way::bucket_of(file)]);
+    }
+    /// Of whatever file; `shard` is the number of the shard that it is on.
+    void begin_of_any(changes_under_way& of, unsigned shard) noexcept
+    {
+        hold(of.of_any_[shard % of.of_any_.size()].count);
     }
     void end() noexcept
     {
@@ -118,6 +132,12 @@ public:
     }
 
 private:
+    void hold(std::atomic<std::uint32_t>& count) noexcept
+    {
+        end();
+        count_ = &count;
+        count_->fetch_add(1, std::memory_order_acq_rel);
+    }
     std::atomic<std::uint32_t>* count_ = nullptr;
 };
 

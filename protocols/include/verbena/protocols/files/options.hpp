@@ -52,7 +52,9 @@ struct state_options {
     duration rest_after_recall =
         std::chrono::seconds(30); ///< no delegation of a file for so long, or twice it at most
     duration lock_reserve = std::chrono::seconds(
-        5); ///< how long a range is kept for a waiter that was told that it may try again
+        2); ///< how long a range is kept for a waiter that was told that it may try again
+    duration lock_wait = std::chrono::seconds(
+        75); ///< a waiter that has not asked again for so long waits no more: Linux asks each 30 s
     bool read_delegations = true;
     bool write_delegations = true;
     files::limits limits;

@@ -74,6 +74,10 @@ struct open_request {
     delegation_want want = delegation_want::any; ///< with reclaim: what it had
     stateid delegation;                          ///< with under_delegation
     bool truncates = false;                      ///< the file is cut, whatever the access
+    std::optional<std::uint64_t>
+        change; ///< the file's change attribute as the client sees it, if that is known: then the holder of a write delegation may be asked
+    bool hears_of_locks =
+        false; ///< its client relies on state_handler::lock_available() for locks by this open
 };
 struct granted_delegation {
     stateid id;
@@ -95,7 +99,8 @@ struct lock_request {
     std::span<const std::byte> owner; ///< good during the call
     byte_range bytes;
     lock_type type = lock_type::read;
-    bool wait = false; ///< where it is denied: hear of it when it may be asked for again
+    bool wait =
+        false; ///< where it is denied: hear of it when it may be asked for again, if its open hears of locks
     bool reclaim = false;
 };
 /// What a lock is denied for.
@@ -161,10 +166,14 @@ public:
     pending_open(const pending_open&) = delete;
     /// Not committed: it never was.
     ~pending_open();
+    /// As open_request::change has it, where that is known later.
+    void set_change(std::optional<std::uint64_t> change) noexcept { request_.change = change; }
 
 private:
     friend class state_table;
     friend class intrusive_list<pending_open>;
+    // To cut the file is to write it, whatever it is opened for: an operation that is under way until the open is answered.
+    share cut() const noexcept { return request_.truncates ? share::write : share::none; }
     state_table* table_ = nullptr;
     detail::file_entry* file_ = nullptr;
     open_request request_;
@@ -219,10 +228,13 @@ public:
     /// it. Shard: the table's.
     task<result<void>> revoke_client(client_id client);
     /// Where memory is short: takes the state of up to `count` courtesy clients, those first whose lease ended first; yields how many it were.
-    /// Of the peer of `like` alone, where that is not nobody.
+    /// Of those that have some of `what` alone, if it is given, and of the peer of `like`, where that is not nobody.
     /// Completes when: it is taken. On cancel: as the store says. Errors: the store's. Lifetime: the table outlives it. Shard: the
     /// table's.
-    task<result<std::size_t>> drop_courtesy(std::size_t count, client_id like = nobody);
+    task<result<std::size_t>> drop_courtesy(std::size_t count, std::optional<limited> what = {},
+                                            client_id like = nobody);
+    /// What the last refusal for a limit was for: good until anything else is asked.
+    limited last_lacking() const noexcept { return last_lacking_; }
 
     // --- Opens
     //
@@ -259,6 +271,8 @@ public:
                            const byte_range& bytes, zero_seqid zero = zero_seqid::newest);
     /// The owner is no more. Errors: locks_held.
     result<void> release_lock_owner(client_id client, std::span<const std::byte> owner);
+    /// Whether it was told that it may ask for its lock, and has not done so yet.
+    bool is_told(client_id client, const storage::handle& file, std::span<const std::byte> owner) noexcept;
     /// Its waits of this file end; true if there was one.
     bool stop_waiting(client_id client, const storage::handle& file, std::span<const std::byte> owner);
 
@@ -267,9 +281,21 @@ public:
     /// `seqid` of the stateid as in close().
     result<void> return_delegation(client_id client, const stateid& id, const storage::handle& file,
                                    zero_seqid zero = zero_seqid::newest);
+    /// A write delegation whose holder can be asked for the file's attributes (RFC 8881 10.4.3).
+    struct writer {
+        client_id client = nobody;
+        stateid id;
+        std::uint64_t change =
+            0; ///< when it was granted: what the holder says as long as it keeps nothing to itself
+    };
+    /// One of somebody else than `who`, or nothing: then make_room() may still have to wait for one that is recalled.
+    std::optional<writer> writer_of(const storage::handle& file, client_id who) noexcept;
+    /// The holder of `id` has said what it keeps to itself: `modified`, whether it has changed the file. What the change attribute that the
+    /// server knows, but no less than writer::change, is to be increased by for others: by one more with each answer that says so. Nothing if the delegation is back, or recalled.
+    std::optional<std::uint64_t> note_answer(const stateid& id, bool modified) noexcept;
     /// Recalls one, for a reason that the table doesn't know of (a local process wants the file).
     result<void> recall(const stateid& id);
-    /// Where memory is short: asks each client that has more than `keep` delegations to give some back.
+    /// Where memory is short: asks each client that has more than `keep` delegations to give some back. Also done where a limit comes near.
     void recall_any(std::size_t keep);
 
     // --- Stateids
@@ -327,6 +353,7 @@ private:
     bool drop_some(detail::client_entry& c, std::size_t most) noexcept;
     void leave_peer(detail::client_entry& c) noexcept;
     struct shortage;
+    static std::size_t has_of(const detail::client_entry& c, limited what) noexcept;
     std::optional<shortage> lacks(const detail::client_entry& c, limited what,
                                   std::size_t more) const noexcept;
     std::optional<shortage> lacks_for_open(const detail::client_entry& c, std::size_t name) const noexcept;
@@ -364,25 +391,28 @@ private:
     // Delegations.
     void decide_delegation(const open_request& r, detail::client_entry& c, detail::file_entry& f,
                            opened& out);
-    std::optional<no_delegation> refuse_delegation(const open_request& r, const detail::client_entry& c,
+    std::optional<no_delegation> refuse_delegation(const open_request& r, detail::client_entry& c,
                                                    detail::file_entry& f, delegation_type type) noexcept;
     bool others_contradict(const detail::client_entry& c, detail::file_entry& f,
                            delegation_type type) noexcept;
     bool is_passed_against(detail::file_entry& f, delegation_type type) noexcept;
     bool is_pending_by_others(client_id client, detail::file_entry& f, delegation_type type) noexcept;
-    detail::delegation_entry& grant(detail::client_entry& c, detail::file_entry& f, delegation_type type);
+    detail::delegation_entry& grant(detail::client_entry& c, detail::file_entry& f, delegation_type type,
+                                    std::optional<std::uint64_t> change);
     void recall(detail::delegation_entry& d) noexcept;
     task<result<void>> revoke(stateid id);
     void leave_file(detail::delegation_entry& d) noexcept;
     void remove_delegation(detail::delegation_entry& d) noexcept;
     gauge& gauge_of(delegation_type type) noexcept;
+    void ask_back(detail::client_entry& c, std::size_t keep) noexcept;
+    void keep_from_limits(detail::client_entry& c) noexcept;
 
     // Locks.
     detail::wait_entry* find_wait(detail::file_entry& f, client_id client,
                                   std::span<const std::byte> owner) noexcept;
     void wait_for(detail::client_entry& c, detail::file_entry& f, std::span<const std::byte> owner,
                   const byte_range& bytes, lock_type type);
-    void untell(detail::wait_entry& w) noexcept;
+    void begin_wait(detail::wait_entry& w) noexcept;
     void erase_wait(detail::wait_entry& w) noexcept;
     void remove_wait(detail::wait_entry& w) noexcept;
     void tell_waiters(detail::file_entry& f) noexcept;
@@ -416,6 +446,8 @@ private:
     std::unordered_map<client_id, std::unique_ptr<detail::client_entry>> clients_;
     std::unordered_map<std::uint64_t, std::unique_ptr<detail::peer_use>> peers_;
     std::uint64_t last_client_ = 0;
+    limited last_lacking_ = limited::opens;
+    time_point next_ask_back_{}; // of all clients
     std::unique_ptr<indexes>
         by_; // clients by their lease, recalls and reservations by their end, states by owner and file
     waiter_list quiet_;   // wait for operations on files without state

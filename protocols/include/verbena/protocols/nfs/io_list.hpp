@@ -18,6 +18,7 @@
 #include <verbena/protocols/storage/types.hpp>
 
 #include <cstdint>
+#include <utility>
 
 #pragma GCC visibility push(default)
 
@@ -31,24 +32,38 @@ public:
     public:
         hold() = default;
         hold(const hold&) = delete;
+        ~hold() { end(); }
         /// Of a file of an export. What it held before is over.
         void begin(io_list& list, std::uint32_t export_id, const storage::handle& file,
                    files::share access) noexcept
         {
+            end();
             number_ = list.next_++;
             export_id_ = export_id;
             file_ = file;
             access_ = access;
             list.holds_.push_back(*this);
         }
-        void end() noexcept { unlink(); }
+        /// Of a file that is known by a name alone: whoever waits for any file waits for it.
+        void begin_of_any(io_list& list, files::share access) noexcept
+        {
+            begin(list, any_export, {}, access);
+        }
+        void end() noexcept
+        {
+            unlink();
+            if (awaited_by_ != nullptr)
+                std::exchange(awaited_by_, nullptr)->ended(*this);
+        }
 
     private:
         friend class io_list;
         friend class intrusive_list<hold>;
+        static constexpr std::uint32_t any_export = ~std::uint32_t(0); // no export has this number
         std::uint64_t number_ = 0;
         std::uint32_t export_id_ = 0;
         files::share access_ = files::share::none;
+        io_list* awaited_by_ = nullptr; // unless nobody waits for its end
         storage::handle file_;
     };
 
@@ -58,8 +73,10 @@ public:
     task<bool> ends(storage::handle file, files::share denied, duration patience);
 
 private:
-    bool has(const storage::handle& file, files::share denied, std::uint64_t before) noexcept;
-    intrusive_list<hold> holds_; // in the order of beginning
+    struct ending;
+    void ended(const hold& h) noexcept;
+    intrusive_list<hold> holds_;        // in the order of beginning
+    intrusive_list<list_hook> endings_; // each an `ending`
     std::uint64_t next_ = 1;
 };
 

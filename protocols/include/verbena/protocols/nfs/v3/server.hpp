@@ -58,7 +58,11 @@ public:
     /// `here` is the program's shard, to be given with it.
     server(const export_table& exports, const handle_key& key, v4::state_home* state = nullptr,
            const shard* here = nullptr)
-        : exports_(exports), key_(key), state_(state), io_(state != nullptr ? &state->io_of(*here) : nullptr)
+        : exports_(exports),
+          key_(key),
+          state_(state),
+          here_(here),
+          io_(state != nullptr ? &state->io_of(*here) : nullptr)
     {
     }
 
@@ -101,6 +105,7 @@ private:
     // From here on nothing is granted that denies what is done to the file. To be said before others are asked about, as above.
     void begin_io(io_list::hold& io, const target& of, files::operation op) noexcept;
     task<nfsstat3> make_way(rpc::call& c, const target& of, files::operation op);
+    static nfsstat3 status_of_way(rpc::call& c, v4::nfsstat4 status) noexcept;
     task<nfsstat3> make_way_to(rpc::call& c, const target& directory, std::string_view name,
                                files::operation op, files::change_hold& change, io_list::hold* io = nullptr);
     post_op_fh3 sign(const export_options& exported, const storage::handle& inner) const noexcept;
@@ -143,7 +148,8 @@ private:
     const export_table& exports_;
     handle_key key_;
     v4::state_home* state_;
-    io_list* io_; // if state_
+    const shard* here_; // if state_, as the next one
+    io_list* io_;
     host_addresses host_;
     server_counters counters_;
 };

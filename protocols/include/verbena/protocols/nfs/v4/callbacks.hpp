@@ -8,12 +8,15 @@
 #include <verbena/protocols/files/options.hpp>
 #include <verbena/protocols/nfs/v4/callback.hpp>
 #include <verbena/protocols/nfs/v4/sessions.hpp>
+#include <verbena/protocols/nfs/v4/state_home.hpp>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
+#include <string>
 #include <unordered_map>
 
 #pragma GCC visibility push(default)
@@ -32,8 +35,8 @@ struct callback_counters {
         unreachable, ///< there is no connection to the client: the call waits for one
     };
     static constexpr std::size_t outcomes = 5;
-    enum class kind : std::uint8_t { recall, recall_any };
-    static constexpr std::size_t kinds = 2;
+    enum class kind : std::uint8_t { recall, recall_any, notify_lock, getattr };
+    static constexpr std::size_t kinds = 4;
 
     void note(kind k, outcome o) noexcept { calls[std::size_t(k)][std::size_t(o)].add(); }
     std::array<std::array<counter, outcomes>, kinds> calls;
@@ -41,7 +44,7 @@ struct callback_counters {
 };
 
 /// The state layer's handler: notes what it is told, and calls the clients. On the state layer's shard.
-class callback_sender final : public files::state_handler {
+class callback_sender final : public files::state_handler, public holder_inquiry {
 public:
     /// `c` outlives it; nothing of `c` is used yet.
     explicit callback_sender(server_commons& c) noexcept : commons_(c) {}
@@ -49,8 +52,12 @@ public:
     // files::state_handler
     void recall(const files::recall_notice& n) noexcept override;
     void recall_any(files::client_id client, std::size_t keep) noexcept override;
-    void lock_available(const files::lock_notice&) noexcept override {}
+    void lock_available(const files::lock_notice& n) noexcept override;
     time_point last_heard(files::client_id client) noexcept override;
+
+    // holder_inquiry. Who asks for what is being asked already hears that answer.
+    task<result<held_attributes>> ask(files::client_id holder, const files::stateid& id,
+                                      const storage::handle& file, duration patience) override;
 
     /// Makes the calls. One runs as long as the server serves.
     /// Completes when: its task is stopped, and the calls under way have ended. On cancel: it ends. Errors: none. Lifetime: this
@@ -62,12 +69,16 @@ public:
 private:
     using kind = callback_counters::kind;
     using outcome = callback_counters::outcome;
+    struct question;
     struct notice {
-        files::client_id client = files::nobody;
-        kind what = kind::recall;
-        files::stateid id;
-        storage::handle file;
-        std::size_t keep = 0;
+        notice(files::client_id c, kind w) noexcept : client(c), what(w) {}
+        files::client_id client;
+        kind what;
+        files::stateid id;               // recall, getattr
+        storage::handle file;            // these, and notify_lock
+        std::size_t keep = 0;            // recall_any
+        std::string owner;               // notify_lock
+        std::shared_ptr<question> asked; // getattr
     };
     /// What one client is to be told, and how many tasks do that.
     struct line {
@@ -77,13 +88,16 @@ private:
     void note(notice n) noexcept;
     task<void> serve(files::client_id client);
     task<void> deliver(notice n);
+    bool is_wanted(const notice& n);
+    duration patience_for(const notice& n) const;
     std::shared_ptr<session> find_session(files::client_id client) const;
-    task<outcome> call(session& s, notice n);
+    task<outcome> call(session& s, const notice& n);
 
     server_commons& commons_;
     std::deque<notice> told_;
     event news_;
     std::unordered_map<files::client_id, line> lines_;
+    std::map<std::array<std::byte, 12>, std::shared_ptr<question>> questions_; // by stateid
     callback_counters counters_;
 };
 

@@ -159,7 +159,9 @@ private:
 
     // Attributes.
     bitmap4 supported(const compound& k) const noexcept;
-    task<nfsstat4> values_of(compound& k, const object& of, bitmap4 wanted, object_values& out);
+    /// `kept`, if given: what a client keeps to itself of the file.
+    task<nfsstat4> values_of(compound& k, const object& of, bitmap4 wanted, object_values& out,
+                             const kept_attributes* kept = nullptr);
     void set_constants(const compound& k, const object& of, object_values& out) const noexcept;
     void set_pseudo(const rpc::call& c, const pseudo_node& node, object_values& out);
     void set_file(const object& of, const storage::attributes& attrs, object_values& out) const noexcept;
@@ -214,7 +216,7 @@ private:
     task<nfsstat4> open(compound& k);
     task<nfsstat4> find_to_open(compound& k, const OPEN4args& args, open_target& to);
     task<nfsstat4> create_to_open(compound& k, const OPEN4args& args, open_target& to);
-    task<nfsstat4> may_open(const object& file, files::share access, bool truncates);
+    task<nfsstat4> may_open(open_target& to, files::share access);
     task<nfsstat4> open_downgrade(compound& k);
     task<nfsstat4> close(compound& k);
     task<nfsstat4> delegreturn(compound& k);

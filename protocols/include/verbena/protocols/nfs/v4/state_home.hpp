@@ -8,6 +8,7 @@
 #include <verbena/protocols/nfs/v4/types.hpp>
 #include <verbena/protocols/storage/file_backend.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -28,6 +29,36 @@ nfsstat4 status_of_state(const error& failure) noexcept;
 inline files::stateid to_state(const stateid4& id) noexcept { return {id.seqid, id.other}; }
 inline stateid4 to_wire(const files::stateid& id) noexcept { return {id.seqid, id.other}; }
 
+/// What the holder of a write delegation says of its file.
+struct held_attributes {
+    changeid4 change = 0;
+    std::uint64_t size = 0;
+};
+
+/// Asks clients for what they keep to themselves. Used on the state layer's shard.
+class holder_inquiry {
+public:
+    /// Completes when: `holder` has answered, or it is clear that it doesn't within `patience`. On cancel: ECANCELED. Errors: any, where
+    /// there is no answer. Lifetime: `file` is borrowed. Shard: the state layer's.
+    virtual task<result<held_attributes>> ask(files::client_id holder, const files::stateid& id,
+                                              const storage::handle& file, duration patience) = 0;
+
+protected:
+    ~holder_inquiry() = default;
+};
+
+/// What others are to see of a file that a client keeps to itself (RFC 8881 10.4.3).
+struct kept_attributes {
+    bool modified = false;   ///< the holder has changed the file, and
+    std::uint64_t size = 0;  ///< this is its size
+    changeid4 least = 0;     ///< the change attribute is no less than this,
+    std::uint64_t steps = 0; ///< and is increased by so many
+
+    changeid4 change_from(changeid4 known) const noexcept { return std::max(known, least) + steps; }
+    /// Size and times. What was modified is so as of now: when, its holder does not say.
+    void apply(storage::attributes& attrs) const noexcept;
+};
+
 /// The table and its home. Made on any shard; used by all.
 ///
 /// This holds for all its tasks. Completes when: the table has answered. On cancel: as shard::run(). Errors: as the table's function
@@ -37,6 +68,8 @@ public:
     /// `home`, `store` and `handler` outlive it, and `home` runs its table's tend().
     state_home(shard& home, files::recovery_store& store, files::state_handler& handler,
                files::state_options options);
+    /// From now on holders of write delegations are asked by `how`, which outlives it, before they have to give them back.
+    void ask_holders(holder_inquiry& how) noexcept { inquiry_ = &how; }
 
     const files::state_options& options() const noexcept { return table_.options(); }
     bool is_home(const shard& s) const noexcept { return &s == &home_; }
@@ -104,6 +137,12 @@ public:
     /// What others hold of `file` that has to go before `op` is made to go; `client` may be nobody. Where !has_state() there is
     /// nothing. As to changes, see check_io().
     task<nfsstat4> make_way(files::client_id client, const storage::handle& file, files::operation op);
+    /// make_way() for who reads attributes: whoever has a write delegation of the file is asked for them, and recalled if it does not answer.
+    struct looked {
+        nfsstat4 status = nfsstat4::ok;
+        std::optional<kept_attributes> kept; ///< if somebody has one, and has answered
+    };
+    task<looked> look(files::client_id client, const storage::handle& file);
     task<nfsstat4> return_delegation(files::client_id client, const stateid4& id,
                                      const storage::handle& file);
     /// Of each; special ones are bad_stateid.
@@ -123,6 +162,15 @@ public:
         return table_.has_any_state() && table_.has_state(file);
     }
     bool has_any_state() const noexcept { return table_.has_any_state(); }
+    /// Of a change whose file is known by a name alone. True: nobody has state of any file, and until `change` ends nobody gets a delegation
+    /// that the change contradicts, so the name need not be looked up. False: `change` holds nothing that matters. Called on `where`.
+    bool passes_unseen(files::change_hold& change, const shard& where) noexcept
+    {
+        if (has_any_state())
+            return false;
+        change.begin_of_any(changes(), where.index());
+        return !has_any_state();
+    }
     files::changes_under_way& changes() noexcept { return table_.changes(); }
 
     struct locked {
@@ -146,6 +194,7 @@ private:
         io_list io;
     };
     shard& home_;
+    holder_inquiry* inquiry_ = nullptr;
     files::state_table table_;
     std::mutex places_lock_;
     std::vector<std::unique_ptr<place>> places_; // one for each shard that serves

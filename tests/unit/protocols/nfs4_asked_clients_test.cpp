@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: Apache-2.0
+// What clients are told and asked besides recalls: that a lock came free (CB_NOTIFY_LOCK), what they keep to themselves of a file
+// (CB_GETATTR), and to give back what they don't use (CB_RECALL_ANY).
+#include "nfs4_version3.hpp"
+
+namespace verbena::nfs::v4 {
+inline std::ostream& operator<<(std::ostream& out, nfs_cb_opnum4 op) { return out << to_string(op); }
+} // namespace verbena::nfs::v4
+
+BOOST_AUTO_TEST_SUITE(nfs4_asked_clients_test)
+
+using namespace verbena;
+using namespace verbena::test;
+using outcome = callback_counters::outcome;
+using kind = callback_counters::kind;
+
+namespace {
+
+struct fixture : version3_fixture {
+    fixture()
+    {
+        options[0].local_writers = false;
+        first_way = channel;
+        second_way = std::make_shared<called_client>(pool);
+    }
+    ~fixture()
+    {
+        tasks.request_stop();
+        while (tasks.live() != 0)
+            shard->turn();
+    }
+    void begin()
+    {
+        connect(first);
+        way = second_way;
+        connect(second);
+        add_version3();
+        tend();
+    }
+    std::uint64_t count(kind k, outcome o) const
+    {
+        return commons->callbacks.counters().calls[std::size_t(k)][std::size_t(o)].value();
+    }
+    const files::state_stats& stats() { return commons->state.table().stats(); }
+
+    // Locks.
+
+    static OPEN4args plain(OPEN4args args)
+    {
+        args.share_access |= share4::want_no_delegation;
+        return args;
+    }
+    nfsstat4 lock(client4& c, const client4::opened& file, std::string_view owner, nfs_lock_type4 type,
+                  std::uint64_t offset = 0, stateid4* id = nullptr)
+    {
+        LOCK4args args;
+        args.locktype = type;
+        args.offset = offset;
+        args.length = 10;
+        args.locker.new_lock_owner = true;
+        args.locker.open_stateid = file.id;
+        args.locker.lock_owner.owner = std::as_bytes(std::span(owner));
+        answer4 out = c.call(PUTFH4args{client4::handle_of(file)}, args);
+        if (out.status() == nfsstat4::ok && id != nullptr) {
+            out.good<PUTFH4res>();
+            *id = out.good<LOCK4res>().lock_stateid;
+        }
+        return out.status();
+    }
+    nfsstat4 unlock(client4& c, const client4::opened& file, const stateid4& id)
+    {
+        LOCKU4args args;
+        args.locktype = nfs_lock_type4::write;
+        args.lock_stateid = id;
+        args.length = 10;
+        return c.call(PUTFH4args{client4::handle_of(file)}, args).status();
+    }
+    /// The first client has a range locked that the second one wants.
+    void contend(client4::opened& held, client4::opened& wanted, stateid4& id)
+    {
+        held = first.open(plain(first.creating("f")));
+        wanted = second.open(plain(second.opening("f")));
+        BOOST_TEST_REQUIRE(lock(first, held, "holder", nfs_lock_type4::write, 0, &id) == nfsstat4::ok);
+    }
+
+    // Attributes.
+
+    struct seen {
+        nfsstat4 status = nfsstat4::ok;
+        changeid4 change = 0;
+        std::uint64_t size = 0;
+    };
+    seen look(client4& c, const client4::opened& file,
+              bitmap4 wanted = {attribute::change, attribute::size, attribute::time_modify})
+    {
+        answer4 out = c.call(PUTFH4args{client4::handle_of(file)}, GETATTR4args{wanted});
+        seen s;
+        s.status = out.status();
+        if (s.status != nfsstat4::ok)
+            return s;
+        out.good<PUTFH4res>();
+        const auto res = out.good<GETATTR4res>();
+        attributes values;
+        BOOST_TEST_REQUIRE(decode_attributes(res.obj_attributes, values));
+        s.change = values.change;
+        s.size = values.size;
+        return s;
+    }
+    /// The first client has a write delegation, and says of the file what the server knows.
+    client4::opened delegated(std::string_view name)
+    {
+        const client4::opened file = first.open(first.creating(name));
+        BOOST_TEST_REQUIRE((file.res.delegation.delegation_type == open_delegation_type4::write));
+        const seen own = look(first, file);
+        says(own.change, own.size);
+        return file;
+    }
+    void says(changeid4 change, std::uint64_t size)
+    {
+        attributes& said = first_way->values;
+        said.present = {attribute::change, attribute::size};
+        said.change = change;
+        said.size = size;
+    }
+    static nfsstat4 give_back(client4& c, const client4::opened& file)
+    {
+        return c.call(PUTFH4args{client4::handle_of(file)}, DELEGRETURN4args{file.res.delegation.stateid})
+            .status();
+    }
+    std::vector<nfs_cb_opnum4> heard(const std::shared_ptr<called_client>& by) const
+    {
+        std::vector<nfs_cb_opnum4> all;
+        for (const called_client::heard& h : by->calls)
+            all.push_back(h.operation);
+        return all;
+    }
+    using operations = std::vector<nfs_cb_opnum4>;
+
+    client4 first{*this, "first"};
+    client4 second{*this, "second"};
+    std::shared_ptr<called_client> first_way, second_way;
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(a_waiter_hears_that_its_lock_is_free, fixture)
+{
+    begin();
+    client4::opened held, wanted;
+    stateid4 id;
+    contend(held, wanted, id);
+    BOOST_TEST((wanted.res.rflags & open4_result::may_notify_lock) != 0u);
+    BOOST_TEST(lock(second, wanted, "waiter", nfs_lock_type4::writew) == nfsstat4::denied);
+    BOOST_TEST(stats().lock_waiters.value() == 1);
+    turns();
+    BOOST_TEST(second_way->calls.empty());
+    BOOST_TEST(unlock(first, held, id) == nfsstat4::ok);
+    turns();
+    BOOST_TEST_REQUIRE(second_way->calls.size() == 1u);
+    const called_client::heard& h = second_way->calls[0];
+    BOOST_TEST(h.operation == nfs_cb_opnum4::notify_lock);
+    BOOST_TEST(h.owner == "waiter");
+    BOOST_TEST(h.owner_client == second.id);
+    BOOST_TEST(h.handle == wanted.handle);
+    BOOST_TEST(count(kind::notify_lock, outcome::ok) == 1u);
+    // Until it comes nobody is quicker, for a while.
+    BOOST_TEST(lock(first, held, "another", nfs_lock_type4::write) == nfsstat4::denied);
+    BOOST_TEST(lock(second, wanted, "waiter", nfs_lock_type4::writew) == nfsstat4::ok);
+    BOOST_TEST(stats().lock_waiters.value() == 0);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_waiter_that_does_not_come_holds_nobody_up_for_long, fixture)
+{
+    begin();
+    client4::opened held, wanted;
+    stateid4 id;
+    contend(held, wanted, id);
+    BOOST_TEST(lock(second, wanted, "waiter", nfs_lock_type4::readw) == nfsstat4::denied);
+    BOOST_TEST(unlock(first, held, id) == nfsstat4::ok);
+    pass(1900ms, 100ms);
+    BOOST_TEST(lock(first, held, "another", nfs_lock_type4::write) == nfsstat4::denied);
+    pass(200ms, 100ms);
+    BOOST_TEST(lock(first, held, "another", nfs_lock_type4::write) == nfsstat4::ok);
+    BOOST_TEST(second_way->calls.size() == 1u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_waiter_is_told_again_until_it_has_heard, fixture)
+{
+    begin();
+    client4::opened held, wanted;
+    stateid4 id;
+    contend(held, wanted, id);
+    BOOST_TEST(lock(second, wanted, "waiter", nfs_lock_type4::writew) == nfsstat4::denied);
+    second_way->says = nfsstat4::delay;
+    BOOST_TEST(unlock(first, held, id) == nfsstat4::ok);
+    pass(100ms);
+    BOOST_TEST(second_way->calls.size() > 1u);
+    second_way->says = nfsstat4::ok;
+    pass(200ms);
+    BOOST_TEST(count(kind::notify_lock, outcome::ok) == 1u);
+    // It has come by itself: nothing is left to be said.
+    stateid4 mine;
+    BOOST_TEST(lock(second, wanted, "waiter", nfs_lock_type4::writew, 0, &mine) == nfsstat4::ok);
+    BOOST_TEST(lock(first, held, "another", nfs_lock_type4::writew) == nfsstat4::denied);
+    first_way->says = nfsstat4::delay;
+    BOOST_TEST(unlock(second, wanted, mine) == nfsstat4::ok);
+    turns();
+    const std::size_t told = first_way->calls.size();
+    BOOST_TEST(told == 1u);
+    BOOST_TEST(lock(first, held, "another", nfs_lock_type4::writew) == nfsstat4::ok);
+    pass(2s, 50ms);
+    BOOST_TEST(first_way->calls.size() == told);
+}
+
+BOOST_FIXTURE_TEST_CASE(who_does_not_wait_or_can_t_be_told_keeps_no_place, fixture)
+{
+    begin();
+    client4::opened held, wanted;
+    stateid4 id;
+    contend(held, wanted, id);
+    BOOST_TEST(lock(second, wanted, "waiter", nfs_lock_type4::write) == nfsstat4::denied);
+    BOOST_TEST(stats().lock_waiters.value() == 0);
+    second_way->is_open = false;
+    BOOST_TEST(lock(second, wanted, "waiter", nfs_lock_type4::writew) == nfsstat4::denied);
+    BOOST_TEST(stats().lock_waiters.value() == 0);
+    // It was not told when it opened the file that it would hear.
+    const auto deaf = second.open(plain(second.opening("f")));
+    const auto other = second.open(plain(second.creating("g")));
+    BOOST_TEST((deaf.res.rflags & open4_result::may_notify_lock) == 0u);
+    second_way->is_open = true;
+    stateid4 of_other;
+    const auto mine = first.open(plain(first.opening("g")));
+    BOOST_TEST(lock(first, mine, "holder", nfs_lock_type4::write, 0, &of_other) == nfsstat4::ok);
+    BOOST_TEST(lock(second, other, "waiter", nfs_lock_type4::writew) == nfsstat4::denied);
+    BOOST_TEST(stats().lock_waiters.value() == 0);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_waiter_that_has_given_up_is_forgotten, fixture)
+{
+    begin();
+    client4::opened held, wanted;
+    stateid4 id;
+    contend(held, wanted, id);
+    BOOST_TEST(lock(second, wanted, "given up", nfs_lock_type4::writew) == nfsstat4::denied);
+    BOOST_TEST(lock(second, wanted, "waiter", nfs_lock_type4::writew) == nfsstat4::denied);
+    for (int i = 0; i < 3; ++i) { // Linux asks each 30 s
+        pass(30s, 1s);
+        BOOST_TEST(first.call().status() == nfsstat4::ok);
+        BOOST_TEST(lock(second, wanted, "waiter", nfs_lock_type4::writew) == nfsstat4::denied);
+    }
+    BOOST_TEST(stats().lock_waiters.value() == 1);
+    BOOST_TEST(unlock(first, held, id) == nfsstat4::ok);
+    turns();
+    BOOST_TEST_REQUIRE(second_way->calls.size() == 1u);
+    BOOST_TEST(second_way->calls[0].owner == "waiter");
+}
+
+BOOST_FIXTURE_TEST_CASE(a_holder_is_asked_for_attributes, fixture)
+{
+    begin();
+    const auto file = delegated("f");
+    const seen own = look(first, file);
+    BOOST_TEST(heard(first_way).empty()); // nobody asks itself
+    // It keeps nothing to itself.
+    seen s = look(second, file);
+    BOOST_TEST(s.status == nfsstat4::ok);
+    BOOST_TEST(s.change == own.change);
+    BOOST_TEST(s.size == 0u);
+    BOOST_TEST(heard(first_way) == operations{nfs_cb_opnum4::getattr}, boost::test_tools::per_element());
+    BOOST_TEST(first_way->calls[0].handle == file.handle);
+    BOOST_TEST(look(second, file).change == own.change);
+    // It has written: each answer is newer than the one before.
+    says(own.change + 1, 1234);
+    s = look(second, file);
+    BOOST_TEST(s.size == 1234u);
+    BOOST_TEST(s.change > own.change);
+    const seen again = look(second, file);
+    BOOST_TEST(again.change > s.change);
+    BOOST_TEST(again.size == 1234u);
+    // What it has sent meanwhile is the server's, and no older.
+    BOOST_TEST(first.write(file, "text") == nfsstat4::ok);
+    says(own.change, 4);
+    s = look(second, file);
+    BOOST_TEST(s.size == 4u);
+    BOOST_TEST(s.change > again.change);
+    BOOST_TEST(stats().recalls.value() == 0u);
+    BOOST_TEST(count(kind::getattr, outcome::ok) == 5u);
+    // What has nothing to do with it is not asked for.
+    BOOST_TEST(look(second, file, {attribute::mode, attribute::owner}).status == nfsstat4::ok);
+    BOOST_TEST(count(kind::getattr, outcome::ok) == 5u);
+}
+
+BOOST_FIXTURE_TEST_CASE(version_3_sees_what_a_holder_says, fixture)
+{
+    begin();
+    const auto file = delegated("f");
+    const auto getattr3 = [&] {
+        return call3<v3::GETATTR3res>(v3::procedure::getattr, v3::GETATTR3args{to_fh3(file.handle)});
+    };
+    const v3::GETATTR3res before = getattr3();
+    says(first_way->values.change + 1, 77);
+    const v3::GETATTR3res after = getattr3();
+    BOOST_TEST(after.status == v3::nfsstat3::ok);
+    BOOST_TEST(after.obj_attributes.size == 77u);
+    BOOST_TEST((after.obj_attributes.mtime.seconds > before.obj_attributes.mtime.seconds ||
+                (after.obj_attributes.mtime.seconds == before.obj_attributes.mtime.seconds &&
+                 after.obj_attributes.mtime.nseconds > before.obj_attributes.mtime.nseconds)));
+    BOOST_TEST(stats().recalls.value() == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_holder_that_does_not_answer_is_recalled, fixture)
+{
+    begin();
+    const auto file = delegated("silent");
+    first_way->silent = true;
+    const auto c = nfs4_fixture::begin(second.sequence(), PUTFH4args{client4::handle_of(file)},
+                                       GETATTR4args{{attribute::size}});
+    BOOST_TEST(heard(first_way) == operations{nfs_cb_opnum4::getattr}, boost::test_tools::per_element());
+    pass(900ms);
+    BOOST_TEST(!c->is_done);
+    BOOST_TEST(stats().recalls.value() == 0u);
+    pass(200ms);
+    BOOST_TEST(stats().recalls.value() == 1u);
+    BOOST_TEST(!c->is_done);
+    BOOST_TEST(give_back(first, file) == nfsstat4::ok);
+    turns();
+    BOOST_TEST_REQUIRE(c->is_done);
+    BOOST_TEST(answer_of(*c).status() == nfsstat4::ok);
+    pass(20s, 100ms);
+    BOOST_TEST(count(kind::getattr, outcome::unanswered) == 1u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_holder_that_can_t_answer_is_recalled_at_once, fixture)
+{
+    begin();
+    const auto file = delegated("f");
+    first_way->says = nfsstat4::notsupp;
+    const auto c = nfs4_fixture::begin(second.sequence(), PUTFH4args{client4::handle_of(file)},
+                                       GETATTR4args{{attribute::size}});
+    BOOST_TEST(stats().recalls.value() == 1u);
+    BOOST_TEST(count(kind::getattr, outcome::failed) == 1u);
+    first_way->says = nfsstat4::ok;
+    BOOST_TEST(give_back(first, file) == nfsstat4::ok);
+    turns();
+    BOOST_TEST_REQUIRE(c->is_done);
+    // One that says too little has not answered either.
+    const auto other = delegated("g");
+    first_way->values.present.reset(attribute::size);
+    const auto d = nfs4_fixture::begin(second.sequence(), PUTFH4args{client4::handle_of(other)},
+                                       GETATTR4args{{attribute::size}});
+    BOOST_TEST(stats().recalls.value() == 2u);
+    // Once it is recalled it is not asked any more.
+    const auto e = nfs4_fixture::begin(second.sequence(1), PUTFH4args{client4::handle_of(other)},
+                                       GETATTR4args{{attribute::size}});
+    BOOST_TEST(count(kind::getattr, outcome::failed) == 2u);
+    BOOST_TEST(give_back(first, other) == nfsstat4::ok);
+    turns();
+    BOOST_TEST(d->is_done);
+    BOOST_TEST(e->is_done);
+}
+
+BOOST_FIXTURE_TEST_CASE(who_asks_at_once_hears_one_answer, fixture)
+{
+    begin();
+    const auto file = delegated("f");
+    first_way->says = nfsstat4::delay;
+    std::vector<std::shared_ptr<memory_call>> calls;
+    for (std::uint32_t slot = 0; slot < 4; ++slot)
+        calls.push_back(nfs4_fixture::begin(second.sequence(slot), PUTFH4args{client4::handle_of(file)},
+                                            GETATTR4args{{attribute::size}}));
+    BOOST_TEST(first_way->calls.size() == 1u);
+    says(1, 55);
+    first_way->says = nfsstat4::ok;
+    pass(50ms);
+    for (const auto& c : calls) {
+        BOOST_TEST_REQUIRE(c->is_done);
+        BOOST_TEST(answer_of(*c).status() == nfsstat4::ok);
+    }
+    BOOST_TEST(first_way->calls.size() == 2u);
+    BOOST_TEST(count(kind::getattr, outcome::later) == 1u);
+    BOOST_TEST(count(kind::getattr, outcome::ok) == 1u);
+    BOOST_TEST(stats().recalls.value() == 0u);
+}
+
+// A file that was cut, or made exclusively, has the change attribute of afterwards.
+BOOST_FIXTURE_TEST_CASE(what_an_open_changes_is_no_news_of_the_holder, fixture)
+{
+    begin();
+    const auto is_unmodified = [&](const client4::opened& file) {
+        BOOST_TEST_REQUIRE((file.res.delegation.delegation_type == open_delegation_type4::write));
+        const seen own = look(first, file);
+        says(own.change, 99);
+        const seen s = look(second, file);
+        BOOST_TEST(s.change == own.change);
+        BOOST_TEST(s.size == own.size);
+        BOOST_TEST(give_back(first, file) == nfsstat4::ok);
+    };
+    is_unmodified(first.open(first.creating("exclusive", createmode4::exclusive4_1)));
+    const auto made = second.open(plain(second.creating("cut")));
+    BOOST_TEST(second.write(made, "text") == nfsstat4::ok);
+    BOOST_TEST(second.call(PUTFH4args{client4::handle_of(made)}, CLOSE4args{0, made.id}).status() ==
+               nfsstat4::ok);
+    OPEN4args cutting = first.creating("cut");
+    attributes size;
+    size.present = {attribute::size};
+    size.size = 0;
+    const encoded none(size);
+    cutting.openhow.attrs = none.raw;
+    is_unmodified(first.open(cutting));
+}
+
+BOOST_FIXTURE_TEST_CASE(clients_are_asked_to_give_back_before_none_is_left, fixture)
+{
+    state_limits.delegations = 8;
+    begin();
+    std::vector<client4::opened> files;
+    const auto grab = [&](const std::string& name) {
+        files.push_back(first.open(first.creating(name)));
+        return files.back().res.delegation.delegation_type == open_delegation_type4::write;
+    };
+    for (int i = 0; i < 7; ++i)
+        BOOST_TEST(grab("f" + std::to_string(i)));
+    turns();
+    BOOST_TEST(first_way->calls.empty());
+    BOOST_TEST(grab("last"));
+    turns();
+    BOOST_TEST(heard(first_way) == operations{nfs_cb_opnum4::recall_any}, boost::test_tools::per_element());
+    BOOST_TEST(first_way->calls[0].keep == 6u);
+    // Then none is given, and nobody is pressed.
+    BOOST_TEST(!grab("more"));
+    turns();
+    BOOST_TEST(first_way->calls.size() == 1u);
+    pass(10s, 100ms);
+    BOOST_TEST(!grab("even more"));
+    turns();
+    BOOST_TEST(first_way->calls.size() == 2u);
+    BOOST_TEST(give_back(first, files[0]) == nfsstat4::ok);
+    BOOST_TEST(grab("again"));
+    BOOST_TEST(stats().recalls.value() == 0u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
