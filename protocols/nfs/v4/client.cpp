@@ -97,8 +97,8 @@ result<file_attributes> read_attributes(const fattr4& raw) noexcept
     return told(values);
 }
 
-client::client(rpc::client_transport& transport, const identity& who, std::string name)
-    : session_(transport, who, std::move(name))
+client::client(rpc::client_transport& transport, const identity& who, std::string name, minor_versions spoken)
+    : session_(transport, who, std::move(name), spoken)
 {
     session_.reclaim_by(this);
 }

@@ -7,14 +7,15 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <limits.h>
 #include <random>
 #include <unistd.h>
+#include <utility>
 
 namespace verbena::nfs::v4 {
 namespace {
 
-constexpr std::uint32_t minor_version = 1;
 constexpr std::uint32_t operations_asked_for = 16;
 // What a server keeps of a call that must not run twice: OPEN, GETFH and GETATTR are the longest.
 constexpr std::uint32_t kept_results = 4096;
@@ -24,6 +25,15 @@ constexpr std::size_t head_of_results = 12 + 4 + xdr::max_size<SEQUENCE4res>;
 
 const error stopped(std::errc::operation_canceled, "a call of NFS version 4");
 const error closed(std::errc::operation_canceled, "the session is closed");
+
+// The server has none of these.
+error without(std::uint32_t lowest, std::uint32_t highest) noexcept
+{
+    return error(std::errc::protocol_not_supported,
+                 lowest != highest ? "the server has neither minor version 1 nor 2 of NFS version 4"
+                 : lowest == 1     ? "the server has no minor version 1 of NFS version 4"
+                                   : "the server has no minor version 2 of NFS version 4");
+}
 
 std::string unlike_any_other()
 {
@@ -83,9 +93,15 @@ private:
     std::size_t number_;
 };
 
-client_session::client_session(rpc::client_transport& transport, const identity& who, std::string name)
-    : transport_(transport), who_(who), name_(name.empty() ? unlike_any_other() : std::move(name))
+client_session::client_session(rpc::client_transport& transport, const identity& who, std::string name,
+                               minor_versions spoken)
+    : transport_(transport),
+      who_(who),
+      name_(name.empty() ? unlike_any_other() : std::move(name)),
+      lowest_minor_(spoken.lowest),
+      minor_(spoken.highest)
 {
+    assert(1 <= spoken.lowest && spoken.lowest <= spoken.highest && spoken.highest <= max_minor_version);
     std::random_device chance;
     xdr::store_u64(verifier_.data(), std::uint64_t(chance()) << 32 | chance());
 }
@@ -184,8 +200,19 @@ task<result<void>> client_session::exchange_id()
     operations call(args);
     call.yields(head_of_results + xdr::max_size<EXCHANGE_ID4res>);
     auto sent = co_await insist(call, true);
+    const std::uint32_t highest = minor_;
+    while (!sent && says(sent.error(), nfsstat4::minor_vers_mismatch) && !minor_settled_ &&
+           minor_ > lowest_minor_) {
+        --minor_;
+        sent = co_await insist(call, true);
+    }
+    if (!sent && says(sent.error(), nfsstat4::minor_vers_mismatch)) {
+        const std::uint32_t lowest = std::exchange(minor_, highest);
+        co_return without(lowest, highest);
+    }
     if (!sent)
         co_return sent.error();
+    minor_settled_ = true;
     const EXCHANGE_ID4res& res = call.get<0>();
     // A server that counts clients from its start may give a new one the number of the old one.
     if (incarnation_ == 0 || res.clientid != client_id_ || (res.flags & exchgid4::confirmed_r) == 0) {
@@ -416,6 +443,8 @@ task<result<client_session::verdict>> client_session::send_in_known(std::size_t 
     call.reply_ = std::move(*sent);
     xdr::decoder& in = call.reply_.results();
     compound_reply results(in);
+    if (in.ok() && results.status() == nfsstat4::minor_vers_mismatch)
+        co_return without(minor_, minor_); // since it has started again
     SEQUENCE4res res;
     const bool good = results.read(res);
     if (!in.ok())
@@ -466,9 +495,8 @@ task<result<client_session::verdict>> client_session::send_alone(compound_call& 
     if (!in.ok())
         co_return in.failure();
     out.status = results.status();
-    if (out.status == nfsstat4::minor_vers_mismatch)
-        co_return error(std::errc::protocol_not_supported,
-                        "the server has no minor version 1 of NFS version 4");
+    if (out.status == nfsstat4::minor_vers_mismatch && out.operation == nullptr)
+        out.operation = "COMPOUND"; // which has no results then
     if ((out.operation == nullptr) != (out.status == nfsstat4::ok))
         co_return error(std::errc::protocol_error, "COMPOUND's status is not that of its last operation");
     co_return out;
@@ -486,7 +514,7 @@ task<result<rpc::reply>> client_session::send(compound_call& call, const SEQUENC
         co_return error(std::errc::not_enough_memory, "COMPOUND");
     rpc::request request(std::move(block), header);
     compound_head head;
-    head.minorversion = minor_version;
+    head.minorversion = minor_;
     compound_request out(request.message(), head);
     if (sequence != nullptr)
         out.add(*sequence);

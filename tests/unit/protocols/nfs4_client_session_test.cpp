@@ -138,6 +138,47 @@ BOOST_FIXTURE_TEST_CASE(a_session_is_made_when_it_is_needed_and_ended_at_close, 
     BOOST_TEST(!export_root());
 }
 
+BOOST_FIXTURE_TEST_CASE(the_highest_minor_version_that_both_have_is_spoken, fixture)
+{
+    struct {
+        bool has1, has2;
+        minor_versions spoken;
+        std::uint32_t found; // 0: none
+    } const cases[] = {{true, true, {}, 2},      {true, false, {}, 1},    {false, true, {}, 2},
+                       {true, true, {1, 1}, 1},  {true, true, {2, 2}, 2}, {true, false, {2, 2}, 0},
+                       {false, true, {1, 1}, 0}, {false, false, {}, 0}};
+    for (const auto& each : cases) {
+        commons->minors = {false, each.has1, each.has2};
+        wire.sent.clear();
+        nfs::v4::client other(wire, nfs::identity(1000, 100, {}, "host"), {}, each.spoken);
+        const auto root = run([&] { return other.root(); });
+        BOOST_TEST(root.has_value() == (each.found != 0));
+        if (root) {
+            BOOST_TEST(other.session().minor_version() == each.found);
+            BOOST_TEST(wire.sent.back().minor == each.found);
+            // One look for each version that is not there, and none once one was found.
+            BOOST_TEST(wire.count(nfs_opnum4::exchange_id) == 1 + each.spoken.highest - each.found);
+        } else {
+            BOOST_TEST((root.error() == std::errc::protocol_not_supported));
+        }
+        run([&]() -> task<void> { co_await other.close(); });
+    }
+    commons->minors = {false, true, true};
+}
+
+BOOST_FIXTURE_TEST_CASE(a_server_that_comes_back_without_the_minor_version_is_told_of, fixture)
+{
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    restart(false);
+    commons->minors = {false, true, false};
+    for (int i = 0; i < 2; ++i)
+        BOOST_TEST(
+            (run([&] { return client.getattr(top->handle); }).error() == std::errc::protocol_not_supported));
+    commons->minors = {false, true, true};
+    BOOST_TEST(run([&] { return client.getattr(top->handle); }).has_value());
+}
+
 BOOST_FIXTURE_TEST_CASE(no_more_calls_than_slots_are_under_way_and_the_lowest_slots_are_used, fixture)
 {
     const auto top = export_root();

@@ -16,6 +16,7 @@ namespace verbena::test {
 
 /// What went out: the operations, and where they went.
 struct sent_compound {
+    std::uint32_t minor = 0;
     std::vector<nfs_opnum4> operations;
     std::optional<SEQUENCE4args> sequence;
     nfsstat4 status = nfsstat4::ok; ///< what came back
@@ -103,6 +104,7 @@ private:
         decode(in, header);
         compound_arguments args(in);
         BOOST_REQUIRE(args.ok());
+        out.minor = args.head().minorversion;
         while (args.next()) {
             out.operations.push_back(args.opcode());
             BOOST_REQUIRE(args.visit([&](const auto& of_one) {

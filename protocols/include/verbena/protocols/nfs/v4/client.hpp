@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client of NFS version 4.1 (RFC 8881) over any RPC transport: names, attributes and directories. file.hpp has open files.
+// A client of NFS versions 4.1 and 4.2 (RFC 8881, 7862) over any RPC transport: names, attributes and directories. file.hpp has open files.
 #pragma once
 
 #include <verbena/protocols/nfs/v4/client_session.hpp>
@@ -131,7 +131,8 @@ public:
     static constexpr std::size_t listing_bytes = nfs::client::listing_bytes;
 
     /// As client_session's constructor.
-    client(rpc::client_transport& transport, const identity& who, std::string name = {});
+    client(rpc::client_transport& transport, const identity& who, std::string name = {},
+           minor_versions spoken = {});
     ~client() override;
 
     client_session& session() noexcept { return session_; }

@@ -31,13 +31,19 @@ public:
     virtual task<result<void>> reclaim() = 0;
 };
 
-/// Minor version 1 over any transport: a fore channel and no way back, so that the server gives no delegations. A call has a slot while
+/// The minor versions of NFS version 4 that a client may speak: the highest of them that the server has is spoken.
+struct minor_versions {
+    std::uint32_t lowest = 1;
+    std::uint32_t highest = 2;
+};
+
+/// Minor version 1 or 2 over any transport: a fore channel and no way back, so that the server gives no delegations. A call has a slot while
 /// it is under way; more calls than slots wait. The transport sends a call again with the same slot and sequence id on its next
 /// connection, so that the server runs it once.
 ///
 /// This holds for all its tasks. On cancel: as rpc::client_transport::call(); the slot is asked what became of the call
 /// before it is used again. Errors: v4::nfsstat4 codes with the operation's name, those of the transport, bad_message for results
-/// that don't decode, protocol_error for a SEQUENCE of another call, protocol_not_supported for a server without minor version 1.
+/// that don't decode, protocol_error for a SEQUENCE of another call, protocol_not_supported for a server that has none of the minor versions.
 /// Lifetime: the transport outlives the session, the session its tasks. Shard: the transport's.
 ///
 /// DELAY and GRACE are asked again, as nfs::patience tells; GRACE for two leases at least, unless patience is spent. A session that the server
@@ -53,7 +59,8 @@ public:
     static constexpr unsigned max_losses = 8;
 
     /// `name` is the client owner (co_ownerid), the same for nobody else; empty: of host, process and chance.
-    client_session(rpc::client_transport& transport, const identity& who, std::string name = {});
+    client_session(rpc::client_transport& transport, const identity& who, std::string name = {},
+                   minor_versions spoken = {});
     client_session(const client_session&) = delete;
     client_session& operator=(const client_session&) = delete;
     /// After close().
@@ -79,6 +86,8 @@ public:
 
     /// Counts client ids: what was opened under another number is not open any more.
     std::uint64_t incarnation() const noexcept { return incarnation_; }
+    /// The minor version that is spoken: the highest one that is asked for, until the server has taken one. It stays from then on.
+    std::uint32_t minor_version() const noexcept { return minor_; }
     /// Sessions made so far.
     std::uint64_t sessions() const noexcept { return sessions_; }
     /// Calls that may be under way at once.
@@ -129,6 +138,9 @@ private:
     reclaimer* reclaimer_ = nullptr;
     state state_ = state::none;
 
+    std::uint32_t lowest_minor_;
+    std::uint32_t minor_;
+    bool minor_settled_ = false; // by a server that takes it
     bool client_known_ = false;
     clientid4 client_id_ = 0;
     std::uint32_t create_sequence_ = 0;

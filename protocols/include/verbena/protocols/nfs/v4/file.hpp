@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file that is open on a server of NFS version 4.1.
+// A file that is open on a server of NFS version 4.1 or 4.2.
 #pragma once
 
 #include <verbena/protocols/nfs/v4/client.hpp>
