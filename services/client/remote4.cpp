@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of a server that is asked in NFS version 4.1.
+// Files of a server that is asked in NFS version 4.1 or 4.2.
 #include "remote.hpp"
 
 #include <verbena/protocols/nfs/v4/file.hpp>

@@ -162,13 +162,18 @@ public:
     {
         return std::min(session_.nfs().read_size(), session_.nfs().write_size());
     }
-    std::string place() const override { return session_.where().host; }
+    // Numbers of files are not the same in both versions.
+    std::string place() const override
+    {
+        return session_.where().host + (session_.version() == nfs_version::v3 ? "" : " in version 4");
+    }
     std::string server() const override
     {
         url u = session_.where();
         u.path.clear();
-        // Numbers of files are not the same in both versions.
-        return u.to_string() + (u.version == nfs_version::v3 ? "" : "?vers=4.1");
+        return u.to_string() + (session_.version() == nfs_version::v3
+                                    ? ""
+                                    : "?vers=" + std::string(cli::to_string(session_.version())));
     }
     std::string name_of(const std::string& path) const override
     {

@@ -50,7 +50,7 @@ public:
     virtual task<result<void>> set_mode_and_times(std::string path, const file_info& info) = 0;
     /// The most that one read or write should move.
     virtual std::uint32_t transfer_size() const noexcept = 0;
-    /// Of which host its files are, as far as its name tells; empty: of this one.
+    /// Where its files have their numbers from: of which host they are, as far as its name tells; empty: of this one.
     virtual std::string place() const = 0;
     /// Which server answers for its files, as text that no other has.
     virtual std::string server() const = 0;
