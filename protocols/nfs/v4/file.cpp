@@ -41,7 +41,10 @@ task<result<void>> file::reopen(stateid4 instead_of)
     const owner_name owner(owner_);
     operations call(PUTFH4args{node_.handle.bytes()}, opening_of(owner, access_));
     call.once();
+    in_doubt_ = true;
     auto ran = co_await client_.session_.run(call);
+    if (ran || ran.error().code().category() == make_error_code(nfsstat4::ok).category())
+        in_doubt_ = false;
     if (!ran)
         co_return ran.error();
     opened(call.get<1>());
@@ -55,6 +58,8 @@ task<bool> file::mended(stateid4 used, error why)
 {
     if (!is_gone(why))
         co_return false;
+    if (is_revoked(why))
+        co_await client_.free_stateid(used);
     auto again = co_await reopen(used);
     co_return again.has_value();
 }
@@ -137,6 +142,9 @@ task<result<void>> file::truncate(std::uint64_t size)
 task<result<void>> file::close()
 {
     auto committed = co_await commit();
+    // By the same owner, so that it is the same open if there is one.
+    if (in_doubt_)
+        (void)co_await reopen(id_);
     result<void> ran;
     for (bool first = true;; first = false) {
         CLOSE4args args;

@@ -29,6 +29,10 @@ public:
     /// when: all was asked for. On cancel: as client_session's. Errors: those that end the recovery too; what could not be had back is
     /// none. Lifetime: the session outlives it. Shard: the session's.
     virtual task<result<void>> reclaim() = 0;
+    /// The server says that it has revoked some of what the client had: finds what that is, and frees it there (TEST_STATEID, FREE_STATEID).
+    /// Completes when: the server has answered. On cancel: as client_session's. Errors: none. Lifetime: the session outlives it. Shard: the
+    /// session's, where other calls run beside it.
+    virtual task<void> free_what_is_revoked() = 0;
 };
 
 /// The minor versions of NFS version 4 that a client may speak: the highest of them that the server has is spoken.
@@ -47,7 +51,8 @@ struct minor_versions {
 /// Lifetime: the transport outlives the session, the session its tasks. Shard: the transport's.
 ///
 /// DELAY and GRACE are asked again, as nfs::patience tells; GRACE for two leases at least, unless patience is spent. A session that the server
-/// has lost is made anew, also with a new client id, before any call goes on.
+/// has lost is made anew, also with a new client id, before any call goes on. So is what a server has lost that kept the session, by its flags
+/// (8881 18.46.3): what it wants reclaimed is, and what it has revoked is freed.
 class client_session {
 public:
     static constexpr std::size_t max_slots = 64;
@@ -81,8 +86,11 @@ public:
     /// Calls nothing, and needs no session. Completes when: the server has answered.
     task<result<void>> null();
     /// Tells the server that session and client are no longer used, and ends the renewal of the lease. No call is under way or comes
-    /// later. Idempotent. Completes when: the server has answered or can't be asked. On cancel: it ends sooner. Errors: none.
+    /// later, but for one that makes the session: that is waited for, and fails. Idempotent. Completes when: the server has answered or can't be asked. On cancel: it ends sooner. Errors: none.
     task<void> close();
+
+    /// Runs beside the calls until it ends, or close() ends it. After open().
+    scope& background() noexcept { return *tasks_; }
 
     /// Counts client ids: what was opened under another number is not open any more.
     std::uint64_t incarnation() const noexcept { return incarnation_; }
@@ -124,7 +132,10 @@ private:
     task<result<verdict>> send_until_heard(std::size_t number, compound_call& call);
     task<result<rpc::reply>> send(compound_call& call, const SEQUENCE4args* sequence);
     task<bool> wait_to_repeat(const error& cause, duration& delay, duration& waited);
-    verdict refused(std::size_t number, nfsstat4 status) noexcept;
+    verdict refused(const SEQUENCE4args& asked, nfsstat4 status) noexcept;
+    void heed(std::uint32_t flags);
+    task<void> free_what_is_revoked();
+    void change_to(state next) noexcept;
     void allow(std::size_t slots) noexcept;
     void release_permit() noexcept;
     task<void> renew();
@@ -144,7 +155,9 @@ private:
     bool client_known_ = false;
     clientid4 client_id_ = 0;
     std::uint32_t create_sequence_ = 0;
-    bool must_complete_ = false; // RECLAIM_COMPLETE is due
+    bool must_complete_ = false;  // RECLAIM_COMPLETE is due
+    bool session_stands_ = false; // what is due is due in the session that is there
+    std::uint32_t flags_ = 0;     // that SEQUENCE told last, bits of seq4_status
     bool lease_known_ = false;
     std::uint64_t incarnation_ = 0;
     std::uint64_t sessions_ = 0;

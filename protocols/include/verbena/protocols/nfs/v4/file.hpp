@@ -52,9 +52,10 @@ private:
     client& client_;
     v4::node node_;
     std::uint32_t access_;
-    std::uint64_t owner_; // of the open: every one has its own, so that to close one closes no other
-    stateid4 id_;         // with sequence id 0, which stands for the newest
-    semaphore turn_{1};   // of reopen()
+    std::uint64_t owner_;   // of the open: every one has its own, so that to close one closes no other
+    bool in_doubt_ = false; // whether the server has it open by another stateid, which nobody heard
+    stateid4 id_;           // with sequence id 0, which stands for the newest
+    semaphore turn_{1};     // of reopen()
 };
 
 } // namespace verbena::nfs::v4
