@@ -507,6 +507,37 @@ class OverIwarp(Version4, Commands, Client):
     """In the highest version, which nobody has to name."""
     transport = "iwarp"
 
+    def operations(self, name):
+        return self.daemon.metric(f'verbena_nfs4_operations_total{{operation="{name}",result="ok"}}') or 0
+
+    def test_the_server_copies_by_itself(self):
+        inner = os.path.join(self.folder, "inner")
+        os.mkdir(inner, 0o777)
+        self.daemon.stop()
+        self.daemon = self.start("--export", inner + ":/inner,root_squash=no", export=":/export,root_squash=no")
+        self.top = self.base(self.transport, self.host)
+        os.mkdir(self.there("tree"))
+        data = random.Random(9).randbytes(5_000_001)
+        for name in ("one", "two"):
+            self.write(self.there("tree", name), data)
+        self.write(self.there("tree", "small"), data[:1000])
+        self.write(self.there("longer"), data + data)
+        totals = self.run_json("cp", "-r", self.top + "/tree", self.top + "/copy")
+        self.assertEqual((totals["files"], totals["bytes"]), (3, 2 * len(data) + 1000))
+        self.assertEqual(tree(self.there("copy")), tree(self.there("tree")))
+        self.assertGreaterEqual(self.operations("COPY"), 2)
+        self.assertEqual(self.operations("READ"), 1) # of the small one
+        self.run_client("-q", "cp", self.top + "/tree/one", self.top + "/longer")
+        self.assertTrue(filecmp.cmp(self.there("tree", "one"), self.there("longer"), shallow=False))
+        # Where it can't be, what is read is written: between exports, in other versions, and where a checksum is asked for.
+        before = self.operations("COPY")
+        for more, query, target in (((), "", "/inner/one"), ((), "?vers=4.1", "/export/41"), ((), "?vers=3", "/export/3"),
+                                    (("--checksum", ), "", "/export/sum")):
+            to = self.top.replace("/export", target) + query
+            self.run_client("-q", "cp", *more, self.top + "/tree/one" + query, to)
+            self.assertEqual(self.run_client("cat", to), data)
+        self.assertEqual(self.operations("COPY"), before)
+
     def test_a_tree_in_version_3(self):
         here = os.path.join(self.folder, "here")
         self.make_tree(here)

@@ -240,6 +240,11 @@ task<result<void>> client_session::exchange_id()
         must_complete_ = true;
         lease_known_ = false;
     }
+    const auto text = [](std::span<const std::byte> bytes) {
+        return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    };
+    server_owner_ = text(res.server_owner.major_id);
+    server_scope_ = text(res.server_scope);
     client_id_ = res.clientid;
     create_sequence_ = res.sequenceid;
     client_known_ = true;

@@ -102,6 +102,12 @@ public:
     std::size_t slots() const noexcept { return allowed_; }
     duration lease() const noexcept { return lease_; }
     clientid4 client_id() const noexcept { return client_id_; }
+    /// Both are sessions of one server, by what it says of itself (8881 2.10.4): a handle that the one yields is the other's too.
+    bool is_of_one_server_with(const client_session& other) const noexcept
+    {
+        return !server_owner_.empty() && server_owner_ == other.server_owner_ &&
+               server_scope_ == other.server_scope_;
+    }
     /// What the server takes, whole messages with the RPC header.
     const channel_attrs4& channel() const noexcept { return channel_; }
 
@@ -152,6 +158,8 @@ private:
     std::uint32_t lowest_minor_;
     std::uint32_t minor_;
     bool minor_settled_ = false; // by a server that takes it
+    std::string server_owner_;   // major id, from EXCHANGE_ID
+    std::string server_scope_;
     bool client_known_ = false;
     clientid4 client_id_ = 0;
     std::uint32_t create_sequence_ = 0;
