@@ -43,7 +43,7 @@ tshark -l -i lo -f "tcp port $port" -o tcp.try_heuristic_first:TRUE \
 running+=("$!")
 until_found 'Capture started' "$work/tshark" || die "tshark does not capture: $(tail -n 1 "$work/tshark")"
 
-url=nfs+iwarp://127.0.0.1:$port/export/file
+url=nfs+iwarp://127.0.0.1:$port/export/file?vers=3
 head -c 100000 /dev/urandom >"$work/file"
 "$build/services/verbena" -q cp "$work/file" "$url"
 "$build/services/verbena" -q cat "$url" | cmp - "$work/file"

@@ -373,10 +373,10 @@ task<int> mv(runtime& r, std::string from, std::string to)
     auto target = url_argument(to);
     if (!source || !target)
         co_return exit_usage;
+    const std::string across = "mv renames within one server, transport and version of NFS: use cp, then rm";
     if (source->host != target->host || source->port != target->port ||
-        source->transport != target->transport || source->version != target->version)
-        co_return complain("mv renames within one server, transport and version of NFS: use cp, then rm",
-                           exit_usage);
+        source->transport != target->transport)
+        co_return complain(across, exit_usage);
     session a(r, *source);
     session b(r, *target);
     failure failed = co_await a.mount();
@@ -385,6 +385,8 @@ task<int> mv(runtime& r, std::string from, std::string to)
     int code = exit_ok;
     if (failed.failed()) {
         code = complain(failed.text(), exit_unreachable);
+    } else if (a.version() != b.version()) {
+        code = complain(across, exit_usage);
     } else {
         const split_path old_path(a.rest());
         split_path new_path(b.rest());

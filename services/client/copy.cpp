@@ -297,6 +297,9 @@ task<void> copier::copy_file(store& from, std::string from_path, store& to, std:
                        info.size != 0 ? info.size : UINT64_MAX);
             if (options_.checksum)
                 f.hash = &hash;
+            const bool there = co_await copied_within(from, from_path, to, f);
+            if (there)
+                f.next = f.size;
             auto copied = co_await copy_data(f);
             std::string digest;
             if (copied && options_.checksum) {
@@ -330,6 +333,28 @@ task<void> copier::copy_file(store& from, std::string from_path, store& to, std:
     else
         ++totals_.files;
     file_permits_.release();
+}
+
+// What one read and one write move is moved so: to open the source once more takes as many calls. A checksum is of what was read.
+task<bool> copier::copied_within(store& from, std::string from_path, store& to, one_file& f)
+{
+    if (options_.checksum || f.size <= f.chunk || f.size == UINT64_MAX)
+        co_return false;
+    std::uint64_t told = 0;
+    std::function<void(std::uint64_t)> progress = [this, &told](std::uint64_t bytes) {
+        told += bytes;
+        totals_.bytes += bytes;
+    };
+    auto copied = co_await to.copy_within(from, std::move(from_path), f.to, f.size, std::move(progress));
+    totals_.bytes -= told;
+    if (!copied && ends_all(copied.error())) {
+        f.failed = copied.error();
+        co_return true;
+    }
+    if (!copied || *copied != f.size) // reading tells why it was less
+        co_return false;
+    totals_.bytes += f.size;
+    co_return true;
 }
 
 task<result<void>> copier::copy_data(one_file& f)

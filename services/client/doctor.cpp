@@ -356,36 +356,55 @@ task<void> check_export(session& s, nfs::mount_client& mounts, report& out)
         out.add({"MNT", state::good, found->directory + " can be mounted", ""});
 }
 
+// In version 4 there is nothing to mount.
+task<void> check_path(session& s, report& out)
+{
+    auto found = co_await s.walk(s.rest());
+    const std::string path = s.where().path;
+    if (found)
+        out.add({"path", state::good, path + " is there", ""});
+    else
+        out.add({"path", state::bad, path + ": " + found.error().message(),
+                 found.error() == std::errc::no_such_file_or_directory
+                     ? "see what `verbena ls` shows of the server's root: an export that does not admit this "
+                       "host or "
+                       "transport is not there"
+                     : "look at the server's log"});
+}
+
 task<void> check_server(runtime& r, url where, report& out)
 {
     session s(r, std::move(where));
     s.give_up_after(patience);
-    const bool mounts_too = s.where().version == nfs_version::v3;
-    failure failed;
-    if (mounts_too)
-        failed = co_await s.connect();
-    else
-        failed = co_await s.mount();
-    result<void> answered;
-    if (!failed.failed())
-        answered = co_await s.nfs().null();
+    failure failed = co_await s.connect();
     if (failed.failed()) {
+        out.add({"server", state::bad, failed.what(), failed.cure()});
+        co_await s.close();
+        co_return;
+    }
+    const auto answered = co_await s.settle();
+    // Which of version 4 it has is told by a session; it may be none.
+    if (answered && s.version() != nfs_version::v3)
+        failed = co_await s.mount_connected();
+    const bool mounts_too = s.version() == nfs_version::v3;
+    if (failed.failed() && !mounts_too) {
         out.add({"server", state::bad, failed.what(), failed.cure()});
     } else if (!answered && !s.transport().answered()) {
         // MOUNT would be asked there too.
         const failure mute = s.without_reply(answered.error());
         out.add({"server", state::bad, mute.what(), mute.cure()});
+    } else if (answered) {
+        out.add(
+            {"server", state::good,
+             "NFS version " + std::string(to_string(s.version())) + " answers at " + s.where().to_string(),
+             ""});
+        if (!mounts_too && s.where().path != "/")
+            co_await check_path(s, out);
     } else {
-        if (answered)
-            out.add({"server", state::good,
-                     "NFS version " + std::string(to_string(s.where().version)) + " answers at " +
-                         s.where().to_string(),
-                     ""});
-        else
-            out.add({"server", state::bad, "NULL: " + answered.error().message(),
-                     "the port answers, but not as NFS version 3: give the port of an NFS server"});
+        out.add({"server", state::bad, "NULL: " + answered.error().message(),
+                 "the port answers, but not as NFS: give the port of an NFS server"});
     }
-    if (!failed.failed() && mounts_too && s.transport().answered()) {
+    if (mounts_too && s.transport().answered()) {
         auto mounts = co_await s.mounts();
         result<std::vector<nfs::export_entry>> exports = std::vector<nfs::export_entry>();
         if (mounts)

@@ -180,6 +180,12 @@ public:
         co_return co_await open_with(std::move(path), flags, mode & permissions);
     }
 
+    task<result<std::uint64_t>> copy_within(store&, std::string, open_file&, std::uint64_t,
+                                            std::function<void(std::uint64_t)>) override
+    {
+        co_return error(std::errc::not_supported, "copy within this host");
+    }
+
     task<result<void>> make_directory(std::string path, std::uint32_t mode) override
     {
         const std::string full = name_of(path);

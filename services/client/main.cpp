@@ -130,6 +130,7 @@ constexpr const char* footer =
     "nfs+rdma://host[:20049]/export/path (an RDMA device),\n"
     "of block devices rnbd+iwarp://host[:1234]/device or rnbd+rdma://host[:1234]/device;\n"
     "IPv6 in brackets; ?mountport=N and ?nfsport=N name ports that rpcbind does not know.\n"
+    "?vers=3, 4.1 or 4.2 is the version of NFS (default: the highest that the server has).\n"
     "Exit codes: 0 done, 1 something was not done, 2 wrong usage, 3 no connection or no mount.";
 
 int run_command(int argc, char** argv)

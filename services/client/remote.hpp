@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -59,6 +60,12 @@ public:
     /// To write. What is there stays as it is.
     virtual task<result<std::unique_ptr<open_file>>> create(const handle& directory, std::string_view name,
                                                             const new_attributes& set) = 0;
+    /// The server of `other` is this one and can be asked to copy from its files, whose handles are known here.
+    virtual bool copies_from(const remote& other) const noexcept = 0;
+    /// Has it copy the first `length` bytes of `from` to the beginning of `to`, which create() of this yielded; how many they were. `progress` hears
+    /// of them as they are copied. If copies_from().
+    virtual task<result<std::uint64_t>> copy(const node& from, open_file& to, std::uint64_t length,
+                                             std::function<void(std::uint64_t)> progress) = 0;
     /// Calls nothing.
     virtual task<result<void>> null() = 0;
     /// The most that one read or write moves.

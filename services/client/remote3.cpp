@@ -206,6 +206,12 @@ public:
             co_return made.error();
         co_return std::unique_ptr<open_file>(std::make_unique<file3>(client_, *made));
     }
+    bool copies_from(const remote&) const noexcept override { return false; }
+    task<result<std::uint64_t>> copy(const node&, open_file&, std::uint64_t,
+                                     std::function<void(std::uint64_t)>) override
+    {
+        co_return error(std::errc::not_supported, "version 3 copies nothing within the server");
+    }
     task<result<void>> null() override { return client_.null(); }
     std::uint32_t read_size() const noexcept override { return client_.limits().read; }
     std::uint32_t write_size() const noexcept override { return client_.limits().write; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of a server that is asked in NFS version 4.1.
+// Files of a server that is asked in NFS version 4.1 or 4.2.
 #include "remote.hpp"
 
 #include <verbena/protocols/nfs/v4/file.hpp>
@@ -31,6 +31,7 @@ public:
         co_return co_await file_->truncate(length);
     }
     task<result<void>> close() override { return file_->close(); }
+    v4::file& file() noexcept { return *file_; }
 
 private:
     std::unique_ptr<v4::file> file_;
@@ -100,6 +101,23 @@ public:
         if (!made)
             co_return made.error();
         co_return std::unique_ptr<open_file>(std::make_unique<file4>(std::move(*made)));
+    }
+    bool copies_from(const remote& other) const noexcept override
+    {
+        const auto* const same = dynamic_cast<const remote4*>(&other);
+        return same != nullptr && client_.session().minor_version() >= 2 &&
+               client_.session().is_of_one_server_with(same->client_.session());
+    }
+    task<result<std::uint64_t>> copy(const node& from, open_file& to, std::uint64_t length,
+                                     std::function<void(std::uint64_t)> progress) override
+    {
+        auto source = co_await client_.open(from, v4::share4::access_read);
+        if (!source)
+            co_return source.error();
+        auto copied =
+            co_await static_cast<file4&>(to).file().copy_from(**source, length, std::move(progress));
+        (void)co_await (*source)->close(); // nothing was written
+        co_return copied;
     }
     task<result<void>> null() override { return client_.session().null(); }
     std::uint32_t read_size() const noexcept override { return client_.limits().read; }

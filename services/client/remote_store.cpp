@@ -101,6 +101,27 @@ public:
         co_return co_await session_.nfs().create(place->directory, place->name, attributes);
     }
 
+    task<result<std::uint64_t>> copy_within(store& source, std::string from_path, open_file& to,
+                                            std::uint64_t length,
+                                            std::function<void(std::uint64_t)> progress) override
+    {
+        const error not_there(std::errc::not_supported, "a copy within the server");
+        auto* const other = dynamic_cast<remote_store*>(&source);
+        if (!copies_within_ || other == nullptr || !session_.nfs().copies_from(other->session_.nfs()))
+            co_return not_there;
+        auto from = co_await other->find(from_path, true);
+        if (!from)
+            co_return from.error();
+        auto copied = co_await session_.nfs().copy(*from, to, length, std::move(progress));
+        if (copied || ends_all(copied.error()))
+            co_return copied;
+        // Reading and writing will meet the cause, or it is one that holds for all files: that server can't, or the exports are two file systems.
+        copies_within_ = copied.error() != std::errc::not_supported &&
+                         copied.error() != std::errc::operation_not_supported &&
+                         copied.error() != std::errc::cross_device_link;
+        co_return not_there;
+    }
+
     task<result<void>> make_directory(std::string path, std::uint32_t mode) override
     {
         auto there = co_await find(path, true);
@@ -162,13 +183,18 @@ public:
     {
         return std::min(session_.nfs().read_size(), session_.nfs().write_size());
     }
-    std::string place() const override { return session_.where().host; }
+    // Numbers of files are not the same in both versions.
+    std::string place() const override
+    {
+        return session_.where().host + (session_.version() == nfs_version::v3 ? "" : " in version 4");
+    }
     std::string server() const override
     {
         url u = session_.where();
         u.path.clear();
-        // Numbers of files are not the same in both versions.
-        return u.to_string() + (u.version == nfs_version::v3 ? "" : "?vers=4.1");
+        return u.to_string() + (session_.version() == nfs_version::v3
+                                    ? ""
+                                    : "?vers=" + std::string(cli::to_string(session_.version())));
     }
     std::string name_of(const std::string& path) const override
     {
@@ -263,6 +289,7 @@ private:
 
     session& session_;
     std::string root_;
+    bool copies_within_ = true; // as far as it is known
     std::unordered_map<std::string, handle> directories_;
 };
 

@@ -24,6 +24,8 @@ bool unavailable(const error& e)
            e.code() == make_error_code(rpc::accept_status::procedure_unavailable);
 }
 
+bool is_version_4(nfs_version v) noexcept { return v == nfs_version::v4_1 || v == nfs_version::v4_2; }
+
 } // namespace
 
 void server_notice::on_silence(const error& cause) noexcept
@@ -125,12 +127,12 @@ task<result<std::unique_ptr<rpc::client_transport>>> session::connect_nfs(std::u
     co_return last;
 }
 
-task<result<std::uint16_t>> session::ask_rpcbind(std::uint32_t program)
+task<result<std::uint16_t>> session::ask_rpcbind(std::uint32_t program, std::uint32_t version)
 {
     auto rpcbind = co_await connect_tcp(nfs::portmap::port);
     if (!rpcbind)
         co_return rpcbind.error();
-    auto port = co_await nfs::get_port(**rpcbind, program, 3);
+    auto port = co_await nfs::get_port(**rpcbind, program, version);
     co_await (*rpcbind)->close();
     co_return port;
 }
@@ -162,9 +164,11 @@ std::string session::cure_of(const error& e) const
 task<failure> session::connect()
 {
     auto made = co_await connect_nfs(url_.port);
-    if (!made && url_.transport == transport_kind::tcp && !url_.port_given &&
-        url_.version == nfs_version::v3 && made.error() == std::errc::connection_refused) {
-        auto port = co_await ask_rpcbind(nfs::v3::program);
+    if (!made && url_.transport == transport_kind::tcp && !url_.port_given && !is_version_4(url_.version) &&
+        made.error() == std::errc::connection_refused) {
+        auto port = co_await ask_rpcbind(nfs::v3::program, url_.version == nfs_version::v3 ? 3 : 4);
+        if (!port && url_.version == nfs_version::highest)
+            port = co_await ask_rpcbind(nfs::v3::program, 3);
         if (port && *port != url_.port) {
             url_.port = *port;
             made = co_await connect_nfs(url_.port);
@@ -177,23 +181,37 @@ task<failure> session::connect()
                           made.error(), std::move(cure));
     }
     transport_ = std::move(*made);
-    // The last notice is of the NFS port: MOUNT's is asked later.
-    nfs::put_off_watch* const watch = notices_.empty() ? nullptr : notices_.back().get();
-    const bool spends = runtime_.options().soft || limit_.count() != 0;
-    if (url_.version == nfs_version::v4_1) {
-        nfs4_ = std::make_unique<nfs::v4::client>(*transport_, identity_);
-        nfs4_->session().patience().have(jukebox_patience(), watch);
-        if (spends)
-            nfs4_->session().patience().spend();
-        remote_ = make_remote(*nfs4_);
-    } else {
-        nfs3_ = std::make_unique<nfs::client>(*transport_, identity_);
-        nfs3_->have_patience(jukebox_patience(), watch);
-        if (spends)
-            nfs3_->spend_patience();
-        remote_ = make_remote(*nfs3_);
-    }
+    if (version_ == nfs_version::v3)
+        speak3();
+    else
+        speak4();
     co_return failure();
+}
+
+void session::speak3()
+{
+    version_ = nfs_version::v3;
+    nfs3_ = std::make_unique<nfs::client>(*transport_, identity_);
+    // The last notice is of the NFS port: MOUNT's is asked later.
+    nfs3_->have_patience(jukebox_patience(), notices_.empty() ? nullptr : notices_.back().get());
+    if (runtime_.options().soft || limit_.count() != 0)
+        nfs3_->spend_patience();
+    remote_ = make_remote(*nfs3_);
+}
+
+void session::speak4()
+{
+    nfs::v4::minor_versions minors;
+    if (version_ == nfs_version::v4_1)
+        minors = {1, 1};
+    if (version_ == nfs_version::v4_2)
+        minors = {2, 2};
+    nfs4_ = std::make_unique<nfs::v4::client>(*transport_, identity_, std::string(), minors);
+    nfs::patience& patience = nfs4_->session().patience();
+    patience.have(jukebox_patience(), notices_.empty() ? nullptr : notices_.back().get());
+    if (runtime_.options().soft || limit_.count() != 0)
+        patience.spend();
+    remote_ = make_remote(*nfs4_);
 }
 
 task<result<nfs::mount_client>> session::mounts()
@@ -209,7 +227,7 @@ task<result<nfs::mount_client>> session::mounts()
             co_return here;
         if (!unavailable(asked.error()))
             co_return asked.error();
-        auto found = co_await ask_rpcbind(nfs::mount3::program);
+        auto found = co_await ask_rpcbind(nfs::mount3::program, nfs::mount3::version);
         if (!found)
             co_return found.error();
         port = *found;
@@ -233,7 +251,10 @@ failure session::without_reply(const error& why) const
               "server, or look whether that one hangs"
         : why == std::errc::connection_refused
             ? "nothing listens there any more: is the server up?"
-            : "the port answers, but not as NFS version " + std::string(to_string(url_.version)) +
+            : "the port answers, but not as NFS" +
+                  (url_.version == nfs_version::highest
+                       ? std::string()
+                       : " version " + std::string(cli::to_string(url_.version))) +
                   ": give the port of an NFS server, or try " + other.to_string() +
                   "; or that server is full or ending: try again later");
 }
@@ -254,30 +275,63 @@ failure session::without_mounts(const error& why) const
 task<failure> session::mount()
 {
     failure failed = co_await connect();
-    if (!failed.failed() && nfs4_)
-        failed = co_await mount4();
-    else if (!failed.failed())
-        failed = co_await mount3();
+    if (!failed.failed())
+        failed = co_await mount_connected();
     co_return failed;
+}
+
+task<failure> session::mount_connected()
+{
+    if (nfs4_)
+        co_return co_await mount4();
+    co_return co_await mount3();
+}
+
+task<result<void>> session::settle()
+{
+    auto answered = co_await remote_->null();
+    if (answered || version_ != nfs_version::highest || !unavailable(answered.error()))
+        co_return answered;
+    nfs4_.reset();
+    speak3();
+    co_return co_await remote_->null();
+}
+
+// The server has no minor version that may be spoken.
+task<failure> session::without4(const error& why)
+{
+    if (version_ != nfs_version::highest) {
+        const std::string version(cli::to_string(version_));
+        co_return failure(
+            "cannot use " + url_.to_string() + " in NFS version " + version, why,
+            "leave vers out of the URL for the highest version that the server has, write ?vers=3, "
+            "or have it serve " +
+                version + " too (verbenad: --versions " + version + ")");
+    }
+    nfs4_.reset(); // it has no session
+    speak3();
+    co_return co_await mount3();
 }
 
 // There is nothing to mount: a path begins at the server's root.
 task<failure> session::mount4()
 {
-    const std::string what = "cannot use " + url_.to_string() + " in NFS version 4.1";
     auto opened = co_await nfs4_->open_session();
     if (!opened && (unavailable(opened.error()) || opened.error() == std::errc::protocol_not_supported))
-        co_return failure(
-            what, opened.error(),
-            "that server has no version 4.1: write ?vers=3, or have it serve 4.1 too (verbenad: "
-            "--versions 3 --versions 4.1)");
+        co_return co_await without4(opened.error());
+    const bool chosen = version_ != nfs_version::highest;
+    if (opened)
+        version_ = nfs4_->session().minor_version() == 1 ? nfs_version::v4_1 : nfs_version::v4_2;
+    const std::string what = "cannot use " + url_.to_string() + " in NFS version " +
+                             (version_ == nfs_version::highest ? "4" : std::string(cli::to_string(version_)));
     if (!opened && !transport_->answered())
         co_return without_reply(opened.error());
     if (!opened)
-        co_return failure(what, opened.error(),
-                          opened.error() == std::errc::operation_not_permitted
-                              ? "the server has no export for this address: see its exports' clients"
-                              : "");
+        co_return failure(
+            what, opened.error(),
+            opened.error() == std::errc::operation_not_permitted
+                ? "the server has no export for this address or transport: see its exports' settings"
+                : "");
     auto top = co_await nfs4_->root();
     if (!top)
         co_return failure(what, top.error());
@@ -293,6 +347,7 @@ task<failure> session::mount4()
         path = path.substr(0, slash == std::string_view::npos ? 0 : slash);
         found = co_await nfs4_->walk(root_, path, true);
     }
+    outside_ = !chosen && found && path.empty() && rest_.find_first_not_of('/') != std::string::npos;
     // What else is wrong with the path is for the command to hear.
     if (found) {
         auto limits = co_await nfs4_->learn_limits(found->handle);
@@ -358,7 +413,12 @@ task<void> session::close()
 
 task<result<node>> session::walk(std::string_view path, bool follow_last)
 {
-    return remote_->walk(root_, path, follow_last);
+    auto found = co_await remote_->walk(root_, path, follow_last);
+    if (!found && outside_ && found.error() == std::errc::no_such_file_or_directory)
+        co_return error(found.error().code(),
+                        "LOOKUP in the server's root, where paths of version 4 begin (?vers=3 "
+                        "looks for an export of that name)");
+    co_return found;
 }
 
 } // namespace verbena::cli

@@ -40,7 +40,7 @@ private:
 class session {
 public:
     session(runtime& r, url where)
-        : runtime_(r), url_(std::move(where)), identity_(nfs::identity::of_process())
+        : runtime_(r), url_(std::move(where)), version_(url_.version), identity_(nfs::identity::of_process())
     {
     }
 
@@ -48,8 +48,14 @@ public:
     void give_up_after(std::chrono::seconds limit) noexcept { limit_ = limit; }
     /// Connects to the NFS port, at once or never: a wrong address is an error.
     task<failure> connect();
-    /// connect(), then finds the export that the URL's path lies in, or in version 4 makes a session.
+    /// connect(), then mount_connected().
     task<failure> mount();
+    /// After connect(): makes a session of version 4, or finds the export that the URL's path lies in. If the URL names no version, the
+    /// server's highest is spoken from then on.
+    task<failure> mount_connected();
+    /// After connect(), without a session: NULL of version 4, and of 3 where that is not served. nfs() may be asked what needs no
+    /// mount afterwards. Fails with what NULL failed with.
+    task<result<void>> settle();
     /// Tells the server that what mount() mounted is no longer used (UMNT, DESTROY_SESSION), for a second at most, and disconnects.
     task<void> close();
 
@@ -62,27 +68,34 @@ public:
     /// What he reads where the NFS port takes connections and never replied to a call, which failed with `why`.
     failure without_reply(const error& why) const;
     const cli::url& where() const noexcept { return url_; }
+    /// What is spoken. `highest` until mount() or settle(), which alone leaves open which minor version it is.
+    nfs_version version() const noexcept { return version_; }
     /// Version 3's, for who needs what only that has.
     nfs::client& nfs3() noexcept { return *nfs3_; }
     const nfs::mounted& mounted() const noexcept { return mounted_; }
     /// After mount(): the root of the export, or in version 4 of the server, and what of the URL's path lies below it.
     const handle& root() const noexcept { return root_; }
     const std::string& rest() const noexcept { return rest_; }
-    /// Looks a path up below root().
+    /// Looks a path up below root(). ENOENT says of a path whose export is not there how version 3 would find it, if nobody has chosen
+    /// the version.
     task<result<node>> walk(std::string_view path, bool follow_last = true);
 
 private:
+    void speak3();
+    void speak4();
     task<failure> mount3();
     task<failure> mount4();
+    task<failure> without4(const error& why);
     task<result<std::unique_ptr<rpc::client_transport>>> connect_tcp(std::uint16_t port);
     task<result<std::unique_ptr<rpc::client_transport>>> connect_nfs(std::uint16_t port);
-    task<result<std::uint16_t>> ask_rpcbind(std::uint32_t program);
+    task<result<std::uint16_t>> ask_rpcbind(std::uint32_t program, std::uint32_t version);
     rpc::client_options client_options(std::string_view server);
     std::string cure_of(const error& e) const;
     duration jukebox_patience() const noexcept;
 
     runtime& runtime_;
     cli::url url_;
+    nfs_version version_;
     nfs::identity identity_;
     std::vector<std::unique_ptr<server_notice>> notices_; // outlive the transports
     std::unique_ptr<rpc::client_transport> transport_;
@@ -93,6 +106,7 @@ private:
     nfs::mounted mounted_;
     handle root_;
     std::string rest_;
+    bool outside_ = false; // in version 4, which nobody chose, not even the first name of the path is there
     std::chrono::seconds limit_{0}; // 0: none
 };
 

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <ctime>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -44,13 +45,19 @@ public:
     /// Leaves in place what is there, for write() and then cut(): should it be the source, and nothing tell, then copying
     /// changes nothing.
     virtual task<result<std::unique_ptr<open_file>>> create(std::string path, std::uint32_t mode) = 0;
+    /// Copies `length` bytes of the file `from_path` of `source` to the beginning of `to`, which create() of this yielded, without their going through this
+    /// process. Yields how many they were. `progress` hears of them as they are copied. not_supported: that can't be; whoever asked
+    /// reads and writes then.
+    virtual task<result<std::uint64_t>> copy_within(store& source, std::string from_path, open_file& to,
+                                                    std::uint64_t length,
+                                                    std::function<void(std::uint64_t)> progress) = 0;
     /// Succeeds when a directory is there already.
     virtual task<result<void>> make_directory(std::string path, std::uint32_t mode) = 0;
     virtual task<result<void>> make_link(std::string path, std::string target) = 0;
     virtual task<result<void>> set_mode_and_times(std::string path, const file_info& info) = 0;
     /// The most that one read or write should move.
     virtual std::uint32_t transfer_size() const noexcept = 0;
-    /// Of which host its files are, as far as its name tells; empty: of this one.
+    /// Where its files have their numbers from: of which host they are, as far as its name tells; empty: of this one.
     virtual std::string place() const = 0;
     /// Which server answers for its files, as text that no other has.
     virtual std::string server() const = 0;

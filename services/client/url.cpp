@@ -90,16 +90,19 @@ result<void> parse_query(std::string_view query, url& out)
         const std::string_view key = pair.substr(0, equals);
         if (key == "vers") {
             const std::string_view value = equals == std::string_view::npos ? "" : pair.substr(equals + 1);
-            if (value != "3" && value != "4.1")
-                return bad("vers is the version of NFS, 3 or 4.1");
-            const nfs_version wanted = value == "3" ? nfs_version::v3 : nfs_version::v4_1;
+            if (value != "3" && value != "4.1" && value != "4.2")
+                return bad(
+                    "vers is the version of NFS, 3, 4.1 or 4.2; leave it out for the server's highest");
+            const nfs_version wanted = value == "3"     ? nfs_version::v3
+                                       : value == "4.1" ? nfs_version::v4_1
+                                                        : nfs_version::v4_2;
             if (versions++ != 0 && wanted != out.version)
                 return bad("two values of vers contradict each other; leave out one of them");
             out.version = wanted;
             continue;
         }
         if (key != "mountport" && key != "nfsport")
-            return bad("a URL's options are mountport=N, nfsport=N and vers=3 or vers=4.1");
+            return bad("a URL's options are mountport=N, nfsport=N and vers=3, vers=4.1 or vers=4.2");
         auto port =
             parse_port(equals == std::string_view::npos ? std::string_view() : pair.substr(equals + 1));
         if (!port)
@@ -132,7 +135,16 @@ std::string_view to_string(transport_kind kind) noexcept
     return "tcp";
 }
 
-std::string_view to_string(nfs_version version) noexcept { return version == nfs_version::v3 ? "3" : "4.1"; }
+std::string_view to_string(nfs_version version) noexcept
+{
+    switch (version) {
+    case nfs_version::v3: return "3";
+    case nfs_version::v4_1: return "4.1";
+    case nfs_version::v4_2: return "4.2";
+    case nfs_version::highest: break;
+    }
+    return "";
+}
 
 std::string url::authority(std::uint16_t for_port) const
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// nfs+iwarp://host:port/export/path?mountport=N&nfsport=N&vers=4.1
+// nfs+iwarp://host:port/export/path?mountport=N&nfsport=N&vers=4.2
 #pragma once
 
 #include <verbena/core/result.hpp>
@@ -12,8 +12,9 @@ namespace verbena::cli {
 
 enum class transport_kind : std::uint8_t { tcp, iwarp, rdma };
 std::string_view to_string(transport_kind kind) noexcept;
-/// Of NFS.
-enum class nfs_version : std::uint8_t { v3, v4_1 };
+/// Of NFS. `highest` is that of the server, of those that follow.
+enum class nfs_version : std::uint8_t { highest, v3, v4_1, v4_2 };
+/// "3", "4.1", "4.2"; `highest` has no text.
 std::string_view to_string(nfs_version version) noexcept;
 
 /// Where a file or directory on a server is.
@@ -23,7 +24,7 @@ struct url {
     std::uint16_t port = 0;       ///< of NFS, defaulted
     bool port_given = false;      ///< by :port or nfsport
     std::uint16_t mount_port = 0; ///< of MOUNT by TCP; 0: to be found
-    nfs_version version = nfs_version::v3;
+    nfs_version version = nfs_version::highest;
     std::string path; ///< begins with '/', percent signs decoded
 
     /// "nfs+tcp://host:port/path" without the query, as parse_url() takes it. Octets of the path that a terminal would obey

@@ -79,6 +79,8 @@ class Service:
 
 
 class Mounts(Client):
+    query = "vers=3" # which alone has MOUNT
+
     def setUp(self):
         super().setUp()
         os.makedirs(self.there("a", "b"))

@@ -48,6 +48,7 @@ def tree(top):
 class Client(daemon.DaemonTest):
     listeners = ()
     transport, host = "tcp", "127.0.0.1"
+    query = "" # what URLs say of the version; nothing: the server's highest
 
     def setUp(self):
         super().setUp()
@@ -70,7 +71,14 @@ class Client(daemon.DaemonTest):
         """Its standard error output."""
         return self.completed(*arguments, code=FAILED).stderr
 
+    def in_version(self, argument):
+        """With the version that this class is of, if it is a URL that names none."""
+        if not self.query or not argument.startswith("nfs+") or "vers=" in argument:
+            return argument
+        return argument + ("&" if "?" in argument else "?") + self.query
+
     def completed(self, *arguments, code):
+        arguments = [self.in_version(each) for each in arguments]
         done = subprocess.run([self.client, *arguments], capture_output=True, timeout=120, check=False)
         self.assertEqual(done.returncode, code, f"{arguments}: {done.stdout[-2000:]} {done.stderr[-2000:]}")
         if code != DONE:
@@ -98,11 +106,52 @@ class Client(daemon.DaemonTest):
         os.symlink("../odd", os.path.join(top, "deep", "link"))
 
 
-class Commands:
-    """Once for each transport; see below."""
-
+class Version3:
+    query, program = "vers=3", "3"
     # Those that nfstime3 can't tell become the nearest that it can (RFC 1813 2.6).
     times = ((-315619200, 0), (4428691200, 2**32 - 1))
+    settling = 0 # calls of NULL that find out what is spoken
+
+    def what_is_no_export(self):
+        self.run_client("ls", self.top.replace("/export", "/elsewhere"), code=UNREACHABLE)
+
+    def what_doctor_sees(self, found):
+        self.assertEqual((found["server"]["state"], found["MOUNT"]["state"], found["MNT"]["state"]), ("ok", "ok", "ok"))
+        self.assertEqual((found["MOUNT"]["text"], found["MNT"]["text"]), ("1 export /export", "/export can be mounted"))
+
+
+class Version4:
+    program = "4"
+    times = ((-315619200, -315619200), (4428691200, 4428691200))
+    settling = 1
+    speaks = "4.2"
+
+    def what_is_no_export(self):
+        # The server's root is no export here, and might be one elsewhere: no path is wrong before it is looked up.
+        other = self.base(self.transport, self.host).replace("/export", "/elsewhere")
+        said = self.run_failing("ls", other)
+        self.assertIn(b"No such file or directory", said)
+        self.assertEqual(b"?vers=3 looks for an export" in said, not self.query)
+        self.assertIn(b"Read-only file system", self.run_failing("mkdir", other))
+        self.assertNotIn(b"?vers=3", self.run_failing("ls", self.top + "/elsewhere"))
+
+    def what_doctor_sees(self, found):
+        self.assertEqual((found["server"]["state"], found["path"]["state"]), ("ok", "ok"))
+        self.assertIn(f"NFS version {self.speaks} answers at ", found["server"]["text"])
+        self.assertEqual(found["path"]["text"], "/export is there")
+
+    def test_it_is_version_4_that_is_spoken(self):
+        series = f'procedure="COMPOUND",transport="{self.transport}"'
+        self.make_tree(self.there("tree"))
+        self.run_client("ls", "-R", self.top)
+        self.assertGreater(self.daemon.metric(f'verbena_rpc_calls_total{{program="nfs",version="4",{series}}}'), 0)
+        self.assertEqual(self.daemon.metric('verbena_rpc_calls_total{program="nfs",version="3",procedure="LOOKUP",'
+                                            f'transport="{self.transport}"}}') or 0, 0)
+        self.assertIn(b"export", self.run_client("ls", self.top.replace("/export", "/")))
+
+
+class Commands:
+    """Of a version and over a transport; see below."""
 
     # --- that look ---
 
@@ -116,7 +165,8 @@ class Commands:
         self.assertTrue(0 < rising[0] < rising[-1], rising)
         self.assertTrue(self.run_client("ping", "-c", "1", self.top))
         self.assertEqual(self.daemon.metric(
-            f'verbena_rpc_calls_total{{program="nfs",version="3",procedure="NULL",transport="{self.transport}"}}'), 106)
+            f'verbena_rpc_calls_total{{program="nfs",version="{self.program}",procedure="NULL",'
+            f'transport="{self.transport}"}}'), 106 + 3 * self.settling)
 
     def test_ls(self):
         self.make_tree(self.there("tree"))
@@ -209,7 +259,7 @@ class Commands:
         self.assertIn(b"/export", self.run_client("mounts", self.top))
 
     def test_doctor(self):
-        for arguments in ((), (self.top,)):
+        for arguments in ((), (self.in_version(self.top),)):
             done = subprocess.run([self.client, "--json", "doctor", *arguments], capture_output=True, timeout=120,
                                   check=False)
             found = {finding["check"]: finding for finding in json.loads(done.stdout)}
@@ -217,8 +267,7 @@ class Commands:
             # The machine may have problems of its own: the code agrees with what was found.
             bad = any(finding["state"] == "problem" for finding in found.values())
             self.assertEqual(done.returncode, FAILED if bad else DONE, found)
-        self.assertEqual((found["server"]["state"], found["MOUNT"]["state"], found["MNT"]["state"]), ("ok", "ok", "ok"))
-        self.assertEqual((found["MOUNT"]["text"], found["MNT"]["text"]), ("1 export /export", "/export can be mounted"))
+        self.what_doctor_sees(found)
         # What was mounted for the look is no longer.
         self.assertEqual(self.run_json("mounts", self.top)["mounts"], [])
 
@@ -445,17 +494,65 @@ class Commands:
             self.run_client("--soft", "--timeout", "5", *arguments, nobody, code=UNREACHABLE)
         source = self.write(os.path.join(self.folder, "one"), b"one")
         self.run_client("--soft", "--timeout", "5", "-q", "cp", source, nobody, code=UNREACHABLE)
-        self.run_client("ls", self.top.replace("/export", "/elsewhere"), code=UNREACHABLE)
+        self.what_is_no_export()
         found = self.run_json("--soft", "--timeout", "5", "doctor", nobody, code=FAILED)
         self.assertEqual({f["check"]: f["state"] for f in found}["server"], "problem")
 
 
-class OverTcp(Commands, Client):
+class OverTcp(Version3, Commands, Client):
     transport = "tcp"
 
 
-class OverIwarp(Commands, Client):
+class OverIwarp(Version4, Commands, Client):
+    """In the highest version, which nobody has to name."""
     transport = "iwarp"
+
+    def operations(self, name):
+        return self.daemon.metric(f'verbena_nfs4_operations_total{{operation="{name}",result="ok"}}') or 0
+
+    def test_the_server_copies_by_itself(self):
+        inner = os.path.join(self.folder, "inner")
+        os.mkdir(inner, 0o777)
+        self.daemon.stop()
+        self.daemon = self.start("--export", inner + ":/inner,root_squash=no", export=":/export,root_squash=no")
+        self.top = self.base(self.transport, self.host)
+        os.mkdir(self.there("tree"))
+        data = random.Random(9).randbytes(5_000_001)
+        for name in ("one", "two"):
+            self.write(self.there("tree", name), data)
+        self.write(self.there("tree", "small"), data[:1000])
+        self.write(self.there("longer"), data + data)
+        totals = self.run_json("cp", "-r", self.top + "/tree", self.top + "/copy")
+        self.assertEqual((totals["files"], totals["bytes"]), (3, 2 * len(data) + 1000))
+        self.assertEqual(tree(self.there("copy")), tree(self.there("tree")))
+        self.assertGreaterEqual(self.operations("COPY"), 2)
+        self.assertEqual(self.operations("READ"), 1) # of the small one
+        self.run_client("-q", "cp", self.top + "/tree/one", self.top + "/longer")
+        self.assertTrue(filecmp.cmp(self.there("tree", "one"), self.there("longer"), shallow=False))
+        # Where it can't be, what is read is written: between exports, in other versions, and where a checksum is asked for.
+        before = self.operations("COPY")
+        for more, query, target in (((), "", "/inner/one"), ((), "?vers=4.1", "/export/41"), ((), "?vers=3", "/export/3"),
+                                    (("--checksum", ), "", "/export/sum")):
+            to = self.top.replace("/export", target) + query
+            self.run_client("-q", "cp", *more, self.top + "/tree/one" + query, to)
+            self.assertEqual(self.run_client("cat", to), data)
+        self.assertEqual(self.operations("COPY"), before)
+
+    def test_a_tree_in_version_3(self):
+        here = os.path.join(self.folder, "here")
+        self.make_tree(here)
+        self.run_client("cp", "-r", "--checksum", here, self.top + "/tree?vers=3")
+        self.assertEqual(tree(self.there("tree")), tree(here))
+        back = os.path.join(self.folder, "back")
+        self.run_client("cp", "-r", self.top + "/tree?vers=3", back)
+        self.assertEqual(tree(back), tree(here))
+        # From one version to the other, which know the same file by other numbers.
+        for one, other in (("?vers=3", ""), ("", "?vers=3")):
+            self.run_client("cp", "-r", self.top + "/tree" + one, self.top + "/other" + other)
+            self.assertEqual(tree(self.there("other")), tree(here))
+            self.run_client("rm", "-r", self.top + "/other" + one)
+            self.assertIn(b"the same file", self.run_failing("-q", "cp", self.top + "/tree/odd" + one, self.top + "/tree/odd" + other))
+            self.run_client("mv", self.top + "/tree" + one, self.top + "/x" + other, code=USAGE)
 
     def test_crc(self):
         checked = lambda: self.daemon.metric("verbena_iwarp_crc_checked_total") # pylint: disable=unnecessary-lambda-assignment
@@ -478,7 +575,7 @@ class Messages(Client):
         self.assertIn("no option --recursiv; did you mean --recursive?", self.says("ls", "--recursiv", "x", code=USAGE))
 
     def doctor_of_mnt(self, url):
-        done = subprocess.run([self.client, "--json", "doctor", url], capture_output=True, timeout=120, check=False)
+        done = subprocess.run([self.client, "--json", "doctor", url + "?vers=3"], capture_output=True, timeout=120, check=False)
         found = {f["check"]: f for f in json.loads(done.stdout)}["MNT"]
         self.assertEqual((done.returncode, found["state"]), (FAILED, "problem"))
         return found
@@ -497,6 +594,16 @@ class Messages(Client):
         found = self.doctor_of_mnt(self.base("iwarp", "127.0.0.1"))
         self.assertIn("/export can be mounted, but not used", found["text"])
         self.assertIn("transports", found["cure"])
+
+    def test_doctor_and_a_path_that_is_not_there(self):
+        for word, hint in (("/export/none", ""), ("/elsewhere", "?vers=3 looks for an export")):
+            done = subprocess.run([self.client, "--json", "doctor", self.top.replace("/export", word)], capture_output=True,
+                                  timeout=120, check=False)
+            found = {f["check"]: f for f in json.loads(done.stdout)}
+            self.assertEqual((done.returncode, found["server"]["state"], found["path"]["state"]), (FAILED, "ok", "problem"))
+            self.assertIn("No such file or directory", found["path"]["text"])
+            self.assertIn(hint, found["path"]["text"])
+            self.assertIn("`verbena ls`", found["path"]["cure"])
 
     def test_a_device_is_chosen_for_rdma_only(self):
         for option in ("--device", "--source"):
@@ -519,8 +626,9 @@ class Messages(Client):
         self.assertIn("contradict each other", self.says("ls", self.top + "?nfsport=7", code=USAGE))
 
     def test_errors_have_words(self):
-        said = self.says("ls", self.top + "/nothing", code=FAILED)
-        self.assertIn("LOOKUP: NFS3ERR_NOENT: No such file or directory", said)
+        for query, name in (("?vers=3", "NFS3ERR"), ("", "NFS4ERR")):
+            said = self.says("ls", self.top + "/nothing" + query, code=FAILED)
+            self.assertIn(f"LOOKUP: {name}_NOENT: No such file or directory", said)
 
     def test_positionals_are_explained(self):
         for command in ("ping", "ls", "cat", "stat", "cp", "rm", "mkdir", "mv", "df", "mounts", "doctor", "conform"):
@@ -546,7 +654,7 @@ class Messages(Client):
         url = f"nfs+tcp://127.0.0.1:{port}/export"
         for arguments in (("ls",), ("--soft", "--timeout", "1", "ls"), ("ping", "-c", "100000"), ("mounts",)):
             said = self.says(*arguments, url, code=UNREACHABLE)
-            self.assertIn("not as NFS version 3: give the port of an NFS server, or try nfs+iwarp://127.0.0.1:" + port, said)
+            self.assertIn("not as NFS: give the port of an NFS server, or try nfs+iwarp://127.0.0.1:" + port, said)
             self.assertIn("; or that server is full or ending: try again later", said)
             self.assertNotIn("mountport", said)
         self.assertLess(self.daemon.metric('verbena_connection_ends_total{transport="iwarp",cause="bad_startup"}'), 40)
@@ -714,7 +822,8 @@ class Messages(Client):
         self.daemon = self.start(export=":/export,transport=tcp")
         url = (f"nfs+iwarp://127.0.0.1:{self.daemon.port('iwarp')}/export"
                f"?mountport={self.daemon.port('tcp')}")
-        self.assertIn("may not admit this transport", self.says("ls", url, code=UNREACHABLE))
+        self.assertIn("may not admit this transport", self.says("ls", url + "&vers=3", code=UNREACHABLE))
+        self.assertIn("the server has no export for this address or transport", self.says("ls", url, code=UNREACHABLE))
 
 
 class OverIpv6(Client):

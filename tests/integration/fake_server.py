@@ -15,6 +15,7 @@ REMOVE, RMDIR, RENAME, READDIR, READDIRPLUS, FSSTAT, FSINFO, COMMIT = 12, 13, 14
 MNT, DUMP, UMNT, EXPORT = 1, 2, 3, 5 # of MOUNT
 FILE, DIRECTORY, LINK = 1, 2, 5
 OK, EPERM, ENOENT, EIO, EACCES, NOTEMPTY, STALE, NOTSUPP, JUKEBOX = 0, 1, 2, 5, 13, 66, 70, 10004, 10008
+PROG_MISMATCH = 2
 OPAQUE_VERIFIER = bytes(8)
 SILENCE = object() # no reply comes
 
@@ -124,7 +125,9 @@ class FakeServer:
                     raise
 
     def answer(self, call):
-        xid, _, _, program, _, procedure = struct.unpack(">6I", call[:24])
+        xid, _, _, program, version, procedure = struct.unpack(">6I", call[:24])
+        if program == NFS and version != 3:
+            return struct.pack(">8I", xid, 1, 0, 0, 0, PROG_MISMATCH, 3, 3)
         arguments = Arguments(call)
         arguments.at = 24
         for _ in range(2): # credential and verifier

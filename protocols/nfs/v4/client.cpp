@@ -23,6 +23,7 @@ constexpr std::uint32_t least_transfer = 4096;
 constexpr std::size_t around_lookups = 4;
 constexpr std::size_t names_in_one_call = 4096; // bytes
 constexpr std::uint32_t max_link = 4096;
+constexpr std::size_t tested_at_once = 100; // stateids
 
 bool name_fits(std::string_view name) noexcept { return name.size() <= client::max_name; }
 
@@ -97,8 +98,8 @@ result<file_attributes> read_attributes(const fattr4& raw) noexcept
     return told(values);
 }
 
-client::client(rpc::client_transport& transport, const identity& who, std::string name)
-    : session_(transport, who, std::move(name))
+client::client(rpc::client_transport& transport, const identity& who, std::string name, minor_versions spoken)
+    : session_(transport, who, std::move(name), spoken)
 {
     session_.reclaim_by(this);
 }
@@ -201,23 +202,23 @@ task<result<node>> client::walk(const known_handle& start, std::string_view path
 task<result<node>> client::walk_by_steps(known_handle start, std::string_view path, bool follow_last)
 {
     std::string rest(path);
+    std::size_t at = 0; // of it
     node here;
     here.handle = start;
     bool known = false; // its attributes
     unsigned links = 0;
     for (;;) {
-        const std::size_t begin = rest.find_first_not_of('/');
+        const std::size_t begin = rest.find_first_not_of('/', at);
         if (begin == std::string::npos)
             break;
-        const std::size_t end = rest.find('/', begin);
-        const std::string name = rest.substr(begin, end == std::string::npos ? end : end - begin);
-        rest.erase(0, end == std::string::npos ? rest.size() : end);
+        at = std::min(rest.find('/', begin), rest.size());
+        const std::string name = rest.substr(begin, at - begin);
         if (name == ".")
             continue;
         auto next = co_await lookup(here.handle, name);
         if (!next)
             co_return next.error();
-        const bool last = rest.find_first_not_of('/') == std::string::npos;
+        const bool last = rest.find_first_not_of('/', at) == std::string::npos;
         if (next->attributes.type == nfs_ftype4::lnk && (!last || follow_last)) {
             auto target = co_await readlink(next->handle);
             if (!target)
@@ -227,7 +228,8 @@ task<result<node>> client::walk_by_steps(known_handle start, std::string_view pa
             if (target->starts_with('/'))
                 co_return error(std::errc::too_many_symbolic_link_levels,
                                 "an absolute symbolic link leads out of the export");
-            rest = *target + "/" + rest;
+            rest = *target + "/" + rest.substr(at);
+            at = 0;
             continue;
         }
         here = *next;
@@ -456,24 +458,47 @@ task<result<void>> client::learn_limits(const known_handle& object)
     co_return result<void>();
 }
 
+// An OPEN, which outlives its caller: what the server does then is undone.
+struct client::opening {
+    opening(std::unique_ptr<file> to_be, const known_handle& at, OPEN4args wanted, std::string_view new_name,
+            const new_attributes& attributes)
+        : made(std::move(to_be)),
+          handle(at),
+          name(new_name),
+          encoded(attributes),
+          owner(made->owner_),
+          call(PUTFH4args{handle.bytes()}, whole(wanted), GETFH4args(), file_attributes_wanted())
+    {
+        call.once();
+    }
+    OPEN4args whole(OPEN4args wanted) const noexcept
+    {
+        wanted.owner.owner = owner.bytes();
+        wanted.openhow.attrs = encoded.raw();
+        wanted.claim.file = std::string_view(name);
+        return wanted;
+    }
+
+    std::unique_ptr<file> made;
+    const known_handle handle;
+    const std::string name;
+    const encoded_attributes encoded;
+    const owner_name owner;
+    operations<PUTFH4args, OPEN4args, GETFH4args, GETATTR4args> call;
+    result<void> outcome;
+    bool is_over = false;
+    bool abandoned = false; // by the caller
+    event over;
+};
+
 task<result<std::unique_ptr<file>>> client::open(const node& object, std::uint32_t access)
 {
     std::unique_ptr<file> made(new file(*this, object, access));
     const owner_name owner(made->owner_);
-    operations call(PUTFH4args{object.handle.bytes()}, opening_of(owner, access), file_attributes_wanted());
-    call.once();
-    auto ran = co_await session_.run(call);
-    if (!ran)
-        co_return ran.error();
-    auto read = read_attributes(call.get<2>().obj_attributes);
-    if (!read)
-        co_return read.error();
-    made->node_.attributes = *read;
-    made->opened(call.get<1>());
-    hold(*made);
-    if (gives_delegation(call.get<1>()))
-        co_await return_delegation(made->node_.handle, call.get<1>().delegation.stateid);
-    co_return std::move(made);
+    const OPEN4args args = opening_of(owner, access);
+    auto o =
+        std::make_shared<opening>(std::move(made), object.handle, args, std::string_view(), new_attributes());
+    return finish(std::move(o));
 }
 
 task<result<std::unique_ptr<file>>> client::create(const known_handle& directory, std::string_view name,
@@ -482,7 +507,6 @@ task<result<std::unique_ptr<file>>> client::create(const known_handle& directory
 {
     if (!name_fits(name))
         co_return name_too_long;
-    const encoded_attributes encoded(attributes);
     std::unique_ptr<file> made(new file(*this, node(), access));
     const owner_name owner(made->owner_);
     OPEN4args args = opening_of(owner, access);
@@ -491,30 +515,123 @@ task<result<std::unique_ptr<file>>> client::create(const known_handle& directory
                         : how == open_how::guarded ? createmode4::guarded
                                                    : createmode4::exclusive4_1;
     args.openhow.verf = verifier;
-    args.openhow.attrs = encoded.raw();
     args.claim.claim = open_claim_type4::null;
-    args.claim.file = name;
-    operations call(PUTFH4args{directory.bytes()}, args, GETFH4args(), file_attributes_wanted());
-    call.once();
-    auto ran = co_await session_.run(call);
-    if (!ran)
-        co_return ran.error();
-    auto found = node_of(call.get<2>(), call.get<3>());
-    if (!found)
-        co_return found.error();
-    made->node_ = *found;
-    made->opened(call.get<1>());
-    hold(*made);
-    if (gives_delegation(call.get<1>()))
-        co_await return_delegation(made->node_.handle, call.get<1>().delegation.stateid);
-    co_return std::move(made);
+    auto o = std::make_shared<opening>(std::move(made), directory, args, name, attributes);
+    co_return co_await finish(std::move(o));
+}
+
+task<result<std::unique_ptr<file>>> client::finish(std::shared_ptr<opening> o)
+{
+    if (session_.sessions() == 0) {
+        auto ready = co_await session_.open();
+        if (!ready)
+            co_return ready.error();
+    }
+    ++openings_;
+    session_.background().spawn(&client::perform, this, o);
+    const bool stays = co_await o->over.wait();
+    if (!stays) {
+        o->abandoned = true;
+        if (o->is_over && o->outcome) {
+            ++openings_;
+            session_.background().spawn(&client::give_up, this, o);
+        }
+        co_return error(std::errc::operation_canceled, "OPEN");
+    }
+    if (!o->outcome)
+        co_return o->outcome.error();
+    co_return std::move(o->made);
+}
+
+task<void> client::perform(std::shared_ptr<opening> o)
+{
+    auto& call = o->call;
+    o->outcome = co_await session_.run(call);
+    if (o->outcome) {
+        file& opened = *o->made;
+        opened.node_.handle = known_handle(call.get<2>().object);
+        opened.opened(call.get<1>());
+        hold(opened);
+        auto found = node_of(call.get<2>(), call.get<3>());
+        if (gives_delegation(call.get<1>()))
+            co_await return_delegation(opened.node_.handle, call.get<1>().delegation.stateid);
+        if (found) {
+            opened.node_ = *found;
+        } else {
+            o->outcome = found.error();
+            (void)co_await opened.close();
+        }
+    }
+    o->is_over = true;
+    o->over.set();
+    if (o->abandoned && o->outcome) {
+        co_await give_up(std::move(o));
+        co_return;
+    }
+    if (--openings_ == 0)
+        all_opened_.set();
+}
+
+task<void> client::give_up(std::shared_ptr<opening> o)
+{
+    (void)co_await o->made->close();
+    if (--openings_ == 0)
+        all_opened_.set();
+}
+
+task<void> client::close()
+{
+    while (openings_ != 0) {
+        all_opened_.reset();
+        const bool waited = co_await all_opened_.wait();
+        if (!waited)
+            break;
+    }
+    co_await session_.close();
 }
 
 // Nobody could recall it: there is no back channel. A server that gives one all the same is told to forget it.
 task<void> client::return_delegation(known_handle object, stateid4 delegation)
 {
     operations call(PUTFH4args{object.bytes()}, DELEGRETURN4args{delegation});
+    auto ran = co_await session_.run(call);
+    if (!ran && is_revoked(ran.error()))
+        co_await free_stateid(delegation);
+}
+
+// The server keeps in mind what it has revoked until it hears that the client knows.
+task<void> client::free_stateid(stateid4 revoked)
+{
+    operations call(FREE_STATEID4args{revoked});
     (void)co_await session_.run(call);
+}
+
+// Files may go meanwhile. Each is opened again when it is used next.
+task<void> client::free_what_is_revoked()
+{
+    std::vector<stateid4> all;
+    for (const file* each : files_)
+        all.push_back(each->id_);
+    for (std::size_t done = 0; done < all.size();) {
+        const std::size_t count = std::min<std::size_t>(all.size() - done, tested_at_once);
+        const std::span<const stateid4> some = std::span(all).subspan(done, count);
+        done += count;
+        TEST_STATEID4args args;
+        args.stateids = some;
+        operations call(args);
+        auto ran = co_await session_.run(call);
+        if (!ran)
+            co_return;
+        std::vector<stateid4> lost;
+        std::size_t index = 0;
+        for (const nfsstat4 status : call.get<0>().status_codes) {
+            if (index < some.size() && is_revoked(error(make_error_code(status))))
+                lost.push_back(some[index]);
+            ++index;
+        }
+        for (const stateid4& each : lost)
+            co_await free_stateid(each);
+    }
 }
 
 file* client::find(std::uint64_t owner) noexcept
@@ -546,6 +663,11 @@ task<result<void>> client::reclaim()
         if (ran) {
             if (file* const found = find(number))
                 found->opened(call.get<1>());
+            if (gives_delegation(call.get<1>())) {
+                operations back(PUTFH4args{handle.bytes()},
+                                DELEGRETURN4args{call.get<1>().delegation.stateid});
+                (void)co_await session_.run_to_reclaim(back);
+            }
             continue;
         }
         // What was not given back is opened anew when it is used next. A session that is lost again is not this one's matter.

@@ -7,14 +7,15 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <limits.h>
 #include <random>
 #include <unistd.h>
+#include <utility>
 
 namespace verbena::nfs::v4 {
 namespace {
 
-constexpr std::uint32_t minor_version = 1;
 constexpr std::uint32_t operations_asked_for = 16;
 // What a server keeps of a call that must not run twice: OPEN, GETFH and GETATTR are the longest.
 constexpr std::uint32_t kept_results = 4096;
@@ -24,6 +25,15 @@ constexpr std::size_t head_of_results = 12 + 4 + xdr::max_size<SEQUENCE4res>;
 
 const error stopped(std::errc::operation_canceled, "a call of NFS version 4");
 const error closed(std::errc::operation_canceled, "the session is closed");
+
+// The server has none of these.
+error without(std::uint32_t lowest, std::uint32_t highest) noexcept
+{
+    return error(std::errc::protocol_not_supported,
+                 lowest != highest ? "the server has neither minor version 1 nor 2 of NFS version 4"
+                 : lowest == 1     ? "the server has no minor version 1 of NFS version 4"
+                                   : "the server has no minor version 2 of NFS version 4");
+}
 
 std::string unlike_any_other()
 {
@@ -56,6 +66,13 @@ bool keeps_number(nfsstat4 status) noexcept
     return status == nfsstat4::delay || status == nfsstat4::conn_not_bound_to_session;
 }
 
+// What the client had is gone without its doing. Delegations are among it, as a server may give some that nobody wants. The flags that are left
+// out: there is no back channel whose path could be down, no layout with a device, no GSS; and where a file system has moved
+// (LEASE_MOVED), its calls hear MOVED, which is told, as nobody goes after it.
+constexpr std::uint32_t revoked = seq4_status::expired_all_state_revoked |
+                                  seq4_status::expired_some_state_revoked | seq4_status::admin_state_revoked |
+                                  seq4_status::recallable_state_revoked;
+
 bool says(const error& e, nfsstat4 status) noexcept { return e.code() == make_error_code(status); }
 
 } // namespace
@@ -83,9 +100,15 @@ private:
     std::size_t number_;
 };
 
-client_session::client_session(rpc::client_transport& transport, const identity& who, std::string name)
-    : transport_(transport), who_(who), name_(name.empty() ? unlike_any_other() : std::move(name))
+client_session::client_session(rpc::client_transport& transport, const identity& who, std::string name,
+                               minor_versions spoken)
+    : transport_(transport),
+      who_(who),
+      name_(name.empty() ? unlike_any_other() : std::move(name)),
+      lowest_minor_(spoken.lowest),
+      minor_(spoken.highest)
 {
+    assert(1 <= spoken.lowest && spoken.lowest <= spoken.highest && spoken.highest <= max_minor_version);
     std::random_device chance;
     xdr::store_u64(verifier_.data(), std::uint64_t(chance()) << 32 | chance());
 }
@@ -112,6 +135,13 @@ void client_session::release_permit() noexcept
         --owed_;
     else
         permits_.release();
+}
+
+// Nothing follows `closed`.
+void client_session::change_to(state next) noexcept
+{
+    if (state_ != state::closed)
+        state_ = next;
 }
 
 task<result<void>> client_session::open()
@@ -151,14 +181,18 @@ task<result<void>> client_session::begin()
             made = co_await exchange_id();
         if (!made)
             co_return made.error();
-        made = co_await create_session();
+        if (session_stands_)
+            change_to(state::reclaiming);
+        else
+            made = co_await create_session();
+        session_stands_ = false;
         if (made && must_complete_)
             made = co_await reclaim();
         if (made && !lease_known_)
             made = co_await ask_lease();
         if (made)
             break;
-        state_ = state::none;
+        change_to(state::none);
         const error failed = made.error();
         const bool again = says(failed, nfsstat4::stale_clientid) || says(failed, nfsstat4::seq_misordered) ||
                            says(failed, nfsstat4::badsession) || says(failed, nfsstat4::deadsession);
@@ -167,8 +201,10 @@ task<result<void>> client_session::begin()
         if (!again || attempts >= max_losses)
             co_return failed;
     }
-    state_ = state::up;
+    change_to(state::up);
     ++sessions_;
+    if (state_ == state::closed)
+        co_return closed;
     if (!tasks_) {
         tasks_.emplace(*shard_, nullptr, nullptr, "lease of NFS version 4");
         tasks_->spawn(&client_session::renew, this);
@@ -184,8 +220,19 @@ task<result<void>> client_session::exchange_id()
     operations call(args);
     call.yields(head_of_results + xdr::max_size<EXCHANGE_ID4res>);
     auto sent = co_await insist(call, true);
+    const std::uint32_t highest = minor_;
+    while (!sent && says(sent.error(), nfsstat4::minor_vers_mismatch) && !minor_settled_ &&
+           minor_ > lowest_minor_) {
+        --minor_;
+        sent = co_await insist(call, true);
+    }
+    if (!sent && says(sent.error(), nfsstat4::minor_vers_mismatch)) {
+        const std::uint32_t lowest = std::exchange(minor_, highest);
+        co_return without(lowest, highest);
+    }
     if (!sent)
         co_return sent.error();
+    minor_settled_ = true;
     const EXCHANGE_ID4res& res = call.get<0>();
     // A server that counts clients from its start may give a new one the number of the old one.
     if (incarnation_ == 0 || res.clientid != client_id_ || (res.flags & exchgid4::confirmed_r) == 0) {
@@ -193,6 +240,11 @@ task<result<void>> client_session::exchange_id()
         must_complete_ = true;
         lease_known_ = false;
     }
+    const auto text = [](std::span<const std::byte> bytes) {
+        return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    };
+    server_owner_ = text(res.server_owner.major_id);
+    server_scope_ = text(res.server_scope);
     client_id_ = res.clientid;
     create_sequence_ = res.sequenceid;
     client_known_ = true;
@@ -229,7 +281,8 @@ task<result<void>> client_session::create_session()
     slots_ = {};
     made_ = std::min<std::size_t>(channel_.maxrequests, max_slots);
     allow(made_);
-    state_ = state::reclaiming;
+    flags_ = 0;
+    change_to(state::reclaiming);
     co_return result<void>();
 }
 
@@ -272,7 +325,7 @@ task<bool> client_session::wait_to_repeat(const error& cause, duration& delay, d
     duration limit = patience_.limit();
     if (says(cause, nfsstat4::grace) && !patience_.spends())
         limit = std::max(limit, 2 * lease_);
-    if (!patience_.put_off(cause, waited, limit))
+    if (!patience_.put_off(cause, waited, limit, says(cause, nfsstat4::grace)))
         co_return false;
     delay = std::clamp(limit - waited, duration::zero(), delay);
     const bool slept = co_await sleep_for(delay);
@@ -329,7 +382,7 @@ task<result<void>> client_session::run(compound_call& call)
                 co_return sent.error();
             heard = *sent;
             if (heard.of_sequence && is_lost(heard.status) && state_ == state::up)
-                state_ = state::none;
+                change_to(state::none);
         }
         if (!is_put_off(heard.status))
             patience_.served();
@@ -416,12 +469,14 @@ task<result<client_session::verdict>> client_session::send_in_known(std::size_t 
     call.reply_ = std::move(*sent);
     xdr::decoder& in = call.reply_.results();
     compound_reply results(in);
+    if (in.ok() && results.status() == nfsstat4::minor_vers_mismatch)
+        co_return without(minor_, minor_); // since it has started again
     SEQUENCE4res res;
     const bool good = results.read(res);
     if (!in.ok())
         co_return in.failure();
     if (!good)
-        co_return refused(number, results.status());
+        co_return refused(args, results.status());
     if (res.sessionid != id_ || res.slotid != args.slotid || res.sequenceid != args.sequenceid)
         co_return error(std::errc::protocol_error, "SEQUENCE answers another call", res.slotid);
     s.in_doubt = false;
@@ -429,6 +484,7 @@ task<result<client_session::verdict>> client_session::send_in_known(std::size_t 
     last_heard_ = shard_->clock().now();
     if (made_ != 0)
         allow(std::min<std::size_t>(std::size_t(res.target_highest_slotid) + 1, made_));
+    heed(res.status_flags);
     verdict out;
     out.operation = call.decode(results);
     if (!in.ok())
@@ -439,15 +495,37 @@ task<result<client_session::verdict>> client_session::send_in_known(std::size_t 
     co_return out;
 }
 
-// SEQUENCE itself failed: the slot is as it was, if its number is not used up or may be.
-client_session::verdict client_session::refused(std::size_t number, nfsstat4 status) noexcept
+// What SEQUENCE tells beside the call. A flag stays until the server is content, so only one that comes is news.
+void client_session::heed(std::uint32_t flags)
 {
-    slot& s = slots_[number];
+    if (state_ != state::up)
+        return;
+    const std::uint32_t news = flags & ~std::exchange(flags_, flags);
+    if ((news & revoked) != 0 && reclaimer_ != nullptr)
+        tasks_->spawn(&client_session::free_what_is_revoked, this);
+    // The server has started again and kept its sessions: the next call finds this one not up.
+    if ((news & seq4_status::restart_reclaim_needed) != 0) {
+        must_complete_ = session_stands_ = true;
+        ++incarnation_;
+        change_to(state::none);
+    }
+}
+
+task<void> client_session::free_what_is_revoked() { return reclaimer_->free_what_is_revoked(); }
+
+// SEQUENCE itself failed: the slot is as it was, if its number is not used up or may be.
+client_session::verdict client_session::refused(const SEQUENCE4args& asked, nfsstat4 status) noexcept
+{
+    slot& s = slots_[asked.slotid];
     s.in_doubt = keeps_number(status);
     if (is_used_up(status))
         ++s.sequence;
-    if ((status == nfsstat4::badslot || status == nfsstat4::bad_high_slot) && number > 0) {
-        made_ = std::min(made_, number);
+    // The one is of this call's slot, the other of the highest that was in use then. The first one there always is.
+    const std::uint32_t beyond = status == nfsstat4::badslot         ? asked.slotid
+                                 : status == nfsstat4::bad_high_slot ? asked.highest_slotid
+                                                                     : 0;
+    if (beyond > 0) {
+        made_ = std::min<std::size_t>(made_, beyond);
         allow(std::min(allowed_, made_));
     }
     return {status, "SEQUENCE", true};
@@ -466,9 +544,8 @@ task<result<client_session::verdict>> client_session::send_alone(compound_call& 
     if (!in.ok())
         co_return in.failure();
     out.status = results.status();
-    if (out.status == nfsstat4::minor_vers_mismatch)
-        co_return error(std::errc::protocol_not_supported,
-                        "the server has no minor version 1 of NFS version 4");
+    if (out.status == nfsstat4::minor_vers_mismatch && out.operation == nullptr)
+        out.operation = "COMPOUND"; // which has no results then
     if ((out.operation == nullptr) != (out.status == nfsstat4::ok))
         co_return error(std::errc::protocol_error, "COMPOUND's status is not that of its last operation");
     co_return out;
@@ -486,7 +563,7 @@ task<result<rpc::reply>> client_session::send(compound_call& call, const SEQUENC
         co_return error(std::errc::not_enough_memory, "COMPOUND");
     rpc::request request(std::move(block), header);
     compound_head head;
-    head.minorversion = minor_version;
+    head.minorversion = minor_;
     compound_request out(request.message(), head);
     if (sequence != nullptr)
         out.add(*sequence);
@@ -534,7 +611,15 @@ task<void> client_session::close()
 {
     if (state_ == state::closed)
         co_return;
-    // The renewal may be making a session, which is there to be ended then, or is not made.
+    // The renewal may be making a session, which is there to be ended then, or is not made. So may a call that came too late.
+    if (tasks_) {
+        tasks_->request_stop();
+        co_await tasks_->join();
+    }
+    const bool mine = co_await turn_.acquire();
+    std::optional<held_permit> held;
+    if (mine)
+        held.emplace(turn_);
     if (tasks_) {
         tasks_->request_stop();
         co_await tasks_->join();

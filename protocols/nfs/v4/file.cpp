@@ -4,12 +4,17 @@
 #include "open_arguments.hpp"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 namespace verbena::nfs::v4 {
 namespace {
 
 // PUTFH and READ, WRITE or COMMIT, without data: little enough to come inline whatever the transport.
 constexpr std::size_t few_results = 64;
+
+// More than that is asked for in several calls, so that somebody sees progress, and a repeat is short.
+constexpr std::uint64_t copied_at_once = std::uint64_t(64) << 20;
 
 // The server does not know the open any more.
 bool is_gone(const error& why) noexcept
@@ -41,7 +46,10 @@ task<result<void>> file::reopen(stateid4 instead_of)
     const owner_name owner(owner_);
     operations call(PUTFH4args{node_.handle.bytes()}, opening_of(owner, access_));
     call.once();
+    in_doubt_ = true;
     auto ran = co_await client_.session_.run(call);
+    if (ran || ran.error().code().category() == make_error_code(nfsstat4::ok).category())
+        in_doubt_ = false;
     if (!ran)
         co_return ran.error();
     opened(call.get<1>());
@@ -55,6 +63,8 @@ task<bool> file::mended(stateid4 used, error why)
 {
     if (!is_gone(why))
         co_return false;
+    if (is_revoked(why))
+        co_await client_.free_stateid(used);
     auto again = co_await reopen(used);
     co_return again.has_value();
 }
@@ -112,6 +122,82 @@ task<result<file::read_result>> file::read(std::uint64_t offset, std::uint32_t c
     }
 }
 
+// One COPY, with both files opened again once where the server has forgotten one of them.
+task<result<file::copied>> file::copy_some(file& source, std::uint64_t at, std::uint64_t count)
+{
+    for (bool first = true;; first = false) {
+        COPY4args args;
+        args.src_stateid = source.id_;
+        args.dst_stateid = id_;
+        args.src_offset = args.dst_offset = at;
+        args.count = count;
+        args.consecutive = args.synchronous = true;
+        operations call(PUTFH4args{source.node_.handle.bytes()}, SAVEFH4args(),
+                        PUTFH4args{node_.handle.bytes()}, args);
+        call.once(); // its repeat would copy all of it again
+        auto ran = co_await client_.session_.run(call);
+        if (!ran) {
+            if (!first)
+                co_return ran.error();
+            const bool again = co_await mended(args.dst_stateid, ran.error());
+            if (!again)
+                co_return ran.error();
+            (void)co_await source.mended(args.src_stateid, ran.error());
+            continue;
+        }
+        const write_response4& res = call.get<3>().response;
+        // Nobody would hear of its end: there is no back channel.
+        if (res.callback_id)
+            co_return error(std::errc::not_supported, "COPY that goes on behind its answer");
+        if (res.count > count)
+            co_return error(std::errc::protocol_error, "COPY copied more than was asked", res.count);
+        copied out;
+        out.bytes = res.count;
+        out.stable = res.committed != stable_how4::unstable;
+        out.verifier = res.writeverf;
+        co_return out;
+    }
+}
+
+task<result<std::uint64_t>> file::copy_from(file& source, std::uint64_t length,
+                                            std::function<void(std::uint64_t)> progress)
+{
+    if (client_.session_.minor_version() < 2)
+        co_return error(std::errc::not_supported, "COPY is of minor version 2");
+    for (unsigned losses = 0;; ++losses) {
+        std::uint64_t done = 0;
+        std::optional<verifier4> unstable; // of what is to be committed
+        bool lost = false;
+        while (done < length) {
+            auto some = co_await copy_some(source, done, std::min(length - done, copied_at_once));
+            if (!some)
+                co_return some.error();
+            if (some->bytes == 0)
+                break;
+            // Nobody has the data to send them again: if the server has started anew in between, all is copied again.
+            if (!some->stable) {
+                lost = lost || (unstable && *unstable != some->verifier);
+                unstable = some->verifier;
+            }
+            done += some->bytes;
+            if (progress)
+                progress(some->bytes);
+        }
+        if (unstable && !lost) {
+            auto verifier = co_await sync();
+            if (!verifier)
+                co_return verifier.error();
+            lost = *verifier != *unstable;
+        }
+        if (!lost) {
+            node_.attributes.size = std::max(node_.attributes.size, done);
+            co_return done;
+        }
+        if (losses >= max_resends)
+            co_return error(std::errc::io_error, "the server keeps losing what it copied", done);
+    }
+}
+
 task<result<void>> file::truncate(std::uint64_t size)
 {
     new_attributes wanted;
@@ -137,6 +223,9 @@ task<result<void>> file::truncate(std::uint64_t size)
 task<result<void>> file::close()
 {
     auto committed = co_await commit();
+    // By the same owner, so that it is the same open if there is one.
+    if (in_doubt_)
+        (void)co_await reopen(id_);
     result<void> ran;
     for (bool first = true;; first = false) {
         CLOSE4args args;

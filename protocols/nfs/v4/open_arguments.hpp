@@ -79,6 +79,14 @@ inline OPEN4args opening_of(const owner_name& owner, std::uint32_t access) noexc
     return args;
 }
 
+/// The server has taken it away and keeps in mind that it has, until FREE_STATEID.
+inline bool is_revoked(const error& why) noexcept
+{
+    return why.code() == make_error_code(nfsstat4::expired) ||
+           why.code() == make_error_code(nfsstat4::admin_revoked) ||
+           why.code() == make_error_code(nfsstat4::deleg_revoked);
+}
+
 inline bool gives_delegation(const OPEN4res& res) noexcept
 {
     const open_delegation_type4 type = res.delegation.delegation_type;

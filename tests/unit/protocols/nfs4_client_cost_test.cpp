@@ -39,7 +39,7 @@ public:
             out.u32(word);
         compound_arguments args(in);
         compound_results results(out, args.head().tag);
-        while (args.next())
+        while (args.next() && results.status() == nfsstat4::ok)
             args.visit([&](const auto& of_one) { answer(of_one, results); });
         const std::span<const std::byte> message(memory.data(), out.size());
         rpc::reply answered(std::move(memory), message, {}, false);
@@ -56,6 +56,11 @@ public:
 
     open_delegation_type4 gives = open_delegation_type4::none;
     int returned = 0;
+    bool knows_session = true; ///< else it says so once
+    bool knows_client = true;  ///< likewise
+    bool confirmed = false;    ///< what EXCHANGE_ID says of a client id, which is always the same
+    int reclaimed = 0;         ///< opens
+    int completed = 0;         ///< times that a client had reclaimed all
 
 private:
     template<class Args>
@@ -69,6 +74,20 @@ private:
             BOOST_REQUIRE(out.end());
         } else if constexpr (!std::is_same_v<Args, READDIR4args>) {
             results_of<Args> res;
+            if constexpr (std::is_same_v<Args, SEQUENCE4args>) {
+                if (!std::exchange(knows_session, true))
+                    return out.fail(Args::opcode, nfsstat4::badsession);
+            }
+            if constexpr (std::is_same_v<Args, CREATE_SESSION4args>) {
+                if (!std::exchange(knows_client, true))
+                    return out.fail(Args::opcode, nfsstat4::stale_clientid);
+            }
+            if constexpr (std::is_same_v<Args, EXCHANGE_ID4args>)
+                res.flags = confirmed ? exchgid4::confirmed_r : 0;
+            if constexpr (std::is_same_v<Args, RECLAIM_COMPLETE4args>)
+                ++completed;
+            if constexpr (std::is_same_v<Args, OPEN4args>)
+                reclaimed += args.claim.claim == open_claim_type4::previous ? 1 : 0;
             if constexpr (std::is_same_v<Args, SEQUENCE4args>) {
                 res.sessionid = args.sessionid;
                 res.sequenceid = args.sequenceid;
@@ -167,6 +186,45 @@ BOOST_FIXTURE_TEST_CASE(a_delegation_that_nobody_wanted_is_given_back, fixture)
         client each(server, nfs::identity(), "a client");
         BOOST_TEST(run_until_complete(*shard, open_and_close(each)).has_value());
         BOOST_TEST(server.returned == 2);
+    }
+}
+
+namespace {
+
+task<result<void>> read_of_a_server_that_forgets(client& c, yes_server& server)
+{
+    node object;
+    const std::array<std::byte, 4> bytes{std::byte(1)};
+    object.handle = known_handle(bytes);
+    auto opened = co_await c.open(object, share4::access_read);
+    if (!opened)
+        co_return opened.error();
+    server.gives = open_delegation_type4::read;
+    server.knows_session = server.knows_client = false;
+    auto read = co_await (*opened)->read(0, size_of_io);
+    if (!read)
+        co_return read.error();
+    server.gives = open_delegation_type4::none;
+    auto closed = co_await (*opened)->close();
+    co_await c.close();
+    co_return closed;
+}
+
+} // namespace
+
+// The number of a client id may be that of an earlier one. Whether it is the same client the server says.
+BOOST_FIXTURE_TEST_CASE(a_client_id_that_is_not_confirmed_has_nothing, fixture)
+{
+    for (const bool same : {false, true}) {
+        server.reclaimed = server.completed = server.returned = 0;
+        server.confirmed = same;
+        client each(server, nfs::identity(), "a client");
+        const auto done = run_until_complete(*shard, read_of_a_server_that_forgets(each, server));
+        BOOST_TEST(done.has_value());
+        BOOST_TEST(server.reclaimed == (same ? 0 : 1));
+        BOOST_TEST(server.completed == (same ? 1 : 2));
+        // What comes with a file that is taken back goes back too.
+        BOOST_TEST(server.returned == server.reclaimed);
     }
 }
 

@@ -107,6 +107,25 @@ struct fixture : nfs4_fixture {
         xdr::store_u32(reply.data() + head + 16, static_cast<std::uint32_t>(status));
     }
 
+    // Likewise the last operation of SEQUENCE, PUTFH and another one.
+    static void refuse_third(std::vector<std::byte>& reply, nfsstat4 status)
+    {
+        reply.resize(third + 8);
+        xdr::store_u32(reply.data() + 24, static_cast<std::uint32_t>(status));
+        xdr::store_u32(reply.data() + third + 4, static_cast<std::uint32_t>(status));
+    }
+    static constexpr std::size_t third = 24 + 12 + 8 + 36 + 8;
+    // What SEQUENCE says of the client's state.
+    static void set_flags(std::vector<std::byte>& reply, std::uint32_t flags)
+    {
+        xdr::store_u32(reply.data() + 24 + 12 + 8 + 16 + 16, flags);
+    }
+    static task<void> make(nfs::v4::client& c, nfs::v4::known_handle in, std::string name,
+                           result<std::unique_ptr<nfs::v4::file>>& made)
+    {
+        made = co_await c.create(in, name, {}, nfs::v4::open_how::guarded);
+    }
+
     const nfs::v4::new_attributes unset; // outlives the tasks that it is told to
     kept_store kept;
     std::optional<scope> serving;
@@ -136,6 +155,47 @@ BOOST_FIXTURE_TEST_CASE(a_session_is_made_when_it_is_needed_and_ended_at_close, 
     for (const sent_compound& each : wire.sent)
         BOOST_TEST(each.status == nfsstat4::ok);
     BOOST_TEST(!export_root());
+}
+
+BOOST_FIXTURE_TEST_CASE(the_highest_minor_version_that_both_have_is_spoken, fixture)
+{
+    struct {
+        bool has1, has2;
+        minor_versions spoken;
+        std::uint32_t found; // 0: none
+    } const cases[] = {{true, true, {}, 2},      {true, false, {}, 1},    {false, true, {}, 2},
+                       {true, true, {1, 1}, 1},  {true, true, {2, 2}, 2}, {true, false, {2, 2}, 0},
+                       {false, true, {1, 1}, 0}, {false, false, {}, 0}};
+    for (const auto& each : cases) {
+        commons->minors = {false, each.has1, each.has2};
+        wire.sent.clear();
+        nfs::v4::client other(wire, nfs::identity(1000, 100, {}, "host"), {}, each.spoken);
+        const auto root = run([&] { return other.root(); });
+        BOOST_TEST(root.has_value() == (each.found != 0));
+        if (root) {
+            BOOST_TEST(other.session().minor_version() == each.found);
+            BOOST_TEST(wire.sent.back().minor == each.found);
+            // One look for each version that is not there, and none once one was found.
+            BOOST_TEST(wire.count(nfs_opnum4::exchange_id) == 1 + each.spoken.highest - each.found);
+        } else {
+            BOOST_TEST((root.error() == std::errc::protocol_not_supported));
+        }
+        run([&]() -> task<void> { co_await other.close(); });
+    }
+    commons->minors = {false, true, true};
+}
+
+BOOST_FIXTURE_TEST_CASE(a_server_that_comes_back_without_the_minor_version_is_told_of, fixture)
+{
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    restart(false);
+    commons->minors = {false, true, false};
+    for (int i = 0; i < 2; ++i)
+        BOOST_TEST(
+            (run([&] { return client.getattr(top->handle); }).error() == std::errc::protocol_not_supported));
+    commons->minors = {false, true, true};
+    BOOST_TEST(run([&] { return client.getattr(top->handle); }).has_value());
 }
 
 BOOST_FIXTURE_TEST_CASE(no_more_calls_than_slots_are_under_way_and_the_lowest_slots_are_used, fixture)
@@ -460,6 +520,188 @@ BOOST_FIXTURE_TEST_CASE(who_comes_in_the_grace_period_waits_for_its_end, fixture
     BOOST_REQUIRE_MESSAGE(made, (made ? std::string() : made.error().message()));
     BOOST_TEST((clock.now() - began > nfs::patience::usual));
     BOOST_TEST(run([&] { return (*made)->close(); }).has_value());
+}
+
+// Whoever waits for the end of a grace period is not ended by another one's DELAY.
+BOOST_FIXTURE_TEST_CASE(delay_in_vain_ends_nobody_who_waits_for_the_end_of_grace, fixture)
+{
+    kept.keys.insert("somebody else");
+    restart(true);
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.has(nfs_opnum4::getattr) && !call.has(nfs_opnum4::open))
+            refuse_third(reply, nfsstat4::delay);
+    };
+    result<std::unique_ptr<nfs::v4::file>> made{std::errc::io_error};
+    int good = 0;
+    run([&]() -> task<void> {
+        scope both(*shard);
+        both.spawn(look, std::ref(client), top->handle, std::ref(good));
+        co_await sleep_for(1ms);
+        both.spawn(make, std::ref(client), top->handle, "late", std::ref(made));
+        co_await both.join();
+    });
+    wire.on_reply_to = nullptr;
+    BOOST_TEST(good == 0);
+    BOOST_REQUIRE_MESSAGE(made, (made ? std::string() : made.error().message()));
+    BOOST_TEST(run([&] { return (*made)->close(); }).has_value());
+}
+
+BOOST_FIXTURE_TEST_CASE(what_is_opened_for_who_has_gone_is_closed, fixture)
+{
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    wire.sent.clear();
+    gate.reset();
+    result<std::unique_ptr<nfs::v4::file>> made{std::errc::io_error};
+    scope callers(*shard);
+    callers.spawn(make, std::ref(client), top->handle, "lost", std::ref(made));
+    turns();
+    callers.request_stop();
+    // The caller waits no more, and OPEN goes on.
+    run([&]() -> task<void> { co_await callers.join(); });
+    BOOST_TEST_REQUIRE(!made);
+    BOOST_TEST((made.error() == std::errc::operation_canceled));
+    BOOST_TEST(wire.under_way == 1u);
+    gate.set();
+    run([&]() -> task<void> { co_await client.close(); });
+    BOOST_TEST(wire.count(nfs_opnum4::open) == 1u);
+    BOOST_TEST(wire.count(nfs_opnum4::close) == 1u);
+    BOOST_TEST(wire.sent.back().has(nfs_opnum4::destroy_clientid));
+    for (const sent_compound& each : wire.sent)
+        BOOST_TEST(each.status == nfsstat4::ok); // CLIENTID_BUSY, if the file were open
+}
+
+BOOST_FIXTURE_TEST_CASE(a_session_that_is_closed_while_it_is_made_stays_closed, fixture)
+{
+    const auto handle = nfs::v4::known_handle(std::as_bytes(std::span("handle")));
+    gate.reset();
+    int good = 0;
+    scope both(*shard);
+    both.spawn(look, std::ref(client), handle, std::ref(good));
+    turns();
+    BOOST_TEST(wire.count(nfs_opnum4::exchange_id) == 1u);
+    both.spawn([this]() -> task<void> { co_await client.close(); });
+    turns();
+    gate.set();
+    run([&]() -> task<void> { co_await both.join(); });
+    BOOST_TEST(wire.count(nfs_opnum4::create_session) == wire.count(nfs_opnum4::destroy_session));
+    wire.sent.clear();
+    BOOST_TEST((run([&] { return client.getattr(handle); }).error() == std::errc::operation_canceled));
+    BOOST_TEST(wire.sent.empty());
+}
+
+BOOST_FIXTURE_TEST_CASE(what_the_server_says_it_has_revoked_is_looked_for_and_freed, fixture)
+{
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    auto one = run([&] { return client.create(top->handle, "one", unset, nfs::v4::open_how::guarded); });
+    auto two = run([&] { return client.create(top->handle, "two", unset, nfs::v4::open_how::guarded); });
+    BOOST_REQUIRE(one);
+    BOOST_REQUIRE(two);
+    std::uint32_t flags = 0;
+    wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.sequence)
+            set_flags(reply, flags);
+        if (call.has(nfs_opnum4::test_stateid)) // of the last one
+            xdr::store_u32(reply.data() + reply.size() - 4, static_cast<std::uint32_t>(nfsstat4::expired));
+    };
+    for (const std::uint32_t flag :
+         {seq4_status::expired_all_state_revoked, seq4_status::expired_some_state_revoked,
+          seq4_status::admin_state_revoked, seq4_status::recallable_state_revoked}) {
+        for (const std::uint32_t now : {flag, flag, std::uint32_t(0)}) {
+            flags = now;
+            BOOST_TEST(run([&] { return client.getattr(top->handle); }).has_value());
+            turns();
+        }
+        // Once for each time that it comes.
+        BOOST_TEST(wire.count(nfs_opnum4::test_stateid) == 1u);
+        BOOST_TEST(wire.count(nfs_opnum4::free_stateid) == 1u);
+        wire.sent.clear();
+    }
+    flags = seq4_status::cb_path_down | seq4_status::cb_path_down_session | seq4_status::backchannel_fault |
+            seq4_status::lease_moved | seq4_status::devid_changed;
+    BOOST_TEST(run([&] { return client.getattr(top->handle); }).has_value());
+    turns();
+    BOOST_TEST(wire.sent.size() == 1u);
+    wire.on_reply_to = nullptr;
+    BOOST_TEST(run([&] { return (*one)->close(); }).has_value());
+    BOOST_TEST(run([&] { return (*two)->close(); }).has_value());
+}
+
+BOOST_FIXTURE_TEST_CASE(what_was_revoked_is_freed_and_opened_again_by_who_uses_it, fixture)
+{
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    auto made = run([&] { return client.create(top->handle, "kept", unset, nfs::v4::open_how::guarded); });
+    BOOST_REQUIRE(made);
+    for (const nfsstat4 status : {nfsstat4::expired, nfsstat4::admin_revoked, nfsstat4::bad_stateid}) {
+        bool refuses = true;
+        wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+            if (call.has(nfs_opnum4::read) && std::exchange(refuses, false))
+                refuse_third(reply, status);
+        };
+        wire.sent.clear();
+        BOOST_TEST(run([&] { return (*made)->read(0, 10); }).has_value());
+        BOOST_TEST(wire.count(nfs_opnum4::free_stateid) == (status == nfsstat4::bad_stateid ? 0u : 1u));
+        BOOST_TEST(wire.count(nfs_opnum4::open) == 1u);
+    }
+    wire.on_reply_to = nullptr;
+    BOOST_TEST(run([&] { return (*made)->close(); }).has_value());
+}
+
+// A server that keeps its sessions over a restart, and what was open not.
+BOOST_FIXTURE_TEST_CASE(what_a_server_wants_reclaimed_is_reclaimed_in_the_session_that_is_there, fixture)
+{
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    auto made = run([&] { return client.create(top->handle, "kept", unset, nfs::v4::open_how::guarded); });
+    BOOST_REQUIRE(made);
+    wire.sent.clear();
+    wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.sequence)
+            set_flags(reply, seq4_status::restart_reclaim_needed); // and it goes on saying so
+    };
+    for (int i = 0; i < 3; ++i)
+        BOOST_TEST(run([&] { return client.getattr(top->handle); }).has_value());
+    wire.on_reply_to = nullptr;
+    BOOST_TEST(wire.count(nfs_opnum4::create_session) == 0u);
+    BOOST_TEST(wire.count(nfs_opnum4::open) == 1u);
+    BOOST_TEST(wire.count(nfs_opnum4::reclaim_complete) == 1u);
+    BOOST_TEST(client.session().incarnation() == 2u);
+    BOOST_TEST(run([&] { return (*made)->close(); }).has_value());
+}
+
+BOOST_FIXTURE_TEST_CASE(a_high_slot_that_is_refused_is_not_the_calls_own, fixture)
+{
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    bool put_off = false;
+    bool refused = false;
+    wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.sequence->slotid == 0 && !std::exchange(put_off, true))
+            refuse(reply, nfsstat4::delay);
+        else if (call.sequence->highest_slotid == 5 && call.sequence->slotid == 0 &&
+                 !std::exchange(refused, true))
+            refuse(reply, nfsstat4::bad_high_slot);
+    };
+    int good = 0;
+    run([&]() -> task<void> {
+        scope callers(*shard);
+        callers.spawn(look, std::ref(client), top->handle, std::ref(good));
+        co_await sleep_for(1ms);
+        gate.reset();
+        for (int i = 0; i < 5; ++i)
+            callers.spawn(look, std::ref(client), top->handle, std::ref(good));
+        co_await sleep_for(200ms); // the first one is sent again
+        gate.set();
+        co_await callers.join();
+    });
+    wire.on_reply_to = nullptr;
+    BOOST_TEST(refused);
+    BOOST_TEST(good == 6);
+    BOOST_TEST(client.session().slots() == 5u);
 }
 
 BOOST_FIXTURE_TEST_CASE(the_lease_is_renewed_while_nobody_calls, fixture)

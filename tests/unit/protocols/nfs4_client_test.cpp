@@ -5,6 +5,9 @@
 #include <verbena/protocols/nfs/v4/client.hpp>
 #include <verbena/protocols/nfs/v4/file.hpp>
 
+#include <climits>
+#include <functional>
+
 BOOST_AUTO_TEST_SUITE(nfs4_client_test)
 
 using namespace verbena;
@@ -132,6 +135,56 @@ BOOST_FIXTURE_TEST_CASE(who_makes_a_file_says_what_is_to_become_of_one_that_is_t
     BOOST_TEST(run([&] { return same->write(0, bytes_of("x")); }).has_value());
     for (file* each : {first.get(), again.get(), cut.get(), same.get()})
         BOOST_TEST(run([&] { return each->close(); }).has_value());
+}
+
+BOOST_FIXTURE_TEST_CASE(the_server_copies_by_itself, fixture)
+{
+    std::string text;
+    for (int i = 0; i < 300'000; ++i)
+        text += static_cast<char>('a' + i % 23);
+    auto from = good([&] { return users.create(top, "from", {}, open_how::guarded); });
+    BOOST_TEST(run([&] { return from->write(0, bytes_of(text)); }).has_value());
+    BOOST_TEST(run([&] { return from->commit(); }).has_value());
+    auto to = good([&] { return users.create(top, "to", {}, open_how::guarded); });
+    wire.sent.clear();
+    std::uint64_t told = 0;
+    const std::function<void(std::uint64_t)> progress = [&](std::uint64_t bytes) { told += bytes; };
+    BOOST_TEST(good([&] { return to->copy_from(*from, text.size(), progress); }) == text.size());
+    BOOST_TEST(told == text.size());
+    BOOST_TEST(wire.count(nfs_opnum4::copy) >= 1u);
+    BOOST_TEST(wire.count(nfs_opnum4::read) + wire.count(nfs_opnum4::write) == 0u);
+    BOOST_TEST((text_of(good([&] { return to->read(0, 1 << 20); })) == text));
+
+    // What the server has not made stable and lost is copied again: nobody else has it.
+    wire.sent.clear();
+    int lost = 2;
+    wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.has(nfs_opnum4::copy)) {
+            xdr::store_u32(reply.data() + reply.size() - 20,
+                           static_cast<std::uint32_t>(stable_how4::unstable));
+            xdr::store_u64(reply.data() + reply.size() - 16, 7);
+        } else if (call.has(nfs_opnum4::commit)) {
+            xdr::store_u64(reply.data() + reply.size() - 8, lost-- > 0 ? 8 : 7);
+        }
+    };
+    BOOST_TEST(good([&] { return to->copy_from(*from, 1000, nullptr); }) == 1000u);
+    BOOST_TEST(wire.count(nfs_opnum4::copy) == 3u);
+    BOOST_TEST(wire.count(nfs_opnum4::commit) == 3u);
+    // ... but not for ever.
+    lost = INT_MAX;
+    BOOST_TEST((run([&] { return to->copy_from(*from, 1000, nullptr); }).error() == std::errc::io_error));
+    wire.on_reply_to = nullptr;
+    BOOST_TEST(refused([&] { return to->copy_from(*from, text.size() + 1, nullptr); }) == nfsstat4::inval);
+    BOOST_TEST(run([&] { return from->close(); }).has_value());
+    BOOST_TEST(run([&] { return to->close(); }).has_value());
+
+    client older(wire, nfs::identity(1000, 100, {}, "host"), {}, {1, 1});
+    const auto node = good([&] { return older.walk(top, "from", true); });
+    auto one = good([&] { return older.open(node, share4::access_both); });
+    BOOST_TEST((run([&] { return one->copy_from(*one, 1, nullptr); }).error() == std::errc::not_supported));
+    BOOST_TEST(run([&] { return one->close(); }).has_value());
+    BOOST_TEST(older.session().is_of_one_server_with(users.session()));
+    run_until_complete(*shard, [&]() -> task<void> { co_await older.close(); }());
 }
 
 BOOST_FIXTURE_TEST_CASE(names_are_made_found_moved_and_removed, fixture)

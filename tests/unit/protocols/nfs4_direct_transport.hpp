@@ -16,6 +16,7 @@ namespace verbena::test {
 
 /// What went out: the operations, and where they went.
 struct sent_compound {
+    std::uint32_t minor = 0;
     std::vector<nfs_opnum4> operations;
     std::optional<SEQUENCE4args> sequence;
     nfsstat4 status = nfsstat4::ok; ///< what came back
@@ -73,8 +74,9 @@ public:
 
     std::vector<sent_compound> sent;
     std::function<fate(const sent_compound&)> decide;
-    std::function<void(std::vector<std::byte>&)> on_reply; ///< may change it
-    event* gate = nullptr;                                 ///< calls wait for it
+    std::function<void(std::vector<std::byte>&)> on_reply;                          ///< may change it
+    std::function<void(const sent_compound&, std::vector<std::byte>&)> on_reply_to; ///< likewise
+    event* gate = nullptr;                                                          ///< calls wait for it
     std::size_t under_way = 0;
     std::size_t most_at_once = 0;
 
@@ -103,6 +105,7 @@ private:
         decode(in, header);
         compound_arguments args(in);
         BOOST_REQUIRE(args.ok());
+        out.minor = args.head().minorversion;
         while (args.next()) {
             out.operations.push_back(args.opcode());
             BOOST_REQUIRE(args.visit([&](const auto& of_one) {
@@ -125,6 +128,8 @@ private:
         std::vector<std::byte> bytes(c.whole_reply().begin(), c.whole_reply().end());
         if (on_reply)
             on_reply(bytes);
+        if (on_reply_to)
+            on_reply_to(sent[index], bytes);
         lease memory = co_await f_.pool.acquire(std::max<std::size_t>(bytes.size(), buffer_pool::min_size));
         std::memcpy(memory.data(), bytes.data(), bytes.size());
         const std::span<const std::byte> view(memory.data(), bytes.size());

@@ -56,13 +56,15 @@ BOOST_AUTO_TEST_CASE(ports_and_ipv6)
 
 BOOST_AUTO_TEST_CASE(versions)
 {
-    BOOST_TEST((parse_url("nfs+tcp://h/x")->version == cli::nfs_version::v3));
+    BOOST_TEST((parse_url("nfs+tcp://h/x")->version == cli::nfs_version::highest));
     BOOST_TEST((parse_url("nfs+tcp://h/x?vers=3")->version == cli::nfs_version::v3));
     const auto four = parse_url("nfs+iwarp://h/x?nfsport=5&vers=4.1&vers=4.1");
     BOOST_REQUIRE(four);
     BOOST_TEST((four->version == cli::nfs_version::v4_1));
     BOOST_TEST(four->port == 5);
-    for (const char* bad : {"vers", "vers=", "vers=4", "vers=4.2", "vers=3&vers=4.1", "vers=4.1&vers=3"})
+    BOOST_TEST((parse_url("nfs+tcp://h/x?vers=4.2")->version == cli::nfs_version::v4_2));
+    for (const char* bad :
+         {"vers", "vers=", "vers=4", "vers=4.0", "vers=4.3", "vers=3&vers=4.1", "vers=4.1&vers=4.2"})
         BOOST_TEST(!parse_url("nfs+tcp://h/x?" + std::string(bad)));
 }
 

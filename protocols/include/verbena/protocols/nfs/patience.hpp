@@ -44,12 +44,14 @@ public:
     bool spends() const noexcept { return spends_; }
     duration limit() const noexcept { return limit_; }
 
-    /// A call was put off that has waited for `waited` by now, of `limit` at most. True: it is asked again.
-    bool put_off(const error& cause, duration waited, duration limit) noexcept
+    /// A call was put off that has waited for `waited` by now, of `limit` at most. True: it is asked again. `restarting`: until the end of
+    /// the server's grace period. Neither kind of waiting ends the other one's calls.
+    bool put_off(const error& cause, duration waited, duration limit, bool restarting = false) noexcept
     {
+        bool& out = restarting ? out_of_restart_ : out_;
         // Of calls that wait at once, the first one to end ends the others.
-        if (!out_ && waited >= limit) {
-            out_ = true;
+        if (!out && waited >= limit) {
+            out = true;
             if (spends_)
                 limit_ /= 2;
         }
@@ -57,12 +59,12 @@ public:
             told_ = true;
             watch_->on_put_off(cause);
         }
-        return !out_;
+        return !out;
     }
     /// A call was not put off.
     void served() noexcept
     {
-        out_ = false;
+        out_ = out_of_restart_ = false;
         if (told_) {
             told_ = false;
             watch_->on_service();
@@ -75,8 +77,9 @@ private:
         told_after; // a wait that is shorter is nobody's matter, however little patience is left
     put_off_watch* watch_ = nullptr;
     bool spends_ = false;
-    bool told_ = false; // the watch, of calls put off
-    bool out_ = false;  // nothing was served since a call waited in vain
+    bool told_ = false;           // the watch, of calls put off
+    bool out_ = false;            // nothing was served since a call waited in vain
+    bool out_of_restart_ = false; // likewise, for the end of a grace period
 };
 
 } // namespace verbena::nfs

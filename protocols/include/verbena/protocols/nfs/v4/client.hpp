@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client of NFS version 4.1 (RFC 8881) over any RPC transport: names, attributes and directories. file.hpp has open files.
+// A client of NFS versions 4.1 and 4.2 (RFC 8881, 7862) over any RPC transport: names, attributes and directories. file.hpp has open files.
 #pragma once
 
 #include <verbena/protocols/nfs/v4/client_session.hpp>
@@ -131,15 +131,16 @@ public:
     static constexpr std::size_t listing_bytes = nfs::client::listing_bytes;
 
     /// As client_session's constructor.
-    client(rpc::client_transport& transport, const identity& who, std::string name = {});
+    client(rpc::client_transport& transport, const identity& who, std::string name = {},
+           minor_versions spoken = {});
     ~client() override;
 
     client_session& session() noexcept { return session_; }
     rpc::client_transport& transport() noexcept { return session_.transport(); }
     /// Makes the session.
     task<result<void>> open_session() { return session_.open(); }
-    /// As client_session::close().
-    task<void> close() { return session_.close(); }
+    /// As client_session::close(), and closes first what was opened for who was cancelled meanwhile.
+    task<void> close();
 
     task<result<node>> root();
     task<result<file_attributes>> getattr(const known_handle& object);
@@ -171,7 +172,8 @@ public:
     /// Asks the file system of `object` for the sizes that limits() tells.
     task<result<void>> learn_limits(const known_handle& object);
 
-    /// Opens a file that is there; `access` has bits of share4::access_both, and nobody is denied anything.
+    /// Opens a file that is there; `access` has bits of share4::access_both, and nobody is denied anything. On cancel: the wait ends, and what
+    /// the server opens all the same is closed.
     task<result<std::unique_ptr<file>>> open(const node& object, std::uint32_t access);
     /// Makes the file `name` of `directory` and opens it with `access`, as open().
     task<result<std::unique_ptr<file>>> create(const known_handle& directory, std::string_view name,
@@ -189,8 +191,14 @@ public:
 
 private:
     friend class file;
+    struct opening;
 
     task<result<void>> reclaim() override;
+    task<void> free_what_is_revoked() override;
+    task<result<std::unique_ptr<file>>> finish(std::shared_ptr<opening> o);
+    task<void> perform(std::shared_ptr<opening> o);
+    task<void> give_up(std::shared_ptr<opening> o);
+    task<void> free_stateid(stateid4 revoked);
     task<result<node>> walk_by_steps(known_handle start, std::string_view path, bool follow_last);
     task<void> return_delegation(known_handle object, stateid4 delegation);
     std::uint64_t next_owner() noexcept { return ++owners_; }
@@ -202,6 +210,8 @@ private:
     transfer_limits limits_;
     std::uint64_t owners_ = 0;
     std::vector<file*> files_; // open ones
+    unsigned openings_ = 0;    // that are under way
+    event all_opened_;         // while there are none, for who waits there
 };
 
 /// The text of an owner that is a number, as Linux sends it, or file_attributes::nobody.

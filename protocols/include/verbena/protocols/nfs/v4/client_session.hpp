@@ -29,19 +29,30 @@ public:
     /// when: all was asked for. On cancel: as client_session's. Errors: those that end the recovery too; what could not be had back is
     /// none. Lifetime: the session outlives it. Shard: the session's.
     virtual task<result<void>> reclaim() = 0;
+    /// The server says that it has revoked some of what the client had: finds what that is, and frees it there (TEST_STATEID, FREE_STATEID).
+    /// Completes when: the server has answered. On cancel: as client_session's. Errors: none. Lifetime: the session outlives it. Shard: the
+    /// session's, where other calls run beside it.
+    virtual task<void> free_what_is_revoked() = 0;
 };
 
-/// Minor version 1 over any transport: a fore channel and no way back, so that the server gives no delegations. A call has a slot while
+/// The minor versions of NFS version 4 that a client may speak: the highest of them that the server has is spoken.
+struct minor_versions {
+    std::uint32_t lowest = 1;
+    std::uint32_t highest = 2;
+};
+
+/// Minor version 1 or 2 over any transport: a fore channel and no way back, so that the server gives no delegations. A call has a slot while
 /// it is under way; more calls than slots wait. The transport sends a call again with the same slot and sequence id on its next
 /// connection, so that the server runs it once.
 ///
 /// This holds for all its tasks. On cancel: as rpc::client_transport::call(); the slot is asked what became of the call
 /// before it is used again. Errors: v4::nfsstat4 codes with the operation's name, those of the transport, bad_message for results
-/// that don't decode, protocol_error for a SEQUENCE of another call, protocol_not_supported for a server without minor version 1.
+/// that don't decode, protocol_error for a SEQUENCE of another call, protocol_not_supported for a server that has none of the minor versions.
 /// Lifetime: the transport outlives the session, the session its tasks. Shard: the transport's.
 ///
 /// DELAY and GRACE are asked again, as nfs::patience tells; GRACE for two leases at least, unless patience is spent. A session that the server
-/// has lost is made anew, also with a new client id, before any call goes on.
+/// has lost is made anew, also with a new client id, before any call goes on. So is what a server has lost that kept the session, by its flags
+/// (8881 18.46.3): what it wants reclaimed is, and what it has revoked is freed.
 class client_session {
 public:
     static constexpr std::size_t max_slots = 64;
@@ -53,7 +64,8 @@ public:
     static constexpr unsigned max_losses = 8;
 
     /// `name` is the client owner (co_ownerid), the same for nobody else; empty: of host, process and chance.
-    client_session(rpc::client_transport& transport, const identity& who, std::string name = {});
+    client_session(rpc::client_transport& transport, const identity& who, std::string name = {},
+                   minor_versions spoken = {});
     client_session(const client_session&) = delete;
     client_session& operator=(const client_session&) = delete;
     /// After close().
@@ -74,17 +86,28 @@ public:
     /// Calls nothing, and needs no session. Completes when: the server has answered.
     task<result<void>> null();
     /// Tells the server that session and client are no longer used, and ends the renewal of the lease. No call is under way or comes
-    /// later. Idempotent. Completes when: the server has answered or can't be asked. On cancel: it ends sooner. Errors: none.
+    /// later, but for one that makes the session: that is waited for, and fails. Idempotent. Completes when: the server has answered or can't be asked. On cancel: it ends sooner. Errors: none.
     task<void> close();
+
+    /// Runs beside the calls until it ends, or close() ends it. After open().
+    scope& background() noexcept { return *tasks_; }
 
     /// Counts client ids: what was opened under another number is not open any more.
     std::uint64_t incarnation() const noexcept { return incarnation_; }
+    /// The minor version that is spoken: the highest one that is asked for, until the server has taken one. It stays from then on.
+    std::uint32_t minor_version() const noexcept { return minor_; }
     /// Sessions made so far.
     std::uint64_t sessions() const noexcept { return sessions_; }
     /// Calls that may be under way at once.
     std::size_t slots() const noexcept { return allowed_; }
     duration lease() const noexcept { return lease_; }
     clientid4 client_id() const noexcept { return client_id_; }
+    /// Both are sessions of one server, by what it says of itself (8881 2.10.4): a handle that the one yields is the other's too.
+    bool is_of_one_server_with(const client_session& other) const noexcept
+    {
+        return !server_owner_.empty() && server_owner_ == other.server_owner_ &&
+               server_scope_ == other.server_scope_;
+    }
     /// What the server takes, whole messages with the RPC header.
     const channel_attrs4& channel() const noexcept { return channel_; }
 
@@ -115,7 +138,10 @@ private:
     task<result<verdict>> send_until_heard(std::size_t number, compound_call& call);
     task<result<rpc::reply>> send(compound_call& call, const SEQUENCE4args* sequence);
     task<bool> wait_to_repeat(const error& cause, duration& delay, duration& waited);
-    verdict refused(std::size_t number, nfsstat4 status) noexcept;
+    verdict refused(const SEQUENCE4args& asked, nfsstat4 status) noexcept;
+    void heed(std::uint32_t flags);
+    task<void> free_what_is_revoked();
+    void change_to(state next) noexcept;
     void allow(std::size_t slots) noexcept;
     void release_permit() noexcept;
     task<void> renew();
@@ -129,10 +155,17 @@ private:
     reclaimer* reclaimer_ = nullptr;
     state state_ = state::none;
 
+    std::uint32_t lowest_minor_;
+    std::uint32_t minor_;
+    bool minor_settled_ = false; // by a server that takes it
+    std::string server_owner_;   // major id, from EXCHANGE_ID
+    std::string server_scope_;
     bool client_known_ = false;
     clientid4 client_id_ = 0;
     std::uint32_t create_sequence_ = 0;
-    bool must_complete_ = false; // RECLAIM_COMPLETE is due
+    bool must_complete_ = false;  // RECLAIM_COMPLETE is due
+    bool session_stands_ = false; // what is due is due in the session that is there
+    std::uint32_t flags_ = 0;     // that SEQUENCE told last, bits of seq4_status
     bool lease_known_ = false;
     std::uint64_t incarnation_ = 0;
     std::uint64_t sessions_ = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file that is open on a server of NFS version 4.1.
+// A file that is open on a server of NFS version 4.1 or 4.2.
 #pragma once
 
 #include <verbena/protocols/nfs/v4/client.hpp>
@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 #pragma GCC visibility push(default)
 
@@ -30,6 +31,12 @@ public:
     /// At most `count` bytes, and no more than client::limits().read. None are the end. Errors: EIO when the server gives none though
     /// the file goes on.
     task<result<read_result>> read(std::uint64_t offset, std::uint32_t count);
+    /// Has the server copy the first `length` bytes of `source`, an open file of the same client, to the beginning of this one (COPY of minor version
+    /// 2), and commits them. Yields how many they were: fewer if the source is shorter. `progress`, if not null, is told of bytes as they are copied,
+    /// again of those that the server lost meanwhile. Errors: not_supported below minor version 2, or where the server would go on copying behind
+    /// its answer; what the server says, also that it can't. Lifetime: `source` outlives it too.
+    task<result<std::uint64_t>> copy_from(file& source, std::uint64_t length,
+                                          std::function<void(std::uint64_t)> progress);
     /// Sets the size.
     task<result<void>> truncate(std::uint64_t size);
     /// Commits and closes. Where committing fails, the file is closed and that error told.
@@ -44,6 +51,12 @@ private:
     void opened(const OPEN4res& res) noexcept;
     task<result<void>> reopen(stateid4 instead_of);
     task<bool> mended(stateid4 used, error why);
+    struct copied {
+        std::uint64_t bytes = 0;
+        bool stable = false;
+        verifier4 verifier{};
+    };
+    task<result<copied>> copy_some(file& source, std::uint64_t at, std::uint64_t count);
 
     task<result<write_result>> send(std::uint64_t offset, rpc::payload data) override;
     task<result<v3::writeverf3>> sync() override;
@@ -52,9 +65,10 @@ private:
     client& client_;
     v4::node node_;
     std::uint32_t access_;
-    std::uint64_t owner_; // of the open: every one has its own, so that to close one closes no other
-    stateid4 id_;         // with sequence id 0, which stands for the newest
-    semaphore turn_{1};   // of reopen()
+    std::uint64_t owner_;   // of the open: every one has its own, so that to close one closes no other
+    bool in_doubt_ = false; // whether the server has it open by another stateid, which nobody heard
+    stateid4 id_;           // with sequence id 0, which stands for the newest
+    semaphore turn_{1};     // of reopen()
 };
 
 } // namespace verbena::nfs::v4
