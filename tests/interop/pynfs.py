@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs pynfs against verbenad, and prints what each of its tests came to: for both back ends, in one table.
 
-    tests/interop/pynfs.py PYNFS [--verbenad FILE] [--minor 1] [--backend memfs] [--python-path DIR] [--json FILE] [TEST...]
+    tests/interop/pynfs.py PYNFS [--verbenad FILE] [--minor 2] [--backend memfs] [--python-path DIR] [--json FILE]
+                           [--beside NAME=FILE] [--report FILE] [TEST...]
 
 PYNFS is a checkout in which `./setup.py build` was run; nothing of it is here. It needs python3-ply, which may lie in --python-path.
-TEST are codes and flags of pynfs', `all` without any. Run it as root, so that callers can be anybody.
+TEST are codes and flags of pynfs', `all` without any. Run it as root, so that callers can be anybody. --report writes the section "pynfs" of
+docs/interop.md, beside what other servers came to: FILE is what pynfs' own --jsonout wrote of NAME. (`--beside 'nfs-ganesha 4.3=FILE'`)
 
 The exit status is 0 if all passed but those that KNOWN names, 1 if another one failed or one of KNOWN passed, 2 if pynfs did not run.
 """
@@ -22,16 +24,20 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "integration"))
 import daemon  # pylint: disable=wrong-import-position
 
-# Tests of minor version 1 that fail, and why. docs/internals/nfs4.md has the same table.
+# Tests of minor versions 1 and 2 that fail, and why.
 NO_OPEN_ARGUMENTS = "it wants the attribute open_arguments (RFC 9754), which is not served"
 KNOWN = {
     "CSESS10": "a client's sessions are created by the user that made the client, as with AUTH_SYS nothing else tells hosts apart",
     "DELEG24": NO_OPEN_ARGUMENTS,
     "DELEG25": NO_OPEN_ARGUMENTS,
 }
+# And those of 2 alone.
+KNOWN_OF_2 = {"EID4": "it takes the flag 4 for undefined, which is EXCHGID4_FLAG_SUPP_FENCE_OPS in minor version 2 (RFC 7862 14.1)"}
 # Tests wait for its end, the longer the longer it is; EID9 wants at least 10.
 LEASE = 12
 LIMIT = 3600  # seconds that pynfs may take for a back end
+# Of the section of docs/interop.md; the lab, which writes the rest of that page, leaves it as it is.
+HEADING = "## pynfs"
 
 
 class Unusable(Exception):
@@ -53,8 +59,13 @@ def run(pynfs, port, path, options, folder):
             raise Unusable(f"pynfs was not done after {LIMIT} seconds") from late
     if not found.exists():
         raise Unusable("pynfs did not run:\n" + pathlib.Path(folder, "pynfs.log").read_text(encoding="utf-8", errors="replace")[-2000:])
+    return results_in(found)
+
+
+def results_in(path):
+    """What pynfs' --jsonout says, by codes."""
     results = {}
-    for test in json.loads(found.read_text(encoding="utf-8"))["testcase"]:
+    for test in json.loads(pathlib.Path(path).read_text(encoding="utf-8"))["testcase"]:
         if "failure" in test:
             results[test["code"]] = ("failed", " ".join(test["failure"]["message"].split()))
         else:
@@ -82,7 +93,7 @@ listen = "off"
 [nfs]
 listen = ["tcp://127.0.0.1:0"]
 rpcbind = "no"
-versions = ["3", "4.1"]
+versions = ["3", "4.1", "4.2"]
 lease = {LEASE}
 [[nfs.export]]
 backend = "{backend}"
@@ -109,15 +120,59 @@ def order(code):
     return name, int(number or 0), code
 
 
+def known_of(minor):
+    return KNOWN if minor == 1 else {**KNOWN, **KNOWN_OF_2}
+
+
+def commit_of(folder):
+    told = subprocess.run(["git", "-C", str(folder), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return told.stdout.strip() or "of no known commit"
+
+
+def report(path, results, beside, minor, pynfs):
+    """Writes the section of the page anew. `results` are verbenad's by back end, `beside` other servers' by their names."""
+    columns = {**{f"verbenad, {backend}": found for backend, found in results.items()}, **beside}
+    codes = sorted({code for found in columns.values() for code, (word, _) in found.items() if word != "skipped"}, key=order)
+
+    def row(*cells):
+        return f"| {' | '.join(cells)} |"
+
+    def counted(of):
+        return [f"{sum(found.get(code, ('', ''))[0] == 'passed' for code in of)} of "
+                f"{sum(found.get(code, ('skipped', ''))[0] != 'skipped' for code in of)}" for found in columns.values()]
+    groups = collections.defaultdict(list)
+    for code in codes:
+        groups[order(code)[0]].append(code)
+    lines = [HEADING, "",
+             f"Written by `tests/interop/pynfs.py --report`; [internals/nfs4.md](internals/nfs4.md#pynfs) tells how to run it. The tests that",
+             f"`all` stands for, in minor version {minor}, and how many of them passed, by the letters that their codes begin with. pynfs {commit_of(pynfs)}, "
+             f"verbena {commit_of(HERE)}.", "",
+             row("tests", *columns), row(*["---"] * (1 + len(columns)))]
+    lines += [row(name, *counted(of)) for name, of in groups.items()]
+    lines += [row("all", *counted(codes)), "",
+              "Those that do not pass on each of these servers. Where verbenad fails, the last column says why; where another one does, what pynfs says.", "",
+              row("test", *columns, "why"), row(*["---"] * (2 + len(columns)))]
+    for code in codes:
+        told = [found.get(code, ("", "")) for found in columns.values()]
+        if any(word == "failed" for word, _ in told):
+            why = known_of(minor).get(code) or next(reason for word, reason in told if word == "failed")
+            lines.append(row(code, *(word for word, _ in told), why.replace("|", "\\|")[:200]))
+    page = pathlib.Path(path).read_text(encoding="utf-8")
+    page = page.split(f"\n{HEADING}\n")[0].rstrip("\n")
+    pathlib.Path(path).write_text("\n".join([page, "", *lines, ""]), encoding="utf-8")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pynfs", help="a checkout of pynfs that was built")
     parser.add_argument("tests", nargs="*", help="codes and flags")
     parser.add_argument("--verbenad", default="build/services/verbenad")
-    parser.add_argument("--minor", type=int, default=1, choices=(1, 2))
+    parser.add_argument("--minor", type=int, default=2, choices=(1, 2))
     parser.add_argument("--backend", action="append", choices=("memfs", "posixfs"), help="both without it")
     parser.add_argument("--python-path", help="where ply is, if it is not installed")
     parser.add_argument("--json", help="a file for the results")
+    parser.add_argument("--report", help="the page whose section is written anew")
+    parser.add_argument("--beside", action="append", default=[], metavar="NAME=FILE", help="another server's results, for the page")
     options = parser.parse_args()
     options.tests = options.tests or ["all"]
     daemon.BINARY = str(pathlib.Path(options.verbenad).resolve())
@@ -134,10 +189,10 @@ def main():
     for code in codes:
         words = [results[backend].get(code, ("", ""))[0] for backend in results]
         reason = next((results[b][code][1] for b in results if code in results[b] and results[b][code][1]), "")
-        if code in KNOWN and options.minor == 1:
+        if code in known_of(options.minor):
             if "passed" in words:
                 wrong.append(f"{code} passes now, and KNOWN says that it fails")
-            reason = KNOWN[code]
+            reason = known_of(options.minor)[code]
         elif "failed" in words:
             wrong.append(f"{code} failed: {reason}")
         print(f"{code:10}" + "".join(f"{word:10}" for word in words) + reason)
@@ -148,6 +203,8 @@ def main():
         print(line, file=sys.stderr)
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    if options.report:
+        report(options.report, results, {name: results_in(file) for name, _, file in (word.partition("=") for word in options.beside)}, options.minor, options.pynfs)
     return 1 if wrong else 0
 
 

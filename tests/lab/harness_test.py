@@ -219,6 +219,14 @@ class Reports(InFolder):
         self.assertIn("None of this ran on 6.12,", page)
         self.assertNotIn("None of this ran on 6.1,", page)
 
+    def test_it_leaves_what_others_write_there(self):
+        section = "\n## pynfs\n\nA table.\n"
+        self.path.write_text(f"# An older page\n{section}", encoding="utf-8")
+        page = self.page()
+        self.assertTrue(page.endswith(f"\n{section}"))
+        self.assertNotIn("An older page", page)
+        self.assertEqual(page.count("A table."), 1)
+
     def test_it_tells_of_what_is_not_committed(self):
         self.answers["status"] = " M core/x.cpp\n"
         self.assertIn("Commit abc1234 and changes that are not committed; ", self.page())

@@ -154,6 +154,13 @@ serve() {
     fi
 }
 
+# version_4 VERSION: what `serve` serves is mounted with 4.1 or 4.2. That has no MOUNT, and its locks are the server's.
+version_4() {
+    mount_options=${mount_options%%,vers=3*},vers=$1
+    # The folder is knfsd's root then: what lies above it, the guest's own root, can't be exported.
+    [[ $exported == /export ]] || { exportfs -o rw,no_root_squash,insecure,no_subtree_check,fsid=0 "*:$exported" && exported=/; }
+}
+
 # verbenad SCHEME [OPTION...]: starts it on $server, or on $listens_on if set; $! is its process; $tcp_port answers MOUNT.
 # Waits until it listens. It has two shards, also where the guest has one processor, so that what they share is in use.
 verbenad() {

@@ -5,7 +5,7 @@ import datetime
 import pathlib
 
 from . import kernels, power
-from .common import SOURCE, command, say
+from .common import SOURCE, command, read_or_none, say
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +31,8 @@ BLOCK_WORK = "512 and 4096 bytes, two devices at depth 64, flush, FUA, discard, 
 BLOCK_RESTART = "server killed three times under load; what was acknowledged is there"
 BLOCK_CLIENT = "written, read back; `always_invalidate` Y and N"
 RESTART4 = "server killed three times under two clients; opens and a lock reclaimed, nobody else gets it, data whole"
+CLIENTS4 = "two clients on one tree: checksums, locks, flock, SQLite with journals and WAL, git; delegations that the other one and version 3 recall"
+KERNEL4 = "a tree both ways, the pseudo file system, flock, links, a delegation that version 3 recalls"
 EXTENDED = "holes, room, copies within the server, clones, extended attributes, umask; on ext4 and memfs"
 BAD = "raw verbs beside it: forged and stale keys, garbage, no receives, credits exceeded, sudden ends, 300 connects"
 LINUX, GUEST, HOST = "Linux NFSv3", "verbenad `{}` in the guest", "verbenad `{}` on the host, no RDMA device there"
@@ -66,8 +68,20 @@ CELLS = (
     Cell("held-ports siw", "verbena `rdma`", GUEST.format("rdma"), "siw", "ports that TCP holds are passed over"),
     Cell("restart tcp lo", LINUX, GUEST.format("tcp"), "TCP", RESTART),
     Cell("nfs41-restart", "Linux NFSv4.1", GUEST.format("tcp"), "TCP", RESTART4, common=True),
+    Cell("nfs41-guest", "Linux NFSv4.1", GUEST.format("tcp"), "TCP", KERNEL4),
+    Cell("nfs41-guest siw", "Linux NFSv4.1", GUEST.format("iwarp"), "siw", KERNEL4),
+    Cell("nfs41-guest rxe", "Linux NFSv4.1", GUEST.format("rdma"), "rxe", KERNEL4),
     Cell("nfs42-guest", "Linux NFSv4.2", GUEST.format("tcp"), "TCP", EXTENDED),
     Cell("nfs42-guest siw", "Linux NFSv4.2", GUEST.format("iwarp"), "siw", EXTENDED),
+    Cell("nfs42-guest rxe", "Linux NFSv4.2", GUEST.format("rdma"), "rxe", EXTENDED),
+    Cell("nfs4-clients tcp lo", "Linux NFSv4.2, 4.1, 3", GUEST.format("tcp"), "TCP", CLIENTS4),
+    Cell("nfs4-clients iwarp siw", "Linux NFSv4.2, 4.1, 3", GUEST.format("iwarp"), "siw", CLIENTS4),
+    Cell("nfs4-clients rdma rxe", "Linux NFSv4.2, 4.1, 3", GUEST.format("rdma"), "rxe", CLIENTS4),
+    Cell("options tcp lo vers=4.2", "Linux NFSv4.2", GUEST.format("tcp"), "TCP", OPTIONS),
+    Cell("options iwarp siw vers=4.1", "Linux NFSv4.1", GUEST.format("iwarp"), "siw", OPTIONS),
+    Cell("work tcp lo vers=4.2", "Linux NFSv4.2", GUEST.format("tcp"), "TCP", WORK),
+    Cell("work iwarp siw vers=4.1", "Linux NFSv4.1", GUEST.format("iwarp"), "siw", WORK),
+    Cell("work rdma rxe vers=4.2", "Linux NFSv4.2", GUEST.format("rdma"), "rxe", WORK),
     Cell("client-work iwarp siw rdma", "verbena `iwarp`", GUEST.format("rdma"), "siw", CLIENT_WORK),
     Cell("restart rdma siw", LINUX, GUEST.format("rdma"), "siw", RESTART),
     Cell("client-work tcp siw", "verbena `tcp`", "knfsd v3", "TCP", CLIENT_WORK),
@@ -87,9 +101,13 @@ CELLS = (
 )
 
 
+# The section that `tests/interop/pynfs.py --report` writes, behind all that is ours.
+OF_PYNFS = "\n## pynfs\n"
+
+
 class Report:
-    """The page of a full run: the newest one and nothing else, written anew after each result so that a run that is stopped shows
-    what it came to."""
+    """The page of a full run: the newest one and nothing else but pynfs's section, written anew after each result so that a run that is
+    stopped shows what it came to."""
 
     def __init__(self, path, extent):
         self.path, self.extent = pathlib.Path(path), extent
@@ -132,5 +150,6 @@ class Report:
         for series in kernels.SERIES:
             if not any(kernel.startswith(series + ".") for kernel, _, _ in self.results):
                 lines += ["", f"None of this ran on {series}, where `./check --all` runs the smoke scenarios."]
-        self.path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+        _, heading, section = (read_or_none(self.path) or "").partition(OF_PYNFS)
+        self.path.write_text("\n".join([*lines, ""]) + heading + section, encoding="utf-8")
         say(f"report: {self.path}")

@@ -11,8 +11,7 @@ rxe) serve rdma rxe "${serves[@]}" ;;
 esac
 daemon=$!
 version_3=$mount_options
-# Version 4 has no MOUNT, and its locks are the server's.
-mount_options=${mount_options%%,vers=3*},vers=4.1
+version_4 4.1
 mount_41() {
     mount_server "$1"
     [[ ,$(findmnt -no OPTIONS "$1"), == *,vers=4.1,* ]] || fail "mounted as $(findmnt -no OPTIONS "$1")"

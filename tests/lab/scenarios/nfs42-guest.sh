@@ -26,7 +26,7 @@ operations() { # NAME: how many were answered with OK
 for place in export memory; do
     cd "root/$place"
     python3 - "$place" <<'PYTHON' || fail "on $place"
-import ctypes, errno, fcntl, os, sys
+import ctypes, errno, fcntl, os, subprocess, sys
 
 MIB = 1 << 20
 libc = ctypes.CDLL(None, use_errno=True)
@@ -87,6 +87,14 @@ try:
 except OSError as e:
     if sys.argv[1] == "memory" or e.errno != errno.EOPNOTSUPP:
         raise
+
+# By cp, which asks for a clone and copies where there is none.
+with open("small", "wb") as small:
+    small.write(4 * data)
+subprocess.run(["cp", "--reflink=always" if sys.argv[1] == "memory" else "--reflink=auto", "small", "copied"], check=True)
+subprocess.run(["cmp", "small", "copied"], check=True)
+subprocess.run(["cp", "--sparse=auto", "sparse", "sparse.copied"], check=True)
+subprocess.run(["cmp", "sparse", "sparse.copied"], check=True)
 
 for path in ("source", "."):
     os.setxattr(path, "user.one", b"1")

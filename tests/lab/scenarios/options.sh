@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # What a mount can say: sizes from 4 KiB to 1 MiB with odd ranges, ten groups, nconnect, soft and hard.
-#   options SERVER LINK     as `serve` of lib.sh takes them; a server in user space
+#   options SERVER LINK [vers=4.1]     as `serve` of lib.sh takes them; a server in user space
 # lab: limit=600
 . "$LAB_LIB"
 files=$LAB_ROOT/tests/lab/guest/files.py
 serve "$1" "$2"
 daemon=$!
+[[ ${3:-} != vers=4* ]] || version_4 "${3#vers=}"
 
 for size in 4096 16384 65536 1048576; do
     mount_server mounted "rsize=$size,wsize=$size"

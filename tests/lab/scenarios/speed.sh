@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # How fast verbenad is beside knfsd: the same kernel client in turn on both, each with a tmpfs of its own. A measurement: it
 # fails only when the work does.
-#   speed SERVER LINK [PAIRS [WORD...]]     verbenad's listener and the link, as `serve` of lib.sh takes them: speed tcp lo
+#   speed SERVER LINK [vers=4.1] [PAIRS [WORD...]]     verbenad's listener and the link, as `serve` of lib.sh takes them: speed tcp lo
 # lab: limit=2400
 . "$LAB_LIB"
+version=
+if [[ ${3:-} == vers=4* ]]; then
+    version=${3#vers=}
+    set -- "${@:1:2}" "${@:4}"
+fi
 # in_folder FOLDER SERVER LINK [OPTION...]: serves there, and leaves a script that mounts it.
 in_folder() {
     mkdir "$1"
     cd "$1"
     serve "${@:2}"
+    [[ -z $version ]] || version_4 "$version"
     printf '#!/bin/sh\nexec mount -t nfs -o %q %q %q\n' "$mount_options" "$server:$exported" "$PWD/mounted" >mount
     chmod +x mount
     cd ..

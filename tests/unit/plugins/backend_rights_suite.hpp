@@ -54,6 +54,45 @@ BOOST_AUTO_TEST_CASE(permissions_bind)
     BOOST_TEST(get(bob, f) == "Blice");
 }
 
+BOOST_AUTO_TEST_CASE(execution_is_for_whom_the_mode_says)
+{
+    const request alice = user(1000, 1000);
+    const request bob = user(1001, 1001);
+    const handle f = make_file(alice, fs->root(), "f", "alice", 0644);
+    const handle d = make_directory(fs->root(), "d", 0700);
+    constexpr unsigned all = R_OK | W_OK | X_OK;
+    struct {
+        std::uint32_t mode;
+        unsigned alice, bob, root;
+    } const rights[] = {
+        {0644, R_OK | W_OK, R_OK, R_OK | W_OK}, // not even root, where nobody may
+        {0600, R_OK | W_OK, 0, R_OK | W_OK},    //
+        {0744, all, R_OK, all},
+        {0645, R_OK | W_OK, R_OK | X_OK, all},
+        {0614, R_OK | W_OK, R_OK, all},
+        {0100, X_OK, 0, all},
+        {0, 0, 0, R_OK | W_OK},
+    };
+    for (const auto& of : rights) {
+        set_attributes set;
+        set.mode = of.mode;
+        must(fs->setattr(alice, f, set, std::nullopt));
+        BOOST_TEST_CONTEXT("mode " << std::oct << of.mode)
+        {
+            BOOST_TEST(must(fs->access(alice, f, all)) == of.alice);
+            BOOST_TEST(must(fs->access(bob, f, all)) == of.bob);
+            BOOST_TEST(must(fs->access(me, f, all)) == of.root);
+            BOOST_TEST(must(fs->access(bob, f, X_OK)) == (of.bob & X_OK));
+        }
+    }
+    // A directory is searched by root whatever its mode says.
+    set_attributes none;
+    none.mode = 0;
+    must(fs->setattr(me, d, none, std::nullopt));
+    BOOST_TEST(must(fs->access(me, d, all)) == all);
+    BOOST_TEST(must(fs->access(alice, d, all)) == 0u);
+}
+
 BOOST_AUTO_TEST_CASE(directories_bind)
 {
     const request alice = user(1000, 1000);

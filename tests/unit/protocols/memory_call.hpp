@@ -81,6 +81,13 @@ public:
         results_ = xdr::encoder(block_);
         result_payload_.clear();
     }
+    /// Changes a word of the message, and makes the call as good as new.
+    void rewrite(std::size_t offset, std::uint32_t word)
+    {
+        BOOST_REQUIRE(offset + 4 <= size_);
+        xdr::store_u32(call_.data() + offset, word);
+        rewind();
+    }
     /// Of the message only so many bytes lie in one piece, as over a stream.
     void split_at(std::size_t bytes)
     {
