@@ -37,7 +37,7 @@ kernel_work() {
     umount "$at"
 }
 
-# client_work SCHEME TARGET FOLDER: our client's, on what `serve knfsd` serves or the like, with a link to TARGET and a copy
+# client_work SCHEME TARGET FOLDER: our client's in version 3, on what `serve knfsd` serves or the like, with a link to TARGET and a copy
 # of FOLDER.
 client_work() {
     local url=nfs+$1://$server:$rdma_port$exported
@@ -45,14 +45,14 @@ client_work() {
     mkdir links
     ln -s "$2" links/link
     # One call at a time: of Read Responses to several calls in one TCP segment Wireshark 4.0 puts the pieces together wrongly.
-    "$verbena" -q cp -r -j 1 -d 1 "$3" "$url/tree"
-    "$verbena" -q cp -j 1 -d 1 large "$url/large"
-    "$verbena" -q cat "$url/large" | cmp - large
-    "$verbena" ls -l "$url/tree" >listed
-    "$verbena" -q cp -r links "$url/links"
-    "$verbena" -q cp -r "$url/links" back
+    "$verbena" -q cp -r -j 1 -d 1 "$3" "$url/tree?vers=3"
+    "$verbena" -q cp -j 1 -d 1 large "$url/large?vers=3"
+    "$verbena" -q cat "$url/large?vers=3" | cmp - large
+    "$verbena" ls -l "$url/tree?vers=3" >listed
+    "$verbena" -q cp -r links "$url/links?vers=3"
+    "$verbena" -q cp -r "$url/links?vers=3" back
     [[ $(readlink back/link) == "$2" ]] || fail "the link came back as $(readlink back/link)"
-    "$verbena" -q rm -r "$url/tree" "$url/large" "$url/links"
+    "$verbena" -q rm -r "$url/tree?vers=3" "$url/large?vers=3" "$url/links?vers=3"
 }
 
 # Mounted with these a file takes several WRITEs, which the kernel's client then does not ask to be FILE_SYNC.

@@ -85,6 +85,7 @@ CELLS = (
     Cell("client-work iwarp siw rdma", "verbena `iwarp`", GUEST.format("rdma"), "siw", CLIENT_WORK),
     Cell("restart rdma siw", LINUX, GUEST.format("rdma"), "siw", RESTART),
     Cell("client-work tcp siw", "verbena `tcp`", "knfsd v3", "TCP", CLIENT_WORK),
+    Cell("client-work tcp siw knfsd 4.2", "verbena `tcp`", "knfsd v4.2", "TCP", CLIENT_WORK),
     Cell("device rdma siw", "verbena `rdma`", GUEST.format("rdma"), "siw", DEVICE),
     Cell("device rdma rxe *", "verbena `rdma`", GUEST.format("rdma").replace("guest", "guest, on every address"), "rxe", DEVICE),
     Cell("device rdma siw *", "verbena `rdma`", GUEST.format("rdma").replace("guest", "guest, on every address"), "siw", DEVICE),
