@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bytes of a call or reply that stay where they were received or read: views with the leases that
 // keep them alive.
+//
+// A message is a sequence of inline bytes, which an xdr::encoder has written, and of payloads, whose places are noted there. What
+// puts both together is encoder::in_order(), over every transport, for calls and for replies.
 #pragma once
 
 #include <verbena/core/buffer.hpp>
+#include <verbena/core/file_range.hpp>
 
 #include <array>
 #include <cstddef>
 #include <span>
+#include <utility>
+#include <vector>
 
 #pragma GCC visibility push(default)
 
@@ -53,6 +59,50 @@ private:
     std::array<lease, max_pieces> owners_{};
     std::size_t count_ = 0;
     std::size_t size_ = 0;
+};
+
+/// What stands in the place of one payload item: memory, or a range of a file.
+struct attachment {
+    attachment() = default;
+    attachment(payload b) noexcept : bytes(std::move(b)) {}
+    attachment(file_range f) noexcept : file(std::move(f)) {}
+    std::size_t size() const noexcept { return bytes.size() + file.size; }
+
+    payload bytes;
+    file_range file;
+};
+
+/// The payloads of one message, in the order of their items: any number, of which the first takes no memory of its own. Move-only;
+/// shard-local.
+class attachments {
+public:
+    void add(attachment a)
+    {
+        if (count_ == 0)
+            first_ = std::move(a);
+        else
+            more_.push_back(std::move(a));
+        ++count_;
+    }
+    std::size_t size() const noexcept { return count_; }
+    bool empty() const noexcept { return count_ == 0; }
+    /// `i` is below size(), or 0: an empty one stands there where there is none.
+    attachment& operator[](std::size_t i) noexcept { return i == 0 ? first_ : more_[i - 1]; }
+    const attachment& operator[](std::size_t i) const noexcept { return i == 0 ? first_ : more_[i - 1]; }
+    /// Lets all of them go. Keeps the memory of a list that was longer than one.
+    void clear() noexcept
+    {
+        if (count_ == 0)
+            return;
+        first_ = attachment();
+        more_.clear();
+        count_ = 0;
+    }
+
+private:
+    attachment first_;
+    std::vector<attachment> more_;
+    std::size_t count_ = 0;
 };
 
 } // namespace verbena::rpc
