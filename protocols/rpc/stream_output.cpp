@@ -90,8 +90,12 @@ void stream_output::append(std::unique_ptr<stream_call> c)
                     payload_copied_.add(piece.size());
                     continue;
                 }
-                keep = keep || !a.bytes.owner(i);
-                refer(piece, a.bytes.owner(i).share());
+                const lease& owner = a.bytes.owner(i);
+                refer(piece, owner.share());
+                if (!owner && a.bytes.keeper())
+                    segments_.back().file.owner = a.bytes.keeper();
+                else
+                    keep = keep || !owner;
             }
             if (pad != 0 && !copy(std::span(zeros).first(pad)))
                 refer(std::span(zeros).first(pad), {});

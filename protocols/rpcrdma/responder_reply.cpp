@@ -213,7 +213,7 @@ void responder_connection::keep_for_send(responder_call& c, const reply_form& fo
         if (!form.is_long && !form.gathers && !goes_by_chunk(c, item))
             bytes.clear();
         for (std::size_t i = 0; i < bytes.pieces().size(); ++i)
-            kept += bytes.owner(i) ? bytes.owner(i).size() : 0;
+            kept += bytes.owner(i) ? bytes.owner(i).size() : bytes.pieces()[i].size();
     }
     charge(c, kept);
 }

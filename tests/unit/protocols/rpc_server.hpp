@@ -132,6 +132,10 @@ public:
             ++count;
             c.results().u32(static_cast<std::uint32_t>(count));
             break;
+        case 14: // returns what is stored, from where it is
+            c.results().note_payload(static_cast<std::uint32_t>(stored->size()));
+            c.attach(rpc::payload(stored, *stored));
+            break;
         case 15: // takes payloads, each with a word behind it, and returns and keeps them
             while (c.args().unread() != 0) {
                 const std::size_t from = c.args().position();
@@ -159,6 +163,7 @@ public:
         co_return rpc::outcome::success;
     }
 
+    std::shared_ptr<const bytes> stored;
     std::vector<rpc::payload> kept;
     int joined = 0;
 

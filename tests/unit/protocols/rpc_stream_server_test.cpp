@@ -270,6 +270,38 @@ BOOST_AUTO_TEST_CASE(several_payloads_of_a_call_and_of_its_reply)
     BOOST_TEST(s.pool.outstanding() == 0);
 }
 
+// The owner of a payload may be anybody.
+BOOST_AUTO_TEST_CASE(a_stored_value_is_sent_from_where_it_is)
+{
+    served_streams s;
+    auto client = s.connect();
+    for (const std::size_t size : {0u, 256u, 5'000u, 1u << 20}) {
+        const auto value = std::make_shared<const bytes>(size, std::byte('s'));
+        s.program.stored = value;
+        s.send(client, framed(call_of(1, 14)));
+        s.turns();
+        s.program.stored.reset(); // whoever keeps it forgets it
+        const auto reply = s.receive(client);
+        const auto expected = opaque(size, 's');
+        BOOST_REQUIRE(reply.size() == null_reply + expected.size());
+        BOOST_TEST(std::equal(expected.begin(), expected.end(), reply.begin() + null_reply));
+        BOOST_TEST(value.use_count() == 1);
+    }
+    BOOST_TEST(s.server->stats().payload_copied_bytes.value() == 256u);
+    // One that nobody takes stays, and no buffer nor call with it.
+    auto value = std::make_shared<const bytes>(8 << 20, std::byte('s'));
+    s.program.stored = value;
+    s.send(client, framed(call_of(1, 14)));
+    s.turns();
+    s.program.stored.reset();
+    BOOST_TEST(value.use_count() == 2);
+    BOOST_TEST(s.server->stats().calls_in_flight.value() == 0);
+    BOOST_TEST(s.pool.outstanding() <= 2u); // of the stream: what its head was gathered in, and to receive in
+    client.reset();
+    s.turns();
+    BOOST_TEST(value.use_count() == 1);
+}
+
 BOOST_AUTO_TEST_CASE(results_out_of_a_file)
 {
     served_streams s;
@@ -420,7 +452,9 @@ BOOST_AUTO_TEST_CASE(steady_calls_allocate_nothing)
     bytes stream = calls_of(20, 0);
     append(stream, calls_of(3, 3, opaque(65536)));
     append(stream, calls_of(3, 4, argument));
-    const std::size_t expected = 20 * null_reply + 3 * (null_reply + 8) + 3 * (null_reply + 4 + 65536);
+    append(stream, calls_of(3, 14));
+    s.program.stored = std::make_shared<const bytes>(65536, std::byte('s'));
+    const std::size_t expected = 20 * null_reply + 3 * (null_reply + 8) + 6 * (null_reply + 4 + 65536);
     std::vector<std::byte> sink(expected);
     std::uint64_t before = 0;
     for (int round = 0; round < 30; ++round) {

@@ -56,6 +56,12 @@ public:
             co_return false;
         for (std::size_t i = 0; i < results.size(); ++i) {
             rooms.push_back(c.most_result());
+            if (stored) {
+                c.results().note_payload(static_cast<std::uint32_t>(stored->size()));
+                c.results().u32(0x1000);
+                c.attach(rpc::payload(stored, *stored));
+                continue;
+            }
             (void)co_await c.reserve_results(8);
             c.results().note_payload(static_cast<std::uint32_t>(results[i].size()));
             c.results().u32(0x1000 + static_cast<std::uint32_t>(i));
@@ -68,6 +74,7 @@ public:
     }
     std::uint32_t wanted = UINT32_MAX; ///< items that are pulled
     std::vector<bytes> results;
+    std::shared_ptr<const bytes> stored; ///< what they are instead
     std::vector<bytes> taken;
     std::vector<std::uint32_t> words;
     std::vector<std::uint64_t> rooms;
@@ -256,6 +263,24 @@ BOOST_DATA_TEST_CASE(a_result_that_its_own_chunk_does_not_hold_is_an_error, tran
         BOOST_REQUIRE(h.writes.add_segment(f.peer->writable(size).where()));
     }
     BOOST_TEST(is_error(f.peer->call(h, body), rpcrdma::error_kind::chunk));
+}
+
+// The owner of a payload may be anybody. It is written from where it is, and kept until that is over.
+BOOST_DATA_TEST_CASE(a_stored_value_is_sent_from_where_it_is, transports, transport)
+{
+    chunks_fixture f(transport);
+    const auto value = std::make_shared<const bytes>(pattern(70'001, 5));
+    f.dispatcher.stored = value;
+    f.dispatcher.results.resize(1);
+    auto [h, body] = f.call_of({});
+    const auto& memory = f.peer->writable(70'001);
+    BOOST_REQUIRE(h.writes.add_chunk());
+    BOOST_REQUIRE(h.writes.add_segment(memory.where()));
+    (void)f.peer->call(h, body);
+    f.dispatcher.stored.reset();
+    BOOST_TEST(std::ranges::equal(memory.memory(), *value));
+    f.peer->until([&] { return value.use_count() == 1; }); // when its Send has completed
+    BOOST_TEST(f.peer->stats.payload_copied_bytes.value() == 0u);
 }
 
 // Inline and in a Reply chunk, copied and gathered: what travels is the same.

@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -28,6 +29,14 @@ public:
 
     payload() = default;
     payload(lease owner, std::span<const std::byte> bytes) noexcept { append(std::move(owner), bytes); }
+    /// Bytes of any owner, which `keeper` keeps there, unchanged, until they are sent: so what a program has stored goes out from where it is.
+    /// Where a device needs registered memory they are copied there, once. Taking a share of a std::shared_ptr allocates nothing; it is let
+    /// go on the call's shard.
+    payload(std::shared_ptr<const void> keeper, std::span<const std::byte> bytes) noexcept
+        : keeper_(std::move(keeper))
+    {
+        append(lease(), bytes);
+    }
     payload(payload&&) = default;
     payload& operator=(payload&&) = default;
 
@@ -44,12 +53,15 @@ public:
     std::span<const std::span<const std::byte>> pieces() const noexcept { return {pieces_.data(), count_}; }
     std::size_t size() const noexcept { return size_; }
     bool empty() const noexcept { return size_ == 0; }
-    /// The lease that keeps piece `i` alive; empty for memory that outlives the call by itself.
+    /// Keeps those pieces alive that have no lease; may be none.
+    const std::shared_ptr<const void>& keeper() const noexcept { return keeper_; }
+    /// The lease that keeps piece `i` alive; empty for memory of keeper(), or that outlives the call by itself.
     const lease& owner(std::size_t i) const noexcept { return owners_[i]; }
     void clear() noexcept
     {
         for (std::size_t i = 0; i < count_; ++i)
             owners_[i].reset();
+        keeper_.reset();
         count_ = 0;
         size_ = 0;
     }
@@ -57,6 +69,7 @@ public:
 private:
     std::array<std::span<const std::byte>, max_pieces> pieces_{};
     std::array<lease, max_pieces> owners_{};
+    std::shared_ptr<const void> keeper_;
     std::size_t count_ = 0;
     std::size_t size_ = 0;
 };
