@@ -3,8 +3,8 @@
 //
 //   verbenad --module build/examples/kv/kv.so kv --max-keys 1000
 //
-// No line of it knows a transport. What makes large values travel well is that they are an rpc::bulk: pull() on the way in,
-// copy_payload() on the way out.
+// No line of it knows a transport. What makes large values travel well is that they are an rpc::bulk: pull() on the way in, and
+// on the way out a payload that keeps the stored value until it is sent.
 #include "protocol.hpp"
 
 #include <verbena/core/loadable.hpp>
@@ -137,17 +137,14 @@ private:
         return s;
     }
 
-    task<rpc::answer<kv::get_result, kv::status>> get(rpc::call& c, const kv::key_args& a)
+    rpc::answer<kv::get_result, kv::status> get(const kv::key_args& a)
     {
         const store::value found = values_.find(a.key);
         (found ? hits_ : misses_).add();
         if (!found)
-            co_return kv::status::not_found;
-        // Copied into memory of the transport: that is registered with the device, and kept until it is sent.
-        auto bytes = co_await rpc::copy_payload(c, *found);
-        if (!bytes)
-            co_return kv::status::busy;
-        co_return kv::get_result{std::move(*bytes)};
+            return kv::status::not_found;
+        // Sent from where it is, whatever becomes of the key meanwhile. An RDMA device has it copied into memory that is registered.
+        return kv::get_result{rpc::payload(found, *found)};
     }
 
     task<rpc::answer<void, kv::status>> put(rpc::call& c, const kv::put_args& a)

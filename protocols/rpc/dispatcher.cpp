@@ -22,8 +22,7 @@ std::size_t index_of(std::string_view transport) noexcept
 void answer(call& c, const reply_header& header) noexcept
 {
     c.results().truncate(0);
-    c.attach(payload());
-    c.attach(file_range());
+    c.detach();
     encode(c.results(), header);
 }
 
@@ -44,10 +43,14 @@ reply_header header_of(outcome o, std::uint32_t xid) noexcept
 bool complete(const call& c, const xdr::encoder& results) noexcept
 {
     const auto items = results.payloads();
-    if (!results.ok() || items.size() > 1)
+    const attachments& attached = c.attached();
+    if (!results.ok() || items.size() != attached.size())
         return false;
-    const std::size_t attached = c.result_payload().size() + c.result_file().size;
-    return items.empty() ? attached == 0 : items.front().length == attached;
+    for (std::size_t i = 0; i < items.size(); ++i) {
+        if (items[i].length != attached[i].size())
+            return false;
+    }
+    return true;
 }
 
 } // namespace

@@ -15,46 +15,70 @@ stream_call::stream_call(stream_connection& connection, record&& message,
 {
     peer_ = &connection.peer();
     buffers_ = &connection.buffers();
-    args_ = xdr::decoder(message_.first, message_.size());
+    args_ = xdr::decoder(message_.first, message_.second, 0);
     results_ = xdr::encoder(std::span(inline_).subspan(fragment_header_size));
 }
 
+// By its position in the record, wherever the decoder has read its length.
 task<result<payload>> stream_call::pull(xdr::payload_ref ref)
 {
     payload bytes;
-    if (!ref.inline_bytes.empty())
-        bytes.append(message_.first_owner.share(), ref.inline_bytes);
-    const std::size_t rest = ref.length - ref.inline_bytes.size();
-    if (rest != 0) {
-        const std::size_t offset = ref.position + ref.inline_bytes.size() - message_.first.size();
-        bytes.append(message_.second_owner.share(), message_.second.subspan(offset, rest));
-    }
+    const std::size_t in_first = ref.position < message_.first.size()
+                                     ? std::min<std::size_t>(message_.first.size() - ref.position, ref.length)
+                                     : 0;
+    if (in_first != 0)
+        bytes.append(message_.first_owner.share(), message_.first.subspan(ref.position, in_first));
+    if (in_first != ref.length)
+        bytes.append(
+            message_.second_owner.share(),
+            message_.second.subspan(ref.position + in_first - message_.first.size(), ref.length - in_first));
     if (message_.copied > ref.position)
         connection_.payload_copied().add(std::min<std::size_t>(message_.copied - ref.position, ref.length));
     co_return std::move(bytes);
 }
 
-void stream_call::pass_payload() noexcept
+// What stands between two payloads is short, and the payload behind it leads out of the copy. So first a little of the second piece is
+// copied behind what is left of the first one; what does not suffice for the arguments of one operation becomes sixteenfold.
+task<result<void>> stream_call::join_arguments(std::size_t from)
 {
-    if (args_.remaining() == 0 && args_.position() >= message_.first.size() && args_.unread() != 0)
-        args_.go_on_in(message_.second.subspan(args_.position() - message_.first.size()));
+    const std::size_t border = message_.first.size();
+    if (from >= border && from <= message_.size()) {
+        args_ = xdr::decoder(message_.second.subspan(from - border), {}, from);
+        co_return result<void>();
+    }
+    const std::size_t behind = message_.second.size();
+    const std::size_t wanted = std::min(behind, buffer_pool::min_size << (4 * joins_));
+    if (from > border || joined_behind_ == behind)
+        co_return error(std::errc::message_size, "arguments end inside an item", from);
+    ++joins_;
+    const std::size_t size = border - from + wanted;
+    lease memory = co_await buffers_->acquire(size, buffer_pool::call_patience);
+    if (!memory)
+        co_return error(std::errc::not_enough_memory, "no buffer for arguments in two pieces", size);
+    std::memcpy(memory.data(), message_.first.data() + from, border - from);
+    std::memcpy(memory.data() + (border - from), message_.second.data(), wanted);
+    connection_.payload_copied().add(size);
+    connection_.expect_results(memory.size());
+    joined_bytes_ += memory.size();
+    joined_behind_ = wanted;
+    joined_ = std::move(memory);
+    args_ =
+        xdr::decoder(std::span<const std::byte>(joined_.data(), size), message_.second.subspan(wanted), from);
+    co_return result<void>();
 }
 
 task<bool> stream_call::reserve_results(std::size_t size)
 {
     if (results_.room() >= size)
         co_return true;
-    if (!results_.payloads().empty() || size > buffer_pool::max_size / 2)
+    if (size > buffer_pool::max_size / 2)
         co_return false;
     expect_results(fragment_header_size + results_.size() + size);
     lease fresh =
         co_await buffers_->acquire(fragment_header_size + results_.size() + size, buffer_pool::call_patience);
     if (!fresh)
         co_return false;
-    xdr::encoder out(fresh.bytes().subspan(fragment_header_size));
-    const auto written = results_.bytes();
-    std::memcpy(out.reserve(written.size()).data(), written.data(), written.size());
-    results_ = out;
+    results_.move_to(fresh.bytes().subspan(fragment_header_size));
     block_ = std::move(fresh);
     co_return true;
 }
@@ -75,20 +99,22 @@ std::size_t stream_call::unused_results() const noexcept
     std::size_t unused = 0;
     if (block_)
         unused += block_.size() - (fragment_header_size + results_.size());
-    for (std::size_t i = 0; i < result_payload_.pieces().size(); ++i) {
-        const std::size_t used = result_payload_.pieces()[i].size();
-        if (const lease& owner = result_payload_.owner(i); owner && owner.size() > used)
-            unused += owner.size() - used;
+    for (std::size_t item = 0; item < attached_.size(); ++item) {
+        const payload& bytes = attached_[item].bytes;
+        for (std::size_t i = 0; i < bytes.pieces().size(); ++i) {
+            const std::size_t used = bytes.pieces()[i].size();
+            if (const lease& owner = bytes.owner(i); owner && owner.size() > used)
+                unused += owner.size() - used;
+        }
     }
     return unused;
 }
 
-std::span<const std::byte> stream_call::framed_reply() noexcept
+void stream_call::mark_reply() noexcept
 {
     std::byte* begin = block_ ? block_.data() : inline_.data();
     const std::span<std::byte, fragment_header_size> mark(begin, fragment_header_size);
     encode_fragment_header(mark, {static_cast<std::uint32_t>(results_.position()), true});
-    return {begin, fragment_header_size + results_.size()};
 }
 
 } // namespace verbena::rpc

@@ -27,7 +27,7 @@ public:
     static void operator delete(void* memory, std::size_t size) noexcept { release_frame(memory, size); }
 
     task<result<payload>> pull(xdr::payload_ref ref) override;
-    void pass_payload() noexcept override;
+    task<result<void>> join_arguments(std::size_t from) override;
     task<bool> reserve_results(std::size_t size) override;
     void expect_results(std::size_t size) noexcept override;
     bool takes_files() const noexcept override { return true; }
@@ -36,17 +36,17 @@ public:
     stream_connection& connection() noexcept { return connection_; }
     const task_context& context() const noexcept { return context_; }
     std::size_t size() const noexcept { return message_.size(); }
-    /// Bytes of buffers that its results take, as far as it is known.
-    std::size_t expected_results() const noexcept { return expected_results_; }
+    /// Bytes of buffers that its results take, as far as it is known, and arguments that were put in one piece.
+    std::size_t expected_results() const noexcept { return expected_results_ + joined_bytes_; }
     /// Bytes of the reply's buffers beyond what they hold of it: a short listing, or a READ at a file's end.
     std::size_t unused_results() const noexcept;
 
-    /// The first bytes of the reply's record: the record mark, which this fills in, and the message up to
-    /// the end of the block of results().
-    std::span<const std::byte> framed_reply() noexcept;
-    /// The block that framed_reply() lies in, if it isn't in this object.
+    /// Writes the record mark of the reply, which stands in front of the block of results().
+    void mark_reply() noexcept;
+    /// What the block of results() and the mark lie in, if that isn't this object.
     const lease& block() const noexcept { return block_; }
-    file_range take_result_file() noexcept { return std::exchange(result_file_, file_range()); }
+    /// The i-th of attached(), to be emptied.
+    attachment& attached_at(std::size_t i) noexcept { return attached_[i]; }
 
 private:
     stream_connection& connection_;
@@ -54,6 +54,10 @@ private:
     task_context context_;
     std::size_t expected_results_ = 0;
     lease block_;
+    lease joined_;                  // arguments of two pieces in one
+    std::size_t joined_behind_ = 0; // bytes of the second piece in it
+    std::size_t joined_bytes_ = 0;  // of all buffers that were taken for it
+    unsigned joins_ = 0;
     // Not initialised: a reply is written before it is read.
     std::array<std::byte, fragment_header_size + success_header_size + inline_results> inline_;
 };

@@ -35,15 +35,13 @@ public:
     {
         skip_ = skip;
         put(mark);
-        const auto head = call.message().bytes();
-        const auto items = call.message().payloads();
-        if (items.empty())
-            return put(head);
-        put(head.first(items[0].offset));
-        for (auto piece : call.argument().pieces())
-            put(piece);
-        put(std::span(zero_pad).first(xdr::pad_of(items[0].length)));
-        put(head.subspan(items[0].offset));
+        call.message().in_order([this](std::span<const std::byte> bytes) { put(bytes); },
+                                [&](std::size_t item) {
+                                    const payload& bytes = call.arguments()[item].bytes;
+                                    for (auto piece : bytes.pieces())
+                                        put(piece);
+                                    put(std::span(zero_pad).first(xdr::pad_of(bytes.size())));
+                                });
     }
     bool full() const noexcept { return count_ + max_vectors_per_call > max_vectors; }
     iovec* data() noexcept { return vectors_.data(); }

@@ -218,20 +218,25 @@ void stream_connection::queue(std::unique_ptr<stream_call> c)
 {
     const std::size_t before = output_.queued();
     std::size_t memory = c->unused_results();
-    const std::size_t in_file = c->result_file().size;
-    // A short piece is copied, unless there is no buffer to copy it to; then its own goes.
+    const attachments& attached = c->attached();
+    std::size_t in_files = 0;
+    for (std::size_t i = 0; i < attached.size(); ++i)
+        in_files += attached[i].file.size;
+    // A short piece is copied, unless there is no buffer to copy it to; then its own goes. Of several all count.
     lease copied;
     std::size_t spared = 0;
-    const payload& bytes = c->result_payload();
-    if (bytes.pieces().size() == 1 && bytes.size() <= stream_output::max_copied_piece && bytes.owner(0)) {
-        copied = bytes.owner(0).share();
-        spared = copied.size() - std::min(copied.size(), bytes.size());
+    if (attached.size() == 1) {
+        const payload& bytes = attached[0].bytes;
+        if (bytes.pieces().size() == 1 && bytes.size() <= stream_output::max_copied_piece && bytes.owner(0)) {
+            copied = bytes.owner(0).share();
+            spared = copied.size() - std::min(copied.size(), bytes.size());
+        }
     }
     output_.append(std::move(c));
     if (copied && copied.unique())
         memory -= spared;
     const std::size_t length = output_.queued() - before;
-    output_memory_.append(length, memory + length - in_file);
+    output_memory_.append(length, memory + length - in_files);
     share_results();
 }
 

@@ -71,33 +71,35 @@ void stream_output::append(std::unique_ptr<stream_call> c)
             keep = true;
         }
     };
-    std::span<const std::byte> rest = c->framed_reply();
-    if (const auto items = c->results().payloads(); !items.empty()) {
-        static constexpr std::array<std::byte, xdr::unit> zeros{};
-        const std::size_t before = fragment_header_size + items.front().offset;
-        put(rest.first(before));
-        rest = rest.subspan(before);
-        const payload& bytes = c->result_payload();
-        const std::size_t size = items.front().length;
-        if (!c->result_file().empty())
-            refer(c->take_result_file());
-        for (std::size_t i = 0; i < bytes.pieces().size(); ++i) {
-            const auto piece = bytes.pieces()[i];
-            if (piece.size() <= max_copied_piece && copy(piece)) {
-                payload_copied_.add(piece.size());
-                continue;
+    static constexpr std::array<std::byte, xdr::unit> zeros{};
+    c->mark_reply();
+    std::size_t mark = fragment_header_size; // in front of the first stretch
+    c->results().in_order(
+        [&](std::span<const std::byte> bytes) {
+            put({bytes.data() - mark, bytes.size() + mark});
+            mark = 0;
+        },
+        [&](std::size_t item) {
+            attachment& a = c->attached_at(item);
+            const std::size_t pad = xdr::pad_of(a.size());
+            if (!a.file.empty())
+                refer(std::exchange(a.file, file_range()));
+            for (std::size_t i = 0; i < a.bytes.pieces().size(); ++i) {
+                const auto piece = a.bytes.pieces()[i];
+                if (piece.size() <= max_copied_piece && copy(piece)) {
+                    payload_copied_.add(piece.size());
+                    continue;
+                }
+                const lease& owner = a.bytes.owner(i);
+                refer(piece, owner.share());
+                if (!owner && a.bytes.keeper())
+                    segments_.back().file.owner = a.bytes.keeper();
+                else
+                    keep = keep || !owner;
             }
-            keep = keep || !bytes.owner(i);
-            refer(piece, bytes.owner(i).share());
-        }
-        if (const std::size_t pad = xdr::pad_of(size); pad != 0) {
-            const auto bytes_of_pad = std::span(zeros).first(pad);
-            if (!copy(bytes_of_pad))
-                refer(bytes_of_pad, {});
-        }
-    }
-    if (!rest.empty())
-        put(rest);
+            if (pad != 0 && !copy(std::span(zeros).first(pad)))
+                refer(std::span(zeros).first(pad), {});
+        });
     // Segments go in order, so what the last one keeps alive outlives all before it.
     if (keep)
         segments_.back().keeper = std::move(c);

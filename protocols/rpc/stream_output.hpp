@@ -48,7 +48,7 @@ private:
         std::size_t size() const noexcept { return bytes.size() + file.size; }
         std::span<const std::byte> bytes;
         lease owner;
-        file_range file;                     // instead of `bytes`
+        file_range file;                     // instead of `bytes`; its owner may be that of `bytes`
         std::unique_ptr<stream_call> keeper; // a call whose own memory `bytes` may be
     };
     bool copy(std::span<const std::byte> bytes);

@@ -23,17 +23,13 @@ void build(const request& r, std::uint32_t xid, std::span<std::byte> to) noexcep
             std::memcpy(at, bytes.data(), bytes.size());
         at += bytes.size();
     };
-    const auto head = r.message().bytes();
-    const auto items = r.message().payloads();
-    const std::size_t cut = items.empty() ? head.size() : items[0].offset;
-    put(head.first(cut));
-    if (!items.empty()) {
-        for (auto piece : r.argument().pieces())
-            put(piece);
+    r.message().in_order(put, [&](std::size_t item) {
         static constexpr std::array<std::byte, xdr::unit> zeros{};
-        put(std::span(zeros).first(xdr::pad_of(items[0].length)));
-    }
-    put(head.subspan(cut));
+        const payload& bytes = r.arguments()[item].bytes;
+        for (auto piece : bytes.pieces())
+            put(piece);
+        put(std::span(zeros).first(xdr::pad_of(bytes.size())));
+    });
     xdr::store_u32(to.data() + fragment_header_size, xid);
 }
 

@@ -194,6 +194,21 @@ const char* broken_call_rule(const header& call, std::span<const std::byte> payl
     return nullptr;
 }
 
+bool find_data_items(const header& call, std::size_t size, data_items& out) noexcept
+{
+    auto list = call.data_reads();
+    std::size_t filled = 0; // of the unreduced stream, which positions count
+    for (auto chunk = take_read_chunk(list); !chunk.empty(); chunk = take_read_chunk(list)) {
+        const std::size_t position = chunk.front().position;
+        const auto length = static_cast<std::uint32_t>(total_length(chunk));
+        if (position < filled || position - filled > size || !out.push_back({position, length}))
+            return false;
+        size -= position - filled;
+        filled = position + xdr::padded(length);
+    }
+    return true;
+}
+
 const char* broken_reply_rule(const header& reply, std::span<const std::byte> payload) noexcept
 {
     if (reply.proc == procedure::error)

@@ -302,15 +302,12 @@ result<void> requester::plan_call(const rpc::request& call, transfer& t)
             std::memcpy(to, bytes.data(), bytes.size());
         to += bytes.size();
     };
-    const std::size_t cut = items.empty() ? head.size() : items[0].offset;
-    put(head.first(cut));
-    if (!items.empty()) {
+    call.message().in_order(put, [&](std::size_t) {
         for (auto piece : call.argument().pieces())
             put(piece);
         std::memset(to, 0, xdr::pad_of(items[0].length));
         to += xdr::pad_of(items[0].length);
-    }
-    put(head.subspan(cut));
+    });
     return {};
 }
 
@@ -392,14 +389,14 @@ result<void> requester::send(outstanding& o)
 {
     transfer& t = transfer_of(o);
     const bool with_payload = t.read_count == 0;
-    auto posted =
-        post_message(header_of(o, t), t.whole ? nullptr : &o.call.message(), o.call.argument(), with_payload);
+    auto posted = post_message(header_of(o, t), t.whole ? nullptr : &o.call.message(),
+                               with_payload ? &o.call.arguments() : nullptr);
     t.sent = bool(posted);
     return posted;
 }
 
 result<void> requester::post_message(const header& h, const xdr::encoder* message,
-                                     const rpc::payload& payload, bool with_payload)
+                                     const rpc::attachments* payloads)
 {
     if (free_sends_.empty())
         return error(std::errc::no_buffer_space, "send queue");
@@ -414,16 +411,14 @@ result<void> requester::post_message(const header& h, const xdr::encoder* messag
             std::memcpy(to.data(), bytes.data(), bytes.size());
     };
     if (message != nullptr) {
-        const auto head = message->bytes();
-        const auto items = message->payloads();
-        const std::size_t cut = items.empty() ? head.size() : items[0].offset;
-        put(head.first(cut));
-        if (!items.empty() && with_payload) {
-            for (auto piece : payload.pieces())
+        message->in_order(put, [&](std::size_t item) {
+            if (payloads == nullptr)
+                return;
+            const rpc::payload& bytes = (*payloads)[item].bytes;
+            for (auto piece : bytes.pieces())
                 put(piece);
-            out.pad(items[0].length);
-        }
-        put(head.subspan(cut));
+            out.pad(bytes.size());
+        });
     }
     if (!out.ok())
         return error(std::errc::message_size, "a message exceeds the inline threshold");

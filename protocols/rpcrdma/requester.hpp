@@ -124,8 +124,7 @@ private:
     header header_of(const outstanding& o, const transfer& t) const noexcept;
     static segment segment_of(const exposure& e) noexcept;
     /// Sends `h` and, inline, `message` (nullptr: nothing) with the payload that belongs into it, if wanted.
-    result<void> post_message(const header& h, const xdr::encoder* message, const rpc::payload& payload,
-                              bool with_payload);
+    result<void> post_message(const header& h, const xdr::encoder* message, const rpc::attachments* payloads);
     void take_callback(lease message, std::uint32_t length) noexcept;
     task<void> serve_callback(lease message, std::uint32_t length);
     bool post_receive(std::uint32_t slot) noexcept;

@@ -81,7 +81,7 @@ task<void> requester::serve_callback(lease message, std::uint32_t length)
         // RFC 8167 5.3: chunks are for those who support them.
         --callbacks_in_service_;
         answer = error_reply(h, error_kind::chunk, options_.callback_credits);
-        if (auto posted = post_message(answer, nullptr, {}, false); !posted)
+        if (auto posted = post_message(answer, nullptr, nullptr); !posted)
             fail_connection(posted.error());
         co_return;
     }
@@ -95,11 +95,11 @@ task<void> requester::serve_callback(lease message, std::uint32_t length)
         co_return;
     result<void> posted = error(std::errc::message_size);
     if (replies)
-        posted = post_message(answer, &call.results(), call.result_payload(), true);
+        posted = post_message(answer, &call.results(), &call.attached());
     // What can't be sent, and what can't be decoded as a call (RFC 8166 4.5.2).
     if (!posted && posted.error() == std::errc::message_size) {
         answer = error_reply(h, error_kind::chunk, options_.callback_credits);
-        posted = post_message(answer, nullptr, {}, false);
+        posted = post_message(answer, nullptr, nullptr);
     }
     if (!posted)
         fail_connection(posted.error()); // a call without an answer (RFC 8166 4.5.3)

@@ -39,7 +39,7 @@ responder_connection::responder_connection(verbs::context& provider, buffer_pool
       credits_(std::clamp<std::uint32_t>(options.initial_credits, 1, std::max(1u, options.credits)))
 {
     batch_.reserve(max_reply_requests);
-    local_.reserve(max_reply_requests + 8);
+    local_.reserve(max_reply_requests + max_reply_stretches);
 }
 
 responder_connection::~responder_connection()
@@ -503,21 +503,16 @@ task<bool> responder_connection::send_queue_room(std::uint32_t entries)
     co_return !down_;
 }
 
-task<bool> responder_connection::read_chunks(responder_call& c, std::span<const read_segment> chunks,
-                                             read_targets to)
+task<bool> responder_connection::read_chunk(responder_call& c, std::span<const read_segment> chunk,
+                                            std::byte* place)
 {
     c.reads_done_.reset();
     c.read_failed_ = false;
     // One more than posted until all are, so that an early completion doesn't look like the last.
     c.reads_pending_ = 1;
-    std::byte* place = nullptr;
-    const read_segment* last = nullptr;
     std::exception_ptr failure; // which must wait until the device has let go of the memory
     try {
-        for (const auto& s : chunks) {
-            if (last == nullptr || last->position != s.position)
-                place = s.position == 0 ? to.position_zero : to.items + (s.position - to.first);
-            last = &s;
+        for (const auto& s : chunk) {
             if (s.target.length == 0)
                 continue;
             bool permit = reads_.try_acquire();
@@ -640,91 +635,38 @@ std::uint64_t responder_connection::least_charge() const noexcept
     return calls_in_use() > credits_ + receive_slack ? receive_size() : 0;
 }
 
-namespace {
-
-// Calls `place(position, size, pad)` for each data item in Read chunks, in turn, and moves `filled`, of the unreduced
-// stream that the positions count (RFC 8166 3.4.5), and `taken`, of the reduced one of `size` octets, past it afterwards.
-// False at the first whose position can't be.
-template<class Place>
-bool each_read_chunk(std::span<const read_segment> list, std::size_t size, std::size_t& filled,
-                     std::size_t& taken, Place place)
-{
-    for (auto chunk = take_read_chunk(list); !chunk.empty(); chunk = take_read_chunk(list)) {
-        const std::size_t position = chunk.front().position;
-        if (position < filled || position - filled > size - taken)
-            return false;
-        const auto length = static_cast<std::size_t>(total_length(chunk));
-        const std::size_t pad = (0 - length) & 3;
-        place(position, length, pad);
-        taken += position - filled;
-        filled = position + length + pad;
-    }
-    return true;
-}
-
-} // namespace
-
-// Puts the call's stream together where it isn't simply "inline, and perhaps one Read chunk".
+// Has the call's stream where it can be decoded: it is inline, or in a Position-Zero chunk. Data items stay in their chunks.
 task<responder_connection::assembly>
 responder_connection::assemble(responder_call& c, std::size_t header_size, std::uint32_t length)
 {
     const std::span<const std::byte> in_message(c.received_.data() + header_size, length - header_size);
     const auto zero = c.transport_.position_zero();
-    auto rest = c.transport_.data_reads();
-    const auto first = take_read_chunk(rest);
-    if (zero.empty() && rest.empty()) {
-        c.data_chunk_ = first;
-        if (first.empty()) {
-            c.args_ = xdr::decoder(in_message);
-        } else {
-            const std::uint64_t size = total_length(first);
-            if (size > options_.max_call_size)
-                co_return assembly::refused;
-            c.args_ = xdr::decoder(
-                in_message, xdr::external_item{first.front().position, static_cast<std::uint32_t>(size)});
-        }
+    if (c.transport_.reads.empty()) {
+        c.args_ = xdr::decoder(in_message);
         co_return assembly::whole;
     }
-    const std::uint64_t all = total_length(c.transport_.reads.all()) + in_message.size();
-    // Each chunk may lack its pad.
-    if (all + 4 * max_read_segments > options_.max_call_size)
+    const std::uint64_t in_zero = total_length(zero);
+    if (total_length(c.transport_.reads.all()) + in_message.size() > options_.max_call_size)
         co_return assembly::refused;
-    const std::size_t size = zero.empty() ? in_message.size() : static_cast<std::size_t>(total_length(zero));
-    std::size_t filled = 0;
-    std::size_t taken = 0;
-    if (!each_read_chunk(c.transport_.data_reads(), size, filled, taken, [](const auto&...) {}))
+    const std::size_t size = zero.empty() ? in_message.size() : static_cast<std::size_t>(in_zero);
+    if (!find_data_items(c.transport_, size, c.items_))
         co_return assembly::refused;
-    // All chunks are read side by side, each to where it belongs, and the stream is put between them then. A
-    // Position-Zero chunk is read behind the last item, where its own end needs the least moving. One buffer for it all:
-    // calls that hold one while they wait for another would wait for each other.
-    const std::size_t items_end = filled;
-    lease memory =
-        co_await buffers_.acquire(std::max<std::size_t>(items_end + (zero.empty() ? size - taken : size), 1),
-                                  buffer_pool::call_patience);
+    if (zero.empty()) {
+        c.args_ = xdr::decoder(in_message, c.items_.all());
+        co_return assembly::whole;
+    }
+    lease memory = co_await buffers_.acquire(std::max<std::size_t>(size, 1), buffer_pool::call_patience);
     if (!memory) {
         end_unanswered(no_memory);
         co_return assembly::abandoned;
     }
-    charge(c, memory.size());
-    const std::span<const std::byte> stream =
-        zero.empty() ? in_message : std::span<const std::byte>(memory.data() + items_end, size);
-    const bool all_read = co_await read_chunks(c, c.transport_.reads.all(),
-                                               read_targets{memory.data(), 0, memory.data() + items_end});
+    c.brought_ += memory.size();
+    charge(c, c.brought_);
+    const bool all_read = co_await read_chunk(c, zero, memory.data());
     if (!all_read)
         co_return assembly::abandoned;
-    filled = taken = 0;
-    each_read_chunk(c.transport_.data_reads(), size, filled, taken,
-                    [&](std::size_t position, std::size_t item_size, std::size_t pad) {
-                        std::memcpy(memory.data() + filled, stream.data() + taken, position - filled);
-                        std::memset(memory.data() + position + item_size, 0, pad);
-                    });
-    if (zero.empty() || taken != 0) {
-        std::memmove(memory.data() + filled, stream.data() + taken, size - taken);
-        stats_.payload_copied_bytes.add(size);
-    }
-    filled += size - taken;
     c.assembled_ = std::move(memory);
-    c.args_ = xdr::decoder(std::span<const std::byte>(c.assembled_.data(), filled));
+    c.args_ = xdr::decoder(std::span<const std::byte>(c.assembled_.data(), size), c.items_.all());
     // RFC 8166 4.2.1: the XID is that of the RPC message.
     xdr::decoder look = c.args_;
     if (look.u32() != c.transport_.xid || !look.ok())

@@ -42,11 +42,12 @@ private:
 
     responder_connection& connection_;
     lease received_;       // the message; header and inline payload lie in it
-    lease assembled_;      // a call that had to be put together
+    lease assembled_;      // what a Position-Zero chunk held
     lease results_memory_; // larger than inline_results
     lease send_memory_;    // the transport header, with what goes inline: received_, where it will do
     rpcrdma::header transport_;
-    std::span<const read_segment> data_chunk_; // the one Read chunk that pull() brings
+    data_items items_;          // that pull() brings
+    std::uint64_t brought_ = 0; // bytes of the buffers that were taken for them, and for assembled_
     // The awaited RDMA Reads of one pull.
     std::uint32_t reads_pending_ = 0;
     bool read_failed_ = false;
@@ -92,9 +93,13 @@ private:
 
     static constexpr std::uint32_t receive_slack = responder_options::receive_slack;
     static constexpr std::uint32_t send_depth = 1024;
-    /// Requests of one reply: a piece is cut at every segment of its chunk.
+    /// Stretches of memory that a reply may consist of: the pieces of each payload, its pad and what stands in front of it.
+    static constexpr std::uint32_t max_reply_stretches =
+        xdr::encoder::max_payloads * (rpc::payload::max_pieces + 2) + 2;
+    /// Requests of one reply: a stretch is cut at every segment of its chunk.
     static constexpr std::uint32_t max_reply_requests =
-        max_write_segments + max_reply_segments + rpc::payload::max_pieces + 4;
+        max_write_segments + max_reply_segments + max_reply_stretches;
+    static_assert(max_write_chunks <= xdr::encoder::max_payloads);
 
     static std::uint64_t make_id(operation op, std::uint32_t generation, std::uint32_t index) noexcept
     {
@@ -148,31 +153,34 @@ private:
         abandoned, ///< the connection ends
     };
     task<assembly> assemble(responder_call& c, std::size_t header_size, std::uint32_t length);
-    struct read_targets {
-        std::byte* items;         ///< of the data items, each as far behind `first` as its position says
-        std::uint32_t first;      ///< position
-        std::byte* position_zero; ///< of the Position-Zero chunk
-    };
     void end_unanswered(const error& cause) noexcept;
     void end_after_failed_read(const responder_call& c) noexcept;
-    /// Reads all segments of all `chunks`, in parallel up to the negotiated depth, which is at least 1 if there is
+    /// Reads all segments of `chunk` to `place`, in parallel up to the negotiated depth, which is at least 1 if there is
     /// anything to read.
-    task<bool> read_chunks(responder_call& c, std::span<const read_segment> chunks, read_targets to);
+    task<bool> read_chunk(responder_call& c, std::span<const read_segment> chunk, std::byte* place);
     task<void> reply(responder_call& c);
     bool take_send_memory(responder_call& c, std::size_t size);
     /// Brings what lies elsewhere into a registered buffer, where the provider needs that.
     task<bool> register_payload(rpc::payload& payload);
+    task<bool> register_results(responder_call& c);
     struct reply_form {
         std::size_t header_size = 0;
-        bool has_item = false;
-        bool reduced = false;        ///< the item goes by a Write chunk
-        bool is_long = false;        ///< all else goes by the Reply chunk
-        bool gathers = false;        ///< an inline item stays where it is
-        bool copies_head = false;    ///< of a long reply
-        std::size_t pad = 0;         ///< of the item
-        std::size_t inline_item = 0; ///< with its pad, if it isn't reduced
-        std::size_t memory = 0;      ///< of what is put together for the Send
+        bool reduced = false;         ///< a data item goes by a Write chunk
+        bool is_long = false;         ///< all else goes by the Reply chunk
+        bool gathers = false;         ///< inline items stay where they are
+        bool copies_head = false;     ///< of a long reply
+        std::size_t inline_items = 0; ///< bytes of those that aren't reduced, with their pads
+        std::size_t memory = 0;       ///< of what is put together for the Send
     };
+    /// RFC 8267 6.4.1: the first Write chunk takes the first data item, and so on. An empty one wants it inline (RFC 8166 4.3.2.3).
+    static bool goes_by_chunk(const responder_call& c, std::size_t item) noexcept
+    {
+        const write_list& writes = c.transport_.writes;
+        return item < writes.size() && !writes.chunk(item).empty();
+    }
+    /// Work requests that the Writes and the Send of a reply may take.
+    static std::uint32_t requests_of(const responder_call& c) noexcept;
+    void build_send(responder_call& c, const reply_form& form);
     reply_form form_of(const responder_call& c) const noexcept;
     bool build_reply(responder_call& c, const reply_form& form, std::uint32_t invalidate);
     task<void> refuse_call(responder_call& c, error_kind kind);

@@ -175,14 +175,14 @@ task<void> responder_connection::reply(responder_call& c)
     h.version = protocol_version;
     h.proc = procedure::msg;
     c.assembled_.reset(); // the arguments
-    // Both waits come first: from here to the post nothing suspends, so the batch is this call's alone.
-    const bool registered = co_await register_payload(c.result_payload_);
+    // All waits come first: from here to the post nothing suspends, so the batch is this call's alone.
+    const bool registered = !provider_.query().needs_local_keys || co_await register_results(c);
     const reply_form form = form_of(c);
     if (registered && !take_send_memory(c, form.memory))
         c.send_memory_ = co_await buffers_.acquire(form.memory, buffer_pool::call_patience);
     if (!c.send_memory_)
         end_unanswered(no_memory);
-    if (!c.send_memory_ || !co_await send_queue_room(max_reply_requests)) {
+    if (!c.send_memory_ || !co_await send_queue_room(requests_of(c))) {
         release(c);
         co_return;
     }
@@ -190,8 +190,8 @@ task<void> responder_connection::reply(responder_call& c)
         // The requester's estimate was too small. It may try again with more room, under a new XID.
         log_limited(stats_.refusals_logged, log_level::warning, "rpcrdma",
                     "reply does not fit the requester's chunks",
-                    {{"peer", peer_name_}, {"bytes", c.results_.size() + c.result_payload_.size()}});
-        c.result_payload_.clear();
+                    {{"peer", peer_name_}, {"bytes", c.results_.position()}});
+        c.attached_.clear();
         co_await reply_error(c, error_kind::chunk);
         co_return;
     }
@@ -205,23 +205,34 @@ task<void> responder_connection::reply(responder_call& c)
 // was to move.
 void responder_connection::keep_for_send(responder_call& c, const reply_form& form) noexcept
 {
-    if (!form.is_long) {
+    if (!form.is_long)
         c.results_memory_.reset();
-        if (!form.reduced && !form.gathers)
-            c.result_payload_.clear();
-    }
     std::uint64_t kept = c.results_memory_ ? c.results_memory_.size() : 0;
-    for (std::size_t i = 0; i < c.result_payload_.pieces().size(); ++i)
-        kept += c.result_payload_.owner(i) ? c.result_payload_.owner(i).size() : 0;
+    for (std::size_t item = 0; item < c.attached_.size(); ++item) {
+        rpc::payload& bytes = c.attached_[item].bytes;
+        if (!form.is_long && !form.gathers && !goes_by_chunk(c, item))
+            bytes.clear();
+        for (std::size_t i = 0; i < bytes.pieces().size(); ++i)
+            kept += bytes.owner(i) ? bytes.owner(i).size() : bytes.pieces()[i].size();
+    }
     charge(c, kept);
 }
 
 // Remembered replies and a back end's own memory are in no pool.
+task<bool> responder_connection::register_results(responder_call& c)
+{
+    for (std::size_t item = 0; item < c.attached_.size(); ++item) {
+        const bool registered = co_await register_payload(c.attached_[item].bytes);
+        if (!registered)
+            co_return false;
+    }
+    co_return true;
+}
+
 task<bool> responder_connection::register_payload(rpc::payload& payload)
 {
-    if (!provider_.query().needs_local_keys || std::ranges::all_of(payload.pieces(), [this](auto p) {
-            return queue_pair_->domain().is_registered(p);
-        }))
+    if (std::ranges::all_of(payload.pieces(),
+                            [this](auto p) { return queue_pair_->domain().is_registered(p); }))
         co_return true;
     lease memory = buffers_.try_acquire(payload.size());
     if (!memory)
@@ -239,27 +250,44 @@ task<bool> responder_connection::register_payload(rpc::payload& payload)
     co_return true;
 }
 
+std::uint32_t responder_connection::requests_of(const responder_call& c) noexcept
+{
+    std::size_t stretches = 2; // behind the last item, and the Send
+    for (std::size_t item = 0; item < c.attached_.size(); ++item)
+        stretches += c.attached_[item].bytes.pieces().size() + 2;
+    const header& h = c.transport_;
+    return static_cast<std::uint32_t>(h.writes.segments().size() + h.reply.size() + stretches);
+}
+
 responder_connection::reply_form responder_connection::form_of(const responder_call& c) const noexcept
 {
     const header& h = c.transport_;
     const auto head = c.results_.bytes();
     reply_form f;
     f.header_size = encoded_size(h); // returned lengths don't change it
-    f.has_item = !c.results_.payloads().empty() && !c.result_payload_.empty();
-    // RFC 8166 4.3.2: the first Write chunk takes the reply's data item; an empty one wants it inline.
-    f.reduced = f.has_item && !h.writes.empty() && !h.writes.chunk(0).empty();
-    f.pad = f.has_item ? (0 - c.result_payload_.size()) & 3 : 0;
-    f.inline_item = f.has_item && !f.reduced ? c.result_payload_.size() + f.pad : 0;
-    f.is_long = f.header_size + head.size() + f.inline_item > terms_.send_threshold;
+    std::size_t segments = 1;        // of a Send that gathers
+    std::size_t pads = 0;
+    for (std::size_t item = 0; item < c.attached_.size(); ++item) {
+        const rpc::payload& bytes = c.attached_[item].bytes;
+        if (bytes.empty())
+            continue;
+        if (goes_by_chunk(c, item)) {
+            f.reduced = true;
+            continue;
+        }
+        f.inline_items += xdr::padded(bytes.size());
+        pads += xdr::pad_of(bytes.size());
+        segments += bytes.pieces().size() + 1;
+    }
+    f.is_long = f.header_size + head.size() + f.inline_items > terms_.send_threshold;
     f.memory = f.header_size;
     if (!f.is_long) {
-        // A provider whose Sends gather too little has an inline payload copied, and so is a small one: its memory may
+        // A provider whose Sends gather too little has inline payloads copied, and so are small ones: their memory may
         // be large, and a Send may take long to complete.
-        f.gathers = f.inline_item > small_item &&
-                    c.result_payload_.pieces().size() + 2 <= provider_.query().max_send_segments;
-        f.memory += head.size() + (f.gathers ? f.pad : f.inline_item);
+        f.gathers = f.inline_items > small_item && segments <= provider_.query().max_send_segments;
+        f.memory += head.size() + (f.gathers ? pads : f.inline_items);
     } else if (provider_.query().needs_local_keys) {
-        // The pad, and results that stand in the call itself.
+        // The pads, and results that stand in the call itself.
         f.copies_head = !queue_pair_->domain().is_registered(head);
         f.memory += (f.copies_head ? head.size() : 0) + zero_pad.size();
     }
@@ -270,11 +298,6 @@ responder_connection::reply_form responder_connection::form_of(const responder_c
 bool responder_connection::build_reply(responder_call& c, const reply_form& form, std::uint32_t invalidate)
 {
     header& h = c.transport_;
-    const auto head = c.results_.bytes();
-    const std::size_t header_size = form.header_size;
-    const std::size_t pad = form.pad;
-    const std::size_t inline_item = form.inline_item;
-    const std::size_t item_offset = form.has_item ? c.results_.payloads().front().offset : head.size();
     batch_.clear();
     local_.clear();
     std::uint64_t chunk_bytes = 0;
@@ -282,13 +305,14 @@ bool responder_connection::build_reply(responder_call& c, const reply_form& form
     for (std::size_t i = 0; i < h.writes.size(); ++i) {
         const auto chunk = h.writes.chunk(i);
         std::uint64_t returned = 0;
-        if (i == 0 && form.reduced) {
+        if (i < c.attached_.size() && !chunk.empty()) {
             chunk_writer writer(chunk, batch_, local_);
-            for (const auto& piece : c.result_payload_.pieces())
+            for (const auto& piece : c.attached_[i].bytes.pieces())
                 writer.add(piece);
             if (writer.full())
                 return false;
-            returned = chunk_bytes = writer.written();
+            returned = writer.written();
+            chunk_bytes += returned;
         }
         if (!set_returned_length(chunk, returned))
             return false;
@@ -300,10 +324,11 @@ bool responder_connection::build_reply(responder_call& c, const reply_form& form
             return false;
         // The whole stream, pads included (RFC 8166 3.5.3). Where Writes need registered memory, the pad
         // stands behind the header, and so may the results.
-        auto results = head;
+        const auto head = c.results_.bytes();
+        std::span<const std::byte> results = head;
         std::span<const std::byte> zeros = zero_pad;
         if (provider_.query().needs_local_keys) {
-            const auto behind = c.send_memory_.bytes().subspan(header_size);
+            const auto behind = c.send_memory_.bytes().subspan(form.header_size);
             std::ranges::copy(zero_pad, behind.begin());
             zeros = behind.first(zero_pad.size());
             if (form.copies_head) {
@@ -312,13 +337,19 @@ bool responder_connection::build_reply(responder_call& c, const reply_form& form
             }
         }
         chunk_writer writer(h.reply.all(), batch_, local_);
-        writer.add(results.first(item_offset));
-        if (inline_item != 0) {
-            for (const auto& piece : c.result_payload_.pieces())
-                writer.add(piece);
-            writer.add(zeros.first(pad));
-        }
-        writer.add(results.subspan(item_offset));
+        c.results_.in_order(
+            [&](std::span<const std::byte> bytes) {
+                writer.add(
+                    results.subspan(static_cast<std::size_t>(bytes.data() - head.data()), bytes.size()));
+            },
+            [&](std::size_t item) {
+                if (goes_by_chunk(c, item))
+                    return;
+                const rpc::payload& bytes = c.attached_[item].bytes;
+                for (const auto& piece : bytes.pieces())
+                    writer.add(piece);
+                writer.add(zeros.first(xdr::pad_of(bytes.size())));
+            });
         if (writer.full())
             return false;
         reply_bytes = writer.written();
@@ -328,40 +359,8 @@ bool responder_connection::build_reply(responder_call& c, const reply_form& form
         return false;
     h.credits = grant(c);
 
-    xdr::encoder out(c.send_memory_.bytes());
-    encode(out, h);
     const std::size_t first = local_.size();
-    const auto add_segment = [&](const std::byte* data, std::size_t size) {
-        if (size != 0)
-            local_.push_back({const_cast<std::byte*>(data), static_cast<std::uint32_t>(size), 0});
-    };
-    std::byte* const memory = c.send_memory_.data();
-    if (form.is_long) {
-        add_segment(memory, header_size);
-    } else {
-        std::memcpy(memory + header_size, head.data(), item_offset);
-        add_segment(memory, header_size + item_offset);
-        std::byte* rest = memory + header_size + item_offset;
-        const std::size_t rest_pad = inline_item != 0 ? pad : 0;
-        if (inline_item != 0) {
-            for (const auto& piece : c.result_payload_.pieces()) {
-                if (form.gathers) {
-                    add_segment(piece.data(), piece.size());
-                } else if (!piece.empty()) {
-                    std::memcpy(rest, piece.data(), piece.size());
-                    rest += piece.size();
-                    stats_.payload_copied_bytes.add(piece.size());
-                }
-            }
-        }
-        std::memset(rest, 0, rest_pad);
-        std::memcpy(rest + rest_pad, head.data() + item_offset, head.size() - item_offset);
-        rest += rest_pad + head.size() - item_offset;
-        if (inline_item != 0 && form.gathers)
-            add_segment(rest - (rest_pad + head.size() - item_offset), rest_pad + head.size() - item_offset);
-        else
-            local_[first].length = static_cast<std::uint32_t>(rest - memory);
-    }
+    build_send(c, form);
     const std::size_t segments = local_.size() - first;
     if (segments > provider_.query().max_send_segments)
         return false;
@@ -378,6 +377,44 @@ bool responder_connection::build_reply(responder_call& c, const reply_form& form
         .add();
     stats_.write_chunk_bytes.add(chunk_bytes + reply_bytes);
     return true;
+}
+
+// Puts what the Send carries behind each other in its memory, but for the payloads that it gathers from where they are.
+void responder_connection::build_send(responder_call& c, const reply_form& form)
+{
+    xdr::encoder out(c.send_memory_.bytes());
+    encode(out, c.transport_);
+    std::size_t begun = 0; // of the segment being filled
+    const auto end_segment = [&] {
+        if (out.size() != begun)
+            local_.push_back(
+                {c.send_memory_.data() + begun, static_cast<std::uint32_t>(out.size() - begun), 0});
+        begun = out.size();
+    };
+    const auto put = [&](std::span<const std::byte> bytes) {
+        std::memcpy(out.reserve(bytes.size()).data(), bytes.data(), bytes.size());
+    };
+    if (!form.is_long) {
+        c.results_.in_order(put, [&](std::size_t item) {
+            if (goes_by_chunk(c, item))
+                return;
+            const rpc::payload& bytes = c.attached_[item].bytes;
+            for (const auto& piece : bytes.pieces()) {
+                if (piece.empty())
+                    continue;
+                if (form.gathers) {
+                    end_segment();
+                    local_.push_back(
+                        {const_cast<std::byte*>(piece.data()), static_cast<std::uint32_t>(piece.size()), 0});
+                } else {
+                    put(piece);
+                    stats_.payload_copied_bytes.add(piece.size());
+                }
+            }
+            out.pad(bytes.size());
+        });
+    }
+    end_segment();
 }
 
 } // namespace verbena::rpcrdma

@@ -24,17 +24,13 @@ std::uint32_t reverse_requester::build(const rpc::request& r, std::uint32_t xid,
         if (!room.empty())
             std::memcpy(room.data(), bytes.data(), bytes.size());
     };
-    const auto head = r.message().bytes();
-    const auto items = r.message().payloads();
-    const std::size_t cut = items.empty() ? head.size() : items[0].offset;
     const std::size_t body = out.size();
-    put(head.first(cut));
-    if (!items.empty()) {
-        for (auto piece : r.argument().pieces())
+    r.message().in_order(put, [&](std::size_t item) {
+        const rpc::payload& bytes = r.arguments()[item].bytes;
+        for (auto piece : bytes.pieces())
             put(piece);
-        out.pad(items[0].length);
-    }
-    put(head.subspan(cut));
+        out.pad(bytes.size());
+    });
     if (!out.ok())
         return 0;
     xdr::store_u32(to.data() + body, xid); // where the call header has its own

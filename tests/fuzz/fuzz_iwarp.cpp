@@ -19,22 +19,24 @@ using namespace verbena;
 
 namespace {
 
-// Pulls what the call offers as an opaque argument and sends it back as the result.
+// Pulls what the call offers as opaque arguments and sends them back as results.
 class echo final : public rpc::dispatcher {
 public:
     task<bool> dispatch(rpc::call& c) override
     {
         if (c.decode_header() != rpc::call_verdict::good)
             co_return false;
-        const auto ref = c.args().payload(1 << 20);
         rpc::encode(c.results(),
                     rpc::reply_header::accepted_with(c.header().xid, rpc::accept_status::success));
-        if (c.args().ok()) {
+        for (int i = 0; i < 4 && (i == 0 || c.args().unread() != 0); ++i) {
+            const auto ref = c.args().payload(1 << 20);
+            if (!c.args().ok())
+                break;
             auto bytes = co_await c.pull(ref);
-            if (bytes) {
-                c.results().note_payload(static_cast<std::uint32_t>(bytes->size()));
-                c.attach(std::move(*bytes));
-            }
+            if (!bytes)
+                break;
+            c.results().note_payload(static_cast<std::uint32_t>(bytes->size()));
+            c.attach(std::move(*bytes));
         }
         co_return true;
     }

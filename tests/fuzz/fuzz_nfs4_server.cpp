@@ -3,7 +3,7 @@
 //
 //   0      operations that it announces; the high bit leaves out the SEQUENCE, the next one asks for the reply to be kept and repeats
 //          the call, the one below makes it a call of version 4.2
-//   1..2   bytes that follow, big endian
+//   1..2   bytes that follow, big endian; if they are odd in number, the call lies in two pieces, as over a stream
 //   3..    operations as they travel, behind SEQUENCE
 //
 // Whatever comes, each reply is whole, it says what its last operation said, a repeat is answered with the same bytes, and the
@@ -32,52 +32,54 @@ constexpr std::size_t most_calls = 32;
 
 class memory_call final : public rpc::call {
 public:
-    memory_call(buffer_pool& pool, const rpc::peer& from, std::span<const std::byte> message)
-        : block_(inline_results)
+    memory_call(buffer_pool& pool, const rpc::peer& from, std::span<const std::byte> message,
+                std::size_t border)
+        : message_(message), block_(inline_results)
     {
         buffers_ = &pool;
         peer_ = &from;
-        args_ = xdr::decoder(message);
+        args_ = xdr::decoder(message.first(border), message.subspan(border), 0);
         results_ = xdr::encoder(block_);
     }
     task<result<rpc::payload>> pull(xdr::payload_ref ref) override
     {
         rpc::payload got;
-        got.append(lease(), ref.inline_bytes);
+        got.append(lease(), message_.subspan(ref.position, ref.length));
         co_return got;
+    }
+    task<result<void>> join_arguments(std::size_t from) override
+    {
+        args_ = xdr::decoder(message_.subspan(from), {}, from);
+        co_return result<void>();
     }
     task<bool> reserve_results(std::size_t size) override
     {
         if (size > results_.room()) {
-            require(results_.payloads().empty());
             std::vector<std::byte> larger(results_.size() + size);
-            const auto written = results_.bytes();
-            std::copy(written.begin(), written.end(), larger.begin());
-            const std::size_t count = written.size();
+            results_.move_to(larger);
             block_ = std::move(larger);
-            results_ = xdr::encoder(block_);
-            (void)results_.reserve(count);
         }
         co_return true;
     }
     /// The reply as it travels.
     std::vector<std::byte> reply() const
     {
-        std::vector<std::byte> whole(results_.bytes().begin(), results_.bytes().end());
-        require(results_.payloads().size() <= 1);
-        if (!results_.payloads().empty()) {
-            const xdr::payload_item item = results_.payloads().front();
-            require(item.length == result_payload_.size());
-            std::vector<std::byte> data;
-            for (const auto piece : result_payload_.pieces())
-                data.insert(data.end(), piece.begin(), piece.end());
-            data.resize(xdr::padded(data.size()));
-            whole.insert(whole.begin() + static_cast<std::ptrdiff_t>(item.offset), data.begin(), data.end());
-        }
+        std::vector<std::byte> whole;
+        const auto put = [&whole](std::span<const std::byte> bytes) {
+            whole.insert(whole.end(), bytes.begin(), bytes.end());
+        };
+        require(results_.payloads().size() == attached().size());
+        results_.in_order(put, [&](std::size_t i) {
+            require(results_.payloads()[i].length == attached()[i].size());
+            for (const auto piece : attached()[i].bytes.pieces())
+                put(piece);
+            whole.resize(xdr::padded(whole.size()));
+        });
         return whole;
     }
 
 private:
+    std::span<const std::byte> message_;
     std::vector<std::byte> block_;
 };
 
@@ -208,7 +210,10 @@ private:
         }
         out.opaque_fixed(operations);
         require(out.ok());
-        memory_call c(pool_, from_, std::span(message).first(out.size()));
+        // The RPC header and SEQUENCE are always in one piece.
+        const std::size_t size = out.size();
+        const std::size_t border = operations.size() % 2 == 0 ? size : size - operations.size() / 2;
+        memory_call c(pool_, from_, std::span(message).first(size), border);
         if (!run_until_complete(*shard_, dispatcher_.dispatch(c)))
             return {};
         auto reply = c.reply();

@@ -32,7 +32,8 @@ void check(bool condition, const char* what)
     }
 }
 
-/// Program 1, version 1: NULL, ECHO, WRITE (a payload in), READ (a payload out) and COUNT (remembered).
+/// Program 1, version 1: NULL, ECHO, WRITE (a payload in), READ (a payload out), COUNT (remembered) and SEVERAL (payloads in, each with
+/// a text behind it, and the same out).
 class program final : public rpc::program {
 public:
     std::uint32_t number() const noexcept override { return 1; }
@@ -41,7 +42,7 @@ public:
     std::string_view name() const noexcept override { return "fuzz"; }
     std::string_view procedure_name(std::uint32_t, std::uint32_t p) const noexcept override
     {
-        return p < 5 ? "known" : "";
+        return p < 6 ? "known" : "";
     }
     bool non_idempotent(std::uint32_t, std::uint32_t p) const noexcept override { return p == 4; }
     task<rpc::outcome> serve(rpc::call& c) override
@@ -84,6 +85,36 @@ public:
             break;
         }
         case 4: c.results().u32(++count_); break;
+        case 5: {
+            for (bool joined = false; c.args().ok() && c.args().unread() != 0;) {
+                const std::size_t from = c.args().position();
+                const auto ref = c.args().payload(1 << 20);
+                const auto text = c.args().opaque_var(65536);
+                if (!c.args().ok() && c.args().failure() == std::errc::no_buffer_space) {
+                    const auto made = co_await c.join_arguments(from);
+                    check(bool(made) || joined, "arguments that can't be put in one piece");
+                    joined = true;
+                    if (!made)
+                        co_return rpc::outcome::garbage_args;
+                    continue;
+                }
+                if (!c.args().ok())
+                    co_return rpc::outcome::garbage_args;
+                if (c.results().payloads().size() == xdr::encoder::max_payloads)
+                    co_return rpc::outcome::system_error;
+                auto data = co_await c.pull(ref);
+                check(bool(data) && data->size() == ref.length,
+                      "a payload of another length than its argument");
+                if (!co_await c.reserve_results(text.size() + 12))
+                    co_return rpc::outcome::system_error;
+                c.results().note_payload(ref.length);
+                c.results().opaque_var(text);
+                c.attach(std::move(*data));
+            }
+            if (!c.args().ok())
+                co_return rpc::outcome::garbage_args;
+            break;
+        }
         default: co_return rpc::outcome::proc_unavail;
         }
         co_return rpc::outcome::success;

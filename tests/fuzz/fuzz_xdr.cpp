@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The XDR decoder itself: the input is a program of reads, two bytes each, a zero, and the bytes to
-// read; with the first bit of the first byte set, a chunk carries one item of them.
+// read; with the first bit of the first byte set, chunks carry one item of them or two; with the second one, they lie in two pieces.
 
 #include "fuzz.hpp"
 
@@ -19,14 +19,20 @@ VERBENA_FUZZ_TARGET(xdr)
     const auto bytes =
         fuzz::bytes_of(end_of_program + 1, static_cast<std::size_t>(data + size - end_of_program - 1));
     xdr::decoder in(bytes);
-    if (*data & 0x80)
-        in = xdr::decoder(bytes, xdr::external_item{.position = *data & 0x3cu, .length = *data & 0x3u});
+    const xdr::external_item items[] = {{*data & 0x3cu, *data & 0x3u}, {(*data & 0x3cu) + 8, 4}};
+    if ((*data & 0xc0) == 0xc0)
+        in = xdr::decoder(bytes, items);
+    else if (*data & 0x80)
+        in = xdr::decoder(bytes, items[0]);
+    else if ((*data & 0x60) == 0x60)
+        in = xdr::decoder(bytes.first(bytes.size() / 2), bytes.subspan(bytes.size() / 2), *data & 0xfu);
     else if (*data & 0x40)
         in = xdr::decoder(bytes, bytes.size() + (*data & 0x3f));
 
     for (auto step = data; step + 1 < end_of_program; step += 2) {
         const std::uint32_t limit = step[1];
         const std::size_t before = in.position();
+        const std::size_t left = in.unread();
         switch (step[0] & 0x0f) {
         case 1: in.u32(); break;
         case 2: in.u64(); break;
@@ -48,6 +54,7 @@ VERBENA_FUZZ_TARGET(xdr)
         }
         default: in.fail("the program says so");
         }
+        require(!in.ok() || in.position() - before == left - in.unread());
         require(in.position() >= before && in.remaining() <= bytes.size());
         require(!in.at_end() || in.ok());
     }

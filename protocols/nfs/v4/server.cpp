@@ -3,6 +3,7 @@
 #include "server_compound.hpp"
 
 #include <verbena/core/sleep.hpp>
+#include <verbena/protocols/rpc/bulk.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 
 #include <algorithm>
@@ -277,6 +278,41 @@ task<nfsstat4> server::renew(session& s)
     co_return nfsstat4::badsession;
 }
 
+// What is kept is in one piece. A repeat has chunks of its own for the data in it (8166 4.3.2), so their places are kept too.
+void server::keep(rpc::call& c, std::size_t start, slot_use& slot)
+{
+    std::vector<std::byte> whole;
+    std::vector<xdr::payload_item> items(c.results().payloads().begin(), c.results().payloads().end());
+    const auto put = [&whole](std::span<const std::byte> bytes) {
+        whole.insert(whole.end(), bytes.begin(), bytes.end());
+    };
+    c.results().in_order(put, [&](std::size_t i) {
+        items[i].position = whole.size() - start;
+        for (const auto piece : c.attached()[i].bytes.pieces())
+            put(piece);
+        whole.resize(xdr::padded(whole.size()));
+    });
+    slot.finish(std::span(whole).subspan(start), items);
+}
+
+// False: there is no memory for its data.
+task<bool> server::repeat(rpc::call& c, const slot_use& slot)
+{
+    std::size_t done = 0;
+    for (const xdr::payload_item& item : slot.items()) {
+        const auto data = slot.reply().subspan(item.position, item.length);
+        auto copied = co_await rpc::copy_payload(c, data);
+        if (!copied)
+            co_return false;
+        c.results().opaque_fixed(slot.reply().subspan(done, item.position - 4 - done));
+        c.results().note_payload(item.length);
+        c.attach(std::move(*copied));
+        done = item.position + xdr::padded(item.length);
+    }
+    c.results().opaque_fixed(slot.reply().subspan(done));
+    co_return true;
+}
+
 task<rpc::outcome> server::serve_session(rpc::call& c, compound_arguments& args)
 {
     const std::size_t whole = c.args().position() + c.args().unread();
@@ -304,7 +340,14 @@ task<rpc::outcome> server::serve_session(rpc::call& c, compound_arguments& args)
         counters_.replays.add();
         // The session's limit on what is kept is what serve_compound() made room for.
         static_assert(session_limits().cached_response_size <= usual_results);
-        c.results().opaque_fixed(slot.reply());
+        task<bool> repeating = repeat(c, slot);
+        const bool repeated = co_await repeating;
+        if (!repeated) {
+            c.detach();
+            c.results().truncate(start);
+            compound_results refusal(c.results(), args.head().tag);
+            refusal.fail(nfs_opnum4::sequence, nfsstat4::delay);
+        }
         co_return rpc::outcome::success;
     }
     // What no repeat may change, nor a failure: the lease is renewed by what runs.
@@ -364,24 +407,46 @@ task<rpc::outcome> server::serve_session(rpc::call& c, compound_arguments& args)
         co_return rpc::outcome::drop;
     if (!k.results.ok())
         co_return rpc::outcome::system_error;
-    const bool keep = sequence.cachethis && c.results().payloads().empty();
-    slot.finish(keep ? c.results().bytes().subspan(start) : std::span<const std::byte>(), keep);
+    if (!sequence.cachethis)
+        slot.finish();
+    else if (c.results().payloads().empty())
+        slot.finish(c.results().bytes().subspan(start), {});
+    else
+        keep(c, start, slot);
     co_return k.dropped ? rpc::outcome::drop : rpc::outcome::success;
 }
+
+namespace {
+
+bool lies_apart(const xdr::decoder& in) noexcept
+{
+    return !in.ok() && in.failure() == std::errc::no_buffer_space;
+}
+
+} // namespace
 
 task<void> server::run_operations(compound& k)
 {
     for (;;) {
-        k.c.pass_payload();
+        const std::size_t begun = k.c.args().position();
         if (!k.args.next())
             co_return;
         const nfs_opnum4 operation = k.args.opcode();
+        if (lies_apart(k.c.args())) {
+            const auto joined = co_await k.c.join_arguments(begun);
+            if (!joined) {
+                k.results.fail(nfs_opnum4::illegal, nfsstat4::op_illegal);
+                co_return;
+            }
+            k.args.again();
+            continue;
+        }
         if (!is_operation(operation, k.minor())) {
             counters_.note(nfs_opnum4::illegal, nfsstat4::op_illegal);
             k.results.fail(nfs_opnum4::illegal, nfsstat4::op_illegal);
             co_return;
         }
-        if (k.c.results().room() < compound::least_room && k.c.results().payloads().empty())
+        if (k.c.results().room() < compound::least_room)
             k.lacks_memory = !co_await k.c.reserve_results(usual_results);
         nfsstat4 status = nfsstat4::ok;
         if (operation == nfs_opnum4::sequence) {
@@ -390,10 +455,16 @@ task<void> server::run_operations(compound& k)
             task<nfsstat4> running = run(k, operation);
             status = co_await running;
             k.end_io();
-            // They are there, but not in one piece, as the arguments of an operation have to be.
-            if (status == nfsstat4::badxdr && !k.c.args().ok() &&
-                k.c.args().failure() == std::errc::no_buffer_space)
-                status = nfsstat4::req_too_big;
+            // They are there, but not in one piece, as the arguments of an operation have to be. It has read them first.
+            if (status == nfsstat4::badxdr && lies_apart(k.c.args())) {
+                const auto joined = co_await k.c.join_arguments(begun);
+                if (joined) {
+                    k.args.again();
+                    continue;
+                }
+                status =
+                    joined.error() == std::errc::not_enough_memory ? nfsstat4::delay : nfsstat4::req_too_big;
+            }
         }
         if (k.dropped) {
             // Nobody hears it now. Where the call is not run again, whoever repeats it does.

@@ -91,6 +91,33 @@ struct server::compound {
         static_assert(least_room >= 4 + xdr::max_size<Results> + 12);
         return results.has_room_for<Results>() ? nfsstat4::ok : too_big();
     }
+    /// Whether a READ or a READLINK gives its data to the transport, in the order of which Write chunks are used (8267 6.4.1).
+    bool may_attach() const noexcept { return c.results().payloads().size() < xdr::encoder::max_payloads; }
+    /// Bytes of buffers that the data so far lie in.
+    std::size_t attached_bytes() const noexcept
+    {
+        std::size_t sum = 0;
+        for (std::size_t i = 0; i < c.attached().size(); ++i) {
+            const rpc::payload& data = c.attached()[i].bytes;
+            sum += data.owner(0) ? data.owner(0).size() : 0;
+        }
+        return sum;
+    }
+    /// Moves data that leave half of their buffer unused to a smaller one, unless they are the first: a client could have each of many
+    /// READs at the end of a file hold a megabyte.
+    std::span<const std::byte> without_slack(lease& buffer, std::span<const std::byte> data) const
+    {
+        const std::size_t wanted = std::max(data.size(), buffer_pool::min_size);
+        if (c.attached().empty() || wanted > buffer.size() / 2)
+            return data;
+        lease smaller = c.buffers().try_acquire(wanted);
+        if (!smaller || smaller.size() >= buffer.size())
+            return data;
+        std::copy(data.begin(), data.end(), smaller.data());
+        data = std::span<const std::byte>(smaller.data(), data.size());
+        buffer = std::move(smaller);
+        return data;
+    }
     /// Of an argument that did not come: the status, or that nobody is there to hear one.
     nfsstat4 not_pulled(const error& why) noexcept
     {

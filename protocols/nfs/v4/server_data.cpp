@@ -5,6 +5,7 @@
 #include <verbena/protocols/xdr/byte_order.hpp>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 namespace verbena::nfs::v4 {
@@ -66,11 +67,7 @@ task<nfsstat4> server::read(compound& k)
     if (status != nfsstat4::ok)
         co_return status;
     const object& file = k.current;
-    // The transport takes one payload of a reply, and behind it there is no more memory to be had: so the last READ has it, with
-    // at most a GETATTR behind.
-    const bool attaches = !k.kept && k.c.results().payloads().empty() &&
-                          (k.is_last() || (k.args.index() + 1 == k.args.head().operations &&
-                                           k.args.following(nfs_opnum4::savefh) == nfs_opnum4::getattr));
+    const bool attaches = k.may_attach();
     const std::uint64_t offset = std::min(args.offset, last_offset);
     const std::size_t left = k.left();
     std::uint64_t most = left > read_overhead + xdr::unit ? left - read_overhead - xdr::unit : 0;
@@ -79,8 +76,7 @@ task<nfsstat4> server::read(compound& k)
     // A READ may return less than was asked for (8881 18.22.3).
     most = std::min<std::uint64_t>({most, args.count, max_transfer, last_offset - offset, k.c.most_result()});
     if (!attaches) {
-        if (k.c.results().payloads().empty())
-            (void)co_await k.c.reserve_results(most + read_overhead + usual_rest);
+        (void)co_await k.c.reserve_results(most + read_overhead + usual_rest);
         const std::size_t room = k.results.room();
         if (args.count != 0 && room <= read_overhead + xdr::unit)
             co_return k.too_big();
@@ -88,8 +84,8 @@ task<nfsstat4> server::read(compound& k)
     }
     const auto count = static_cast<std::uint32_t>(most);
     READ4res res;
-    if (attaches && count >= least_sent_from_file && k.c.takes_files()) {
-        k.c.expect_results(count);
+    if (attaches && !k.kept && count >= least_sent_from_file && k.c.takes_files()) {
+        k.c.expect_results(k.attached_bytes() + count);
         auto there = co_await file.backend().locate(file.request, file.file, offset, count);
         if (there && there->here) {
             res.eof = there->read.end_of_file;
@@ -103,7 +99,7 @@ task<nfsstat4> server::read(compound& k)
             co_return status;
         }
     }
-    k.c.expect_results(count);
+    k.c.expect_results(k.attached_bytes() + count);
     lease buffer =
         co_await k.c.buffers().acquire(std::max<std::size_t>(count, 1), buffer_pool::call_patience);
     if (!buffer)
@@ -114,7 +110,9 @@ task<nfsstat4> server::read(compound& k)
         status = status_of_storage(done.error());
         co_return co_await refuse_data(file, status);
     }
-    const std::span<const std::byte> bytes = space.first(std::min(done->count, count));
+    std::span<const std::byte> bytes = space.first(std::min(done->count, count));
+    if (attaches)
+        bytes = k.without_slack(buffer, bytes);
     res.eof = done->end_of_file;
     res.data = bytes;
     res.data.external = attaches;
@@ -203,11 +201,25 @@ task<nfsstat4> server::readlink(compound& k)
         const nfsstat4 status = status_of_storage(path.error());
         co_return status == nfsstat4::inval ? nfsstat4::wrong_type : status;
     }
-    if (path->size() > k.results.room() && k.c.results().payloads().empty())
-        k.lacks_memory = !co_await k.c.reserve_results(path->size() + usual_rest);
     READLINK4res res;
     res.link = std::as_bytes(std::span(*path));
-    co_return k.add(res);
+    if (!k.may_attach()) {
+        if (path->size() > k.results.room())
+            k.lacks_memory = !co_await k.c.reserve_results(path->size() + usual_rest);
+        co_return k.add(res);
+    }
+    k.c.expect_results(k.attached_bytes() + path->size());
+    lease buffer =
+        co_await k.c.buffers().acquire(std::max<std::size_t>(path->size(), 1), buffer_pool::call_patience);
+    if (!buffer)
+        co_return nfsstat4::delay;
+    std::memcpy(buffer.data(), path->data(), path->size());
+    const std::span<const std::byte> bytes = buffer.bytes().first(path->size());
+    res.link.external = true;
+    const nfsstat4 status = k.add(res);
+    if (status == nfsstat4::ok)
+        k.c.attach(rpc::payload(std::move(buffer), bytes));
+    co_return status;
 }
 
 } // namespace verbena::nfs::v4

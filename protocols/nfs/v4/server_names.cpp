@@ -264,8 +264,8 @@ task<nfsstat4> server::readdir(compound& k)
     if (!from_wire_cookie(args.cookie, cookie) || (args.cookie == 0 && verifier != 0))
         co_return nfsstat4::bad_cookie;
     args.maxcount = std::min(args.maxcount, max_listing);
-    k.c.expect_results(args.maxcount + around_listing);
-    if (!k.c.results().payloads().empty() || !co_await k.c.reserve_results(args.maxcount + around_listing))
+    k.c.expect_results(k.attached_bytes() + args.maxcount + around_listing);
+    if (!co_await k.c.reserve_results(args.maxcount + around_listing))
         co_return nfsstat4::delay;
     if (k.current.is_pseudo()) {
         task<nfsstat4> listing = list_pseudo(k, args);

@@ -46,7 +46,7 @@ task<nfsstat4> server::getxattr(compound& k)
     const auto value = co_await o.backend().getxattr(o.request, o.file, args.name);
     if (!value)
         co_return status_of_xattrs(value.error());
-    if (value->size() + usual_rest > k.results.room() && k.c.results().payloads().empty())
+    if (value->size() + usual_rest > k.results.room())
         k.lacks_memory = !co_await k.c.reserve_results(value->size() + usual_rest);
     GETXATTR4res res;
     res.value = std::span<const std::byte>(*value);
@@ -148,7 +148,7 @@ task<nfsstat4> server::listxattrs(compound& k)
     const std::size_t left_over = k.left() > 12 ? k.left() - 12 : 0;
     const std::size_t most = std::min<std::size_t>({args.maxcount, max_listing, left_over});
     size = std::min(size, most);
-    if (size + usual_rest > k.results.room() && k.c.results().payloads().empty())
+    if (size + usual_rest > k.results.room())
         k.lacks_memory = !co_await k.c.reserve_results(size + usual_rest);
     LISTXATTRS4res res;
     res.cookie = args.cookie;

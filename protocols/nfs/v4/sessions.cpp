@@ -77,18 +77,33 @@ slot_verdict slot_use::begin(std::shared_ptr<session> of, const SEQUENCE4args& a
     if (!s.kept)
         return slot_verdict::uncached;
     reply_ = s.reply;
+    items_ = s.items;
     return slot_verdict::repeat;
 }
 
-void slot_use::finish(std::span<const std::byte> reply, bool keep)
+void slot_use::finish()
 {
     if (!running_)
         return;
     session::slot& s = session_->slots_[slot_];
     const std::lock_guard held(s.lock);
-    if (keep)
-        s.reply.assign(reply.begin(), reply.end());
-    s.kept = keep;
+    end(s, false);
+}
+
+void slot_use::finish(std::span<const std::byte> reply, std::span<const xdr::payload_item> items)
+{
+    if (!running_)
+        return;
+    session::slot& s = session_->slots_[slot_];
+    const std::lock_guard held(s.lock);
+    s.reply.assign(reply.begin(), reply.end());
+    s.items.assign(items.begin(), items.end());
+    end(s, true);
+}
+
+void slot_use::end(session::slot& s, bool kept) noexcept
+{
+    s.kept = kept;
     s.running = false;
     running_ = false;
     session_->running_.fetch_sub(1, std::memory_order_release);
@@ -97,7 +112,7 @@ void slot_use::finish(std::span<const std::byte> reply, bool keep)
 slot_use::~slot_use()
 {
     if (counts_)
-        finish({}, false);
+        finish();
     if (!running_)
         return;
     session::slot& s = session_->slots_[slot_];

@@ -79,7 +79,7 @@ public:
                                    xdr::external_item{position_, static_cast<std::uint32_t>(chunk_.size())})
                     : xdr::decoder(message);
         results_ = xdr::encoder(block_);
-        result_payload_.clear();
+        attached_.clear();
     }
     /// Changes a word of the message, and makes the call as good as new.
     void rewrite(std::size_t offset, std::uint32_t word)
@@ -101,18 +101,17 @@ public:
     /// The results, behind the header of a successful reply.
     xdr::decoder reply()
     {
-        whole_.assign(results_.bytes().begin(), results_.bytes().end());
-        if (!results_.payloads().empty()) {
-            BOOST_REQUIRE(results_.payloads().size() == 1);
-            const xdr::payload_item item = results_.payloads().front();
-            BOOST_TEST(item.length == result_payload_.size());
-            std::vector<std::byte> data;
-            for (const auto piece : result_payload_.pieces())
-                data.insert(data.end(), piece.begin(), piece.end());
-            data.resize(xdr::padded(data.size()));
-            whole_.insert(whole_.begin() + static_cast<std::ptrdiff_t>(item.offset), data.begin(),
-                          data.end());
-        }
+        whole_.clear();
+        const auto put = [this](std::span<const std::byte> bytes) {
+            whole_.insert(whole_.end(), bytes.begin(), bytes.end());
+        };
+        BOOST_TEST(results_.payloads().size() == attached_.size());
+        results_.in_order(put, [&](std::size_t i) {
+            BOOST_TEST(results_.payloads()[i].length == attached_[i].size());
+            for (const auto piece : attached_[i].bytes.pieces())
+                put(piece);
+            whole_.resize(xdr::padded(whole_.size()));
+        });
         xdr::decoder in(whole_);
         decode(in, header_of_reply);
         return in;
@@ -155,12 +154,8 @@ public:
             if (reserves-- <= 0)
                 co_return false;
             std::vector<std::byte> larger(results_.size() + size);
-            const auto written = results_.bytes();
-            std::copy(written.begin(), written.end(), larger.begin());
-            const std::size_t count = written.size();
+            results_.move_to(larger);
             block_ = std::move(larger);
-            results_ = xdr::encoder(block_);
-            (void)results_.reserve(count);
         }
         co_return true;
     }

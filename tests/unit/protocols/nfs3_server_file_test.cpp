@@ -392,8 +392,8 @@ BOOST_FIXTURE_TEST_CASE(read_takes_no_more_than_the_reply_has_room_for, nfs3_fix
     c->most = 4096;
     BOOST_REQUIRE(dispatch(*c));
     BOOST_TEST(files.count == 4097u);
-    BOOST_TEST(c->result_payload().size() == 4097u);
-    BOOST_TEST(c->result_payload().owner(0).size() == 8192u);
+    BOOST_TEST(c->attached()[0].size() == 4097u);
+    BOOST_TEST(c->attached()[0].bytes.owner(0).size() == 8192u);
 }
 
 BOOST_FIXTURE_TEST_CASE(read_failures, nfs3_fixture)

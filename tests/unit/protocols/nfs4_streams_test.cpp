@@ -23,7 +23,6 @@ public:
         std::array<std::uint32_t, 4> found{};
         for (std::size_t i = 0; i < 4; i += 2) {
             const auto ref = c.args().payload(1 << 20);
-            c.pass_payload();
             if (ref.external) {
                 const auto data = co_await c.pull(ref);
                 if (!data)

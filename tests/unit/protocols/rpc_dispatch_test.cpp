@@ -240,6 +240,59 @@ BOOST_AUTO_TEST_CASE(a_call_without_a_credential_has_not_that_of_the_call_before
     BOOST_TEST(!c.refused());
 }
 
+namespace {
+
+/// Notes payloads of some lengths, and attaches some of others.
+class uneven final : public rpc::program {
+public:
+    std::uint32_t number() const noexcept override { return 0x20000002; }
+    std::uint32_t low_version() const noexcept override { return 1; }
+    std::uint32_t high_version() const noexcept override { return 1; }
+    std::string_view name() const noexcept override { return "uneven"; }
+    std::string_view procedure_name(std::uint32_t, std::uint32_t) const noexcept override { return "ANY"; }
+    bool non_idempotent(std::uint32_t, std::uint32_t) const noexcept override { return false; }
+    task<rpc::outcome> serve(rpc::call& c) override
+    {
+        for (const std::uint32_t length : noted)
+            c.results().note_payload(length);
+        for (const std::uint32_t length : attached)
+            c.attach(rpc::payload(lease(), std::span(memory).first(length)));
+        co_return rpc::outcome::success;
+    }
+    std::array<std::byte, 64> memory{};
+    std::vector<std::uint32_t> noted, attached;
+};
+
+} // namespace
+
+// Each payload is there, and as long as was said: a reply that is no reply would cost the connection.
+BOOST_AUTO_TEST_CASE(payloads_are_attached_as_they_were_noted)
+{
+    using lengths = std::vector<std::uint32_t>;
+    memory_server s;
+    uneven program;
+    s.dispatcher.add(program);
+    const auto succeeds = [&](const lengths& noted, const lengths& attached) {
+        program.noted = noted;
+        program.attached = attached;
+        memory_call c(s.pool, s.from);
+        c.end(c.begin(0x20000002, 1, 0, nullptr));
+        BOOST_TEST(s.dispatch(c));
+        (void)c.reply();
+        const bool good = c.header_of_reply.success();
+        BOOST_TEST(c.attached().size() == (good ? noted.size() : 0));
+        return good;
+    };
+    BOOST_TEST(succeeds({}, {}));
+    BOOST_TEST(succeeds({5}, {5}));
+    BOOST_TEST(succeeds({5, 0, 8}, {5, 0, 8}));
+    BOOST_TEST(!succeeds({5, 8}, {8, 5}));
+    BOOST_TEST(!succeeds({5, 8}, {13}));
+    BOOST_TEST(!succeeds({5}, {5, 0}));
+    BOOST_TEST(!succeeds({5, 8}, {5}));
+    BOOST_TEST(!succeeds({}, {5}));
+}
+
 BOOST_FIXTURE_TEST_CASE(tls_probe, fixture)
 {
     BOOST_TEST(

@@ -356,7 +356,7 @@ BOOST_AUTO_TEST_CASE(a_result_comes_the_way_that_was_offered)
     verbena::xdr::payload_ref shorter;
     shorter.external = true;
     shorter.length = 4;
-    reply by_chunk({}, success, payload({}, data), true);
+    reply by_chunk({}, success, payload(verbena::lease(), data), true);
     BOOST_TEST((by_chunk.take(shorter).error().code() == std::errc::protocol_error));
     shorter.length = 5;
     const auto whole = by_chunk.take(shorter);

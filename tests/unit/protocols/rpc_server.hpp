@@ -132,10 +132,40 @@ public:
             ++count;
             c.results().u32(static_cast<std::uint32_t>(count));
             break;
+        case 14: // returns what is stored, from where it is
+            c.results().note_payload(static_cast<std::uint32_t>(stored->size()));
+            c.attach(rpc::payload(stored, *stored));
+            break;
+        case 15: // takes payloads, each with a word behind it, and returns and keeps them
+            while (c.args().unread() != 0) {
+                const std::size_t from = c.args().position();
+                const auto ref = c.args().payload(1 << 20);
+                const std::uint32_t word = c.args().u32();
+                if (!c.args().ok()) {
+                    const bool apart = c.args().failure() == std::errc::no_buffer_space;
+                    if (!apart || !co_await c.join_arguments(from))
+                        co_return rpc::outcome::garbage_args;
+                    ++joined;
+                    continue;
+                }
+                auto data = co_await c.pull(ref);
+                auto again = co_await c.pull(ref);
+                if (!data || !again || !co_await c.reserve_results(8))
+                    co_return rpc::outcome::drop;
+                kept.push_back(std::move(*again));
+                c.results().note_payload(ref.length);
+                c.results().u32(word);
+                c.attach(std::move(*data));
+            }
+            break;
         default: co_return rpc::outcome::proc_unavail;
         }
         co_return rpc::outcome::success;
     }
+
+    std::shared_ptr<const bytes> stored;
+    std::vector<rpc::payload> kept;
+    int joined = 0;
 
     std::shared_ptr<std::FILE> file;
     file_range range;

@@ -226,6 +226,82 @@ BOOST_AUTO_TEST_CASE(large_results_are_not_copied)
     BOOST_TEST(s.pool.outstanding() == 0);
 }
 
+// Payloads anywhere in a record, and in a reply. Each piece is kept by the buffer that it lies in.
+BOOST_AUTO_TEST_CASE(several_payloads_of_a_call_and_of_its_reply)
+{
+    served_streams s;
+    std::uint32_t xid = 0;
+    // The first buffer takes 64508 bytes of a record: the border lies in a payload, at its ends, and in front of a length.
+    for (const std::size_t first :
+         {0u, 3u, 300u, 20'000u, 64'455u, 64'456u, 64'457u, 64'460u, 64'464u, 70'001u}) {
+        auto client = s.connect();
+        bytes arguments;
+        std::vector<bytes> parts;
+        for (const std::size_t size : {first, std::size_t(40'002), std::size_t(9), std::size_t(90'000)}) {
+            parts.emplace_back(size, std::byte('a' + parts.size()));
+            append(arguments, opaque(size, static_cast<char>('a' + parts.size() - 1)));
+            append_u32(arguments, 0x7700 + static_cast<std::uint32_t>(parts.size()));
+        }
+        const auto before = s.server->stats().payload_copied_bytes.value();
+        const int joined = s.program.joined;
+        s.send(client, framed(call_of(++xid, 15, arguments)));
+        const auto reply = s.receive(client);
+        BOOST_REQUIRE(reply.size() == null_reply + arguments.size());
+        BOOST_TEST(xdr::load_u32(reply.data()) == 0x80000000u + reply.size() - 4);
+        BOOST_TEST(std::equal(arguments.begin(), arguments.end(), reply.begin() + null_reply));
+        // What is small is gathered in the reply. Of a call what lies around the border is copied, and no more.
+        const std::size_t gathered = 9 + (first <= 256 ? first : 0);
+        const std::size_t around = s.program.joined != joined ? buffer_pool::min_size + 4 : 0;
+        BOOST_TEST(s.server->stats().payload_copied_bytes.value() - before <= gathered + 2 * 256 + around);
+        // Other calls come through the same buffers.
+        s.send(client, calls_of(3, 3, opaque(200'000, 'z')));
+        BOOST_TEST(s.receive(client).size() == 3 * (null_reply + 8));
+        BOOST_REQUIRE(s.program.kept.size() == parts.size());
+        for (std::size_t i = 0; i < parts.size(); ++i) {
+            bytes all;
+            for (const auto piece : s.program.kept[i].pieces())
+                append(all, piece);
+            BOOST_TEST((all == parts[i]));
+        }
+        s.program.kept.clear();
+    }
+    BOOST_TEST(s.program.joined == 2); // two lengths of `first` have the same pad
+    s.turns();
+    BOOST_TEST(s.pool.outstanding() == 0);
+}
+
+// The owner of a payload may be anybody.
+BOOST_AUTO_TEST_CASE(a_stored_value_is_sent_from_where_it_is)
+{
+    served_streams s;
+    auto client = s.connect();
+    for (const std::size_t size : {0u, 256u, 5'000u, 1u << 20}) {
+        const auto value = std::make_shared<const bytes>(size, std::byte('s'));
+        s.program.stored = value;
+        s.send(client, framed(call_of(1, 14)));
+        s.turns();
+        s.program.stored.reset(); // whoever keeps it forgets it
+        const auto reply = s.receive(client);
+        const auto expected = opaque(size, 's');
+        BOOST_REQUIRE(reply.size() == null_reply + expected.size());
+        BOOST_TEST(std::equal(expected.begin(), expected.end(), reply.begin() + null_reply));
+        BOOST_TEST(value.use_count() == 1);
+    }
+    BOOST_TEST(s.server->stats().payload_copied_bytes.value() == 256u);
+    // One that nobody takes stays, and no buffer nor call with it.
+    auto value = std::make_shared<const bytes>(8 << 20, std::byte('s'));
+    s.program.stored = value;
+    s.send(client, framed(call_of(1, 14)));
+    s.turns();
+    s.program.stored.reset();
+    BOOST_TEST(value.use_count() == 2);
+    BOOST_TEST(s.server->stats().calls_in_flight.value() == 0);
+    BOOST_TEST(s.pool.outstanding() <= 2u); // of the stream: what its head was gathered in, and to receive in
+    client.reset();
+    s.turns();
+    BOOST_TEST(value.use_count() == 1);
+}
+
 BOOST_AUTO_TEST_CASE(results_out_of_a_file)
 {
     served_streams s;
@@ -376,7 +452,9 @@ BOOST_AUTO_TEST_CASE(steady_calls_allocate_nothing)
     bytes stream = calls_of(20, 0);
     append(stream, calls_of(3, 3, opaque(65536)));
     append(stream, calls_of(3, 4, argument));
-    const std::size_t expected = 20 * null_reply + 3 * (null_reply + 8) + 3 * (null_reply + 4 + 65536);
+    append(stream, calls_of(3, 14));
+    s.program.stored = std::make_shared<const bytes>(65536, std::byte('s'));
+    const std::size_t expected = 20 * null_reply + 3 * (null_reply + 8) + 6 * (null_reply + 4 + 65536);
     std::vector<std::byte> sink(expected);
     std::uint64_t before = 0;
     for (int round = 0; round < 30; ++round) {

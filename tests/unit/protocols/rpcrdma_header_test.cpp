@@ -323,6 +323,42 @@ BOOST_AUTO_TEST_CASE(calls)
     BOOST_TEST(broken_call_rule(call, {}) != nullptr);
 }
 
+// RFC 8166 3.4.5: positions count the stream with its data items in it, each with its pad.
+BOOST_AUTO_TEST_CASE(data_items_of_a_call)
+{
+    header call;
+    const auto found = [&](std::initializer_list<read_segment> reads, std::size_t size) {
+        call.reads.clear();
+        for (const read_segment& s : reads)
+            BOOST_TEST(call.reads.push_back(s));
+        data_items items;
+        std::string text;
+        if (!find_data_items(call, size, items))
+            return std::string("no");
+        for (const auto& item : items.all())
+            text += std::to_string(item.position) + "+" + std::to_string(item.length) + " ";
+        return text;
+    };
+    BOOST_TEST(found({}, 0) == "");
+    BOOST_TEST(found({{0, {1, 100, 0}}}, 100) == ""); // the Position-Zero chunk is none
+    BOOST_TEST(found({{40, {1, 5, 0}}}, 40) == "40+5 ");
+    BOOST_TEST(found({{40, {1, 5, 0}}}, 36) == "no");
+    BOOST_TEST(found({{0, {1, 100, 0}}, {40, {1, 5, 0}}, {40, {2, 3, 0}}, {52, {3, 1, 0}}}, 44) ==
+               "40+8 52+1 ");
+    BOOST_TEST(found({{40, {1, 5, 0}}, {48, {2, 3, 0}}}, 40) == "40+5 48+3 ");
+    BOOST_TEST(found({{40, {1, 5, 0}}, {44, {2, 3, 0}}}, 100) == "no"); // in the pad of the first
+    BOOST_TEST(found({{40, {1, 5, 0}}, {52, {2, 3, 0}}}, 44) == "40+5 52+3 ");
+    BOOST_TEST(found({{40, {1, 5, 0}}, {56, {2, 3, 0}}}, 44) == "no");
+    call.reads.clear();
+    for (std::uint32_t i = 0; i < max_read_chunks; ++i)
+        BOOST_TEST(call.reads.push_back({40 + 4 * i, {1, 4, 0}}));
+    data_items all, again;
+    BOOST_TEST(find_data_items(call, 40, all));
+    BOOST_TEST(all.size() == 16u);
+    BOOST_TEST(call.reads.push_back({40 + 4 * 16, {1, 4, 0}}));
+    BOOST_TEST(!find_data_items(call, 40, again));
+}
+
 BOOST_AUTO_TEST_CASE(replies)
 {
     const auto own_xid = from_hex("00000011"), other_xid = from_hex("00000012");

@@ -139,34 +139,66 @@ BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(payloads_in)
 
-// Two opaques of which the stream has the rests elsewhere: a payload, and what follows it.
-BOOST_AUTO_TEST_CASE(reading_goes_on_in_what_is_elsewhere)
+// Of two pieces a payload alone may have a part in each; behind it reading goes on in the second one.
+BOOST_AUTO_TEST_CASE(a_payload_leads_into_the_second_piece)
 {
-    const auto here = from_hex("00000009 01020304");
-    const auto rest = from_hex("0000002a 0000002b");
-    decoder in(here, 4 + 12 + rest.size());
-    BOOST_TEST(in.unread() == 24u);
-    in.go_on_in(rest); // something is here still
-    BOOST_TEST(in.rest().data() == here.data());
+    const auto rest = from_hex("05060708 09000000 0000002a 00000003 61626300");
+    const auto first = from_hex("0000002b 00000009 01020304");
+    decoder in(first, rest, 100);
+    BOOST_TEST(in.position() == 100u);
+    BOOST_TEST(in.unread() == 32u);
+    BOOST_TEST(in.u32() == 0x2bu);
     const auto payload = in.payload(9);
     BOOST_TEST(payload.external);
+    BOOST_TEST(payload.position == 108u);
     BOOST_TEST(payload.inline_bytes.size() == 4u);
-    BOOST_TEST(in.unread() == rest.size());
-    in.go_on_in(from_hex("00000000 00000000 00000000")); // more than the stream has
-    BOOST_TEST(in.remaining() == 0u);
-    in.go_on_in(std::span(rest).first(4));
-    BOOST_TEST(in.position() == 16u);
-    BOOST_TEST(in.rest().size() == 4u);
-    BOOST_TEST(in.u32() == 0x2au);
+    BOOST_TEST(in.position() == 120u);
+    BOOST_TEST(in.unread() == 12u);
     BOOST_TEST(!in.at_end());
-    in.go_on_in(std::span(rest).subspan(4));
-    BOOST_TEST(in.position() == 20u);
-    BOOST_TEST(in.u32() == 0x2bu);
+    BOOST_TEST(in.u32() == 0x2au);
+    const auto second = in.payload(9);
+    BOOST_TEST(!second.external);
+    BOOST_TEST(text_of(second.inline_bytes) == "abc");
+    BOOST_TEST(second.inline_bytes.data() == rest.data() + 16);
     BOOST_TEST(in.at_end());
     in.u32();
     BOOST_TEST(!in.ok());
-    in.go_on_in(rest);
-    BOOST_TEST(in.remaining() == 0u);
+}
+
+// The border may be a payload's end, or lie in its pad.
+BOOST_AUTO_TEST_CASE(a_payload_ends_at_the_border)
+{
+    const auto all = from_hex("00000005 61626364 65000000 0000002a");
+    for (std::size_t border = 4; border <= 12; ++border) {
+        BOOST_TEST_CONTEXT("border " << border)
+        {
+            decoder in(std::span(all).first(border), std::span(all).subspan(border), 0);
+            const auto payload = in.payload(5);
+            BOOST_TEST(payload.length == 5u);
+            BOOST_TEST(payload.external == (border < 9));
+            BOOST_TEST(in.u32() == 0x2au);
+            BOOST_TEST(in.at_end());
+        }
+    }
+    decoder nothing(std::span(all).first(0), std::span(all), 0);
+    BOOST_TEST(nothing.payload(5).length == 0u); // its length lies elsewhere
+    BOOST_TEST((nothing.failure() == std::errc::no_buffer_space));
+}
+
+BOOST_AUTO_TEST_CASE(no_other_item_leads_into_the_second_piece)
+{
+    const auto all = from_hex("00000008 61626364 65666768 0000002a");
+    for (const std::size_t border : {2u, 4u, 8u, 12u}) {
+        decoder in(std::span(all).first(border), std::span(all).subspan(border), 0);
+        (void)in.string(8);
+        in.u32();
+        BOOST_TEST(!in.ok());
+        BOOST_TEST((in.failure() == std::errc::no_buffer_space));
+    }
+    const auto big = from_hex("00000009 61626364");
+    decoder longer(big, std::span(all).first(4), 0); // than both pieces together
+    BOOST_TEST(longer.payload(100).length == 0u);
+    BOOST_TEST((longer.failure() == std::errc::bad_message));
 }
 
 BOOST_AUTO_TEST_CASE(whole_payload_in_hand)
@@ -210,6 +242,66 @@ BOOST_AUTO_TEST_CASE(payload_in_a_read_chunk)
         BOOST_TEST(in.position() == 20u);
         BOOST_TEST(in.at_end());
     }
+}
+
+// RFC 8267 6.4.1: several chunks, told apart by their positions.
+BOOST_AUTO_TEST_CASE(payloads_in_several_read_chunks)
+{
+    const auto bytes = from_hex("0000000a 00000005 00000009 00000002 61620000 00000004 0000000b");
+    const external_item items[] = {{8, 5}, {32, 4}};
+    decoder in(bytes, items);
+    BOOST_TEST(in.unread() == bytes.size() + 8 + 4);
+    BOOST_TEST(in.u32() == 10u);
+    const auto first = in.payload(100);
+    BOOST_TEST(first.external);
+    BOOST_TEST(first.position == 8u);
+    BOOST_TEST(in.item_pending());
+    BOOST_TEST(in.unread() == 5 * 4u + 4u);
+    BOOST_TEST(in.u32() == 9u);
+    const auto between = in.payload(100);
+    BOOST_TEST(!between.external);
+    BOOST_TEST(text_of(between.inline_bytes) == "ab");
+    const decoder copy(in); // reads on from the same place
+    const auto second = in.payload(100);
+    BOOST_TEST(second.external);
+    BOOST_TEST(second.position == 32u);
+    BOOST_TEST(second.length == 4u);
+    BOOST_TEST(!in.item_pending());
+    BOOST_TEST(in.u32() == 11u);
+    BOOST_TEST(in.position() == 40u);
+    BOOST_TEST(in.at_end());
+    decoder again(copy);
+    BOOST_TEST(again.payload(100).position == 32u);
+    BOOST_TEST(again.u32() == 11u);
+    BOOST_TEST(again.at_end());
+}
+
+BOOST_AUTO_TEST_CASE(read_chunks_that_payloads_do_not_meet)
+{
+    const auto bytes = from_hex("00000005 00000009 00000004 0000000b");
+    const external_item in_a_word[] = {{4, 5}, {12, 4}}; // the second one inside what follows the first
+    decoder in(bytes, in_a_word);
+    BOOST_TEST(in.payload(100).external);
+    BOOST_TEST(in.u32() == 0u);
+    BOOST_TEST(in.failure().context() == "an item that is not the call's payload lies in a Read chunk");
+
+    const external_item overlapping[] = {{4, 5}, {8, 4}};
+    decoder behind(bytes, overlapping);
+    BOOST_TEST(behind.payload(100).external);
+    BOOST_TEST(behind.u32() == 0u);
+    BOOST_TEST(!behind.ok());
+
+    const external_item beyond[] = {{4, 5}, {400, 4}};
+    decoder pending(bytes, beyond);
+    BOOST_TEST(pending.payload(100).external);
+    for (const std::uint32_t word : {9u, 4u, 11u})
+        BOOST_TEST(pending.u32() == word);
+    BOOST_TEST(pending.ok());
+    BOOST_TEST(!pending.at_end());
+
+    decoder none(bytes, std::span<const external_item>());
+    BOOST_TEST(none.u32() == 5u);
+    BOOST_TEST(none.unread() == 12u);
 }
 
 BOOST_AUTO_TEST_CASE(first_payload_in_a_write_chunk)
@@ -443,9 +535,56 @@ BOOST_AUTO_TEST_CASE(payloads_leave_only_their_length)
     BOOST_TEST(out.position() == 4u);
 }
 
-BOOST_AUTO_TEST_CASE(payload_items_are_limited)
+BOOST_AUTO_TEST_CASE(a_message_moves_with_its_payloads)
+{
+    std::vector<std::byte> block(12), larger(16), small(8);
+    encoder out(block);
+    out.u32(1);
+    out.note_payload(5);
+    out.u32(2);
+    out.u32(3);
+    BOOST_TEST(!out.ok());
+    out.truncate(12);
+    out.move_to(larger);
+    block.assign(12, std::byte(0xff));
+    BOOST_TEST(out.room() == 4u);
+    out.u32(4);
+    BOOST_TEST(out.ok());
+    BOOST_TEST(to_hex(out.bytes()) == "00000001 00000005 00000002 00000004");
+    BOOST_TEST(out.position() == 16u + 8u);
+    BOOST_REQUIRE(out.payloads().size() == 1u);
+    BOOST_TEST(out.payloads()[0].offset == 8u);
+    const encoder copy(out);
+    BOOST_REQUIRE(copy.payloads().size() == 1u);
+    BOOST_TEST(copy.payloads()[0].length == 5u);
+    out.move_to(small);
+    BOOST_TEST(!out.ok());
+}
+
+// Head, payloads and what stands around them: the one place where they are put together.
+BOOST_AUTO_TEST_CASE(a_message_is_told_in_order)
 {
     std::vector<std::byte> block(64);
+    const auto told = [](const encoder& out) {
+        std::string text;
+        out.in_order([&](std::span<const std::byte> bytes) { text += to_hex(bytes) + "; "; },
+                     [&](std::size_t item) { text += "item " + std::to_string(item) + "; "; });
+        return text;
+    };
+    encoder out(block);
+    BOOST_TEST(told(out) == "");
+    out.u32(1);
+    BOOST_TEST(told(out) == "00000001; ");
+    out.note_payload(5);
+    BOOST_TEST(told(out) == "00000001 00000005; item 0; ");
+    out.note_payload(0);
+    out.u32(2);
+    BOOST_TEST(told(out) == "00000001 00000005; item 0; 00000000; item 1; 00000002; ");
+}
+
+BOOST_AUTO_TEST_CASE(payload_items_are_limited)
+{
+    std::vector<std::byte> block(4 * encoder::max_payloads + 4);
     encoder out(block);
     for (std::size_t i = 0; i < encoder::max_payloads; ++i)
         out.note_payload(4);

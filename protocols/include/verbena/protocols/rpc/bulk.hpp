@@ -53,7 +53,7 @@ private:
     bool awaited_ = false;
 };
 
-/// A copy of `bytes` in memory that the transport sends without another one. It counts as what `c` has in hand
+/// A copy of `bytes` in memory that the transport sends without another one. What is kept by a std::shared_ptr needs none: see payload. It counts as what `c` has in hand
 /// (call::expect_results()). Completes when: there is memory, or buffer_pool::call_patience is over. On cancel: it ends, ENOMEM.
 /// Errors: ENOMEM, at once for more than buffer_pool::max_size. Lifetime: `c` and `bytes` outlive the task. Shard: that of `c`.
 task<result<payload>> copy_payload(call& c, std::span<const std::byte> bytes);

@@ -78,8 +78,13 @@ public:
     /// Where the arguments are written. At most one payload item may be noted; attach() its bytes.
     xdr::encoder& message() noexcept { return message_; }
     const xdr::encoder& message() const noexcept { return message_; }
-    void attach(payload bytes) noexcept { argument_ = std::move(bytes); }
-    const payload& argument() const noexcept { return argument_; }
+    void attach(payload bytes)
+    {
+        arguments_.clear();
+        arguments_.add(std::move(bytes));
+    }
+    const payload& argument() const noexcept { return arguments_[0].bytes; }
+    const attachments& arguments() const noexcept { return arguments_; }
 
     /// The largest reply, from its XID on, without the result payload: max_success_header_size and the largest results, in
     /// bytes. Streams take replies of any length and don't look at it. Over RDMA the caller offers the room, a Reply chunk
@@ -100,7 +105,7 @@ public:
 private:
     lease block_;
     xdr::encoder message_;
-    payload argument_;
+    attachments arguments_;
 };
 
 /// A successful reply. Keeps alive what results() and the payloads point at.

@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bytes of a call or reply that stay where they were received or read: views with the leases that
 // keep them alive.
+//
+// A message is a sequence of inline bytes, which an xdr::encoder has written, and of payloads, whose places are noted there. What
+// puts both together is encoder::in_order(), over every transport, for calls and for replies.
 #pragma once
 
 #include <verbena/core/buffer.hpp>
+#include <verbena/core/file_range.hpp>
 
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <span>
+#include <utility>
+#include <vector>
 
 #pragma GCC visibility push(default)
 
@@ -22,6 +29,14 @@ public:
 
     payload() = default;
     payload(lease owner, std::span<const std::byte> bytes) noexcept { append(std::move(owner), bytes); }
+    /// Bytes of any owner, which `keeper` keeps there, unchanged, until they are sent: so what a program has stored goes out from where it is.
+    /// Where a device needs registered memory they are copied there, once. Taking a share of a std::shared_ptr allocates nothing; it is let
+    /// go on the call's shard.
+    payload(std::shared_ptr<const void> keeper, std::span<const std::byte> bytes) noexcept
+        : keeper_(std::move(keeper))
+    {
+        append(lease(), bytes);
+    }
     payload(payload&&) = default;
     payload& operator=(payload&&) = default;
 
@@ -38,12 +53,15 @@ public:
     std::span<const std::span<const std::byte>> pieces() const noexcept { return {pieces_.data(), count_}; }
     std::size_t size() const noexcept { return size_; }
     bool empty() const noexcept { return size_ == 0; }
-    /// The lease that keeps piece `i` alive; empty for memory that outlives the call by itself.
+    /// Keeps those pieces alive that have no lease; may be none.
+    const std::shared_ptr<const void>& keeper() const noexcept { return keeper_; }
+    /// The lease that keeps piece `i` alive; empty for memory of keeper(), or that outlives the call by itself.
     const lease& owner(std::size_t i) const noexcept { return owners_[i]; }
     void clear() noexcept
     {
         for (std::size_t i = 0; i < count_; ++i)
             owners_[i].reset();
+        keeper_.reset();
         count_ = 0;
         size_ = 0;
     }
@@ -51,8 +69,53 @@ public:
 private:
     std::array<std::span<const std::byte>, max_pieces> pieces_{};
     std::array<lease, max_pieces> owners_{};
+    std::shared_ptr<const void> keeper_;
     std::size_t count_ = 0;
     std::size_t size_ = 0;
+};
+
+/// What stands in the place of one payload item: memory, or a range of a file.
+struct attachment {
+    attachment() = default;
+    attachment(payload b) noexcept : bytes(std::move(b)) {}
+    attachment(file_range f) noexcept : file(std::move(f)) {}
+    std::size_t size() const noexcept { return bytes.size() + file.size; }
+
+    payload bytes;
+    file_range file;
+};
+
+/// The payloads of one message, in the order of their items: any number, of which the first takes no memory of its own. Move-only;
+/// shard-local.
+class attachments {
+public:
+    void add(attachment a)
+    {
+        if (count_ == 0)
+            first_ = std::move(a);
+        else
+            more_.push_back(std::move(a));
+        ++count_;
+    }
+    std::size_t size() const noexcept { return count_; }
+    bool empty() const noexcept { return count_ == 0; }
+    /// `i` is below size(), or 0: an empty one stands there where there is none.
+    attachment& operator[](std::size_t i) noexcept { return i == 0 ? first_ : more_[i - 1]; }
+    const attachment& operator[](std::size_t i) const noexcept { return i == 0 ? first_ : more_[i - 1]; }
+    /// Lets all of them go. Keeps the memory of a list that was longer than one.
+    void clear() noexcept
+    {
+        if (count_ == 0)
+            return;
+        first_ = attachment();
+        more_.clear();
+        count_ = 0;
+    }
+
+private:
+    attachment first_;
+    std::vector<attachment> more_;
+    std::size_t count_ = 0;
 };
 
 } // namespace verbena::rpc

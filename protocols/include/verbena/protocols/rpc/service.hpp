@@ -70,7 +70,8 @@ public:
     buffer_pool& buffers() noexcept { return *buffers_; }
 
     /// Brings a large argument here: the views into the receive buffers, or memory filled by RDMA Reads. Check permissions first:
-    /// until then the bytes may still be with the peer.
+    /// until then the bytes may still be with the peer. A call may have several; each is pulled when it is wanted, one at a time,
+    /// or not at all, and args() reads on behind it in any case.
     ///
     /// Completes when: the bytes are here; on a byte stream at once. On cancel: a wait for memory, or for a turn to read, ends
     /// with an error; Reads that were posted are waited for. Errors: ENOMEM when there is no memory in
@@ -79,11 +80,19 @@ public:
     /// connection ends.
     virtual task<result<payload>> pull(xdr::payload_ref ref) = 0;
 
-    /// Where arguments follow behind a payload that has been read: makes args() go on with them. Nothing else need call it.
-    virtual void pass_payload() noexcept {}
+    /// Where args() failed with ENOBUFS: what is to be read lies in two pieces. Goes back to `from`, a former args().position(), from
+    /// where on more lies in one piece then, copied if need be. For arguments that stand behind a payload; those in front of the
+    /// first one never lie apart. Views of what stood behind the `from` of an earlier call of this are gone.
+    ///
+    /// Completes when: there is memory, or buffer_pool::call_patience is over. On cancel: it ends. Errors: ENOMEM; EMSGSIZE: the
+    /// transport has no more of them in one piece.
+    virtual task<result<void>> join_arguments(std::size_t from)
+    {
+        co_return error(std::errc::message_size, "arguments in several pieces", from);
+    }
 
-    /// Gives results() room for at least `size` more bytes, keeping what was written; call it before writing results that may
-    /// exceed inline_results bytes, and before any payload is noted.
+    /// Gives results() room for at least `size` more bytes, keeping what was written and noted; call it before writing results that
+    /// may exceed inline_results bytes.
     ///
     /// Completes when: there is memory, or buffer_pool::call_patience is over; at once where there is room. On cancel: it ends,
     /// false. Errors: false, also for more than a buffer can hold, and in a call from a server for more than travels inline; the
@@ -91,8 +100,8 @@ public:
     virtual task<bool> reserve_results(std::size_t size) = 0;
     static constexpr std::size_t inline_results = 512;
 
-    /// No larger data item can be returned, in bytes: the caller offers no room for it. Memory for one byte more than that
-    /// is all that a procedure needs.
+    /// The data item that is noted next can't be larger, in bytes: the caller offers no room for it. Memory for one byte more than
+    /// that is all that a procedure needs.
     virtual std::uint64_t most_result() const noexcept { return UINT32_MAX; }
 
     /// Says that the results will take up to `size` bytes of buffers(), also what is attached to them. Say so before waiting
@@ -110,12 +119,14 @@ public:
     /// The way back to the caller over the connection that this call came on; nullptr where that has none.
     virtual std::shared_ptr<reverse_channel> reverse() { return nullptr; }
 
-    /// The bytes of the payload item that results().note_payload() announced last. Once per item.
-    void attach(payload bytes) noexcept { result_payload_ = std::move(bytes); }
-    const payload& result_payload() const noexcept { return result_payload_; }
+    /// The bytes of a payload item that results().note_payload() announced: once for each item, in their order. Beyond the first
+    /// one it may allocate.
+    void attach(payload bytes) { attached_.add(std::move(bytes)); }
     /// Instead of memory, where the transport takes it.
-    void attach(file_range bytes) noexcept { result_file_ = std::move(bytes); }
-    const file_range& result_file() const noexcept { return result_file_; }
+    void attach(file_range bytes) { attached_.add(std::move(bytes)); }
+    const attachments& attached() const noexcept { return attached_; }
+    /// Lets go what was attached, as the results are to be others.
+    void detach() noexcept { attached_.clear(); }
     /// True if a payload may be a range of a file: the transport sends it from the page cache. It must be there,
     /// or the shard waits for the disk.
     virtual bool takes_files() const noexcept { return false; }
@@ -131,8 +142,7 @@ protected:
     xdr::decoder args_;
     xdr::encoder results_;
     buffer_pool* buffers_ = nullptr;
-    payload result_payload_;
-    file_range result_file_;
+    attachments attached_;
 };
 
 /// What the dispatcher puts into the reply when a procedure returns.

@@ -14,6 +14,7 @@ namespace verbena::rpcrdma {
 
 // A header over these is answered with ERR_CHUNK. RFC 8267 6.4.2 asks for 16 segments per chunk.
 inline constexpr std::size_t max_read_segments = 64;
+inline constexpr std::size_t max_read_chunks = 16; // data items of one call, beside a Position-Zero chunk
 inline constexpr std::size_t max_write_chunks = 8;
 inline constexpr std::size_t max_write_segments = 64; // in all Write chunks together
 inline constexpr std::size_t max_reply_segments = 64;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <verbena/protocols/rpcrdma/chunk_lists.hpp>
+#include <verbena/protocols/xdr/decoder.hpp>
 #include <verbena/protocols/xdr/encoder.hpp>
 
 #include <cstddef>
@@ -78,7 +79,13 @@ decoded_header decode(std::span<const std::byte> message, header& out) noexcept;
 /// the message. To be answered with ERR_CHUNK.
 const char* broken_call_rule(const header& call, std::span<const std::byte> payload) noexcept;
 
-/// The same for a reply: to be dropped. RDMA_ERROR breaks none.
+/// What the Read chunks of a call hold beside a Position-Zero chunk, in order, for a decoder of the rest.
+using data_items = bounded_list<xdr::external_item, max_read_chunks>;
+/// `size` is the length of the call's stream without them. False where there are too many, or where one lies in another one or behind
+/// the end (RFC 8166 3.4.5). To be answered with ERR_CHUNK. The lengths together are below 4 GiB: the caller looks before.
+bool find_data_items(const header& call, std::size_t size, data_items& out) noexcept;
+
+/// The rule that a good header breaks as a reply, or null: to be dropped. RDMA_ERROR breaks none.
 const char* broken_reply_rule(const header& reply, std::span<const std::byte> payload) noexcept;
 
 /// What encode() will write.

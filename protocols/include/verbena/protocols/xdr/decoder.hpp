@@ -6,10 +6,9 @@
 // strings and opaques are views into the caller's bytes and live as long as those do.
 //
 // The bytes in hand may be less than the stream. Two transports need that:
-//  - RPC-over-RDMA moves one data item out of the stream into a chunk (RFC 8166 3.4.5 and 3.4.6), its
-//    pad included. Positions count as if it were still there.
-//  - over TCP the first part of a record is contiguous, and the end of a large payload may lie in
-//    buffers of the transport.
+//  - RPC-over-RDMA moves data items out of the stream into chunks (RFC 8166 3.4.5 and 3.4.6), their
+//    pads included. Positions count as if they were still there.
+//  - over TCP a record may lie in two pieces, and a large payload may reach from the one into the other.
 // Only payload() may meet bytes that are elsewhere; any other read that would is a failure.
 #pragma once
 
@@ -68,15 +67,30 @@ public:
         tail_ = total_length - static_cast<std::size_t>(end_ - begin_);
     }
 
+    /// From `position` of a stream on, in two pieces. Reading goes on in the second one behind a payload() that reaches the end of
+    /// the first one; any other item must lie in one of them.
+    decoder(std::span<const std::byte> first, std::span<const std::byte> second,
+            std::size_t position) noexcept
+        : decoder(first)
+    {
+        second_ = second.data();
+        tail_ = second.size();
+        elsewhere_ = position;
+    }
+
     /// A stream without the item that a chunk carries.
     decoder(std::span<const std::byte> bytes, external_item item) noexcept : decoder(bytes)
     {
-        // Until payload() takes the item, nothing behind it may be read: a read across it would
-        // take the following item's bytes for its own.
         item_ = item;
         reduced_ = true;
-        if (item.position < bytes.size())
-            end_ = begin_ + item.position;
+        stop_at_item();
+    }
+
+    /// A stream without the items that chunks carry, in the order of their positions. `items` outlive the decoder and its copies.
+    decoder(std::span<const std::byte> bytes, std::span<const external_item> items) noexcept : decoder(bytes)
+    {
+        more_ = items;
+        next_item();
     }
 
     bool ok() const noexcept { return rule_ == nullptr; }
@@ -94,15 +108,17 @@ public:
     /// True if nothing follows, neither here nor elsewhere. False after a failure.
     bool at_end() const noexcept { return ok() && next_ == real_end_ && tail_ == 0 && !item_pending(); }
 
-    /// True if an external item was given and payload() has not met it.
+    /// True if external items were given and payload() has not met all of them.
     bool item_pending() const noexcept { return reduced_; }
 
     /// Bytes of the unreduced stream that were not read yet, wherever they are. The item of a chunk counts with
     /// its pad, whether the chunk holds that or not.
     std::size_t unread() const noexcept
     {
-        const std::size_t item = reduced_ ? padded(item_.length) : 0;
-        return static_cast<std::size_t>(real_end_ - next_) + tail_ + item;
+        std::size_t items = reduced_ ? padded(item_.length) : 0;
+        for (const external_item& item : more_)
+            items += padded(item.length);
+        return static_cast<std::size_t>(real_end_ - next_) + tail_ + items;
     }
 
     /// The bytes that remaining() counts.
@@ -183,18 +199,6 @@ public:
         return count;
     }
 
-    /// Goes on in `bytes`, which are the next ones of those that the stream has elsewhere: behind a payload() that took all that was
-    /// here. Not before that, nor after a failure. `bytes` live as long as what is read of them.
-    void go_on_in(std::span<const std::byte> bytes) noexcept
-    {
-        if (!ok() || remaining() != 0 || bytes.size() > tail_)
-            return;
-        elsewhere_ = position();
-        begin_ = next_ = bytes.data();
-        end_ = real_end_ = begin_ + bytes.size();
-        tail_ -= bytes.size();
-    }
-
     void skip(std::size_t length) noexcept
     {
         if (remaining() < length) [[unlikely]]
@@ -216,20 +220,25 @@ public:
         if (reduced_ && (ref.position == item_.position || item_.position == external_item::any_position)) {
             if (item_.length < ref.length || item_.length > size) [[unlikely]]
                 return fail("chunk and opaque differ in length"), payload_ref();
-            reduced_ = false;
             elsewhere_ += size;
-            end_ = real_end_;
+            next_item();
             ref.external = true;
         } else if (size <= remaining()) {
             ref.inline_bytes = {next_, ref.length};
             next_ += size;
+            if (next_ == end_ && second_ != nullptr)
+                go_on_in_second(0);
         } else if (size - remaining() <= tail_) {
             const std::size_t beyond = size - remaining();
             ref.inline_bytes = {next_, std::min<std::size_t>(ref.length, remaining())};
             ref.external = ref.inline_bytes.size() < ref.length;
             next_ = end_;
-            tail_ -= beyond;
-            elsewhere_ += beyond;
+            if (second_ != nullptr) {
+                go_on_in_second(beyond);
+            } else {
+                tail_ -= beyond;
+                elsewhere_ += beyond;
+            }
         } else {
             return fail_short(size), payload_ref();
         }
@@ -237,6 +246,36 @@ public:
     }
 
 private:
+    // All of the first piece is read, and `skipped` bytes of the second one are a payload's.
+    void go_on_in_second(std::size_t skipped) noexcept
+    {
+        elsewhere_ = position() + skipped;
+        begin_ = next_ = second_ + skipped;
+        end_ = real_end_ = second_ + tail_;
+        second_ = nullptr;
+        tail_ = 0;
+    }
+
+    void next_item() noexcept
+    {
+        reduced_ = !more_.empty();
+        end_ = real_end_;
+        if (!reduced_)
+            return;
+        item_ = more_.front();
+        more_ = more_.subspan(1);
+        stop_at_item();
+    }
+
+    // Until payload() takes the item, nothing behind it may be read: a read across it would take the following item's bytes for
+    // its own. One that should stand in front of what has been read never comes.
+    void stop_at_item() noexcept
+    {
+        const std::size_t ahead = item_.position < position() ? 0 : item_.position - position();
+        if (ahead < static_cast<std::size_t>(real_end_ - next_))
+            end_ = next_ + ahead;
+    }
+
     void fail(const char* rule, std::errc code) noexcept
     {
         if (!ok())
@@ -263,8 +302,10 @@ private:
     const std::byte* real_end_ = nullptr; // end of the bytes in hand
     std::size_t elsewhere_ = 0;           // bytes that position() counts and next_ does not
     std::size_t tail_ = 0;                // bytes of the stream behind real_end_
+    const std::byte* second_ = nullptr;   // of two pieces, while the first one is read: where tail_ begins
     external_item item_;
-    bool reduced_ = false; // item_ still stands ahead
+    std::span<const external_item> more_; // behind item_
+    bool reduced_ = false;                // item_ still stands ahead
     const char* rule_ = nullptr;
     std::errc code_ = std::errc::bad_message;
     std::size_t position_of_failure_ = 0;

@@ -25,18 +25,18 @@ namespace verbena::xdr {
 /// An opaque whose bytes the transport supplies.
 struct payload_item {
     /// Where in the block the bytes (and their pad) belong: before the byte at this offset.
-    std::size_t offset = 0;
+    std::size_t offset;
     /// Where its first byte stands in the unreduced stream.
-    std::size_t position = 0;
+    std::size_t position;
     /// Without the pad.
-    std::uint32_t length = 0;
+    std::uint32_t length;
 };
 
 /// Not thread-safe. Borrows the block for its whole life.
 class encoder {
 public:
-    /// Payload items in one message.
-    static constexpr std::size_t max_payloads = 4;
+    /// Payload items in one message. One more is as what has no room.
+    static constexpr std::size_t max_payloads = 16;
 
     encoder() = default;
     explicit encoder(std::span<std::byte> block) noexcept
@@ -52,7 +52,7 @@ public:
     /// The length so far of the unreduced stream: the block's bytes and the payloads with their pads.
     std::size_t position() const noexcept { return size() + elsewhere_; }
     std::span<const std::byte> bytes() const noexcept { return {begin_, size()}; }
-    std::span<const payload_item> payloads() const noexcept { return {payloads_.data(), payload_count_}; }
+    std::span<const payload_item> payloads() const noexcept { return payloads_.all(); }
 
     void u32(std::uint32_t value) noexcept
     {
@@ -115,12 +115,12 @@ public:
     /// Writes a length word for `length` bytes that the transport supplies with their pad.
     void note_payload(std::uint32_t length) noexcept
     {
-        if (payload_count_ == max_payloads) [[unlikely]]
+        if (payloads_.count == max_payloads) [[unlikely]]
             return overflow();
         u32(length);
         if (!ok_) [[unlikely]]
             return;
-        payloads_[payload_count_++] = {size(), position(), length};
+        payloads_.items[payloads_.count++] = {size(), position(), length};
         elsewhere_ += padded(length);
     }
 
@@ -139,9 +139,40 @@ public:
             return;
         next_ = begin_ + size_before;
         end_ = real_end_;
-        while (payload_count_ > 0 && payloads_[payload_count_ - 1].offset > size_before)
-            elsewhere_ -= padded(payloads_[--payload_count_].length);
+        while (payloads_.count > 0 && payloads_.items[payloads_.count - 1].offset > size_before)
+            elsewhere_ -= padded(payloads_.items[--payloads_.count].length);
         ok_ = true;
+    }
+
+    /// Goes on in another block, which gets what was written; what was noted stays noted. `block` has room for size() bytes.
+    void move_to(std::span<std::byte> block) noexcept
+    {
+        const std::size_t written = size();
+        if (written > block.size()) [[unlikely]]
+            return overflow();
+        if (written != 0)
+            std::memcpy(block.data(), begin_, written);
+        begin_ = block.data();
+        next_ = begin_ + written;
+        real_end_ = begin_ + block.size();
+        end_ = ok_ ? real_end_ : next_;
+    }
+
+    /// The message as it travels: calls `bytes(std::span<const std::byte>)` for each stretch of the block that is not empty, and
+    /// `item(std::size_t i)` for payloads()[i] with its pad, in the order of the stream.
+    template<class Bytes, class Item>
+    void in_order(Bytes bytes, Item item) const
+    {
+        std::size_t done = 0;
+        for (std::size_t i = 0; i < payloads_.count; ++i) {
+            const std::size_t offset = payloads_.items[i].offset;
+            if (offset != done)
+                bytes(std::span<const std::byte>(begin_ + done, offset - done));
+            item(i);
+            done = offset;
+        }
+        if (done != size())
+            bytes(std::span<const std::byte>(begin_ + done, size() - done));
     }
 
     /// Refuses a value that its type has no room for, as if the block were full.
@@ -169,8 +200,22 @@ private:
     std::byte* real_end_ = nullptr;
     std::size_t elsewhere_ = 0;
     bool ok_ = true;
-    std::size_t payload_count_ = 0;
-    std::array<payload_item, max_payloads> payloads_{};
+    // Copies those in use, and clears none: most messages have one at most.
+    struct item_list {
+        item_list() noexcept {} // leaves `items` as they are
+        item_list(const item_list& other) noexcept { *this = other; }
+        item_list& operator=(const item_list& other) noexcept
+        {
+            count = other.count;
+            for (std::size_t i = 0; i < count; ++i)
+                items[i] = other.items[i];
+            return *this;
+        }
+        std::span<const payload_item> all() const noexcept { return {items.data(), count}; }
+        std::size_t count = 0;
+        std::array<payload_item, max_payloads> items;
+    };
+    item_list payloads_;
 };
 
 } // namespace verbena::xdr

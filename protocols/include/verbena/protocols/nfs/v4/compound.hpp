@@ -61,6 +61,8 @@ public:
     /// Goes to the next operation; the arguments of the one before have been read. False behind the last one and behind one that
     /// could not be read. Where the message ends before a number that it announced, opcode() is illegal and visit() fails.
     bool next() noexcept;
+    /// To the same one once more, whose bytes could not be read: they are in reach now, and the decoder stands in front of it.
+    void again() noexcept { --index_; }
     /// May be any number: is_operation() knows which ones the minor version has.
     opnum opcode() const noexcept { return opcode_; }
     /// How many operations were gone to.

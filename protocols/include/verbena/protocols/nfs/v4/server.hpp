@@ -122,6 +122,8 @@ private:
     task<rpc::outcome> serve_compound(rpc::call& c);
     task<rpc::outcome> serve_session(rpc::call& c, compound_arguments& args);
     task<rpc::outcome> serve_alone(rpc::call& c, compound_arguments& args);
+    static void keep(rpc::call& c, std::size_t start, slot_use& slot);
+    static task<bool> repeat(rpc::call& c, const slot_use& slot);
     task<void> run_operations(compound& k);
     task<nfsstat4> run(compound& k, nfs_opnum4 operation);
     static task<nfsstat4> answer_with(nfsstat4 status);

@@ -10,6 +10,7 @@
 #include <verbena/protocols/files/types.hpp>
 #include <verbena/protocols/nfs/v4/back_channel.hpp>
 #include <verbena/protocols/nfs/v4/session_operations.hpp>
+#include <verbena/protocols/xdr/encoder.hpp>
 
 #include <array>
 #include <atomic>
@@ -120,7 +121,8 @@ private:
         bool running = false;
         bool kept = false; // `reply` is that call's
         std::uint64_t mark = 0;
-        std::vector<std::byte> reply; // of COMPOUND, from its status on
+        std::vector<std::byte> reply;         // of COMPOUND, from its status on
+        std::vector<xdr::payload_item> items; // in it, for who offers chunks for them
     };
 
     const sessionid4 id_;
@@ -148,20 +150,26 @@ public:
     slot_verdict begin(std::shared_ptr<verbena::nfs::v4::session> of, const SEQUENCE4args& args,
                        std::uint64_t mark);
     nfsstat4 status() const noexcept { return status_; }
-    /// Of slot_verdict::repeat.
+    /// Of slot_verdict::repeat: the whole reply, and the places of data items in it.
     std::span<const std::byte> reply() const noexcept { return reply_; }
+    std::span<const xdr::payload_item> items() const noexcept { return items_; }
     /// The call has changed something: whatever becomes of it, it does not run again.
     void counts() noexcept { counts_ = true; }
-    /// The call has run. `reply`, if it is to be kept, is copied.
-    void finish(std::span<const std::byte> reply, bool keep);
+    /// The call has run, and nothing is kept.
+    void finish();
+    /// The call has run. `reply` is copied; `items` say where data items lie in it, each by its `position`.
+    void finish(std::span<const std::byte> reply, std::span<const xdr::payload_item> items);
 
 private:
+    void end(session::slot& s, bool kept) noexcept;
+
     std::shared_ptr<verbena::nfs::v4::session> session_;
     std::uint32_t slot_ = 0;
     bool running_ = false;
     bool counts_ = false;
     nfsstat4 status_ = nfsstat4::ok;
     std::vector<std::byte> reply_;
+    std::vector<xdr::payload_item> items_;
 };
 
 /// All clients and sessions of a server. Any thread.
