@@ -290,8 +290,8 @@ public:
     };
     /// One of somebody else than `who`, or nothing: then make_room() may still have to wait for one that is recalled.
     std::optional<writer> writer_of(const storage::handle& file, client_id who) noexcept;
-    /// The holder of `id` has said what it keeps to itself: `modified`, whether it has changed the file. What the change attribute that the
-    /// server knows, but no less than writer::change, is to be increased by for others: by one more with each answer that says so. Nothing if the delegation is back, or recalled.
+    /// The holder of `id` has said what it keeps to itself: `modified`, whether it has changed the file. How often it has said so by now; nothing
+    /// if the delegation is back, or recalled.
     std::optional<std::uint64_t> note_answer(const stateid& id, bool modified) noexcept;
     /// Recalls one, for a reason that the table doesn't know of (a local process wants the file).
     result<void> recall(const stateid& id);
