@@ -73,6 +73,7 @@ struct open_request {
     bool promised = false; ///< may_open() has just said yes to it: no limit stands against it any more
     delegation_want want = delegation_want::any; ///< with reclaim: what it had
     stateid delegation;                          ///< with under_delegation
+    bool gives_back = false;                     ///< with reclaim: what it had is recalled at once
     bool truncates = false;                      ///< the file is cut, whatever the access
     std::optional<std::uint64_t>
         change; ///< the file's change attribute as the client sees it, if that is known: then the holder of a write delegation may be asked
