@@ -216,6 +216,9 @@ private:
                 c.expired = c.lost = true;
                 ++told_.expired;
             }
+            // Somebody was quicker than forget(), be it because the lease was over.
+            if (*state == client_state::expired && c.is_restarting)
+                drop(i);
             if (!c.expired && !c.is_restarting)
                 BOOST_REQUIRE(((*state == client_state::courtesy) == is_courtesy(c)));
         }
