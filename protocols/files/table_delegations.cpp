@@ -149,8 +149,9 @@ void state_table::decide_delegation(const open_request& r, client_entry& c, file
         return;
     }
     delegation_entry& d = grant(c, f, *type, r.change);
-    out.delegation = granted_delegation{states_->id_of(d), *type, refused.has_value()};
-    if (refused) // it had it, so it keeps it until it has returned it (RFC 8881 10.2.1)
+    const bool unwanted = refused || (reclaims && r.gives_back);
+    out.delegation = granted_delegation{states_->id_of(d), *type, unwanted};
+    if (unwanted) // it had it, so it keeps it until it has returned it (RFC 8881 10.2.1)
         recall(d);
 }
 

@@ -92,6 +92,7 @@ struct m_pending {
     unsigned client, owner, file;
     share access, deny;
     delegation_want want;
+    bool cuts = false; // the file, until it is answered
 };
 struct m_passage {
     std::unique_ptr<passage> at;
@@ -199,6 +200,9 @@ struct files_model {
                     if (conflicts(holding_of(d.type), op))
                         return share_answer::needs_room;
         if (any(deny) && operations.front() <= operation::open_deny_write) {
+            for (const m_pending& p : pending_)
+                if (p.file == file && p.cuts && any(deny & share::write))
+                    return share_answer::needs_room;
             for (const m_passage& p : passages_)
                 if (p.file == file && !p.stateless && any(p.anonymous & deny))
                     return share_answer::needs_room;
@@ -207,7 +211,7 @@ struct files_model {
         }
         return share_answer::free;
     }
-    static std::vector<operation> operations_of(share access, share deny)
+    static std::vector<operation> operations_of(share access, share deny, bool cuts)
     {
         std::vector<operation> all;
         if (any(access & share::read))
@@ -218,6 +222,8 @@ struct files_model {
             all.push_back(operation::open_deny_read);
         if (any(deny & share::write))
             all.push_back(operation::open_deny_write);
+        if (cuts)
+            all.push_back(operation::set_size);
         return all;
     }
     m_open* find_open(unsigned client, unsigned owner, unsigned file)
@@ -263,6 +269,10 @@ struct files_model {
                 if (o.file == d.file && o.client != d.client)
                     BOOST_REQUIRE((d.type == delegation_type::read && !any(o.access() & share::write) &&
                                    !any(o.deny() & share::read)));
+            for (const m_pending& p : pending_)
+                if (p.file == d.file && p.client != d.client)
+                    for (const operation op : operations_of(p.access, p.deny, p.cuts))
+                        BOOST_REQUIRE(!conflicts(holding_of(d.type), op));
             for (const m_passage& p : passages_)
                 if (p.file == d.file && p.client != d.client && !p.in_grace)
                     for (const operation op : p.operations)
@@ -272,6 +282,10 @@ struct files_model {
             for (const m_open& o : opens_)
                 if (o.file == p.file)
                     BOOST_REQUIRE(!any(p.anonymous & o.deny()));
+        for (const m_pending& p : pending_)
+            for (const m_open& o : opens_)
+                if (o.file == p.file && p.cuts)
+                    BOOST_REQUIRE(!any(o.deny() & share::write));
     }
 
     virtual_clock clock_;

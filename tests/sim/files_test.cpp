@@ -216,6 +216,9 @@ private:
                 c.expired = c.lost = true;
                 ++told_.expired;
             }
+            // Somebody was quicker than forget(), be it because the lease was over.
+            if (*state == client_state::expired && c.is_restarting)
+                drop(i);
             if (!c.expired && !c.is_restarting)
                 BOOST_REQUIRE(((*state == client_state::courtesy) == is_courtesy(c)));
         }
@@ -365,6 +368,7 @@ private:
         r.access = p.access;
         r.deny = p.deny;
         r.want = p.want;
+        r.truncates = p.cuts;
         r.hears_of_locks = true;
         return r;
     }
@@ -396,7 +400,8 @@ private:
         const open_request r = request_of(p);
         note_entry(p.file);
         const m_client& c = clients_[p.client];
-        const auto expected = shares(p.client, p.file, p.access, p.deny, operations_of(p.access, p.deny));
+        const auto expected = shares(p.client, p.file, p.cuts ? p.access | share::write : p.access, p.deny,
+                                     operations_of(p.access, p.deny, p.cuts));
         std::size_t have = 0;
         for (const m_open& o : opens_)
             have += o.client == p.client;
@@ -438,7 +443,7 @@ private:
     }
     task<void> open_with_room(m_pending p, duration patience)
     {
-        if (open({nullptr, p.client, p.owner, p.file, p.access, p.deny, p.want}, true))
+        if (open({nullptr, p.client, p.owner, p.file, p.access, p.deny, p.want, p.cuts}, true))
             co_return;
         passage hold;
         note_entry(p.file);
@@ -454,7 +459,7 @@ private:
             sync();
             if (is_free(c) && !c.expired) {
                 const bool has_room =
-                    open({nullptr, p.client, p.owner, p.file, p.access, p.deny, p.want}, true);
+                    open({nullptr, p.client, p.owner, p.file, p.access, p.deny, p.want, p.cuts}, true);
                 BOOST_REQUIRE(has_room); // that is the promise
             }
         } else if (room.error() == errc::busy) {
@@ -679,6 +684,7 @@ private:
         p.access = share(1 + random_() % 3);
         p.deny = random_() % 4 == 0 ? share(random_() % 4) : share::none;
         p.want = random_() % 4 == 0 ? delegation_want::none : delegation_want::any;
+        p.cuts = random_() % 4 == 0;
         return p;
     }
 
@@ -707,8 +713,8 @@ private:
         case 2: {
             m_pending p = some_open(client);
             serving_->spawn([this, client, owner = p.owner, file = p.file, access = p.access, deny = p.deny,
-                             want = p.want, patience = some_patience()] {
-                return open_with_room({nullptr, client, owner, file, access, deny, want}, patience);
+                             want = p.want, cuts = p.cuts, patience = some_patience()] {
+                return open_with_room({nullptr, client, owner, file, access, deny, want, cuts}, patience);
             });
             break;
         }

@@ -25,6 +25,15 @@ files::delegation_want want_of(std::uint32_t share_access) noexcept
     }
 }
 
+files::delegation_want reclaimed_want(open_delegation_type4 had) noexcept
+{
+    switch (had) {
+    case open_delegation_type4::read: return files::delegation_want::read;
+    case open_delegation_type4::write: return files::delegation_want::write;
+    default: return files::delegation_want::none;
+    }
+}
+
 why_no_delegation4 why_of(files::no_delegation why) noexcept
 {
     switch (why) {
@@ -249,6 +258,13 @@ task<nfsstat4> server::open(compound& k)
     if (request.claim == files::open_claim::fresh && !to.file.exported->local_writers &&
         k.session->back().is_up())
         request.want = want_of(args.share_access);
+    // What a client had before a restart it has, whatever we like (8881 10.2.1): it may be recalled at once. What it has changed
+    // since nobody knows, so it is not asked for attributes.
+    if (request.claim == files::open_claim::reclaim) {
+        request.want = reclaimed_want(args.claim.delegate_type);
+        request.gives_back = to.file.exported->local_writers;
+        request.change.reset();
+    }
     state_home::truncation truncation;
     if (to.truncates)
         truncation = {&to.file.backend(), to.file.request, to.file.file, to.file.exported->id};

@@ -547,8 +547,9 @@ BOOST_FIXTURE_TEST_CASE(an_open_that_is_to_cut_the_file_writes_from_its_beginnin
             co_await sleep_for(500ms);
             BOOST_TEST(!denies);
             BOOST_TEST(table->commit(p).has_value());
-            co_await s.join();
+            co_await sleep_for(1ms);
             BOOST_TEST(denies);
+            co_await s.join();
         };
         run(body());
     }

@@ -3,6 +3,10 @@
 // (CB_GETATTR), and to give back what they don't use (CB_RECALL_ANY).
 #include "nfs4_version3.hpp"
 
+#include <algorithm>
+#include <random>
+#include <utility>
+
 namespace verbena::nfs::v4 {
 inline std::ostream& operator<<(std::ostream& out, nfs_cb_opnum4 op) { return out << to_string(op); }
 } // namespace verbena::nfs::v4
@@ -255,6 +259,96 @@ BOOST_FIXTURE_TEST_CASE(a_waiter_that_has_given_up_is_forgotten, fixture)
     BOOST_TEST(second_way->calls[0].owner == "waiter");
 }
 
+// Owners of two clients want one range, and ask only once they are told. Some are killed while they wait, and some calls are answered
+// late. Nobody has it beside another one, and nobody is forgotten.
+BOOST_FIXTURE_TEST_CASE(who_waits_is_told_in_the_end, fixture)
+{
+    begin();
+    struct owner {
+        enum class state : std::uint8_t { idle, waits, holds };
+        client4* client;
+        client4::opened* file;
+        std::string name;
+        state is = state::idle;
+        stateid4 id;
+    };
+    client4::opened of_first = first.open(plain(first.creating("f")));
+    client4::opened of_second = second.open(plain(second.opening("f")));
+    std::uint64_t told = 0, killed = 0;
+    for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+        BOOST_TEST_CONTEXT("seed " << seed)
+        {
+            std::minstd_rand random(static_cast<std::uint32_t>(seed));
+            std::vector<owner> owners;
+            for (int i = 0; i < 8; ++i)
+                owners.push_back({i % 2 == 0 ? &first : &second,
+                                  i % 2 == 0 ? &of_first : &of_second,
+                                  std::to_string(seed) + "." + std::to_string(i),
+                                  owner::state::idle,
+                                  {}});
+            const auto ask = [&](owner& o) {
+                const nfsstat4 status = lock(*o.client, *o.file, o.name, nfs_lock_type4::writew, 0, &o.id);
+                if (status == nfsstat4::ok)
+                    for (const owner& other : owners)
+                        BOOST_TEST_REQUIRE((other.is != owner::state::holds));
+                else
+                    BOOST_TEST_REQUIRE(status == nfsstat4::denied);
+                o.is = status == nfsstat4::ok ? owner::state::holds : owner::state::waits;
+            };
+            const auto listen = [&] {
+                turns();
+                for (const auto& [way, client] :
+                     {std::pair(first_way, &first), std::pair(second_way, &second)}) {
+                    const std::vector<called_client::heard> calls = std::exchange(way->calls, {});
+                    for (const called_client::heard& h : calls)
+                        for (owner& o : owners)
+                            if (o.client == client && o.name == h.owner && o.is == owner::state::waits) {
+                                ++told;
+                                ask(o);
+                            }
+                }
+            };
+            const auto release = [&](owner& o) {
+                BOOST_TEST_REQUIRE(unlock(*o.client, *o.file, o.id) == nfsstat4::ok);
+                o.is = owner::state::idle;
+            };
+            for (int step = 0; step < 60; ++step) {
+                owner& o = owners[random() % owners.size()];
+                for (const auto& way : {first_way, second_way})
+                    way->says = random() % 4 == 0 ? nfsstat4::delay : nfsstat4::ok;
+                if (o.is == owner::state::idle) {
+                    ask(o);
+                } else if (o.is == owner::state::holds) {
+                    release(o);
+                } else if (random() % 16 == 0) { // nobody says so
+                    o.is = owner::state::idle;
+                    o.name += "'";
+                    ++killed;
+                }
+                listen();
+                pass(std::chrono::milliseconds(random() % 40));
+            }
+            first_way->says = second_way->says = nfsstat4::ok;
+            const auto waits = [](const owner& o) { return o.is == owner::state::waits; };
+            for (int i = 0; i < 400 && std::ranges::any_of(owners, waits); ++i) {
+                for (owner& o : owners)
+                    if (o.is == owner::state::holds)
+                        release(o);
+                listen();
+                pass(100ms);
+            }
+            BOOST_TEST(std::ranges::none_of(owners, waits));
+            for (owner& o : owners)
+                if (o.is == owner::state::holds)
+                    release(o);
+            pass(10s, 100ms); // whoever was killed is told, too
+        }
+    }
+    BOOST_TEST(told > 300u);
+    BOOST_TEST(killed > 30u);
+    BOOST_TEST(stats().lock_waiters.value() == 0);
+}
+
 BOOST_FIXTURE_TEST_CASE(a_holder_is_asked_for_attributes, fixture)
 {
     begin();
@@ -288,6 +382,70 @@ BOOST_FIXTURE_TEST_CASE(a_holder_is_asked_for_attributes, fixture)
     // What has nothing to do with it is not asked for.
     BOOST_TEST(look(second, file, {attribute::mode, attribute::owner}).status == nfsstat4::ok);
     BOOST_TEST(count(kind::getattr, outcome::ok) == 5u);
+}
+
+// Whatever the holder keeps, sends and gives back: others see its size, and a change attribute that is another one where the file is.
+BOOST_FIXTURE_TEST_CASE(no_two_states_of_a_file_look_alike, fixture)
+{
+    begin();
+    int asked = 0;
+    for (std::uint32_t seed = 1; seed <= 20; ++seed) {
+        BOOST_TEST_CONTEXT("seed " << seed)
+        {
+            std::minstd_rand random(seed);
+            client4::opened file = delegated("f" + std::to_string(seed));
+            changeid4 granted = look(first, file).change;
+            std::uint64_t size = 0, version = 0, seen_version = 0;
+            bool dirty = false;
+            seen last = look(second, file);
+            for (int step = 0; step < 40; ++step) {
+                switch (random() % 5) {
+                case 0: // it changes the file, and keeps that
+                    size = random() % 1000 + 1;
+                    ++version;
+                    dirty = true;
+                    break;
+                case 1: // and sends it
+                    if (dirty) {
+                        SETATTR4args set;
+                        attributes length;
+                        length.present = {attribute::size};
+                        length.size = size;
+                        const encoded values(length);
+                        set.stateid = file.id;
+                        set.obj_attributes = values.raw;
+                        BOOST_TEST(first.call(PUTFH4args{client4::handle_of(file)}, set).status() ==
+                                   nfsstat4::ok);
+                        dirty = false;
+                    }
+                    break;
+                case 2: // and lets go
+                    if (!dirty && random() % 4 == 0) {
+                        BOOST_TEST(give_back(first, file) == nfsstat4::ok);
+                        BOOST_TEST(first.call(PUTFH4args{client4::handle_of(file)}, CLOSE4args{0, file.id})
+                                       .status() == nfsstat4::ok);
+                        file = delegated("f" + std::to_string(seed));
+                        granted = look(first, file).change;
+                    }
+                    break;
+                default:
+                    says(dirty ? granted + 1 : granted, size);
+                    const seen now = look(second, file);
+                    ++asked;
+                    BOOST_TEST(now.status == nfsstat4::ok);
+                    BOOST_TEST(now.size == size);
+                    BOOST_TEST(now.change >= last.change);
+                    if (version != seen_version)
+                        BOOST_TEST(now.change > last.change);
+                    last = now;
+                    seen_version = version;
+                }
+            }
+            BOOST_TEST(give_back(first, file) == nfsstat4::ok);
+        }
+    }
+    BOOST_TEST(asked > 200);
+    BOOST_TEST(stats().recalls.value() == 0u);
 }
 
 BOOST_FIXTURE_TEST_CASE(version_3_sees_what_a_holder_says, fixture)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A server of version 4.1 that starts again, over its database and the same files: what clients take back, and who waits meanwhile.
 #include "../plugins/temporary_directory.hpp"
-#include "nfs4_server.hpp"
+#include "nfs4_called_client.hpp"
 
 #include <verbena/core/sleep.hpp>
 #include <verbena/protocols/files/recovery_database.hpp>
@@ -41,9 +41,10 @@ private:
     }
 };
 
-struct recovery_fixture : nfs4_fixture {
+struct recovery_fixture : called_fixture {
     recovery_fixture()
     {
+        options[0].local_writers = false; // who can be called gets delegations
         store = &direct;
         start_again();
     }
@@ -59,6 +60,7 @@ struct recovery_fixture : nfs4_fixture {
         serving.emplace(*shard);
         serving->spawn([this] { return commons->state.table().tend(); });
         serving->spawn([this] { return commons->tend(); });
+        serving->spawn([this] { return commons->callbacks.run(); });
         turn();
     }
     void stop()
@@ -105,10 +107,12 @@ struct reclaiming : client4 {
     }
     nfsstat4 complete() { return call(reclaimed()).status(); }
     opened open_again(const opened& before, std::uint32_t access = share4::access_both,
-                      std::uint32_t deny = share4::deny_none)
+                      std::uint32_t deny = share4::deny_none,
+                      open_delegation_type4 had = open_delegation_type4::none)
     {
         OPEN4args args = opening("", access, deny);
         args.claim.claim = open_claim_type4::previous;
+        args.claim.delegate_type = had;
         answer4 out = call(PUTFH4args{handle_of(before)}, args);
         opened made;
         if (out.status() == nfsstat4::ok) {
@@ -176,6 +180,101 @@ BOOST_FIXTURE_TEST_CASE(a_client_learns_of_the_restart, recovery_fixture)
     BOOST_TEST(a.complete() == nfsstat4::ok);
     BOOST_TEST(a.flags() == 0u);
     BOOST_TEST(grace() == 0);
+}
+
+BOOST_FIXTURE_TEST_CASE(delegations_are_taken_back, recovery_fixture)
+{
+    using deleg = open_delegation_type4;
+    reclaiming a(*this, "a"), b(*this, "b");
+    connect(a);
+    b.connect();
+    const auto made = b.open(b.creating("r"));
+    BOOST_TEST(b.call(PUTFH4args{client4::handle_of(made)}, CLOSE4args{0, made.id}).status() == nfsstat4::ok);
+    const auto written = a.open(a.creating("w"));
+    const auto read = a.open(a.opening("r", share4::access_read));
+    BOOST_REQUIRE(written.res.delegation.delegation_type == deleg::write);
+    BOOST_REQUIRE(read.res.delegation.delegation_type == deleg::read);
+    const auto plain = a.open(a.creating("plain"));
+    start_again();
+
+    channel->last.clear(); // of another session
+    answer4 known = compound(a.exchange());
+    const auto exchanged = known.good<EXCHANGE_ID4res>();
+    a.id = exchanged.clientid;
+    a.create_sequence = exchanged.sequenceid;
+    open_session(a);
+    const auto written_again =
+        a.open_again(written, share4::access_both, share4::deny_none, deleg::write).res.delegation;
+    BOOST_CHECK(written_again.delegation_type == deleg::write);
+    BOOST_TEST(!written_again.recall);
+    const auto read_again =
+        a.open_again(read, share4::access_read, share4::deny_none, deleg::read).res.delegation;
+    BOOST_CHECK(read_again.delegation_type == deleg::read);
+    BOOST_TEST(!read_again.recall);
+    // Who had none gets none.
+    BOOST_CHECK(a.open_again(plain).res.delegation.delegation_type == deleg::none);
+    BOOST_TEST(a.complete() == nfsstat4::ok);
+    b.come_back();
+    BOOST_TEST(b.complete() == nfsstat4::ok);
+    BOOST_TEST(grace() == 0);
+    BOOST_TEST(commons->state.stats().write_delegations.value() == 1);
+    BOOST_TEST(commons->state.stats().read_delegations.value() == 1);
+    // They are recalled as others are, also for attributes: what was changed before the restart nobody knows.
+    const GETATTR4args size{{attribute::size}};
+    const auto looking = begin(b.sequence(1), PUTFH4args{client4::handle_of(written)}, size);
+    BOOST_TEST_REQUIRE(channel->calls.size() == 1u);
+    BOOST_CHECK(channel->calls[0].operation == nfs_cb_opnum4::recall);
+    BOOST_CHECK(channel->calls[0].id.other == written_again.stateid.other);
+    BOOST_TEST(
+        a.call(PUTFH4args{client4::handle_of(written)}, DELEGRETURN4args{written_again.stateid}).status() ==
+        nfsstat4::ok);
+    turn();
+    BOOST_TEST_REQUIRE(looking->is_done);
+    BOOST_TEST(answer_of(*looking).status() == nfsstat4::ok);
+}
+
+// It keeps it until it has heard that it has to give it back.
+BOOST_FIXTURE_TEST_CASE(who_can_t_be_called_takes_back_a_delegation_that_is_recalled, recovery_fixture)
+{
+    reclaiming a(*this, "a");
+    connect(a);
+    const auto file = a.open(a.creating("f"));
+    BOOST_REQUIRE(file.res.delegation.delegation_type == open_delegation_type4::write);
+    start_again();
+    a.come_back(); // without a back channel
+    const auto again =
+        a.open_again(file, share4::access_both, share4::deny_none, open_delegation_type4::write);
+    BOOST_CHECK(again.res.delegation.delegation_type == open_delegation_type4::write);
+    BOOST_TEST(again.res.delegation.recall);
+    BOOST_TEST(a.call(PUTFH4args{client4::handle_of(file)}, DELEGRETURN4args{again.res.delegation.stateid})
+                   .status() == nfsstat4::ok);
+}
+
+// Its export had none before the restart that wrote by itself.
+BOOST_FIXTURE_TEST_CASE(where_others_may_write_a_delegation_is_taken_back_and_recalled, recovery_fixture)
+{
+    reclaiming a(*this, "a");
+    connect(a);
+    answer4 made =
+        a.call(PUTROOTFH4args(), LOOKUP4args{"deep"}, LOOKUP4args{"other"}, a.creating("f"), GETFH4args());
+    made.good<PUTROOTFH4res>();
+    made.good<LOOKUP4res>();
+    made.good<LOOKUP4res>();
+    BOOST_CHECK(made.good<OPEN4res>().delegation.delegation_type == open_delegation_type4::none);
+    const auto handle = made.good<GETFH4res>();
+    client4::opened file;
+    file.handle.assign(handle.object.begin(), handle.object.end());
+    start_again();
+    channel->last.clear();
+    answer4 known = compound(a.exchange());
+    const auto exchanged = known.good<EXCHANGE_ID4res>();
+    a.id = exchanged.clientid;
+    a.create_sequence = exchanged.sequenceid;
+    open_session(a);
+    const auto again =
+        a.open_again(file, share4::access_both, share4::deny_none, open_delegation_type4::write);
+    BOOST_CHECK(again.res.delegation.delegation_type == open_delegation_type4::write);
+    BOOST_TEST(again.res.delegation.recall);
 }
 
 BOOST_FIXTURE_TEST_CASE(opens_and_locks_are_taken_back_while_others_wait, recovery_fixture)
@@ -250,7 +349,7 @@ BOOST_FIXTURE_TEST_CASE(opens_and_locks_are_taken_back_while_others_wait, recove
     BOOST_TEST(stats.conflicting_reclaims.value() == 2u);
 }
 
-BOOST_FIXTURE_TEST_CASE(who_had_a_delegation_takes_back_the_open_alone, recovery_fixture)
+BOOST_FIXTURE_TEST_CASE(a_delegation_of_before_is_none, recovery_fixture)
 {
     reclaiming a(*this, "a");
     a.connect();
@@ -258,25 +357,11 @@ BOOST_FIXTURE_TEST_CASE(who_had_a_delegation_takes_back_the_open_alone, recovery
     BOOST_TEST_REQUIRE(file.status == nfsstat4::ok);
     start_again();
     a.come_back();
-    // The delegation itself is of before, as all stateids are.
     OPEN4args under = a.opening("");
     under.claim.claim = open_claim_type4::deleg_cur_fh;
     under.claim.delegate_stateid = file.id;
     BOOST_TEST(a.call(PUTFH4args{reclaiming::handle_of(file)}, under).status() == nfsstat4::bad_stateid);
-
-    const auto again = [&](open_delegation_type4 had, std::uint32_t want) {
-        OPEN4args args = a.opening("", share4::access_both | want);
-        args.claim.claim = open_claim_type4::previous;
-        args.claim.delegate_type = had;
-        answer4 out = a.call(PUTFH4args{reclaiming::handle_of(file)}, args);
-        BOOST_TEST_REQUIRE(out.status() == nfsstat4::ok);
-        out.good<PUTFH4res>();
-        return out.good<OPEN4res>().delegation.delegation_type;
-    };
-    for (const auto had : {open_delegation_type4::read, open_delegation_type4::write}) {
-        BOOST_TEST((again(had, 0) == open_delegation_type4::none));
-        BOOST_TEST((again(had, share4::want_any_delegation) == open_delegation_type4::none_ext));
-    }
+    BOOST_TEST(a.open_again(file).status == nfsstat4::ok);
     BOOST_TEST(commons->state.stats().write_delegations.value() == 0);
     BOOST_TEST(a.complete() == nfsstat4::ok);
     BOOST_TEST(grace() == 0);

@@ -73,6 +73,7 @@ struct open_request {
     bool promised = false; ///< may_open() has just said yes to it: no limit stands against it any more
     delegation_want want = delegation_want::any; ///< with reclaim: what it had
     stateid delegation;                          ///< with under_delegation
+    bool gives_back = false;                     ///< with reclaim: what it had is recalled at once
     bool truncates = false;                      ///< the file is cut, whatever the access
     std::optional<std::uint64_t>
         change; ///< the file's change attribute as the client sees it, if that is known: then the holder of a write delegation may be asked
@@ -290,8 +291,8 @@ public:
     };
     /// One of somebody else than `who`, or nothing: then make_room() may still have to wait for one that is recalled.
     std::optional<writer> writer_of(const storage::handle& file, client_id who) noexcept;
-    /// The holder of `id` has said what it keeps to itself: `modified`, whether it has changed the file. What the change attribute that the
-    /// server knows, but no less than writer::change, is to be increased by for others: by one more with each answer that says so. Nothing if the delegation is back, or recalled.
+    /// The holder of `id` has said what it keeps to itself: `modified`, whether it has changed the file. How often it has said so by now; nothing
+    /// if the delegation is back, or recalled.
     std::optional<std::uint64_t> note_answer(const stateid& id, bool modified) noexcept;
     /// Recalls one, for a reason that the table doesn't know of (a local process wants the file).
     result<void> recall(const stateid& id);

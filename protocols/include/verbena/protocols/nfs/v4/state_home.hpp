@@ -51,10 +51,15 @@ protected:
 struct kept_attributes {
     bool modified = false;   ///< the holder has changed the file, and
     std::uint64_t size = 0;  ///< this is its size
-    changeid4 least = 0;     ///< the change attribute is no less than this,
-    std::uint64_t steps = 0; ///< and is increased by so many
+    changeid4 least = 0;     ///< the change attribute when the holder got it
+    std::uint64_t steps = 0; ///< how often others have seen it changed: each time it was one more
 
-    changeid4 change_from(changeid4 known) const noexcept { return std::max(known, least) + steps; }
+    /// What others see, from what the server has: more than before where it is modified, and never less, also when the holder has sent
+    /// what it kept, or has given the delegation back.
+    changeid4 change_from(changeid4 known) const noexcept
+    {
+        return modified ? std::max(known, least) + steps : std::max(known, least + steps);
+    }
     /// Size and times. What was modified is so as of now: when, its holder does not say.
     void apply(storage::attributes& attrs) const noexcept;
 };
