@@ -46,7 +46,7 @@ void server_notice::on_service() noexcept { say(server_ + " puts it off no longe
 // A peer that goes on ending connections without a reply speaks something else, or wants nobody.
 constexpr unsigned connections_without_reply = 3;
 
-rpc::client_options session::client_options(std::string_view server)
+rpc::client_options session::client_options(std::string_view server, bool tells)
 {
     rpc::client_options o;
     o.hard = !runtime_.options().soft;
@@ -55,7 +55,7 @@ rpc::client_options session::client_options(std::string_view server)
         o.hard = false;
         o.timeout = limit_;
         o.retries = 0;
-    } else {
+    } else if (tells) {
         notices_.push_back(std::make_unique<server_notice>(std::string(server), o.hard));
         o.watch = notices_.back().get();
     }
@@ -74,13 +74,13 @@ duration session::jukebox_patience() const noexcept
                                    : nfs::client::jukebox_patience;
 }
 
-task<result<std::unique_ptr<rpc::client_transport>>> session::connect_tcp(std::uint16_t port)
+task<result<std::unique_ptr<rpc::client_transport>>> session::connect_tcp(std::uint16_t port, bool tells)
 {
     auto endpoints = net::resolve(url_.authority(port));
     if (!endpoints)
         co_return endpoints.error();
     rpc::stream_client_options options;
-    options.client = client_options(url_.authority(port) + " (tcp)");
+    options.client = client_options(url_.authority(port) + " (tcp)", tells);
     options.reserved_port = ::geteuid() == 0;
     error last(std::errc::address_not_available, "the name has no address");
     for (const net::endpoint& to : *endpoints) {
@@ -96,16 +96,16 @@ task<result<std::unique_ptr<rpc::client_transport>>> session::connect_tcp(std::u
     co_return last;
 }
 
-task<result<std::unique_ptr<rpc::client_transport>>> session::connect_nfs(std::uint16_t port)
+task<result<std::unique_ptr<rpc::client_transport>>> session::connect_nfs(std::uint16_t port, bool tells)
 {
     if (url_.transport == transport_kind::tcp)
-        co_return co_await connect_tcp(port);
+        co_return co_await connect_tcp(port, tells);
     auto endpoints = net::resolve(url_.authority(port));
     if (!endpoints)
         co_return endpoints.error();
     rpcrdma::requester_options options;
     options.client =
-        client_options(url_.authority(port) + " (" + std::string(to_string(url_.transport)) + ')');
+        client_options(url_.authority(port) + " (" + std::string(to_string(url_.transport)) + ')', tells);
     verbs::context* provider = nullptr;
     if (url_.transport == transport_kind::rdma) {
         auto devices = runtime_.rdma();
@@ -308,9 +308,32 @@ task<failure> session::without4(const error& why)
             "or have it serve " +
                 version + " too (verbenad: --versions " + version + ")");
     }
+    if (url_.connections != 1)
+        co_return failure("cannot use " + url_.to_string(), why,
+                          "nconnect is of version 4, and the server has 3 at most: leave it out");
     nfs4_.reset(); // it has no session
     speak3();
     co_return co_await mount3();
+}
+
+// As many as the URL says. The first one's notice speaks for all.
+task<failure> session::connect_more()
+{
+    while (nfs4_->session().connections() < url_.connections) {
+        auto made = co_await connect_nfs(url_.port, false);
+        result<void> added;
+        if (made) {
+            more_.push_back(std::move(*made));
+            added = co_await nfs4_->session().add_connection(*more_.back());
+        } else {
+            added = made.error();
+        }
+        if (!added)
+            co_return failure("cannot make connection " + std::to_string(nfs4_->session().connections() + 1) +
+                                  " of " + std::to_string(url_.connections) + " to " + url_.to_string(),
+                              added.error(), "write a lower nconnect, or leave it out");
+    }
+    co_return failure();
 }
 
 // There is nothing to mount: a path begins at the server's root.
@@ -332,6 +355,9 @@ task<failure> session::mount4()
             opened.error() == std::errc::operation_not_permitted
                 ? "the server has no export for this address or transport: see its exports' settings"
                 : "");
+    failure failed = co_await connect_more();
+    if (failed.failed())
+        co_return failed;
     auto top = co_await nfs4_->root();
     if (!top)
         co_return failure(what, top.error());
@@ -407,6 +433,8 @@ task<void> session::close()
     }
     if (mount_transport_)
         co_await mount_transport_->close();
+    for (auto& each : more_)
+        co_await each->close();
     if (transport_)
         co_await transport_->close();
 }

@@ -86,10 +86,12 @@ private:
     task<failure> mount3();
     task<failure> mount4();
     task<failure> without4(const error& why);
-    task<result<std::unique_ptr<rpc::client_transport>>> connect_tcp(std::uint16_t port);
-    task<result<std::unique_ptr<rpc::client_transport>>> connect_nfs(std::uint16_t port);
+    task<failure> connect_more();
+    task<result<std::unique_ptr<rpc::client_transport>>> connect_tcp(std::uint16_t port, bool tells = true);
+    task<result<std::unique_ptr<rpc::client_transport>>> connect_nfs(std::uint16_t port, bool tells = true);
     task<result<std::uint16_t>> ask_rpcbind(std::uint32_t program, std::uint32_t version);
-    rpc::client_options client_options(std::string_view server);
+    /// `tells`: of the server's silence, by a notice.
+    rpc::client_options client_options(std::string_view server, bool tells = true);
     std::string cure_of(const error& e) const;
     duration jukebox_patience() const noexcept;
 
@@ -99,6 +101,7 @@ private:
     nfs::identity identity_;
     std::vector<std::unique_ptr<server_notice>> notices_; // outlive the transports
     std::unique_ptr<rpc::client_transport> transport_;
+    std::vector<std::unique_ptr<rpc::client_transport>> more_; // that the session of version 4 goes over too
     std::unique_ptr<rpc::client_transport> mount_transport_;
     std::unique_ptr<nfs::client> nfs3_; // one of both
     std::unique_ptr<nfs::v4::client> nfs4_;

@@ -82,6 +82,7 @@ result<std::uint16_t> parse_port(std::string_view text)
 result<void> parse_query(std::string_view query, url& out)
 {
     unsigned versions = 0;
+    unsigned counts = 0;
     while (!query.empty()) {
         const std::size_t end = query.find('&');
         const std::string_view pair = query.substr(0, end);
@@ -101,8 +102,21 @@ result<void> parse_query(std::string_view query, url& out)
             out.version = wanted;
             continue;
         }
+        if (key == "nconnect") {
+            const std::string_view value = equals == std::string_view::npos ? "" : pair.substr(equals + 1);
+            unsigned count = 0;
+            const auto [end_of, code] = std::from_chars(value.data(), value.data() + value.size(), count);
+            if (code != std::errc() || end_of != value.data() + value.size() || count == 0 ||
+                count > max_connections)
+                return bad("nconnect is a number of connections, from 1 to 16");
+            if (counts++ != 0 && count != out.connections)
+                return bad("two values of nconnect contradict each other; leave out one of them");
+            out.connections = count;
+            continue;
+        }
         if (key != "mountport" && key != "nfsport")
-            return bad("a URL's options are mountport=N, nfsport=N and vers=3, vers=4.1 or vers=4.2");
+            return bad(
+                "a URL's options are mountport=N, nfsport=N, nconnect=N and vers=3, vers=4.1 or vers=4.2");
         auto port =
             parse_port(equals == std::string_view::npos ? std::string_view() : pair.substr(equals + 1));
         if (!port)
@@ -120,6 +134,8 @@ result<void> parse_query(std::string_view query, url& out)
             out.port_given = true;
         }
     }
+    if (out.connections != 1 && out.version == nfs_version::v3)
+        return bad("nconnect is of version 4: version 3 has one connection");
     return {};
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// nfs+iwarp://host:port/export/path?mountport=N&nfsport=N&vers=4.2
+// nfs+iwarp://host:port/export/path?mountport=N&nfsport=N&vers=4.2&nconnect=N
 #pragma once
 
 #include <verbena/core/result.hpp>
@@ -9,6 +9,9 @@
 #include <string_view>
 
 namespace verbena::cli {
+
+/// As Linux has it for mounts.
+inline constexpr unsigned max_connections = 16;
 
 enum class transport_kind : std::uint8_t { tcp, iwarp, rdma };
 std::string_view to_string(transport_kind kind) noexcept;
@@ -24,6 +27,7 @@ struct url {
     std::uint16_t port = 0;       ///< of NFS, defaulted
     bool port_given = false;      ///< by :port or nfsport
     std::uint16_t mount_port = 0; ///< of MOUNT by TCP; 0: to be found
+    unsigned connections = 1;     ///< that the session of version 4 goes over
     nfs_version version = nfs_version::highest;
     std::string path; ///< begins with '/', percent signs decoded
 

@@ -538,6 +538,18 @@ class OverIwarp(Version4, Commands, Client):
             self.assertEqual(self.run_client("cat", to), data)
         self.assertEqual(self.operations("COPY"), before)
 
+    def test_several_connections(self):
+        def made():
+            return self.daemon.metric(f'verbena_connections_accepted_total{{transport="{self.transport}"}}') or 0
+        source = self.write(os.path.join(self.folder, "one"), random.Random(8).randbytes(9_000_001))
+        before = made()
+        self.run_client("-q", "cp", source, self.top + "/one?nconnect=4")
+        self.assertEqual(made() - before, 4)
+        self.assertEqual(self.run_client("cat", self.top + "/one?nconnect=16&vers=4.1"), self.run_client("cat", self.top + "/one"))
+        self.assertTrue(filecmp.cmp(source, self.there("one"), shallow=False))
+        said = self.completed("ls", self.top + "?nconnect=2&vers=3", code=USAGE).stderr
+        self.assertIn(b"nconnect is of version 4", said)
+
     def test_a_tree_in_version_3(self):
         here = os.path.join(self.folder, "here")
         self.make_tree(here)

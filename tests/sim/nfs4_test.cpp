@@ -99,8 +99,10 @@ private:
         const std::size_t dice = luck_.below(100);
         if (files_.empty() || (dice < 35 && files_.size() < 12))
             co_await create();
-        else if (dice < 75)
+        else if (dice < 68)
             co_await read(pick());
+        else if (dice < 75 && files_.size() < 12)
+            co_await copy(pick());
         else if (dice < 85)
             co_await rename(pick());
         else if (dice < 95)
@@ -129,6 +131,28 @@ private:
                 co_return;
         }
         auto closed = co_await f.close();
+        good(closed, "close");
+    }
+    // Within the server.
+    task<void> copy(const std::string name)
+    {
+        const std::string to = fresh_name();
+        auto found = co_await client_.lookup(folder_, name);
+        if (!good(found, "lookup"))
+            co_return;
+        auto from = co_await client_.open(*found, v4::share4::access_read);
+        if (!good(from, "open"))
+            co_return;
+        auto made = co_await client_.create(folder_, to, {}, v4::open_how::guarded);
+        if (good(made, "create")) {
+            auto copied = co_await (*made)->copy_from(**from, files_[name].size(), nullptr);
+            if (good(copied, "copy"))
+                BOOST_TEST(*copied == files_[name].size());
+            files_[to] = files_[name];
+            auto closed = co_await (*made)->close();
+            good(closed, "close");
+        }
+        auto closed = co_await (*from)->close();
         good(closed, "close");
     }
     task<void> read(const std::string name)

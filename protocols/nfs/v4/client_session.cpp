@@ -73,6 +73,11 @@ constexpr std::uint32_t revoked = seq4_status::expired_all_state_revoked |
                                   seq4_status::expired_some_state_revoked | seq4_status::admin_state_revoked |
                                   seq4_status::recallable_state_revoked;
 
+std::string text_of(std::span<const std::byte> bytes)
+{
+    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
 bool says(const error& e, nfsstat4 status) noexcept { return e.code() == make_error_code(status); }
 
 } // namespace
@@ -103,6 +108,7 @@ private:
 client_session::client_session(rpc::client_transport& transport, const identity& who, std::string name,
                                minor_versions spoken)
     : transport_(transport),
+      ways_{&transport},
       who_(who),
       name_(name.empty() ? unlike_any_other() : std::move(name)),
       lowest_minor_(spoken.lowest),
@@ -212,12 +218,46 @@ task<result<void>> client_session::begin()
     co_return result<void>();
 }
 
-task<result<void>> client_session::exchange_id()
+EXCHANGE_ID4args client_session::who_it_is() const noexcept
 {
     EXCHANGE_ID4args args;
     args.clientowner.verifier = verifier_;
     args.clientowner.ownerid = std::as_bytes(std::span(name_));
-    operations call(args);
+    return args;
+}
+
+// Linux looks so too, before it trunks: an address may lead to another server (8881 2.10.5).
+task<result<void>> client_session::add_connection(rpc::client_transport& more)
+{
+    const clientid4 known = client_id_;
+    operations call(who_it_is());
+    call.yields(head_of_results + xdr::max_size<EXCHANGE_ID4res>);
+    duration delay = patience::first_delay;
+    duration waited = duration::zero();
+    for (;;) {
+        auto sent = co_await send_alone(call, more);
+        if (!sent)
+            co_return sent.error();
+        if (sent->status == nfsstat4::ok)
+            break;
+        const error failed(make_error_code(sent->status), sent->operation);
+        if (!is_put_off(sent->status))
+            co_return failed;
+        const bool again = co_await wait_to_repeat(failed, delay, waited);
+        if (!again)
+            co_return failed;
+    }
+    const EXCHANGE_ID4res& res = call.get<0>();
+    if (res.clientid != known || (res.flags & exchgid4::confirmed_r) == 0 ||
+        text_of(res.server_owner.major_id) != server_owner_ || text_of(res.server_scope) != server_scope_)
+        co_return error(std::errc::protocol_error, "another server answers over a further connection");
+    ways_.push_back(&more);
+    co_return result<void>();
+}
+
+task<result<void>> client_session::exchange_id()
+{
+    operations call(who_it_is());
     call.yields(head_of_results + xdr::max_size<EXCHANGE_ID4res>);
     auto sent = co_await insist(call, true);
     const std::uint32_t highest = minor_;
@@ -240,11 +280,8 @@ task<result<void>> client_session::exchange_id()
         must_complete_ = true;
         lease_known_ = false;
     }
-    const auto text = [](std::span<const std::byte> bytes) {
-        return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    };
-    server_owner_ = text(res.server_owner.major_id);
-    server_scope_ = text(res.server_scope);
+    server_owner_ = text_of(res.server_owner.major_id);
+    server_scope_ = text_of(res.server_scope);
     client_id_ = res.clientid;
     create_sequence_ = res.sequenceid;
     client_known_ = true;
@@ -446,7 +483,7 @@ task<result<client_session::verdict>> client_session::send_until_heard(std::size
         BIND_CONN_TO_SESSION4args args;
         args.sessid = id_;
         operations bind(args);
-        auto done = co_await send_alone(bind);
+        auto done = co_await send_alone(bind, way_of(number));
         if (!done)
             co_return done.error();
     }
@@ -463,7 +500,7 @@ task<result<client_session::verdict>> client_session::send_in_known(std::size_t 
         static_cast<std::uint32_t>(std::max<std::size_t>(number, std::bit_width(used_ | 1) - 1));
     args.cachethis = call.once_;
     s.in_doubt = true;
-    auto sent = co_await send(call, &args);
+    auto sent = co_await send(call, &args, way_of(number));
     if (!sent)
         co_return sent.error();
     call.reply_ = std::move(*sent);
@@ -531,9 +568,10 @@ client_session::verdict client_session::refused(const SEQUENCE4args& asked, nfss
     return {status, "SEQUENCE", true};
 }
 
-task<result<client_session::verdict>> client_session::send_alone(compound_call& call)
+task<result<client_session::verdict>> client_session::send_alone(compound_call& call,
+                                                                 rpc::client_transport& way)
 {
-    auto sent = co_await send(call, nullptr);
+    auto sent = co_await send(call, nullptr, way);
     if (!sent)
         co_return sent.error();
     call.reply_ = std::move(*sent);
@@ -551,14 +589,15 @@ task<result<client_session::verdict>> client_session::send_alone(compound_call& 
     co_return out;
 }
 
-task<result<rpc::reply>> client_session::send(compound_call& call, const SEQUENCE4args* sequence)
+task<result<rpc::reply>> client_session::send(compound_call& call, const SEQUENCE4args* sequence,
+                                              rpc::client_transport& way)
 {
     rpc::call_header header;
     header.program = program;
     header.version = version;
     header.procedure = static_cast<std::uint32_t>(procedure::compound);
     header.credential = who_.credential();
-    verbena::lease block = co_await transport_.acquire(message_size);
+    verbena::lease block = co_await way.acquire(message_size);
     if (!block)
         co_return error(std::errc::not_enough_memory, "COMPOUND");
     rpc::request request(std::move(block), header);
@@ -572,7 +611,7 @@ task<result<rpc::reply>> client_session::send(compound_call& call, const SEQUENC
         request.attach(share(*call.data_));
     request.max_reply = rpc::max_success_header_size + head_of_results + call.results_;
     request.max_result = call.item_;
-    co_return co_await transport_.call(request);
+    co_return co_await way.call(request);
 }
 
 task<result<void>> client_session::null()

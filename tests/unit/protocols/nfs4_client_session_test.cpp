@@ -198,6 +198,68 @@ BOOST_FIXTURE_TEST_CASE(a_server_that_comes_back_without_the_minor_version_is_to
     BOOST_TEST(run([&] { return client.getattr(top->handle); }).has_value());
 }
 
+BOOST_FIXTURE_TEST_CASE(a_session_goes_over_several_connections, fixture)
+{
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    direct_transport second(*this);
+    direct_transport third(*this);
+    BOOST_TEST(run([&] { return client.session().add_connection(second); }).has_value());
+    BOOST_TEST(run([&] { return client.session().add_connection(third); }).has_value());
+    BOOST_TEST(client.session().connections() == 3u);
+    // It need not be the same server that answers there.
+    direct_transport other(*this);
+    for (const std::size_t what :
+         {24 + 12 + 8 + 7, 24 + 12 + 8 + 8 + 4}) { // client id, flags with CONFIRMED_R
+        other.on_reply = [&](std::vector<std::byte>& reply) { reply[what] ^= std::byte(0x80); };
+        BOOST_TEST((run([&] { return client.session().add_connection(other); }).error() ==
+                    std::errc::protocol_error));
+    }
+    other.sent.clear();
+
+    gate.reset();
+    second.gate = third.gate = &gate;
+    wire.sent.clear();
+    second.sent.clear();
+    third.sent.clear();
+    int good = 0;
+    scope callers(*shard);
+    for (int i = 0; i < 60; ++i)
+        callers.spawn(look, std::ref(client), top->handle, std::ref(good));
+    turns();
+    for (const direct_transport* each : {&wire, &second, &third})
+        BOOST_TEST(each->under_way == 20u);
+    gate.set();
+    run([&]() -> task<void> { co_await callers.join(); });
+    BOOST_TEST(good == 60);
+    BOOST_TEST(other.sent.empty());
+
+    // What a connection is bound by goes over it, and so does a call that is sent again.
+    gate.reset();
+    second.sent.clear();
+    bool refuses = true;
+    second.on_reply = [&](std::vector<std::byte>& reply) {
+        if (std::exchange(refuses, false))
+            refuse(reply, nfsstat4::conn_not_bound_to_session);
+    };
+    for (int i = 0; i < 2; ++i)
+        callers.spawn(look, std::ref(client), top->handle, std::ref(good));
+    turns();
+    gate.set();
+    run([&]() -> task<void> { co_await callers.join(); });
+    BOOST_TEST(good == 62);
+    BOOST_TEST(second.count(nfs_opnum4::bind_conn_to_session) == 1u);
+    BOOST_TEST(second.count(nfs_opnum4::getattr) == 2u);
+
+    // The next session has them all.
+    restart(false);
+    for (int i = 0; i < 60; ++i)
+        callers.spawn(look, std::ref(client), top->handle, std::ref(good));
+    run([&]() -> task<void> { co_await callers.join(); });
+    BOOST_TEST(good == 122);
+    run([&]() -> task<void> { co_await client.close(); });
+}
+
 BOOST_FIXTURE_TEST_CASE(no_more_calls_than_slots_are_under_way_and_the_lowest_slots_are_used, fixture)
 {
     const auto top = export_root();

@@ -68,6 +68,15 @@ BOOST_AUTO_TEST_CASE(versions)
         BOOST_TEST(!parse_url("nfs+tcp://h/x?" + std::string(bad)));
 }
 
+BOOST_AUTO_TEST_CASE(numbers_of_connections)
+{
+    BOOST_TEST(parse_url("nfs+tcp://h/x")->connections == 1u);
+    BOOST_TEST(parse_url("nfs+tcp://h/x?vers=4.2&nconnect=16")->connections == 16u);
+    for (const char* wrong : {"nconnect", "nconnect=", "nconnect=0", "nconnect=17", "nconnect=2x",
+                              "nconnect=2&nconnect=3", "nconnect=2&vers=3"})
+        BOOST_TEST(!parse_url("nfs+tcp://h/x?" + std::string(wrong)));
+}
+
 BOOST_AUTO_TEST_CASE(percent_signs)
 {
     BOOST_TEST(parse_url("nfs+tcp://h/a%20b%3Fc")->path == "/a b?c");

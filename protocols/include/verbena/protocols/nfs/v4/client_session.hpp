@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #pragma GCC visibility push(default)
 
@@ -78,6 +79,12 @@ public:
 
     /// Makes the session, which run() does too where there is none. Completes when: calls can be made.
     task<result<void>> open();
+    /// Makes the session go over one connection more, behind the others and after open(): a call goes by its slot, so that what is under way at once is
+    /// spread, and is sent again where it went. `more` outlives the session. Completes when: the server has said there that it knows this
+    /// client (EXCHANGE_ID), as only the same one does. Errors: protocol_error where it does not, and nothing is added then.
+    task<result<void>> add_connection(rpc::client_transport& more);
+    /// Connections that calls go over.
+    std::size_t connections() const noexcept { return ways_.size(); }
     /// Completes when: the server has answered something else than that it is to be asked again. Where it fails with a status, the
     /// results of the operations before are there.
     task<result<void>> run(compound_call& call);
@@ -128,15 +135,19 @@ private:
     task<result<void>> be_ready();
     task<result<void>> begin();
     task<result<void>> exchange_id();
+    EXCHANGE_ID4args who_it_is() const noexcept;
     task<result<void>> create_session();
     task<result<void>> reclaim();
     task<result<void>> ask_lease();
     task<result<void>> insist(compound_call& call, bool alone);
-    task<result<verdict>> send_alone(compound_call& call);
+    task<result<verdict>> send_alone(compound_call& call) { return send_alone(call, transport_); }
+    task<result<verdict>> send_alone(compound_call& call, rpc::client_transport& way);
     task<result<verdict>> send_in(std::size_t number, compound_call& call);
     task<result<verdict>> send_in_known(std::size_t number, compound_call& call);
     task<result<verdict>> send_until_heard(std::size_t number, compound_call& call);
-    task<result<rpc::reply>> send(compound_call& call, const SEQUENCE4args* sequence);
+    task<result<rpc::reply>> send(compound_call& call, const SEQUENCE4args* sequence,
+                                  rpc::client_transport& way);
+    rpc::client_transport& way_of(std::size_t slot) const noexcept { return *ways_[slot % ways_.size()]; }
     task<bool> wait_to_repeat(const error& cause, duration& delay, duration& waited);
     verdict refused(const SEQUENCE4args& asked, nfsstat4 status) noexcept;
     void heed(std::uint32_t flags);
@@ -146,8 +157,9 @@ private:
     void release_permit() noexcept;
     task<void> renew();
 
-    rpc::client_transport& transport_;
-    reactor* shard_ = nullptr; // from begin() on
+    rpc::client_transport& transport_;         // that what has no slot goes by
+    std::vector<rpc::client_transport*> ways_; // that one is the first
+    reactor* shard_ = nullptr;                 // from begin() on
     identity who_;
     std::string name_;
     verifier4 verifier_{};
