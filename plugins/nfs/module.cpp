@@ -75,7 +75,8 @@ public:
             setting::word(
                 "rpcbind", {"auto", "no"}, "auto",
                 "auto registers with rpcbind, if it answers and no NFS server is registered; no never does"),
-            setting::list("versions", "Versions of NFS that are served, of 3, 4.1 and 4.2; all by default"),
+            setting::list("versions",
+                          "Versions of NFS that are served, of 3, 4.0, 4.1 and 4.2; all but 4.0 by default"),
             setting::number(
                 "lease", {5, 3600}, 90,
                 "Seconds after which a client of version 4 that is silent has to give way to others; it "
@@ -160,7 +161,7 @@ public:
     }
     std::string listening(std::span<const listen_place> places) override
     {
-        const char* const version_4 = minors_[2] ? "4.2" : serves4_ ? "4.1" : "";
+        const char* const version_4 = minors_[2] ? "4.2" : minors_[1] ? "4.1" : serves4_ ? "4.0" : "";
         std::string text = start_text(exported_as_, places, {version_4, has_mount_});
         if (serves4_)
             text += recovery_text();
@@ -221,6 +222,8 @@ void nfs_module::read_versions(setting_values& values)
     for (const std::string& version : values.list("versions")) {
         if (version == "3")
             serves3_ = true;
+        else if (version == "4.0")
+            serves4_ = minors_[0] = true;
         else if (version == "4.1")
             serves4_ = minors_[1] = true;
         else if (version == "4.2")
@@ -228,7 +231,7 @@ void nfs_module::read_versions(setting_values& values)
         else
             throw config_error(values.place("versions"), "versions: no such version of NFS, " +
                                                              printable(version) +
-                                                             "; there are 3, 4.1 and 4.2");
+                                                             "; there are 3, 4.0, 4.1 and 4.2");
     }
 }
 
@@ -378,6 +381,6 @@ void nfs_module::refuse_exported_state(const std::string& directory) const
 const verbena::module_descriptor verbena::modules::nfs = {
     .name = "nfs",
     .version = VERBENA_VERSION,
-    .summary = "NFS versions 3, 4.1 and 4.2 over every transport, with its exports",
+    .summary = "NFS versions 3, 4.0, 4.1 and 4.2 over every transport, with its exports",
     .create = []() -> std::unique_ptr<module> { return std::make_unique<verbena::nfs::nfs_module>(); },
 };

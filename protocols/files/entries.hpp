@@ -178,6 +178,7 @@ struct client_entry {
     client_state state = client_state::active;
     bool callable = false;
     bool complete = false; // has said "reclaim complete"
+    bool silent = false;   // never says it
     bool recorded = false; // is in the recovery store
     bool storing = false;  // the store is writing of it
     bool leaving = false;  // what it writes is that the client goes

@@ -70,6 +70,16 @@ void stateid_table::remove(state_entry& state) noexcept
     free_.push_back(place);
 }
 
+void stateid_table::note_taken(const state_entry& state) noexcept
+{
+    taken_[state.place % taken_.size()] = id_of(state).other;
+}
+
+bool stateid_table::was_taken(const stateid& id) const noexcept
+{
+    return taken_[get(id, 4) % taken_.size()] == id.other;
+}
+
 bool stateid_table::is_of_this_epoch(const stateid& id) const noexcept { return get(id, 0) == epoch_; }
 
 state_entry* stateid_table::find(const stateid& id) const noexcept

@@ -9,6 +9,8 @@
 #include <verbena/core/siphash.hpp>
 #include <verbena/protocols/files/stateid.hpp>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -27,6 +29,9 @@ public:
     /// Gives `state` a place, where it is until remove().
     state_entry& add(std::unique_ptr<state_entry> state);
     void remove(state_entry& state) noexcept;
+    /// The state, which is to be removed, is taken from its client: was_taken() is true of it, until others have been taken.
+    void note_taken(const state_entry& state) noexcept;
+    bool was_taken(const stateid& id) const noexcept;
     /// What `id` names, whatever its number, or nullptr.
     state_entry* find(const stateid& id) const noexcept;
     bool is_of_this_epoch(const stateid& id) const noexcept;
@@ -44,6 +49,8 @@ private:
     const siphash_key key_;
     std::vector<slot> slots_;
     std::vector<std::uint32_t> free_;
+    // By place, the last of each: 48 KiB.
+    std::vector<std::array<std::byte, 12>> taken_ = std::vector<std::array<std::byte, 12>>(4096);
 };
 
 } // namespace verbena::files::detail

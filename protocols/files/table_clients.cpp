@@ -389,7 +389,10 @@ bool state_table::drop_some(client_entry& c, std::size_t most) noexcept
         // The end of an open takes its locks along, so it is always the first that is looked at.
         auto* lock =
             s->owner.kind == state_kind::open ? static_cast<open_entry&>(s->owner).locks.front() : nullptr;
-        remove(lock != nullptr ? lock->owner : s->owner);
+        state_entry& goes = lock != nullptr ? lock->owner : s->owner;
+        if (c.silent) // it hears of it by its stateids alone
+            states_->note_taken(goes);
+        remove(goes);
     }
     return !c.states.empty() || !c.waiting.empty();
 }
@@ -554,7 +557,7 @@ result<void> state_table::refuse_in_grace() noexcept
 
 result<void> state_table::may_begin_anew(const client_entry& c) noexcept
 {
-    if (!c.complete) // RFC 8881 18.51.3
+    if (!c.complete && !c.silent) // RFC 8881 18.51.3
         return refuse(errc::grace, "the client has not said that it reclaimed all", stats_.refused_grace);
     return refuse_in_grace();
 }

@@ -158,9 +158,10 @@ task<bool> service_dispatcher::dispatch(call& c)
     procedure_stats& stats = stats_of(*entry, c.from().transport, header.procedure);
     outcome how = outcome::system_error;
     try {
-        if (duplicates_ != nullptr && entry->program.non_idempotent(header.version, header.procedure))
+        const repeat_rule rule = duplicates_ != nullptr ? entry->program.repeats(c) : repeat_rule::runs_again;
+        if (rule == repeat_rule::is_answered)
             how = co_await serve_once(entry->program, c);
-        else if (duplicates_ != nullptr && entry->program.repeats_in_turn(header.version, header.procedure))
+        else if (rule == repeat_rule::runs_in_turn)
             how = co_await serve_in_turn(entry->program, c);
         else
             how = co_await entry->program.serve(c);

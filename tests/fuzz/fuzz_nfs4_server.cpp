@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of NFS versions 4.1 and 4.2 to a server with a file system in memory. The input is a sequence of calls, each of them:
+// Calls of NFS versions 4.0 to 4.2 to a server with a file system in memory. The input is a sequence of calls, each of them:
 //
 //   0      operations that it announces; the high bit leaves out the SEQUENCE, the next one asks for the reply to be kept and repeats
-//          the call, the one below makes it a call of version 4.2
+//          the call, the one below makes it a call of version 4.2, and with the high bit one of version 4.0
 //   1..2   bytes that follow, big endian; if they are odd in number, the call lies in two pieces, as over a stream
-//   3..    operations as they travel, behind SEQUENCE
+//   3..    operations as they travel, behind SEQUENCE; in version 4.0 "CLIENTID" stands for the number of the client that there is, and
+//          "LASTSTATEID." for `other` of the stateid that an operation yielded last
 //
 // Whatever comes, each reply is whole, it says what its last operation said, a repeat is answered with the same bytes, and the
 // server ends with no buffer out.
@@ -16,10 +17,12 @@
 #include <verbena/plugins/memfs.hpp>
 #include <verbena/protocols/nfs/v4/server.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
+#include <verbena/protocols/rpc/duplicate_request_cache.hpp>
 
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 using namespace verbena;
@@ -96,6 +99,7 @@ public:
         made.backend = files_.get();
         require(exports_.add(made).has_value());
         commons_.emplace(exports_, key_, home_, store_, files::state_options(), 1'700'000'000);
+        commons_->minors[0] = true;
         program_.emplace(*commons_, home_);
         dispatcher_.add(*program_);
         EXCHANGE_ID4args exchange;
@@ -110,6 +114,13 @@ public:
         std::array<std::byte, 8> reclaimed{};
         reclaimed[3] = std::byte(nfs_opnum4::reclaim_complete);
         (void)call(1, false, true, reclaimed);
+        // A client of version 4.0, whose number is the same each time.
+        minor_ = 0;
+        SETCLIENTID4args set;
+        set.id = std::span<const std::byte>(name);
+        const auto number = take<SETCLIENTID4res>(alone(set));
+        (void)alone(SETCLIENTID_CONFIRM4args{number.clientid, number.setclientid_confirm});
+        xdr::store_u64(client_.data(), number.clientid);
     }
     ~world()
     {
@@ -121,13 +132,19 @@ public:
     {
         const bool alone = (head & 0x80) != 0;
         const bool kept = (head & 0x40) != 0;
-        minor_ = (head & 0x20) != 0 ? 2 : 1;
+        minor_ = (head & 0x20) == 0 ? 1 : alone ? 0 : 2;
         const std::uint32_t announced = head & 0x1f;
         const auto first = call(announced, kept, !alone, operations);
+        if (minor_ == 0 && kept && is_answered_) {
+            --xid_;
+            const auto again = call(announced, kept, false, operations);
+            require(first.size() > 4096 || std::ranges::equal(again, first));
+        }
         check(first);
         if (!kept || alone || status_of_sequence(first) != nfsstat4::ok)
             return;
         --sequence_;
+        --xid_;
         const auto again = call(announced, kept, true, operations);
         // Unless it ended the session.
         require(std::ranges::equal(again, first) || status_of_sequence(again) == nfsstat4::badsession);
@@ -160,6 +177,7 @@ private:
                 compound_operations::results::with(opcode, [&]<class Results>(Results results) {
                     xdr::codec<Results>::decode(in, results);
                     last = results.status;
+                    note_stateid(results);
                     if constexpr (std::is_same_v<Results, READDIR4res>) {
                         readdir_reader reader(in);
                         entry4 entry;
@@ -170,6 +188,30 @@ private:
             require(known && in.ok());
         }
         require(last == status && in.at_end());
+    }
+    template<class Results>
+    void note_stateid(const Results& results)
+    {
+        if (results.status != nfsstat4::ok)
+            return;
+        if constexpr (std::is_same_v<Results, OPEN4res>)
+            last_ = results.stateid.other;
+        else if constexpr (std::is_same_v<Results, OPEN_CONFIRM4res>)
+            last_ = results.open_stateid.other;
+        else if constexpr (std::is_same_v<Results, LOCK4res>)
+            last_ = results.lock_stateid.other;
+    }
+    /// What the input can't know.
+    static void put_in_place(std::span<std::byte> in, std::string_view of, std::span<const std::byte> value)
+    {
+        const auto wanted = std::as_bytes(std::span(of));
+        for (auto rest = in;;) {
+            const auto found = std::ranges::search(rest, wanted);
+            if (found.empty())
+                return;
+            std::ranges::copy(value, found.begin());
+            rest = std::span(found.end(), in.end());
+        }
     }
     template<class Args>
     std::vector<std::byte> alone(const Args& args)
@@ -196,6 +238,7 @@ private:
         std::vector<std::byte> message(256 + operations.size());
         xdr::encoder out(message);
         rpc::call_header header;
+        header.xid = ++xid_;
         header.program = program;
         header.version = version;
         header.procedure = 1;
@@ -208,14 +251,24 @@ private:
             const SEQUENCE4args args{session_, ++sequence_, 0, 0, kept};
             xdr::codec<SEQUENCE4args>::encode(out, args);
         }
+        const std::size_t at = out.size();
         out.opaque_fixed(operations);
         require(out.ok());
+        if (minor_ == 0) {
+            const auto written = std::span(message).subspan(at, operations.size());
+            put_in_place(written, "CLIENTID", client_);
+            put_in_place(written, "LASTSTATEID.", last_);
+        }
+        memory_call ahead(pool_, from_, std::span(message).first(out.size()));
+        require(ahead.decode_header() == rpc::call_verdict::good);
+        is_answered_ = program_->repeats(ahead) == rpc::repeat_rule::is_answered;
         // The RPC header and SEQUENCE are always in one piece.
         const std::size_t size = out.size();
         const std::size_t border = operations.size() % 2 == 0 ? size : size - operations.size() / 2;
         memory_call c(pool_, from_, std::span(message).first(size), border);
         if (!run_until_complete(*shard_, dispatcher_.dispatch(c)))
             return {};
+        is_answered_ = is_answered_ && c.results().payloads().empty(); // else it is not kept
         auto reply = c.reply();
         if (with_sequence && status_of_sequence(reply) != nfsstat4::ok)
             --sequence_;
@@ -234,7 +287,8 @@ private:
     buffer_pool pool_{budget_, shard_.get()};
     scope tasks_{*shard_};
     shard home_{0, *shard_, pool_, tasks_};
-    rpc::service_dispatcher dispatcher_{*shard_};
+    rpc::duplicate_request_cache repeats_{1};
+    rpc::service_dispatcher dispatcher_{*shard_, &repeats_};
     rpc::peer from_{"127.0.0.1", "127.0.0.1:700", "tcp", 700};
     blocking_pool lane_{1};
     std::unique_ptr<storage::file_backend> files_;
@@ -246,6 +300,10 @@ private:
     sessionid4 session_{};
     std::uint32_t sequence_ = 0;
     std::uint32_t minor_ = 1;
+    std::uint32_t xid_ = 0;
+    bool is_answered_ = false;
+    std::array<std::byte, 8> client_{};
+    std::array<std::byte, 12> last_{};
 };
 
 } // namespace

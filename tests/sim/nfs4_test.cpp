@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A client of version 4.1 over a connection that breaks in every way verbs has. Each call is answered as if it ran exactly once, which
-// the session's slots see to, each byte is right, and when all is over neither end keeps anything.
+// the session's slots see to, each byte is right, and when all is over neither end keeps anything. The same of version 4.0, where owners'
+// numbers and the duplicate-request cache see to it.
 #define BOOST_TEST_MODULE sim_nfs4
 #include <boost/test/unit_test.hpp>
 
@@ -26,7 +27,11 @@ namespace {
 // A world whose server has version 4.1 too.
 class world4 : public world {
 public:
-    explicit world4(const world_options& o) : world(o) { dispatcher.add(program); }
+    explicit world4(const world_options& o) : world(o)
+    {
+        commons.minors[0] = true;
+        dispatcher.add(program);
+    }
 
     bool run(const std::function<task<void>()>& body)
     {
@@ -38,6 +43,7 @@ public:
             co_await tasks.join();
         });
     }
+    const files::state_stats& state_layer() const noexcept { return commons.state.stats(); }
 
 private:
     static files::state_options state()
@@ -250,6 +256,249 @@ outcome run(const world_options& o, int operations)
     return out;
 }
 
+// --- Version 4.0
+
+/// A COMPOUND as it goes out.
+template<class... Args>
+std::vector<std::byte> compound0(const Args&... args)
+{
+    std::vector<std::byte> bytes(4096);
+    xdr::encoder out(bytes);
+    v4::compound_request request(out, {});
+    (request.add(args), ...);
+    BOOST_REQUIRE(out.ok());
+    bytes.resize(out.size());
+    return bytes;
+}
+
+class caller0 {
+public:
+    explicit caller0(rpc::client_transport& to) : to_(to) {}
+    /// Sends it, and holds its results until the next one.
+    task<void> send(std::vector<std::byte> compound)
+    {
+        std::array<std::byte, rpc::max_auth_body> body{};
+        xdr::encoder credential(body);
+        rpc::auth_sys user;
+        user.uid = user.gid = world::user;
+        encode(credential, user);
+        rpc::call_header header;
+        header.program = v4::program;
+        header.version = v4::version;
+        header.procedure = 1;
+        header.credential.flavor = rpc::auth_flavor::sys;
+        header.credential.body = std::span(body).first(credential.size());
+        lease block = co_await to_.acquire(compound.size() + 512);
+        BOOST_REQUIRE(block);
+        rpc::request request(std::move(block), header);
+        request.max_reply = 2048;
+        request.message().opaque_fixed(compound);
+        auto got = co_await to_.call(request);
+        BOOST_REQUIRE_MESSAGE(got, (got ? std::string() : got.error().message()));
+        reply_ = std::move(*got);
+        results_.emplace(reply_.results());
+    }
+    template<class Results>
+    Results take()
+    {
+        Results res;
+        (void)results_->read(res);
+        BOOST_REQUIRE(reply_.results().ok());
+        return res;
+    }
+    v4::nfsstat4 status() const noexcept { return results_->status(); }
+
+private:
+    rpc::client_transport& to_;
+    rpc::reply reply_;
+    std::optional<v4::compound_reply> results_;
+};
+
+// One folder, one open owner and one lock owner, and what must be there.
+class worker0 {
+public:
+    worker0(rpc::client_transport& to, v4::clientid4 client, std::string name, std::uint64_t seed)
+        : call_(to), client_(client), name_(std::move(name)), luck_(seed)
+    {
+    }
+    task<void> work(int operations, loop::fabric& fabric)
+    {
+        v4::CREATE4args make;
+        make.objtype.type = v4::nfs_ftype4::dir;
+        make.objname = std::string_view(name_);
+        co_await call_.send(
+            compound0(v4::PUTROOTFH4args(), v4::LOOKUP4args{"export"}, make, v4::GETFH4args()));
+        BOOST_TEST_REQUIRE((call_.status() == v4::nfsstat4::ok));
+        (void)call_.take<v4::PUTROOTFH4res>();
+        (void)call_.take<v4::LOOKUP4res>();
+        (void)call_.take<v4::CREATE4res>();
+        const auto made = call_.take<v4::GETFH4res>();
+        folder_.assign(made.object.begin(), made.object.end());
+        for (int i = 0; i < operations; ++i) {
+            const std::size_t dice = luck_.below(100);
+            if (files_.empty() || dice < 40)
+                co_await create();
+            else if (dice < 70)
+                co_await read(files_.begin()->first);
+            else if (dice < 85)
+                co_await rename(files_.rbegin()->first);
+            else
+                co_await remove(files_.begin()->first);
+        }
+        fabric.set_conditions({});
+        while (!files_.empty())
+            co_await remove(files_.begin()->first);
+        co_await call_.send(compound0(v4::PUTROOTFH4args(), v4::LOOKUP4args{"export"},
+                                      v4::REMOVE4args{std::string_view(name_)}));
+        BOOST_TEST((call_.status() == v4::nfsstat4::ok));
+    }
+
+private:
+    v4::PUTFH4args folder() const { return v4::PUTFH4args{std::span<const std::byte>(folder_)}; }
+    v4::PUTFH4args file() const { return v4::PUTFH4args{std::span<const std::byte>(file_)}; }
+    void good(const char* what)
+    {
+        BOOST_TEST_REQUIRE((call_.status() == v4::nfsstat4::ok),
+                           name_ << ": " << what << ": " << v4::to_string(call_.status()));
+    }
+    /// By its owner's next number; confirms the owner where it must be.
+    task<void> open(std::string name, bool creates)
+    {
+        v4::OPEN4args args;
+        args.seqid = ++seqid_;
+        args.share_access = v4::share4::access_both;
+        args.owner.clientid = client_;
+        args.owner.owner = std::as_bytes(std::span(name_));
+        args.claim.file = std::string_view(name);
+        args.openhow.opentype = creates ? v4::opentype4::create : v4::opentype4::nocreate;
+        args.openhow.mode = v4::createmode4::guarded; // one that ran twice would find its own file
+        co_await call_.send(compound0(folder(), args, v4::GETFH4args()));
+        good("open");
+        (void)call_.take<v4::PUTFH4res>();
+        const auto opened = call_.take<v4::OPEN4res>();
+        const auto handle = call_.take<v4::GETFH4res>();
+        id_ = opened.stateid;
+        file_.assign(handle.object.begin(), handle.object.end());
+        if ((opened.rflags & v4::open4_result::confirm) == 0)
+            co_return;
+        ++confirmed_;
+        BOOST_TEST(confirmed_ == 1u);
+        co_await call_.send(compound0(file(), v4::OPEN_CONFIRM4args{id_, ++seqid_}));
+        good("confirmation");
+        (void)call_.take<v4::PUTFH4res>();
+        id_ = call_.take<v4::OPEN_CONFIRM4res>().open_stateid;
+    }
+    task<void> close()
+    {
+        co_await call_.send(compound0(file(), v4::CLOSE4args{++seqid_, id_}));
+        good("close");
+    }
+    task<void> lock_and_unlock()
+    {
+        const std::string locker = name_ + "'s locks";
+        v4::LOCK4args lock;
+        lock.locktype = v4::nfs_lock_type4::write;
+        lock.length = 10;
+        lock.locker.new_lock_owner = true;
+        lock.locker.open_seqid = ++seqid_;
+        lock.locker.open_stateid = id_;
+        lock.locker.lock_seqid = 1;
+        lock.locker.lock_owner = {client_, std::as_bytes(std::span(locker))};
+        co_await call_.send(compound0(file(), lock));
+        good("lock");
+        (void)call_.take<v4::PUTFH4res>();
+        v4::LOCKU4args unlock;
+        unlock.lock_stateid = call_.take<v4::LOCK4res>().lock_stateid;
+        unlock.seqid = 2;
+        unlock.length = UINT64_MAX;
+        co_await call_.send(compound0(file(), unlock));
+        good("unlock");
+        co_await call_.send(compound0(v4::RELEASE_LOCKOWNER4args{lock.locker.lock_owner}));
+        good("release");
+    }
+    task<void> create()
+    {
+        const std::string name = "f" + std::to_string(next_++);
+        co_await open(name, true);
+        std::vector<std::byte> text(1 + luck_.below(400), std::byte(luck_.next() & 0xff));
+        const std::span<const std::byte> bytes(text);
+        const v4::WRITE4args write{id_, 0, v4::stable_how4::unstable, bytes};
+        co_await call_.send(compound0(file(), write));
+        good("write");
+        if (luck_.chance(50))
+            co_await lock_and_unlock();
+        co_await close();
+        files_[name] = std::move(text);
+    }
+    task<void> read(std::string name)
+    {
+        co_await open(name, false);
+        co_await call_.send(compound0(file(), v4::READ4args{id_, 0, 1000}));
+        good("read");
+        (void)call_.take<v4::PUTFH4res>();
+        const auto res = call_.take<v4::READ4res>();
+        const auto& text = files_[name];
+        BOOST_TEST(
+            std::equal(res.data.inline_bytes.begin(), res.data.inline_bytes.end(), text.begin(), text.end()));
+        co_await close();
+    }
+    task<void> rename(std::string name)
+    {
+        const std::string to = "g" + std::to_string(next_++);
+        co_await call_.send(compound0(folder(), v4::SAVEFH4args(),
+                                      v4::RENAME4args{std::string_view(name), std::string_view(to)}));
+        good("rename");
+        files_[to] = std::move(files_[name]);
+        files_.erase(name);
+    }
+    task<void> remove(std::string name)
+    {
+        co_await call_.send(compound0(folder(), v4::REMOVE4args{std::string_view(name)}));
+        good("remove"); // one that ran twice would find nothing
+        files_.erase(name);
+    }
+
+    caller0 call_;
+    const v4::clientid4 client_;
+    std::string name_;
+    draws luck_;
+    std::vector<std::byte> folder_, file_;
+    v4::stateid4 id_;
+    std::uint32_t seqid_ = 0;
+    unsigned confirmed_ = 0;
+    std::map<std::string, std::vector<std::byte>> files_;
+    unsigned next_ = 0;
+};
+
+std::uint64_t run0(const world_options& o, int operations)
+{
+    world4 w(o);
+    const bool done = w.run([&]() -> task<void> {
+        caller0 call(*w.client_transport);
+        v4::SETCLIENTID4args set;
+        set.id = std::as_bytes(std::span("sim", 3));
+        co_await call.send(compound0(set));
+        const auto made = call.take<v4::SETCLIENTID4res>();
+        BOOST_TEST_REQUIRE((made.status == v4::nfsstat4::ok));
+        co_await call.send(compound0(v4::SETCLIENTID_CONFIRM4args{made.clientid, made.setclientid_confirm}));
+        BOOST_TEST_REQUIRE((call.status() == v4::nfsstat4::ok));
+        std::vector<std::unique_ptr<worker0>> workers;
+        scope s(*w.shard);
+        for (std::uint64_t i = 0; i < 4; ++i) {
+            workers.push_back(std::make_unique<worker0>(*w.client_transport, made.clientid,
+                                                        "worker" + std::to_string(i), o.seed * 16 + i));
+            s.spawn([&] { return workers.back()->work(operations, *w.fabric); });
+        }
+        co_await s.join();
+    });
+    BOOST_TEST(done);
+    BOOST_TEST(w.state_layer().opens.value() == 0);
+    BOOST_TEST(w.state_layer().lock_states.value() == 0);
+    BOOST_TEST(w.server_buffers.outstanding() == 0u);
+    BOOST_TEST(w.client_buffers.outstanding() == 0u);
+    return w.client_transport->connections();
+}
+
 struct quiet {
     quiet() { set_log_level(log_level::error); }
 };
@@ -294,5 +543,36 @@ BOOST_AUTO_TEST_CASE(fresh_seeds_too)
         {
             BOOST_TEST(run(options_of(seed), 40).sessions == 1u);
         }
+    });
+}
+
+BOOST_AUTO_TEST_CASE(version_0_without_faults)
+{
+    for (std::uint64_t profile = 0; profile < profiles; ++profile) {
+        world_options o = options_of(profile);
+        o.conditions = {};
+        BOOST_TEST(run0(o, 40) == 1u);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(version_0_fixed_seeds)
+{
+    const std::uint64_t only = only_seed();
+    const std::uint64_t first = only != 0 ? only : 1;
+    const std::uint64_t last = only != 0 ? only : 24;
+    std::uint64_t connections = 0;
+    for (std::uint64_t seed = first; seed <= last; ++seed) {
+        BOOST_TEST_CONTEXT("VERBENA_SIM_SEED=" << seed)
+        connections += run0(options_of(seed), 40);
+    }
+    if (only == 0)
+        BOOST_TEST(connections > 2 * last);
+}
+
+BOOST_AUTO_TEST_CASE(version_0_fresh_seeds_too)
+{
+    fresh_seeds([](std::uint64_t seed) {
+        BOOST_TEST_CONTEXT("VERBENA_SIM_SEED=" << seed)
+        (void)run0(options_of(seed), 40);
     });
 }

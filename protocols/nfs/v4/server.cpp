@@ -62,6 +62,7 @@ siphash_key key_for(const handle_key& secret, std::uint64_t what) noexcept
 // Whoever finds out about one knows nothing of the others.
 constexpr std::uint64_t for_sessions = 0x73657373'696f6e73; // "sessions"
 constexpr std::uint64_t for_state = 0x73746174'65000000;    // "state"
+constexpr std::uint64_t for_v40 = 0x76657273'696f6e30;      // "version0"
 
 files::state_options with_key(files::state_options options, const siphash_key& key)
 {
@@ -91,7 +92,8 @@ server_commons::server_commons(const export_table& table, const handle_key& secr
       owner(owner_of(secret)),
       callbacks(*this),
       state(home, store, callbacks, with_key(options, key_for(secret, for_state))),
-      sessions(key_for(secret, for_sessions), options.epoch, options.lease, limits)
+      sessions(key_for(secret, for_sessions), options.epoch, options.lease, limits),
+      v40(state, key_for(secret, for_v40), limits)
 {
     state.ask_holders(callbacks);
 }
@@ -110,12 +112,14 @@ task<std::size_t> server_commons::end_lapsed(std::vector<files::client_id> clien
         if (!is || *is == files::client_state::active || named.creating)
             continue;
         const auto used = table.is_in_use(known);
-        const bool may_come_back = what == ending::of_what_is_lost && named.client != 0 &&
+        const bool is_named = named.client != 0 || v40.clients().knows(known);
+        const bool may_come_back = what == ending::of_what_is_lost && is_named &&
                                    *is == files::client_state::courtesy && used && *used;
         if (may_come_back)
             continue;
         if (named.client != 0)
             sessions.forget(named.client);
+        v40.forget(known);
         co_await state.abandon(known);
         ++ended;
     }
@@ -132,6 +136,7 @@ task<void> server_commons::tend()
         co_await state.forget_abandoned();
         const task_context& context = co_await current_context();
         sessions.drop_unconfirmed(context.shard->now());
+        v40.tend(context.shard->clock().now());
     }
 }
 
@@ -148,6 +153,18 @@ task<bool> server_commons::make_room(session_table::shortage of, std::string_vie
     task<std::size_t> making = state.at_home([this, of, &those](files::state_table& table) {
         if (of == session_table::shortage::of_all)
             those = table.lapsed();
+        return end_lapsed(std::move(those), ending::of_each, at_once);
+    });
+    co_return co_await making != 0;
+}
+
+task<bool> server_commons::make_room_v40(session_table::shortage of, std::string_view from)
+{
+    constexpr std::size_t at_once = 16;
+    task<std::size_t> making = state.at_home([this, of, from](files::state_table& table) {
+        std::vector<files::client_id> those;
+        if (v40.may_make_room(state.now()))
+            those = of == session_table::shortage::of_peer ? v40.clients().states_of(from) : table.lapsed();
         return end_lapsed(std::move(those), ending::of_each, at_once);
     });
     co_return co_await making != 0;
@@ -214,10 +231,14 @@ task<rpc::outcome> server::serve_compound(rpc::call& c)
         co_return rpc::outcome::garbage_args;
     const bool has_memory = co_await c.reserve_results(usual_results);
     const std::uint32_t minor = args.head().minorversion;
-    if (minor == 0 || minor > max_minor_version || !commons_.minors[minor]) {
+    if (minor > max_minor_version || !commons_.minors[minor]) {
         compound_results results(c.results(), args.head().tag);
         results.refuse(nfsstat4::minor_vers_mismatch);
         co_return rpc::outcome::success;
+    }
+    if (minor == 0 && has_memory) {
+        task<rpc::outcome> served = serve_v40(c, args);
+        co_return co_await served;
     }
     if (!args.next()) {
         compound_results results(c.results(), args.head().tag);
@@ -452,7 +473,7 @@ task<void> server::run_operations(compound& k)
         if (operation == nfs_opnum4::sequence) {
             status = nfsstat4::sequence_pos;
         } else {
-            task<nfsstat4> running = run(k, operation);
+            task<nfsstat4> running = k.minor() == 0 ? run_v40(k, operation) : run(k, operation);
             status = co_await running;
             k.end_io();
             // They are there, but not in one piece, as the arguments of an operation have to be. It has read them first.
@@ -465,6 +486,8 @@ task<void> server::run_operations(compound& k)
                 status =
                     joined.error() == std::errc::not_enough_memory ? nfsstat4::delay : nfsstat4::req_too_big;
             }
+            if (k.minor() == 0)
+                status = v40_status(operation, status);
         }
         if (k.dropped) {
             // Nobody hears it now. Where the call is not run again, whoever repeats it does.
@@ -474,7 +497,8 @@ task<void> server::run_operations(compound& k)
         }
         if (status == nfsstat4::ok && changes_something(operation)) {
             k.changed = true;
-            k.slot->counts();
+            if (k.slot != nullptr)
+                k.slot->counts();
         }
         counters_.note(operation, status);
         if (status != nfsstat4::ok) {

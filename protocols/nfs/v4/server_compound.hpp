@@ -27,6 +27,9 @@ struct server::object {
     storage::handle key() const noexcept { return state_key(exported->id, file); }
 };
 
+/// A view of `holder`.
+LOCK4denied to_denied(const files::lock_holder& holder) noexcept;
+
 struct server::compound {
     compound(rpc::call& from, compound_arguments& arguments, std::size_t most) noexcept
         : c(from),
@@ -146,6 +149,11 @@ struct server::compound {
             return why == purpose::changing ? nfsstat4::rofs : nfsstat4::isdir;
         return why == purpose::changing && o.exported->read_only ? nfsstat4::rofs : nfsstat4::ok;
     }
+    /// The state layer's name for what need_file() found; nothing where it found none.
+    storage::handle key_of_current() const noexcept
+    {
+        return current.none() || current.is_pseudo() ? storage::handle() : current.key();
+    }
     /// A new current handle has no stateid (8881 16.2.3.1.2).
     void set_current(const object& o) noexcept
     {
@@ -153,7 +161,11 @@ struct server::compound {
         current_id.reset();
     }
     /// Puts the current stateid in the place of the value that stands for it. bad_stateid where there is none.
-    nfsstat4 resolve(stateid4& id) const noexcept { return resolve(id, current_id); }
+    /// In minor version 0 none does.
+    nfsstat4 resolve(stateid4& id) const noexcept
+    {
+        return minor() == 0 ? nfsstat4::ok : resolve(id, current_id);
+    }
     /// The same with the one that was saved with the saved handle.
     nfsstat4 resolve_saved(stateid4& id) const noexcept { return resolve(id, saved_id); }
     static nfsstat4 resolve(stateid4& id, const std::optional<stateid4>& known) noexcept

@@ -53,6 +53,8 @@ task<nfsstat4> server::check_io_of(compound& k, const object& of, stateid4 id, f
     if (const files::share access = files::access_of(op); any(access))
         k.begin_io(io_, of, access);
     const storage::handle file = of.key();
+    if (k.minor() == 0)
+        co_return co_await commons_.v40.check_io(id, file, op);
     co_return co_await commons_.state.check_io(k.client, id, file, op);
 }
 

@@ -203,7 +203,7 @@ task<nfsstat4> server::lookupp(compound& k)
     co_return k.add(LOOKUPP4res());
 }
 
-// Both consume the current handle (8881 2.6.3.1.1.8).
+// Both consume the current handle (8881 2.6.3.1.1.8), but in minor version 0.
 task<nfsstat4> server::secinfo(compound& k)
 {
     SECINFO4args args;
@@ -218,7 +218,8 @@ task<nfsstat4> server::secinfo(compound& k)
     const secinfo4 sys;
     SECINFO4res res;
     res.flavours = std::span(&sys, 1);
-    k.set_current(object());
+    if (k.minor() != 0)
+        k.set_current(object());
     co_return k.add(res);
 }
 

@@ -14,7 +14,8 @@ files::lock_type type_of(nfs_lock_type4 type) noexcept
                                                                          : files::lock_type::write;
 }
 
-/// A view of `holder`.
+} // namespace
+
 LOCK4denied to_denied(const files::lock_holder& holder) noexcept
 {
     LOCK4denied denied;
@@ -26,8 +27,6 @@ LOCK4denied to_denied(const files::lock_holder& holder) noexcept
     denied.owner.owner = std::as_bytes(std::span(holder.owner));
     return denied;
 }
-
-} // namespace
 
 task<nfsstat4> server::may_lock(const object& file)
 {

@@ -200,6 +200,14 @@ task<nfsstat4> server::open(compound& k)
     OPEN4args args;
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
+    OPEN4res res;
+    const nfsstat4 status = co_await open_file(k, args, res);
+    co_return status == nfsstat4::ok ? k.add(res) : status;
+}
+
+// All but the answer: for that `res` was found to have room.
+task<nfsstat4> server::open_file(compound& k, const OPEN4args& args, OPEN4res& res)
+{
     if (k.current.none())
         co_return nfsstat4::nofilehandle;
     const std::uint32_t access_bits = args.share_access & ~share4::want_all;
@@ -255,7 +263,7 @@ task<nfsstat4> server::open(compound& k)
     request.change = to.change;
     request.hears_of_locks = k.session->back().is_up();
     // Where it can't be recalled, or would not be for all who change the file, none is given.
-    if (request.claim == files::open_claim::fresh && !to.file.exported->local_writers &&
+    if (request.claim == files::open_claim::fresh && !to.file.exported->local_writers && k.session &&
         k.session->back().is_up())
         request.want = want_of(args.share_access);
     // What a client had before a restart it has, whatever we like (8881 10.2.1): it may be recalled at once. What it has changed
@@ -275,7 +283,6 @@ task<nfsstat4> server::open(compound& k)
         co_return opened.status;
     k.set_current(to.file);
     k.current_id = opened.id;
-    OPEN4res res;
     res.stateid = opened.id;
     res.cinfo = to.directory;
     res.rflags = open4_result::locktype_posix;
@@ -288,7 +295,7 @@ task<nfsstat4> server::open(compound& k)
         want_of(args.share_access) != files::delegation_want::none)
         opened.why = files::no_delegation::unsuited;
     res.delegation = delegation_of(opened, args.share_access);
-    co_return k.add(res);
+    co_return nfsstat4::ok;
 }
 
 task<nfsstat4> server::open_downgrade(compound& k)

@@ -351,6 +351,84 @@ BOOST_FIXTURE_TEST_CASE(in_grace_operations_wait, clients_fixture)
         table->begin_io(a, o->id, file_named("f"), share::write, p).has_value()); // by what was reclaimed
 }
 
+// --- Clients that don't say that they have reclaimed all (version 4.0)
+
+BOOST_FIXTURE_TEST_CASE(a_silent_client_is_written_down_when_it_has_something, clients_fixture)
+{
+    a = *table->add_client("a");
+    BOOST_REQUIRE(table->set_silent(a));
+    BOOST_TEST(is(table->set_silent(a + 1), errc::stale_client));
+    BOOST_TEST(open(a, "o", "f", read).has_value()); // it need not say anything
+    BOOST_TEST(lists.new_list.empty());
+    store->fails = [] { return true; };
+    BOOST_TEST(!run(table->record(a)).has_value());
+    store->fails = nullptr;
+    BOOST_TEST(run(table->record(a)).has_value());
+    BOOST_TEST(lists.new_list.contains("a"));
+    store->fails = [] { return true; }; // nothing is written again
+    BOOST_TEST(run(table->record(a)).has_value());
+    store->fails = nullptr;
+    // After a restart it may reclaim until grace is over, and gets nothing new before.
+    start();
+    a = *table->add_client("a");
+    BOOST_REQUIRE(table->set_silent(a));
+    BOOST_TEST(is(open(a, "o", "g", read), errc::grace));
+    BOOST_TEST(table->open(reclaim(a, "f", read)).has_value());
+    BOOST_TEST(table->open(reclaim(a, "h", read)).has_value());
+    BOOST_TEST(run(table->record(a)).has_value());
+    const auto body = [&]() -> task<void> {
+        scope s(*shard);
+        s.spawn([this] { return table->tend(); });
+        co_await sleep_for(table->options().grace_time + 1s);
+        s.request_stop();
+        co_await s.join();
+    };
+    run(body());
+    BOOST_TEST((table->grace() == grace_period::phase::over));
+    BOOST_TEST(open(a, "o", "g", read).has_value());
+    BOOST_TEST(is(table->open(reclaim(a, "f", read)), errc::no_grace));
+    BOOST_TEST(lists.new_list.contains("a"));
+    BOOST_REQUIRE(run(table->forget(a)));
+    BOOST_TEST(lists.new_list.empty());
+    BOOST_TEST(is(run(table->record(a)), errc::stale_client));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_stateid_tells_whose_it_is, clients_fixture)
+{
+    a = client("a");
+    const auto o = open(a, "o", "f", both);
+    const auto l = table->lock(lock_of(a, o->id, "f"));
+    BOOST_REQUIRE(l);
+    const auto of_open = table->holder_of(o->id);
+    BOOST_REQUIRE(of_open);
+    BOOST_TEST(of_open->client == a);
+    BOOST_TEST((of_open->has_owner && !of_open->locks));
+    BOOST_TEST(of_open->owner == "o");
+    const auto of_lock = table->holder_of(*l);
+    BOOST_REQUIRE(of_lock);
+    BOOST_TEST((of_lock->has_owner && of_lock->locks));
+    BOOST_TEST(of_lock->owner == "l");
+    BOOST_TEST(table->has_owner(a, true, owner_named("l")));
+    BOOST_TEST(!table->has_owner(a, true, owner_named("o")));
+    // Its number alone goes on.
+    const auto next = table->renumber(a, o->id, file_named("f"));
+    BOOST_REQUIRE(next);
+    BOOST_TEST(next->seqid == o->id.seqid + 1);
+    BOOST_TEST(is(table->renumber(a, o->id, file_named("f")), errc::old_stateid));
+    BOOST_TEST(is(table->renumber(a, *l, file_named("f")), errc::bad_stateid));
+    BOOST_REQUIRE(table->close(a, *next, file_named("f")));
+    BOOST_TEST(is(table->holder_of(o->id), errc::bad_stateid));
+    BOOST_TEST(is(table->holder_of(stateid()), errc::bad_stateid));
+    b = client("b");
+    BOOST_REQUIRE(table->set_silent(b));
+    const auto taken = open(b, "o", "f", both);
+    BOOST_REQUIRE(run(table->forget(b)));
+    BOOST_TEST(is(table->holder_of(taken->id), errc::expired));
+    BOOST_TEST(!table->has_owner(a, false, owner_named("o")));
+    start();
+    BOOST_TEST(is(table->holder_of(o->id), errc::stale_stateid));
+}
+
 BOOST_FIXTURE_TEST_CASE(grace_ends_by_time, clients_fixture)
 {
     restarted();

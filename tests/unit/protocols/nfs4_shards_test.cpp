@@ -73,7 +73,7 @@ struct two_shards {
         auto c = std::make_unique<memory_call>(rt->at(at).buffers(), from);
         xdr::encoder out = c->begin(100003, 4, 1, nullptr);
         compound_head head;
-        head.minorversion = 1;
+        head.minorversion = minor;
         compound_request request(out, head);
         write(request);
         c->end(out);
@@ -110,6 +110,7 @@ struct two_shards {
     std::array<std::optional<server>, 2> programs;
     std::array<std::optional<rpc::service_dispatcher>, 2> dispatchers;
     rpc::peer from{"127.0.0.1", "127.0.0.1:700", "tcp", 700};
+    std::uint32_t minor = 1;
 };
 
 } // namespace
@@ -159,6 +160,69 @@ BOOST_AUTO_TEST_CASE(a_session_is_served_by_two_shards_at_once)
     }
     const auto ended = [&](shard&) { return s.commons->state.table().stats().opens.value(); };
     BOOST_TEST(s.rt->call(0, ended) == 0);
+}
+
+// Owners' numbers are kept on the home of the state, wherever their operations come.
+BOOST_AUTO_TEST_CASE(owners_of_version_0_come_by_two_shards_at_once)
+{
+    two_shards s;
+    s.minor = 0;
+    s.commons->minors[0] = true;
+    const auto set = s.alone<SETCLIENTID4res>(SETCLIENTID4args());
+    s.alone<SETCLIENTID_CONFIRM4res>(SETCLIENTID_CONFIRM4args{set.clientid, set.setclientid_confirm});
+    static constexpr std::array<std::string_view, 2> owners = {"first", "second"};
+    // The first operation that failed, of each.
+    std::array<nfsstat4, 2> came_to{};
+    const auto work = [&](std::size_t at) {
+        const auto serve = [&](const std::function<void(compound_request&)>& write) {
+            two_shards::calls one;
+            one.push_back(s.prepare(at, [&](compound_request& out) {
+                out.add(PUTROOTFH4args()).add(LOOKUP4args{"export"});
+                write(out);
+            }));
+            s.serve(at, one);
+            answer4 out(one[0]->reply());
+            if (came_to[at] == nfsstat4::ok)
+                came_to[at] = out.status();
+            return out;
+        };
+        std::uint32_t seqid = 0;
+        for (int n = 0; n < 100 && came_to[at] == nfsstat4::ok; ++n) {
+            OPEN4args opening;
+            opening.seqid = ++seqid;
+            opening.share_access = share4::access_both;
+            opening.owner = {set.clientid, std::as_bytes(std::span(owners[at]))};
+            opening.openhow.opentype = opentype4::create;
+            opening.claim.file = "f";
+            answer4 opened = serve([&](compound_request& out) { out.add(opening); });
+            (void)opened.take<PUTROOTFH4res>();
+            (void)opened.take<LOOKUP4res>();
+            stateid4 id = opened.take<OPEN4res>().stateid;
+            if (n == 0) {
+                const OPEN_CONFIRM4args confirming{id, ++seqid};
+                answer4 confirmed =
+                    serve([&](compound_request& out) { out.add(LOOKUP4args{"f"}).add(confirming); });
+                (void)confirmed.take<PUTROOTFH4res>();
+                (void)confirmed.take<LOOKUP4res>();
+                (void)confirmed.take<LOOKUP4res>();
+                id = confirmed.take<OPEN_CONFIRM4res>().open_stateid;
+            }
+            const CLOSE4args closing{++seqid, id};
+            (void)serve([&](compound_request& out) {
+                out.add(LOOKUP4args{"f"})
+                    .add(WRITE4args{id, 0, stable_how4::unstable, std::as_bytes(std::span(owners[at]))})
+                    .add(READ4args{id, 0, 5})
+                    .add(closing);
+            });
+        }
+    };
+    std::thread other([&] { work(1); });
+    work(0);
+    other.join();
+    BOOST_TEST(came_to[0] == nfsstat4::ok);
+    BOOST_TEST(came_to[1] == nfsstat4::ok);
+    const auto left = [&](shard&) { return s.commons->state.table().stats().opens.value(); };
+    BOOST_TEST(s.rt->call(0, left) == 0);
 }
 
 // A write that is under way on one shard, and an open that denies it on the home of the state.

@@ -112,6 +112,14 @@ struct lock_holder {
     std::string owner;
 };
 
+/// Whose a stateid is.
+struct state_holder {
+    client_id client = nobody;
+    bool has_owner = false; ///< false: a delegation
+    bool locks = false;     ///< the owner is one of locks
+    std::string_view owner; ///< good until the table changes
+};
+
 /// What somebody wants to do, as far as others may be in the way of it.
 class demand {
 public:
@@ -220,6 +228,13 @@ public:
     /// Completes when: it was written. On cancel: as the store says. Errors: already_complete, busy; the store's. Lifetime: the
     /// table outlives it. Shard: the table's.
     task<result<void>> reclaim_complete(client_id client);
+    /// The client never says that it took back all that it had (NFS version 4.0): it may until grace is over, and gets something new as
+    /// soon as it is. record() takes the place of reclaim_complete(). Errors: stale_client.
+    result<void> set_silent(client_id client);
+    /// The client may take back after the next start what it gets now: to be awaited before the first of that is answered.
+    /// Completes when: it is in the recovery store; at once where it is already. On cancel: as the store says. Errors: stale_client, expired,
+    /// admin_revoked, busy; the store's. Lifetime: the table outlives it. Shard: the table's.
+    task<result<void>> record(client_id client);
     /// The client is no more, nor is what it had: it said goodbye, or began anew under another id.
     /// Completes when: its record is gone. On cancel: as the store says. Errors: the store's; then it is there still. Lifetime: the
     /// table outlives it. Shard: the table's.
@@ -254,6 +269,9 @@ public:
     /// the union of such (RFC 8881 18.18.3).
     result<stateid> downgrade(client_id client, const stateid& id, const storage::handle& file, share access,
                               share deny, zero_seqid zero = zero_seqid::newest);
+    /// Draws the next number of an open's stateid, and changes nothing else.
+    result<stateid> renumber(client_id client, const stateid& id, const storage::handle& file,
+                             zero_seqid zero = zero_seqid::newest);
     /// Locks that hang on the open go with it.
     result<void> close(client_id client, const stateid& id, const storage::handle& file,
                        zero_seqid zero = zero_seqid::newest);
@@ -301,6 +319,11 @@ public:
 
     // --- Stateids
 
+    /// Whose state a stateid is, for a protocol whose calls name no client; its number is not looked at. Errors: bad_stateid, stale_stateid;
+    /// expired, where it was taken from a client that is silent, as far as that is known still.
+    result<state_holder> holder_of(const stateid& id) const;
+    /// Whether the owner has anything.
+    bool has_owner(client_id client, bool locks, std::span<const std::byte> owner) noexcept;
     /// RFC 8881 18.48. Of any file. Never busy.
     result<void> test_stateid(client_id client, const stateid& id);
     /// RFC 8881 18.38: a revoked delegation, or a lock stateid without locks.

@@ -155,6 +155,13 @@ enum class outcome : std::uint8_t {
     drop,          ///< no reply; the peer will repeat the call
 };
 
+/// What becomes of a call that comes again.
+enum class repeat_rule : std::uint8_t {
+    runs_again, ///< it runs
+    runs_in_turn, ///< it runs when the first run has ended: one that ran on could undo what came after the repeat
+    is_answered, ///< with what the first run was answered, from the duplicate-request cache
+};
+
 /// A program at a range of versions. Registered in a dispatcher, which it outlives; used by the
 /// shard that owns the dispatcher only.
 class program {
@@ -176,6 +183,16 @@ public:
     {
         (void)version, (void)procedure;
         return false;
+    }
+    /// What becomes of repeats of a call like `c`, for programs where its arguments decide; args() stay where they are. Else the two above
+    /// decide.
+    virtual repeat_rule repeats(call& c) const noexcept
+    {
+        const call_header& header = c.header();
+        if (non_idempotent(header.version, header.procedure))
+            return repeat_rule::is_answered;
+        return repeats_in_turn(header.version, header.procedure) ? repeat_rule::runs_in_turn
+                                                                 : repeat_rule::runs_again;
     }
     /// True if it may call its callers back (call::reverse()): over RDMA that takes receives of each connection.
     virtual bool calls_back() const noexcept { return false; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The NFS version 4 program: minor versions 1 (8881) and 2 (7862) over exports, without layouts. docs/internals/nfs4.md.
+// The NFS version 4 program: minor versions 0 (7530), 1 (8881) and 2 (7862) over exports, without layouts. docs/internals/nfs4.md.
 #pragma once
 
 #include <verbena/core/metrics.hpp>
@@ -11,6 +11,7 @@
 #include <verbena/protocols/nfs/v4/sessions.hpp>
 #include <verbena/protocols/nfs/v4/state_home.hpp>
 #include <verbena/protocols/nfs/v4/storage.hpp>
+#include <verbena/protocols/nfs/v4/v40_state.hpp>
 #include <verbena/protocols/rpc/service.hpp>
 
 #include <array>
@@ -44,6 +45,8 @@ struct server_commons {
     /// Completes when: they are gone. On cancel: as the state layer's store says. Errors: none. Lifetime: `from` is borrowed.
     /// Shard: any.
     task<bool> make_room(session_table::shortage of, std::string_view from);
+    /// The same among clients of minor version 0.
+    task<bool> make_room_v40(session_table::shortage of, std::string_view from);
 
     const export_table& exports;
     const handle_key key;
@@ -51,11 +54,12 @@ struct server_commons {
     const std::int64_t started;
     /// The same over restarts, another one for each daemon: else a client would take two servers for one.
     const std::string owner;
-    /// Which minor versions are served; to be set before the first call. Version 0 never is.
+    /// Which minor versions are served; to be set before the first call.
     std::array<bool, max_minor_version + 1> minors{false, true, true};
     callback_sender callbacks;
     state_home state;
     session_table sessions;
+    v40_state v40;
 
 private:
     enum class ending : bool { of_what_is_lost, of_each };
@@ -103,8 +107,9 @@ public:
     std::uint32_t high_version() const noexcept override { return v4::version; }
     std::string_view name() const noexcept override { return "nfs"; }
     std::string_view procedure_name(std::uint32_t version, std::uint32_t procedure) const noexcept override;
-    /// Slots answer repeats.
+    /// By repeats(): where there are sessions, slots answer repeats.
     bool non_idempotent(std::uint32_t, std::uint32_t) const noexcept override { return false; }
+    rpc::repeat_rule repeats(rpc::call& c) const noexcept override;
     bool calls_back() const noexcept override { return true; }
     /// verbena_nfs4_*.
     metric_registrations expose(metric_registry& registry) const override;
@@ -131,6 +136,24 @@ private:
     std::uint64_t mark_of(rpc::call& c, const compound_arguments& args,
                           const SEQUENCE4args& sequence) const noexcept;
     task<nfsstat4> renew(session& s);
+
+    // Minor version 0.
+    task<rpc::outcome> serve_v40(rpc::call& c, compound_arguments& args);
+    task<nfsstat4> run_v40(compound& k, nfs_opnum4 operation);
+    task<nfsstat4> setclientid(compound& k);
+    task<nfsstat4> setclientid_confirm(compound& k);
+    task<nfsstat4> renew(compound& k);
+    task<nfsstat4> release_lockowner(compound& k);
+    nfsstat4 set_opened(compound& k, std::uint32_t export_id, const storage::handle& file);
+    task<nfsstat4> run_open_v40(compound& k, const OPEN4args& args, OPEN4res& res);
+    task<nfsstat4> open_v40(compound& k);
+    nfsstat4 refusal_v40(const compound& k, nfsstat4 room) const noexcept;
+    task<nfsstat4> open_confirm_v40(compound& k);
+    task<nfsstat4> open_downgrade_v40(compound& k);
+    task<nfsstat4> close_v40(compound& k);
+    task<nfsstat4> lock_v40(compound& k);
+    task<nfsstat4> locku_v40(compound& k);
+    task<nfsstat4> lockt_v40(compound& k);
 
     // Clients and sessions.
     task<nfsstat4> exchange_id(compound& k);
@@ -216,6 +239,7 @@ private:
     task<nfsstat4> check_io(compound& k, stateid4 id, files::operation op);
     task<nfsstat4> check_io_of(compound& k, const object& of, stateid4 id, files::operation op);
     task<nfsstat4> open(compound& k);
+    task<nfsstat4> open_file(compound& k, const OPEN4args& args, OPEN4res& res);
     task<nfsstat4> find_to_open(compound& k, const OPEN4args& args, open_target& to);
     task<nfsstat4> create_to_open(compound& k, const OPEN4args& args, open_target& to);
     task<nfsstat4> may_open(open_target& to, files::share access);

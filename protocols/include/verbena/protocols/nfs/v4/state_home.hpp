@@ -78,6 +78,8 @@ public:
 
     const files::state_options& options() const noexcept { return table_.options(); }
     bool is_home(const shard& s) const noexcept { return &s == &home_; }
+    /// On its home only.
+    time_point now() const noexcept { return home_.reactor().clock().now(); }
     /// Any thread.
     const files::state_stats& stats() const noexcept { return table_.stats(); }
     /// On its home only.

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// For NFS version 4.0: clients that don't say when they have reclaimed all, and calls that name no client.
+#include "entries.hpp"
+
+namespace verbena::files {
+
+using namespace detail;
+
+result<void> state_table::set_silent(client_id client)
+{
+    client_entry* c = find_client(client);
+    if (c == nullptr)
+        return error(errc::stale_client);
+    c->silent = true;
+    return {};
+}
+
+task<result<void>> state_table::record(client_id client)
+{
+    const auto living_one = living(client);
+    if (!living_one)
+        co_return living_one.error();
+    if ((*living_one)->recorded && !(*living_one)->storing)
+        co_return result<void>();
+    const result<void> written = co_await write_record(client);
+    if (!written)
+        co_return written;
+    // Its state may have been taken meanwhile, and the record with it.
+    const auto again = living(client);
+    if (!again)
+        co_return again.error();
+    co_return result<void>();
+}
+
+result<state_holder> state_table::holder_of(const stateid& id) const
+{
+    if (is_special(id))
+        return error(errc::bad_stateid, "a special stateid");
+    if (!states_->is_of_this_epoch(id))
+        return error(errc::stale_stateid);
+    const state_entry* const s = states_->find(id);
+    if (s == nullptr && states_->was_taken(id))
+        return error(errc::expired);
+    if (s == nullptr)
+        return error(errc::bad_stateid, "there is none");
+    state_holder out;
+    out.client = s->client.id;
+    if (s->owner != nullptr) {
+        out.has_owner = true;
+        out.locks = s->owner->locks;
+        out.owner = s->owner->name;
+    }
+    return out;
+}
+
+bool state_table::has_owner(client_id client, bool locks, std::span<const std::byte> owner) noexcept
+{
+    client_entry* c = find_client(client);
+    return c != nullptr && find_owner(*c, locks, owner) != nullptr;
+}
+
+result<stateid> state_table::renumber(client_id client, const stateid& id, const storage::handle& file,
+                                      zero_seqid zero)
+{
+    const auto c = living(client);
+    if (!c)
+        return c.error();
+    const auto s = check(**c, id, &file, zero);
+    if (!s)
+        return s.error();
+    if ((*s)->kind != state_kind::open)
+        return error(errc::bad_stateid, "not an open");
+    (*s)->seqid = next_seqid((*s)->seqid);
+    return states_->id_of(**s);
+}
+
+} // namespace verbena::files

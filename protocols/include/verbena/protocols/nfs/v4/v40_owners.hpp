@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// Owners of opens and of locks in minor version 0 (7530 9.1.7): the number of the last operation of each, and what it was answered.
+#pragma once
+
+#include <verbena/core/clock.hpp>
+#include <verbena/core/semaphore.hpp>
+#include <verbena/core/siphash.hpp>
+#include <verbena/protocols/files/state_table.hpp>
+#include <verbena/protocols/nfs/v4/state_operations.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#pragma GCC visibility push(default)
+
+namespace verbena::nfs::v4 {
+
+/// What an operation of an owner is answered, as far as a repeat needs it.
+struct v40_answer {
+    nfsstat4 status = nfsstat4::ok;
+    stateid4 id;
+    change_info4 cinfo; // of OPEN, to the last
+    std::uint32_t rflags = 0;
+    bitmap4 attrset;
+    std::uint32_t export_id = 0;                      ///< of the file that was opened
+    storage::handle file;                             ///< likewise, as its back end knows it
+    std::shared_ptr<const files::lock_holder> holder; ///< of LOCK, if denied
+};
+
+/// Whether an answer uses up the number of the operation (7530 9.1.7).
+bool moves_seqid(nfsstat4 status) noexcept;
+
+/// What an operation's number makes of it.
+enum class v40_verdict : std::uint8_t { run, repeat, bad_seqid };
+
+/// One owner. Shard-local: of the state layer's shard.
+class v40_owner {
+public:
+    v40_owner(files::client_id of, bool is_of_locks, std::span<const std::byte> called)
+        : client(of), locks(is_of_locks), name(called.begin(), called.end())
+    {
+    }
+    /// Of the operation `seqid`, while the caller has its turn().
+    v40_verdict judge(nfs_opnum4 operation, std::uint32_t seqid) const noexcept;
+    /// The operation that was to run is answered.
+    void finish(nfs_opnum4 operation, std::uint32_t seqid, const v40_answer& answer);
+
+    const files::client_id client;
+    const bool locks;
+    const std::vector<std::byte> name;
+    bool is_new = true;         ///< has had no operation: any number is its first
+    bool confirmed = false;     ///< of opens: OPEN_CONFIRM came, or none is needed
+    bool gone = false;          ///< whoever waited for its turn finds nobody
+    v40_answer last;            ///< of a repeat
+    stateid4 first;             ///< of opens, until it is confirmed: what it opened,
+    storage::handle first_file; ///< and which file that is in the state layer
+
+    /// A permit is the right to have an operation run.
+    semaphore turn{1};
+    std::size_t waiting = 0;
+
+private:
+    friend class v40_owners;
+    std::uint32_t seqid_ = 0;
+    nfs_opnum4 operation_ = nfs_opnum4::illegal;
+    time_point used_{};
+    std::optional<stateid4> closed_;
+    std::list<std::shared_ptr<v40_owner>>::iterator by_use_;
+};
+
+/// All owners. Shard-local, as they are.
+class v40_owners {
+public:
+    explicit v40_owners(const siphash_key& key) noexcept : key_(key) {}
+
+    std::shared_ptr<v40_owner> find(files::client_id client, bool locks,
+                                    std::span<const std::byte> name) const;
+    /// Makes it where there is none. Of a client with many, some of those that are idle go: have no state, as `is_idle` says, and no turn.
+    using idle_test = std::function<bool(const v40_owner&)>;
+    std::shared_ptr<v40_owner> make(files::client_id client, bool locks, std::span<const std::byte> name,
+                                    time_point now, const idle_test& is_idle);
+    void use(v40_owner& o, time_point now);
+    /// The owner closed that open: its stateid leads to it until it closes another one.
+    void note_closed(const std::shared_ptr<v40_owner>& o, const stateid4& id);
+    std::shared_ptr<v40_owner> who_closed(const stateid4& id) const;
+    void drop(v40_owner& o);
+    void forget(files::client_id client);
+    /// Owners of `client` that were not used since `before` and have no turn, the oldest first, at most `most`; each counts as used `now`.
+    std::vector<std::shared_ptr<v40_owner>> unused(files::client_id client, time_point before, time_point now,
+                                                   std::size_t most);
+    std::vector<files::client_id> clients() const;
+    std::size_t size() const noexcept { return count_; }
+
+private:
+    static constexpr std::size_t few = 1024; // of a client: idle ones stay for a lease
+    struct key_hash {
+        siphash_key key;
+        std::size_t operator()(const std::string& text) const noexcept
+        {
+            return siphash(key, std::as_bytes(std::span(text)));
+        }
+    };
+    struct of_client {
+        explicit of_client(const siphash_key& key) : by_name(8, key_hash{key}) {}
+        std::unordered_map<std::string, std::shared_ptr<v40_owner>, key_hash> by_name;
+        std::list<std::shared_ptr<v40_owner>> by_use; // the one used longest ago first
+    };
+    static std::string key_of(bool locks, std::span<const std::byte> name);
+    static std::string key_of(const stateid4& id);
+
+    const siphash_key key_;
+    std::unordered_map<files::client_id, of_client> clients_;
+    std::unordered_map<std::string, std::weak_ptr<v40_owner>, key_hash> closed_{8, key_hash{key_}};
+    std::size_t count_ = 0;
+};
+
+} // namespace verbena::nfs::v4
+
+#pragma GCC visibility pop

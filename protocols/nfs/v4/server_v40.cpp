@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+// Minor version 0: COMPOUND without a session, SETCLIENTID and its confirmation, RENEW, and what has the numbers of owners.
+#include "server_compound.hpp"
+
+namespace verbena::nfs::v4 {
+
+namespace {
+
+// What a reply may take: the largest READ or listing, and what stands around it.
+constexpr std::size_t largest_reply = server::max_transfer + server::max_listing;
+
+constexpr std::uint32_t any_access = share4::access_both;
+
+bool is_share(std::uint32_t access, std::uint32_t deny) noexcept
+{
+    return access != 0 && access <= any_access && deny <= share4::deny_both;
+}
+
+} // namespace
+
+rpc::repeat_rule server::repeats(rpc::call& c) const noexcept
+{
+    if (c.header().procedure != std::uint32_t(procedure::compound))
+        return rpc::repeat_rule::runs_again;
+    xdr::decoder ahead(c.args());
+    compound_arguments args(ahead);
+    if (!args.ok() || args.head().minorversion != 0 || !commons_.minors[0])
+        return rpc::repeat_rule::runs_again; // slots answer repeats
+    while (args.index() < commons_.v40.most_operations() && args.next()) {
+        switch (args.opcode()) {
+        case nfs_opnum4::close:
+        case nfs_opnum4::create:
+        case nfs_opnum4::delegreturn:
+        case nfs_opnum4::link:
+        case nfs_opnum4::lock:
+        case nfs_opnum4::locku:
+        case nfs_opnum4::open:
+        case nfs_opnum4::open_confirm:
+        case nfs_opnum4::open_downgrade:
+        case nfs_opnum4::release_lockowner:
+        case nfs_opnum4::remove:
+        case nfs_opnum4::rename:
+        case nfs_opnum4::setattr:
+        case nfs_opnum4::setclientid:
+        case nfs_opnum4::setclientid_confirm: return rpc::repeat_rule::is_answered;
+        case nfs_opnum4::write: return rpc::repeat_rule::runs_in_turn;
+        default: break;
+        }
+        if (!is_operation(args.opcode(), 0) || !args.visit([](const auto&) {}))
+            break;
+    }
+    return rpc::repeat_rule::runs_again;
+}
+
+task<rpc::outcome> server::serve_v40(rpc::call& c, compound_arguments& args)
+{
+    if (args.head().operations > commons_.v40.most_operations()) {
+        compound_results results(c.results(), args.head().tag);
+        results.refuse(nfsstat4::resource);
+        co_return rpc::outcome::success;
+    }
+    compound k(c, args, largest_reply);
+    task<void> running = run_operations(k);
+    co_await running;
+    if (k.dropped)
+        co_return rpc::outcome::drop;
+    co_return k.results.ok() ? rpc::outcome::success : rpc::outcome::system_error;
+}
+
+// --- Clients
+
+task<nfsstat4> server::setclientid(compound& k)
+{
+    SETCLIENTID4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    if (const nfsstat4 room = k.check_room<SETCLIENTID4res>(); room != nfsstat4::ok)
+        co_return room;
+    // Whoever may use no export is not remembered.
+    if (!is_visible_at_all(commons_.tree.root(), k.c.from(), host_))
+        co_return nfsstat4::perm;
+    v40_clients::made made = co_await commons_.v40.set_client(args, caller(k.c), k.c.from().address);
+    if (made.short_of != session_table::shortage::none) {
+        const bool some = co_await commons_.make_room_v40(made.short_of, k.c.from().address);
+        if (some)
+            made = co_await commons_.v40.set_client(args, caller(k.c), k.c.from().address);
+    }
+    if (made.short_of != session_table::shortage::none)
+        counters_.refused_limits.add(files::limited::clients, made.short_of == session_table::shortage::of_all
+                                                                  ? files::limit_of::all
+                                                                  : files::limit_of::peer);
+    SETCLIENTID4res res;
+    res.status = made.status;
+    res.clientid = made.client;
+    res.setclientid_confirm = made.confirm;
+    res.client_using.netid = std::string_view(made.netid);
+    res.client_using.addr = std::string_view(made.address);
+    if (made.status != nfsstat4::ok && made.status != nfsstat4::clid_inuse)
+        co_return made.status;
+    const nfsstat4 added = k.add(res);
+    if (added != nfsstat4::ok)
+        co_return added;
+    k.answered = made.status != nfsstat4::ok;
+    co_return made.status;
+}
+
+task<nfsstat4> server::setclientid_confirm(compound& k)
+{
+    SETCLIENTID_CONFIRM4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    if (const nfsstat4 room = k.check_room<SETCLIENTID_CONFIRM4res>(); room != nfsstat4::ok)
+        co_return room;
+    const std::string group = peer_group(k.c.from().address);
+    const std::uint64_t peer = siphash(commons_.key, std::as_bytes(std::span(group)));
+    const nfsstat4 status = co_await commons_.v40.confirm_client(args, caller(k.c), peer);
+    co_return status == nfsstat4::ok ? k.add(SETCLIENTID_CONFIRM4res()) : status;
+}
+
+task<nfsstat4> server::renew(compound& k)
+{
+    RENEW4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    const nfsstat4 status = co_await commons_.v40.renew(args.clientid);
+    co_return status == nfsstat4::ok ? k.add(RENEW4res()) : status;
+}
+
+task<nfsstat4> server::release_lockowner(compound& k)
+{
+    RELEASE_LOCKOWNER4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    if (const nfsstat4 room = k.check_room<RELEASE_LOCKOWNER4res>(); room != nfsstat4::ok)
+        co_return room;
+    const nfsstat4 status = co_await commons_.v40.release_lock_owner(args);
+    co_return status == nfsstat4::ok ? k.add(RELEASE_LOCKOWNER4res()) : status;
+}
+
+// --- Opens
+
+// A repeat has the file again: what follows in the COMPOUND is about it.
+nfsstat4 server::set_opened(compound& k, std::uint32_t export_id, const storage::handle& file)
+{
+    const export_options* const exported = commons_.exports.by_id(export_id);
+    if (exported == nullptr)
+        return nfsstat4::stale;
+    object opened;
+    set_export(k.c, *exported, opened);
+    opened.file = file;
+    k.set_current(opened);
+    return nfsstat4::ok;
+}
+
+task<nfsstat4> server::run_open_v40(compound& k, const OPEN4args& args, OPEN4res& res)
+{
+    // What later minor versions put there is no share (7530 16.16.2).
+    if (!is_share(args.share_access, args.share_deny))
+        return answer_with(nfsstat4::inval);
+    return open_file(k, args, res);
+}
+
+task<nfsstat4> server::open_v40(compound& k)
+{
+    OPEN4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    switch (args.claim.claim) {
+    case open_claim_type4::null:
+    case open_claim_type4::previous:
+    case open_claim_type4::delegate_cur:
+    case open_claim_type4::delegate_prev: break;
+    case open_claim_type4::fh:
+    case open_claim_type4::deleg_cur_fh:
+    case open_claim_type4::deleg_prev_fh: co_return nfsstat4::badxdr;
+    }
+    if (args.openhow.opentype == opentype4::create && args.openhow.mode == createmode4::exclusive4_1)
+        co_return nfsstat4::badxdr;
+    if (k.current.none())
+        co_return nfsstat4::nofilehandle;
+    if (const nfsstat4 room = k.check_room<OPEN4res>(); room != nfsstat4::ok)
+        co_return room;
+    v40_state::open_turn turn = co_await commons_.v40.begin_open(args);
+    if (turn.status != nfsstat4::ok)
+        co_return turn.status;
+    v40_answer answer;
+    if (turn.repeats) {
+        counters_.replays.add();
+        answer = turn.answer;
+        if (answer.status == nfsstat4::ok)
+            answer.status = set_opened(k, answer.export_id, answer.file);
+    } else {
+        k.client = turn.client;
+        OPEN4res res;
+        std::exception_ptr thrown;
+        try {
+            answer.status = v40_status(nfs_opnum4::open, co_await run_open_v40(k, args, res));
+        } catch (...) {
+            thrown = std::current_exception(); // its owner would wait for ever
+            answer.status = nfsstat4::delay;
+        }
+        k.client = files::nobody;
+        storage::handle key;
+        if (answer.status == nfsstat4::ok) {
+            key = k.current.key();
+            answer.id = res.stateid;
+            answer.cinfo = res.cinfo;
+            answer.rflags = res.rflags;
+            answer.attrset = res.attrset;
+            answer.export_id = k.current.exported->id;
+            answer.file = k.current.file;
+        }
+        co_await commons_.v40.end_open(turn, args, key, answer);
+        if (thrown)
+            std::rethrow_exception(thrown);
+    }
+    if (answer.status != nfsstat4::ok)
+        co_return answer.status;
+    OPEN4res res;
+    res.stateid = answer.id;
+    res.cinfo = answer.cinfo;
+    res.rflags = answer.rflags;
+    res.attrset = answer.attrset;
+    co_return k.add(res);
+}
+
+// What stands against an operation of an owner, and is said only where its number is right.
+nfsstat4 server::refusal_v40(const compound& k, nfsstat4 room) const noexcept
+{
+    const nfsstat4 status = k.need_file(purpose::reading);
+    return v40_status(nfs_opnum4::illegal, status != nfsstat4::ok ? status : room);
+}
+
+task<nfsstat4> server::open_confirm_v40(compound& k)
+{
+    OPEN_CONFIRM4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    const nfsstat4 refused = refusal_v40(k, k.check_room<OPEN_CONFIRM4res>());
+    if (refused == nfsstat4::nofilehandle)
+        co_return refused;
+    const storage::handle file = k.key_of_current();
+    const v40_answer answer = co_await commons_.v40.confirm_open(args, file, refused);
+    OPEN_CONFIRM4res res;
+    res.open_stateid = answer.id;
+    co_return answer.status == nfsstat4::ok ? k.add(res) : answer.status;
+}
+
+task<nfsstat4> server::open_downgrade_v40(compound& k)
+{
+    OPEN_DOWNGRADE4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    nfsstat4 refused = refusal_v40(k, k.check_room<OPEN_DOWNGRADE4res>());
+    if (refused == nfsstat4::nofilehandle)
+        co_return refused;
+    if (refused == nfsstat4::ok && !is_share(args.share_access, args.share_deny))
+        refused = nfsstat4::inval;
+    const storage::handle file = k.key_of_current();
+    const v40_answer answer = co_await commons_.v40.downgrade(args, file, refused);
+    OPEN_DOWNGRADE4res res;
+    res.open_stateid = answer.id;
+    co_return answer.status == nfsstat4::ok ? k.add(res) : answer.status;
+}
+
+task<nfsstat4> server::close_v40(compound& k)
+{
+    CLOSE4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    const nfsstat4 refused = refusal_v40(k, k.check_room<CLOSE4res>());
+    if (refused == nfsstat4::nofilehandle)
+        co_return refused;
+    const storage::handle file = k.key_of_current();
+    const v40_answer answer = co_await commons_.v40.close(args, file, refused);
+    CLOSE4res res;
+    res.open_stateid = answer.id;
+    co_return answer.status == nfsstat4::ok ? k.add(res) : answer.status;
+}
+
+// --- Locks
+
+task<nfsstat4> server::lock_v40(compound& k)
+{
+    LOCK4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    nfsstat4 refused = refusal_v40(k, k.check_room<LOCK4res>());
+    if (refused == nfsstat4::nofilehandle)
+        co_return refused;
+    if (refused == nfsstat4::ok)
+        refused = v40_status(nfs_opnum4::lock, co_await may_lock(k.current));
+    const storage::handle file = k.key_of_current();
+    const v40_answer answer = co_await commons_.v40.lock(args, file, refused);
+    LOCK4res res;
+    res.status = answer.status;
+    res.lock_stateid = answer.id;
+    if (answer.status == nfsstat4::denied && answer.holder)
+        res.denied = to_denied(*answer.holder);
+    else if (answer.status != nfsstat4::ok)
+        co_return answer.status;
+    const nfsstat4 added = k.add(res);
+    if (added != nfsstat4::ok)
+        co_return added;
+    k.answered = answer.status != nfsstat4::ok;
+    co_return answer.status;
+}
+
+task<nfsstat4> server::locku_v40(compound& k)
+{
+    LOCKU4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    const nfsstat4 refused = refusal_v40(k, k.check_room<LOCKU4res>());
+    if (refused == nfsstat4::nofilehandle)
+        co_return refused;
+    const storage::handle file = k.key_of_current();
+    const v40_answer answer = co_await commons_.v40.unlock(args, file, refused);
+    LOCKU4res res;
+    res.lock_stateid = answer.id;
+    co_return answer.status == nfsstat4::ok ? k.add(res) : answer.status;
+}
+
+task<nfsstat4> server::lockt_v40(compound& k)
+{
+    LOCKT4args args;
+    if (!k.args.read(args))
+        co_return nfsstat4::badxdr;
+    const auto bytes = files::byte_range::of(args.offset, args.length);
+    nfsstat4 status = k.need_file(purpose::reading);
+    if (status == nfsstat4::ok && !bytes)
+        status = nfsstat4::inval;
+    if (status == nfsstat4::ok)
+        status = k.check_room<LOCKT4res>();
+    if (status == nfsstat4::ok)
+        status = co_await may_lock(k.current);
+    if (status != nfsstat4::ok)
+        co_return status;
+    const storage::handle file = k.current.key();
+    const state_home::locked done = co_await commons_.v40.test_lock(args, file, *bytes);
+    LOCKT4res res;
+    res.status = done.status;
+    if (done.status == nfsstat4::denied)
+        res.denied = to_denied(done.holder);
+    else if (done.status != nfsstat4::ok)
+        co_return done.status;
+    const nfsstat4 added = k.add(res);
+    if (added != nfsstat4::ok)
+        co_return added;
+    k.answered = done.status != nfsstat4::ok;
+    co_return done.status;
+}
+
+// What only minor version 0 has, or has otherwise.
+task<nfsstat4> server::run_v40(compound& k, nfs_opnum4 operation)
+{
+    switch (operation) {
+    case nfs_opnum4::close: return close_v40(k);
+    case nfs_opnum4::lock: return lock_v40(k);
+    case nfs_opnum4::lockt: return lockt_v40(k);
+    case nfs_opnum4::locku: return locku_v40(k);
+    case nfs_opnum4::open: return open_v40(k);
+    case nfs_opnum4::open_confirm: return open_confirm_v40(k);
+    case nfs_opnum4::open_downgrade: return open_downgrade_v40(k);
+    case nfs_opnum4::release_lockowner: return release_lockowner(k);
+    case nfs_opnum4::renew: return renew(k);
+    case nfs_opnum4::setclientid: return setclientid(k);
+    case nfs_opnum4::setclientid_confirm: return setclientid_confirm(k);
+    default: return run(k, operation);
+    }
+}
+
+} // namespace verbena::nfs::v4
