@@ -31,6 +31,7 @@ BLOCK_WORK = "512 and 4096 bytes, two devices at depth 64, flush, FUA, discard, 
 BLOCK_RESTART = "server killed three times under load; what was acknowledged is there"
 BLOCK_CLIENT = "written, read back; `always_invalidate` Y and N"
 RESTART4 = "server killed three times under two clients; opens and a lock reclaimed, nobody else gets it, data whole"
+VERSION40 = "a tree both ways, names, locks, links; server killed under an open file and a lock"
 EXTENDED = "holes, room, copies within the server, clones, extended attributes, umask; on ext4 and memfs"
 BAD = "raw verbs beside it: forged and stale keys, garbage, no receives, credits exceeded, sudden ends, 300 connects"
 LINUX, GUEST, HOST = "Linux NFSv3", "verbenad `{}` in the guest", "verbenad `{}` on the host, no RDMA device there"
@@ -66,6 +67,7 @@ CELLS = (
     Cell("held-ports siw", "verbena `rdma`", GUEST.format("rdma"), "siw", "ports that TCP holds are passed over"),
     Cell("restart tcp lo", LINUX, GUEST.format("tcp"), "TCP", RESTART),
     Cell("nfs41-restart", "Linux NFSv4.1", GUEST.format("tcp"), "TCP", RESTART4, common=True),
+    Cell("nfs40-guest", "Linux NFSv4.0", GUEST.format("tcp"), "TCP", VERSION40),
     Cell("nfs42-guest", "Linux NFSv4.2", GUEST.format("tcp"), "TCP", EXTENDED),
     Cell("nfs42-guest siw", "Linux NFSv4.2", GUEST.format("iwarp"), "siw", EXTENDED),
     Cell("client-work iwarp siw rdma", "verbena `iwarp`", GUEST.format("rdma"), "siw", CLIENT_WORK),
