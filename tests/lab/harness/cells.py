@@ -31,6 +31,7 @@ BLOCK_WORK = "512 and 4096 bytes, two devices at depth 64, flush, FUA, discard, 
 BLOCK_RESTART = "server killed three times under load; what was acknowledged is there"
 BLOCK_CLIENT = "written, read back; `always_invalidate` Y and N"
 RESTART4 = "server killed three times under two clients; opens and a lock reclaimed, nobody else gets it, data whole"
+VERSION40 = "a tree both ways, names, locks, links; server killed under an open file and a lock"
 CLIENTS4 = "two clients on one tree: checksums, locks, flock, SQLite with journals and WAL, git; delegations that the other one and version 3 recall"
 KERNEL4 = "a tree both ways, the pseudo file system, flock, links, a delegation that version 3 recalls"
 EXTENDED = "holes, room, copies within the server, clones, extended attributes, umask; on ext4 and memfs"
@@ -68,6 +69,7 @@ CELLS = (
     Cell("held-ports siw", "verbena `rdma`", GUEST.format("rdma"), "siw", "ports that TCP holds are passed over"),
     Cell("restart tcp lo", LINUX, GUEST.format("tcp"), "TCP", RESTART),
     Cell("nfs41-restart", "Linux NFSv4.1", GUEST.format("tcp"), "TCP", RESTART4, common=True),
+    Cell("nfs40-guest", "Linux NFSv4.0", GUEST.format("tcp"), "TCP", VERSION40),
     Cell("nfs41-guest", "Linux NFSv4.1", GUEST.format("tcp"), "TCP", KERNEL4),
     Cell("nfs41-guest siw", "Linux NFSv4.1", GUEST.format("iwarp"), "siw", KERNEL4),
     Cell("nfs41-guest rxe", "Linux NFSv4.1", GUEST.format("rdma"), "rxe", KERNEL4),

@@ -3,6 +3,7 @@
 # the pseudo file system, locks, links.
 # lab: limit=300
 . "$LAB_LIB"
+. "$LAB_ROOT/tests/lab/guest/nfs4.sh"
 serves=(--export ':/memory,backend=memfs,root_squash=no,clients=*')
 case ${1:-lo} in
 lo) serve tcp lo "${serves[@]}" ;;
@@ -21,24 +22,7 @@ copy_both_ways mount_41 mounted
 # The pseudo file system leads to the export.
 mkdir root
 mount -t nfs -o "$mount_options" "$server:/" root
-[[ $(ls root | xargs) == 'export memory' ]] || fail "the root holds: $(ls root | xargs)"
-echo text >root/export/file
-[[ $(<"$PWD/exported/file") == text ]] || fail 'a file that was written through the root is another one'
-# A lock is held against local users of the mount, and given back.
-(
-    flock -n 9 || exit 1
-    flock -n root/export/file true && exit 2
-    exit 0
-) 9<>root/export/file || fail "flock: $?"
-flock -n root/export/file true || fail 'a lock was not given back'
-(set -o noclobber && echo other >root/export/file) 2>/dev/null && fail 'an exclusive creation took a file that was there'
-mv root/export/file root/export/moved
-ln root/export/moved root/export/linked
-ln -s moved root/export/symbolic
-[[ $(<root/export/symbolic) == text && $(stat -c %h root/export/linked) == 2 ]] || fail 'links lead elsewhere'
-truncate -s 100000 root/export/moved
-[[ $(stat -c %s "$PWD/exported/moved") == 100000 ]] || fail 'truncate'
-rm root/export/{moved,linked,symbolic}
+work_in_root
 
 # Files in memory are delegated: a reader keeps what it has, and is called when somebody changes that by version 3.
 metric() { curl -sS --fail --max-time 60 "$server:9464/metrics" | sed -n "s/^verbena_nfs4_$1 //p"; }
