@@ -79,7 +79,7 @@ public:
     /// Makes the session, which run() does too where there is none. Completes when: calls can be made.
     task<result<void>> open();
     /// Completes when: the server has answered something else than that it is to be asked again. Where it fails with a status, the
-    /// results of the operations before are there.
+    /// results of the operations before are there. Errors: ECANCELED too where the call is abandoned.
     task<result<void>> run(compound_call& call);
     /// As run(), for reclaimer::reclaim() alone. Completes when: as run(), or when the session is lost again.
     task<result<void>> run_to_reclaim(compound_call& call);
