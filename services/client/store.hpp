@@ -45,10 +45,10 @@ public:
     /// Leaves in place what is there, for write() and then cut(): should it be the source, and nothing tell, then copying
     /// changes nothing.
     virtual task<result<std::unique_ptr<open_file>>> create(std::string path, std::uint32_t mode) = 0;
-    /// Copies `length` bytes of the file `from_path` of `source` to the beginning of `to`, which create() of this yielded, without their going through this
-    /// process. Yields how many they were. `progress` hears of them as they are copied. not_supported: that can't be; whoever asked
+    /// Copies `length` bytes of `from`, which open() of `source` yielded, to the beginning of `to`, which create() of this yielded, without their going
+    /// through this process. Yields how many they were. `progress` hears of them as they are copied. not_supported: that can't be; whoever asked
     /// reads and writes then.
-    virtual task<result<std::uint64_t>> copy_within(store& source, std::string from_path, open_file& to,
+    virtual task<result<std::uint64_t>> copy_within(store& source, open_file& from, open_file& to,
                                                     std::uint64_t length,
                                                     std::function<void(std::uint64_t)> progress) = 0;
     /// Succeeds when a directory is there already.
