@@ -48,9 +48,12 @@ bool same_file(const store& a, const file_info& x, const store& b, const file_in
 {
     if (x.kind != y.kind || x.id != y.id)
         return false;
-    if (a.place() == b.place())
-        return x.file_system ==
-               y.file_system; // a snapshot's files are others, with the same numbers and times
+    if (a.place() == b.place()) {
+        if (x.file_system != y.file_system) // a snapshot's files are others, with the same numbers and times
+            return false;
+        if (x.view == y.view)
+            return true;
+    }
     return x.size == y.size && equal(x.mtime, y.mtime) && equal(x.ctime, y.ctime);
 }
 

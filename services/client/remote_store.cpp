@@ -37,7 +37,8 @@ file_info info_of(const attributes& a) noexcept
     info.mtime = time_of(a.mtime);
     info.atime = time_of(a.atime);
     info.ctime = time_of(a.ctime);
-    info.file_system = file_system_of(a);
+    info.file_system = a.fsid.major;
+    info.view = a.fsid.minor;
     info.id = a.fileid;
     return info;
 }

@@ -31,6 +31,7 @@ struct file_info {
     timespec atime{};
     timespec ctime{};
     std::uint64_t file_system = 0; ///< with `id`: which file it is, at one place
+    std::uint64_t view = 0;        ///< of the file system: the same files may be seen in several ways
     std::uint64_t id = 0;
 };
 
@@ -69,8 +70,8 @@ std::unique_ptr<store> make_local_store(runtime& r, std::string root);
 /// `s` is mounted and outlives the store; `root` lies below the mounted export.
 std::unique_ptr<store> make_remote_store(session& s, std::string root);
 
-/// True if both are one file. What is here may be a server's too, and a server be known by two names: then it is one of
-/// which all times agree.
+/// True if both are one file. What is here may be a server's too, a server be known by two names, and a file lie in two exports (which version 4
+/// tells apart): then it is one of which all times agree.
 bool same_file(const store& a, const file_info& x, const store& b, const file_info& y);
 
 /// "a" and "b" give "a/b"; either may be empty.

@@ -527,7 +527,8 @@ class OverIwarp(Version4, Commands, Client):
         self.assertEqual(tree(self.there("copy")), tree(self.there("tree")))
         self.assertGreaterEqual(self.operations("COPY"), 2)
         self.assertEqual(self.operations("READ"), 1) # of the small one
-        self.run_client("-q", "cp", self.top + "/tree/one", self.top + "/longer")
+        self.run_client("-q", "cp", "-p", self.top + "/tree/one", self.top + "/longer")
+        self.assertEqual(os.stat(self.there("longer")).st_mtime_ns, os.stat(self.there("tree", "one")).st_mtime_ns)
         self.assertTrue(filecmp.cmp(self.there("tree", "one"), self.there("longer"), shallow=False))
         # Where it can't be, what is read is written: between exports, in other versions, and where a checksum is asked for.
         before = self.operations("COPY")
@@ -537,6 +538,25 @@ class OverIwarp(Version4, Commands, Client):
             self.run_client("-q", "cp", *more, self.top + "/tree/one" + query, to)
             self.assertEqual(self.run_client("cat", to), data)
         self.assertEqual(self.operations("COPY"), before)
+
+    def test_one_file_in_two_exports(self):
+        """Version 4 tells both apart by their file systems' numbers."""
+        self.daemon.stop()
+        os.mkdir(self.there("inner"), 0o777)
+        self.daemon = self.start("--export", self.there("inner") + ":/inner,root_squash=no", export=":/export,root_squash=no")
+        outer = self.base(self.transport, self.host) + "/inner"
+        inner = outer.replace("/export", "")
+        data = random.Random(10).randbytes(300_001)
+        for name in ("one", "two"):
+            self.write(self.there("inner", name), data)
+        for query in ("", "?vers=3"):
+            for one, other in ((outer, inner), (inner, outer)):
+                self.assertIn(b"the same file", self.run_failing("-q", "cp", one + "/one" + query, other + "/one" + query))
+                self.assertIn(b"into itself", self.run_failing("-q", "cp", "-r", one + query, other + "/copy" + query))
+                self.assertLess(max(path.count("/") for path in tree(self.data)), 6)
+                shutil.rmtree(self.there("inner", "copy"), ignore_errors=True)
+        with open(self.there("inner", "one"), "rb") as file:
+            self.assertEqual(file.read(), data)
 
     def test_a_tree_in_version_3(self):
         here = os.path.join(self.folder, "here")
