@@ -421,4 +421,13 @@ task<result<node>> session::walk(std::string_view path, bool follow_last)
     co_return found;
 }
 
+result<void> session::may_make_in(const handle& directory) const
+{
+    if (outside_ && directory == root_)
+        return error(std::errc::no_such_file_or_directory,
+                     "in the server's root, where paths of version 4 begin (?vers=3 looks for an export of "
+                     "that name, ?vers=4.2 makes it there)");
+    return result<void>();
+}
+
 } // namespace verbena::cli

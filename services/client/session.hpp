@@ -79,6 +79,9 @@ public:
     /// Looks a path up below root(). ENOENT says of a path whose export is not there how version 3 would find it, if nobody has chosen
     /// the version.
     task<result<node>> walk(std::string_view path, bool follow_last = true);
+    /// Whether something new may be put into `directory`. Not into the root of a server of version 4 where nobody has chosen that and not
+    /// even the first name of the path is there: in version 3 the same URL is in an export of that name.
+    result<void> may_make_in(const handle& directory) const;
 
 private:
     void speak3();

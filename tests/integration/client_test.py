@@ -132,7 +132,9 @@ class Version4:
         said = self.run_failing("ls", other)
         self.assertIn(b"No such file or directory", said)
         self.assertEqual(b"?vers=3 looks for an export" in said, not self.query)
-        self.assertIn(b"Read-only file system", self.run_failing("mkdir", other))
+        # Nor is anything made there by somebody who may have meant an export of version 3.
+        said = self.run_failing("mkdir", other)
+        self.assertIn(b"Read-only file system" if self.query else b"?vers=3 looks for an export", said)
         self.assertNotIn(b"?vers=3", self.run_failing("ls", self.top + "/elsewhere"))
 
     def what_doctor_sees(self, found):
@@ -557,6 +559,25 @@ class OverIwarp(Version4, Commands, Client):
                 shutil.rmtree(self.there("inner", "copy"), ignore_errors=True)
         with open(self.there("inner", "one"), "rb") as file:
             self.assertEqual(file.read(), data)
+
+    def test_a_root_that_is_an_export(self):
+        """A URL without a version may be of an export in version 3: then nothing is made in the root of version 4."""
+        self.daemon.stop()
+        self.daemon = self.start(export=":/,root_squash=no")
+        port = self.daemon.port(self.transport)
+        root = f"nfs+{self.transport}://{self.host}:{port}"
+        mine = self.write(os.path.join(self.folder, "mine"), b"mine")
+        os.mkdir(os.path.join(self.folder, "tree"))
+        self.write(self.there("here"), b"here")
+        for command in (("cp", mine), ("cp", "-r", os.path.join(self.folder, "tree")), ("mkdir", ), ("mkdir", "-p"), ("mv", root + "/here")):
+            said = self.run_failing(*command, root + "/data")
+            self.assertIn(b"?vers=3 looks for an export of that name, ?vers=4.2 makes it there", said)
+        self.run_failing("mkdir", "-p", root + "/data/deeper")
+        self.assertEqual(os.listdir(self.data), ["here"])
+        self.run_client("cp", mine, root + "/here") # which is there
+        self.run_client("cp", mine, root + "/data?vers=4.2")
+        self.run_client("mkdir", root + "/made?vers=4.2")
+        self.assertEqual(sorted(os.listdir(self.data)), ["data", "here", "made"])
 
     def test_a_tree_in_version_3(self):
         here = os.path.join(self.folder, "here")
