@@ -509,8 +509,8 @@ class OverIwarp(Version4, Commands, Client):
     """In the highest version, which nobody has to name."""
     transport = "iwarp"
 
-    def operations(self, name):
-        return self.daemon.metric(f'verbena_nfs4_operations_total{{operation="{name}",result="ok"}}') or 0
+    def operations(self, name, outcome="ok"):
+        return self.daemon.metric(f'verbena_nfs4_operations_total{{operation="{name}",result="{outcome}"}}') or 0
 
     def test_the_server_copies_by_itself(self):
         inner = os.path.join(self.folder, "inner")
@@ -540,6 +540,12 @@ class OverIwarp(Version4, Commands, Client):
             self.run_client("-q", "cp", *more, self.top + "/tree/one" + query, to)
             self.assertEqual(self.run_client("cat", to), data)
         self.assertEqual(self.operations("COPY"), before)
+        # Two exports are asked about once, whatever the number of files.
+        failed = self.operations("COPY", "failed")
+        os.mkdir(os.path.join(inner, "both"), 0o777)
+        self.run_client("-q", "cp", self.top + "/tree/one", self.top + "/tree/two", self.top.replace("/export", "/inner/both"))
+        self.assertTrue(filecmp.cmp(self.there("tree", "two"), os.path.join(inner, "both", "two"), shallow=False))
+        self.assertEqual(self.operations("COPY", "failed"), failed + 1)
 
     def test_one_file_in_two_exports(self):
         """Version 4 tells both apart by their file systems' numbers."""
