@@ -48,9 +48,12 @@ bool same_file(const store& a, const file_info& x, const store& b, const file_in
 {
     if (x.kind != y.kind || x.id != y.id)
         return false;
-    if (a.place() == b.place())
-        return x.file_system ==
-               y.file_system; // a snapshot's files are others, with the same numbers and times
+    if (a.place() == b.place()) {
+        if (x.file_system != y.file_system) // a snapshot's files are others, with the same numbers and times
+            return false;
+        if (x.view == y.view)
+            return true;
+    }
     return x.size == y.size && equal(x.mtime, y.mtime) && equal(x.ctime, y.ctime);
 }
 
@@ -297,7 +300,7 @@ task<void> copier::copy_file(store& from, std::string from_path, store& to, std:
                        info.size != 0 ? info.size : UINT64_MAX);
             if (options_.checksum)
                 f.hash = &hash;
-            const bool there = co_await copied_within(from, from_path, to, f);
+            const bool there = co_await copied_within(from, to, f);
             if (there)
                 f.next = f.size;
             auto copied = co_await copy_data(f);
@@ -336,7 +339,7 @@ task<void> copier::copy_file(store& from, std::string from_path, store& to, std:
 }
 
 // What one read and one write move is moved so: to open the source once more takes as many calls. A checksum is of what was read.
-task<bool> copier::copied_within(store& from, std::string from_path, store& to, one_file& f)
+task<bool> copier::copied_within(store& from, store& to, one_file& f)
 {
     if (options_.checksum || f.size <= f.chunk || f.size == UINT64_MAX)
         co_return false;
@@ -345,7 +348,7 @@ task<bool> copier::copied_within(store& from, std::string from_path, store& to, 
         told += bytes;
         totals_.bytes += bytes;
     };
-    auto copied = co_await to.copy_within(from, std::move(from_path), f.to, f.size, std::move(progress));
+    auto copied = co_await to.copy_within(from, f.from, f.to, f.size, std::move(progress));
     totals_.bytes -= told;
     if (!copied && ends_all(copied.error())) {
         f.failed = copied.error();

@@ -69,7 +69,7 @@ private:
     task<bool> is_itself(store& from, const file_info& info, store& to, std::string to_path);
     task<void> copy_file(store& from, std::string from_path, store& to, std::string to_path, file_info info);
     /// False if the data have to be read and written.
-    task<bool> copied_within(store& from, std::string from_path, store& to, one_file& f);
+    task<bool> copied_within(store& from, store& to, one_file& f);
     task<result<void>> copy_data(one_file& f);
     task<void> copy_chunks(one_file& f);
     task<result<std::string>> digest_of(open_file& f, std::uint32_t chunk, std::uint64_t size);

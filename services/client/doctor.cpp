@@ -382,11 +382,15 @@ task<void> check_server(runtime& r, url where, report& out)
         co_await s.close();
         co_return;
     }
-    const auto answered = co_await s.settle();
+    auto answered = co_await s.settle();
     // Which of version 4 it has is told by a session; it may be none.
-    if (answered && s.version() != nfs_version::v3)
+    if (answered && s.version() != nfs_version::v3) {
         failed = co_await s.mount_connected();
-    const bool mounts_too = s.version() == nfs_version::v3;
+        if (s.version() == nfs_version::v3)
+            answered = co_await s.settle();
+    }
+    const bool lacks_version = !answered && unavailable(answered.error());
+    const bool mounts_too = s.version() == nfs_version::v3 && !lacks_version;
     if (failed.failed() && !mounts_too) {
         out.add({"server", state::bad, failed.what(), failed.cure()});
     } else if (!answered && !s.transport().answered()) {
@@ -400,6 +404,9 @@ task<void> check_server(runtime& r, url where, report& out)
              ""});
         if (!mounts_too && s.where().path != "/")
             co_await check_path(s, out);
+    } else if (lacks_version) {
+        const failure lacking = s.without_version(answered.error());
+        out.add({"server", state::bad, lacking.what() + ": " + answered.error().message(), lacking.cure()});
     } else {
         out.add({"server", state::bad, "NULL: " + answered.error().message(),
                  "the port answers, but not as NFS: give the port of an NFS server"});

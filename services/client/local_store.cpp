@@ -180,7 +180,7 @@ public:
         co_return co_await open_with(std::move(path), flags, mode & permissions);
     }
 
-    task<result<std::uint64_t>> copy_within(store&, std::string, open_file&, std::uint64_t,
+    task<result<std::uint64_t>> copy_within(store&, open_file&, open_file&, std::uint64_t,
                                             std::function<void(std::uint64_t)>) override
     {
         co_return error(std::errc::not_supported, "copy within this host");

@@ -62,9 +62,10 @@ public:
                                                             const new_attributes& set) = 0;
     /// The server of `other` is this one and can be asked to copy from its files, whose handles are known here.
     virtual bool copies_from(const remote& other) const noexcept = 0;
-    /// Has it copy the first `length` bytes of `from` to the beginning of `to`, which create() of this yielded; how many they were. `progress` hears
-    /// of them as they are copied. If copies_from().
-    virtual task<result<std::uint64_t>> copy(const node& from, open_file& to, std::uint64_t length,
+    /// Has it copy the first `length` bytes of `from`, which open() of the other one yielded, to the beginning of `to`, which create() of this yielded; how
+    /// many they were. `progress` hears of them as they are copied. If copies_from(). Errors: not_supported: for no file; ESTALE: this server knows
+    /// another file by that handle, or another state of it.
+    virtual task<result<std::uint64_t>> copy(open_file& from, open_file& to, std::uint64_t length,
                                              std::function<void(std::uint64_t)> progress) = 0;
     /// Calls nothing.
     virtual task<result<void>> null() = 0;

@@ -207,7 +207,7 @@ public:
         co_return std::unique_ptr<open_file>(std::make_unique<file3>(client_, *made));
     }
     bool copies_from(const remote&) const noexcept override { return false; }
-    task<result<std::uint64_t>> copy(const node&, open_file&, std::uint64_t,
+    task<result<std::uint64_t>> copy(open_file&, open_file&, std::uint64_t,
                                      std::function<void(std::uint64_t)>) override
     {
         co_return error(std::errc::not_supported, "version 3 copies nothing within the server");

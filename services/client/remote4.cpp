@@ -4,6 +4,8 @@
 
 #include <verbena/protocols/nfs/v4/file.hpp>
 
+#include <cerrno>
+
 namespace verbena::cli {
 namespace {
 
@@ -36,6 +38,14 @@ public:
 private:
     std::unique_ptr<v4::file> file_;
 };
+
+// Servers that know nothing of each other may give the same name, by which they seem to be one (knfsd gives that of its host), and a handle of
+// the one may then be that of another file of the other.
+bool is_same_object(const attributes& a, const attributes& b) noexcept
+{
+    return a.type == b.type && a.fsid.major == b.fsid.major && a.fsid.minor == b.fsid.minor &&
+           a.fileid == b.fileid;
+}
 
 class remote4 final : public remote {
 public:
@@ -108,14 +118,23 @@ public:
         return same != nullptr && client_.session().minor_version() >= 2 &&
                client_.session().is_of_one_server_with(same->client_.session());
     }
-    task<result<std::uint64_t>> copy(const node& from, open_file& to, std::uint64_t length,
+    task<result<std::uint64_t>> copy(open_file& from, open_file& to, std::uint64_t length,
                                      std::function<void(std::uint64_t)> progress) override
     {
-        auto source = co_await client_.open(from, v4::share4::access_read);
+        const node told = static_cast<file4&>(from).file().node();
+        auto source = co_await client_.open(told, v4::share4::access_read);
         if (!source)
             co_return source.error();
-        auto copied =
-            co_await static_cast<file4&>(to).file().copy_from(**source, length, std::move(progress));
+        const attributes& here = (*source)->node().attributes;
+        auto copied = result<std::uint64_t>(error(std::errc::not_supported, "COPY from another server"));
+        if (is_same_object(here, told.attributes)) {
+            if (here.size == told.attributes.size && here.change == told.attributes.change)
+                copied =
+                    co_await static_cast<file4&>(to).file().copy_from(**source, length, std::move(progress));
+            else
+                copied = error(std::error_code(ESTALE, std::generic_category()),
+                               "COPY of what changes meanwhile, or of another file");
+        }
         (void)co_await (*source)->close(); // nothing was written
         co_return copied;
     }

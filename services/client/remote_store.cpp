@@ -37,7 +37,8 @@ file_info info_of(const attributes& a) noexcept
     info.mtime = time_of(a.mtime);
     info.atime = time_of(a.atime);
     info.ctime = time_of(a.ctime);
-    info.file_system = file_system_of(a);
+    info.file_system = a.fsid.major;
+    info.view = a.fsid.minor;
     info.id = a.fileid;
     return info;
 }
@@ -101,7 +102,7 @@ public:
         co_return co_await session_.nfs().create(place->directory, place->name, attributes);
     }
 
-    task<result<std::uint64_t>> copy_within(store& source, std::string from_path, open_file& to,
+    task<result<std::uint64_t>> copy_within(store& source, open_file& from, open_file& to,
                                             std::uint64_t length,
                                             std::function<void(std::uint64_t)> progress) override
     {
@@ -109,10 +110,7 @@ public:
         auto* const other = dynamic_cast<remote_store*>(&source);
         if (!copies_within_ || other == nullptr || !session_.nfs().copies_from(other->session_.nfs()))
             co_return not_there;
-        auto from = co_await other->find(from_path, true);
-        if (!from)
-            co_return from.error();
-        auto copied = co_await session_.nfs().copy(*from, to, length, std::move(progress));
+        auto copied = co_await session_.nfs().copy(from, to, length, std::move(progress));
         if (copied || ends_all(copied.error()))
             co_return copied;
         // Reading and writing will meet the cause, or it is one that holds for all files: that server can't, or the exports are two file systems.
@@ -273,6 +271,9 @@ private:
         if (!parent)
             co_return parent.error();
         out.directory = parent->handle;
+        auto may = session_.may_make_in(out.directory);
+        if (!may)
+            co_return may.error();
         co_return std::move(out);
     }
 

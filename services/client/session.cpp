@@ -17,16 +17,16 @@
 namespace verbena::cli {
 namespace {
 
-bool unavailable(const error& e)
+bool is_version_4(nfs_version v) noexcept { return v == nfs_version::v4_1 || v == nfs_version::v4_2; }
+
+} // namespace
+
+bool unavailable(const error& e) noexcept
 {
     return e.code() == make_error_code(rpc::accept_status::program_unavailable) ||
            e.code() == make_error_code(rpc::accept_status::program_mismatch) ||
            e.code() == make_error_code(rpc::accept_status::procedure_unavailable);
 }
-
-bool is_version_4(nfs_version v) noexcept { return v == nfs_version::v4_1 || v == nfs_version::v4_2; }
-
-} // namespace
 
 void server_notice::on_silence(const error& cause) noexcept
 {
@@ -297,22 +297,31 @@ task<result<void>> session::settle()
     co_return co_await remote_->null();
 }
 
+failure session::without_version(const error& why) const
+{
+    if (url_.version == nfs_version::highest)
+        return failure("cannot use " + url_.to_string(), why,
+                       "the server has neither version 4.2, 4.1 nor 3 of NFS: have it serve one of them");
+    const std::string version(cli::to_string(url_.version));
+    return failure("cannot use " + url_.to_string() + " in NFS version " + version, why,
+                   "leave vers out of the URL for the highest version that the server has, " +
+                       std::string(url_.version == nfs_version::v3 ? "" : "write ?vers=3, ") +
+                       "or have it serve " + version + " too (verbenad: --versions " + version + ")");
+}
+
 // The server has no minor version that may be spoken.
 task<failure> session::without4(const error& why)
 {
-    if (version_ != nfs_version::highest) {
-        const std::string version(cli::to_string(version_));
-        co_return failure(
-            "cannot use " + url_.to_string() + " in NFS version " + version, why,
-            "leave vers out of the URL for the highest version that the server has, write ?vers=3, "
-            "or have it serve " +
-                version + " too (verbenad: --versions " + version + ")");
-    }
+    if (version_ != nfs_version::highest)
+        co_return without_version(why);
     if (url_.connections != 1)
         co_return failure("cannot use " + url_.to_string(), why,
                           "nconnect is of version 4, and the server has 3 at most: leave it out");
     nfs4_.reset(); // it has no session
     speak3();
+    auto answered = co_await remote_->null();
+    if (!answered && unavailable(answered.error()))
+        co_return without_version(why);
     co_return co_await mount3();
 }
 
@@ -349,18 +358,20 @@ task<failure> session::mount4()
                              (version_ == nfs_version::highest ? "4" : std::string(cli::to_string(version_)));
     if (!opened && !transport_->answered())
         co_return without_reply(opened.error());
+    const std::string elsewhere = chosen ? "" : "?vers=3 looks for an export of that name";
     if (!opened)
         co_return failure(
             what, opened.error(),
             opened.error() == std::errc::operation_not_permitted
-                ? "the server has no export for this address or transport: see its exports' settings"
-                : "");
+                ? "the server has no export for this address or transport: see its exports' settings" +
+                      (chosen ? "" : "; " + elsewhere)
+                : elsewhere);
     failure failed = co_await connect_more();
     if (failed.failed())
         co_return failed;
     auto top = co_await nfs4_->root();
     if (!top)
-        co_return failure(what, top.error());
+        co_return failure(what, top.error(), elsewhere);
     root_ = top->handle;
     rest_ = url_.path;
     // What is to be made is not there yet: the sizes are those of the file system that it will lie in.
@@ -447,6 +458,15 @@ task<result<node>> session::walk(std::string_view path, bool follow_last)
                         "LOOKUP in the server's root, where paths of version 4 begin (?vers=3 "
                         "looks for an export of that name)");
     co_return found;
+}
+
+result<void> session::may_make_in(const handle& directory) const
+{
+    if (outside_ && directory == root_)
+        return error(std::errc::no_such_file_or_directory,
+                     "in the server's root, where paths of version 4 begin (?vers=3 looks for an export of "
+                     "that name, ?vers=4.2 makes it there)");
+    return result<void>();
 }
 
 } // namespace verbena::cli

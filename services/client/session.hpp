@@ -22,6 +22,9 @@
 
 namespace verbena::cli {
 
+/// The server has not got the program, the version or the procedure that it was asked for.
+bool unavailable(const error& e) noexcept;
+
 /// Tells on the standard error that a server has fallen silent or puts calls off, and that it answers again.
 class server_notice final : public rpc::client_watch, public nfs::put_off_watch {
 public:
@@ -67,6 +70,8 @@ public:
     failure without_mounts(const error& why) const;
     /// What he reads where the NFS port takes connections and never replied to a call, which failed with `why`.
     failure without_reply(const error& why) const;
+    /// What he reads where the server has no version of NFS that may be spoken.
+    failure without_version(const error& why) const;
     const cli::url& where() const noexcept { return url_; }
     /// What is spoken. `highest` until mount() or settle(), which alone leaves open which minor version it is.
     nfs_version version() const noexcept { return version_; }
@@ -79,6 +84,9 @@ public:
     /// Looks a path up below root(). ENOENT says of a path whose export is not there how version 3 would find it, if nobody has chosen
     /// the version.
     task<result<node>> walk(std::string_view path, bool follow_last = true);
+    /// Whether something new may be put into `directory`. Not into the root of a server of version 4 where nobody has chosen that and not
+    /// even the first name of the path is there: in version 3 the same URL is in an export of that name.
+    result<void> may_make_in(const handle& directory) const;
 
 private:
     void speak3();

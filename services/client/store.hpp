@@ -31,6 +31,7 @@ struct file_info {
     timespec atime{};
     timespec ctime{};
     std::uint64_t file_system = 0; ///< with `id`: which file it is, at one place
+    std::uint64_t view = 0;        ///< of the file system: the same files may be seen in several ways
     std::uint64_t id = 0;
 };
 
@@ -45,10 +46,10 @@ public:
     /// Leaves in place what is there, for write() and then cut(): should it be the source, and nothing tell, then copying
     /// changes nothing.
     virtual task<result<std::unique_ptr<open_file>>> create(std::string path, std::uint32_t mode) = 0;
-    /// Copies `length` bytes of the file `from_path` of `source` to the beginning of `to`, which create() of this yielded, without their going through this
-    /// process. Yields how many they were. `progress` hears of them as they are copied. not_supported: that can't be; whoever asked
+    /// Copies `length` bytes of `from`, which open() of `source` yielded, to the beginning of `to`, which create() of this yielded, without their going
+    /// through this process. Yields how many they were. `progress` hears of them as they are copied. not_supported: that can't be; whoever asked
     /// reads and writes then.
-    virtual task<result<std::uint64_t>> copy_within(store& source, std::string from_path, open_file& to,
+    virtual task<result<std::uint64_t>> copy_within(store& source, open_file& from, open_file& to,
                                                     std::uint64_t length,
                                                     std::function<void(std::uint64_t)> progress) = 0;
     /// Succeeds when a directory is there already.
@@ -69,8 +70,8 @@ std::unique_ptr<store> make_local_store(runtime& r, std::string root);
 /// `s` is mounted and outlives the store; `root` lies below the mounted export.
 std::unique_ptr<store> make_remote_store(session& s, std::string root);
 
-/// True if both are one file. What is here may be a server's too, and a server be known by two names: then it is one of
-/// which all times agree.
+/// True if both are one file. What is here may be a server's too, a server be known by two names, and a file lie in two exports (which version 4
+/// tells apart): then it is one of which all times agree.
 bool same_file(const store& a, const file_info& x, const store& b, const file_info& y);
 
 /// "a" and "b" give "a/b"; either may be empty.

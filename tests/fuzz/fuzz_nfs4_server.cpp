@@ -259,11 +259,11 @@ private:
             put_in_place(written, "CLIENTID", client_);
             put_in_place(written, "LASTSTATEID.", last_);
         }
-        memory_call ahead(pool_, from_, std::span(message).first(out.size()));
+        const std::size_t size = out.size();
+        memory_call ahead(pool_, from_, std::span(message).first(size), size);
         require(ahead.decode_header() == rpc::call_verdict::good);
         is_answered_ = program_->repeats(ahead) == rpc::repeat_rule::is_answered;
         // The RPC header and SEQUENCE are always in one piece.
-        const std::size_t size = out.size();
         const std::size_t border = operations.size() % 2 == 0 ? size : size - operations.size() / 2;
         memory_call c(pool_, from_, std::span(message).first(size), border);
         if (!run_until_complete(*shard_, dispatcher_.dispatch(c)))

@@ -3,11 +3,14 @@
 """The commands of `verbena` in NFS version 4.1, and which version they speak."""
 import json
 import os
+import struct
 import subprocess
 
 import client_recovery_test
 import client_test
 import daemon
+import fake_server
+from peers import NFS
 
 
 class Client41(client_test.Version4, client_test.Client):
@@ -47,6 +50,22 @@ class Restarts(client_recovery_test.Copies):
         self.what_a_restart_lost_is_sent_again("iwarp")
 
 
+class Only4(fake_server.FakeServer):
+    """Has NULL of version 4, and answers COMPOUND as it is told."""
+
+    def __init__(self, compound):
+        self.compound = compound
+        super().__init__(fake_server.filled({}))
+
+    def answer(self, call):
+        xid, _, _, program, version, procedure = struct.unpack(">6I", call[:24])
+        if program != NFS:
+            return struct.pack(">6I", xid, 1, 0, 0, 0, 1) # PROG_UNAVAIL
+        if version != 4:
+            return struct.pack(">8I", xid, 1, 0, 0, 0, fake_server.PROG_MISMATCH, 4, 4)
+        return struct.pack(">6I", xid, 1, 0, 0, 0, 0) if procedure == 0 else self.compound(xid, call)
+
+
 class Versions(client_test.Client):
     """Of servers that don't have all of them."""
 
@@ -55,9 +74,12 @@ class Versions(client_test.Client):
         self.daemon = self.start(*(word for each in versions for word in ("--versions", each)), export=":/export,root_squash=no")
         self.top = self.base("tcp", self.host)
 
+    def found(self, url):
+        return {finding["check"]: finding for finding in json.loads(subprocess.run(
+            [self.client, "--json", "doctor", url], capture_output=True, timeout=120, check=False).stdout)}
+
     def spoken(self):
-        found = {finding["check"]: finding for finding in json.loads(subprocess.run(
-            [self.client, "--json", "doctor", self.top], capture_output=True, timeout=120, check=False).stdout)}
+        found = self.found(self.top)
         return found["server"]["text"].split()[2], found
 
     def test_the_highest_is_spoken(self):
@@ -71,9 +93,40 @@ class Versions(client_test.Client):
             self.assertEqual(self.run_json("ping", "-c", "2", self.top)["answered"], 2)
             for other in {"3", "4.1", "4.2"} - set(versions):
                 said = self.completed("ls", self.top + "?vers=" + other, code=client_test.UNREACHABLE).stderr
+                parts = [b"leave vers out of the URL", b"verbenad: --versions " + other.encode()]
                 if other != "3":
-                    for part in (b"leave vers out of the URL", b"?vers=3", b"verbenad: --versions " + other.encode()):
+                    parts.append(b"write ?vers=3")
+                    for part in parts:
                         self.assertIn(part, said)
+                found = self.found(self.top + "?vers=" + other)
+                self.assertEqual(found["server"]["state"], "problem")
+                self.assertIn("in NFS version " + other, found["server"]["text"])
+                for part in parts:
+                    self.assertIn(part.decode(), found["server"]["cure"])
+                self.assertNotIn("MOUNT", found)
+
+    def test_servers_of_version_4_that_are_of_no_use(self):
+        """Either without a minor version that is spoken, and without version 3, or such that refuse all who ask."""
+        def without_minor_versions(xid, _):
+            return struct.pack(">6I", xid, 1, 0, 0, 0, 0) + struct.pack(">3I", 10021, 0, 0) # MINOR_VERS_MISMATCH
+
+        def refusing(xid, _):
+            return struct.pack(">5I", xid, 1, 1, 1, 5) # MSG_DENIED, AUTH_ERROR, AUTH_TOOWEAK
+
+        for answer, cure in ((without_minor_versions, "neither version 4.2, 4.1 nor 3"), (refusing, "?vers=3 looks for an export of that name")):
+            server = Only4(answer)
+            self.addCleanup(server.close)
+            said = self.completed("ls", server.url, code=client_test.UNREACHABLE).stderr.decode()
+            self.assertIn("cannot use " + server.url, said)
+            self.assertIn(cure, said)
+            self.assertNotIn("MOUNT", said)
+            found = self.found(server.url)
+            self.assertEqual(found["server"]["state"], "problem")
+            self.assertIn("cannot use " + server.url, found["server"]["text"])
+            self.assertIn(cure, found["server"]["cure"])
+            self.assertNotIn("MOUNT", found)
+            self.assertNotIn("?vers=3", self.completed("ls", server.url + "?vers=4.1", code=client_test.UNREACHABLE).stderr.decode()
+                             if answer is refusing else "")
 
     def test_exports_whose_names_are_no_paths(self):
         """They are found by the same URLs in all versions."""

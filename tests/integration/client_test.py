@@ -132,7 +132,9 @@ class Version4:
         said = self.run_failing("ls", other)
         self.assertIn(b"No such file or directory", said)
         self.assertEqual(b"?vers=3 looks for an export" in said, not self.query)
-        self.assertIn(b"Read-only file system", self.run_failing("mkdir", other))
+        # Nor is anything made there by somebody who may have meant an export of version 3.
+        said = self.run_failing("mkdir", other)
+        self.assertIn(b"Read-only file system" if self.query else b"?vers=3 looks for an export", said)
         self.assertNotIn(b"?vers=3", self.run_failing("ls", self.top + "/elsewhere"))
 
     def what_doctor_sees(self, found):
@@ -507,8 +509,8 @@ class OverIwarp(Version4, Commands, Client):
     """In the highest version, which nobody has to name."""
     transport = "iwarp"
 
-    def operations(self, name):
-        return self.daemon.metric(f'verbena_nfs4_operations_total{{operation="{name}",result="ok"}}') or 0
+    def operations(self, name, outcome="ok"):
+        return self.daemon.metric(f'verbena_nfs4_operations_total{{operation="{name}",result="{outcome}"}}') or 0
 
     def test_the_server_copies_by_itself(self):
         inner = os.path.join(self.folder, "inner")
@@ -527,7 +529,8 @@ class OverIwarp(Version4, Commands, Client):
         self.assertEqual(tree(self.there("copy")), tree(self.there("tree")))
         self.assertGreaterEqual(self.operations("COPY"), 2)
         self.assertEqual(self.operations("READ"), 1) # of the small one
-        self.run_client("-q", "cp", self.top + "/tree/one", self.top + "/longer")
+        self.run_client("-q", "cp", "-p", self.top + "/tree/one", self.top + "/longer")
+        self.assertEqual(os.stat(self.there("longer")).st_mtime_ns, os.stat(self.there("tree", "one")).st_mtime_ns)
         self.assertTrue(filecmp.cmp(self.there("tree", "one"), self.there("longer"), shallow=False))
         # Where it can't be, what is read is written: between exports, in other versions, and where a checksum is asked for.
         before = self.operations("COPY")
@@ -537,6 +540,50 @@ class OverIwarp(Version4, Commands, Client):
             self.run_client("-q", "cp", *more, self.top + "/tree/one" + query, to)
             self.assertEqual(self.run_client("cat", to), data)
         self.assertEqual(self.operations("COPY"), before)
+        # Two exports are asked about once, whatever the number of files.
+        failed = self.operations("COPY", "failed")
+        os.mkdir(os.path.join(inner, "both"), 0o777)
+        self.run_client("-q", "cp", self.top + "/tree/one", self.top + "/tree/two", self.top.replace("/export", "/inner/both"))
+        self.assertTrue(filecmp.cmp(self.there("tree", "two"), os.path.join(inner, "both", "two"), shallow=False))
+        self.assertEqual(self.operations("COPY", "failed"), failed + 1)
+
+    def test_one_file_in_two_exports(self):
+        """Version 4 tells both apart by their file systems' numbers."""
+        self.daemon.stop()
+        os.mkdir(self.there("inner"), 0o777)
+        self.daemon = self.start("--export", self.there("inner") + ":/inner,root_squash=no", export=":/export,root_squash=no")
+        outer = self.base(self.transport, self.host) + "/inner"
+        inner = outer.replace("/export", "")
+        data = random.Random(10).randbytes(300_001)
+        for name in ("one", "two"):
+            self.write(self.there("inner", name), data)
+        for query in ("", "?vers=3"):
+            for one, other in ((outer, inner), (inner, outer)):
+                self.assertIn(b"the same file", self.run_failing("-q", "cp", one + "/one" + query, other + "/one" + query))
+                self.assertIn(b"into itself", self.run_failing("-q", "cp", "-r", one + query, other + "/copy" + query))
+                self.assertLess(max(path.count("/") for path in tree(self.data)), 6)
+                shutil.rmtree(self.there("inner", "copy"), ignore_errors=True)
+        with open(self.there("inner", "one"), "rb") as file:
+            self.assertEqual(file.read(), data)
+
+    def test_a_root_that_is_an_export(self):
+        """A URL without a version may be of an export in version 3: then nothing is made in the root of version 4."""
+        self.daemon.stop()
+        self.daemon = self.start(export=":/,root_squash=no")
+        port = self.daemon.port(self.transport)
+        root = f"nfs+{self.transport}://{self.host}:{port}"
+        mine = self.write(os.path.join(self.folder, "mine"), b"mine")
+        os.mkdir(os.path.join(self.folder, "tree"))
+        self.write(self.there("here"), b"here")
+        for command in (("cp", mine), ("cp", "-r", os.path.join(self.folder, "tree")), ("mkdir", ), ("mkdir", "-p"), ("mv", root + "/here")):
+            said = self.run_failing(*command, root + "/data")
+            self.assertIn(b"?vers=3 looks for an export of that name, ?vers=4.2 makes it there", said)
+        self.run_failing("mkdir", "-p", root + "/data/deeper")
+        self.assertEqual(os.listdir(self.data), ["here"])
+        self.run_client("cp", mine, root + "/here") # which is there
+        self.run_client("cp", mine, root + "/data?vers=4.2")
+        self.run_client("mkdir", root + "/made?vers=4.2")
+        self.assertEqual(sorted(os.listdir(self.data)), ["data", "here", "made"])
 
     def test_several_connections(self):
         def made():

@@ -487,7 +487,6 @@ struct client::opening {
     operations<PUTFH4args, OPEN4args, GETFH4args, GETATTR4args> call;
     result<void> outcome;
     bool is_over = false;
-    bool abandoned = false; // by the caller
     event over;
 };
 
@@ -531,7 +530,7 @@ task<result<std::unique_ptr<file>>> client::finish(std::shared_ptr<opening> o)
     session_.background().spawn(&client::perform, this, o);
     const bool stays = co_await o->over.wait();
     if (!stays) {
-        o->abandoned = true;
+        o->call.abandon();
         if (o->is_over && o->outcome) {
             ++openings_;
             session_.background().spawn(&client::give_up, this, o);
@@ -564,7 +563,7 @@ task<void> client::perform(std::shared_ptr<opening> o)
     }
     o->is_over = true;
     o->over.set();
-    if (o->abandoned && o->outcome) {
+    if (o->call.is_abandoned() && o->outcome) {
         co_await give_up(std::move(o));
         co_return;
     }

@@ -399,6 +399,8 @@ task<result<void>> client_session::run(compound_call& call)
     duration delay = patience::first_delay;
     duration waited = duration::zero();
     for (unsigned losses = 0;;) {
+        if (call.is_abandoned())
+            co_return stopped;
         if (state_ != state::up) {
             auto ready = co_await be_ready();
             if (!ready)
@@ -407,7 +409,7 @@ task<result<void>> client_session::run(compound_call& call)
         const bool mine = co_await permits_.acquire();
         if (!mine)
             co_return stopped;
-        if (state_ != state::up) {
+        if (state_ != state::up || call.is_abandoned()) {
             release_permit();
             continue;
         }

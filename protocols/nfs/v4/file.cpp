@@ -164,12 +164,20 @@ task<result<std::uint64_t>> file::copy_from(file& source, std::uint64_t length,
 {
     if (client_.session_.minor_version() < 2)
         co_return error(std::errc::not_supported, "COPY is of minor version 2");
+    // A commit that comes later would send again what was written here before, over what is copied.
+    auto committed = co_await commit();
+    if (!committed)
+        co_return committed.error();
     for (unsigned losses = 0;; ++losses) {
         std::uint64_t done = 0;
         std::optional<verifier4> unstable; // of what is to be committed
         bool lost = false;
         while (done < length) {
-            auto some = co_await copy_some(source, done, std::min(length - done, copied_at_once));
+            const std::uint64_t count = std::min(length - done, copied_at_once);
+            auto some = co_await copy_some(source, done, count);
+            // One that failed may have copied some of it.
+            const std::uint64_t reached = done + (some ? some->bytes : count);
+            node_.attributes.size = std::max(node_.attributes.size, reached);
             if (!some)
                 co_return some.error();
             if (some->bytes == 0)
@@ -189,10 +197,8 @@ task<result<std::uint64_t>> file::copy_from(file& source, std::uint64_t length,
                 co_return verifier.error();
             lost = *verifier != *unstable;
         }
-        if (!lost) {
-            node_.attributes.size = std::max(node_.attributes.size, done);
+        if (!lost)
             co_return done;
-        }
         if (losses >= max_resends)
             co_return error(std::errc::io_error, "the server keeps losing what it copied", done);
     }

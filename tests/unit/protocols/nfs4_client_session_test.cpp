@@ -108,13 +108,7 @@ struct fixture : nfs4_fixture {
     }
 
     // Likewise the last operation of SEQUENCE, PUTFH and another one.
-    static void refuse_third(std::vector<std::byte>& reply, nfsstat4 status)
-    {
-        reply.resize(third + 8);
-        xdr::store_u32(reply.data() + 24, static_cast<std::uint32_t>(status));
-        xdr::store_u32(reply.data() + third + 4, static_cast<std::uint32_t>(status));
-    }
-    static constexpr std::size_t third = 24 + 12 + 8 + 36 + 8;
+    static void refuse_third(std::vector<std::byte>& reply, nfsstat4 status) { refuse_at(reply, 2, status); }
     // What SEQUENCE says of the client's state.
     static void set_flags(std::vector<std::byte>& reply, std::uint32_t flags)
     {
@@ -571,6 +565,32 @@ BOOST_FIXTURE_TEST_CASE(what_cannot_be_reclaimed_is_opened_again, fixture)
     BOOST_TEST(run([&] { return (*made)->close(); }).has_value());
 }
 
+BOOST_FIXTURE_TEST_CASE(both_files_of_a_copy_are_opened_again_by_a_server_that_forgot_them, fixture)
+{
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    auto from = run([&] { return client.create(top->handle, "from", unset, nfs::v4::open_how::guarded); });
+    auto to = run([&] { return client.create(top->handle, "to", unset, nfs::v4::open_how::guarded); });
+    BOOST_REQUIRE((from && to));
+    const std::string text(100'000, 'x');
+    const auto fill = [&]() -> task<result<void>> {
+        rpc::payload bytes(lease(), std::as_bytes(std::span(text)));
+        auto written = co_await (*from)->write(0, std::move(bytes));
+        if (!written)
+            co_return written;
+        co_return co_await (*from)->commit();
+    };
+    BOOST_REQUIRE(run(fill));
+    restart(false);
+    wire.sent.clear();
+    const auto copied = run([&] { return (*to)->copy_from(**from, text.size(), nullptr); });
+    BOOST_REQUIRE_MESSAGE(copied, (copied ? std::string() : copied.error().message()));
+    BOOST_TEST(*copied == text.size());
+    BOOST_TEST(run([&] { return client.getattr((*to)->node().handle); })->size == text.size());
+    for (auto* each : {&from, &to})
+        BOOST_TEST(run([&] { return (**each)->close(); }).has_value());
+}
+
 BOOST_FIXTURE_TEST_CASE(who_comes_in_the_grace_period_waits_for_its_end, fixture)
 {
     kept.keys.insert("somebody else");
@@ -633,6 +653,52 @@ BOOST_FIXTURE_TEST_CASE(what_is_opened_for_who_has_gone_is_closed, fixture)
     BOOST_TEST(wire.sent.back().has(nfs_opnum4::destroy_clientid));
     for (const sent_compound& each : wire.sent)
         BOOST_TEST(each.status == nfsstat4::ok); // CLIENTID_BUSY, if the file were open
+}
+
+// It might make or cut a file long after the caller has been told that nothing came of it.
+BOOST_FIXTURE_TEST_CASE(an_open_is_not_repeated_for_who_has_gone, fixture)
+{
+    kept.keys.insert("somebody else");
+    restart(true);
+    const auto top = export_root();
+    BOOST_REQUIRE(top);
+    wire.sent.clear();
+    result<std::unique_ptr<nfs::v4::file>> made{std::errc::io_error};
+    const time_point began = clock.now();
+    run([&]() -> task<void> {
+        scope callers(*shard);
+        callers.spawn(make, std::ref(client), top->handle, "late", std::ref(made));
+        co_await sleep_for(1s);
+        callers.request_stop();
+        co_await callers.join();
+    });
+    BOOST_TEST((!made && made.error() == std::errc::operation_canceled));
+    const std::size_t asked = wire.count(nfs_opnum4::open);
+    BOOST_TEST(asked >= 1u);
+    BOOST_TEST((wire.sent.back().status == nfsstat4::grace));
+    run([]() -> task<void> { (void)co_await sleep_for(400s); });
+    BOOST_TEST(wire.count(nfs_opnum4::open) == asked);
+    const auto found = run([&] { return client.lookup(top->handle, "late"); });
+    BOOST_TEST((!found && found.error().code() == make_error_code(nfsstat4::noent)));
+
+    // Nor where the session is lost meanwhile, and close() waits for the answer alone.
+    wire.sent.clear();
+    wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.has(nfs_opnum4::open))
+            refuse(reply, nfsstat4::badsession);
+    };
+    gate.reset();
+    const time_point before = clock.now();
+    scope callers(*shard);
+    callers.spawn(make, std::ref(client), top->handle, "late", std::ref(made));
+    turns();
+    callers.request_stop();
+    run([&]() -> task<void> { co_await callers.join(); });
+    gate.set();
+    run([&]() -> task<void> { co_await client.close(); });
+    BOOST_TEST(wire.count(nfs_opnum4::open) == 1u);
+    BOOST_TEST((clock.now() - before < 1s));
+    BOOST_TEST((clock.now() - began >= 400s));
 }
 
 BOOST_FIXTURE_TEST_CASE(a_session_that_is_closed_while_it_is_made_stays_closed, fixture)

@@ -187,6 +187,148 @@ BOOST_FIXTURE_TEST_CASE(the_server_copies_by_itself, fixture)
     run_until_complete(*shard, [&]() -> task<void> { co_await older.close(); }());
 }
 
+namespace {
+
+// Two files, and a server that copies no more than so many bytes in one call. Places are counted from the end of a message.
+struct copying : fixture {
+    static constexpr std::size_t part = 100'000;
+
+    copying()
+    {
+        for (int i = 0; i < 250'000; ++i)
+            text += static_cast<char>('a' + i % 23);
+        from = good([&] { return users.create(top, "from", {}, open_how::guarded); });
+        BOOST_TEST(run([&] { return from->write(0, bytes_of(text)); }).has_value());
+        BOOST_TEST(run([&] { return from->commit(); }).has_value());
+        to = good([&] { return users.create(top, "to", {}, open_how::guarded); });
+        wire.on_call = [](const sent_compound& call, std::vector<std::byte>& message) {
+            std::byte* const count = message.data() + message.size() - 20;
+            if (call.has(nfs_opnum4::copy))
+                xdr::store_u64(count, std::min<std::uint64_t>(xdr::load_u64(count), part));
+        };
+        wire.sent.clear();
+    }
+    ~copying()
+    {
+        wire.on_reply_to = nullptr;
+        BOOST_TEST(run([&] { return from->close(); }).has_value());
+        if (to)
+            BOOST_TEST(run([&] { return to->close(); }).has_value());
+    }
+    auto copy()
+    {
+        return run([&] { return to->copy_from(*from, text.size(), nullptr); });
+    }
+    std::string copied()
+    {
+        const auto node = good([&] { return users.lookup(top, "to"); });
+        auto opened = good([&] { return users.open(node, share4::access_read); });
+        std::string all = text_of(good([&] { return opened->read(0, 1 << 20); }));
+        BOOST_TEST(run([&] { return opened->close(); }).has_value());
+        return all;
+    }
+    static void is_unstable(std::vector<std::byte>& reply, std::uint64_t verifier)
+    {
+        xdr::store_u32(reply.data() + reply.size() - 20, static_cast<std::uint32_t>(stable_how4::unstable));
+        xdr::store_u64(reply.data() + reply.size() - 16, verifier);
+    }
+
+    std::string text;
+    std::unique_ptr<file> from;
+    std::unique_ptr<file> to;
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(a_long_file_is_copied_by_several_calls, copying)
+{
+    const auto done = copy();
+    BOOST_REQUIRE(done);
+    BOOST_TEST(*done == text.size());
+    BOOST_TEST(wire.count(nfs_opnum4::copy) == 3u);
+    BOOST_TEST((copied() == text));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_server_that_starts_anew_between_two_copies_is_asked_for_all_again, copying)
+{
+    int calls = 0;
+    wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.has(nfs_opnum4::copy))
+            is_unstable(reply, calls++ == 0 ? 7 : 8);
+        else if (call.has(nfs_opnum4::commit))
+            xdr::store_u64(reply.data() + reply.size() - 8, 8);
+    };
+    const auto done = copy();
+    BOOST_REQUIRE(done);
+    BOOST_TEST(*done == text.size());
+    BOOST_TEST(calls == 6);
+    BOOST_TEST(wire.count(nfs_opnum4::commit) == 1u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_copy_of_nothing_is_the_sources_end, copying)
+{
+    int calls = 0;
+    wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.has(nfs_opnum4::copy) && ++calls == 2)
+            xdr::store_u64(reply.data() + reply.size() - 28, 0);
+    };
+    const auto done = copy();
+    BOOST_REQUIRE(done);
+    BOOST_TEST(*done == part);
+    BOOST_TEST(calls == 2);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_copy_that_goes_on_behind_its_answer_is_none, copying)
+{
+    wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (!call.has(nfs_opnum4::copy))
+            return;
+        xdr::store_u32(reply.data() + reply.size() - 32, 1);
+        reply.insert(reply.end() - 28, 16, std::byte(1));
+    };
+    const auto done = copy();
+    BOOST_TEST((!done && done.error() == std::errc::not_supported));
+    BOOST_TEST(wire.count(nfs_opnum4::copy) == 1u);
+}
+
+// Whoever then writes by himself has to know how much there is to be cut.
+BOOST_FIXTURE_TEST_CASE(a_copy_that_fails_midway_leaves_the_size_that_there_may_be, copying)
+{
+    int calls = 0;
+    wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.has(nfs_opnum4::copy) && ++calls == 2)
+            refuse_at(reply, 4, nfsstat4::io);
+    };
+    BOOST_TEST(refused([&] { return to->copy_from(*from, text.size(), nullptr); }) == nfsstat4::io);
+    const auto there = good([&] { return users.getattr(to->node().handle); });
+    BOOST_TEST(there.size == 2 * part);
+    BOOST_TEST(to->node().attributes.size >= there.size);
+}
+
+BOOST_FIXTURE_TEST_CASE(what_was_written_before_a_copy_is_not_sent_again_behind_it, copying)
+{
+    const std::string old(1000, '#');
+    BOOST_TEST(run([&] { return to->write(0, bytes_of(old)); }).has_value());
+    BOOST_TEST(to->uncommitted() == old.size());
+    BOOST_REQUIRE(copy());
+    // The server has started anew.
+    wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.has(nfs_opnum4::commit))
+            xdr::store_u64(reply.data() + reply.size() - 8, 7);
+    };
+    BOOST_TEST(run([&] { return to->close(); }).has_value());
+    BOOST_TEST((copied() == text));
+    to = good([&] { return users.create(top, "to", {}, open_how::unchecked); });
+    BOOST_TEST(run([&] { return to->write(0, bytes_of(old)); }).has_value());
+    wire.sent.clear();
+    wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.has(nfs_opnum4::commit))
+            refuse_at(reply, 2, nfsstat4::nospc);
+    };
+    BOOST_TEST(refused([&] { return to->copy_from(*from, text.size(), nullptr); }) == nfsstat4::nospc);
+    BOOST_TEST(wire.count(nfs_opnum4::copy) == 0u);
+}
+
 BOOST_FIXTURE_TEST_CASE(names_are_made_found_moved_and_removed, fixture)
 {
     new_attributes attributes;

@@ -27,6 +27,16 @@ struct sent_compound {
     }
 };
 
+/// In place of what the server said: operation `place`, counted from SEQUENCE's 0, fails and is the last. Those between have nothing but a status.
+inline void refuse_at(std::vector<std::byte>& reply, std::size_t place, nfsstat4 status)
+{
+    const std::size_t at = 24 + 12 + 8 + 36 + 8 * (place - 1); // heads of RPC and COMPOUND, SEQUENCE
+    reply.resize(at + 8);
+    xdr::store_u32(reply.data() + 24, static_cast<std::uint32_t>(status));
+    xdr::store_u32(reply.data() + 24 + 8, static_cast<std::uint32_t>(place + 1));
+    xdr::store_u32(reply.data() + at + 4, static_cast<std::uint32_t>(status));
+}
+
 class direct_transport final : public rpc::client_transport {
 public:
     enum class fate : std::uint8_t {
@@ -44,6 +54,8 @@ public:
         std::vector<std::byte> message = whole(r);
         const std::size_t index = sent.size();
         sent.push_back(parsed(message));
+        if (on_call)
+            on_call(sent.back(), message);
         const fate f = decide ? decide(sent.back()) : fate::arrives;
         most_at_once = std::max(most_at_once, ++under_way);
         if (gate != nullptr)
@@ -74,7 +86,8 @@ public:
 
     std::vector<sent_compound> sent;
     std::function<fate(const sent_compound&)> decide;
-    std::function<void(std::vector<std::byte>&)> on_reply;                          ///< may change it
+    std::function<void(const sent_compound&, std::vector<std::byte>&)> on_call; ///< may change what arrives
+    std::function<void(std::vector<std::byte>&)> on_reply;                      ///< may change it
     std::function<void(const sent_compound&, std::vector<std::byte>&)> on_reply_to; ///< likewise
     event* gate = nullptr;                                                          ///< calls wait for it
     std::size_t under_way = 0;

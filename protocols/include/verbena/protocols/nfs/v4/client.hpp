@@ -172,8 +172,8 @@ public:
     /// Asks the file system of `object` for the sizes that limits() tells.
     task<result<void>> learn_limits(const known_handle& object);
 
-    /// Opens a file that is there; `access` has bits of share4::access_both, and nobody is denied anything. On cancel: the wait ends, and what
-    /// the server opens all the same is closed.
+    /// Opens a file that is there; `access` has bits of share4::access_both, and nobody is denied anything. On cancel: the wait ends, OPEN is
+    /// not sent again, and what the server opens all the same is closed.
     task<result<std::unique_ptr<file>>> open(const node& object, std::uint32_t access);
     /// Makes the file `name` of `directory` and opens it with `access`, as open().
     task<result<std::unique_ptr<file>>> create(const known_handle& directory, std::string_view name,

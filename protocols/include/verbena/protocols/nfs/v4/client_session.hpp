@@ -86,7 +86,7 @@ public:
     /// Connections that calls go over.
     std::size_t connections() const noexcept { return ways_.size(); }
     /// Completes when: the server has answered something else than that it is to be asked again. Where it fails with a status, the
-    /// results of the operations before are there.
+    /// results of the operations before are there. Errors: ECANCELED too where the call is abandoned.
     task<result<void>> run(compound_call& call);
     /// As run(), for reclaimer::reclaim() alone. Completes when: as run(), or when the session is lost again.
     task<result<void>> run_to_reclaim(compound_call& call);

@@ -52,6 +52,9 @@ public:
         data_ = &bytes;
         return *this;
     }
+    /// Who wanted it has gone: client_session::run() waits for the answer that is outstanding, if there is one, and sends the call no more.
+    void abandon() noexcept { abandoned_ = true; }
+    bool is_abandoned() const noexcept { return abandoned_; }
     /// The message that the results point into; results() stands behind the last one.
     rpc::reply& reply() noexcept { return reply_; }
 
@@ -65,6 +68,7 @@ private:
     virtual const char* decode(compound_reply& in) noexcept = 0;
 
     bool once_ = false;
+    bool abandoned_ = false;
     std::size_t results_ = usual_results;
     std::uint32_t item_ = 0;
     const rpc::payload* data_ = nullptr;

@@ -33,8 +33,9 @@ public:
     task<result<read_result>> read(std::uint64_t offset, std::uint32_t count);
     /// Has the server copy the first `length` bytes of `source`, an open file of the same client, to the beginning of this one (COPY of minor version
     /// 2), and commits them. Yields how many they were: fewer if the source is shorter. `progress`, if not null, is told of bytes as they are copied,
-    /// again of those that the server lost meanwhile. Errors: not_supported below minor version 2, or where the server would go on copying behind
-    /// its answer; what the server says, also that it can't. Lifetime: `source` outlives it too.
+    /// again of those that the server lost meanwhile. What was written here before is committed first, and the caller writes nothing meanwhile. Where it
+    /// fails, the size of node() is the largest that this one may have. Errors: those of commit(); not_supported below minor version 2, or where the
+    /// server would go on copying behind its answer; what the server says, also that it can't. Lifetime: `source` outlives it too.
     task<result<std::uint64_t>> copy_from(file& source, std::uint64_t length,
                                           std::function<void(std::uint64_t)> progress);
     /// Sets the size.
