@@ -566,6 +566,33 @@ BOOST_FIXTURE_TEST_CASE(what_an_open_changes_is_no_news_of_the_holder, fixture)
     is_unmodified(first.open(cutting));
 }
 
+// What others changed while the open was under way the holder has seen.
+BOOST_FIXTURE_TEST_CASE(what_changes_before_a_delegation_is_no_news_of_its_holder, fixture)
+{
+    slow_files slow(*files);
+    options[0].backend = &slow;
+    begin();
+    const auto made = second.open(plain(second.creating("f")));
+    slow.held = true;
+    const auto c =
+        nfs4_fixture::begin(first.sequence(), PUTROOTFH4args(), LOOKUP4args{"export"}, first.opening("f"));
+    turns();
+    BOOST_TEST(!c->is_done);
+    BOOST_TEST(second.write(made, "text") == nfsstat4::ok);
+    BOOST_TEST(second.call(PUTFH4args{client4::handle_of(made)}, CLOSE4args{0, made.id}).status() ==
+               nfsstat4::ok);
+    slow.held = false;
+    slow.go.set();
+    turns();
+    BOOST_TEST_REQUIRE(c->is_done);
+    BOOST_TEST_REQUIRE(stats().write_delegations.value() == 1);
+    const seen own = look(first, made);
+    says(own.change, 99);
+    const seen s = look(second, made);
+    BOOST_TEST(s.change == own.change);
+    BOOST_TEST(s.size == 4u);
+}
+
 BOOST_FIXTURE_TEST_CASE(clients_are_asked_to_give_back_before_none_is_left, fixture)
 {
     state_limits.delegations = 8;
