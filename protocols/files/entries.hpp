@@ -94,8 +94,8 @@ struct delegation_entry final : state_entry {
     {
     }
     delegation_type type;
-    const std::optional<std::uint64_t> change; // of the file, as it was granted
-    std::uint64_t answers = 0;                 // of the holder, that it had changed the file
+    std::optional<std::uint64_t> change; // of the file, as it was granted
+    std::uint64_t answers = 0;           // of the holder, that it had changed the file
     bool is_recalled = false;
     time_point deadline{}; // to return it
     member_of<delegation_entry> by_deadline{*this};
@@ -215,6 +215,7 @@ struct file_entry {
     intrusive_list<member_of<state_entry>> opens, locks, delegations; // of locks those that have ranges
     intrusive_list<pending_open> pending;
     intrusive_list<member_of<wait_entry>> waits; // in the order of asking
+    member_of<file_entry> to_tell{*this};        // while bytes of it came free and its waiters have not heard
     intrusive_list<verbena::detail::waiter> waiters;
 };
 

@@ -86,21 +86,24 @@ bool state_table::outlives(client_entry& c, time_point t) noexcept
 // Clients whose lease is over become courtesy clients. Cheap where none is: the first in the list tells.
 void state_table::age() noexcept
 {
+    file_list freed;
     for (const time_point t = now(); auto* first = by_->active.front();) {
         client_entry& c = first->owner;
         if (c.renewed + options_.lease > t)
-            return;
+            break;
         if (!outlives(c, t)) {
             to_state(c, client_state::courtesy);
             // Whoever waits for a lock of its, or for what is kept for it, may ask for that now.
             if (stats_.lock_waiters.value() > 0)
                 for (auto* s = c.states.front(); s != nullptr; s = c.states.next(*s))
-                    if (s->owner.kind == state_kind::lock)
-                        tell_waiters(*s->owner.file);
+                    if (s->owner.kind == state_kind::lock && s->owner.of_file.is_linked()) // has ranges
+                        (void)tell_later(*s->owner.file, freed);
             for (auto* w = c.waiting.front(); w != nullptr; w = c.waiting.next(*w))
-                tell_waiters(w->owner.file);
+                if (w->owner.is_told)
+                    (void)tell_later(w->owner.file, freed);
         }
     }
+    tell_all(freed);
 }
 
 client_entry* state_table::find_client(client_id id) noexcept
@@ -375,25 +378,41 @@ task<result<std::size_t>> state_table::drop_courtesy(std::size_t count, std::opt
     co_return std::size_t(stats_.expired_clients.value() - before);
 }
 
-// True if something is left.
+// True if something is left. Of each file its waiters hear once, at the end.
 bool state_table::drop_some(client_entry& c, std::size_t most) noexcept
 {
-    for (; most > 0; --most) {
+    file_list freed;
+    for (std::size_t spent = 0; spent < most; ++spent) {
         if (auto* w = c.waiting.front()) {
-            remove_wait(w->owner);
+            file_entry& f = w->owner.file;
+            if (w->owner.is_told)
+                spent += tell_later(f, freed);
+            erase_wait(w->owner);
+            release_file(f);
             continue;
         }
         auto* s = c.states.front();
         if (s == nullptr)
-            return false;
+            break;
         // The end of an open takes its locks along, so it is always the first that is looked at.
-        auto* lock =
+        auto* m =
             s->owner.kind == state_kind::open ? static_cast<open_entry&>(s->owner).locks.front() : nullptr;
-        state_entry& goes = lock != nullptr ? lock->owner : s->owner;
         if (c.silent) // it hears of it by its stateids alone
-            states_->note_taken(goes);
-        remove(goes);
+            states_->note_taken(m != nullptr ? static_cast<state_entry&>(m->owner) : s->owner);
+        lock_entry* l = m != nullptr                        ? &m->owner
+                        : s->owner.kind == state_kind::lock ? static_cast<lock_entry*>(&s->owner)
+                                                            : nullptr;
+        if (l == nullptr) {
+            remove(s->owner);
+            continue;
+        }
+        file_entry& f = *l->file;
+        if (!l->ranges.empty())
+            spent += tell_later(f, freed);
+        (void)erase_lock(*l);
+        release_file(f);
     }
+    tell_all(freed);
     return !c.states.empty() || !c.waiting.empty();
 }
 

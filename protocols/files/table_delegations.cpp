@@ -242,6 +242,13 @@ std::optional<state_table::writer> state_table::writer_of(const storage::handle&
     return writer{d.client.id, states_->id_of(d), *d.change};
 }
 
+void state_table::note_change(const stateid& id, std::optional<std::uint64_t> change) noexcept
+{
+    state_entry* s = states_->find(id);
+    if (s != nullptr && s->kind == state_kind::delegation)
+        static_cast<delegation_entry&>(*s).change = change;
+}
+
 std::optional<std::uint64_t> state_table::note_answer(const stateid& id, bool modified) noexcept
 {
     state_entry* s = states_->find(id);

@@ -79,6 +79,7 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
     lapse_reservations();
     const std::span<const std::byte> owner = l != nullptr ? bytes_of(l->owner->name) : r.owner;
     wait_entry* waits = find_wait(f, r.client, owner);
+    const bool was_told = waits != nullptr && waits->is_told;
     if (const auto found = find_lock_obstacle(f, r.client, owner, r.bytes, r.type)) {
         tell(holder, found->bytes, found->type, found->client->id, found->owner);
         if (r.reclaim)
@@ -91,7 +92,8 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
             wait_for(c, f, owner, r.bytes, r.type);
         else if (waits != nullptr) // it keeps its place, but no range
             begin_wait(*waits);
-        tell_waiters(f); // of what was kept for it
+        if (was_told) // what was kept for it is free
+            tell_waiters(f);
         return error(errc::denied);
     }
     const std::ptrdiff_t growth = l != nullptr ? l->ranges.growth(r.bytes, r.type) : 1;
@@ -125,7 +127,9 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
     stats_.locks.add(growth);
     if (r.reclaim)
         stats_.reclaims.add();
-    changed(f); // what was locked to write may now be locked to read only
+    // What was locked to write may now be locked to read only, and what was kept for it may be free.
+    if (was_told || r.type == lock_type::read)
+        unlocked(f);
     return states_->id_of(*l);
 }
 
@@ -177,24 +181,36 @@ result<stateid> state_table::unlock(client_id client, const stateid& id, const s
     l.seqid = next_seqid(l.seqid);
     (*c)->count(&client_entry::locks, &peer_use::locks, growth);
     stats_.locks.add(growth);
-    changed(*l.file);
+    if (had_some)
+        unlocked(*l.file);
     return states_->id_of(l);
 }
 
-void state_table::remove_lock(lock_entry& l) noexcept
+// True if others may have waited for it: nobody is told of that here. The file stays, even with nothing left.
+bool state_table::erase_lock(lock_entry& l) noexcept
 {
     file_entry& f = *l.file;
     owner_entry& owner = *l.owner;
+    const bool had_some = !l.ranges.empty();
     l.client.count(&client_entry::locks, &peer_use::locks, -std::ptrdiff_t(l.ranges.size()));
     l.client.count(&client_entry::lock_states, &peer_use::lock_states, -1);
-    f.lockers -= !l.ranges.empty();
+    f.lockers -= had_some;
     stats_.locks.add(-std::int64_t(l.ranges.size()));
     stats_.lock_states.add(-1);
     by_->states.erase(by_->states.find(state_key{&owner, &f}));
     --f.states;
     states_->remove(l);
     release_owner(owner);
-    changed(f);
+    return had_some;
+}
+
+void state_table::remove_lock(lock_entry& l) noexcept
+{
+    file_entry& f = *l.file;
+    if (erase_lock(l))
+        unlocked(f);
+    else
+        release_file(f);
 }
 
 result<void> state_table::release_lock_owner(client_id client, std::span<const std::byte> owner)
@@ -275,8 +291,32 @@ void state_table::erase_wait(wait_entry& w) noexcept
 void state_table::remove_wait(wait_entry& w) noexcept
 {
     file_entry& f = w.file;
+    const bool frees = w.is_told;
     erase_wait(w);
-    changed(f);
+    if (frees)
+        unlocked(f);
+    else
+        release_file(f);
+}
+
+// Where the client has no open of the file left. True if others may have waited for what was kept.
+bool state_table::end_waits(client_entry& c, file_entry& f) noexcept
+{
+    if (c.waits == 0 || f.waiting == 0)
+        return false;
+    for (auto* m = f.opens.front(); m != nullptr; m = f.opens.next(*m))
+        if (&m->owner.client == &c)
+            return false;
+    bool frees = false;
+    for (auto* m = f.waits.front(); m != nullptr;) {
+        wait_entry& w = m->owner;
+        m = f.waits.next(*m);
+        if (&w.client == &c) {
+            frees |= w.is_told;
+            erase_wait(w);
+        }
+    }
+    return frees;
 }
 
 bool state_table::is_told(client_id client, const storage::handle& file,
@@ -298,11 +338,13 @@ bool state_table::stop_waiting(client_id client, const storage::handle& file,
     return true;
 }
 
-// Each waiter that nothing is in the way of hears of it, in the order of asking. Courtesy clients are in nobody's way.
+// Each waiter that nothing is in the way of hears of it, in the order of asking. Courtesy clients are in nobody's way. It costs as many
+// steps as there are waiters times holders, so it is for what frees bytes, and once for all that goes together.
 void state_table::tell_waiters(file_entry& f) noexcept
 {
     for (auto* m = f.waits.front(); m != nullptr; m = f.waits.next(*m)) {
         wait_entry& w = m->owner;
+        stats_.waiter_checks.add();
         if (w.is_told)
             continue;
         const auto found = find_lock_obstacle(f, w.client.id, bytes_of(w.owner), w.bytes, w.type);
@@ -316,12 +358,47 @@ void state_table::tell_waiters(file_entry& f) noexcept
     }
 }
 
+// Bytes of it came free. The file may go.
+void state_table::unlocked(file_entry& f) noexcept
+{
+    ++f.pins;
+    tell_waiters(f);
+    --f.pins;
+    release_file(f);
+}
+
+// To be told of later, with others: once, however often it is noted. Until then it stays. What that will cost, in the unit of what is dropped.
+std::size_t state_table::tell_later(file_entry& f, file_list& files) noexcept
+{
+    if (f.to_tell.is_linked())
+        return 0;
+    ++f.pins;
+    files.push_back(f.to_tell);
+    return std::size_t(f.waiting) * f.lockers / 64;
+}
+
+void state_table::tell_all(file_list& files) noexcept
+{
+    while (auto* m = files.front()) {
+        m->unlink();
+        --m->owner.pins;
+        unlocked(m->owner);
+    }
+}
+
 // Waiters that were told and did not come lose their place; the next ones hear of it. So do those that have given up: nobody says so.
 void state_table::lapse_reservations() noexcept
 {
+    file_list freed;
     for (auto* list : {&by_->untold, &by_->told})
-        for (auto* m = list->front(); m != nullptr && m->owner.until <= now(); m = list->front())
-            remove_wait(m->owner);
+        for (auto* m = list->front(); m != nullptr && m->owner.until <= now(); m = list->front()) {
+            file_entry& f = m->owner.file;
+            if (m->owner.is_told)
+                (void)tell_later(f, freed);
+            erase_wait(m->owner);
+            release_file(f);
+        }
+    tell_all(freed);
 }
 
 } // namespace verbena::files

@@ -67,13 +67,10 @@ void state_table::release_file(file_entry& f) noexcept
     stats_.files.add(-1);
 }
 
-// Something went that others may have waited for. The file may go with it.
+// Something went that others may have waited for: no lock, for that is unlocked(). The file may go with it.
 void state_table::changed(file_entry& f) noexcept
 {
-    ++f.pins;
-    tell_waiters(f);
-    wake(f.waiters);
-    --f.pins;
+    wake(f.waiters); // who runs later
     release_file(f);
 }
 
@@ -323,17 +320,20 @@ void state_table::remove_open(open_entry& o) noexcept
 {
     file_entry& f = *o.file;
     owner_entry& owner = *o.owner;
-    ++f.pins;
+    bool had_locks = false;
     while (auto* l = o.locks.front())
-        remove_lock(l->owner);
+        had_locks |= erase_lock(l->owner);
     set_shares(o, share::none, share::none);
     by_->states.erase(by_->states.find(state_key{&owner, &f}));
     o.client.count(&client_entry::opens, &peer_use::opens, -1);
     --f.states;
     stats_.opens.add(-1);
+    client_entry& c = o.client;
     states_->remove(o);
     release_owner(owner);
-    --f.pins;
+    // Without an open of the file it can't lock anything of it.
+    if (end_waits(c, f) || had_locks)
+        tell_waiters(f);
     changed(f);
 }
 

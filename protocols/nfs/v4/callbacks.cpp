@@ -2,6 +2,7 @@
 #include <verbena/protocols/nfs/v4/callbacks.hpp>
 #include <verbena/protocols/nfs/v4/server.hpp>
 
+#include <verbena/core/combine.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/core/sleep.hpp>
 
@@ -17,6 +18,8 @@ namespace {
 constexpr std::size_t largest_callback = 2048;
 // Of one client at once.
 constexpr std::size_t most_workers = 4;
+// Likewise, of free locks that it has not heard of: a client makes as many as it likes, and need not answer.
+constexpr std::size_t most_locks_waiting = 1024;
 // Between two tries, doubling.
 constexpr duration first_delay = std::chrono::milliseconds(20);
 constexpr duration last_delay = std::chrono::seconds(2);
@@ -38,14 +41,16 @@ struct message {
 struct answer {
     nfsstat4 sequence = nfsstat4::ok;
     nfsstat4 operation = nfsstat4::ok; // if sequence is ok
+    bool makes_sense = true;           // else `operation` is badxdr
     held_attributes held;              // of CB_GETATTR, if that is ok
 };
 
 void read_status(callback_reply& reply, callback_counters::kind what, answer& out)
 {
+    // What is not there at all is not ok.
+    const auto failure = [](nfsstat4 status) { return status != nfsstat4::ok ? status : nfsstat4::badxdr; };
     const auto alone = [&](auto res) {
-        (void)reply.read(res);
-        out.operation = res.status;
+        out.operation = reply.read(res) ? nfsstat4::ok : failure(res.status);
     };
     switch (what) {
     case callback_counters::kind::recall: return alone(CB_RECALL4res());
@@ -54,8 +59,8 @@ void read_status(callback_reply& reply, callback_counters::kind what, answer& ou
     case callback_counters::kind::getattr: break;
     }
     CB_GETATTR4res res;
-    if (!reply.read(res) || res.status != nfsstat4::ok) {
-        out.operation = res.status;
+    if (!reply.read(res)) {
+        out.operation = failure(res.status);
         return;
     }
     attributes values;
@@ -97,13 +102,17 @@ task<result<answer>> send(rpc::reverse_channel* way, const message* m)
     callback_reply reply(in);
     answer a;
     CB_SEQUENCE4res sequence;
-    if (!reply.read(sequence))
+    if (!reply.read(sequence)) {
         a.sequence = sequence.status != nfsstat4::ok ? sequence.status : reply.status();
-    else
-        read_status(reply, m->what, a);
-    if (!in.ok() || (a.sequence == nfsstat4::ok && a.operation == nfsstat4::ok &&
-                     (reply.status() != nfsstat4::ok || !reply.complete())))
-        co_return error(std::errc::protocol_error, "a client's answer to a callback");
+        if (!in.ok() || a.sequence == nfsstat4::ok)
+            co_return error(std::errc::protocol_error, "a client's answer to a callback");
+        co_return a;
+    }
+    read_status(reply, m->what, a);
+    if (!in.ok() || (a.operation == nfsstat4::ok && (reply.status() != nfsstat4::ok || !reply.complete()))) {
+        a.operation = nfsstat4::badxdr;
+        a.makes_sense = false;
+    }
     co_return a;
 }
 
@@ -115,6 +124,7 @@ struct callback_sender::question final : timer {
     bool is_open() const noexcept { return waiting > 0 && !over.is_set(); }
 
     event over; // there is an answer, or there will be none
+    time_point until{};
     std::optional<held_attributes> answer;
     std::size_t waiting = 0;
 };
@@ -123,6 +133,7 @@ void callback_sender::note(notice n) noexcept
 {
     try {
         told_.push_back(std::move(n));
+        counters_.waiting.add(1);
         news_.set();
     } catch (const std::bad_alloc&) {
         counters_.lost.add();
@@ -169,7 +180,8 @@ task<result<held_attributes>> callback_sender::ask(files::client_id holder, cons
     if (!known || known->over.is_set()) {
         known = std::make_shared<question>();
         const task_context& context = co_await current_context();
-        context.shard->timers().arm(*known, context.shard->now() + patience);
+        known->until = context.shard->now() + patience;
+        context.shard->timers().arm(*known, known->until);
         notice told(holder, kind::getattr);
         told.id = id;
         told.file = file;
@@ -201,8 +213,9 @@ task<void> callback_sender::run()
             told_.pop_front();
             const files::client_id client = n.client;
             line& l = lines_[client];
-            l.waiting.push_back(std::move(n));
-            if (l.workers < most_workers) {
+            if (!line_up(l, std::move(n)))
+                counters_.waiting.add(-1);
+            else if (l.workers < most_workers) {
                 ++l.workers;
                 workers.spawn(&callback_sender::serve, this, client);
             }
@@ -213,6 +226,25 @@ task<void> callback_sender::run()
     }
     workers.request_stop();
     co_await workers.join();
+}
+
+// False where it need not be told. Of free locks no more wait than a client should have: else one that does not answer fills our memory.
+bool callback_sender::line_up(line& l, notice n)
+{
+    if (n.what == kind::notify_lock) {
+        const auto says_so = [&n](const notice& other) {
+            return other.what == n.what && other.owner == n.owner && other.file == n.file;
+        };
+        if (std::ranges::any_of(l.waiting, says_so)) // and looks then how it is
+            return false;
+        if (l.locks >= most_locks_waiting) {
+            counters_.lost.add();
+            return false;
+        }
+        ++l.locks;
+    }
+    l.waiting.push_back(std::move(n));
+    return true;
 }
 
 task<void> callback_sender::serve(files::client_id client)
@@ -226,6 +258,8 @@ task<void> callback_sender::serve(files::client_id client)
         }
         notice n = std::move(found->second.waiting.front());
         found->second.waiting.pop_front();
+        found->second.locks -= n.what == kind::notify_lock;
+        counters_.waiting.add(-1);
         task<void> delivering = deliver(std::move(n));
         co_await delivering;
     }
@@ -252,7 +286,7 @@ bool callback_sender::is_wanted(const notice& n)
     case kind::recall: return table.test_stateid(n.client, n.id).has_value();
     case kind::recall_any: return true;
     case kind::notify_lock: return table.is_told(n.client, n.file, std::as_bytes(std::span(n.owner)));
-    case kind::getattr: return n.asked->is_open();
+    case kind::getattr: return n.asked->is_open() && table.test_stateid(n.client, n.id).has_value();
     }
     return false;
 }
@@ -355,10 +389,22 @@ task<callback_sender::outcome> callback_sender::call(session& s, const notice& n
         }
         rpc::reverse_channel* const channel = way->channel.get();
         const message* const text = &m;
+        // Nobody waits for attributes any longer than for the question's time: others need the slot and the task.
+        const task_context& context = co_await current_context();
+        const duration left = n.asked ? n.asked->until - context.shard->now() : duration::max();
+        if (left <= duration::zero())
+            co_return outcome::unanswered;
         task<result<answer>> asking = way->at->run(send, channel, text);
+        if (n.asked)
+            asking = with_timeout(left, std::move(asking));
         const result<answer> got = co_await asking;
         if (!got) {
             // Whether it came there is not known: its number is used again, and the client's answer will tell.
+            state.in_doubt |=
+                got.error() != std::errc::message_size && got.error() != std::errc::not_enough_memory;
+            // The question's time is over, which says nothing of the way.
+            if (n.asked && got.error() == std::errc::timed_out)
+                co_return outcome::unanswered;
             if (got.error() == std::errc::protocol_error ||
                 (got.error() == std::errc::message_size && n.what == kind::recall) ||
                 got.error() == std::errc::timed_out)
@@ -370,13 +416,17 @@ task<callback_sender::outcome> callback_sender::call(session& s, const notice& n
         case nfsstat4::delay: co_return outcome::later;
         // The number was used by a call whose answer was lost.
         case nfsstat4::retry_uncached_rep:
-        case nfsstat4::seq_false_retry: ++state.sequence; continue;
+        case nfsstat4::seq_false_retry:
+            ++state.sequence;
+            state.in_doubt = false;
+            continue;
         case nfsstat4::seq_misordered:
             if (std::exchange(state.restarted, true)) {
                 back.set_fault(true);
                 co_return outcome::failed;
             }
             state.sequence = 0;
+            state.in_doubt = false;
             continue;
         case nfsstat4::badslot:
         case nfsstat4::bad_high_slot:
@@ -390,6 +440,13 @@ task<callback_sender::outcome> callback_sender::call(session& s, const notice& n
         }
         ++state.sequence;
         state.restarted = false;
+        // What was kept of an earlier call with this number may be what came: it is asked again.
+        if (std::exchange(state.in_doubt, false))
+            continue;
+        if (!got->makes_sense) {
+            back.set_fault(true);
+            co_return outcome::failed;
+        }
         back.set_fault(false);
         switch (got->operation) {
         case nfsstat4::ok:

@@ -273,10 +273,9 @@ task<nfsstat4> server::open_file(compound& k, const OPEN4args& args, OPEN4res& r
         request.gives_back = to.file.exported->local_writers;
         request.change.reset();
     }
-    state_home::truncation truncation;
-    if (to.truncates)
-        truncation = {&to.file.backend(), to.file.request, to.file.file, to.file.exported->id};
-    state_home::opened opened = co_await commons_.state.open(request, to.truncates ? &truncation : nullptr);
+    const state_home::opening opening = {&to.file.backend(), to.file.request, to.file.file,
+                                         to.file.exported->id};
+    state_home::opened opened = co_await commons_.state.open(request, opening);
     if (opened.failure)
         co_return status_of_storage(*opened.failure);
     if (opened.status != nfsstat4::ok)

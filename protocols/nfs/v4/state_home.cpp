@@ -53,7 +53,7 @@ task<nfsstat4> decide(Table& table, files::demand what, Decide& ask, files::clie
 }
 
 task<state_home::opened> open_here(state_home& state, shard& home, files::state_table& table,
-                                   const files::open_request* request, const state_home::truncation* truncate)
+                                   const files::open_request* request, const state_home::opening* file)
 {
     state_home::opened out;
     files::pending_open pending;
@@ -72,15 +72,14 @@ task<state_home::opened> open_here(state_home& state, shard& home, files::state_
             co_return out;
         }
     }
-    if (truncate != nullptr) {
+    if (request->truncates) {
         storage::set_attributes none;
         none.size = 0;
         io_list::hold cut_now;
-        cut_now.begin(state.io_of(home), truncate->export_id, truncate->file, files::share::write);
+        cut_now.begin(state.io_of(home), file->export_id, file->file, files::share::write);
         files::change_hold change;
         change.begin(table.changes(), request->file);
-        const auto cut =
-            co_await truncate->backend->setattr(truncate->request, truncate->file, none, std::nullopt);
+        const auto cut = co_await file->backend->setattr(file->request, file->file, none, std::nullopt);
         if (!cut) {
             out.failure = cut.error();
             co_return out;
@@ -94,6 +93,12 @@ task<state_home::opened> open_here(state_home& state, shard& home, files::state_
         out.why = done->why;
     } else {
         out.status = status_of_state(done.error());
+    }
+    // What was reclaimed its holder may have changed before the restart.
+    if (out.delegation && out.delegation->type == files::delegation_type::write &&
+        request->claim != files::open_claim::reclaim) {
+        const auto attrs = co_await file->backend->getattr(file->request, file->file);
+        table.note_change(out.delegation->id, attrs ? std::optional(change_of(*attrs)) : std::nullopt);
     }
     co_return out;
 }
@@ -377,11 +382,10 @@ task<nfsstat4> state_home::may_open(files::client_id client, std::span<const std
     return at_home([client, owner](files::state_table& t) { return may_open_here(t, client, owner); });
 }
 
-task<state_home::opened> state_home::open(const files::open_request& request, const truncation* truncate)
+task<state_home::opened> state_home::open(const files::open_request& request, const opening& file)
 {
-    return at_home([r = &request, truncate, this](files::state_table& t) {
-        return open_here(*this, home_, t, r, truncate);
-    });
+    return at_home(
+        [r = &request, f = &file, this](files::state_table& t) { return open_here(*this, home_, t, r, f); });
 }
 
 task<nfsstat4> state_home::close(files::client_id client, const stateid4& id, const storage::handle& file)

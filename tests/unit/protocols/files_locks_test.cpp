@@ -336,6 +336,79 @@ BOOST_FIXTURE_TEST_CASE(what_was_kept_for_a_waiter_goes_on_to_the_next, locks_fi
     BOOST_TEST((told() == names{"second"}));
 }
 
+// Else one client holds all others up by what it closes.
+BOOST_FIXTURE_TEST_CASE(waiters_are_looked_at_once_for_all_that_goes_together, locks_fixture)
+{
+    auto checks = [&, before = std::uint64_t(0)]() mutable {
+        const std::uint64_t all = table->stats().waiter_checks.value();
+        return all - std::exchange(before, all);
+    };
+    const auto many = [&](client_id c, const stateid& by, bool unlocked) {
+        for (std::uint64_t i = 0; i < 100; ++i) {
+            const std::string owner = (unlocked ? "left " : "holds ") + std::to_string(i);
+            const std::uint64_t at = (unlocked ? 5000 : 1000) + 10 * i;
+            lock_request r = lock_of(c, owner, {at, at + 9}, write);
+            r.id = by;
+            const auto made = table->lock(r);
+            BOOST_REQUIRE(made);
+            if (unlocked)
+                BOOST_REQUIRE(unlock(c, *made, {0, top}));
+        }
+    };
+    const auto of_others = open(a, "others", "f", share::both)->id;
+    const auto held = lock(a, "x", {0, 9}, write);
+    BOOST_REQUIRE(held);
+    for (const char* waiter : {"1", "2", "3", "4"})
+        BOOST_TEST(is(lock(b, waiter, {0, 9}, write, true), errc::denied));
+    BOOST_TEST(checks() == 0u); // a refusal frees nothing
+    // What was unlocked before frees nothing, however many owners it had.
+    many(a, of_others, true);
+    BOOST_TEST(checks() == 4u * 100); // for each that was unlocked
+    BOOST_REQUIRE(table->close(a, of_others, file_named("f")));
+    BOOST_TEST(checks() == 0u);
+    // Locks that go together.
+    const auto of_more = open(a, "others", "f", share::both)->id;
+    many(a, of_more, false);
+    BOOST_TEST(checks() == 0u);
+    BOOST_REQUIRE(table->close(a, of_more, file_named("f")));
+    BOOST_TEST(checks() == 4u);
+    // Reading and writing frees no lock.
+    {
+        passage p;
+        BOOST_REQUIRE(table->begin_io(a, of_a, file_named("f"), share::read, p));
+    }
+    BOOST_TEST(checks() == 0u);
+    // A client that falls silent, and then goes.
+    const client_id c = client("c");
+    many(c, open(c, "open", "f", share::both)->id, false);
+    many(c, open(c, "another", "f", share::both)->id, true);
+    (void)checks();
+    pass(60s);
+    BOOST_REQUIRE(table->renew(a));
+    BOOST_REQUIRE(table->renew(b));
+    pass(14s); // nobody has waited for too long
+    for (const char* waiter : {"1", "2", "3", "4"})
+        BOOST_TEST(is(lock(b, waiter, {0, 9}, write, true), errc::denied));
+    BOOST_TEST(checks() == 0u);
+    pass(17s);
+    BOOST_TEST((*table->state_of(c) == client_state::courtesy));
+    BOOST_TEST(checks() == 4u);
+    BOOST_REQUIRE(run(table->forget(c)));
+    BOOST_TEST(checks() <= 4u * 4);
+    BOOST_TEST(told().empty());
+    BOOST_REQUIRE(table->close(a, of_a, file_named("f")));
+    BOOST_TEST((told() == names{"1"}));
+    // One that was told, and asks for something else, is told again: that is its own doing.
+    (void)checks();
+    const auto beside = open(a, "open", "f", share::both)->id;
+    of_a = beside;
+    BOOST_REQUIRE(lock(a, "x", {50, 59}, write));
+    BOOST_TEST(checks() == 0u);
+    BOOST_TEST(is(lock(b, "1", {50, 59}, write), errc::denied));
+    BOOST_TEST(checks() == 4u);
+    BOOST_TEST((told() == names{"1"}));
+}
+
 BOOST_FIXTURE_TEST_CASE(nobody_is_driven_out_for_nothing, locks_fixture)
 {
     const client_id c = client("c");

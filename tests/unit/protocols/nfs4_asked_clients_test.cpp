@@ -3,6 +3,9 @@
 // (CB_GETATTR), and to give back what they don't use (CB_RECALL_ANY).
 #include "nfs4_version3.hpp"
 
+#include <verbena/core/event.hpp>
+#include <verbena/protocols/storage/gated_backend.hpp>
+
 #include <algorithm>
 #include <random>
 #include <utility>
@@ -140,9 +143,34 @@ struct fixture : version3_fixture {
     }
     using operations = std::vector<nfs_cb_opnum4>;
 
+    /// The second client does not answer what it was called for, and nothing else is begun.
+    void hold_up_second()
+    {
+        second_way->silent = true;
+        for (std::size_t i = 0; i < 4; ++i)
+            commons->callbacks.recall_any(commons->sessions.find(second.session)->state(), i);
+        turns();
+    }
+    std::int64_t waiting() const { return commons->callbacks.counters().waiting.value(); }
+
     client4 first{*this, "first"};
     client4 second{*this, "second"};
     std::shared_ptr<called_client> first_way, second_way;
+};
+
+/// Whether somebody may open a file takes its time while it is `held`.
+class slow_files final : public storage::gated_backend {
+public:
+    using gated_backend::gated_backend;
+    bool gates(storage::operation op) const noexcept override { return op == storage::operation::access; }
+    task<result<void>> enter(storage::operation, const storage::request&, std::uint64_t) override
+    {
+        while (held)
+            (void)co_await go.wait();
+        co_return result<void>();
+    }
+    bool held = false;
+    event go;
 };
 
 } // namespace
@@ -214,6 +242,70 @@ BOOST_FIXTURE_TEST_CASE(a_waiter_is_told_again_until_it_has_heard, fixture)
     BOOST_TEST(lock(first, held, "another", nfs_lock_type4::writew) == nfsstat4::ok);
     pass(2s, 50ms);
     BOOST_TEST(first_way->calls.size() == told);
+}
+
+// A client that does not answer makes us keep nothing without end.
+BOOST_FIXTURE_TEST_CASE(a_waiter_is_told_once_however_often_it_asks_for_something_else, fixture)
+{
+    begin();
+    client4::opened held, wanted;
+    stateid4 id;
+    contend(held, wanted, id);
+    BOOST_TEST(lock(first, held, "beside", nfs_lock_type4::write, 20) == nfsstat4::ok);
+    BOOST_TEST(lock(second, wanted, "waiter", nfs_lock_type4::writew) == nfsstat4::denied);
+    hold_up_second();
+    BOOST_TEST(unlock(first, held, id) == nfsstat4::ok);
+    turns();
+    BOOST_TEST(waiting() == 1);
+    for (int i = 0; i < 10; ++i)
+        BOOST_TEST(lock(second, wanted, "waiter", nfs_lock_type4::write, 20) == nfsstat4::denied);
+    turns();
+    BOOST_TEST(waiting() == 1);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_client_that_hears_nothing_is_told_of_so_many_locks, fixture)
+{
+    begin();
+    const auto file = second.open(plain(second.creating("f")));
+    hold_up_second();
+    const storage::handle handle(file.handle);
+    files::lock_notice notice;
+    notice.client = commons->sessions.find(second.session)->state();
+    notice.file = &handle;
+    for (int i = 0; i < 1500; ++i) {
+        const std::string owner = std::to_string(i);
+        notice.owner = std::as_bytes(std::span(owner));
+        commons->callbacks.lock_available(notice);
+    }
+    turns();
+    BOOST_TEST(waiting() == 1024);
+    BOOST_TEST(commons->callbacks.counters().lost.value() == 1500u - 1024);
+    // Others, and other things that it has to hear, are none of that.
+    commons->callbacks.recall_any(notice.client, 1);
+    turns();
+    BOOST_TEST(waiting() == 1025);
+    second_way->silent = false;
+    pass(30s, 100ms);
+    BOOST_TEST(waiting() == 0);
+}
+
+BOOST_FIXTURE_TEST_CASE(who_closes_a_file_waits_for_no_lock_of_it, fixture)
+{
+    begin();
+    client4::opened held, wanted;
+    stateid4 id;
+    contend(held, wanted, id);
+    client4 third(*this, "third");
+    connect(third);
+    const auto of_third = third.open(plain(third.opening("f")));
+    BOOST_TEST(lock(second, wanted, "closes", nfs_lock_type4::writew) == nfsstat4::denied);
+    BOOST_TEST(lock(third, of_third, "waiter", nfs_lock_type4::writew) == nfsstat4::denied);
+    BOOST_TEST(unlock(first, held, id) == nfsstat4::ok); // it is kept for the first of them
+    BOOST_TEST(lock(third, of_third, "waiter", nfs_lock_type4::writew) == nfsstat4::denied);
+    BOOST_TEST(second.call(PUTFH4args{client4::handle_of(wanted)}, CLOSE4args{0, wanted.id}).status() ==
+               nfsstat4::ok);
+    BOOST_TEST(stats().lock_waiters.value() == 1);
+    BOOST_TEST(lock(third, of_third, "waiter", nfs_lock_type4::writew) == nfsstat4::ok);
 }
 
 BOOST_FIXTURE_TEST_CASE(who_does_not_wait_or_can_t_be_told_keeps_no_place, fixture)
@@ -488,6 +580,71 @@ BOOST_FIXTURE_TEST_CASE(a_holder_that_does_not_answer_is_recalled, fixture)
     BOOST_TEST(count(kind::getattr, outcome::unanswered) == 1u);
 }
 
+// Answers of a client that keeps them and does not compare what it is asked.
+BOOST_FIXTURE_TEST_CASE(an_answer_that_was_kept_is_not_taken_for_another_one, fixture)
+{
+    begin();
+    const auto file = delegated("f"), other = delegated("g");
+    first_way->replays = true;
+    says(first_way->values.change + 1, 111);
+    first_way->loses_answers = 1;
+    const auto c = nfs4_fixture::begin(second.sequence(), PUTFH4args{client4::handle_of(file)},
+                                       GETATTR4args{{attribute::size}});
+    pass(900ms);
+    says(first_way->values.change + 1, 222);
+    const auto d = nfs4_fixture::begin(second.sequence(1), PUTFH4args{client4::handle_of(other)},
+                                       GETATTR4args{{attribute::size}});
+    // The first question holds up neither the second one nor the recall beyond its time.
+    pass(200ms);
+    BOOST_TEST(count(kind::getattr, outcome::unanswered) == 1u);
+    BOOST_TEST(count(kind::recall, outcome::ok) == 1u);
+    BOOST_TEST_REQUIRE(d->is_done);
+    answer4 out = answer_of(*d);
+    out.good<SEQUENCE4res>();
+    out.good<PUTFH4res>();
+    attributes values;
+    BOOST_TEST_REQUIRE(decode_attributes(out.good<GETATTR4res>().obj_attributes, values));
+    BOOST_TEST(values.size == 222u);
+    BOOST_TEST((flags(first) & seq4_status::backchannel_fault) == 0u);
+    BOOST_TEST(give_back(first, file) == nfsstat4::ok);
+    turns();
+    BOOST_TEST(c->is_done);
+}
+
+BOOST_FIXTURE_TEST_CASE(an_answer_without_what_was_asked_is_none, fixture)
+{
+    begin();
+    const auto file = delegated("f");
+    first_way->says_sequence_only = true;
+    const auto c = nfs4_fixture::begin(second.sequence(), PUTFH4args{client4::handle_of(file)},
+                                       GETATTR4args{{attribute::size}});
+    BOOST_TEST(!c->is_done);
+    BOOST_TEST(stats().recalls.value() == 1u);
+    BOOST_TEST(count(kind::getattr, outcome::failed) == 1u);
+    BOOST_TEST(count(kind::recall, outcome::ok) == 0u);
+    first_way->says_sequence_only = false;
+    pass(100ms);
+    BOOST_TEST(count(kind::recall, outcome::ok) == 1u);
+    BOOST_TEST(give_back(first, file) == nfsstat4::ok);
+    turns();
+    BOOST_TEST(c->is_done);
+}
+
+BOOST_FIXTURE_TEST_CASE(who_gives_back_is_not_asked_any_more, fixture)
+{
+    begin();
+    const auto file = delegated("f");
+    first_way->says = nfsstat4::badhandle;
+    const auto c = nfs4_fixture::begin(second.sequence(), PUTFH4args{client4::handle_of(file)},
+                                       GETATTR4args{{attribute::size}});
+    BOOST_TEST(!c->is_done);
+    BOOST_TEST(give_back(first, file) == nfsstat4::ok);
+    pass(50ms);
+    BOOST_TEST_REQUIRE(c->is_done);
+    BOOST_TEST(answer_of(*c).status() == nfsstat4::ok);
+    BOOST_TEST(stats().recalls.value() == 0u);
+}
+
 BOOST_FIXTURE_TEST_CASE(a_holder_that_can_t_answer_is_recalled_at_once, fixture)
 {
     begin();
@@ -565,6 +722,33 @@ BOOST_FIXTURE_TEST_CASE(what_an_open_changes_is_no_news_of_the_holder, fixture)
     const encoded none(size);
     cutting.openhow.attrs = none.raw;
     is_unmodified(first.open(cutting));
+}
+
+// What others changed while the open was under way the holder has seen.
+BOOST_FIXTURE_TEST_CASE(what_changes_before_a_delegation_is_no_news_of_its_holder, fixture)
+{
+    slow_files slow(*files);
+    options[0].backend = &slow;
+    begin();
+    const auto made = second.open(plain(second.creating("f")));
+    slow.held = true;
+    const auto c =
+        nfs4_fixture::begin(first.sequence(), PUTROOTFH4args(), LOOKUP4args{"export"}, first.opening("f"));
+    turns();
+    BOOST_TEST(!c->is_done);
+    BOOST_TEST(second.write(made, "text") == nfsstat4::ok);
+    BOOST_TEST(second.call(PUTFH4args{client4::handle_of(made)}, CLOSE4args{0, made.id}).status() ==
+               nfsstat4::ok);
+    slow.held = false;
+    slow.go.set();
+    turns();
+    BOOST_TEST_REQUIRE(c->is_done);
+    BOOST_TEST_REQUIRE(stats().write_delegations.value() == 1);
+    const seen own = look(first, made);
+    says(own.change, 99);
+    const seen s = look(second, made);
+    BOOST_TEST(s.change == own.change);
+    BOOST_TEST(s.size == 4u);
 }
 
 BOOST_FIXTURE_TEST_CASE(clients_are_asked_to_give_back_before_none_is_left, fixture)

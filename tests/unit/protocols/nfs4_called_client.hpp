@@ -41,13 +41,42 @@ public:
         calls.push_back(h);
         if (on_call)
             on_call();
+        const std::vector<std::byte> said = answer_to(h, of_slot);
         if (silent || loses_answers > 0) {
             loses_answers -= loses_answers > 0 ? 1 : 0;
             co_await sleep_for(10s);
             co_return error(std::errc::timed_out);
         }
         lease block = pool_.try_acquire(1024);
-        xdr::encoder out(block.bytes());
+        std::ranges::copy(said, block.data());
+        const std::span<const std::byte> written(block.data(), said.size());
+        rpc::reply answer(std::move(block), written, {}, false);
+        (void)answer.decode_header();
+        co_return std::move(answer);
+    }
+    task<lease> acquire(std::size_t size) override { co_return co_await pool_.acquire(size); }
+    bool open() const noexcept override { return is_open; }
+
+    attributes values; ///< what it says of a file that it holds
+    bool is_open = true;
+    bool silent = false;
+    int loses_answers = 0;
+    bool replays = false; ///< gives the answer that it kept, whatever is asked with the same number
+    bool says_sequence_only = false; ///< and that all went well
+    nfsstat4 says_of_sequence = nfsstat4::ok;
+    nfsstat4 says = nfsstat4::ok;
+    std::uint32_t slots = 16;
+    std::map<std::uint32_t, std::uint32_t> last; // sequence of each slot
+    std::vector<heard> calls;
+    std::function<void()> on_call;
+
+private:
+    std::vector<std::byte> answer_to(const heard& h, nfsstat4 of_slot)
+    {
+        if (replays && of_slot == nfsstat4::retry_uncached_rep)
+            return kept_[h.slot];
+        std::vector<std::byte> bytes(1024);
+        xdr::encoder out(bytes);
         encode(out, rpc::reply_header::accepted_with(1, rpc::accept_status::success));
         callback_results results(out, {});
         CB_SEQUENCE4res sequence;
@@ -64,29 +93,12 @@ public:
             const nfsstat4 of_operation = repeated ? nfsstat4::retry_uncached_rep : says;
             if (of_operation != nfsstat4::ok)
                 results.fail(h.operation, of_operation);
-            else
+            else if (!says_sequence_only)
                 answer(h.operation, results);
         }
-        const std::span<const std::byte> written(block.data(), out.size());
-        rpc::reply answer(std::move(block), written, {}, false);
-        (void)answer.decode_header();
-        co_return std::move(answer);
+        bytes.resize(out.size());
+        return kept_[h.slot] = bytes;
     }
-    task<lease> acquire(std::size_t size) override { co_return co_await pool_.acquire(size); }
-    bool open() const noexcept override { return is_open; }
-
-    attributes values; ///< what it says of a file that it holds
-    bool is_open = true;
-    bool silent = false;
-    int loses_answers = 0;
-    nfsstat4 says_of_sequence = nfsstat4::ok;
-    nfsstat4 says = nfsstat4::ok;
-    std::uint32_t slots = 16;
-    std::map<std::uint32_t, std::uint32_t> last; // sequence of each slot
-    std::vector<heard> calls;
-    std::function<void()> on_call;
-
-private:
     void answer(nfs_cb_opnum4 operation, callback_results& results) const
     {
         switch (operation) {
@@ -160,6 +172,7 @@ private:
         return nfsstat4::ok;
     }
     buffer_pool& pool_;
+    std::map<std::uint32_t, std::vector<std::byte>> kept_; // answers, by slot
 };
 
 /// Clients whose sessions have a back channel over `way`.

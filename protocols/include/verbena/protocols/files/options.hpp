@@ -150,6 +150,7 @@ struct state_stats {
     counter ended_recalls,
         recall_microseconds; ///< from the recall until it is back or revoked, all of these together
     counter share_denials, lock_denials;
+    counter waiter_checks; ///< looks at whether a waiter's lock is free
     limit_counters refused_limits;
     counter refused_grace;
     gauge grace;      ///< 0: over; 1: clients reclaim; 2: its end is being written

@@ -33,6 +33,8 @@ struct open_entry;
 struct lock_entry;
 struct delegation_entry;
 struct wait_entry;
+template<class T>
+struct member_of;
 class stateid_table;
 struct file_set;
 class recent_recalls;
@@ -272,7 +274,7 @@ public:
     /// Draws the next number of an open's stateid, and changes nothing else.
     result<stateid> renumber(client_id client, const stateid& id, const storage::handle& file,
                              zero_seqid zero = zero_seqid::newest);
-    /// Locks that hang on the open go with it.
+    /// Locks that hang on the open go with it, and, with the client's last one of the file, whoever of its waits for one.
     result<void> close(client_id client, const stateid& id, const storage::handle& file,
                        zero_seqid zero = zero_seqid::newest);
 
@@ -309,6 +311,9 @@ public:
     };
     /// One of somebody else than `who`, or nothing: then make_room() may still have to wait for one that is recalled.
     std::optional<writer> writer_of(const storage::handle& file, client_id who) noexcept;
+    /// The change attribute of the file of `id`, a write delegation, seen since it was granted: nothing if it is not known, then it is recalled
+    /// where it would be asked.
+    void note_change(const stateid& id, std::optional<std::uint64_t> change) noexcept;
     /// The holder of `id` has said what it keeps to itself: `modified`, whether it has changed the file. How often it has said so by now; nothing
     /// if the delegation is back, or recalled.
     std::optional<std::uint64_t> note_answer(const stateid& id, bool modified) noexcept;
@@ -409,6 +414,7 @@ private:
     detail::state_entry* state_of(detail::owner_entry& o, detail::file_entry& f) noexcept;
     void remove(detail::state_entry& s) noexcept;
     void remove_open(detail::open_entry& o) noexcept;
+    bool erase_lock(detail::lock_entry& l) noexcept;
     void remove_lock(detail::lock_entry& l) noexcept;
     void set_shares(detail::open_entry& o, share access, share deny) noexcept;
 
@@ -440,6 +446,11 @@ private:
     void erase_wait(detail::wait_entry& w) noexcept;
     void remove_wait(detail::wait_entry& w) noexcept;
     void tell_waiters(detail::file_entry& f) noexcept;
+    bool end_waits(detail::client_entry& c, detail::file_entry& f) noexcept;
+    void unlocked(detail::file_entry& f) noexcept;
+    using file_list = intrusive_list<detail::member_of<detail::file_entry>>;
+    std::size_t tell_later(detail::file_entry& f, file_list& files) noexcept;
+    void tell_all(file_list& files) noexcept;
     void lapse_reservations() noexcept;
     std::optional<lock_obstacle> find_lock_obstacle(detail::file_entry& f, client_id client,
                                                     std::span<const std::byte> owner, const byte_range& bytes,

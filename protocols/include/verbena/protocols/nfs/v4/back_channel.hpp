@@ -71,6 +71,7 @@ public:
         std::uint32_t sequence = 0; ///< that was last known to have been used up
         bool busy = false;
         bool restarted = false; ///< its numbers began anew once, since the client's were others
+        bool in_doubt = false;  ///< the next number may be known there, and answered as an earlier call
     };
     /// A slot that is free, or nothing; then `freed` is set when one may be.
     std::optional<std::uint32_t> take_slot();

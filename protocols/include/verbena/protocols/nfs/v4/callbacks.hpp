@@ -40,7 +40,10 @@ struct callback_counters {
 
     void note(kind k, outcome o) noexcept { calls[std::size_t(k)][std::size_t(o)].add(); }
     std::array<std::array<counter, outcomes>, kinds> calls;
-    counter lost; ///< for want of memory: what should have been recalled is revoked when its time is over
+    /// For want of memory: what should have been recalled is revoked when its time is over. Or of a free lock, where the client has not
+    /// heard of very many others yet: then it asks by itself.
+    counter lost;
+    gauge waiting; ///< calls that nobody has begun to make yet
 };
 
 /// The state layer's handler: notes what it is told, and calls the clients. On the state layer's shard.
@@ -84,8 +87,10 @@ private:
     struct line {
         std::deque<notice> waiting;
         std::size_t workers = 0;
+        std::size_t locks = 0; ///< of `waiting`, those that say that a lock is free
     };
     void note(notice n) noexcept;
+    bool line_up(line& l, notice n);
     task<void> serve(files::client_id client);
     task<void> deliver(notice n);
     bool is_wanted(const notice& n);

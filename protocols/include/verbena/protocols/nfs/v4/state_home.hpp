@@ -119,8 +119,9 @@ public:
 
     /// Whether an open anew would be refused whatever the file: to be asked before one is made. The open that follows is promised.
     task<nfsstat4> may_open(files::client_id client, std::span<const std::byte> owner);
-    /// Opens; between the decision and its answer the file is cut to no bytes, if `truncate` says whose it is.
-    struct truncation {
+    /// Opens. Between the decision and its answer the file is cut to no bytes, if the request says so, and its change attribute looked at, where
+    /// its client gets a write delegation: others may have changed the file while this waited.
+    struct opening {
         storage::file_backend* backend = nullptr;
         storage::request request;
         storage::handle file;
@@ -133,7 +134,7 @@ public:
         files::no_delegation why = files::no_delegation::not_wanted; ///< where there is none
         std::optional<error> failure;                                ///< of the back end
     };
-    task<opened> open(const files::open_request& request, const truncation* truncate);
+    task<opened> open(const files::open_request& request, const opening& file);
     task<nfsstat4> close(files::client_id client, const stateid4& id, const storage::handle& file);
     task<opened> downgrade(files::client_id client, const stateid4& id, const storage::handle& file,
                            files::share access, files::share deny);
