@@ -27,14 +27,20 @@ task<rpc::outcome> server::getattr(rpc::call& c)
     target file;
     res.status = open(c, args.object, purpose::reading, file);
     v4::state_home::looked looked;
+    std::optional<storage::attributes> before;
     if (res.status == nfsstat3::ok && state_ != nullptr && state_->stats().write_delegations.value() != 0 &&
         is_held(file)) {
         const storage::handle key = state_key(file.exported->id, file.file);
+        // As in version 4.
+        if (const auto attrs = co_await file.backend().getattr(file.request, file.file))
+            before = *attrs;
         looked = co_await state_->look(files::nobody, key);
         res.status = status_of_way(c, looked.status);
     }
     if (res.status == nfsstat3::ok) {
         auto attrs = co_await file.backend().getattr(file.request, file.file);
+        if (attrs && before && looked.kept && looked.kept->modified)
+            attrs = *before;
         if (attrs && looked.kept)
             looked.kept->apply(*attrs);
         if (attrs)

@@ -153,7 +153,7 @@ void server::set_file(const object& of, const storage::attributes& attrs, object
 }
 
 task<nfsstat4> server::values_of(compound& k, const object& of, bitmap4 wanted, object_values& out,
-                                 const kept_attributes* kept)
+                                 const kept_attributes* kept, const storage::attributes* before)
 {
     set_constants(k, of, out);
     if (file_handle handle; wanted.test(attribute::filehandle) && sign(of, handle))
@@ -163,9 +163,15 @@ task<nfsstat4> server::values_of(compound& k, const object& of, bitmap4 wanted, 
         out.set_space(storage::filesystem_stat());
         co_return nfsstat4::ok;
     }
-    auto attrs = co_await of.backend().getattr(of.request, of.file);
-    if (!attrs)
-        co_return status_of_storage(attrs.error());
+    std::optional<storage::attributes> attrs;
+    if (kept != nullptr && kept->modified && before != nullptr) {
+        attrs = *before;
+    } else {
+        const auto now = co_await of.backend().getattr(of.request, of.file);
+        if (!now)
+            co_return status_of_storage(now.error());
+        attrs = *now;
+    }
     const changeid4 change = change_of(*attrs);
     if (kept != nullptr)
         kept->apply(*attrs);
@@ -194,15 +200,22 @@ task<nfsstat4> server::getattr(compound& k)
     nfsstat4 status = nfsstat4::ok;
     // The holder of a write delegation may know better.
     state_home::looked looked;
+    std::optional<storage::attributes> before;
     if (!k.current.is_pseudo() && !(args.attr_request & of_content).none() &&
         commons_.state.stats().write_delegations.value() != 0) {
-        if (const storage::handle file = k.current.key(); commons_.state.has_state(file))
+        if (const storage::handle file = k.current.key(); commons_.state.has_state(file)) {
+            // First what the server has: a size that the holder said never goes with a change attribute from behind its answer.
+            const auto attrs = co_await k.current.backend().getattr(k.current.request, k.current.file);
+            if (!attrs)
+                co_return status_of_storage(attrs.error());
+            before = *attrs;
             looked = co_await commons_.state.look(k.client, file);
+        }
         status = looked.status;
     }
     if (status == nfsstat4::ok)
         status = co_await values_of(k, k.current, args.attr_request, values,
-                                    looked.kept ? &*looked.kept : nullptr);
+                                    looked.kept ? &*looked.kept : nullptr, before ? &*before : nullptr);
     if (status != nfsstat4::ok)
         co_return status;
     encode_attributes(k.results.begin(GETATTR4args::opcode), args.attr_request & supported(k), values.all);

@@ -540,6 +540,30 @@ BOOST_FIXTURE_TEST_CASE(no_two_states_of_a_file_look_alike, fixture)
     BOOST_TEST(stats().recalls.value() == 0u);
 }
 
+// Else whoever keeps that size would think that it is as new as what came behind it.
+BOOST_FIXTURE_TEST_CASE(what_a_holder_says_is_no_newer_than_its_question, fixture)
+{
+    begin();
+    const auto file = delegated("f");
+    const seen own = look(first, file);
+    first_way->says = nfsstat4::delay;
+    const auto c = nfs4_fixture::begin(second.sequence(1), PUTFH4args{client4::handle_of(file)},
+                                       GETATTR4args{{attribute::change, attribute::size}});
+    BOOST_TEST(first.write(file, "text") == nfsstat4::ok);
+    says(own.change + 1, 2);
+    first_way->says = nfsstat4::ok;
+    pass(50ms);
+    BOOST_TEST_REQUIRE(c->is_done);
+    answer4 out = answer_of(*c);
+    out.good<SEQUENCE4res>();
+    out.good<PUTFH4res>();
+    attributes values;
+    BOOST_TEST_REQUIRE(decode_attributes(out.good<GETATTR4res>().obj_attributes, values));
+    BOOST_TEST(values.size == 2u);
+    BOOST_TEST(values.change == own.change + 1);
+    BOOST_TEST(look(second, file).change > values.change);
+}
+
 BOOST_FIXTURE_TEST_CASE(version_3_sees_what_a_holder_says, fixture)
 {
     begin();

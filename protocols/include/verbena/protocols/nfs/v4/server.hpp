@@ -186,7 +186,8 @@ private:
     bitmap4 supported(const compound& k) const noexcept;
     /// `kept`, if given: what a client keeps to itself of the file.
     task<nfsstat4> values_of(compound& k, const object& of, bitmap4 wanted, object_values& out,
-                             const kept_attributes* kept = nullptr);
+                             const kept_attributes* kept = nullptr,
+                             const storage::attributes* before = nullptr);
     void set_constants(const compound& k, const object& of, object_values& out) const noexcept;
     void set_pseudo(const rpc::call& c, const pseudo_node& node, object_values& out);
     void set_file(const object& of, const storage::attributes& attrs, object_values& out) const noexcept;
