@@ -261,7 +261,7 @@ task<nfsstat4> server::open_file(compound& k, const OPEN4args& args, OPEN4res& r
     request.promised = to.created;
     request.truncates = to.truncates;
     request.change = to.change;
-    request.hears_of_locks = k.session->back().is_up();
+    request.hears_of_locks = k.session && k.session->back().is_up();
     // Where it can't be recalled, or would not be for all who change the file, none is given.
     if (request.claim == files::open_claim::fresh && !to.file.exported->local_writers && k.session &&
         k.session->back().is_up())
