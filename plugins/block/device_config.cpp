@@ -79,7 +79,7 @@ std::optional<device_config::filter> short_limit(const setting_values& values, c
     };
     if (values.written("iops"))
         set("device_operations", values.number("iops"));
-    if (values.written("bw")) {
+    if (values.written("bw") && !values.text("bw").empty()) {
         const auto bytes = parse_byte_size(values.text("bw"));
         if (!bytes || *bytes < filters::least_limited_bytes || *bytes > filters::most_limited_bytes)
             throw config_error(values.place("bw"), told + ": bw " + values.text("bw") +
