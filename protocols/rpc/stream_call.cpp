@@ -42,13 +42,14 @@ task<result<payload>> stream_call::pull(xdr::payload_ref ref)
 task<result<void>> stream_call::join_arguments(std::size_t from)
 {
     const std::size_t border = message_.first.size();
-    if (from >= border && from <= message_.size()) {
+    if (from >= border && from <= message_.size() && !in_second_) {
+        in_second_ = true; // whoever fails again finds nothing more in one piece
         args_ = xdr::decoder(message_.second.subspan(from - border), {}, from);
         co_return result<void>();
     }
     const std::size_t behind = message_.second.size();
     const std::size_t wanted = std::min(behind, buffer_pool::min_size << (4 * joins_));
-    if (from > border || joined_behind_ == behind)
+    if (from >= border || joined_behind_ == behind)
         co_return error(std::errc::message_size, "arguments end inside an item", from);
     ++joins_;
     const std::size_t size = border - from + wanted;

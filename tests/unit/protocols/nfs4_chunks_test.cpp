@@ -512,10 +512,12 @@ struct stream_fixture : chunks_fixture {
         run_until_complete(*shard, server->shut_down(shard->clock().now()));
         server.reset();
     }
-    std::vector<op_result> call(const message& m)
+    // Without the last `cut` bytes of the message.
+    std::vector<op_result> call(const message& m, std::size_t cut = 0)
     {
         ++xid;
-        const bytes record = m.whole();
+        bytes record = m.whole();
+        record.resize(record.size() - cut);
         bytes out(4);
         xdr::store_u32(out.data(), 0x80000000u | std::uint32_t(record.size()));
         out.insert(out.end(), record.begin(), record.end());
@@ -610,6 +612,25 @@ BOOST_FIXTURE_TEST_CASE(a_large_argument_across_two_buffers, stream_fixture)
         const auto res = out.good<GETXATTR4res>();
         return bytes(res.value.begin(), res.value.end());
     }()));
+}
+
+// Its bytes are all there, and the pad behind them is not: broken, wherever it lies.
+BOOST_FIXTURE_TEST_CASE(a_pad_that_is_missing, stream_fixture)
+{
+    for (const std::size_t size : {std::size_t(1'000), std::size_t(128) << 10}) {
+        for (const std::size_t cut : {1u, 3u}) {
+            BOOST_TEST_CONTEXT(size << " and without " << cut)
+            {
+                socket.reset();
+                const bytes data = pattern(size, 1);
+                const auto results =
+                    call(call_of({data}, at(a), writing(a, 0, size), LOOKUP4args{"12345"}), cut);
+                BOOST_TEST_REQUIRE(results.size() == 4u);
+                BOOST_TEST(results[2].status == nfsstat4::ok);
+                BOOST_TEST(results.back().status == nfsstat4::badxdr);
+            }
+        }
+    }
 }
 
 BOOST_FIXTURE_TEST_CASE(several_reads_in_one_record, stream_fixture)

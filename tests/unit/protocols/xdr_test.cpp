@@ -411,6 +411,15 @@ BOOST_AUTO_TEST_CASE(items_behind_the_contiguous_part)
     BOOST_TEST((plain.failure() == std::errc::no_buffer_space));
 }
 
+// No more of it is anywhere, so nobody may look for it in another piece.
+BOOST_AUTO_TEST_CASE(a_pad_that_is_missing)
+{
+    const auto bytes = from_hex("00000005 61626364 6500");
+    decoder in(bytes);
+    BOOST_TEST(in.opaque_var(10).empty());
+    BOOST_TEST((in.failure() == std::errc::bad_message));
+}
+
 BOOST_AUTO_TEST_CASE(payload_longer_than_the_whole_stream)
 {
     const auto bytes = from_hex("00000009 6162");

@@ -162,7 +162,7 @@ public:
     {
         // Compared before padding, so that padding cannot overflow.
         if (remaining() < length || remaining() < padded(length)) [[unlikely]]
-            return fail_short(length), std::span<const std::byte>();
+            return fail_short(remaining() < length ? length : padded(length)), std::span<const std::byte>();
         const std::span<const std::byte> bytes(next_, length);
         next_ += padded(length);
         return bytes;
