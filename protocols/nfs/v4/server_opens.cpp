@@ -269,7 +269,8 @@ task<nfsstat4> server::open_file(compound& k, const OPEN4args& args, OPEN4res& r
     // What a client had before a restart it has, whatever we like (8881 10.2.1): it may be recalled at once. What it has changed
     // since nobody knows, so it is not asked for attributes.
     if (request.claim == files::open_claim::reclaim) {
-        request.want = reclaimed_want(args.claim.delegate_type);
+        if (k.session) // version 4.0 has none
+            request.want = reclaimed_want(args.claim.delegate_type);
         request.gives_back = to.file.exported->local_writers;
         request.change.reset();
     }

@@ -734,6 +734,7 @@ BOOST_FIXTURE_TEST_CASE(a_client_takes_back_what_it_had, restarting_fixture)
     const auto reclaim = [&](client0& of) {
         OPEN4args args = of.opening("");
         args.claim.claim = open_claim_type4::previous;
+        args.claim.delegate_type = open_delegation_type4::write; // it never had one
         answer4 out = compound(PUTFH4args{file.fh()}, args);
         out.good<PUTFH4res>();
         return out.take<OPEN4res>();
@@ -744,6 +745,7 @@ BOOST_FIXTURE_TEST_CASE(a_client_takes_back_what_it_had, restarting_fixture)
     const OPEN4res again = reclaim(a);
     BOOST_TEST_REQUIRE(again.status == nfsstat4::ok);
     BOOST_TEST((again.rflags & open4_result::confirm) == 0u); // its name is proof enough
+    BOOST_TEST(commons->state.stats().write_delegations.value() == 0u);
     auto back = file;
     back.id = again.stateid;
     BOOST_TEST(a.write(back, back.id) == nfsstat4::ok);
