@@ -249,16 +249,17 @@ void state_table::note_change(const stateid& id, std::optional<std::uint64_t> ch
         static_cast<delegation_entry&>(*s).change = change;
 }
 
-std::optional<std::uint64_t> state_table::note_answer(const stateid& id, bool modified) noexcept
+std::optional<state_table::answer> state_table::note_answer(const stateid& id, std::uint64_t change) noexcept
 {
     state_entry* s = states_->find(id);
     if (s == nullptr || s->kind != state_kind::delegation)
         return std::nullopt;
     auto& d = static_cast<delegation_entry&>(*s);
-    if (d.is_revoked() || d.is_recalled)
+    if (d.is_revoked() || d.is_recalled || !d.change)
         return std::nullopt;
+    const bool modified = change != *d.change;
     d.answers += modified;
-    return d.answers;
+    return answer{modified, *d.change, d.answers};
 }
 
 result<void> state_table::return_delegation(client_id client, const stateid& id, const storage::handle& file,

@@ -122,13 +122,16 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
         f.locks.push_back(l->of_file);
         ++f.lockers;
     }
+    // What was locked to write may now be locked to read only.
+    const bool frees =
+        r.type == lock_type::read && l->ranges.find_conflict(r.bytes, lock_type::read) != nullptr;
     l->ranges.set(r.bytes, r.type);
     c.count(&client_entry::locks, &peer_use::locks, growth);
     stats_.locks.add(growth);
     if (r.reclaim)
         stats_.reclaims.add();
-    // What was locked to write may now be locked to read only, and what was kept for it may be free.
-    if (was_told || r.type == lock_type::read)
+    // What was kept for it may be free, too.
+    if (was_told || frees)
         unlocked(f);
     return states_->id_of(*l);
 }
@@ -173,6 +176,7 @@ result<stateid> state_table::unlock(client_id client, const stateid& id, const s
         if (const auto lacking = lacks_for_locks(**c, std::size_t(growth), false, 0))
             return refuse(*lacking, errc::too_many_locks);
     const bool had_some = !l.ranges.empty();
+    const bool frees = l.ranges.find_conflict(bytes, lock_type::write) != nullptr;
     l.ranges.clear(bytes);
     if (had_some && l.ranges.empty()) {
         l.of_file.unlink();
@@ -181,7 +185,7 @@ result<stateid> state_table::unlock(client_id client, const stateid& id, const s
     l.seqid = next_seqid(l.seqid);
     (*c)->count(&client_entry::locks, &peer_use::locks, growth);
     stats_.locks.add(growth);
-    if (had_some)
+    if (frees)
         unlocked(*l.file);
     return states_->id_of(l);
 }

@@ -133,11 +133,10 @@ task<state_home::looked> look_here(files::state_table& table, holder_inquiry* in
     const auto writer = inquiry == nullptr ? std::nullopt : table.writer_of(*file, client);
     if (writer) {
         const auto said = co_await inquiry->ask(writer->client, writer->id, *file, patience);
-        const bool modified = said && said->change != writer->change;
         // It may have come back meanwhile, or be wanted back for more than this.
-        const auto steps = said ? table.note_answer(writer->id, modified) : std::nullopt;
-        if (steps) {
-            out.kept = kept_attributes{modified, said->size, writer->change, *steps};
+        const auto noted = said ? table.note_answer(writer->id, said->change) : std::nullopt;
+        if (noted) {
+            out.kept = kept_attributes{noted->modified, said->size, noted->change, noted->modifieds};
             co_return out;
         }
     }

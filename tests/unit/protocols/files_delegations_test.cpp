@@ -70,6 +70,26 @@ BOOST_FIXTURE_TEST_CASE(an_open_alone_brings_one, delegations_fixture)
     }
 }
 
+// What is noted after the grant counts, also for who was asked before that.
+BOOST_FIXTURE_TEST_CASE(a_holder_is_judged_by_what_is_noted_last, delegations_fixture)
+{
+    const stateid id = only_delegation(a, "f", delegation_type::write);
+    table->note_change(id, 5);
+    const auto asked = table->writer_of(file_named("f"), b);
+    BOOST_TEST_REQUIRE(asked.has_value());
+    BOOST_TEST(asked->change == 5u);
+    table->note_change(id, 7);
+    auto answer = table->note_answer(id, 7);
+    BOOST_TEST_REQUIRE(answer.has_value());
+    BOOST_TEST(!answer->modified);
+    BOOST_TEST(answer->change == 7u);
+    BOOST_TEST(answer->modifieds == 0u);
+    answer = table->note_answer(id, 8);
+    BOOST_TEST((answer && answer->modified && answer->modifieds == 1u));
+    table->note_change(id, std::nullopt);
+    BOOST_TEST(!table->note_answer(id, 8));
+}
+
 BOOST_FIXTURE_TEST_CASE(a_client_has_one_of_a_file, delegations_fixture)
 {
     BOOST_REQUIRE(ask(a, "f", read)->delegation);

@@ -361,6 +361,14 @@ BOOST_FIXTURE_TEST_CASE(waiters_are_looked_at_once_for_all_that_goes_together, l
     for (const char* waiter : {"1", "2", "3", "4"})
         BOOST_TEST(is(lock(b, waiter, {0, 9}, write, true), errc::denied));
     BOOST_TEST(checks() == 0u); // a refusal frees nothing
+    // Nor does who unlocks what he does not have, or locks to read what nobody had.
+    auto mine = lock(a, "y", {100, 109}, read);
+    BOOST_REQUIRE(mine);
+    mine = unlock(a, *mine, {200, 209});
+    BOOST_REQUIRE(mine);
+    BOOST_TEST(checks() == 0u);
+    BOOST_REQUIRE(unlock(a, *mine, {100, 109}));
+    BOOST_TEST(checks() == 4u);
     // What was unlocked before frees nothing, however many owners it had.
     many(a, of_others, true);
     BOOST_TEST(checks() == 4u * 100); // for each that was unlocked

@@ -314,9 +314,14 @@ public:
     /// The change attribute of the file of `id`, a write delegation, seen since it was granted: nothing if it is not known, then it is recalled
     /// where it would be asked.
     void note_change(const stateid& id, std::optional<std::uint64_t> change) noexcept;
-    /// The holder of `id` has said what it keeps to itself: `modified`, whether it has changed the file. How often it has said so by now; nothing
-    /// if the delegation is back, or recalled.
-    std::optional<std::uint64_t> note_answer(const stateid& id, bool modified) noexcept;
+    /// What a holder's answer comes to.
+    struct answer {
+        bool modified = false;       ///< it has changed the file
+        std::uint64_t change = 0;    ///< writer::change by now
+        std::uint64_t modifieds = 0; ///< how often it has said so by now
+    };
+    /// The holder of `id` has said which change attribute the file has for it. Nothing if the delegation is back, or recalled.
+    std::optional<answer> note_answer(const stateid& id, std::uint64_t change) noexcept;
     /// Recalls one, for a reason that the table doesn't know of (a local process wants the file).
     result<void> recall(const stateid& id);
     /// Where memory is short: asks each client that has more than `keep` delegations to give some back. Also done where a limit comes near.
