@@ -9,10 +9,10 @@
 
 namespace verbena {
 
-void lease::reset() noexcept
+void lease::give_up() noexcept
 {
     detail::buffer_block* block = std::exchange(block_, nullptr);
-    if (block != nullptr && block->references.fetch_sub(1, std::memory_order_acq_rel) == 1)
+    if (block->references.fetch_sub(1, std::memory_order_acq_rel) == 1)
         block->pool->give_home(block);
 }
 

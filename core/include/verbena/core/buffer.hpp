@@ -66,10 +66,15 @@ public:
     }
     /// True if no other lease shares the buffer.
     bool unique() const noexcept { return block_->references.load(std::memory_order_acquire) == 1; }
-    void reset() noexcept;
+    void reset() noexcept
+    {
+        if (block_ != nullptr) // most leases that go were moved from
+            give_up();
+    }
 
 private:
     friend class buffer_pool;
+    void give_up() noexcept;
     explicit lease(detail::buffer_block* block) noexcept : block_(block) {}
     detail::buffer_block* block_ = nullptr;
 };

@@ -76,9 +76,6 @@ private:
 
 /// What stands in the place of one payload item: memory, or a range of a file.
 struct attachment {
-    attachment() = default;
-    attachment(payload b) noexcept : bytes(std::move(b)) {}
-    attachment(file_range f) noexcept : file(std::move(f)) {}
     std::size_t size() const noexcept { return bytes.size() + file.size; }
 
     payload bytes;
@@ -89,12 +86,14 @@ struct attachment {
 /// shard-local.
 class attachments {
 public:
-    void add(attachment a)
+    void add(payload&& bytes)
     {
-        if (count_ == 0)
-            first_ = std::move(a);
-        else
-            more_.push_back(std::move(a));
+        next().bytes = std::move(bytes);
+        ++count_;
+    }
+    void add(file_range&& file)
+    {
+        next().file = std::move(file);
         ++count_;
     }
     std::size_t size() const noexcept { return count_; }
@@ -107,12 +106,15 @@ public:
     {
         if (count_ == 0)
             return;
-        first_ = attachment();
+        first_.bytes.clear();
+        first_.file = file_range();
         more_.clear();
         count_ = 0;
     }
 
 private:
+    attachment& next() { return count_ == 0 ? first_ : more_.emplace_back(); }
+
     attachment first_;
     std::vector<attachment> more_;
     std::size_t count_ = 0;

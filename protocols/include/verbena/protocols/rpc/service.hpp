@@ -121,9 +121,9 @@ public:
 
     /// The bytes of a payload item that results().note_payload() announced: once for each item, in their order. Beyond the first
     /// one it may allocate.
-    void attach(payload bytes) { attached_.add(std::move(bytes)); }
+    void attach(payload&& bytes) { attached_.add(std::move(bytes)); }
     /// Instead of memory, where the transport takes it.
-    void attach(file_range bytes) { attached_.add(std::move(bytes)); }
+    void attach(file_range&& bytes) { attached_.add(std::move(bytes)); }
     const attachments& attached() const noexcept { return attached_; }
     /// Lets go what was attached, as the results are to be others.
     void detach() noexcept { attached_.clear(); }
