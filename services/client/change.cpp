@@ -158,7 +158,7 @@ task<result<void>> make_path(session& s, const mkdir_options& o)
         auto directory = co_await s.walk(path.parent);
         if (!directory)
             co_return directory.error();
-        auto may = s.may_make_in(directory->handle);
+        auto may = co_await s.may_make_in(directory->handle);
         if (!may)
             co_return may.error();
         auto made = co_await s.nfs().mkdir(directory->handle, path.name, attributes);
@@ -174,7 +174,7 @@ task<result<void>> make_path(session& s, const mkdir_options& o)
         rest.remove_prefix(name.size());
         auto next = co_await s.nfs().walk(here, name, true);
         if (!next && next.error() == std::errc::no_such_file_or_directory) {
-            auto may = s.may_make_in(here);
+            auto may = co_await s.may_make_in(here);
             if (!may)
                 co_return may.error();
             next = co_await s.nfs().mkdir(here, name, attributes);
@@ -417,7 +417,7 @@ task<int> mv(runtime& r, std::string from, std::string to)
         if (moved && !new_directory)
             moved = new_directory.error();
         if (moved)
-            moved = b.may_make_in(new_directory->handle);
+            moved = co_await b.may_make_in(new_directory->handle);
         if (moved)
             moved = co_await a.nfs().rename(old_directory->handle, old_path.name, new_directory->handle,
                                             new_path.name);

@@ -271,7 +271,7 @@ private:
         if (!parent)
             co_return parent.error();
         out.directory = parent->handle;
-        auto may = session_.may_make_in(out.directory);
+        auto may = co_await session_.may_make_in(out.directory);
         if (!may)
             co_return may.error();
         co_return std::move(out);

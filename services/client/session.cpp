@@ -46,7 +46,7 @@ void server_notice::on_service() noexcept { say(server_ + " puts it off no longe
 // A peer that goes on ending connections without a reply speaks something else, or wants nobody.
 constexpr unsigned connections_without_reply = 3;
 
-rpc::client_options session::client_options(std::string_view server, bool tells)
+rpc::client_options session::client_options(std::string_view server)
 {
     rpc::client_options o;
     o.hard = !runtime_.options().soft;
@@ -55,7 +55,7 @@ rpc::client_options session::client_options(std::string_view server, bool tells)
         o.hard = false;
         o.timeout = limit_;
         o.retries = 0;
-    } else if (tells) {
+    } else {
         notices_.push_back(std::make_unique<server_notice>(std::string(server), o.hard));
         o.watch = notices_.back().get();
     }
@@ -74,13 +74,14 @@ duration session::jukebox_patience() const noexcept
                                    : nfs::client::jukebox_patience;
 }
 
-task<result<std::unique_ptr<rpc::client_transport>>> session::connect_tcp(std::uint16_t port, bool tells)
+task<result<std::unique_ptr<rpc::client_transport>>> session::connect_tcp(std::uint16_t port,
+                                                                          std::string_view which)
 {
     auto endpoints = net::resolve(url_.authority(port));
     if (!endpoints)
         co_return endpoints.error();
     rpc::stream_client_options options;
-    options.client = client_options(url_.authority(port) + " (tcp)", tells);
+    options.client = client_options(url_.authority(port) + " (tcp" + std::string(which) + ')');
     options.reserved_port = ::geteuid() == 0;
     error last(std::errc::address_not_available, "the name has no address");
     for (const net::endpoint& to : *endpoints) {
@@ -96,16 +97,17 @@ task<result<std::unique_ptr<rpc::client_transport>>> session::connect_tcp(std::u
     co_return last;
 }
 
-task<result<std::unique_ptr<rpc::client_transport>>> session::connect_nfs(std::uint16_t port, bool tells)
+task<result<std::unique_ptr<rpc::client_transport>>> session::connect_nfs(std::uint16_t port,
+                                                                          std::string_view which)
 {
     if (url_.transport == transport_kind::tcp)
-        co_return co_await connect_tcp(port, tells);
+        co_return co_await connect_tcp(port, which);
     auto endpoints = net::resolve(url_.authority(port));
     if (!endpoints)
         co_return endpoints.error();
     rpcrdma::requester_options options;
-    options.client =
-        client_options(url_.authority(port) + " (" + std::string(to_string(url_.transport)) + ')', tells);
+    options.client = client_options(url_.authority(port) + " (" + std::string(to_string(url_.transport)) +
+                                    std::string(which) + ')');
     verbs::context* provider = nullptr;
     if (url_.transport == transport_kind::rdma) {
         auto devices = runtime_.rdma();
@@ -325,11 +327,12 @@ task<failure> session::without4(const error& why)
     co_return co_await mount3();
 }
 
-// As many as the URL says. The first one's notice speaks for all.
+// As many as the URL says. Each tells of its own silence: a call goes by one of them, and waits for that.
 task<failure> session::connect_more()
 {
     while (nfs4_->session().connections() < url_.connections) {
-        auto made = co_await connect_nfs(url_.port, false);
+        const std::string which = ", connection " + std::to_string(nfs4_->session().connections() + 1);
+        auto made = co_await connect_nfs(url_.port, which);
         result<void> added;
         if (made) {
             more_.push_back(std::move(*made));
@@ -365,7 +368,8 @@ task<failure> session::mount4()
             opened.error() == std::errc::operation_not_permitted
                 ? "the server has no export for this address or transport: see its exports' settings" +
                       (chosen ? "" : "; " + elsewhere)
-                : elsewhere);
+            : opened.error() == std::errc::permission_denied ? elsewhere
+                                                             : std::string());
     failure failed = co_await connect_more();
     if (failed.failed())
         co_return failed;
@@ -460,13 +464,44 @@ task<result<node>> session::walk(std::string_view path, bool follow_last)
     co_return found;
 }
 
-result<void> session::may_make_in(const handle& directory) const
+// Whether version 3 would find the path in an export other than the root. A server that does not say so in a moment has none of
+// that version.
+task<bool> session::is_in_another_export()
 {
-    if (outside_ && directory == root_)
-        return error(std::errc::no_such_file_or_directory,
-                     "in the server's root, where paths of version 4 begin (?vers=3 looks for an export of "
-                     "that name, ?vers=4.2 makes it there)");
-    return result<void>();
+    const auto ask = [this]() -> task<result<std::vector<nfs::export_entry>>> {
+        auto service = co_await mounts();
+        if (!service)
+            co_return service.error();
+        co_return co_await service->exports();
+    };
+    const auto all = co_await with_timeout(std::chrono::seconds(5), ask());
+    if (!all)
+        co_return false;
+    for (const nfs::export_entry& one : *all) {
+        std::string_view directory = one.directory;
+        while (directory.ends_with('/'))
+            directory.remove_suffix(1);
+        if (!directory.empty() && rest_.starts_with(directory) &&
+            (rest_.size() == directory.size() || rest_[directory.size()] == '/'))
+            co_return true;
+    }
+    co_return false;
+}
+
+task<result<void>> session::may_make_in(handle directory)
+{
+    if (!outside_ || directory != root_)
+        co_return result<void>();
+    const bool elsewhere = co_await is_in_another_export();
+    if (!elsewhere)
+        co_return result<void>();
+    co_return error(
+        std::errc::no_such_file_or_directory,
+        version_ == nfs_version::v4_1
+            ? "in the server's root, where paths of version 4 begin (version 3 has an export of that name: "
+              "?vers=3 goes there, ?vers=4.1 makes it in the root)"
+            : "in the server's root, where paths of version 4 begin (version 3 has an export of that name: "
+              "?vers=3 goes there, ?vers=4.2 makes it in the root)");
 }
 
 } // namespace verbena::cli

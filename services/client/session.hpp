@@ -84,22 +84,25 @@ public:
     /// Looks a path up below root(). ENOENT says of a path whose export is not there how version 3 would find it, if nobody has chosen
     /// the version.
     task<result<node>> walk(std::string_view path, bool follow_last = true);
-    /// Whether something new may be put into `directory`. Not into the root of a server of version 4 where nobody has chosen that and not
-    /// even the first name of the path is there: in version 3 the same URL is in an export of that name.
-    result<void> may_make_in(const handle& directory) const;
+    /// Whether something new may be put into `directory`. Not into the root of a server of version 4 by a path of which not even the first
+    /// name is there, if nobody has chosen the version and in version 3 the path is in an export of its own. MOUNT is asked for that.
+    task<result<void>> may_make_in(handle directory);
 
 private:
+    task<bool> is_in_another_export();
     void speak3();
     void speak4();
     task<failure> mount3();
     task<failure> mount4();
     task<failure> without4(const error& why);
     task<failure> connect_more();
-    task<result<std::unique_ptr<rpc::client_transport>>> connect_tcp(std::uint16_t port, bool tells = true);
-    task<result<std::unique_ptr<rpc::client_transport>>> connect_nfs(std::uint16_t port, bool tells = true);
+    task<result<std::unique_ptr<rpc::client_transport>>> connect_tcp(std::uint16_t port,
+                                                                     std::string_view which = {});
+    task<result<std::unique_ptr<rpc::client_transport>>> connect_nfs(std::uint16_t port,
+                                                                     std::string_view which = {});
     task<result<std::uint16_t>> ask_rpcbind(std::uint32_t program, std::uint32_t version);
-    /// `tells`: of the server's silence, by a notice.
-    rpc::client_options client_options(std::string_view server, bool tells = true);
+    /// `server` as notices name it.
+    rpc::client_options client_options(std::string_view server);
     std::string cure_of(const error& e) const;
     duration jukebox_patience() const noexcept;
 

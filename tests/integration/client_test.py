@@ -567,9 +567,12 @@ class OverIwarp(Version4, Commands, Client):
             self.assertEqual(file.read(), data)
 
     def test_a_root_that_is_an_export(self):
-        """A URL without a version may be of an export in version 3: then nothing is made in the root of version 4."""
+        """A URL without a version may be of another export in version 3: then nothing is made in the root of version 4."""
         self.daemon.stop()
-        self.daemon = self.start(export=":/,root_squash=no")
+        other = os.path.join(self.folder, "other")
+        os.mkdir(other)
+        # In version 4 it is not there for us; the list of version 3 names it.
+        self.daemon = self.start("--export", other + ":/data,clients=192.0.2.1", export=":/,root_squash=no")
         port = self.daemon.port(self.transport)
         root = f"nfs+{self.transport}://{self.host}:{port}"
         mine = self.write(os.path.join(self.folder, "mine"), b"mine")
@@ -577,13 +580,15 @@ class OverIwarp(Version4, Commands, Client):
         self.write(self.there("here"), b"here")
         for command in (("cp", mine), ("cp", "-r", os.path.join(self.folder, "tree")), ("mkdir", ), ("mkdir", "-p"), ("mv", root + "/here")):
             said = self.run_failing(*command, root + "/data")
-            self.assertIn(b"?vers=3 looks for an export of that name, ?vers=4.2 makes it there", said)
+            self.assertIn(b"?vers=3 goes there, ?vers=4.2 makes it in the root", said)
         self.run_failing("mkdir", "-p", root + "/data/deeper")
         self.assertEqual(os.listdir(self.data), ["here"])
         self.run_client("cp", mine, root + "/here") # which is there
         self.run_client("cp", mine, root + "/data?vers=4.2")
-        self.run_client("mkdir", root + "/made?vers=4.2")
-        self.assertEqual(sorted(os.listdir(self.data)), ["data", "here", "made"])
+        # What no other export stands for is made without a word.
+        self.run_client("mkdir", root + "/made")
+        self.run_client("cp", mine, root + "/mine")
+        self.assertEqual(sorted(os.listdir(self.data)), ["data", "here", "made", "mine"])
 
     def test_several_connections(self):
         def made():

@@ -250,7 +250,8 @@ task<result<void>> client_session::add_connection(rpc::client_transport& more)
     const EXCHANGE_ID4res& res = call.get<0>();
     if (res.clientid != known || (res.flags & exchgid4::confirmed_r) == 0 ||
         text_of(res.server_owner.major_id) != server_owner_ || text_of(res.server_scope) != server_scope_)
-        co_return error(std::errc::protocol_error, "another server answers over a further connection");
+        co_return error(std::errc::protocol_error,
+                        "another server answers over a further connection, or it has just begun anew");
     ways_.push_back(&more);
     co_return result<void>();
 }

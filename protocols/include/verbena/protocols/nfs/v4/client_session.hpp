@@ -80,7 +80,7 @@ public:
     /// Makes the session, which run() does too where there is none. Completes when: calls can be made.
     task<result<void>> open();
     /// Makes the session go over one connection more, behind the others and after open(): a call goes by its slot, so that what is under way at once is
-    /// spread, and is sent again where it went. `more` outlives the session. Completes when: the server has said there that it knows this
+    /// spread, and is sent again where it went, but for calls under way while this adds one. `more` outlives the session. Completes when: the server has said there that it knows this
     /// client (EXCHANGE_ID), as only the same one does. Errors: protocol_error where it does not, and nothing is added then.
     task<result<void>> add_connection(rpc::client_transport& more);
     /// Connections that calls go over.
