@@ -121,7 +121,7 @@ reactor::reactor(const reactor_options& options)
 result<std::unique_ptr<reactor>> reactor::create(const reactor_options& options)
 {
     std::unique_ptr<reactor> r(new reactor(options));
-    auto ring = ring::create(options.ring_entries, options.masked_ring_features);
+    auto ring = ring::create(options.ring_entries, options.masked_ring_features, *r->clock_);
     if (!ring)
         return ring.error();
     r->ring_ = std::move(*ring);

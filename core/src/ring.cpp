@@ -25,6 +25,7 @@ struct ring::impl {
     static constexpr std::uint64_t ignored = ~std::uint64_t(0); // user_data of cancels
 
     io_uring uring{};
+    clock_source* clock = nullptr;
     bool taskrun_flag = false;
     bool reads_waiting = false; // among the entries not handed over yet
     std::vector<slot> slots;
@@ -43,11 +44,10 @@ struct ring::impl {
     void submit() noexcept
     {
         const bool begins_reads = std::exchange(reads_waiting, false);
-        const auto before =
-            begins_reads ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
+        const time_point before = begins_reads ? clock->now() : time_point();
         const int n = io_uring_submit(&uring);
         if (begins_reads) {
-            const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - before;
+            const std::chrono::nanoseconds took = clock->now() - before;
             add_single_writer(stats.reads_begun_nanoseconds, static_cast<std::uint64_t>(took.count()));
         }
         add_single_writer(stats.enters, 1);
@@ -83,9 +83,10 @@ ring::ring(std::unique_ptr<impl> i) noexcept : impl_(std::move(i)) {}
 
 ring::~ring() { io_uring_queue_exit(&impl_->uring); }
 
-result<std::unique_ptr<ring>> ring::create(unsigned entries, unsigned masked)
+result<std::unique_ptr<ring>> ring::create(unsigned entries, unsigned masked, clock_source& clock)
 {
     auto i = std::make_unique<impl>();
+    i->clock = &clock;
     unsigned flags = IORING_SETUP_CLAMP;
     const auto want = [&](ring_feature f) { return (masked & static_cast<unsigned>(f)) == 0; };
     if (want(ring_feature::single_issuer)) {

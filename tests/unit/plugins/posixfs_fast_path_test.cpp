@@ -661,10 +661,7 @@ BOOST_AUTO_TEST_CASE(a_file_that_cannot_be_read_without_waiting_stops_no_other)
     without_nowait = 0;
 }
 
-#ifndef VERBENA_TEST_ALLOCATION_HOOKS
 // A disk that lets whoever begins a read wait holds a shard up now and then, not at every READ.
-// Without a sanitizer alone: the ring tells by the machine's clock, and not by this one, how long reads took to begin. Where all is slow
-// that is a stall which no test made.
 BOOST_AUTO_TEST_CASE(a_disk_that_held_the_shard_up_is_left_to_the_pool_for_a_while)
 {
     exported e;
@@ -703,6 +700,7 @@ BOOST_AUTO_TEST_CASE(a_disk_that_held_the_shard_up_is_left_to_the_pool_for_a_whi
     nothing_is_here = false;
 }
 
+#ifndef VERBENA_TEST_ALLOCATION_HOOKS
 // Without a sanitizer alone: the round before has the pool close a descriptor, and its answer may come within this round where all is slow.
 BOOST_AUTO_TEST_CASE(what_is_not_in_the_page_cache_takes_no_thread_of_the_pool)
 {

@@ -59,9 +59,10 @@ public:
     /// Most operations in flight; one more is refused with ENOBUFS.
     static constexpr std::uint32_t max_slots = 65536;
 
-    /// Must be called on the thread that will use it. Fails with the errno of io_uring_setup and the
-    /// cure in its context (kernel.io_uring_disabled, seccomp, RLIMIT_MEMLOCK).
-    static result<std::unique_ptr<ring>> create(unsigned entries, unsigned masked_features = 0);
+    /// Must be called on the thread that will use it. `clock` measures what ring_stats tells of time, and outlives the ring. Fails with
+    /// the errno of io_uring_setup and the cure in its context (kernel.io_uring_disabled, seccomp, RLIMIT_MEMLOCK).
+    static result<std::unique_ptr<ring>> create(unsigned entries, unsigned masked_features = 0,
+                                                clock_source& clock = system_clock());
     ~ring();
 
     /// Waits once for `events` (poll(2) bits) on `fd`. `target` must live until it completes or is detached.
