@@ -70,19 +70,19 @@ access_refusal check_mount_access(const export_options& exported, const rpc::pee
     return access_refusal::none;
 }
 
-storage::credential squash(const export_options& exported, const rpc::auth_sys* claimed) noexcept
+storage::credential squash(const export_options& exported, const rpc::principal& claimed) noexcept
 {
     storage::credential who(exported.anonuid, exported.anongid);
-    if (claimed == nullptr || exported.all_squash || claimed->uid == no_id ||
-        (exported.root_squash && claimed->uid == 0))
+    if (claimed.is_anonymous() || exported.all_squash || claimed.uid() == no_id ||
+        (exported.root_squash && claimed.uid() == 0))
         return who;
     const auto gid = [&](std::uint32_t claim) {
         return claim == no_id || (exported.root_squash && claim == 0) ? exported.anongid : claim;
     };
-    who.uid = claimed->uid;
-    who.gid = gid(claimed->gid);
-    std::array<std::uint32_t, rpc::auth_sys::max_groups> groups;
-    const auto others = claimed->other_groups();
+    who.uid = claimed.uid();
+    who.gid = gid(claimed.gid());
+    std::array<std::uint32_t, rpc::principal::max_groups> groups;
+    const auto others = claimed.groups();
     std::transform(others.begin(), others.end(), groups.begin(), gid);
     who.set_groups({groups.data(), others.size()});
     return who;

@@ -116,7 +116,7 @@ task<mountstat3> server::find(rpc::call& c, std::string_view path, v3::nfs_fh3& 
         co_return mountstat3::acces;
     }
     storage::request request;
-    request.who = squash(exported, c.credential());
+    request.who = squash(exported, c.who());
     request.client = c.from().address;
     storage::handle directory = exported.backend->root();
     auto rest = found->rest;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <verbena/protocols/rpc/auth_sys.hpp>
 #include <verbena/protocols/rpc/service.hpp>
 
 namespace verbena::rpc {
 
-auth_status call::decode_credential() noexcept
+auth_status call::authenticate() noexcept
 {
-    has_credential_ = false; // of a call that this object was before
+    who_ = principal(); // of a call that this object was before
     const opaque_auth& credential = header_.credential;
     switch (credential.flavor) {
     case auth_flavor::none: break;
@@ -13,8 +14,7 @@ auth_status call::decode_credential() noexcept
         const auto decoded = decode_auth_sys(credential.body);
         if (!decoded)
             return auth_status::bad_credential;
-        credential_ = *decoded;
-        has_credential_ = true;
+        who_ = principal(decoded->uid, decoded->gid, decoded->other_groups());
         break;
     }
     case auth_flavor::tls:

@@ -135,7 +135,7 @@ task<bool> service_dispatcher::dispatch(call& c)
                                                        : auth_status::bad_verifier));
         co_return true;
     }
-    if (const auth_status status = c.decode_credential(); status != auth_status::ok) {
+    if (const auth_status status = c.authenticate(); status != auth_status::ok) {
         refusals_.auth_error.add();
         answer(c, reply_header::denied(header.xid, status));
         co_return true;

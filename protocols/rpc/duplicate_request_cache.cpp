@@ -67,7 +67,7 @@ request_key request_key::of(call& c, std::size_t whole)
     key.program = c.header().program;
     key.version = c.header().version;
     key.procedure = c.header().procedure;
-    key.user = c.credential() != nullptr ? c.credential()->uid : UINT32_MAX;
+    key.user = c.who().is_anonymous() ? UINT32_MAX : c.who().uid();
     // Not the length of what is in hand: how much that is of a large call depends on where it began in the stream.
     key.argument_length = c.args().unread();
     const auto in_hand = c.args().rest();

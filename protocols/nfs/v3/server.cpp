@@ -124,7 +124,7 @@ nfsstat3 server::find(const rpc::call& c, const nfs_fh3& handle, purpose why, ta
         return nfsstat3::rofs;
     }
     to.file = opened->inner;
-    to.request.who = squash(*to.exported, c.credential());
+    to.request.who = squash(*to.exported, c.who());
     to.request.client = c.from().address;
     return nfsstat3::ok;
 }

@@ -202,10 +202,10 @@ task<rpc::outcome> server::serve(rpc::call& c)
 principal server::caller(const rpc::call& c) const noexcept
 {
     std::array<std::byte, 12> who{};
-    if (const rpc::auth_sys* const user = c.credential()) {
+    if (!c.who().is_anonymous()) {
         xdr::store_u32(who.data(), 1);
-        xdr::store_u32(who.data() + 4, user->uid);
-        xdr::store_u32(who.data() + 8, user->gid);
+        xdr::store_u32(who.data() + 4, c.who().uid());
+        xdr::store_u32(who.data() + 8, c.who().gid());
     }
     return siphash(commons_.key, who);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <verbena/core/scope.hpp>
+#include <verbena/protocols/rpc/auth_sys.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
 #include <verbena/protocols/rpc/reverse_channel.hpp>
 

@@ -6,6 +6,7 @@
 
 #include <verbena/core/sleep.hpp>
 #include <verbena/protocols/nfs/v4/callback.hpp>
+#include <verbena/protocols/rpc/auth_sys.hpp>
 
 #include <functional>
 

@@ -7,6 +7,7 @@
 #include <verbena/core/blocking.hpp>
 #include <verbena/plugins/memfs.hpp>
 #include <verbena/protocols/nfs/v4/server.hpp>
+#include <verbena/protocols/rpc/auth_sys.hpp>
 
 #include <chrono>
 #include <map>

@@ -39,14 +39,9 @@ struct fixture {
     }
 };
 
-rpc::auth_sys user(std::uint32_t uid, std::uint32_t gid, std::initializer_list<std::uint32_t> groups = {})
+rpc::principal user(std::uint32_t uid, std::uint32_t gid, std::initializer_list<std::uint32_t> groups = {})
 {
-    rpc::auth_sys made;
-    made.uid = uid;
-    made.gid = gid;
-    for (const std::uint32_t group : groups)
-        made.groups[made.group_count++] = group;
-    return made;
+    return {uid, gid, std::span(groups.begin(), groups.size())};
 }
 
 storage::credential who(std::uint32_t uid, std::uint32_t gid,
@@ -173,7 +168,7 @@ BOOST_FIXTURE_TEST_CASE(squashing, fixture)
     struct rule {
         const char* what;
         bool root_squash, all_squash;
-        std::optional<rpc::auth_sys> claimed;
+        rpc::principal claimed;
         storage::credential expected;
     };
     const rule rules[] = {
@@ -183,8 +178,8 @@ BOOST_FIXTURE_TEST_CASE(squashing, fixture)
         {"root, believed", false, false, user(0, 0, {0, 9}), who(0, 0, {0, 9})},
         {"everybody", true, true, user(7, 8, {9}), who(100, 200)},
         {"everybody, root_squash off", false, true, user(0, 0), who(100, 200)},
-        {"AUTH_NONE", true, false, std::nullopt, who(100, 200)},
-        {"AUTH_NONE, root_squash off", false, false, std::nullopt, who(100, 200)},
+        {"AUTH_NONE", true, false, rpc::principal(), who(100, 200)},
+        {"AUTH_NONE, root_squash off", false, false, rpc::principal(), who(100, 200)},
         // setfsuid(-1) would keep the daemon's own identity
         {"uid -1", false, false, user(0xffffffff, 8, {9}), who(100, 200)},
         {"gid -1", false, false, user(7, 0xffffffff, {0xffffffff, 9}), who(7, 200, {9, 200})},
@@ -195,11 +190,13 @@ BOOST_FIXTURE_TEST_CASE(squashing, fixture)
         exported.anongid = 200;
         exported.root_squash = r.root_squash;
         exported.all_squash = r.all_squash;
-        const auto got = squash(exported, r.claimed ? &*r.claimed : nullptr);
+        const auto got = squash(exported, r.claimed);
         BOOST_TEST((got == r.expected), r.what);
     }
-    const auto sixteen = user(1, 1, {16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1});
-    BOOST_TEST(squash(options("/e"), &sixteen).groups().size() == 16u);
+    const auto seventeen = user(1, 1, {17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1});
+    const auto all = squash(options("/e"), seventeen);
+    BOOST_TEST(all.groups().size() == rpc::principal::max_groups);
+    BOOST_TEST(all.groups().front() == 2u);
 }
 
 BOOST_FIXTURE_TEST_CASE(strangers_at_a_public_address, fixture)

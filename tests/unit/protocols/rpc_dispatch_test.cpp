@@ -231,12 +231,12 @@ BOOST_AUTO_TEST_CASE(a_call_without_a_credential_has_not_that_of_the_call_before
     user.uid = 1000;
     c.end(c.begin(0x20000001, 3, 0, &user));
     BOOST_TEST(s.dispatch(c));
-    BOOST_REQUIRE(c.credential() != nullptr);
-    BOOST_TEST(c.credential()->uid == 1000u);
+    BOOST_REQUIRE(!c.who().is_anonymous());
+    BOOST_TEST(c.who().uid() == 1000u);
     c.end(c.begin(0x20000001, 3, 0, nullptr));
     c.refuse();
     BOOST_TEST(s.dispatch(c));
-    BOOST_TEST(c.credential() == nullptr);
+    BOOST_TEST(c.who().is_anonymous());
     BOOST_TEST(!c.refused());
 }
 

@@ -159,9 +159,9 @@ public:
         });
         on(nothing, [](rpc::call& c) { from = std::string(c.from().transport); });
         on(who, [](rpc::call& c) -> result<sum_result> {
-            if (c.credential() == nullptr)
+            if (c.who().is_anonymous())
                 return error(make_error_code(rpc::auth_status::too_weak));
-            return sum_result{c.credential()->uid};
+            return sum_result{c.who().uid()};
         });
         on(fail, [](many_args a) -> task<result<sum_result>> {
             if (a.count == 0)

@@ -9,7 +9,7 @@
 #include <verbena/core/ip_address.hpp>
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/result.hpp>
-#include <verbena/protocols/rpc/auth_sys.hpp>
+#include <verbena/protocols/rpc/principal.hpp>
 #include <verbena/protocols/rpc/service.hpp>
 #include <verbena/protocols/storage/file_backend.hpp>
 #include <verbena/protocols/storage/types.hpp>
@@ -67,8 +67,8 @@ access_refusal check_access(const export_options& exported, const rpc::peer& pee
 access_refusal check_mount_access(const export_options& exported, const rpc::peer& peer,
                                   host_addresses& host);
 
-/// As whom a caller acts that claims to be `claimed`; nullptr for one that does not say (AUTH_NONE).
-storage::credential squash(const export_options& exported, const rpc::auth_sys* claimed) noexcept;
+/// As whom a caller acts that claims to be `claimed`.
+storage::credential squash(const export_options& exported, const rpc::principal& claimed) noexcept;
 
 /// The exports of one server. Filled at start, then read from any shard.
 class export_table {

@@ -11,9 +11,9 @@
 #include <verbena/core/file_range.hpp>
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/task.hpp>
-#include <verbena/protocols/rpc/auth_sys.hpp>
 #include <verbena/protocols/rpc/message.hpp>
 #include <verbena/protocols/rpc/payload.hpp>
+#include <verbena/protocols/rpc/principal.hpp>
 #include <verbena/protocols/xdr/decoder.hpp>
 #include <verbena/protocols/xdr/encoder.hpp>
 
@@ -56,10 +56,11 @@ public:
     /// False if decode_header() found no call: the RPC layer has no answer to that, and the transport may have one.
     bool is_call() const noexcept { return is_call_; }
     const call_header& header() const noexcept { return header_; }
-    /// Checks and decodes the credential and verifier of header(); for the dispatcher, once, next.
-    auth_status decode_credential() noexcept;
-    /// The AUTH_SYS credential; nullptr when the caller did not say who it is (AUTH_NONE).
-    const auth_sys* credential() const noexcept { return has_credential_ ? &credential_ : nullptr; }
+    /// Finds out by the credential and verifier of header() who calls; for the dispatcher, once, next. The one place that knows flavors:
+    /// AUTH_NONE, AUTH_SYS, and the probe for RPC over TLS.
+    auth_status authenticate() noexcept;
+    /// Whom authenticate() found.
+    const principal& who() const noexcept { return who_; }
     const rpc::peer& from() const noexcept { return *peer_; }
     /// The arguments, after the call header.
     xdr::decoder& args() noexcept { return args_; }
@@ -133,8 +134,7 @@ public:
 
 protected:
     call_header header_;
-    auth_sys credential_;
-    bool has_credential_ = false;
+    principal who_;
     bool refused_ = false;
     bool keeps_failure_ = false;
     bool is_call_ = true;
