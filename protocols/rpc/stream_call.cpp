@@ -42,11 +42,6 @@ task<result<payload>> stream_call::pull(xdr::payload_ref ref)
 task<result<void>> stream_call::join_arguments(std::size_t from)
 {
     const std::size_t border = message_.first.size();
-    if (from >= border && from <= message_.size() && !in_second_) {
-        in_second_ = true; // whoever fails again finds nothing more in one piece
-        args_ = xdr::decoder(message_.second.subspan(from - border), {}, from);
-        co_return result<void>();
-    }
     const std::size_t behind = message_.second.size();
     const std::size_t wanted = std::min(behind, buffer_pool::min_size << (4 * joins_));
     if (from >= border || joined_behind_ == behind)
@@ -113,6 +108,7 @@ std::size_t stream_call::unused_results() const noexcept
 
 void stream_call::mark_reply() noexcept
 {
+    joined_.reset(); // nobody reads arguments any more, and the reply may wait long
     std::byte* begin = block_ ? block_.data() : inline_.data();
     const std::span<std::byte, fragment_header_size> mark(begin, fragment_header_size);
     encode_fragment_header(mark, {static_cast<std::uint32_t>(results_.position()), true});

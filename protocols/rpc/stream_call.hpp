@@ -58,7 +58,6 @@ private:
     std::size_t joined_behind_ = 0; // bytes of the second piece in it
     std::size_t joined_bytes_ = 0;  // of all buffers that were taken for it
     unsigned joins_ = 0;
-    bool in_second_ = false; // args_ has the second piece alone: nothing of it lies apart
     // Not initialised: a reply is written before it is read.
     std::array<std::byte, fragment_header_size + success_header_size + inline_results> inline_;
 };

@@ -453,15 +453,6 @@ task<void> server::run_operations(compound& k)
         if (!k.args.next())
             co_return;
         const nfs_opnum4 operation = k.args.opcode();
-        if (lies_apart(k.c.args())) {
-            const auto joined = co_await k.c.join_arguments(begun);
-            if (!joined) {
-                k.results.fail(nfs_opnum4::illegal, nfsstat4::op_illegal);
-                co_return;
-            }
-            k.args.again();
-            continue;
-        }
         if (!is_operation(operation, k.minor())) {
             counters_.note(nfs_opnum4::illegal, nfsstat4::op_illegal);
             k.results.fail(nfs_opnum4::illegal, nfsstat4::op_illegal);

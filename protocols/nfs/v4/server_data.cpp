@@ -102,8 +102,12 @@ task<nfsstat4> server::read(compound& k)
         }
     }
     k.c.expect_results(k.attached_bytes() + count);
-    lease buffer =
-        co_await k.c.buffers().acquire(std::max<std::size_t>(count, 1), buffer_pool::call_patience);
+    const std::size_t wanted = std::max<std::size_t>(count, 1);
+    lease buffer;
+    if (k.may_wait_for_memory())
+        buffer = co_await k.c.buffers().acquire(wanted, buffer_pool::call_patience);
+    else
+        buffer = k.c.buffers().try_acquire(wanted);
     if (!buffer)
         co_return nfsstat4::delay;
     const std::span<std::byte> space = buffer.bytes().first(count);
@@ -211,8 +215,12 @@ task<nfsstat4> server::readlink(compound& k)
         co_return k.add(res);
     }
     k.c.expect_results(k.attached_bytes() + path->size());
-    lease buffer =
-        co_await k.c.buffers().acquire(std::max<std::size_t>(path->size(), 1), buffer_pool::call_patience);
+    const std::size_t wanted = std::max<std::size_t>(path->size(), 1);
+    lease buffer;
+    if (k.may_wait_for_memory())
+        buffer = co_await k.c.buffers().acquire(wanted, buffer_pool::call_patience);
+    else
+        buffer = k.c.buffers().try_acquire(wanted);
     if (!buffer)
         co_return nfsstat4::delay;
     std::memcpy(buffer.data(), path->data(), path->size());

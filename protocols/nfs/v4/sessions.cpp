@@ -28,7 +28,8 @@ std::string peer_group(std::string_view address)
 
 std::size_t session::bytes_of(const channel_attrs4& fore) noexcept
 {
-    return fore.maxrequests * (sizeof(slot) + std::size_t(fore.maxresponsesize_cached));
+    constexpr std::size_t items = xdr::encoder::max_payloads * sizeof(xdr::payload_item);
+    return fore.maxrequests * (sizeof(slot) + items + std::size_t(fore.maxresponsesize_cached));
 }
 
 session::session(const sessionid4& id, clientid4 client, files::client_id state, const channel_attrs4& fore,

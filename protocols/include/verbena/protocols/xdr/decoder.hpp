@@ -8,14 +8,15 @@
 // The bytes in hand may be less than the stream. Two transports need that:
 //  - RPC-over-RDMA moves data items out of the stream into chunks (RFC 8166 3.4.5 and 3.4.6), their
 //    pads included. Positions count as if they were still there.
-//  - over TCP a record may lie in two pieces, and a large payload may reach from the one into the other.
-// Only payload() may meet bytes that are elsewhere; any other read that would is a failure.
+//  - over TCP a record may lie in two pieces, and an item may reach from the one into the other.
+// Only payload() may meet bytes that are elsewhere, and a number bytes in two pieces; any other read that would is a failure.
 #pragma once
 
 #include <verbena/core/result.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -67,8 +68,7 @@ public:
         tail_ = total_length - static_cast<std::size_t>(end_ - begin_);
     }
 
-    /// From `position` of a stream on, in two pieces. Reading goes on in the second one behind a payload() that reaches the end of
-    /// the first one; any other item must lie in one of them.
+    /// From `position` of a stream on, in two pieces. A number and a payload() may lie in both; any other item must lie in one of them.
     decoder(std::span<const std::byte> first, std::span<const std::byte> second,
             std::size_t position) noexcept
         : decoder(first)
@@ -130,8 +130,10 @@ public:
 
     std::uint32_t u32() noexcept
     {
-        if (remaining() < 4) [[unlikely]]
-            return fail_short(4), 0;
+        if (remaining() < 4) [[unlikely]] {
+            std::array<std::byte, 4> bytes{};
+            return take_apart(bytes) ? load_u32(bytes.data()) : 0;
+        }
         const std::uint32_t value = load_u32(next_);
         next_ += 4;
         return value;
@@ -141,8 +143,10 @@ public:
 
     std::uint64_t u64() noexcept
     {
-        if (remaining() < 8) [[unlikely]]
-            return fail_short(8), 0;
+        if (remaining() < 8) [[unlikely]] {
+            std::array<std::byte, 8> bytes{};
+            return take_apart(bytes) ? load_u64(bytes.data()) : 0;
+        }
         const std::uint64_t value = load_u64(next_);
         next_ += 8;
         return value;
@@ -161,8 +165,13 @@ public:
     std::span<const std::byte> opaque_fixed(std::size_t length) noexcept
     {
         // Compared before padding, so that padding cannot overflow.
-        if (remaining() < length || remaining() < padded(length)) [[unlikely]]
-            return fail_short(remaining() < length ? length : padded(length)), std::span<const std::byte>();
+        if (remaining() < length || remaining() < padded(length)) [[unlikely]] {
+            if (remaining() != 0 || second_ == nullptr || !ok())
+                return fail_short(remaining() < length ? length : padded(length)),
+                       std::span<const std::byte>();
+            go_on_in_second(0);
+            return opaque_fixed(length);
+        }
         const std::span<const std::byte> bytes(next_, length);
         next_ += padded(length);
         return bytes;
@@ -254,6 +263,21 @@ private:
         end_ = real_end_ = second_ + tail_;
         second_ = nullptr;
         tail_ = 0;
+    }
+
+    // A number of which at least one byte lies in the second piece. False, and a failure: there is no such piece, or it is too short.
+    [[gnu::cold, gnu::noinline]] bool take_apart(std::span<std::byte> number) noexcept
+    {
+        if (!ok() || second_ == nullptr || number.size() > remaining() + tail_) {
+            fail_short(number.size());
+            return false;
+        }
+        const std::size_t here = remaining();
+        std::copy_n(next_, here, number.begin());
+        next_ = end_;
+        std::copy_n(second_, number.size() - here, number.begin() + static_cast<std::ptrdiff_t>(here));
+        go_on_in_second(number.size() - here);
+        return true;
     }
 
     void next_item() noexcept
