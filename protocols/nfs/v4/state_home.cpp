@@ -86,6 +86,19 @@ task<state_home::opened> open_here(state_home& state, shard& home, files::state_
         }
         pending.set_change(cut->after ? std::optional(change_of(*cut->after)) : std::nullopt);
     }
+    // Whoever the delegation is in the way of waits from here on; and whoever is not asked here, on the lease.
+    if (const auto reserved = table.reserve_delegation(pending)) {
+        storage::lease_wanted wanted = [&table, id = *reserved] { (void)table.recall(id); };
+        auto lease = co_await file->backend->lease(file->file, std::move(wanted));
+        if (lease) {
+            pending.set_lease(std::move(*lease));
+        } else {
+            const storage::no_lease why = storage::why_no_lease(lease.error());
+            pending.set_lease(why);
+            if (why == storage::no_lease::limit)
+                table.lacks_leases();
+        }
+    }
     const auto done = table.commit(pending);
     if (done) {
         out.id = to_wire(done->id);

@@ -7,6 +7,7 @@
 #include <verbena/core/siphash.hpp>
 #include <verbena/protocols/files/stateid.hpp>
 #include <verbena/protocols/files/types.hpp>
+#include <verbena/protocols/storage/file_lease.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
 #include <array>
@@ -147,6 +148,9 @@ struct state_stats {
     gauge passages;                            ///< operations under way
     counter expired_clients, returned_clients; ///< of courtesy clients: state taken, and back in time
     counter recalls, revocations;
+    counter local_recalls; ///< of these recalls: for a local process
+    std::array<counter, storage::no_lease_count>
+        lease_refusals; ///< delegations that were not given for want of a lease, by storage::no_lease
     counter ended_recalls,
         recall_microseconds; ///< from the recall until it is back or revoked, all of these together
     counter share_denials, lock_denials;
