@@ -4,6 +4,7 @@
 import os
 import struct
 import subprocess
+import sys
 
 import daemon
 from bad_clients4_test import CREATE_SESSION, LOOKUP, OK, OPEN, PUTROOTFH, Client4, words
@@ -174,7 +175,7 @@ class Leases(daemon.DaemonTest):
         self.serve()
         client = self.holder()
         self.assertEqual(client.open_file(b"file", READ_ACCESS), (OK, READ))
-        with subprocess.Popen(["truncate", "-s", "2", self.file]) as cutter:
+        with subprocess.Popen([sys.executable, "-c", "import os, sys; os.truncate(sys.argv[1], 2)", self.file]) as cutter:
             self.assertEqual(client.hear_recall(), client.delegation)
             self.assertIsNone(cutter.poll())
             self.assertEqual(self.content(), "text\n")

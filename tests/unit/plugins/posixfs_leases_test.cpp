@@ -126,6 +126,39 @@ struct exported : fixture {
 
 BOOST_AUTO_TEST_SUITE(posixfs_leases_test)
 
+// The first one: what a process may do is found out once, also for its children.
+BOOST_AUTO_TEST_CASE(without_the_capability_only_the_daemons_own_files_have_one)
+{
+    needs_root("to give a right up");
+    temporary_directory where("/var/tmp");
+    in_child([&] {
+        __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+        __user_cap_data_struct data[2]{};
+        check(::syscall(SYS_capget, &header, data) == 0, "capget");
+        data[CAP_LEASE / 32].effective &= ~(1u << CAP_LEASE % 32);
+        check(::syscall(SYS_capset, &header, data) == 0, "capset");
+        blocking_pool pool(1);
+        auto shard = std::move(*reactor::create());
+        posixfs::posixfs_options o;
+        o.root = where.path();
+        auto fs = std::move(*posixfs::open_posixfs(o, pool));
+        check(posixfs::describe(*fs).find("without CAP_LEASE") != std::string::npos, "it says so");
+        const auto file = [&](const char* name, uid_t owner) {
+            const std::string path = (where.path() / name).string();
+            const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+            check(fd >= 0 && ::fchown(fd, owner, owner) == 0, "a file");
+            ::close(fd);
+            auto found = run_until_complete(*shard, fs->lookup(user(0, 0), fs->root(), name));
+            check(found.has_value(), "it is found");
+            return found->found.handle;
+        };
+        const auto own = run_until_complete(*shard, fs->lease(file("own", 0), [] {}));
+        check(own.has_value(), "one of its own");
+        const auto others = run_until_complete(*shard, fs->lease(file("others", 1000), [] {}));
+        check(!others && why_no_lease(others.error()) == no_lease::not_permitted, "none of another's");
+    });
+}
+
 BOOST_DATA_TEST_CASE(who_writes_locally_is_told_of_and_waits, boost::unit_test::data::make(places), place)
 {
     exported e(place);
@@ -474,38 +507,6 @@ BOOST_AUTO_TEST_CASE(signals_of_the_process_are_left_alone)
     BOOST_TEST(heard.load() == 2);
     ::sigaction(SIGRTMAX - 4, &before, nullptr);
     ::sigaction(SIGIO, &io_before, nullptr);
-}
-
-BOOST_AUTO_TEST_CASE(without_the_capability_only_the_daemons_own_files_have_one)
-{
-    needs_root("to give a right up");
-    temporary_directory where("/var/tmp");
-    in_child([&] {
-        __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-        __user_cap_data_struct data[2]{};
-        check(::syscall(SYS_capget, &header, data) == 0, "capget");
-        data[CAP_LEASE / 32].effective &= ~(1u << CAP_LEASE % 32);
-        check(::syscall(SYS_capset, &header, data) == 0, "capset");
-        blocking_pool pool(1);
-        auto shard = std::move(*reactor::create());
-        posixfs::posixfs_options o;
-        o.root = where.path();
-        auto fs = std::move(*posixfs::open_posixfs(o, pool));
-        check(posixfs::describe(*fs).find("without CAP_LEASE") != std::string::npos, "it says so");
-        const auto file = [&](const char* name, uid_t owner) {
-            const std::string path = (where.path() / name).string();
-            const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-            check(fd >= 0 && ::fchown(fd, owner, owner) == 0, "a file");
-            ::close(fd);
-            auto found = run_until_complete(*shard, fs->lookup(user(0, 0), fs->root(), name));
-            check(found.has_value(), "it is found");
-            return found->found.handle;
-        };
-        const auto own = run_until_complete(*shard, fs->lease(file("own", 0), [] {}));
-        check(own.has_value(), "one of its own");
-        const auto others = run_until_complete(*shard, fs->lease(file("others", 1000), [] {}));
-        check(!others && why_no_lease(others.error()) == no_lease::not_permitted, "none of another's");
-    });
 }
 
 BOOST_AUTO_TEST_SUITE_END()
