@@ -16,6 +16,9 @@ constexpr unsigned most_opens_looked_at = 64;
 // No client is asked more often to give back what it does not use.
 constexpr duration between_requests = std::chrono::seconds(10);
 
+// By whomever: to a lease of the back end all are one.
+bool is_written(const file_entry& f) noexcept { return f.accesses[1] != 0 || f.anonymous[1] != 0; }
+
 // What is left of a limit when clients are asked.
 constexpr std::size_t spare(std::size_t limit) noexcept
 {
@@ -127,7 +130,7 @@ std::optional<delegation_type> state_table::may_delegate(const open_request& r, 
         return std::nullopt;
     std::optional<delegation_type> type;
     if (reclaims ? r.want == delegation_want::write
-                 : r.access == share::both && r.want != delegation_want::read && !r.leased)
+                 : r.access == share::both && r.want != delegation_want::read)
         type = delegation_type::write;
     else if (reclaims || (r.access == share::read && r.want != delegation_want::write))
         type = delegation_type::read;
@@ -139,9 +142,7 @@ std::optional<delegation_type> state_table::may_delegate(const open_request& r, 
     // A client that reclaims has it already, whatever began since the restart.
     if (!reclaims && (is_passed_against(f, *type) || changes_.has(f.handle)))
         return std::nullopt;
-    // To the lease it is one whose open it is.
-    const bool is_written = f.accesses[1] != 0 || f.anonymous[1] != 0;
-    if (r.leased && !reclaims && is_written)
+    if (r.leased && !reclaims && is_written(f))
         return std::nullopt;
     for (auto* m = f.delegations.front(); m != nullptr; m = f.delegations.next(*m)) {
         // Two readers may have one each, and nobody else beside a writer.
@@ -188,7 +189,8 @@ std::optional<stateid> state_table::reserve_delegation(pending_open& p)
     std::optional<no_delegation> refused;
     const auto type = may_delegate(r, **c, f, out, refused);
     // What is taken back while it is written, or beyond a limit, is recalled, and needs no lease.
-    if (type != delegation_type::read || refused || f.accesses[1] != 0 || f.anonymous[1] != 0)
+    const bool reclaims = r.claim == open_claim::reclaim;
+    if (type != delegation_type::read || refused || (reclaims && is_written(f)))
         return std::nullopt;
     delegation_entry& d = grant(**c, f, *type, r.change);
     d.leased = delegation_entry::lease_state::reserved;
