@@ -89,7 +89,8 @@ task<state_home::opened> open_here(state_home& state, shard& home, files::state_
     // Whoever the delegation is in the way of waits from here on; and whoever is not asked here, on the lease.
     if (const auto reserved = table.reserve_delegation(pending)) {
         storage::lease_wanted wanted = [&table, id = *reserved] { (void)table.recall(id); };
-        auto lease = co_await file->backend->lease(file->file, std::move(wanted));
+        auto taking = file->backend->lease(file->file, std::move(wanted));
+        auto lease = co_await taking;
         if (lease) {
             pending.set_lease(std::move(*lease));
         } else {
