@@ -3,6 +3,8 @@
 #include "leasing_files.hpp"
 #include "nfs4_version3.hpp"
 
+#include <random>
+
 namespace verbena::nfs::v4 {
 inline std::ostream& operator<<(std::ostream& out, open_delegation_type4 type)
 {
@@ -141,7 +143,7 @@ BOOST_FIXTURE_TEST_CASE(a_local_writer_recalls_it, fixture)
 {
     begin();
     const auto file = delegated("f");
-    leasing.local_writer();
+    BOOST_TEST(leasing.local_writer());
     turns();
     BOOST_TEST_REQUIRE(first_way->calls.size() == 1u);
     BOOST_CHECK(first_way->calls[0].operation == nfs_cb_opnum4::recall);
@@ -379,6 +381,106 @@ BOOST_FIXTURE_TEST_CASE(who_has_it_open_for_writing_gets_none, fixture)
     close(first, reads);
     close(first, writes);
     BOOST_TEST(first.open(reading).res.delegation.delegation_type == deleg::read);
+}
+
+// Two clients, callers of version 3 and local processes, while leases take their time.
+BOOST_FIXTURE_TEST_CASE(no_lease_is_broken_by_us_whatever_comes_between, fixture)
+{
+    begin();
+    std::mt19937 random(41);
+    const std::array<std::string, 2> names = {"a", "b"};
+    std::array<client4*, 2> clients = {&first, &second};
+    std::array<std::shared_ptr<called_client>, 2> ways = {first_way, second_way};
+    std::map<std::string, client4::opened> known;
+    for (const auto& name : names) {
+        make(name);
+        known[name] =
+            second.open(wanting(second.opening(name, share4::access_read), share4::want_no_delegation));
+        close(second, known[name]);
+    }
+    leasing.takes = [&] { return std::chrono::milliseconds(random() % 20); };
+    int grants = 0, unwanted = 0, writes3 = 0, local = 0, own = 0;
+    const auto later = [&](duration when, std::string name, bool locally) -> task<void> {
+        co_await sleep_for(when);
+        if (locally) {
+            local += leasing.local_writer();
+            co_return;
+        }
+        const auto c = call_of<v3::WRITE3res>(v3::procedure::write, writing(known[name]));
+        (void)co_await dispatcher->dispatch(*c);
+        writes3 += answer3<v3::WRITE3res>(*c).status == v3::nfsstat3::ok;
+    };
+    struct holding {
+        client4::opened file;
+        bool is_recalled = false;
+    };
+    std::array<std::map<std::string, holding>, 2> held;
+    const auto give_some_back = [&](std::size_t i, bool all) {
+        for (const auto& call : ways[i]->calls)
+            for (auto& [name, h] : held[i])
+                h.is_recalled = h.is_recalled || h.file.res.delegation.stateid == call.id;
+        ways[i]->calls.clear();
+        for (auto it = held[i].begin(); it != held[i].end();) {
+            if (!it->second.is_recalled || !(all || random() % 2 == 0)) {
+                ++it;
+                continue;
+            }
+            BOOST_TEST(give_back(*clients[i], it->second.file) == nfsstat4::ok);
+            it = held[i].erase(it);
+        }
+    };
+    for (int step = 0; step < 600; ++step) {
+        const std::size_t i = random() % 2;
+        client4& c = *clients[i];
+        const std::string& target = names[random() % 2];
+        for (auto n = random() % 3; n > 0; --n)
+            tasks.spawn([&later, when = std::chrono::milliseconds(random() % 40), name = names[random() % 2],
+                         locally = random() % 3 == 0] { return later(when, name, locally); });
+        switch (random() % 4) {
+        case 0:
+        case 1: {
+            const int asked = leasing.asked;
+            const auto file = c.open(c.opening(target, share4::access_read));
+            if (file.status != nfsstat4::ok)
+                break;
+            if (file.res.delegation.delegation_type == deleg::read) {
+                held[i][target] = {file, false};
+                ++grants;
+            } else {
+                unwanted += leasing.asked - asked;
+            }
+            close(c, file);
+            break;
+        }
+        case 2: {
+            const auto file =
+                c.open(wanting(c.opening(target, share4::access_write), share4::want_no_delegation));
+            if (file.status != nfsstat4::ok)
+                break;
+            own += c.write(file, "x") == nfsstat4::ok;
+            close(c, file);
+            break;
+        }
+        default:
+            give_some_back(i, false);
+            if (random() % 3 == 0) { // a rest follows each recall
+                give_some_back(0, true);
+                give_some_back(1, true);
+                pass(70s, 5s);
+            }
+            (void)flags(first);
+            (void)flags(second);
+        }
+    }
+    BOOST_TEST(leasing.broken == 0);
+    BOOST_TEST(grants > 20);
+    BOOST_TEST(unwanted > 5);
+    BOOST_TEST(writes3 > 20);
+    BOOST_TEST(local > 20);
+    BOOST_TEST(own > 20);
+    BOOST_TEST(stats().revocations.value() == 0u);
+    pass(1s);
+    BOOST_TEST(leasing.out == int(stats().read_delegations.value()));
 }
 
 // The reactor of the shard goes before the table.
