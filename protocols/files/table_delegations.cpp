@@ -218,7 +218,7 @@ void state_table::settle_reserved(pending_open& p, opened& out)
     const bool is_wanted = d->leased == delegation_entry::lease_state::unwanted;
     if (!takes_leases_)
         p.lease_.reset();
-    const bool keeps = p.lease_ != nullptr && !is_wanted;
+    const bool keeps = p.lease_ != nullptr && !is_wanted && !p.request_.gives_back;
     if (!keeps && p.request_.claim != open_claim::reclaim) {
         p.lease_.reset();
         if (is_wanted) // as after a recall

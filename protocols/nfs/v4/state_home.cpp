@@ -91,6 +91,12 @@ task<state_home::opened> open_here(state_home& state, shard& home, files::state_
         storage::lease_wanted wanted = [&table, id = *reserved] { (void)table.recall(id); };
         auto taking = file->backend->lease(file->file, std::move(wanted));
         auto lease = co_await taking;
+        // What local processes did while the server was away its holder has not seen.
+        if (lease && request->claim == files::open_claim::reclaim) {
+            const auto attrs = co_await file->backend->getattr(file->request, file->file);
+            if (!attrs || attrs->ctime.seconds >= table.options().reclaimed_unchanged)
+                pending.set_gives_back();
+        }
         if (lease) {
             pending.set_lease(std::move(*lease));
         } else {

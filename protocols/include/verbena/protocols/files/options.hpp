@@ -56,6 +56,9 @@ struct state_options {
         2); ///< how long a range is kept for a waiter that was told that it may try again
     duration lock_wait = std::chrono::seconds(
         75); ///< a waiter that has not asked again for so long waits no more: Linux asks each 30 s
+    /// Of what is reclaimed under a lease: nobody has changed a file unseen whose change time, in seconds since 1970, is before this. It was
+    /// under a lease since then at least, until the server ended. Others may have been changed since; 0: all.
+    std::int64_t reclaimed_unchanged = 0;
     bool read_delegations = true;
     bool write_delegations = true;
     files::limits limits;

@@ -185,6 +185,8 @@ public:
     void set_change(std::optional<std::uint64_t> change) noexcept { request_.change = change; }
     /// A lease for the delegation that was reserved.
     void set_lease(std::unique_ptr<storage::file_lease> lease) noexcept { lease_ = std::move(lease); }
+    /// With reclaim: what it had is recalled at once.
+    void set_gives_back() noexcept { request_.gives_back = true; }
     /// There is none, and the next question is why.
     void set_lease(storage::no_lease why) noexcept { why_no_lease_ = why; }
 
