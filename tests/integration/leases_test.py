@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read delegations of files of this host: processes that write wait until clients have given them back."""
 import os
+import signal
 import struct
 import subprocess
 import sys
 
 import daemon
-from bad_clients4_test import CREATE_SESSION, LOOKUP, OK, OPEN, PUTROOTFH, Client4, words
+from bad_clients4_test import CREATE_SESSION, LOOKUP, OK, OPEN, PUTROOTFH, RECLAIM_COMPLETE, Client4, words
 from peers import LIMIT, WRITE, Accepted, TcpPeer, opaque, write_arguments
 
 DELEGRETURN, GETFH, PUTFH, WRITE4 = 8, 10, 22, 38
@@ -16,6 +17,7 @@ DELAY, JUKEBOX = 10008, 10008
 READ_ACCESS, WRITE_ACCESS, NO_DELEGATION = 1, 2, 0x400
 NONE, READ = 0, 1 # open_delegation_type4
 CONN_BACK_CHAN = 2
+CLAIM_PREVIOUS = 1
 
 
 class CalledPeer(TcpPeer):
@@ -103,6 +105,20 @@ class Holder(Client4):
         results.bytes(8)
         self.handle = results.opaque()
         return status, kind
+
+    def take_back(self, handle):
+        """An open to read with its delegation, after a restart: whether that is recalled at once."""
+        status = self.call(words(PUTFH) + opaque(handle),
+                           words(OPEN, 0, READ_ACCESS, 0) + struct.pack(">Q", 0) + opaque(self.name) + words(0) + words(CLAIM_PREVIOUS, READ))
+        assert status == OK, status
+        results = Reader(self.results)
+        results.bytes(44 + 8 + 8) # SEQUENCE, PUTFH, and OPEN's number and status
+        self.stateid = results.bytes(16)
+        results.bytes(4 + 8 + 8 + 4)
+        results.bytes(4 * results.word())
+        assert results.word() == READ
+        self.handle, self.delegation = handle, results.bytes(16)
+        return results.word() != 0
 
     def give_back(self, delegation):
         return self.call(words(PUTFH) + opaque(self.handle), words(DELEGRETURN) + delegation)
@@ -227,6 +243,28 @@ class Leases(daemon.DaemonTest):
         client = self.holder()
         self.assertEqual(client.open_file(b"file", READ_ACCESS), (OK, NONE))
         self.assertIn("leases=no", "\n".join(self.daemon.lines))
+
+    def test_one_that_is_taken_back_after_a_restart_has_its_lease_again(self):
+        self.serve()
+        client = self.holder()
+        self.assertEqual(client.open_file(b"file", READ_ACCESS), (OK, READ))
+        self.daemon.stop(signal.SIGKILL)
+        with open(self.file, "a", encoding="utf-8") as file:
+            file.write("unseen\n")
+        self.serve()
+        again = Holder(self.daemon.port("tcp"), client.name)
+        self.addCleanup(again.peer.close)
+        self.assertEqual((again.exchange(), again.create_session()), (OK, OK))
+        # It may have been written meanwhile, and was.
+        self.assertTrue(again.take_back(client.handle))
+        self.assertEqual(again.call(words(RECLAIM_COMPLETE, 0)), OK)
+        with subprocess.Popen(["sh", "-c", f"echo more >> {self.file}"]) as writer:
+            self.assertEqual(again.hear_recall(), again.delegation)
+            self.assertIsNone(writer.poll())
+            self.assertEqual(self.content(), "text\nunseen\n")
+            self.assertEqual(again.give_back(again.delegation), OK)
+            self.assertEqual(writer.wait(LIMIT), 0)
+        self.assertEqual(self.content(), "text\nunseen\nmore\n")
 
     def test_they_end_with_verbenad(self):
         self.serve()
