@@ -208,7 +208,7 @@ BOOST_FIXTURE_TEST_CASE(reads_from_files_are_forwarded, fixture)
 BOOST_FIXTURE_TEST_CASE(leases_are_forwarded, fixture)
 {
     verbena::test::leasing_files leasing(below);
-    forwarding_backend filter(leasing);
+    forwarding_backend filter(static_cast<file_backend&>(leasing));
     gate fs(filter);
     BOOST_TEST(fs.info().leases);
     bool is_wanted = false;
