@@ -177,10 +177,11 @@ std::vector<setting> export_settings()
         setting::number("anongid", id_range, export_options::nobody, "Their gid"),
         setting::flag("secure", false,
                       "Clients may come only from ports below 1024, which RDMA clients don't have"),
-        setting::flag("local_writers", true,
-                      "Others than NFS clients of this export may change its files: processes of this host, "
-                      "other exports. Where it is no, NFSv4 clients get delegations, and see no such change "
-                      "while they have one"),
+        setting::flag(
+            "local_writers", true,
+            "Others than NFS clients of this export may change its files: processes of this host, "
+            "other exports. Where it is no, NFSv4 clients get delegations to write, too, and see no "
+            "such change while they have one"),
         filters::declare_filters(
             "A filter on the back end, with its settings; the last one stands on the back end"),
     };

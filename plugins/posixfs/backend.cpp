@@ -49,6 +49,13 @@ result<void> backend::start()
     self_.reset(::open("/proc/self/fd", O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!self_)
         return errno_error("/proc/self/fd; is /proc mounted?");
+    if (!options_.leases)
+        return {};
+    auto watch = lease_watch::of(options_.lease_signal);
+    if (!watch)
+        return watch.error();
+    leases_ = std::move(*watch);
+    info_.leases = true;
     return {};
 }
 
@@ -60,9 +67,11 @@ backend::shard& backend::at(reactor& home)
     shard* s = slot.load(std::memory_order_relaxed); // only this shard's thread writes it
     if (s == nullptr) {
         s = new shard(files_per_shard_, removals_, pool_, syncs_);
+        s->home = &home; // others read it, to send it messages
         slot.store(s, std::memory_order_release);
     }
-    s->home = &home;
+    if (s->home != &home)
+        s->home = &home;
     return *s;
 }
 
@@ -77,6 +86,8 @@ std::string backend::describe() const
     if (!handles_->why_paths().empty())
         text += " (" + handles_->why_paths() + ")";
     text += options_.async ? "; ASYNC: answered changes may be lost in a crash" : "; sync";
+    if (leases_ && !c.lease)
+        text += "; without CAP_LEASE read delegations are given of the daemon's own files only";
     if (const std::string missing = c.missing(); !missing.empty())
         text += "; missing " + missing;
     return text;

@@ -13,6 +13,7 @@
 #include "file_status.hpp"
 #include "handles.hpp"
 #include "identity.hpp"
+#include "lease_watch.hpp"
 
 #include <verbena/core/semaphore.hpp>
 #include <verbena/plugins/posixfs.hpp>
@@ -136,6 +137,8 @@ public:
                                                       const storage::handle& file) override;
     task<result<storage::change>> removexattr(const storage::request& r, const storage::handle& file,
                                               std::string_view name) override;
+    task<result<std::unique_ptr<storage::file_lease>>> lease(const storage::handle& file,
+                                                             storage::lease_wanted wanted) override;
 
 private:
     /// What belongs to one shard.
@@ -261,6 +264,9 @@ private:
                                           const storage::handle& directory, std::string_view name,
                                           file_ref* out = nullptr);
 
+    // leases.cpp
+    class writers_elsewhere;
+
     // extents.cpp
     struct in_use;
     /// A regular file, open for the caller, whose rights are those of now.
@@ -317,6 +323,7 @@ private:
     std::size_t files_per_shard_;
     sync_group syncs_;
     removal_log removals_;
+    std::shared_ptr<lease_watch> leases_; // nullptr: none are taken
     change_order order_;
     change_order memory_order_;
     std::array<std::mutex, 256> guarded_; ///< by inode: of files, a guard and the change that it guards

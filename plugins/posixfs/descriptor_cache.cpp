@@ -39,17 +39,18 @@ class closing_writers final : public blocking_pool::job {
 public:
     closing_writers() = default;
     closing_writers(const closing_writers&) = delete;
-    ~closing_writers()
-    {
-        for (const int fd : paths)
-            ::close(fd);
-    }
+    ~closing_writers() = default;
     void execute() noexcept override { delete this; }
     void deliver() noexcept override {}
 
-    std::vector<std::shared_ptr<const shared_fd>> writers;
-    std::vector<int> paths;
+    writers_given_up all;
 };
+
+writers_given_up::~writers_given_up()
+{
+    for (const int fd : paths)
+        ::close(fd);
+}
 
 void close_where_it_may_last(blocking_pool& pool, unique_fd fd, bool always) noexcept
 {
@@ -333,20 +334,36 @@ void descriptor_cache::close_writers() noexcept
             w->unlink();
             if (!gone)
                 gone = std::make_unique<closing_writers>();
-            stop_writing(w->file, *gone);
+            stop_writing(w->file, gone->all);
         } else {
             busy.push_back(*w);
         }
     }
     while (cached_file::writer* w = busy.pop_front())
         writers_.push_front(*w);
-    if (!gone || (gone->writers.empty() && gone->paths.empty()))
+    if (!gone || gone->all.empty())
         return;
     if (pool_.submit(*gone))
         static_cast<void>(gone.release()); // deletes itself
 }
 
-void descriptor_cache::stop_writing(cached_file& f, closing_writers& gone) noexcept
+void descriptor_cache::give_up_writers(const storage::handle& file, writers_given_up& gone) noexcept
+{
+    for (cached_file* f = buckets_[bucket_of(file)]; f != nullptr; f = f->next_in_bucket) {
+        if (f->handle == file)
+            return give_up_writers(file_ref(f), gone);
+    }
+}
+
+void descriptor_cache::give_up_writers(const file_ref& file, writers_given_up& gone) noexcept
+{
+    if (!file->writes.is_linked() || file->references != 2) // the cache's own, and the caller's
+        return;
+    file->writes.unlink();
+    stop_writing(*file, gone);
+}
+
+void descriptor_cache::stop_writing(cached_file& f, writers_given_up& gone) noexcept
 {
     for (const auto& user : f.users) {
         if (user->write)

@@ -243,6 +243,24 @@ private:
 
 class closing_writers;
 
+/// What a cache had open of a file for writing. It is closed with this, which may wait for a disk.
+struct writers_given_up {
+    writers_given_up() = default;
+    writers_given_up(writers_given_up&& other) noexcept = default;
+    writers_given_up& operator=(writers_given_up&& other) noexcept
+    {
+        writers = std::exchange(other.writers, {});
+        paths.swap(other.paths);
+        return *this;
+    }
+    ~writers_given_up();
+    bool empty() const noexcept { return writers.empty() && paths.empty(); }
+
+    std::vector<std::shared_ptr<const shared_fd>> writers;
+    std::vector<int>
+        paths; // they count as held no more, or caches would give up all they have until they are closed
+};
+
 class descriptor_cache {
 public:
     static constexpr std::size_t min_files = 32;
@@ -275,6 +293,10 @@ public:
         if (f.is_linked()) // others may have dropped it meanwhile
             writers_.push_back(f.writes);
     }
+    /// Gives up what is open of `file` for writing, if it is cached and nobody uses it.
+    void give_up_writers(const storage::handle& file, writers_given_up& gone) noexcept;
+    /// The same if nobody but the caller uses it.
+    void give_up_writers(const file_ref& file, writers_given_up& gone) noexcept;
     /// Closes the longer unused half: the process is out of descriptors.
     void shrink() noexcept;
     /// Closes what was unused longest while the process holds more than two thirds of budget(), which all caches
@@ -299,7 +321,7 @@ private:
     void tick() noexcept;
     void sweep() noexcept;
     void close_writers() noexcept;
-    void stop_writing(cached_file& f, closing_writers& gone) noexcept;
+    void stop_writing(cached_file& f, writers_given_up& gone) noexcept;
     void look_for_removed() noexcept;
     void arm() noexcept;
     void read_removals() noexcept;

@@ -81,6 +81,7 @@ capabilities::capabilities() noexcept
     open_handles = has(CAP_DAC_READ_SEARCH);
     override_mode = has(CAP_DAC_OVERRIDE);
     change_owners = has(CAP_CHOWN) && has(CAP_FOWNER);
+    lease = has(CAP_LEASE);
     lends = !switch_user && (uid_ == 0 || (effective_ & file_capabilities) != 0);
     explicit_ = uid_ != 0 || (::prctl(PR_GET_SECUREBITS) & SECBIT_NO_SETUID_FIXUP) != 0;
 }

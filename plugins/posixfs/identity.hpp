@@ -27,6 +27,7 @@ public:
     bool override_mode = false; ///< CAP_DAC_OVERRIDE: an owner may write his read-only file
     bool change_owners =
         false;          ///< CAP_CHOWN and CAP_FOWNER: it may what only owners may, and give files away
+    bool lease = false; ///< CAP_LEASE: leases of everybody's files
     bool lends = false; ///< no switch_user, and more rights than a plain user's to give away
     /// The names of those that are missing, "CAP_SETUID CAP_..."; empty if none is.
     std::string missing() const;

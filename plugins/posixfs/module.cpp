@@ -52,6 +52,9 @@ public:
                 "How file handles are made: kernel, by the file system, so that they survive a restart "
                 "(needs "
                 "CAP_DAC_READ_SEARCH); path, by a table of paths in memory; auto: kernel where that works"),
+            setting::flag("leases", true,
+                          "Clients of NFSv4.1 get read delegations, for which processes of this host that "
+                          "write are made to wait"),
         };
     }
 
@@ -80,6 +83,7 @@ public:
         options.root = values.text("directory");
         options.async = values.flag("async");
         options.crossmnt = values.flag("crossmnt");
+        options.leases = values.flag("leases");
         options.read_only = context.read_only;
         options.keep_shard_identity = context.keep_shard_identity;
         options.callers_are_daemon = context.everybody && context.everybody->uid == ::geteuid() &&
@@ -97,6 +101,8 @@ public:
         out.options = {options.async ? "async" : "sync"};
         if (options.crossmnt)
             out.options.emplace_back("crossmnt");
+        if (!options.leases)
+            out.options.emplace_back("leases=no");
         out.notes = describe(*out.files);
         if (options.async)
             out.warning = "async is unsafe: what a client was told is written may be lost when power fails";

@@ -96,6 +96,19 @@ struct delegation_entry final : state_entry {
     delegation_type type;
     std::optional<std::uint64_t> change; // of the file, as it was granted
     std::uint64_t answers = 0;           // of the holder, that it had changed the file
+    // Under a lease the holder's own writes are in the way of it, too: they would break the lease, and from then on local writers are not seen.
+    enum class lease_state : std::uint8_t {
+        none,     // nobody else may change the file: there is no need
+        reserved, // the client has not heard of the delegation yet
+        unwanted, // likewise, and somebody has asked for the file
+        held,
+    } leased = lease_state::none;
+    bool is_reserved() const noexcept
+    {
+        return leased == lease_state::reserved || leased == lease_state::unwanted;
+    }
+    std::unique_ptr<storage::file_lease>
+        lease; // while it is held, and the delegation is neither back nor revoked
     bool is_recalled = false;
     time_point deadline{}; // to return it
     member_of<delegation_entry> by_deadline{*this};

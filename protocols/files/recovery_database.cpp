@@ -259,6 +259,7 @@ recovery_start recovery_database::begin(duration lease, std::uint32_t least_epoc
     const bool within_grace = before.number(2) != 0;
     const std::int64_t seconds_before = before.number(1);
     out.lease_before = std::chrono::seconds(seconds_before);
+    out.epoch_before = within_grace ? 0 : static_cast<std::uint32_t>(before.number(0));
     std::int64_t epoch = std::max<std::int64_t>(before.number(0) + 1, least_epoch);
     if (epoch < 1 || epoch > last_epoch)
         epoch = 1;

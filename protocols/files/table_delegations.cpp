@@ -16,6 +16,9 @@ constexpr unsigned most_opens_looked_at = 64;
 // No client is asked more often to give back what it does not use.
 constexpr duration between_requests = std::chrono::seconds(10);
 
+// By whomever: to a lease of the back end all are one.
+bool is_written(const file_entry& f) noexcept { return f.accesses[1] != 0 || f.anonymous[1] != 0; }
+
 // What is left of a limit when clients are asked.
 constexpr std::size_t spare(std::size_t limit) noexcept
 {
@@ -111,17 +114,20 @@ bool state_table::is_passed_against(file_entry& f, delegation_type type) noexcep
     return false;
 }
 
-void state_table::decide_delegation(const open_request& r, client_entry& c, file_entry& f, opened& out)
+// Which one the open brings, but for `refused`, which stands against one that is new alone.
+std::optional<delegation_type> state_table::may_delegate(const open_request& r, client_entry& c,
+                                                         file_entry& f, opened& out,
+                                                         std::optional<no_delegation>& refused)
 {
     out.why = no_delegation::not_wanted;
     if (r.want == delegation_want::none)
-        return;
+        return std::nullopt;
     out.why = no_delegation::unsuited;
     const bool reclaims = r.claim == open_claim::reclaim;
     if (reclaims ? r.want == delegation_want::any : grace_.now() != grace_period::phase::over)
-        return;
+        return std::nullopt;
     if (by_->states.contains(state_key{&c, &f})) // has one
-        return;
+        return std::nullopt;
     std::optional<delegation_type> type;
     if (reclaims ? r.want == delegation_want::write
                  : r.access == share::both && r.want != delegation_want::read)
@@ -129,30 +135,101 @@ void state_table::decide_delegation(const open_request& r, client_entry& c, file
     else if (reclaims || (r.access == share::read && r.want != delegation_want::write))
         type = delegation_type::read;
     if (!type)
-        return;
+        return std::nullopt;
     out.why = no_delegation::contention;
     if (others_contradict(c, f, *type))
-        return;
+        return std::nullopt;
     // A client that reclaims has it already, whatever began since the restart.
     if (!reclaims && (is_passed_against(f, *type) || changes_.has(f.handle)))
-        return;
+        return std::nullopt;
+    if (r.leased && !reclaims && is_written(f))
+        return std::nullopt;
     for (auto* m = f.delegations.front(); m != nullptr; m = f.delegations.next(*m)) {
         // Two readers may have one each, and nobody else beside a writer.
         const auto& d = static_cast<delegation_entry&>(m->owner);
         if (d.type == delegation_type::write || *type == delegation_type::write)
-            return;
+            return std::nullopt;
         break; // so all are of the first one's type
     }
-    const auto refused = refuse_delegation(r, c, f, *type);
+    refused = refuse_delegation(r, c, f, *type);
     if (refused && !reclaims) {
         out.why = *refused;
+        return std::nullopt;
+    }
+    return type;
+}
+
+void state_table::decide_delegation(const open_request& r, client_entry& c, file_entry& f, opened& out)
+{
+    std::optional<no_delegation> refused;
+    const auto type = may_delegate(r, c, f, out, refused);
+    if (!type)
+        return;
+    const bool reclaims = r.claim == open_claim::reclaim;
+    if (r.leased && !reclaims) { // nobody has asked for a lease
+        out.why = no_delegation::unsuited;
         return;
     }
     delegation_entry& d = grant(c, f, *type, r.change);
-    const bool unwanted = refused || (reclaims && r.gives_back);
+    const bool unwanted = refused || (reclaims && (r.gives_back || r.leased));
     out.delegation = granted_delegation{states_->id_of(d), *type, unwanted};
     if (unwanted) // it had it, so it keeps it until it has returned it (RFC 8881 10.2.1)
         recall(d);
+}
+
+std::optional<stateid> state_table::reserve_delegation(pending_open& p)
+{
+    assert(p.table_ == this && !p.reserved_ && "not a begun open of this table");
+    const open_request& r = p.request_;
+    const auto c = living(r.client);
+    if (!r.leased || !c || !takes_leases_)
+        return std::nullopt;
+    file_entry& f = *p.file_;
+    opened out;
+    std::optional<no_delegation> refused;
+    const auto type = may_delegate(r, **c, f, out, refused);
+    // What is taken back while it is written, or beyond a limit, is recalled, and needs no lease.
+    const bool reclaims = r.claim == open_claim::reclaim;
+    if (type != delegation_type::read || refused || (reclaims && is_written(f)))
+        return std::nullopt;
+    delegation_entry& d = grant(**c, f, *type, r.change);
+    d.leased = delegation_entry::lease_state::reserved;
+    p.reserved_ = states_->id_of(d);
+    return p.reserved_;
+}
+
+delegation_entry* state_table::reserved_of(const pending_open& p) noexcept
+{
+    state_entry* s = p.reserved_ ? states_->find(*p.reserved_) : nullptr;
+    return s != nullptr && s->file != nullptr ? static_cast<delegation_entry*>(s) : nullptr;
+}
+
+void state_table::settle_reserved(pending_open& p, opened& out)
+{
+    delegation_entry* const d = reserved_of(p);
+    p.reserved_.reset();
+    out.why = no_delegation::contention;
+    if (!p.lease_ && p.why_no_lease_ != storage::no_lease::in_use)
+        out.why = no_delegation::resource;
+    if (!p.lease_)
+        stats_.lease_refusals[std::size_t(p.why_no_lease_)].add();
+    if (d == nullptr) // its client's state was taken
+        return;
+    const bool is_wanted = d->leased == delegation_entry::lease_state::unwanted;
+    if (!takes_leases_)
+        p.lease_.reset();
+    const bool keeps = p.lease_ != nullptr && !is_wanted && !p.request_.gives_back;
+    if (!keeps && p.request_.claim != open_claim::reclaim) {
+        p.lease_.reset();
+        if (is_wanted) // as after a recall
+            recent_->add(d->file->hash, now());
+        return remove(*d);
+    }
+    d->leased = p.lease_ ? delegation_entry::lease_state::held : delegation_entry::lease_state::none;
+    d->lease = std::move(p.lease_);
+    out.delegation = granted_delegation{states_->id_of(*d), d->type, !keeps};
+    if (!keeps) // it had it
+        recall(*d);
 }
 
 delegation_entry& state_table::grant(client_entry& c, file_entry& f, delegation_type type,
@@ -174,7 +251,9 @@ delegation_entry& state_table::grant(client_entry& c, file_entry& f, delegation_
 
 void state_table::recall(delegation_entry& d) noexcept
 {
-    if (d.is_recalled)
+    if (d.is_reserved()) // nobody has it yet, and nobody will
+        d.leased = delegation_entry::lease_state::unwanted;
+    if (d.is_recalled || d.is_reserved())
         return;
     d.is_recalled = true;
     d.deadline = now() + options_.recall_time;
@@ -191,7 +270,10 @@ result<void> state_table::recall(const stateid& id)
     state_entry* s = states_->find(id);
     if (s == nullptr || s->kind != state_kind::delegation || s->file == nullptr)
         return error(errc::bad_stateid);
-    recall(static_cast<delegation_entry&>(*s));
+    auto& d = static_cast<delegation_entry&>(*s);
+    if (!d.is_recalled)
+        stats_.local_recalls.add();
+    recall(d);
     return {};
 }
 
@@ -217,15 +299,36 @@ void state_table::keep_from_limits(client_entry& c) noexcept
     if (c.delegations > most.delegations_per_client - spare(most.delegations_per_client))
         ask_back(c, most.delegations_per_client * 3 / 4);
     const auto all = std::size_t(stats_.read_delegations.value() + stats_.write_delegations.value());
-    if (all <= most.delegations - spare(most.delegations) || now() < next_ask_back_)
+    if (all > most.delegations - spare(most.delegations))
+        ask_all_back(most.delegations);
+}
+
+// Three quarters of what there may be are to be left. Who has less than the others keeps it.
+void state_table::ask_all_back(std::size_t of) noexcept
+{
+    if (now() < next_ask_back_)
         return;
     next_ask_back_ = now() + between_requests;
-    // Who has less than the others keeps it.
     std::size_t holders = 0;
     for (const auto& [id, one] : clients_)
         holders += one->delegations > one->revoked;
     for (const auto& [id, one] : clients_)
-        ask_back(*one, most.delegations * 3 / 4 / std::max<std::size_t>(holders, 1));
+        ask_back(*one, of * 3 / 4 / std::max<std::size_t>(holders, 1));
+}
+
+// Their shard goes, and with it whoever is told that one is wanted.
+void state_table::release_leases() noexcept
+{
+    takes_leases_ = false;
+    for (const auto& [id, c] : clients_)
+        for (auto* m = c->states.front(); m != nullptr; m = c->states.next(*m))
+            if (m->owner.kind == state_kind::delegation)
+                static_cast<delegation_entry&>(m->owner).lease.reset();
+}
+
+void state_table::lacks_leases()
+{
+    ask_all_back(std::size_t(stats_.read_delegations.value() + stats_.write_delegations.value()));
 }
 
 std::optional<state_table::writer> state_table::writer_of(const storage::handle& file, client_id who) noexcept
@@ -289,6 +392,7 @@ void state_table::leave_file(delegation_entry& d) noexcept
             static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(took).count()));
         stats_.recalled_delegations.add(-1);
     }
+    d.lease.reset(); // before anybody who waits for this goes on
     by_->states.erase(by_->states.find(state_key{&d.client, &f}));
     d.of_file.unlink();
     d.by_deadline.unlink();

@@ -225,6 +225,8 @@ pending_open::~pending_open()
     count_bits(file_->accesses, request_.access, -1);
     count_bits(file_->anonymous, cut(), -1);
     count_bits(file_->denies, request_.deny, -1);
+    if (delegation_entry* d = table_->reserved_of(*this))
+        table_->remove(*d);
     if (client_entry* c = table_->find_client(request_.client))
         --c->pending;
     --file_->pins;
@@ -274,7 +276,17 @@ result<opened> state_table::commit(pending_open& p)
 
     opened out;
     out.id = states_->id_of(*o);
-    decide_delegation(r, c, f, out);
+    // What it reclaimed under a lease before goes: the lease would not outlive the first write.
+    if (r.claim == open_claim::reclaim && any(r.access & share::write)) {
+        const auto own = by_->states.find(state_key{&c, &f});
+        if (own != by_->states.end() &&
+            static_cast<delegation_entry&>(**own).leased == delegation_entry::lease_state::held)
+            recall(static_cast<delegation_entry&>(**own));
+    }
+    if (p.reserved_)
+        settle_reserved(p, out);
+    else
+        decide_delegation(r, c, f, out);
     return out;
 }
 

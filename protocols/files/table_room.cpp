@@ -30,6 +30,10 @@ constexpr std::uint32_t not_in_grace = bit(operation::read) | bit(operation::wri
                                        bit(operation::set_size) | bit(operation::remove) |
                                        bit(operation::rename);
 
+// What writes data, or opens the file for that.
+constexpr std::uint32_t writing =
+    bit(operation::open_write) | bit(operation::write) | bit(operation::set_size);
+
 } // namespace
 
 demand::demand(operation op, const storage::handle& file, client_id who) noexcept
@@ -44,7 +48,8 @@ demand::demand(const open_request& r) noexcept
       kind_(kind::open),
       access_(r.access),
       deny_(r.deny),
-      minds_operations_(any(r.deny) && r.claim != open_claim::reclaim)
+      minds_operations_(any(r.deny) && r.claim != open_claim::reclaim),
+      reclaims_(r.claim == open_claim::reclaim)
 {
     if (any(r.access & share::read))
         add(operation::open_read);
@@ -129,13 +134,20 @@ std::optional<client_id> state_table::courtesy_holder(file_entry& f, const deman
     return std::nullopt;
 }
 
+bool state_table::is_in_way(const delegation_entry& d, const demand& what) noexcept
+{
+    // What a client had before a restart it has, and gives its delegation back for it; see commit().
+    if (d.client.id == what.who_)
+        return d.leased != delegation_entry::lease_state::none && (what.operations_ & writing) != 0 &&
+               !what.reclaims_;
+    return conflicts_any(holding_of(d.type), what.operations_);
+}
+
 bool state_table::is_delegated_against(file_entry& f, const demand& d) noexcept
 {
-    for (auto* m = f.delegations.front(); m != nullptr; m = f.delegations.next(*m)) {
-        const auto& held = static_cast<delegation_entry&>(m->owner);
-        if (held.client.id != d.who_ && conflicts_any(holding_of(held.type), d.operations_))
+    for (auto* m = f.delegations.front(); m != nullptr; m = f.delegations.next(*m))
+        if (is_in_way(static_cast<delegation_entry&>(m->owner), d))
             return true;
-    }
     return false;
 }
 
@@ -170,10 +182,13 @@ state_table::obstacle state_table::find_obstacle(file_entry& f, const demand& d)
     }
     for (auto* m = f.delegations.front(); m != nullptr; m = f.delegations.next(*m)) {
         auto& held = static_cast<delegation_entry&>(m->owner);
-        if (held.client.id == d.who_ || !conflicts_any(holding_of(held.type), d.operations_))
+        if (!is_in_way(held, d))
             continue;
         recall(held);
-        if (held.deadline <= now()) {
+        if (held.is_reserved()) {
+            if (found.what == obstacle::kind::none)
+                found.what = obstacle::kind::operation; // an open, whose end wakes
+        } else if (held.deadline <= now()) {
             found.what = obstacle::kind::overdue;
             found.id = states_->id_of(held);
         } else if (found.what != obstacle::kind::overdue) {
@@ -379,8 +394,10 @@ task<void> state_table::tend()
                 at(m->owner.renewed + options_.lease + options_.courtesy_time);
         }
         const bool goes_on = co_await change_awaiter(tending_, next, "something to be due");
-        if (!goes_on)
+        if (!goes_on) {
+            release_leases();
             co_return;
+        }
     }
 }
 

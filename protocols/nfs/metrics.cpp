@@ -277,6 +277,28 @@ metric_registrations v4::server_commons::expose(metric_registry& registry) const
           s.lock_waiters);
     level("verbena_nfs4_files", "Files that clients of version 4 have something of.", "files", s.files);
     level("verbena_nfs4_owner_name_bytes", "Names of the owners of opens and locks.", "bytes", s.owner_names);
+    made.push_back(registry.add({"verbena_nfs4_local_recalls_total",
+                                 "Delegations that clients were asked to return, or did not get, as a "
+                                 "process of this host wants to write.",
+                                 metric_type::counter, "delegations"},
+                                s.local_recalls));
+    made.push_back(
+        registry.add({"verbena_nfs4_lease_refusals_total",
+                      "Read delegations that were not given as the back end got no lease of the file, by "
+                      "why: somebody has "
+                      "it open for writing, the process may take none, the file system has none, there are "
+                      "no descriptors or memory, "
+                      "or it failed.",
+                      metric_type::counter,
+                      "delegations",
+                      {"reason"},
+                      storage::no_lease_count},
+                     [&s](metric_sink& out) {
+                         static constexpr std::array<std::string_view, storage::no_lease_count> reasons = {
+                             "in_use", "not_permitted", "unsupported", "limit", "failed"};
+                         for (std::size_t i = 0; i < reasons.size(); ++i)
+                             show(out, reasons[i], s.lease_refusals[i]);
+                     }));
     level("verbena_nfs4_revoked_delegations",
           "Delegations that were revoked, and that their clients have not acknowledged yet.", "delegations",
           s.revoked_delegations);

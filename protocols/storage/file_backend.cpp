@@ -63,4 +63,26 @@ task<result<change>> file_backend::removexattr(const request&, const handle&, st
     return refuse<change>();
 }
 
+task<result<std::unique_ptr<file_lease>>> file_backend::lease(const handle&, lease_wanted)
+{
+    return refuse<std::unique_ptr<file_lease>>();
+}
+
+no_lease why_no_lease(const error& failure) noexcept
+{
+    switch (failure.errno_value()) {
+    case EAGAIN: return no_lease::in_use;
+    case EACCES:
+    case EPERM: return no_lease::not_permitted;
+    case EINVAL:
+    case ENOSYS:
+    case EOPNOTSUPP: return no_lease::unsupported;
+    case EMFILE:
+    case ENFILE:
+    case ENOLCK:
+    case ENOMEM: return no_lease::limit;
+    default: return no_lease::failed;
+    }
+}
+
 } // namespace verbena::storage

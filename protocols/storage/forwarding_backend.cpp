@@ -191,4 +191,9 @@ task<result<change>> forwarding_backend::removexattr(const request& r, const han
     return below_.removexattr(r, file, name);
 }
 
+task<result<std::unique_ptr<file_lease>>> forwarding_backend::lease(const handle& file, lease_wanted wanted)
+{
+    return below_.lease(file, std::move(wanted));
+}
+
 } // namespace verbena::storage

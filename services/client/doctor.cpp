@@ -242,15 +242,16 @@ finding check_capabilities()
 {
     const std::uint64_t bits = effective_capabilities();
     // include/uapi/linux/capability.h
-    constexpr std::array<std::pair<int, const char*>, 9> wanted{{{0, "CAP_CHOWN"},
-                                                                 {1, "CAP_DAC_OVERRIDE"},
-                                                                 {2, "CAP_DAC_READ_SEARCH"},
-                                                                 {3, "CAP_FOWNER"},
-                                                                 {4, "CAP_FSETID"},
-                                                                 {6, "CAP_SETGID"},
-                                                                 {7, "CAP_SETUID"},
-                                                                 {10, "CAP_NET_BIND_SERVICE"},
-                                                                 {27, "CAP_MKNOD"}}};
+    constexpr std::array<std::pair<int, const char*>, 10> wanted{{{0, "CAP_CHOWN"},
+                                                                  {1, "CAP_DAC_OVERRIDE"},
+                                                                  {2, "CAP_DAC_READ_SEARCH"},
+                                                                  {3, "CAP_FOWNER"},
+                                                                  {4, "CAP_FSETID"},
+                                                                  {6, "CAP_SETGID"},
+                                                                  {7, "CAP_SETUID"},
+                                                                  {10, "CAP_NET_BIND_SERVICE"},
+                                                                  {27, "CAP_MKNOD"},
+                                                                  {28, "CAP_LEASE"}}};
     std::string missing;
     for (const auto& [bit, name] : wanted) {
         if ((bits >> bit & 1) == 0)

@@ -84,6 +84,7 @@ struct m_delegation {
     unsigned client, file;
     delegation_type type;
     stateid id;
+    bool leased = false;
     bool is_recalled = false, is_revoked = false;
     time_point recalled{};
 };
@@ -195,9 +196,9 @@ struct files_model {
         if (of_courtesy)
             return share_answer::needs_room;
         for (const m_delegation& d : delegations_)
-            if (d.file == file && d.client != who && !d.is_revoked)
+            if (d.file == file && !d.is_revoked)
                 for (const operation op : operations)
-                    if (conflicts(holding_of(d.type), op))
+                    if (d.client != who ? conflicts(holding_of(d.type), op) : d.leased && breaks_a_lease(op))
                         return share_answer::needs_room;
         if (any(deny) && operations.front() <= operation::open_deny_write) {
             for (const m_pending& p : pending_)
@@ -210,6 +211,11 @@ struct files_model {
                 return share_answer::needs_room;
         }
         return share_answer::free;
+    }
+    // Also if it is the holder's own.
+    static bool breaks_a_lease(operation op)
+    {
+        return op == operation::open_write || op == operation::write || op == operation::set_size;
     }
     static std::vector<operation> operations_of(share access, share deny, bool cuts)
     {
@@ -265,6 +271,15 @@ struct files_model {
             for (const m_delegation& e : delegations_)
                 if (&d != &e && !e.is_revoked && d.file == e.file)
                     BOOST_REQUIRE((d.type == delegation_type::read && e.type == delegation_type::read));
+            // What is reclaimed to write has its own delegation recalled.
+            if (d.leased && !d.is_recalled) {
+                for (const m_open& o : opens_)
+                    BOOST_REQUIRE(!(o.file == d.file && any(o.access() & share::write)));
+                for (const m_pending& p : pending_)
+                    BOOST_REQUIRE(!(p.file == d.file && (any(p.access & share::write) || p.cuts)));
+                for (const m_passage& p : passages_)
+                    BOOST_REQUIRE(!(p.file == d.file && !p.in_grace && any(p.anonymous & share::write)));
+            }
             for (const m_open& o : opens_)
                 if (o.file == d.file && o.client != d.client)
                     BOOST_REQUIRE((d.type == delegation_type::read && !any(o.access() & share::write) &&

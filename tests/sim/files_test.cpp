@@ -44,7 +44,7 @@ struct told {
                   denied_locks = 0, waits_told = 0, delegations = 0, recalls = 0, revocations = 0,
                   expired = 0, returned = 0, restarts = 0, reclaims = 0, refused_reclaims = 0, lapsed = 0,
                   refused_grace = 0, downgrades = 0, io = 0, limits = 0, store_failures = 0, unheard = 0,
-                  on_disk = 0, outlived = 0;
+                  on_disk = 0, outlived = 0, leases = 0, refused_leases = 0, local = 0;
 };
 
 class world final : public state_handler, private files_model {
@@ -307,6 +307,9 @@ private:
         BOOST_REQUIRE(std::size_t(s.locks.value()) == ranges);
         BOOST_REQUIRE(std::size_t(s.read_delegations.value() + s.write_delegations.value()) == live);
         BOOST_REQUIRE(std::size_t(s.revoked_delegations.value()) == revoked);
+        BOOST_REQUIRE(leases_ == std::size_t(std::ranges::count_if(delegations_, [](const m_delegation& d) {
+                          return d.leased && !d.is_revoked;
+                      })));
         if (lapsed)
             BOOST_REQUIRE(std::size_t(s.lock_waiters.value()) == waits_.size());
         for (const m_open& o : opens_)
@@ -370,7 +373,54 @@ private:
         r.want = p.want;
         r.truncates = p.cuts;
         r.hears_of_locks = true;
+        r.leased = has_leases(p.file);
         return r;
+    }
+    // Files of even numbers are those of a back end with leases.
+    static bool has_leases(unsigned file) { return file % 2 == 0; }
+    class one_lease final : public storage::file_lease {
+    public:
+        explicit one_lease(std::size_t& n) noexcept : out_(n) { ++out_; }
+        ~one_lease() override { --out_; }
+
+    private:
+        std::size_t& out_;
+    };
+    result<opened> commit(const open_request& r, pending_open& p)
+    {
+        took_lease_ = false;
+        if (r.leased && table_->reserve_delegation(p)) {
+            took_lease_ = random_() % 4 != 0;
+            if (took_lease_)
+                p.set_lease(std::make_unique<one_lease>(leases_));
+            else
+                p.set_lease(storage::no_lease::in_use);
+            ++(took_lease_ ? told_.leases : told_.refused_leases);
+        }
+        return table_->commit(p);
+    }
+    result<opened> open_at_once(const open_request& r)
+    {
+        pending_open p;
+        const result<void> begun = table_->begin_open(r, p);
+        if (!begun)
+            return begun.error();
+        return commit(r, p);
+    }
+    // A process of the server's host wants a file.
+    void local_writer()
+    {
+        sync();
+        std::vector<m_delegation*> all;
+        for (m_delegation& d : delegations_)
+            if (const m_client& c = clients_[d.client];
+                d.leased && !d.is_revoked && c.id != nobody && !c.is_restarting)
+                all.push_back(&d);
+        if (all.empty())
+            return;
+        ++told_.local;
+        BOOST_REQUIRE(table_->recall(all[random_() % all.size()]->id));
+        sync();
     }
     void opened_so(const m_pending& p, const opened& made)
     {
@@ -390,7 +440,9 @@ private:
             BOOST_REQUIRE((asking_[p.file] == 0 || in_grace_));
             for (const auto& [file, when] : resting_)
                 BOOST_REQUIRE((file != p.file || when + rest <= clock_.now() || in_grace_));
-            delegations_.push_back({p.client, p.file, made.delegation->type, made.delegation->id});
+            BOOST_REQUIRE((!has_leases(p.file) || took_lease_ || made.delegation->recalled));
+            delegations_.push_back(
+                {p.client, p.file, made.delegation->type, made.delegation->id, took_lease_});
         }
     }
     /// False: needs room.
@@ -435,7 +487,7 @@ private:
             pending_.push_back(std::move(p));
             return true;
         }
-        const auto made = table_->commit(*p.at);
+        const auto made = commit(r, *p.at);
         BOOST_REQUIRE(made);
         opened_so(p, *made);
         sync();
@@ -936,8 +988,9 @@ private:
             for (const m_delegation& d : delegations)
                 if (d.file == o.file && !has_delegation(client, d.file))
                     r.want = d.type == delegation_type::read ? delegation_want::read : delegation_want::write;
+            r.leased = has_leases(o.file);
             note_entry(o.file);
-            const auto made = table_->open(r);
+            const auto made = open_at_once(r);
             if (table_->grace() != grace_period::phase::reclaiming) {
                 BOOST_REQUIRE((!made && made.error() == errc::no_grace));
                 ++told_.refused_reclaims;
@@ -1049,6 +1102,8 @@ private:
             co_await sleep_for(std::chrono::milliseconds(random_() % (random_() % 6 == 0 ? 3000 : 200)) +
                                1ns);
             sync();
+            if (random_() % 16 == 0)
+                local_writer();
             const unsigned client = unsigned(random_() % clients_.size());
             m_client& c = clients_[client];
             switch (random_() % 100) {
@@ -1119,7 +1174,7 @@ private:
         m_client& c = clients_[p.client];
         if (is_free(c) && random_() % 3 != 0 && table_->renew(c.id)) {
             c.renewed = clock_.now();
-            const auto made = table_->commit(*p.at);
+            const auto made = commit(request_of(p), *p.at);
             BOOST_REQUIRE(made);
             opened_so(p, *made);
         }
@@ -1161,6 +1216,8 @@ private:
 
     told& told_;
     std::mt19937_64 random_;
+    std::size_t leases_ = 0; // that the table has
+    bool took_lease_ = false;
     std::unique_ptr<reactor> shard_;
     test::recovery_lists lists_;
     std::optional<suite::temporary_directory> folder_;
@@ -1200,7 +1257,8 @@ BOOST_AUTO_TEST_CASE(fixed_ones)
         "locks %llu, denied %llu, told %llu, lapsed %llu, limits %llu\n"
         "delegations %llu, recalls %llu, revocations %llu, operations %llu\n"
         "expired %llu, returned %llu, restarts %llu, reclaims %llu, refused %llu, grace %llu, store failures "
-        "%llu, unheard %llu, on the disk %llu, leases kept %llu\n",
+        "%llu, unheard %llu, on the disk %llu, leases kept %llu\n"
+        "leases on files %llu, refused %llu, wanted locally %llu\n",
         (unsigned long long)all.opens, (unsigned long long)all.denied_shares,
         (unsigned long long)all.needed_room, (unsigned long long)all.made_room, (unsigned long long)all.busy,
         (unsigned long long)all.downgrades, (unsigned long long)all.locks,
@@ -1210,14 +1268,17 @@ BOOST_AUTO_TEST_CASE(fixed_ones)
         (unsigned long long)all.expired, (unsigned long long)all.returned, (unsigned long long)all.restarts,
         (unsigned long long)all.reclaims, (unsigned long long)all.refused_reclaims,
         (unsigned long long)all.refused_grace, (unsigned long long)all.store_failures,
-        (unsigned long long)all.unheard, (unsigned long long)all.on_disk, (unsigned long long)all.outlived);
+        (unsigned long long)all.unheard, (unsigned long long)all.on_disk, (unsigned long long)all.outlived,
+        (unsigned long long)all.leases, (unsigned long long)all.refused_leases,
+        (unsigned long long)all.local);
     BOOST_TEST((only != 0 ||
                 (all.opens > 5000 && all.denied_shares > 1000 && all.made_room > 300 && all.busy > 300 &&
                  all.downgrades > 100 && all.locks > 2000 && all.denied_locks > 500 && all.waits_told > 50 &&
                  all.lapsed > 100 && all.limits > 50 && all.delegations > 500 && all.recalls > 300 &&
                  all.revocations > 200 && all.expired > 100 && all.returned > 100 && all.restarts > 200 &&
                  all.reclaims > 800 && all.refused_reclaims > 80 && all.store_failures > 50 &&
-                 all.unheard > 10 && all.on_disk > 100 && all.outlived > 100)));
+                 all.unheard > 10 && all.on_disk > 100 && all.outlived > 100 && all.leases > 100 &&
+                 all.refused_leases > 30 && all.local > 100)));
 }
 
 BOOST_AUTO_TEST_CASE(fresh_ones)

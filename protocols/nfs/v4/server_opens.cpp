@@ -262,8 +262,11 @@ task<nfsstat4> server::open_file(compound& k, const OPEN4args& args, OPEN4res& r
     request.truncates = to.truncates;
     request.change = to.change;
     request.hears_of_locks = k.session && k.session->back().is_up();
-    // Where it can't be recalled, or would not be for all who change the file, none is given.
-    if (request.claim == files::open_claim::fresh && !to.file.exported->local_writers && k.session &&
+    // Where it can't be recalled, or would not be for all who change the file, none is given. Local processes are made to wait by a lease,
+    // under which there is none to write.
+    const bool is_shared = to.file.exported->local_writers;
+    request.leased = is_shared && to.file.backend().info().leases;
+    if (request.claim == files::open_claim::fresh && (!is_shared || request.leased) && k.session &&
         k.session->back().is_up())
         request.want = want_of(args.share_access);
     // What a client had before a restart it has, whatever we like (8881 10.2.1): it may be recalled at once. What it has changed
@@ -271,7 +274,7 @@ task<nfsstat4> server::open_file(compound& k, const OPEN4args& args, OPEN4res& r
     if (request.claim == files::open_claim::reclaim) {
         if (k.session) // version 4.0 has none
             request.want = reclaimed_want(args.claim.delegate_type);
-        request.gives_back = to.file.exported->local_writers;
+        request.gives_back = is_shared && !request.leased;
         request.change.reset();
     }
     const state_home::opening opening = {&to.file.backend(), to.file.request, to.file.file,

@@ -86,6 +86,26 @@ task<state_home::opened> open_here(state_home& state, shard& home, files::state_
         }
         pending.set_change(cut->after ? std::optional(change_of(*cut->after)) : std::nullopt);
     }
+    // Whoever the delegation is in the way of waits from here on; and whoever is not asked here, on the lease.
+    if (const auto reserved = table.reserve_delegation(pending)) {
+        storage::lease_wanted wanted = [&table, id = *reserved] { (void)table.recall(id); };
+        auto taking = file->backend->lease(file->file, std::move(wanted));
+        auto lease = co_await taking;
+        // What local processes did while the server was away its holder has not seen.
+        if (lease && request->claim == files::open_claim::reclaim) {
+            const auto attrs = co_await file->backend->getattr(file->request, file->file);
+            if (!attrs || attrs->ctime.seconds >= table.options().reclaimed_unchanged)
+                pending.set_gives_back();
+        }
+        if (lease) {
+            pending.set_lease(std::move(*lease));
+        } else {
+            const storage::no_lease why = storage::why_no_lease(lease.error());
+            pending.set_lease(why);
+            if (why == storage::no_lease::limit)
+                table.lacks_leases();
+        }
+    }
     const auto done = table.commit(pending);
     if (done) {
         out.id = to_wire(done->id);

@@ -113,6 +113,8 @@ void serve_all(server& s, const request& r)
             check(s.run(s.fs->lookup(r, root, ".")).has_value(), "LOOKUP of .");
             check(s.run(s.fs->getattr(r, f)).has_value(), "GETATTR");
             check(s.run(s.fs->access(r, f, R_OK | W_OK)).has_value(), "ACCESS");
+            const auto lease = s.run(s.fs->lease(f, [] {}));
+            check(!lease && why_no_lease(lease.error()) == no_lease::unsupported, "a lease of none");
             check(s.run(s.fs->write(r, f, 0, std::span(&piece, 1), stability::unstable)).has_value(),
                   "WRITE");
             check(s.run(s.fs->write(r, f, 0, std::span(&piece, 1), stability::file_sync)).has_value(),

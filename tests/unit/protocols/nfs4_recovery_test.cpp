@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A server of version 4.1 that starts again, over its database and the same files: what clients take back, and who waits meanwhile.
 #include "../plugins/temporary_directory.hpp"
+#include "leasing_files.hpp"
 #include "nfs4_called_client.hpp"
 
 #include <verbena/core/sleep.hpp>
@@ -275,6 +276,72 @@ BOOST_FIXTURE_TEST_CASE(where_others_may_write_a_delegation_is_taken_back_and_re
         a.open_again(file, share4::access_both, share4::deny_none, open_delegation_type4::write);
     BOOST_CHECK(again.res.delegation.delegation_type == open_delegation_type4::write);
     BOOST_TEST(again.res.delegation.recall);
+}
+
+namespace {
+
+struct leased_fixture : recovery_fixture {
+    leased_fixture()
+    {
+        options[0].local_writers = true;
+        options[0].backend = &leasing;
+        exports = nfs::export_table();
+        start_again();
+    }
+    ~leased_fixture() { stop(); } // with the leases
+    leasing_files leasing{*files};
+};
+
+} // namespace
+
+// Local processes are made to wait for it again. Where they can't be, or may have changed the file while the server was away, it is recalled.
+BOOST_FIXTURE_TEST_CASE(a_delegation_under_a_lease_is_taken_back_with_its_lease, leased_fixture)
+{
+    const struct {
+        const char* client;
+        int refusal;
+        std::int64_t unchanged; // since then, in seconds since 1970
+        bool is_kept;
+    } rows[] = {{"a", 0, INT64_MAX, true}, {"b", EAGAIN, INT64_MAX, false}, {"c", 0, 1, false}};
+    for (const auto& row : rows) {
+        reclaiming a(*this, row.client);
+        leasing.refuses_with = 0;
+        channel->last.clear();
+        channel->calls.clear();
+        connect(a);
+        const auto made = a.open(a.creating("f"));
+        BOOST_REQUIRE(made.status == nfsstat4::ok);
+        BOOST_TEST(a.call(PUTFH4args{client4::handle_of(made)}, CLOSE4args{0, made.id}).status() ==
+                   nfsstat4::ok);
+        const auto file = a.open(a.opening("f", share4::access_read));
+        BOOST_REQUIRE(file.res.delegation.delegation_type == open_delegation_type4::read);
+        BOOST_TEST(leasing.out == 1);
+        reclaimed_unchanged = row.unchanged;
+        start_again();
+        BOOST_TEST(leasing.out == 0);
+        leasing.refuses_with = row.refusal;
+        channel->last.clear();
+        answer4 known = compound(a.exchange());
+        const auto exchanged = known.good<EXCHANGE_ID4res>();
+        a.id = exchanged.clientid;
+        a.create_sequence = exchanged.sequenceid;
+        open_session(a);
+        const auto again =
+            a.open_again(file, share4::access_read, share4::deny_none, open_delegation_type4::read);
+        BOOST_CHECK(again.res.delegation.delegation_type == open_delegation_type4::read);
+        BOOST_TEST(again.res.delegation.recall == !row.is_kept);
+        BOOST_TEST(leasing.out == (row.refusal == 0));
+        turn();
+        BOOST_TEST(channel->calls.size() == (row.is_kept ? 0u : 1u));
+        BOOST_TEST(a.complete() == nfsstat4::ok);
+        BOOST_TEST(
+            a.call(PUTFH4args{client4::handle_of(file)}, DELEGRETURN4args{again.res.delegation.stateid})
+                .status() == nfsstat4::ok);
+        BOOST_TEST(leasing.out == 0);
+        BOOST_TEST(a.call(PUTFH4args{client4::handle_of(file)}, CLOSE4args{0, again.id}).status() ==
+                   nfsstat4::ok);
+        pass(91s); // for those of other rows, who don't come back
+    }
 }
 
 BOOST_FIXTURE_TEST_CASE(opens_and_locks_are_taken_back_while_others_wait, recovery_fixture)

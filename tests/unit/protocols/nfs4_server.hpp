@@ -102,6 +102,7 @@ struct nfs4_fixture {
         verbena::files::state_options state;
         state.epoch = begun.epoch;
         state.reclaimers = begun.reclaimers;
+        state.reclaimed_unchanged = reclaimed_unchanged;
         state.lease = 90s;
         state.limits = state_limits;
         commons.emplace(exports, key, home, *store, state, 1'700'000'000, limits);
@@ -210,7 +211,8 @@ struct nfs4_fixture {
     verbena::files::limits state_limits;
     verbena::files::no_recovery_store forgets;
     verbena::files::recovery_store* store = &forgets;
-    verbena::files::recovery_start begun{7, {}, {}};
+    verbena::files::recovery_start begun{7, {}, {}, 0};
+    std::int64_t reclaimed_unchanged = 0;
     std::optional<server_commons> commons;
     std::optional<server> program;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bases of filters: what they forward, and what they ask first.
 #include "fake_backend.hpp"
+#include "leasing_files.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -203,6 +204,24 @@ BOOST_FIXTURE_TEST_CASE(reads_from_files_are_forwarded, fixture)
     BOOST_TEST(there->read.count == 40u);
 }
 
+// Past gates, too: a lease is no operation of a client's.
+BOOST_FIXTURE_TEST_CASE(leases_are_forwarded, fixture)
+{
+    verbena::test::leasing_files leasing(below);
+    forwarding_backend filter(static_cast<file_backend&>(leasing));
+    gate fs(filter);
+    BOOST_TEST(fs.info().leases);
+    bool is_wanted = false;
+    auto lease = run_until_complete(*shard, fs.lease(below.handle_of(2), [&] { is_wanted = true; }));
+    BOOST_REQUIRE(lease);
+    BOOST_TEST(leasing.out == 1);
+    BOOST_TEST(leasing.local_writer());
+    BOOST_TEST(is_wanted);
+    lease->reset();
+    BOOST_TEST(leasing.out == 0);
+    BOOST_TEST(fs.asked.empty());
+}
+
 BOOST_AUTO_TEST_CASE(a_filter_may_own_what_is_below)
 {
     struct lives final : forwarding_backend {
@@ -343,6 +362,7 @@ BOOST_AUTO_TEST_CASE(what_a_back_end_does_not_offer_it_refuses)
     };
     BOOST_TEST(refusal(fs.seek(me, file, 0, extent::hole)) == EOPNOTSUPP);
     BOOST_TEST(refusal(fs.getxattr(me, file, "a")) == EOPNOTSUPP);
+    BOOST_TEST(refusal(fs.lease(file, [] {})) == EOPNOTSUPP);
     BOOST_TEST(refusal(fs.listxattrs(me, file)) == EOPNOTSUPP);
     BOOST_TEST(refusal(fs.allocate(me, file, 0, 1)) == EROFS);
     BOOST_TEST(refusal(fs.deallocate(me, file, 0, 1)) == EROFS);

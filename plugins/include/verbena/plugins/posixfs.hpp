@@ -39,13 +39,21 @@ struct posixfs_options {
     /// Files held open per shard; 0: an eighth of RLIMIT_NOFILE. All shards and exports together keep within half of
     /// that limit in descriptors. Raise it before.
     std::size_t cached_files = 0;
+    /// Read delegations are given under kernel leases, which make local writers wait for their recall. A thread of the process, started with
+    /// the first such back end, hears of them by `lease_signal`, a real-time one; 0: SIGRTMAX - 4. The kernel sends it, and where its queue is full SIGIO, to that
+    /// thread alone, which takes both by sigwaitinfo(2) and blocks all others. So handlers of the process are not touched, and nobody has to
+    /// block anything. But who has one of both blocked in all threads, and takes it by sigwaitinfo(2) or signalfd(2), may lose some to that thread.
+    bool leases = true;
+    int lease_signal = 0;
+    std::size_t most_leases =
+        0; ///< of all exports that say the same; each takes a descriptor. 0: a quarter of RLIMIT_NOFILE
     /// Most files the path table remembers; handles of the longest unused ones become stale.
     std::size_t path_table_entries = std::size_t(1) << 20;
 };
 
 /// Opens the tree. Capabilities that the process needs to act for its callers: CAP_SETUID and CAP_SETGID
 /// (switch to the caller), CAP_DAC_READ_SEARCH (open handles), CAP_DAC_OVERRIDE (an owner writes his
-/// read-only file), CAP_CHOWN, CAP_FOWNER, CAP_FSETID, CAP_MKNOD (root's own requests, where root is not
+/// read-only file), CAP_LEASE (leases of others' files), CAP_CHOWN, CAP_FOWNER, CAP_FSETID, CAP_MKNOD (root's own requests, where root is not
 /// squashed). Without the first two everything runs as the daemon's user, which must be asked for (callers_are_daemon) where
 /// that user is root or any of the others is held; without the third handles come from the path table; describe() says so.
 ///
@@ -53,7 +61,7 @@ struct posixfs_options {
 /// SIGXFSZ. `pool` outlives the back end and what it gave to be sent (storage::located_read). Destroy it when no shard runs tasks of it; it may be used on shards
 /// numbered below max_shards. Identity is switched per thread and given back at the end of the shard's turn.
 ///
-/// Errors: errno of opening the root; with handle_mode::kernel what name_to_handle_at(2) or open_by_handle_at(2) answered for it,
+/// Errors: EINVAL for a lease_signal that is no real-time signal; errno of opening the root; with handle_mode::kernel what name_to_handle_at(2) or open_by_handle_at(2) answered for it,
 /// EPERM without CAP_DAC_READ_SEARCH; EPERM where lends_its_rights().
 result<std::unique_ptr<storage::file_backend>> open_posixfs(const posixfs_options& options,
                                                             blocking_pool& pool);

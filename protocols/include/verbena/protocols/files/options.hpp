@@ -7,6 +7,7 @@
 #include <verbena/core/siphash.hpp>
 #include <verbena/protocols/files/stateid.hpp>
 #include <verbena/protocols/files/types.hpp>
+#include <verbena/protocols/storage/file_lease.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
 #include <array>
@@ -55,6 +56,9 @@ struct state_options {
         2); ///< how long a range is kept for a waiter that was told that it may try again
     duration lock_wait = std::chrono::seconds(
         75); ///< a waiter that has not asked again for so long waits no more: Linux asks each 30 s
+    /// Of what is reclaimed under a lease: nobody has changed a file unseen whose change time, in seconds since 1970, is before this. It was
+    /// under a lease since then at least, until the server ended. Others may have been changed since; 0: all.
+    std::int64_t reclaimed_unchanged = 0;
     bool read_delegations = true;
     bool write_delegations = true;
     files::limits limits;
@@ -147,6 +151,9 @@ struct state_stats {
     gauge passages;                            ///< operations under way
     counter expired_clients, returned_clients; ///< of courtesy clients: state taken, and back in time
     counter recalls, revocations;
+    counter local_recalls; ///< of these recalls: for a local process
+    std::array<counter, storage::no_lease_count>
+        lease_refusals; ///< delegations that were not given for want of a lease, by storage::no_lease
     counter ended_recalls,
         recall_microseconds; ///< from the recall until it is back or revoked, all of these together
     counter share_denials, lock_denials;

@@ -11,6 +11,7 @@
 #include <verbena/protocols/files/recovery.hpp>
 #include <verbena/protocols/files/stateid.hpp>
 #include <verbena/protocols/files/types.hpp>
+#include <verbena/protocols/storage/file_lease.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -76,7 +77,9 @@ struct open_request {
     delegation_want want = delegation_want::any; ///< with reclaim: what it had
     stateid delegation;                          ///< with under_delegation
     bool gives_back = false;                     ///< with reclaim: what it had is recalled at once
-    bool truncates = false;                      ///< the file is cut, whatever the access
+    bool leased =
+        false; ///< others than clients may change the file: it brings a read delegation at most, and that by reserve_delegation() alone
+    bool truncates = false; ///< the file is cut, whatever the access
     std::optional<std::uint64_t>
         change; ///< the file's change attribute as the client sees it, if that is known: then the holder of a write delegation may be asked
     bool hears_of_locks =
@@ -147,6 +150,7 @@ private:
     share access_ = share::none;
     share deny_ = share::none;
     bool minds_operations_ = false; // those that are under way: I/O of others is refused in grace
+    bool reclaims_ = false;
     byte_range bytes_;
     lock_type type_ = lock_type::read;
 };
@@ -179,6 +183,12 @@ public:
     ~pending_open();
     /// As open_request::change has it, where that is known later.
     void set_change(std::optional<std::uint64_t> change) noexcept { request_.change = change; }
+    /// A lease for the delegation that was reserved.
+    void set_lease(std::unique_ptr<storage::file_lease> lease) noexcept { lease_ = std::move(lease); }
+    /// With reclaim: what it had is recalled at once.
+    void set_gives_back() noexcept { request_.gives_back = true; }
+    /// There is none, and the next question is why.
+    void set_lease(storage::no_lease why) noexcept { why_no_lease_ = why; }
 
 private:
     friend class state_table;
@@ -188,6 +198,9 @@ private:
     state_table* table_ = nullptr;
     detail::file_entry* file_ = nullptr;
     open_request request_;
+    std::optional<stateid> reserved_; // until it is committed
+    std::unique_ptr<storage::file_lease> lease_;
+    storage::no_lease why_no_lease_ = storage::no_lease::failed;
 };
 
 /// The state of files whose home is one shard, and the clients that have it. Shard-local, but for has_state() and stats().
@@ -265,6 +278,11 @@ public:
     result<opened> open(const open_request& r);
     /// Errors: invalid, share_denied, needs_room, grace, no_grace, reclaim_bad, reclaim_conflict, too_many_opens.
     result<void> begin_open(const open_request& r, pending_open& p);
+    /// Of an open_request::leased: whether it would bring a read delegation, whose stateid this is. Then its place is held: whoever the delegation will be in the way of waits
+    /// from now on, until commit() or the end of `p`. The caller asks the back end for a lease, whose holder recalls the delegation by its stateid, and
+    /// gives it to `p`. Without one, and where anybody wanted the file meanwhile, commit() grants no delegation; one that is reclaimed
+    /// it grants recalled.
+    std::optional<stateid> reserve_delegation(pending_open& p);
     /// Draws the stateid's number: to be sent. `p` is done with. Errors: the client's.
     result<opened> commit(pending_open& p);
     /// The open is from now on as if only those of its opens had been that `access` and `deny` include. Errors: invalid, where these are not
@@ -322,8 +340,12 @@ public:
     };
     /// The holder of `id` has said which change attribute the file has for it. Nothing if the delegation is back, or recalled.
     std::optional<answer> note_answer(const stateid& id, std::uint64_t change) noexcept;
-    /// Recalls one, for a reason that the table doesn't know of (a local process wants the file).
+    /// Recalls one, for a reason that the table doesn't know of (a local process wants the file). One that is reserved is not granted then.
     result<void> recall(const stateid& id);
+    /// The back end has no room for another lease: clients are asked to give back what they don't use, every 10 s at most.
+    void lacks_leases();
+    /// Releases all leases, and takes none any more: the shard goes. tend() does so at its end.
+    void release_leases() noexcept;
     /// Where memory is short: asks each client that has more than `keep` delegations to give some back. Also done where a limit comes near.
     void recall_any(std::size_t keep);
 
@@ -432,6 +454,13 @@ private:
                            delegation_type type) noexcept;
     bool is_passed_against(detail::file_entry& f, delegation_type type) noexcept;
     bool is_pending_by_others(client_id client, detail::file_entry& f, delegation_type type) noexcept;
+    std::optional<delegation_type> may_delegate(const open_request& r, detail::client_entry& c,
+                                                detail::file_entry& f, opened& out,
+                                                std::optional<no_delegation>& refused);
+    void settle_reserved(pending_open& p, opened& out);
+    detail::delegation_entry* reserved_of(const pending_open& p) noexcept;
+    static bool is_in_way(const detail::delegation_entry& d, const demand& what) noexcept;
+    void ask_all_back(std::size_t of) noexcept;
     detail::delegation_entry& grant(detail::client_entry& c, detail::file_entry& f, delegation_type type,
                                     std::optional<std::uint64_t> change);
     void recall(detail::delegation_entry& d) noexcept;
@@ -488,6 +517,7 @@ private:
     std::uint64_t last_client_ = 0;
     limited last_lacking_ = limited::opens;
     time_point next_ask_back_{}; // of all clients
+    bool takes_leases_ = true;
     std::unique_ptr<indexes>
         by_; // clients by their lease, recalls and reservations by their end, states by owner and file
     waiter_list quiet_;   // wait for operations on files without state

@@ -43,7 +43,8 @@ struct export_options {
     bool all_squash = false; ///< everybody does
     std::uint32_t anonuid = nobody;
     std::uint32_t anongid = nobody;
-    /// Processes of this host, or other exports, may change the files without asking: version 4's clients get no delegations.
+    /// Processes of this host, or other exports, may change the files without asking: version 4's clients get delegations to read alone, and
+    /// those only where the back end has leases.
     bool local_writers = true;
     bool secure = false; ///< the peer's port must be below 1024; RDMA clients have none such
 };

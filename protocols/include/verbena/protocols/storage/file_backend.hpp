@@ -7,6 +7,7 @@
 #pragma once
 
 #include <verbena/core/task.hpp>
+#include <verbena/protocols/storage/file_lease.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
 #include <memory>
@@ -122,6 +123,15 @@ public:
     virtual task<result<std::vector<std::string>>> listxattrs(const request& r, const handle& file);
     /// ENODATA where there is none.
     virtual task<result<change>> removexattr(const request& r, const handle& file, std::string_view name);
+    /// Makes processes of this host wait that want to change the data of `file`, a regular one, for as long as the lease is there; `wanted` is called when
+    /// one does. There may be several leases of one file. What this back end itself opens for writing breaks them, so the caller sees to it that none of its
+    /// calls changes the file meanwhile. Asked for where info().leases says so, with the process's own rights: there is no request.
+    ///
+    /// Completes when: the lease is there; whoever changed the file before that has closed it, so attributes that are looked at afterwards
+    /// show it. On cancel: it goes on. Errors: EAGAIN where somebody has the file open for writing; EACCES or EPERM; EINVAL or EOPNOTSUPP; EMFILE, ENFILE, ENOLCK or ENOMEM; others
+    /// (why_no_lease()). Lifetime: `file` outlives the task; as to `wanted` and the lease, see there. Shard: any; all shards on which the back end was
+    /// used still run.
+    virtual task<result<std::unique_ptr<file_lease>>> lease(const handle& file, lease_wanted wanted);
 };
 
 } // namespace verbena::storage

@@ -249,6 +249,7 @@ struct filesystem_info {
     std::uint32_t time_granularity_ns = 1;
     std::uint32_t clone_block = 0; ///< bytes; what offsets of a clone are multiples of
     bool xattrs = false;           ///< extended attributes of the name space "user"
+    bool leases = false;           ///< file_backend::lease() may be asked for
     bool links = true, symlinks = true, case_insensitive = false, chown_restricted = true;
 };
 

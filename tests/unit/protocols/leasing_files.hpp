@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// A back end whose files local processes may want, as far as leases go.
+#pragma once
+
+#include <verbena/core/event.hpp>
+#include <verbena/core/sleep.hpp>
+#include <verbena/protocols/storage/forwarding_backend.hpp>
+
+#include <cerrno>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace verbena::test {
+
+class leasing_files final : public storage::forwarding_backend {
+public:
+    explicit leasing_files(storage::file_backend& below) : forwarding_backend(below), info_(below.info())
+    {
+        info_.leases = true;
+    }
+    const storage::filesystem_info& info() const noexcept override { return info_; }
+    task<result<std::unique_ptr<storage::file_lease>>> lease(const storage::handle& file,
+                                                             storage::lease_wanted wanted) override
+    {
+        ++asked;
+        // In force at once, as the kernel's is while its holder has not heard of it yet.
+        auto made = std::make_unique<one>(*this, file, std::move(wanted));
+        if (refuses_with != 0)
+            co_return error::from_errno(refuses_with, "a lease");
+        if (takes && takes() != duration::zero())
+            co_await sleep_for(takes());
+        if (holds)
+            (void)co_await go.wait();
+        std::unique_ptr<storage::file_lease> out = std::move(made);
+        co_return out;
+    }
+    task<result<storage::write_result>> write(const storage::request& r, const storage::handle& file,
+                                              std::uint64_t offset,
+                                              std::span<const std::span<const std::byte>> pieces,
+                                              storage::stability how) override
+    {
+        note_change(file);
+        return below().write(r, file, offset, pieces, how);
+    }
+    task<result<storage::change>> setattr(const storage::request& r, const storage::handle& file,
+                                          const storage::set_attributes& set,
+                                          std::optional<storage::file_time> guard) override
+    {
+        if (set.size)
+            note_change(file);
+        return below().setattr(r, file, set, guard);
+    }
+    /// A process of this host opens the file of the lease taken last for writing; false if there is none.
+    bool local_writer()
+    {
+        if (leases_.empty())
+            return false;
+        const storage::handle file = leases_.back()->file;
+        std::vector<storage::lease_wanted> told;
+        for (one* l : leases_)
+            if (l->file == file)
+                told.push_back(l->wanted);
+        for (const auto& tell : told)
+            tell();
+        return true;
+    }
+
+    int asked = 0;
+    int out = 0;     ///< leases
+    int changes = 0; ///< of data
+    int broken = 0;  ///< of these while a lease of the file was out
+    std::function<duration()> takes;
+    bool holds = false;
+    event go;
+    int refuses_with = 0;
+
+private:
+    struct one final : storage::file_lease {
+        one(leasing_files& o, const storage::handle& f, storage::lease_wanted w)
+            : of(o), file(f), wanted(std::move(w))
+        {
+            ++of.out;
+            of.leases_.push_back(this);
+        }
+        ~one() override
+        {
+            --of.out;
+            std::erase(of.leases_, this);
+        }
+        leasing_files& of;
+        const storage::handle file;
+        const storage::lease_wanted wanted;
+    };
+    void note_change(const storage::handle& file)
+    {
+        ++changes;
+        for (const one* l : leases_)
+            broken += l->file == file;
+    }
+    storage::filesystem_info info_;
+    std::vector<one*> leases_;
+};
+
+} // namespace verbena::test
