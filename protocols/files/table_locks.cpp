@@ -75,6 +75,8 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
         return error(errc::open_mode);
     if (const auto may = r.reclaim ? check_reclaim(c) : may_begin_anew(c); !may)
         return may.error();
+    if (const auto may = may_be_granted(c); !may)
+        return may.error();
 
     lapse_reservations();
     const std::span<const std::byte> owner = l != nullptr ? bytes_of(l->owner->name) : r.owner;

@@ -239,6 +239,8 @@ result<opened> state_table::commit(pending_open& p)
     if (!living_one)
         return living_one.error();
     client_entry& c = **living_one;
+    if (const auto may = may_be_granted(c); !may)
+        return may.error();
     file_entry& f = *p.file_;
     owner_entry& owner = owner_of(c, false, r.owner);
     auto* o = static_cast<open_entry*>(state_of(owner, f));

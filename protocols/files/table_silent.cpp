@@ -15,6 +15,26 @@ result<void> state_table::set_silent(client_id client)
     return {};
 }
 
+bool state_table::lacks_record(client_id client) noexcept
+{
+    const client_entry* const c = find_client(client);
+    return c != nullptr && c->silent && !c->recorded;
+}
+
+bool state_table::is_being_written(client_id client) noexcept
+{
+    const client_entry* const c = find_client(client);
+    return c != nullptr && c->storing;
+}
+
+// It could not take that back after the next start, or others' state would stand in its place (7530 9.6.3.4).
+result<void> state_table::may_be_granted(const client_entry& c) const noexcept
+{
+    if (c.silent && !c.recorded)
+        return error(errc::busy, "the client is not written down");
+    return {};
+}
+
 task<result<void>> state_table::record(client_id client)
 {
     const auto living_one = living(client);
@@ -29,7 +49,7 @@ task<result<void>> state_table::record(client_id client)
     const auto again = living(client);
     if (!again)
         co_return again.error();
-    co_return result<void>();
+    co_return may_be_granted(**again);
 }
 
 result<state_holder> state_table::holder_of(const stateid& id) const
