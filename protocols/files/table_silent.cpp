@@ -82,14 +82,9 @@ bool state_table::has_owner(client_id client, bool locks, std::span<const std::b
 result<stateid> state_table::renumber(client_id client, const stateid& id, const storage::handle& file,
                                       zero_seqid zero)
 {
-    const auto c = living(client);
-    if (!c)
-        return c.error();
-    const auto s = check(**c, id, &file, zero);
+    const auto s = own(client, id, file, zero, state_kind::open);
     if (!s)
         return s.error();
-    if ((*s)->kind != state_kind::open)
-        return error(errc::bad_stateid, "not an open");
     (*s)->seqid = next_seqid((*s)->seqid);
     return states_->id_of(**s);
 }

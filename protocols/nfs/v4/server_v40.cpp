@@ -5,6 +5,7 @@
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
 
 #include <algorithm>
+#include <type_traits>
 
 namespace verbena::nfs::v4 {
 
@@ -218,50 +219,24 @@ nfsstat4 server::refusal_v40(const compound& k, nfsstat4 room) const noexcept
     return v40_status(nfs_opnum4::illegal, status != nfsstat4::ok ? status : room);
 }
 
-task<nfsstat4> server::open_confirm_v40(compound& k)
+// One that names its owner by a stateid, and is answered with one.
+template<class Args, class Results>
+task<nfsstat4> server::run_owned(compound& k, stateid4 Results::* id, owned<Args> what)
 {
-    OPEN_CONFIRM4args args;
+    Args args;
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
-    const nfsstat4 refused = refusal_v40(k, k.check_room<OPEN_CONFIRM4res>());
+    nfsstat4 refused = refusal_v40(k, k.check_room<Results>());
     if (refused == nfsstat4::nofilehandle)
         co_return refused;
+    if constexpr (std::is_same_v<Args, OPEN_DOWNGRADE4args>) {
+        if (refused == nfsstat4::ok && !is_share(args.share_access, args.share_deny))
+            refused = nfsstat4::inval;
+    }
     const storage::handle file = k.key_of_current();
-    const v40_answer answer = co_await commons_.v40.confirm_open(args, file, refused);
-    OPEN_CONFIRM4res res;
-    res.open_stateid = answer.id;
-    co_return answer.status == nfsstat4::ok ? k.add(res) : answer.status;
-}
-
-task<nfsstat4> server::open_downgrade_v40(compound& k)
-{
-    OPEN_DOWNGRADE4args args;
-    if (!k.args.read(args))
-        co_return nfsstat4::badxdr;
-    nfsstat4 refused = refusal_v40(k, k.check_room<OPEN_DOWNGRADE4res>());
-    if (refused == nfsstat4::nofilehandle)
-        co_return refused;
-    if (refused == nfsstat4::ok && !is_share(args.share_access, args.share_deny))
-        refused = nfsstat4::inval;
-    const storage::handle file = k.key_of_current();
-    const v40_answer answer = co_await commons_.v40.downgrade(args, file, refused);
-    OPEN_DOWNGRADE4res res;
-    res.open_stateid = answer.id;
-    co_return answer.status == nfsstat4::ok ? k.add(res) : answer.status;
-}
-
-task<nfsstat4> server::close_v40(compound& k)
-{
-    CLOSE4args args;
-    if (!k.args.read(args))
-        co_return nfsstat4::badxdr;
-    const nfsstat4 refused = refusal_v40(k, k.check_room<CLOSE4res>());
-    if (refused == nfsstat4::nofilehandle)
-        co_return refused;
-    const storage::handle file = k.key_of_current();
-    const v40_answer answer = co_await commons_.v40.close(args, file, refused);
-    CLOSE4res res;
-    res.open_stateid = answer.id;
+    const v40_answer answer = co_await (commons_.v40.*what)(args, file, refused);
+    Results res;
+    res.*id = answer.id;
     co_return answer.status == nfsstat4::ok ? k.add(res) : answer.status;
 }
 
@@ -284,31 +259,18 @@ task<nfsstat4> server::lock_v40(compound& k)
     co_return k.add_lock(res, answer.status, answer.holder.get());
 }
 
-task<nfsstat4> server::locku_v40(compound& k)
-{
-    LOCKU4args args;
-    if (!k.args.read(args))
-        co_return nfsstat4::badxdr;
-    const nfsstat4 refused = refusal_v40(k, k.check_room<LOCKU4res>());
-    if (refused == nfsstat4::nofilehandle)
-        co_return refused;
-    const storage::handle file = k.key_of_current();
-    const v40_answer answer = co_await commons_.v40.unlock(args, file, refused);
-    LOCKU4res res;
-    res.lock_stateid = answer.id;
-    co_return answer.status == nfsstat4::ok ? k.add(res) : answer.status;
-}
-
 // What only minor version 0 has, or has otherwise.
 task<nfsstat4> server::run_v40(compound& k, nfs_opnum4 operation)
 {
     switch (operation) {
-    case nfs_opnum4::close: return close_v40(k);
+    case nfs_opnum4::close: return run_owned(k, &CLOSE4res::open_stateid, &v40_state::close);
     case nfs_opnum4::lock: return lock_v40(k);
-    case nfs_opnum4::locku: return locku_v40(k);
+    case nfs_opnum4::locku: return run_owned(k, &LOCKU4res::lock_stateid, &v40_state::unlock);
     case nfs_opnum4::open: return open_v40(k);
-    case nfs_opnum4::open_confirm: return open_confirm_v40(k);
-    case nfs_opnum4::open_downgrade: return open_downgrade_v40(k);
+    case nfs_opnum4::open_confirm:
+        return run_owned(k, &OPEN_CONFIRM4res::open_stateid, &v40_state::confirm_open);
+    case nfs_opnum4::open_downgrade:
+        return run_owned(k, &OPEN_DOWNGRADE4res::open_stateid, &v40_state::downgrade);
     case nfs_opnum4::release_lockowner: return release_lockowner(k);
     case nfs_opnum4::renew: return renew(k);
     case nfs_opnum4::setclientid: return setclientid(k);

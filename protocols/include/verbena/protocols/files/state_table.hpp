@@ -29,6 +29,7 @@ struct peer_use;
 struct owner_entry;
 struct file_entry;
 struct state_entry;
+enum class state_kind : std::uint8_t;
 struct open_entry;
 struct lock_entry;
 struct delegation_entry;
@@ -421,6 +422,8 @@ private:
     // Stateids.
     result<detail::state_entry*> check(detail::client_entry& c, const stateid& id,
                                        const storage::handle* file, zero_seqid zero) noexcept;
+    result<detail::state_entry*> own(client_id client, const stateid& id, const storage::handle& file,
+                                     zero_seqid zero, detail::state_kind kind) noexcept;
     detail::state_entry* state_of(detail::owner_entry& o, detail::file_entry& f) noexcept;
     void remove(detail::state_entry& s) noexcept;
     void remove_open(detail::open_entry& o) noexcept;

@@ -151,11 +151,11 @@ private:
     task<nfsstat4> run_open_v40(compound& k, const OPEN4args& args, OPEN4res& res);
     task<nfsstat4> open_v40(compound& k);
     nfsstat4 refusal_v40(const compound& k, nfsstat4 room) const noexcept;
-    task<nfsstat4> open_confirm_v40(compound& k);
-    task<nfsstat4> open_downgrade_v40(compound& k);
-    task<nfsstat4> close_v40(compound& k);
+    template<class Args>
+    using owned = task<v40_answer> (v40_state::*)(const Args&, const storage::handle&, nfsstat4);
+    template<class Args, class Results>
+    task<nfsstat4> run_owned(compound& k, stateid4 Results::* id, owned<Args> what);
     task<nfsstat4> lock_v40(compound& k);
-    task<nfsstat4> locku_v40(compound& k);
 
     // Clients and sessions.
     task<nfsstat4> exchange_id(compound& k);
