@@ -46,6 +46,11 @@ std::vector<setting> limit_settings()
                         "Memory in MiB for the slots of sessions and the replies that they keep"),
         setting::number("slot_memory_mib_per_peer", of_mib, sessions.slot_bytes_per_peer / mib,
                         "Of that, what one peer's clients may have"),
+        setting::number("owner_memory_mib", of_mib, sessions.owner_memory / mib,
+                        "Memory in MiB for the owners of opens and locks of version 4.0 and what they were "
+                        "answered last"),
+        setting::number("owner_memory_mib_per_peer", of_mib, sessions.owner_memory_per_peer / mib,
+                        "Of that, what one peer's clients may have"),
         setting::number("opens", of_state, state.opens, "Opens of version 4, of all clients"),
         setting::number("opens_per_client", of_state, state.opens_per_client, "Opens of one client"),
         setting::number("locks", of_state, state.locks, "Ranges of bytes that clients of version 4 lock"),
@@ -79,6 +84,9 @@ limits_config read_limits(const setting_values& values)
     made.sessions.sessions_per_peer = part_of(values, "sessions_per_peer", "sessions");
     made.sessions.slot_bytes = values.number("slot_memory_mib") * mib;
     made.sessions.slot_bytes_per_peer = part_of(values, "slot_memory_mib_per_peer", "slot_memory_mib") * mib;
+    made.sessions.owner_memory = values.number("owner_memory_mib") * mib;
+    made.sessions.owner_memory_per_peer =
+        part_of(values, "owner_memory_mib_per_peer", "owner_memory_mib") * mib;
     made.state.opens = values.number("opens");
     made.state.opens_per_client = part_of(values, "opens_per_client", "opens");
     made.state.locks = values.number("locks");

@@ -436,7 +436,8 @@ std::size_t state_table::has_of(const client_entry& c, limited what) noexcept
     case limited::delegations: return c.delegations;
     case limited::waiters: return c.waits;
     case limited::clients:
-    case limited::sessions: break;
+    case limited::sessions:
+    case limited::owners: break;
     }
     return 1;
 }
@@ -472,6 +473,7 @@ std::optional<state_table::shortage> state_table::lacks(const client_entry& c, l
         break;
     case limited::clients:
     case limited::sessions:
+    case limited::owners:
     case limited::delegations:
     case limited::waiters: return std::nullopt; // no peer has a share of these
     }

@@ -75,6 +75,8 @@ result<stateid> state_table::lock(const lock_request& r, lock_holder* holder, ze
         return error(errc::open_mode);
     if (const auto may = r.reclaim ? check_reclaim(c) : may_begin_anew(c); !may)
         return may.error();
+    if (const auto may = may_be_granted(c); !may)
+        return may.error();
 
     lapse_reservations();
     const std::span<const std::byte> owner = l != nullptr ? bytes_of(l->owner->name) : r.owner;
@@ -159,21 +161,16 @@ result<void> state_table::test_lock(client_id client, const storage::handle& fil
 result<stateid> state_table::unlock(client_id client, const stateid& id, const storage::handle& file,
                                     const byte_range& bytes, zero_seqid zero)
 {
-    const auto c = living(client);
-    if (!c)
-        return c.error();
-    const auto s = check(**c, id, &file, zero);
+    const auto s = own(client, id, file, zero, state_kind::lock);
     if (!s)
         return s.error();
-    if ((*s)->kind != state_kind::lock)
-        return error(errc::bad_stateid, "not a lock");
     if (bytes.offset > bytes.last)
         return error(errc::invalid, "range of an unlock");
     auto& l = static_cast<lock_entry&>(**s);
     const std::ptrdiff_t growth = l.ranges.growth(bytes, std::nullopt);
     // Else a client could make as many as it likes of one.
     if (growth > 0)
-        if (const auto lacking = lacks_for_locks(**c, std::size_t(growth), false, 0))
+        if (const auto lacking = lacks_for_locks(l.client, std::size_t(growth), false, 0))
             return refuse(*lacking, errc::too_many_locks);
     const bool had_some = !l.ranges.empty();
     const bool frees = l.ranges.find_conflict(bytes, lock_type::write) != nullptr;
@@ -183,7 +180,7 @@ result<stateid> state_table::unlock(client_id client, const stateid& id, const s
         --l.file->lockers;
     }
     l.seqid = next_seqid(l.seqid);
-    (*c)->count(&client_entry::locks, &peer_use::locks, growth);
+    l.client.count(&client_entry::locks, &peer_use::locks, growth);
     stats_.locks.add(growth);
     if (frees)
         unlocked(*l.file);

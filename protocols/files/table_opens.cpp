@@ -102,6 +102,19 @@ result<state_entry*> state_table::check(client_entry& c, const stateid& id, cons
     return s;
 }
 
+// The client's, and of that kind.
+result<state_entry*> state_table::own(client_id client, const stateid& id, const storage::handle& file,
+                                      zero_seqid zero, state_kind kind) noexcept
+{
+    const auto c = living(client);
+    if (!c)
+        return c.error();
+    const auto s = check(**c, id, &file, zero);
+    if (s && (*s)->kind != kind)
+        return error(errc::bad_stateid, "of another kind");
+    return s;
+}
+
 state_entry* state_table::state_of(owner_entry& o, file_entry& f) noexcept
 {
     const auto it = by_->states.find(state_key{&o, &f});
@@ -241,6 +254,8 @@ result<opened> state_table::commit(pending_open& p)
     if (!living_one)
         return living_one.error();
     client_entry& c = **living_one;
+    if (const auto may = may_be_granted(c); !may)
+        return may.error();
     file_entry& f = *p.file_;
     owner_entry& owner = owner_of(c, false, r.owner);
     auto* o = static_cast<open_entry*>(state_of(owner, f));
@@ -293,14 +308,9 @@ result<opened> state_table::commit(pending_open& p)
 result<stateid> state_table::downgrade(client_id client, const stateid& id, const storage::handle& file,
                                        share access, share deny, zero_seqid zero)
 {
-    const auto c = living(client);
-    if (!c)
-        return c.error();
-    const auto s = check(**c, id, &file, zero);
+    const auto s = own(client, id, file, zero, state_kind::open);
     if (!s)
         return s.error();
-    if ((*s)->kind != state_kind::open)
-        return error(errc::bad_stateid, "not an open");
     auto& o = static_cast<open_entry&>(**s);
     if (!any(access) || unsigned(access) > 3 || unsigned(deny) > 3)
         return error(errc::invalid, "access or deny of a downgrade");
@@ -316,14 +326,9 @@ result<stateid> state_table::downgrade(client_id client, const stateid& id, cons
 result<void> state_table::close(client_id client, const stateid& id, const storage::handle& file,
                                 zero_seqid zero)
 {
-    const auto c = living(client);
-    if (!c)
-        return c.error();
-    const auto s = check(**c, id, &file, zero);
+    const auto s = own(client, id, file, zero, state_kind::open);
     if (!s)
         return s.error();
-    if ((*s)->kind != state_kind::open)
-        return error(errc::bad_stateid, "not an open");
     remove_open(static_cast<open_entry&>(**s));
     return {};
 }

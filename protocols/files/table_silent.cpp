@@ -15,6 +15,26 @@ result<void> state_table::set_silent(client_id client)
     return {};
 }
 
+bool state_table::lacks_record(client_id client) noexcept
+{
+    const client_entry* const c = find_client(client);
+    return c != nullptr && c->silent && !c->recorded;
+}
+
+bool state_table::is_being_written(client_id client) noexcept
+{
+    const client_entry* const c = find_client(client);
+    return c != nullptr && c->storing;
+}
+
+// It could not take that back after the next start, or others' state would stand in its place (7530 9.6.3.4).
+result<void> state_table::may_be_granted(const client_entry& c) const noexcept
+{
+    if (c.silent && !c.recorded)
+        return error(errc::busy, "the client is not written down");
+    return {};
+}
+
 task<result<void>> state_table::record(client_id client)
 {
     const auto living_one = living(client);
@@ -29,7 +49,7 @@ task<result<void>> state_table::record(client_id client)
     const auto again = living(client);
     if (!again)
         co_return again.error();
-    co_return result<void>();
+    co_return may_be_granted(**again);
 }
 
 result<state_holder> state_table::holder_of(const stateid& id) const
@@ -62,14 +82,9 @@ bool state_table::has_owner(client_id client, bool locks, std::span<const std::b
 result<stateid> state_table::renumber(client_id client, const stateid& id, const storage::handle& file,
                                       zero_seqid zero)
 {
-    const auto c = living(client);
-    if (!c)
-        return c.error();
-    const auto s = check(**c, id, &file, zero);
+    const auto s = own(client, id, file, zero, state_kind::open);
     if (!s)
         return s.error();
-    if ((*s)->kind != state_kind::open)
-        return error(errc::bad_stateid, "not an open");
     (*s)->seqid = next_seqid((*s)->seqid);
     return states_->id_of(**s);
 }

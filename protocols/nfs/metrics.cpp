@@ -63,7 +63,8 @@ metric_family limit_refusals()
 void show(metric_sink& out, const files::limit_counters& refused)
 {
     static constexpr std::array<std::string_view, files::limit_counters::kinds> kinds = {
-        "clients", "sessions", "opens", "locks", "lock_owners", "owner_names", "delegations", "lock_waiters"};
+        "clients",     "sessions",    "opens",        "locks", "lock_owners",
+        "owner_names", "delegations", "lock_waiters", "owners"};
     static constexpr std::array<std::string_view, files::limit_counters::scopes> scopes = {"client", "peer",
                                                                                            "all", "file"};
     for (std::size_t what = 0; what < kinds.size(); ++what) {
@@ -318,6 +319,8 @@ metric_registrations v4::server_commons::expose(metric_registry& registry) const
                                     show(out, "lock", s.lock_denials);
                                 }));
     made.push_back(registry.add(limit_refusals(), [&s](metric_sink& out) { show(out, s.refused_limits); }));
+    made.push_back(
+        registry.add(limit_refusals(), [this](metric_sink& out) { show(out, v40.refused_limits()); }));
     return made;
 }
 

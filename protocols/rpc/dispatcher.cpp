@@ -4,6 +4,7 @@
 #include <verbena/core/exception.hpp>
 #include <verbena/core/log.hpp>
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
+#include <verbena/protocols/rpc/kept_results.hpp>
 
 #include <algorithm>
 
@@ -51,6 +52,15 @@ bool complete(const call& c, const xdr::encoder& results) noexcept
             return false;
     }
     return true;
+}
+
+/// True if the data of a reply, too, are short enough to be kept, and in memory.
+bool may_be_kept(call& c, std::size_t most) noexcept
+{
+    bool in_memory = true;
+    for (std::size_t i = 0; i < c.attached().size(); ++i)
+        in_memory = in_memory && c.attached()[i].file.size == 0;
+    return in_memory && c.results().position() <= most;
 }
 
 } // namespace
@@ -220,8 +230,8 @@ task<outcome> service_dispatcher::serve_once(program& p, call& c)
         c.results().truncate(0);
         if (!co_await c.reserve_results(visit.reply().size()))
             co_return outcome::drop; // rather than an error for what was done: the peer asks again
-        c.results().opaque_fixed(visit.reply());
-        co_return outcome::success;
+        const bool whole = co_await answer_as_kept(c, visit.reply(), visit.items());
+        co_return whole ? outcome::success : outcome::drop;
     }
     }
     outcome how = outcome::system_error;
@@ -236,6 +246,9 @@ task<outcome> service_dispatcher::serve_once(program& p, call& c)
     // What was refused did nothing, so a repeat may as well be refused again.
     if (how == outcome::success && !c.refused() && c.results().payloads().empty()) {
         visit.remember(c.results().bytes());
+    } else if (how == outcome::success && !c.refused() && may_be_kept(c, duplicates_->max_reply())) {
+        const kept_results kept(c, 0);
+        visit.remember(kept.bytes(), kept.items());
     } else if (how != outcome::success && how != outcome::drop && c.keeps_failure()) {
         answer(c, header_of(how, c.header().xid));
         visit.remember(c.results().bytes());

@@ -84,6 +84,7 @@ struct duplicate_request_cache::entry : list_hook {
     bool answered = false;
     time_point when; // answered
     std::vector<std::byte> reply;
+    std::vector<xdr::payload_item> items; // in it
     intrusive_list<visit::queued> waiting;
     std::size_t waiting_count = 0;
 };
@@ -142,6 +143,7 @@ public:
                 stats_.replayed.add();
                 v.state_ = state::answered;
                 v.reply_ = e->reply;
+                v.items_ = e->items;
                 return true;
             }
             stats_.waited.add();
@@ -172,7 +174,7 @@ public:
 
     /// Ends the call in progress of `by`; an empty reply is none to remember: then the first that waits runs the call, and
     /// the others wait for that one.
-    void finish(visit& by, std::span<const std::byte> reply)
+    void finish(visit& by, std::span<const std::byte> reply, std::span<const xdr::payload_item> items)
     {
         const auto held = lock();
         entry& e = *by.entry_;
@@ -190,6 +192,7 @@ public:
             v.state_ = state::answered;
             stats_.replayed.add();
             v.reply_.assign(reply.begin(), reply.end());
+            v.items_.assign(items.begin(), items.end());
             resume(v, by.here_);
         }
         e.waiting_count = 0;
@@ -197,6 +200,7 @@ public:
             return release(e);
         stats_.remembered.add();
         e.reply.assign(reply.begin(), reply.end());
+        e.items.assign(items.begin(), items.end());
         e.answered = true;
         e.when = by.here_.now();
         answered_.push_back(e);
@@ -324,6 +328,7 @@ private:
             stats_.bytes.add(-static_cast<std::int64_t>(e.reply.size()));
         e.answered = false;
         e.reply.clear(); // with its room
+        e.items.clear();
         stats_.entries.add(-1);
         unused_.push_back(e);
     }
@@ -347,7 +352,7 @@ private:
 };
 
 duplicate_request_cache::duplicate_request_cache(std::size_t shards, const duplicate_request_options& options)
-    : common_(shards > 1 ? options.max_entries / 2 : 0)
+    : max_reply_(options.max_reply), common_(shards > 1 ? options.max_entries / 2 : 0)
 {
     const std::size_t own = (options.max_entries - common_) / std::max<std::size_t>(shards, 1);
     duplicate_request_options in_turn = options;
@@ -386,7 +391,7 @@ duplicate_request_cache::visit::visit(duplicate_request_cache& cache, reactor& h
 duplicate_request_cache::visit::~visit()
 {
     if (entry_ != nullptr)
-        finish({});
+        finish({}, {});
 }
 
 bool duplicate_request_cache::visit::look() { return part_.look(*this); }
@@ -400,15 +405,17 @@ void duplicate_request_cache::visit::go_on()
     here_.post(std::exchange(waiting_, {}));
 }
 
-void duplicate_request_cache::visit::remember(std::span<const std::byte> reply)
+void duplicate_request_cache::visit::remember(std::span<const std::byte> reply,
+                                              std::span<const xdr::payload_item> items)
 {
     assert(entry_ != nullptr);
-    finish(reply);
+    finish(reply, items);
 }
 
-void duplicate_request_cache::visit::finish(std::span<const std::byte> reply)
+void duplicate_request_cache::visit::finish(std::span<const std::byte> reply,
+                                            std::span<const xdr::payload_item> items)
 {
-    part_.finish(*this, reply);
+    part_.finish(*this, reply, items);
     entry_ = nullptr;
 }
 

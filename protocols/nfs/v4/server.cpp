@@ -3,7 +3,7 @@
 #include "server_compound.hpp"
 
 #include <verbena/core/sleep.hpp>
-#include <verbena/protocols/rpc/bulk.hpp>
+#include <verbena/protocols/rpc/kept_results.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 
 #include <algorithm>
@@ -17,6 +17,8 @@ namespace {
 // Room for what most calls are answered.
 constexpr std::size_t usual_results = 4096;
 
+} // namespace
+
 // What a repeat may not do again. WRITE may, but what came after it must not be undone by that.
 bool changes_something(nfs_opnum4 operation) noexcept
 {
@@ -28,6 +30,7 @@ bool changes_something(nfs_opnum4 operation) noexcept
     case nfs_opnum4::create:
     case nfs_opnum4::create_session:
     case nfs_opnum4::deallocate:
+    case nfs_opnum4::delegreturn:
     case nfs_opnum4::destroy_clientid:
     case nfs_opnum4::destroy_session:
     case nfs_opnum4::exchange_id:
@@ -36,17 +39,23 @@ bool changes_something(nfs_opnum4 operation) noexcept
     case nfs_opnum4::lock:
     case nfs_opnum4::locku:
     case nfs_opnum4::open:
+    case nfs_opnum4::open_confirm:
     case nfs_opnum4::open_downgrade:
     case nfs_opnum4::reclaim_complete:
+    case nfs_opnum4::release_lockowner:
     case nfs_opnum4::remove:
     case nfs_opnum4::removexattr:
     case nfs_opnum4::rename:
     case nfs_opnum4::setattr:
+    case nfs_opnum4::setclientid:
+    case nfs_opnum4::setclientid_confirm:
     case nfs_opnum4::setxattr:
     case nfs_opnum4::write: return true;
     default: return false;
     }
 }
+
+namespace {
 
 siphash_key key_for(const handle_key& secret, std::uint64_t what) noexcept
 {
@@ -140,34 +149,55 @@ task<void> server_commons::tend()
     }
 }
 
-task<bool> server_commons::make_room(session_table::shortage of, std::string_view from)
+// `choose(table)`, on the table's shard, names those that may be ended.
+template<class Choose>
+task<bool> server_commons::end_some(Choose choose)
 {
     // Enough for those that come meanwhile.
     constexpr std::size_t at_once = 16;
-    const task_context& context = co_await current_context();
-    if (!sessions.may_make_room(of, from, context.shard->clock().now()))
-        co_return false;
-    std::vector<files::client_id> those;
-    if (of == session_table::shortage::of_peer)
-        those = sessions.states_of(from);
-    task<std::size_t> making = state.at_home([this, of, &those](files::state_table& table) {
-        if (of == session_table::shortage::of_all)
-            those = table.lapsed();
-        return end_lapsed(std::move(those), ending::of_each, at_once);
+    task<std::size_t> making = state.at_home([this, &choose](files::state_table& table) {
+        return end_lapsed(choose(table), ending::of_each, at_once);
     });
     co_return co_await making != 0;
 }
 
+// To end a client of another minor version makes no room.
+task<bool> server_commons::make_room(session_table::shortage of, std::string_view from)
+{
+    const task_context& context = co_await current_context();
+    if (!sessions.may_make_room(of, from, context.shard->clock().now()))
+        co_return false;
+    const auto choose = [this, of, from](files::state_table& table) {
+        if (of == session_table::shortage::of_peer)
+            return sessions.states_of(from);
+        std::vector<files::client_id> those = table.lapsed();
+        std::erase_if(those, [this](files::client_id c) { return sessions.name_of(c).client == 0; });
+        return those;
+    };
+    co_return co_await end_some(choose);
+}
+
 task<bool> server_commons::make_room_v40(session_table::shortage of, std::string_view from)
 {
-    constexpr std::size_t at_once = 16;
-    task<std::size_t> making = state.at_home([this, of, from](files::state_table& table) {
+    const auto choose = [this, of, from](files::state_table& table) {
         std::vector<files::client_id> those;
-        if (v40.may_make_room(state.now()))
-            those = of == session_table::shortage::of_peer ? v40.clients().states_of(from) : table.lapsed();
-        return end_lapsed(std::move(those), ending::of_each, at_once);
-    });
-    co_return co_await making != 0;
+        if (!v40.clients().may_make_room(of, from, state.now()))
+            return those;
+        if (of == session_table::shortage::of_peer)
+            return v40.clients().states_of(from);
+        those = table.lapsed();
+        std::erase_if(those, [this](files::client_id c) { return !v40.clients().knows(c); });
+        return those;
+    };
+    co_return co_await end_some(choose);
+}
+
+task<bool> server_commons::make_room_of_state()
+{
+    const auto choose = [this](files::state_table& table) {
+        return made_room_of_state_.may(state.now()) ? table.lapsed() : std::vector<files::client_id>();
+    };
+    co_return co_await end_some(choose);
 }
 
 void server_counters::note(nfs_opnum4 operation, nfsstat4 status) noexcept
@@ -226,6 +256,7 @@ std::uint64_t server::mark_of(rpc::call& c, const compound_arguments& args,
 
 task<rpc::outcome> server::serve_compound(rpc::call& c)
 {
+    const xdr::decoder whole = c.args();
     compound_arguments args(c.args());
     if (!args.ok())
         co_return rpc::outcome::garbage_args;
@@ -237,7 +268,7 @@ task<rpc::outcome> server::serve_compound(rpc::call& c)
         co_return rpc::outcome::success;
     }
     if (minor == 0 && has_memory) {
-        task<rpc::outcome> served = serve_v40(c, args);
+        task<rpc::outcome> served = serve_v40(c, args, rule_of(whole));
         co_return co_await served;
     }
     if (!args.next()) {
@@ -299,41 +330,6 @@ task<nfsstat4> server::renew(session& s)
     co_return nfsstat4::badsession;
 }
 
-// What is kept is in one piece. A repeat has chunks of its own for the data in it (8166 4.3.2), so their places are kept too.
-void server::keep(rpc::call& c, std::size_t start, slot_use& slot)
-{
-    std::vector<std::byte> whole;
-    std::vector<xdr::payload_item> items(c.results().payloads().begin(), c.results().payloads().end());
-    const auto put = [&whole](std::span<const std::byte> bytes) {
-        whole.insert(whole.end(), bytes.begin(), bytes.end());
-    };
-    c.results().in_order(put, [&](std::size_t i) {
-        items[i].position = whole.size() - start;
-        for (const auto piece : c.attached()[i].bytes.pieces())
-            put(piece);
-        whole.resize(xdr::padded(whole.size()));
-    });
-    slot.finish(std::span(whole).subspan(start), items);
-}
-
-// False: there is no memory for its data.
-task<bool> server::repeat(rpc::call& c, const slot_use& slot)
-{
-    std::size_t done = 0;
-    for (const xdr::payload_item& item : slot.items()) {
-        const auto data = slot.reply().subspan(item.position, item.length);
-        auto copied = co_await rpc::copy_payload(c, data);
-        if (!copied)
-            co_return false;
-        c.results().opaque_fixed(slot.reply().subspan(done, item.position - 4 - done));
-        c.results().note_payload(item.length);
-        c.attach(std::move(*copied));
-        done = item.position + xdr::padded(item.length);
-    }
-    c.results().opaque_fixed(slot.reply().subspan(done));
-    co_return true;
-}
-
 task<rpc::outcome> server::serve_session(rpc::call& c, compound_arguments& args)
 {
     const std::size_t whole = c.args().position() + c.args().unread();
@@ -361,8 +357,7 @@ task<rpc::outcome> server::serve_session(rpc::call& c, compound_arguments& args)
         counters_.replays.add();
         // The session's limit on what is kept is what serve_compound() made room for.
         static_assert(session_limits().cached_response_size <= usual_results);
-        task<bool> repeating = repeat(c, slot);
-        const bool repeated = co_await repeating;
+        const bool repeated = co_await rpc::answer_as_kept(c, slot.reply(), slot.items());
         if (!repeated) {
             c.detach();
             c.results().truncate(start);
@@ -428,12 +423,14 @@ task<rpc::outcome> server::serve_session(rpc::call& c, compound_arguments& args)
         co_return rpc::outcome::drop;
     if (!k.results.ok())
         co_return rpc::outcome::system_error;
-    if (!sequence.cachethis)
+    if (!sequence.cachethis) {
         slot.finish();
-    else if (c.results().payloads().empty())
+    } else if (c.results().payloads().empty()) {
         slot.finish(c.results().bytes().subspan(start), {});
-    else
-        keep(c, start, slot);
+    } else {
+        const rpc::kept_results kept(c, start);
+        slot.finish(kept.bytes(), kept.items());
+    }
     co_return k.dropped ? rpc::outcome::drop : rpc::outcome::success;
 }
 

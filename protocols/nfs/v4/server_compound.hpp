@@ -27,6 +27,9 @@ struct server::object {
     storage::handle key() const noexcept { return state_key(exported->id, file); }
 };
 
+/// What an operation does that a repeat may not do again.
+bool changes_something(nfs_opnum4 operation) noexcept;
+
 /// A view of `holder`.
 LOCK4denied to_denied(const files::lock_holder& holder) noexcept;
 
@@ -93,6 +96,19 @@ struct server::compound {
     {
         static_assert(least_room >= 4 + xdr::max_size<Results> + 12);
         return results.has_room_for<Results>() ? nfsstat4::ok : too_big();
+    }
+    /// What LOCK or LOCKT is answered: DENIED says for what.
+    template<class Results>
+    nfsstat4 add_lock(Results& res, nfsstat4 status, const files::lock_holder* holder) noexcept
+    {
+        res.status = status;
+        if (status == nfsstat4::denied && holder != nullptr)
+            res.denied = to_denied(*holder);
+        else if (status != nfsstat4::ok)
+            return status;
+        const nfsstat4 added = add(res);
+        answered = added == nfsstat4::ok && status != nfsstat4::ok;
+        return added == nfsstat4::ok ? status : added;
     }
     /// Whether a READ or a READLINK gives its data to the transport, in the order of which Write chunks are used (8267 6.4.1).
     bool may_attach() const noexcept { return c.results().payloads().size() < xdr::encoder::max_payloads; }

@@ -27,7 +27,13 @@ nfsstat4 server::find(const rpc::call& c, std::span<const std::byte> wire, objec
         to.node = node;
         return is_visible(*node, c.from(), host_) ? nfsstat4::ok : nfsstat4::access;
     }
-    const export_options* const exported = commons_.exports.by_id(opened->export_id);
+    return find_exported(c, opened->export_id, opened->inner, to);
+}
+
+nfsstat4 server::find_exported(const rpc::call& c, std::uint32_t export_id, const storage::handle& file,
+                               object& to)
+{
+    const export_options* const exported = commons_.exports.by_id(export_id);
     if (exported == nullptr) {
         counters_.refused_export.add();
         return nfsstat4::stale;
@@ -38,7 +44,7 @@ nfsstat4 server::find(const rpc::call& c, std::span<const std::byte> wire, objec
         return nfsstat4::access;
     }
     set_export(c, *exported, to);
-    to.file = opened->inner;
+    to.file = file;
     return nfsstat4::ok;
 }
 

@@ -6,16 +6,6 @@
 
 namespace verbena::nfs::v4 {
 
-namespace {
-
-files::lock_type type_of(nfs_lock_type4 type) noexcept
-{
-    return type == nfs_lock_type4::read || type == nfs_lock_type4::readw ? files::lock_type::read
-                                                                         : files::lock_type::write;
-}
-
-} // namespace
-
 LOCK4denied to_denied(const files::lock_holder& holder) noexcept
 {
     LOCK4denied denied;
@@ -68,22 +58,10 @@ task<nfsstat4> server::lock(compound& k)
                    k.session->back().is_up();
     const state_home::locked done = co_await commons_.state.lock(request);
     LOCK4res res;
-    res.status = done.status;
-    if (done.status == nfsstat4::ok) {
-        res.lock_stateid = done.id;
+    res.lock_stateid = done.id;
+    if (done.status == nfsstat4::ok)
         k.current_id = done.id;
-    } else if (done.status == nfsstat4::denied) {
-        res.denied = to_denied(done.holder);
-        k.answered = true;
-    } else {
-        co_return done.status;
-    }
-    status = k.add(res);
-    if (status != nfsstat4::ok) {
-        k.answered = false;
-        co_return status;
-    }
-    co_return done.status;
+    co_return k.add_lock(res, done.status, &done.holder);
 }
 
 task<nfsstat4> server::lockt(compound& k)
@@ -100,23 +78,15 @@ task<nfsstat4> server::lockt(compound& k)
     if (status != nfsstat4::ok)
         co_return status;
     const storage::handle file = k.current.key();
-    const std::span<const std::byte> owner = args.owner.owner;
-    const state_home::locked done =
-        co_await commons_.state.test_lock(k.client, file, owner, *bytes, type_of(args.locktype));
+    state_home::locked done;
+    if (k.minor() == 0) {
+        done = co_await commons_.v40.test_lock(args, file, *bytes);
+    } else {
+        const std::span<const std::byte> owner = args.owner.owner;
+        done = co_await commons_.state.test_lock(k.client, file, owner, *bytes, type_of(args.locktype));
+    }
     LOCKT4res res;
-    res.status = done.status;
-    if (done.status == nfsstat4::denied) {
-        res.denied = to_denied(done.holder);
-        k.answered = true;
-    } else if (done.status != nfsstat4::ok) {
-        co_return done.status;
-    }
-    status = k.add(res);
-    if (status != nfsstat4::ok) {
-        k.answered = false;
-        co_return status;
-    }
-    co_return done.status;
+    co_return k.add_lock(res, done.status, &done.holder);
 }
 
 task<nfsstat4> server::locku(compound& k)

@@ -116,6 +116,11 @@ task<nfsstat4> server::create_session(compound& k)
             const std::string group = peer_group(k.c.from().address);
             const std::uint64_t peer = siphash(commons_.key, std::as_bytes(std::span(group)));
             known = co_await commons_.state.add_client(made.key, peer);
+            if (known.is_full) {
+                const bool some = co_await commons_.make_room_of_state();
+                if (some)
+                    known = co_await commons_.state.add_client(made.key, peer);
+            }
             status = known.status;
         }
         if (status != nfsstat4::ok)

@@ -2,12 +2,19 @@
 // Minor version 0: COMPOUND without a session, SETCLIENTID and its confirmation, RENEW, and what has the numbers of owners.
 #include "server_compound.hpp"
 
+#include <verbena/protocols/rpc/duplicate_request_cache.hpp>
+
+#include <algorithm>
+#include <type_traits>
+
 namespace verbena::nfs::v4 {
 
 namespace {
 
 // What a reply may take: the largest READ or listing, and what stands around it.
 constexpr std::size_t largest_reply = server::max_transfer + server::max_listing;
+// What is kept for a repeat, from the reply's header on. More would be lost to it.
+constexpr std::size_t most_kept = rpc::duplicate_request_options().max_reply;
 
 constexpr std::uint32_t any_access = share4::access_both;
 
@@ -22,47 +29,43 @@ rpc::repeat_rule server::repeats(rpc::call& c) const noexcept
 {
     if (c.header().procedure != std::uint32_t(procedure::compound))
         return rpc::repeat_rule::runs_again;
-    xdr::decoder ahead(c.args());
+    return rule_of(c.args());
+}
+
+// By the first of its operations that decides.
+rpc::repeat_rule server::rule_of(xdr::decoder ahead) const noexcept
+{
     compound_arguments args(ahead);
     if (!args.ok() || args.head().minorversion != 0 || !commons_.minors[0])
         return rpc::repeat_rule::runs_again; // slots answer repeats
     while (args.index() < commons_.v40.most_operations() && args.next()) {
-        switch (args.opcode()) {
-        case nfs_opnum4::close:
-        case nfs_opnum4::create:
-        case nfs_opnum4::delegreturn:
-        case nfs_opnum4::link:
-        case nfs_opnum4::lock:
-        case nfs_opnum4::locku:
-        case nfs_opnum4::open:
-        case nfs_opnum4::open_confirm:
-        case nfs_opnum4::open_downgrade:
-        case nfs_opnum4::release_lockowner:
-        case nfs_opnum4::remove:
-        case nfs_opnum4::rename:
-        case nfs_opnum4::setattr:
-        case nfs_opnum4::setclientid:
-        case nfs_opnum4::setclientid_confirm: return rpc::repeat_rule::is_answered;
-        case nfs_opnum4::write: return rpc::repeat_rule::runs_in_turn;
-        default: break;
-        }
-        if (!is_operation(args.opcode(), 0) || !args.visit([](const auto&) {}))
+        const nfs_opnum4 operation = args.opcode();
+        if (!is_operation(operation, 0))
+            break;
+        if (changes_something(operation))
+            return operation == nfs_opnum4::write ? rpc::repeat_rule::runs_in_turn
+                                                  : rpc::repeat_rule::is_answered;
+        if (!args.visit([](const auto&) {}))
             break;
     }
     return rpc::repeat_rule::runs_again;
 }
 
-task<rpc::outcome> server::serve_v40(rpc::call& c, compound_arguments& args)
+task<rpc::outcome> server::serve_v40(rpc::call& c, compound_arguments& args, rpc::repeat_rule rule)
 {
     if (args.head().operations > commons_.v40.most_operations()) {
         compound_results results(c.results(), args.head().tag);
         results.refuse(nfsstat4::resource);
         co_return rpc::outcome::success;
     }
-    compound k(c, args, largest_reply);
+    const bool is_kept = rule == rpc::repeat_rule::is_answered;
+    const std::size_t start = c.results().position();
+    compound k(c, args, is_kept ? most_kept - std::min(start, most_kept) : largest_reply);
+    k.kept = is_kept;
     task<void> running = run_operations(k);
     co_await running;
-    if (k.dropped)
+    // What was done is kept for a repeat, though nobody hears it now.
+    if (k.dropped && !(k.changed && k.kept))
         co_return rpc::outcome::drop;
     co_return k.results.ok() ? rpc::outcome::success : rpc::outcome::system_error;
 }
@@ -113,8 +116,13 @@ task<nfsstat4> server::setclientid_confirm(compound& k)
         co_return room;
     const std::string group = peer_group(k.c.from().address);
     const std::uint64_t peer = siphash(commons_.key, std::as_bytes(std::span(group)));
-    const nfsstat4 status = co_await commons_.v40.confirm_client(args, caller(k.c), peer);
-    co_return status == nfsstat4::ok ? k.add(SETCLIENTID_CONFIRM4res()) : status;
+    v40_state::confirmed done = co_await commons_.v40.confirm_client(args, caller(k.c), peer);
+    if (done.is_full) {
+        const bool some = co_await commons_.make_room_of_state();
+        if (some)
+            done = co_await commons_.v40.confirm_client(args, caller(k.c), peer);
+    }
+    co_return done.status == nfsstat4::ok ? k.add(SETCLIENTID_CONFIRM4res()) : done.status;
 }
 
 task<nfsstat4> server::renew(compound& k)
@@ -138,19 +146,6 @@ task<nfsstat4> server::release_lockowner(compound& k)
 }
 
 // --- Opens
-
-// A repeat has the file again: what follows in the COMPOUND is about it.
-nfsstat4 server::set_opened(compound& k, std::uint32_t export_id, const storage::handle& file)
-{
-    const export_options* const exported = commons_.exports.by_id(export_id);
-    if (exported == nullptr)
-        return nfsstat4::stale;
-    object opened;
-    set_export(k.c, *exported, opened);
-    opened.file = file;
-    k.set_current(opened);
-    return nfsstat4::ok;
-}
 
 task<nfsstat4> server::run_open_v40(compound& k, const OPEN4args& args, OPEN4res& res)
 {
@@ -180,25 +175,13 @@ task<nfsstat4> server::open_v40(compound& k)
         co_return nfsstat4::nofilehandle;
     if (const nfsstat4 room = k.check_room<OPEN4res>(); room != nfsstat4::ok)
         co_return room;
-    v40_state::open_turn turn = co_await commons_.v40.begin_open(args);
-    if (turn.status != nfsstat4::ok)
-        co_return turn.status;
-    v40_answer answer;
-    if (turn.repeats) {
-        counters_.replays.add();
-        answer = turn.answer;
-        if (answer.status == nfsstat4::ok)
-            answer.status = set_opened(k, answer.export_id, answer.file);
-    } else {
+    v40_state::begun turn = co_await commons_.v40.begin_open(args);
+    v40_answer answer = turn.answer;
+    if (turn.runs) {
         k.client = turn.client;
         OPEN4res res;
-        std::exception_ptr thrown;
-        try {
-            answer.status = v40_status(nfs_opnum4::open, co_await run_open_v40(k, args, res));
-        } catch (...) {
-            thrown = std::current_exception(); // its owner would wait for ever
-            answer.status = nfsstat4::delay;
-        }
+        const nfsstat4 status = co_await run_open_v40(k, args, res);
+        answer.status = v40_status(nfs_opnum4::open, status);
         k.client = files::nobody;
         storage::handle key;
         if (answer.status == nfsstat4::ok) {
@@ -211,8 +194,13 @@ task<nfsstat4> server::open_v40(compound& k)
             answer.file = k.current.file;
         }
         co_await commons_.v40.end_open(turn, args, key, answer);
-        if (thrown)
-            std::rethrow_exception(thrown);
+    } else if (answer.status == nfsstat4::ok) {
+        // A repeat has the file again, as by its handle: what follows in the COMPOUND is about it.
+        counters_.replays.add();
+        object opened;
+        answer.status = find_exported(k.c, answer.export_id, answer.file, opened);
+        if (answer.status == nfsstat4::ok)
+            k.set_current(opened);
     }
     if (answer.status != nfsstat4::ok)
         co_return answer.status;
@@ -231,50 +219,24 @@ nfsstat4 server::refusal_v40(const compound& k, nfsstat4 room) const noexcept
     return v40_status(nfs_opnum4::illegal, status != nfsstat4::ok ? status : room);
 }
 
-task<nfsstat4> server::open_confirm_v40(compound& k)
+// One that names its owner by a stateid, and is answered with one.
+template<class Args, class Results>
+task<nfsstat4> server::run_owned(compound& k, stateid4 Results::* id, owned<Args> what)
 {
-    OPEN_CONFIRM4args args;
+    Args args;
     if (!k.args.read(args))
         co_return nfsstat4::badxdr;
-    const nfsstat4 refused = refusal_v40(k, k.check_room<OPEN_CONFIRM4res>());
+    nfsstat4 refused = refusal_v40(k, k.check_room<Results>());
     if (refused == nfsstat4::nofilehandle)
         co_return refused;
+    if constexpr (std::is_same_v<Args, OPEN_DOWNGRADE4args>) {
+        if (refused == nfsstat4::ok && !is_share(args.share_access, args.share_deny))
+            refused = nfsstat4::inval;
+    }
     const storage::handle file = k.key_of_current();
-    const v40_answer answer = co_await commons_.v40.confirm_open(args, file, refused);
-    OPEN_CONFIRM4res res;
-    res.open_stateid = answer.id;
-    co_return answer.status == nfsstat4::ok ? k.add(res) : answer.status;
-}
-
-task<nfsstat4> server::open_downgrade_v40(compound& k)
-{
-    OPEN_DOWNGRADE4args args;
-    if (!k.args.read(args))
-        co_return nfsstat4::badxdr;
-    nfsstat4 refused = refusal_v40(k, k.check_room<OPEN_DOWNGRADE4res>());
-    if (refused == nfsstat4::nofilehandle)
-        co_return refused;
-    if (refused == nfsstat4::ok && !is_share(args.share_access, args.share_deny))
-        refused = nfsstat4::inval;
-    const storage::handle file = k.key_of_current();
-    const v40_answer answer = co_await commons_.v40.downgrade(args, file, refused);
-    OPEN_DOWNGRADE4res res;
-    res.open_stateid = answer.id;
-    co_return answer.status == nfsstat4::ok ? k.add(res) : answer.status;
-}
-
-task<nfsstat4> server::close_v40(compound& k)
-{
-    CLOSE4args args;
-    if (!k.args.read(args))
-        co_return nfsstat4::badxdr;
-    const nfsstat4 refused = refusal_v40(k, k.check_room<CLOSE4res>());
-    if (refused == nfsstat4::nofilehandle)
-        co_return refused;
-    const storage::handle file = k.key_of_current();
-    const v40_answer answer = co_await commons_.v40.close(args, file, refused);
-    CLOSE4res res;
-    res.open_stateid = answer.id;
+    const v40_answer answer = co_await (commons_.v40.*what)(args, file, refused);
+    Results res;
+    res.*id = answer.id;
     co_return answer.status == nfsstat4::ok ? k.add(res) : answer.status;
 }
 
@@ -293,75 +255,22 @@ task<nfsstat4> server::lock_v40(compound& k)
     const storage::handle file = k.key_of_current();
     const v40_answer answer = co_await commons_.v40.lock(args, file, refused);
     LOCK4res res;
-    res.status = answer.status;
     res.lock_stateid = answer.id;
-    if (answer.status == nfsstat4::denied && answer.holder)
-        res.denied = to_denied(*answer.holder);
-    else if (answer.status != nfsstat4::ok)
-        co_return answer.status;
-    const nfsstat4 added = k.add(res);
-    if (added != nfsstat4::ok)
-        co_return added;
-    k.answered = answer.status != nfsstat4::ok;
-    co_return answer.status;
-}
-
-task<nfsstat4> server::locku_v40(compound& k)
-{
-    LOCKU4args args;
-    if (!k.args.read(args))
-        co_return nfsstat4::badxdr;
-    const nfsstat4 refused = refusal_v40(k, k.check_room<LOCKU4res>());
-    if (refused == nfsstat4::nofilehandle)
-        co_return refused;
-    const storage::handle file = k.key_of_current();
-    const v40_answer answer = co_await commons_.v40.unlock(args, file, refused);
-    LOCKU4res res;
-    res.lock_stateid = answer.id;
-    co_return answer.status == nfsstat4::ok ? k.add(res) : answer.status;
-}
-
-task<nfsstat4> server::lockt_v40(compound& k)
-{
-    LOCKT4args args;
-    if (!k.args.read(args))
-        co_return nfsstat4::badxdr;
-    const auto bytes = files::byte_range::of(args.offset, args.length);
-    nfsstat4 status = k.need_file(purpose::reading);
-    if (status == nfsstat4::ok && !bytes)
-        status = nfsstat4::inval;
-    if (status == nfsstat4::ok)
-        status = k.check_room<LOCKT4res>();
-    if (status == nfsstat4::ok)
-        status = co_await may_lock(k.current);
-    if (status != nfsstat4::ok)
-        co_return status;
-    const storage::handle file = k.current.key();
-    const state_home::locked done = co_await commons_.v40.test_lock(args, file, *bytes);
-    LOCKT4res res;
-    res.status = done.status;
-    if (done.status == nfsstat4::denied)
-        res.denied = to_denied(done.holder);
-    else if (done.status != nfsstat4::ok)
-        co_return done.status;
-    const nfsstat4 added = k.add(res);
-    if (added != nfsstat4::ok)
-        co_return added;
-    k.answered = done.status != nfsstat4::ok;
-    co_return done.status;
+    co_return k.add_lock(res, answer.status, answer.holder.get());
 }
 
 // What only minor version 0 has, or has otherwise.
 task<nfsstat4> server::run_v40(compound& k, nfs_opnum4 operation)
 {
     switch (operation) {
-    case nfs_opnum4::close: return close_v40(k);
+    case nfs_opnum4::close: return run_owned(k, &CLOSE4res::open_stateid, &v40_state::close);
     case nfs_opnum4::lock: return lock_v40(k);
-    case nfs_opnum4::lockt: return lockt_v40(k);
-    case nfs_opnum4::locku: return locku_v40(k);
+    case nfs_opnum4::locku: return run_owned(k, &LOCKU4res::lock_stateid, &v40_state::unlock);
     case nfs_opnum4::open: return open_v40(k);
-    case nfs_opnum4::open_confirm: return open_confirm_v40(k);
-    case nfs_opnum4::open_downgrade: return open_downgrade_v40(k);
+    case nfs_opnum4::open_confirm:
+        return run_owned(k, &OPEN_CONFIRM4res::open_stateid, &v40_state::confirm_open);
+    case nfs_opnum4::open_downgrade:
+        return run_owned(k, &OPEN_DOWNGRADE4res::open_stateid, &v40_state::downgrade);
     case nfs_opnum4::release_lockowner: return release_lockowner(k);
     case nfs_opnum4::renew: return renew(k);
     case nfs_opnum4::setclientid: return setclientid(k);

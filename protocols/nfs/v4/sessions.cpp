@@ -590,11 +590,7 @@ bool session_table::may_make_room(shortage of, std::string_view from, time_point
     const auto peer = peers_.find(group);
     if (of == shortage::none || (of == shortage::of_peer && peer == peers_.end()))
         return false;
-    time_point& last = of == shortage::of_all ? made_room_ : peer->second.made_room;
-    if (last != time_point() && now - last < duration(std::chrono::seconds(1)))
-        return false;
-    last = now;
-    return true;
+    return (of == shortage::of_all ? made_room_ : peer->second.made_room).may(now);
 }
 
 void session_table::drop_unconfirmed(time_point now)

@@ -52,6 +52,15 @@ task<nfsstat4> decide(Table& table, files::demand what, Decide& ask, files::clie
     }
 }
 
+// What a client that never says that it took back all gets now it may take back after the next start. Before that is sure, it gets nothing.
+task<nfsstat4> write_down(files::state_table& table, files::client_id client)
+{
+    if (!table.lacks_record(client))
+        co_return nfsstat4::ok;
+    const result<void> written = co_await table.record(client);
+    co_return status_of_result(written);
+}
+
 task<state_home::opened> open_here(state_home& state, shard& home, files::state_table& table,
                                    const files::open_request* request, const state_home::opening* file)
 {
@@ -62,6 +71,8 @@ task<state_home::opened> open_here(state_home& state, shard& home, files::state_
     // A client that has to open what it has open under a delegation can't do without: it closes something else meanwhile.
     if (out.status == nfsstat4::nospc && request->claim == files::open_claim::under_delegation)
         out.status = nfsstat4::delay;
+    if (out.status == nfsstat4::ok)
+        out.status = co_await write_down(table, request->client);
     if (out.status != nfsstat4::ok)
         co_return out;
     // Nobody begins to read or write any more what it denies, and who began before is waited for. What is reclaimed was denied then already.
@@ -130,7 +141,7 @@ task<nfsstat4> may_open_here(files::state_table& table, files::client_id client,
     for (;;) {
         const result<void> answer = table.may_open(client, owner);
         if (answer)
-            co_return nfsstat4::ok;
+            co_return co_await write_down(table, client);
         const bool more = co_await find_more(table, client, answer.error(), tries);
         if (!more)
             co_return status_of_state(answer.error());
@@ -196,7 +207,9 @@ task<state_home::locked> lock_here(files::state_table& table, const files::lock_
         granted = table.lock(*request, &out.holder);
         return granted ? result<void>() : result<void>(granted.error());
     };
-    out.status = co_await decide(table, files::demand(*request), ask, request->client);
+    out.status = co_await write_down(table, request->client);
+    if (out.status == nfsstat4::ok)
+        out.status = co_await decide(table, files::demand(*request), ask, request->client);
     if (granted)
         out.id = to_wire(*granted);
     co_return out;
@@ -330,6 +343,7 @@ task<state_home::added> state_home::add_here(std::string_view key, std::uint64_t
         out.must_reclaim = reclaims && *reclaims;
     } else {
         out.status = status_of_state(made.error());
+        out.is_full = made.error() == errc::too_many_clients;
     }
     co_return out;
 }

@@ -124,6 +124,16 @@ session_table::shortage v40_clients::make_room(peer_entry& peer, time_point now)
     return session_table::shortage::none;
 }
 
+// What keeps somebody from the name of `holder`, for as long as that doesn't yield.
+nfsstat4 v40_clients::stands_against(const record& holder, principal who, const verifier4& verifier,
+                                     const std::string& group) noexcept
+{
+    if (holder.who != who)
+        return nfsstat4::clid_inuse;
+    // With AUTH_SYS anybody claims to be anybody. A client that moved comes again after its lease.
+    return holder.verifier != verifier && holder.peer->first != group ? nfsstat4::delay : nfsstat4::ok;
+}
+
 v40_clients::made v40_clients::set(const SETCLIENTID4args& args, principal who, std::string_view from,
                                    time_point now, files::client_id yields)
 {
@@ -135,15 +145,12 @@ v40_clients::made v40_clients::set(const SETCLIENTID4args& args, principal who, 
         known != names_.end() && known->second.confirmed ? &*known->second.confirmed : nullptr;
     const bool same = confirmed != nullptr && confirmed->verifier == args.verifier;
     if (confirmed != nullptr && confirmed->state != yields) {
-        if (confirmed->who != who) {
-            out.status = nfsstat4::clid_inuse;
+        out.status = stands_against(*confirmed, who, args.verifier, group);
+        if (out.status != nfsstat4::ok)
+            out.rival = confirmed->state;
+        if (out.status == nfsstat4::clid_inuse) {
             out.netid = confirmed->netid;
             out.address = confirmed->address;
-            out.rival = confirmed->state;
-        } else if (!same && confirmed->peer->first != group) {
-            // With AUTH_SYS anybody claims to be anybody. A client that moved comes again after its lease.
-            out.status = nfsstat4::delay;
-            out.rival = confirmed->state;
         }
     }
     if (known != names_.end() && known->second.unconfirmed && known->second.unconfirmed->confirming) {
@@ -187,7 +194,7 @@ v40_clients::made v40_clients::set(const SETCLIENTID4args& args, principal who, 
 }
 
 v40_clients::confirmation v40_clients::begin_confirming(clientid4 id, const verifier4& confirm, principal who,
-                                                        time_point now)
+                                                        time_point now, files::client_id yields)
 {
     confirmation out;
     const auto found = by_id_.find(id);
@@ -212,6 +219,10 @@ v40_clients::confirmation v40_clients::begin_confirming(clientid4 id, const veri
             confirmed->netid = std::move(unconfirmed->netid);
             confirmed->address = std::move(unconfirmed->address);
             drop_unconfirmed_of(at);
+        } else if (confirmed && confirmed->state != yields &&
+                   (out.status = stands_against(*confirmed, who, unconfirmed->verifier,
+                                                unconfirmed->peer->first)) != nfsstat4::ok) {
+            out.rival = confirmed->state;
         } else {
             unconfirmed->confirming = out.confirms = true;
             out.key = key_of(at->first);
@@ -270,6 +281,21 @@ std::vector<files::client_id> v40_clients::states_of(std::string_view from) cons
             all.push_back(state);
     }
     return all;
+}
+
+std::string_view v40_clients::peer_of(files::client_id state) const noexcept
+{
+    const auto found = by_state_.find(state);
+    return found == by_state_.end() ? std::string_view()
+                                    : std::string_view(found->second->second.confirmed->peer->first);
+}
+
+bool v40_clients::may_make_room(session_table::shortage of, std::string_view from, time_point now)
+{
+    if (of == session_table::shortage::of_all)
+        return made_room_.may(now);
+    const auto peer = peers_.find(peer_group(from));
+    return of == session_table::shortage::of_peer && peer != peers_.end() && peer->second.made_room.may(now);
 }
 
 void v40_clients::forget(files::client_id state)

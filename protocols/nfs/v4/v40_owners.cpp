@@ -5,6 +5,15 @@
 
 namespace verbena::nfs::v4 {
 
+namespace {
+
+// Owners that are looked at for one that comes: of a client with many, so that they can't grow beyond those that have state, and of a peer
+// that has all it may have.
+constexpr int most_looked_at = 4;
+constexpr int most_looked_at_of_peer = 64;
+
+} // namespace
+
 bool moves_seqid(nfsstat4 status) noexcept
 {
     switch (status) {
@@ -27,15 +36,42 @@ v40_verdict v40_owner::judge(nfs_opnum4 operation, std::uint32_t seqid) const no
     return seqid == seqid_ && operation == operation_ ? v40_verdict::repeat : v40_verdict::bad_seqid;
 }
 
-void v40_owner::finish(nfs_opnum4 operation, std::uint32_t seqid, const v40_answer& answer)
+std::size_t v40_owner::bytes() const noexcept
 {
-    if (!moves_seqid(answer.status))
-        return;
-    is_new = false;
-    seqid_ = seqid;
-    operation_ = operation;
-    last = answer;
+    constexpr std::size_t entries = 384; // of maps and lists
+    const std::size_t kept = last.holder ? sizeof(files::lock_holder) + last.holder->owner.size() : 0;
+    return sizeof(v40_owner) + entries + 2 * name.size() + kept;
 }
+
+class v40_turn::held final : public remote_message {
+public:
+    held(std::shared_ptr<v40_owner> o, reactor& h) noexcept : owner(std::move(o)), home(h) {}
+    void deliver() noexcept override
+    {
+        if (is_taken)
+            owner->turn.release();
+        delete this;
+    }
+    const std::shared_ptr<v40_owner> owner;
+    reactor& home;
+    bool is_taken = false;
+};
+
+void v40_turn::give_home::operator()(held* h) const noexcept
+{
+    if (h->home.on_its_thread())
+        h->deliver();
+    else
+        h->home.post_remote(*h);
+}
+
+v40_turn::v40_turn(std::shared_ptr<v40_owner> owner, reactor& home) : held_(new held(std::move(owner), home))
+{
+}
+void v40_turn::taken() noexcept { held_->is_taken = true; }
+void v40_turn::give_back() noexcept { held_.reset(); }
+v40_owner& v40_turn::operator*() const noexcept { return *held_->owner; }
+const std::shared_ptr<v40_owner>& v40_turn::owner() const noexcept { return held_->owner; }
 
 std::string v40_owners::key_of(bool locks, std::span<const std::byte> name)
 {
@@ -59,27 +95,64 @@ std::shared_ptr<v40_owner> v40_owners::find(files::client_id client, bool locks,
     return found == of->second.by_name.end() ? nullptr : found->second;
 }
 
-std::shared_ptr<v40_owner> v40_owners::make(files::client_id client, bool locks,
-                                            std::span<const std::byte> name, time_point now,
-                                            const idle_test& is_idle)
+session_table::shortage v40_owners::shortage_of(const of_peer& peer) const noexcept
+{
+    if (peer.bytes > limits_.owner_memory_per_peer)
+        return session_table::shortage::of_peer;
+    return bytes_ > limits_.owner_memory ? session_table::shortage::of_all : session_table::shortage::none;
+}
+
+// From now on it takes so much.
+void v40_owners::count(v40_owner& o, of_peer& peer, std::size_t bytes) noexcept
+{
+    peer.bytes += bytes - o.counted_;
+    bytes_ += bytes - o.counted_;
+    o.counted_ = bytes;
+}
+
+// It goes if it is idle. False: all were looked at.
+bool v40_owners::look_at_first(by_use_list& of, const v40_owner& made, const idle_test& is_idle)
+{
+    const std::shared_ptr<v40_owner> oldest = of.front();
+    if (oldest.get() == &made)
+        return false;
+    if (oldest->turn.available() != 0 && is_idle(*oldest))
+        drop(*oldest);
+    else
+        of.splice(of.end(), of, of.begin());
+    return true;
+}
+
+v40_owners::made v40_owners::make(files::client_id client, std::string_view peer, bool locks,
+                                  std::span<const std::byte> name, time_point now, const idle_test& is_idle)
 {
     if (auto known = find(client, locks, name))
-        return known;
-    of_client& of = clients_.try_emplace(client, key_).first->second;
-    // More than one goes for each that comes, so that they can't grow beyond those that have state.
-    for (int looked_at = 0; of.by_name.size() >= few && looked_at < 4; ++looked_at) {
-        const std::shared_ptr<v40_owner> oldest = of.by_use.front();
-        if (oldest->turn.available() != 0 && is_idle(*oldest))
-            drop(*oldest);
-        else
-            of.by_use.splice(of.by_use.end(), of.by_use, of.by_use.begin());
-    }
-    auto made = std::make_shared<v40_owner>(client, locks, name);
+        return {std::move(known), {}};
+    const auto made = std::make_shared<v40_owner>(client, locks, name);
+    auto at = clients_.find(client);
+    if (at == clients_.end())
+        at = clients_.try_emplace(client, key_, peers_.try_emplace(std::string(peer)).first).first;
+    of_client& of = at->second;
+    of_peer& all = of.peer->second;
     made->used_ = now;
     made->by_use_ = of.by_use.insert(of.by_use.end(), made);
+    made->by_use_of_peer_ = all.by_use.insert(all.by_use.end(), made);
     of.by_name.emplace(key_of(locks, name), made);
     ++count_;
-    return made;
+    count(*made, all, made->bytes());
+    // It is there already, so that neither entry goes meanwhile.
+    for (int i = 0; of.by_name.size() > few && i < most_looked_at; ++i)
+        if (!look_at_first(of.by_use, *made, is_idle))
+            break;
+    const auto lacks = [&] { return shortage_of(all) != session_table::shortage::none; };
+    for (int i = 0; lacks() && i < most_looked_at_of_peer; ++i)
+        if (!look_at_first(all.by_use, *made, is_idle))
+            break;
+    const session_table::shortage lacking = shortage_of(all);
+    if (lacking == session_table::shortage::none)
+        return {made, lacking};
+    drop(*made);
+    return {nullptr, lacking};
 }
 
 void v40_owners::use(v40_owner& o, time_point now)
@@ -88,7 +161,30 @@ void v40_owners::use(v40_owner& o, time_point now)
     if (o.gone || of == clients_.end())
         return;
     o.used_ = now;
-    of->second.by_use.splice(of->second.by_use.end(), of->second.by_use, o.by_use_);
+    by_use_list& own = of->second.by_use;
+    by_use_list& shared = of->second.peer->second.by_use;
+    own.splice(own.end(), own, o.by_use_);
+    shared.splice(shared.end(), shared, o.by_use_of_peer_);
+}
+
+void v40_owners::finish(v40_owner& o, nfs_opnum4 operation, std::uint32_t seqid, const v40_answer& answer)
+{
+    if (!moves_seqid(answer.status))
+        return;
+    o.is_new = false;
+    o.seqid_ = seqid;
+    o.operation_ = operation;
+    o.last = answer;
+    const auto of = clients_.find(o.client);
+    if (o.gone || of == clients_.end())
+        return;
+    of_peer& peer = of->second.peer->second;
+    count(o, peer, o.bytes());
+    // A repeat hears that it is denied, and not by whom.
+    if (o.last.holder && shortage_of(peer) != session_table::shortage::none) {
+        o.last.holder.reset();
+        count(o, peer, o.bytes());
+    }
 }
 
 void v40_owners::note_closed(const std::shared_ptr<v40_owner>& o, const stateid4& id)
@@ -118,9 +214,14 @@ void v40_owners::drop(v40_owner& o)
         closed_.erase(key_of(*o.closed_));
     of->second.by_name.erase(key_of(o.locks, o.name));
     of->second.by_use.erase(o.by_use_);
+    const peers::iterator peer = of->second.peer;
+    peer->second.by_use.erase(o.by_use_of_peer_);
+    count(o, peer->second, 0);
     --count_;
     if (of->second.by_name.empty())
         clients_.erase(of);
+    if (peer->second.by_use.empty())
+        peers_.erase(peer);
 }
 
 void v40_owners::forget(files::client_id client)
@@ -130,14 +231,14 @@ void v40_owners::forget(files::client_id client)
 }
 
 std::vector<std::shared_ptr<v40_owner>> v40_owners::unused(files::client_id client, time_point before,
-                                                           time_point now, std::size_t most)
+                                                           time_point now, std::size_t& most)
 {
     std::vector<std::shared_ptr<v40_owner>> out;
     const auto of = clients_.find(client);
     if (of == clients_.end())
         return out;
     auto& by_use = of->second.by_use;
-    for (std::size_t left = std::min(most, by_use.size()); left > 0; --left) {
+    for (std::size_t left = by_use.size(); left > 0 && most > 0; --left, --most) {
         const std::shared_ptr<v40_owner> oldest = by_use.front();
         if (oldest->used_ >= before)
             break;
@@ -148,12 +249,15 @@ std::vector<std::shared_ptr<v40_owner>> v40_owners::unused(files::client_id clie
     return out;
 }
 
-std::vector<files::client_id> v40_owners::clients() const
+std::vector<files::client_id> v40_owners::clients(files::client_id last) const
 {
     std::vector<files::client_id> out;
     out.reserve(clients_.size());
-    for (const auto& [client, of] : clients_)
-        out.push_back(client);
+    const auto behind = clients_.upper_bound(last);
+    for (auto at = behind; at != clients_.end(); ++at)
+        out.push_back(at->first);
+    for (auto at = clients_.begin(); at != behind; ++at)
+        out.push_back(at->first);
     return out;
 }
 

@@ -13,18 +13,6 @@ namespace {
 using enum share;
 
 struct clients_fixture : files_fixture {
-    lock_request lock_of(client_id c, const stateid& open, std::string_view file)
-    {
-        lock_request r;
-        r.client = c;
-        r.file = file_named(file);
-        r.new_owner = true;
-        r.id = open;
-        r.owner = owner_named("l");
-        r.bytes = {0, 9};
-        r.type = lock_type::write;
-        return r;
-    }
     open_request reclaim(client_id c, std::string_view file, share access, share deny = none,
                          delegation_want want = delegation_want::none)
     {
@@ -358,12 +346,20 @@ BOOST_FIXTURE_TEST_CASE(a_silent_client_is_written_down_when_it_has_something, c
     a = *table->add_client("a");
     BOOST_REQUIRE(table->set_silent(a));
     BOOST_TEST(is(table->set_silent(a + 1), errc::stale_client));
-    BOOST_TEST(open(a, "o", "f", read).has_value()); // it need not say anything
+    // Before that it gets nothing (7530 9.6.3.4).
+    BOOST_TEST(table->lacks_record(a));
+    BOOST_TEST(is(open(a, "o", "f", read), errc::busy));
+    BOOST_TEST(table->stats().opens.value() == 0);
     BOOST_TEST(lists.new_list.empty());
     store->fails = [] { return true; };
     BOOST_TEST(!run(table->record(a)).has_value());
+    BOOST_TEST(is(open(a, "o", "f", read), errc::busy));
     store->fails = nullptr;
     BOOST_TEST(run(table->record(a)).has_value());
+    BOOST_TEST(!table->lacks_record(a));
+    const auto file = open(a, "o", "f", both); // it need not say anything
+    BOOST_REQUIRE(file);
+    BOOST_TEST(table->lock(lock_of(a, file->id, "f")).has_value());
     BOOST_TEST(lists.new_list.contains("a"));
     store->fails = [] { return true; }; // nothing is written again
     BOOST_TEST(run(table->record(a)).has_value());
@@ -373,9 +369,10 @@ BOOST_FIXTURE_TEST_CASE(a_silent_client_is_written_down_when_it_has_something, c
     a = *table->add_client("a");
     BOOST_REQUIRE(table->set_silent(a));
     BOOST_TEST(is(open(a, "o", "g", read), errc::grace));
+    BOOST_TEST(is(table->open(reclaim(a, "f", read)), errc::busy));
+    BOOST_TEST(run(table->record(a)).has_value());
     BOOST_TEST(table->open(reclaim(a, "f", read)).has_value());
     BOOST_TEST(table->open(reclaim(a, "h", read)).has_value());
-    BOOST_TEST(run(table->record(a)).has_value());
     const auto body = [&]() -> task<void> {
         scope s(*shard);
         s.spawn([this] { return table->tend(); });
@@ -421,6 +418,7 @@ BOOST_FIXTURE_TEST_CASE(a_stateid_tells_whose_it_is, clients_fixture)
     BOOST_TEST(is(table->holder_of(stateid()), errc::bad_stateid));
     b = client("b");
     BOOST_REQUIRE(table->set_silent(b));
+    BOOST_REQUIRE(run(table->record(b)));
     const auto taken = open(b, "o", "f", both);
     BOOST_REQUIRE(run(table->forget(b)));
     BOOST_TEST(is(table->holder_of(taken->id), errc::expired));

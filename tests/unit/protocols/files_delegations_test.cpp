@@ -319,6 +319,27 @@ BOOST_FIXTURE_TEST_CASE(one_that_does_not_come_back_is_revoked, delegations_fixt
     BOOST_TEST(table->stats().revoked_delegations.value() == 0);
 }
 
+// What it got now it could not take back after a restart (7530 9.6.3.4).
+BOOST_FIXTURE_TEST_CASE(a_silent_client_whose_record_went_gets_nothing_more, delegations_fixture)
+{
+    (void)only_delegation(a, "f", delegation_type::write);
+    const auto held = open(a, "keeps", "g", both);
+    BOOST_REQUIRE(held);
+    BOOST_REQUIRE(table->set_silent(a));
+    BOOST_TEST(table->lock(lock_of(a, held->id, "g")).has_value());
+    passage hold;
+    const demand rename(operation::rename, file_named("f"));
+    BOOST_TEST(is(make_room(rename, 0s, hold), errc::busy));
+    pass(table->options().recall_time);
+    BOOST_REQUIRE(table->renew(a));
+    BOOST_REQUIRE(make_room(rename, 0s, hold));
+    hold.end();
+    BOOST_TEST(table->lacks_record(a));
+    BOOST_TEST(is(table->lock(lock_of(a, held->id, "g")), errc::busy));
+    BOOST_TEST(is(open(a, "keeps", "h", read), errc::busy));
+    BOOST_TEST(is(run(table->record(a)), errc::busy)); // until that is freed
+}
+
 BOOST_FIXTURE_TEST_CASE(time_alone_revokes, delegations_fixture)
 {
     const stateid d = only_delegation(a, "f", delegation_type::write);

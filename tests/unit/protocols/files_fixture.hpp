@@ -125,6 +125,19 @@ struct files_fixture {
     {
         return !made && made.error() == why;
     }
+    /// Ten bytes, to write, by another owner than the open's.
+    static files::lock_request lock_of(files::client_id c, const files::stateid& open, std::string_view file)
+    {
+        files::lock_request r;
+        r.client = c;
+        r.file = file_named(file);
+        r.new_owner = true;
+        r.id = open;
+        r.owner = owner_named("l");
+        r.bytes = {0, 9};
+        r.type = files::lock_type::write;
+        return r;
+    }
     result<void> begin(files::operation op, std::string_view file, files::passage& p,
                        files::client_id who = files::nobody)
     {

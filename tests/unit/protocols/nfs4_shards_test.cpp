@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <future>
+#include <new>
 #include <thread>
 
 BOOST_AUTO_TEST_SUITE(nfs4_shards_test)
@@ -17,20 +18,28 @@ using namespace verbena::test;
 
 namespace {
 
-/// Writes wait while it is `held`, on whichever shard.
+/// Writes wait while it is `held`, on whichever shard. Files are not made while it `throws`.
 class slow_files final : public storage::gated_backend {
 public:
     using gated_backend::gated_backend;
-    bool gates(storage::operation op) const noexcept override { return op == storage::operation::write; }
-    task<result<void>> enter(storage::operation, const storage::request&, std::uint64_t) override
+    bool gates(storage::operation op) const noexcept override
     {
+        return op == storage::operation::write || op == storage::operation::create;
+    }
+    task<result<void>> enter(storage::operation op, const storage::request&, std::uint64_t) override
+    {
+        if (op == storage::operation::create) {
+            if (throws)
+                throw std::bad_alloc();
+            co_return result<void>();
+        }
         ++waiting;
         while (held)
             (void)co_await sleep_for(1ms);
         --waiting;
         co_return result<void>();
     }
-    std::atomic<bool> held{false};
+    std::atomic<bool> held{false}, throws{false};
     std::atomic<int> waiting{0};
 };
 
@@ -160,6 +169,37 @@ BOOST_AUTO_TEST_CASE(a_session_is_served_by_two_shards_at_once)
     }
     const auto ended = [&](shard&) { return s.commons->state.table().stats().opens.value(); };
     BOOST_TEST(s.rt->call(0, ended) == 0);
+}
+
+// What throws on another shard than the owner's gives its turn back there: the next one would wait for ever.
+BOOST_AUTO_TEST_CASE(an_owners_turn_goes_home_from_another_shard)
+{
+    two_shards s;
+    s.minor = 0;
+    s.commons->minors[0] = true;
+    const auto set = s.alone<SETCLIENTID4res>(SETCLIENTID4args());
+    s.alone<SETCLIENTID_CONFIRM4res>(SETCLIENTID_CONFIRM4args{set.clientid, set.setclientid_confirm});
+    const auto open = [&] {
+        two_shards::calls one;
+        one.push_back(s.prepare(1, [&](compound_request& out) {
+            OPEN4args opening;
+            opening.seqid = 1;
+            opening.share_access = share4::access_both;
+            opening.owner = {set.clientid, std::as_bytes(std::span("opener", 6))};
+            opening.openhow.opentype = opentype4::create;
+            opening.claim.file = "f";
+            out.add(PUTROOTFH4args()).add(LOOKUP4args{"export"}).add(opening);
+        }));
+        s.serve(1, one);
+        return std::move(one[0]);
+    };
+    s.slow.throws = true;
+    const auto thrown = open();
+    (void)thrown->reply();
+    BOOST_TEST(!thrown->header_of_reply.success());
+    s.slow.throws = false;
+    const auto opened = open();
+    BOOST_TEST(answer4(opened->reply()).status() == nfsstat4::ok);
 }
 
 // Owners' numbers are kept on the home of the state, wherever their operations come.

@@ -7,6 +7,7 @@
 
 #include <verbena/core/runtime.hpp>
 #include <verbena/core/sleep.hpp>
+#include <verbena/protocols/rpc/bulk.hpp>
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
 
 #include <future>
@@ -108,6 +109,68 @@ BOOST_AUTO_TEST_CASE(a_repeat_gets_the_same_reply_and_does_not_run)
     BOOST_TEST(seen["verbena_duplicate_requests_total remembered"] == 1);
     BOOST_TEST(seen["verbena_duplicate_requests_total replayed"] == 2);
     BOOST_TEST(seen["verbena_duplicate_requests_total evicted"] == 0);
+}
+
+namespace {
+
+/// Counts, and returns so many bytes beside the count, of memory or of a file.
+class counting_program final : public rpc::program {
+public:
+    std::uint32_t number() const noexcept override { return 0x20000002; }
+    std::uint32_t low_version() const noexcept override { return 1; }
+    std::uint32_t high_version() const noexcept override { return 1; }
+    std::string_view name() const noexcept override { return "counting"; }
+    std::string_view procedure_name(std::uint32_t, std::uint32_t) const noexcept override { return {}; }
+    bool non_idempotent(std::uint32_t, std::uint32_t) const noexcept override { return true; }
+    task<rpc::outcome> serve(rpc::call& c) override
+    {
+        c.results().u32(++count);
+        for (int i = 0; i < 2; ++i) {
+            const std::vector<std::byte> data(length, std::byte('a' + i));
+            auto made = co_await rpc::copy_payload(c, data);
+            BOOST_REQUIRE(made);
+            c.results().note_payload(std::uint32_t(length));
+            c.attach(std::move(*made));
+            c.results().u32(7);
+        }
+        co_return rpc::outcome::success;
+    }
+    std::uint32_t count = 0;
+    std::size_t length = 0;
+};
+
+} // namespace
+
+// The repeat may come over a transport that places data: they are told apart again.
+BOOST_AUTO_TEST_CASE(a_reply_is_kept_with_its_data)
+{
+    memory_server s;
+    counting_program counting;
+    rpc::duplicate_request_cache cache(1);
+    rpc::service_dispatcher calls(*s.shard, &cache);
+    calls.add(counting);
+    const auto ask = [&](std::uint32_t xid) {
+        auto c = std::make_unique<memory_call>(s.pool, s.from);
+        c->xid = xid;
+        c->end(c->begin(0x20000002, 1, 1, nullptr));
+        BOOST_REQUIRE(run_until_complete(*s.shard, calls.dispatch(*c)));
+        (void)c->reply();
+        BOOST_TEST(c->header_of_reply.success());
+        return c;
+    };
+    counting.length = 1001; // with a pad
+    const auto first = ask(1);
+    const auto again = ask(1);
+    BOOST_TEST(counting.count == 1u);
+    BOOST_TEST(again->attached().size() == 2u);
+    BOOST_TEST(again->attached()[1].size() == 1001u);
+    BOOST_TEST(to_hex(first->whole_reply()) == to_hex(again->whole_reply()));
+    BOOST_TEST(cache.stats(0).bytes.value() == 24 + 4 + 2 * (4 + 1004 + 4));
+    // What is longer than is kept runs again, as ever.
+    counting.length = 3000;
+    (void)ask(2);
+    (void)ask(2);
+    BOOST_TEST(counting.count == 3u);
 }
 
 // What threw may have done a part; nobody knows, so a repeat is run as if the first had never come.

@@ -109,6 +109,7 @@ enum class limited : std::uint8_t {
     owner_names,
     delegations,
     waiters,
+    owners, ///< of the protocol, with those that have nothing
 };
 /// Whose limit one is.
 enum class limit_of : std::uint8_t { client, peer, all, file };
@@ -116,7 +117,7 @@ enum class limit_of : std::uint8_t { client, peer, all, file };
 /// How often something was refused, or a delegation or a wait not given, for each limit.
 class limit_counters {
 public:
-    static constexpr std::size_t kinds = 8, scopes = 4;
+    static constexpr std::size_t kinds = 9, scopes = 4;
     void add(limited what, limit_of whose) noexcept { counts_[std::size_t(what)][std::size_t(whose)].add(); }
     std::uint64_t value(limited what, limit_of whose) const noexcept
     {

@@ -30,6 +30,7 @@ struct peer_use;
 struct owner_entry;
 struct file_entry;
 struct state_entry;
+enum class state_kind : std::uint8_t;
 struct open_entry;
 struct lock_entry;
 struct delegation_entry;
@@ -244,12 +245,16 @@ public:
     /// table outlives it. Shard: the table's.
     task<result<void>> reclaim_complete(client_id client);
     /// The client never says that it took back all that it had (NFS version 4.0): it may until grace is over, and gets something new as
-    /// soon as it is. record() takes the place of reclaim_complete(). Errors: stale_client.
+    /// soon as it is, and a record() of it. That takes the place of reclaim_complete(). Errors: stale_client.
     result<void> set_silent(client_id client);
-    /// The client may take back after the next start what it gets now: to be awaited before the first of that is answered.
+    /// Whether record() is to be awaited before it gets opens or locks: it is silent, and has no record. Without that they are refused: busy.
+    bool lacks_record(client_id client) noexcept;
+    /// The client may take back after the next start what it gets from now on.
     /// Completes when: it is in the recovery store; at once where it is already. On cancel: as the store says. Errors: stale_client, expired,
     /// admin_revoked, busy; the store's. Lifetime: the table outlives it. Shard: the table's.
     task<result<void>> record(client_id client);
+    /// Whether the recovery store writes of it just now. Until that is over it is not known what it has, nor whether it keeps that.
+    bool is_being_written(client_id client) noexcept;
     /// The client is no more, nor is what it had: it said goodbye, or began anew under another id.
     /// Completes when: its record is gone. On cancel: as the store says. Errors: the store's; then it is there still. Lifetime: the
     /// table outlives it. Shard: the table's.
@@ -427,6 +432,7 @@ private:
     result<void> refuse_in_grace() noexcept;
     result<void> check_reclaim(const detail::client_entry& c) noexcept;
     result<void> may_begin_anew(const detail::client_entry& c) noexcept;
+    result<void> may_be_granted(const detail::client_entry& c) const noexcept;
     error refuse(errc e, const char* context, counter& counted) noexcept;
 
     // Files.
@@ -438,6 +444,8 @@ private:
     // Stateids.
     result<detail::state_entry*> check(detail::client_entry& c, const stateid& id,
                                        const storage::handle* file, zero_seqid zero) noexcept;
+    result<detail::state_entry*> own(client_id client, const stateid& id, const storage::handle& file,
+                                     zero_seqid zero, detail::state_kind kind) noexcept;
     detail::state_entry* state_of(detail::owner_entry& o, detail::file_entry& f) noexcept;
     void remove(detail::state_entry& s) noexcept;
     void remove_open(detail::open_entry& o) noexcept;

@@ -146,8 +146,10 @@ public:
         awaiter begin() noexcept { return awaiter(*this); }
         /// The reply message, after `answered`.
         std::span<const std::byte> reply() const noexcept { return reply_; }
-        /// After `fresh`: what the call was answered with. Says so before the reply is sent.
-        void remember(std::span<const std::byte> reply);
+        /// Likewise: where data lie in it that transports may send beside it.
+        std::span<const xdr::payload_item> items() const noexcept { return items_; }
+        /// After `fresh`: what the call was answered with. Says so before the reply is sent. `items` as of kept_results.
+        void remember(std::span<const std::byte> reply, std::span<const xdr::payload_item> items = {});
 
     private:
         friend class part;
@@ -156,7 +158,7 @@ public:
         void leave(std::coroutine_handle<> h) noexcept { waiting_ = h; }
         void go_on();
         void deliver() noexcept override;
-        void finish(std::span<const std::byte> reply);
+        void finish(std::span<const std::byte> reply, std::span<const xdr::payload_item> items);
 
         struct queued : list_hook {
             explicit queued(visit& v) noexcept : owner(v) {}
@@ -168,12 +170,15 @@ public:
         state state_ = state::dropped;
         entry* entry_ = nullptr; // while fresh, and nothing is said yet
         std::vector<std::byte> reply_;
+        std::vector<xdr::payload_item> items_;
         std::coroutine_handle<> waiting_;
         wait_mark mark_;
         queued queued_{*this};
     };
 
     std::size_t parts() const noexcept { return parts_.size(); }
+    /// duplicate_request_options::max_reply.
+    std::size_t max_reply() const noexcept { return max_reply_; }
     const duplicate_request_stats& stats(std::size_t part) const noexcept;
     /// Of calls that are only kept apart.
     const duplicate_request_stats& in_turn_stats(std::size_t part) const noexcept;
@@ -181,6 +186,7 @@ public:
 private:
     part& part_of(const request_key& key, repeat of_it) noexcept;
 
+    const std::size_t max_reply_;
     std::atomic<std::size_t> common_; // places that any part may take
     std::atomic<std::size_t> no_more_{0};
     std::vector<std::unique_ptr<part>> parts_;

@@ -47,6 +47,8 @@ struct server_commons {
     task<bool> make_room(session_table::shortage of, std::string_view from);
     /// The same among clients of minor version 0.
     task<bool> make_room_v40(session_table::shortage of, std::string_view from);
+    /// The same among all clients, for one that the state layer has no place for.
+    task<bool> make_room_of_state();
 
     const export_table& exports;
     const handle_key key;
@@ -64,6 +66,9 @@ struct server_commons {
 private:
     enum class ending : bool { of_what_is_lost, of_each };
     task<std::size_t> end_lapsed(std::vector<files::client_id> clients, ending what, std::size_t most);
+    template<class Choose>
+    task<bool> end_some(Choose choose);
+    seldom made_room_of_state_; // of the state layer's shard
 };
 
 /// What one shard's program has done. Written by its shard, read from any thread.
@@ -127,8 +132,6 @@ private:
     task<rpc::outcome> serve_compound(rpc::call& c);
     task<rpc::outcome> serve_session(rpc::call& c, compound_arguments& args);
     task<rpc::outcome> serve_alone(rpc::call& c, compound_arguments& args);
-    static void keep(rpc::call& c, std::size_t start, slot_use& slot);
-    static task<bool> repeat(rpc::call& c, const slot_use& slot);
     task<void> run_operations(compound& k);
     task<nfsstat4> run(compound& k, nfs_opnum4 operation);
     static task<nfsstat4> answer_with(nfsstat4 status);
@@ -138,22 +141,21 @@ private:
     task<nfsstat4> renew(session& s);
 
     // Minor version 0.
-    task<rpc::outcome> serve_v40(rpc::call& c, compound_arguments& args);
+    rpc::repeat_rule rule_of(xdr::decoder ahead) const noexcept;
+    task<rpc::outcome> serve_v40(rpc::call& c, compound_arguments& args, rpc::repeat_rule rule);
     task<nfsstat4> run_v40(compound& k, nfs_opnum4 operation);
     task<nfsstat4> setclientid(compound& k);
     task<nfsstat4> setclientid_confirm(compound& k);
     task<nfsstat4> renew(compound& k);
     task<nfsstat4> release_lockowner(compound& k);
-    nfsstat4 set_opened(compound& k, std::uint32_t export_id, const storage::handle& file);
     task<nfsstat4> run_open_v40(compound& k, const OPEN4args& args, OPEN4res& res);
     task<nfsstat4> open_v40(compound& k);
     nfsstat4 refusal_v40(const compound& k, nfsstat4 room) const noexcept;
-    task<nfsstat4> open_confirm_v40(compound& k);
-    task<nfsstat4> open_downgrade_v40(compound& k);
-    task<nfsstat4> close_v40(compound& k);
+    template<class Args>
+    using owned = task<v40_answer> (v40_state::*)(const Args&, const storage::handle&, nfsstat4);
+    template<class Args, class Results>
+    task<nfsstat4> run_owned(compound& k, stateid4 Results::* id, owned<Args> what);
     task<nfsstat4> lock_v40(compound& k);
-    task<nfsstat4> locku_v40(compound& k);
-    task<nfsstat4> lockt_v40(compound& k);
 
     // Clients and sessions.
     task<nfsstat4> exchange_id(compound& k);
@@ -167,6 +169,8 @@ private:
 
     // Handles and names.
     nfsstat4 find(const rpc::call& c, std::span<const std::byte> wire, object& to);
+    nfsstat4 find_exported(const rpc::call& c, std::uint32_t export_id, const storage::handle& file,
+                           object& to);
     nfsstat4 enter(const rpc::call& c, const pseudo_node& node, object& to);
     void set_export(const rpc::call& c, const export_options& exported, object& to);
     bool sign(const object& of, file_handle& to) const noexcept;

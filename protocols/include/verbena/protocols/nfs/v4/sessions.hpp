@@ -46,6 +46,25 @@ struct session_limits {
     /// at least: so much is left for each of the sessions that there may be.
     std::size_t slot_bytes = std::size_t(256) << 20;
     std::size_t slot_bytes_per_peer = std::size_t(64) << 20;
+    /// Of minor version 0: what the owners of opens and locks take, with their names and what they were answered last.
+    std::size_t owner_memory = std::size_t(256) << 20;
+    std::size_t owner_memory_per_peer = std::size_t(64) << 20;
+};
+
+/// Lets something happen once a second at most.
+class seldom {
+public:
+    /// True: now is the time.
+    bool may(time_point now) noexcept
+    {
+        if (last_ != time_point() && now - last_ < duration(std::chrono::seconds(1)))
+            return false;
+        last_ = now;
+        return true;
+    }
+
+private:
+    time_point last_{};
 };
 
 /// Whose limits a peer shares: all of an IPv4 address, or of the first 64 bits of an IPv6 address, within which a host may choose.
@@ -268,7 +287,7 @@ private:
     struct peer_entry {
         std::size_t clients = 0, sessions = 0, slot_bytes = 0;
         ids unconfirmed; // by age
-        time_point made_room{};
+        seldom made_room;
     };
     using peer_map = std::map<std::string, peer_entry, std::less<>>;
     struct client {
@@ -316,7 +335,7 @@ private:
     peer_map peers_;
     ids unconfirmed_; // by age
     std::size_t slot_bytes_ = 0;
-    time_point made_room_{};
+    seldom made_room_;
     std::uint32_t last_client_ = 0;
     std::uint64_t last_session_ = 0;
 };

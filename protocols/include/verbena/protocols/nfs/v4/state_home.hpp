@@ -5,6 +5,7 @@
 #include <verbena/core/shard.hpp>
 #include <verbena/protocols/files/state_table.hpp>
 #include <verbena/protocols/nfs/io_list.hpp>
+#include <verbena/protocols/nfs/v4/state_operations.hpp>
 #include <verbena/protocols/nfs/v4/types.hpp>
 #include <verbena/protocols/storage/file_backend.hpp>
 
@@ -28,6 +29,12 @@ nfsstat4 status_of_state(const error& failure) noexcept;
 
 inline files::stateid to_state(const stateid4& id) noexcept { return {id.seqid, id.other}; }
 inline stateid4 to_wire(const files::stateid& id) noexcept { return {id.seqid, id.other}; }
+
+inline files::lock_type type_of(nfs_lock_type4 type) noexcept
+{
+    return type == nfs_lock_type4::read || type == nfs_lock_type4::readw ? files::lock_type::read
+                                                                         : files::lock_type::write;
+}
 
 /// What the holder of a write delegation says of its file.
 struct held_attributes {
@@ -78,6 +85,7 @@ public:
 
     const files::state_options& options() const noexcept { return table_.options(); }
     bool is_home(const shard& s) const noexcept { return &s == &home_; }
+    shard& home() const noexcept { return home_; }
     /// On its home only.
     time_point now() const noexcept { return home_.reactor().clock().now(); }
     /// Any thread.
@@ -98,6 +106,8 @@ public:
         nfsstat4 status = nfsstat4::ok;
         files::client_id client = files::nobody;
         bool must_reclaim = false; ///< it may, and is to say when it is done
+        bool is_full =
+            false; ///< all places are taken, of whichever minor version: another client has to go first
     };
     task<added> add_client(std::string_view key, std::uint64_t peer = 0);
     /// `revoked`: whether the client has something that was revoked.

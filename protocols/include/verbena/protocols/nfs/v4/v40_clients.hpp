@@ -47,10 +47,13 @@ public:
         nfsstat4 status = nfsstat4::ok;
         bool confirms =
             false; ///< a new one: `older` is to go, a client made with `key`, and end_confirming() called
-        std::string key; ///< in the recovery store
+        files::client_id rival = files::nobody; ///< as of set()
+        std::string key;                        ///< in the recovery store
         files::client_id older = files::nobody;
     };
-    confirmation begin_confirming(clientid4 id, const verifier4& confirm, principal who, time_point now);
+    /// The one that has the name is asked about again, with `yields`: it may have come back since set().
+    confirmation begin_confirming(clientid4 id, const verifier4& confirm, principal who, time_point now,
+                                  files::client_id yields);
     /// `state`: the client in the state layer, or nobody where none could be made.
     void end_confirming(clientid4 id, files::client_id state);
 
@@ -62,6 +65,10 @@ public:
     bool knows(files::client_id state) const noexcept { return by_state_.contains(state); }
     /// Confirmed ones of the group of `from`.
     std::vector<files::client_id> states_of(std::string_view from) const;
+    /// Whose limits a confirmed one shares; empty where there is none.
+    std::string_view peer_of(files::client_id state) const noexcept;
+    /// As session_table's.
+    bool may_make_room(session_table::shortage of, std::string_view from, time_point now);
     void forget(files::client_id state);
     /// Those that were not confirmed within a lease.
     void drop_unconfirmed(time_point now);
@@ -75,6 +82,7 @@ private:
     struct peer_entry {
         std::size_t clients = 0;
         std::list<names::iterator> unconfirmed; // the oldest first
+        seldom made_room;
     };
     using peers = std::map<std::string, peer_entry>;
     struct record {
@@ -93,6 +101,8 @@ private:
     struct entry {
         std::optional<record> confirmed, unconfirmed;
     };
+    static nfsstat4 stands_against(const record& holder, principal who, const verifier4& verifier,
+                                   const std::string& group) noexcept;
     clientid4 make_id();
     verifier4 make_confirm();
     std::string key_of(std::string_view name) const;
@@ -111,6 +121,7 @@ private:
     std::list<names::iterator> unconfirmed_; // the oldest first
     std::unordered_map<clientid4, names::iterator> by_id_;
     std::unordered_map<files::client_id, names::iterator> by_state_;
+    seldom made_room_;
     std::size_t count_ = 0;
     std::uint64_t last_ = 0;
 };

@@ -3,20 +3,25 @@
 #pragma once
 
 #include <verbena/core/clock.hpp>
+#include <verbena/core/reactor.hpp>
 #include <verbena/core/semaphore.hpp>
 #include <verbena/core/siphash.hpp>
 #include <verbena/protocols/files/state_table.hpp>
+#include <verbena/protocols/nfs/v4/sessions.hpp>
 #include <verbena/protocols/nfs/v4/state_operations.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #pragma GCC visibility push(default)
@@ -50,8 +55,8 @@ public:
     }
     /// Of the operation `seqid`, while the caller has its turn().
     v40_verdict judge(nfs_opnum4 operation, std::uint32_t seqid) const noexcept;
-    /// The operation that was to run is answered.
-    void finish(nfs_opnum4 operation, std::uint32_t seqid, const v40_answer& answer);
+    /// What it takes.
+    std::size_t bytes() const noexcept;
 
     const files::client_id client;
     const bool locks;
@@ -69,35 +74,80 @@ public:
 
 private:
     friend class v40_owners;
+    using by_use_list = std::list<std::shared_ptr<v40_owner>>; // the one used longest ago first
     std::uint32_t seqid_ = 0;
     nfs_opnum4 operation_ = nfs_opnum4::illegal;
     time_point used_{};
     std::optional<stateid4> closed_;
-    std::list<std::shared_ptr<v40_owner>>::iterator by_use_;
+    std::size_t counted_ = 0; // bytes
+    by_use_list::iterator by_use_, by_use_of_peer_;
+};
+
+/// The right to have an operation of an owner run, or none. It is given back when this goes, on the owner's shard, whatever ends it
+/// and wherever. Made on the owner's shard; owned by who runs the operation; any shard.
+class v40_turn {
+public:
+    v40_turn() = default;
+    /// None yet: taken() says so when there is one. `home` is the owner's shard.
+    v40_turn(std::shared_ptr<v40_owner> owner, reactor& home);
+    v40_turn(v40_turn&& from) noexcept = default;
+    v40_turn& operator=(v40_turn&& from) noexcept
+    {
+        give_back();
+        held_ = std::move(from.held_);
+        return *this;
+    }
+    ~v40_turn() { give_back(); }
+    /// A permit of the owner's was acquired.
+    void taken() noexcept;
+    void give_back() noexcept;
+    explicit operator bool() const noexcept { return held_ != nullptr; }
+    v40_owner& operator*() const noexcept;
+    v40_owner* operator->() const noexcept { return &**this; }
+    const std::shared_ptr<v40_owner>& owner() const noexcept;
+
+private:
+    class held;
+    struct give_home {
+        void operator()(held* h) const noexcept;
+    };
+    std::unique_ptr<held, give_home> held_;
 };
 
 /// All owners. Shard-local, as they are.
 class v40_owners {
 public:
-    explicit v40_owners(const siphash_key& key) noexcept : key_(key) {}
+    /// Of `limits` those of owners count.
+    v40_owners(const siphash_key& key, const session_limits& limits) noexcept : key_(key), limits_(limits) {}
 
     std::shared_ptr<v40_owner> find(files::client_id client, bool locks,
                                     std::span<const std::byte> name) const;
-    /// Makes it where there is none. Of a client with many, some of those that are idle go: have no state, as `is_idle` says, and no turn.
+    /// Makes it where there is none. Of a client with many, some of those that are idle go: have no state, as `is_idle` says, and no turn. So
+    /// do those of its peer where a limit is met, and nobody else's; if that is not enough, there is no owner.
     using idle_test = std::function<bool(const v40_owner&)>;
-    std::shared_ptr<v40_owner> make(files::client_id client, bool locks, std::span<const std::byte> name,
-                                    time_point now, const idle_test& is_idle);
+    struct made {
+        std::shared_ptr<v40_owner> owner;
+        session_table::shortage short_of = session_table::shortage::none;
+    };
+    made make(files::client_id client, std::string_view peer, bool locks, std::span<const std::byte> name,
+              time_point now, const idle_test& is_idle);
     void use(v40_owner& o, time_point now);
+    /// The operation that was to run is answered.
+    void finish(v40_owner& o, nfs_opnum4 operation, std::uint32_t seqid, const v40_answer& answer);
     /// The owner closed that open: its stateid leads to it until it closes another one.
     void note_closed(const std::shared_ptr<v40_owner>& o, const stateid4& id);
     std::shared_ptr<v40_owner> who_closed(const stateid4& id) const;
     void drop(v40_owner& o);
     void forget(files::client_id client);
-    /// Owners of `client` that were not used since `before` and have no turn, the oldest first, at most `most`; each counts as used `now`.
+    /// Owners of `client` that were not used since `before` and have no turn, the oldest first; each counts as used `now`. `most` are looked at, and
+    /// it becomes what is left of that.
     std::vector<std::shared_ptr<v40_owner>> unused(files::client_id client, time_point before, time_point now,
-                                                   std::size_t most);
-    std::vector<files::client_id> clients() const;
+                                                   std::size_t& most);
+    /// Those that have owners, in turn: it begins behind `last`.
+    std::vector<files::client_id> clients(files::client_id last) const;
     std::size_t size() const noexcept { return count_; }
+    /// What all of them take.
+    std::size_t bytes() const noexcept { return bytes_; }
 
 private:
     static constexpr std::size_t few = 1024; // of a client: idle ones stay for a lease
@@ -108,18 +158,30 @@ private:
             return siphash(key, std::as_bytes(std::span(text)));
         }
     };
-    struct of_client {
-        explicit of_client(const siphash_key& key) : by_name(8, key_hash{key}) {}
-        std::unordered_map<std::string, std::shared_ptr<v40_owner>, key_hash> by_name;
-        std::list<std::shared_ptr<v40_owner>> by_use; // the one used longest ago first
+    using by_use_list = v40_owner::by_use_list;
+    struct of_peer {
+        by_use_list by_use;
+        std::size_t bytes = 0;
     };
+    using peers = std::map<std::string, of_peer, std::less<>>;
+    struct of_client {
+        of_client(const siphash_key& key, peers::iterator p) : by_name(8, key_hash{key}), peer(p) {}
+        std::unordered_map<std::string, std::shared_ptr<v40_owner>, key_hash> by_name;
+        by_use_list by_use;
+        const peers::iterator peer;
+    };
+    session_table::shortage shortage_of(const of_peer& peer) const noexcept;
+    void count(v40_owner& o, of_peer& peer, std::size_t bytes) noexcept;
+    bool look_at_first(by_use_list& of, const v40_owner& made, const idle_test& is_idle);
     static std::string key_of(bool locks, std::span<const std::byte> name);
     static std::string key_of(const stateid4& id);
 
     const siphash_key key_;
-    std::unordered_map<files::client_id, of_client> clients_;
+    const session_limits limits_;
+    peers peers_;
+    std::map<files::client_id, of_client> clients_;
     std::unordered_map<std::string, std::weak_ptr<v40_owner>, key_hash> closed_{8, key_hash{key_}};
-    std::size_t count_ = 0;
+    std::size_t count_ = 0, bytes_ = 0;
 };
 
 } // namespace verbena::nfs::v4

@@ -17,6 +17,8 @@ namespace verbena::nfs::v4 {
 
 /// What minor version 0 calls the answer of an operation.
 nfsstat4 v40_status(nfs_opnum4 operation, nfsstat4 status) noexcept;
+/// What it calls what the state layer says.
+nfsstat4 v40_status(const error& failure) noexcept;
 
 /// This holds for all its tasks. Completes when: the state layer has answered. On cancel: as shard::run(). Errors: as a status. Lifetime: what
 /// they are given is borrowed. Shard: any.
@@ -31,25 +33,28 @@ public:
     // --- Clients
 
     task<v40_clients::made> set_client(const SETCLIENTID4args& args, principal who, std::string_view from);
-    /// `peer` as for state_table::add_client().
-    task<nfsstat4> confirm_client(const SETCLIENTID_CONFIRM4args& args, principal who, std::uint64_t peer);
+    /// `peer` as for state_table::add_client(). `is_full` as state_home::added has it: another client has to go, and this be asked again.
+    struct confirmed {
+        nfsstat4 status = nfsstat4::ok;
+        bool is_full = false;
+    };
+    task<confirmed> confirm_client(const SETCLIENTID_CONFIRM4args& args, principal who, std::uint64_t peer);
     /// Its lease begins anew.
     task<nfsstat4> renew(clientid4 id);
 
     // --- Owners
 
-    /// An OPEN that has its owner's turn, if it is to run. Goes back to end_open() then, whatever happens.
-    struct open_turn {
-        nfsstat4 status = nfsstat4::ok; ///< not ok: it is answered with that
-        bool repeats = false;           ///< it is answered with `answer`
-        v40_answer answer;
-        files::client_id client = files::nobody;
-        std::shared_ptr<v40_owner> owner;
+    /// An operation that has its owner's turn, for as long as this is there, if it runs.
+    struct begun {
+        bool runs = false;
+        v40_answer answer;                       ///< unless it runs: as a repeat, if that is ok
+        files::client_id client = files::nobody; ///< if it runs
+        v40_turn turn;
     };
-    task<open_turn> begin_open(const OPEN4args& args);
+    /// An OPEN that runs goes to end_open(). Where it doesn't get there its number is not used up.
+    task<begun> begin_open(const OPEN4args& args);
     /// `answer` is what the OPEN came to; it is changed to what is to be said. `file` is what was opened, as the state layer knows it.
-    task<void> end_open(open_turn& turn, const OPEN4args& args, const storage::handle& file,
-                        v40_answer& answer);
+    task<void> end_open(begun& open, const OPEN4args& args, const storage::handle& file, v40_answer& answer);
     /// For these, `refused` is answered if it is not ok and the owner's number is right.
     task<v40_answer> confirm_open(const OPEN_CONFIRM4args& args, const storage::handle& file,
                                   nfsstat4 refused);
@@ -73,13 +78,13 @@ public:
     v40_owners& owners() noexcept { return owners_; }
     /// The client is no more.
     void forget(files::client_id client);
-    /// Once a lease: what was not confirmed goes, and owners that have nothing.
-    void tend(time_point now);
-    /// Whether clients may be ended to make room: once a second.
-    bool may_make_room(time_point now) noexcept;
+    /// Once a lease: what was not confirmed goes, and owners that have nothing. At most so many owners are looked at, and the next time it
+    /// goes on behind the last one's client.
+    void tend(time_point now, std::size_t most_owners = 16384);
+    /// Owners that were not made. Any thread reads them.
+    const files::limit_counters& refused_limits() const noexcept { return refused_limits_; }
 
 private:
-    class waiting;
     struct located {
         nfsstat4 status = nfsstat4::bad_stateid;
         std::shared_ptr<v40_owner> owner;
@@ -88,20 +93,27 @@ private:
     located locate(const stateid4& id, bool locks);
     task<nfsstat4> renew_here(files::client_id client);
     task<nfsstat4> renew_client_here(clientid4 id);
-    static task<nfsstat4> take_turn(std::shared_ptr<v40_owner> owner);
+    task<nfsstat4> take_turn(std::shared_ptr<v40_owner> owner, v40_turn& turn);
+    task<nfsstat4> turn_of(files::client_id client, bool locks, std::span<const std::byte> name,
+                           v40_turn& turn);
+    task<bool> judge(v40_owner& o, nfs_opnum4 operation, std::uint32_t seqid, v40_answer& answer);
+    task<begun> begin(nfs_opnum4 operation, std::uint32_t seqid, stateid4 id, bool locks);
     void drop_unconfirmed(v40_owner& o);
     bool is_idle(const v40_owner& o);
+    template<class Ask>
+    auto ask_of_name(Ask ask);
     task<v40_clients::made> set_client_here(const SETCLIENTID4args* args, principal who,
                                             std::string_view from);
-    task<nfsstat4> confirm_client_here(const SETCLIENTID_CONFIRM4args* args, principal who,
-                                       std::uint64_t peer);
-    task<open_turn> begin_open_here(const OPEN4args* args);
-    task<void> end_open_here(open_turn* turn, const OPEN4args* args, const storage::handle* file,
-                             v40_answer* answer);
+    task<confirmed> confirm_client_here(const SETCLIENTID_CONFIRM4args* args, principal who,
+                                        std::uint64_t peer);
+    task<begun> begin_open_here(const OPEN4args* args);
+    void end_open_here(begun& open, const OPEN4args& args, const storage::handle& file, v40_answer& answer);
     template<class Act>
     task<v40_answer> in_turn(nfs_opnum4 operation, std::uint32_t seqid, stateid4 id, bool locks,
                              nfsstat4 refused, Act act);
     task<v40_answer> lock_here(const LOCK4args* args, const storage::handle* file, nfsstat4 refused);
+    task<nfsstat4> lock_by(v40_owner& o, const LOCK4args& args, const storage::handle& file,
+                           v40_answer& answer);
     task<state_home::locked> test_lock_here(const LOCKT4args* args, const storage::handle* file,
                                             const files::byte_range* bytes);
     task<nfsstat4> release_here(const RELEASE_LOCKOWNER4args* args);
@@ -111,7 +123,8 @@ private:
     const session_limits limits_;
     v40_clients clients_;
     v40_owners owners_;
-    time_point made_room_{};
+    files::client_id tended_ = files::nobody; // whose owners were looked at last
+    files::limit_counters refused_limits_;
 };
 
 } // namespace verbena::nfs::v4

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// Minor version 0: how many owners there are, and who looks after those that have nothing.
+#include "nfs4_v40_client.hpp"
+
+#include <map>
+#include <utility>
+
+BOOST_AUTO_TEST_SUITE(nfs4_v40_limits_test)
+
+using namespace verbena;
+using namespace verbena::test;
+
+struct owners_fixture : v40_fixture {
+    owners_fixture()
+    {
+        for (auto& made : options)
+            BOOST_REQUIRE(made.clients.add("*"));
+        limits.owner_memory_per_peer = 10 * one;
+        limits.owner_memory = 15 * one;
+    }
+    /// From now on it is that owner who opens, with his own numbers.
+    void act(client0& of, const std::string& owner)
+    {
+        numbers[{&of, of.owner}] = of.seqid;
+        of.owner = owner;
+        of.seqid = numbers[{&of, owner}];
+    }
+    client0::opened open_as(client0& of, const std::string& owner)
+    {
+        act(of, owner);
+        return of.ready(of.creating("f"));
+    }
+    void close_as(client0& of, const std::string& owner, const client0::opened& file)
+    {
+        act(of, owner);
+        BOOST_TEST(of.close(file).status == nfsstat4::ok);
+    }
+    std::uint64_t refused(files::limit_of whose)
+    {
+        return commons->v40.refused_limits().value(files::limited::owners, whose);
+    }
+    // What an owner of a short name takes.
+    static inline const std::size_t one = v40_owner(1, false, bytes_of("o1")).bytes();
+    std::map<std::pair<client0*, std::string>, std::uint32_t> numbers; // the last of each
+    const rpc::peer first = from, second{"192.0.2.7", "192.0.2.7:700", "tcp", 700};
+};
+
+BOOST_FIXTURE_TEST_CASE(idle_owners_of_a_peer_make_room_for_its_next, owners_fixture)
+{
+    client0 a(*this, "a"), b(*this, "b");
+    a.connect();
+    b.connect();
+    for (int i = 0; i < 30; ++i) {
+        client0& of = i % 2 == 0 ? a : b;
+        const std::string owner = {'o', char('A' + i)};
+        close_as(of, owner, open_as(of, owner));
+        BOOST_TEST(commons->v40.owners().size() <= 10u);
+        BOOST_TEST(commons->v40.owners().bytes() <= limits.owner_memory_per_peer);
+    }
+    BOOST_TEST(commons->v40.owners().size() >= 9u);
+    BOOST_TEST(refused(files::limit_of::peer) == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_peer_has_its_part_of_owners_and_no_more, owners_fixture)
+{
+    client0 a(*this, "a"), b(*this, "b");
+    a.connect();
+    std::vector<client0::opened> held;
+    for (int i = 0; i < 10; ++i)
+        held.push_back(open_as(a, "o" + std::to_string(i)));
+    act(a, "p0");
+    const OPEN4args args = a.opening("f");
+    BOOST_TEST(a.open(args).status == nfsstat4::resource);
+    BOOST_TEST(refused(files::limit_of::peer) == 1u);
+    BOOST_TEST(commons->v40.owners().size() == 10u);
+    // Those that there are go on.
+    BOOST_TEST(a.write(held[0], held[0].id) == nfsstat4::ok);
+    // A lock owner is one, too, and the open owner's number is not used up.
+    act(a, "o1");
+    a.locker = "l0";
+    const LOCK4args lock = a.locking(held[1], 0, 1);
+    BOOST_TEST(a.lock(held[1], lock).status == nfsstat4::resource);
+    BOOST_TEST(commons->state.stats().locks.value() == 0);
+    // Another peer has its own.
+    from = second;
+    b.connect();
+    (void)open_as(b, "o0");
+    from = first;
+    close_as(a, "o0", held[0]);
+    BOOST_TEST(a.lock(held[1], lock).status == nfsstat4::ok);
+    BOOST_TEST(commons->v40.owners().size() == 11u);
+}
+
+BOOST_FIXTURE_TEST_CASE(where_all_have_too_many_nobody_elses_owners_go, owners_fixture)
+{
+    client0 a(*this, "a"), b(*this, "b");
+    a.connect();
+    client0::opened last;
+    for (int i = 0; i < 10; ++i) {
+        const std::string owner = "o" + std::to_string(i);
+        last = open_as(a, owner);
+        close_as(a, owner, last);
+    }
+    const std::uint32_t last_seqid = a.seqid;
+    from = second;
+    b.connect();
+    std::vector<client0::opened> held;
+    for (int i = 0; i < 5; ++i)
+        held.push_back(open_as(b, "o" + std::to_string(i)));
+    act(b, "o5");
+    const OPEN4args args = b.opening("f");
+    BOOST_TEST(b.open(args).status == nfsstat4::resource);
+    BOOST_TEST(refused(files::limit_of::all) == 1u);
+    // Its own does.
+    close_as(b, "o0", held[0]);
+    act(b, "o5");
+    BOOST_TEST(b.open(args).status == nfsstat4::ok);
+    BOOST_TEST(commons->v40.owners().size() == 15u);
+    from = first;
+    BOOST_TEST(a.close(last, last_seqid).status == nfsstat4::ok); // a repeat: it is there
+}
+
+BOOST_FIXTURE_TEST_CASE(long_names_and_what_is_kept_count, owners_fixture)
+{
+    client0 a(*this, "a"), b(*this, "b");
+    a.connect();
+    a.locker = std::string(1000, 'n');
+    const auto file = open_as(a, "o0");
+    const std::size_t before = commons->v40.owners().bytes();
+    BOOST_TEST(a.lock(file, a.locking(file, 0, 10)).status == nfsstat4::ok);
+    BOOST_TEST(commons->v40.owners().bytes() == before + one + 2 * 998);
+    from = second;
+    b.connect();
+    const auto theirs = open_as(b, "o0");
+    const std::size_t without = commons->v40.owners().bytes();
+    BOOST_TEST(b.lock(theirs, b.locking(theirs, 0, 1)).denied.owner.owner.size() == 1000u);
+    BOOST_TEST(commons->v40.owners().bytes() == without + sizeof(files::lock_holder) + 1000);
+    BOOST_TEST(commons->v40.owners().size() == 3u); // one that fails makes no lock owner
+    // The next answer takes its place.
+    (void)b.open(b.opening("f"));
+    BOOST_TEST(commons->v40.owners().bytes() == without);
+}
+
+// Then a repeat hears that it is denied, and not by whom.
+BOOST_FIXTURE_TEST_CASE(what_there_is_no_room_for_is_not_kept, owners_fixture)
+{
+    limits.owner_memory_per_peer = 2 * one + 80;
+    client0 a(*this, "a"), b(*this, "b");
+    a.connect();
+    a.locker = std::string(40, 'n');
+    const auto file = open_as(a, "o0");
+    BOOST_TEST(a.lock(file, a.locking(file, 0, 10)).status == nfsstat4::ok);
+    from = second;
+    b.connect();
+    const auto theirs = open_as(b, "o0");
+    const auto held = b.lock(theirs, b.locking(theirs, 50, 10));
+    BOOST_TEST_REQUIRE(held.status == nfsstat4::ok);
+    const std::size_t before = commons->v40.owners().bytes();
+    const LOCK4args denied = b.again(held.lock_stateid, 0, 10);
+    BOOST_TEST(b.lock(theirs, denied).denied.owner.owner.size() == 40u);
+    BOOST_TEST(commons->v40.owners().bytes() == before);
+    BOOST_TEST(b.lock(theirs, denied).status == nfsstat4::denied);
+}
+
+BOOST_FIXTURE_TEST_CASE(what_is_looked_at_once_a_lease_goes_on_where_it_ended, v40_fixture)
+{
+    client0 a(*this, "a"), b(*this, "b"), c(*this, "c");
+    for (client0* each : {&a, &b, &c})
+        each->connect();
+    for (const char* owner : {"o1", "o2"}) {
+        a.owner = b.owner = owner;
+        (void)a.ready(a.creating("f"));
+        (void)b.ready(b.creating("f"));
+    }
+    const auto file = c.ready(c.creating("f"));
+    BOOST_TEST(c.close(file).status == nfsstat4::ok);
+    BOOST_TEST(commons->v40.owners().size() == 5u);
+    for (int i = 0; i < 3; ++i) {
+        clock.advance(91s);
+        for (client0* each : {&a, &b, &c})
+            BOOST_TEST(each->renew() == nfsstat4::ok);
+        commons->v40.tend(clock.now(), 2);
+    }
+    BOOST_TEST(commons->v40.owners().size() == 4u); // the last client's turn came
+}
+
+BOOST_AUTO_TEST_SUITE_END()
