@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/nfs/v4/client.hpp>
 
-#include "open_arguments.hpp"
-
-#include <verbena/protocols/nfs/v4/file.hpp>
+#include "server_open.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -98,8 +96,9 @@ result<file_attributes> read_attributes(const fattr4& raw) noexcept
     return told(values);
 }
 
-client::client(rpc::client_transport& transport, const identity& who, std::string name, minor_versions spoken)
-    : session_(transport, who, std::move(name), spoken)
+client::client(rpc::client_transport& transport, const identity& who, std::string name,
+               minor_versions spoken, callback_service* callbacks)
+    : session_(transport, who, std::move(name), spoken, callbacks)
 {
     session_.reclaim_by(this);
 }
@@ -132,7 +131,11 @@ task<result<void>> client::setattr(const known_handle& object, new_attributes at
     args.obj_attributes = encoded.raw();
     operations call(PUTFH4args{object.bytes()}, args);
     call.once();
-    co_return co_await session_.run(call);
+    auto ran = co_await session_.run(call);
+    // What opens may have by a delegation was allowed before.
+    if (attributes.mode || attributes.uid || attributes.gid)
+        begin_return(delegated(object));
+    co_return ran;
 }
 
 task<result<node>> client::lookup(const known_handle& directory, std::string_view name)
@@ -466,7 +469,7 @@ struct client::opening {
           handle(at),
           name(new_name),
           encoded(attributes),
-          owner(made->owner_),
+          owner(made->open_->owner),
           call(PUTFH4args{handle.bytes()}, whole(wanted), GETFH4args(), file_attributes_wanted())
     {
         call.once();
@@ -490,14 +493,36 @@ struct client::opening {
     event over;
 };
 
+std::shared_ptr<server_open> client::new_open(std::uint32_t access)
+{
+    return std::make_shared<server_open>(++owners_, access);
+}
+
+void client::forget(const server_open& gone) noexcept
+{
+    std::erase_if(opens_, [&](const auto& each) { return each.get() == &gone; });
+}
+
 task<result<std::unique_ptr<file>>> client::open(const node& object, std::uint32_t access)
 {
-    std::unique_ptr<file> made(new file(*this, object, access));
-    const owner_name owner(made->owner_);
-    const OPEN4args args = opening_of(owner, access);
+    if (std::unique_ptr<file> here = open_here(object, access))
+        co_return std::move(here);
+    co_return co_await open_there(object, access);
+}
+
+task<result<std::unique_ptr<file>>> client::open_there(const node& object, std::uint32_t access)
+{
+    if (session_.sessions() == 0) {
+        auto ready = co_await session_.open(); // whether it can be called
+        if (!ready)
+            co_return ready.error();
+    }
+    std::unique_ptr<file> made(new file(*this, object, access, new_open(access)));
+    const owner_name owner(made->open_->owner);
+    const OPEN4args args = opening_of(owner, access, want_for(access));
     auto o =
         std::make_shared<opening>(std::move(made), object.handle, args, std::string_view(), new_attributes());
-    return finish(std::move(o));
+    co_return co_await finish(std::move(o));
 }
 
 task<result<std::unique_ptr<file>>> client::create(const known_handle& directory, std::string_view name,
@@ -506,9 +531,14 @@ task<result<std::unique_ptr<file>>> client::create(const known_handle& directory
 {
     if (!name_fits(name))
         co_return name_too_long;
-    std::unique_ptr<file> made(new file(*this, node(), access));
-    const owner_name owner(made->owner_);
-    OPEN4args args = opening_of(owner, access);
+    if (session_.sessions() == 0) {
+        auto ready = co_await session_.open();
+        if (!ready)
+            co_return ready.error();
+    }
+    std::unique_ptr<file> made(new file(*this, node(), access, new_open(access)));
+    const owner_name owner(made->open_->owner);
+    OPEN4args args = opening_of(owner, access, want_for(access));
     args.openhow.opentype = opentype4::create;
     args.openhow.mode = how == open_how::unchecked ? createmode4::unchecked
                         : how == open_how::guarded ? createmode4::guarded
@@ -521,11 +551,6 @@ task<result<std::unique_ptr<file>>> client::create(const known_handle& directory
 
 task<result<std::unique_ptr<file>>> client::finish(std::shared_ptr<opening> o)
 {
-    if (session_.sessions() == 0) {
-        auto ready = co_await session_.open();
-        if (!ready)
-            co_return ready.error();
-    }
     ++openings_;
     session_.background().spawn(&client::perform, this, o);
     const bool stays = co_await o->over.wait();
@@ -545,41 +570,45 @@ task<result<std::unique_ptr<file>>> client::finish(std::shared_ptr<opening> o)
 task<void> client::perform(std::shared_ptr<opening> o)
 {
     auto& call = o->call;
+    begin_asking();
     o->outcome = co_await session_.run(call);
     if (o->outcome) {
         file& opened = *o->made;
-        opened.node_.handle = known_handle(call.get<2>().object);
-        opened.opened(call.get<1>());
-        hold(opened);
+        const std::shared_ptr<server_open> there = opened.open_;
+        there->handle = opened.node_.handle = known_handle(call.get<2>().object);
+        there->id = call.get<1>().stateid;
+        there->id.seqid = 0;
+        opens_.push_back(there);
+        there->users.push_back(&opened);
         auto found = node_of(call.get<2>(), call.get<3>());
-        if (gives_delegation(call.get<1>()))
-            co_await return_delegation(opened.node_.handle, call.get<1>().delegation.stateid);
-        if (found) {
+        if (found)
             opened.node_ = *found;
-        } else {
+        co_await take_delegation(there, call.get<1>(), opened.node_.attributes);
+        if (!found) {
             o->outcome = found.error();
             (void)co_await opened.close();
         }
     }
+    end_asking();
     o->is_over = true;
     o->over.set();
     if (o->call.is_abandoned() && o->outcome) {
         co_await give_up(std::move(o));
         co_return;
     }
-    if (--openings_ == 0)
-        all_opened_.set();
+    end_opening();
 }
 
 task<void> client::give_up(std::shared_ptr<opening> o)
 {
     (void)co_await o->made->close();
-    if (--openings_ == 0)
-        all_opened_.set();
+    end_opening();
 }
 
 task<void> client::close()
 {
+    most_delegations_ = 0;
+    cannot_be_called();
     while (openings_ != 0) {
         all_opened_.reset();
         const bool waited = co_await all_opened_.wait();
@@ -589,15 +618,6 @@ task<void> client::close()
     co_await session_.close();
 }
 
-// Nobody could recall it: there is no back channel. A server that gives one all the same is told to forget it.
-task<void> client::return_delegation(known_handle object, stateid4 delegation)
-{
-    operations call(PUTFH4args{object.bytes()}, DELEGRETURN4args{delegation});
-    auto ran = co_await session_.run(call);
-    if (!ran && is_revoked(ran.error()))
-        co_await free_stateid(delegation);
-}
-
 // The server keeps in mind what it has revoked until it hears that the client knows.
 task<void> client::free_stateid(stateid4 revoked)
 {
@@ -605,12 +625,15 @@ task<void> client::free_stateid(stateid4 revoked)
     (void)co_await session_.run(call);
 }
 
-// Files may go meanwhile. Each is opened again when it is used next.
+// Opens may go meanwhile. Each is opened again when it is used next.
 task<void> client::free_what_is_revoked()
 {
     std::vector<stateid4> all;
-    for (const file* each : files_)
-        all.push_back(each->id_);
+    for (const auto& each : opens_) {
+        all.push_back(each->id);
+        if (each->delegated == server_open::state::held)
+            all.push_back(each->delegation);
+    }
     for (std::size_t done = 0; done < all.size();) {
         const std::size_t count = std::min<std::size_t>(all.size() - done, tested_at_once);
         const std::span<const stateid4> some = std::span(all).subspan(done, count);
@@ -628,53 +651,86 @@ task<void> client::free_what_is_revoked()
                 lost.push_back(some[index]);
             ++index;
         }
-        for (const stateid4& each : lost)
+        for (const stateid4& each : lost) {
+            const auto of = std::ranges::find_if(delegated_, [&](const auto& o) { return o->delegation == each; });
+            if (of != delegated_.end())
+                drop_delegation(*of);
             co_await free_stateid(each);
+        }
     }
 }
 
-file* client::find(std::uint64_t owner) noexcept
+std::shared_ptr<server_open> client::find(std::uint64_t owner) const noexcept
 {
-    for (file* const each : files_) {
-        if (each->owner_ == owner)
-            return each;
-    }
-    return nullptr;
+    const auto found = std::ranges::find_if(opens_, [&](const auto& each) { return each->owner == owner; });
+    return found == opens_.end() ? nullptr : *found;
 }
 
 // While a call is under way a file may go, but none can be opened.
 task<result<void>> client::reclaim()
 {
     std::vector<std::uint64_t> owners;
-    for (const file* each : files_)
-        owners.push_back(each->owner_);
+    for (const auto& each : opens_)
+        owners.push_back(each->owner);
+    begin_asking();
+    result<void> all;
     for (const std::uint64_t number : owners) {
-        const file* lost = find(number);
+        const std::shared_ptr<server_open> lost = find(number);
         if (lost == nullptr)
             continue;
-        const owner_name owner(number);
-        const known_handle handle = lost->node_.handle;
-        OPEN4args args = opening_of(owner, lost->access_);
-        args.claim.claim = open_claim_type4::previous;
-        operations call(PUTFH4args{handle.bytes()}, args);
-        call.once();
-        auto ran = co_await session_.run_to_reclaim(call);
-        if (ran) {
-            if (file* const found = find(number))
-                found->opened(call.get<1>());
-            if (gives_delegation(call.get<1>())) {
-                operations back(PUTFH4args{handle.bytes()},
-                                DELEGRETURN4args{call.get<1>().delegation.stateid});
-                (void)co_await session_.run_to_reclaim(back);
-            }
-            continue;
-        }
-        // What was not given back is opened anew when it is used next. A session that is lost again is not this one's matter.
+        all = co_await reclaim(lost);
+        if (!all)
+            break;
+    }
+    end_asking();
+    co_return all;
+}
+
+// Fails where the session is lost again, which is not this one's matter.
+task<result<void>> client::reclaim(std::shared_ptr<server_open> lost)
+{
+    using state = server_open::state;
+    const owner_name owner(lost->owner);
+    const std::uint32_t access = lost->access | lost->access_used();
+    OPEN4args args = opening_of(owner, access);
+    args.claim.claim = open_claim_type4::previous;
+    if (lost->delegated == state::held)
+        args.claim.delegate_type = lost->type;
+    operations call(PUTFH4args{lost->handle.bytes()}, args);
+    call.once();
+    auto ran = co_await session_.run_to_reclaim(call);
+    if (!ran) {
+        // What was not given back is opened anew when it is used next.
+        drop_delegation(lost);
         const std::error_code why = ran.error().code();
         if (why.category() != make_error_code(nfsstat4::ok).category() ||
             why == make_error_code(nfsstat4::badsession) || why == make_error_code(nfsstat4::deadsession))
             co_return ran.error();
+        co_return result<void>();
     }
+    const OPEN4res& res = call.get<1>();
+    lost->id = res.stateid;
+    lost->id.seqid = 0;
+    lost->access = access;
+    if (!gives_delegation(res)) {
+        drop_delegation(lost);
+        co_return result<void>();
+    }
+    const bool is_of_a_kind = res.delegation.delegation_type == open_delegation_type4::read ||
+                              res.delegation.delegation_type == open_delegation_type4::write;
+    if (lost->delegated == state::held && is_of_a_kind) {
+        lost->delegation = res.delegation.stateid;
+        lost->delegation.seqid = 0;
+        set_type(*lost, res.delegation);
+        const bool was_recalled =
+            std::erase_if(early_recalls_, [&](const early_recall& r) { return r.id.other == lost->delegation.other; }) != 0;
+        if (was_recalled || res.delegation.recall)
+            begin_return(lost);
+        co_return result<void>();
+    }
+    drop_delegation(lost);
+    operations back(PUTFH4args{lost->handle.bytes()}, DELEGRETURN4args{res.delegation.stateid});
+    (void)co_await session_.run_to_reclaim(back);
     co_return result<void>();
 }
 

@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <utility>
 
 #pragma GCC visibility push(default)
 
@@ -21,7 +23,7 @@ namespace verbena::nfs::v4 {
 /// call, by the handle; as nobody else is denied anything, and no lock is held, nothing is lost by it.
 class file final : public written_file {
 public:
-    ~file() { client_.forget(*this); }
+    ~file();
     const v4::node& node() const noexcept { return node_; }
 
     struct read_result {
@@ -40,16 +42,19 @@ public:
                                           std::function<void(std::uint64_t)> progress);
     /// Sets the size.
     task<result<void>> truncate(std::uint64_t size);
-    /// Commits and closes. Where committing fails, the file is closed and that error told.
+    /// Commits and closes. Where committing fails, the file is closed and that error told. Under a delegation the server is not asked, but
+    /// for what is to be committed.
     task<result<void>> close();
 
 private:
     friend class client;
-    file(client& owner, const v4::node& n, std::uint32_t access) noexcept
-        : client_(owner), node_(n), access_(access), owner_(owner.next_owner())
+    friend struct server_open;
+    file(client& owner, const v4::node& n, std::uint32_t access, std::shared_ptr<server_open> open) noexcept
+        : client_(owner), node_(n), access_(access), open_(std::move(open))
     {
     }
-    void opened(const OPEN4res& res) noexcept;
+    stateid4 id() const noexcept;
+    void leave() noexcept;
     task<result<void>> reopen(stateid4 instead_of);
     task<bool> mended(stateid4 used, error why);
     struct copied {
@@ -65,11 +70,8 @@ private:
 
     client& client_;
     v4::node node_;
-    std::uint32_t access_;
-    std::uint64_t owner_;   // of the open: every one has its own, so that to close one closes no other
-    bool in_doubt_ = false; // whether the server has it open by another stateid, which nobody heard
-    stateid4 id_;           // with sequence id 0, which stands for the newest
-    semaphore turn_{1};     // of reopen()
+    const std::uint32_t access_;
+    const std::shared_ptr<server_open> open_; // of the server's, which others may use too under a delegation
 };
 
 } // namespace verbena::nfs::v4
