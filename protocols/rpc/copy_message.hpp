@@ -13,7 +13,8 @@ namespace verbena::rpc {
 
 /// Writes a message as it travels in one piece: `message` with `items` and their pads in their places. `to` has room for message.position() bytes, and
 /// no item lies in a file.
-inline void copy_message(const xdr::encoder& message, const attachments& items, std::span<std::byte> to) noexcept
+inline void copy_message(const xdr::encoder& message, const attachments& items,
+                         std::span<std::byte> to) noexcept
 {
     std::byte* at = to.data();
     const auto put = [&at](std::span<const std::byte> bytes) {

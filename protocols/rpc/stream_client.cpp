@@ -114,7 +114,8 @@ private:
     std::string peer_address_;
     std::string peer_name_;
     rpc::peer peer_; // of the server's calls
-    std::uint64_t epoch_ = 0; // of the connection: an answer to a call that came over an earlier one is dropped
+    std::uint64_t epoch_ =
+        0; // of the connection: an answer to a call that came over an earlier one is dropped
     std::unique_ptr<connection> connection_;
 };
 
@@ -447,7 +448,8 @@ bool stream_client::connection::take_callback(lease owner, std::span<const std::
     if (record.size() > stream_client_options::max_callback)
         return fail(error(std::errc::message_size, "a call of the server is too long", record.size()));
     if (in_service_ >= client_.callback_credits_)
-        return fail(error(std::errc::protocol_error, "more calls of the server at once than may be", in_service_));
+        return fail(
+            error(std::errc::protocol_error, "more calls of the server at once than may be", in_service_));
     ++in_service_;
     arrived_.push_back({std::move(owner), record});
     shard().post(serve_);
@@ -465,7 +467,8 @@ task<void> stream_client::serve(callback c)
         connection_->fail(error(std::errc::not_enough_memory, "a call of the server"));
         co_return;
     }
-    reverse_call call(std::move(c.owner), c.message, peer_, buffers_, std::move(memory), fragment_header_size);
+    reverse_call call(std::move(c.owner), c.message, peer_, buffers_, std::move(memory),
+                      fragment_header_size);
     const bool replies = co_await callbacks_->dispatch(call);
     if (!is_open())
         co_return;
@@ -478,7 +481,8 @@ task<void> stream_client::serve(callback c)
     const xdr::encoder& written = call.results();
     const std::size_t length = written.position();
     if (!written.ok() || fragment_header_size + length > stream_client_options::max_callback) {
-        connection_->fail(error(std::errc::message_size, "the reply to a call of the server is too long", length));
+        connection_->fail(
+            error(std::errc::message_size, "the reply to a call of the server is too long", length));
         co_return;
     }
     lease bytes;

@@ -56,7 +56,8 @@ task<void> requester::serve_callback(lease message, std::uint32_t length)
             fail_connection(posted.error());
         co_return;
     }
-    rpc::reverse_call call(std::move(message), bytes.subspan(decoded.offset), from, buffers_, std::move(results));
+    rpc::reverse_call call(std::move(message), bytes.subspan(decoded.offset), from, buffers_,
+                           std::move(results));
     const bool replies = co_await options_.callbacks->dispatch(call);
     if (epoch != epoch_ || !connected())
         co_return;

@@ -124,8 +124,8 @@ private:
         return nfsstat4::ok;
     }
 
-    std::vector<std::byte> written(std::uint32_t announced, bool alone, std::uint32_t slot, std::uint32_t number,
-                                   std::span<const std::byte> operations)
+    std::vector<std::byte> written(std::uint32_t announced, bool alone, std::uint32_t slot,
+                                   std::uint32_t number, std::span<const std::byte> operations)
     {
         std::vector<std::byte> message(512 + operations.size());
         xdr::encoder out(message);
@@ -187,10 +187,11 @@ private:
                 last = nfsstat4(in.u32());
                 continue;
             }
-            const bool known = callback_operations::results::with(opcode, [&]<class Results>(Results results) {
-                xdr::codec<Results>::decode(in, results);
-                last = results.status;
-            });
+            const bool known =
+                callback_operations::results::with(opcode, [&]<class Results>(Results results) {
+                    xdr::codec<Results>::decode(in, results);
+                    last = results.status;
+                });
             require(known && in.ok());
         }
         require(last == status && in.at_end());

@@ -399,7 +399,8 @@ shared_outcome run_shared(world_options o, int operations)
         std::vector<std::unique_ptr<sharer>> sharers;
         scope s(*w.shard);
         for (std::uint64_t i = 0; i < 6; ++i) {
-            sharers.push_back(std::make_unique<sharer>(*ends[i % ends.size()]->client, files, o.seed * 16 + i));
+            sharers.push_back(
+                std::make_unique<sharer>(*ends[i % ends.size()]->client, files, o.seed * 16 + i));
             s.spawn(&sharer::work, sharers.back().get(), operations);
         }
         co_await s.join();

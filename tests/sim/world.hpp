@@ -35,7 +35,7 @@ struct world_options {
     loop::conditions conditions;
     loop::options device; ///< of both ends
     std::uint32_t credits = 32;
-    bool loses = false; ///< the export is world::losing
+    bool loses = false;        ///< the export is world::losing
     bool local_writers = true; ///< of the export: then there are no delegations
 };
 

@@ -50,7 +50,8 @@ private:
 
 called_session* callback::find(const sessionid4& id) const noexcept
 {
-    const auto found = std::ranges::find_if(sessions_, [&](const called_session* s) { return s->is_session(id); });
+    const auto found =
+        std::ranges::find_if(sessions_, [&](const called_session* s) { return s->is_session(id); });
     return found == sessions_.end() ? nullptr : *found;
 }
 
@@ -76,7 +77,8 @@ nfsstat4 callback::sequence(CB_SEQUENCE4args& args)
         return nfsstat4::badxdr;
     session_ = find(args.sessionid);
     if (session_ == nullptr) {
-        const bool early = std::ranges::any_of(sessions_, [](const called_session* s) { return s->is_being_made(); });
+        const bool early =
+            std::ranges::any_of(sessions_, [](const called_session* s) { return s->is_being_made(); });
         return early ? nfsstat4::delay : nfsstat4::badsession;
     }
     if (session_->minor_of_callbacks() != args_.head().minorversion)

@@ -127,8 +127,7 @@ task<bool> client_session::bind_way(rpc::client_transport& way)
     args.dir = channel_dir_from_client4::fore_or_both;
     operations bind(args);
     auto sent = co_await send_alone(bind, way);
-    co_return sent && sent->status == nfsstat4::ok &&
-        bind.get<0>().dir != channel_dir_from_server4::fore;
+    co_return sent && sent->status == nfsstat4::ok&& bind.get<0>().dir != channel_dir_from_server4::fore;
 }
 
 // One that was given up has no answer that anybody would look at.

@@ -28,7 +28,8 @@ std::uint32_t access_of(const nfsace4& ace, const identity& who) noexcept
     const rpc::opaque_auth mine = who.credential();
     if (mine.flavor == rpc::auth_flavor::sys) {
         const auto user = rpc::decode_auth_sys(mine.body);
-        is_mine = is_mine || (user && user->uid != file_attributes::nobody && owner_number(ace.who) == user->uid);
+        is_mine =
+            is_mine || (user && user->uid != file_attributes::nobody && owner_number(ace.who) == user->uid);
     }
     if (!is_mine)
         return 0;
@@ -60,7 +61,8 @@ std::uint32_t client::want_for(std::uint32_t access) const noexcept
 
 std::shared_ptr<server_open> client::delegated(const known_handle& object) const noexcept
 {
-    const auto found = std::ranges::find_if(delegated_, [&](const auto& each) { return each->handle == object; });
+    const auto found =
+        std::ranges::find_if(delegated_, [&](const auto& each) { return each->handle == object; });
     return found == delegated_.end() ? nullptr : *found;
 }
 
@@ -89,8 +91,8 @@ task<void> client::take_delegation(std::shared_ptr<server_open> o, const OPEN4re
     const stateid4 id = newest(given.stateid);
     const bool is_known_type = given.delegation_type == open_delegation_type4::read ||
                                given.delegation_type == open_delegation_type4::write;
-    const auto early = std::ranges::find_if(early_recalls_,
-                                            [&](const early_recall& r) { return r.id.other == id.other; });
+    const auto early =
+        std::ranges::find_if(early_recalls_, [&](const early_recall& r) { return r.id.other == id.other; });
     const bool was_recalled = early != early_recalls_.end();
     if (was_recalled)
         early_recalls_.erase(early);
@@ -302,7 +304,8 @@ nfsstat4 client::recalled(const CB_RECALL4args& args)
 nfsstat4 client::recalled(const CB_RECALL_ANY4args& args)
 {
     const auto is_asked_for = [&](const server_open& o) {
-        const rca4_type kind = o.type == open_delegation_type4::write ? rca4_type::wdata_dlg : rca4_type::rdata_dlg;
+        const rca4_type kind =
+            o.type == open_delegation_type4::write ? rca4_type::wdata_dlg : rca4_type::rdata_dlg;
         return args.type_mask.test(static_cast<std::uint32_t>(kind));
     };
     auto left = static_cast<std::size_t>(
@@ -317,7 +320,8 @@ nfsstat4 client::tell(const CB_GETATTR4args& args, attributes& out)
 {
     const known_handle object(args.fh);
     for (const auto& each : opens_) {
-        if (!each->has_delegation() || each->type != open_delegation_type4::write || !(each->handle == object))
+        if (!each->has_delegation() || each->type != open_delegation_type4::write ||
+            !(each->handle == object))
             continue;
         out.change = each->granted_at;
         out.size = each->known.size;

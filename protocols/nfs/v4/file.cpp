@@ -55,7 +55,8 @@ task<result<void>> file::reopen(stateid4 instead_of)
     o->id = res.stateid;
     o->id.seqid = 0;
     o->access = access;
-    if (gives_delegation(res) && !(o->has_delegation() && res.delegation.stateid.other == o->delegation.other))
+    if (gives_delegation(res) &&
+        !(o->has_delegation() && res.delegation.stateid.other == o->delegation.other))
         co_await client_.return_delegation(o->handle, res.delegation.stateid);
     co_return result<void>();
 }

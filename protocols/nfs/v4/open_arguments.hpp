@@ -11,6 +11,18 @@
 
 namespace verbena::nfs::v4 {
 
+inline const error name_too_long(std::errc::filename_too_long, "a name of more than 1024 octets");
+
+/// What is asked of each file that is found or opened.
+inline GETATTR4args file_attributes_wanted() noexcept { return {file_attribute_numbers}; }
+inline result<node> node_of(const GETFH4res& handle, const GETATTR4res& values)
+{
+    auto read = read_attributes(values.obj_attributes);
+    if (!read)
+        return read.error();
+    return node{known_handle(handle.object), *read};
+}
+
 /// new_attributes as they go out. Keeps the bytes.
 class encoded_attributes {
 public:

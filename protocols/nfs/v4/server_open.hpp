@@ -39,13 +39,13 @@ struct server_open {
     bool has_delegation() const noexcept { return delegated != state::plain; }
 
     known_handle handle;
-    std::uint32_t access; // that the server knows of
+    std::uint32_t access;      // that the server knows of
     const std::uint64_t owner; // its own, so that to close one closes no other
     bool in_doubt = false;     // whether the server has it open by another stateid, which nobody heard
     bool is_closed = false;
-    stateid4 id;               // with sequence id 0, which stands for the newest
-    semaphore turn{1};         // of OPEN with this owner
-    std::vector<file*> users;  // open ones
+    stateid4 id;              // with sequence id 0, which stands for the newest
+    semaphore turn{1};        // of OPEN with this owner
+    std::vector<file*> users; // open ones
 
     state delegated = state::plain;
     open_delegation_type4 type = open_delegation_type4::none;

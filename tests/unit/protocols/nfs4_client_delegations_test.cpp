@@ -110,7 +110,10 @@ struct fixture : nfs4_fixture {
     {
         return good([&] { return who.user.open(what, access); });
     }
-    void close(file& f) { BOOST_TEST_REQUIRE(run([&] { return f.close(); }).has_value()); }
+    void close(file& f)
+    {
+        BOOST_TEST_REQUIRE(run([&] { return f.close(); }).has_value());
+    }
     std::string text_of(file& f)
     {
         const auto read = good([&] { return f.read(0, 1000); });
@@ -158,7 +161,10 @@ struct fixture : nfs4_fixture {
     }
     static rpc::payload bytes_of(std::string_view text) { return {lease(), std::as_bytes(std::span(text))}; }
     const verbena::files::state_stats& stats() { return commons->state.table().stats(); }
-    std::size_t delegations() { return static_cast<std::size_t>(stats().read_delegations.value() + stats().write_delegations.value()); }
+    std::size_t delegations()
+    {
+        return static_cast<std::size_t>(stats().read_delegations.value() + stats().write_delegations.value());
+    }
 
     kept_store kept;
     std::optional<scope> serving;
@@ -252,7 +258,8 @@ BOOST_FIXTURE_TEST_CASE(what_others_open_is_given_back_and_they_see_what_was_wri
     BOOST_TEST(holder.wire.count(nfs_opnum4::close) == 1u);
     BOOST_TEST(holder.wire.count(nfs_opnum4::delegreturn) == 1u);
     close(*cuts);
-    BOOST_TEST(stats().opens.value() == stats().write_delegations.value()); // those that the second client keeps
+    BOOST_TEST(stats().opens.value() ==
+               stats().write_delegations.value()); // those that the second client keeps
 }
 
 BOOST_FIXTURE_TEST_CASE(a_write_under_way_ends_before_the_delegation_goes_back, fixture)
@@ -260,7 +267,9 @@ BOOST_FIXTURE_TEST_CASE(a_write_under_way_ends_before_the_delegation_goes_back, 
     const auto what = delegated("f", share4::access_both);
     auto used = open(holder, what, share4::access_both);
     event go;
-    holder.wire.holds_answer = [&](const sent_compound& call) { return call.has(nfs_opnum4::write) ? &go : nullptr; };
+    holder.wire.holds_answer = [&](const sent_compound& call) {
+        return call.has(nfs_opnum4::write) ? &go : nullptr;
+    };
     scope both(*shard);
     bool wrote = false, opened = false;
     both.spawn([&]() -> task<void> {
@@ -357,7 +366,9 @@ BOOST_FIXTURE_TEST_CASE(a_recall_that_overtakes_the_answer_to_open_gives_it_back
 {
     const auto what = make("f");
     event go;
-    holder.wire.holds_answer = [&](const sent_compound& call) { return call.has(nfs_opnum4::open) ? &go : nullptr; };
+    holder.wire.holds_answer = [&](const sent_compound& call) {
+        return call.has(nfs_opnum4::open) ? &go : nullptr;
+    };
     scope both(*shard);
     std::unique_ptr<file> first, second;
     both.spawn([&]() -> task<void> {

@@ -94,8 +94,9 @@ public:
     std::function<void(std::vector<std::byte>&)> on_reply;                      ///< may change it
     std::function<void(const sent_compound&, std::vector<std::byte>&)> on_reply_to; ///< likewise
     event* gate = nullptr;                                                          ///< calls wait for it
-    std::function<event*(const sent_compound&)> holds_answer; ///< what was answered waits for that, unless it is nullptr
-    std::shared_ptr<rpc::reverse_channel> way;                ///< the server's to the client
+    std::function<event*(const sent_compound&)>
+        holds_answer;                          ///< what was answered waits for that, unless it is nullptr
+    std::shared_ptr<rpc::reverse_channel> way; ///< the server's to the client
     std::size_t under_way = 0;
     std::size_t most_at_once = 0;
 

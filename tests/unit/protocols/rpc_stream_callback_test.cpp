@@ -65,8 +65,8 @@ struct fixture {
         for (int i = 0; i < 1000 && !server; ++i) {
             world.turns();
             clock.advance(1ms);
-            server = net::unique_fd(
-                ::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+            server =
+                net::unique_fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
         }
         BOOST_TEST_REQUIRE(bool(server));
         world.turns();

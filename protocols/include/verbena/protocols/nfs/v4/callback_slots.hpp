@@ -31,7 +31,10 @@ public:
     nfsstat4 look(const CB_SEQUENCE4args& args, std::uint64_t digest, bool& repeated) const noexcept;
     /// Uses the number up.
     void begin(const CB_SEQUENCE4args& args, std::uint64_t digest) noexcept;
-    void keep(std::uint32_t slot, std::span<const std::byte> answer) { slots_[slot].kept.assign(answer.begin(), answer.end()); }
+    void keep(std::uint32_t slot, std::span<const std::byte> answer)
+    {
+        slots_[slot].kept.assign(answer.begin(), answer.end());
+    }
     std::span<const std::byte> kept(std::uint32_t slot) const noexcept { return slots_[slot].kept; }
 
 private:

@@ -178,7 +178,8 @@ private:
 
     // client_back_channel.cpp
     bool wants_way_back() const noexcept { return callbacks_ != nullptr && transport_.serves_calls(); }
-    void ask_way_back(CREATE_SESSION4args& args, std::array<callback_sec_parms4, 2>& signatures) const noexcept;
+    void ask_way_back(CREATE_SESSION4args& args,
+                      std::array<callback_sec_parms4, 2>& signatures) const noexcept;
     void take_way_back(const CREATE_SESSION4res& res) noexcept;
     void heed_way_back(std::uint32_t flags, std::uint32_t news);
     task<void> mend_way_back();
@@ -236,13 +237,13 @@ private:
     // The back channel.
     callback_service* const callbacks_;
     callback_slots back_slots_;
-    bool creating_ = false;       // CREATE_SESSION is under way
+    bool creating_ = false;         // CREATE_SESSION is under way
     bool session_is_there_ = false; // CREATE_SESSION has yielded id_
-    bool way_back_ = false;       // the session was granted one
-    bool way_back_lost_ = false;  // and nothing helped
-    bool mending_ = false;        // it is being bound again
-    bool discards_ = false;       // the session that is there is to be ended before the next one is made
-    time_point mended_{};         // when that was begun last
+    bool way_back_ = false;         // the session was granted one
+    bool way_back_lost_ = false;    // and nothing helped
+    bool mending_ = false;          // it is being bound again
+    bool discards_ = false;         // the session that is there is to be ended before the next one is made
+    time_point mended_{};           // when that was begun last
     std::optional<time_point> renewed_; // when a new session was made for it
 };
 
