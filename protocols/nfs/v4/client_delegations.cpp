@@ -107,7 +107,7 @@ task<void> client::take_delegation(std::shared_ptr<server_open> o, const OPEN4re
             co_return;
     }
     if (most_delegations_ == 0 || !is_known_type || was_recalled || given.recall) {
-        co_await return_delegation(o->handle, id);
+        co_await return_delegation(o->handle, given.stateid);
         co_return;
     }
     o->delegation = id;
@@ -252,7 +252,7 @@ task<result<void>> client::close_open(std::shared_ptr<server_open> o)
 // A server that gives one that nobody can keep is told to forget it.
 task<void> client::return_delegation(known_handle object, stateid4 delegation)
 {
-    operations call(PUTFH4args{object.bytes()}, DELEGRETURN4args{newest(delegation)});
+    operations call(PUTFH4args{object.bytes()}, DELEGRETURN4args{delegation});
     call.once();
     auto ran = co_await session_.run(call);
     if (!ran && is_revoked(ran.error()))
