@@ -123,6 +123,7 @@ private:
         out.present.set(attribute::size);
         return nfsstat4::ok;
     }
+    void notified(const CB_NOTIFY_LOCK4args&) noexcept override { ++recalls_; }
 
     std::vector<std::byte> written(std::uint32_t announced, bool alone, std::uint32_t slot,
                                    std::uint32_t number, std::span<const std::byte> operations)

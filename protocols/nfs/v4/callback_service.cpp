@@ -180,8 +180,11 @@ nfsstat4 callback::serve(nfs_cb_opnum4 operation)
     case nfs_cb_opnum4::recall_any: return recall<CB_RECALL_ANY4args>();
     case nfs_cb_opnum4::recall_slot: return recall<CB_RECALL_SLOT4args>();
     case nfs_cb_opnum4::notify_lock: {
-        CB_NOTIFY_LOCK4args args; // who waits for a lock asks again by himself
-        return args_.read(args) ? nfsstat4::ok : nfsstat4::badxdr;
+        CB_NOTIFY_LOCK4args args;
+        if (!args_.read(args))
+            return nfsstat4::badxdr;
+        session_->notified(args);
+        return nfsstat4::ok;
     }
     default: {
         const bool good = args_.visit([](const auto&) {});

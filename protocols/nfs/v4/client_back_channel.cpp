@@ -161,4 +161,10 @@ nfsstat4 client_session::tell(const CB_GETATTR4args& args, attributes& out)
     return reclaimer_ != nullptr ? reclaimer_->tell(args, out) : nfsstat4::badhandle;
 }
 
+void client_session::notified(const CB_NOTIFY_LOCK4args& args) noexcept
+{
+    if (reclaimer_ != nullptr)
+        reclaimer_->notified(args);
+}
+
 } // namespace verbena::nfs::v4

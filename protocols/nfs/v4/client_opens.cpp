@@ -184,6 +184,10 @@ task<void> client::free_what_is_revoked()
         all.push_back(each->id);
         if (each->delegated == server_open::state::held)
             all.push_back(each->delegation);
+        for (const auto& locks : each->locks) {
+            if (locks->is_known)
+                all.push_back(locks->id);
+        }
     }
     for (std::size_t done = 0; done < all.size();) {
         const std::size_t count = std::min<std::size_t>(all.size() - done, tested_at_once);
@@ -207,6 +211,14 @@ task<void> client::free_what_is_revoked()
                 std::ranges::find_if(delegated_, [&](const auto& o) { return o->delegation == each; });
             if (of != delegated_.end())
                 drop_delegation(*of);
+            for (const auto& o : opens_) {
+                for (const auto& locks : o->locks) {
+                    if (!locks->is_known || !(locks->id == each))
+                        continue;
+                    locks->is_known = false;
+                    locks->is_lost = !locks->ranges.empty();
+                }
+            }
             co_await free_stateid(each);
         }
     }
@@ -254,6 +266,7 @@ task<result<void>> client::reclaim(std::shared_ptr<server_open> lost)
     if (!ran) {
         // What was not given back is opened anew when it is used next.
         drop_delegation(lost);
+        lost->lose_locks();
         const std::error_code why = ran.error().code();
         if (why.category() != make_error_code(nfsstat4::ok).category() ||
             why == make_error_code(nfsstat4::badsession) || why == make_error_code(nfsstat4::deadsession))
@@ -264,6 +277,12 @@ task<result<void>> client::reclaim(std::shared_ptr<server_open> lost)
     lost->id = res.stateid;
     lost->id.seqid = 0;
     lost->access = access;
+    const std::vector<std::shared_ptr<file_locks>> locked = lost->locks;
+    for (const auto& each : locked) {
+        auto done = co_await reclaim_locks(lost, each);
+        if (!done)
+            co_return done.error();
+    }
     if (!gives_delegation(res)) {
         drop_delegation(lost);
         co_return result<void>();

@@ -16,6 +16,7 @@ constexpr std::size_t few_results = 64;
 // More than that is asked for in several calls, so that somebody sees progress, and a repeat is short.
 constexpr std::uint64_t copied_at_once = std::uint64_t(64) << 20;
 
+const error locks_are_lost(std::errc::io_error, "the server has lost what was locked here");
 const error not_opened_for_this(make_error_code(nfsstat4::openmode), "the file is not open for that");
 
 } // namespace
@@ -28,7 +29,14 @@ file::~file()
         client_.forget(*open_);
 }
 
-void file::leave() noexcept { std::erase(open_->users, this); }
+void file::leave() noexcept
+{
+    std::erase(open_->users, this);
+    if (locks_)
+        std::erase(open_->locks, locks_);
+}
+
+bool file::has_lost_locks() const noexcept { return locks_ && locks_->is_lost; }
 
 stateid4 file::id() const noexcept { return open_->id_for(access_); }
 
@@ -52,6 +60,9 @@ task<result<void>> file::reopen(stateid4 instead_of)
     if (!ran)
         co_return ran.error();
     const OPEN4res& res = call.get<1>();
+    // It is the same open if only the delegation was gone.
+    if (res.stateid.other != o->id.other)
+        o->lose_locks();
     o->id = res.stateid;
     o->id.seqid = 0;
     o->access = access;
@@ -71,13 +82,15 @@ task<bool> file::mended(stateid4 used, error why)
     if (is_revoked(why))
         co_await client_.free_stateid(used);
     auto again = co_await reopen(used);
-    co_return again.has_value();
+    co_return again.has_value() && !has_lost_locks();
 }
 
 task<result<file::read_result>> file::read(std::uint64_t offset, std::uint32_t count)
 {
     if ((access_ & share4::access_read) == 0 && open_->access != access_)
         co_return not_opened_for_this;
+    if (has_lost_locks())
+        co_return locks_are_lost;
     count = std::min(count, client_.limits().read);
     for (bool first = true;; first = false) {
         READ4args args;
@@ -216,6 +229,8 @@ task<result<void>> file::truncate(std::uint64_t size)
 {
     if ((access_ & share4::access_write) == 0 && open_->access != access_)
         co_return not_opened_for_this;
+    if (has_lost_locks())
+        co_return locks_are_lost;
     const write_under_way writing(*open_);
     new_attributes wanted;
     wanted.size = size;
@@ -243,6 +258,8 @@ task<result<void>> file::close()
     // By the same owner, so that it is the same open if there is one.
     if (open_->in_doubt)
         (void)co_await reopen(id());
+    if (locks_)
+        co_await unlock_all();
     leave();
     result<void> ran;
     if (open_->has_delegation()) {
@@ -264,6 +281,8 @@ task<result<write_result>> file::send(std::uint64_t offset, rpc::payload data)
                         data.size());
     if ((access_ & share4::access_write) == 0 && open_->access != access_)
         co_return not_opened_for_this;
+    if (has_lost_locks())
+        co_return locks_are_lost;
     const write_under_way writing(*open_);
     for (bool first = true;; first = false) {
         WRITE4args args;

@@ -6,13 +6,28 @@
 
 #include <verbena/core/event.hpp>
 #include <verbena/core/semaphore.hpp>
+#include <verbena/protocols/files/byte_ranges.hpp>
 #include <verbena/protocols/nfs/v4/file.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace verbena::nfs::v4 {
+
+/// What one file has locked. Its owner is its own.
+struct file_locks {
+    explicit file_locks(std::uint64_t number) noexcept : owner(number) {}
+
+    const std::uint64_t owner;
+    stateid4 id;           // with sequence id 0, if is_known
+    bool is_known = false; // the server knows the owner
+    bool is_lost = false;  // the server has forgotten what is in `ranges`
+    files::byte_ranges ranges;
+    semaphore turn{1}; // of LOCK and LOCKU
+    event may_be_free; // for who waits for a lock
+};
 
 struct server_open {
     enum class state : std::uint8_t {
@@ -36,6 +51,14 @@ struct server_open {
     {
         return (wanted & ~access) == 0 || delegation.is_anonymous() ? id : delegation;
     }
+    /// The server has begun this open anew: what was locked by the one before is not any more.
+    void lose_locks() noexcept
+    {
+        for (const auto& each : locks) {
+            each->is_known = false;
+            each->is_lost = each->is_lost || !each->ranges.empty();
+        }
+    }
     bool has_delegation() const noexcept { return delegated != state::plain; }
 
     known_handle handle;
@@ -43,9 +66,10 @@ struct server_open {
     const std::uint64_t owner; // its own, so that to close one closes no other
     bool in_doubt = false;     // whether the server has it open by another stateid, which nobody heard
     bool is_closed = false;
-    stateid4 id;              // with sequence id 0, which stands for the newest
-    semaphore turn{1};        // of OPEN with this owner
-    std::vector<file*> users; // open ones
+    stateid4 id;                                    // with sequence id 0, which stands for the newest
+    semaphore turn{1};                              // of OPEN with this owner
+    std::vector<file*> users;                       // open ones
+    std::vector<std::shared_ptr<file_locks>> locks; // of those that lock
 
     state delegated = state::plain;
     open_delegation_type4 type = open_delegation_type4::none;

@@ -50,7 +50,9 @@ struct session_of_a_test final : called_session {
         out.present.set(attribute::size);
         return nfsstat4::ok;
     }
+    void notified(const CB_NOTIFY_LOCK4args&) noexcept override { ++notices; }
     int number = 1;
+    int notices = 0;
     bool being_made = false;
     std::uint32_t minor = 1;
     std::uint32_t awaited = 0;
@@ -227,6 +229,7 @@ BOOST_FIXTURE_TEST_CASE(each_operation_has_its_answer, fixture)
     BOOST_TEST(!values.present.test(attribute::mode));
     BOOST_TEST(call(sequence(2), CB_RECALL_ANY4args()) == nfsstat4::ok);
     BOOST_TEST(call(sequence(3), CB_NOTIFY_LOCK4args()) == nfsstat4::ok);
+    BOOST_TEST(session.notices == 1);
     BOOST_TEST(call(sequence(4), CB_RECALL_SLOT4args{5}) == nfsstat4::ok);
     BOOST_TEST(session.target == 5u);
     std::uint32_t number = 4;

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Delegations that our client has of our own server: what they save, what they are recalled for, and what becomes of them when something breaks.
-#include "nfs4_called_way.hpp"
-#include "nfs4_direct_transport.hpp"
-#include "nfs4_kept_store.hpp"
-
-#include <verbena/protocols/nfs/v4/client.hpp>
-#include <verbena/protocols/nfs/v4/file.hpp>
+#include "nfs4_two_clients.hpp"
 
 BOOST_AUTO_TEST_SUITE(nfs4_client_delegations_test)
 
@@ -19,160 +14,7 @@ using fate = direct_transport::fate;
 
 namespace {
 
-/// A client and what its server calls it by.
-struct one {
-    one(nfs4_fixture& f, std::string name)
-        : service(*f.shard),
-          way(std::make_shared<called_way>(service, f.pool)),
-          wire(f),
-          user(wire, nfs::identity(1000, 100, {}, "host"), std::move(name), {}, &service)
-    {
-        wire.way = way;
-        user.use_delegations(8);
-    }
-    nfs::v4::callback_service service;
-    std::shared_ptr<called_way> way;
-    direct_transport wire;
-    client user;
-};
-
-struct fixture : nfs4_fixture {
-    template<class F>
-    auto run(const F& f)
-    {
-        return run_until_complete(*shard, f());
-    }
-    template<class F>
-    auto good(const F& f)
-    {
-        auto got = run_until_complete(*shard, f());
-        BOOST_REQUIRE_MESSAGE(got, (got ? std::string() : got.error().message()));
-        return std::move(*got);
-    }
-    fixture()
-    {
-        store = &kept;
-        options[0].local_writers = false;
-        begin();
-        top = good([&] { return holder.user.root(); }).handle;
-        top = good([&] { return holder.user.walk(top, "/export", true); }).handle;
-    }
-    ~fixture()
-    {
-        holder.wire.decide = other.wire.decide = nullptr;
-        holder.wire.on_reply_to = nullptr;
-        holder.wire.on_reply = nullptr;
-        run([&]() -> task<void> {
-            co_await holder.user.close();
-            co_await other.user.close();
-        });
-        BOOST_TEST(stats().read_delegations.value() == 0);
-        BOOST_TEST(stats().write_delegations.value() == 0);
-        end();
-    }
-    void begin()
-    {
-        start();
-        serving.emplace(*shard);
-        serving->spawn([this] { return commons->state.table().tend(); });
-        serving->spawn([this] { return commons->callbacks.run(); });
-        serving->spawn([this] { return commons->tend(); });
-    }
-    void end()
-    {
-        serving->request_stop();
-        run([this]() -> task<void> { co_await serving->join(); });
-        serving.reset();
-        program.reset();
-        commons.reset();
-    }
-    /// As by a kill; who was there may reclaim if `remembers`.
-    void restart(bool remembers)
-    {
-        end();
-        ++begun.epoch;
-        begun.reclaimers.clear();
-        if (remembers)
-            begun.reclaimers.assign(kept.keys.begin(), kept.keys.end());
-        begun.lease_before = 90s;
-        begin();
-    }
-    nfs::v4::node make(std::string_view name, std::string_view text = "text")
-    {
-        other.user.use_delegations(0);
-        auto made = good([&] { return other.user.create(top, name, {}, open_how::guarded); });
-        BOOST_TEST_REQUIRE(run([&] { return made->write(0, bytes_of(text)); }).has_value());
-        close(*made);
-        other.user.use_delegations(8);
-        return good([&] { return other.user.lookup(top, name); });
-    }
-    std::unique_ptr<file> open(one& who, const nfs::v4::node& what, std::uint32_t access)
-    {
-        return good([&] { return who.user.open(what, access); });
-    }
-    void close(file& f)
-    {
-        BOOST_TEST_REQUIRE(run([&] { return f.close(); }).has_value());
-    }
-    std::string text_of(file& f)
-    {
-        const auto read = good([&] { return f.read(0, 1000); });
-        std::string text;
-        for (const auto piece : read.data.pieces())
-            text.append(reinterpret_cast<const char*>(piece.data()), piece.size());
-        return text;
-    }
-    void write(file& f, std::string_view text)
-    {
-        BOOST_TEST_REQUIRE(run([&] { return f.write(0, bytes_of(text)); }).has_value());
-    }
-    /// The holder has a delegation, and no file open.
-    nfs::v4::node delegated(std::string_view name, std::uint32_t access = share4::access_read)
-    {
-        const nfs::v4::node what = make(name);
-        const std::size_t before = holder.user.delegations();
-        auto opened = open(holder, what, access);
-        BOOST_TEST_REQUIRE(holder.user.delegations() == before + 1);
-        close(*opened);
-        holder.wire.sent.clear();
-        return what;
-    }
-    /// A callback to the holder in a slot that our server does not come to use.
-    template<class Args>
-    nfsstat4 call_back(const Args& args)
-    {
-        memory_call c(pool, from);
-        xdr::encoder out = c.begin(callback_service::program, callback_version, 1, nullptr);
-        callback_head head;
-        head.minorversion = holder.user.session().minor_version();
-        CB_SEQUENCE4args sequence;
-        sequence.sessionid = holder.wire.session;
-        sequence.sequenceid = ++by_hand;
-        sequence.slotid = sequence.highest_slotid = callback_slots::max_slots - 1;
-        callback_request request(out, head);
-        request.add(sequence).add(args);
-        c.end(out);
-        BOOST_TEST_REQUIRE(run([&] { return holder.service.dispatch(c); }));
-        xdr::decoder in = c.reply();
-        callback_reply reply(in);
-        CB_SEQUENCE4res res;
-        BOOST_TEST_REQUIRE(reply.read(res));
-        return reply.status();
-    }
-    static rpc::payload bytes_of(std::string_view text) { return {lease(), std::as_bytes(std::span(text))}; }
-    const verbena::files::state_stats& stats() { return commons->state.table().stats(); }
-    std::size_t delegations()
-    {
-        return static_cast<std::size_t>(stats().read_delegations.value() + stats().write_delegations.value());
-    }
-
-    kept_store kept;
-    std::optional<scope> serving;
-    one holder{*this, "holder"};
-    one other{*this, "other"};
-    nfs::v4::known_handle top;
-    std::uint32_t by_hand = 0;
-};
+using fixture = two_clients;
 
 } // namespace
 
@@ -209,6 +51,39 @@ BOOST_FIXTURE_TEST_CASE(open_and_close_under_a_delegation_make_no_call, fixture)
     BOOST_TEST(holder.wire.sent.back().status == nfsstat4::ok); // nothing is left there
 }
 
+namespace {
+
+// Our server gives a write delegation to who opens for both alone: that is what it hears.
+void ask_for_both(const sent_compound& call, std::vector<std::byte>& message)
+{
+    if (!call.has(nfs_opnum4::open))
+        return;
+    xdr::decoder in(message);
+    rpc::call_header header;
+    BOOST_TEST_REQUIRE((decode(in, header) == rpc::call_verdict::good));
+    compound_arguments args(in);
+    while (args.next() && args.opcode() != nfs_opnum4::open)
+        BOOST_TEST_REQUIRE(args.visit([](const auto&) {}));
+    std::byte* const access = message.data() + in.position() + 4;
+    xdr::store_u32(access, xdr::load_u32(access) | share4::access_both);
+}
+
+// In OPEN's answer behind SEQUENCE and PUTFH, of an open by a handle: an ACE that lets everybody read and write.
+void let_everybody(std::vector<std::byte>& reply)
+{
+    std::size_t at = 24 + 12 + 44 + 8 + 8 + 16 + 20 + 4; // to the attributes that were set
+    at += 4 + 4 * xdr::load_u32(reply.data() + at);
+    const std::uint32_t type = xdr::load_u32(reply.data() + at);
+    at += 4 + 16 + 4 + (type == 2 ? 12 : 0) + 8;
+    xdr::store_u32(reply.data() + at, ace4::read_data | ace4::write_data);
+    BOOST_TEST_REQUIRE(xdr::load_u32(reply.data() + at + 4) == 0u);
+    xdr::store_u32(reply.data() + at + 4, 9);
+    const auto text = std::as_bytes(std::span("EVERYONE@\0\0", 12));
+    reply.insert(reply.begin() + static_cast<std::ptrdiff_t>(at + 8), text.begin(), text.end());
+}
+
+} // namespace
+
 BOOST_FIXTURE_TEST_CASE(a_write_delegation_is_good_for_both, fixture)
 {
     const auto what = delegated("f", share4::access_both);
@@ -228,7 +103,9 @@ BOOST_FIXTURE_TEST_CASE(a_write_delegation_is_good_for_both, fixture)
     BOOST_TEST(holder.wire.count(nfs_opnum4::open) + holder.wire.count(nfs_opnum4::close) == 0u);
     BOOST_TEST(holder.wire.count(nfs_opnum4::commit) == 1u);
     // What was opened only to write is not there to be read: the server was not asked whether it may be.
+    holder.wire.on_call = ask_for_both;
     const auto half = delegated("g", share4::access_write);
+    holder.wire.on_call = nullptr;
     auto whole = open(holder, half, share4::access_read);
     BOOST_TEST(holder.wire.count(nfs_opnum4::open) == 1u);
     close(*whole);
@@ -311,24 +188,6 @@ BOOST_FIXTURE_TEST_CASE(a_write_under_way_ends_before_the_delegation_goes_back, 
     close(*slow);
 }
 
-namespace {
-
-// In OPEN's answer behind SEQUENCE and PUTFH, of an open by a handle: an ACE that lets everybody read and write.
-void let_everybody(std::vector<std::byte>& reply)
-{
-    std::size_t at = 24 + 12 + 44 + 8 + 8 + 16 + 20 + 4; // to the attributes that were set
-    at += 4 + 4 * xdr::load_u32(reply.data() + at);
-    const std::uint32_t type = xdr::load_u32(reply.data() + at);
-    at += 4 + 16 + 4 + (type == 2 ? 12 : 0) + 8;
-    xdr::store_u32(reply.data() + at, ace4::read_data | ace4::write_data);
-    BOOST_TEST_REQUIRE(xdr::load_u32(reply.data() + at + 4) == 0u);
-    xdr::store_u32(reply.data() + at + 4, 9);
-    const auto text = std::as_bytes(std::span("EVERYONE@\0\0", 12));
-    reply.insert(reply.begin() + static_cast<std::ptrdiff_t>(at + 8), text.begin(), text.end());
-}
-
-} // namespace
-
 BOOST_FIXTURE_TEST_CASE(what_only_the_delegation_allows_is_claimed_before_it_goes_back, fixture)
 {
     const auto what = make("f");
@@ -336,7 +195,9 @@ BOOST_FIXTURE_TEST_CASE(what_only_the_delegation_allows_is_claimed_before_it_goe
         if (call.has(nfs_opnum4::open))
             let_everybody(reply);
     };
+    holder.wire.on_call = ask_for_both;
     auto writes = open(holder, what, share4::access_write);
+    holder.wire.on_call = nullptr;
     holder.wire.on_reply_to = nullptr;
     BOOST_TEST(holder.user.delegations() == 1u);
     holder.wire.sent.clear();
@@ -531,6 +392,7 @@ BOOST_FIXTURE_TEST_CASE(what_is_revoked_is_freed_and_opens_ask_again, fixture)
     auto used = open(holder, what, share4::access_read);
     // It hears nothing of the recall, but its lease is renewed.
     holder.way->loses_calls = 1000;
+    other.user.session().patience().have(200s, nullptr);
     auto writes = open(other, what, share4::access_write);
     BOOST_TEST(stats().revocations.value() == 1u);
     (void)good([&] { return holder.user.getattr(what.handle); });
@@ -648,7 +510,7 @@ BOOST_FIXTURE_TEST_CASE(who_changes_the_mode_has_no_delegation_any_more, fixture
 BOOST_FIXTURE_TEST_CASE(without_a_way_back_none_is_wanted, fixture)
 {
     const auto what = make("f");
-    one deaf(*this, "deaf");
+    one_client deaf(*this, "deaf");
     deaf.wire.way = nullptr;
     auto opened = open(deaf, what, share4::access_read);
     BOOST_TEST(!deaf.user.session().can_be_called());

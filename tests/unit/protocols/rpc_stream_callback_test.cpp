@@ -191,7 +191,7 @@ BOOST_FIXTURE_TEST_CASE(a_call_that_is_done_makes_room, fixture)
     for (std::uint32_t i = 0; i < 100; ++i) {
         send(call_of(i, 8)); // which has no reply
         send(call_of(i, 1, opaque(5)));
-        BOOST_TEST_REQUIRE(record().size() == 24u + 12);
+        BOOST_TEST_CONTEXT(i) BOOST_TEST_REQUIRE(record().size() == 24u + 12);
     }
     BOOST_TEST(client->connections() == 1u);
 }

@@ -31,6 +31,8 @@ public:
     virtual nfsstat4 recalled(const CB_RECALL_SLOT4args& args) = 0;
     /// Change and size of a file with a write delegation, as the client has them.
     virtual nfsstat4 tell(const CB_GETATTR4args& args, attributes& out) = 0;
+    /// A lock that is waited for may be free.
+    virtual void notified(const CB_NOTIFY_LOCK4args& args) noexcept = 0;
 
 protected:
     ~called_session() = default;

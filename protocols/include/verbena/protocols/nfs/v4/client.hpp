@@ -2,6 +2,7 @@
 // A client of NFS versions 4.1 and 4.2 (RFC 8881, 7862) over any RPC transport: names, attributes and directories. file.hpp has open files.
 #pragma once
 
+#include <verbena/protocols/files/types.hpp>
 #include <verbena/protocols/nfs/v4/client_session.hpp>
 
 #include <array>
@@ -20,6 +21,7 @@
 namespace verbena::nfs::v4 {
 
 class file;
+struct file_locks;
 struct server_open;
 
 /// A file handle that owns its bytes.
@@ -212,6 +214,7 @@ private:
     nfsstat4 recalled(const CB_RECALL_ANY4args& args) override;
     nfsstat4 tell(const CB_GETATTR4args& args, attributes& out) override;
     void cannot_be_called() override;
+    void notified(const CB_NOTIFY_LOCK4args& args) noexcept override;
     task<result<std::unique_ptr<file>>> finish(std::shared_ptr<opening> o);
     task<void> perform(std::shared_ptr<opening> o);
     task<void> give_up(std::shared_ptr<opening> o);
@@ -244,6 +247,14 @@ private:
     task<result<void>> close_open(std::shared_ptr<server_open> o);
     task<void> return_delegation(known_handle object, stateid4 delegation);
     task<void> return_unknown(known_handle object, stateid4 delegation);
+    // file_locks.cpp
+    struct locking;
+    task<void> perform_lock(std::shared_ptr<locking> k);
+    task<void> undo_lock(std::shared_ptr<locking> k);
+    task<result<void>> send_unlock(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l,
+                                   files::byte_range bytes);
+    task<result<void>> reclaim_locks(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l);
+
     void begin_asking() noexcept;
     void end_asking();
     void end_opening() noexcept;

@@ -41,6 +41,8 @@ public:
     virtual nfsstat4 recalled(const CB_RECALL_ANY4args&) { return nfsstat4::ok; }
     /// Change and size of a file with a write delegation.
     virtual nfsstat4 tell(const CB_GETATTR4args&, attributes&) { return nfsstat4::badhandle; }
+    /// A lock that somebody waits for may be free.
+    virtual void notified(const CB_NOTIFY_LOCK4args&) noexcept {}
     /// The server can't call any more, and won't soon: gives back what could be recalled.
     virtual void cannot_be_called() {}
 };
@@ -194,6 +196,7 @@ private:
     nfsstat4 recalled(const CB_RECALL_ANY4args& args) override;
     nfsstat4 recalled(const CB_RECALL_SLOT4args& args) override;
     nfsstat4 tell(const CB_GETATTR4args& args, attributes& out) override;
+    void notified(const CB_NOTIFY_LOCK4args& args) noexcept override;
 
     rpc::client_transport& transport_;         // that what has no slot goes by
     std::vector<rpc::client_transport*> ways_; // that one is the first
