@@ -5,6 +5,8 @@
 #include <verbena/core/net.hpp>
 #include <verbena/protocols/rpc/stream_client.hpp>
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <optional>
 
 BOOST_AUTO_TEST_SUITE(rpc_stream_callback_test)
@@ -69,6 +71,8 @@ struct fixture {
                 net::unique_fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
         }
         BOOST_TEST_REQUIRE(bool(server));
+        const int yes = 1; // else what is sent waits for what was sent before
+        BOOST_TEST_REQUIRE(::setsockopt(server.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes) == 0);
         world.turns();
     }
     /// The next record that the client sends, without its mark.
@@ -191,7 +195,7 @@ BOOST_FIXTURE_TEST_CASE(a_call_that_is_done_makes_room, fixture)
     for (std::uint32_t i = 0; i < 100; ++i) {
         send(call_of(i, 8)); // which has no reply
         send(call_of(i, 1, opaque(5)));
-        BOOST_TEST_CONTEXT(i) BOOST_TEST_REQUIRE(record().size() == 24u + 12);
+        BOOST_TEST_REQUIRE(record().size() == 24u + 12);
     }
     BOOST_TEST(client->connections() == 1u);
 }
