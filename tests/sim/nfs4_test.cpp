@@ -311,11 +311,17 @@ public:
             shared_file& f = *files_[luck_.below(files_.size())];
             const bool mine = co_await f.turn.acquire();
             BOOST_REQUIRE(mine);
-            const held_permit held(f.turn);
-            if (luck_.chance(40))
-                co_await write(f);
-            else
-                co_await read(f);
+            {
+                const held_permit held(f.turn);
+                for (std::size_t times = 1 + luck_.below(4); times > 0; --times) {
+                    if (luck_.chance(40))
+                        co_await write(f);
+                    else
+                        co_await read(f);
+                }
+            }
+            // A file whose delegation was recalled has none for a while.
+            co_await sleep_for(std::chrono::milliseconds(luck_.below(20'000)));
         }
     }
 
@@ -377,6 +383,7 @@ shared_outcome run_shared(world_options o, int operations)
     shared_outcome out;
     o.local_writers = false;
     world4 w(o);
+    w.server_options.reverse_credits = 8;
     std::vector<std::unique_ptr<called_end>> ends;
     for (const char* name : {"first", "second", "third"})
         ends.push_back(std::make_unique<called_end>(w, o, name));
