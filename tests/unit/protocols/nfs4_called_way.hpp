@@ -23,6 +23,10 @@ public:
             co_return error(std::errc::not_connected);
         ++calls;
         const auto bytes = r.message().bytes();
+        xdr::decoder in(bytes);
+        rpc::call_header header;
+        BOOST_TEST_REQUIRE((decode(in, header) == rpc::call_verdict::good));
+        signed_as = header.credential.flavor;
         memory_call c(pool_, from_);
         c.take({bytes.begin(), bytes.end()});
         const bool lost_on_its_way = loses_calls > 0;
@@ -50,6 +54,7 @@ public:
 
     bool is_open = true;
     int calls = 0;
+    rpc::auth_flavor signed_as = rpc::auth_flavor::none; ///< the last one
     int loses_calls = 0;
     int loses_answers = 0;
 

@@ -263,6 +263,131 @@ BOOST_FIXTURE_TEST_CASE(a_recall_that_overtakes_the_answer_to_open_gives_it_back
     BOOST_TEST(call_back(unknown) == nfsstat4::bad_stateid);
 }
 
+BOOST_FIXTURE_TEST_CASE(an_early_recall_that_no_open_explains_goes_back_by_its_name, fixture)
+{
+    const auto what = make("f");
+    event go;
+    holder.wire.holds_answer = [&](const sent_compound& call) {
+        return call.has(nfs_opnum4::open) ? &go : nullptr;
+    };
+    scope opening(*shard);
+    std::unique_ptr<file> opened;
+    opening.spawn([&]() -> task<void> {
+        auto done = co_await holder.user.open(what, share4::access_read);
+        if (done)
+            opened = std::move(*done);
+    });
+    turns();
+    CB_RECALL4args unknown;
+    unknown.stateid.other[0] = std::byte(77);
+    unknown.fh = what.handle.bytes();
+    BOOST_TEST(call_back(unknown) == nfsstat4::ok);
+    BOOST_TEST(call_back(unknown) == nfsstat4::ok);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::delegreturn) == 0u);
+    go.set();
+    run([&]() -> task<void> { co_await opening.join(); });
+    turns();
+    holder.wire.holds_answer = nullptr;
+    BOOST_TEST(holder.wire.count(nfs_opnum4::delegreturn) == 1u);
+    BOOST_TEST(holder.user.delegations() == 1u); // that of the open is another one
+    BOOST_TEST_REQUIRE(opened);
+    close(*opened);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_callback_that_refers_to_a_call_under_way_waits, fixture)
+{
+    const auto what = delegated("f");
+    event go;
+    holder.wire.holds_answer = [&](const sent_compound&) { return &go; };
+    scope looking(*shard);
+    looking.spawn([&]() -> task<void> { (void)co_await holder.user.getattr(what.handle); });
+    turns();
+    BOOST_TEST_REQUIRE(holder.wire.sent.size() == 1u);
+    const SEQUENCE4args& under_way = *holder.wire.sent[0].sequence;
+    const std::array<referring_call4, 1> calls{{{under_way.sequenceid, under_way.slotid}}};
+    std::array<referring_call_list4, 1> lists;
+    lists[0].sessionid = holder.wire.session;
+    lists[0].referring_calls = std::span<const referring_call4>(calls);
+    BOOST_TEST(call_back(CB_RECALL_ANY4args(), lists) == nfsstat4::delay);
+    go.set();
+    run([&]() -> task<void> { co_await looking.join(); });
+    holder.wire.holds_answer = nullptr;
+    BOOST_TEST(call_back(CB_RECALL_ANY4args(), lists) == nfsstat4::ok);
+    // One that was given up has no answer that anybody waits for.
+    const std::array<referring_call4, 1> given_up{{{under_way.sequenceid + 1, under_way.slotid}}};
+    lists[0].referring_calls = std::span<const referring_call4>(given_up);
+    holder.wire.decide = [](const sent_compound&) { return fate::reply_is_lost; };
+    BOOST_TEST(!run([&] { return holder.user.getattr(what.handle); }).has_value());
+    holder.wire.decide = nullptr;
+    BOOST_TEST(call_back(CB_RECALL_ANY4args(), lists) == nfsstat4::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(slots_are_recalled_too, fixture)
+{
+    BOOST_TEST(holder.user.session().slots() == 64u);
+    BOOST_TEST(call_back(CB_RECALL_SLOT4args{4}) == nfsstat4::ok);
+    BOOST_TEST(holder.user.session().slots() == 5u);
+    BOOST_TEST(call_back(CB_RECALL_SLOT4args{1000}) == nfsstat4::ok);
+    BOOST_TEST(holder.user.session().slots() == 64u);
+}
+
+BOOST_FIXTURE_TEST_CASE(callbacks_are_signed_and_nobody_else_s_session_is_known, fixture)
+{
+    const auto what = delegated("f");
+    auto writes = open(other, what, share4::access_write);
+    BOOST_CHECK(holder.way->signed_as == rpc::auth_flavor::sys);
+    close(*writes);
+    holder.wire.session[0] ^= std::byte(1);
+    BOOST_TEST(call_back(CB_RECALL_ANY4args()) == nfsstat4::badsession);
+    // While a session is made, it may be that one.
+    holder.wire.session[0] ^= std::byte(1);
+    const auto kept = delegated("g");
+    bool refuses = true;
+    holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.sequence && std::exchange(refuses, false)) {
+            // SEQUENCE fails: the session is lost.
+            reply.resize(24 + 20);
+            xdr::store_u32(reply.data() + 24, static_cast<std::uint32_t>(nfsstat4::badsession));
+            xdr::store_u32(reply.data() + 24 + 8, 1);
+            xdr::store_u32(reply.data() + 24 + 16, static_cast<std::uint32_t>(nfsstat4::badsession));
+        }
+    };
+    event go;
+    holder.wire.holds_answer = [&](const sent_compound& call) {
+        return call.has(nfs_opnum4::create_session) ? &go : nullptr;
+    };
+    scope looking(*shard);
+    looking.spawn([&]() -> task<void> { (void)co_await holder.user.getattr(what.handle); });
+    turns();
+    holder.wire.session[0] ^= std::byte(1);
+    BOOST_TEST(call_back(CB_RECALL_ANY4args()) == nfsstat4::delay);
+    go.set();
+    run([&]() -> task<void> { co_await looking.join(); });
+    holder.wire.holds_answer = nullptr;
+    holder.wire.on_reply_to = nullptr;
+    // The delegation is the client's: the next session is called for it.
+    BOOST_TEST(holder.user.delegations() == 1u);
+    auto conflicting = open(other, kept, share4::access_write);
+    BOOST_TEST(holder.user.delegations() == 0u);
+    close(*conflicting);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_further_connection_brings_calls_too, fixture)
+{
+    direct_transport second(*this);
+    const auto way = std::make_shared<called_way>(holder.service, pool);
+    second.way = way;
+    BOOST_TEST(run([&] { return holder.user.session().add_connection(second); }).has_value());
+    BOOST_TEST(second.count(nfs_opnum4::bind_conn_to_session) == 1u);
+    const auto what = delegated("f");
+    holder.way->is_open = false;
+    auto writes = open(other, what, share4::access_write);
+    BOOST_TEST(way->calls == 1);
+    BOOST_TEST(holder.user.delegations() == 0u);
+    close(*writes);
+    run([&]() -> task<void> { co_await holder.user.close(); });
+}
+
 BOOST_FIXTURE_TEST_CASE(a_recall_is_heard_although_calls_and_answers_are_lost, fixture)
 {
     const auto what = delegated("f");
