@@ -31,11 +31,11 @@ public:
     nfsstat4 look(const CB_SEQUENCE4args& args, std::uint64_t digest, bool& repeated) const noexcept;
     /// Uses the number up.
     void begin(const CB_SEQUENCE4args& args, std::uint64_t digest) noexcept;
-    void keep(std::uint32_t slot, std::span<const std::byte> answer)
+    void keep(std::uint32_t number, std::span<const std::byte> answer)
     {
-        slots_[slot].kept.assign(answer.begin(), answer.end());
+        slots_[number].kept.assign(answer.begin(), answer.end());
     }
-    std::span<const std::byte> kept(std::uint32_t slot) const noexcept { return slots_[slot].kept; }
+    std::span<const std::byte> kept(std::uint32_t number) const noexcept { return slots_[number].kept; }
 
 private:
     struct slot {

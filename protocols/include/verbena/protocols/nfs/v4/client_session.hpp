@@ -168,7 +168,7 @@ private:
     task<result<verdict>> send_until_heard(std::size_t number, compound_call& call);
     task<result<rpc::reply>> send(compound_call& call, const SEQUENCE4args* sequence,
                                   rpc::client_transport& way);
-    rpc::client_transport& way_of(std::size_t slot) const noexcept { return *ways_[slot % ways_.size()]; }
+    rpc::client_transport& way_of(std::size_t number) const noexcept { return *ways_[number % ways_.size()]; }
     task<bool> wait_to_repeat(const error& cause, duration& delay, duration& waited);
     verdict refused(const SEQUENCE4args& asked, nfsstat4 status) noexcept;
     void heed(std::uint32_t flags);
