@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/rpc/stream_client.hpp>
 
+#include "copy_message.hpp"
+#include "reverse_call.hpp"
 #include "socket_connect.hpp"
 
 #include <verbena/core/io_watch.hpp>
@@ -12,8 +14,11 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <string>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <utility>
+#include <vector>
 
 namespace verbena::rpc {
 namespace {
@@ -43,6 +48,11 @@ public:
                                     put(std::span(zero_pad).first(xdr::pad_of(bytes.size())));
                                 });
     }
+    void add(std::span<const std::byte> whole, std::size_t skip)
+    {
+        skip_ = skip;
+        put(whole);
+    }
     bool full() const noexcept { return count_ + max_vectors_per_call > max_vectors; }
     iovec* data() noexcept { return vectors_.data(); }
     std::size_t count() const noexcept { return count_; }
@@ -69,25 +79,43 @@ public:
         : reconnecting_client(r, options.client),
           buffers_(buffers),
           address_(address),
-          reserved_port_(options.reserved_port)
+          reserved_port_(options.reserved_port),
+          callbacks_(options.callbacks),
+          callback_credits_(options.callback_credits),
+          peer_address_(address_.address()),
+          peer_name_(address_.to_string()),
+          peer_{peer_address_, peer_name_, "tcp", address_.port()}
     {
     }
     ~stream_client() override { drop(); }
 
     task<lease> acquire(std::size_t size) override { co_return co_await buffers_.acquire(size); }
     std::string_view name() const noexcept override { return "tcp"; }
+    bool serves_calls() const noexcept override { return callbacks_ != nullptr; }
 
 private:
     class connection;
+    struct callback {
+        lease owner;
+        std::span<const std::byte> message;
+    };
 
     task<result<void>> open() override;
     void transmit(outstanding& o) noexcept override;
     void retract(outstanding& o) noexcept override;
     void drop() noexcept override;
+    task<void> serve(callback c);
 
     buffer_pool& buffers_;
     net::endpoint address_;
     bool reserved_port_;
+    dispatcher* callbacks_;
+    std::uint32_t callback_credits_;
+    std::string peer_address_;
+    std::string peer_name_;
+    rpc::peer peer_; // of the server's calls
+    std::uint64_t epoch_ =
+        0; // of the connection: an answer to a call that came over an earlier one is dropped
     std::unique_ptr<connection> connection_;
 };
 
@@ -111,11 +139,27 @@ public:
     void forget(outstanding& o) noexcept
     {
         // A record that has begun must be sent to its end, or the stream is lost: keep what is left.
-        if (!orphan_ && queue_.front() == &o && sent_ != 0) {
+        if (call_begun_ && queue_.front() == &o) {
             orphan_.emplace(std::move(o.call));
             orphan_mark_ = o.record_mark;
+            call_begun_ = false;
         }
         o.unlink();
+    }
+    /// A reply to a call of the server: `length` bytes with their record mark.
+    void answer(lease bytes, std::size_t length)
+    {
+        replies_.push_back({std::move(bytes), length});
+        if (!blocked_)
+            shard().at_turn_end(flush_);
+    }
+    /// One of the server's calls is over.
+    void served() noexcept { --in_service_; }
+    bool fail(const error& cause) noexcept
+    {
+        stop();
+        client_.connection_lost(cause);
+        return false;
     }
 
 private:
@@ -133,6 +177,19 @@ private:
         void on_timer() noexcept override { connection_.want_read(true); }
         connection& connection_;
     };
+    // The server's calls begin after the polls.
+    class serve_later final : public deferred {
+    public:
+        explicit serve_later(connection& c) noexcept : connection_(c) {}
+        void run() noexcept override
+        {
+            for (callback& each : std::exchange(connection_.arrived_, {}))
+                connection_.client_.spawn(&stream_client::serve, &connection_.client_, std::move(each));
+        }
+
+    private:
+        connection& connection_;
+    };
 
     bool on_readable() noexcept override;
     void on_writable() noexcept override
@@ -146,12 +203,7 @@ private:
     bool parse() noexcept;
     bool begin_fragment(fragment_header header) noexcept;
     bool deliver(lease owner, std::span<const std::byte> record) noexcept;
-    bool fail(const error& cause) noexcept
-    {
-        stop();
-        client_.connection_lost(cause);
-        return false;
-    }
+    bool take_callback(lease owner, std::span<const std::byte> record);
     static std::size_t size_of(const request& call) noexcept
     {
         return fragment_header_size + call.message().position();
@@ -160,11 +212,19 @@ private:
     stream_client& client_;
     net::unique_fd fd_;
 
-    // Output: the calls not sent yet; `sent_` bytes of the first one (or of the orphan) have gone out.
+    struct queued_reply {
+        lease bytes;
+        std::size_t length;
+    };
+
+    // Output, in this order: the orphan or else a call that has begun, replies, and the calls not sent yet. `sent_` bytes of the first of all
+    // have gone out.
     intrusive_list<outstanding> queue_;
     std::optional<request> orphan_;
     std::array<std::byte, 4> orphan_mark_{};
+    std::vector<queued_reply> replies_;
     std::size_t sent_ = 0;
+    bool call_begun_ = false; // the first call of queue_
     bool blocked_ = false;
     flush_later flush_{*this};
 
@@ -179,17 +239,28 @@ private:
     bool last_fragment_ = false;
     bool in_record_ = false;
     retry_later retry_{*this};
+
+    std::vector<callback> arrived_;
+    std::uint32_t in_service_ = 0;
+    serve_later serve_{*this};
 };
 
 void stream_client::connection::flush() noexcept
 {
-    while (orphan_ || !queue_.empty()) {
+    while (orphan_ || !replies_.empty() || !queue_.empty()) {
         gather message;
         std::size_t skip = sent_;
+        outstanding* next = queue_.front();
         if (orphan_)
             message.add(orphan_mark_, *orphan_, std::exchange(skip, 0));
-        for (outstanding* o = queue_.front(); o != nullptr && !message.full(); o = queue_.next(*o))
-            message.add(o->record_mark, o->call, std::exchange(skip, 0));
+        if (call_begun_) {
+            message.add(next->record_mark, next->call, std::exchange(skip, 0));
+            next = queue_.next(*next);
+        }
+        for (std::size_t i = 0; i < replies_.size() && !message.full(); ++i)
+            message.add(replies_[i].bytes.bytes().first(replies_[i].length), std::exchange(skip, 0));
+        for (; next != nullptr && !message.full(); next = queue_.next(*next))
+            message.add(next->record_mark, next->call, std::exchange(skip, 0));
         msghdr header{};
         header.msg_iov = message.data();
         header.msg_iovlen = message.count();
@@ -212,18 +283,36 @@ void stream_client::connection::flush() noexcept
 void stream_client::connection::sent(std::size_t n) noexcept
 {
     sent_ += n;
+    const auto is_out = [this](std::size_t size) {
+        if (sent_ < size)
+            return false;
+        sent_ -= size;
+        return true;
+    };
     if (orphan_) {
-        if (sent_ < size_of(*orphan_))
+        if (!is_out(size_of(*orphan_)))
             return;
-        sent_ -= size_of(*orphan_);
         orphan_.reset();
     }
-    while (outstanding* o = queue_.front()) {
-        if (sent_ < size_of(o->call))
+    if (call_begun_) {
+        outstanding* const o = queue_.front();
+        if (!is_out(size_of(o->call)))
             return;
-        sent_ -= size_of(o->call);
+        call_begun_ = false;
         o->unlink();
     }
+    std::size_t answered = 0;
+    while (answered < replies_.size() && is_out(replies_[answered].length))
+        ++answered;
+    replies_.erase(replies_.begin(), replies_.begin() + static_cast<std::ptrdiff_t>(answered));
+    if (!replies_.empty())
+        return;
+    while (outstanding* const o = queue_.front()) {
+        if (!is_out(size_of(o->call)))
+            break;
+        o->unlink();
+    }
+    call_begun_ = sent_ != 0;
 }
 
 // Makes sure that a read has somewhere to go; false when memory can't be had now.
@@ -344,12 +433,72 @@ bool stream_client::connection::deliver(lease owner, std::span<const std::byte> 
     const auto prefix = peek(record);
     if (!prefix)
         return fail(error(std::errc::protocol_error, "record is no RPC message", record.size()));
-    // Calls of the server (call-backs) and replies to calls given up are dropped.
-    if (prefix->type == message_type::reply) {
-        if (outstanding* o = client_.find(prefix->xid))
-            client_.complete(*o, reply(std::move(owner), record, payload(), false));
-    }
+    if (prefix->type == message_type::call)
+        return take_callback(std::move(owner), record);
+    // Replies to calls given up are dropped.
+    if (outstanding* o = client_.find(prefix->xid))
+        client_.complete(*o, reply(std::move(owner), record, payload(), false));
     return true;
+}
+
+bool stream_client::connection::take_callback(lease owner, std::span<const std::byte> record)
+{
+    if (client_.callbacks_ == nullptr)
+        return true;
+    if (record.size() > stream_client_options::max_callback)
+        return fail(error(std::errc::message_size, "a call of the server is too long", record.size()));
+    if (in_service_ >= client_.callback_credits_)
+        return fail(
+            error(std::errc::protocol_error, "more calls of the server at once than may be", in_service_));
+    ++in_service_;
+    arrived_.push_back({std::move(owner), record});
+    shard().post(serve_);
+    return true;
+}
+
+task<void> stream_client::serve(callback c)
+{
+    const std::uint64_t epoch = epoch_;
+    const auto is_open = [&] { return epoch == epoch_ && connected(); };
+    lease memory = co_await buffers_.acquire(stream_client_options::max_callback);
+    if (!is_open())
+        co_return;
+    if (!memory) {
+        connection_->fail(error(std::errc::not_enough_memory, "a call of the server"));
+        co_return;
+    }
+    reverse_call call(std::move(c.owner), c.message, peer_, buffers_, std::move(memory),
+                      fragment_header_size);
+    const bool replies = co_await callbacks_->dispatch(call);
+    if (!is_open())
+        co_return;
+    connection_->served();
+    if (!replies) {
+        if (!call.is_call())
+            connection_->fail(error(std::errc::protocol_error, "a call of the server can't be read"));
+        co_return;
+    }
+    const xdr::encoder& written = call.results();
+    const std::size_t length = written.position();
+    if (!written.ok() || fragment_header_size + length > stream_client_options::max_callback) {
+        connection_->fail(
+            error(std::errc::message_size, "the reply to a call of the server is too long", length));
+        co_return;
+    }
+    lease bytes;
+    if (written.payloads().empty()) {
+        bytes = call.take_memory();
+    } else {
+        bytes = buffers_.try_acquire(fragment_header_size + length);
+        if (!bytes) {
+            connection_->fail(error(std::errc::not_enough_memory, "the reply to a call of the server"));
+            co_return;
+        }
+        copy_message(written, call.attached(), bytes.bytes().subspan(fragment_header_size));
+    }
+    encode_fragment_header(std::span<std::byte, fragment_header_size>(bytes.data(), fragment_header_size),
+                           {static_cast<std::uint32_t>(length), true});
+    connection_->answer(std::move(bytes), fragment_header_size + length);
 }
 
 task<result<void>> stream_client::open()
@@ -358,6 +507,7 @@ task<result<void>> stream_client::open()
         co_await connect_stream(shard(), address_, options().connect_timeout, reserved_port_);
     if (!fd)
         co_return fd.error();
+    ++epoch_;
     connection_ = std::make_unique<connection>(*this, std::move(*fd));
     co_return result<void>();
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stream_reverse.hpp"
 
+#include "copy_message.hpp"
+
 #include <verbena/protocols/rpc/message.hpp>
 #include <verbena/protocols/rpc/record_marking.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 
-#include <array>
-#include <cstring>
 #include <utility>
 
 namespace verbena::rpc {
@@ -17,19 +17,7 @@ void build(const request& r, std::uint32_t xid, std::span<std::byte> to) noexcep
 {
     const std::span<std::byte, fragment_header_size> mark(to.data(), fragment_header_size);
     encode_fragment_header(mark, {static_cast<std::uint32_t>(to.size() - fragment_header_size), true});
-    std::byte* at = to.data() + fragment_header_size;
-    const auto put = [&at](std::span<const std::byte> bytes) {
-        if (!bytes.empty())
-            std::memcpy(at, bytes.data(), bytes.size());
-        at += bytes.size();
-    };
-    r.message().in_order(put, [&](std::size_t item) {
-        static constexpr std::array<std::byte, xdr::unit> zeros{};
-        const payload& bytes = r.arguments()[item].bytes;
-        for (auto piece : bytes.pieces())
-            put(piece);
-        put(std::span(zeros).first(xdr::pad_of(bytes.size())));
-    });
+    copy_message(r.message(), r.arguments(), to.subspan(fragment_header_size));
     xdr::store_u32(to.data() + fragment_header_size, xid);
 }
 

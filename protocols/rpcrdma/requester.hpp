@@ -26,6 +26,7 @@ public:
 
     task<lease> acquire(std::size_t size) override { co_return co_await buffers_.acquire(size); }
     std::string_view name() const noexcept override { return provider_.query().provider; }
+    bool serves_calls() const noexcept override { return options_.callbacks != nullptr; }
 
 private:
     /// Receives and Sends beyond the credits: RDMA_ERROR uses no credit, a Send may complete late.

@@ -2,42 +2,13 @@
 // Calls of the server on the connection that the requester opened (RFC 8167).
 #include "requester.hpp"
 
+#include "../rpc/reverse_call.hpp"
+
 #include <verbena/protocols/rpc/message.hpp>
-#include <verbena/protocols/rpc/service.hpp>
 
 #include <algorithm>
 
 namespace verbena::rpcrdma {
-
-namespace {
-
-/// A call of the server. Everything of it came inline.
-class reverse_call final : public rpc::call {
-public:
-    reverse_call(lease received, std::span<const std::byte> body, const rpc::peer& from, buffer_pool& buffers,
-                 lease results)
-        : received_(std::move(received)), results_memory_(std::move(results))
-    {
-        peer_ = &from;
-        buffers_ = &buffers;
-        args_ = xdr::decoder(body);
-        results_ = xdr::encoder(results_memory_.bytes());
-    }
-    task<result<rpc::payload>> pull(xdr::payload_ref ref) override
-    {
-        if (ref.external)
-            co_return error(std::errc::bad_message, "the argument lies in no chunk", ref.position);
-        co_return rpc::payload(received_.share(), ref.inline_bytes);
-    }
-    // More than the threshold cannot be sent anyhow.
-    task<bool> reserve_results(std::size_t size) override { co_return results_.room() >= size; }
-
-private:
-    lease received_;
-    lease results_memory_;
-};
-
-} // namespace
 
 void requester::take_callback(lease message, std::uint32_t length) noexcept
 {
@@ -85,7 +56,8 @@ task<void> requester::serve_callback(lease message, std::uint32_t length)
             fail_connection(posted.error());
         co_return;
     }
-    reverse_call call(std::move(message), bytes.subspan(decoded.offset), from, buffers_, std::move(results));
+    rpc::reverse_call call(std::move(message), bytes.subspan(decoded.offset), from, buffers_,
+                           std::move(results));
     const bool replies = co_await options_.callbacks->dispatch(call);
     if (epoch != epoch_ || !connected())
         co_return;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A client of version 4.1 over a connection that breaks in every way verbs has. Each call is answered as if it ran exactly once, which
 // the session's slots see to, each byte is right, and when all is over neither end keeps anything. The same of version 4.0, where owners'
-// numbers and the duplicate-request cache see to it.
+// numbers and the duplicate-request cache see to it. And several clients of version 4.2 with delegations of the same files: each sees what was
+// written last.
 #define BOOST_TEST_MODULE sim_nfs4
 #include <boost/test/unit_test.hpp>
 
@@ -253,6 +254,185 @@ outcome run(const world_options& o, int operations)
     BOOST_TEST(w.client_buffers.outstanding() == 0u);
     BOOST_TEST(w.server_device->grants() == 0u);
     BOOST_TEST(w.client_device->grants() == 0u);
+    return out;
+}
+
+// --- Delegations
+
+/// One of several clients of a server, which the server may call.
+struct called_end {
+    called_end(world& w, const world_options& o, const std::string& name)
+        : device(w.fabric->make_context(named(o, name))), buffers(memory, w.shard.get()), callbacks(*w.shard)
+    {
+        rpcrdma::requester_options r;
+        r.client.timeout = 2s;
+        r.client.connect_timeout = 1s;
+        r.client.reconnect_delay = 1ms;
+        r.client.reconnect_delay_max = 20ms;
+        r.client.max_calls = o.credits;
+        r.callbacks = &callbacks;
+        transport = rpcrdma::make_requester(*device, buffers, "server", r, &stats);
+        client.emplace(*transport, nfs::identity(world::user, world::user, {}, "sim"), name,
+                       v4::minor_versions(), &callbacks);
+        client->use_delegations(4);
+    }
+    static loop::options named(const world_options& o, const std::string& name)
+    {
+        loop::options device = o.device;
+        device.name = name;
+        return device;
+    }
+    std::unique_ptr<loop::context> device;
+    memory_budget memory{world::memory_limit};
+    buffer_pool buffers;
+    v4::callback_service callbacks;
+    rpcrdma::requester_stats stats;
+    std::unique_ptr<rpc::client_transport> transport;
+    std::optional<v4::client> client;
+};
+
+/// A file that all clients write and read, one after the other, so that each has to see what was written last.
+struct shared_file {
+    std::string name;
+    v4::node node;
+    std::vector<std::byte> content;
+    semaphore turn{1};
+};
+
+class sharer {
+public:
+    sharer(v4::client& c, std::vector<std::unique_ptr<shared_file>>& files, std::uint64_t seed)
+        : client_(c), files_(files), luck_(seed)
+    {
+    }
+    task<void> work(int operations)
+    {
+        for (int i = 0; i < operations; ++i) {
+            shared_file& f = *files_[luck_.below(files_.size())];
+            const bool mine = co_await f.turn.acquire();
+            BOOST_REQUIRE(mine);
+            {
+                const held_permit held(f.turn);
+                for (std::size_t times = 1 + luck_.below(4); times > 0; --times) {
+                    if (luck_.chance(40))
+                        co_await write(f);
+                    else
+                        co_await read(f);
+                }
+            }
+            // A file whose delegation was recalled has none for a while.
+            co_await sleep_for(std::chrono::milliseconds(luck_.below(20'000)));
+        }
+    }
+
+private:
+    template<class T>
+    bool good(const result<T>& r, const char* what)
+    {
+        BOOST_TEST(bool(r), what << ": " << (r ? std::string() : r.error().message()));
+        return bool(r);
+    }
+    task<void> write(shared_file& f)
+    {
+        auto opened = co_await client_.open(f.node, v4::share4::access_both);
+        if (!good(opened, "open"))
+            co_return;
+        const std::size_t size = 1 + luck_.below(luck_.chance(80) ? 1000 : 100'000);
+        const std::size_t offset = luck_.below(f.content.size() + 1);
+        lease memory = co_await client_.transport().acquire(size);
+        BOOST_REQUIRE(memory);
+        rpc::payload data = write_into(f.content, offset, size, std::move(memory), luck_);
+        auto written = co_await (*opened)->write(offset, std::move(data));
+        good(written, "write");
+        auto closed = co_await (*opened)->close();
+        good(closed, "close");
+    }
+    task<void> read(shared_file& f)
+    {
+        auto opened = co_await client_.open(f.node, v4::share4::access_read);
+        if (!good(opened, "open"))
+            co_return;
+        for (std::size_t at = 0; at < f.content.size();) {
+            auto got = co_await (*opened)->read(at, 60'000);
+            if (!good(got, "read") || got->data.empty())
+                break;
+            for (const auto piece : got->data.pieces()) {
+                BOOST_REQUIRE(at + piece.size() <= f.content.size());
+                BOOST_TEST(std::equal(piece.begin(), piece.end(), f.content.begin() + std::ptrdiff_t(at)));
+                at += piece.size();
+            }
+        }
+        auto closed = co_await (*opened)->close();
+        good(closed, "close");
+    }
+
+    v4::client& client_;
+    std::vector<std::unique_ptr<shared_file>>& files_;
+    draws luck_;
+};
+
+struct shared_outcome {
+    std::uint64_t recalls = 0;
+    std::uint64_t opens_without_call = 0;
+    std::uint64_t connections = 0;
+    std::uint64_t revocations = 0;
+};
+
+shared_outcome run_shared(world_options o, int operations)
+{
+    shared_outcome out;
+    o.local_writers = false;
+    world4 w(o);
+    w.server_options.reverse_credits = 8;
+    std::vector<std::unique_ptr<called_end>> ends;
+    for (const char* name : {"first", "second", "third"})
+        ends.push_back(std::make_unique<called_end>(w, o, name));
+    const bool done = w.run([&]() -> task<void> {
+        std::vector<std::unique_ptr<shared_file>> files;
+        v4::client& maker = *ends[0]->client;
+        auto top = co_await maker.root();
+        BOOST_REQUIRE_MESSAGE(top, (top ? std::string() : top.error().message()));
+        auto root = co_await maker.walk(top->handle, "export", true);
+        BOOST_REQUIRE(root);
+        for (int i = 0; i < 6; ++i) {
+            auto& f = *files.emplace_back(std::make_unique<shared_file>());
+            f.name = "shared" + std::to_string(i);
+            auto made = co_await maker.create(root->handle, f.name, {}, v4::open_how::guarded);
+            BOOST_REQUIRE(made);
+            f.node = (*made)->node();
+            auto closed = co_await (*made)->close();
+            BOOST_REQUIRE(closed);
+        }
+        std::vector<std::unique_ptr<sharer>> sharers;
+        scope s(*w.shard);
+        for (std::uint64_t i = 0; i < 6; ++i) {
+            sharers.push_back(
+                std::make_unique<sharer>(*ends[i % ends.size()]->client, files, o.seed * 16 + i));
+            s.spawn(&sharer::work, sharers.back().get(), operations);
+        }
+        co_await s.join();
+        w.fabric->set_conditions({});
+        for (const auto& f : files) {
+            auto gone = co_await maker.remove(root->handle, f->name);
+            BOOST_REQUIRE(gone);
+        }
+        for (const auto& e : ends) {
+            out.recalls += e->callbacks.counts().recalls.value();
+            out.opens_without_call += e->client->opens_without_call();
+            out.connections += e->transport->connections();
+            co_await e->client->close();
+            co_await e->transport->close();
+        }
+        out.revocations = w.state_layer().revocations.value();
+        BOOST_TEST(w.state_layer().read_delegations.value() == 0);
+        BOOST_TEST(w.state_layer().write_delegations.value() == 0);
+        BOOST_TEST(w.state_layer().opens.value() == 0);
+    });
+    BOOST_TEST(done);
+    BOOST_TEST(w.server_buffers.outstanding() == 0u);
+    BOOST_TEST(w.server_device->grants() == 0u);
+    for (const auto& e : ends)
+        BOOST_TEST(e->buffers.outstanding() == 0u);
     return out;
 }
 
@@ -543,6 +723,41 @@ BOOST_AUTO_TEST_CASE(fresh_seeds_too)
         {
             BOOST_TEST(run(options_of(seed), 40).sessions == 1u);
         }
+    });
+}
+
+BOOST_AUTO_TEST_CASE(delegations_without_faults)
+{
+    for (std::uint64_t profile = 0; profile < profiles; ++profile) {
+        world_options o = options_of(profile);
+        o.conditions = {};
+        const shared_outcome out = run_shared(o, 40);
+        BOOST_TEST(out.connections == 3u);
+        BOOST_TEST(out.recalls > 20u);
+        BOOST_TEST(out.opens_without_call > 5u);
+        BOOST_TEST(out.revocations == 0u);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(delegations_fixed_seeds)
+{
+    const std::uint64_t only = only_seed();
+    const std::uint64_t first = only != 0 ? only : 1;
+    const std::uint64_t last = only != 0 ? only : 16;
+    std::uint64_t connections = 0;
+    for (std::uint64_t seed = first; seed <= last; ++seed) {
+        BOOST_TEST_CONTEXT("VERBENA_SIM_SEED=" << seed)
+        connections += run_shared(options_of(seed), 40).connections;
+    }
+    if (only == 0)
+        BOOST_TEST(connections > 6 * last);
+}
+
+BOOST_AUTO_TEST_CASE(delegations_fresh_seeds_too)
+{
+    fresh_seeds([](std::uint64_t seed) {
+        BOOST_TEST_CONTEXT("VERBENA_SIM_SEED=" << seed)
+        (void)run_shared(options_of(seed), 40);
     });
 }
 

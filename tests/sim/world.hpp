@@ -35,7 +35,8 @@ struct world_options {
     loop::conditions conditions;
     loop::options device; ///< of both ends
     std::uint32_t credits = 32;
-    bool loses = false; ///< the export is world::losing
+    bool loses = false;        ///< the export is world::losing
+    bool local_writers = true; ///< of the export: then there are no delegations
 };
 
 /// Made and destroyed on one thread; run() once.
@@ -62,6 +63,7 @@ public:
         backend = std::move(*memfs::open_memfs(files, pool));
         nfs::export_options exported;
         losing = std::make_unique<losing_backend>(*backend);
+        exported.local_writers = o.local_writers;
         exported.backend = o.loses ? losing.get() : backend.get();
         if (!exports.add(exported))
             std::abort();

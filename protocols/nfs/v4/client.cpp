@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/nfs/v4/client.hpp>
 
-#include "open_arguments.hpp"
-
-#include <verbena/protocols/nfs/v4/file.hpp>
+#include "server_open.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -13,7 +11,6 @@
 namespace verbena::nfs::v4 {
 namespace {
 
-const error name_too_long(std::errc::filename_too_long, "a name of more than 1024 octets");
 // What stands around a WRITE's data: a header with a credential, SEQUENCE, a handle.
 constexpr std::uint32_t around_arguments = 1024;
 // What stands around a READ's.
@@ -23,11 +20,8 @@ constexpr std::uint32_t least_transfer = 4096;
 constexpr std::size_t around_lookups = 4;
 constexpr std::size_t names_in_one_call = 4096; // bytes
 constexpr std::uint32_t max_link = 4096;
-constexpr std::size_t tested_at_once = 100; // stateids
 
 bool name_fits(std::string_view name) noexcept { return name.size() <= client::max_name; }
-
-GETATTR4args file_attributes_wanted() noexcept { return {file_attribute_numbers}; }
 
 std::string text_of(const rpc::payload& data)
 {
@@ -55,14 +49,6 @@ file_attributes told(const attributes& values) noexcept
     out.mtime = values.time_modify;
     out.ctime = values.time_metadata;
     return out;
-}
-
-result<node> node_of(const GETFH4res& handle, const GETATTR4res& values)
-{
-    auto read = read_attributes(values.obj_attributes);
-    if (!read)
-        return read.error();
-    return node{known_handle(handle.object), *read};
 }
 
 /// The names of `path` but for ".".
@@ -98,8 +84,9 @@ result<file_attributes> read_attributes(const fattr4& raw) noexcept
     return told(values);
 }
 
-client::client(rpc::client_transport& transport, const identity& who, std::string name, minor_versions spoken)
-    : session_(transport, who, std::move(name), spoken)
+client::client(rpc::client_transport& transport, const identity& who, std::string name, minor_versions spoken,
+               callback_service* callbacks)
+    : session_(transport, who, std::move(name), spoken, callbacks)
 {
     session_.reclaim_by(this);
 }
@@ -132,7 +119,11 @@ task<result<void>> client::setattr(const known_handle& object, new_attributes at
     args.obj_attributes = encoded.raw();
     operations call(PUTFH4args{object.bytes()}, args);
     call.once();
-    co_return co_await session_.run(call);
+    auto ran = co_await session_.run(call);
+    // What opens may have by a delegation was allowed before.
+    if (attributes.mode || attributes.uid || attributes.gid)
+        begin_return(delegated(object));
+    co_return ran;
 }
 
 task<result<node>> client::lookup(const known_handle& directory, std::string_view name)
@@ -455,226 +446,6 @@ task<result<void>> client::learn_limits(const known_handle& object)
     limits_.read = limit(attribute::maxread, values.maxread, channel.maxresponsesize, around_results);
     limits_.write = limit(attribute::maxwrite, values.maxwrite, channel.maxrequestsize, around_arguments);
     limits_.directory = std::min(limits_.directory, limits_.read);
-    co_return result<void>();
-}
-
-// An OPEN, which outlives its caller: what the server does then is undone.
-struct client::opening {
-    opening(std::unique_ptr<file> to_be, const known_handle& at, OPEN4args wanted, std::string_view new_name,
-            const new_attributes& attributes)
-        : made(std::move(to_be)),
-          handle(at),
-          name(new_name),
-          encoded(attributes),
-          owner(made->owner_),
-          call(PUTFH4args{handle.bytes()}, whole(wanted), GETFH4args(), file_attributes_wanted())
-    {
-        call.once();
-    }
-    OPEN4args whole(OPEN4args wanted) const noexcept
-    {
-        wanted.owner.owner = owner.bytes();
-        wanted.openhow.attrs = encoded.raw();
-        wanted.claim.file = std::string_view(name);
-        return wanted;
-    }
-
-    std::unique_ptr<file> made;
-    const known_handle handle;
-    const std::string name;
-    const encoded_attributes encoded;
-    const owner_name owner;
-    operations<PUTFH4args, OPEN4args, GETFH4args, GETATTR4args> call;
-    result<void> outcome;
-    bool is_over = false;
-    event over;
-};
-
-task<result<std::unique_ptr<file>>> client::open(const node& object, std::uint32_t access)
-{
-    std::unique_ptr<file> made(new file(*this, object, access));
-    const owner_name owner(made->owner_);
-    const OPEN4args args = opening_of(owner, access);
-    auto o =
-        std::make_shared<opening>(std::move(made), object.handle, args, std::string_view(), new_attributes());
-    return finish(std::move(o));
-}
-
-task<result<std::unique_ptr<file>>> client::create(const known_handle& directory, std::string_view name,
-                                                   new_attributes attributes, open_how how,
-                                                   std::uint32_t access, verifier4 verifier)
-{
-    if (!name_fits(name))
-        co_return name_too_long;
-    std::unique_ptr<file> made(new file(*this, node(), access));
-    const owner_name owner(made->owner_);
-    OPEN4args args = opening_of(owner, access);
-    args.openhow.opentype = opentype4::create;
-    args.openhow.mode = how == open_how::unchecked ? createmode4::unchecked
-                        : how == open_how::guarded ? createmode4::guarded
-                                                   : createmode4::exclusive4_1;
-    args.openhow.verf = verifier;
-    args.claim.claim = open_claim_type4::null;
-    auto o = std::make_shared<opening>(std::move(made), directory, args, name, attributes);
-    co_return co_await finish(std::move(o));
-}
-
-task<result<std::unique_ptr<file>>> client::finish(std::shared_ptr<opening> o)
-{
-    if (session_.sessions() == 0) {
-        auto ready = co_await session_.open();
-        if (!ready)
-            co_return ready.error();
-    }
-    ++openings_;
-    session_.background().spawn(&client::perform, this, o);
-    const bool stays = co_await o->over.wait();
-    if (!stays) {
-        o->call.abandon();
-        if (o->is_over && o->outcome) {
-            ++openings_;
-            session_.background().spawn(&client::give_up, this, o);
-        }
-        co_return error(std::errc::operation_canceled, "OPEN");
-    }
-    if (!o->outcome)
-        co_return o->outcome.error();
-    co_return std::move(o->made);
-}
-
-task<void> client::perform(std::shared_ptr<opening> o)
-{
-    auto& call = o->call;
-    o->outcome = co_await session_.run(call);
-    if (o->outcome) {
-        file& opened = *o->made;
-        opened.node_.handle = known_handle(call.get<2>().object);
-        opened.opened(call.get<1>());
-        hold(opened);
-        auto found = node_of(call.get<2>(), call.get<3>());
-        if (gives_delegation(call.get<1>()))
-            co_await return_delegation(opened.node_.handle, call.get<1>().delegation.stateid);
-        if (found) {
-            opened.node_ = *found;
-        } else {
-            o->outcome = found.error();
-            (void)co_await opened.close();
-        }
-    }
-    o->is_over = true;
-    o->over.set();
-    if (o->call.is_abandoned() && o->outcome) {
-        co_await give_up(std::move(o));
-        co_return;
-    }
-    if (--openings_ == 0)
-        all_opened_.set();
-}
-
-task<void> client::give_up(std::shared_ptr<opening> o)
-{
-    (void)co_await o->made->close();
-    if (--openings_ == 0)
-        all_opened_.set();
-}
-
-task<void> client::close()
-{
-    while (openings_ != 0) {
-        all_opened_.reset();
-        const bool waited = co_await all_opened_.wait();
-        if (!waited)
-            break;
-    }
-    co_await session_.close();
-}
-
-// Nobody could recall it: there is no back channel. A server that gives one all the same is told to forget it.
-task<void> client::return_delegation(known_handle object, stateid4 delegation)
-{
-    operations call(PUTFH4args{object.bytes()}, DELEGRETURN4args{delegation});
-    auto ran = co_await session_.run(call);
-    if (!ran && is_revoked(ran.error()))
-        co_await free_stateid(delegation);
-}
-
-// The server keeps in mind what it has revoked until it hears that the client knows.
-task<void> client::free_stateid(stateid4 revoked)
-{
-    operations call(FREE_STATEID4args{revoked});
-    (void)co_await session_.run(call);
-}
-
-// Files may go meanwhile. Each is opened again when it is used next.
-task<void> client::free_what_is_revoked()
-{
-    std::vector<stateid4> all;
-    for (const file* each : files_)
-        all.push_back(each->id_);
-    for (std::size_t done = 0; done < all.size();) {
-        const std::size_t count = std::min<std::size_t>(all.size() - done, tested_at_once);
-        const std::span<const stateid4> some = std::span(all).subspan(done, count);
-        done += count;
-        TEST_STATEID4args args;
-        args.stateids = some;
-        operations call(args);
-        auto ran = co_await session_.run(call);
-        if (!ran)
-            co_return;
-        std::vector<stateid4> lost;
-        std::size_t index = 0;
-        for (const nfsstat4 status : call.get<0>().status_codes) {
-            if (index < some.size() && is_revoked(error(make_error_code(status))))
-                lost.push_back(some[index]);
-            ++index;
-        }
-        for (const stateid4& each : lost)
-            co_await free_stateid(each);
-    }
-}
-
-file* client::find(std::uint64_t owner) noexcept
-{
-    for (file* const each : files_) {
-        if (each->owner_ == owner)
-            return each;
-    }
-    return nullptr;
-}
-
-// While a call is under way a file may go, but none can be opened.
-task<result<void>> client::reclaim()
-{
-    std::vector<std::uint64_t> owners;
-    for (const file* each : files_)
-        owners.push_back(each->owner_);
-    for (const std::uint64_t number : owners) {
-        const file* lost = find(number);
-        if (lost == nullptr)
-            continue;
-        const owner_name owner(number);
-        const known_handle handle = lost->node_.handle;
-        OPEN4args args = opening_of(owner, lost->access_);
-        args.claim.claim = open_claim_type4::previous;
-        operations call(PUTFH4args{handle.bytes()}, args);
-        call.once();
-        auto ran = co_await session_.run_to_reclaim(call);
-        if (ran) {
-            if (file* const found = find(number))
-                found->opened(call.get<1>());
-            if (gives_delegation(call.get<1>())) {
-                operations back(PUTFH4args{handle.bytes()},
-                                DELEGRETURN4args{call.get<1>().delegation.stateid});
-                (void)co_await session_.run_to_reclaim(back);
-            }
-            continue;
-        }
-        // What was not given back is opened anew when it is used next. A session that is lost again is not this one's matter.
-        const std::error_code why = ran.error().code();
-        if (why.category() != make_error_code(nfsstat4::ok).category() ||
-            why == make_error_code(nfsstat4::badsession) || why == make_error_code(nfsstat4::deadsession))
-            co_return ran.error();
-    }
     co_return result<void>();
 }
 

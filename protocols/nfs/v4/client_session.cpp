@@ -19,7 +19,6 @@ namespace {
 constexpr std::uint32_t operations_asked_for = 16;
 // What a server keeps of a call that must not run twice: OPEN, GETFH and GETATTR are the longest.
 constexpr std::uint32_t kept_results = 4096;
-constexpr std::uint32_t callback_program = 0x40000000; // of a back channel that is never used
 // The head of COMPOUND's results with SEQUENCE's.
 constexpr std::size_t head_of_results = 12 + 4 + xdr::max_size<SEQUENCE4res>;
 
@@ -66,9 +65,9 @@ bool keeps_number(nfsstat4 status) noexcept
     return status == nfsstat4::delay || status == nfsstat4::conn_not_bound_to_session;
 }
 
-// What the client had is gone without its doing. Delegations are among it, as a server may give some that nobody wants. The flags that are left
-// out: there is no back channel whose path could be down, no layout with a device, no GSS; and where a file system has moved
-// (LEASE_MOVED), its calls hear MOVED, which is told, as nobody goes after it.
+// What the client had is gone without its doing. Delegations are among it, as a server may give some that nobody wants. The back channel's are in
+// client_back_channel.cpp. Left out are those of layouts, as there are none, and of GSS; where a file system has moved (LEASE_MOVED), its calls
+// hear MOVED, which is told, as nobody goes after it.
 constexpr std::uint32_t revoked = seq4_status::expired_all_state_revoked |
                                   seq4_status::expired_some_state_revoked | seq4_status::admin_state_revoked |
                                   seq4_status::recallable_state_revoked;
@@ -106,17 +105,26 @@ private:
 };
 
 client_session::client_session(rpc::client_transport& transport, const identity& who, std::string name,
-                               minor_versions spoken)
+                               minor_versions spoken, callback_service* callbacks)
     : transport_(transport),
       ways_{&transport},
       who_(who),
       name_(name.empty() ? unlike_any_other() : std::move(name)),
       lowest_minor_(spoken.lowest),
-      minor_(spoken.highest)
+      minor_(spoken.highest),
+      callbacks_(callbacks)
 {
     assert(1 <= spoken.lowest && spoken.lowest <= spoken.highest && spoken.highest <= max_minor_version);
     std::random_device chance;
     xdr::store_u64(verifier_.data(), std::uint64_t(chance()) << 32 | chance());
+    if (callbacks_ != nullptr)
+        callbacks_->add(*this);
+}
+
+client_session::~client_session()
+{
+    if (callbacks_ != nullptr)
+        callbacks_->remove(*this);
 }
 
 // permits at hand + calls that have one = allowed_ + owed_
@@ -173,6 +181,12 @@ task<result<void>> client_session::be_ready()
         const bool quiet = co_await unused_.wait();
         if (!quiet)
             co_return stopped;
+    }
+    if (std::exchange(discards_, false)) {
+        DESTROY_SESSION4args session;
+        session.sessionid = id_;
+        operations end(session);
+        (void)co_await send_alone(end); // one that stays ends with the client
     }
     co_return co_await begin();
 }
@@ -253,6 +267,8 @@ task<result<void>> client_session::add_connection(rpc::client_transport& more)
         co_return error(std::errc::protocol_error,
                         "another server answers over a further connection, or it has just begun anew");
     ways_.push_back(&more);
+    if (way_back_)
+        (void)co_await bind_way(more); // one way back is enough
     co_return result<void>();
 }
 
@@ -291,7 +307,7 @@ task<result<void>> client_session::exchange_id()
 
 task<result<void>> client_session::create_session()
 {
-    const callback_sec_parms4 unsigned_calls;
+    std::array<callback_sec_parms4, 2> signatures;
     CREATE_SESSION4args args;
     args.clientid = client_id_;
     args.sequence = create_sequence_;
@@ -302,11 +318,11 @@ task<result<void>> client_session::create_session()
                             operations_asked_for,
                             static_cast<std::uint32_t>(max_slots),
                             std::nullopt};
-    args.back_chan_attrs = {0, 4096, 4096, 0, 2, 1, std::nullopt};
-    args.cb_program = callback_program;
-    args.sec_parms = std::span(&unsigned_calls, 1);
+    ask_way_back(args, signatures);
     operations call(args);
+    creating_ = true;
     auto sent = co_await insist(call, true);
+    creating_ = false;
     if (!sent)
         co_return sent.error();
     const CREATE_SESSION4res& res = call.get<0>();
@@ -320,6 +336,7 @@ task<result<void>> client_session::create_session()
     made_ = std::min<std::size_t>(channel_.maxrequests, max_slots);
     allow(made_);
     flags_ = 0;
+    take_way_back(res);
     change_to(state::reclaiming);
     co_return result<void>();
 }
@@ -548,7 +565,9 @@ void client_session::heed(std::uint32_t flags)
         must_complete_ = session_stands_ = true;
         ++incarnation_;
         change_to(state::none);
+        return;
     }
+    heed_way_back(flags, news);
 }
 
 task<void> client_session::free_what_is_revoked() { return reclaimer_->free_what_is_revoked(); }
@@ -666,6 +685,7 @@ task<void> client_session::close()
         tasks_->request_stop();
         co_await tasks_->join();
     }
+    session_is_there_ = false;
     const bool was_up = std::exchange(state_, state::closed) == state::up;
     if (!was_up)
         co_return;

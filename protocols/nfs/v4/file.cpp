@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/nfs/v4/file.hpp>
 
-#include "open_arguments.hpp"
+#include "server_open.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -16,45 +16,59 @@ constexpr std::size_t few_results = 64;
 // More than that is asked for in several calls, so that somebody sees progress, and a repeat is short.
 constexpr std::uint64_t copied_at_once = std::uint64_t(64) << 20;
 
-// The server does not know the open any more.
-bool is_gone(const error& why) noexcept
-{
-    for (const nfsstat4 status : {nfsstat4::bad_stateid, nfsstat4::stale_stateid, nfsstat4::old_stateid,
-                                  nfsstat4::expired, nfsstat4::admin_revoked}) {
-        if (why.code() == make_error_code(status))
-            return true;
-    }
-    return false;
-}
+const error locks_are_lost(std::errc::io_error, "the server has lost what was locked here");
+const error not_opened_for_this(make_error_code(nfsstat4::openmode), "the file is not open for that");
 
 } // namespace
 
-void file::opened(const OPEN4res& res) noexcept
+file::~file()
 {
-    id_ = res.stateid;
-    id_.seqid = 0;
+    leave();
+    // The server keeps it, and nobody takes it back after a restart.
+    if (open_->users.empty() && !open_->has_delegation())
+        client_.forget(*open_);
 }
+
+void file::leave() noexcept
+{
+    std::erase(open_->users, this);
+    if (locks_)
+        std::erase(open_->locks, locks_);
+}
+
+bool file::has_lost_locks() const noexcept { return locks_ && locks_->is_lost; }
+
+stateid4 file::id() const noexcept { return open_->id_for(access_); }
 
 task<result<void>> file::reopen(stateid4 instead_of)
 {
-    const bool mine = co_await turn_.acquire();
+    const std::shared_ptr<server_open> o = open_;
+    const bool mine = co_await o->turn.acquire();
     if (!mine)
         co_return error(std::errc::operation_canceled, "OPEN");
-    const held_permit held(turn_);
-    if (!(id_ == instead_of))
+    const held_permit held(o->turn);
+    if (!(id() == instead_of))
         co_return result<void>();
-    const owner_name owner(owner_);
-    operations call(PUTFH4args{node_.handle.bytes()}, opening_of(owner, access_));
+    const owner_name owner(o->owner);
+    const std::uint32_t access = access_ | o->access | o->access_used();
+    operations call(PUTFH4args{o->handle.bytes()}, opening_of(owner, access));
     call.once();
-    in_doubt_ = true;
+    o->in_doubt = true;
     auto ran = co_await client_.session_.run(call);
     if (ran || ran.error().code().category() == make_error_code(nfsstat4::ok).category())
-        in_doubt_ = false;
+        o->in_doubt = false;
     if (!ran)
         co_return ran.error();
-    opened(call.get<1>());
-    if (gives_delegation(call.get<1>()))
-        co_await client_.return_delegation(node_.handle, call.get<1>().delegation.stateid);
+    const OPEN4res& res = call.get<1>();
+    // It is the same open if only the delegation was gone.
+    if (res.stateid.other != o->id.other)
+        o->lose_locks();
+    o->id = res.stateid;
+    o->id.seqid = 0;
+    o->access = access;
+    if (gives_delegation(res) &&
+        !(o->has_delegation() && res.delegation.stateid.other == o->delegation.other))
+        co_await client_.return_delegation(o->handle, res.delegation.stateid);
     co_return result<void>();
 }
 
@@ -63,18 +77,24 @@ task<bool> file::mended(stateid4 used, error why)
 {
     if (!is_gone(why))
         co_return false;
+    if (open_->has_delegation() && used == open_->delegation)
+        client_.drop_delegation(open_);
     if (is_revoked(why))
         co_await client_.free_stateid(used);
     auto again = co_await reopen(used);
-    co_return again.has_value();
+    co_return again.has_value() && !has_lost_locks();
 }
 
 task<result<file::read_result>> file::read(std::uint64_t offset, std::uint32_t count)
 {
+    if ((access_ & share4::access_read) == 0 && open_->access != access_)
+        co_return not_opened_for_this;
+    if (has_lost_locks())
+        co_return locks_are_lost;
     count = std::min(count, client_.limits().read);
     for (bool first = true;; first = false) {
         READ4args args;
-        args.stateid = id_;
+        args.stateid = id();
         args.offset = offset;
         args.count = count;
         operations call(PUTFH4args{node_.handle.bytes()}, args);
@@ -125,10 +145,11 @@ task<result<file::read_result>> file::read(std::uint64_t offset, std::uint32_t c
 // One COPY, with both files opened again once where the server has forgotten one of them.
 task<result<file::copied>> file::copy_some(file& source, std::uint64_t at, std::uint64_t count)
 {
+    const write_under_way writing(*open_);
     for (bool first = true;; first = false) {
         COPY4args args;
-        args.src_stateid = source.id_;
-        args.dst_stateid = id_;
+        args.src_stateid = source.id();
+        args.dst_stateid = id();
         args.src_offset = args.dst_offset = at;
         args.count = count;
         args.consecutive = args.synchronous = true;
@@ -206,18 +227,23 @@ task<result<std::uint64_t>> file::copy_from(file& source, std::uint64_t length,
 
 task<result<void>> file::truncate(std::uint64_t size)
 {
+    if ((access_ & share4::access_write) == 0 && open_->access != access_)
+        co_return not_opened_for_this;
+    if (has_lost_locks())
+        co_return locks_are_lost;
+    const write_under_way writing(*open_);
     new_attributes wanted;
     wanted.size = size;
     const encoded_attributes encoded(wanted);
     for (bool first = true;; first = false) {
         SETATTR4args args;
-        args.stateid = id_;
+        args.stateid = id();
         args.obj_attributes = encoded.raw();
         operations call(PUTFH4args{node_.handle.bytes()}, args);
         call.once();
         auto ran = co_await client_.session_.run(call);
         if (ran)
-            node_.attributes.size = size;
+            node_.attributes.size = open_->known.size = size;
         if (ran || !first)
             co_return ran;
         const bool again = co_await mended(args.stateid, ran.error());
@@ -230,25 +256,22 @@ task<result<void>> file::close()
 {
     auto committed = co_await commit();
     // By the same owner, so that it is the same open if there is one.
-    if (in_doubt_)
-        (void)co_await reopen(id_);
+    if (open_->in_doubt)
+        (void)co_await reopen(id());
+    if (locks_)
+        co_await unlock_all();
+    leave();
     result<void> ran;
-    for (bool first = true;; first = false) {
-        CLOSE4args args;
-        args.open_stateid = id_;
-        operations call(PUTFH4args{node_.handle.bytes()}, args);
-        call.once();
-        ran = co_await client_.session_.run(call);
-        // A server that started anew meanwhile has the file open by another stateid.
-        if (ran || !first || !is_gone(ran.error()) || id_ == args.open_stateid)
-            break;
+    if (open_->has_delegation()) {
+        const std::uint64_t size = std::max(open_->known.size, node_.attributes.size);
+        open_->known = node_.attributes;
+        open_->known.size = size;
+    } else if (open_->users.empty()) {
+        ran = co_await client_.close_open(open_);
     }
-    client_.forget(*this);
     if (!committed)
         co_return committed.error();
-    if (!ran && !is_gone(ran.error()))
-        co_return ran.error();
-    co_return result<void>();
+    co_return ran;
 }
 
 task<result<write_result>> file::send(std::uint64_t offset, rpc::payload data)
@@ -256,9 +279,14 @@ task<result<write_result>> file::send(std::uint64_t offset, rpc::payload data)
     if (data.size() > client_session::max_transfer)
         co_return error(std::errc::message_size, "WRITE longer than client_session::max_transfer",
                         data.size());
+    if ((access_ & share4::access_write) == 0 && open_->access != access_)
+        co_return not_opened_for_this;
+    if (has_lost_locks())
+        co_return locks_are_lost;
+    const write_under_way writing(*open_);
     for (bool first = true;; first = false) {
         WRITE4args args;
-        args.stateid = id_;
+        args.stateid = id();
         args.offset = offset;
         args.stable = stable_how4::unstable;
         args.data.external = true;
@@ -277,6 +305,7 @@ task<result<write_result>> file::send(std::uint64_t offset, rpc::payload data)
         const WRITE4res& res = call.get<1>();
         if (res.count > args.data.length || (res.count == 0 && args.data.length != 0))
             co_return error(std::errc::protocol_error, "WRITE tells an impossible count", res.count);
+        open_->known.size = std::max(open_->known.size, offset + res.count);
         write_result out;
         out.count = res.count;
         out.committed = static_cast<v3::stable_how>(res.committed);

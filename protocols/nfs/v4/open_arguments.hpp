@@ -11,6 +11,18 @@
 
 namespace verbena::nfs::v4 {
 
+inline const error name_too_long(std::errc::filename_too_long, "a name of more than 1024 octets");
+
+/// What is asked of each file that is found or opened.
+inline GETATTR4args file_attributes_wanted() noexcept { return {file_attribute_numbers}; }
+inline result<node> node_of(const GETFH4res& handle, const GETATTR4res& values)
+{
+    auto read = read_attributes(values.obj_attributes);
+    if (!read)
+        return read.error();
+    return node{known_handle(handle.object), *read};
+}
+
 /// new_attributes as they go out. Keeps the bytes.
 class encoded_attributes {
 public:
@@ -68,11 +80,12 @@ private:
     std::array<std::byte, 8> bytes_{};
 };
 
-/// OPEN of the current handle, whose arguments are a view of `owner`.
-inline OPEN4args opening_of(const owner_name& owner, std::uint32_t access) noexcept
+/// OPEN of the current handle, whose arguments are a view of `owner`. `want` is one of share4's wants.
+inline OPEN4args opening_of(const owner_name& owner, std::uint32_t access,
+                            std::uint32_t want = share4::want_no_delegation) noexcept
 {
     OPEN4args args;
-    args.share_access = access | share4::want_no_delegation;
+    args.share_access = access | want;
     args.share_deny = share4::deny_none;
     args.owner.owner = owner.bytes();
     args.claim.claim = open_claim_type4::fh;
@@ -85,6 +98,14 @@ inline bool is_revoked(const error& why) noexcept
     return why.code() == make_error_code(nfsstat4::expired) ||
            why.code() == make_error_code(nfsstat4::admin_revoked) ||
            why.code() == make_error_code(nfsstat4::deleg_revoked);
+}
+
+/// The server does not know the open, or the delegation, any more.
+inline bool is_gone(const error& why) noexcept
+{
+    return is_revoked(why) || why.code() == make_error_code(nfsstat4::bad_stateid) ||
+           why.code() == make_error_code(nfsstat4::stale_stateid) ||
+           why.code() == make_error_code(nfsstat4::old_stateid);
 }
 
 inline bool gives_delegation(const OPEN4res& res) noexcept

@@ -2,13 +2,13 @@
 // The client's session against our own server: slots, calls that are lost, repeated or given up, sessions and clients that the
 // server has lost, and the lease.
 #include "nfs4_direct_transport.hpp"
+#include "nfs4_kept_store.hpp"
 
 #include <verbena/core/sleep.hpp>
 #include <verbena/protocols/nfs/v4/client.hpp>
 #include <verbena/protocols/nfs/v4/file.hpp>
 
 #include <climits>
-#include <set>
 
 BOOST_AUTO_TEST_SUITE(nfs4_client_session_test)
 
@@ -17,23 +17,6 @@ using namespace verbena::test;
 using fate = direct_transport::fate;
 
 namespace {
-
-/// The list of who may reclaim, in memory.
-class kept_store final : public files::recovery_store {
-public:
-    task<result<void>> add(std::string_view key) override
-    {
-        keys.insert(std::string(key));
-        co_return result<void>();
-    }
-    task<result<void>> remove(std::string_view key) override
-    {
-        keys.erase(std::string(key));
-        co_return result<void>();
-    }
-    task<result<void>> end_grace() override { co_return result<void>(); }
-    std::set<std::string> keys;
-};
 
 struct fixture : nfs4_fixture {
     fixture()

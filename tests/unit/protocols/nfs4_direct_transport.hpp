@@ -52,8 +52,10 @@ public:
     task<result<rpc::reply>> call(rpc::request& r) override
     {
         std::vector<std::byte> message = whole(r);
-        const std::size_t index = sent.size();
+        const std::size_t index = sent.size(); // which a test may clear meanwhile
         sent.push_back(parsed(message));
+        if (sent.back().sequence)
+            session = sent.back().sequence->sessionid;
         if (on_call)
             on_call(sent.back(), message);
         const fate f = decide ? decide(sent.back()) : fate::arrives;
@@ -75,6 +77,7 @@ public:
     std::string_view name() const noexcept override { return "direct"; }
     std::uint64_t connections() const noexcept override { return 1; }
     bool answered() const noexcept override { return true; }
+    bool serves_calls() const noexcept override { return way != nullptr; }
 
     std::size_t count(nfs_opnum4 of) const noexcept
     {
@@ -85,11 +88,15 @@ public:
     }
 
     std::vector<sent_compound> sent;
+    sessionid4 session{}; ///< that the last call was of
     std::function<fate(const sent_compound&)> decide;
     std::function<void(const sent_compound&, std::vector<std::byte>&)> on_call; ///< may change what arrives
     std::function<void(std::vector<std::byte>&)> on_reply;                      ///< may change it
     std::function<void(const sent_compound&, std::vector<std::byte>&)> on_reply_to; ///< likewise
     event* gate = nullptr;                                                          ///< calls wait for it
+    std::function<event*(const sent_compound&)>
+        holds_answer;                          ///< what was answered waits for that, unless it is nullptr
+    std::shared_ptr<rpc::reverse_channel> way; ///< the server's to the client
     std::size_t under_way = 0;
     std::size_t most_at_once = 0;
 
@@ -134,15 +141,19 @@ private:
             f_.start();
         memory_call c(f_.pool, f_.from);
         c.take(message);
+        c.way = way;
         const bool replies = co_await f_.dispatcher->dispatch(c);
         if (!replies)
             co_return error(std::errc::timed_out, "dropped");
         (void)c.reply();
+        const sent_compound of = parsed(message);
         std::vector<std::byte> bytes(c.whole_reply().begin(), c.whole_reply().end());
+        if (event* const held = holds_answer ? holds_answer(of) : nullptr)
+            (void)co_await held->wait();
         if (on_reply)
             on_reply(bytes);
         if (on_reply_to)
-            on_reply_to(sent[index], bytes);
+            on_reply_to(of, bytes);
         lease memory = co_await f_.pool.acquire(std::max<std::size_t>(bytes.size(), buffer_pool::min_size));
         std::memcpy(memory.data(), bytes.data(), bytes.size());
         const std::span<const std::byte> view(memory.data(), bytes.size());
@@ -151,7 +162,8 @@ private:
         if (!decoded)
             co_return decoded.error();
         xdr::decoder head(answer.results());
-        sent[index].status = compound_reply(head).status();
+        if (index < sent.size())
+            sent[index].status = compound_reply(head).status();
         co_return std::move(answer);
     }
     nfs4_fixture& f_;

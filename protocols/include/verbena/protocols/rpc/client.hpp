@@ -178,6 +178,8 @@ public:
     virtual std::uint64_t connections() const noexcept = 0;
     /// Whether any reply ever came, also one that rejects.
     virtual bool answered() const noexcept = 0;
+    /// Whether calls of the server that come over its connection are served; else they are dropped.
+    virtual bool serves_calls() const noexcept { return false; }
 };
 
 } // namespace verbena::rpc

@@ -2,6 +2,7 @@
 // A client of NFS versions 4.1 and 4.2 (RFC 8881, 7862) over any RPC transport: names, attributes and directories. file.hpp has open files.
 #pragma once
 
+#include <verbena/protocols/files/types.hpp>
 #include <verbena/protocols/nfs/v4/client_session.hpp>
 
 #include <array>
@@ -20,6 +21,8 @@
 namespace verbena::nfs::v4 {
 
 class file;
+struct file_locks;
+struct server_open;
 
 /// A file handle that owns its bytes.
 class known_handle {
@@ -123,7 +126,7 @@ enum class open_how : std::uint8_t {
 /// another. On cancel: as client_session's. Errors: those of client_session, and ENAMETOOLONG. Lifetime: the client and what is passed by reference or view outlive
 /// the task; files are closed or destroyed before the client. Shard: the transport's.
 ///
-/// After a restart of the server open files are reclaimed; those that can't be are opened again when they are next used.
+/// After a restart of the server open files are reclaimed, with their delegations; those that can't be are opened again when they are next used.
 class client final : private reclaimer {
 public:
     static constexpr std::size_t max_name = nfs::client::max_name;
@@ -132,15 +135,26 @@ public:
 
     /// As client_session's constructor.
     client(rpc::client_transport& transport, const identity& who, std::string name = {},
-           minor_versions spoken = {});
+           minor_versions spoken = {}, callback_service* callbacks = nullptr);
     ~client() override;
 
     client_session& session() noexcept { return session_; }
     rpc::client_transport& transport() noexcept { return session_.transport(); }
     /// Makes the session.
     task<result<void>> open_session() { return session_.open(); }
-    /// As client_session::close(), and closes first what was opened for who was cancelled meanwhile.
+    /// As client_session::close(), and first closes what was opened for who was cancelled meanwhile, and gives delegations back.
     task<void> close();
+
+    /// Has each OPEN ask for a delegation, and keeps up to `most` of them, with the open that brought each: while one is there, open() and
+    /// close() of its file make no call. 0, as at the beginning: none is asked for, and those that are there go back. Nothing comes of it
+    /// without a callback_service. What is kept counts against the server's limits of opens and delegations. Needs an open session if it
+    /// makes the number smaller.
+    void use_delegations(std::size_t most);
+    /// Delegations that opens are answered by.
+    std::size_t delegations() const noexcept { return delegated_.size(); }
+    /// Opens that a delegation answered, and delegations that went back.
+    std::uint64_t opens_without_call() const noexcept { return opens_here_; }
+    std::uint64_t returned_delegations() const noexcept { return returned_; }
 
     task<result<node>> root();
     task<result<file_attributes>> getattr(const known_handle& object);
@@ -173,7 +187,8 @@ public:
     task<result<void>> learn_limits(const known_handle& object);
 
     /// Opens a file that is there; `access` has bits of share4::access_both, and nobody is denied anything. On cancel: the wait ends, OPEN is
-    /// not sent again, and what the server opens all the same is closed.
+    /// not sent again, and what the server opens all the same is closed. Under a delegation (use_delegations()) it completes at once, and the
+    /// file's node() has the attributes that are known of it, not those of `object`.
     task<result<std::unique_ptr<file>>> open(const node& object, std::uint32_t access);
     /// Makes the file `name` of `directory` and opens it with `access`, as open().
     task<result<std::unique_ptr<file>>> create(const known_handle& directory, std::string_view name,
@@ -195,23 +210,69 @@ private:
 
     task<result<void>> reclaim() override;
     task<void> free_what_is_revoked() override;
+    nfsstat4 recalled(const CB_RECALL4args& args) override;
+    nfsstat4 recalled(const CB_RECALL_ANY4args& args) override;
+    nfsstat4 tell(const CB_GETATTR4args& args, attributes& out) override;
+    void cannot_be_called() override;
+    void notified(const CB_NOTIFY_LOCK4args& args) noexcept override;
     task<result<std::unique_ptr<file>>> finish(std::shared_ptr<opening> o);
     task<void> perform(std::shared_ptr<opening> o);
     task<void> give_up(std::shared_ptr<opening> o);
     task<void> free_stateid(stateid4 revoked);
     task<result<node>> walk_by_steps(known_handle start, std::string_view path, bool follow_last);
+    task<result<std::unique_ptr<file>>> open_there(const node& object, std::uint32_t access);
+    std::shared_ptr<server_open> new_open(std::uint32_t access);
+    void forget(const server_open& gone) noexcept;
+    std::shared_ptr<server_open> find(std::uint64_t owner) const noexcept;
+    task<result<void>> reclaim(std::shared_ptr<server_open> lost);
+
+    // client_delegations.cpp
+    struct early_recall {
+        known_handle object;
+        stateid4 id;
+    };
+    std::uint32_t want_for(std::uint32_t access) const noexcept;
+    std::shared_ptr<server_open> delegated(const known_handle& object) const noexcept;
+    std::unique_ptr<file> open_here(const node& object, std::uint32_t access);
+    task<void> take_delegation(std::shared_ptr<server_open> o, const OPEN4res& res, file_attributes known);
+    void set_type(server_open& o, const open_delegation4& given) const noexcept;
+    void make_room_for_delegations();
+    template<class F>
+    std::shared_ptr<server_open> least_needed(F f) const;
+    void begin_return(std::shared_ptr<server_open> o);
+    task<void> give_back(std::shared_ptr<server_open> o);
+    task<void> claim(std::shared_ptr<server_open> o);
+    void drop_delegation(std::shared_ptr<server_open> o);
+    task<void> close_unused(std::shared_ptr<server_open> o);
+    task<result<void>> close_open(std::shared_ptr<server_open> o);
     task<void> return_delegation(known_handle object, stateid4 delegation);
-    std::uint64_t next_owner() noexcept { return ++owners_; }
-    void hold(file& opened) { files_.push_back(&opened); }
-    void forget(const file& gone) noexcept { std::erase(files_, &gone); }
-    file* find(std::uint64_t owner) noexcept;
+    task<void> return_unknown(known_handle object, stateid4 delegation);
+    // file_locks.cpp
+    struct locking;
+    task<void> perform_lock(std::shared_ptr<locking> k);
+    task<void> undo_lock(std::shared_ptr<locking> k);
+    task<result<void>> send_unlock(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l,
+                                   files::byte_range bytes);
+    task<result<void>> reclaim_locks(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l);
+
+    void begin_asking() noexcept;
+    void end_asking();
+    void end_opening() noexcept;
 
     client_session session_;
     transfer_limits limits_;
     std::uint64_t owners_ = 0;
-    std::vector<file*> files_; // open ones
-    unsigned openings_ = 0;    // that are under way
-    event all_opened_;         // while there are none, for who waits there
+    std::vector<std::shared_ptr<server_open>> opens_;
+    unsigned openings_ = 0; // and what else runs beside the calls and must end before the session does
+    event all_opened_;      // while there are none, for who waits there
+
+    std::size_t most_delegations_ = 0;
+    std::vector<std::shared_ptr<server_open>> delegated_; // those of opens_ that opens are answered by
+    unsigned asking_ = 0;                                 // OPENs that may bring a delegation, under way
+    std::vector<early_recall> early_recalls_;             // meanwhile, of stateids that nobody knows
+    std::uint64_t uses_ = 0;
+    std::uint64_t opens_here_ = 0;
+    std::uint64_t returned_ = 0;
 };
 
 /// The text of an owner that is a number, as Linux sends it, or file_attributes::nobody.

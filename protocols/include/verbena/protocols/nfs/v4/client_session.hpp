@@ -7,6 +7,7 @@
 #include <verbena/core/semaphore.hpp>
 #include <verbena/protocols/nfs/client.hpp>
 #include <verbena/protocols/nfs/patience.hpp>
+#include <verbena/protocols/nfs/v4/callback_service.hpp>
 #include <verbena/protocols/nfs/v4/compound_call.hpp>
 
 #include <array>
@@ -34,6 +35,16 @@ public:
     /// Completes when: the server has answered. On cancel: as client_session's. Errors: none. Lifetime: the session outlives it. Shard: the
     /// session's, where other calls run beside it.
     virtual task<void> free_what_is_revoked() = 0;
+
+    // What the server calls for, answered in the middle of a callback: what it takes is done beside. Who has no delegations need not have these.
+    virtual nfsstat4 recalled(const CB_RECALL4args&) { return nfsstat4::bad_stateid; }
+    virtual nfsstat4 recalled(const CB_RECALL_ANY4args&) { return nfsstat4::ok; }
+    /// Change and size of a file with a write delegation.
+    virtual nfsstat4 tell(const CB_GETATTR4args&, attributes&) { return nfsstat4::badhandle; }
+    /// A lock that somebody waits for may be free.
+    virtual void notified(const CB_NOTIFY_LOCK4args&) noexcept {}
+    /// The server can't call any more, and won't soon: gives back what could be recalled.
+    virtual void cannot_be_called() {}
 };
 
 /// The minor versions of NFS version 4 that a client may speak: the highest of them that the server has is spoken.
@@ -42,8 +53,8 @@ struct minor_versions {
     std::uint32_t highest = 2;
 };
 
-/// Minor version 1 or 2 over any transport: a fore channel and no way back, so that the server gives no delegations. A call has a slot while
-/// it is under way; more calls than slots wait. The transport sends a call again with the same slot and sequence id on its next
+/// Minor version 1 or 2 over any transport. With a callback_service, over a transport that serves calls, it has a back channel; else the server
+/// has no way back, and gives no delegations. A call has a slot while it is under way; more calls than slots wait. The transport sends a call again with the same slot and sequence id on its next
 /// connection, so that the server runs it once.
 ///
 /// This holds for all its tasks. On cancel: as rpc::client_transport::call(); the slot is asked what became of the call
@@ -54,7 +65,7 @@ struct minor_versions {
 /// DELAY and GRACE are asked again, as nfs::patience tells; GRACE for two leases at least, unless patience is spent. A session that the server
 /// has lost is made anew, also with a new client id, before any call goes on. So is what a server has lost that kept the session, by its flags
 /// (8881 18.46.3): what it wants reclaimed is, and what it has revoked is freed.
-class client_session {
+class client_session : private called_session {
 public:
     static constexpr std::size_t max_slots = 64;
     /// The largest READ or WRITE, and what stands around it.
@@ -64,13 +75,14 @@ public:
     /// How often one call may find its session lost.
     static constexpr unsigned max_losses = 8;
 
-    /// `name` is the client owner (co_ownerid), the same for nobody else; empty: of host, process and chance.
+    /// `name` is the client owner (co_ownerid), the same for nobody else; empty: of host, process and chance. `callbacks` is the one that
+    /// the transport was made with, and outlives the session; nullptr: there is no back channel.
     client_session(rpc::client_transport& transport, const identity& who, std::string name = {},
-                   minor_versions spoken = {});
+                   minor_versions spoken = {}, callback_service* callbacks = nullptr);
     client_session(const client_session&) = delete;
     client_session& operator=(const client_session&) = delete;
     /// After close().
-    ~client_session() = default;
+    ~client_session();
 
     rpc::client_transport& transport() noexcept { return transport_; }
     nfs::patience& patience() noexcept { return patience_; }
@@ -79,9 +91,10 @@ public:
 
     /// Makes the session, which run() does too where there is none. Completes when: calls can be made.
     task<result<void>> open();
-    /// Makes the session go over one connection more, behind the others and after open(): a call goes by its slot, so that what is under way at once is
-    /// spread, and is sent again where it went, but for calls under way while this adds one. `more` outlives the session. Completes when: the server has said there that it knows this
-    /// client (EXCHANGE_ID), as only the same one does. Errors: protocol_error where it does not, and nothing is added then.
+    /// Makes the session go over one connection more, behind the others and after open(): a call goes by its slot, so that what is under
+    /// way at once is spread, and is sent again where it went, but for calls under way while this adds one. `more` outlives the session.
+    /// Completes when: the server has said there that it knows this client (EXCHANGE_ID), as only the same one does. Errors: protocol_error
+    /// where it does not, and nothing is added then.
     task<result<void>> add_connection(rpc::client_transport& more);
     /// Connections that calls go over.
     std::size_t connections() const noexcept { return ways_.size(); }
@@ -109,6 +122,14 @@ public:
     std::size_t slots() const noexcept { return allowed_; }
     duration lease() const noexcept { return lease_; }
     clientid4 client_id() const noexcept { return client_id_; }
+    const identity& who() const noexcept { return who_; }
+    /// The server has granted a back channel, and is not known to be without a way to call.
+    bool can_be_called() const noexcept { return way_back_ && !way_back_lost_; }
+    /// The lease has not run out since the server was last heard of: what it gave holds.
+    bool lease_holds() const noexcept
+    {
+        return state_ == state::up && shard_->clock().now() - last_heard_ < lease_;
+    }
     /// Both are sessions of one server, by what it says of itself (8881 2.10.4): a handle that the one yields is the other's too.
     bool is_of_one_server_with(const client_session& other) const noexcept
     {
@@ -147,7 +168,7 @@ private:
     task<result<verdict>> send_until_heard(std::size_t number, compound_call& call);
     task<result<rpc::reply>> send(compound_call& call, const SEQUENCE4args* sequence,
                                   rpc::client_transport& way);
-    rpc::client_transport& way_of(std::size_t slot) const noexcept { return *ways_[slot % ways_.size()]; }
+    rpc::client_transport& way_of(std::size_t number) const noexcept { return *ways_[number % ways_.size()]; }
     task<bool> wait_to_repeat(const error& cause, duration& delay, duration& waited);
     verdict refused(const SEQUENCE4args& asked, nfsstat4 status) noexcept;
     void heed(std::uint32_t flags);
@@ -156,6 +177,26 @@ private:
     void allow(std::size_t slots) noexcept;
     void release_permit() noexcept;
     task<void> renew();
+
+    // client_back_channel.cpp
+    bool wants_way_back() const noexcept { return callbacks_ != nullptr && transport_.serves_calls(); }
+    void ask_way_back(CREATE_SESSION4args& args,
+                      std::array<callback_sec_parms4, 2>& signatures) const noexcept;
+    void take_way_back(const CREATE_SESSION4res& res) noexcept;
+    void heed_way_back(std::uint32_t flags, std::uint32_t news);
+    task<void> mend_way_back();
+    task<bool> bind_ways();
+    task<bool> bind_way(rpc::client_transport& way);
+    bool is_session(const sessionid4& id) const noexcept override { return session_is_there_ && id == id_; }
+    bool is_being_made() const noexcept override { return creating_; }
+    std::uint32_t minor_of_callbacks() const noexcept override { return minor_; }
+    callback_slots& slots_of_callbacks() noexcept override { return back_slots_; }
+    bool awaits_answer(const referring_call4& call) const noexcept override;
+    nfsstat4 recalled(const CB_RECALL4args& args) override;
+    nfsstat4 recalled(const CB_RECALL_ANY4args& args) override;
+    nfsstat4 recalled(const CB_RECALL_SLOT4args& args) override;
+    nfsstat4 tell(const CB_GETATTR4args& args, attributes& out) override;
+    void notified(const CB_NOTIFY_LOCK4args& args) noexcept override;
 
     rpc::client_transport& transport_;         // that what has no slot goes by
     std::vector<rpc::client_transport*> ways_; // that one is the first
@@ -195,6 +236,18 @@ private:
     semaphore turn_{1}; // to make a session
     event unused_;      // while used_ is 0, for who waits there
     std::optional<scope> tasks_;
+
+    // The back channel.
+    callback_service* const callbacks_;
+    callback_slots back_slots_;
+    bool creating_ = false;         // CREATE_SESSION is under way
+    bool session_is_there_ = false; // CREATE_SESSION has yielded id_
+    bool way_back_ = false;         // the session was granted one
+    bool way_back_lost_ = false;    // and nothing helped
+    bool mending_ = false;          // it is being bound again
+    bool discards_ = false;         // the session that is there is to be ended before the next one is made
+    time_point mended_{};           // when that was begun last
+    std::optional<time_point> renewed_; // when a new session was made for it
 };
 
 } // namespace verbena::nfs::v4

@@ -2,26 +2,32 @@
 // A file that is open on a server of NFS version 4.1 or 4.2.
 #pragma once
 
+#include <verbena/protocols/files/types.hpp>
 #include <verbena/protocols/nfs/v4/client.hpp>
 #include <verbena/protocols/nfs/written_file.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
 
 #pragma GCC visibility push(default)
 
 namespace verbena::nfs::v4 {
+
+struct file_locks;
 
 /// Made by client::open() and client::create(). close() before it goes, or the server keeps it open until the client's end.
 ///
 /// This holds for all its tasks, those of written_file among them. Completes when: the server has answered. On cancel: the wait ends,
 /// ECANCELED or as client_session says; what was written by then is kept for commit(). Errors: those of client_session, and those
 /// named below. Lifetime: the file outlives them, and the client the file. Shard: the client's. What the server has forgotten or revoked is opened again, once for each
-/// call, by the handle; as nobody else is denied anything, and no lock is held, nothing is lost by it.
+/// call, by the handle; as nobody else is denied anything, nothing is lost by it but locks.
 class file final : public written_file {
 public:
-    ~file() { client_.forget(*this); }
+    ~file();
     const v4::node& node() const noexcept { return node_; }
 
     struct read_result {
@@ -40,16 +46,41 @@ public:
                                           std::function<void(std::uint64_t)> progress);
     /// Sets the size.
     task<result<void>> truncate(std::uint64_t size);
-    /// Commits and closes. Where committing fails, the file is closed and that error told.
+    /// Locks bytes for this file against other files and other clients (advisory, as POSIX has it): for reading beside other readers, or for writing
+    /// alone. What it had locked of them becomes of that type. With `waits` until they are free, else NFS4ERR_DENIED tells that somebody has
+    /// some of them. Needs a file that is open for the same.
+    ///
+    /// A restart of the server leaves locks where they are: they are reclaimed. Where that fails, or the server has revoked them, the file fails
+    /// with EIO from then on, as somebody else may have written meanwhile: unlock() everything, or close it.
+    ///
+    /// Completes when: they are locked, or are not to be. On cancel: the wait ends, and what the server locks all the same is unlocked. Errors: EIO
+    /// as above, and what the server says.
+    task<result<void>> lock(files::byte_range bytes, files::lock_type type, bool waits = false);
+    /// Unlocks what of these bytes is locked.
+    task<result<void>> unlock(files::byte_range bytes);
+    /// What is in the way of lock(), if anything: one of the locks, and its bytes.
+    struct lock_in_the_way {
+        files::byte_range bytes;
+        files::lock_type type = files::lock_type::read;
+    };
+    task<result<std::optional<lock_in_the_way>>> test_lock(files::byte_range bytes, files::lock_type type);
+    /// Commits and closes. Where committing fails, the file is closed and that error told. Under a delegation the server is not asked, but
+    /// for what is to be committed.
     task<result<void>> close();
 
 private:
     friend class client;
-    file(client& owner, const v4::node& n, std::uint32_t access) noexcept
-        : client_(owner), node_(n), access_(access), owner_(owner.next_owner())
+    friend struct server_open;
+    file(client& owner, const v4::node& n, std::uint32_t access, std::shared_ptr<server_open> open) noexcept
+        : client_(owner), node_(n), access_(access), open_(std::move(open))
     {
     }
-    void opened(const OPEN4res& res) noexcept;
+    stateid4 id() const noexcept;
+    void leave() noexcept;
+    bool has_lost_locks() const noexcept;
+    file_locks& locks();
+    task<result<void>> lock_once(files::byte_range bytes, files::lock_type type, bool waits);
+    task<void> unlock_all();
     task<result<void>> reopen(stateid4 instead_of);
     task<bool> mended(stateid4 used, error why);
     struct copied {
@@ -65,11 +96,9 @@ private:
 
     client& client_;
     v4::node node_;
-    std::uint32_t access_;
-    std::uint64_t owner_;   // of the open: every one has its own, so that to close one closes no other
-    bool in_doubt_ = false; // whether the server has it open by another stateid, which nobody heard
-    stateid4 id_;           // with sequence id 0, which stands for the newest
-    semaphore turn_{1};     // of reopen()
+    const std::uint32_t access_;
+    const std::shared_ptr<server_open> open_; // of the server's, which others may use too under a delegation
+    std::shared_ptr<file_locks> locks_;       // if it ever locked
 };
 
 } // namespace verbena::nfs::v4

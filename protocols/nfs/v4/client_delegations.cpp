@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the client holds delegations of: opens that they answer, and how they go back. docs/internals/nfs4.md, "Delegations in the client".
+#include "server_open.hpp"
+
+#include <verbena/core/combine.hpp>
+#include <verbena/core/sleep.hpp>
+#include <verbena/protocols/rpc/auth_sys.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace verbena::nfs::v4 {
+namespace {
+
+constexpr std::size_t most_early_recalls = 64;
+
+std::uint32_t access_of(open_delegation_type4 type) noexcept
+{
+    return type == open_delegation_type4::write ? share4::access_both : share4::access_read;
+}
+
+// What the server says that the user may do without being asked (8881 10.4.1).
+std::uint32_t access_of(const nfsace4& ace, const identity& who) noexcept
+{
+    if (ace.type != ace4::type_allowed || (ace.flag & ace4::identifier_group) != 0)
+        return 0;
+    bool is_mine = std::string_view(ace.who) == "EVERYONE@";
+    const rpc::opaque_auth mine = who.credential();
+    if (mine.flavor == rpc::auth_flavor::sys) {
+        const auto user = rpc::decode_auth_sys(mine.body);
+        is_mine =
+            is_mine || (user && user->uid != file_attributes::nobody && owner_number(ace.who) == user->uid);
+    }
+    if (!is_mine)
+        return 0;
+    return ((ace.access_mask & ace4::read_data) != 0 ? share4::access_read : 0) |
+           ((ace.access_mask & ace4::write_data) != 0 ? share4::access_write : 0);
+}
+
+stateid4 newest(stateid4 id) noexcept
+{
+    id.seqid = 0;
+    return id;
+}
+
+} // namespace
+
+void client::use_delegations(std::size_t most)
+{
+    most_delegations_ = most;
+    make_room_for_delegations();
+}
+
+std::uint32_t client::want_for(std::uint32_t access) const noexcept
+{
+    if (most_delegations_ == 0 || !session_.can_be_called())
+        return share4::want_no_delegation;
+    return (access & share4::access_write) != 0 ? share4::want_write_delegation
+                                                : share4::want_read_delegation;
+}
+
+std::shared_ptr<server_open> client::delegated(const known_handle& object) const noexcept
+{
+    const auto found =
+        std::ranges::find_if(delegated_, [&](const auto& each) { return each->handle == object; });
+    return found == delegated_.end() ? nullptr : *found;
+}
+
+// The file, if a delegation is good for it: no call is made then.
+std::unique_ptr<file> client::open_here(const node& object, std::uint32_t access)
+{
+    if (delegated_.empty() || !session_.lease_holds())
+        return nullptr;
+    std::shared_ptr<server_open> o = delegated(object.handle);
+    if (o == nullptr || (access & ~o->allowed) != 0 || access == 0)
+        return nullptr;
+    ++opens_here_;
+    o->last_used = ++uses_;
+    const node there{o->handle, o->known};
+    std::unique_ptr<file> made(new file(*this, there, access, o));
+    o->users.push_back(made.get());
+    return made;
+}
+
+// Of an OPEN that has just been answered. Where it can't be kept it goes back.
+task<void> client::take_delegation(std::shared_ptr<server_open> o, const OPEN4res& res, file_attributes known)
+{
+    if (!gives_delegation(res))
+        co_return;
+    const open_delegation4& given = res.delegation;
+    const stateid4 id = newest(given.stateid);
+    const bool is_known_type = given.delegation_type == open_delegation_type4::read ||
+                               given.delegation_type == open_delegation_type4::write;
+    const auto early =
+        std::ranges::find_if(early_recalls_, [&](const early_recall& r) { return r.id.other == id.other; });
+    const bool was_recalled = early != early_recalls_.end();
+    if (was_recalled)
+        early_recalls_.erase(early);
+    if (const std::shared_ptr<server_open> before = delegated(o->handle)) {
+        if (before->delegation == id && !was_recalled && !given.recall && is_known_type) {
+            set_type(*before, given); // a newer number of the same one
+            co_return;
+        }
+        // It stands for the one before or beside it: none of them is relied on.
+        begin_return(before);
+        if (before->delegation == id)
+            co_return;
+    }
+    if (most_delegations_ == 0 || !is_known_type || was_recalled || given.recall) {
+        co_await return_delegation(o->handle, given.stateid);
+        co_return;
+    }
+    o->delegation = id;
+    o->delegated = server_open::state::held;
+    o->known = known;
+    o->granted_at = known.change;
+    o->last_used = ++uses_;
+    set_type(*o, given);
+    delegated_.push_back(std::move(o));
+    make_room_for_delegations();
+}
+
+void client::set_type(server_open& o, const open_delegation4& given) const noexcept
+{
+    o.type = given.delegation_type;
+    o.allowed = access_of(o.type) & (o.access | access_of(given.permissions, session_.who()));
+}
+
+void client::make_room_for_delegations()
+{
+    while (delegated_.size() > most_delegations_)
+        begin_return(least_needed([](const server_open&) { return true; }));
+}
+
+// Of those that `f` takes: one that no file uses, else any; of these the one that was used least recently.
+template<class F>
+std::shared_ptr<server_open> client::least_needed(F f) const
+{
+    std::shared_ptr<server_open> least;
+    const auto rank = [](const server_open& o) { return std::pair(!o.users.empty(), o.last_used); };
+    for (const auto& each : delegated_) {
+        if (f(*each) && (least == nullptr || rank(*each) < rank(*least)))
+            least = each;
+    }
+    return least;
+}
+
+// Goes back beside whatever runs.
+void client::begin_return(std::shared_ptr<server_open> o)
+{
+    if (o == nullptr || o->delegated != server_open::state::held)
+        return;
+    o->delegated = server_open::state::returning;
+    std::erase(delegated_, o);
+    ++openings_;
+    session_.background().spawn(&client::give_back, this, std::move(o));
+}
+
+task<void> client::give_back(std::shared_ptr<server_open> o)
+{
+    // Whoever recalls it is answered first.
+    (void)co_await sleep_for(duration::zero());
+    if (o->writes != 0) {
+        o->quiet.reset();
+        const auto wait = [](server_open& of) -> task<result<bool>> {
+            const bool waited = co_await of.quiet.wait();
+            co_return waited;
+        };
+        task<result<bool>> waiting = wait(*o);
+        (void)co_await with_timeout(session_.lease() / 3, std::move(waiting));
+    }
+    if ((o->access_used() & ~o->access) != 0)
+        co_await claim(o);
+    if (o->users.empty())
+        (void)co_await close_open(o);
+    co_await return_delegation(o->handle, o->delegation);
+    ++returned_;
+    o->delegated = server_open::state::plain;
+    // The last file may have gone meanwhile.
+    if (o->users.empty())
+        (void)co_await close_open(o);
+    end_opening();
+}
+
+// The server's open comes to have what files have by the delegation alone (8881 10.2.1). Where that fails, they open again when they are used next.
+task<void> client::claim(std::shared_ptr<server_open> o)
+{
+    const bool mine = co_await o->turn.acquire();
+    if (!mine)
+        co_return;
+    const held_permit held(o->turn);
+    const std::uint32_t wanted = o->access | o->access_used();
+    const owner_name owner(o->owner);
+    OPEN4args args = opening_of(owner, wanted);
+    args.claim.claim = open_claim_type4::deleg_cur_fh;
+    args.claim.delegate_stateid = o->delegation;
+    operations call(PUTFH4args{o->handle.bytes()}, args);
+    call.once();
+    auto ran = co_await session_.run(call);
+    if (!ran)
+        co_return;
+    o->id = newest(call.get<1>().stateid);
+    o->access = wanted;
+}
+
+// It is gone: nothing is answered by it any more, and nothing goes back.
+void client::drop_delegation(std::shared_ptr<server_open> o)
+{
+    if (o->delegated != server_open::state::held)
+        return;
+    o->delegated = server_open::state::plain;
+    std::erase(delegated_, o);
+    if (!o->users.empty())
+        return;
+    ++openings_;
+    session_.background().spawn(&client::close_unused, this, std::move(o));
+}
+
+task<void> client::close_unused(std::shared_ptr<server_open> o)
+{
+    (void)co_await close_open(std::move(o));
+    end_opening();
+}
+
+void client::end_opening() noexcept
+{
+    if (--openings_ == 0)
+        all_opened_.set();
+}
+
+task<result<void>> client::close_open(std::shared_ptr<server_open> o)
+{
+    if (std::exchange(o->is_closed, true))
+        co_return result<void>();
+    result<void> ran;
+    for (bool first = true;; first = false) {
+        CLOSE4args args;
+        args.open_stateid = o->id;
+        operations call(PUTFH4args{o->handle.bytes()}, args);
+        call.once();
+        ran = co_await session_.run(call);
+        // A server that started anew meanwhile has the file open by another stateid.
+        if (ran || !first || !is_gone(ran.error()) || o->id == args.open_stateid)
+            break;
+    }
+    forget(*o);
+    if (!ran && !is_gone(ran.error()))
+        co_return ran.error();
+    co_return result<void>();
+}
+
+// A server that gives one that nobody can keep is told to forget it.
+task<void> client::return_delegation(known_handle object, stateid4 delegation)
+{
+    operations call(PUTFH4args{object.bytes()}, DELEGRETURN4args{delegation});
+    call.once();
+    auto ran = co_await session_.run(call);
+    if (!ran && is_revoked(ran.error()))
+        co_await free_stateid(delegation);
+}
+
+// An OPEN is about to be sent, whose delegation may be recalled before its answer is here.
+void client::begin_asking() noexcept { ++asking_; }
+
+// What was recalled and no OPEN has brought goes back by the name that the server gave it.
+void client::end_asking()
+{
+    if (--asking_ != 0)
+        return;
+    for (early_recall& each : std::exchange(early_recalls_, {})) {
+        ++openings_;
+        session_.background().spawn(&client::return_unknown, this, each.object, each.id);
+    }
+}
+
+task<void> client::return_unknown(known_handle object, stateid4 delegation)
+{
+    co_await return_delegation(object, delegation);
+    end_opening();
+}
+
+nfsstat4 client::recalled(const CB_RECALL4args& args)
+{
+    const known_handle object(args.fh);
+    for (const auto& each : opens_) {
+        if (!each->has_delegation() || each->delegation.other != args.stateid.other)
+            continue;
+        if (!(each->handle == object))
+            return nfsstat4::bad_stateid;
+        begin_return(each);
+        return nfsstat4::ok;
+    }
+    if (asking_ == 0)
+        return nfsstat4::bad_stateid;
+    const auto is_noted = [&](const early_recall& r) { return r.id.other == args.stateid.other; };
+    if (std::ranges::any_of(early_recalls_, is_noted))
+        return nfsstat4::ok;
+    if (early_recalls_.size() >= most_early_recalls)
+        return nfsstat4::delay;
+    early_recalls_.push_back({object, newest(args.stateid)});
+    return nfsstat4::ok;
+}
+
+nfsstat4 client::recalled(const CB_RECALL_ANY4args& args)
+{
+    const auto is_asked_for = [&](const server_open& o) {
+        const rca4_type kind =
+            o.type == open_delegation_type4::write ? rca4_type::wdata_dlg : rca4_type::rdata_dlg;
+        return args.type_mask.test(static_cast<std::uint32_t>(kind));
+    };
+    auto left = static_cast<std::size_t>(
+        std::ranges::count_if(delegated_, [&](const auto& each) { return is_asked_for(*each); }));
+    for (; left > args.objects_to_keep; --left)
+        begin_return(least_needed(is_asked_for));
+    return nfsstat4::ok;
+}
+
+// As nothing is kept here, the file is as it was when it was delegated, and the server looks for itself (8881 10.4.3).
+nfsstat4 client::tell(const CB_GETATTR4args& args, attributes& out)
+{
+    const known_handle object(args.fh);
+    for (const auto& each : opens_) {
+        if (!each->has_delegation() || each->type != open_delegation_type4::write ||
+            !(each->handle == object))
+            continue;
+        out.change = each->granted_at;
+        out.size = each->known.size;
+        out.present.set(attribute::change);
+        out.present.set(attribute::size);
+        return nfsstat4::ok;
+    }
+    return nfsstat4::badhandle;
+}
+
+void client::cannot_be_called()
+{
+    while (!delegated_.empty())
+        begin_return(delegated_.front());
+}
+
+} // namespace verbena::nfs::v4

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// An open as the server has it. One file uses it, or under a delegation any number of them, or none.
+#pragma once
+
+#include "open_arguments.hpp"
+
+#include <verbena/core/event.hpp>
+#include <verbena/core/semaphore.hpp>
+#include <verbena/protocols/files/byte_ranges.hpp>
+#include <verbena/protocols/nfs/v4/file.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace verbena::nfs::v4 {
+
+/// What one file has locked. Its owner is its own.
+struct file_locks {
+    explicit file_locks(std::uint64_t number) noexcept : owner(number) {}
+
+    const std::uint64_t owner;
+    stateid4 id;           // with sequence id 0, if is_known
+    bool is_known = false; // the server knows the owner
+    bool is_lost = false;  // the server has forgotten what is in `ranges`
+    files::byte_ranges ranges;
+    semaphore turn{1}; // of LOCK and LOCKU
+    event may_be_free; // for who waits for a lock
+};
+
+struct server_open {
+    enum class state : std::uint8_t {
+        plain,    ///< without a delegation
+        held,     ///< opens are answered by it
+        returning ///< it goes back: no open is answered by it any more
+    };
+
+    server_open(std::uint64_t number, std::uint32_t wanted) noexcept : access(wanted), owner(number) {}
+
+    /// What its files need of it.
+    std::uint32_t access_used() const noexcept
+    {
+        std::uint32_t all = 0;
+        for (const file* each : users)
+            all |= each->access_;
+        return all;
+    }
+    /// The stateid for a file with `wanted`: the open's, which outlasts the delegation, where that is enough.
+    stateid4 id_for(std::uint32_t wanted) const noexcept
+    {
+        return (wanted & ~access) == 0 || delegation.is_anonymous() ? id : delegation;
+    }
+    /// The server has begun this open anew: what was locked by the one before is not any more.
+    void lose_locks() noexcept
+    {
+        for (const auto& each : locks) {
+            each->is_known = false;
+            each->is_lost = each->is_lost || !each->ranges.empty();
+        }
+    }
+    bool has_delegation() const noexcept { return delegated != state::plain; }
+
+    known_handle handle;
+    std::uint32_t access;      // that the server knows of
+    const std::uint64_t owner; // its own, so that to close one closes no other
+    bool in_doubt = false;     // whether the server has it open by another stateid, which nobody heard
+    bool is_closed = false;
+    stateid4 id;                                    // with sequence id 0, which stands for the newest
+    semaphore turn{1};                              // of OPEN with this owner
+    std::vector<file*> users;                       // open ones
+    std::vector<std::shared_ptr<file_locks>> locks; // of those that lock
+
+    state delegated = state::plain;
+    open_delegation_type4 type = open_delegation_type4::none;
+    stateid4 delegation;       // likewise with 0
+    std::uint32_t allowed = 0; // access of an open that it answers
+    changeid4 granted_at = 0;  // change attribute of the file then
+    file_attributes known;     // of the file, as far as it was looked at since
+    std::uint64_t last_used = 0;
+    std::size_t writes = 0; // under way
+    event quiet;            // while there are none, for who waits there
+};
+
+/// Counts a WRITE, or what else changes the file, while it is under way.
+class write_under_way {
+public:
+    explicit write_under_way(server_open& o) noexcept : open_(o) { ++open_.writes; }
+    write_under_way(const write_under_way&) = delete;
+    ~write_under_way()
+    {
+        if (--open_.writes == 0)
+            open_.quiet.set();
+    }
+
+private:
+    server_open& open_;
+};
+
+} // namespace verbena::nfs::v4

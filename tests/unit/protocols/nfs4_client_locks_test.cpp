@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// Locks that our clients have of our own server: among each other, while they wait, and over a restart.
+#include "nfs4_two_clients.hpp"
+
+BOOST_AUTO_TEST_SUITE(nfs4_client_locks_test)
+
+using namespace verbena;
+using namespace verbena::test;
+using nfs::v4::file;
+using files_lock = verbena::files::lock_type;
+
+namespace {
+
+constexpr verbena::files::byte_range bytes_of_it(std::uint64_t first, std::uint64_t last)
+{
+    return {first, last};
+}
+
+struct fixture : two_clients {
+    fixture()
+    {
+        holder.user.use_delegations(0);
+        other.user.use_delegations(0);
+        what = make("f");
+        mine = open(holder, what, share4::access_both);
+        theirs = open(other, what, share4::access_both);
+        other.user.use_delegations(0);
+    }
+    ~fixture()
+    {
+        for (auto* each : {&mine, &theirs}) {
+            if (*each)
+                close(**each);
+        }
+        BOOST_TEST(stats().locks.value() == 0);
+    }
+    result<void> lock(file& f, std::uint64_t first, std::uint64_t last, files_lock type = files_lock::write)
+    {
+        return run([&] { return f.lock(bytes_of_it(first, last), type); });
+    }
+    bool is_denied(file& f, std::uint64_t first, std::uint64_t last, files_lock type = files_lock::write)
+    {
+        const auto done = lock(f, first, last, type);
+        return !done && done.error().code() == make_error_code(nfsstat4::denied);
+    }
+    result<void> unlock(file& f, std::uint64_t first, std::uint64_t last)
+    {
+        return run([&] { return f.unlock(bytes_of_it(first, last)); });
+    }
+    nfs::v4::node what;
+    std::unique_ptr<file> mine, theirs;
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(locks_stand_against_others, fixture)
+{
+    BOOST_TEST(lock(*mine, 10, 19).has_value());
+    BOOST_TEST(lock(*mine, 30, 39, files_lock::read).has_value());
+    BOOST_TEST(is_denied(*theirs, 0, 10));
+    BOOST_TEST(is_denied(*theirs, 19, 19, files_lock::read));
+    BOOST_TEST(is_denied(*theirs, 35, 50));
+    BOOST_TEST(lock(*theirs, 35, 50, files_lock::read).has_value());
+    BOOST_TEST(lock(*theirs, 0, 9).has_value());
+    const auto found = good([&] { return theirs->test_lock(bytes_of_it(5, 15), files_lock::write); });
+    BOOST_TEST_REQUIRE(found.has_value());
+    BOOST_TEST(found->bytes.offset == 10u);
+    BOOST_TEST(found->bytes.last == 19u);
+    BOOST_CHECK(found->type == files_lock::write);
+    BOOST_TEST(!good([&] { return theirs->test_lock(bytes_of_it(20, 29), files_lock::write); }));
+    // Another file of the same client is somebody else.
+    auto second = open(holder, what, share4::access_both);
+    BOOST_TEST(is_denied(*second, 10, 10));
+    // A part is unlocked, and the rest stays.
+    BOOST_TEST(unlock(*mine, 12, 15).has_value());
+    BOOST_TEST(lock(*second, 12, 15).has_value());
+    BOOST_TEST(is_denied(*second, 16, 16));
+    close(*second);
+    BOOST_TEST(lock(*theirs, 12, 15).has_value());
+    // Closing unlocks.
+    close(*mine);
+    mine.reset();
+    BOOST_TEST(lock(*theirs, 0, 100).has_value());
+    BOOST_TEST(unlock(*theirs, 200, 300).has_value()); // of which nothing is locked
+    const auto refused = open(other, what, share4::access_read);
+    const auto done = lock(*refused, 200, 200);
+    BOOST_TEST_REQUIRE(!done);
+    BOOST_CHECK(done.error().code() == make_error_code(nfsstat4::openmode));
+    close(*refused);
+}
+
+BOOST_FIXTURE_TEST_CASE(who_waits_has_it_when_it_is_free, fixture)
+{
+    BOOST_TEST(lock(*mine, 0, 9).has_value());
+    scope waiting(*shard);
+    bool locked = false;
+    waiting.spawn([&]() -> task<void> {
+        auto done = co_await theirs->lock(bytes_of_it(0, 9), files_lock::write, true);
+        locked = done.has_value();
+    });
+    pass(60s, 100ms);
+    BOOST_TEST(!locked);
+    const time_point freed = clock.now();
+    BOOST_TEST(unlock(*mine, 0, 9).has_value());
+    run([&]() -> task<void> { co_await waiting.join(); });
+    BOOST_TEST(locked);
+    BOOST_TEST((clock.now() - freed < 1s)); // the server has said so: the next look would be in up to 30 s
+    BOOST_TEST(is_denied(*mine, 0, 9));
+}
+
+BOOST_FIXTURE_TEST_CASE(who_gives_up_waiting_has_nothing, fixture)
+{
+    for (const bool answered : {false, true}) {
+        event go;
+        if (answered)
+            other.wire.holds_answer = [&](const sent_compound& call) {
+                return call.has(nfs_opnum4::lock) ? &go : nullptr;
+            };
+        else
+            BOOST_TEST(lock(*mine, 0, 9).has_value());
+        scope waiting(*shard);
+        bool failed = false;
+        waiting.spawn([&]() -> task<void> {
+            auto done = co_await theirs->lock(bytes_of_it(0, 9), files_lock::write, true);
+            failed = !done;
+        });
+        pass(1s);
+        waiting.request_stop();
+        turns();
+        BOOST_TEST(failed);
+        go.set();
+        pass(1s);
+        run([&]() -> task<void> { co_await waiting.join(); });
+        other.wire.holds_answer = nullptr;
+        BOOST_TEST(unlock(*mine, 0, 9).has_value());
+        pass(3s); // what the server keeps for who was told
+        BOOST_TEST(lock(*mine, 0, 9).has_value());
+        BOOST_TEST(unlock(*mine, 0, 9).has_value());
+    }
+}
+
+BOOST_FIXTURE_TEST_CASE(a_restart_leaves_locks_where_they_are_reclaimed, fixture)
+{
+    BOOST_TEST(lock(*mine, 0, 9).has_value());
+    BOOST_TEST(lock(*mine, 20, 29, files_lock::read).has_value());
+    restart(true);
+    (void)good([&] { return holder.user.getattr(what.handle); });
+    (void)good([&] { return other.user.getattr(what.handle); });
+    BOOST_TEST(is_denied(*theirs, 0, 0, files_lock::read));
+    BOOST_TEST(is_denied(*theirs, 29, 29));
+    BOOST_TEST(lock(*theirs, 29, 29, files_lock::read).has_value());
+    BOOST_TEST(text_of(*mine) == "text");
+    BOOST_TEST(unlock(*mine, 0, 9).has_value());
+    BOOST_TEST(lock(*theirs, 0, 0).has_value());
+}
+
+BOOST_FIXTURE_TEST_CASE(locks_that_are_lost_are_told, fixture)
+{
+    BOOST_TEST(lock(*mine, 0, 9).has_value());
+    restart(false);
+    (void)good([&] { return holder.user.getattr(what.handle); });
+    const auto failed = run([&] { return mine->read(0, 10); });
+    BOOST_TEST_REQUIRE(!failed);
+    BOOST_TEST((failed.error() == std::errc::io_error));
+    BOOST_TEST(!run([&] { return mine->write(0, bytes_of("x")); }).has_value());
+    BOOST_TEST((lock(*mine, 50, 59).error() == std::errc::io_error));
+    BOOST_TEST(unlock(*mine, 0, 100).has_value());
+    BOOST_TEST(text_of(*mine) == "text");
+    BOOST_TEST(lock(*mine, 0, 9).has_value());
+    BOOST_TEST(is_denied(*theirs, 0, 9));
+}
+
+BOOST_FIXTURE_TEST_CASE(locks_and_a_delegation_go_together, fixture)
+{
+    close(*mine);
+    close(*theirs);
+    theirs.reset();
+    holder.user.use_delegations(4);
+    mine = open(holder, what, share4::access_both);
+    auto second = open(holder, what, share4::access_both);
+    BOOST_TEST(holder.user.delegations() == 1u);
+    BOOST_TEST(lock(*mine, 0, 9).has_value());
+    BOOST_TEST(is_denied(*second, 0, 9));
+    // The open stays at the server, the lock does not.
+    close(*mine);
+    mine.reset();
+    BOOST_TEST(holder.user.delegations() == 1u);
+    BOOST_TEST(stats().locks.value() == 0);
+    BOOST_TEST(lock(*second, 0, 9).has_value());
+    auto conflicting = open(other, what, share4::access_both);
+    BOOST_TEST(holder.user.delegations() == 0u);
+    BOOST_TEST(is_denied(*conflicting, 0, 9));
+    close(*second);
+    BOOST_TEST(lock(*conflicting, 0, 9).has_value());
+    close(*conflicting);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
