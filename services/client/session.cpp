@@ -348,6 +348,16 @@ task<failure> session::connect_more()
     co_return failure();
 }
 
+namespace {
+
+// The server doesn't want this caller. It may in another version.
+bool is_refused(const error& e) noexcept
+{
+    return e == std::errc::permission_denied || e.code().category() == rpc::auth_category();
+}
+
+} // namespace
+
 // There is nothing to mount: a path begins at the server's root.
 task<failure> session::mount4()
 {
@@ -368,8 +378,8 @@ task<failure> session::mount4()
             opened.error() == std::errc::operation_not_permitted
                 ? "the server has no export for this address or transport: see its exports' settings" +
                       (chosen ? "" : "; " + elsewhere)
-            : opened.error() == std::errc::permission_denied ? elsewhere
-                                                             : std::string());
+            : is_refused(opened.error()) ? elsewhere
+                                         : std::string());
     failure failed = co_await connect_more();
     if (failed.failed())
         co_return failed;
