@@ -281,8 +281,8 @@ void nfs_module::make_commons(shard& home)
     options.recall_time = lease_;
     options.grace_time = grace_time();
     options.reclaimers = restart_.reclaimers;
-    // An epoch is the time of its start, or a little more after several in a second.
-    options.reclaimed_unchanged = std::int64_t(restart_.epoch_before) - 60;
+    // A clock that was set goes on being set by a little.
+    options.reclaimed_unchanged = std::int64_t(restart_.started_before) - 60;
     options.limits = limits_.state;
     commons_ = std::make_unique<v4::server_commons>(table_, key_, home, *store_, options,
                                                     seconds_since_1970(), limits_.sessions);

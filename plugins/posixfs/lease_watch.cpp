@@ -19,6 +19,9 @@ namespace verbena::posixfs {
 
 namespace {
 
+// Leases that are looked at under one lock, for which a shard waits that gives a lease back.
+constexpr std::size_t at_once = 64;
+
 // Threads that start meanwhile have no signal's handler run on them.
 class all_signals_blocked {
 public:
@@ -183,8 +186,6 @@ void lease_watch::tell(const std::shared_ptr<lease_record>& whom) noexcept
 
 void lease_watch::look_for_changes() noexcept
 {
-    // A shard that gives a lease back waits for the lock.
-    constexpr std::size_t at_once = 64;
     for (std::size_t seen = 0; seen < looked_at; seen += at_once) {
         const std::lock_guard lock(mutex_);
         auto it = records_.upper_bound(last_look_);
@@ -211,9 +212,16 @@ void lease_watch::look_at(int fd) noexcept
 
 void lease_watch::look_at_all() noexcept
 {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [fd, record] : records_)
-        look(record);
+    for (int last = -1;;) {
+        const std::lock_guard lock(mutex_);
+        auto it = records_.upper_bound(last);
+        for (std::size_t i = 0; i < at_once; ++i, ++it) {
+            if (it == records_.end())
+                return;
+            look(it->second);
+            last = it->first;
+        }
+    }
 }
 
 void lease_watch::forget(lease_record& gone) noexcept

@@ -197,11 +197,13 @@ struct client_entry {
     bool leaving = false;  // what it writes is that the client goes
     time_point renewed{};
     time_point next_ask_back{}; // for delegations
+    time_point leases_from{};   // no delegation under a lease before: it did not give one back
     std::size_t opens = 0, pending = 0, locks = 0, lock_states = 0, delegations = 0, revoked = 0, waits = 0,
                 owner_names = 0;
     peer_use* peer = nullptr; // nullptr: its own alone
     member_of<client_entry> by_lease{*this};
     member_of<client_entry> unrecorded{*this};
+    member_of<client_entry> in_way{*this};
     intrusive_list<member_of<state_entry>> states;
     intrusive_list<member_of<wait_entry>> waiting;
     std::unordered_set<std::unique_ptr<owner_entry>, owner_hash, owner_equal> owners;
@@ -360,6 +362,8 @@ struct state_table::lock_obstacle {
 struct state_table::indexes {
     intrusive_list<detail::member_of<detail::client_entry>> active;   // the one renewed longest ago first
     intrusive_list<detail::member_of<detail::client_entry>> courtesy; // the one whose lease ended first first
+    intrusive_list<detail::member_of<detail::client_entry>>
+        in_way; // of those: of a local process, which can't take their state itself
     intrusive_list<detail::member_of<detail::client_entry>> unrecorded; // their records went for nothing
     intrusive_list<detail::member_of<detail::delegation_entry>> recalled;
     intrusive_list<detail::member_of<detail::wait_entry>> told, untold; // those that end first first

@@ -237,6 +237,10 @@ void recovery_database::make_schema()
              "CREATE TABLE IF NOT EXISTS clients (owner BLOB PRIMARY KEY) WITHOUT ROWID;"
              // May reclaim since the last one, until grace is over.
              "CREATE TABLE IF NOT EXISTS reclaiming (owner BLOB PRIMARY KEY) WITHOUT ROWID;"
+             // An epoch is no time where the clock was set back.
+             "CREATE TABLE IF NOT EXISTS clock (id INTEGER PRIMARY KEY CHECK (id = 1), started INTEGER NOT "
+             "NULL);"
+             "INSERT OR IGNORE INTO clock VALUES (1, 0);"
              "INSERT OR IGNORE INTO server VALUES (1, 0, 0)") ||
         !run(("PRAGMA application_id=" + std::to_string(application_id) +
               "; PRAGMA user_version=" + std::to_string(schema))
@@ -253,13 +257,16 @@ recovery_start recovery_database::begin(duration lease, std::uint32_t least_epoc
     transaction t(*this);
     if (!t.is_open())
         refuse_last();
-    statement before(database_, "SELECT epoch, lease_seconds, EXISTS (SELECT 1 FROM reclaiming) FROM server");
+    statement before(
+        database_,
+        "SELECT epoch, lease_seconds, EXISTS (SELECT 1 FROM reclaiming), started FROM server, clock");
     if (!before.is_good() || !before.next())
         refuse_last();
     const bool within_grace = before.number(2) != 0;
     const std::int64_t seconds_before = before.number(1);
     out.lease_before = std::chrono::seconds(seconds_before);
-    out.epoch_before = within_grace ? 0 : static_cast<std::uint32_t>(before.number(0));
+    const std::int64_t started = before.number(3);
+    out.started_before = within_grace || started > least_epoch ? 0 : static_cast<std::uint32_t>(started);
     std::int64_t epoch = std::max<std::int64_t>(before.number(0) + 1, least_epoch);
     if (epoch < 1 || epoch > last_epoch)
         epoch = 1;
@@ -277,6 +284,10 @@ recovery_start recovery_database::begin(duration lease, std::uint32_t least_epoc
     after.bind(2, std::int64_t(seconds));
     after.bind(3, seconds_before);
     if (!after.run())
+        refuse_last();
+    statement set(database_, "UPDATE clock SET started = ?1");
+    set.bind(1, std::int64_t(least_epoch));
+    if (!set.run())
         refuse_last();
     end_grace_lease_->bind(1, std::int64_t(seconds));
     statement keys(database_, "SELECT owner FROM reclaiming");

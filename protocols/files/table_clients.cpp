@@ -101,6 +101,10 @@ void state_table::age() noexcept
             for (auto* w = c.waiting.front(); w != nullptr; w = c.waiting.next(*w))
                 if (w->owner.is_told)
                     (void)tell_later(w->owner.file, freed);
+            if (stats_.recalled_delegations.value() > 0)
+                for (auto* s = c.states.front(); s != nullptr && !c.in_way.is_linked(); s = c.states.next(*s))
+                    if (s->owner.kind == state_kind::delegation)
+                        give_way_if_gone(static_cast<delegation_entry&>(s->owner));
         }
     }
     tell_all(freed);

@@ -15,6 +15,8 @@ namespace {
 constexpr unsigned most_opens_looked_at = 64;
 // No client is asked more often to give back what it does not use.
 constexpr duration between_requests = std::chrono::seconds(10);
+// Of a client that did not give back what a local process waited for.
+constexpr duration rest_after_revocation = std::chrono::minutes(15);
 
 // By whomever: to a lease of the back end all are one.
 bool is_written(const file_entry& f) noexcept { return f.accesses[1] != 0 || f.anonymous[1] != 0; }
@@ -97,6 +99,8 @@ std::optional<no_delegation> state_table::refuse_delegation(const open_request& 
         keep_from_limits(c);
         return no_delegation::resource;
     }
+    if (r.leased && (c.revoked > 0 || now() < c.leases_from))
+        return no_delegation::contention;
     // Somebody waits for the file, or had to wait lately: else those who come for a delegation starve him.
     if (r.claim != open_claim::reclaim && (f.asking > 0 || recent_->contains(f.hash, now())))
         return no_delegation::contention;
@@ -270,11 +274,24 @@ result<void> state_table::recall(const stateid& id)
     state_entry* s = states_->find(id);
     if (s == nullptr || s->kind != state_kind::delegation || s->file == nullptr)
         return error(errc::bad_stateid);
+    age();
     auto& d = static_cast<delegation_entry&>(*s);
     if (!d.is_recalled)
         stats_.local_recalls.add();
     recall(d);
+    give_way_if_gone(d);
     return {};
+}
+
+// A local process can only wait. So what a client whose lease is over has goes as soon as it makes one wait, as it does for whoever asks the table.
+void state_table::give_way_if_gone(delegation_entry& d) noexcept
+{
+    client_entry& c = d.client;
+    if (c.state != client_state::courtesy || !d.is_recalled ||
+        d.leased != delegation_entry::lease_state::held || c.in_way.is_linked())
+        return;
+    by_->in_way.push_back(c.in_way);
+    wake(tending_);
 }
 
 void state_table::recall_any(std::size_t keep)
@@ -415,6 +432,19 @@ void state_table::remove_delegation(delegation_entry& d) noexcept
     states_->remove(d);
 }
 
+// It let local processes wait in vain, and would again with all that it has under leases.
+void state_table::trust_no_more(client_entry& c) noexcept
+{
+    c.leases_from = now() + rest_after_revocation;
+    for (auto* m = c.states.front(); m != nullptr; m = c.states.next(*m)) {
+        if (m->owner.kind != state_kind::delegation || m->owner.file == nullptr)
+            continue;
+        auto& d = static_cast<delegation_entry&>(m->owner);
+        if (d.leased != delegation_entry::lease_state::none)
+            recall(d);
+    }
+}
+
 task<result<void>> state_table::revoke(stateid id)
 {
     const auto live = [this, &id]() -> delegation_entry* {
@@ -446,10 +476,13 @@ task<result<void>> state_table::revoke(stateid id)
         }
         co_return result<void>();
     }
+    const bool was_leased = d->leased == delegation_entry::lease_state::held;
     leave_file(*d);
     ++c.revoked;
     stats_.revoked_delegations.add(1);
     stats_.revocations.add();
+    if (was_leased)
+        trust_no_more(c);
     co_return result<void>();
 }
 

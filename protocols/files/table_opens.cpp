@@ -295,7 +295,7 @@ result<opened> state_table::commit(pending_open& p)
     if (r.claim == open_claim::reclaim && any(r.access & share::write)) {
         const auto own = by_->states.find(state_key{&c, &f});
         if (own != by_->states.end() &&
-            static_cast<delegation_entry&>(**own).leased == delegation_entry::lease_state::held)
+            static_cast<delegation_entry&>(**own).leased != delegation_entry::lease_state::none)
             recall(static_cast<delegation_entry&>(**own));
     }
     if (p.reserved_)

@@ -366,6 +366,13 @@ task<void> state_table::tend()
         auto* overdue = by_->recalled.front();
         if (done && overdue != nullptr && overdue->owner.deadline <= t)
             done = co_await revoke(states_->id_of(overdue->owner));
+        if (auto* m = by_->in_way.front(); done && m != nullptr) {
+            const client_id gone = m->owner.id;
+            m->unlink();
+            done = co_await take_state(gone, client_state::expired, true);
+            if (client_entry* c = find_client(gone); !done && c != nullptr)
+                by_->in_way.push_back(c->in_way);
+        }
         auto* oldest = by_->courtesy.front();
         if (done && oldest != nullptr && oldest->owner.renewed + options_.lease + options_.courtesy_time <= t)
             done = co_await take_state(oldest->owner.id, client_state::expired, true);
@@ -380,7 +387,7 @@ task<void> state_table::tend()
         } else {
             if (grace_.now() == grace_period::phase::reclaiming)
                 at(grace_.until());
-            if (by_->unrecorded.front() != nullptr)
+            if (by_->unrecorded.front() != nullptr || by_->in_way.front() != nullptr)
                 at(t);
             if (auto* m = by_->recalled.front())
                 at(m->owner.deadline);

@@ -280,7 +280,7 @@ metric_registrations v4::server_commons::expose(metric_registry& registry) const
     level("verbena_nfs4_owner_name_bytes", "Names of the owners of opens and locks.", "bytes", s.owner_names);
     made.push_back(registry.add({"verbena_nfs4_local_recalls_total",
                                  "Delegations that clients were asked to return, or did not get, as a "
-                                 "process of this host wants to write.",
+                                 "process of this host wants to write, or has changed the file's attributes.",
                                  metric_type::counter, "delegations"},
                                 s.local_recalls));
     made.push_back(

@@ -209,10 +209,123 @@ BOOST_FIXTURE_TEST_CASE(the_lease_goes_with_what_was_revoked_or_taken, leases_fi
     BOOST_TEST(table->stats().revocations.value() == 1u);
     BOOST_TEST(out == 0);
     hold.end();
-    (void)leased(reading(a, "g"));
+    (void)leased(reading(b, "g"));
     BOOST_TEST(out == 1);
-    BOOST_REQUIRE(run(table->forget(a)));
+    BOOST_REQUIRE(run(table->forget(b)));
     BOOST_TEST(out == 0);
+}
+
+namespace {
+
+/// A client whose lease is over, and that a local process has to wait for.
+struct gone_fixture : leases_fixture {
+    void check(const std::function<task<void>(stateid)>& go_and_ask)
+    {
+        const opened f = leased(reading(a, "f"));
+        (void)leased(reading(a, "g"));
+        (void)leased(reading(b, "h"));
+        BOOST_TEST(out == 3);
+        const auto body = [&]() -> task<void> {
+            scope s(*shard);
+            s.spawn([this] { return table->tend(); });
+            co_await go_and_ask(f.delegation->id);
+            BOOST_TEST(out == 1);
+            BOOST_TEST(is(table->renew(a), errc::expired));
+            BOOST_TEST(!lists.new_list.contains("a"));
+            BOOST_TEST(table->renew(b).has_value());
+            s.request_stop();
+            co_await s.join();
+        };
+        run(body());
+        BOOST_TEST(table->stats().revocations.value() == 0u);
+    }
+    duration lease_time() const { return table->options().lease; }
+};
+
+} // namespace
+
+// It can't take what the client has, as those do who ask the table, and would wait for each file.
+BOOST_FIXTURE_TEST_CASE(a_client_that_is_gone_keeps_no_local_process_waiting, gone_fixture)
+{
+    check([this](stateid f) -> task<void> {
+        co_await sleep_for(lease_time() / 2);
+        BOOST_TEST(table->renew(b).has_value());
+        co_await sleep_for(lease_time() / 2 + 1s);
+        BOOST_TEST(out == 3);
+        store->fails = [n = 0]() mutable { return n++ == 0; };
+        BOOST_TEST(table->recall(f).has_value());
+        BOOST_TEST(table->recall(f).has_value()); // again
+        co_await sleep_for(3s);
+    });
+}
+
+BOOST_FIXTURE_TEST_CASE(a_client_that_goes_keeps_no_local_process_waiting, gone_fixture)
+{
+    check([this](stateid f) -> task<void> {
+        co_await sleep_for(lease_time() - 1s);
+        BOOST_TEST(table->recall(f).has_value());
+        BOOST_TEST(table->renew(b).has_value());
+        BOOST_TEST(out == 3);
+        co_await sleep_for(2s);
+    });
+}
+
+// Who comes back in time keeps what it has.
+BOOST_FIXTURE_TEST_CASE(a_client_that_comes_back_keeps_the_rest, leases_fixture)
+{
+    const opened f = leased(reading(a, "f"));
+    (void)leased(reading(a, "g"));
+    pass(table->options().lease + 1s);
+    BOOST_TEST(table->recall(f.delegation->id).has_value());
+    BOOST_REQUIRE(table->renew(a));
+    const auto body = [&]() -> task<void> {
+        scope s(*shard);
+        s.spawn([this] { return table->tend(); });
+        co_await sleep_for(1s);
+        BOOST_TEST(table->return_delegation(a, f.delegation->id, file_named("f")).has_value());
+        BOOST_TEST(out == 1);
+        s.request_stop();
+        co_await s.join();
+    };
+    run(body());
+}
+
+// A client that is there and gives nothing back would have a local process wait at each file, and again.
+BOOST_FIXTURE_TEST_CASE(who_does_not_give_one_back_loses_all_and_gets_none, leases_fixture)
+{
+    const opened f = leased(reading(a, "f"));
+    const opened g = leased(reading(a, "g"));
+    open_request unleased = request(a, "o", "h", read, none, delegation_want::any);
+    BOOST_REQUIRE(table->open(unleased)->delegation);
+    BOOST_TEST(table->recall(f.delegation->id).has_value());
+    BOOST_TEST(handler.recalls.size() == 1u);
+    const auto body = [&]() -> task<void> {
+        scope s(*shard);
+        s.spawn([this] { return table->tend(); });
+        for (int i = 0; i < 2; ++i) {
+            for (duration waited{}; waited <= table->options().recall_time; waited += 30s) {
+                co_await sleep_for(30s);
+                BOOST_TEST(table->renew(a).has_value());
+                BOOST_TEST(table->renew(b).has_value());
+            }
+            BOOST_TEST(table->stats().revocations.value() == unsigned(i) + 1);
+            BOOST_TEST(handler.recalls.size() == 2u); // nobody has to wait for the third one
+        }
+        BOOST_TEST(out == 0);
+        BOOST_TEST((co_await table->free_stateid(a, f.delegation->id)).has_value());
+        BOOST_TEST((co_await table->free_stateid(a, g.delegation->id)).has_value());
+        BOOST_TEST(!leased(reading(a, "i")).delegation);
+        BOOST_TEST(leased(reading(b, "i")).delegation.has_value());
+        for (int minutes = 0; minutes < 15; ++minutes) {
+            co_await sleep_for(60s);
+            BOOST_TEST(table->renew(a).has_value());
+            BOOST_TEST(table->renew(b).has_value());
+        }
+        BOOST_TEST(leased(reading(a, "i")).delegation.has_value());
+        s.request_stop();
+        co_await s.join();
+    };
+    run(body());
 }
 
 // A client of which the state is taken while the lease is on its way.

@@ -156,7 +156,7 @@ BOOST_FIXTURE_TEST_CASE(a_first_start_has_nobody, database_fixture)
     BOOST_TEST(first.reclaimers.empty());
     BOOST_TEST(first.epoch == 1000u);
     BOOST_TEST((first.lease_before == duration()));
-    BOOST_TEST(first.epoch_before == 0u);
+    BOOST_TEST(first.started_before == 0u);
     BOOST_TEST((std::filesystem::status(path).permissions() == std::filesystem::perms(0600)));
 }
 
@@ -174,8 +174,11 @@ BOOST_FIXTURE_TEST_CASE(who_was_added_may_reclaim_after_the_next_start, database
     BOOST_TEST(second.reclaimers == (keys{"a", odd}));
     BOOST_TEST(second.epoch == 1001u); // also if the clock was set back
     BOOST_TEST((second.lease_before == 90s));
-    BOOST_TEST(second.epoch_before == 1000u);
-    BOOST_TEST(start(10s, 2000).epoch == 2000u);
+    BOOST_TEST(second.started_before == 0u); // by the clock that start is still to come
+    const recovery_start third = start(10s, 2000);
+    BOOST_TEST(third.epoch == 2000u);
+    BOOST_TEST(third.started_before == 5u); // and not its epoch
+    BOOST_TEST(start(10s, 3000).started_before == 2000u);
 }
 
 BOOST_FIXTURE_TEST_CASE(who_does_not_reclaim_in_time_is_dropped, database_fixture)
@@ -201,7 +204,7 @@ BOOST_FIXTURE_TEST_CASE(a_grace_period_that_did_not_end_begins_anew, database_fi
     const recovery_start again = start(5s);
     BOOST_TEST(again.reclaimers == (keys{"a", "b"})); // the stranger has got nothing yet
     BOOST_TEST((again.lease_before == 90s)); // whoever was served then hears of a restart within that
-    BOOST_TEST(again.epoch_before == 0u);    // it is not of the start before
+    BOOST_TEST(again.started_before == 0u);  // it is not of the start before
     // What was taken from it is taken from both lists.
     BOOST_REQUIRE(change(kind::add, "a"));
     BOOST_REQUIRE(change(kind::remove, "a"));

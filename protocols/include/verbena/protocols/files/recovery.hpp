@@ -27,8 +27,9 @@ struct recovery_start {
     /// At least of the start that gave out what is reclaimed; 0 at the first one. The grace period is no shorter: until then a client
     /// may not have heard of this start.
     duration lease_before{};
-    /// The epoch of the start that gave out what is reclaimed; 0: of which one is not known, as the last one ended within its grace period.
-    std::uint32_t epoch_before = 0;
+    /// When the start that gave out what is reclaimed was, in seconds since 1970. 0: that is not known, as the last one ended within its grace period,
+    /// or by the clock it is still to come.
+    std::uint32_t started_before = 0;
 };
 
 /// The list of clients that may reclaim after the next start, on stable storage.

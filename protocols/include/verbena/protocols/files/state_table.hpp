@@ -469,6 +469,8 @@ private:
     detail::delegation_entry* reserved_of(const pending_open& p) noexcept;
     static bool is_in_way(const detail::delegation_entry& d, const demand& what) noexcept;
     void ask_all_back(std::size_t of) noexcept;
+    void give_way_if_gone(detail::delegation_entry& d) noexcept;
+    void trust_no_more(detail::client_entry& c) noexcept;
     detail::delegation_entry& grant(detail::client_entry& c, detail::file_entry& f, delegation_type type,
                                     std::optional<std::uint64_t> change);
     void recall(detail::delegation_entry& d) noexcept;
