@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Two NFSv4 clients of a stock kernel on one tree, of which one speaks 4.2 and the other one 4.1, and for some of it a third one of version 3:
-# locks and flock among them, SQLite, git, and delegations that others recall. On a disk, which has no delegations, and in memory, which has.
+# locks and flock among them, SQLite, git, and delegations that others recall. On a disk, which has delegations to read, and in memory, which has both kinds.
 #   nfs4-clients SERVER LINK     as `serve` of lib.sh takes them: nfs4-clients tcp lo
 # lab: limit=900
 . "$LAB_LIB"

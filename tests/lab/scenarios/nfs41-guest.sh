@@ -37,6 +37,17 @@ echo theirs >other/shared
 recalled=$(metric 'callbacks_total{operation="CB_RECALL",result="ok"}')
 [[ ${recalled%.*} -ge 1 && $(metric revocations_total) == 0 ]] || fail "recalls that were answered: ${recalled:-nothing}"
 umount other
+
+# Files of the host's folder are delegated under leases: a local process that writes one waits until the client has given it back.
+before=$(metric 'delegations{type="read"}')
+printf ours >exported/leased
+[[ $(<root/export/leased) == ours ]] || fail 'a file of the folder holds something else'
+reads=$(metric 'delegations{type="read"}')
+[[ ${reads%.*} -gt ${before%.*} ]] || fail "no read delegation of a file of the folder: $(metric 'lease_refusals_total{reason=".*"}' | xargs)"
+printf ' and more' >>exported/leased
+[[ $(<root/export/leased) == 'ours and more' ]] || fail "the holder of a delegation still reads: $(<root/export/leased)"
+recalled=$(metric local_recalls_total)
+[[ ${recalled%.*} -ge 1 && $(metric revocations_total) == 0 ]] || fail "recalls for a local process: ${recalled:-nothing}"
 umount root
 kill "$daemon"
 wait "$daemon" || fail "verbenad ended with status $?"
