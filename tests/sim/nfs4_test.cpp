@@ -13,6 +13,7 @@
 #include <verbena/core/shard.hpp>
 #include <verbena/protocols/nfs/v4/file.hpp>
 #include <verbena/protocols/nfs/v4/server.hpp>
+#include <verbena/protocols/rpc/auth_sys.hpp>
 
 #include <map>
 #include <optional>
