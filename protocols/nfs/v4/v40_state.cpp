@@ -68,15 +68,7 @@ auto v40_state::ask_of_name(Ask ask)
 {
     auto out = ask(files::client_id(files::nobody));
     const files::client_id rival = out.rival;
-    files::state_table& table = state_.table();
-    // What is being written of it may be that it opens something.
-    if (rival == files::nobody || table.is_being_written(rival))
-        return out;
-    const auto is = table.state_of(rival);
-    const auto used = table.is_in_use(rival);
-    const bool active = is && *is == files::client_state::active;
-    const bool in_use = used && *used;
-    if (!active || (!in_use && out.status == nfsstat4::clid_inuse))
+    if (rival != files::nobody && state_.yields(rival, out.status))
         out = ask(rival);
     return out;
 }
