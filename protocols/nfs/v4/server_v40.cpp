@@ -181,9 +181,7 @@ task<nfsstat4> server::open_v40(compound& k)
         const nfsstat4 status = co_await run_open_v40(k, args, res);
         answer.status = v40_status(nfs_opnum4::open, status);
         k.client = files::nobody;
-        storage::handle key;
         if (answer.status == nfsstat4::ok) {
-            key = k.current.key();
             answer.id = res.stateid;
             answer.cinfo = res.cinfo;
             answer.rflags = res.rflags;
@@ -191,7 +189,7 @@ task<nfsstat4> server::open_v40(compound& k)
             answer.export_id = k.current.exported->id;
             answer.file = k.current.file;
         }
-        co_await commons_.v40.end_open(turn, args, key, answer);
+        co_await commons_.v40.end_open(turn, args, answer);
     } else if (answer.status == nfsstat4::ok) {
         // A repeat has the file again, as by its handle: what follows in the COMPOUND is about it.
         counters_.replays.add();
