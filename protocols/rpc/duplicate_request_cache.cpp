@@ -297,7 +297,7 @@ private:
     // For a reply that is longer than usual others go, the oldest first, with their places.
     bool grow(entry& e, std::size_t needed, time_point now) noexcept
     {
-        const std::size_t more = needed - e.room;
+        const std::size_t more = std::max(needed, e.room) - e.room;
         const auto may = [&] { return more == 0 || take_room(more); };
         if (!may() && !others_make_room(now, may)) {
             do {
@@ -310,7 +310,7 @@ private:
                 unmake();
             } while (!may());
         }
-        e.room = needed;
+        e.room += more;
         return true;
     }
 

@@ -92,6 +92,23 @@ BOOST_FIXTURE_TEST_CASE(a_peer_has_its_part_of_owners_and_no_more, owners_fixtur
     BOOST_TEST(commons->v40.owners().size() == 11u);
 }
 
+BOOST_FIXTURE_TEST_CASE(a_peer_at_its_limit_takes_nobody_elses_owners, owners_fixture)
+{
+    client0 a(*this, "a"), b(*this, "b");
+    a.connect();
+    const client0::opened idle = open_as(a, "o0");
+    close_as(a, "o0", idle);
+    from = second;
+    b.connect();
+    for (int i = 0; i < 10; ++i)
+        (void)open_as(b, "o" + std::to_string(i));
+    act(b, "p0");
+    BOOST_TEST(b.open(b.opening("f")).status == nfsstat4::resource);
+    BOOST_TEST(refused(files::limit_of::peer) == 1u);
+    from = first;
+    BOOST_TEST(a.close(idle, a.seqid).status == nfsstat4::ok); // a repeat: it is there
+}
+
 // Else a few peers with owners that have nothing would keep all others from opening.
 BOOST_FIXTURE_TEST_CASE(where_all_have_too_many_idle_ones_of_who_has_most_go, owners_fixture)
 {
