@@ -333,6 +333,17 @@ result<void> state_table::close(client_id client, const stateid& id, const stora
     return {};
 }
 
+result<void> state_table::close_all(client_id client, std::span<const std::byte> owner)
+{
+    const auto c = living(client);
+    if (!c)
+        return c.error();
+    // With its last state it is no more.
+    while (owner_entry* const o = find_owner(**c, false, owner))
+        remove(o->states.front()->owner);
+    return {};
+}
+
 void state_table::remove_open(open_entry& o) noexcept
 {
     file_entry& f = *o.file;

@@ -234,6 +234,7 @@ task<outcome> service_dispatcher::serve_once(program& p, call& c)
         co_return whole ? outcome::success : outcome::drop;
     }
     }
+    c.set_most_kept(duplicates_->max_reply());
     outcome how = outcome::system_error;
     std::exception_ptr thrown;
     try {

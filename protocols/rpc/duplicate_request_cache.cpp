@@ -87,14 +87,12 @@ struct duplicate_request_cache::entry : list_hook {
     std::vector<xdr::payload_item> items; // in it
     intrusive_list<visit::queued> waiting;
     std::size_t waiting_count = 0;
+    std::size_t room = 0; // of `reply` and `items`, as its part has counted it
 };
-
-// Octets of the replies of all non-idempotent procedures of NFSv3 but for long handles.
-constexpr std::size_t usual_reply = 288;
 
 duplicate_request_options duplicate_request_options::within(std::size_t bytes) noexcept
 {
-    constexpr std::size_t heap_overhead = 32; // of an entry and its reply
+    constexpr std::size_t heap_overhead = 48; // of an entry and its reply, and its bucket
     constexpr std::size_t one = sizeof(duplicate_request_cache::entry) + usual_reply + heap_overhead;
     duplicate_request_options o;
     o.max_entries = std::min(bytes / one, most_entries);
@@ -105,15 +103,16 @@ duplicate_request_options duplicate_request_options::within(std::size_t bytes) n
 // The entries of some peers.
 class duplicate_request_cache::part {
 public:
-    /// With `own` places, and as many of the `common` ones as it gets.
-    part(bool is_shared, const duplicate_request_options& options, std::size_t own,
-         std::atomic<std::size_t>& common, const std::vector<std::unique_ptr<part>>& all)
+    /// With what it has for itself, and as much of what is `common` as it gets.
+    part(bool is_shared, const duplicate_request_options& options, const share& own, common_share& common,
+         const std::vector<std::unique_ptr<part>>& all)
         : is_shared_(is_shared),
           all_(all),
           options_(options),
+          usual_(options.max_reply != 0 ? duplicate_request_options::usual_reply : 0),
           own_(own),
           common_(common),
-          buckets_(std::bit_ceil(std::max<std::size_t>(own + common / 4, 16)))
+          buckets_(std::bit_ceil(std::max<std::size_t>(own.places + common.places / 4, 16)))
     {
     }
     part(const part&) = delete;
@@ -198,17 +197,18 @@ public:
         e.waiting_count = 0;
         if (reply.size() > options_.max_reply)
             return release(e);
-        stats_.remembered.add();
+        const time_point now = by.here_.now();
+        if (!grow(e, std::max(reply.size(), usual_) + items.size_bytes(), now)) {
+            stats_.evicted.add();
+            return release(e);
+        }
         e.reply.assign(reply.begin(), reply.end());
         e.items.assign(items.begin(), items.end());
+        stats_.remembered.add();
         e.answered = true;
-        e.when = by.here_.now();
+        e.when = now;
         answered_.push_back(e);
-        stats_.bytes.add(static_cast<std::int64_t>(reply.size()));
-        while (stats_.bytes.value() > static_cast<std::int64_t>(options_.max_bytes)) {
-            stats_.evicted.add();
-            release(*answered_.front());
-        }
+        stats_.bytes.add(bytes_of(e));
     }
 
 private:
@@ -234,6 +234,11 @@ private:
 
     entry*& bucket(std::uint64_t h) noexcept { return buckets_[h & (buckets_.size() - 1)]; }
 
+    static std::int64_t bytes_of(const entry& e) noexcept
+    {
+        return static_cast<std::int64_t>(e.reply.size() + std::span(e.items).size_bytes());
+    }
+
     void expire(time_point now) noexcept
     {
         // Two for each new one: it catches up, and no call pays for all.
@@ -249,11 +254,64 @@ private:
     // Another part may need the place.
     void give_back() noexcept
     {
-        if (made_ <= own_)
-            return;
+        if (made_ > own_.places)
+            unmake();
+    }
+
+    void unmake() noexcept
+    {
         delete unused_.pop_front();
-        --made_;
-        common_.fetch_add(1, std::memory_order_relaxed);
+        give_room(usual_);
+        if (made_-- > own_.places)
+            common_.places.fetch_add(1, std::memory_order_relaxed);
+    }
+
+    static bool take_from(std::atomic<std::size_t>& from, std::size_t count) noexcept
+    {
+        std::size_t left = from.load(std::memory_order_relaxed);
+        while (left >= count) {
+            if (from.compare_exchange_weak(left, left - count, std::memory_order_relaxed))
+                return true;
+        }
+        return false;
+    }
+
+    std::size_t beyond_own(std::size_t bytes) const noexcept { return bytes - std::min(bytes, own_.bytes); }
+    std::size_t room() const noexcept { return static_cast<std::size_t>(stats_.room.value()); }
+
+    bool take_room(std::size_t bytes) noexcept
+    {
+        const std::size_t more = beyond_own(room() + bytes) - beyond_own(room());
+        if (more != 0 && !take_from(common_.bytes, more))
+            return false;
+        stats_.room.add(static_cast<std::int64_t>(bytes));
+        return true;
+    }
+
+    void give_room(std::size_t bytes) noexcept
+    {
+        common_.bytes.fetch_add(beyond_own(room()) - beyond_own(room() - bytes), std::memory_order_relaxed);
+        stats_.room.add(-static_cast<std::int64_t>(bytes));
+    }
+
+    // For a reply that is longer than usual others go, the oldest first, with their places.
+    bool grow(entry& e, std::size_t needed, time_point now) noexcept
+    {
+        const std::size_t more = std::max(needed, e.room) - e.room;
+        const auto may = [&] { return more == 0 || take_room(more); };
+        if (!may() && !others_make_room(now, may)) {
+            do {
+                if (unused_.empty()) {
+                    if (answered_.empty())
+                        return false;
+                    stats_.evicted.add();
+                    release(*answered_.front());
+                }
+                unmake();
+            } while (!may());
+        }
+        e.room += more;
+        return true;
     }
 
     // Of another part, whose thread holds that one's lock and so only tries for this one: what is old here is of use there.
@@ -261,8 +319,9 @@ private:
     void make_room(time_point now) noexcept
     {
         const std::unique_lock<std::mutex> held(mutex_, std::try_to_lock);
-        for (int i = 0; held && i < most_given_back && made_ > own_; ++i) {
-            if (unused_.empty()) {
+        const auto has_more = [this] { return made_ > own_.places || room() > own_.bytes; };
+        for (int i = 0; held && i < most_given_back && has_more(); ++i) {
+            if (unused_.empty() || made_ <= own_.places) {
                 entry* oldest = answered_.front();
                 if (oldest == nullptr || now - oldest->when < options_.lifetime)
                     return;
@@ -272,7 +331,8 @@ private:
         }
     }
 
-    bool others_make_room(time_point now) noexcept
+    template<class May>
+    bool others_make_room(time_point now, May may) noexcept
     {
         if (now < ask_again_)
             return false;
@@ -280,7 +340,7 @@ private:
             if (other.get() != this)
                 other->make_room(now);
         }
-        if (may_make_one())
+        if (may())
             return true;
         ask_again_ = now + std::chrono::seconds(1);
         return false;
@@ -288,23 +348,20 @@ private:
 
     bool may_make_one() noexcept
     {
-        if (made_ < own_)
+        if (!take_room(usual_))
+            return false;
+        if (made_ < own_.places || take_from(common_.places, 1))
             return true;
-        std::size_t left = common_.load(std::memory_order_relaxed);
-        while (left != 0) {
-            if (common_.compare_exchange_weak(left, left - 1, std::memory_order_relaxed))
-                return true;
-        }
+        give_room(usual_);
         return false;
     }
 
     entry* take(time_point now)
     {
-        if (unused_.empty() && (may_make_one() || others_make_room(now))) {
+        const auto may = [this] { return may_make_one(); };
+        if (unused_.empty() && (may() || others_make_room(now, may))) {
             auto made = std::make_unique<entry>();
-            // So that an entry that is used again for a longer reply need not grow.
-            if (options_.max_reply != 0)
-                made->reply.reserve(usual_reply);
+            made->room = usual_;
             unused_.push_back(*made.release());
             ++made_;
         }
@@ -312,6 +369,9 @@ private:
             stats_.evicted.add();
             release(*answered_.front());
         }
+        // So that one that is used again for a longer reply need not grow.
+        if (!unused_.empty())
+            unused_.front()->reply.reserve(usual_);
         entry* e = unused_.pop_front();
         if (e != nullptr)
             stats_.entries.add(1);
@@ -325,10 +385,17 @@ private:
             at = &(*at)->next_in_bucket;
         *at = e.next_in_bucket;
         if (e.answered)
-            stats_.bytes.add(-static_cast<std::int64_t>(e.reply.size()));
+            stats_.bytes.add(-bytes_of(e));
         e.answered = false;
-        e.reply.clear(); // with its room
-        e.items.clear();
+        // The usual room stays. More would stay with each place that had it once.
+        e.reply.clear();
+        if (e.reply.capacity() > usual_)
+            std::vector<std::byte>().swap(e.reply);
+        std::vector<xdr::payload_item>().swap(e.items);
+        const std::size_t kept =
+            std::max(e.reply.capacity(), usual_) + e.items.capacity() * sizeof(xdr::payload_item);
+        give_room(e.room - kept);
+        e.room = kept;
         stats_.entries.add(-1);
         unused_.push_back(e);
     }
@@ -340,8 +407,9 @@ private:
     const std::vector<std::unique_ptr<part>>& all_;
     std::mutex mutex_; // of all below
     const duplicate_request_options options_;
-    const std::size_t own_;
-    std::atomic<std::size_t>& common_;
+    const std::size_t usual_; // room that a place has for its reply
+    const share own_;
+    common_share& common_;
     std::vector<entry*> buckets_;
     std::size_t made_ = 0;
     time_point ask_again_{};
@@ -352,16 +420,19 @@ private:
 };
 
 duplicate_request_cache::duplicate_request_cache(std::size_t shards, const duplicate_request_options& options)
-    : max_reply_(options.max_reply), common_(shards > 1 ? options.max_entries / 2 : 0)
+    : max_reply_(options.max_reply),
+      common_{shards > 1 ? options.max_entries / 2 : 0, shards > 1 ? options.max_bytes / 2 : 0}
 {
-    const std::size_t own = (options.max_entries - common_) / std::max<std::size_t>(shards, 1);
+    const std::size_t parts = std::max<std::size_t>(shards, 1);
+    const share own{(options.max_entries - common_.places) / parts,
+                    (options.max_bytes - common_.bytes) / parts};
     duplicate_request_options in_turn = options;
     in_turn.max_reply = 0;
     for (std::size_t i = 0; i < shards; ++i)
         parts_.push_back(std::make_unique<part>(shards > 1, options, own, common_, parts_));
     for (std::size_t i = 0; i < shards; ++i)
         in_turn_.push_back(
-            std::make_unique<part>(shards > 1, in_turn, options.max_in_turn, no_more_, in_turn_));
+            std::make_unique<part>(shards > 1, in_turn, share{options.max_in_turn, 0}, no_more_, in_turn_));
 }
 
 duplicate_request_cache::~duplicate_request_cache() = default;

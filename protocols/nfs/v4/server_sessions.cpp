@@ -110,7 +110,7 @@ task<nfsstat4> server::create_session(compound& k)
         // One name has one client, so the one before its restart goes first, with what it had open.
         nfsstat4 status = nfsstat4::ok;
         if (made.older != files::nobody)
-            status = co_await commons_.state.forget(made.older);
+            status = co_await commons_.state.take_name(made.older, made.stands_against);
         state_home::added known;
         if (status == nfsstat4::ok) {
             const std::string group = peer_group(k.c.from().address);

@@ -2,8 +2,6 @@
 // Minor version 0: COMPOUND without a session, SETCLIENTID and its confirmation, RENEW, and what has the numbers of owners.
 #include "server_compound.hpp"
 
-#include <verbena/protocols/rpc/duplicate_request_cache.hpp>
-
 #include <algorithm>
 #include <type_traits>
 
@@ -13,8 +11,6 @@ namespace {
 
 // What a reply may take: the largest READ or listing, and what stands around it.
 constexpr std::size_t largest_reply = server::max_transfer + server::max_listing;
-// What is kept for a repeat, from the reply's header on. More would be lost to it.
-constexpr std::size_t most_kept = rpc::duplicate_request_options().max_reply;
 
 constexpr std::uint32_t any_access = share4::access_both;
 
@@ -60,7 +56,9 @@ task<rpc::outcome> server::serve_v40(rpc::call& c, compound_arguments& args, rpc
     }
     const bool is_kept = rule == rpc::repeat_rule::is_answered;
     const std::size_t start = c.results().position();
-    compound k(c, args, is_kept ? most_kept - std::min(start, most_kept) : largest_reply);
+    // What is not kept would be lost to a repeat.
+    const std::size_t most = is_kept ? c.most_kept() - std::min(start, c.most_kept()) : largest_reply;
+    compound k(c, args, std::min(most, largest_reply));
     k.kept = is_kept;
     task<void> running = run_operations(k);
     co_await running;
@@ -183,9 +181,7 @@ task<nfsstat4> server::open_v40(compound& k)
         const nfsstat4 status = co_await run_open_v40(k, args, res);
         answer.status = v40_status(nfs_opnum4::open, status);
         k.client = files::nobody;
-        storage::handle key;
         if (answer.status == nfsstat4::ok) {
-            key = k.current.key();
             answer.id = res.stateid;
             answer.cinfo = res.cinfo;
             answer.rflags = res.rflags;
@@ -193,7 +189,7 @@ task<nfsstat4> server::open_v40(compound& k)
             answer.export_id = k.current.exported->id;
             answer.file = k.current.file;
         }
-        co_await commons_.v40.end_open(turn, args, key, answer);
+        co_await commons_.v40.end_open(turn, args, answer);
     } else if (answer.status == nfsstat4::ok) {
         // A repeat has the file again, as by its handle: what follows in the COMPOUND is about it.
         counters_.replays.add();

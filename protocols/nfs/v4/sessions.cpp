@@ -226,6 +226,16 @@ session_table::shortage session_table::make_room(peer_entry& peer, time_point no
     return shortage::none;
 }
 
+// What keeps somebody from the name of `holder`, for as long as that doesn't yield (8881 18.35.4, cases 3 and 5).
+nfsstat4 session_table::stands_against(const client& holder, principal who, const verifier4& verifier,
+                                       const std::string& group) noexcept
+{
+    if (holder.who != who)
+        return nfsstat4::clid_inuse;
+    // With AUTH_SYS anybody claims to be anybody. A client that moved comes again after its lease.
+    return holder.verifier != verifier && holder.peer->first != group ? nfsstat4::delay : nfsstat4::ok;
+}
+
 session_table::exchanged session_table::exchange_id(const client_owner4& owner, bool update, principal who,
                                                     std::string_view from, time_point now,
                                                     files::client_id yields)
@@ -256,11 +266,11 @@ session_table::exchanged session_table::exchange_id(const client_owner4& owner, 
             erase(clientid4(confirmed->id));
             confirmed = nullptr;
         }
-    } else if (confirmed != nullptr && confirmed->verifier != owner.verifier &&
-               confirmed->peer->first != group && confirmed->state != yields) {
-        // Case 5 from elsewhere: with AUTH_SYS anybody claims to be anybody. A client that moved comes again after its lease.
-        out.status = nfsstat4::delay;
-        out.rival = confirmed->state;
+    } else if (confirmed != nullptr && confirmed->state != yields) {
+        // Case 5 from elsewhere.
+        out.status = stands_against(*confirmed, who, owner.verifier, group);
+        if (out.status != nfsstat4::ok)
+            out.rival = confirmed->state;
     }
     if (out.status != nfsstat4::ok)
         return out;
@@ -395,8 +405,10 @@ session_table::creation session_table::begin_creation(const CREATE_SESSION4args&
     out.state = c->state;
     if (out.confirms) {
         out.key = c->owner;
-        if (const client* const older = find_client(owners_[c->owner].confirmed))
+        if (const client* const older = find_client(owners_[c->owner].confirmed)) {
             out.older = older->state;
+            out.stands_against = stands_against(*older, who, c->verifier, c->peer->first);
+        }
     }
     return out;
 }

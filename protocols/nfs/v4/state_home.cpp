@@ -224,6 +224,8 @@ task<nfsstat4> forget_here(files::state_table& table, files::client_id client)
     co_return status_of_result(done);
 }
 
+task<nfsstat4> refused_here(nfsstat4 status) { co_return status; }
+
 task<nfsstat4> status_of_task(task<result<void>> t)
 {
     const result<void> done = co_await t;
@@ -365,6 +367,28 @@ task<nfsstat4> state_home::set_callable(files::client_id client)
 task<nfsstat4> state_home::forget(files::client_id client)
 {
     return at_home([client](files::state_table& t) { return forget_here(t, client); });
+}
+
+bool state_home::yields(files::client_id client, nfsstat4 stands_against)
+{
+    // What is being written of it may be that it opens something.
+    if (table_.is_being_written(client))
+        return false;
+    const auto is = table_.state_of(client);
+    const auto used = table_.is_in_use(client);
+    const bool active = is && *is == files::client_state::active;
+    const bool in_use = used && *used;
+    return !active || (!in_use && stands_against == nfsstat4::clid_inuse);
+}
+
+task<nfsstat4> state_home::take_name(files::client_id client, nfsstat4 stands_against)
+{
+    // Nothing comes between the question and the end of what it has: see state_table::take_state().
+    return at_home([client, stands_against, this](files::state_table& t) -> task<nfsstat4> {
+        if (stands_against != nfsstat4::ok && !yields(client, stands_against))
+            return refused_here(stands_against);
+        return forget_here(t, client);
+    });
 }
 
 task<void> state_home::abandon(files::client_id client)

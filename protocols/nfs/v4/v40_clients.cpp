@@ -224,9 +224,12 @@ v40_clients::confirmation v40_clients::begin_confirming(clientid4 id, const veri
                                                 unconfirmed->peer->first)) != nfsstat4::ok) {
             out.rival = confirmed->state;
         } else {
-            unconfirmed->confirming = out.confirms = true;
             out.key = key_of(at->first);
             out.older = confirmed ? confirmed->state : files::nobody;
+            states place;
+            place.emplace(files::nobody, at);
+            unconfirmed->in_states = place.extract(place.begin());
+            unconfirmed->confirming = out.confirms = true;
         }
     } else if (confirmed && confirmed->id == id && confirmed->confirm == confirm) {
         out.status = confirmed->who == who ? nfsstat4::ok : nfsstat4::clid_inuse; // a repeat
@@ -236,7 +239,7 @@ v40_clients::confirmation v40_clients::begin_confirming(clientid4 id, const veri
     return out;
 }
 
-void v40_clients::end_confirming(clientid4 id, files::client_id state)
+void v40_clients::end_confirming(clientid4 id, files::client_id state) noexcept
 {
     const auto found = by_id_.find(id);
     if (found == by_id_.end() || !found->second->second.unconfirmed ||
@@ -252,7 +255,8 @@ void v40_clients::end_confirming(clientid4 id, files::client_id state)
     unconfirmed_.erase(r.by_age);
     r.peer->second.unconfirmed.erase(r.by_age_of_peer);
     r.state = state;
-    by_state_[state] = at;
+    r.in_states.key() = state;
+    by_state_.insert(std::move(r.in_states));
     at->second.confirmed = std::move(at->second.unconfirmed);
     at->second.unconfirmed.reset();
 }

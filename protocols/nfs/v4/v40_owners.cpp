@@ -2,15 +2,17 @@
 #include <verbena/protocols/nfs/v4/v40_owners.hpp>
 
 #include <algorithm>
+#include <array>
 
 namespace verbena::nfs::v4 {
 
 namespace {
 
 // Owners that are looked at for one that comes: of a client with many, so that they can't grow beyond those that have state, and of a peer
-// that has all it may have.
+// that has all it may have; and of how many peers, where all together have.
 constexpr int most_looked_at = 4;
 constexpr int most_looked_at_of_peer = 64;
+constexpr std::size_t most_peers = 16;
 
 } // namespace
 
@@ -105,9 +107,28 @@ session_table::shortage v40_owners::shortage_of(const of_peer& peer) const noexc
 // From now on it takes so much.
 void v40_owners::count(v40_owner& o, of_peer& peer, std::size_t bytes) noexcept
 {
+    if (bytes == o.counted_)
+        return;
+    auto at = most_.extract(std::pair(peer.bytes, &peer));
     peer.bytes += bytes - o.counted_;
     bytes_ += bytes - o.counted_;
     o.counted_ = bytes;
+    at.value().first = peer.bytes;
+    most_.insert(std::move(at));
+}
+
+v40_owners::peers::iterator v40_owners::peer_of(std::string_view name)
+{
+    const auto [at, is_new] = peers_.try_emplace(std::string(name));
+    if (is_new) {
+        try {
+            most_.emplace(0, &at->second);
+        } catch (...) {
+            peers_.erase(at);
+            throw;
+        }
+    }
+    return at;
 }
 
 // It goes if it is idle. False: all were looked at.
@@ -123,6 +144,23 @@ bool v40_owners::look_at_first(by_use_list& of, const v40_owner& made, const idl
     return true;
 }
 
+// Who has one that is idle loses no more by it than the next OPEN_CONFIRM. So nobody keeps others from opening by owners alone.
+void v40_owners::make_room_of_all(const v40_owner& made, const idle_test& is_idle)
+{
+    std::array<of_peer*, most_peers> those{};
+    std::size_t count = 0;
+    for (auto at = most_.rbegin(); at != most_.rend() && count < most_peers; ++at)
+        those[count++] = at->second;
+    for (std::size_t i = 0; i < count; ++i) {
+        by_use_list& of = those[i]->by_use;
+        // With the last of its owners a peer goes.
+        std::size_t left = std::min<std::size_t>(of.size(), most_looked_at_of_peer);
+        for (; left > 0 && bytes_ > limits_.owner_memory; --left)
+            if (!look_at_first(of, made, is_idle))
+                break;
+    }
+}
+
 v40_owners::made v40_owners::make(files::client_id client, std::string_view peer, bool locks,
                                   std::span<const std::byte> name, time_point now, const idle_test& is_idle)
 {
@@ -131,7 +169,7 @@ v40_owners::made v40_owners::make(files::client_id client, std::string_view peer
     const auto made = std::make_shared<v40_owner>(client, locks, name);
     auto at = clients_.find(client);
     if (at == clients_.end())
-        at = clients_.try_emplace(client, key_, peers_.try_emplace(std::string(peer)).first).first;
+        at = clients_.try_emplace(client, key_, peer_of(peer)).first;
     of_client& of = at->second;
     of_peer& all = of.peer->second;
     made->used_ = now;
@@ -144,10 +182,12 @@ v40_owners::made v40_owners::make(files::client_id client, std::string_view peer
     for (int i = 0; of.by_name.size() > few && i < most_looked_at; ++i)
         if (!look_at_first(of.by_use, *made, is_idle))
             break;
-    const auto lacks = [&] { return shortage_of(all) != session_table::shortage::none; };
+    const auto lacks = [&] { return shortage_of(all) == session_table::shortage::of_peer; };
     for (int i = 0; lacks() && i < most_looked_at_of_peer; ++i)
         if (!look_at_first(all.by_use, *made, is_idle))
             break;
+    if (shortage_of(all) == session_table::shortage::of_all)
+        make_room_of_all(*made, is_idle);
     const session_table::shortage lacking = shortage_of(all);
     if (lacking == session_table::shortage::none)
         return {made, lacking};
@@ -220,8 +260,10 @@ void v40_owners::drop(v40_owner& o)
     --count_;
     if (of->second.by_name.empty())
         clients_.erase(of);
-    if (peer->second.by_use.empty())
+    if (peer->second.by_use.empty()) {
+        most_.erase(std::pair(peer->second.bytes, &peer->second));
         peers_.erase(peer);
+    }
 }
 
 void v40_owners::forget(files::client_id client)
@@ -249,16 +291,12 @@ std::vector<std::shared_ptr<v40_owner>> v40_owners::unused(files::client_id clie
     return out;
 }
 
-std::vector<files::client_id> v40_owners::clients(files::client_id last) const
+files::client_id v40_owners::next_client(files::client_id last) const noexcept
 {
-    std::vector<files::client_id> out;
-    out.reserve(clients_.size());
+    if (clients_.empty())
+        return files::nobody;
     const auto behind = clients_.upper_bound(last);
-    for (auto at = behind; at != clients_.end(); ++at)
-        out.push_back(at->first);
-    for (auto at = clients_.begin(); at != behind; ++at)
-        out.push_back(at->first);
-    return out;
+    return (behind == clients_.end() ? clients_.begin() : behind)->first;
 }
 
 } // namespace verbena::nfs::v4

@@ -68,15 +68,7 @@ auto v40_state::ask_of_name(Ask ask)
 {
     auto out = ask(files::client_id(files::nobody));
     const files::client_id rival = out.rival;
-    files::state_table& table = state_.table();
-    // What is being written of it may be that it opens something.
-    if (rival == files::nobody || table.is_being_written(rival))
-        return out;
-    const auto is = table.state_of(rival);
-    const auto used = table.is_in_use(rival);
-    const bool active = is && *is == files::client_state::active;
-    const bool in_use = used && *used;
-    if (!active || (!in_use && out.status == nfsstat4::clid_inuse))
+    if (rival != files::nobody && state_.yields(rival, out.status))
         out = ask(rival);
     return out;
 }
@@ -173,35 +165,38 @@ void v40_state::forget(files::client_id client)
     owners_.forget(client);
 }
 
-void v40_state::tend(time_point now, std::size_t most_owners)
+bool v40_state::tend(time_point now, std::size_t most_owners)
 {
     clients_.drop_unconfirmed(now);
-    for (const files::client_id client : owners_.clients(tended_)) {
+    for (std::size_t left = owners_.clients(); left > 0 && most_owners > 0; --left) {
+        const files::client_id client = owners_.next_client(tended_);
+        tended_ = client;
         if (!clients_.knows(client)) {
             owners_.forget(client);
             continue;
         }
-        if (most_owners == 0)
-            continue;
-        tended_ = client;
         for (const auto& o : owners_.unused(client, now - state_.options().lease, now, most_owners)) {
             if (!o->locks && !o->confirmed)
-                drop_unconfirmed(*o);
+                (void)drop_unconfirmed(*o);
             else if (is_idle(*o))
                 owners_.drop(*o);
         }
     }
+    return most_owners == 0;
 }
 
 // --- Owners
 
 bool v40_state::is_idle(const v40_owner& o) { return !state_.table().has_owner(o.client, o.locks, o.name); }
 
-void v40_state::drop_unconfirmed(v40_owner& o)
+// With all that it has open, also what no answer has told of. DELAY where that can't be taken just now.
+nfsstat4 v40_state::drop_unconfirmed(v40_owner& o)
 {
-    if (o.first != stateid4())
-        (void)state_.table().close(o.client, to_state(o.first), o.first_file, files::zero_seqid::a_number);
+    const result<void> closed = state_.table().close_all(o.client, o.name);
+    if (!closed && !is_idle(o))
+        return nfsstat4::delay;
     owners_.drop(o);
+    return nfsstat4::ok;
 }
 
 // Else RESOURCE, which uses up no number: none was looked at.
@@ -314,7 +309,7 @@ task<v40_state::begun> v40_state::begin_open_here(const OPEN4args* args)
         out.answer.status = co_await turn_of(client, false, args->owner.owner, out.turn);
         if (out.answer.status != nfsstat4::ok || out.turn->confirmed || out.turn->is_new)
             break;
-        drop_unconfirmed(*out.turn); // another first one
+        out.answer.status = drop_unconfirmed(*out.turn); // another first one
         out.turn.give_back();
     }
     if (out.answer.status == nfsstat4::ok)
@@ -326,31 +321,25 @@ task<v40_state::begun> v40_state::begin_open_here(const OPEN4args* args)
     co_return out;
 }
 
-task<void> v40_state::end_open(begun& open, const OPEN4args& args, const storage::handle& file,
-                               v40_answer& answer)
+task<void> v40_state::end_open(begun& open, const OPEN4args& args, v40_answer& answer)
 {
-    return state_.at_home([this, o = &open, a = &args, f = &file, to = &answer](files::state_table&) {
-        end_open_here(*o, *a, *f, *to);
-    });
+    return state_.at_home(
+        [this, o = &open, a = &args, to = &answer](files::state_table&) { end_open_here(*o, *a, *to); });
 }
 
-void v40_state::end_open_here(begun& open, const OPEN4args& args, const storage::handle& file,
-                              v40_answer& answer)
+void v40_state::end_open_here(begun& open, const OPEN4args& args, v40_answer& answer)
 {
     const v40_turn turn = std::move(open.turn);
     v40_owner& o = *turn;
     if (answer.status == nfsstat4::ok && !o.confirmed) {
-        if (args.claim.claim == open_claim_type4::previous) {
+        if (args.claim.claim == open_claim_type4::previous)
             o.confirmed = true;
-        } else {
+        else
             answer.rflags |= open4_result::confirm;
-            o.first = answer.id;
-            o.first_file = file;
-        }
     }
     owners_.finish(o, nfs_opnum4::open, args.seqid, answer);
     if (answer.status != nfsstat4::ok && !o.confirmed)
-        owners_.drop(o);
+        (void)drop_unconfirmed(o);
 }
 
 // Those that end in one step. `act(table, owner)` is what it does.

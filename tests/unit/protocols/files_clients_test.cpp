@@ -427,6 +427,26 @@ BOOST_FIXTURE_TEST_CASE(a_stateid_tells_whose_it_is, clients_fixture)
     BOOST_TEST(is(table->holder_of(o->id), errc::stale_stateid));
 }
 
+BOOST_FIXTURE_TEST_CASE(what_an_owner_has_open_is_closed_at_once, clients_fixture)
+{
+    a = client("a");
+    b = client("b");
+    const auto o = open(a, "o", "f", both);
+    BOOST_REQUIRE(table->lock(lock_of(a, o->id, "f")));
+    BOOST_REQUIRE(open(a, "o", "g", both));
+    BOOST_REQUIRE(open(a, "p", "f", both));
+    BOOST_REQUIRE(open(b, "o", "f", both));
+    BOOST_REQUIRE(table->close_all(a, owner_named("o")));
+    BOOST_TEST(table->stats().opens.value() == 2);
+    BOOST_TEST(table->stats().locks.value() == 0);
+    BOOST_TEST(!table->has_owner(a, false, owner_named("o")));
+    BOOST_TEST(table->has_owner(a, false, owner_named("p")));
+    BOOST_TEST(table->has_owner(b, false, owner_named("o")));
+    BOOST_REQUIRE(table->close_all(a, owner_named("o")));
+    BOOST_REQUIRE(run(table->forget(a)));
+    BOOST_TEST(is(table->close_all(a, owner_named("p")), errc::stale_client));
+}
+
 BOOST_FIXTURE_TEST_CASE(grace_ends_by_time, clients_fixture)
 {
     restarted();

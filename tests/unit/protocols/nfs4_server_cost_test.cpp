@@ -6,6 +6,8 @@
 #include "../allocation_count.hpp"
 #include "nfs4_called_client.hpp"
 
+#include <verbena/protocols/nfs/v4/v40_clients.hpp>
+
 BOOST_AUTO_TEST_SUITE(nfs4_server_cost_test)
 
 using namespace verbena;
@@ -126,6 +128,30 @@ BOOST_FIXTURE_TEST_CASE(data_of_a_delegation_take_no_memory, fixture)
     BOOST_TEST_REQUIRE((file.res.delegation.delegation_type == open_delegation_type4::write));
     data_cost_nothing("a delegation", file.res.delegation.stateid);
     data_cost_nothing("an open beside a delegation", file.id);
+}
+
+// It ends whatever else does, so it must not fail.
+BOOST_AUTO_TEST_CASE(to_end_the_confirmation_of_a_client_takes_no_memory)
+{
+    v40_clients clients({}, 1, 90s, {});
+    const auto make = [&](std::uint8_t boot) {
+        SETCLIENTID4args args;
+        args.verifier[0] = std::byte(boot);
+        args.id = std::as_bytes(std::span(std::string_view("name")));
+        return clients.set(args, 1, "127.0.0.1", time_point(), files::nobody);
+    };
+    for (std::uint8_t boot = 1; boot < 4; ++boot) {
+        const v40_clients::made set = make(boot);
+        BOOST_TEST_REQUIRE(set.status == nfsstat4::ok);
+        const auto begun = clients.begin_confirming(set.client, set.confirm, 1, time_point(), files::nobody);
+        BOOST_TEST_REQUIRE(begun.confirms);
+        const std::uint64_t before = allocations.load();
+        clients.end_confirming(set.client, files::client_id(boot));
+        BOOST_TEST(allocations.load() == before);
+        BOOST_TEST(clients.state_of(set.client) == files::client_id(boot));
+        BOOST_TEST(clients.knows(files::client_id(boot)));
+        BOOST_TEST(!clients.knows(files::client_id(boot - 1)));
+    }
 }
 
 // Others hold what must be looked at: an open of the same file, a delegation and a lock of another one.

@@ -659,6 +659,35 @@ BOOST_FIXTURE_TEST_CASE(nobody_ends_a_client_from_elsewhere_while_it_is_there, s
     BOOST_TEST(compound(claims.exchange()).status() == nfsstat4::ok);
 }
 
+// Between EXCHANGE_ID and CREATE_SESSION the one that has the name may come back.
+BOOST_FIXTURE_TEST_CASE(who_is_back_by_now_keeps_its_name_from_elsewhere, shared_fixture)
+{
+    client4 a(*this, "a"), claims(*this, "a", 2);
+    a.connect();
+    const auto file = a.open(a.creating("f"));
+    clock.advance(91s);
+    come_from("192.0.2.9");
+    answer4 known = compound(claims.exchange());
+    const auto exchanged = known.good<EXCHANGE_ID4res>();
+    come_from("127.0.0.1");
+    BOOST_TEST(a.call(PUTROOTFH4args()).status() == nfsstat4::ok);
+    come_from("192.0.2.9");
+    BOOST_TEST(create(exchanged.clientid) == nfsstat4::delay);
+    come_from("127.0.0.1");
+    BOOST_TEST(a.write(file, "text") == nfsstat4::ok);
+    BOOST_TEST(commons->state.stats().opens.value() == 1);
+    // It goes on as soon as that lease is over.
+    clock.advance(80s);
+    come_from("192.0.2.9");
+    BOOST_TEST(create(exchanged.clientid) == nfsstat4::delay);
+    BOOST_TEST(compound(claims.exchange()).status() == nfsstat4::delay);
+    clock.advance(20s);
+    claims.connect();
+    BOOST_TEST(commons->state.stats().opens.value() == 0);
+    come_from("127.0.0.1");
+    BOOST_TEST(a.call(PUTROOTFH4args()).status() == nfsstat4::badsession);
+}
+
 BOOST_AUTO_TEST_CASE(peers_of_one_network_share_what_one_of_them_may_have)
 {
     BOOST_TEST(peer_group("192.0.2.1") != peer_group("192.0.2.2"));

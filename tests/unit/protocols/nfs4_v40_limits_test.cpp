@@ -42,7 +42,8 @@ struct owners_fixture : v40_fixture {
     // What an owner of a short name takes.
     static inline const std::size_t one = v40_owner(1, false, bytes_of("o1")).bytes();
     std::map<std::pair<client0*, std::string>, std::uint32_t> numbers; // the last of each
-    const rpc::peer first = from, second{"192.0.2.7", "192.0.2.7:700", "tcp", 700};
+    const rpc::peer first = from, second{"192.0.2.7", "192.0.2.7:700", "tcp", 700},
+                    third{"192.0.2.8", "192.0.2.8:700", "tcp", 700};
 };
 
 BOOST_FIXTURE_TEST_CASE(idle_owners_of_a_peer_make_room_for_its_next, owners_fixture)
@@ -91,33 +92,59 @@ BOOST_FIXTURE_TEST_CASE(a_peer_has_its_part_of_owners_and_no_more, owners_fixtur
     BOOST_TEST(commons->v40.owners().size() == 11u);
 }
 
-BOOST_FIXTURE_TEST_CASE(where_all_have_too_many_nobody_elses_owners_go, owners_fixture)
+BOOST_FIXTURE_TEST_CASE(a_peer_at_its_limit_takes_nobody_elses_owners, owners_fixture)
 {
     client0 a(*this, "a"), b(*this, "b");
     a.connect();
-    client0::opened last;
-    for (int i = 0; i < 10; ++i) {
-        const std::string owner = "o" + std::to_string(i);
-        last = open_as(a, owner);
-        close_as(a, owner, last);
-    }
-    const std::uint32_t last_seqid = a.seqid;
+    const client0::opened idle = open_as(a, "o0");
+    close_as(a, "o0", idle);
     from = second;
     b.connect();
-    std::vector<client0::opened> held;
-    for (int i = 0; i < 5; ++i)
-        held.push_back(open_as(b, "o" + std::to_string(i)));
-    act(b, "o5");
-    const OPEN4args args = b.opening("f");
-    BOOST_TEST(b.open(args).status == nfsstat4::resource);
-    BOOST_TEST(refused(files::limit_of::all) == 1u);
-    // Its own does.
-    close_as(b, "o0", held[0]);
-    act(b, "o5");
-    BOOST_TEST(b.open(args).status == nfsstat4::ok);
-    BOOST_TEST(commons->v40.owners().size() == 15u);
+    for (int i = 0; i < 10; ++i)
+        (void)open_as(b, "o" + std::to_string(i));
+    act(b, "p0");
+    BOOST_TEST(b.open(b.opening("f")).status == nfsstat4::resource);
+    BOOST_TEST(refused(files::limit_of::peer) == 1u);
     from = first;
-    BOOST_TEST(a.close(last, last_seqid).status == nfsstat4::ok); // a repeat: it is there
+    BOOST_TEST(a.close(idle, a.seqid).status == nfsstat4::ok); // a repeat: it is there
+}
+
+// Else a few peers with owners that have nothing would keep all others from opening.
+BOOST_FIXTURE_TEST_CASE(where_all_have_too_many_idle_ones_of_who_has_most_go, owners_fixture)
+{
+    client0 a(*this, "a"), b(*this, "b"), c(*this, "c"), d(*this, "d");
+    a.connect();
+    for (int i = 0; i < 10; ++i) {
+        const std::string owner = "o" + std::to_string(i);
+        close_as(a, owner, open_as(a, owner));
+    }
+    from = second;
+    b.connect();
+    const client0::opened idle = open_as(b, "o0");
+    close_as(b, "o0", idle);
+    const std::uint32_t idle_seqid = b.seqid;
+    for (int i = 1; i < 5; ++i)
+        (void)open_as(b, "o" + std::to_string(i));
+    from = third;
+    c.connect();
+    for (int i = 0; i < 5; ++i)
+        (void)open_as(c, "o" + std::to_string(i));
+    BOOST_TEST(commons->v40.owners().size() == 15u);
+    from = second;
+    BOOST_TEST(b.close(idle, idle_seqid).status == nfsstat4::ok); // a repeat: it is there
+    // The other five of a's, and that one. Owners with state stay, whoever has most.
+    from = third;
+    for (int i = 5; i < 10; ++i)
+        (void)open_as(c, "o" + std::to_string(i));
+    from = {"192.0.2.9", "192.0.2.9:700", "tcp", 700};
+    d.connect();
+    (void)open_as(d, "o0");
+    BOOST_TEST(commons->v40.owners().size() == 15u);
+    act(d, "o1");
+    BOOST_TEST(d.open(d.opening("f")).status == nfsstat4::resource);
+    BOOST_TEST(refused(files::limit_of::all) == 1u);
+    BOOST_TEST(commons->v40.owners().size() == 15u);
+    BOOST_TEST(commons->state.stats().opens.value() == 15);
 }
 
 BOOST_FIXTURE_TEST_CASE(long_names_and_what_is_kept_count, owners_fixture)
@@ -182,6 +209,45 @@ BOOST_FIXTURE_TEST_CASE(what_is_looked_at_once_a_lease_goes_on_where_it_ended, v
         commons->v40.tend(clock.now(), 2);
     }
     BOOST_TEST(commons->v40.owners().size() == 4u); // the last client's turn came
+}
+
+// However many there are, and in slices, so that others' calls come between.
+BOOST_FIXTURE_TEST_CASE(all_that_have_nothing_go_when_a_lease_is_over, v40_fixture)
+{
+    client0 a(*this, "a"), b(*this, "b");
+    tasks.spawn([this, &a] {
+        a.connect();
+        return commons->tend();
+    });
+    turns();
+    b.connect();
+    pass(1s, 1s);
+    for (client0* each : {&a, &b}) {
+        const files::client_id client = commons->v40.clients().state_of(each->id);
+        for (int i = 0; i < 1000; ++i) {
+            const std::string name = "o" + std::to_string(i);
+            (void)commons->v40.owners().make(client, commons->v40.clients().peer_of(client), false,
+                                             bytes_of(name), clock.now(),
+                                             [](const v40_owner&) { return true; });
+        }
+    }
+    const auto renew = [&] {
+        BOOST_TEST(a.renew() == nfsstat4::ok);
+        BOOST_TEST(b.renew() == nfsstat4::ok);
+    };
+    BOOST_TEST(commons->v40.owners().size() == 2000u);
+    pass(80s, 1s);
+    renew();
+    pass(80s, 1s);
+    renew();
+    BOOST_TEST(commons->v40.owners().size() == 2000u); // none is older than a lease yet
+    clock.advance(20s);
+    shard->turn();
+    BOOST_TEST(commons->v40.owners().size() >= 900u); // a slice
+    BOOST_TEST(commons->v40.owners().size() < 1000u);
+    pass(20ms, 1ms);
+    BOOST_TEST(commons->v40.owners().size() == 0u);
+    BOOST_TEST(commons->v40.clients().size() == 2u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

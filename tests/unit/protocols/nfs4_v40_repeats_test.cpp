@@ -130,6 +130,40 @@ BOOST_FIXTURE_TEST_CASE(a_change_whose_call_reads_is_not_made_again, cached_fixt
     }
 }
 
+// How long that is the cache says, and where there is none nothing bounds it.
+BOOST_FIXTURE_TEST_CASE(a_call_that_changes_something_answers_no_more_than_the_cache_keeps, cached_fixture)
+{
+    client0 a(*this, "a");
+    a.connect();
+    const auto file = a.ready(a.creating("f"));
+    const std::vector<std::byte> text(20000, std::byte('t'));
+    BOOST_TEST(compound(PUTFH4args{file.fh()},
+                        WRITE4args{file.id, 0, stable_how4::unstable, std::span<const std::byte>(text)})
+                   .status() == nfsstat4::ok);
+    rpc::duplicate_request_options short_ones;
+    short_ones.max_reply = 1500;
+    rpc::duplicate_request_cache small(1, short_ones);
+    rpc::service_dispatcher by_small(*shard, &small);
+    by_small.add(*program);
+    const auto read = [&](rpc::service_dispatcher& by, std::string_view made) {
+        const auto c = prepare(0, [&](compound_request& out) {
+            out.add(PUTROOTFH4args()).add(LOOKUP4args{"export"}).add(folder(made));
+            out.add(PUTFH4args{file.fh()}).add(READ4args{file.id, 0, 20000});
+        });
+        BOOST_REQUIRE(run_until_complete(*shard, by.dispatch(*c)));
+        answer4 out = answer_of(*c);
+        out.good<PUTROOTFH4res>();
+        out.good<LOOKUP4res>();
+        out.good<CREATE4res>();
+        out.good<PUTFH4res>();
+        return out.take<READ4res>().data.length;
+    };
+    BOOST_TEST(read(by_small, "d") < 1500u);
+    BOOST_TEST(read(by_small, "d") > 1000u);
+    BOOST_TEST(small.stats(0).replayed.value() == 1u);
+    BOOST_TEST(read(*dispatcher, "e") == 20000u);
+}
+
 // Nobody hears what was done before the data of a WRITE did not come, and the repeat does not do it again.
 BOOST_FIXTURE_TEST_CASE(a_call_that_is_dropped_behind_a_change_goes_on_where_it_ended, cached_fixture)
 {

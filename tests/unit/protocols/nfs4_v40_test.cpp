@@ -262,6 +262,41 @@ BOOST_FIXTURE_TEST_CASE(what_throws_leaves_its_owner_to_others, v40_fixture)
     BOOST_TEST(commons->state.stats().opens.value() == 1);
 }
 
+// Where something throws when the open is made already nobody knows its stateid: it goes with the owner that made it.
+BOOST_FIXTURE_TEST_CASE(an_open_that_nobody_was_told_of_does_not_stay, v40_fixture)
+{
+    client0 a(*this, "a"), b(*this, "b");
+    a.connect();
+    b.connect();
+    const auto file = b.ready(b.creating("f"));
+    const auto lose_one = [&] {
+        const OPEN4args args = a.opening("f", share4::access_read, share4::deny_write);
+        const v40_state::begun begun = run_until_complete(*shard, commons->v40.begin_open(args));
+        BOOST_TEST_REQUIRE(begun.runs);
+        files::open_request request;
+        request.client = begun.client;
+        request.owner = args.owner.owner;
+        request.file = storage::handle(bytes_of("another file"));
+        const auto opened = run_until_complete(*shard, commons->state.open(request, {}));
+        BOOST_TEST(opened.status == nfsstat4::ok);
+        BOOST_TEST(commons->state.stats().opens.value() == 2);
+    };
+    // As time goes by.
+    lose_one();
+    clock.advance(60s);
+    BOOST_TEST(a.renew() == nfsstat4::ok);
+    BOOST_TEST(b.renew() == nfsstat4::ok);
+    clock.advance(60s);
+    (void)commons->v40.tend(clock.now());
+    BOOST_TEST(commons->state.stats().opens.value() == 1);
+    BOOST_TEST(commons->v40.owners().size() == 1u);
+    // And when its owner's next open fails.
+    lose_one();
+    BOOST_TEST(a.open(a.opening("missing")).status == nfsstat4::noent);
+    BOOST_TEST(commons->state.stats().opens.value() == 1);
+    BOOST_TEST(b.close(file).status == nfsstat4::ok);
+}
+
 // A repeat has the file again, as PUTFH would have it.
 BOOST_FIXTURE_TEST_CASE(a_repeat_from_a_host_that_may_not_use_the_export_has_no_file, v40_fixture)
 {

@@ -297,6 +297,8 @@ public:
     /// Draws the next number of an open's stateid, and changes nothing else.
     result<stateid> renumber(client_id client, const stateid& id, const storage::handle& file,
                              zero_seqid zero = zero_seqid::newest);
+    /// All that the owner has open is closed. Errors: the client's; then it is as it was.
+    result<void> close_all(client_id client, std::span<const std::byte> owner);
     /// Locks that hang on the open go with it, and, with the client's last one of the file, whoever of its waits for one.
     result<void> close(client_id client, const stateid& id, const storage::handle& file,
                        zero_seqid zero = zero_seqid::newest);

@@ -57,11 +57,13 @@ struct duplicate_request_options {
     /// Places of all parts together, made as they are needed. Half of them are divided among the parts, the other half
     /// serves any part that needs more. Within them a reply keeps its place for `lifetime`.
     std::size_t max_entries = 65536;
-    /// Of replies, in each part.
+    /// What replies take, in all parts together, with the places of data in them: each place takes usual_reply, and more while it has a
+    /// longer one. Divided as places are. For what goes beyond, the oldest replies of the part go.
     std::size_t max_bytes = std::size_t(32) << 20;
     /// Calls in progress of each part that are only kept apart; these have no other places.
     std::size_t max_in_turn = 16384;
-    /// Longer replies are not kept; those of calls that change something are short.
+    /// Longer replies are not kept; those of calls that change something are short. NFS version 4.0 makes no longer ones of such calls
+    /// (call::most_kept()): some hundred octets are the least for it.
     std::size_t max_reply = 4096;
     /// Repeats that wait for one call in progress; more are dropped.
     std::size_t max_waiting = 4;
@@ -70,6 +72,8 @@ struct duplicate_request_options {
 
     /// 17,000 changes a second for two minutes.
     static constexpr std::size_t most_entries = std::size_t(1) << 21;
+    /// Octets of the replies of all non-idempotent procedures of NFSv3 but for long handles.
+    static constexpr std::size_t usual_reply = 288;
     /// As many places as `bytes` of memory hold, with replies of the usual size, up to most_entries.
     static duplicate_request_options within(std::size_t bytes) noexcept;
 };
@@ -77,7 +81,8 @@ struct duplicate_request_options {
 /// Counts of one part, written under its lock; any thread may read them.
 struct duplicate_request_stats {
     gauge entries;
-    gauge bytes;
+    gauge bytes;        ///< of replies, with the places of data in them
+    gauge room;         ///< likewise, and what places have for those that come
     counter remembered; ///< calls that ran and whose reply was kept
     counter replayed;   ///< repeats answered from memory
     counter waited;     ///< repeats that came while the call ran (also of calls that are only kept apart)
@@ -184,11 +189,16 @@ public:
     const duplicate_request_stats& in_turn_stats(std::size_t part) const noexcept;
 
 private:
+    struct share {
+        std::size_t places = 0, bytes = 0;
+    };
+    struct common_share { // that any part may take
+        std::atomic<std::size_t> places{0}, bytes{0};
+    };
     part& part_of(const request_key& key, repeat of_it) noexcept;
 
     const std::size_t max_reply_;
-    std::atomic<std::size_t> common_; // places that any part may take
-    std::atomic<std::size_t> no_more_{0};
+    common_share common_, no_more_;
     std::vector<std::unique_ptr<part>> parts_;
     std::vector<std::unique_ptr<part>> in_turn_;
 };

@@ -49,6 +49,7 @@ public:
     call_verdict decode_header() noexcept
     {
         refused_ = keeps_failure_ = false; // a transport may use a call again
+        most_kept_ = SIZE_MAX;
         const call_verdict verdict = decode(args_, header_);
         is_call_ = verdict != call_verdict::unanswerable;
         return verdict;
@@ -117,6 +118,11 @@ public:
     void keep_failure() noexcept { keeps_failure_ = true; }
     bool keeps_failure() const noexcept { return keeps_failure_ && !refused_; }
 
+    /// How long results() may become, from the reply's header on and with what is attached, to be kept for repeats; SIZE_MAX where nothing is
+    /// kept, whatever their length. The dispatcher says so before the program runs.
+    std::size_t most_kept() const noexcept { return most_kept_; }
+    void set_most_kept(std::size_t bytes) noexcept { most_kept_ = bytes; }
+
     /// The way back to the caller over the connection that this call came on; nullptr where that has none.
     virtual std::shared_ptr<reverse_channel> reverse() { return nullptr; }
 
@@ -138,6 +144,7 @@ protected:
     bool refused_ = false;
     bool keeps_failure_ = false;
     bool is_call_ = true;
+    std::size_t most_kept_ = SIZE_MAX;
     const rpc::peer* peer_ = nullptr;
     xdr::decoder args_;
     xdr::encoder results_;

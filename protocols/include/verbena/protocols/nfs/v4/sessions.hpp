@@ -228,6 +228,8 @@ public:
         files::client_id state = files::nobody; ///< in the state layer, unless it confirms
         files::client_id older =
             files::nobody; ///< to be forgotten, if it confirms: the client before its restart
+        /// What is answered instead, for as long as that one doesn't yield: it may have come back since EXCHANGE_ID.
+        nfsstat4 stands_against = nfsstat4::ok;
     };
     /// Unless it answers the call, a `creating` follows, and in its life end_creation() or nothing.
     creation begin_creation(const CREATE_SESSION4args& args, principal who, time_point now);
@@ -310,6 +312,8 @@ private:
         clientid4 confirmed = 0;
         clientid4 unconfirmed = 0;
     };
+    static nfsstat4 stands_against(const client& holder, principal who, const verifier4& verifier,
+                                   const std::string& group) noexcept;
     client* find_client(clientid4 id) noexcept;
     const client* find_client(clientid4 id) const noexcept;
     void erase(clientid4 id);

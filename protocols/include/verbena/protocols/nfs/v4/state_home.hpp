@@ -115,6 +115,11 @@ public:
     task<nfsstat4> set_callable(files::client_id client);
     /// Also of one that is not there.
     task<nfsstat4> forget(files::client_id client);
+    /// The same for who wants its name. `stands_against`, unless it is ok, is the answer while the client does not yield: while the store writes
+    /// of it, while its lease runs, and, of CLID_INUSE, only if it also has something.
+    task<nfsstat4> take_name(files::client_id client, nfsstat4 stands_against);
+    /// On its home only. Whether a client gives way to who is told `stands_against` otherwise.
+    bool yields(files::client_id client, nfsstat4 stands_against);
     /// As forget(), for who has nobody to tell a failure: what the store refuses is tried again by forget_abandoned().
     task<void> abandon(files::client_id client);
     /// On its home only. Completes when: each was tried once.

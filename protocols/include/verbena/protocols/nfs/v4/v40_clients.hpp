@@ -55,7 +55,7 @@ public:
     confirmation begin_confirming(clientid4 id, const verifier4& confirm, principal who, time_point now,
                                   files::client_id yields);
     /// `state`: the client in the state layer, or nobody where none could be made.
-    void end_confirming(clientid4 id, files::client_id state);
+    void end_confirming(clientid4 id, files::client_id state) noexcept;
 
     /// The client of that number in the state layer, if it is confirmed; else nobody.
     files::client_id state_of(clientid4 id) const noexcept;
@@ -85,6 +85,7 @@ private:
         seldom made_room;
     };
     using peers = std::map<std::string, peer_entry>;
+    using states = std::map<files::client_id, names::iterator>;
     struct record {
         record() noexcept;
         clientid4 id = 0;
@@ -96,6 +97,7 @@ private:
         std::string netid, address; // of callbacks
         files::client_id state = files::nobody;
         bool confirming = false;
+        states::node_type in_states; // for when it is confirmed: no memory is needed then
         std::list<names::iterator>::iterator by_age, by_age_of_peer; // if unconfirmed
     };
     struct entry {
@@ -120,7 +122,7 @@ private:
     peers peers_;
     std::list<names::iterator> unconfirmed_; // the oldest first
     std::unordered_map<clientid4, names::iterator> by_id_;
-    std::unordered_map<files::client_id, names::iterator> by_state_;
+    states by_state_;
     seldom made_room_;
     std::size_t count_ = 0;
     std::uint64_t last_ = 0;

@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -61,12 +62,10 @@ public:
     const files::client_id client;
     const bool locks;
     const std::vector<std::byte> name;
-    bool is_new = true;         ///< has had no operation: any number is its first
-    bool confirmed = false;     ///< of opens: OPEN_CONFIRM came, or none is needed
-    bool gone = false;          ///< whoever waited for its turn finds nobody
-    v40_answer last;            ///< of a repeat
-    stateid4 first;             ///< of opens, until it is confirmed: what it opened,
-    storage::handle first_file; ///< and which file that is in the state layer
+    bool is_new = true;     ///< has had no operation: any number is its first
+    bool confirmed = false; ///< of opens: OPEN_CONFIRM came, or none is needed
+    bool gone = false;      ///< whoever waited for its turn finds nobody
+    v40_answer last;        ///< of a repeat
 
     /// A permit is the right to have an operation run.
     semaphore turn{1};
@@ -123,7 +122,8 @@ public:
     std::shared_ptr<v40_owner> find(files::client_id client, bool locks,
                                     std::span<const std::byte> name) const;
     /// Makes it where there is none. Of a client with many, some of those that are idle go: have no state, as `is_idle` says, and no turn. So
-    /// do those of its peer where a limit is met, and nobody else's; if that is not enough, there is no owner.
+    /// do those of its peer where that has all it may have, and, where all together have, those of the peers that have most; if that is not
+    /// enough, there is no owner.
     using idle_test = std::function<bool(const v40_owner&)>;
     struct made {
         std::shared_ptr<v40_owner> owner;
@@ -143,8 +143,9 @@ public:
     /// it becomes what is left of that.
     std::vector<std::shared_ptr<v40_owner>> unused(files::client_id client, time_point before, time_point now,
                                                    std::size_t& most);
-    /// Those that have owners, in turn: it begins behind `last`.
-    std::vector<files::client_id> clients(files::client_id last) const;
+    /// How many clients have owners, and the one of them behind `last`, in turn; nobody where none has.
+    std::size_t clients() const noexcept { return clients_.size(); }
+    files::client_id next_client(files::client_id last) const noexcept;
     std::size_t size() const noexcept { return count_; }
     /// What all of them take.
     std::size_t bytes() const noexcept { return bytes_; }
@@ -164,6 +165,7 @@ private:
         std::size_t bytes = 0;
     };
     using peers = std::map<std::string, of_peer, std::less<>>;
+    using by_bytes = std::set<std::pair<std::size_t, of_peer*>>;
     struct of_client {
         of_client(const siphash_key& key, peers::iterator p) : by_name(8, key_hash{key}), peer(p) {}
         std::unordered_map<std::string, std::shared_ptr<v40_owner>, key_hash> by_name;
@@ -173,12 +175,15 @@ private:
     session_table::shortage shortage_of(const of_peer& peer) const noexcept;
     void count(v40_owner& o, of_peer& peer, std::size_t bytes) noexcept;
     bool look_at_first(by_use_list& of, const v40_owner& made, const idle_test& is_idle);
+    void make_room_of_all(const v40_owner& made, const idle_test& is_idle);
+    peers::iterator peer_of(std::string_view name);
     static std::string key_of(bool locks, std::span<const std::byte> name);
     static std::string key_of(const stateid4& id);
 
     const siphash_key key_;
     const session_limits limits_;
     peers peers_;
+    by_bytes most_; // the peers, by what theirs take
     std::map<files::client_id, of_client> clients_;
     std::unordered_map<std::string, std::weak_ptr<v40_owner>, key_hash> closed_{8, key_hash{key_}};
     std::size_t count_ = 0, bytes_ = 0;

@@ -53,8 +53,8 @@ public:
     };
     /// An OPEN that runs goes to end_open(). Where it doesn't get there its number is not used up.
     task<begun> begin_open(const OPEN4args& args);
-    /// `answer` is what the OPEN came to; it is changed to what is to be said. `file` is what was opened, as the state layer knows it.
-    task<void> end_open(begun& open, const OPEN4args& args, const storage::handle& file, v40_answer& answer);
+    /// `answer` is what the OPEN came to; it is changed to what is to be said.
+    task<void> end_open(begun& open, const OPEN4args& args, v40_answer& answer);
     /// For these, `refused` is answered if it is not ok and the owner's number is right.
     task<v40_answer> confirm_open(const OPEN_CONFIRM4args& args, const storage::handle& file,
                                   nfsstat4 refused);
@@ -78,9 +78,9 @@ public:
     v40_owners& owners() noexcept { return owners_; }
     /// The client is no more.
     void forget(files::client_id client);
-    /// Once a lease: what was not confirmed goes, and owners that have nothing. At most so many owners are looked at, and the next time it
-    /// goes on behind the last one's client.
-    void tend(time_point now, std::size_t most_owners = 16384);
+    /// Once a lease: what was not confirmed goes, and owners that have nothing. At most so many owners are looked at; true if that was not
+    /// enough: then it goes on behind the last one's client, when it is called again.
+    bool tend(time_point now, std::size_t most_owners = 1024);
     /// Owners that were not made. Any thread reads them.
     const files::limit_counters& refused_limits() const noexcept { return refused_limits_; }
 
@@ -98,7 +98,7 @@ private:
                            v40_turn& turn);
     task<bool> judge(v40_owner& o, nfs_opnum4 operation, std::uint32_t seqid, v40_answer& answer);
     task<begun> begin(nfs_opnum4 operation, std::uint32_t seqid, stateid4 id, bool locks);
-    void drop_unconfirmed(v40_owner& o);
+    nfsstat4 drop_unconfirmed(v40_owner& o);
     bool is_idle(const v40_owner& o);
     template<class Ask>
     auto ask_of_name(Ask ask);
@@ -107,7 +107,7 @@ private:
     task<confirmed> confirm_client_here(const SETCLIENTID_CONFIRM4args* args, principal who,
                                         std::uint64_t peer);
     task<begun> begin_open_here(const OPEN4args* args);
-    void end_open_here(begun& open, const OPEN4args& args, const storage::handle& file, v40_answer& answer);
+    void end_open_here(begun& open, const OPEN4args& args, v40_answer& answer);
     template<class Act>
     task<v40_answer> in_turn(nfs_opnum4 operation, std::uint32_t seqid, stateid4 id, bool locks,
                              nfsstat4 refused, Act act);
