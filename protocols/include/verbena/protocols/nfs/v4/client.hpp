@@ -230,12 +230,18 @@ private:
     struct early_recall {
         known_handle object;
         stateid4 id;
+        std::uint64_t before; // the number of the next OPEN
     };
     std::uint32_t want_for(std::uint32_t access) const noexcept;
     std::shared_ptr<server_open> delegated(const known_handle& object) const noexcept;
-    std::unique_ptr<file> open_here(const node& object, std::uint32_t access);
+    std::shared_ptr<server_open> good_for(const node& object, std::uint32_t access) const noexcept;
+    std::unique_ptr<file> open_here(std::shared_ptr<server_open> o, std::uint32_t access);
+    task<result<void>> look_at(std::shared_ptr<server_open> o);
+    void changed(const known_handle& object, server_open* by) noexcept;
+    task<void> take_open(std::shared_ptr<server_open> o, const OPEN4res& res, std::uint32_t access);
     task<void> take_delegation(std::shared_ptr<server_open> o, const OPEN4res& res, file_attributes known);
     void set_type(server_open& o, const open_delegation4& given) const noexcept;
+    task<void> commit_users(std::shared_ptr<server_open> o);
     void make_room_for_delegations();
     template<class F>
     std::shared_ptr<server_open> least_needed(F f) const;
@@ -249,14 +255,18 @@ private:
     task<void> return_unknown(known_handle object, stateid4 delegation);
     // file_locks.cpp
     struct locking;
+    struct unlocking;
     task<void> perform_lock(std::shared_ptr<locking> k);
+    task<void> send_lock(std::shared_ptr<locking> k);
     task<void> undo_lock(std::shared_ptr<locking> k);
-    task<result<void>> send_unlock(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l,
-                                   files::byte_range bytes);
+    task<void> undo_late(std::shared_ptr<locking> k);
+    task<void> perform_unlock(std::shared_ptr<unlocking> k);
+    task<result<void>> unlock_there(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l,
+                                    files::byte_range bytes);
     task<result<void>> reclaim_locks(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l);
 
-    void begin_asking() noexcept;
-    void end_asking();
+    std::uint64_t begin_asking();
+    void end_asking(std::uint64_t number);
     void end_opening() noexcept;
 
     client_session session_;
@@ -268,8 +278,9 @@ private:
 
     std::size_t most_delegations_ = 0;
     std::vector<std::shared_ptr<server_open>> delegated_; // those of opens_ that opens are answered by
-    unsigned asking_ = 0;                                 // OPENs that may bring a delegation, under way
-    std::vector<early_recall> early_recalls_;             // meanwhile, of stateids that nobody knows
+    std::vector<std::uint64_t> asking_; // numbers of OPENs that may bring a delegation, under way
+    std::uint64_t next_asking_ = 0;
+    std::vector<early_recall> early_recalls_; // meanwhile, of stateids that nobody knows
     std::uint64_t uses_ = 0;
     std::uint64_t opens_here_ = 0;
     std::uint64_t returned_ = 0;
