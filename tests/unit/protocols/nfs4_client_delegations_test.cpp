@@ -266,6 +266,7 @@ BOOST_FIXTURE_TEST_CASE(a_recall_that_overtakes_the_answer_to_open_gives_it_back
 BOOST_FIXTURE_TEST_CASE(an_early_recall_that_no_open_explains_goes_back_by_its_name, fixture)
 {
     const auto what = make("f");
+    const auto second = make("g");
     event go;
     holder.wire.holds_answer = [&](const sent_compound& call) {
         return call.has(nfs_opnum4::open) ? &go : nullptr;
@@ -284,12 +285,26 @@ BOOST_FIXTURE_TEST_CASE(an_early_recall_that_no_open_explains_goes_back_by_its_n
     BOOST_TEST(call_back(unknown) == nfsstat4::ok);
     BOOST_TEST(call_back(unknown) == nfsstat4::ok);
     BOOST_TEST(holder.wire.count(nfs_opnum4::delegreturn) == 0u);
+    // One that began later is not waited for.
+    event never;
+    holder.wire.holds_answer = [&](const sent_compound& call) {
+        return call.has(nfs_opnum4::open) ? &never : nullptr;
+    };
+    scope later(*shard);
+    later.spawn([&]() -> task<void> {
+        auto done = co_await holder.user.open(second, share4::access_read);
+        if (done)
+            (void)co_await (*done)->close();
+    });
+    turns();
     go.set();
     run([&]() -> task<void> { co_await opening.join(); });
     turns();
     holder.wire.holds_answer = nullptr;
     BOOST_TEST(holder.wire.count(nfs_opnum4::delegreturn) == 1u);
     BOOST_TEST(holder.user.delegations() == 1u); // that of the open is another one
+    never.set();
+    run([&]() -> task<void> { co_await later.join(); });
     BOOST_TEST_REQUIRE(opened);
     close(*opened);
 }
@@ -345,11 +360,7 @@ BOOST_FIXTURE_TEST_CASE(callbacks_are_signed_and_nobody_else_s_session_is_known,
     bool refuses = true;
     holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
         if (call.sequence && std::exchange(refuses, false)) {
-            // SEQUENCE fails: the session is lost.
-            reply.resize(24 + 20);
-            xdr::store_u32(reply.data() + 24, static_cast<std::uint32_t>(nfsstat4::badsession));
-            xdr::store_u32(reply.data() + 24 + 8, 1);
-            xdr::store_u32(reply.data() + 24 + 16, static_cast<std::uint32_t>(nfsstat4::badsession));
+            refuse_sequence(reply, nfsstat4::badsession);
         }
     };
     event go;

@@ -293,8 +293,7 @@ BOOST_FIXTURE_TEST_CASE(a_lock_that_was_given_up_leaves_what_was_locked_before, 
         return call.has(nfs_opnum4::lock) ? &go : nullptr;
     };
     scope gives_up(*shard);
-    gives_up.spawn(
-        [&]() -> task<void> { (void)co_await mine->lock(bytes_of_it(0, 14), files_lock::write); });
+    gives_up.spawn([&]() -> task<void> { (void)co_await mine->lock(bytes_of_it(0, 14), files_lock::write); });
     turns();
     gives_up.request_stop();
     turns();

@@ -20,7 +20,7 @@ struct sent_compound {
     std::vector<nfs_opnum4> operations;
     std::optional<SEQUENCE4args> sequence;
     std::optional<channel_dir_from_client4> bound_as; ///< by BIND_CONN_TO_SESSION
-    nfsstat4 status = nfsstat4::ok; ///< what came back
+    nfsstat4 status = nfsstat4::ok;                   ///< what came back
 
     bool has(nfs_opnum4 wanted) const noexcept
     {
