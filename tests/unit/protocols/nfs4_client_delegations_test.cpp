@@ -223,6 +223,32 @@ BOOST_FIXTURE_TEST_CASE(what_only_the_delegation_allows_is_claimed_before_it_goe
     close(*conflicts);
 }
 
+BOOST_FIXTURE_TEST_CASE(what_was_locked_is_lost_where_what_is_claimed_is_another_open, fixture)
+{
+    const auto what = make("f");
+    holder.wire.on_reply_to = [](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.has(nfs_opnum4::open))
+            let_everybody(reply);
+    };
+    holder.wire.on_call = ask_for_both;
+    auto writes = open(holder, what, share4::access_write);
+    holder.wire.on_call = nullptr;
+    BOOST_TEST(holder.user.delegations() == 1u);
+    auto reads = open(holder, what, share4::access_read);
+    BOOST_TEST(run([&] { return writes->lock({0, 9}, verbena::files::lock_type::write); }).has_value());
+    holder.wire.on_reply_to = [](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.has(nfs_opnum4::open))
+            reply[24 + 12 + 44 + 8 + 8 + 15] ^= std::byte(1); // of the open's stateid
+    };
+    auto conflicts = open(other, what, share4::access_read);
+    holder.wire.on_reply_to = nullptr;
+    BOOST_TEST(holder.user.delegations() == 0u);
+    BOOST_TEST((run([&] { return writes->write(0, bytes_of("x")); }).error() == std::errc::io_error));
+    close(*writes);
+    close(*reads);
+    close(*conflicts);
+}
+
 BOOST_FIXTURE_TEST_CASE(a_recall_that_overtakes_the_answer_to_open_gives_it_back_at_once, fixture)
 {
     const auto what = make("f");

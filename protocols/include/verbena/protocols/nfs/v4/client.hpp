@@ -146,7 +146,8 @@ public:
     task<void> close();
 
     /// Has each OPEN ask for a delegation, and keeps up to `most` of them, with the open that brought each: while one is there, open() and
-    /// close() of its file make no call. 0, as at the beginning: none is asked for, and those that are there go back. Nothing comes of it
+    /// close() of its file make no call, but for one that asks for attributes where this client has changed the file since they were looked at. Each
+    /// open() compares its handle with those of all of them: some hundreds are meant. 0, as at the beginning: none is asked for, and those that are there go back. Nothing comes of it
     /// without a callback_service. What is kept counts against the server's limits of opens and delegations. Needs an open session if it
     /// makes the number smaller.
     void use_delegations(std::size_t most);
@@ -187,8 +188,8 @@ public:
     task<result<void>> learn_limits(const known_handle& object);
 
     /// Opens a file that is there; `access` has bits of share4::access_both, and nobody is denied anything. On cancel: the wait ends, OPEN is
-    /// not sent again, and what the server opens all the same is closed. Under a delegation (use_delegations()) it completes at once, and the
-    /// file's node() has the attributes that are known of it, not those of `object`.
+    /// not sent again, and what the server opens all the same is closed. Under a delegation (use_delegations()) it completes at once, or
+    /// when the server has told the attributes of a file that this client has changed, and the file's node() has those, not those of `object`.
     task<result<std::unique_ptr<file>>> open(const node& object, std::uint32_t access);
     /// Makes the file `name` of `directory` and opens it with `access`, as open().
     task<result<std::unique_ptr<file>>> create(const known_handle& directory, std::string_view name,
