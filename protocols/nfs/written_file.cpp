@@ -98,7 +98,7 @@ task<result<void>> written_file::write(std::uint64_t offset, rpc::payload data)
             co_return written.error();
         // Stable data may lie on what is still unstable, and would be overwritten if that were sent again alone.
         if (written->committed == v3::stable_how::unstable || !unstable_.empty()) {
-            unstable_.emplace_back(offset + done, slice(data, done, done + written->count),
+            unstable_.emplace_back(written_++, offset + done, slice(data, done, done + written->count),
                                    written->verifier);
             uncommitted_ += written->count;
         }
@@ -142,6 +142,36 @@ task<result<void>> written_file::commit()
             co_return error(std::errc::io_error, "the server keeps losing what was written", uncommitted_);
     }
     co_return result<void>();
+}
+
+task<result<std::size_t>> written_file::drop_uncommitted()
+{
+    const bool mine = co_await turn_.acquire();
+    if (!mine)
+        co_return stopped;
+    const release_at_end held(turn_);
+    const no_writes until_dropped(*this);
+    while (writing_ != 0) {
+        const bool is_quiet = co_await quiet_.wait();
+        if (!is_quiet)
+            co_return stopped;
+    }
+    unstable_.clear();
+    co_return std::exchange(uncommitted_, 0);
+}
+
+void written_file::committed(std::uint64_t before, const v3::writeverf3& verifier) noexcept
+{
+    if (!turn_.try_acquire())
+        return;
+    const release_at_end held(turn_);
+    const auto end = std::ranges::find_if(unstable_, [&](const unstable& u) { return u.number >= before; });
+    if (!std::all_of(unstable_.begin(), end,
+                     [&](const unstable& u) { return !u.lost && u.verifier == verifier; }))
+        return;
+    for (auto u = unstable_.begin(); u != end; ++u)
+        uncommitted_ -= u->data.size();
+    unstable_.erase(unstable_.begin(), end);
 }
 
 // Forgets those of the first `covered` that the COMMIT answered by `verifier` made stable, and marks what is to be sent again.

@@ -447,9 +447,11 @@ bool stream_client::connection::take_callback(lease owner, std::span<const std::
         return true;
     if (record.size() > stream_client_options::max_callback)
         return fail(error(std::errc::message_size, "a call of the server is too long", record.size()));
-    if (in_service_ >= client_.callback_credits_)
+    // An answer that is not out yet counts, or a server that does not read has any number of them kept.
+    const std::size_t under_way = in_service_ + replies_.size();
+    if (under_way >= client_.callback_credits_)
         return fail(
-            error(std::errc::protocol_error, "more calls of the server at once than may be", in_service_));
+            error(std::errc::protocol_error, "more calls of the server at once than may be", under_way));
     ++in_service_;
     arrived_.push_back({std::move(owner), record});
     shard().post(serve_);

@@ -119,7 +119,9 @@ task<result<void>> client::setattr(const known_handle& object, new_attributes at
     args.obj_attributes = encoded.raw();
     operations call(PUTFH4args{object.bytes()}, args);
     call.once();
+    changed(object, nullptr);
     auto ran = co_await session_.run(call);
+    changed(object, nullptr);
     // What opens may have by a delegation was allowed before.
     if (attributes.mode || attributes.uid || attributes.gid)
         begin_return(delegated(object));
@@ -333,7 +335,9 @@ task<result<void>> client::link(const known_handle& object, const known_handle& 
     operations call(PUTFH4args{object.bytes()}, SAVEFH4args(), PUTFH4args{directory.bytes()},
                     LINK4args{name});
     call.once();
-    co_return co_await session_.run(call);
+    auto ran = co_await session_.run(call);
+    changed(object, nullptr);
+    co_return ran;
 }
 
 task<result<directory_page>> client::readdir(const known_handle& directory, const directory_page& before,

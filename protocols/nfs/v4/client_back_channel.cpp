@@ -2,6 +2,7 @@
 // The client's back channel: how it is asked for, what is done where the server says that it is broken, and which callbacks are the session's.
 #include <verbena/protocols/nfs/v4/client_session.hpp>
 
+#include <verbena/core/combine.hpp>
 #include <verbena/core/sleep.hpp>
 #include <verbena/protocols/rpc/auth_sys.hpp>
 
@@ -75,7 +76,6 @@ void client_session::heed_way_back(std::uint32_t flags, std::uint32_t news)
 
 task<void> client_session::mend_way_back()
 {
-    operations<> nothing; // its SEQUENCE tells whether it helped
     for (std::size_t round = 0; round <= until_bound_again.size(); ++round) {
         if (round != 0) {
             const bool slept = co_await sleep_for(until_bound_again[round - 1]);
@@ -83,7 +83,13 @@ task<void> client_session::mend_way_back()
                 co_return;
         }
         const bool bound = co_await bind_ways();
-        auto asked = co_await run(nothing);
+        const auto ask = [](client_session& s) -> task<result<void>> {
+            operations<> nothing; // its SEQUENCE tells whether it helped
+            auto ran = co_await s.run(nothing);
+            co_return ran;
+        };
+        task<result<void>> asking = ask(*this);
+        auto asked = co_await with_timeout(lease_ / 6, std::move(asking)); // its slot may be of another way
         if (!asked || (flags_ & no_way) == 0) {
             mending_ = false;
             co_return;
@@ -96,6 +102,7 @@ task<void> client_session::mend_way_back()
         renewed_ = now;
         discards_ = true;
         change_to(state::none);
+        operations<> nothing;
         (void)co_await run(nothing);
     }
     mending_ = false;
@@ -106,19 +113,17 @@ task<void> client_session::mend_way_back()
         reclaimer_->cannot_be_called();
 }
 
-// Whether one of them brings the server's calls now.
+// Whether one of them brings the server's calls now. One that leads nowhere does not hold up the others.
 task<bool> client_session::bind_ways()
 {
-    bool any = false;
-    const std::vector<rpc::client_transport*> all = ways_; // one may be added meanwhile
-    for (rpc::client_transport* const way : all) {
-        const bool bound = co_await bind_way(*way);
-        any = any || bound;
-    }
-    co_return any;
+    std::vector<task<result<bool>>> binding;
+    for (rpc::client_transport* const way : ways_)
+        binding.push_back(with_timeout(lease_ / 6, bind_way(*way)));
+    const auto bound = co_await when_all(std::move(binding));
+    co_return std::ranges::any_of(bound, [](const result<bool>& each) { return each && *each; });
 }
 
-task<bool> client_session::bind_way(rpc::client_transport& way)
+task<result<bool>> client_session::bind_way(rpc::client_transport& way)
 {
     if (!way.serves_calls())
         co_return false;
@@ -127,7 +132,9 @@ task<bool> client_session::bind_way(rpc::client_transport& way)
     args.dir = channel_dir_from_client4::fore_or_both;
     operations bind(args);
     auto sent = co_await send_alone(bind, way);
-    co_return sent && sent->status == nfsstat4::ok&& bind.get<0>().dir != channel_dir_from_server4::fore;
+    if (!sent)
+        co_return sent.error();
+    co_return sent->status == nfsstat4::ok&& bind.get<0>().dir != channel_dir_from_server4::fore;
 }
 
 // One that was given up has no answer that anybody would look at.

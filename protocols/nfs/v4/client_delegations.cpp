@@ -37,6 +37,19 @@ std::uint32_t access_of(const nfsace4& ace, const identity& who) noexcept
            ((ace.access_mask & ace4::write_data) != 0 ? share4::access_write : 0);
 }
 
+// What the mode gives, as far as that can be said here: to the owner.
+std::uint32_t access_of(const file_attributes& known, const identity& who) noexcept
+{
+    const rpc::opaque_auth mine = who.credential();
+    if (mine.flavor != rpc::auth_flavor::sys)
+        return 0;
+    const auto user = rpc::decode_auth_sys(mine.body);
+    if (!user || user->uid != known.uid || known.uid == file_attributes::nobody)
+        return 0;
+    return ((known.mode & 0400) != 0 ? share4::access_read : 0) |
+           ((known.mode & 0200) != 0 ? share4::access_write : 0);
+}
+
 stateid4 newest(stateid4 id) noexcept
 {
     id.seqid = 0;
@@ -66,20 +79,61 @@ std::shared_ptr<server_open> client::delegated(const known_handle& object) const
     return found == delegated_.end() ? nullptr : *found;
 }
 
-// The file, if a delegation is good for it: no call is made then.
-std::unique_ptr<file> client::open_here(const node& object, std::uint32_t access)
+// Whose delegation is good for it: no OPEN is sent then.
+std::shared_ptr<server_open> client::good_for(const node& object, std::uint32_t access) const noexcept
 {
     if (delegated_.empty() || !session_.lease_holds())
         return nullptr;
     std::shared_ptr<server_open> o = delegated(object.handle);
-    if (o == nullptr || (access & ~o->allowed) != 0 || access == 0)
-        return nullptr;
+    return o == nullptr || (access & ~o->allowed) != 0 || access == 0 ? nullptr : o;
+}
+
+std::unique_ptr<file> client::open_here(std::shared_ptr<server_open> o, std::uint32_t access)
+{
     ++opens_here_;
     o->last_used = ++uses_;
     const node there{o->handle, o->known};
     std::unique_ptr<file> made(new file(*this, there, access, o));
     o->users.push_back(made.get());
     return made;
+}
+
+// What this client has changed itself nobody recalls the delegation for: the attributes are asked for anew then.
+task<result<void>> client::look_at(std::shared_ptr<server_open> o)
+{
+    const std::uint64_t after = o->changes;
+    auto now = co_await getattr(o->handle);
+    if (!now)
+        co_return now.error();
+    if (after >= o->looked_at) {
+        o->known = *now;
+        o->looked_at = after;
+    }
+    co_return result<void>();
+}
+
+// Once before the change and once behind it, as it may be looked at in between. `by`: the open, if it is known; another one may have the delegation.
+void client::changed(const known_handle& object, server_open* by) noexcept
+{
+    server_open* const of = by != nullptr && by->has_delegation() ? by
+                            : delegated_.empty()                  ? nullptr
+                                                                  : delegated(object).get();
+    if (of != nullptr)
+        ++of->changes;
+}
+
+// What an OPEN says that began this one anew, or gave it more access. Delegations are what open() and create() ask for.
+task<void> client::take_open(std::shared_ptr<server_open> o, const OPEN4res& res, std::uint32_t access)
+{
+    // It is the same open if only the delegation was gone.
+    if (res.stateid.other != o->id.other)
+        o->lose_locks();
+    o->id = newest(res.stateid);
+    o->access = access;
+    o->may_notify = (res.rflags & open4_result::may_notify_lock) != 0;
+    const bool is_new = !o->has_delegation() || res.delegation.stateid.other != o->delegation.other;
+    if (gives_delegation(res) && is_new)
+        co_await return_delegation(o->handle, res.delegation.stateid);
 }
 
 // Of an OPEN that has just been answered. Where it can't be kept it goes back.
@@ -96,6 +150,12 @@ task<void> client::take_delegation(std::shared_ptr<server_open> o, const OPEN4re
     const bool was_recalled = early != early_recalls_.end();
     if (was_recalled)
         early_recalls_.erase(early);
+    // DELEGRETURN of the same one is under way, and takes this one along.
+    if (std::ranges::any_of(opens_, [&](const auto& each) {
+            return each->delegated == server_open::state::returning && each->delegation == id &&
+                   each->handle == o->handle;
+        }))
+        co_return;
     if (const std::shared_ptr<server_open> before = delegated(o->handle)) {
         if (before->delegation == id && !was_recalled && !given.recall && is_known_type) {
             set_type(*before, given); // a newer number of the same one
@@ -114,6 +174,7 @@ task<void> client::take_delegation(std::shared_ptr<server_open> o, const OPEN4re
     o->delegated = server_open::state::held;
     o->known = known;
     o->granted_at = known.change;
+    o->granted_size = known.size;
     o->last_used = ++uses_;
     set_type(*o, given);
     delegated_.push_back(std::move(o));
@@ -123,7 +184,8 @@ task<void> client::take_delegation(std::shared_ptr<server_open> o, const OPEN4re
 void client::set_type(server_open& o, const open_delegation4& given) const noexcept
 {
     o.type = given.delegation_type;
-    o.allowed = access_of(o.type) & (o.access | access_of(given.permissions, session_.who()));
+    const std::uint32_t asked = o.is_new ? access_of(o.known, session_.who()) : o.access;
+    o.allowed = access_of(o.type) & (asked | access_of(given.permissions, session_.who()));
 }
 
 void client::make_room_for_delegations()
@@ -169,6 +231,7 @@ task<void> client::give_back(std::shared_ptr<server_open> o)
         task<result<bool>> waiting = wait(*o);
         (void)co_await with_timeout(session_.lease() / 3, std::move(waiting));
     }
+    co_await commit_users(o);
     if ((o->access_used() & ~o->access) != 0)
         co_await claim(o);
     if (o->users.empty())
@@ -180,6 +243,31 @@ task<void> client::give_back(std::shared_ptr<server_open> o)
     if (o->users.empty())
         (void)co_await close_open(o);
     end_opening();
+}
+
+// Who opens the file next may write: what was written here is to be stable before, or it might be sent again over that (8881 10.4.4). Files may go
+// meanwhile, so none of them waits: they are told of what was done for them. Where something was lost, that is left to their own commit().
+task<void> client::commit_users(std::shared_ptr<server_open> o)
+{
+    for (file* each : o->users) {
+        if (each->uncommitted() != 0)
+            o->committing.emplace_back(each, each->written());
+    }
+    if (o->committing.empty())
+        co_return;
+    const auto commit = [](client& c, server_open& of) -> task<result<v3::writeverf3>> {
+        operations call(PUTFH4args{of.handle.bytes()}, COMMIT4args());
+        auto ran = co_await c.session_.run(call);
+        if (!ran)
+            co_return ran.error();
+        co_return call.get<1>().writeverf;
+    };
+    task<result<v3::writeverf3>> committing = commit(*this, *o);
+    auto verifier = co_await with_timeout(session_.lease() / 3, std::move(committing));
+    for (const auto& [each, before] : std::exchange(o->committing, {})) {
+        if (verifier)
+            each->committed(before, *verifier);
+    }
 }
 
 // The server's open comes to have what files have by the delegation alone (8881 10.2.1). Where that fails, they open again when they are used next.
@@ -199,8 +287,7 @@ task<void> client::claim(std::shared_ptr<server_open> o)
     auto ran = co_await session_.run(call);
     if (!ran)
         co_return;
-    o->id = newest(call.get<1>().stateid);
-    o->access = wanted;
+    co_await take_open(o, call.get<1>(), wanted);
 }
 
 // It is gone: nothing is answered by it any more, and nothing goes back.
@@ -260,17 +347,24 @@ task<void> client::return_delegation(known_handle object, stateid4 delegation)
 }
 
 // An OPEN is about to be sent, whose delegation may be recalled before its answer is here.
-void client::begin_asking() noexcept { ++asking_; }
-
-// What was recalled and no OPEN has brought goes back by the name that the server gave it.
-void client::end_asking()
+std::uint64_t client::begin_asking()
 {
-    if (--asking_ != 0)
-        return;
-    for (early_recall& each : std::exchange(early_recalls_, {})) {
+    asking_.push_back(next_asking_);
+    return next_asking_++;
+}
+
+// What was recalled, and none of the OPENs has brought that were under way then, goes back by the name that the server gave it.
+void client::end_asking(std::uint64_t number)
+{
+    std::erase(asking_, number);
+    const std::uint64_t oldest = asking_.empty() ? next_asking_ : asking_.front();
+    std::erase_if(early_recalls_, [&](const early_recall& each) {
+        if (each.before > oldest)
+            return false;
         ++openings_;
         session_.background().spawn(&client::return_unknown, this, each.object, each.id);
-    }
+        return true;
+    });
 }
 
 task<void> client::return_unknown(known_handle object, stateid4 delegation)
@@ -290,14 +384,14 @@ nfsstat4 client::recalled(const CB_RECALL4args& args)
         begin_return(each);
         return nfsstat4::ok;
     }
-    if (asking_ == 0)
+    if (asking_.empty())
         return nfsstat4::bad_stateid;
     const auto is_noted = [&](const early_recall& r) { return r.id.other == args.stateid.other; };
     if (std::ranges::any_of(early_recalls_, is_noted))
         return nfsstat4::ok;
     if (early_recalls_.size() >= most_early_recalls)
         return nfsstat4::delay;
-    early_recalls_.push_back({object, newest(args.stateid)});
+    early_recalls_.push_back({object, newest(args.stateid), next_asking_});
     return nfsstat4::ok;
 }
 
@@ -324,7 +418,7 @@ nfsstat4 client::tell(const CB_GETATTR4args& args, attributes& out)
             !(each->handle == object))
             continue;
         out.change = each->granted_at;
-        out.size = each->known.size;
+        out.size = each->granted_size;
         out.present.set(attribute::change);
         out.present.set(attribute::size);
         return nfsstat4::ok;

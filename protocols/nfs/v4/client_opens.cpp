@@ -56,8 +56,13 @@ void client::forget(const server_open& gone) noexcept
 
 task<result<std::unique_ptr<file>>> client::open(const node& object, std::uint32_t access)
 {
-    if (std::unique_ptr<file> here = open_here(object, access))
-        co_return std::move(here);
+    std::shared_ptr<server_open> here = good_for(object, access);
+    if (here != nullptr && here->looked_at != here->changes) {
+        auto looked = co_await look_at(here);
+        here = looked ? good_for(object, access) : nullptr;
+    }
+    if (here != nullptr)
+        co_return open_here(std::move(here), access);
     co_return co_await open_there(object, access);
 }
 
@@ -88,6 +93,7 @@ task<result<std::unique_ptr<file>>> client::create(const known_handle& directory
             co_return ready.error();
     }
     std::unique_ptr<file> made(new file(*this, node(), access, new_open(access)));
+    made->open_->is_new = true;
     const owner_name owner(made->open_->owner);
     OPEN4args args = opening_of(owner, access, want_for(access));
     args.openhow.opentype = opentype4::create;
@@ -121,7 +127,7 @@ task<result<std::unique_ptr<file>>> client::finish(std::shared_ptr<opening> o)
 task<void> client::perform(std::shared_ptr<opening> o)
 {
     auto& call = o->call;
-    begin_asking();
+    const std::uint64_t number = begin_asking();
     o->outcome = co_await session_.run(call);
     if (o->outcome) {
         file& opened = *o->made;
@@ -129,6 +135,9 @@ task<void> client::perform(std::shared_ptr<opening> o)
         there->handle = opened.node_.handle = known_handle(call.get<2>().object);
         there->id = call.get<1>().stateid;
         there->id.seqid = 0;
+        there->may_notify = (call.get<1>().rflags & open4_result::may_notify_lock) != 0;
+        if (there->is_new)
+            changed(there->handle, nullptr); // it may have been cut
         opens_.push_back(there);
         there->users.push_back(&opened);
         auto found = node_of(call.get<2>(), call.get<3>());
@@ -140,7 +149,7 @@ task<void> client::perform(std::shared_ptr<opening> o)
             (void)co_await opened.close();
         }
     }
-    end_asking();
+    end_asking(number);
     o->is_over = true;
     o->over.set();
     if (o->call.is_abandoned() && o->outcome) {
@@ -213,10 +222,8 @@ task<void> client::free_what_is_revoked()
                 drop_delegation(*of);
             for (const auto& o : opens_) {
                 for (const auto& locks : o->locks) {
-                    if (!locks->is_known || !(locks->id == each))
-                        continue;
-                    locks->is_known = false;
-                    locks->is_lost = !locks->ranges.empty();
+                    if (locks->is_known && locks->id == each)
+                        locks->lose();
                 }
             }
             co_await free_stateid(each);
@@ -236,7 +243,7 @@ task<result<void>> client::reclaim()
     std::vector<std::uint64_t> owners;
     for (const auto& each : opens_)
         owners.push_back(each->owner);
-    begin_asking();
+    const std::uint64_t asking = begin_asking();
     result<void> all;
     for (const std::uint64_t number : owners) {
         const std::shared_ptr<server_open> lost = find(number);
@@ -246,7 +253,7 @@ task<result<void>> client::reclaim()
         if (!all)
             break;
     }
-    end_asking();
+    end_asking(asking);
     co_return all;
 }
 
@@ -263,14 +270,12 @@ task<result<void>> client::reclaim(std::shared_ptr<server_open> lost)
     operations call(PUTFH4args{lost->handle.bytes()}, args);
     call.once();
     auto ran = co_await session_.run_to_reclaim(call);
+    if (!ran && client_session::ends_recovery(ran.error()))
+        co_return ran.error(); // it is asked for again
     if (!ran) {
         // What was not given back is opened anew when it is used next.
         drop_delegation(lost);
         lost->lose_locks();
-        const std::error_code why = ran.error().code();
-        if (why.category() != make_error_code(nfsstat4::ok).category() ||
-            why == make_error_code(nfsstat4::badsession) || why == make_error_code(nfsstat4::deadsession))
-            co_return ran.error();
         co_return result<void>();
     }
     const OPEN4res& res = call.get<1>();

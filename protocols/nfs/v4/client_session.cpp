@@ -77,6 +77,11 @@ std::string text_of(std::span<const std::byte> bytes)
     return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 
+bool is_status(const error& e) noexcept
+{
+    return e.code().category() == make_error_code(nfsstat4::ok).category();
+}
+
 bool says(const error& e, nfsstat4 status) noexcept { return e.code() == make_error_code(status); }
 
 } // namespace
@@ -214,8 +219,7 @@ task<result<void>> client_session::begin()
             break;
         change_to(state::none);
         const error failed = made.error();
-        const bool again = says(failed, nfsstat4::stale_clientid) || says(failed, nfsstat4::seq_misordered) ||
-                           says(failed, nfsstat4::badsession) || says(failed, nfsstat4::deadsession);
+        const bool again = is_status(failed) && ends_recovery(failed);
         // Whatever else it was, nobody knows whether CREATE_SESSION's number is used up: EXCHANGE_ID tells.
         client_known_ = says(failed, nfsstat4::badsession) || says(failed, nfsstat4::deadsession);
         if (!again || attempts >= max_losses)
@@ -229,6 +233,9 @@ task<result<void>> client_session::begin()
         tasks_.emplace(*shard_, nullptr, nullptr, "lease of NFS version 4");
         tasks_->spawn(&client_session::renew, this);
     }
+    // Delegations of the session before can't be recalled in this one.
+    if (!way_back_ && reclaimer_ != nullptr)
+        reclaimer_->cannot_be_called();
     co_return result<void>();
 }
 
@@ -370,7 +377,7 @@ task<result<void>> client_session::ask_lease()
         lease_ = std::chrono::seconds(std::clamp<std::uint32_t>(values.lease_time, 1, 3600));
     lease_known_ = asked.has_value();
     // A root that can't be looked at is for those to hear who ask for it.
-    if (!asked && asked.error().code().category() != make_error_code(nfsstat4::ok).category())
+    if (!asked && !is_status(asked.error()))
         co_return asked.error();
     co_return result<void>();
 }
@@ -408,6 +415,11 @@ task<result<void>> client_session::insist(compound_call& call, bool alone)
         if (!again)
             co_return failed;
     }
+}
+
+bool client_session::ends_recovery(const error& why) noexcept
+{
+    return !is_status(why) || is_lost(static_cast<nfsstat4>(why.code().value()));
 }
 
 task<result<void>> client_session::run_to_reclaim(compound_call& call) { return insist(call, false); }
@@ -502,6 +514,9 @@ task<result<client_session::verdict>> client_session::send_until_heard(std::size
             co_return later;
         BIND_CONN_TO_SESSION4args args;
         args.sessid = id_;
+        // A server may refuse to change it later.
+        if (way_back_ && way_of(number).serves_calls())
+            args.dir = channel_dir_from_client4::fore_or_both;
         operations bind(args);
         auto done = co_await send_alone(bind, way_of(number));
         if (!done)
@@ -519,7 +534,8 @@ task<result<client_session::verdict>> client_session::send_in_known(std::size_t 
     args.highest_slotid =
         static_cast<std::uint32_t>(std::max<std::size_t>(number, std::bit_width(used_ | 1) - 1));
     args.cachethis = call.once_;
-    s.in_doubt = true;
+    if (!std::exchange(s.in_doubt, true))
+        s.asked = shard_->clock().now();
     auto sent = co_await send(call, &args, way_of(number));
     if (!sent)
         co_return sent.error();
@@ -538,7 +554,7 @@ task<result<client_session::verdict>> client_session::send_in_known(std::size_t 
         co_return error(std::errc::protocol_error, "SEQUENCE answers another call", res.slotid);
     s.in_doubt = false;
     ++s.sequence;
-    last_heard_ = shard_->clock().now();
+    last_heard_ = std::max(last_heard_, s.asked);
     if (made_ != 0)
         allow(std::min<std::size_t>(std::size_t(res.target_highest_slotid) + 1, made_));
     heed(res.status_flags);

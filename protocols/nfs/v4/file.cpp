@@ -16,10 +16,28 @@ constexpr std::size_t few_results = 64;
 // More than that is asked for in several calls, so that somebody sees progress, and a repeat is short.
 constexpr std::uint64_t copied_at_once = std::uint64_t(64) << 20;
 
-const error locks_are_lost(std::errc::io_error, "the server has lost what was locked here");
-const error not_opened_for_this(make_error_code(nfsstat4::openmode), "the file is not open for that");
-
 } // namespace
+
+/// Counts a WRITE, or what else changes the file, while it is under way.
+class file::change_under_way {
+public:
+    explicit change_under_way(file& f) noexcept : client_(f.client_), open_(f.open_)
+    {
+        ++open_->writes;
+        client_.changed(open_->handle, open_.get());
+    }
+    change_under_way(const change_under_way&) = delete;
+    ~change_under_way()
+    {
+        client_.changed(open_->handle, open_.get());
+        if (--open_->writes == 0)
+            open_->quiet.set();
+    }
+
+private:
+    client& client_;
+    const std::shared_ptr<server_open> open_;
+};
 
 file::~file()
 {
@@ -32,13 +50,22 @@ file::~file()
 void file::leave() noexcept
 {
     std::erase(open_->users, this);
+    std::erase_if(open_->committing, [this](const auto& each) { return each.first == this; });
     if (locks_)
         std::erase(open_->locks, locks_);
 }
 
 bool file::has_lost_locks() const noexcept { return locks_ && locks_->is_lost; }
 
-stateid4 file::id() const noexcept { return open_->id_for(access_); }
+error file::told(error why) const { return has_lost_locks() ? locks_are_lost : why; }
+
+// The lock's where there is one (8881 8.2.5): what the server took away is not written over then.
+stateid4 file::id() const noexcept
+{
+    if (locks_ && locks_->is_known && !locks_->ranges.empty())
+        return locks_->id;
+    return open_->id_for(access_);
+}
 
 task<result<void>> file::reopen(stateid4 instead_of)
 {
@@ -59,16 +86,7 @@ task<result<void>> file::reopen(stateid4 instead_of)
         o->in_doubt = false;
     if (!ran)
         co_return ran.error();
-    const OPEN4res& res = call.get<1>();
-    // It is the same open if only the delegation was gone.
-    if (res.stateid.other != o->id.other)
-        o->lose_locks();
-    o->id = res.stateid;
-    o->id.seqid = 0;
-    o->access = access;
-    if (gives_delegation(res) &&
-        !(o->has_delegation() && res.delegation.stateid.other == o->delegation.other))
-        co_await client_.return_delegation(o->handle, res.delegation.stateid);
+    co_await client_.take_open(o, call.get<1>(), access);
     co_return result<void>();
 }
 
@@ -77,6 +95,13 @@ task<bool> file::mended(stateid4 used, error why)
 {
     if (!is_gone(why))
         co_return false;
+    if (locks_ && locks_->is_known && used == locks_->id) {
+        const std::shared_ptr<file_locks> l = locks_;
+        l->lose();
+        if (is_revoked(why))
+            co_await client_.free_stateid(used);
+        co_return !l->is_lost;
+    }
     if (open_->has_delegation() && used == open_->delegation)
         client_.drop_delegation(open_);
     if (is_revoked(why))
@@ -105,7 +130,7 @@ task<result<file::read_result>> file::read(std::uint64_t offset, std::uint32_t c
                 co_return ran.error();
             const bool again = co_await mended(args.stateid, ran.error());
             if (!again)
-                co_return ran.error();
+                co_return told(ran.error());
             continue;
         }
         const READ4res& res = call.get<1>();
@@ -145,8 +170,10 @@ task<result<file::read_result>> file::read(std::uint64_t offset, std::uint32_t c
 // One COPY, with both files opened again once where the server has forgotten one of them.
 task<result<file::copied>> file::copy_some(file& source, std::uint64_t at, std::uint64_t count)
 {
-    const write_under_way writing(*open_);
+    const change_under_way changing(*this);
     for (bool first = true;; first = false) {
+        if (has_lost_locks() || source.has_lost_locks())
+            co_return locks_are_lost;
         COPY4args args;
         args.src_stateid = source.id();
         args.dst_stateid = id();
@@ -162,12 +189,12 @@ task<result<file::copied>> file::copy_some(file& source, std::uint64_t at, std::
                 co_return ran.error();
             const bool again = co_await mended(args.dst_stateid, ran.error());
             if (!again)
-                co_return ran.error();
+                co_return told(ran.error());
             (void)co_await source.mended(args.src_stateid, ran.error());
             continue;
         }
         const write_response4& res = call.get<3>().response;
-        // Nobody would hear of its end: there is no back channel.
+        // Nobody would hear of its end: CB_OFFLOAD is not served.
         if (res.callback_id)
             co_return error(std::errc::not_supported, "COPY that goes on behind its answer");
         if (res.count > count)
@@ -231,7 +258,7 @@ task<result<void>> file::truncate(std::uint64_t size)
         co_return not_opened_for_this;
     if (has_lost_locks())
         co_return locks_are_lost;
-    const write_under_way writing(*open_);
+    const change_under_way changing(*this);
     new_attributes wanted;
     wanted.size = size;
     const encoded_attributes encoded(wanted);
@@ -243,31 +270,34 @@ task<result<void>> file::truncate(std::uint64_t size)
         call.once();
         auto ran = co_await client_.session_.run(call);
         if (ran)
-            node_.attributes.size = open_->known.size = size;
+            node_.attributes.size = size;
         if (ran || !first)
             co_return ran;
         const bool again = co_await mended(args.stateid, ran.error());
         if (!again)
-            co_return ran;
+            co_return told(ran.error());
     }
 }
 
 task<result<void>> file::close()
 {
     auto committed = co_await commit();
+    if (has_lost_locks()) {
+        auto dropped = co_await drop_what_is_lost();
+        if (!dropped)
+            committed = dropped.error();
+    }
     // By the same owner, so that it is the same open if there is one.
     if (open_->in_doubt)
         (void)co_await reopen(id());
-    if (locks_)
-        co_await unlock_all();
-    leave();
     result<void> ran;
-    if (open_->has_delegation()) {
-        const std::uint64_t size = std::max(open_->known.size, node_.attributes.size);
-        open_->known = node_.attributes;
-        open_->known.size = size;
-    } else if (open_->users.empty()) {
-        ran = co_await client_.close_open(open_);
+    if (locks_)
+        ran = co_await unlock_all();
+    leave();
+    if (!open_->has_delegation() && open_->users.empty()) {
+        auto closed = co_await client_.close_open(open_);
+        if (ran || closed)
+            ran = closed; // which takes locks along
     }
     if (!committed)
         co_return committed.error();
@@ -283,7 +313,7 @@ task<result<write_result>> file::send(std::uint64_t offset, rpc::payload data)
         co_return not_opened_for_this;
     if (has_lost_locks())
         co_return locks_are_lost;
-    const write_under_way writing(*open_);
+    const change_under_way changing(*this);
     for (bool first = true;; first = false) {
         WRITE4args args;
         args.stateid = id();
@@ -299,13 +329,12 @@ task<result<write_result>> file::send(std::uint64_t offset, rpc::payload data)
                 co_return ran.error();
             const bool again = co_await mended(args.stateid, ran.error());
             if (!again)
-                co_return ran.error();
+                co_return told(ran.error());
             continue;
         }
         const WRITE4res& res = call.get<1>();
         if (res.count > args.data.length || (res.count == 0 && args.data.length != 0))
             co_return error(std::errc::protocol_error, "WRITE tells an impossible count", res.count);
-        open_->known.size = std::max(open_->known.size, offset + res.count);
         write_result out;
         out.count = res.count;
         out.committed = static_cast<v3::stable_how>(res.committed);

@@ -17,8 +17,6 @@ constexpr duration first_delay = std::chrono::milliseconds(100);
 constexpr duration last_delay = std::chrono::seconds(5);
 constexpr duration last_delay_when_called = std::chrono::seconds(30);
 
-const error locks_are_lost(std::errc::io_error, "the server has lost what was locked here");
-const error not_opened_for_this(make_error_code(nfsstat4::openmode), "the file is not open for that");
 const error stopped(std::errc::operation_canceled, "LOCK");
 
 nfs_lock_type4 to_wire(files::lock_type type, bool waits) noexcept
@@ -26,11 +24,6 @@ nfs_lock_type4 to_wire(files::lock_type type, bool waits) noexcept
     if (type == files::lock_type::read)
         return waits ? nfs_lock_type4::readw : nfs_lock_type4::read;
     return waits ? nfs_lock_type4::writew : nfs_lock_type4::write;
-}
-
-bool is_status(const error& why) noexcept
-{
-    return why.code().category() == make_error_code(nfsstat4::ok).category();
 }
 
 // By its owner's name where the server has forgotten that, or never heard of it.
@@ -50,7 +43,7 @@ LOCK4args locking_of(const server_open& o, const file_locks& l, const owner_name
 
 } // namespace
 
-// A LOCK, which outlives its caller: what the server locks then is unlocked.
+// A LOCK, which outlives its caller. What the server locks for who has gone is undone before anybody else of this file locks or unlocks.
 struct client::locking {
     locking(std::shared_ptr<server_open> of, std::shared_ptr<file_locks> by, files::byte_range wanted,
             files::lock_type as, bool may_wait)
@@ -64,66 +57,159 @@ struct client::locking {
     const bool waits;
     const owner_name owner;
     std::optional<operations<PUTFH4args, LOCK4args>> call; // when it is its owner's turn
+    std::optional<held_permit> held;      // that turn, until its caller has heard, or it is undone
+    std::vector<files::locked_range> had; // of `bytes`, before
     bool is_abandoned = false;
     bool is_over = false;
     result<void> outcome;
     event over;
 };
 
+// A LOCKU, which outlives its caller too: no later LOCK may overtake it.
+struct client::unlocking {
+    unlocking(std::shared_ptr<server_open> of, std::shared_ptr<file_locks> by, files::byte_range what,
+              bool at_the_end)
+        : o(std::move(of)), l(std::move(by)), bytes(what), closes(at_the_end)
+    {
+    }
+    const std::shared_ptr<server_open> o;
+    const std::shared_ptr<file_locks> l;
+    const files::byte_range bytes;
+    const bool closes; // the file is closed: nobody unlocks after this one
+    bool is_abandoned = false;
+    result<void> outcome;
+    event over;
+};
+
 task<void> client::perform_lock(std::shared_ptr<locking> k)
 {
-    file_locks& l = *k->l;
-    const bool mine = co_await l.turn.acquire();
-    std::optional<held_permit> held;
+    const bool mine = co_await k->l->turn.acquire();
     k->outcome = stopped;
-    if (mine)
-        held.emplace(l.turn);
-    if (mine && !k->is_abandoned) {
+    if (mine) {
+        k->held.emplace(k->l->turn);
+        co_await send_lock(k);
+    }
+    k->is_over = true;
+    k->over.set();
+    if (k->is_abandoned)
+        co_await undo_lock(std::move(k));
+    end_opening();
+}
+
+task<void> client::send_lock(std::shared_ptr<locking> k)
+{
+    file_locks& l = *k->l;
+    for (bool first = true; !k->is_abandoned; first = false) {
+        const bool was_known = l.is_known;
+        const stateid4 by = l.id;
         k->call.emplace(PUTFH4args{k->o->handle.bytes()},
                         locking_of(*k->o, l, k->owner, k->bytes, to_wire(k->type, k->waits)));
         k->call->once();
         k->outcome = co_await session_.run(*k->call);
+        // A server that started anew meanwhile has what was locked before by another stateid.
+        if (k->outcome || !first || !is_gone(k->outcome.error()) || !l.is_known || (was_known && l.id == by))
+            break;
     }
-    if (k->outcome) {
-        l.id = k->call->get<1>().lock_stateid;
-        l.id.seqid = 0;
-        l.is_known = true;
-        l.ranges.set(k->bytes, k->type);
-    }
-    held.reset();
-    k->is_over = true;
-    k->over.set();
-    if (k->outcome && k->is_abandoned) {
-        co_await undo_lock(std::move(k));
+    if (!k->outcome)
         co_return;
+    for (const files::locked_range& each : l.ranges.all()) {
+        const files::byte_range both{std::max(each.bytes.offset, k->bytes.offset),
+                                     std::min(each.bytes.last, k->bytes.last)};
+        if (both.offset <= both.last)
+            k->had.push_back({both, each.type});
     }
-    end_opening();
+    l.id = k->call->get<1>().lock_stateid;
+    l.id.seqid = 0;
+    l.is_known = true;
+    l.ranges.set(k->bytes, k->type);
 }
 
-// Nobody has it any more that was waited for.
+// Nobody has it any more that was waited for: what the file had locked of the bytes before is as it was. Whoever else locks or unlocks here waits meanwhile.
 task<void> client::undo_lock(std::shared_ptr<locking> k)
 {
-    const bool mine = co_await k->l->turn.acquire();
-    if (mine) {
-        const held_permit held(k->l->turn);
-        auto undone = co_await send_unlock(k->o, k->l, k->bytes);
-        if (undone)
-            k->l->ranges.clear(k->bytes);
+    file_locks& l = *k->l;
+    std::uint64_t at = k->bytes.offset;
+    bool is_done = !k->outcome.has_value();
+    for (std::size_t i = 0; !is_done; ++i) {
+        const bool is_last = i == k->had.size();
+        const std::uint64_t next = is_last ? k->bytes.last : k->had[i].bytes.offset;
+        if (at < next || (is_last && at == next)) {
+            const files::byte_range between{at, is_last ? next : next - 1};
+            (void)co_await unlock_there(k->o, k->l, between);
+        }
+        if (is_last)
+            break;
+        const files::locked_range before = k->had[i];
+        if (before.type != k->type) {
+            operations call(PUTFH4args{k->o->handle.bytes()},
+                            locking_of(*k->o, l, k->owner, before.bytes, to_wire(before.type, false)));
+            call.once();
+            auto locked = co_await session_.run(call);
+            if (locked)
+                l.ranges.set(before.bytes, before.type);
+            else if (before.type == files::lock_type::write)
+                l.is_lost = true; // somebody reads
+        }
+        is_done = before.bytes.last == k->bytes.last;
+        at = before.bytes.last + 1;
     }
+    k->held.reset();
+}
+
+task<void> client::undo_late(std::shared_ptr<locking> k)
+{
+    co_await undo_lock(std::move(k));
     end_opening();
 }
 
-task<result<void>> client::send_unlock(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l,
-                                       files::byte_range bytes)
+task<void> client::perform_unlock(std::shared_ptr<unlocking> k)
 {
-    LOCKU4args args;
-    args.locktype = nfs_lock_type4::write;
-    args.lock_stateid = l->id;
-    args.offset = bytes.offset;
-    args.length = bytes.length();
-    operations call(PUTFH4args{o->handle.bytes()}, args);
-    call.once();
-    co_return co_await session_.run(call);
+    file_locks& l = *k->l;
+    const bool mine = co_await l.turn.acquire();
+    k->outcome = stopped;
+    if (mine) {
+        const held_permit held(l.turn);
+        if (!k->is_abandoned)
+            k->outcome = co_await unlock_there(k->o, k->l, k->bytes);
+        if (k->closes && k->outcome && std::exchange(l.is_known, false))
+            co_await free_stateid(l.id);
+    }
+    // What may be locked there still goes with the open.
+    if (k->closes && !k->outcome)
+        begin_return(k->o);
+    k->over.set();
+    end_opening();
+}
+
+// In its turn.
+task<result<void>> client::unlock_there(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l,
+                                        files::byte_range bytes)
+{
+    if (l->ranges.empty())
+        co_return result<void>();
+    for (bool first = true; l->is_known || !l->is_lost; first = false) {
+        LOCKU4args args;
+        args.locktype = nfs_lock_type4::write;
+        args.lock_stateid = l->id;
+        args.offset = bytes.offset;
+        args.length = bytes.length();
+        operations call(PUTFH4args{o->handle.bytes()}, args);
+        call.once();
+        auto ran = co_await session_.run(call);
+        if (ran)
+            break;
+        if (!is_gone(ran.error()))
+            co_return ran.error();
+        // A server that started anew meanwhile has them locked by another stateid.
+        if (first && l->is_known && !(l->id == args.lock_stateid))
+            continue;
+        // What the server does not know is not locked.
+        l->is_known = false;
+        l->is_lost = true;
+    }
+    l->ranges.clear(bytes);
+    l->is_lost = l->is_lost && !l->ranges.empty();
+    co_return result<void>();
 }
 
 // Fails where the session is lost again.
@@ -140,8 +226,7 @@ task<result<void>> client::reclaim_locks(std::shared_ptr<server_open> o, std::sh
         operations call(PUTFH4args{o->handle.bytes()}, args);
         call.once();
         auto ran = co_await session_.run_to_reclaim(call);
-        if (!ran && (!is_status(ran.error()) || ran.error().code() == make_error_code(nfsstat4::badsession) ||
-                     ran.error().code() == make_error_code(nfsstat4::deadsession)))
+        if (!ran && client_session::ends_recovery(ran.error()))
             co_return ran.error();
         if (!ran) {
             l->is_lost = true;
@@ -161,7 +246,7 @@ void client::notified(const CB_NOTIFY_LOCK4args& args) noexcept
         for (const auto& l : o->locks) {
             const owner_name owner(l->owner);
             if (std::ranges::equal(owner.bytes(), named))
-                l->may_be_free.set();
+                l->notice();
         }
     }
 }
@@ -184,10 +269,14 @@ task<result<void>> file::lock(files::byte_range bytes, files::lock_type type, bo
     const std::shared_ptr<file_locks> l = locks_;
     duration delay = first_delay;
     for (;;) {
-        l->may_be_free.reset();
+        const std::uint64_t heard_before = l->notices;
         auto done = co_await lock_once(bytes, type, waits);
         if (done || !waits || !(done.error().code() == make_error_code(nfsstat4::denied)))
             co_return done;
+        // Other tasks may wait for locks of this file: what was said while this one asked is not to be missed.
+        if (l->notices != heard_before)
+            continue;
+        l->may_be_free.reset();
         const auto hear = [](event& free) -> task<result<bool>> {
             const bool heard = co_await free.wait();
             if (!heard)
@@ -198,8 +287,8 @@ task<result<void>> file::lock(files::byte_range bytes, files::lock_type type, bo
         auto heard = co_await with_timeout(delay, std::move(hearing));
         if (!heard && !(heard.error() == std::errc::timed_out))
             co_return stopped;
-        const duration last = client_.session_.can_be_called() ? last_delay_when_called : last_delay;
-        delay = std::min(delay * 2, last);
+        const bool is_told = open_->may_notify && client_.session_.can_be_called();
+        delay = std::min(delay * 2, is_told ? last_delay_when_called : last_delay);
     }
 }
 
@@ -210,8 +299,13 @@ task<result<void>> file::lock_once(files::byte_range bytes, files::lock_type typ
         if (l->is_lost)
             co_return locks_are_lost;
         // A lock hangs on an open of the server's that has the access.
-        if ((access_ & ~open_->access) != 0)
+        if ((access_ & ~open_->access) != 0 && open_->has_delegation())
             co_await client_.claim(open_);
+        if ((access_ & ~open_->access) != 0 && !open_->has_delegation()) {
+            auto opened = co_await reopen(id());
+            if (!opened)
+                co_return opened.error();
+        }
         const stateid4 used = open_->id;
         auto sent = std::make_shared<client::locking>(open_, l, bytes, type, waits);
         ++client_.openings_;
@@ -221,12 +315,13 @@ task<result<void>> file::lock_once(files::byte_range bytes, files::lock_type typ
             sent->is_abandoned = true;
             if (sent->call)
                 sent->call->abandon();
-            if (sent->is_over && sent->outcome) {
+            if (sent->is_over) {
                 ++client_.openings_;
-                client_.session_.background().spawn(&client::undo_lock, &client_, sent);
+                client_.session_.background().spawn(&client::undo_late, &client_, sent);
             }
             co_return stopped;
         }
+        sent->held.reset();
         if (sent->outcome || !first || !is_gone(sent->outcome.error()))
             co_return sent->outcome;
         // Nothing is lost by an owner that has no locks.
@@ -234,42 +329,56 @@ task<result<void>> file::lock_once(files::byte_range bytes, files::lock_type typ
         l->is_known = false;
         const bool again = co_await mended(used, sent->outcome.error());
         if (!again)
-            co_return sent->outcome;
+            co_return told(sent->outcome.error());
     }
 }
 
+// Who locks these bytes next reads and writes them: what was written here is to be stable before, or it might be sent again over that.
 task<result<void>> file::unlock(files::byte_range bytes)
 {
     if (!locks_ || locks_->ranges.empty())
         co_return result<void>();
-    const std::shared_ptr<file_locks> l = locks_;
-    const bool mine = co_await l->turn.acquire();
-    if (!mine)
+    result<void> kept;
+    if (!has_lost_locks() && uncommitted() != 0)
+        kept = co_await commit();
+    if (has_lost_locks())
+        kept = co_await drop_what_is_lost();
+    else if (!kept)
+        co_return kept;
+    auto sent = std::make_shared<client::unlocking>(open_, locks_, bytes, false);
+    ++client_.openings_;
+    client_.session_.background().spawn(&client::perform_unlock, &client_, sent);
+    const bool stays = co_await sent->over.wait();
+    if (!stays) {
+        sent->is_abandoned = true;
         co_return stopped;
-    const held_permit held(l->turn);
-    result<void> done;
-    if (l->is_known)
-        done = co_await client_.send_unlock(open_, l, bytes);
-    // What the server does not know is not locked.
-    if (!done && !is_gone(done.error()))
-        co_return done;
-    if (!done) {
-        l->is_known = false;
-        l->is_lost = true;
     }
-    l->ranges.clear(bytes);
-    l->is_lost = l->is_lost && !l->ranges.empty();
+    if (!sent->outcome)
+        co_return sent->outcome;
+    co_return kept;
+}
+
+// What was written under a lock that is lost may stand in the way of what somebody else has written since.
+task<result<void>> file::drop_what_is_lost()
+{
+    auto dropped = co_await drop_uncommitted();
+    if (!dropped)
+        co_return dropped.error();
+    if (*dropped != 0)
+        co_return locks_are_lost;
     co_return result<void>();
 }
 
-// Before the file is closed: the open may stay.
-task<void> file::unlock_all()
+// Before the file is closed: the open may stay. A LOCK that nobody waits for any more is waited for, and the unlocking goes on where the caller has gone.
+task<result<void>> file::unlock_all()
 {
-    (void)co_await unlock(everything);
-    if (!locks_->is_known)
-        co_return;
-    locks_->is_known = false;
-    co_await client_.free_stateid(locks_->id);
+    auto sent = std::make_shared<client::unlocking>(open_, locks_, everything, true);
+    ++client_.openings_;
+    client_.session_.background().spawn(&client::perform_unlock, &client_, sent);
+    const bool stays = co_await sent->over.wait();
+    if (!stays)
+        co_return stopped;
+    co_return sent->outcome;
 }
 
 task<result<std::optional<file::lock_in_the_way>>> file::test_lock(files::byte_range bytes,

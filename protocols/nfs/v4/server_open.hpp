@@ -12,9 +12,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace verbena::nfs::v4 {
+
+inline const error locks_are_lost(std::errc::io_error, "the server has lost what was locked here");
+inline const error not_opened_for_this(make_error_code(nfsstat4::openmode), "the file is not open for that");
 
 /// What one file has locked. Its owner is its own.
 struct file_locks {
@@ -25,8 +29,21 @@ struct file_locks {
     bool is_known = false; // the server knows the owner
     bool is_lost = false;  // the server has forgotten what is in `ranges`
     files::byte_ranges ranges;
-    semaphore turn{1}; // of LOCK and LOCKU
-    event may_be_free; // for who waits for a lock
+    semaphore turn{1};         // of LOCK and LOCKU, with what undoes them
+    std::uint64_t notices = 0; // that a lock may be free
+    event may_be_free;         // set by each of them, for who waits
+
+    void notice() noexcept
+    {
+        ++notices;
+        may_be_free.set();
+    }
+    /// The server does not know them.
+    void lose() noexcept
+    {
+        is_known = false;
+        is_lost = is_lost || !ranges.empty();
+    }
 };
 
 struct server_open {
@@ -54,10 +71,8 @@ struct server_open {
     /// The server has begun this open anew: what was locked by the one before is not any more.
     void lose_locks() noexcept
     {
-        for (const auto& each : locks) {
-            each->is_known = false;
-            each->is_lost = each->is_lost || !each->ranges.empty();
-        }
+        for (const auto& each : locks)
+            each->lose();
     }
     bool has_delegation() const noexcept { return delegated != state::plain; }
 
@@ -65,7 +80,9 @@ struct server_open {
     std::uint32_t access;      // that the server knows of
     const std::uint64_t owner; // its own, so that to close one closes no other
     bool in_doubt = false;     // whether the server has it open by another stateid, which nobody heard
+    bool is_new = false; // its OPEN may have made the file, and had access then that the mode does not give
     bool is_closed = false;
+    bool may_notify = false;                        // the server says when a lock is free that was waited for
     stateid4 id;                                    // with sequence id 0, which stands for the newest
     semaphore turn{1};                              // of OPEN with this owner
     std::vector<file*> users;                       // open ones
@@ -76,25 +93,15 @@ struct server_open {
     stateid4 delegation;       // likewise with 0
     std::uint32_t allowed = 0; // access of an open that it answers
     changeid4 granted_at = 0;  // change attribute of the file then
-    file_attributes known;     // of the file, as far as it was looked at since
+    std::uint64_t granted_size = 0;
+    file_attributes known;     // of the file, as it was after `looked_at` changes
+    std::uint64_t changes = 0; // that this client has made since, or may have
+    std::uint64_t looked_at = 0;
     std::uint64_t last_used = 0;
     std::size_t writes = 0; // under way
     event quiet;            // while there are none, for who waits there
-};
-
-/// Counts a WRITE, or what else changes the file, while it is under way.
-class write_under_way {
-public:
-    explicit write_under_way(server_open& o) noexcept : open_(o) { ++open_.writes; }
-    write_under_way(const write_under_way&) = delete;
-    ~write_under_way()
-    {
-        if (--open_.writes == 0)
-            open_.quiet.set();
-    }
-
-private:
-    server_open& open_;
+    std::vector<std::pair<file*, std::uint64_t>>
+        committing; // users, and what each had written when a COMMIT was sent
 };
 
 } // namespace verbena::nfs::v4

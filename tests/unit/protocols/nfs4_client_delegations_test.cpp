@@ -223,6 +223,32 @@ BOOST_FIXTURE_TEST_CASE(what_only_the_delegation_allows_is_claimed_before_it_goe
     close(*conflicts);
 }
 
+BOOST_FIXTURE_TEST_CASE(what_was_locked_is_lost_where_what_is_claimed_is_another_open, fixture)
+{
+    const auto what = make("f");
+    holder.wire.on_reply_to = [](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.has(nfs_opnum4::open))
+            let_everybody(reply);
+    };
+    holder.wire.on_call = ask_for_both;
+    auto writes = open(holder, what, share4::access_write);
+    holder.wire.on_call = nullptr;
+    BOOST_TEST(holder.user.delegations() == 1u);
+    auto reads = open(holder, what, share4::access_read);
+    BOOST_TEST(run([&] { return writes->lock({0, 9}, verbena::files::lock_type::write); }).has_value());
+    holder.wire.on_reply_to = [](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.has(nfs_opnum4::open))
+            reply[24 + 12 + 44 + 8 + 8 + 15] ^= std::byte(1); // of the open's stateid
+    };
+    auto conflicts = open(other, what, share4::access_read);
+    holder.wire.on_reply_to = nullptr;
+    BOOST_TEST(holder.user.delegations() == 0u);
+    BOOST_TEST((run([&] { return writes->write(0, bytes_of("x")); }).error() == std::errc::io_error));
+    close(*writes);
+    close(*reads);
+    close(*conflicts);
+}
+
 BOOST_FIXTURE_TEST_CASE(a_recall_that_overtakes_the_answer_to_open_gives_it_back_at_once, fixture)
 {
     const auto what = make("f");
@@ -266,6 +292,7 @@ BOOST_FIXTURE_TEST_CASE(a_recall_that_overtakes_the_answer_to_open_gives_it_back
 BOOST_FIXTURE_TEST_CASE(an_early_recall_that_no_open_explains_goes_back_by_its_name, fixture)
 {
     const auto what = make("f");
+    const auto second = make("g");
     event go;
     holder.wire.holds_answer = [&](const sent_compound& call) {
         return call.has(nfs_opnum4::open) ? &go : nullptr;
@@ -284,12 +311,26 @@ BOOST_FIXTURE_TEST_CASE(an_early_recall_that_no_open_explains_goes_back_by_its_n
     BOOST_TEST(call_back(unknown) == nfsstat4::ok);
     BOOST_TEST(call_back(unknown) == nfsstat4::ok);
     BOOST_TEST(holder.wire.count(nfs_opnum4::delegreturn) == 0u);
+    // One that began later is not waited for.
+    event never;
+    holder.wire.holds_answer = [&](const sent_compound& call) {
+        return call.has(nfs_opnum4::open) ? &never : nullptr;
+    };
+    scope later(*shard);
+    later.spawn([&]() -> task<void> {
+        auto done = co_await holder.user.open(second, share4::access_read);
+        if (done)
+            (void)co_await (*done)->close();
+    });
+    turns();
     go.set();
     run([&]() -> task<void> { co_await opening.join(); });
     turns();
     holder.wire.holds_answer = nullptr;
     BOOST_TEST(holder.wire.count(nfs_opnum4::delegreturn) == 1u);
     BOOST_TEST(holder.user.delegations() == 1u); // that of the open is another one
+    never.set();
+    run([&]() -> task<void> { co_await later.join(); });
     BOOST_TEST_REQUIRE(opened);
     close(*opened);
 }
@@ -345,11 +386,7 @@ BOOST_FIXTURE_TEST_CASE(callbacks_are_signed_and_nobody_else_s_session_is_known,
     bool refuses = true;
     holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
         if (call.sequence && std::exchange(refuses, false)) {
-            // SEQUENCE fails: the session is lost.
-            reply.resize(24 + 20);
-            xdr::store_u32(reply.data() + 24, static_cast<std::uint32_t>(nfsstat4::badsession));
-            xdr::store_u32(reply.data() + 24 + 8, 1);
-            xdr::store_u32(reply.data() + 24 + 16, static_cast<std::uint32_t>(nfsstat4::badsession));
+            refuse_sequence(reply, nfsstat4::badsession);
         }
     };
     event go;

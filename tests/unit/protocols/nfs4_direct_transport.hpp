@@ -19,7 +19,8 @@ struct sent_compound {
     std::uint32_t minor = 0;
     std::vector<nfs_opnum4> operations;
     std::optional<SEQUENCE4args> sequence;
-    nfsstat4 status = nfsstat4::ok; ///< what came back
+    std::optional<channel_dir_from_client4> bound_as; ///< by BIND_CONN_TO_SESSION
+    nfsstat4 status = nfsstat4::ok;                   ///< what came back
 
     bool has(nfs_opnum4 wanted) const noexcept
     {
@@ -35,6 +36,15 @@ inline void refuse_at(std::vector<std::byte>& reply, std::size_t place, nfsstat4
     xdr::store_u32(reply.data() + 24, static_cast<std::uint32_t>(status));
     xdr::store_u32(reply.data() + 24 + 8, static_cast<std::uint32_t>(place + 1));
     xdr::store_u32(reply.data() + at + 4, static_cast<std::uint32_t>(status));
+}
+
+/// SEQUENCE fails.
+inline void refuse_sequence(std::vector<std::byte>& reply, nfsstat4 status)
+{
+    reply.resize(24 + 20);
+    xdr::store_u32(reply.data() + 24, static_cast<std::uint32_t>(status));
+    xdr::store_u32(reply.data() + 24 + 8, 1);
+    xdr::store_u32(reply.data() + 24 + 16, static_cast<std::uint32_t>(status));
 }
 
 class direct_transport final : public rpc::client_transport {
@@ -131,6 +141,8 @@ private:
             BOOST_REQUIRE(args.visit([&](const auto& of_one) {
                 if constexpr (std::is_same_v<std::decay_t<decltype(of_one)>, SEQUENCE4args>)
                     out.sequence = of_one;
+                if constexpr (std::is_same_v<std::decay_t<decltype(of_one)>, BIND_CONN_TO_SESSION4args>)
+                    out.bound_as = of_one.dir;
             }));
         }
         return out;

@@ -58,7 +58,7 @@ struct two_clients : nfs4_fixture {
     ~two_clients()
     {
         holder.wire.decide = other.wire.decide = nullptr;
-        holder.wire.on_reply_to = nullptr;
+        holder.wire.on_reply_to = other.wire.on_reply_to = nullptr;
         holder.wire.on_reply = nullptr;
         run([&]() -> task<void> {
             co_await holder.user.close();
@@ -137,7 +137,8 @@ struct two_clients : nfs4_fixture {
     }
     /// A callback to the holder in a slot that our server does not come to use. The status is CB_SEQUENCE's where that failed.
     template<class Args>
-    nfsstat4 call_back(const Args& args, std::span<const referring_call_list4> refers = {})
+    nfsstat4 call_back(const Args& args, std::span<const referring_call_list4> refers = {},
+                       attributes* told = nullptr)
     {
         memory_call c(pool, from);
         xdr::encoder out = c.begin(callback_service::program, callback_version, 1, nullptr);
@@ -157,7 +158,19 @@ struct two_clients : nfs4_fixture {
         CB_SEQUENCE4res res;
         if (reply.read(res))
             ++by_hand;
+        CB_GETATTR4res values;
+        if (told != nullptr && reply.read(values))
+            BOOST_TEST(decode_attributes(values.obj_attributes, *told));
         return reply.status();
+    }
+    /// The server loses from now on what is not stable: its verifier is another one.
+    void lose_unstable_data()
+    {
+        for (one_client* each : {&holder, &other})
+            each->wire.on_reply_to = [](const sent_compound& call, std::vector<std::byte>& reply) {
+                if (call.has(nfs_opnum4::commit) || call.has(nfs_opnum4::write))
+                    reply.back() ^= std::byte(1);
+            };
     }
     static rpc::payload bytes_of(std::string_view text) { return {lease(), std::as_bytes(std::span(text))}; }
     const verbena::files::state_stats& stats() { return commons->state.table().stats(); }

@@ -190,6 +190,23 @@ BOOST_FIXTURE_TEST_CASE(more_calls_at_once_than_may_be_end_the_connection, fixtu
     BOOST_TEST(client->connections() == 2u);
 }
 
+BOOST_FIXTURE_TEST_CASE(a_server_that_does_not_read_its_answers_has_no_more_of_them, fixture)
+{
+    scope caller(*world.shard);
+    caller.spawn([&] { return asking(std::size_t(8) << 20); }); // more than the kernel takes
+    world.turns();
+    const std::uint32_t most = rpc::stream_client_options().callback_credits;
+    for (std::uint32_t i = 0; i < most; ++i)
+        send(call_of(i, 1, opaque(5)));
+    BOOST_TEST(client->connections() == 1u);
+    BOOST_TEST(world.program.served == int(most));
+    send(call_of(most, 1, opaque(5)));
+    BOOST_TEST(world.program.served == int(most));
+    BOOST_TEST(ended());
+    caller.request_stop();
+    run_until_complete(*world.shard, [&]() -> task<void> { co_await caller.join(); }());
+}
+
 BOOST_FIXTURE_TEST_CASE(a_call_that_is_done_makes_room, fixture)
 {
     for (std::uint32_t i = 0; i < 100; ++i) {

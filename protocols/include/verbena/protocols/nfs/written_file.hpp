@@ -62,6 +62,15 @@ public:
 protected:
     ~written_file() = default;
 
+    /// Forgets what is not committed, as it must not be sent again. Yields how many bytes. Completes when: no commit() and no write() is under way. On cancel: the
+    /// wait ends, and nothing is forgotten. Errors: ECANCELED.
+    task<result<std::size_t>> drop_uncommitted();
+    /// Counts pieces written, for committed().
+    std::uint64_t written() const noexcept { return written_; }
+    /// A COMMIT that was sent when written() was `before` has yielded that verifier. What it made stable is forgotten; where anything was lost, or a
+    /// commit() is under way, nothing is.
+    void committed(std::uint64_t before, const v3::writeverf3& verifier) noexcept;
+
     /// One unstable WRITE, of most_at_once() bytes at most. Completes when, on cancel, errors: as the client's.
     virtual task<result<write_result>> send(std::uint64_t offset, rpc::payload data) = 0;
     /// COMMIT of the whole file. Completes when, on cancel, errors: as the client's.
@@ -71,11 +80,12 @@ protected:
 private:
     class unstable {
     public:
-        unstable(std::uint64_t o, rpc::payload d, const v3::writeverf3& v)
-            : offset(o), data(std::move(d)), verifier(v)
+        unstable(std::uint64_t n, std::uint64_t o, rpc::payload d, const v3::writeverf3& v)
+            : number(n), offset(o), data(std::move(d)), verifier(v)
         {
         }
         std::uint64_t end() const noexcept { return offset + data.size(); }
+        std::uint64_t number;
         std::uint64_t offset;
         rpc::payload data;
         v3::writeverf3 verifier;
@@ -89,6 +99,7 @@ private:
 
     std::vector<unstable> unstable_; // in the order in which they were written
     std::size_t uncommitted_ = 0;
+    std::uint64_t written_ = 0;
     std::uint64_t resent_ = 0;
     semaphore turn_{1}; // of commit()
     std::size_t writing_ = 0;

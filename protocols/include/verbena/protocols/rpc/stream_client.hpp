@@ -27,7 +27,8 @@ struct stream_client_options {
     bool reserved_port = false;
     /// Answers the server's own calls, which come over the same connection; nullptr: they are dropped. Outlives the client.
     dispatcher* callbacks = nullptr;
-    /// Calls of the server that may be under way, if there is a dispatcher; one more ends the connection, which is made again.
+    /// Calls of the server that may be under way, if there is a dispatcher; one more ends the connection, which is made again. One is under way
+    /// until its answer has been sent.
     std::uint32_t callback_credits = 8;
     /// The largest call of the server, and the largest reply to one, in bytes. A longer call ends the connection, as one does that can't be
     /// read.

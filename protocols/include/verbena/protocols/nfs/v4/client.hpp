@@ -146,7 +146,8 @@ public:
     task<void> close();
 
     /// Has each OPEN ask for a delegation, and keeps up to `most` of them, with the open that brought each: while one is there, open() and
-    /// close() of its file make no call. 0, as at the beginning: none is asked for, and those that are there go back. Nothing comes of it
+    /// close() of its file make no call, but for one that asks for attributes where this client has changed the file since they were looked at. Each
+    /// open() compares its handle with those of all of them: some hundreds are meant. 0, as at the beginning: none is asked for, and those that are there go back. Nothing comes of it
     /// without a callback_service. What is kept counts against the server's limits of opens and delegations. Needs an open session if it
     /// makes the number smaller.
     void use_delegations(std::size_t most);
@@ -187,8 +188,8 @@ public:
     task<result<void>> learn_limits(const known_handle& object);
 
     /// Opens a file that is there; `access` has bits of share4::access_both, and nobody is denied anything. On cancel: the wait ends, OPEN is
-    /// not sent again, and what the server opens all the same is closed. Under a delegation (use_delegations()) it completes at once, and the
-    /// file's node() has the attributes that are known of it, not those of `object`.
+    /// not sent again, and what the server opens all the same is closed. Under a delegation (use_delegations()) it completes at once, or
+    /// when the server has told the attributes of a file that this client has changed, and the file's node() has those, not those of `object`.
     task<result<std::unique_ptr<file>>> open(const node& object, std::uint32_t access);
     /// Makes the file `name` of `directory` and opens it with `access`, as open().
     task<result<std::unique_ptr<file>>> create(const known_handle& directory, std::string_view name,
@@ -230,12 +231,18 @@ private:
     struct early_recall {
         known_handle object;
         stateid4 id;
+        std::uint64_t before; // the number of the next OPEN
     };
     std::uint32_t want_for(std::uint32_t access) const noexcept;
     std::shared_ptr<server_open> delegated(const known_handle& object) const noexcept;
-    std::unique_ptr<file> open_here(const node& object, std::uint32_t access);
+    std::shared_ptr<server_open> good_for(const node& object, std::uint32_t access) const noexcept;
+    std::unique_ptr<file> open_here(std::shared_ptr<server_open> o, std::uint32_t access);
+    task<result<void>> look_at(std::shared_ptr<server_open> o);
+    void changed(const known_handle& object, server_open* by) noexcept;
+    task<void> take_open(std::shared_ptr<server_open> o, const OPEN4res& res, std::uint32_t access);
     task<void> take_delegation(std::shared_ptr<server_open> o, const OPEN4res& res, file_attributes known);
     void set_type(server_open& o, const open_delegation4& given) const noexcept;
+    task<void> commit_users(std::shared_ptr<server_open> o);
     void make_room_for_delegations();
     template<class F>
     std::shared_ptr<server_open> least_needed(F f) const;
@@ -249,14 +256,18 @@ private:
     task<void> return_unknown(known_handle object, stateid4 delegation);
     // file_locks.cpp
     struct locking;
+    struct unlocking;
     task<void> perform_lock(std::shared_ptr<locking> k);
+    task<void> send_lock(std::shared_ptr<locking> k);
     task<void> undo_lock(std::shared_ptr<locking> k);
-    task<result<void>> send_unlock(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l,
-                                   files::byte_range bytes);
+    task<void> undo_late(std::shared_ptr<locking> k);
+    task<void> perform_unlock(std::shared_ptr<unlocking> k);
+    task<result<void>> unlock_there(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l,
+                                    files::byte_range bytes);
     task<result<void>> reclaim_locks(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l);
 
-    void begin_asking() noexcept;
-    void end_asking();
+    std::uint64_t begin_asking();
+    void end_asking(std::uint64_t number);
     void end_opening() noexcept;
 
     client_session session_;
@@ -268,8 +279,9 @@ private:
 
     std::size_t most_delegations_ = 0;
     std::vector<std::shared_ptr<server_open>> delegated_; // those of opens_ that opens are answered by
-    unsigned asking_ = 0;                                 // OPENs that may bring a delegation, under way
-    std::vector<early_recall> early_recalls_;             // meanwhile, of stateids that nobody knows
+    std::vector<std::uint64_t> asking_; // numbers of OPENs that may bring a delegation, under way
+    std::uint64_t next_asking_ = 0;
+    std::vector<early_recall> early_recalls_; // meanwhile, of stateids that nobody knows
     std::uint64_t uses_ = 0;
     std::uint64_t opens_here_ = 0;
     std::uint64_t returned_ = 0;

@@ -103,6 +103,8 @@ public:
     task<result<void>> run(compound_call& call);
     /// As run(), for reclaimer::reclaim() alone. Completes when: as run(), or when the session is lost again.
     task<result<void>> run_to_reclaim(compound_call& call);
+    /// A call of reclaimer::reclaim() that failed so ends it: the session is lost again, or the server can't be asked. All is asked for again then.
+    static bool ends_recovery(const error& why) noexcept;
     /// Calls nothing, and needs no session. Completes when: the server has answered.
     task<result<void>> null();
     /// Tells the server that session and client are no longer used, and ends the renewal of the lease. No call is under way or comes
@@ -125,7 +127,7 @@ public:
     const identity& who() const noexcept { return who_; }
     /// The server has granted a back channel, and is not known to be without a way to call.
     bool can_be_called() const noexcept { return way_back_ && !way_back_lost_; }
-    /// The lease has not run out since the server was last heard of: what it gave holds.
+    /// The lease has not run out since a call that the server has answered was sent: what it gave holds.
     bool lease_holds() const noexcept
     {
         return state_ == state::up && shard_->clock().now() - last_heard_ < lease_;
@@ -144,6 +146,7 @@ private:
     struct slot {
         std::uint32_t sequence = 1; // of the next call
         bool in_doubt = false;      // whether the server has seen that one
+        time_point asked{};         // when that one was sent first
     };
     // What became of a call that was answered.
     struct verdict {
@@ -186,7 +189,7 @@ private:
     void heed_way_back(std::uint32_t flags, std::uint32_t news);
     task<void> mend_way_back();
     task<bool> bind_ways();
-    task<bool> bind_way(rpc::client_transport& way);
+    task<result<bool>> bind_way(rpc::client_transport& way);
     bool is_session(const sessionid4& id) const noexcept override { return session_is_there_ && id == id_; }
     bool is_being_made() const noexcept override { return creating_; }
     std::uint32_t minor_of_callbacks() const noexcept override { return minor_; }
@@ -225,7 +228,8 @@ private:
     sessionid4 id_{};
     channel_attrs4 channel_;
     duration lease_ = std::chrono::seconds(90);
-    time_point last_heard_{};
+    time_point
+        last_heard_{}; // when the last call was sent that was answered: the server may have renewed the lease then
 
     std::array<slot, max_slots> slots_{};
     std::uint64_t used_ = 0;  // slots, by bits

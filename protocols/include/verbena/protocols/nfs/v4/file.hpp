@@ -53,10 +53,12 @@ public:
     /// A restart of the server leaves locks where they are: they are reclaimed. Where that fails, or the server has revoked them, the file fails
     /// with EIO from then on, as somebody else may have written meanwhile: unlock() everything, or close it.
     ///
-    /// Completes when: they are locked, or are not to be. On cancel: the wait ends, and what the server locks all the same is unlocked. Errors: EIO
-    /// as above, and what the server says.
+    /// Completes when: they are locked, or are not to be. On cancel: the wait ends, and what the server locks all the same is undone before any later
+    /// lock() or unlock() of this file; what it had of the bytes before it has then. Errors: EIO as above, and what the server says.
     task<result<void>> lock(files::byte_range bytes, files::lock_type type, bool waits = false);
-    /// Unlocks what of these bytes is locked.
+    /// Commits what was written here, then unlocks what of these bytes is locked: whoever locks them next may rely on it. Where committing
+    /// fails, they stay locked and that error is told. Where locks were lost, what is uncommitted is dropped, which EIO tells once, and they
+    /// are unlocked all the same. On cancel: they may be unlocked, before any later lock().
     task<result<void>> unlock(files::byte_range bytes);
     /// What is in the way of lock(), if anything: one of the locks, and its bytes.
     struct lock_in_the_way {
@@ -64,13 +66,14 @@ public:
         files::lock_type type = files::lock_type::read;
     };
     task<result<std::optional<lock_in_the_way>>> test_lock(files::byte_range bytes, files::lock_type type);
-    /// Commits and closes. Where committing fails, the file is closed and that error told. Under a delegation the server is not asked, but
+    /// Commits, unlocks and closes. Where committing fails, the file is closed and that error told. Under a delegation the server is not asked, but
     /// for what is to be committed.
     task<result<void>> close();
 
 private:
     friend class client;
     friend struct server_open;
+    class change_under_way;
     file(client& owner, const v4::node& n, std::uint32_t access, std::shared_ptr<server_open> open) noexcept
         : client_(owner), node_(n), access_(access), open_(std::move(open))
     {
@@ -80,7 +83,9 @@ private:
     bool has_lost_locks() const noexcept;
     file_locks& locks();
     task<result<void>> lock_once(files::byte_range bytes, files::lock_type type, bool waits);
-    task<void> unlock_all();
+    task<result<void>> unlock_all();
+    task<result<void>> drop_what_is_lost();
+    error told(error why) const;
     task<result<void>> reopen(stateid4 instead_of);
     task<bool> mended(stateid4 used, error why);
     struct copied {

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// Delegations of our client: what its own changes, its sessions and its connections make of them.
+#include "nfs4_two_clients.hpp"
+
+BOOST_AUTO_TEST_SUITE(nfs4_client_delegation_changes_test)
+
+using namespace verbena;
+using namespace verbena::test;
+using nfs::v4::new_attributes;
+using nfs::v4::open_how;
+
+namespace {
+
+using fixture = two_clients;
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(what_this_client_changes_itself_its_next_open_sees, fixture)
+{
+    const auto what = delegated("f");
+    const auto from = make("s");
+    auto source = open(other, from, share4::access_read); // so that there is no delegation
+    auto reads = open(holder, from, share4::access_read);
+    auto writes = open(holder, what, share4::access_write); // for which the delegation is no good
+    const auto size = [&](const nfs::v4::node& of) {
+        const std::size_t before = holder.wire.count(nfs_opnum4::open);
+        auto opened = open(holder, of, share4::access_read);
+        BOOST_TEST(holder.wire.count(nfs_opnum4::open) == before);
+        const std::uint64_t told = opened->node().attributes.size;
+        BOOST_TEST(opened->node().attributes.change ==
+                   good([&] { return other.user.getattr(of.handle); }).change);
+        close(*opened);
+        return told;
+    };
+    write(*writes, "longer than it was");
+    BOOST_TEST(size(what) == 18u);
+    BOOST_TEST_REQUIRE(run([&] { return writes->truncate(2); }).has_value());
+    BOOST_TEST(size(what) == 2u);
+    BOOST_TEST_REQUIRE(run([&] { return writes->copy_from(*reads, 2, {}); }).has_value());
+    BOOST_TEST(size(what) == 2u);
+    new_attributes set;
+    set.size = 9;
+    BOOST_TEST_REQUIRE(run([&] { return holder.user.setattr(what.handle, set); }).has_value());
+    BOOST_TEST(size(what) == 9u);
+    set.size = 0;
+    auto again = good([&] { return holder.user.create(top, "f", set, open_how::unchecked); });
+    BOOST_TEST(size(what) == 0u);
+    close(*again);
+    close(*writes);
+    // Once it has been looked at, opens make no call.
+    BOOST_TEST(size(what) == 0u);
+    holder.wire.sent.clear();
+    BOOST_TEST(size(what) == 0u);
+    BOOST_TEST(holder.wire.sent.empty());
+    close(*reads);
+    close(*source);
+
+    // Of two files under one delegation, the one that is closed last may know the least.
+    const auto both = delegated("g", share4::access_both);
+    auto first = open(holder, both, share4::access_both);
+    auto second = open(holder, both, share4::access_both);
+    BOOST_TEST_REQUIRE(run([&] { return first->truncate(0); }).has_value());
+    close(*second);
+    BOOST_TEST(size(both) == 0u);
+    // The server hears what the file was when it was delegated: it looks for itself what is written since.
+    write(*first, "longer than it was");
+    CB_GETATTR4args asked;
+    asked.fh = both.handle.bytes();
+    asked.attr_request = {attribute::change, attribute::size};
+    attributes told;
+    BOOST_TEST(call_back(asked, {}, &told) == nfsstat4::ok);
+    BOOST_TEST(told.present.test(attribute::size));
+    BOOST_TEST(told.size == 4u);
+    close(*first);
+}
+
+BOOST_FIXTURE_TEST_CASE(what_was_written_is_stable_before_the_delegation_goes_back, fixture)
+{
+    const auto what = delegated("f", share4::access_both);
+    auto used = open(holder, what, share4::access_both);
+    auto idle = open(holder, what, share4::access_both);
+    write(*used, "mine");
+    BOOST_TEST(used->uncommitted() == 4u);
+    auto conflicts = open(other, what, share4::access_both);
+    BOOST_TEST(holder.user.delegations() == 0u);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::commit) == 1u);
+    BOOST_TEST(used->uncommitted() == 0u);
+    write(*conflicts, "them");
+    BOOST_TEST(run([&] { return conflicts->commit(); }).has_value());
+    lose_unstable_data();
+    close(*used);
+    close(*idle);
+    holder.wire.on_reply_to = other.wire.on_reply_to = nullptr;
+    BOOST_TEST(text_of(*conflicts) == "them");
+    close(*conflicts);
+    // A file may go while it is committed for.
+    const auto second = delegated("g", share4::access_both);
+    used = open(holder, second, share4::access_both);
+    write(*used, "mine");
+    event go;
+    holder.wire.holds_answer = [&](const sent_compound& call) {
+        return call.has(nfs_opnum4::commit) ? &go : nullptr;
+    };
+    scope both(*shard);
+    both.spawn([&]() -> task<void> {
+        auto reads = co_await other.user.open(second, share4::access_read);
+        if (reads)
+            (void)co_await (*reads)->close();
+    });
+    pass(3s);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::commit) == 1u);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::delegreturn) == 0u);
+    used.reset();
+    go.set();
+    run([&]() -> task<void> { co_await both.join(); });
+    BOOST_TEST(holder.user.delegations() == 0u);
+    holder.wire.holds_answer = nullptr;
+}
+
+BOOST_FIXTURE_TEST_CASE(a_new_session_without_a_way_back_has_no_delegations, fixture)
+{
+    const auto what = delegated("f");
+    bool refuses = true;
+    holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.sequence && std::exchange(refuses, false))
+            refuse_sequence(reply, nfsstat4::badsession);
+    };
+    holder.wire.way = nullptr;
+    (void)good([&] { return holder.user.getattr(what.handle); });
+    turns();
+    BOOST_TEST(holder.user.session().sessions() == 2u);
+    BOOST_TEST(!holder.user.session().can_be_called());
+    BOOST_TEST(holder.user.delegations() == 0u);
+    BOOST_TEST(delegations() == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(the_lease_counts_from_the_call_not_from_its_answer, fixture)
+{
+    const auto what = delegated("f");
+    event go;
+    holder.wire.holds_answer = [&](const sent_compound&) { return &go; };
+    scope looking(*shard);
+    looking.spawn([&]() -> task<void> { (void)co_await holder.user.getattr(what.handle); });
+    pass(80s, 1s);
+    BOOST_TEST(holder.user.session().lease_holds());
+    pass(50s, 1s); // the renewal's call was sent after 30 s
+    holder.wire.sent.clear();
+    go.set();
+    turns();
+    BOOST_TEST(holder.wire.sent.empty());
+    BOOST_TEST(!holder.user.session().lease_holds());
+    holder.wire.holds_answer = nullptr;
+    run([&]() -> task<void> { co_await looking.join(); });
+}
+
+BOOST_FIXTURE_TEST_CASE(a_connection_that_is_bound_brings_calls_at_once, fixture)
+{
+    const auto what = delegated("f");
+    bool refuses = true;
+    holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.sequence && std::exchange(refuses, false))
+            refuse_sequence(reply, nfsstat4::conn_not_bound_to_session);
+    };
+    (void)good([&] { return holder.user.getattr(what.handle); });
+    BOOST_TEST_REQUIRE(holder.wire.count(nfs_opnum4::bind_conn_to_session) == 1u);
+    for (const sent_compound& each : holder.wire.sent) {
+        if (each.bound_as)
+            BOOST_TEST((*each.bound_as == channel_dir_from_client4::fore_or_both));
+    }
+}
+
+BOOST_FIXTURE_TEST_CASE(a_connection_that_leads_nowhere_does_not_hold_up_the_others, fixture)
+{
+    direct_transport second(*this);
+    second.way = std::make_shared<called_way>(holder.service, pool);
+    BOOST_TEST(run([&] { return holder.user.session().add_connection(second); }).has_value());
+    const auto what = delegated("f");
+    event never;
+    second.gate = &never;
+    std::static_pointer_cast<called_way>(second.way)->is_open = false;
+    for (int i = 1; i <= 2; ++i) {
+        // The connection is another one now.
+        holder.way->is_open = false;
+        holder.wire.way = holder.way = std::make_shared<called_way>(holder.service, pool);
+        (void)good([&] { return holder.user.getattr(what.handle); });
+        pass(31s, 100ms);
+        (void)good([&] { return holder.user.getattr(what.handle); });
+        BOOST_TEST(holder.wire.count(nfs_opnum4::bind_conn_to_session) >= std::size_t(i));
+    }
+    auto conflicts = open(other, what, share4::access_write);
+    BOOST_TEST(holder.user.delegations() == 0u);
+    BOOST_TEST(holder.way->calls == 1);
+    close(*conflicts);
+    never.set();
+    turns();
+    run([&]() -> task<void> { co_await holder.user.close(); });
+}
+
+BOOST_FIXTURE_TEST_CASE(who_made_a_file_may_no_more_than_its_mode_lets_him, fixture)
+{
+    new_attributes mode;
+    mode.mode = 0444;
+    auto made = good([&] { return holder.user.create(top, "f", mode, open_how::guarded); });
+    BOOST_TEST_REQUIRE(stats().write_delegations.value() == 1);
+    write(*made, "text");
+    const auto refused = run([&] { return holder.user.open(made->node(), share4::access_write); });
+    BOOST_TEST_REQUIRE(!refused);
+    BOOST_CHECK(refused.error().code() == make_error_code(nfsstat4::access));
+    holder.wire.sent.clear();
+    auto reads = open(holder, made->node(), share4::access_read);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::open) == 0u);
+    close(*reads);
+    close(*made);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
