@@ -115,9 +115,9 @@ task<result<void>> client::look_at(std::shared_ptr<server_open> o)
 // Once before the change and once behind it, as it may be looked at in between. `by`: the open, if it is known; another one may have the delegation.
 void client::changed(const known_handle& object, server_open* by) noexcept
 {
-    server_open* const of = by != nullptr && by->has_delegation() ? by
-                            : delegated_.empty()                  ? nullptr
-                                                                  : delegated(object).get();
+    server_open* of = by;
+    if (by == nullptr || by->delegated != server_open::state::held)
+        of = delegated_.empty() ? nullptr : delegated(object).get();
     if (of != nullptr)
         ++of->changes;
 }
