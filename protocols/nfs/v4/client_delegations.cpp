@@ -115,9 +115,9 @@ task<result<void>> client::look_at(std::shared_ptr<server_open> o)
 // Once before the change and once behind it, as it may be looked at in between. `by`: the open, if it is known; another one may have the delegation.
 void client::changed(const known_handle& object, server_open* by) noexcept
 {
-    server_open* const of = by != nullptr && by->has_delegation() ? by
-                            : delegated_.empty()                  ? nullptr
-                                                                  : delegated(object).get();
+    server_open* of = by;
+    if (by == nullptr || by->delegated != server_open::state::held)
+        of = delegated_.empty() ? nullptr : delegated(object).get();
     if (of != nullptr)
         ++of->changes;
 }
@@ -151,10 +151,7 @@ task<void> client::take_delegation(std::shared_ptr<server_open> o, const OPEN4re
     if (was_recalled)
         early_recalls_.erase(early);
     // DELEGRETURN of the same one is under way, and takes this one along.
-    if (std::ranges::any_of(opens_, [&](const auto& each) {
-            return each->delegated == server_open::state::returning && each->delegation == id &&
-                   each->handle == o->handle;
-        }))
+    if (std::ranges::find(going_back_, id) != going_back_.end())
         co_return;
     if (const std::shared_ptr<server_open> before = delegated(o->handle)) {
         if (before->delegation == id && !was_recalled && !given.recall && is_known_type) {
@@ -214,6 +211,7 @@ void client::begin_return(std::shared_ptr<server_open> o)
         return;
     o->delegated = server_open::state::returning;
     std::erase(delegated_, o);
+    going_back_.push_back(o->delegation);
     ++openings_;
     session_.background().spawn(&client::give_back, this, std::move(o));
 }
@@ -237,6 +235,7 @@ task<void> client::give_back(std::shared_ptr<server_open> o)
     if (o->users.empty())
         (void)co_await close_open(o);
     co_await return_delegation(o->handle, o->delegation);
+    std::erase(going_back_, o->delegation);
     ++returned_;
     o->delegated = server_open::state::plain;
     // The last file may have gone meanwhile.

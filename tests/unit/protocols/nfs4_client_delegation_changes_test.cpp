@@ -213,4 +213,55 @@ BOOST_FIXTURE_TEST_CASE(who_made_a_file_may_no_more_than_its_mode_lets_him, fixt
     close(*made);
 }
 
+namespace {
+
+// Where the delegation stands in OPEN's answer behind SEQUENCE and PUTFH, and its length.
+std::pair<std::size_t, std::size_t> delegation_in(const std::vector<std::byte>& reply)
+{
+    std::size_t at = 24 + 12 + 44 + 8 + 8 + 16 + 20 + 4; // to the attributes that were set
+    at += 4 + 4 * xdr::load_u32(reply.data() + at);
+    xdr::decoder in(std::span(reply).subspan(at));
+    open_delegation4 read;
+    xdr::codec<open_delegation4>::decode(in, read);
+    BOOST_TEST_REQUIRE(in.ok());
+    return {at, in.position()};
+}
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(a_delegation_that_comes_again_while_it_goes_back_is_not_kept, fixture)
+{
+    std::vector<std::byte> given;
+    holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (!call.has(nfs_opnum4::open))
+            return;
+        const auto [at, length] = delegation_in(reply);
+        const auto begin = reply.begin() + static_cast<std::ptrdiff_t>(at);
+        const auto end = begin + static_cast<std::ptrdiff_t>(length);
+        if (given.empty())
+            given.assign(begin, end);
+        else
+            reply.insert(reply.erase(begin, end), given.begin(), given.end());
+    };
+    const auto what = delegated("f");
+    event go;
+    holder.wire.on_call = [&](const sent_compound& call, std::vector<std::byte>&) {
+        holder.wire.gate = call.has(nfs_opnum4::delegreturn) ? &go : nullptr;
+    };
+    holder.user.use_delegations(0);
+    holder.user.use_delegations(8);
+    turns();
+    BOOST_TEST(holder.wire.count(nfs_opnum4::delegreturn) == 1u);
+    auto again = open(holder, what, share4::access_read);
+    BOOST_TEST(holder.user.delegations() == 0u);
+    go.set();
+    turns();
+    holder.wire.on_call = nullptr;
+    holder.wire.on_reply_to = nullptr;
+    holder.wire.gate = nullptr;
+    BOOST_TEST(holder.wire.count(nfs_opnum4::delegreturn) == 1u);
+    BOOST_TEST(text_of(*again) == "text");
+    close(*again);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

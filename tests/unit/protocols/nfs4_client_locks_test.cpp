@@ -447,4 +447,64 @@ BOOST_FIXTURE_TEST_CASE(who_waits_for_a_server_that_tells_nobody_asks_often, fix
     other.way->loses_calls = 0;
 }
 
+BOOST_FIXTURE_TEST_CASE(who_waits_hears_what_is_said_while_he_asks, fixture)
+{
+    BOOST_TEST(lock(*theirs, 0, 9).has_value());
+    scope waiting(*shard);
+    bool locked = false;
+    waiting.spawn([&]() -> task<void> {
+        auto done = co_await mine->lock(bytes_of_it(0, 9), files_lock::write, true);
+        locked = done.has_value();
+    });
+    pass(120s, 100ms); // so that he asks every 30 s
+    event go;
+    holder.wire.holds_answer = [&](const sent_compound& call) {
+        return call.has(nfs_opnum4::lock) ? &go : nullptr;
+    };
+    holder.wire.sent.clear();
+    pass(31s, 100ms);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::lock) == 1u);
+    const int before = holder.way->calls;
+    BOOST_TEST(unlock(*theirs, 0, 9).has_value());
+    pass(1s, 100ms);
+    BOOST_TEST(holder.way->calls == before + 1);
+    BOOST_TEST(!locked);
+    holder.wire.holds_answer = nullptr;
+    go.set();
+    pass(1s, 100ms);
+    BOOST_TEST(locked);
+    run([&]() -> task<void> { co_await waiting.join(); });
+}
+
+BOOST_FIXTURE_TEST_CASE(closing_waits_for_a_lock_that_was_given_up, fixture)
+{
+    event go;
+    holder.wire.holds_answer = [&](const sent_compound& call) {
+        return call.has(nfs_opnum4::lock) ? &go : nullptr;
+    };
+    holder.wire.sent.clear();
+    scope gives_up(*shard), closing(*shard);
+    gives_up.spawn([&]() -> task<void> { (void)co_await mine->lock(bytes_of_it(0, 9), files_lock::write); });
+    turns();
+    gives_up.request_stop();
+    turns();
+    bool closed = false;
+    closing.spawn([&]() -> task<void> {
+        auto done = co_await mine->close();
+        closed = done.has_value();
+    });
+    turns();
+    BOOST_TEST(holder.wire.count(nfs_opnum4::close) == 0u);
+    go.set();
+    run([&]() -> task<void> {
+        co_await closing.join();
+        co_await gives_up.join();
+    });
+    holder.wire.holds_answer = nullptr;
+    mine.reset();
+    BOOST_TEST(closed);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::locku) == 1u);
+    BOOST_TEST(lock(*theirs, 0, 9).has_value());
+}
+
 BOOST_AUTO_TEST_SUITE_END()

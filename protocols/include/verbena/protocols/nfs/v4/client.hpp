@@ -279,6 +279,7 @@ private:
 
     std::size_t most_delegations_ = 0;
     std::vector<std::shared_ptr<server_open>> delegated_; // those of opens_ that opens are answered by
+    std::vector<stateid4> going_back_;                    // delegations that are being returned
     std::vector<std::uint64_t> asking_; // numbers of OPENs that may bring a delegation, under way
     std::uint64_t next_asking_ = 0;
     std::vector<early_recall> early_recalls_; // meanwhile, of stateids that nobody knows
