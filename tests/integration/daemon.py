@@ -189,12 +189,14 @@ class DaemonTest(unittest.TestCase):
 
 
 def main():
-    """SCRIPT VERBENAD SOURCES [TEST... | --part N/PARTS]: all tests, or those named, or every PARTS-th from the N-th on."""
+    """SCRIPT VERBENAD SOURCES [--part N/PARTS] [TEST...]: all tests, or those named; of these every PARTS-th from the N-th on."""
     global BINARY, SOURCES
     BINARY, SOURCES = sys.argv[1], sys.argv[2]
     if sys.argv[3:4] == ["--part"]:
         part, parts = map(int, sys.argv[4].split("/"))
-        tests = [test for case in unittest.defaultTestLoader.loadTestsFromModule(sys.modules["__main__"]) for test in case]
+        here, named = sys.modules["__main__"], sys.argv[5:]
+        load = unittest.defaultTestLoader
+        tests = [test for case in (load.loadTestsFromNames(named, here) if named else load.loadTestsFromModule(here)) for test in case]
         done = unittest.TextTestRunner(verbosity=2).run(unittest.TestSuite(tests[part - 1::parts]))
         sys.exit(0 if done.testsRun and done.wasSuccessful() else 1)
     unittest.main(module="__main__", argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
