@@ -33,9 +33,7 @@ build_in() {
 }
 # The folder `build`: optimized, and stack traces have lines. All else that a debugger wants is a sixth of what clang takes.
 release_build() { "$1" build clang++-19 -Ddebug=false -Dcpp_args=-gline-tables-only; }
-# The same programs for `./check`.
-quick_build() { "$1" build-quick clang++-19 -Doptimization=0 -Ddebug=false; }
-# What `./quickstart` needs of them.
+# What `./quickstart` needs of it.
 quickstart_targets='services/verbenad services/verbena services/nbdkit-verbena-plugin.so'
 # Queues what build_in of the same arguments then waits for.
 declare -A queued_part=()

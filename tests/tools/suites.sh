@@ -13,7 +13,7 @@ sim          check  build,tests,sanitizers      300   80  client and server on t
 integration  check  build,tests,sanitizers,nfs_tools,wireshark 600 125 real processes on 127.0.0.1, under ASan and UBSan
 lab          check  build,tests,sanitizers,lab  900  130  a stock kernel 6.1 as the peer of the same binaries, the smoke scenarios
 tsan         hand   build,tests,sanitizers,nfs_tools 400 -   what has threads under TSan, verbenad with three shards and scrapes
-quickstart   check  build,tests,nfs_tools       300   30  \`./quickstart --once\`: a build without sanitizers, and the main job on real files
+quickstart   check  build,tests,sanitizers,nfs_tools 300 30  \`./quickstart --once\`: the main job on real files, by the programs of the tests; in --all by those that users have
 plain        all    build,tests,gcc,nfs_tools,wireshark,block_tools 900 -  unit, sim and integration at -O2 without sanitizers; consumers of the installed package, by other compilers and flags
 gcc          all    build,tests,gcc             600    -  unit, built by g++ 12 at -O0 and -O2 without precompiled headers, as an embedder builds; libverbena.so
 no_rdma      all    build,tests                 300    -  unit, built with -Drdma=disabled
@@ -35,7 +35,7 @@ suite_purposes() { suite_field "$1" 3 | tr -s ',-' '\n'; }
 suite_limit() { suite_field "$1" 4; }
 suite_share() { suite_field "$1" 5; }
 # Shares of what is no suite: the packages, and the builds.
-declare -A build_share=([packages]=120 [build-asan]=420 [build-quick]=60 [build]=180)
+declare -A build_share=([packages]=120 [build-asan]=420 [build]=180)
 preparing=0 # seconds that builds took
 
 # --- running ----------------------------------------------------------------------------------
@@ -141,8 +141,6 @@ queue_builds() {
     fi
     if can_run plain; then
         release_build build_ahead
-    elif can_run quickstart; then
-        targets=$quickstart_targets quick_build build_ahead
     fi
     ! can_run gcc || { gcc_build build_ahead 0 && gcc_build build_ahead 2; }
     ! can_run no_rdma || no_rdma_build build_ahead
@@ -201,13 +199,15 @@ suite_lab() {
     under_asan in_lab lab build-asan smoke --boots $boots --kernel 6.1
 }
 suite_tsan() { targets=threads tsan_build built_in && under_tsan meson_suites build-tsan "$limit" threads; }
-# Not optimized, in half the time. With the suite `plain` there is the optimized one anyhow.
+# With the programs that are there: another build takes three minutes. With the suite `plain` there is the one that users have.
 suite_quickstart() {
-    local builds=quick_build
-    local -x VERBENA_BUILD=build-quick
-    ! can_run plain || { builds=release_build && VERBENA_BUILD=build; }
-    targets=$quickstart_targets $builds built_in || return
-    verdict quickstart ./quickstart --once "${uninstalled[@]}"
+    if can_run plain; then
+        targets=$quickstart_targets release_build built_in || return
+        verdict quickstart ./quickstart --once "${uninstalled[@]}"
+    else
+        built_asan || return
+        VERBENA_BUILD=build-asan verdict quickstart ./quickstart --once "${uninstalled[@]}"
+    fi
 }
 
 # --- ./check --all ----------------------------------------------------------------------------
