@@ -703,7 +703,7 @@ BOOST_AUTO_TEST_CASE(fixed_seeds)
 {
     const std::uint64_t only = only_seed();
     const std::uint64_t first = only != 0 ? only : 1;
-    const std::uint64_t last = only != 0 ? only : 12;
+    const std::uint64_t last = only != 0 ? only : 24;
     std::uint64_t connections = 0;
     for (std::uint64_t seed = first; seed <= last; ++seed) {
         BOOST_TEST_CONTEXT("VERBENA_SIM_SEED=" << seed)
@@ -744,7 +744,7 @@ BOOST_AUTO_TEST_CASE(delegations_fixed_seeds)
 {
     const std::uint64_t only = only_seed();
     const std::uint64_t first = only != 0 ? only : 1;
-    const std::uint64_t last = only != 0 ? only : 8;
+    const std::uint64_t last = only != 0 ? only : 16;
     std::uint64_t connections = 0;
     for (std::uint64_t seed = first; seed <= last; ++seed) {
         BOOST_TEST_CONTEXT("VERBENA_SIM_SEED=" << seed)
@@ -775,7 +775,7 @@ BOOST_AUTO_TEST_CASE(version_0_fixed_seeds)
 {
     const std::uint64_t only = only_seed();
     const std::uint64_t first = only != 0 ? only : 1;
-    const std::uint64_t last = only != 0 ? only : 12;
+    const std::uint64_t last = only != 0 ? only : 24;
     std::uint64_t connections = 0;
     for (std::uint64_t seed = first; seed <= last; ++seed) {
         BOOST_TEST_CONTEXT("VERBENA_SIM_SEED=" << seed)
