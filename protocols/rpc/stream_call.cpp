@@ -43,6 +43,11 @@ task<result<void>> stream_call::join_arguments(std::size_t from)
 {
     const std::size_t border = message_.first.size();
     const std::size_t behind = message_.second.size();
+    // It begins in what was copied of the second piece, and there it lies in one.
+    if (from >= border && from <= message_.size() && joined_behind_ != 0) {
+        args_ = xdr::decoder(message_.second.subspan(from - border), {}, from);
+        co_return result<void>();
+    }
     const std::size_t wanted = std::min(behind, buffer_pool::min_size << (4 * joins_));
     if (from >= border || joined_behind_ == behind)
         co_return error(std::errc::message_size, "arguments end inside an item", from);

@@ -614,6 +614,31 @@ BOOST_FIXTURE_TEST_CASE(a_large_argument_across_two_buffers, stream_fixture)
     }()));
 }
 
+// What is put in one piece for an operation that lies across the border ends somewhere in the next one, which lies in one piece anyhow.
+BOOST_FIXTURE_TEST_CASE(a_large_argument_behind_one_across_two_buffers, stream_fixture)
+{
+    minor = 2;
+    const bytes value = pattern(60'000, 2);
+    const SETXATTR4args large{setxattr_option4::either, "large", std::span<const std::byte>(value)};
+    const message between = call_of({bytes(4)}, at(a), writing(a, 0, 4), at(b), large);
+    client.sequences[0] -= 1;
+    unsigned joined = 0;
+    for (std::size_t less = 4; less < 64; less += 12) {
+        BOOST_TEST_CONTEXT("less " << less)
+        {
+            socket.reset(); // each call begins a buffer of its own
+            const std::size_t border = (std::size_t(64) << 10) - 1024 - 4;
+            const bytes first = pattern(border - between.items[0].offset - less, 1);
+            const std::uint64_t before = copied();
+            const auto results = call(call_of({first}, at(a), writing(a, 0, first.size()), at(b), large));
+            BOOST_TEST_REQUIRE(results.size() == 5u);
+            BOOST_TEST(results.back().status == nfsstat4::ok);
+            joined += copied() != before;
+        }
+    }
+    BOOST_TEST(joined > 0u);
+}
+
 // Its bytes are all there, and the pad behind them is not: broken, wherever it lies.
 BOOST_FIXTURE_TEST_CASE(a_pad_that_is_missing, stream_fixture)
 {
