@@ -227,6 +227,7 @@ task<result<void>> written_file::send_again(std::size_t index)
     }
     if (first)
         u.verifier = *first;
+    u.number = written_++; // a COMMIT that was on its way does not cover it
     u.lost = false;
     co_return result<void>();
 }
