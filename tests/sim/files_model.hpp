@@ -2,7 +2,7 @@
 // What a state_table should hold, said as simply as can be: lists of opens, a lock for each byte.
 #pragma once
 
-#include <boost/test/unit_test.hpp>
+#include "require.hpp"
 
 #include <verbena/core/clock.hpp>
 #include <verbena/protocols/files/state_table.hpp>
@@ -259,48 +259,48 @@ struct files_model {
         for (const m_open& a : opens_)
             for (const m_open& b : opens_)
                 if (&a != &b && a.file == b.file)
-                    BOOST_REQUIRE(!any(a.access() & b.deny()));
+                    SIM_REQUIRE(!any(a.access() & b.deny()));
         for (const m_lock& a : locks_)
             for (const m_lock& b : locks_)
                 if (&a != &b && a.file == b.file)
                     for (unsigned i = 0; i < byte_count; ++i)
-                        BOOST_REQUIRE(!(a.bytes[i] == 'w' && b.bytes[i] != '-'));
+                        SIM_REQUIRE(!(a.bytes[i] == 'w' && b.bytes[i] != '-'));
         for (const m_delegation& d : delegations_) {
             if (d.is_revoked)
                 continue;
             for (const m_delegation& e : delegations_)
                 if (&d != &e && !e.is_revoked && d.file == e.file)
-                    BOOST_REQUIRE((d.type == delegation_type::read && e.type == delegation_type::read));
+                    SIM_REQUIRE((d.type == delegation_type::read && e.type == delegation_type::read));
             // What is reclaimed to write has its own delegation recalled.
             if (d.leased && !d.is_recalled) {
                 for (const m_open& o : opens_)
-                    BOOST_REQUIRE(!(o.file == d.file && any(o.access() & share::write)));
+                    SIM_REQUIRE(!(o.file == d.file && any(o.access() & share::write)));
                 for (const m_pending& p : pending_)
-                    BOOST_REQUIRE(!(p.file == d.file && (any(p.access & share::write) || p.cuts)));
+                    SIM_REQUIRE(!(p.file == d.file && (any(p.access & share::write) || p.cuts)));
                 for (const m_passage& p : passages_)
-                    BOOST_REQUIRE(!(p.file == d.file && !p.in_grace && any(p.anonymous & share::write)));
+                    SIM_REQUIRE(!(p.file == d.file && !p.in_grace && any(p.anonymous & share::write)));
             }
             for (const m_open& o : opens_)
                 if (o.file == d.file && o.client != d.client)
-                    BOOST_REQUIRE((d.type == delegation_type::read && !any(o.access() & share::write) &&
-                                   !any(o.deny() & share::read)));
+                    SIM_REQUIRE((d.type == delegation_type::read && !any(o.access() & share::write) &&
+                                 !any(o.deny() & share::read)));
             for (const m_pending& p : pending_)
                 if (p.file == d.file && p.client != d.client)
                     for (const operation op : operations_of(p.access, p.deny, p.cuts))
-                        BOOST_REQUIRE(!conflicts(holding_of(d.type), op));
+                        SIM_REQUIRE(!conflicts(holding_of(d.type), op));
             for (const m_passage& p : passages_)
                 if (p.file == d.file && p.client != d.client && !p.in_grace)
                     for (const operation op : p.operations)
-                        BOOST_REQUIRE(!conflicts(holding_of(d.type), op));
+                        SIM_REQUIRE(!conflicts(holding_of(d.type), op));
         }
         for (const m_passage& p : passages_)
             for (const m_open& o : opens_)
                 if (o.file == p.file)
-                    BOOST_REQUIRE(!any(p.anonymous & o.deny()));
+                    SIM_REQUIRE(!any(p.anonymous & o.deny()));
         for (const m_pending& p : pending_)
             for (const m_open& o : opens_)
                 if (o.file == p.file && p.cuts)
-                    BOOST_REQUIRE(!any(o.deny() & share::write));
+                    SIM_REQUIRE(!any(o.deny() & share::write));
     }
 
     virtual_clock clock_;

@@ -107,7 +107,7 @@ private:
         serving_->spawn([this] { return table_->tend(); });
         // A client that may reclaim has lost nothing.
         for (const m_client& c : clients_)
-            BOOST_REQUIRE(!(c.lost && std::count(keys.begin(), keys.end(), c.key) > 0));
+            SIM_REQUIRE(!(c.lost && std::count(keys.begin(), keys.end(), c.key) > 0));
     }
     // The database has the same lists, whatever stopped it.
     void begin_on_disk(const std::vector<std::string>& keys)
@@ -118,8 +118,8 @@ private:
         database_.emplace(folder_->path().string() + "/recovery.sqlite");
         recovery_start begun = database_->begin(lease, 1);
         std::sort(begun.reclaimers.begin(), begun.reclaimers.end());
-        BOOST_REQUIRE(begun.reclaimers == keys);
-        BOOST_REQUIRE(begun.epoch == lists_.epoch);
+        SIM_REQUIRE(begun.reclaimers == keys);
+        SIM_REQUIRE(begun.epoch == lists_.epoch);
     }
     void write_on_disk(std::string_view what, std::string_view key)
     {
@@ -131,7 +131,7 @@ private:
                                                      : kind::remove,
                                      key);
         const recovery_change* const one[] = {&change};
-        BOOST_REQUIRE(database_->apply(one));
+        SIM_REQUIRE(database_->apply(one));
         ++told_.on_disk;
     }
     // What is in memory goes; what is being written arrives or not, and nobody hears of it.
@@ -208,10 +208,10 @@ private:
             if (c.id == nobody)
                 continue;
             const auto state = table_->state_of(c.id);
-            BOOST_REQUIRE(state);
+            SIM_REQUIRE(state);
             if (*state == client_state::expired && !c.expired && !c.is_restarting) {
-                BOOST_REQUIRE((c.heard() + lease <= now)); // nobody else is driven out
-                BOOST_REQUIRE((!lists_.new_list.contains(c.key) && !lists_.old_list.contains(c.key)));
+                SIM_REQUIRE((c.heard() + lease <= now)); // nobody else is driven out
+                SIM_REQUIRE((!lists_.new_list.contains(c.key) && !lists_.old_list.contains(c.key)));
                 drop(i);
                 c.expired = c.lost = true;
                 ++told_.expired;
@@ -220,7 +220,7 @@ private:
             if (*state == client_state::expired && c.is_restarting)
                 drop(i);
             if (!c.expired && !c.is_restarting)
-                BOOST_REQUIRE(((*state == client_state::courtesy) == is_courtesy(c)));
+                SIM_REQUIRE(((*state == client_state::courtesy) == is_courtesy(c)));
         }
         // Makes reservations that are over lapse.
         bool lapses = false;
@@ -235,7 +235,7 @@ private:
                 resting_.emplace_back(number_of(h.file), h.when);
                 for (m_delegation& d : delegations_)
                     if (d.client == client && d.id.other == h.id.other) {
-                        BOOST_REQUIRE(!d.is_recalled); // once
+                        SIM_REQUIRE(!d.is_recalled); // once
                         d.is_recalled = true;
                         d.recalled = h.when;
                         ++told_.recalls;
@@ -245,13 +245,12 @@ private:
             lapse(h.when);
             m_wait* w = find_wait(client, owner_number(h.owner), number_of(h.file));
             if (w == nullptr) { // it went with its client
-                BOOST_REQUIRE(
+                SIM_REQUIRE(
                     (client == no_client || clients_[client].expired || clients_[client].is_restarting));
                 continue;
             }
-            BOOST_REQUIRE(!w->is_told);
-            BOOST_REQUIRE(
-                (would_lock(w->client, w->owner, w->file, w->bytes, w->type) != lock_answer::denied));
+            SIM_REQUIRE(!w->is_told);
+            SIM_REQUIRE((would_lock(w->client, w->owner, w->file, w->bytes, w->type) != lock_answer::denied));
             w->is_told = true;
             w->until = h.when + reserve;
             ++told_.waits_told;
@@ -263,8 +262,8 @@ private:
                 continue;
             const auto there = table_->test_stateid(c.id, d.id);
             if (!there && there.error() == errc::deleg_revoked) {
-                BOOST_REQUIRE((d.is_recalled && d.recalled + recall_time <= now)); // never before its time
-                BOOST_REQUIRE((!lists_.new_list.contains(c.key) && !lists_.old_list.contains(c.key)));
+                SIM_REQUIRE((d.is_recalled && d.recalled + recall_time <= now)); // never before its time
+                SIM_REQUIRE((!lists_.new_list.contains(c.key) && !lists_.old_list.contains(c.key)));
                 d.is_revoked = true;
                 clients_[d.client].lost = true;
                 ++told_.revocations;
@@ -275,13 +274,13 @@ private:
             // Nobody who might reclaim was left, or its time was over.
             for (m_client& c : clients_)
                 if (!c.complete && std::count(reclaimers_.begin(), reclaimers_.end(), c.key) > 0)
-                    BOOST_REQUIRE((c.lost || c.id == nobody || clock_.now() >= grace_began_ + grace_time));
+                    SIM_REQUIRE((c.lost || c.id == nobody || clock_.now() >= grace_began_ + grace_time));
             in_grace_ = false;
         }
         if (lapses) // no waiter is forgotten
             for (const m_wait& w : waits_)
                 if (!w.is_told)
-                    BOOST_REQUIRE(
+                    SIM_REQUIRE(
                         (would_lock(w.client, w.owner, w.file, w.bytes, w.type) == lock_answer::denied));
         agrees(lapses);
     }
@@ -302,16 +301,16 @@ private:
                 ranges += l.bytes[i] != '-' && (i == 0 || l.bytes[i - 1] != l.bytes[i]);
         for (const m_delegation& d : delegations_)
             ++(d.is_revoked ? revoked : live);
-        BOOST_REQUIRE(std::size_t(s.opens.value()) == opens_.size());
-        BOOST_REQUIRE(std::size_t(s.lock_states.value()) == locks_.size());
-        BOOST_REQUIRE(std::size_t(s.locks.value()) == ranges);
-        BOOST_REQUIRE(std::size_t(s.read_delegations.value() + s.write_delegations.value()) == live);
-        BOOST_REQUIRE(std::size_t(s.revoked_delegations.value()) == revoked);
-        BOOST_REQUIRE(leases_ == std::size_t(std::ranges::count_if(delegations_, [](const m_delegation& d) {
-                          return d.leased && !d.is_revoked;
-                      })));
+        SIM_REQUIRE(std::size_t(s.opens.value()) == opens_.size());
+        SIM_REQUIRE(std::size_t(s.lock_states.value()) == locks_.size());
+        SIM_REQUIRE(std::size_t(s.locks.value()) == ranges);
+        SIM_REQUIRE(std::size_t(s.read_delegations.value() + s.write_delegations.value()) == live);
+        SIM_REQUIRE(std::size_t(s.revoked_delegations.value()) == revoked);
+        SIM_REQUIRE(leases_ == std::size_t(std::ranges::count_if(delegations_, [](const m_delegation& d) {
+                        return d.leased && !d.is_revoked;
+                    })));
         if (lapsed)
-            BOOST_REQUIRE(std::size_t(s.lock_waiters.value()) == waits_.size());
+            SIM_REQUIRE(std::size_t(s.lock_waiters.value()) == waits_.size());
         for (const m_open& o : opens_)
             is_there(o.client, o.id);
         for (const m_lock& l : locks_)
@@ -322,20 +321,21 @@ private:
                 std::any_of(locks_.begin(), locks_.end(), here) ||
                 std::any_of(delegations_.begin(), delegations_.end(),
                             [f](const m_delegation& d) { return d.file == f && !d.is_revoked; }))
-                BOOST_REQUIRE(table_->has_state(file_number(f)));
+                SIM_REQUIRE(table_->has_state(file_number(f)));
             else if (asking_[f] == 0 && holding_[f] == 0 &&
                      std::none_of(pending_.begin(), pending_.end(), here) &&
                      std::none_of(waits_.begin(), waits_.end(), here) &&
                      std::none_of(passages_.begin(), passages_.end(),
                                   [f](const m_passage& p) { return p.file == f && !p.stateless; }))
-                BOOST_REQUIRE(!table_->has_state(file_number(f)));
+                SIM_REQUIRE(!table_->has_state(file_number(f)));
         }
         nothing_contradicts();
     }
     void is_there(unsigned client, const stateid& id)
     {
         const auto there = table_->test_stateid(clients_[client].id, id);
-        BOOST_REQUIRE_MESSAGE(there, clients_[client].key << ": " << (there ? "" : there.error().message()));
+        if (!there)
+            BOOST_FAIL(clients_[client].key << ": " << there.error().message());
     }
     // --- Draws
 
@@ -419,28 +419,28 @@ private:
         if (all.empty())
             return;
         ++told_.local;
-        BOOST_REQUIRE(table_->recall(all[random_() % all.size()]->id));
+        SIM_REQUIRE(table_->recall(all[random_() % all.size()]->id));
         sync();
     }
     void opened_so(const m_pending& p, const opened& made)
     {
         ++told_.opens;
         if (m_open* o = find_open(p.client, p.owner, p.file)) {
-            BOOST_REQUIRE((o->id.other == made.id.other));
-            BOOST_REQUIRE(made.id.seqid == next_seqid(o->id.seqid)); // none is left out
+            SIM_REQUIRE((o->id.other == made.id.other));
+            SIM_REQUIRE(made.id.seqid == next_seqid(o->id.seqid)); // none is left out
             o->pairs.emplace_back(p.access, p.deny);
             o->id = made.id;
         } else {
-            BOOST_REQUIRE(made.id.seqid == 1u);
+            SIM_REQUIRE(made.id.seqid == 1u);
             opens_.push_back({p.client, p.owner, p.file, {{p.access, p.deny}}, made.id});
         }
         if (made.delegation) {
             ++told_.delegations;
-            BOOST_REQUIRE((is_quiet(p.file) || in_grace_));
-            BOOST_REQUIRE((asking_[p.file] == 0 || in_grace_));
+            SIM_REQUIRE((is_quiet(p.file) || in_grace_));
+            SIM_REQUIRE((asking_[p.file] == 0 || in_grace_));
             for (const auto& [file, when] : resting_)
-                BOOST_REQUIRE((file != p.file || when + rest <= clock_.now() || in_grace_));
-            BOOST_REQUIRE((!has_leases(p.file) || took_lease_ || made.delegation->recalled));
+                SIM_REQUIRE((file != p.file || when + rest <= clock_.now() || in_grace_));
+            SIM_REQUIRE((!has_leases(p.file) || took_lease_ || made.delegation->recalled));
             delegations_.push_back(
                 {p.client, p.file, made.delegation->type, made.delegation->id, took_lease_});
         }
@@ -463,22 +463,22 @@ private:
         p.at = std::make_unique<pending_open>();
         const result<void> begun = table_->begin_open(r, *p.at);
         if (!c.complete || table_->grace() != grace_period::phase::over) {
-            BOOST_REQUIRE((!begun && begun.error() == errc::grace));
+            SIM_REQUIRE((!begun && begun.error() == errc::grace));
             ++told_.refused_grace;
             return true;
         }
         if (expected == share_answer::denied) {
-            BOOST_REQUIRE((!begun && begun.error() == errc::share_denied));
+            SIM_REQUIRE((!begun && begun.error() == errc::share_denied));
             ++told_.denied_shares;
             return true;
         }
         if (expected == share_answer::needs_room) {
-            BOOST_REQUIRE((!begun && begun.error() == errc::needs_room));
+            SIM_REQUIRE((!begun && begun.error() == errc::needs_room));
             ++told_.needed_room;
             return false;
         }
         if (beyond) {
-            BOOST_REQUIRE((!begun && begun.error() == errc::too_many_opens));
+            SIM_REQUIRE((!begun && begun.error() == errc::too_many_opens));
             ++told_.limits;
             return true;
         }
@@ -488,7 +488,7 @@ private:
             return true;
         }
         const auto made = commit(r, *p.at);
-        BOOST_REQUIRE(made);
+        SIM_REQUIRE(made);
         opened_so(p, *made);
         sync();
         return true;
@@ -512,7 +512,7 @@ private:
             if (is_free(c) && !c.expired) {
                 const bool has_room =
                     open({nullptr, p.client, p.owner, p.file, p.access, p.deny, p.want, p.cuts}, true);
-                BOOST_REQUIRE(has_room); // that is the promise
+                SIM_REQUIRE(has_room); // that is the promise
             }
         } else if (room.error() == errc::busy) {
             ++told_.busy;
@@ -536,16 +536,16 @@ private:
         const bool in_grace = table_->grace() != grace_period::phase::over;
         const result<void> begun = table_->begin(d, *p);
         if (in_grace && waits_for_grace) {
-            BOOST_REQUIRE((!begun && begun.error() == errc::grace));
+            SIM_REQUIRE((!begun && begun.error() == errc::grace));
             ++told_.refused_grace;
         } else if (expected == share_answer::denied) {
-            BOOST_REQUIRE((!begun && begun.error() == errc::locked));
+            SIM_REQUIRE((!begun && begun.error() == errc::locked));
         } else if (expected == share_answer::needs_room) {
-            BOOST_REQUIRE((!begun && begun.error() == errc::needs_room));
+            SIM_REQUIRE((!begun && begun.error() == errc::needs_room));
             ++told_.needed_room;
             return false;
         } else {
-            BOOST_REQUIRE(begun);
+            SIM_REQUIRE(begun);
             ++told_.io;
             const std::uint64_t number = stateless ? begun_++ : 0;
             passages_.push_back(
@@ -575,7 +575,7 @@ private:
         ++holding_[file];
         const bool has_room = operate(op, file, who, std::move(hold));
         --holding_[file];
-        BOOST_REQUIRE(has_room);
+        SIM_REQUIRE(has_room);
     }
 
     // --- Locks
@@ -619,14 +619,14 @@ private:
         const auto made = table_->lock(r, &holder);
         const share wanted = type == lock_type::read ? share::read : share::write;
         if (!includes(by->access(), wanted)) {
-            BOOST_REQUIRE((!made && made.error() == errc::open_mode));
+            SIM_REQUIRE((!made && made.error() == errc::open_mode));
         } else if (!clients_[client].complete || table_->grace() != grace_period::phase::over) {
-            BOOST_REQUIRE((!made && made.error() == errc::grace));
+            SIM_REQUIRE((!made && made.error() == errc::grace));
         } else if (expected == lock_answer::denied) {
-            BOOST_REQUIRE((!made && made.error() == errc::denied));
+            SIM_REQUIRE((!made && made.error() == errc::denied));
             ++told_.denied_locks;
-            BOOST_REQUIRE(holder.bytes.overlaps(bytes));
-            BOOST_REQUIRE((holder.client != r.client || holder.owner != owner_name(owner)));
+            SIM_REQUIRE(holder.bytes.overlaps(bytes));
+            SIM_REQUIRE((holder.client != r.client || holder.owner != owner_name(owner)));
             m_wait* w = find_wait(client, owner, o->file);
             const time_point until = clock_.now() + lock_wait;
             if (w != nullptr) {
@@ -640,20 +640,20 @@ private:
                 waits_.push_back({client, owner, o->file, bytes, type, false, until});
             }
         } else if (expected == lock_answer::needs_room) {
-            BOOST_REQUIRE((!made && made.error() == errc::needs_room));
+            SIM_REQUIRE((!made && made.error() == errc::needs_room));
             ++told_.needed_room;
             serving_->spawn([this, d = demand(r), patience = some_patience(), file = o->file] {
                 return room_for_lock(d, file, patience);
             });
         } else if (beyond) {
-            BOOST_REQUIRE((!made && made.error() == errc::too_many_locks));
+            SIM_REQUIRE((!made && made.error() == errc::too_many_locks));
             ++told_.limits;
         } else {
-            BOOST_REQUIRE(made);
+            SIM_REQUIRE(made);
             ++told_.locks;
             if (const m_wait* w = find_wait(client, owner, o->file); w != nullptr && w->bytes.overlaps(bytes))
                 std::erase_if(waits_, [w](const m_wait& one) { return &one == w; });
-            BOOST_REQUIRE(made->seqid == (l == nullptr ? 1 : next_seqid(l->id.seqid)));
+            SIM_REQUIRE(made->seqid == (l == nullptr ? 1 : next_seqid(l->id.seqid)));
             after.id = *made;
             if (l != nullptr)
                 *l = after;
@@ -685,10 +685,10 @@ private:
             have += one.client == client ? ranges_of(one) : 0;
         const auto done = table_->unlock(clients_[client].id, l->id, file_number(l->file), bytes);
         if (ranges_of(after) > ranges_of(*l) && have >= locks_limit_) {
-            BOOST_REQUIRE((!done && done.error() == errc::too_many_locks));
+            SIM_REQUIRE((!done && done.error() == errc::too_many_locks));
             ++told_.limits;
         } else {
-            BOOST_REQUIRE(done);
+            SIM_REQUIRE(done);
             after.id = *done;
             *l = after;
         }
@@ -702,10 +702,10 @@ private:
                 const auto free = table_->test_lock(clients_[client].id, file_number(file),
                                                     owner_bytes(owner), {i, i}, type);
                 if (table_->grace() != grace_period::phase::over)
-                    BOOST_REQUIRE((!free && free.error() == errc::grace));
+                    SIM_REQUIRE((!free && free.error() == errc::grace));
                 else
-                    BOOST_REQUIRE(free.has_value() ==
-                                  (would_lock(client, owner, file, {i, i}, type) != lock_answer::denied));
+                    SIM_REQUIRE(free.has_value() ==
+                                (would_lock(client, owner, file, {i, i}, type) != lock_answer::denied));
             }
     }
     void free_lock(unsigned client)
@@ -718,7 +718,7 @@ private:
         for (const m_lock& one : locks_)
             held = held || (one.client == client && one.owner == owner && ranges_of(one) > 0);
         const auto done = table_->release_lock_owner(clients_[client].id, owner_bytes(owner));
-        BOOST_REQUIRE(done.has_value() == !held);
+        SIM_REQUIRE(done.has_value() == !held);
         if (done)
             std::erase_if(locks_,
                           [&](const m_lock& one) { return one.client == client && one.owner == owner; });
@@ -746,12 +746,12 @@ private:
         sync();
         const auto renewed = table_->renew(c.id);
         if (!renewed) {
-            BOOST_REQUIRE((renewed.error() == (c.expired ? errc::expired : errc::busy)));
+            SIM_REQUIRE((renewed.error() == (c.expired ? errc::expired : errc::busy)));
             if (c.expired)
                 begin_anew(client);
             return;
         }
-        BOOST_REQUIRE(!c.expired);
+        SIM_REQUIRE(!c.expired);
         told_.returned += is_courtesy(c);
         c.renewed = clock_.now();
         if (random_() % 16 == 0) { // a compound that takes its time
@@ -783,10 +783,10 @@ private:
                         all_deny = all_deny | p.second;
                     }
                 const auto done = table_->downgrade(c.id, o->id, file_number(o->file), access, deny);
-                BOOST_REQUIRE(done.has_value() == (all_access == access && all_deny == deny));
+                SIM_REQUIRE(done.has_value() == (all_access == access && all_deny == deny));
                 if (done) {
                     ++told_.downgrades;
-                    BOOST_REQUIRE(done->seqid == next_seqid(o->id.seqid));
+                    SIM_REQUIRE(done->seqid == next_seqid(o->id.seqid));
                     o->id = *done;
                     o->pairs = left;
                 }
@@ -796,7 +796,7 @@ private:
         case 5:
         case 6:
             if (m_open* o = any_of(opens_, client)) {
-                BOOST_REQUIRE(table_->close(c.id, o->id, file_number(o->file)));
+                SIM_REQUIRE(table_->close(c.id, o->id, file_number(o->file)));
                 std::erase_if(locks_, [o](const m_lock& l) {
                     return l.client == o->client && l.file == o->file && l.by == o->owner;
                 });
@@ -822,7 +822,7 @@ private:
                 if (d->is_revoked) {
                     serving_->spawn([this, client, id = d->id] { return free_revoked(client, id); });
                 } else {
-                    BOOST_REQUIRE(table_->return_delegation(c.id, d->id, file_number(d->file)));
+                    SIM_REQUIRE(table_->return_delegation(c.id, d->id, file_number(d->file)));
                     if (d->is_recalled)
                         resting_.emplace_back(d->file, clock_.now());
                     std::erase_if(delegations_, [d](const m_delegation& one) { return &one == d; });
@@ -854,10 +854,10 @@ private:
         if (m_delegation* d = any_of(delegations_, client); d != nullptr && random_() % 2 == 0) {
             const auto begun = table_->begin_io(clients_[client].id, d->id, file_number(d->file), access, *p);
             if (d->is_revoked)
-                BOOST_REQUIRE((!begun && begun.error() == errc::deleg_revoked));
+                SIM_REQUIRE((!begun && begun.error() == errc::deleg_revoked));
             else
-                BOOST_REQUIRE(begun.has_value() ==
-                              (d->type == delegation_type::write || access == share::read));
+                SIM_REQUIRE(begun.has_value() ==
+                            (d->type == delegation_type::write || access == share::read));
             return; // its own: nothing that another one's grant would have to mind for longer
         }
         if (m_open* o = any_of(opens_, client)) {
@@ -868,11 +868,11 @@ private:
                 denied = denied || (other.file == o->file && any(other.deny & share::read));
             const auto begun = table_->begin_io(clients_[client].id, o->id, file_number(o->file), access, *p);
             if (access == share::write && !any(o->access() & share::write)) {
-                BOOST_REQUIRE((!begun && begun.error() == errc::open_mode));
+                SIM_REQUIRE((!begun && begun.error() == errc::open_mode));
             } else if (access == share::read && !any(o->access() & share::read) && denied) {
-                BOOST_REQUIRE((!begun && begun.error() == errc::locked));
+                SIM_REQUIRE((!begun && begun.error() == errc::locked));
             } else {
-                BOOST_REQUIRE(begun);
+                SIM_REQUIRE(begun);
                 ++told_.io;
                 // It ends before another step: nothing_contradicts() knows of operations of others alone.
             }
@@ -924,12 +924,12 @@ private:
     {
         m_client& c = clients_[client];
         const auto id = table_->add_client(c.key);
-        BOOST_REQUIRE(id);
+        SIM_REQUIRE(id);
         c.id = *id;
         c.renewed = clock_.now();
         c.busy_until = time_point();
         c.expired = false;
-        BOOST_REQUIRE(table_->set_callable(c.id, random_() % 8 != 0));
+        SIM_REQUIRE(table_->set_callable(c.id, random_() % 8 != 0));
     }
     task<void> say_complete(unsigned client)
     {
@@ -946,7 +946,7 @@ private:
                 const bool has_revoked =
                     std::any_of(delegations_.begin(), delegations_.end(),
                                 [&](const m_delegation& d) { return d.client == client && d.is_revoked; });
-                BOOST_REQUIRE((in_list || has_revoked)); // written before it was answered
+                SIM_REQUIRE((in_list || has_revoked)); // written before it was answered
                 c.lost = has_revoked;
                 // What it did not take back it has no more.
                 break;
@@ -971,7 +971,7 @@ private:
         join(client);
         const client_id was = c.id;
         const bool may = std::count(reclaimers_.begin(), reclaimers_.end(), c.key) > 0;
-        BOOST_REQUIRE(!(may && c.lost));
+        SIM_REQUIRE(!(may && c.lost));
         const auto opens = mine(old_opens_, client);
         const auto locks = mine(old_locks_, client);
         const auto delegations = mine(old_delegations_, client);
@@ -992,12 +992,12 @@ private:
             note_entry(o.file);
             const auto made = open_at_once(r);
             if (table_->grace() != grace_period::phase::reclaiming) {
-                BOOST_REQUIRE((!made && made.error() == errc::no_grace));
+                SIM_REQUIRE((!made && made.error() == errc::no_grace));
                 ++told_.refused_reclaims;
                 continue;
             }
             if (!may) {
-                BOOST_REQUIRE((!made && made.error() == errc::reclaim_bad));
+                SIM_REQUIRE((!made && made.error() == errc::reclaim_bad));
                 ++told_.refused_reclaims;
                 continue;
             }
@@ -1007,7 +1007,7 @@ private:
             m_pending p{nullptr, client, o.owner, o.file, r.access, r.deny, r.want};
             opened_so(p, *made);
             if (r.want != delegation_want::none)
-                BOOST_REQUIRE(made->delegation);
+                SIM_REQUIRE(made->delegation);
             for (const m_lock& l : locks)
                 if (l.file == o.file && l.by == o.owner)
                     reclaim_lock(l, made->id);
@@ -1048,7 +1048,7 @@ private:
             r.reclaim = true;
             const auto made = table_->lock(r);
             if (!made) { // a downgrade may have left it a lock that its open doesn't have the mode for
-                BOOST_REQUIRE((made.error() == errc::open_mode));
+                SIM_REQUIRE((made.error() == errc::open_mode));
             } else {
                 ++told_.reclaims;
                 now.id = *made;
@@ -1128,7 +1128,7 @@ private:
                 break;
             case 3: {
                 const auto dropped = co_await table_->drop_courtesy(1);
-                BOOST_REQUIRE((dropped || dropped.error() == std::errc::io_error));
+                SIM_REQUIRE((dropped || dropped.error() == std::errc::io_error));
                 break;
             }
             case 4:
@@ -1175,7 +1175,7 @@ private:
         if (is_free(c) && random_() % 3 != 0 && table_->renew(c.id)) {
             c.renewed = clock_.now();
             const auto made = commit(request_of(p), *p.at);
-            BOOST_REQUIRE(made);
+            SIM_REQUIRE(made);
             opened_so(p, *made);
         }
         p.at.reset();
@@ -1191,11 +1191,11 @@ private:
         sync();
         for (unsigned i = 0; i < clients_.size(); ++i) {
             m_client& c = clients_[i];
-            BOOST_REQUIRE((!c.is_restarting && !c.is_reclaiming));
+            SIM_REQUIRE((!c.is_restarting && !c.is_reclaiming));
             if (c.id == nobody)
                 continue;
             const auto gone = co_await table_->forget(c.id);
-            BOOST_REQUIRE(gone);
+            SIM_REQUIRE(gone);
             drop(i);
             c.id = nobody;
         }
@@ -1206,8 +1206,8 @@ private:
              {&s.clients, &s.courtesy_clients, &s.lost_clients, &s.files, &s.open_owners, &s.lock_owners,
               &s.opens, &s.lock_states, &s.locks, &s.read_delegations, &s.write_delegations,
               &s.revoked_delegations, &s.recalled_delegations, &s.lock_waiters, &s.passages})
-            BOOST_REQUIRE(g->value() == 0);
-        BOOST_REQUIRE((lists_.new_list.empty() && lists_.old_list.empty()));
+            SIM_REQUIRE(g->value() == 0);
+        SIM_REQUIRE((lists_.new_list.empty() && lists_.old_list.empty()));
         stopping_ = true;
         serving_->request_stop();
         co_await serving_->join();

@@ -7,6 +7,7 @@
 #include <verbena/core/buffer.hpp>
 #include <verbena/protocols/rpc/payload.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -80,9 +81,11 @@ inline rpc::payload write_into(std::vector<std::byte>& content, std::size_t offs
     const auto tag = static_cast<unsigned>(luck.next());
     if (content.size() < offset + size)
         content.resize(offset + size);
+    std::byte* const data = memory.data();
     for (std::size_t k = 0; k < size; ++k)
-        memory.data()[k] = content[offset + k] = std::byte((tag + k * 7 + k / 253) & 0xff);
-    const std::span<const std::byte> bytes(memory.data(), size);
+        data[k] = std::byte((tag + k * 7 + k / 253) & 0xff);
+    std::copy_n(data, size, content.begin() + std::ptrdiff_t(offset));
+    const std::span<const std::byte> bytes(data, size);
     return rpc::payload(std::move(memory), bytes);
 }
 

@@ -180,7 +180,7 @@ private:
                 break;
             for (const auto piece : got->data.pieces()) {
                 BOOST_REQUIRE(at + piece.size() <= content.size());
-                BOOST_TEST(std::equal(piece.begin(), piece.end(), content.begin() + std::ptrdiff_t(at)));
+                BOOST_TEST(are_same(piece, std::span(content).subspan(at, piece.size())));
                 at += piece.size();
             }
             BOOST_TEST(got->eof == (at == content.size()));
@@ -359,7 +359,7 @@ private:
                 break;
             for (const auto piece : got->data.pieces()) {
                 BOOST_REQUIRE(at + piece.size() <= f.content.size());
-                BOOST_TEST(std::equal(piece.begin(), piece.end(), f.content.begin() + std::ptrdiff_t(at)));
+                BOOST_TEST(are_same(piece, std::span(f.content).subspan(at, piece.size())));
                 at += piece.size();
             }
         }

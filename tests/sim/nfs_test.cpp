@@ -138,7 +138,7 @@ private:
         BOOST_TEST(got->eof == (offset + expected >= content.size()));
         std::size_t at = offset;
         for (const auto piece : got->data.pieces()) {
-            BOOST_TEST(std::equal(piece.begin(), piece.end(), content.begin() + std::ptrdiff_t(at)));
+            BOOST_TEST(are_same(piece, std::span(content).subspan(at, piece.size())));
             at += piece.size();
         }
     }
@@ -366,7 +366,7 @@ task<void> write_and_lose(world& w, nfs::client& client, const nfs::v3::nfs_fh3&
             BOOST_TEST_REQUIRE(bool(got));
             BOOST_TEST_REQUIRE(got->data.size() != 0u);
             for (const auto piece : got->data.pieces()) {
-                BOOST_TEST(std::equal(piece.begin(), piece.end(), bytes.begin() + std::ptrdiff_t(at)));
+                BOOST_TEST(are_same(piece, std::span(bytes).subspan(at, piece.size())));
                 at += piece.size();
             }
         }

@@ -11,6 +11,7 @@
 #include <verbena/core/scope.hpp>
 #include <verbena/core/sleep.hpp>
 
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <random>
@@ -195,14 +196,14 @@ task<result<void>> work(world& w, rnbd::device& d, std::vector<std::vector<std::
             std::vector<std::byte> bytes(block);
             const auto read =
                 co_await with_timeout(std::chrono::milliseconds(1 + random() % 30), d.read(offset, bytes));
-            if (read && bytes != model[at])
+            if (read && !are_same(bytes, model[at]))
                 co_return error(std::errc::io_error, "a block that is not what was acknowledged", at);
             break;
         }
         default: {
             std::vector<std::byte> bytes(block);
             done = co_await d.read(offset, bytes);
-            if (done && bytes != model[at])
+            if (done && !are_same(bytes, model[at]))
                 co_return error(std::errc::io_error, "a block that is not what was acknowledged", at);
             break;
         }
@@ -297,7 +298,7 @@ task<void> whole(world& w, told& t, unsigned rounds)
             std::vector<std::byte> bytes(block);
             const auto read = co_await d->read(i * block, bytes);
             BOOST_TEST(read.has_value());
-            BOOST_TEST((bytes == model[i]));
+            BOOST_TEST(are_same(bytes, model[i]));
         }
         d.reset();
         co_await session.close();

@@ -7,10 +7,13 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <random>
+#include <span>
 
 namespace verbena::sim {
 
@@ -44,6 +47,12 @@ std::uint64_t fresh_seeds(F f)
                 static_cast<unsigned long long>(count), static_cast<unsigned long long>(first),
                 static_cast<unsigned long long>(first + done - 1));
     return done;
+}
+
+/// Whether they have the same bytes. Not ==, which goes byte by byte where nothing is optimized: a tenth of a simulation's time.
+inline bool are_same(std::span<const std::byte> a, std::span<const std::byte> b)
+{
+    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
 }
 
 } // namespace verbena::sim

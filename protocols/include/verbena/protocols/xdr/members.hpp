@@ -36,14 +36,15 @@ constexpr bool takes_initialisers(std::index_sequence<I...>) noexcept
 
 inline constexpr std::size_t most_members = 16;
 
-/// How many members `T` has; most_members + 1 where there are more.
-template<class T, std::size_t N = most_members + 1>
+/// How many members `T` has; most_members + 1 where there are more. A struct that takes one initialiser less than it has members takes any
+/// smaller number too, so it is counted from below: that is what each file that reads a message pays for, and most structs are small.
+template<class T, std::size_t N = 0>
 constexpr std::size_t count_members() noexcept
 {
-    if constexpr (N == 0 || takes_initialisers<T>(std::make_index_sequence<N>()))
+    if constexpr (N > most_members || !takes_initialisers<T>(std::make_index_sequence<N + 1>()))
         return N;
     else
-        return count_members<T, N - 1>();
+        return count_members<T, N + 1>();
 }
 
 template<class T>

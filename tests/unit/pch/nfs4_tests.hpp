@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// Precompiled for what tests NFS version 4's server and client: a fifth of what each of those files took.
+#include "unit_tests.hpp"
+
+#include "../protocols/nfs4_server.hpp"
+
+#include <verbena/core/event.hpp>
+#include <verbena/core/sleep.hpp>
+#include <verbena/protocols/files/recovery.hpp>
+#include <verbena/protocols/nfs/v4/callback.hpp>
+#include <verbena/protocols/nfs/v4/client.hpp>
+#include <verbena/protocols/nfs/v4/file.hpp>
