@@ -338,9 +338,13 @@ result<void> state_table::close_all(client_id client, std::span<const std::byte>
     const auto c = living(client);
     if (!c)
         return c.error();
-    // With its last state it is no more.
-    while (owner_entry* const o = find_owner(**c, false, owner))
-        remove(o->states.front()->owner);
+    // With its last state it is no more. One without any is what an open left that found no memory.
+    while (owner_entry* const o = find_owner(**c, false, owner)) {
+        if (o->states.empty())
+            release_owner(*o);
+        else
+            remove(o->states.front()->owner);
+    }
     return {};
 }
 

@@ -33,7 +33,7 @@ task<result<payload>> copy_payload(call& c, std::span<const std::byte> bytes)
     if (bytes.empty())
         co_return payload();
     c.expect_results(bytes.size());
-    lease memory = co_await c.buffers().acquire(bytes.size(), buffer_pool::call_patience);
+    lease memory = co_await c.acquire(bytes.size());
     co_return copied(std::move(memory), bytes);
 }
 

@@ -186,12 +186,18 @@ public:
             next->owner.state_ = state::fresh;
             return resume(next->owner, by.here_);
         }
-        while (visit::queued* q = e.waiting.pop_front()) {
+        while (visit::queued* q = e.waiting.front()) {
             visit& v = q->owner;
-            v.state_ = state::answered;
-            stats_.replayed.add();
-            v.reply_.assign(reply.begin(), reply.end());
-            v.items_.assign(items.begin(), items.end());
+            try {
+                v.reply_.assign(reply.begin(), reply.end());
+                v.items_.assign(items.begin(), items.end());
+                v.state_ = state::answered;
+                stats_.replayed.add();
+            } catch (const std::bad_alloc&) {
+                v.state_ = state::dropped; // its caller asks again; but it must not wait for ever
+                stats_.dropped.add();
+            }
+            (void)e.waiting.pop_front();
             resume(v, by.here_);
         }
         e.waiting_count = 0;

@@ -53,7 +53,7 @@ task<result<void>> stream_call::join_arguments(std::size_t from)
         co_return error(std::errc::message_size, "arguments end inside an item", from);
     ++joins_;
     const std::size_t size = border - from + wanted;
-    lease memory = co_await buffers_->acquire(size, buffer_pool::call_patience);
+    lease memory = co_await acquire(size);
     if (!memory)
         co_return error(std::errc::not_enough_memory, "no buffer for arguments in two pieces", size);
     std::memcpy(memory.data(), message_.first.data() + from, border - from);
@@ -75,8 +75,7 @@ task<bool> stream_call::reserve_results(std::size_t size)
     if (size > buffer_pool::max_size / 2)
         co_return false;
     expect_results(fragment_header_size + results_.size() + size);
-    lease fresh =
-        co_await buffers_->acquire(fragment_header_size + results_.size() + size, buffer_pool::call_patience);
+    lease fresh = co_await acquire(fragment_header_size + results_.size() + size);
     if (!fresh)
         co_return false;
     results_.move_to(fresh.bytes().subspan(fragment_header_size));

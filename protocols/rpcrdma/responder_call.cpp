@@ -44,7 +44,7 @@ task<result<rpc::payload>> responder_call::pull(xdr::payload_ref ref)
         co_return error(std::errc::bad_message, "the argument lies in no chunk", ref.position);
     // The chunk may hold the pad too (RFC 8166 3.4.5.2); it is read along and not looked at.
     const std::uint64_t size = total_length(chunk);
-    lease memory = co_await buffers_->acquire(size, buffer_pool::call_patience);
+    lease memory = co_await acquire(size);
     if (!memory)
         co_return error(std::errc::not_enough_memory, "no buffer for a Read chunk", size);
     brought_ += memory.size();
@@ -62,7 +62,7 @@ task<bool> responder_call::reserve_results(std::size_t size)
         co_return true;
     if (size > buffer_pool::max_size)
         co_return false;
-    lease larger = co_await buffers_->acquire(results_.size() + size, buffer_pool::call_patience);
+    lease larger = co_await acquire(results_.size() + size);
     if (!larger)
         co_return false;
     results_.move_to(larger.bytes());

@@ -138,8 +138,7 @@ task<rpc::outcome> server::readlink(rpc::call& c)
         res.status = nfsstat3::nametoolong;
         co_return reply(c, res);
     }
-    lease buffer =
-        co_await c.buffers().acquire(std::max<std::size_t>(path->size(), 1), buffer_pool::call_patience);
+    lease buffer = co_await c.acquire(std::max<std::size_t>(path->size(), 1));
     if (!buffer) {
         res.status = nfsstat3::jukebox;
         co_return reply(c, res);
@@ -189,7 +188,7 @@ task<rpc::outcome> server::read(rpc::call& c)
             co_return outcome;
         }
     }
-    lease buffer = co_await c.buffers().acquire(std::max<std::size_t>(count, 1), buffer_pool::call_patience);
+    lease buffer = co_await c.acquire(std::max<std::size_t>(count, 1));
     if (!buffer) {
         res.status = nfsstat3::jukebox;
         co_return reply(c, res);

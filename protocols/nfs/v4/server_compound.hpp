@@ -112,8 +112,6 @@ struct server::compound {
     }
     /// Whether a READ or a READLINK gives its data to the transport, in the order of which Write chunks are used (8267 6.4.1).
     bool may_attach() const noexcept { return c.results().payloads().size() < xdr::encoder::max_payloads; }
-    /// Calls that hold data and wait for more memory could wait for each other.
-    bool may_wait_for_memory() const noexcept { return c.attached().empty(); }
     /// Bytes of buffers that the data so far lie in.
     std::size_t attached_bytes() const noexcept
     {

@@ -103,11 +103,7 @@ task<nfsstat4> server::read(compound& k)
     }
     k.c.expect_results(k.attached_bytes() + count);
     const std::size_t wanted = std::max<std::size_t>(count, 1);
-    lease buffer;
-    if (k.may_wait_for_memory())
-        buffer = co_await k.c.buffers().acquire(wanted, buffer_pool::call_patience);
-    else
-        buffer = k.c.buffers().try_acquire(wanted);
+    lease buffer = co_await k.c.acquire(wanted);
     if (!buffer)
         co_return nfsstat4::delay;
     const std::span<std::byte> space = buffer.bytes().first(count);
@@ -216,11 +212,7 @@ task<nfsstat4> server::readlink(compound& k)
     }
     k.c.expect_results(k.attached_bytes() + path->size());
     const std::size_t wanted = std::max<std::size_t>(path->size(), 1);
-    lease buffer;
-    if (k.may_wait_for_memory())
-        buffer = co_await k.c.buffers().acquire(wanted, buffer_pool::call_patience);
-    else
-        buffer = k.c.buffers().try_acquire(wanted);
+    lease buffer = co_await k.c.acquire(wanted);
     if (!buffer)
         co_return nfsstat4::delay;
     std::memcpy(buffer.data(), path->data(), path->size());

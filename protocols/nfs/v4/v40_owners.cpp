@@ -173,9 +173,13 @@ v40_owners::made v40_owners::make(files::client_id client, std::string_view peer
     of_client& of = at->second;
     of_peer& all = of.peer->second;
     made->used_ = now;
-    made->by_use_ = of.by_use.insert(of.by_use.end(), made);
-    made->by_use_of_peer_ = all.by_use.insert(all.by_use.end(), made);
+    // All that may fail for want of memory comes first: it is in each of the three, or in none.
+    by_use_list in_client(1, made), in_peer(1, made);
     of.by_name.emplace(key_of(locks, name), made);
+    made->by_use_ = in_client.begin();
+    made->by_use_of_peer_ = in_peer.begin();
+    of.by_use.splice(of.by_use.end(), in_client);
+    all.by_use.splice(all.by_use.end(), in_peer);
     ++count_;
     count(*made, all, made->bytes());
     // It is there already, so that neither entry goes meanwhile.

@@ -158,11 +158,26 @@ public:
                 c.attach(std::move(*data));
             }
             break;
+        case 16: { // asks for more room where there is none, with what is stored attached if there is something
+            if (stored) {
+                c.results().note_payload(static_cast<std::uint32_t>(stored->size()));
+                c.attach(rpc::payload(stored, *stored));
+            }
+            std::vector<lease> all;
+            for (const std::size_t size : {std::size_t(1) << 20, std::size_t(1) << 17})
+                while (lease one = c.buffers().try_acquire(size))
+                    all.push_back(std::move(one));
+            const bool given = co_await c.reserve_results(100'000);
+            (given ? rooms_given : rooms_refused)++;
+            co_return rpc::outcome::drop;
+        }
         default: co_return rpc::outcome::proc_unavail;
         }
         co_return rpc::outcome::success;
     }
 
+    int rooms_given = 0;
+    int rooms_refused = 0;
     std::shared_ptr<const bytes> stored;
     std::vector<rpc::payload> kept;
     int joined = 0;

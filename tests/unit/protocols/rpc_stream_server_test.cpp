@@ -300,6 +300,27 @@ BOOST_AUTO_TEST_CASE(a_stored_value_is_sent_from_where_it_is)
     BOOST_TEST(value.use_count() == 1);
 }
 
+// Several calls that hold data and wait could wait for what the others hold.
+BOOST_AUTO_TEST_CASE(a_call_that_holds_data_waits_for_no_more_memory)
+{
+    virtual_clock clock;
+    served_streams s({}, &clock, std::size_t(8) << 20);
+    const auto ask = [&](bool holds) {
+        s.program.stored = holds ? std::make_shared<const bytes>(5'000, std::byte('s')) : nullptr;
+        auto client = s.connect();
+        s.send(client, framed(call_of(1, 16)));
+        s.turns();
+    };
+    ask(true);
+    BOOST_TEST(s.program.rooms_refused == 1);
+    ask(false);
+    BOOST_TEST(s.program.rooms_refused == 1); // this one waits
+    clock.advance(buffer_pool::call_patience + 1s);
+    s.turns();
+    BOOST_TEST(s.program.rooms_refused == 2);
+    BOOST_TEST(s.program.rooms_given == 0);
+}
+
 BOOST_AUTO_TEST_CASE(results_out_of_a_file)
 {
     served_streams s;

@@ -129,7 +129,7 @@ public:
                 return true;
             waiter_.granted =
                 pool_.waiters_.empty() ? pool_.try_acquire(waiter_.size) : pool_.take_beside(waiter_.size);
-            return bool(waiter_.granted);
+            return bool(waiter_.granted) || waiter_.patience == std::chrono::nanoseconds::zero();
         }
         template<class Promise>
         bool await_suspend(std::coroutine_handle<Promise> h)
@@ -149,7 +149,7 @@ public:
     /// `co_await pool.acquire(size)`: a buffer of at least `size` bytes. This is how a full budget slows admission.
     ///
     /// Completes when: the budget allows it, in order of asking; who wants no more than what a slab in use has free passes those
-    /// who want another size. After `patience` it gives up: idle connections' receives may be all that holds the memory which a
+    /// who want another size. After `patience` it gives up, with a patience of zero without waiting: idle connections' receives may be all that holds the memory which a
     /// device lets a process register. On cancel: it ends. Errors: an empty lease, of a wait that was stopped or took too long,
     /// and at once for more than max_size. Lifetime: the pool outlives the wait and the lease. Shard: the pool's.
     awaiter acquire(std::size_t size,

@@ -70,14 +70,24 @@ public:
     xdr::encoder& results() noexcept { return results_; }
     /// Shard-local buffers.
     buffer_pool& buffers() noexcept { return *buffers_; }
+    /// Another buffer for this call, of buffers(). A call that holds data already (attached()) waits for none: several such calls could
+    /// wait for what the others hold.
+    ///
+    /// Completes when: there is memory, or buffer_pool::call_patience is over; where the call holds data, at once. On cancel: it ends.
+    /// Errors: an empty lease.
+    buffer_pool::awaiter acquire(std::size_t size) noexcept
+    {
+        return buffers_->acquire(size, attached_.empty()
+                                           ? std::chrono::nanoseconds(buffer_pool::call_patience)
+                                           : std::chrono::nanoseconds::zero());
+    }
 
     /// Brings a large argument here: the views into the receive buffers, or memory filled by RDMA Reads. Check permissions first:
     /// until then the bytes may still be with the peer. A call may have several; each is pulled when it is wanted, one at a time,
     /// or not at all, and args() reads on behind it in any case.
     ///
     /// Completes when: the bytes are here; on a byte stream at once. On cancel: a wait for memory, or for a turn to read, ends
-    /// with an error; Reads that were posted are waited for. Errors: ENOMEM when there is no memory in
-    /// buffer_pool::call_patience, or the wait for it was stopped: the call can still be answered, with an error that asks for
+    /// with an error; Reads that were posted are waited for. Errors: ENOMEM when acquire() gives no memory, or the wait for it was stopped: the call can still be answered, with an error that asks for
     /// another try; EBADMSG: the argument lies in no chunk; ECONNABORTED: a Read failed, and no reply will go out, as the
     /// connection ends.
     virtual task<result<payload>> pull(xdr::payload_ref ref) = 0;
@@ -86,7 +96,7 @@ public:
     /// where on more lies in one piece then, copied if need be. For arguments that stand behind a payload; those in front of the
     /// first one never lie apart. Views of what stood behind the `from` of an earlier call of this are gone.
     ///
-    /// Completes when: there is memory, or buffer_pool::call_patience is over. On cancel: it ends. Errors: ENOMEM; EMSGSIZE: the
+    /// Completes when: acquire() gives memory, or none. On cancel: it ends. Errors: ENOMEM; EMSGSIZE: the
     /// transport has no more of them in one piece.
     virtual task<result<void>> join_arguments(std::size_t from)
     {
@@ -96,7 +106,7 @@ public:
     /// Gives results() room for at least `size` more bytes, keeping what was written and noted; call it before writing results that
     /// may exceed inline_results bytes.
     ///
-    /// Completes when: there is memory, or buffer_pool::call_patience is over; at once where there is room. On cancel: it ends,
+    /// Completes when: acquire() gives memory, or none; at once where there is room. On cancel: it ends,
     /// false. Errors: false, also for more than a buffer can hold, and in a call from a server for more than travels inline; the
     /// procedure answers with an error that asks for another try.
     virtual task<bool> reserve_results(std::size_t size) = 0;
