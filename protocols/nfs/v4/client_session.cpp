@@ -536,6 +536,7 @@ task<result<client_session::verdict>> client_session::send_in_known(std::size_t 
     args.cachethis = call.once_;
     if (!std::exchange(s.in_doubt, true))
         s.asked = shard_->clock().now();
+    const bool was_in_doubt = std::exchange(call.in_doubt_, true);
     auto sent = co_await send(call, &args, way_of(number));
     if (!sent)
         co_return sent.error();
@@ -565,6 +566,7 @@ task<result<client_session::verdict>> client_session::send_in_known(std::size_t 
     out.status = results.status();
     if ((out.operation == nullptr) != (out.status == nfsstat4::ok))
         co_return error(std::errc::protocol_error, "COMPOUND's status is not that of its last operation");
+    call.in_doubt_ = was_in_doubt && is_put_off(out.status);
     co_return out;
 }
 

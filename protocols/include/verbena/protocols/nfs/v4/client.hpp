@@ -2,6 +2,7 @@
 // A client of NFS versions 4.1 and 4.2 (RFC 8881, 7862) over any RPC transport: names, attributes and directories. file.hpp has open files.
 #pragma once
 
+#include <verbena/protocols/files/byte_ranges.hpp>
 #include <verbena/protocols/files/types.hpp>
 #include <verbena/protocols/nfs/v4/client_session.hpp>
 
@@ -258,9 +259,11 @@ private:
     struct locking;
     struct unlocking;
     task<void> perform_lock(std::shared_ptr<locking> k);
-    task<void> send_lock(std::shared_ptr<locking> k);
-    task<void> undo_lock(std::shared_ptr<locking> k);
+    task<result<void>> send_lock(std::shared_ptr<locking> k);
+    task<result<void>> lock_there(std::shared_ptr<locking> k, files::locked_range what, bool undoes);
+    task<result<void>> undo_lock(std::shared_ptr<locking> k);
     task<void> undo_late(std::shared_ptr<locking> k);
+    task<result<void>> settle(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l);
     task<void> perform_unlock(std::shared_ptr<unlocking> k);
     task<result<void>> unlock_there(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l,
                                     files::byte_range bytes);
