@@ -160,7 +160,7 @@ task<result<void>> client::undo_lock(std::shared_ptr<locking> k)
     std::uint64_t at = k->bytes.offset;
     result<void> undone;
     bool is_done = false;
-    for (std::size_t i = 0; !is_done && undone && !l.is_lost; ++i) {
+    for (std::size_t i = 0; !is_done && undone; ++i) {
         const bool is_last = i == k->had.size();
         const std::uint64_t next = is_last ? k->bytes.last : k->had[i].bytes.offset;
         if (at < next || (is_last && at == next)) {

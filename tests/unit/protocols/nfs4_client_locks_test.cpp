@@ -554,6 +554,15 @@ BOOST_FIXTURE_TEST_CASE(a_lock_whose_answer_never_came_is_undone, fixture)
     turns();
     BOOST_TEST(unlock(*mine, 0, 100).has_value()); // nothing is locked that anybody knows of
     BOOST_TEST(stats().locks.value() == 0);
+    // Nothing else is sent before: it might come to be in doubt, too.
+    lost = 2;
+    BOOST_TEST(!lock(*mine, 0, 19).has_value());
+    turns();
+    lost = 2;
+    BOOST_TEST(!lock(*mine, 40, 49).has_value());
+    turns();
+    BOOST_TEST(unlock(*mine, 0, 100).has_value());
+    BOOST_TEST(stats().locks.value() == 0);
     // What is in doubt when the file is closed goes with the open.
     BOOST_TEST(holder.user.delegations() == 1u);
     lost = 1000;
@@ -710,6 +719,24 @@ BOOST_FIXTURE_TEST_CASE(what_could_not_be_put_back_is_put_back_later, fixture)
         BOOST_TEST(unlock(*theirs, 0, 9).has_value());
         BOOST_TEST(unlock(*mine, 0, 100).has_value());
     }
+}
+
+BOOST_FIXTURE_TEST_CASE(what_is_lost_is_not_put_back, fixture)
+{
+    BOOST_TEST(lock(*mine, 0, 9, files_lock::read).has_value());
+    given_up writes(*this, files_lock::write);
+    holder.wire.on_reply_to = [](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.has(nfs_opnum4::read))
+            refuse_at(reply, 2, nfsstat4::admin_revoked);
+    };
+    BOOST_TEST(!run([&] { return mine->read(0, 10); }).has_value());
+    holder.wire.on_reply_to = nullptr;
+    writes.is_answered();
+    BOOST_TEST(holder.wire.count(nfs_opnum4::lock) == 2u);
+    BOOST_TEST((run([&] { return mine->read(0, 10); }).error() == std::errc::io_error));
+    BOOST_TEST(unlock(*mine, 0, 9).has_value());
+    BOOST_TEST(text_of(*mine) == "text");
+    BOOST_TEST(lock(*theirs, 0, 9).has_value());
 }
 
 BOOST_FIXTURE_TEST_CASE(what_somebody_reads_meanwhile_is_lost_to_who_wrote, fixture)
