@@ -67,6 +67,7 @@ struct client::locking {
     const bool waits;
     const owner_name owner;
     std::optional<operations<PUTFH4args, LOCK4args>> call; // when it is its owner's turn
+    stateid4 used;                                         // that it went by: the lock's, or the open's
     std::optional<held_permit> held;      // that turn, until its caller has heard, or all is undone
     std::vector<files::locked_range> had; // of `bytes`, before
     bool is_abandoned = false;
@@ -133,6 +134,7 @@ task<result<void>> client::lock_there(std::shared_ptr<locking> k, files::locked_
     for (bool first = true; undoes || !k->is_abandoned; first = false) {
         const bool was_known = l.is_known;
         const stateid4 by = l.id;
+        k->used = was_known ? by : k->o->id;
         k->call.emplace(PUTFH4args{k->o->handle.bytes()},
                         locking_of(*k->o, l, k->owner, what.bytes, to_wire(what.type, k->waits && !undoes)));
         k->call->once();
@@ -174,6 +176,8 @@ task<result<void>> client::undo_lock(std::shared_ptr<locking> k)
             undone = co_await lock_there(k, before, true);
         if (!undone && is_gone(undone.error()))
             l.lose();
+        if (!undone && is_revoked(undone.error()))
+            co_await free_stateid(k->used);
         if (!undone && undone.error().code() == make_error_code(nfsstat4::denied))
             l.is_lost = true; // somebody reads
         is_done = before.bytes.last == k->bytes.last;
@@ -268,6 +272,8 @@ task<result<void>> client::unlock_there(std::shared_ptr<server_open> o, std::sha
         // What the server does not know is not locked.
         l->is_known = false;
         l->is_lost = true;
+        if (is_revoked(ran.error()))
+            co_await free_stateid(args.lock_stateid);
     }
     l->ranges.clear(bytes);
     l->is_lost = l->is_lost && !l->ranges.empty();
@@ -358,7 +364,8 @@ task<result<void>> file::lock(files::byte_range bytes, files::lock_type type, bo
 task<result<void>> file::lock_once(files::byte_range bytes, files::lock_type type, bool waits)
 {
     const std::shared_ptr<file_locks> l = locks_;
-    for (bool first = true;; first = false) {
+    // The lock's stateid may be gone, and then the open's.
+    for (unsigned gone = 0;;) {
         if (l->is_lost)
             co_return locks_are_lost;
         // A lock hangs on an open of the server's that has the access.
@@ -369,7 +376,6 @@ task<result<void>> file::lock_once(files::byte_range bytes, files::lock_type typ
             if (!opened)
                 co_return opened.error();
         }
-        const stateid4 used = open_->id;
         auto sent = std::make_shared<client::locking>(open_, l, bytes, type, waits);
         ++client_.openings_;
         client_.session_.background().spawn(&client::perform_lock, &client_, sent);
@@ -386,12 +392,9 @@ task<result<void>> file::lock_once(files::byte_range bytes, files::lock_type typ
         }
         if (!sent->settles)
             sent->held.reset();
-        if (sent->outcome || !first || !is_gone(sent->outcome.error()))
+        if (sent->outcome || !is_gone(sent->outcome.error()) || ++gone > 2)
             co_return sent->outcome;
-        // Nothing is lost by an owner that has no locks.
-        l->is_lost = l->is_lost || !l->ranges.empty();
-        l->is_known = false;
-        const bool again = co_await mended(used, sent->outcome.error());
+        const bool again = co_await mended(sent->used, sent->outcome.error());
         if (!again)
             co_return told(sent->outcome.error());
     }

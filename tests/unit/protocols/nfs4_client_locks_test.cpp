@@ -396,6 +396,55 @@ BOOST_FIXTURE_TEST_CASE(a_lock_that_was_revoked_alone_stops_the_write, fixture)
     BOOST_TEST((run([&] { return mine->write(0, bytes_of("mine")); }).error() == std::errc::io_error));
 }
 
+BOOST_FIXTURE_TEST_CASE(a_lock_stateid_that_was_revoked_is_freed_and_not_the_open_s, fixture)
+{
+    const auto unlocked_by = [&] {
+        BOOST_TEST_REQUIRE(unlock(*mine, 0, 9).has_value());
+        return holder.wire.sent.back().lock.value();
+    };
+    BOOST_TEST(lock(*mine, 0, 9).has_value());
+    stateid4 by = unlocked_by();
+    // LOCK finds it so, and then LOCKU, which has no more to do.
+    for (const nfs_opnum4 refused : {nfs_opnum4::lock, nfs_opnum4::locku}) {
+        if (refused == nfs_opnum4::locku)
+            BOOST_TEST(lock(*mine, 0, 9).has_value());
+        bool refuses = true;
+        holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+            if (call.has(refused) && std::exchange(refuses, false))
+                refuse_at(reply, 2, nfsstat4::admin_revoked);
+        };
+        holder.wire.sent.clear();
+        if (refused == nfs_opnum4::lock)
+            BOOST_TEST(lock(*mine, 0, 9).has_value());
+        else
+            BOOST_TEST(unlock(*mine, 0, 9).has_value());
+        BOOST_TEST(!refuses);
+        BOOST_TEST(holder.wire.count(nfs_opnum4::open) == 0u);
+        BOOST_TEST(holder.wire.count(nfs_opnum4::free_stateid) == 1u);
+        for (const sent_compound& each : holder.wire.sent) {
+            if (each.has(nfs_opnum4::free_stateid))
+                BOOST_TEST((each.lock->other == by.other));
+        }
+        holder.wire.on_reply_to = nullptr;
+        if (refused == nfs_opnum4::lock)
+            by = unlocked_by();
+    }
+    BOOST_TEST(text_of(*mine) == "text");
+    // Both are gone.
+    BOOST_TEST(lock(*mine, 0, 9).has_value());
+    (void)unlocked_by();
+    int refused = 0;
+    holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.has(nfs_opnum4::lock) && refused++ < 2)
+            refuse_at(reply, 2, nfsstat4::bad_stateid);
+    };
+    holder.wire.sent.clear();
+    BOOST_TEST(lock(*mine, 0, 9).has_value());
+    BOOST_TEST(refused == 3);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::open) == 1u);
+    BOOST_TEST(is_denied(*theirs, 0, 9));
+}
+
 BOOST_FIXTURE_TEST_CASE(what_could_not_be_unlocked_goes_with_the_open, fixture)
 {
     close(*mine);
@@ -577,8 +626,7 @@ BOOST_FIXTURE_TEST_CASE(a_lock_whose_answer_never_came_is_undone, fixture)
 BOOST_FIXTURE_TEST_CASE(what_others_have_locked_or_a_restart_took_is_in_no_doubt, fixture)
 {
     holder.wire.decide = [](const sent_compound& call) {
-        return call.has(nfs_opnum4::lock) ? direct_transport::fate::is_lost
-                                          : direct_transport::fate::arrives;
+        return call.has(nfs_opnum4::lock) ? direct_transport::fate::is_lost : direct_transport::fate::arrives;
     };
     BOOST_TEST(!lock(*mine, 0, 9).has_value());
     turns();
@@ -739,16 +787,30 @@ BOOST_FIXTURE_TEST_CASE(what_is_lost_is_not_put_back, fixture)
     BOOST_TEST(lock(*theirs, 0, 9).has_value());
 }
 
-BOOST_FIXTURE_TEST_CASE(what_somebody_reads_meanwhile_is_lost_to_who_wrote, fixture)
+BOOST_FIXTURE_TEST_CASE(what_somebody_reads_meanwhile_or_is_revoked_is_lost_to_who_wrote, fixture)
 {
-    BOOST_TEST(lock(*mine, 0, 9).has_value());
-    given_up reads(*this, files_lock::read);
-    BOOST_TEST(lock(*theirs, 5, 9, files_lock::read).has_value());
-    reads.is_answered();
-    BOOST_TEST((run([&] { return mine->read(0, 10); }).error() == std::errc::io_error));
-    BOOST_TEST(unlock(*mine, 0, 9).has_value());
-    BOOST_TEST(text_of(*mine) == "text");
-    BOOST_TEST(lock(*theirs, 0, 9).has_value());
+    for (const bool is_revoked : {false, true}) {
+        BOOST_TEST(lock(*mine, 0, 9).has_value());
+        given_up reads(*this, files_lock::read);
+        int answered = 0;
+        if (is_revoked)
+            holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+                if (call.has(nfs_opnum4::lock) && answered++ > 0)
+                    refuse_at(reply, 2, nfsstat4::admin_revoked);
+            };
+        else
+            BOOST_TEST(lock(*theirs, 5, 9, files_lock::read).has_value());
+        holder.wire.sent.clear();
+        reads.is_answered();
+        holder.wire.on_reply_to = nullptr;
+        BOOST_TEST(holder.wire.count(nfs_opnum4::free_stateid) == (is_revoked ? 1u : 0u));
+        BOOST_TEST((run([&] { return mine->read(0, 10); }).error() == std::errc::io_error));
+        BOOST_TEST(unlock(*mine, 0, 9).has_value());
+        BOOST_TEST(text_of(*mine) == "text");
+        if (!is_revoked) // else our server has it still
+            BOOST_TEST(lock(*theirs, 0, 9).has_value());
+        BOOST_TEST(unlock(*theirs, 0, 9).has_value());
+    }
 }
 
 BOOST_AUTO_TEST_SUITE_END()
