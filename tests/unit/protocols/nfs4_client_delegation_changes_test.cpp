@@ -229,20 +229,39 @@ std::pair<std::size_t, std::size_t> delegation_in(const std::vector<std::byte>& 
 
 } // namespace
 
-BOOST_FIXTURE_TEST_CASE(a_delegation_that_comes_again_while_it_goes_back_is_not_kept, fixture)
-{
+namespace {
+
+// A server that gives the holder the first delegation with each OPEN.
+struct gives_the_same : fixture {
+    gives_the_same()
+    {
+        holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+            refuse_what_is_to_be(call, reply);
+            if (!call.has(nfs_opnum4::open))
+                return;
+            const auto [at, length] = delegation_in(reply);
+            const auto begin = reply.begin() + static_cast<std::ptrdiff_t>(at);
+            const auto end = begin + static_cast<std::ptrdiff_t>(length);
+            const std::uint32_t type = xdr::load_u32(reply.data() + at);
+            if (type == 1 || type == 2) // for reading or writing
+                given.assign(begin, end);
+            else if (!given.empty())
+                reply.insert(reply.erase(begin, end), given.begin(), given.end());
+        };
+    }
+    void refuse_what_is_to_be(const sent_compound& call, std::vector<std::byte>& reply)
+    {
+        if (call.has(nfs_opnum4::read) && std::exchange(forgets, false))
+            refuse_at(reply, 2, nfsstat4::bad_stateid);
+    }
     std::vector<std::byte> given;
-    holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
-        if (!call.has(nfs_opnum4::open))
-            return;
-        const auto [at, length] = delegation_in(reply);
-        const auto begin = reply.begin() + static_cast<std::ptrdiff_t>(at);
-        const auto end = begin + static_cast<std::ptrdiff_t>(length);
-        if (given.empty())
-            given.assign(begin, end);
-        else
-            reply.insert(reply.erase(begin, end), given.begin(), given.end());
-    };
+    bool forgets = false; // the stateid of the next READ
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(a_delegation_that_comes_again_while_it_goes_back_is_not_kept, gives_the_same)
+{
     const auto what = delegated("f");
     event go;
     holder.wire.on_call = [&](const sent_compound& call, std::vector<std::byte>&) {
@@ -256,12 +275,97 @@ BOOST_FIXTURE_TEST_CASE(a_delegation_that_comes_again_while_it_goes_back_is_not_
     BOOST_TEST(holder.user.delegations() == 0u);
     go.set();
     turns();
-    holder.wire.on_call = nullptr;
-    holder.wire.on_reply_to = nullptr;
-    holder.wire.gate = nullptr;
     BOOST_TEST(holder.wire.count(nfs_opnum4::delegreturn) == 1u);
     BOOST_TEST(text_of(*again) == "text");
     close(*again);
+
+    // The OPEN runs first, and its answer comes last.
+    const auto second = delegated("g");
+    go.reset();
+    holder.user.use_delegations(0);
+    holder.user.use_delegations(8);
+    turns();
+    event late, later;
+    scope asking(*shard);
+    int kept = 0;
+    const auto asks = [&]() -> task<void> {
+        auto opened = co_await holder.user.open(second, share4::access_read);
+        kept += static_cast<int>(holder.user.delegations());
+        if (opened)
+            (void)co_await (*opened)->close();
+    };
+    for (event* const held : {&late, &later}) {
+        holder.wire.holds_answer = [held](const sent_compound& call) {
+            return call.has(nfs_opnum4::open) ? held : nullptr;
+        };
+        asking.spawn(asks);
+        turns();
+    }
+    BOOST_TEST(holder.wire.count(nfs_opnum4::open) == 2u);
+    holder.wire.holds_answer = nullptr;
+    go.set();
+    turns();
+    BOOST_TEST(holder.wire.count(nfs_opnum4::delegreturn) == 1u);
+    BOOST_TEST(delegations() == 0u);
+    late.set();
+    turns();
+    BOOST_TEST(kept == 0);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::close) == 2u);
+    // An OPEN that was sent later may bring it anew.
+    again = open(holder, second, share4::access_read);
+    BOOST_TEST(holder.user.delegations() == 1u);
+    later.set();
+    run([&]() -> task<void> { co_await asking.join(); });
+    close(*again);
+    holder.wire.on_call = nullptr;
+    holder.wire.gate = nullptr;
+}
+
+BOOST_FIXTURE_TEST_CASE(an_open_that_is_begun_anew_takes_no_delegation_from_another, gives_the_same)
+{
+    const auto what = make("f");
+    holder.user.use_delegations(0);
+    auto reads = open(holder, what, share4::access_read);
+    holder.user.use_delegations(8);
+    auto holds = open(holder, what, share4::access_read);
+    BOOST_TEST(holder.user.delegations() == 1u);
+    holder.wire.sent.clear();
+    forgets = true;
+    BOOST_TEST(text_of(*reads) == "text");
+    turns();
+    BOOST_TEST(holder.wire.count(nfs_opnum4::open) == 1u);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::delegreturn) == 0u);
+    BOOST_TEST(holder.user.delegations() == 1u);
+    BOOST_TEST(delegations() == 1u);
+    // One that goes back is not returned again.
+    event go;
+    holder.wire.on_call = [&](const sent_compound& call, std::vector<std::byte>&) {
+        holder.wire.gate = call.has(nfs_opnum4::delegreturn) ? &go : nullptr;
+    };
+    holder.user.use_delegations(0);
+    turns();
+    forgets = true;
+    BOOST_TEST(text_of(*reads) == "text");
+    BOOST_TEST(holder.wire.count(nfs_opnum4::open) == 2u);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::delegreturn) == 1u);
+    go.set();
+    turns();
+    // Another one than that which is held: none of both is relied on.
+    holder.user.use_delegations(8);
+    auto third = open(holder, what, share4::access_read);
+    BOOST_TEST(holder.user.delegations() == 1u);
+    xdr::store_u32(given.data() + 8, ~xdr::load_u32(given.data() + 8));
+    forgets = true;
+    holder.wire.sent.clear();
+    BOOST_TEST(text_of(*reads) == "text");
+    turns();
+    BOOST_TEST(holder.user.delegations() == 0u);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::delegreturn) == 2u);
+    BOOST_TEST(delegations() == 0u);
+    holder.wire.on_call = nullptr;
+    holder.wire.gate = nullptr;
+    for (auto* each : {&reads, &holds, &third})
+        close(**each);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -234,14 +234,24 @@ private:
         stateid4 id;
         std::uint64_t before; // the number of the next OPEN
     };
+    // A delegation that goes back, or went back lately.
+    struct returned_delegation {
+        stateid4 id;
+        std::uint64_t before; // OPENs of lower numbers may bring it still
+    };
     std::uint32_t want_for(std::uint32_t access) const noexcept;
     std::shared_ptr<server_open> delegated(const known_handle& object) const noexcept;
     std::shared_ptr<server_open> good_for(const node& object, std::uint32_t access) const noexcept;
     std::unique_ptr<file> open_here(std::shared_ptr<server_open> o, std::uint32_t access);
     task<result<void>> look_at(std::shared_ptr<server_open> o);
     void changed(const known_handle& object, server_open* by) noexcept;
-    task<void> take_open(std::shared_ptr<server_open> o, const OPEN4res& res, std::uint32_t access);
-    task<void> take_delegation(std::shared_ptr<server_open> o, const OPEN4res& res, file_attributes known);
+    task<void> take_open(std::shared_ptr<server_open> o, const OPEN4res& res, std::uint32_t access,
+                         std::uint64_t number);
+    task<void> take_delegation(std::shared_ptr<server_open> o, const OPEN4res& res, file_attributes known,
+                               std::uint64_t number);
+    bool is_wanted_back(const open_delegation4& given) noexcept;
+    bool is_here(const known_handle& object, const open_delegation4& given, bool wanted_back,
+                 std::uint64_t number);
     void set_type(server_open& o, const open_delegation4& given) const noexcept;
     task<void> commit_users(std::shared_ptr<server_open> o);
     void make_room_for_delegations();
@@ -270,6 +280,7 @@ private:
     task<result<void>> reclaim_locks(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l);
 
     std::uint64_t begin_asking();
+    std::uint64_t oldest_asking() const noexcept { return asking_.empty() ? next_asking_ : asking_.front(); }
     void end_asking(std::uint64_t number);
     void end_opening() noexcept;
 
@@ -282,7 +293,7 @@ private:
 
     std::size_t most_delegations_ = 0;
     std::vector<std::shared_ptr<server_open>> delegated_; // those of opens_ that opens are answered by
-    std::vector<stateid4> going_back_;                    // delegations that are being returned
+    std::vector<returned_delegation> going_back_;
     std::vector<std::uint64_t> asking_; // numbers of OPENs that may bring a delegation, under way
     std::uint64_t next_asking_ = 0;
     std::vector<early_recall> early_recalls_; // meanwhile, of stateids that nobody knows
