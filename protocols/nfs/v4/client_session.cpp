@@ -89,8 +89,8 @@ bool says(const error& e, nfsstat4 status) noexcept { return e.code() == make_er
 // A slot that a call has, with its permit.
 class client_session::held_slot {
 public:
-    explicit held_slot(client_session& s) noexcept
-        : session_(s), number_(static_cast<std::size_t>(std::countr_one(s.used_)))
+    explicit held_slot(client_session& s, const rpc::client_transport* by = nullptr) noexcept
+        : session_(s), number_(s.free_slot(by))
     {
         session_.used_ |= std::uint64_t(1) << number_;
     }
@@ -474,6 +474,36 @@ task<result<void>> client_session::run(compound_call& call)
         if (!repeats || ++losses > max_losses)
             co_return failed;
     }
+}
+
+// The lowest one, of those that go by `by` if it is not nullptr and has one. Who asks has a permit.
+std::size_t client_session::free_slot(const rpc::client_transport* by) const noexcept
+{
+    for (std::size_t n = 0; by != nullptr && n < allowed_; ++n) {
+        if ((used_ >> n & 1) == 0 && &way_of(n) == by)
+            return n;
+    }
+    return static_cast<std::size_t>(std::countr_one(used_));
+}
+
+// A SEQUENCE alone that is sent once. Where it finds the session lost, that is for others to mend. Fails where no answer comes.
+task<result<void>> client_session::ask_in_a_slot(rpc::client_transport* by)
+{
+    const bool mine = co_await permits_.acquire();
+    if (!mine)
+        co_return stopped;
+    if (state_ != state::up) {
+        release_permit();
+        co_return result<void>();
+    }
+    const held_slot held(*this, by);
+    operations<> nothing;
+    auto sent = co_await send_in(held.number(), nothing);
+    if (!sent)
+        co_return sent.error();
+    if (sent->of_sequence && is_lost(sent->status) && state_ == state::up)
+        change_to(state::none);
+    co_return result<void>();
 }
 
 // One try in a slot, of which it is known what the server has seen.

@@ -196,6 +196,126 @@ BOOST_FIXTURE_TEST_CASE(a_connection_that_leads_nowhere_does_not_hold_up_the_oth
     run([&]() -> task<void> { co_await holder.user.close(); });
 }
 
+namespace {
+
+// SEQUENCE says that the server can't call, while that is so.
+struct cannot_call : fixture {
+    cannot_call()
+    {
+        for (direct_transport* each : {&holder.wire, &second})
+            each->on_reply_to = [this](const sent_compound& call, std::vector<std::byte>& reply) {
+                if (is_down && call.sequence && xdr::load_u32(reply.data() + 24) == 0)
+                    xdr::store_u32(reply.data() + 24 + 12 + 8 + 16 + 16, seq4_status::cb_path_down);
+            };
+        second.way = std::make_shared<called_way>(holder.service, pool);
+    }
+    // Nothing comes of what is sent there to mend it.
+    void leads_nowhere(direct_transport& way)
+    {
+        way.decide = [this, &way](const sent_compound& call) {
+            const bool is_lost =
+                call.has(nfs_opnum4::bind_conn_to_session) || call.operations.size() == 1; // SEQUENCE
+            way.gate = is_lost ? &never : nullptr;
+            return is_lost ? direct_transport::fate::is_lost : direct_transport::fate::arrives;
+        };
+    }
+    void leads_on(direct_transport& way)
+    {
+        way.decide = nullptr;
+        way.gate = nullptr;
+        never.set();
+        turns();
+    }
+    bool is_down = false;
+    event never;
+    direct_transport second{*this};
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(delegations_go_back_where_no_way_leads_anywhere, cannot_call)
+{
+    const auto what = delegated("f");
+    leads_nowhere(holder.wire);
+    is_down = true;
+    (void)good([&] { return holder.user.getattr(what.handle); });
+    pass(20s, 100ms);
+    BOOST_TEST(holder.user.delegations() == 1u);
+    pass(15s, 100ms);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::bind_conn_to_session) == 1u);
+    BOOST_TEST(!holder.user.session().can_be_called());
+    BOOST_TEST(holder.user.delegations() == 0u);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::destroy_session) == 0u);
+    is_down = false;
+    leads_on(holder.wire);
+    (void)good([&] { return holder.user.getattr(what.handle); });
+    BOOST_TEST(holder.user.session().can_be_called());
+    BOOST_TEST(delegations() == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_way_that_leads_somewhere_is_asked_whether_it_helped, cannot_call)
+{
+    BOOST_TEST(run([&] { return holder.user.session().add_connection(second); }).has_value());
+    const auto what = delegated("f");
+    leads_nowhere(holder.wire);
+    is_down = true;
+    second.on_call = [&](const sent_compound& call, std::vector<std::byte>&) {
+        is_down = is_down && !call.has(nfs_opnum4::bind_conn_to_session);
+    };
+    second.sent.clear();
+    (void)good([&] { return holder.user.getattr(what.handle); });
+    pass(20s, 100ms);
+    BOOST_TEST(second.sent.size() == 2u); // BIND_CONN_TO_SESSION and SEQUENCE
+    pass(40s, 100ms);
+    BOOST_TEST(!is_down);
+    BOOST_TEST(second.count(nfs_opnum4::bind_conn_to_session) == 1u);
+    BOOST_TEST(holder.user.session().can_be_called());
+    BOOST_TEST(holder.user.delegations() == 1u);
+    // Nothing helps, and a new session would have to be made where nobody answers.
+    second.on_call = nullptr;
+    is_down = true;
+    (void)good([&] { return holder.user.getattr(what.handle); });
+    pass(90s, 100ms);
+    BOOST_TEST(second.count(nfs_opnum4::bind_conn_to_session) >= 5u);
+    BOOST_TEST(holder.user.session().sessions() == 1u);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::destroy_session) == 0u);
+    BOOST_TEST(holder.user.delegations() == 0u);
+    is_down = false;
+    leads_on(holder.wire);
+    run([&]() -> task<void> { co_await holder.user.close(); });
+}
+
+BOOST_FIXTURE_TEST_CASE(what_mends_the_way_back_cuts_no_recovery_short, cannot_call)
+{
+    const auto what = delegated("f");
+    event go;
+    holder.wire.on_call = [&](const sent_compound& call, std::vector<std::byte>&) {
+        holder.wire.gate = call.has(nfs_opnum4::bind_conn_to_session) ? &go : nullptr;
+    };
+    is_down = true;
+    (void)good([&] { return holder.user.getattr(what.handle); });
+    turns();
+    BOOST_TEST(holder.wire.count(nfs_opnum4::bind_conn_to_session) == 1u);
+    is_down = false;
+    restart(true);
+    bool is_late = true;
+    holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (is_late && call.has(nfs_opnum4::reclaim_complete))
+            refuse_at(reply, 1, nfsstat4::delay);
+    };
+    holder.wire.sent.clear();
+    go.set();
+    pass(20s, 100ms); // a sixth of the lease is 15 s
+    BOOST_TEST(holder.wire.count(nfs_opnum4::reclaim_complete) >= 2u);
+    is_late = false;
+    pass(20s, 100ms);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::exchange_id) == 1u);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::open) == 1u);
+    BOOST_TEST(holder.user.delegations() == 1u);
+    BOOST_TEST(delegations() == 1u);
+    holder.wire.on_call = nullptr;
+}
+
 BOOST_FIXTURE_TEST_CASE(who_made_a_file_may_no_more_than_its_mode_lets_him, fixture)
 {
     new_attributes mode;
