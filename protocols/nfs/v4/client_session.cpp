@@ -264,8 +264,8 @@ task<result<void>> client_session::add_connection(rpc::client_transport& more)
         const error failed(make_error_code(sent->status), sent->operation);
         if (!is_put_off(sent->status))
             co_return failed;
-        const bool again = co_await wait_to_repeat(failed, delay, waited);
-        if (!again)
+        const auto again = co_await wait_to_repeat(failed, delay, waited);
+        if (!again || !*again)
             co_return failed;
     }
     const EXCHANGE_ID4res& res = call.get<0>();
@@ -382,7 +382,8 @@ task<result<void>> client_session::ask_lease()
     co_return result<void>();
 }
 
-task<bool> client_session::wait_to_repeat(const error& cause, duration& delay, duration& waited)
+// Whether there is patience left. Fails where nobody waits any more: then it is not known what the server would say.
+task<result<bool>> client_session::wait_to_repeat(const error& cause, duration& delay, duration& waited)
 {
     duration limit = patience_.limit();
     if (says(cause, nfsstat4::grace) && !patience_.spends())
@@ -393,7 +394,9 @@ task<bool> client_session::wait_to_repeat(const error& cause, duration& delay, d
     const bool slept = co_await sleep_for(delay);
     waited += delay;
     delay = std::min(std::max(delay, patience::first_delay) * 2, patience::max_delay);
-    co_return slept;
+    if (!slept)
+        co_return stopped;
+    co_return true;
 }
 
 // Until the server says something else than "later".
@@ -411,8 +414,10 @@ task<result<void>> client_session::insist(compound_call& call, bool alone)
         const error failed(make_error_code(sent->status), sent->operation);
         if (!is_put_off(sent->status))
             co_return failed;
-        const bool again = co_await wait_to_repeat(failed, delay, waited);
+        const auto again = co_await wait_to_repeat(failed, delay, waited);
         if (!again)
+            co_return again.error();
+        if (!*again)
             co_return failed;
     }
 }
@@ -459,8 +464,8 @@ task<result<void>> client_session::run(compound_call& call)
             co_return result<void>();
         const error failed(make_error_code(heard.status), heard.operation);
         if (is_put_off(heard.status)) {
-            const bool again = co_await wait_to_repeat(failed, delay, waited);
-            if (!again)
+            const auto again = co_await wait_to_repeat(failed, delay, waited);
+            if (!again || !*again)
                 co_return failed;
             continue;
         }
@@ -535,8 +540,8 @@ task<result<client_session::verdict>> client_session::send_until_heard(std::size
             co_return sent;
         const error later(make_error_code(sent->status), sent->operation);
         if (sent->status == nfsstat4::delay) {
-            const bool again = co_await wait_to_repeat(later, delay, waited);
-            if (!again)
+            const auto again = co_await wait_to_repeat(later, delay, waited);
+            if (!again || !*again)
                 co_return later;
             continue;
         }

@@ -154,6 +154,31 @@ BOOST_FIXTURE_TEST_CASE(a_restart_leaves_locks_where_they_are_reclaimed, fixture
     BOOST_TEST(lock(*theirs, 0, 0).has_value());
 }
 
+BOOST_FIXTURE_TEST_CASE(who_gives_up_what_makes_the_session_takes_no_locks, fixture)
+{
+    BOOST_TEST(lock(*mine, 0, 9).has_value());
+    restart(true);
+    holder.wire.on_reply_to = [](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.has(nfs_opnum4::lock))
+            refuse_at(reply, 2, nfsstat4::delay);
+    };
+    scope looking(*shard);
+    bool failed = false;
+    looking.spawn([&]() -> task<void> {
+        auto looked = co_await holder.user.getattr(what.handle);
+        failed = !looked;
+    });
+    pass(1s, 100ms);
+    looking.request_stop();
+    run([&]() -> task<void> { co_await looking.join(); });
+    BOOST_TEST(failed);
+    holder.wire.on_reply_to = nullptr;
+    (void)good([&] { return holder.user.getattr(what.handle); });
+    (void)good([&] { return other.user.getattr(what.handle); });
+    BOOST_TEST(text_of(*mine) == "text");
+    BOOST_TEST(is_denied(*theirs, 0, 9));
+}
+
 BOOST_FIXTURE_TEST_CASE(locks_that_are_lost_are_told, fixture)
 {
     BOOST_TEST(lock(*mine, 0, 9).has_value());

@@ -174,7 +174,7 @@ private:
     task<result<void>> ask_in_a_slot(rpc::client_transport* by);
     std::size_t free_slot(const rpc::client_transport* by) const noexcept;
     rpc::client_transport& way_of(std::size_t number) const noexcept { return *ways_[number % ways_.size()]; }
-    task<bool> wait_to_repeat(const error& cause, duration& delay, duration& waited);
+    task<result<bool>> wait_to_repeat(const error& cause, duration& delay, duration& waited);
     verdict refused(const SEQUENCE4args& asked, nfsstat4 status) noexcept;
     void heed(std::uint32_t flags);
     task<void> free_what_is_revoked();
