@@ -87,8 +87,10 @@ task<void> client_session::mend_way_back()
         const auto brings_calls = std::ranges::find_if(bound, [](const auto& b) { return b && *b; });
         const auto answers = std::ranges::find_if(bound, [](const auto& b) { return b.has_value(); });
         const auto best = brings_calls != bound.end() ? brings_calls : answers;
-        auto asked = co_await ask_for_flags(
-            best != bound.end() ? ways_[static_cast<std::size_t>(best - bound.begin())] : nullptr);
+        rpc::client_transport* by = nullptr;
+        if (best != bound.end())
+            by = ways_[static_cast<std::size_t>(best - bound.begin())];
+        auto asked = co_await ask_for_flags(by);
         // Other calls may have heard that it helped.
         if ((flags_ & no_way) == 0) {
             mending_ = false;
@@ -117,7 +119,8 @@ task<void> client_session::mend_way_back()
 // A SEQUENCE tells whether it helped. It has a limit, as its way may lead nowhere; what it takes to make a lost session anew has none.
 task<result<void>> client_session::ask_for_flags(rpc::client_transport* by)
 {
-    auto asked = co_await with_timeout(lease_ / 6, ask_in_a_slot(by));
+    task<result<void>> asking = ask_in_a_slot(by);
+    auto asked = co_await with_timeout(lease_ / 6, std::move(asking));
     if (state_ == state::up)
         co_return asked;
     operations<> nothing;

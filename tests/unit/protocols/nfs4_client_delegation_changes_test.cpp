@@ -340,7 +340,8 @@ std::pair<std::size_t, std::size_t> delegation_in(const std::vector<std::byte>& 
 {
     std::size_t at = 24 + 12 + 44 + 8 + 8 + 16 + 20 + 4; // to the attributes that were set
     at += 4 + 4 * xdr::load_u32(reply.data() + at);
-    xdr::decoder in(std::span(reply).subspan(at));
+    const std::span<const std::byte> bytes(reply);
+    xdr::decoder in(bytes.subspan(at));
     open_delegation4 read;
     xdr::codec<open_delegation4>::decode(in, read);
     BOOST_TEST_REQUIRE(in.ok());
