@@ -100,7 +100,6 @@ task<void> client::perform_lock(std::shared_ptr<locking> k)
     if (mine) {
         k->held.emplace(k->l->turn);
         k->outcome = co_await send_lock(k);
-        k->settles = k->l->in_doubt.has_value();
     }
     k->is_over = true;
     k->over.set();
@@ -121,7 +120,8 @@ task<result<void>> client::send_lock(std::shared_ptr<locking> k)
     k->note_what_was_locked();
     const files::locked_range wanted{k->bytes, k->type};
     auto locked = co_await lock_there(k, wanted, false);
-    if (!locked && k->call && k->call->is_in_doubt())
+    k->settles = !locked && k->call && k->call->is_in_doubt();
+    if (k->settles)
         k->l->in_doubt = wanted;
     co_return locked;
 }

@@ -59,7 +59,7 @@ BOOST_FIXTURE_TEST_CASE(a_lock_whose_answer_never_came_is_undone, fixture)
     lost = 2;
     BOOST_TEST(!lock(*mine, 0, 19).has_value());
     turns();
-    lost = 2;
+    lost = 1;
     BOOST_TEST(!lock(*mine, 40, 49).has_value());
     turns();
     BOOST_TEST(unlock(*mine, 0, 100).has_value());
