@@ -76,29 +76,32 @@ void client_session::heed_way_back(std::uint32_t flags, std::uint32_t news)
 
 task<void> client_session::mend_way_back()
 {
+    bool may_begin_anew = false; // as somebody answers where a session is made
     for (std::size_t round = 0; round <= until_bound_again.size(); ++round) {
         if (round != 0) {
             const bool slept = co_await sleep_for(until_bound_again[round - 1]);
             if (!slept)
                 co_return;
         }
-        const bool bound = co_await bind_ways();
-        const auto ask = [](client_session& s) -> task<result<void>> {
-            operations<> nothing; // its SEQUENCE tells whether it helped
-            auto ran = co_await s.run(nothing);
-            co_return ran;
-        };
-        task<result<void>> asking = ask(*this);
-        auto asked = co_await with_timeout(lease_ / 6, std::move(asking)); // its slot may be of another way
-        if (!asked || (flags_ & no_way) == 0) {
+        const auto bound = co_await bind_ways();
+        const auto brings_calls = std::ranges::find_if(bound, [](const auto& b) { return b && *b; });
+        const auto answers = std::ranges::find_if(bound, [](const auto& b) { return b.has_value(); });
+        const auto best = brings_calls != bound.end() ? brings_calls : answers;
+        rpc::client_transport* by = nullptr;
+        if (best != bound.end())
+            by = ways_[static_cast<std::size_t>(best - bound.begin())];
+        auto asked = co_await ask_for_flags(by);
+        // Other calls may have heard that it helped.
+        if ((flags_ & no_way) == 0) {
             mending_ = false;
             co_return;
         }
-        if (!bound)
+        may_begin_anew = asked && bound.front();
+        if (brings_calls == bound.end())
             break;
     }
     const time_point now = shard_->clock().now();
-    if (state_ == state::up && (!renewed_ || now - *renewed_ >= lease_)) {
+    if (may_begin_anew && state_ == state::up && (!renewed_ || now - *renewed_ >= lease_)) {
         renewed_ = now;
         discards_ = true;
         change_to(state::none);
@@ -113,14 +116,24 @@ task<void> client_session::mend_way_back()
         reclaimer_->cannot_be_called();
 }
 
-// Whether one of them brings the server's calls now. One that leads nowhere does not hold up the others.
-task<bool> client_session::bind_ways()
+// A SEQUENCE tells whether it helped. It has a limit, as its way may lead nowhere; what it takes to make a lost session anew has none.
+task<result<void>> client_session::ask_for_flags(rpc::client_transport* by)
+{
+    task<result<void>> asking = ask_in_a_slot(by);
+    auto asked = co_await with_timeout(lease_ / 6, std::move(asking));
+    if (state_ == state::up)
+        co_return asked;
+    operations<> nothing;
+    co_return co_await run(nothing);
+}
+
+// Whether each of them brings the server's calls now, or an error where nobody answered. One that leads nowhere does not hold up the others.
+task<std::vector<result<bool>>> client_session::bind_ways()
 {
     std::vector<task<result<bool>>> binding;
     for (rpc::client_transport* const way : ways_)
         binding.push_back(with_timeout(lease_ / 6, bind_way(*way)));
-    const auto bound = co_await when_all(std::move(binding));
-    co_return std::ranges::any_of(bound, [](const result<bool>& each) { return each && *each; });
+    co_return co_await when_all(std::move(binding));
 }
 
 task<result<bool>> client_session::bind_way(rpc::client_transport& way)

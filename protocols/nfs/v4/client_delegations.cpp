@@ -123,7 +123,8 @@ void client::changed(const known_handle& object, server_open* by) noexcept
 }
 
 // What an OPEN says that began this one anew, or gave it more access. Delegations are what open() and create() ask for.
-task<void> client::take_open(std::shared_ptr<server_open> o, const OPEN4res& res, std::uint32_t access)
+task<void> client::take_open(std::shared_ptr<server_open> o, const OPEN4res& res, std::uint32_t access,
+                             std::uint64_t number)
 {
     // It is the same open if only the delegation was gone.
     if (res.stateid.other != o->id.other)
@@ -131,43 +132,60 @@ task<void> client::take_open(std::shared_ptr<server_open> o, const OPEN4res& res
     o->id = newest(res.stateid);
     o->access = access;
     o->may_notify = (res.rflags & open4_result::may_notify_lock) != 0;
-    const bool is_new = !o->has_delegation() || res.delegation.stateid.other != o->delegation.other;
-    if (gives_delegation(res) && is_new)
+    if (!gives_delegation(res))
+        co_return;
+    const bool wanted_back = is_wanted_back(res.delegation);
+    if (!is_here(o->handle, res.delegation, wanted_back, number))
         co_await return_delegation(o->handle, res.delegation.stateid);
 }
 
+// Whether the server does not want it kept, or nobody here knows how.
+bool client::is_wanted_back(const open_delegation4& given) noexcept
+{
+    const bool was_recalled = std::erase_if(early_recalls_, [&](const early_recall& r) {
+                                  return r.id.other == given.stateid.other;
+                              }) != 0;
+    return was_recalled || given.recall ||
+           (given.delegation_type != open_delegation_type4::read &&
+            given.delegation_type != open_delegation_type4::write);
+}
+
+// Whether there is nothing to be done about what an OPEN of that number has brought: it is held already, by whichever open, or it goes back, or went
+// back behind that OPEN. Where another one is held for the file, it goes back: none of both is relied on.
+bool client::is_here(const known_handle& object, const open_delegation4& given, bool wanted_back,
+                     std::uint64_t number)
+{
+    const stateid4 id = newest(given.stateid);
+    if (std::ranges::any_of(going_back_, [&](const returned_delegation& each) {
+            return each.id == id && number < each.before;
+        }))
+        return true;
+    const std::shared_ptr<server_open> before = delegated(object);
+    if (before == nullptr)
+        return false;
+    const bool is_the_same = before->delegation == id;
+    if (is_the_same && !wanted_back)
+        set_type(*before, given); // it has a newer number
+    else
+        begin_return(before);
+    return is_the_same;
+}
+
 // Of an OPEN that has just been answered. Where it can't be kept it goes back.
-task<void> client::take_delegation(std::shared_ptr<server_open> o, const OPEN4res& res, file_attributes known)
+task<void> client::take_delegation(std::shared_ptr<server_open> o, const OPEN4res& res, file_attributes known,
+                                   std::uint64_t number)
 {
     if (!gives_delegation(res))
         co_return;
     const open_delegation4& given = res.delegation;
-    const stateid4 id = newest(given.stateid);
-    const bool is_known_type = given.delegation_type == open_delegation_type4::read ||
-                               given.delegation_type == open_delegation_type4::write;
-    const auto early =
-        std::ranges::find_if(early_recalls_, [&](const early_recall& r) { return r.id.other == id.other; });
-    const bool was_recalled = early != early_recalls_.end();
-    if (was_recalled)
-        early_recalls_.erase(early);
-    // DELEGRETURN of the same one is under way, and takes this one along.
-    if (std::ranges::find(going_back_, id) != going_back_.end())
+    const bool wanted_back = is_wanted_back(given);
+    if (is_here(o->handle, given, wanted_back, number))
         co_return;
-    if (const std::shared_ptr<server_open> before = delegated(o->handle)) {
-        if (before->delegation == id && !was_recalled && !given.recall && is_known_type) {
-            set_type(*before, given); // a newer number of the same one
-            co_return;
-        }
-        // It stands for the one before or beside it: none of them is relied on.
-        begin_return(before);
-        if (before->delegation == id)
-            co_return;
-    }
-    if (most_delegations_ == 0 || !is_known_type || was_recalled || given.recall) {
+    if (most_delegations_ == 0 || wanted_back) {
         co_await return_delegation(o->handle, given.stateid);
         co_return;
     }
-    o->delegation = id;
+    o->delegation = newest(given.stateid);
     o->delegated = server_open::state::held;
     o->known = known;
     o->granted_at = known.change;
@@ -211,7 +229,7 @@ void client::begin_return(std::shared_ptr<server_open> o)
         return;
     o->delegated = server_open::state::returning;
     std::erase(delegated_, o);
-    going_back_.push_back(o->delegation);
+    going_back_.push_back({o->delegation, UINT64_MAX});
     ++openings_;
     session_.background().spawn(&client::give_back, this, std::move(o));
 }
@@ -235,7 +253,13 @@ task<void> client::give_back(std::shared_ptr<server_open> o)
     if (o->users.empty())
         (void)co_await close_open(o);
     co_await return_delegation(o->handle, o->delegation);
-    std::erase(going_back_, o->delegation);
+    // An OPEN that is under way may have run before, and its answer bring it once more.
+    for (returned_delegation& each : going_back_) {
+        if (each.id == o->delegation)
+            each.before = std::min(each.before, next_asking_);
+    }
+    std::erase_if(going_back_,
+                  [&](const returned_delegation& each) { return each.before <= oldest_asking(); });
     ++returned_;
     o->delegated = server_open::state::plain;
     // The last file may have gone meanwhile.
@@ -283,10 +307,11 @@ task<void> client::claim(std::shared_ptr<server_open> o)
     args.claim.delegate_stateid = o->delegation;
     operations call(PUTFH4args{o->handle.bytes()}, args);
     call.once();
+    const std::uint64_t number = begin_asking();
     auto ran = co_await session_.run(call);
-    if (!ran)
-        co_return;
-    co_await take_open(o, call.get<1>(), wanted);
+    if (ran)
+        co_await take_open(o, call.get<1>(), wanted, number);
+    end_asking(number);
 }
 
 // It is gone: nothing is answered by it any more, and nothing goes back.
@@ -356,7 +381,8 @@ std::uint64_t client::begin_asking()
 void client::end_asking(std::uint64_t number)
 {
     std::erase(asking_, number);
-    const std::uint64_t oldest = asking_.empty() ? next_asking_ : asking_.front();
+    const std::uint64_t oldest = oldest_asking();
+    std::erase_if(going_back_, [&](const returned_delegation& each) { return each.before <= oldest; });
     std::erase_if(early_recalls_, [&](const early_recall& each) {
         if (each.before > oldest)
             return false;

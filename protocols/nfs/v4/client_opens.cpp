@@ -143,7 +143,7 @@ task<void> client::perform(std::shared_ptr<opening> o)
         auto found = node_of(call.get<2>(), call.get<3>());
         if (found)
             opened.node_ = *found;
-        co_await take_delegation(there, call.get<1>(), opened.node_.attributes);
+        co_await take_delegation(there, call.get<1>(), opened.node_.attributes, number);
         if (!found) {
             o->outcome = found.error();
             (void)co_await opened.close();

@@ -89,8 +89,8 @@ bool says(const error& e, nfsstat4 status) noexcept { return e.code() == make_er
 // A slot that a call has, with its permit.
 class client_session::held_slot {
 public:
-    explicit held_slot(client_session& s) noexcept
-        : session_(s), number_(static_cast<std::size_t>(std::countr_one(s.used_)))
+    explicit held_slot(client_session& s, const rpc::client_transport* by = nullptr) noexcept
+        : session_(s), number_(s.free_slot(by))
     {
         session_.used_ |= std::uint64_t(1) << number_;
     }
@@ -264,8 +264,8 @@ task<result<void>> client_session::add_connection(rpc::client_transport& more)
         const error failed(make_error_code(sent->status), sent->operation);
         if (!is_put_off(sent->status))
             co_return failed;
-        const bool again = co_await wait_to_repeat(failed, delay, waited);
-        if (!again)
+        const auto again = co_await wait_to_repeat(failed, delay, waited);
+        if (!again || !*again)
             co_return failed;
     }
     const EXCHANGE_ID4res& res = call.get<0>();
@@ -382,7 +382,8 @@ task<result<void>> client_session::ask_lease()
     co_return result<void>();
 }
 
-task<bool> client_session::wait_to_repeat(const error& cause, duration& delay, duration& waited)
+// Whether there is patience left. Fails where nobody waits any more: then it is not known what the server would say.
+task<result<bool>> client_session::wait_to_repeat(const error& cause, duration& delay, duration& waited)
 {
     duration limit = patience_.limit();
     if (says(cause, nfsstat4::grace) && !patience_.spends())
@@ -393,7 +394,9 @@ task<bool> client_session::wait_to_repeat(const error& cause, duration& delay, d
     const bool slept = co_await sleep_for(delay);
     waited += delay;
     delay = std::min(std::max(delay, patience::first_delay) * 2, patience::max_delay);
-    co_return slept;
+    if (!slept)
+        co_return stopped;
+    co_return true;
 }
 
 // Until the server says something else than "later".
@@ -411,8 +414,10 @@ task<result<void>> client_session::insist(compound_call& call, bool alone)
         const error failed(make_error_code(sent->status), sent->operation);
         if (!is_put_off(sent->status))
             co_return failed;
-        const bool again = co_await wait_to_repeat(failed, delay, waited);
+        const auto again = co_await wait_to_repeat(failed, delay, waited);
         if (!again)
+            co_return again.error();
+        if (!*again)
             co_return failed;
     }
 }
@@ -459,8 +464,8 @@ task<result<void>> client_session::run(compound_call& call)
             co_return result<void>();
         const error failed(make_error_code(heard.status), heard.operation);
         if (is_put_off(heard.status)) {
-            const bool again = co_await wait_to_repeat(failed, delay, waited);
-            if (!again)
+            const auto again = co_await wait_to_repeat(failed, delay, waited);
+            if (!again || !*again)
                 co_return failed;
             continue;
         }
@@ -474,6 +479,36 @@ task<result<void>> client_session::run(compound_call& call)
         if (!repeats || ++losses > max_losses)
             co_return failed;
     }
+}
+
+// The lowest one, of those that go by `by` if it is not nullptr and has one. Who asks has a permit.
+std::size_t client_session::free_slot(const rpc::client_transport* by) const noexcept
+{
+    for (std::size_t n = 0; by != nullptr && n < allowed_; ++n) {
+        if ((used_ >> n & 1) == 0 && &way_of(n) == by)
+            return n;
+    }
+    return static_cast<std::size_t>(std::countr_one(used_));
+}
+
+// A SEQUENCE alone that is sent once. Where it finds the session lost, that is for others to mend. Fails where no answer comes.
+task<result<void>> client_session::ask_in_a_slot(rpc::client_transport* by)
+{
+    const bool mine = co_await permits_.acquire();
+    if (!mine)
+        co_return stopped;
+    if (state_ != state::up) {
+        release_permit();
+        co_return result<void>();
+    }
+    const held_slot held(*this, by);
+    operations<> nothing;
+    auto sent = co_await send_in(held.number(), nothing);
+    if (!sent)
+        co_return sent.error();
+    if (sent->of_sequence && is_lost(sent->status) && state_ == state::up)
+        change_to(state::none);
+    co_return result<void>();
 }
 
 // One try in a slot, of which it is known what the server has seen.
@@ -505,8 +540,8 @@ task<result<client_session::verdict>> client_session::send_until_heard(std::size
             co_return sent;
         const error later(make_error_code(sent->status), sent->operation);
         if (sent->status == nfsstat4::delay) {
-            const bool again = co_await wait_to_repeat(later, delay, waited);
-            if (!again)
+            const auto again = co_await wait_to_repeat(later, delay, waited);
+            if (!again || !*again)
                 co_return later;
             continue;
         }
@@ -536,6 +571,7 @@ task<result<client_session::verdict>> client_session::send_in_known(std::size_t 
     args.cachethis = call.once_;
     if (!std::exchange(s.in_doubt, true))
         s.asked = shard_->clock().now();
+    const bool was_in_doubt = std::exchange(call.in_doubt_, true);
     auto sent = co_await send(call, &args, way_of(number));
     if (!sent)
         co_return sent.error();
@@ -565,6 +601,7 @@ task<result<client_session::verdict>> client_session::send_in_known(std::size_t 
     out.status = results.status();
     if ((out.operation == nullptr) != (out.status == nfsstat4::ok))
         co_return error(std::errc::protocol_error, "COMPOUND's status is not that of its last operation");
+    call.in_doubt_ = was_in_doubt && is_put_off(out.status);
     co_return out;
 }
 

@@ -81,13 +81,14 @@ task<result<void>> file::reopen(stateid4 instead_of)
     operations call(PUTFH4args{o->handle.bytes()}, opening_of(owner, access));
     call.once();
     o->in_doubt = true;
+    const std::uint64_t number = client_.begin_asking();
     auto ran = co_await client_.session_.run(call);
     if (ran || ran.error().code().category() == make_error_code(nfsstat4::ok).category())
         o->in_doubt = false;
-    if (!ran)
-        co_return ran.error();
-    co_await client_.take_open(o, call.get<1>(), access);
-    co_return result<void>();
+    if (ran)
+        co_await client_.take_open(o, call.get<1>(), access, number);
+    client_.end_asking(number);
+    co_return ran;
 }
 
 // Whether a call with `used` that failed for `why` is worth another try.

@@ -50,6 +50,16 @@ struct client::locking {
         : o(std::move(of)), l(std::move(by)), bytes(wanted), type(as), waits(may_wait), owner(l->owner)
     {
     }
+    void note_what_was_locked()
+    {
+        for (const files::locked_range& each : l->ranges.all()) {
+            const files::byte_range both{std::max(each.bytes.offset, bytes.offset),
+                                         std::min(each.bytes.last, bytes.last)};
+            if (both.offset <= both.last)
+                had.push_back({both, each.type});
+        }
+    }
+
     const std::shared_ptr<server_open> o;
     const std::shared_ptr<file_locks> l;
     const files::byte_range bytes;
@@ -57,9 +67,11 @@ struct client::locking {
     const bool waits;
     const owner_name owner;
     std::optional<operations<PUTFH4args, LOCK4args>> call; // when it is its owner's turn
-    std::optional<held_permit> held;      // that turn, until its caller has heard, or it is undone
+    stateid4 used;                                         // that it went by: the lock's, or the open's
+    std::optional<held_permit> held;      // that turn, until its caller has heard, or all is undone
     std::vector<files::locked_range> had; // of `bytes`, before
     bool is_abandoned = false;
+    bool settles = false; // what the server may have done is undone, whether anybody waits or not
     bool is_over = false;
     result<void> outcome;
     event over;
@@ -87,79 +99,130 @@ task<void> client::perform_lock(std::shared_ptr<locking> k)
     k->outcome = stopped;
     if (mine) {
         k->held.emplace(k->l->turn);
-        co_await send_lock(k);
+        k->outcome = co_await send_lock(k);
     }
     k->is_over = true;
     k->over.set();
     if (k->is_abandoned)
-        co_await undo_lock(std::move(k));
+        (void)co_await undo_lock(k);
+    if (k->settles)
+        (void)co_await settle(k->o, k->l);
+    if (k->is_abandoned || k->settles)
+        k->held.reset();
     end_opening();
 }
 
-task<void> client::send_lock(std::shared_ptr<locking> k)
+task<result<void>> client::send_lock(std::shared_ptr<locking> k)
+{
+    auto settled = co_await settle(k->o, k->l);
+    if (!settled)
+        co_return settled;
+    k->note_what_was_locked();
+    const files::locked_range wanted{k->bytes, k->type};
+    auto locked = co_await lock_there(k, wanted, false);
+    k->settles = !locked && k->call && k->call->is_in_doubt();
+    if (k->settles)
+        k->l->in_doubt = wanted;
+    co_return locked;
+}
+
+// In its turn. `undoes`: for nobody who waits, or could give it up.
+task<result<void>> client::lock_there(std::shared_ptr<locking> k, files::locked_range what, bool undoes)
 {
     file_locks& l = *k->l;
-    for (bool first = true; !k->is_abandoned; first = false) {
+    result<void> ran = stopped;
+    for (bool first = true; undoes || !k->is_abandoned; first = false) {
         const bool was_known = l.is_known;
         const stateid4 by = l.id;
+        k->used = was_known ? by : k->o->id;
         k->call.emplace(PUTFH4args{k->o->handle.bytes()},
-                        locking_of(*k->o, l, k->owner, k->bytes, to_wire(k->type, k->waits)));
+                        locking_of(*k->o, l, k->owner, what.bytes, to_wire(what.type, k->waits && !undoes)));
         k->call->once();
-        k->outcome = co_await session_.run(*k->call);
+        ran = co_await session_.run(*k->call);
         // A server that started anew meanwhile has what was locked before by another stateid.
-        if (k->outcome || !first || !is_gone(k->outcome.error()) || !l.is_known || (was_known && l.id == by))
+        if (ran || !first || !is_gone(ran.error()) || !l.is_known || (was_known && l.id == by))
             break;
     }
-    if (!k->outcome)
-        co_return;
-    for (const files::locked_range& each : l.ranges.all()) {
-        const files::byte_range both{std::max(each.bytes.offset, k->bytes.offset),
-                                     std::min(each.bytes.last, k->bytes.last)};
-        if (both.offset <= both.last)
-            k->had.push_back({both, each.type});
-    }
+    if (!ran)
+        co_return ran;
     l.id = k->call->get<1>().lock_stateid;
     l.id.seqid = 0;
     l.is_known = true;
-    l.ranges.set(k->bytes, k->type);
+    l.ranges.set(what.bytes, what.type);
+    co_return ran;
 }
 
-// Nobody has it any more that was waited for: what the file had locked of the bytes before is as it was. Whoever else locks or unlocks here waits meanwhile.
-task<void> client::undo_lock(std::shared_ptr<locking> k)
+// Nobody has it any more that was waited for: what the file had locked of the bytes before is as it was. Whoever else locks or unlocks here waits
+// meanwhile. Where the server can't be asked, that stays to be done, and `ranges` says what the file had.
+task<result<void>> client::undo_lock(std::shared_ptr<locking> k)
 {
     file_locks& l = *k->l;
+    if (!k->outcome)
+        co_return result<void>();
     std::uint64_t at = k->bytes.offset;
-    bool is_done = !k->outcome.has_value();
-    for (std::size_t i = 0; !is_done; ++i) {
+    result<void> undone;
+    bool is_done = false;
+    for (std::size_t i = 0; !is_done && undone; ++i) {
         const bool is_last = i == k->had.size();
         const std::uint64_t next = is_last ? k->bytes.last : k->had[i].bytes.offset;
         if (at < next || (is_last && at == next)) {
             const files::byte_range between{at, is_last ? next : next - 1};
-            (void)co_await unlock_there(k->o, k->l, between);
+            undone = co_await unlock_there(k->o, k->l, between);
         }
-        if (is_last)
+        if (is_last || !undone || l.is_lost)
             break;
         const files::locked_range before = k->had[i];
-        if (before.type != k->type) {
-            operations call(PUTFH4args{k->o->handle.bytes()},
-                            locking_of(*k->o, l, k->owner, before.bytes, to_wire(before.type, false)));
-            call.once();
-            auto locked = co_await session_.run(call);
-            if (locked)
-                l.ranges.set(before.bytes, before.type);
-            else if (before.type == files::lock_type::write)
-                l.is_lost = true; // somebody reads
-        }
+        if (before.type != k->type)
+            undone = co_await lock_there(k, before, true);
+        if (!undone && is_gone(undone.error()))
+            l.lose();
+        if (!undone && is_revoked(undone.error()))
+            co_await free_stateid(k->used);
+        if (!undone && undone.error().code() == make_error_code(nfsstat4::denied))
+            l.is_lost = true; // somebody reads
         is_done = before.bytes.last == k->bytes.last;
         at = before.bytes.last + 1;
     }
-    k->held.reset();
+    if (undone && !l.is_lost)
+        co_return undone;
+    l.ranges.clear(k->bytes);
+    for (const files::locked_range& each : k->had)
+        l.ranges.set(each.bytes, each.type);
+    if (!l.is_lost) {
+        l.in_doubt = {k->bytes, k->type};
+        co_return undone;
+    }
+    l.is_lost = !l.ranges.empty();
+    co_return result<void>();
 }
 
 task<void> client::undo_late(std::shared_ptr<locking> k)
 {
-    co_await undo_lock(std::move(k));
+    (void)co_await undo_lock(k);
+    k->held.reset();
     end_opening();
+}
+
+// In its turn. Whether the server has locked what is in doubt, and by which stateid, it tells who asks for it once more: then it is undone.
+task<result<void>> client::settle(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l)
+{
+    if (!l->in_doubt)
+        co_return result<void>();
+    const files::locked_range sent = *l->in_doubt;
+    auto k = std::make_shared<locking>(std::move(o), l, sent.bytes, sent.type, false);
+    k->note_what_was_locked();
+    auto locked = co_await lock_there(k, sent, true);
+    if (locked) {
+        l->in_doubt.reset();
+        co_return co_await undo_lock(std::move(k));
+    }
+    // What was answered with "later" says nothing of what was sent before. After a restart there is nothing to be undone.
+    const bool is_later = locked.error().code() == make_error_code(nfsstat4::delay) ||
+                          locked.error().code() == make_error_code(nfsstat4::grace);
+    if (l->in_doubt && (k->call->is_in_doubt() || is_later))
+        co_return locked;
+    l->in_doubt.reset();
+    co_return result<void>();
 }
 
 task<void> client::perform_unlock(std::shared_ptr<unlocking> k)
@@ -169,8 +232,11 @@ task<void> client::perform_unlock(std::shared_ptr<unlocking> k)
     k->outcome = stopped;
     if (mine) {
         const held_permit held(l.turn);
-        if (!k->is_abandoned)
-            k->outcome = co_await unlock_there(k->o, k->l, k->bytes);
+        if (!k->is_abandoned) {
+            k->outcome = co_await settle(k->o, k->l);
+            if (k->outcome)
+                k->outcome = co_await unlock_there(k->o, k->l, k->bytes);
+        }
         if (k->closes && k->outcome && std::exchange(l.is_known, false))
             co_await free_stateid(l.id);
     }
@@ -206,6 +272,8 @@ task<result<void>> client::unlock_there(std::shared_ptr<server_open> o, std::sha
         // What the server does not know is not locked.
         l->is_known = false;
         l->is_lost = true;
+        if (is_revoked(ran.error()))
+            co_await free_stateid(args.lock_stateid);
     }
     l->ranges.clear(bytes);
     l->is_lost = l->is_lost && !l->ranges.empty();
@@ -216,6 +284,7 @@ task<result<void>> client::unlock_there(std::shared_ptr<server_open> o, std::sha
 task<result<void>> client::reclaim_locks(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l)
 {
     l->is_known = false;
+    l->in_doubt.reset();
     const std::vector<files::locked_range> all(l->ranges.all().begin(), l->ranges.all().end());
     const owner_name owner(l->owner);
     for (const files::locked_range& each : all) {
@@ -295,7 +364,8 @@ task<result<void>> file::lock(files::byte_range bytes, files::lock_type type, bo
 task<result<void>> file::lock_once(files::byte_range bytes, files::lock_type type, bool waits)
 {
     const std::shared_ptr<file_locks> l = locks_;
-    for (bool first = true;; first = false) {
+    // The lock's stateid may be gone, and then the open's.
+    for (unsigned gone = 0;;) {
         if (l->is_lost)
             co_return locks_are_lost;
         // A lock hangs on an open of the server's that has the access.
@@ -306,28 +376,25 @@ task<result<void>> file::lock_once(files::byte_range bytes, files::lock_type typ
             if (!opened)
                 co_return opened.error();
         }
-        const stateid4 used = open_->id;
         auto sent = std::make_shared<client::locking>(open_, l, bytes, type, waits);
         ++client_.openings_;
         client_.session_.background().spawn(&client::perform_lock, &client_, sent);
         const bool stays = co_await sent->over.wait();
         if (!stays) {
             sent->is_abandoned = true;
-            if (sent->call)
+            if (sent->call && !sent->is_over)
                 sent->call->abandon();
-            if (sent->is_over) {
+            if (sent->is_over && !sent->settles) {
                 ++client_.openings_;
                 client_.session_.background().spawn(&client::undo_late, &client_, sent);
             }
             co_return stopped;
         }
-        sent->held.reset();
-        if (sent->outcome || !first || !is_gone(sent->outcome.error()))
+        if (!sent->settles)
+            sent->held.reset();
+        if (sent->outcome || !is_gone(sent->outcome.error()) || ++gone > 2)
             co_return sent->outcome;
-        // Nothing is lost by an owner that has no locks.
-        l->is_lost = l->is_lost || !l->ranges.empty();
-        l->is_known = false;
-        const bool again = co_await mended(used, sent->outcome.error());
+        const bool again = co_await mended(sent->used, sent->outcome.error());
         if (!again)
             co_return told(sent->outcome.error());
     }
@@ -336,7 +403,7 @@ task<result<void>> file::lock_once(files::byte_range bytes, files::lock_type typ
 // Who locks these bytes next reads and writes them: what was written here is to be stable before, or it might be sent again over that.
 task<result<void>> file::unlock(files::byte_range bytes)
 {
-    if (!locks_ || locks_->ranges.empty())
+    if (!locks_ || (locks_->ranges.empty() && !locks_->in_doubt))
         co_return result<void>();
     result<void> kept;
     if (!has_lost_locks() && uncommitted() != 0)

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,8 @@ struct file_locks {
     bool is_known = false; // the server knows the owner
     bool is_lost = false;  // the server has forgotten what is in `ranges`
     files::byte_ranges ranges;
+    /// What the server may have locked so although `ranges` says otherwise, as the answer to LOCK never came.
+    std::optional<files::locked_range> in_doubt;
     semaphore turn{1};         // of LOCK and LOCKU, with what undoes them
     std::uint64_t notices = 0; // that a lock may be free
     event may_be_free;         // set by each of them, for who waits
@@ -43,6 +46,7 @@ struct file_locks {
     {
         is_known = false;
         is_lost = is_lost || !ranges.empty();
+        in_doubt.reset();
     }
 };
 

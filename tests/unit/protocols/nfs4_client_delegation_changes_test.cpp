@@ -196,6 +196,126 @@ BOOST_FIXTURE_TEST_CASE(a_connection_that_leads_nowhere_does_not_hold_up_the_oth
     run([&]() -> task<void> { co_await holder.user.close(); });
 }
 
+namespace {
+
+// SEQUENCE says that the server can't call, while that is so.
+struct cannot_call : fixture {
+    cannot_call()
+    {
+        for (direct_transport* each : {&holder.wire, &second})
+            each->on_reply_to = [this](const sent_compound& call, std::vector<std::byte>& reply) {
+                if (is_down && call.sequence && xdr::load_u32(reply.data() + 24) == 0)
+                    xdr::store_u32(reply.data() + 24 + 12 + 8 + 16 + 16, seq4_status::cb_path_down);
+            };
+        second.way = std::make_shared<called_way>(holder.service, pool);
+    }
+    // Nothing comes of what is sent there to mend it.
+    void leads_nowhere(direct_transport& way)
+    {
+        way.decide = [this, &way](const sent_compound& call) {
+            const bool is_lost =
+                call.has(nfs_opnum4::bind_conn_to_session) || call.operations.size() == 1; // SEQUENCE
+            way.gate = is_lost ? &never : nullptr;
+            return is_lost ? direct_transport::fate::is_lost : direct_transport::fate::arrives;
+        };
+    }
+    void leads_on(direct_transport& way)
+    {
+        way.decide = nullptr;
+        way.gate = nullptr;
+        never.set();
+        turns();
+    }
+    bool is_down = false;
+    event never;
+    direct_transport second{*this};
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(delegations_go_back_where_no_way_leads_anywhere, cannot_call)
+{
+    const auto what = delegated("f");
+    leads_nowhere(holder.wire);
+    is_down = true;
+    (void)good([&] { return holder.user.getattr(what.handle); });
+    pass(20s, 100ms);
+    BOOST_TEST(holder.user.delegations() == 1u);
+    pass(15s, 100ms);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::bind_conn_to_session) == 1u);
+    BOOST_TEST(!holder.user.session().can_be_called());
+    BOOST_TEST(holder.user.delegations() == 0u);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::destroy_session) == 0u);
+    is_down = false;
+    leads_on(holder.wire);
+    (void)good([&] { return holder.user.getattr(what.handle); });
+    BOOST_TEST(holder.user.session().can_be_called());
+    BOOST_TEST(delegations() == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_way_that_leads_somewhere_is_asked_whether_it_helped, cannot_call)
+{
+    BOOST_TEST(run([&] { return holder.user.session().add_connection(second); }).has_value());
+    const auto what = delegated("f");
+    leads_nowhere(holder.wire);
+    is_down = true;
+    second.on_call = [&](const sent_compound& call, std::vector<std::byte>&) {
+        is_down = is_down && !call.has(nfs_opnum4::bind_conn_to_session);
+    };
+    second.sent.clear();
+    (void)good([&] { return holder.user.getattr(what.handle); });
+    pass(20s, 100ms);
+    BOOST_TEST(second.sent.size() == 2u); // BIND_CONN_TO_SESSION and SEQUENCE
+    pass(40s, 100ms);
+    BOOST_TEST(!is_down);
+    BOOST_TEST(second.count(nfs_opnum4::bind_conn_to_session) == 1u);
+    BOOST_TEST(holder.user.session().can_be_called());
+    BOOST_TEST(holder.user.delegations() == 1u);
+    // Nothing helps, and a new session would have to be made where nobody answers.
+    second.on_call = nullptr;
+    is_down = true;
+    (void)good([&] { return holder.user.getattr(what.handle); });
+    pass(90s, 100ms);
+    BOOST_TEST(second.count(nfs_opnum4::bind_conn_to_session) >= 5u);
+    BOOST_TEST(holder.user.session().sessions() == 1u);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::destroy_session) == 0u);
+    BOOST_TEST(holder.user.delegations() == 0u);
+    is_down = false;
+    leads_on(holder.wire);
+    run([&]() -> task<void> { co_await holder.user.close(); });
+}
+
+BOOST_FIXTURE_TEST_CASE(what_mends_the_way_back_cuts_no_recovery_short, cannot_call)
+{
+    const auto what = delegated("f");
+    event go;
+    holder.wire.on_call = [&](const sent_compound& call, std::vector<std::byte>&) {
+        holder.wire.gate = call.has(nfs_opnum4::bind_conn_to_session) ? &go : nullptr;
+    };
+    is_down = true;
+    (void)good([&] { return holder.user.getattr(what.handle); });
+    turns();
+    BOOST_TEST(holder.wire.count(nfs_opnum4::bind_conn_to_session) == 1u);
+    is_down = false;
+    restart(true);
+    bool is_late = true;
+    holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (is_late && call.has(nfs_opnum4::reclaim_complete))
+            refuse_at(reply, 1, nfsstat4::delay);
+    };
+    holder.wire.sent.clear();
+    go.set();
+    pass(20s, 100ms); // a sixth of the lease is 15 s
+    BOOST_TEST(holder.wire.count(nfs_opnum4::reclaim_complete) >= 2u);
+    is_late = false;
+    pass(20s, 100ms);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::exchange_id) == 1u);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::open) == 1u);
+    BOOST_TEST(holder.user.delegations() == 1u);
+    BOOST_TEST(delegations() == 1u);
+    holder.wire.on_call = nullptr;
+}
+
 BOOST_FIXTURE_TEST_CASE(who_made_a_file_may_no_more_than_its_mode_lets_him, fixture)
 {
     new_attributes mode;
@@ -220,7 +340,8 @@ std::pair<std::size_t, std::size_t> delegation_in(const std::vector<std::byte>& 
 {
     std::size_t at = 24 + 12 + 44 + 8 + 8 + 16 + 20 + 4; // to the attributes that were set
     at += 4 + 4 * xdr::load_u32(reply.data() + at);
-    xdr::decoder in(std::span(reply).subspan(at));
+    const std::span<const std::byte> bytes(reply);
+    xdr::decoder in(bytes.subspan(at));
     open_delegation4 read;
     xdr::codec<open_delegation4>::decode(in, read);
     BOOST_TEST_REQUIRE(in.ok());
@@ -229,20 +350,39 @@ std::pair<std::size_t, std::size_t> delegation_in(const std::vector<std::byte>& 
 
 } // namespace
 
-BOOST_FIXTURE_TEST_CASE(a_delegation_that_comes_again_while_it_goes_back_is_not_kept, fixture)
-{
+namespace {
+
+// A server that gives the holder the first delegation with each OPEN.
+struct gives_the_same : fixture {
+    gives_the_same()
+    {
+        holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+            refuse_what_is_to_be(call, reply);
+            if (!call.has(nfs_opnum4::open))
+                return;
+            const auto [at, length] = delegation_in(reply);
+            const auto begin = reply.begin() + static_cast<std::ptrdiff_t>(at);
+            const auto end = begin + static_cast<std::ptrdiff_t>(length);
+            const std::uint32_t type = xdr::load_u32(reply.data() + at);
+            if (type == 1 || type == 2) // for reading or writing
+                given.assign(begin, end);
+            else if (!given.empty())
+                reply.insert(reply.erase(begin, end), given.begin(), given.end());
+        };
+    }
+    void refuse_what_is_to_be(const sent_compound& call, std::vector<std::byte>& reply)
+    {
+        if (call.has(nfs_opnum4::read) && std::exchange(forgets, false))
+            refuse_at(reply, 2, nfsstat4::bad_stateid);
+    }
     std::vector<std::byte> given;
-    holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
-        if (!call.has(nfs_opnum4::open))
-            return;
-        const auto [at, length] = delegation_in(reply);
-        const auto begin = reply.begin() + static_cast<std::ptrdiff_t>(at);
-        const auto end = begin + static_cast<std::ptrdiff_t>(length);
-        if (given.empty())
-            given.assign(begin, end);
-        else
-            reply.insert(reply.erase(begin, end), given.begin(), given.end());
-    };
+    bool forgets = false; // the stateid of the next READ
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(a_delegation_that_comes_again_while_it_goes_back_is_not_kept, gives_the_same)
+{
     const auto what = delegated("f");
     event go;
     holder.wire.on_call = [&](const sent_compound& call, std::vector<std::byte>&) {
@@ -256,12 +396,100 @@ BOOST_FIXTURE_TEST_CASE(a_delegation_that_comes_again_while_it_goes_back_is_not_
     BOOST_TEST(holder.user.delegations() == 0u);
     go.set();
     turns();
-    holder.wire.on_call = nullptr;
-    holder.wire.on_reply_to = nullptr;
-    holder.wire.gate = nullptr;
     BOOST_TEST(holder.wire.count(nfs_opnum4::delegreturn) == 1u);
     BOOST_TEST(text_of(*again) == "text");
     close(*again);
+
+    // The OPEN runs first, and its answer comes last.
+    const auto second = delegated("g");
+    go.reset();
+    holder.user.use_delegations(0);
+    holder.user.use_delegations(8);
+    turns();
+    event late, later;
+    scope asking(*shard);
+    int kept = 0;
+    const auto asks = [&]() -> task<void> {
+        auto opened = co_await holder.user.open(second, share4::access_read);
+        kept += static_cast<int>(holder.user.delegations());
+        if (opened)
+            (void)co_await (*opened)->close();
+    };
+    for (event* const held : {&late, &later}) {
+        holder.wire.holds_answer = [held](const sent_compound& call) {
+            return call.has(nfs_opnum4::open) ? held : nullptr;
+        };
+        asking.spawn(asks);
+        turns();
+    }
+    BOOST_TEST(holder.wire.count(nfs_opnum4::open) == 2u);
+    holder.wire.holds_answer = nullptr;
+    go.set();
+    turns();
+    BOOST_TEST(holder.wire.count(nfs_opnum4::delegreturn) == 1u);
+    BOOST_TEST(delegations() == 0u);
+    late.set();
+    turns();
+    BOOST_TEST(kept == 0);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::close) == 2u);
+    // An OPEN that was sent later may bring it anew. Our server gives none to a file that somebody writes.
+    other.user.use_delegations(0);
+    auto writes = open(other, second, share4::access_write);
+    again = open(holder, second, share4::access_read);
+    BOOST_TEST(holder.user.delegations() == 1u);
+    later.set();
+    run([&]() -> task<void> { co_await asking.join(); });
+    close(*again);
+    close(*writes);
+    holder.wire.on_call = nullptr;
+    holder.wire.gate = nullptr;
+}
+
+BOOST_FIXTURE_TEST_CASE(an_open_that_is_begun_anew_takes_no_delegation_from_another, gives_the_same)
+{
+    const auto what = make("f");
+    holder.user.use_delegations(0);
+    auto reads = open(holder, what, share4::access_read);
+    holder.user.use_delegations(8);
+    auto holds = open(holder, what, share4::access_read);
+    BOOST_TEST(holder.user.delegations() == 1u);
+    holder.wire.sent.clear();
+    forgets = true;
+    BOOST_TEST(text_of(*reads) == "text");
+    turns();
+    BOOST_TEST(holder.wire.count(nfs_opnum4::open) == 1u);
+    BOOST_TEST_REQUIRE(holder.wire.count(nfs_opnum4::delegreturn) == 0u);
+    BOOST_TEST(holder.user.delegations() == 1u);
+    BOOST_TEST(delegations() == 1u);
+    // One that goes back is not returned again.
+    event go;
+    holder.wire.on_call = [&](const sent_compound& call, std::vector<std::byte>&) {
+        holder.wire.gate = call.has(nfs_opnum4::delegreturn) ? &go : nullptr;
+    };
+    holder.user.use_delegations(0);
+    turns();
+    forgets = true;
+    BOOST_TEST(text_of(*reads) == "text");
+    BOOST_TEST(holder.wire.count(nfs_opnum4::open) == 2u);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::delegreturn) == 1u);
+    go.set();
+    turns();
+    // Another one than that which is held: none of both is relied on.
+    holder.user.use_delegations(8);
+    auto third = open(holder, what, share4::access_read);
+    BOOST_TEST(holder.user.delegations() == 1u);
+    xdr::store_u32(given.data() + 8, ~xdr::load_u32(given.data() + 8));
+    forgets = true;
+    holder.wire.sent.clear();
+    BOOST_TEST(text_of(*reads) == "text");
+    turns();
+    BOOST_TEST(holder.user.delegations() == 0u);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::delegreturn) == 2u);
+    BOOST_TEST(delegations() == 0u);
+    holder.wire.on_call = nullptr;
+    holder.wire.gate = nullptr;
+    for (auto* each : {&reads, &holds, &third})
+        close(**each);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,57 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Locks that our clients have of our own server: among each other, while they wait, and over a restart.
-#include "nfs4_two_clients.hpp"
+#include "nfs4_locking_clients.hpp"
 
 BOOST_AUTO_TEST_SUITE(nfs4_client_locks_test)
 
 using namespace verbena;
 using namespace verbena::test;
-using nfs::v4::file;
-using files_lock = verbena::files::lock_type;
-
-namespace {
-
-constexpr verbena::files::byte_range bytes_of_it(std::uint64_t first, std::uint64_t last)
-{
-    return {first, last};
-}
-
-struct fixture : two_clients {
-    fixture()
-    {
-        holder.user.use_delegations(0);
-        other.user.use_delegations(0);
-        what = make("f");
-        mine = open(holder, what, share4::access_both);
-        theirs = open(other, what, share4::access_both);
-        other.user.use_delegations(0);
-    }
-    ~fixture()
-    {
-        for (auto* each : {&mine, &theirs}) {
-            if (*each)
-                close(**each);
-        }
-        BOOST_TEST(stats().locks.value() == 0);
-    }
-    result<void> lock(file& f, std::uint64_t first, std::uint64_t last, files_lock type = files_lock::write)
-    {
-        return run([&] { return f.lock(bytes_of_it(first, last), type); });
-    }
-    bool is_denied(file& f, std::uint64_t first, std::uint64_t last, files_lock type = files_lock::write)
-    {
-        const auto done = lock(f, first, last, type);
-        return !done && done.error().code() == make_error_code(nfsstat4::denied);
-    }
-    result<void> unlock(file& f, std::uint64_t first, std::uint64_t last)
-    {
-        return run([&] { return f.unlock(bytes_of_it(first, last)); });
-    }
-    nfs::v4::node what;
-    std::unique_ptr<file> mine, theirs;
-};
-
-} // namespace
+using fixture = locking_clients;
 
 BOOST_FIXTURE_TEST_CASE(locks_stand_against_others, fixture)
 {
@@ -152,6 +107,31 @@ BOOST_FIXTURE_TEST_CASE(a_restart_leaves_locks_where_they_are_reclaimed, fixture
     BOOST_TEST(text_of(*mine) == "text");
     BOOST_TEST(unlock(*mine, 0, 9).has_value());
     BOOST_TEST(lock(*theirs, 0, 0).has_value());
+}
+
+BOOST_FIXTURE_TEST_CASE(who_gives_up_what_makes_the_session_takes_no_locks, fixture)
+{
+    BOOST_TEST(lock(*mine, 0, 9).has_value());
+    restart(true);
+    holder.wire.on_reply_to = [](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.has(nfs_opnum4::lock))
+            refuse_at(reply, 2, nfsstat4::delay);
+    };
+    scope looking(*shard);
+    bool failed = false;
+    looking.spawn([&]() -> task<void> {
+        auto looked = co_await holder.user.getattr(what.handle);
+        failed = !looked;
+    });
+    pass(1s, 100ms);
+    looking.request_stop();
+    run([&]() -> task<void> { co_await looking.join(); });
+    BOOST_TEST(failed);
+    holder.wire.on_reply_to = nullptr;
+    (void)good([&] { return holder.user.getattr(what.handle); });
+    (void)good([&] { return other.user.getattr(what.handle); });
+    BOOST_TEST(text_of(*mine) == "text");
+    BOOST_TEST(is_denied(*theirs, 0, 9));
 }
 
 BOOST_FIXTURE_TEST_CASE(locks_that_are_lost_are_told, fixture)
@@ -394,6 +374,55 @@ BOOST_FIXTURE_TEST_CASE(a_lock_that_was_revoked_alone_stops_the_write, fixture)
     BOOST_TEST(holder.wire.count(nfs_opnum4::open) == 0u);
     BOOST_TEST(holder.wire.count(nfs_opnum4::free_stateid) == 1u);
     BOOST_TEST((run([&] { return mine->write(0, bytes_of("mine")); }).error() == std::errc::io_error));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_lock_stateid_that_was_revoked_is_freed_and_not_the_open_s, fixture)
+{
+    const auto unlocked_by = [&] {
+        BOOST_TEST_REQUIRE(unlock(*mine, 0, 9).has_value());
+        return holder.wire.sent.back().lock.value();
+    };
+    BOOST_TEST(lock(*mine, 0, 9).has_value());
+    stateid4 by = unlocked_by();
+    // LOCK finds it so, and then LOCKU, which has no more to do.
+    for (const nfs_opnum4 refused : {nfs_opnum4::lock, nfs_opnum4::locku}) {
+        if (refused == nfs_opnum4::locku)
+            BOOST_TEST(lock(*mine, 0, 9).has_value());
+        bool refuses = true;
+        holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+            if (call.has(refused) && std::exchange(refuses, false))
+                refuse_at(reply, 2, nfsstat4::admin_revoked);
+        };
+        holder.wire.sent.clear();
+        if (refused == nfs_opnum4::lock)
+            BOOST_TEST(lock(*mine, 0, 9).has_value());
+        else
+            BOOST_TEST(unlock(*mine, 0, 9).has_value());
+        BOOST_TEST(!refuses);
+        BOOST_TEST(holder.wire.count(nfs_opnum4::open) == 0u);
+        BOOST_TEST(holder.wire.count(nfs_opnum4::free_stateid) == 1u);
+        for (const sent_compound& each : holder.wire.sent) {
+            if (each.has(nfs_opnum4::free_stateid))
+                BOOST_TEST((each.lock->other == by.other));
+        }
+        holder.wire.on_reply_to = nullptr;
+        if (refused == nfs_opnum4::lock)
+            by = unlocked_by();
+    }
+    BOOST_TEST(text_of(*mine) == "text");
+    // Both are gone.
+    BOOST_TEST(lock(*mine, 0, 9).has_value());
+    (void)unlocked_by();
+    int refused = 0;
+    holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.has(nfs_opnum4::lock) && refused++ < 2)
+            refuse_at(reply, 2, nfsstat4::bad_stateid);
+    };
+    holder.wire.sent.clear();
+    BOOST_TEST(lock(*mine, 0, 9).has_value());
+    BOOST_TEST(refused == 3);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::open) == 1u);
+    BOOST_TEST(is_denied(*theirs, 0, 9));
 }
 
 BOOST_FIXTURE_TEST_CASE(what_could_not_be_unlocked_goes_with_the_open, fixture)

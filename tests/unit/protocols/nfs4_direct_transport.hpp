@@ -20,6 +20,7 @@ struct sent_compound {
     std::vector<nfs_opnum4> operations;
     std::optional<SEQUENCE4args> sequence;
     std::optional<channel_dir_from_client4> bound_as; ///< by BIND_CONN_TO_SESSION
+    std::optional<stateid4> lock;                     ///< that LOCKU or FREE_STATEID names
     nfsstat4 status = nfsstat4::ok;                   ///< what came back
 
     bool has(nfs_opnum4 wanted) const noexcept
@@ -143,6 +144,10 @@ private:
                     out.sequence = of_one;
                 if constexpr (std::is_same_v<std::decay_t<decltype(of_one)>, BIND_CONN_TO_SESSION4args>)
                     out.bound_as = of_one.dir;
+                if constexpr (std::is_same_v<std::decay_t<decltype(of_one)>, LOCKU4args>)
+                    out.lock = of_one.lock_stateid;
+                if constexpr (std::is_same_v<std::decay_t<decltype(of_one)>, FREE_STATEID4args>)
+                    out.lock = of_one.stateid;
             }));
         }
         return out;

@@ -320,4 +320,66 @@ BOOST_FIXTURE_TEST_CASE(commits_at_once_all_wait_for_the_data, fixture)
     BOOST_TEST(file.uncommitted() == 0u);
 }
 
+namespace {
+
+// A file whose server takes all that it is given, and whose COMMIT may fail.
+class written_there final : public nfs::written_file {
+public:
+    using written_file::committed;
+    using written_file::written;
+
+    nfs::v3::writeverf3 verifier{};
+    int good_commits = 100; // before they fail
+    std::size_t sent = 0;   // WRITEs
+
+private:
+    task<result<nfs::write_result>> send(std::uint64_t, rpc::payload data) override
+    {
+        ++sent;
+        nfs::write_result out;
+        out.count = static_cast<std::uint32_t>(data.size());
+        out.verifier = verifier;
+        co_return out;
+    }
+    task<result<nfs::v3::writeverf3>> sync() override
+    {
+        if (good_commits-- <= 0)
+            co_return error(std::errc::timed_out, "COMMIT");
+        co_return verifier;
+    }
+    std::uint32_t most_at_once() const noexcept override { return 64; }
+};
+
+} // namespace
+
+// A COMMIT that somebody else has sent comes back late: what it is told for was sent again behind it.
+BOOST_FIXTURE_TEST_CASE(a_commit_does_not_cover_what_was_sent_again_behind_it, fixture)
+{
+    const std::string text = "AAAA";
+    written_there there;
+    const auto write = [&] {
+        rpc::payload data{lease(), std::as_bytes(std::span(text))};
+        return run_until_complete(*shard, there.write(0, std::move(data)));
+    };
+    BOOST_TEST_REQUIRE(write().has_value());
+    const std::uint64_t before =
+        there.written(); // the COMMIT goes out, to a server that has started again by then
+    there.verifier[0] = std::byte(2);
+    there.good_commits = 1;
+    BOOST_TEST(!run_until_complete(*shard, there.commit()).has_value());
+    BOOST_TEST(there.sent == 2u);
+    there.committed(before, there.verifier);
+    BOOST_TEST(there.uncommitted() == 4u);
+    // The server loses it again, and is given it again.
+    there.verifier[0] = std::byte(3);
+    there.good_commits = 2;
+    BOOST_TEST(run_until_complete(*shard, there.commit()).has_value());
+    BOOST_TEST(there.sent == 3u);
+    BOOST_TEST(there.uncommitted() == 0u);
+    // One that went out behind it covers it.
+    BOOST_TEST_REQUIRE(write().has_value());
+    there.committed(there.written(), there.verifier);
+    BOOST_TEST(there.uncommitted() == 0u);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

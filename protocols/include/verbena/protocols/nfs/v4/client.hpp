@@ -2,6 +2,7 @@
 // A client of NFS versions 4.1 and 4.2 (RFC 8881, 7862) over any RPC transport: names, attributes and directories. file.hpp has open files.
 #pragma once
 
+#include <verbena/protocols/files/byte_ranges.hpp>
 #include <verbena/protocols/files/types.hpp>
 #include <verbena/protocols/nfs/v4/client_session.hpp>
 
@@ -233,14 +234,24 @@ private:
         stateid4 id;
         std::uint64_t before; // the number of the next OPEN
     };
+    // A delegation that goes back, or went back lately.
+    struct returned_delegation {
+        stateid4 id;
+        std::uint64_t before; // OPENs of lower numbers may bring it still
+    };
     std::uint32_t want_for(std::uint32_t access) const noexcept;
     std::shared_ptr<server_open> delegated(const known_handle& object) const noexcept;
     std::shared_ptr<server_open> good_for(const node& object, std::uint32_t access) const noexcept;
     std::unique_ptr<file> open_here(std::shared_ptr<server_open> o, std::uint32_t access);
     task<result<void>> look_at(std::shared_ptr<server_open> o);
     void changed(const known_handle& object, server_open* by) noexcept;
-    task<void> take_open(std::shared_ptr<server_open> o, const OPEN4res& res, std::uint32_t access);
-    task<void> take_delegation(std::shared_ptr<server_open> o, const OPEN4res& res, file_attributes known);
+    task<void> take_open(std::shared_ptr<server_open> o, const OPEN4res& res, std::uint32_t access,
+                         std::uint64_t number);
+    task<void> take_delegation(std::shared_ptr<server_open> o, const OPEN4res& res, file_attributes known,
+                               std::uint64_t number);
+    bool is_wanted_back(const open_delegation4& given) noexcept;
+    bool is_here(const known_handle& object, const open_delegation4& given, bool wanted_back,
+                 std::uint64_t number);
     void set_type(server_open& o, const open_delegation4& given) const noexcept;
     task<void> commit_users(std::shared_ptr<server_open> o);
     void make_room_for_delegations();
@@ -258,15 +269,18 @@ private:
     struct locking;
     struct unlocking;
     task<void> perform_lock(std::shared_ptr<locking> k);
-    task<void> send_lock(std::shared_ptr<locking> k);
-    task<void> undo_lock(std::shared_ptr<locking> k);
+    task<result<void>> send_lock(std::shared_ptr<locking> k);
+    task<result<void>> lock_there(std::shared_ptr<locking> k, files::locked_range what, bool undoes);
+    task<result<void>> undo_lock(std::shared_ptr<locking> k);
     task<void> undo_late(std::shared_ptr<locking> k);
+    task<result<void>> settle(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l);
     task<void> perform_unlock(std::shared_ptr<unlocking> k);
     task<result<void>> unlock_there(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l,
                                     files::byte_range bytes);
     task<result<void>> reclaim_locks(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l);
 
     std::uint64_t begin_asking();
+    std::uint64_t oldest_asking() const noexcept { return asking_.empty() ? next_asking_ : asking_.front(); }
     void end_asking(std::uint64_t number);
     void end_opening() noexcept;
 
@@ -279,7 +293,7 @@ private:
 
     std::size_t most_delegations_ = 0;
     std::vector<std::shared_ptr<server_open>> delegated_; // those of opens_ that opens are answered by
-    std::vector<stateid4> going_back_;                    // delegations that are being returned
+    std::vector<returned_delegation> going_back_;
     std::vector<std::uint64_t> asking_; // numbers of OPENs that may bring a delegation, under way
     std::uint64_t next_asking_ = 0;
     std::vector<early_recall> early_recalls_; // meanwhile, of stateids that nobody knows

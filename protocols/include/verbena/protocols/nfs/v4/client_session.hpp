@@ -171,8 +171,10 @@ private:
     task<result<verdict>> send_until_heard(std::size_t number, compound_call& call);
     task<result<rpc::reply>> send(compound_call& call, const SEQUENCE4args* sequence,
                                   rpc::client_transport& way);
+    task<result<void>> ask_in_a_slot(rpc::client_transport* by);
+    std::size_t free_slot(const rpc::client_transport* by) const noexcept;
     rpc::client_transport& way_of(std::size_t number) const noexcept { return *ways_[number % ways_.size()]; }
-    task<bool> wait_to_repeat(const error& cause, duration& delay, duration& waited);
+    task<result<bool>> wait_to_repeat(const error& cause, duration& delay, duration& waited);
     verdict refused(const SEQUENCE4args& asked, nfsstat4 status) noexcept;
     void heed(std::uint32_t flags);
     task<void> free_what_is_revoked();
@@ -188,7 +190,8 @@ private:
     void take_way_back(const CREATE_SESSION4res& res) noexcept;
     void heed_way_back(std::uint32_t flags, std::uint32_t news);
     task<void> mend_way_back();
-    task<bool> bind_ways();
+    task<result<void>> ask_for_flags(rpc::client_transport* by);
+    task<std::vector<result<bool>>> bind_ways();
     task<result<bool>> bind_way(rpc::client_transport& way);
     bool is_session(const sessionid4& id) const noexcept override { return session_is_there_ && id == id_; }
     bool is_being_made() const noexcept override { return creating_; }

@@ -55,6 +55,8 @@ public:
     /// Who wanted it has gone: client_session::run() waits for the answer that is outstanding, if there is one, and sends the call no more.
     void abandon() noexcept { abandoned_ = true; }
     bool is_abandoned() const noexcept { return abandoned_; }
+    /// It was sent, and nobody knows whether the server ran it: no answer came, or one of its slot alone, or, after such a one, that it is to be asked later.
+    bool is_in_doubt() const noexcept { return in_doubt_; }
     /// The message that the results point into; results() stands behind the last one.
     rpc::reply& reply() noexcept { return reply_; }
 
@@ -69,6 +71,7 @@ private:
 
     bool once_ = false;
     bool abandoned_ = false;
+    bool in_doubt_ = false;
     std::size_t results_ = usual_results;
     std::uint32_t item_ = 0;
     const rpc::payload* data_ = nullptr;

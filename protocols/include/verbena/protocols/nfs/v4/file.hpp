@@ -54,7 +54,8 @@ public:
     /// with EIO from then on, as somebody else may have written meanwhile: unlock() everything, or close it.
     ///
     /// Completes when: they are locked, or are not to be. On cancel: the wait ends, and what the server locks all the same is undone before any later
-    /// lock() or unlock() of this file; what it had of the bytes before it has then. Errors: EIO as above, and what the server says.
+    /// lock() or unlock() of this file; what it had of the bytes before it has then. The same holds where it fails as no answer came. Errors: EIO as above, what
+    /// the server says, and those of the transport, also where what an earlier one has locked can't be undone.
     task<result<void>> lock(files::byte_range bytes, files::lock_type type, bool waits = false);
     /// Commits what was written here, then unlocks what of these bytes is locked: whoever locks them next may rely on it. Where committing
     /// fails, they stay locked and that error is told. Where locks were lost, what is uncommitted is dropped, which EIO tells once, and they

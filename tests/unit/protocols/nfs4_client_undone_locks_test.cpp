@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+// Locks that our clients give up, or hear nothing of: what the server has all the same is undone, and what was locked before is as it was.
+#include "nfs4_locking_clients.hpp"
+
+BOOST_AUTO_TEST_SUITE(nfs4_client_undone_locks_test)
+
+using namespace verbena;
+using namespace verbena::test;
+using fixture = locking_clients;
+
+BOOST_FIXTURE_TEST_CASE(a_lock_whose_answer_never_came_is_undone, fixture)
+{
+    using fate = direct_transport::fate;
+    // Under a delegation: the open stays at the server when the file is closed.
+    close(*mine);
+    close(*theirs);
+    theirs.reset();
+    holder.user.use_delegations(4);
+    mine = open(holder, what, share4::access_both);
+    int lost = 1;
+    holder.wire.decide = [&](const sent_compound& call) {
+        return call.has(nfs_opnum4::lock) && lost-- > 0 ? fate::reply_is_lost : fate::arrives;
+    };
+    // Nobody knows the lock's stateid.
+    BOOST_TEST((lock(*mine, 0, 9).error() == std::errc::timed_out));
+    turns();
+    BOOST_TEST(stats().locks.value() == 0);
+    // It is known, and what was locked before is as it was.
+    BOOST_TEST(lock(*mine, 5, 9, files_lock::read).has_value());
+    lost = 1;
+    BOOST_TEST(!lock(*mine, 0, 19).has_value());
+    turns();
+    BOOST_TEST(stats().locks.value() == 1);
+    auto second = open(holder, what, share4::access_both);
+    BOOST_TEST(lock(*second, 0, 4).has_value());
+    BOOST_TEST(lock(*second, 5, 9, files_lock::read).has_value());
+    BOOST_TEST(is_denied(*second, 9, 9));
+    close(*second);
+    // Whatever comes next asks again, if no answer came then either, and nothing is unlocked before.
+    lost = 2;
+    BOOST_TEST(!lock(*mine, 0, 19).has_value());
+    turns();
+    BOOST_TEST(stats().locks.value() == 1);
+    lost = 1;
+    BOOST_TEST(!unlock(*mine, 5, 9).has_value());
+    BOOST_TEST(lock(*mine, 30, 39).has_value());
+    BOOST_TEST(stats().locks.value() == 2);
+    lost = 2;
+    BOOST_TEST(!lock(*mine, 0, 19).has_value());
+    turns();
+    BOOST_TEST(unlock(*mine, 0, 100).has_value());
+    BOOST_TEST(stats().locks.value() == 0);
+    lost = 2;
+    BOOST_TEST(!lock(*mine, 0, 19).has_value());
+    turns();
+    BOOST_TEST(unlock(*mine, 0, 100).has_value()); // nothing is locked that anybody knows of
+    BOOST_TEST(stats().locks.value() == 0);
+    // Nothing else is sent before: it might come to be in doubt, too.
+    lost = 2;
+    BOOST_TEST(!lock(*mine, 0, 19).has_value());
+    turns();
+    lost = 1;
+    BOOST_TEST(!lock(*mine, 40, 49).has_value());
+    turns();
+    BOOST_TEST(unlock(*mine, 0, 100).has_value());
+    BOOST_TEST(stats().locks.value() == 0);
+    // What is in doubt when the file is closed goes with the open.
+    BOOST_TEST(holder.user.delegations() == 1u);
+    lost = 1000;
+    BOOST_TEST(!lock(*mine, 0, 9).has_value());
+    BOOST_TEST(!run([&] { return mine->close(); }).has_value());
+    mine.reset();
+    turns();
+    BOOST_TEST(holder.user.delegations() == 0u);
+    BOOST_TEST(stats().locks.value() == 0);
+}
+
+BOOST_FIXTURE_TEST_CASE(what_others_have_locked_or_a_restart_took_is_in_no_doubt, fixture)
+{
+    holder.wire.decide = [](const sent_compound& call) {
+        return call.has(nfs_opnum4::lock) ? direct_transport::fate::is_lost : direct_transport::fate::arrives;
+    };
+    BOOST_TEST(!lock(*mine, 0, 9).has_value());
+    turns();
+    holder.wire.decide = nullptr;
+    BOOST_TEST(lock(*theirs, 0, 9).has_value());
+    holder.wire.sent.clear();
+    BOOST_TEST(unlock(*mine, 0, 9).has_value());
+    BOOST_TEST(unlock(*mine, 0, 9).has_value());
+    BOOST_TEST(holder.wire.count(nfs_opnum4::lock) == 1u);
+    BOOST_TEST(unlock(*theirs, 0, 9).has_value());
+    holder.wire.decide = [](const sent_compound& call) {
+        return call.has(nfs_opnum4::lock) ? direct_transport::fate::reply_is_lost
+                                          : direct_transport::fate::arrives;
+    };
+    BOOST_TEST(!lock(*mine, 0, 9).has_value());
+    turns();
+    BOOST_TEST(stats().locks.value() == 1);
+    restart(true);
+    holder.wire.decide = nullptr;
+    (void)good([&] { return holder.user.getattr(what.handle); });
+    (void)good([&] { return other.user.getattr(what.handle); });
+    BOOST_TEST(lock(*theirs, 0, 9).has_value());
+    holder.wire.sent.clear();
+    BOOST_TEST(lock(*mine, 20, 29).has_value());
+    BOOST_TEST(holder.wire.count(nfs_opnum4::lock) == 1u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_lock_that_was_given_up_in_a_session_that_is_lost_is_undone, fixture)
+{
+    event go;
+    holder.wire.holds_answer = [&](const sent_compound& call) {
+        return call.has(nfs_opnum4::lock) ? &go : nullptr;
+    };
+    bool refuses = true;
+    holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.has(nfs_opnum4::lock) && std::exchange(refuses, false))
+            refuse_sequence(reply, nfsstat4::badsession);
+    };
+    scope gives_up(*shard);
+    gives_up.spawn([&]() -> task<void> { (void)co_await mine->lock(bytes_of_it(0, 9), files_lock::write); });
+    turns();
+    BOOST_TEST(stats().locks.value() == 1);
+    gives_up.request_stop();
+    turns();
+    holder.wire.holds_answer = nullptr;
+    go.set();
+    run([&]() -> task<void> { co_await gives_up.join(); });
+    turns();
+    BOOST_TEST(holder.user.session().sessions() == 2u);
+    BOOST_TEST(stats().locks.value() == 0);
+    BOOST_TEST(lock(*theirs, 0, 9).has_value());
+    // One that was answered is in no doubt: nobody asks for it again.
+    holder.wire.sent.clear();
+    holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.has(nfs_opnum4::lock))
+            refuse_at(reply, 2, nfsstat4::delay);
+    };
+    scope also(*shard);
+    also.spawn([&]() -> task<void> { (void)co_await mine->lock(bytes_of_it(0, 9), files_lock::write); });
+    turns();
+    also.request_stop();
+    run([&]() -> task<void> { co_await also.join(); });
+    pass(1s, 100ms);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::lock) == 1u);
+    holder.wire.on_reply_to = nullptr;
+}
+
+namespace {
+
+// mine->lock(0, 9) as `type`, which is given up when the server has locked it, and before the answer is here.
+struct given_up {
+    given_up(fixture& f, files_lock type) : f_(f), asking_(*f.shard)
+    {
+        f.holder.wire.holds_answer = [&](const sent_compound& call) {
+            return call.has(nfs_opnum4::lock) ? &answer_ : nullptr;
+        };
+        asking_.spawn([&f, type]() -> task<void> { (void)co_await f.mine->lock(bytes_of_it(0, 9), type); });
+        f.turns();
+        asking_.request_stop();
+        f.turns();
+        f.holder.wire.holds_answer = nullptr;
+    }
+    void is_answered()
+    {
+        answer_.set();
+        f_.run([&]() -> task<void> { co_await asking_.join(); });
+        f_.turns();
+    }
+
+private:
+    fixture& f_;
+    event answer_;
+    scope asking_;
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(what_is_put_back_over_a_restart_is_as_it_was, fixture)
+{
+    for (const bool was_write : {true, false}) {
+        const files_lock before = was_write ? files_lock::write : files_lock::read;
+        BOOST_TEST(lock(*mine, 0, 9, before).has_value());
+        given_up other_type(*this, was_write ? files_lock::read : files_lock::write);
+        // What puts it back is under way when the server starts again.
+        event go;
+        holder.wire.gate = &go;
+        other_type.is_answered();
+        restart(true);
+        holder.wire.gate = nullptr;
+        go.set();
+        turns();
+        (void)good([&] { return other.user.getattr(what.handle); });
+        pass(3s, 100ms);
+        BOOST_TEST(text_of(*mine) == "text"); // nothing of it is lost
+        BOOST_TEST(is_denied(*theirs, 0, 9));
+        BOOST_TEST(is_denied(*theirs, 0, 9, files_lock::read) == was_write);
+        BOOST_TEST(unlock(*theirs, 0, 9).has_value());
+        BOOST_TEST(unlock(*mine, 0, 9).has_value());
+    }
+}
+
+BOOST_FIXTURE_TEST_CASE(what_could_not_be_put_back_is_put_back_later, fixture)
+{
+    for (const bool was_write : {true, false}) {
+        const files_lock before = was_write ? files_lock::write : files_lock::read;
+        BOOST_TEST(lock(*mine, 0, 9, before).has_value());
+        given_up other_type(*this, was_write ? files_lock::read : files_lock::write);
+        holder.wire.decide = [](const sent_compound& call) {
+            return call.has(nfs_opnum4::lock) ? direct_transport::fate::is_lost
+                                              : direct_transport::fate::arrives;
+        };
+        other_type.is_answered();
+        holder.wire.decide = nullptr;
+        BOOST_TEST(text_of(*mine) == "text");
+        BOOST_TEST(lock(*mine, 20, 29).has_value());
+        BOOST_TEST(is_denied(*theirs, 0, 9));
+        BOOST_TEST(is_denied(*theirs, 0, 9, files_lock::read) == was_write);
+        BOOST_TEST(unlock(*theirs, 0, 9).has_value());
+        BOOST_TEST(unlock(*mine, 0, 100).has_value());
+    }
+}
+
+BOOST_FIXTURE_TEST_CASE(what_is_lost_is_not_put_back, fixture)
+{
+    BOOST_TEST(lock(*mine, 0, 9, files_lock::read).has_value());
+    given_up writes(*this, files_lock::write);
+    holder.wire.on_reply_to = [](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.has(nfs_opnum4::read))
+            refuse_at(reply, 2, nfsstat4::admin_revoked);
+    };
+    BOOST_TEST(!run([&] { return mine->read(0, 10); }).has_value());
+    holder.wire.on_reply_to = nullptr;
+    writes.is_answered();
+    BOOST_TEST(holder.wire.count(nfs_opnum4::lock) == 2u);
+    BOOST_TEST((run([&] { return mine->read(0, 10); }).error() == std::errc::io_error));
+    BOOST_TEST(unlock(*mine, 0, 9).has_value());
+    BOOST_TEST(text_of(*mine) == "text");
+    BOOST_TEST(lock(*theirs, 0, 9).has_value());
+}
+
+BOOST_FIXTURE_TEST_CASE(what_somebody_reads_meanwhile_or_is_revoked_is_lost_to_who_wrote, fixture)
+{
+    for (const bool is_revoked : {false, true}) {
+        BOOST_TEST(lock(*mine, 0, 9).has_value());
+        given_up reads(*this, files_lock::read);
+        int answered = 0;
+        if (is_revoked)
+            holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+                if (call.has(nfs_opnum4::lock) && answered++ > 0)
+                    refuse_at(reply, 2, nfsstat4::admin_revoked);
+            };
+        else
+            BOOST_TEST(lock(*theirs, 5, 9, files_lock::read).has_value());
+        holder.wire.sent.clear();
+        reads.is_answered();
+        holder.wire.on_reply_to = nullptr;
+        BOOST_TEST(holder.wire.count(nfs_opnum4::free_stateid) == (is_revoked ? 1u : 0u));
+        BOOST_TEST((run([&] { return mine->read(0, 10); }).error() == std::errc::io_error));
+        BOOST_TEST(unlock(*mine, 0, 9).has_value());
+        BOOST_TEST(text_of(*mine) == "text");
+        if (!is_revoked) // else our server has it still
+            BOOST_TEST(lock(*theirs, 0, 9).has_value());
+        BOOST_TEST(unlock(*theirs, 0, 9).has_value());
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
