@@ -141,6 +141,8 @@ task<void> client::perform(std::shared_ptr<opening> o)
         opens_.push_back(there);
         there->users.push_back(&opened);
         auto found = node_of(call.get<2>(), call.get<3>());
+        if (found && needs_names(found->attributes))
+            co_await name_owners(call.get<3>().obj_attributes, found->attributes);
         if (found)
             opened.node_ = *found;
         co_await take_delegation(there, call.get<1>(), opened.node_.attributes);

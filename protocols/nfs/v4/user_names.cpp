@@ -109,7 +109,8 @@ task<void> user_names::learn_domain(std::shared_ptr<lookup<std::string>> l)
         said.clear();
     }
     domain_ = is_id_domain(said) ? std::move(said) : std::string(domain_of_none);
-    log(log_level::info, "nfs", "names of users have this domain", {{"id_domain", *domain_}});
+    if (options_.logs_domain)
+        log(log_level::info, "nfs", "names of users have the domain of this host", {{"id_domain", *domain_}});
     l->over.set();
 }
 

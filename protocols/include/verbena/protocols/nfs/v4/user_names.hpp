@@ -128,6 +128,7 @@ private:
 struct user_names_options {
     std::string domain;                              ///< what stands behind the @; empty: the source says it
     bool sends_names = false;                        ///< of a server: it tells owners by their names
+    bool logs_domain = false;                        ///< the log says once what stands behind the @
     duration kept = std::chrono::minutes(10);        ///< how long what was found is known
     duration kept_unknown = std::chrono::minutes(1); ///< and that there is nobody
     duration kept_failure = std::chrono::seconds(5); ///< and that it could not be found out
