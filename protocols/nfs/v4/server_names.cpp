@@ -210,8 +210,14 @@ task<nfsstat4> server::link(compound& k)
 /// Entries go straight from the back end into the reply.
 class server::entry_sink final : public storage::directory_sink {
 public:
-    entry_sink(server& s, compound& k, readdir_writer& writer, const bitmap4& wanted)
-        : server_(s), k_(k), writer_(writer), wanted_(wanted), says_names_(s.says_names(wanted))
+    /// `may_learn`: owners whose names this shard does not know are kept in unknown().
+    entry_sink(server& s, compound& k, readdir_writer& writer, const bitmap4& wanted, bool may_learn)
+        : server_(s),
+          k_(k),
+          writer_(writer),
+          wanted_(wanted),
+          says_names_(s.says_names(wanted)),
+          may_learn_(may_learn)
     {
     }
     bool take(const storage::directory_entry& e) override
@@ -227,7 +233,7 @@ public:
             server_.set_constants(k_, entry, values);
             server_.set_file(entry, *e.attrs, values);
             if (says_names_)
-                server_.say_known_names(said, values, unknown_);
+                server_.say_known_names(said, values, may_learn_ ? &unknown_ : nullptr);
             file_handle handle;
             if (said.test(attribute::filehandle) && e.handle && server_.sign(entry, handle))
                 values.set_handle(handle);
@@ -256,6 +262,7 @@ private:
     readdir_writer& writer_;
     const bitmap4& wanted_;
     const bool says_names_;
+    const bool may_learn_;
     std::vector<account> unknown_;
     nfsstat4 failed_ = nfsstat4::ok;
 };
@@ -292,9 +299,9 @@ task<nfsstat4> server::readdir(compound& k)
         xdr::encoder& out = k.results.begin(nfs_opnum4::readdir);
         readdir_writer writer(out, args, {}, room - 8);
         const std::size_t verifier_at = out.size() - 8;
-        entry_sink sink(*this, k, writer, args.attr_request);
+        entry_sink sink(*this, k, writer, args.attr_request, may_learn);
         const auto done = co_await o.backend().readdir(o.request, o.file, cookie, verifier, plus, sink);
-        if (may_learn && done && !sink.unknown().empty()) {
+        if (done && !sink.unknown().empty()) {
             k.results.undo();
             co_await learn_names(sink.unknown());
             may_learn = false;

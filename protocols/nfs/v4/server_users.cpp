@@ -13,14 +13,14 @@ bool server::says_names(const bitmap4& wanted) const noexcept
            (wanted.test(attribute::owner) || wanted.test(attribute::owner_group));
 }
 
-void server::say_known_names(const bitmap4& wanted, object_values& out, std::vector<account>& unknown)
+void server::say_known_names(const bitmap4& wanted, object_values& out, std::vector<account>* unknown)
 {
     const time_point now = here_.reactor().clock().now();
     const auto say = [&](account who) {
         const auto* known = names_.find(who, now);
-        if (known == nullptr)
-            unknown.push_back(who);
-        else
+        if (unknown != nullptr && known == nullptr)
+            unknown->push_back(who);
+        if (unknown != nullptr && known != nullptr)
             counters_.known_names.add();
         if (known != nullptr && known->value)
             out.set_name(who.kind, *known->value);
@@ -51,12 +51,11 @@ task<void> server::learn_names(std::vector<account>& those)
 task<void> server::say_names(bitmap4 wanted, object_values& out)
 {
     std::vector<account> unknown;
-    say_known_names(wanted, out, unknown);
+    say_known_names(wanted, out, &unknown);
     if (unknown.empty())
         co_return;
     co_await learn_names(unknown);
-    unknown.clear();
-    say_known_names(wanted, out, unknown);
+    say_known_names(wanted, out, nullptr);
 }
 
 task<nfsstat4> server::named_attributes(const attributes& from, storage::set_attributes& to)

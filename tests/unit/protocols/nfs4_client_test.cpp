@@ -538,8 +538,10 @@ BOOST_FIXTURE_TEST_CASE(a_server_that_wants_no_numbers_gets_names, named_fixture
     ours.names[{account_kind::user, 1001}] = "bob";
     int refused = 0;
     wire.on_reply_to = [&](const sent_compound& to, std::vector<std::byte>& reply) {
-        if (to.has(nfs_opnum4::setattr) && refused++ == 0)
-            refuse_at(reply, 2, nfsstat4::badowner);
+        if (!to.has(nfs_opnum4::setattr) || refused++ != 0)
+            return;
+        refuse_at(reply, 2, nfsstat4::badowner);
+        reply.resize(reply.size() + 4); // the attributes that were set: none
     };
     new_attributes owned;
     owned.uid = 1001;

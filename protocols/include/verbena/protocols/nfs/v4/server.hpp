@@ -212,8 +212,8 @@ private:
     // Owners by name.
     using name_text = std::shared_ptr<const std::string>;
     bool says_names(const bitmap4& wanted) const noexcept;
-    /// Says those that this shard knows; others are added to `unknown`.
-    void say_known_names(const bitmap4& wanted, object_values& out, std::vector<account>& unknown);
+    /// Says those that this shard knows; others are added to `unknown`. It is nullptr where they have just been asked for.
+    void say_known_names(const bitmap4& wanted, object_values& out, std::vector<account>* unknown);
     /// Has this shard know the names of `those`, as far as they can be found out in time.
     task<void> learn_names(std::vector<account>& those);
     task<void> say_names(bitmap4 wanted, object_values& out);
