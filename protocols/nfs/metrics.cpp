@@ -81,9 +81,9 @@ metric_family name_answers()
 {
     return {"verbena_nfs4_user_name_answers_total",
             "Names and numbers of users and groups that calls of version 4 wanted: cached, looked_up (the "
-            "call waited for it), late (it was not there in time), or refused (too many lookups were under "
-            "way). After the last two the client gets the number in the place of the name, or is asked to "
-            "come again.",
+            "call waited for it), late (it was not there in time), refused (too many lookups were under "
+            "way), or foreign (the name has another domain, and is refused). Where it is late or refused "
+            "the client gets the number in the place of the name, or is asked to come again.",
             metric_type::counter,
             "answers",
             {"result"},
@@ -94,7 +94,7 @@ void expose_names(metric_registry& registry, const v4::user_names_counters& name
 {
     made.push_back(registry.add(name_answers(), [&names](metric_sink& out) {
         static constexpr std::array<std::string_view, v4::user_names_counters::answers> results = {
-            "cached", "looked_up", "late", "refused"};
+            "cached", "looked_up", "late", "refused", "foreign"};
         for (std::size_t i = 0; i < results.size(); ++i)
             show(out, results[i], names.given[i]);
     }));
@@ -114,9 +114,10 @@ void expose_names(metric_registry& registry, const v4::user_names_counters& name
                 out.value({"name", results[i]}, value_of(names.names[i]));
             }
         }));
-    made.push_back(registry.add(
-        {"verbena_nfs4_user_name_lookups", "Lookups that are under way.", metric_type::gauge, "lookups"},
-        names.under_way));
+    made.push_back(
+        registry.add({"verbena_nfs4_user_name_lookups_under_way",
+                      "Of these lookups, those that are under way.", metric_type::gauge, "lookups"},
+                     names.under_way));
     made.push_back(registry.add({"verbena_nfs4_user_names_cached",
                                  "Names and numbers of users and groups that are kept, and those that are "
                                  "kept as unknown.",

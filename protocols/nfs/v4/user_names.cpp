@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <new>
 
 namespace verbena::nfs::v4 {
 
@@ -18,6 +19,8 @@ constexpr std::uint32_t no_id = ~std::uint32_t(0);
 constexpr const char* domain_of_none = "localdomain"; // as libnfsidmap's
 // Of a page's names, how many are asked for ahead of the one that is waited for: others want a place too.
 constexpr std::size_t ahead = 16;
+
+const error no_answer(std::errc::io_error, "a lookup of a user or group");
 
 char lower(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
@@ -95,7 +98,12 @@ task<bool> user_names::knows_domain(time_point deadline)
         const task_context& context = co_await current_context();
         learning_domain_ = std::make_shared<lookup<std::string>>();
         learning_domain_->begun = context.shard->clock().now();
-        lookups_.spawn(&user_names::learn_domain, this, learning_domain_);
+        try {
+            lookups_.spawn(&user_names::learn_domain, this, learning_domain_);
+        } catch (...) {
+            learning_domain_.reset();
+            throw;
+        }
     }
     co_return co_await wait_for(learning_domain_, deadline);
 }
@@ -127,7 +135,12 @@ std::shared_ptr<user_names::lookup<Value>> user_names::begin(direction<Key, Valu
     made->begun = lookups_.context().shard->clock().now();
     in.under_way.emplace(key, made);
     show_levels();
-    lookups_.spawn(find, this, key, made);
+    try {
+        lookups_.spawn(find, this, key, made);
+    } catch (...) {
+        in.under_way.erase(key); // else it would be under way for ever
+        throw;
+    }
     return made;
 }
 
@@ -145,7 +158,11 @@ void user_names::end(direction<Key, Value>& in, const Key& key, lookup<Value>& l
     l.until = lookups_.context().shard->clock().now() + (l.failed  ? options_.kept_failure
                                                          : l.value ? options_.kept
                                                                    : options_.kept_unknown);
-    in.known.put({key, l.value, l.failed, l.until});
+    try {
+        in.known.put({key, l.value, l.failed, l.until});
+    } catch (const std::bad_alloc&) {
+        // Who waits has it, and who comes later asks again.
+    }
     in.under_way.erase(key);
     show_levels();
     l.over.set();
@@ -153,11 +170,11 @@ void user_names::end(direction<Key, Value>& in, const Key& key, lookup<Value>& l
 
 task<void> user_names::find_id(name_key key, std::shared_ptr<lookup<std::uint32_t>> l)
 {
-    result<std::optional<std::uint32_t>> got = error(std::errc::io_error, "a lookup of a name");
+    result<std::optional<std::uint32_t>> got = no_answer;
     try {
         got = co_await source_.find_id(key.first, key.second);
     } catch (const std::exception&) {
-        got = error(std::errc::io_error, "a lookup of a name");
+        got = no_answer;
     }
     if (got && *got == no_id)
         got = std::optional<std::uint32_t>();
@@ -166,18 +183,17 @@ task<void> user_names::find_id(name_key key, std::shared_ptr<lookup<std::uint32_
 
 task<void> user_names::find_text(account who, std::shared_ptr<lookup<shared_text>> l)
 {
-    result<std::optional<std::string>> got = error(std::errc::io_error, "a lookup of a number");
+    result<std::optional<shared_text>> text = no_answer;
     try {
-        got = co_await source_.find_name(who);
+        const auto got = co_await source_.find_name(who);
+        // A name that can't be sent is as none: then it is the number that clients hear.
+        if (got && *got && is_name(**got) && (*got)->size() + 1 + domain_->size() <= max_text)
+            text = std::optional<shared_text>(std::make_shared<const std::string>(**got + '@' + *domain_));
+        else if (got)
+            text = std::optional<shared_text>();
     } catch (const std::exception&) {
-        got = error(std::errc::io_error, "a lookup of a number");
+        text = no_answer;
     }
-    result<std::optional<shared_text>> text = std::optional<shared_text>();
-    if (!got)
-        text = got.error();
-    // A name that can't be sent is as none: then it is the number that clients hear.
-    else if (*got && is_name(**got) && (*got)->size() + 1 + domain_->size() <= max_text)
-        text = std::optional<shared_text>(std::make_shared<const std::string>(**got + '@' + *domain_));
     end(texts_, who, *l, std::move(text), counters_.names);
 }
 
@@ -194,8 +210,10 @@ task<user_names::id_answer> user_names::id_of(account_kind kind, std::string tex
         answered(answer::late);
         co_return id_answer{};
     }
-    if (!is_same_domain(parts->domain, *domain_))
+    if (!is_same_domain(parts->domain, *domain_)) {
+        answered(answer::foreign);
         co_return id_answer{outcome::unknown, 0};
+    }
     const auto told = [](const std::optional<std::uint32_t>& value, bool failed) {
         return id_answer{value    ? outcome::found
                          : failed ? outcome::later

@@ -151,6 +151,7 @@ BOOST_FIXTURE_TEST_CASE(of_another_domain_nobody_is_known, names_fixture)
     BOOST_TEST(id_of("alice@") == "unknown");
     BOOST_TEST(id_of("alice") == "unknown");
     BOOST_TEST(asked() == 0u);
+    BOOST_TEST(given(answer::foreign) == 1u);
 }
 
 BOOST_FIXTURE_TEST_CASE(a_domain_that_is_set_is_not_asked_for, names_fixture)

@@ -105,8 +105,10 @@ public:
             by_key_.erase(before);
         }
         auto& of = part_of(e);
-        of.push_front(std::move(e));
-        by_key_.emplace(of.front().key, of.begin());
+        entries added;
+        added.push_front(std::move(e));
+        by_key_.emplace(added.front().key, added.begin());
+        of.splice(of.begin(), added); // from here on nothing throws
         if (of.size() > most_[of.front().value ? 1 : 0]) {
             by_key_.erase(of.back().key);
             of.pop_back();
@@ -146,9 +148,10 @@ struct user_names_counters {
         cached,    ///< it was known
         looked_up, ///< it was waited for
         late,      ///< not for longer
-        refused    ///< too many were under way
+        refused,   ///< too many were under way
+        foreign    ///< it is of another domain
     };
-    static constexpr std::size_t answers = 4;
+    static constexpr std::size_t answers = 5;
 
     std::array<counter, outcomes> ids;   ///< lookups of a number by the name
     std::array<counter, outcomes> names; ///< and the other way
