@@ -189,7 +189,9 @@ public:
     /// Completes when: it is known, or patience is over. On cancel: the wait ends with later. Errors: none. Lifetime: this outlives it.
     /// Shard: that of the lookups.
     task<id_answer> id_of(account_kind kind, std::string text);
-    /// What each of `those` is called. As id_of(); patience is for all together.
+    /// What each of `those` is called, in their order.
+    /// Completes when: each is known, or patience, one for all of them, is over. On cancel: the wait ends with later for those that are not
+    /// known. Errors: none. Lifetime: this outlives it. Shard: that of the lookups.
     task<std::vector<text_answer>> texts_of(std::vector<account> those);
 
     /// Any thread.
