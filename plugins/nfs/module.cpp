@@ -12,6 +12,7 @@
 #include <verbena/protocols/files/recovery_database.hpp>
 #include <verbena/protocols/nfs/served_exports.hpp>
 #include <verbena/protocols/nfs/v3/server.hpp>
+#include <verbena/protocols/nfs/v4/nsswitch_names.hpp>
 #include <verbena/protocols/nfs/v4/server.hpp>
 #include <verbena/protocols/rpc/module.hpp>
 
@@ -26,6 +27,9 @@ namespace {
 
 // Of all exports together, as far as each has one: what limits a service's threads is a few thousand.
 constexpr std::size_t most_lane_threads = 1024;
+
+// Lookups of names at once. Those that hang hold up the others.
+constexpr unsigned name_threads = 4;
 
 std::int64_t seconds_since_1970()
 {
@@ -88,6 +92,16 @@ public:
                             "nobody takes back "
                             "anything")
                 .optional("as long as lease"),
+            setting::text(
+                "id_domain", "",
+                "What stands behind the @ in the names of users and groups that clients of version 4 "
+                "send and get; the same for all hosts that share files")
+                .optional("the host's DNS domain, else localdomain")
+                .form("DOMAIN"),
+            setting::flag(
+                "user_names", false,
+                "Tells clients of version 4 the names of users and groups, where they have any, and "
+                "not their numbers; names that clients send are looked up in either case"),
             setting::flag("allow_public", false,
                           "Serves everybody on globally routable addresses, where AUTH_SYS lets a caller "
                           "claim any uid"),
@@ -125,6 +139,7 @@ public:
         lease_ = std::chrono::seconds(values.number("lease"));
         grace_ = values.written("grace") ? std::chrono::seconds(values.number("grace")) : lease_;
         limits_ = read_limits(values.table("limits"));
+        read_names(values);
         uses_rpcbind_ = values.text("rpcbind") == "auto";
     }
     void will_listen(std::span<const listen_target> targets) override
@@ -143,8 +158,10 @@ public:
         if (!loaded)
             throw config_error("state " + state + ": " + loaded.error().message());
         key_ = *loaded;
-        if (serves4_)
+        if (serves4_) {
             begin_recovery(host, state);
+            begin_names(host);
+        }
     }
     std::vector<std::unique_ptr<rpc::program>> make_programs(shard& s) override
     {
@@ -180,6 +197,8 @@ public:
 
 private:
     void read_versions(setting_values& values);
+    void read_names(const setting_values& values);
+    void begin_names(module_host& host);
     void begin_recovery(module_host& host, const std::string& state);
     std::string recovery_text() const;
     std::chrono::seconds grace_time() const;
@@ -200,6 +219,9 @@ private:
     std::optional<files::recovery_database> recovery_;
     std::optional<files::database_store> store_;
     files::recovery_start restart_;
+    v4::user_names_options names_;
+    std::optional<v4::nsswitch_names> nsswitch_;
+    std::optional<v4::user_names> users_;
     std::unique_ptr<v4::server_commons> commons_; // goes when the shards have ended
     metric_registry* metrics_ = nullptr;
     metric_registrations registrations_;
@@ -233,6 +255,28 @@ void nfs_module::read_versions(setting_values& values)
                                                              printable(version) +
                                                              "; there are 3, 4.0, 4.1 and 4.2");
     }
+}
+
+void nfs_module::read_names(const setting_values& values)
+{
+    names_.sends_names = values.flag("user_names");
+    names_.logs_domain = true;
+    if (!values.written("id_domain"))
+        return;
+    names_.domain = values.text("id_domain");
+    if (!v4::is_id_domain(names_.domain))
+        throw config_error(values.place("id_domain"),
+                           "id_domain: " + printable(names_.domain) +
+                               " is no domain: write up to 120 letters, digits, '-', '_' and '.', such as "
+                               "example.org, or leave it out for the host's own");
+}
+
+void nfs_module::begin_names(module_host& host)
+{
+    const result<blocking_pool*> lane = host.shards().add_lane("nfs user names", name_threads);
+    if (!lane)
+        throw config_error("nfs user names: " + lane.error().message());
+    nsswitch_.emplace(**lane);
 }
 
 // Before anything listens: that there was this start, and who may reclaim in it, is on the disk.
@@ -287,6 +331,8 @@ void nfs_module::make_commons(shard& home)
     commons_ = std::make_unique<v4::server_commons>(table_, key_, home, *store_, options,
                                                     seconds_since_1970(), limits_.sessions);
     commons_->minors = minors_;
+    users_.emplace(home.tasks(), *nsswitch_, names_);
+    commons_->users = &*users_;
     registrations_ = commons_->expose(*metrics_);
     home.tasks().spawn([commons = commons_.get()] { return commons->state.table().tend(); });
     home.tasks().spawn([commons = commons_.get()] { return commons->tend(); });

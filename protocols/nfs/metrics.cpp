@@ -76,6 +76,55 @@ void show(metric_sink& out, const files::limit_counters& refused)
     }
 }
 
+// What calls heard of names, for which a shard's own are as good as known.
+metric_family name_answers()
+{
+    return {"verbena_nfs4_user_name_answers_total",
+            "Names and numbers of users and groups that calls of version 4 wanted: cached, looked_up (the "
+            "call waited for it), late (it was not there in time), refused (too many lookups were under "
+            "way), or foreign (the name has another domain, and is refused). Where it is late or refused "
+            "the client gets the number in the place of the name, or is asked to come again.",
+            metric_type::counter,
+            "answers",
+            {"result"},
+            v4::user_names_counters::answers};
+}
+
+void expose_names(metric_registry& registry, const v4::user_names_counters& names, metric_registrations& made)
+{
+    made.push_back(registry.add(name_answers(), [&names](metric_sink& out) {
+        static constexpr std::array<std::string_view, v4::user_names_counters::answers> results = {
+            "cached", "looked_up", "late", "refused", "foreign"};
+        for (std::size_t i = 0; i < results.size(); ++i)
+            show(out, results[i], names.given[i]);
+    }));
+    made.push_back(registry.add(
+        {"verbena_nfs4_user_name_lookups_total",
+         "Lookups in the sources of nsswitch.conf, of a number by its name or the other way, by what came "
+         "of them: found, unknown (there is nobody of that name or number), or failed.",
+         metric_type::counter,
+         "lookups",
+         {"of", "result"},
+         2 * v4::user_names_counters::outcomes},
+        [&names](metric_sink& out) {
+            static constexpr std::array<std::string_view, v4::user_names_counters::outcomes> results = {
+                "found", "unknown", "failed"};
+            for (std::size_t i = 0; i < results.size(); ++i) {
+                out.value({"number", results[i]}, value_of(names.ids[i]));
+                out.value({"name", results[i]}, value_of(names.names[i]));
+            }
+        }));
+    made.push_back(
+        registry.add({"verbena_nfs4_user_name_lookups_under_way",
+                      "Of these lookups, those that are under way.", metric_type::gauge, "lookups"},
+                     names.under_way));
+    made.push_back(registry.add({"verbena_nfs4_user_names_cached",
+                                 "Names and numbers of users and groups that are kept, and those that are "
+                                 "kept as unknown.",
+                                 metric_type::gauge, "entries"},
+                                names.cached));
+}
+
 } // namespace
 
 metric_registrations v3::server::expose(metric_registry& registry) const
@@ -145,9 +194,13 @@ metric_registrations v4::server::expose(metric_registry& registry) const
         nfs.replays));
     made.push_back(
         registry.add(limit_refusals(), [&nfs](metric_sink& out) { show(out, nfs.refused_limits); }));
+    made.push_back(
+        registry.add(name_answers(), [&nfs](metric_sink& out) { show(out, "cached", nfs.known_names); }));
     // What all shards share is told by one.
     if (!commons_.state.is_home(here_))
         return made;
+    if (commons_.users != nullptr)
+        expose_names(registry, commons_.users->counters(), made);
     const files::state_stats& state = commons_.state.stats();
     made.push_back(registry.add({"verbena_nfs4_delegations",
                                  "Delegations that clients of version 4 hold.",

@@ -7,6 +7,7 @@
 
 #include <verbena/core/byte_size.hpp>
 #include <verbena/core/scope.hpp>
+#include <verbena/protocols/nfs/v4/user_names.hpp>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -112,6 +113,14 @@ constexpr const char* footer =
     "?vers=3, 4.1 or 4.2 is the version of NFS (default: the highest that the server has).\n"
     "Exit codes: 0 done, 1 something was not done, 2 wrong usage, 3 no connection or no mount.";
 
+// For the command line: what is wrong with a domain, empty if nothing is.
+std::string is_domain(const std::string& text)
+{
+    return nfs::v4::is_id_domain(text) ? std::string()
+                                       : "is no domain: write letters, digits, '-', '_' and '.', such as "
+                                         "example.org";
+}
+
 int run_command(int argc, char** argv)
 {
     CLI::App app("verbena: files on NFS servers, over RDMA or TCP, without mounting them", "verbena");
@@ -134,6 +143,10 @@ int run_command(int argc, char** argv)
     app.add_flag("--crc", global.crc, "ask for a CRC32C in each FPDU of iwarp:// connections");
     app.add_option("--source", global.rdma_source,
                    "own address for rdma:// URLs, which chooses device, port and GID");
+    app.add_option("--id-domain", global.id_domain,
+                   "what stands behind the @ in names of users that servers of version 4 tell (default: this "
+                   "host's domain)")
+        ->check(is_domain);
 
     std::function<task<int>(runtime&)> run;
     std::string first;

@@ -20,6 +20,7 @@ struct global_options {
     bool quiet = false;
     std::string rdma_device; ///< that rdma:// URLs go by; NAME or NAME:PORT
     std::string rdma_source; ///< own address of their connections
+    std::string id_domain;   ///< of names of users; empty: this host's
     bool crc = false;        ///< nfs+iwarp:// asks for CRC32C
 };
 
@@ -27,6 +28,7 @@ class runtime {
 public:
     static constexpr std::size_t memory_limit = std::size_t(512) << 20;
     static constexpr unsigned file_threads = 4;
+    static constexpr unsigned name_threads = 2;
     static constexpr unsigned device_threads = 2;
     static constexpr unsigned connect_threads = 8;
 
@@ -37,6 +39,13 @@ public:
     reactor& shard() noexcept { return *shard_; }
     buffer_pool& buffers() noexcept { return buffers_; }
     blocking_pool& files() noexcept { return files_; }
+    /// Where users and groups are looked up, which may hang. Made when first asked for.
+    blocking_pool& names()
+    {
+        if (!names_)
+            names_.emplace(name_threads, "user names");
+        return *names_;
+    }
     const global_options& options() const noexcept { return options_; }
     /// Made when first asked for.
     verbs::context& iwarp();
@@ -49,6 +58,7 @@ private:
     memory_budget budget_;
     buffer_pool buffers_;
     blocking_pool files_{file_threads, "local files"};
+    std::optional<blocking_pool> names_;
     // For RDMA devices only.
     std::optional<blocking_pool> device_;
     std::optional<blocking_pool> connects_;

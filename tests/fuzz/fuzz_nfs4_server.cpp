@@ -7,6 +7,8 @@
 //   3..    operations as they travel, behind SEQUENCE; in version 4.0 "CLIENTID" stands for the number of the client that there is, and
 //          "LASTSTATEID." for `other` of the stateid that an operation yielded last
 //
+// Owners have names of the domain "d": "a" is 1, and each number has one.
+//
 // Whatever comes, each reply is whole, it says what its last operation said, a repeat is answered with the same bytes, and the
 // server ends with no buffer out.
 
@@ -22,6 +24,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -86,6 +89,20 @@ private:
     std::vector<std::byte> block_;
 };
 
+class short_names final : public name_source {
+public:
+    task<std::string> domain() override { co_return "d"; }
+    task<result<std::optional<std::uint32_t>>> find_id(account_kind, std::string name) override
+    {
+        require(!name.empty() && name.size() <= 256 && name.find('\0') == name.npos);
+        co_return name == "a" ? std::optional<std::uint32_t>(1) : std::nullopt;
+    }
+    task<result<std::optional<std::string>>> find_name(account who) override
+    {
+        co_return std::optional<std::string>('u' + std::to_string(who.id));
+    }
+};
+
 class world {
 public:
     world()
@@ -100,6 +117,10 @@ public:
         require(exports_.add(made).has_value());
         commons_.emplace(exports_, key_, home_, store_, files::state_options(), 1'700'000'000);
         commons_->minors[0] = true;
+        user_names_options names;
+        names.sends_names = true;
+        users_.emplace(tasks_, names_, names);
+        commons_->users = &*users_;
         program_.emplace(*commons_, home_);
         dispatcher_.add(*program_);
         EXCHANGE_ID4args exchange;
@@ -295,6 +316,8 @@ private:
     nfs::export_table exports_;
     nfs::handle_key key_{};
     files::no_recovery_store store_;
+    short_names names_;
+    std::optional<user_names> users_;
     std::optional<server_commons> commons_;
     std::optional<server> program_;
     sessionid4 session_{};

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The commands of `verbena` in NFS version 4.1, and which version they speak."""
+import grp
 import json
 import os
+import pwd
 import struct
 import subprocess
 
@@ -127,6 +129,24 @@ class Versions(client_test.Client):
             self.assertNotIn("MOUNT", found)
             self.assertNotIn("?vers=3", self.completed("ls", server.url + "?vers=4.1", code=client_test.UNREACHABLE).stderr.decode()
                              if answer is refusing else "")
+
+    def test_owners_by_name(self):
+        """Whoever runs this has a name, as root has on each host. Where the domains differ, nobody is known."""
+        self.write(self.there("file"), b"text")
+        found = os.stat(self.there("file"))
+        try:
+            owner = pwd.getpwuid(found.st_uid).pw_name, grp.getgrgid(found.st_gid).gr_name
+        except KeyError as missing:
+            self.skipTest(str(missing))
+        for options, domain, expected in ((("--user-names", "--id-domain", "Names.Test"), "names.test", (found.st_uid, found.st_gid)),
+                                          (("--user-names", "--id-domain", "names.test"), "other.test", (65534, 65534)),
+                                          (("--id-domain", "names.test"), "other.test", (found.st_uid, found.st_gid))):
+            self.daemon.stop()
+            self.daemon = self.start(*options, export=":/export,root_squash=no")
+            top = self.base("tcp", self.host)
+            shown = self.run_json("--id-domain", domain, "stat", top + "/file")[0]
+            self.assertEqual((shown["uid"], shown["gid"]), expected, owner)
+        self.assertIn(b"--id-domain: is no domain", self.completed("--id-domain", "a b", "ls", top, code=2).stderr)
 
     def test_exports_whose_names_are_no_paths(self):
         """They are found by the same URLs in all versions."""

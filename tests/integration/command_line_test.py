@@ -65,6 +65,7 @@ class CommandLine(daemon.DaemonTest):
         self.refuses("nfs", "--export", "/a", "--listen", "tpc://127.0.0.1:1", saying="did you mean tcp?")
         self.refuses("nfs", "--export", "/a,handles=paht", saying="did you mean path?")
         self.refuses("nfs", "--export", "/a", "--policy", "lazy", saying="busy, adaptive or event")
+        self.refuses("nfs", "--export", "/a", "--id-domain", "a b", saying="id_domain: a b is no domain")
         self.refuses("nfs", "--export", "/a", "--shards", "0", saying="--shards 0: must be a number from 1 to 256")
         self.refuses("nfs", "--export", "/a", "--shards", "many", saying="--shards many: must be a number from 1 to 256")
         self.refuses("nfs", "--export", "/a", "/b", saying="/b")

@@ -99,7 +99,10 @@ task<result<node>> client::root()
     auto ran = co_await session_.run(call);
     if (!ran)
         co_return ran.error();
-    co_return node_of(call.get<1>(), call.get<2>());
+    auto found = node_of(call.get<1>(), call.get<2>());
+    if (found && needs_names(found->attributes))
+        co_await name_owners(call.get<2>().obj_attributes, found->attributes);
+    co_return found;
 }
 
 task<result<file_attributes>> client::getattr(const known_handle& object)
@@ -108,7 +111,10 @@ task<result<file_attributes>> client::getattr(const known_handle& object)
     auto ran = co_await session_.run(call);
     if (!ran)
         co_return ran.error();
-    co_return read_attributes(call.get<1>().obj_attributes);
+    auto read = read_attributes(call.get<1>().obj_attributes);
+    if (read && needs_names(*read))
+        co_await name_owners(call.get<1>().obj_attributes, *read);
+    co_return read;
 }
 
 task<result<void>> client::setattr(const known_handle& object, new_attributes attributes)
@@ -121,11 +127,64 @@ task<result<void>> client::setattr(const known_handle& object, new_attributes at
     call.once();
     changed(object, nullptr);
     auto ran = co_await session_.run(call);
+    if (!ran && ran.error().code() == make_error_code(nfsstat4::badowner) && names_ != nullptr) {
+        task<result<void>> again = setattr_by_name(object, attributes);
+        ran = co_await again;
+    }
     changed(object, nullptr);
     // What opens may have by a delegation was allowed before.
     if (attributes.mode || attributes.uid || attributes.gid)
         begin_return(delegated(object));
     co_return ran;
+}
+
+// Of a server that wants no numbers.
+task<result<void>> client::setattr_by_name(const known_handle& object, const new_attributes& attributes)
+{
+    std::vector<account> those;
+    if (attributes.uid)
+        those.push_back({account_kind::user, *attributes.uid});
+    if (attributes.gid)
+        those.push_back({account_kind::group, *attributes.gid});
+    const auto told = co_await names_->texts_of(those);
+    std::array<std::string, 2> texts; // of the owner and the group
+    for (std::size_t i = 0; i < told.size(); ++i) {
+        if (told[i].how != user_names::outcome::found)
+            co_return error(make_error_code(nfsstat4::badowner), "SETATTR of an owner without a name",
+                            those[i].id);
+        texts[those[i].kind == account_kind::user ? 0 : 1] = *told[i].text;
+    }
+    const encoded_attributes encoded(attributes, texts[0], texts[1]);
+    SETATTR4args args;
+    args.stateid = stateid4::anonymous();
+    args.obj_attributes = encoded.raw();
+    operations call(PUTFH4args{object.bytes()}, args);
+    call.once();
+    co_return co_await session_.run(call);
+}
+
+task<void> client::name_owners(const fattr4& raw, file_attributes& to)
+{
+    attributes values;
+    if (decode_attributes(raw, values))
+        (void)co_await name_owners(values, to);
+}
+
+// False if one could not be found out in time: others won't be.
+task<bool> client::name_owners(const attributes& values, file_attributes& to)
+{
+    bool in_time = true;
+    for (const account_kind kind : {account_kind::user, account_kind::group}) {
+        const bool is_user = kind == account_kind::user;
+        const std::string_view text = is_user ? values.owner : values.owner_group;
+        if ((is_user ? to.uid : to.gid) != file_attributes::nobody || !split_owner(text))
+            continue;
+        const user_names::id_answer known = co_await names_->id_of(kind, std::string(text));
+        if (known.how == user_names::outcome::found)
+            (is_user ? to.uid : to.gid) = known.id;
+        in_time = in_time && known.how != user_names::outcome::later;
+    }
+    co_return in_time;
 }
 
 task<result<node>> client::lookup(const known_handle& directory, std::string_view name)
@@ -138,13 +197,19 @@ task<result<node>> client::lookup(const known_handle& directory, std::string_vie
         auto ran = co_await session_.run(call);
         if (!ran)
             co_return ran.error();
-        co_return node_of(call.get<2>(), call.get<3>());
+        auto found = node_of(call.get<2>(), call.get<3>());
+        if (found && needs_names(found->attributes))
+            co_await name_owners(call.get<3>().obj_attributes, found->attributes);
+        co_return found;
     }
     operations call(PUTFH4args{directory.bytes()}, LOOKUP4args{name}, GETFH4args(), file_attributes_wanted());
     auto ran = co_await session_.run(call);
     if (!ran)
         co_return ran.error();
-    co_return node_of(call.get<2>(), call.get<3>());
+    auto found = node_of(call.get<2>(), call.get<3>());
+    if (found && needs_names(found->attributes))
+        co_await name_owners(call.get<3>().obj_attributes, found->attributes);
+    co_return found;
 }
 
 task<result<node>> client::walk(const known_handle& start, std::string_view path, bool follow_last)
@@ -184,6 +249,8 @@ task<result<node>> client::walk(const known_handle& start, std::string_view path
         auto found = node_of(call.template get<2>(), call.template get<3>());
         if (!found)
             co_return found.error();
+        if (needs_names(found->attributes))
+            co_await name_owners(call.template get<3>().obj_attributes, found->attributes);
         here = *found;
         done += count;
     } while (done < names.size());
@@ -278,7 +345,10 @@ task<result<node>> client::mkdir(const known_handle& directory, std::string_view
     auto ran = co_await session_.run(call);
     if (!ran)
         co_return ran.error();
-    co_return node_of(call.get<2>(), call.get<3>());
+    auto found = node_of(call.get<2>(), call.get<3>());
+    if (found && needs_names(found->attributes))
+        co_await name_owners(call.get<3>().obj_attributes, found->attributes);
+    co_return found;
 }
 
 task<result<node>> client::symlink(const known_handle& directory, std::string_view name,
@@ -304,7 +374,10 @@ task<result<node>> client::symlink(const known_handle& directory, std::string_vi
     auto ran = co_await session_.run(call);
     if (!ran)
         co_return ran.error();
-    co_return node_of(call.get<2>(), call.get<3>());
+    auto found = node_of(call.get<2>(), call.get<3>());
+    if (found && needs_names(found->attributes))
+        co_await name_owners(call.get<3>().obj_attributes, found->attributes);
+    co_return found;
 }
 
 task<result<void>> client::remove(const known_handle& directory, std::string_view name)
@@ -360,6 +433,7 @@ task<result<directory_page>> client::readdir(const known_handle& directory, cons
     page.cookie = before.cookie;
     xdr::decoder& in = call.reply().results();
     readdir_reader reader(in);
+    bool may_name = true;
     for (entry4 entry; reader.next(entry);) {
         directory_entry& added = page.entries.emplace_back();
         added.name = entry.name;
@@ -370,6 +444,8 @@ task<result<directory_page>> client::readdir(const known_handle& directory, cons
                             entry.cookie);
         if (plus && values.present.test(attribute::type) && values.present.test(attribute::filehandle))
             added.found = node{known_handle(values.filehandle), told(values)};
+        if (added.found && may_name && needs_names(added.found->attributes))
+            may_name = co_await name_owners(values, added.found->attributes);
     }
     if (!in.ok())
         co_return in.failure();

@@ -37,7 +37,8 @@ std::uint32_t access_of(const nfsace4& ace, const identity& who) noexcept
            ((ace.access_mask & ace4::write_data) != 0 ? share4::access_write : 0);
 }
 
-// What the mode gives, as far as that can be said here: to the owner.
+// What the mode gives, as far as that can be said here: to the owner. By the server's number, as AUTH_SYS is: `known` is as it came, and not yet
+// with the number that this host has for the owner's name.
 std::uint32_t access_of(const file_attributes& known, const identity& who) noexcept
 {
     const rpc::opaque_auth mine = who.credential();
@@ -188,6 +189,7 @@ task<void> client::take_delegation(std::shared_ptr<server_open> o, const OPEN4re
     o->delegation = newest(given.stateid);
     o->delegated = server_open::state::held;
     o->known = known;
+    o->allowed_by_mode = access_of(known, session_.who());
     o->granted_at = known.change;
     o->granted_size = known.size;
     o->last_used = ++uses_;
@@ -199,7 +201,7 @@ task<void> client::take_delegation(std::shared_ptr<server_open> o, const OPEN4re
 void client::set_type(server_open& o, const open_delegation4& given) const noexcept
 {
     o.type = given.delegation_type;
-    const std::uint32_t asked = o.is_new ? access_of(o.known, session_.who()) : o.access;
+    const std::uint32_t asked = o.is_new ? o.allowed_by_mode : o.access;
     o.allowed = access_of(o.type) & (asked | access_of(given.permissions, session_.who()));
 }
 

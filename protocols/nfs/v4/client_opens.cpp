@@ -150,6 +150,14 @@ task<void> client::perform(std::shared_ptr<opening> o)
         }
     }
     end_asking(number);
+    // Names take their time: by now a delegation is one that can be recalled, reclaimed and changed for.
+    if (o->outcome && !call.is_abandoned() && needs_names(o->made->node_.attributes)) {
+        file_attributes& told = o->made->node_.attributes;
+        co_await name_owners(call.get<3>().obj_attributes, told);
+        file_attributes& known = o->made->open_->known;
+        known.uid = known.uid == file_attributes::nobody ? told.uid : known.uid;
+        known.gid = known.gid == file_attributes::nobody ? told.gid : known.gid;
+    }
     o->is_over = true;
     o->over.set();
     if (o->call.is_abandoned() && o->outcome) {

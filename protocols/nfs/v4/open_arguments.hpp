@@ -27,10 +27,14 @@ inline result<node> node_of(const GETFH4res& handle, const GETATTR4res& values)
 class encoded_attributes {
 public:
     explicit encoded_attributes(const new_attributes& given)
+        : encoded_attributes(given, given.uid ? std::to_string(*given.uid) : std::string(),
+                             given.gid ? std::to_string(*given.gid) : std::string())
+    {
+    }
+    /// With names of at most user_names::max_text bytes, or digits, for owner and group.
+    encoded_attributes(const new_attributes& given, const std::string& owner, const std::string& group)
     {
         attributes values;
-        std::string owner;
-        std::string group;
         if (given.mode) {
             values.mode = *given.mode;
             values.present.set(attribute::mode);
@@ -40,12 +44,10 @@ public:
             values.present.set(attribute::size);
         }
         if (given.uid) {
-            owner = std::to_string(*given.uid);
             values.owner = std::string_view(owner);
             values.present.set(attribute::owner);
         }
         if (given.gid) {
-            group = std::to_string(*given.gid);
             values.owner_group = std::string_view(group);
             values.present.set(attribute::owner_group);
         }
@@ -66,7 +68,7 @@ public:
     const fattr4& raw() const noexcept { return raw_; }
 
 private:
-    std::array<std::byte, 256> bytes_{};
+    std::array<std::byte, 512> bytes_{};
     fattr4 raw_;
 };
 

@@ -161,6 +161,10 @@ task<nfsstat4> server::values_of(compound& k, const object& of, bitmap4 wanted, 
     if (of.is_pseudo()) {
         set_pseudo(k.c, *of.node, out);
         out.set_space(storage::filesystem_stat());
+        if (says_names(wanted)) {
+            task<void> saying = say_names(wanted, out);
+            co_await saying;
+        }
         co_return nfsstat4::ok;
     }
     std::optional<storage::attributes> attrs;
@@ -183,6 +187,10 @@ task<nfsstat4> server::values_of(compound& k, const object& of, bitmap4 wanted, 
         if (!space)
             co_return status_of_storage(space.error());
         out.set_space(*space);
+    }
+    if (says_names(wanted)) {
+        task<void> saying = say_names(wanted, out);
+        co_await saying;
     }
     co_return nfsstat4::ok;
 }
@@ -234,6 +242,10 @@ task<nfsstat4> server::setattr(compound& k)
     storage::set_attributes set;
     if (status == nfsstat4::ok)
         status = from_attributes(wanted, set);
+    if (status == nfsstat4::badowner && commons_.users != nullptr) {
+        task<nfsstat4> naming = named_attributes(wanted, set);
+        status = co_await naming;
+    }
     if (status == nfsstat4::ok)
         status = k.resolve(args.stateid);
     if (status == nfsstat4::ok)

@@ -37,6 +37,10 @@ task<nfsstat4> server::create(compound& k)
     storage::set_attributes set;
     if (status == nfsstat4::ok)
         status = from_attributes(wanted, set);
+    if (status == nfsstat4::badowner && commons_.users != nullptr) {
+        task<nfsstat4> naming = named_attributes(wanted, set);
+        status = co_await naming;
+    }
     if (status == nfsstat4::ok)
         status = k.check_room<CREATE4res>();
     if (status != nfsstat4::ok)
@@ -206,8 +210,14 @@ task<nfsstat4> server::link(compound& k)
 /// Entries go straight from the back end into the reply.
 class server::entry_sink final : public storage::directory_sink {
 public:
-    entry_sink(server& s, compound& k, readdir_writer& writer, const bitmap4& wanted)
-        : server_(s), k_(k), writer_(writer), wanted_(wanted)
+    /// `may_learn`: owners whose names this shard does not know are kept in unknown().
+    entry_sink(server& s, compound& k, readdir_writer& writer, const bitmap4& wanted, bool may_learn)
+        : server_(s),
+          k_(k),
+          writer_(writer),
+          wanted_(wanted),
+          says_names_(s.says_names(wanted)),
+          may_learn_(may_learn)
     {
     }
     bool take(const storage::directory_entry& e) override
@@ -222,6 +232,8 @@ public:
             entry.file = e.handle ? *e.handle : storage::handle();
             server_.set_constants(k_, entry, values);
             server_.set_file(entry, *e.attrs, values);
+            if (says_names_)
+                server_.say_known_names(said, values, may_learn_ ? &unknown_ : nullptr);
             file_handle handle;
             if (said.test(attribute::filehandle) && e.handle && server_.sign(entry, handle))
                 values.set_handle(handle);
@@ -241,12 +253,17 @@ public:
         return writer_.add(to_wire_cookie(e.cookie), e.name, said, values.all);
     }
     nfsstat4 failed() const noexcept { return failed_; }
+    /// Owners that were told as numbers, since this shard does not know their names.
+    std::vector<account>& unknown() noexcept { return unknown_; }
 
 private:
     server& server_;
     compound& k_;
     readdir_writer& writer_;
     const bitmap4& wanted_;
+    const bool says_names_;
+    const bool may_learn_;
+    std::vector<account> unknown_;
     nfsstat4 failed_ = nfsstat4::ok;
 };
 
@@ -274,26 +291,36 @@ task<nfsstat4> server::readdir(compound& k)
     const std::size_t room = k.results.room();
     if (room < least_listing)
         co_return k.too_big();
-    xdr::encoder& out = k.results.begin(nfs_opnum4::readdir);
-    readdir_writer writer(out, args, {}, room - 8);
-    const std::size_t verifier_at = out.size() - 8;
-    entry_sink sink(*this, k, writer, args.attr_request);
     const bool plus = !(args.attr_request & supported(k)).is_subset_of(of_names);
     const object& o = k.current;
-    const auto done = co_await o.backend().readdir(o.request, o.file, cookie, verifier, plus, sink);
-    nfsstat4 status = sink.failed();
-    if (!done)
-        status = status_of_storage(done.error());
-    else if (status == nfsstat4::ok && (!writer.fits() || (writer.entries() == 0 && !done->end)))
-        status = args.maxcount > room ? k.too_big() : nfsstat4::toosmall;
-    if (status != nfsstat4::ok) {
-        k.results.undo();
-        co_return status;
+    // An entry can't wait for its owners' names: a page with some that this shard does not know is made again when it does.
+    bool may_learn = says_names(args.attr_request);
+    for (;;) {
+        xdr::encoder& out = k.results.begin(nfs_opnum4::readdir);
+        readdir_writer writer(out, args, {}, room - 8);
+        const std::size_t verifier_at = out.size() - 8;
+        entry_sink sink(*this, k, writer, args.attr_request, may_learn);
+        const auto done = co_await o.backend().readdir(o.request, o.file, cookie, verifier, plus, sink);
+        if (done && !sink.unknown().empty()) {
+            k.results.undo();
+            co_await learn_names(sink.unknown());
+            may_learn = false;
+            continue;
+        }
+        nfsstat4 status = sink.failed();
+        if (!done)
+            status = status_of_storage(done.error());
+        else if (status == nfsstat4::ok && (!writer.fits() || (writer.entries() == 0 && !done->end)))
+            status = args.maxcount > room ? k.too_big() : nfsstat4::toosmall;
+        if (status != nfsstat4::ok) {
+            k.results.undo();
+            co_return status;
+        }
+        out.patch_u32(verifier_at, static_cast<std::uint32_t>(done->verifier >> 32));
+        out.patch_u32(verifier_at + 4, static_cast<std::uint32_t>(done->verifier));
+        writer.finish(done->end);
+        co_return k.results.end() ? nfsstat4::ok : k.too_big();
     }
-    out.patch_u32(verifier_at, static_cast<std::uint32_t>(done->verifier >> 32));
-    out.patch_u32(verifier_at + 4, static_cast<std::uint32_t>(done->verifier));
-    writer.finish(done->end);
-    co_return k.results.end() ? nfsstat4::ok : k.too_big();
 }
 
 // An entry is what begins at its place, with that one's attributes. An export that can't be reached does not spoil the listing.

@@ -94,9 +94,10 @@ struct server_open {
 
     state delegated = state::plain;
     open_delegation_type4 type = open_delegation_type4::none;
-    stateid4 delegation;       // likewise with 0
-    std::uint32_t allowed = 0; // access of an open that it answers
-    changeid4 granted_at = 0;  // change attribute of the file then
+    stateid4 delegation;               // likewise with 0
+    std::uint32_t allowed = 0;         // access of an open that it answers
+    std::uint32_t allowed_by_mode = 0; // likewise, by the file's mode when it was granted
+    changeid4 granted_at = 0;          // change attribute of the file then
     std::uint64_t granted_size = 0;
     file_attributes known;     // of the file, as it was after `looked_at` changes
     std::uint64_t changes = 0; // that this client has made since, or may have

@@ -136,6 +136,10 @@ task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_t
         status = decode_settable(how.attrs, supported(k), settable, wanted);
     if (status == nfsstat4::ok)
         status = from_attributes(wanted, set);
+    if (status == nfsstat4::badowner && commons_.users != nullptr) {
+        task<nfsstat4> naming = named_attributes(wanted, set);
+        status = co_await naming;
+    }
     if (status == nfsstat4::ok && args.claim.claim == open_claim_type4::null)
         status = check_name(args.claim.file);
     if (status != nfsstat4::ok)

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <charconv>
+#include <utility>
 
 namespace verbena::nfs::v4 {
 
@@ -111,12 +112,25 @@ void object_values::set(const storage::attributes& attrs) noexcept
     set_owners(attrs.uid, attrs.gid);
 }
 
-void object_values::set_owners(std::uint32_t uid, std::uint32_t gid) noexcept
+void object_values::set_owners(std::uint32_t of_user, std::uint32_t of_group) noexcept
 {
+    uid = of_user;
+    gid = of_group;
     all.present.set(attribute::owner);
     all.present.set(attribute::owner_group);
     all.owner = write_id(owner, uid);
     all.owner_group = write_id(group, gid);
+}
+
+void object_values::set_name(account_kind kind, std::shared_ptr<const std::string> name) noexcept
+{
+    if (kind == account_kind::user) {
+        owner_name = std::move(name);
+        all.owner = std::string_view(*owner_name);
+    } else {
+        group_name = std::move(name);
+        all.owner_group = std::string_view(*group_name);
+    }
 }
 
 void object_values::set_handle(const file_handle& value) noexcept

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Delegations of our client: what its own changes, its sessions and its connections make of them.
 #include "nfs4_two_clients.hpp"
+#include "nfs4_user_names.hpp"
 
 BOOST_AUTO_TEST_SUITE(nfs4_client_delegation_changes_test)
 
@@ -13,7 +14,114 @@ namespace {
 
 using fixture = two_clients;
 
+/// The server tells names, which the holder looks up.
+struct named : two_clients {
+    named()
+    {
+        user_names_options o;
+        o.sends_names = true;
+        theirs.emplace(tasks, their_source, o);
+        commons->users = &*theirs;
+        ours.emplace(tasks, our_source);
+        holder.user.use_names(&*ours);
+    }
+    ~named()
+    {
+        our_source.answer();
+        turns(20);
+        holder.user.use_names(nullptr);
+        commons->users = nullptr;
+    }
+    /// The holder's open of it, which waits for the name of its owner.
+    void begin_open(nfs::v4::node what)
+    {
+        our_source.be_slow();
+        opens.spawn([this, what]() -> task<void> {
+            auto got = co_await holder.user.open(what, share4::access_read);
+            BOOST_TEST_REQUIRE(got.has_value());
+            opened = std::move(*got);
+        });
+        turns();
+        BOOST_TEST_REQUIRE(opened == nullptr);
+        BOOST_TEST(holder.wire.count(nfs_opnum4::open) == 1u);
+    }
+    void end_open()
+    {
+        BOOST_TEST_REQUIRE(opened == nullptr);
+        our_source.answer();
+        turns(20);
+        BOOST_TEST_REQUIRE(opened != nullptr);
+    }
+
+    named_accounts their_source, our_source;
+    std::optional<user_names> theirs, ours;
+    scope opens{*shard};
+    std::unique_ptr<nfs::v4::file> opened;
+};
+
 } // namespace
+
+BOOST_FIXTURE_TEST_CASE(what_changes_while_an_owners_name_is_looked_up_is_seen, named)
+{
+    our_source.names = {{{account_kind::user, 1234}, "alice"}};
+    const auto what = make("f");
+    begin_open(what);
+    BOOST_TEST(holder.user.delegations() == 1u);
+    new_attributes set;
+    set.size = 100;
+    BOOST_TEST_REQUIRE(run([&] { return holder.user.setattr(what.handle, set); }).has_value());
+    end_open();
+    BOOST_TEST(opened->node().attributes.uid == 1234u);
+    auto again = open(holder, what, share4::access_read);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::open) == 1u);
+    BOOST_TEST(again->node().attributes.size == 100u);
+    BOOST_TEST(again->node().attributes.uid == 1234u);
+    close(*again);
+    close(*opened);
+    again = open(holder, what, share4::access_read);
+    BOOST_TEST(again->node().attributes.uid == 1234u);
+    close(*again);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_recall_does_not_wait_for_an_owners_name, named)
+{
+    const auto what = make("f");
+    begin_open(what);
+    auto writes = open(other, what, share4::access_write);
+    BOOST_TEST(holder.user.delegations() == 0u);
+    end_open();
+    BOOST_TEST(text_of(*opened) == "text");
+    close(*writes);
+    close(*opened);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_restart_while_an_owners_name_is_looked_up_leaves_what_the_server_has, named)
+{
+    const auto what = make("f");
+    begin_open(what);
+    restart(true);
+    (void)good([&] { return holder.user.access(what.handle, access4::read); });
+    end_open();
+    BOOST_TEST(holder.user.delegations() == 1u);
+    BOOST_TEST(delegations() == 1u);
+    close(*opened);
+}
+
+// AUTH_SYS sends a number, and the server compares it with its own.
+BOOST_FIXTURE_TEST_CASE(the_mode_is_judged_by_the_servers_number_of_the_owner, named)
+{
+    // Here alice is the holder.
+    our_source.names = {{{account_kind::user, 1000}, "alice"}};
+    (void)make("f");
+    auto made =
+        good([&] { return holder.user.create(top, "f", {}, open_how::unchecked, share4::access_both); });
+    BOOST_TEST(made->node().attributes.uid == 1000u);
+    BOOST_TEST_REQUIRE(holder.user.delegations() == 1u);
+    auto again = open(holder, made->node(), share4::access_read);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::open) == 2u);
+    close(*again);
+    close(*made);
+}
 
 BOOST_FIXTURE_TEST_CASE(what_this_client_changes_itself_its_next_open_sees, fixture)
 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The client of version 4.1 against our own server: names, attributes, directories and open files.
 #include "nfs4_direct_transport.hpp"
+#include "nfs4_user_names.hpp"
 
 #include <verbena/protocols/nfs/v4/client.hpp>
 #include <verbena/protocols/nfs/v4/file.hpp>
@@ -426,6 +427,141 @@ BOOST_FIXTURE_TEST_CASE(attributes_are_set, fixture)
     BOOST_TEST((now.mtime == nfstime4{-5, 7}));
     BOOST_TEST((now.atime == nfstime4{std::int64_t(1) << 33, 8}));
     BOOST_TEST(good([&] { return users.space(top); }).total > 0u);
+}
+
+namespace {
+
+/// Root's client of a server that tells names.
+struct named_fixture : nfs4_fixture {
+    named_fixture()
+    {
+        options[0].root_squash = false;
+        start();
+        user_names_options o;
+        o.sends_names = true;
+        their_users.emplace(tasks, theirs, o);
+        commons->users = &*their_users;
+        top = good(users.root()).handle;
+        top = good(users.walk(top, "/export", true)).handle;
+        new_attributes owned;
+        owned.uid = 1000;
+        owned.gid = 50;
+        owned.mode = 0600;
+        auto made = good(users.create(top, "file", owned, open_how::guarded));
+        BOOST_TEST(run_until_complete(*shard, made->close()).has_value());
+        handle = made->node().handle;
+    }
+    ~named_fixture()
+    {
+        ours.answer();
+        turns(20);
+        run_until_complete(*shard, users.close());
+    }
+    template<class T>
+    T good(task<result<T>> t)
+    {
+        auto got = run_until_complete(*shard, std::move(t));
+        BOOST_REQUIRE_MESSAGE(got, (got ? std::string() : got.error().message()));
+        return std::move(*got);
+    }
+    static std::string owner_of(const nfs::v4::file_attributes& a)
+    {
+        return std::to_string(a.uid) + ' ' + std::to_string(a.gid);
+    }
+
+    named_accounts theirs, ours;
+    std::optional<user_names> their_users;
+    user_names our_users{tasks, ours};
+    direct_transport wire{*this};
+    client users{wire, nfs::identity(0, 0, {}, "host"), "a client"};
+    nfs::v4::known_handle top, handle;
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(owners_that_are_named_are_looked_up, named_fixture)
+{
+    BOOST_TEST(owner_of(good(users.getattr(handle))) == "65534 65534");
+    users.use_names(&our_users);
+    ours.names = {{{account_kind::user, 1234}, "alice"}, {{account_kind::group, 77}, "staff"}};
+    BOOST_TEST(owner_of(good(users.getattr(handle))) == "1234 77");
+    const auto found = good(users.lookup(top, "file"));
+    BOOST_TEST(owner_of(found.attributes) == "1234 77");
+    BOOST_TEST(owner_of(good(users.walk(top, "file", true)).attributes) == "1234 77");
+    for (const auto& entry : good(users.list(top, true)))
+        BOOST_TEST(owner_of(entry.found->attributes) == "1234 77");
+    auto opened = good(users.open(found, share4::access_read));
+    BOOST_TEST(owner_of(opened->node().attributes) == "1234 77");
+    BOOST_TEST(run_until_complete(*shard, opened->close()).has_value());
+    BOOST_TEST((ours.asked == std::vector<std::string>{"u alice", "g staff"}));
+    // Whoever is not there, or of another domain, is nobody.
+    user_names_options elsewhere;
+    elsewhere.domain = "example.com";
+    user_names others(tasks, ours, elsewhere);
+    users.use_names(&others);
+    BOOST_TEST(owner_of(good(users.getattr(handle))) == "65534 65534");
+    ours.names.clear();
+    user_names none(tasks, ours);
+    users.use_names(&none);
+    BOOST_TEST(owner_of(good(users.getattr(handle))) == "65534 65534");
+    users.use_names(nullptr);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_page_waits_for_slow_names_once, named_fixture)
+{
+    users.use_names(&our_users);
+    (void)good(users.getattr(top)); // root's name, and the domain
+    for (std::uint32_t i = 0; i < 5; ++i) {
+        new_attributes owned;
+        owned.uid = 2000 + i;
+        theirs.names[{account_kind::user, 2000 + i}] = "user" + std::to_string(i);
+        auto made = good(users.create(top, std::to_string(i), owned, open_how::guarded));
+        BOOST_TEST(run_until_complete(*shard, made->close()).has_value());
+    }
+    user_names fresh(tasks, ours);
+    users.use_names(&fresh);
+    (void)good(users.getattr(handle));
+    ours.be_slow();
+    const time_point before = clock.now();
+    for (const auto& entry : good(users.list(top, true)))
+        BOOST_TEST((entry.name == "file" || entry.found->attributes.uid == 65534u));
+    BOOST_TEST((clock.now() - before == 2s));
+    users.use_names(nullptr);
+    ours.answer();
+    turns(20);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_server_that_wants_no_numbers_gets_names, named_fixture)
+{
+    // The server's own numbers are others than the client's.
+    theirs.names[{account_kind::user, 3000}] = "bob";
+    ours.names[{account_kind::user, 1001}] = "bob";
+    int refused = 0;
+    wire.on_reply_to = [&](const sent_compound& to, std::vector<std::byte>& reply) {
+        if (!to.has(nfs_opnum4::setattr) || refused++ != 0)
+            return;
+        refuse_at(reply, 2, nfsstat4::badowner);
+        reply.resize(reply.size() + 4); // the attributes that were set: none
+    };
+    new_attributes owned;
+    owned.uid = 1001;
+    const auto set = [&] { return run_until_complete(*shard, users.setattr(handle, owned)); };
+    BOOST_TEST((set().error().code() == make_error_code(nfsstat4::badowner)));
+    BOOST_TEST(refused == 1);
+    refused = 0;
+    users.use_names(&our_users);
+    BOOST_TEST(set().has_value());
+    BOOST_TEST(refused == 2);
+    ours.names = {{{account_kind::user, 3000}, "bob"}};
+    user_names fresh(tasks, ours);
+    users.use_names(&fresh);
+    BOOST_TEST(good(users.getattr(handle)).uid == 3000u);
+    // Without a name there is nothing to send.
+    refused = 0;
+    owned.uid = 1002;
+    BOOST_TEST((set().error().code() == make_error_code(nfsstat4::badowner)));
+    BOOST_TEST(refused == 1);
+    users.use_names(nullptr);
 }
 
 BOOST_AUTO_TEST_CASE(owners_are_numbers_or_nobody)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One session whose connections come by two shards, while the state has its home on one of them.
 #include "nfs4_called_client.hpp"
+#include "nfs4_user_names.hpp"
 
 #include <verbena/core/runtime.hpp>
 #include <verbena/core/sleep.hpp>
@@ -200,6 +201,40 @@ BOOST_AUTO_TEST_CASE(an_owners_turn_goes_home_from_another_shard)
     s.slow.throws = false;
     const auto opened = open();
     BOOST_TEST(answer4(opened->reply()).status() == nfsstat4::ok);
+}
+
+// A shard asks where names are looked up, and then has them at hand.
+BOOST_AUTO_TEST_CASE(names_of_owners_come_from_another_shard)
+{
+    two_shards s;
+    named_accounts source;
+    source.names = {{{account_kind::user, 0}, "root"}};
+    user_names_options o;
+    o.sends_names = true;
+    user_names users(s.rt->at(0).tasks(), source, o);
+    s.commons->users = &users;
+    const auto known = s.alone<EXCHANGE_ID4res>(EXCHANGE_ID4args());
+    const auto made = s.alone<CREATE_SESSION4res>(client4::session_of(known.clientid, known.sequenceid));
+    for (const std::size_t at : {1, 1, 0}) {
+        two_shards::calls one;
+        static std::uint32_t sequence = 0;
+        one.push_back(s.prepare(at, [&](compound_request& out) {
+            out.add(SEQUENCE4args{made.sessionid, ++sequence, 0, 0, false})
+                .add(PUTROOTFH4args())
+                .add(GETATTR4args{{attribute::owner, attribute::owner_group}});
+        }));
+        s.serve(at, one);
+        answer4 out(one[0]->reply());
+        out.good<SEQUENCE4res>();
+        out.good<PUTROOTFH4res>();
+        attributes values;
+        BOOST_TEST_REQUIRE(decode_attributes(out.good<GETATTR4res>().obj_attributes, values));
+        BOOST_TEST(std::string_view(values.owner) == "root@example.org");
+        BOOST_TEST(std::string_view(values.owner_group) == "0");
+    }
+    BOOST_TEST((source.asked == std::vector<std::string>{"u 0", "g 0"}));
+    BOOST_TEST(s.programs[1]->counters().known_names.value() == 2u);
+    s.commons->users = nullptr;
 }
 
 // Owners' numbers are kept on the home of the state, wherever their operations come.

@@ -164,11 +164,13 @@ BOOST_AUTO_TEST_CASE(what_is_not_known_is_an_error_with_its_place_and_a_suggesti
     BOOST_TEST(complains("shards = 1\n", "unknown key shards"));
     BOOST_TEST(
         complains("[[nfs.export]]\nread-only = true\n", "nfs.export.read-only; did you mean read_only?"));
-    BOOST_TEST(complains(
-        "[nfs]\nqqqqqqqq = 1\n",
-        "known: listen rdma_read_seconds iwarp_crc rpcbind versions lease grace allow_public export "
-        "limits"));
+    BOOST_TEST(complains("[nfs]\nqqqqqqqq = 1\n",
+                         "known: listen rdma_read_seconds iwarp_crc rpcbind versions lease grace id_domain "
+                         "user_names allow_public export "
+                         "limits"));
     BOOST_TEST(complains("[mount]\nexport = 1\n", "unknown key mount.export"));
+    BOOST_TEST(
+        complains("[nfs]\nid_domain = \"a@b\"\n" + one_export, "f.toml:2:13: id_domain: a@b is no domain"));
     BOOST_TEST(said(export_with("\"\" = \"x\"")).starts_with("f.toml:5:1: unknown key nfs.export.; known: "));
     BOOST_TEST(said(export_with("nonsense = 1"))
                    .starts_with("f.toml:5:1: unknown key nfs.export.nonsense; known: "));

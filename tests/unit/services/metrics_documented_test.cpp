@@ -10,6 +10,7 @@
 #include <verbena/plugins/ramblk.hpp>
 #include <verbena/protocols/nfs/mount_server.hpp>
 #include <verbena/protocols/nfs/v3/server.hpp>
+#include <verbena/protocols/nfs/v4/nsswitch_names.hpp>
 #include <verbena/protocols/nfs/v4/server.hpp>
 #include <verbena/protocols/rnbd/server.hpp>
 #include <verbena/protocols/rpc/typed_program.hpp>
@@ -104,6 +105,10 @@ std::vector<metric_family> all_families()
     shard home(0, *r, buffers, tasks);
     files::no_recovery_store store;
     nfs::v4::server_commons commons(exports, {}, home, store, {}, 0);
+    blocking_pool lookups(1);
+    nfs::v4::nsswitch_names nsswitch(lookups);
+    nfs::v4::user_names users(tasks, nsswitch);
+    commons.users = &users;
     auto state4 = commons.expose(registry);
     const nfs::v4::server program4(commons, home);
     auto files4 = program4.expose(registry);

@@ -5,6 +5,7 @@
 #include <verbena/protocols/files/byte_ranges.hpp>
 #include <verbena/protocols/files/types.hpp>
 #include <verbena/protocols/nfs/v4/client_session.hpp>
+#include <verbena/protocols/nfs/v4/user_names.hpp>
 
 #include <array>
 #include <cstddef>
@@ -51,7 +52,8 @@ private:
 
 /// What is known of a file. What the server does not tell is zero.
 struct file_attributes {
-    static constexpr std::uint32_t nobody = 65534; ///< an owner whose name is no number
+    static constexpr std::uint32_t nobody =
+        65534; ///< an owner whose name is no number, unless it was looked up
 
     nfs_ftype4 type = nfs_ftype4::reg;
     std::uint32_t mode = 0; ///< permission bits
@@ -152,6 +154,10 @@ public:
     /// without a callback_service. What is kept counts against the server's limits of opens and delegations. Needs an open session if it
     /// makes the number smaller.
     void use_delegations(std::size_t most);
+    /// Has owners that the server calls by names looked up in `names`, which outlives this and is of the transport's shard; those that it
+    /// does not know remain file_attributes::nobody. A server that wants no numbers from setattr() (BADOWNER) gets names. nullptr, as at
+    /// the beginning: there are numbers alone.
+    void use_names(user_names* names) noexcept { names_ = names; }
     /// Delegations that opens are answered by.
     std::size_t delegations() const noexcept { return delegated_.size(); }
     /// Opens that a delegation answered, and delegations that went back.
@@ -221,6 +227,14 @@ private:
     task<void> perform(std::shared_ptr<opening> o);
     task<void> give_up(std::shared_ptr<opening> o);
     task<void> free_stateid(stateid4 revoked);
+    bool needs_names(const file_attributes& told) const noexcept
+    {
+        return names_ != nullptr &&
+               (told.uid == file_attributes::nobody || told.gid == file_attributes::nobody);
+    }
+    task<void> name_owners(const fattr4& raw, file_attributes& to);
+    task<bool> name_owners(const attributes& values, file_attributes& to);
+    task<result<void>> setattr_by_name(const known_handle& object, const new_attributes& attributes);
     task<result<node>> walk_by_steps(known_handle start, std::string_view path, bool follow_last);
     task<result<std::unique_ptr<file>>> open_there(const node& object, std::uint32_t access);
     std::shared_ptr<server_open> new_open(std::uint32_t access);
@@ -286,6 +300,7 @@ private:
 
     client_session session_;
     transfer_limits limits_;
+    user_names* names_ = nullptr;
     std::uint64_t owners_ = 0;
     std::vector<std::shared_ptr<server_open>> opens_;
     unsigned openings_ = 0; // and what else runs beside the calls and must end before the session does

@@ -11,6 +11,7 @@
 #include <verbena/protocols/nfs/v4/sessions.hpp>
 #include <verbena/protocols/nfs/v4/state_home.hpp>
 #include <verbena/protocols/nfs/v4/storage.hpp>
+#include <verbena/protocols/nfs/v4/user_names.hpp>
 #include <verbena/protocols/nfs/v4/v40_state.hpp>
 #include <verbena/protocols/rpc/service.hpp>
 
@@ -58,6 +59,9 @@ struct server_commons {
     const std::string owner;
     /// Which minor versions are served; to be set before the first call.
     std::array<bool, max_minor_version + 1> minors{false, true, true};
+    /// Who knows users and groups by their names, on `home`; nothing where clients may say numbers alone. Outlives the programs, and
+    /// is to be set before the first of them is made.
+    user_names* users = nullptr;
     callback_sender callbacks;
     state_home state;
     session_table sessions;
@@ -88,6 +92,7 @@ struct server_counters {
     counter refused_export;               ///< a good handle of an export that is gone
     files::limit_counters refused_limits; ///< clients and sessions that were not made
     counter replays;                      ///< calls answered by what their slot kept
+    counter known_names;                  ///< owners whose names this shard knew
 };
 
 /// One shard's program. Calls of all of the shard's connections go through it, whatever their transport. `commons` and `here`, that
@@ -101,6 +106,8 @@ public:
     /// What one COPY copies, and how long it begins to copy more. The client asks for the rest.
     static constexpr std::uint64_t max_copy = 64u << 20;
     static constexpr duration max_copy_time = std::chrono::seconds(2);
+    /// Names of owners that a shard keeps at hand, and as many numbers that have none: more than a listing has.
+    static constexpr std::size_t names_at_hand = 4096;
 
     server(server_commons& commons, const shard& here)
         : commons_(commons), here_(here), io_(commons.state.io_of(here))
@@ -202,6 +209,17 @@ private:
     task<nfsstat4> nverify(compound& k);
     task<nfsstat4> compare(compound& k, const fattr4& theirs);
 
+    // Owners by name.
+    using name_text = std::shared_ptr<const std::string>;
+    bool says_names(const bitmap4& wanted) const noexcept;
+    /// Says those that this shard knows; others are added to `unknown`. It is nullptr where they have just been asked for.
+    void say_known_names(const bitmap4& wanted, object_values& out, std::vector<account>* unknown);
+    /// Has this shard know the names of `those`, as far as they can be found out in time.
+    task<void> learn_names(std::vector<account>& those);
+    task<void> say_names(bitmap4 wanted, object_values& out);
+    /// from_attributes(), which answers badowner for names, for who may name its owners.
+    task<nfsstat4> named_attributes(const attributes& from, storage::set_attributes& to);
+
     // Directories.
     task<nfsstat4> create(compound& k);
     task<nfsstat4> remove(compound& k);
@@ -265,6 +283,7 @@ private:
     const shard& here_;
     io_list& io_;
     host_addresses host_;
+    detail::expiring_cache<account, name_text> names_{names_at_hand, names_at_hand};
     server_counters counters_;
 };
 

@@ -4,11 +4,14 @@
 
 #include <verbena/protocols/nfs/file_handle.hpp>
 #include <verbena/protocols/nfs/v4/attributes.hpp>
+#include <verbena/protocols/nfs/v4/user_names.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <string_view>
 
 #pragma GCC visibility push(default)
@@ -37,16 +40,22 @@ struct object_values {
 
     attributes all;
     file_handle handle;
-    std::array<char, 10> owner, group; // digits of a uid
+    std::uint32_t uid = 0, gid = 0;
+    std::array<char, 10> owner, group;                         // their digits
+    std::shared_ptr<const std::string> owner_name, group_name; // what is said in their place, if anything
 
     /// Those that the back end has, fsid apart.
     void set(const storage::attributes& attrs) noexcept;
+    /// Owner and group as numbers.
     void set_owners(std::uint32_t uid, std::uint32_t gid) noexcept;
+    /// Says `name` in the place of the owner's, or the group's, number.
+    void set_name(account_kind kind, std::shared_ptr<const std::string> name) noexcept;
     void set_handle(const file_handle& value) noexcept;
     void set_space(const storage::filesystem_stat& space) noexcept;
 };
 
-/// What a client may set, of attributes that decode_settable() has passed. badowner for an owner that is no number.
+/// What a client may set, of attributes that decode_settable() has passed. badowner for an owner that is no number: its
+/// name may still be looked up.
 nfsstat4 from_attributes(const attributes& from, storage::set_attributes& to) noexcept;
 
 /// The number that an owner string says: digits without sign, space or leading zeros, and not 2^32 - 1.

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// Users and groups by their names: "alice@example.org" in the place of 1000 (RFC 8881 5.9).
+//
+// Whoever knows the names may take seconds to tell one, or never tell it. So they are asked beside the calls, once for a name
+// however many calls want it, and what they said is kept for a while. docs/internals/nfs4.md, "Users by name".
+#pragma once
+
+#include <verbena/core/clock.hpp>
+#include <verbena/core/event.hpp>
+#include <verbena/core/metrics.hpp>
+#include <verbena/core/result.hpp>
+#include <verbena/core/scope.hpp>
+#include <verbena/core/task.hpp>
+
+#include <array>
+#include <chrono>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#pragma GCC visibility push(default)
+
+namespace verbena::nfs::v4 {
+
+enum class account_kind : std::uint8_t { user, group };
+
+/// A user or a group by its number.
+struct account {
+    account_kind kind = account_kind::user;
+    std::uint32_t id = 0;
+    friend auto operator<=>(const account&, const account&) = default;
+};
+
+/// Who knows the names. Its tasks run beside the calls that want them.
+///
+/// This holds for all its tasks. Completes when: it knows, or knows that it can't. On cancel: as it likes. Errors: what can't be found out
+/// now. Lifetime: it outlives them. Shard: that of the user_names which asks.
+class name_source {
+public:
+    virtual ~name_source() = default;
+    /// What stands behind the @ where nobody has said it. Asked once.
+    virtual task<std::string> domain() = 0;
+    /// The number of who is called so, without a domain; nothing if there is nobody.
+    virtual task<result<std::optional<std::uint32_t>>> find_id(account_kind kind, std::string name) = 0;
+    /// The name of who has that number, without a domain; nothing if there is nobody.
+    virtual task<result<std::optional<std::string>>> find_name(account who) = 0;
+};
+
+/// An owner string that is no number, in two: the domain is what follows the last @, as names of a directory may have one themselves.
+struct named_owner {
+    std::string_view name;
+    std::string_view domain;
+};
+/// Nothing for what nobody can be called: without an @, with nothing before or behind it, with a name of more than 256 bytes, with
+/// octets that are no UTF-8, or with control characters (a NUL would end the name for who looks it up).
+std::optional<named_owner> split_owner(std::string_view text) noexcept;
+/// Whether `text` may stand behind the @: up to 120 letters, digits, '-', '_' and '.'.
+bool is_id_domain(std::string_view text) noexcept;
+/// Domains differ in more than the case of ASCII letters.
+bool is_same_domain(std::string_view a, std::string_view b) noexcept;
+
+namespace detail {
+
+/// What was found out, for a while. A number of entries each for what is there and for what is not, so that who asks for names that nobody has
+/// drives out no others; beyond it those go that were not used for longest. Shard-local.
+template<class Key, class Value>
+class expiring_cache {
+public:
+    struct entry {
+        Key key;
+        std::optional<Value> value; ///< nothing: there is none, or
+        bool failed = false;        ///< it could not be found out
+        time_point until;
+    };
+    expiring_cache(std::size_t most_found, std::size_t most_others) : most_{most_others, most_found} {}
+
+    /// Good until the next put(); nullptr where nothing is known any more.
+    const entry* find(const Key& key, time_point now)
+    {
+        const auto found = by_key_.find(key);
+        if (found == by_key_.end())
+            return nullptr;
+        auto& of = part_of(*found->second);
+        if (found->second->until <= now) {
+            of.erase(found->second);
+            by_key_.erase(found);
+            return nullptr;
+        }
+        of.splice(of.begin(), of, found->second);
+        return &*found->second;
+    }
+    void put(entry e)
+    {
+        if (const auto before = by_key_.find(e.key); before != by_key_.end()) {
+            part_of(*before->second).erase(before->second);
+            by_key_.erase(before);
+        }
+        auto& of = part_of(e);
+        entries added;
+        added.push_front(std::move(e));
+        by_key_.emplace(added.front().key, added.begin());
+        of.splice(of.begin(), added); // from here on nothing throws
+        if (of.size() > most_[of.front().value ? 1 : 0]) {
+            by_key_.erase(of.back().key);
+            of.pop_back();
+        }
+    }
+    std::size_t size() const noexcept { return by_key_.size(); }
+
+private:
+    using entries = std::list<entry>; // those first that were used last
+    entries& part_of(const entry& e) noexcept { return parts_[e.value ? 1 : 0]; }
+
+    std::array<std::size_t, 2> most_;
+    std::array<entries, 2> parts_;
+    std::map<Key, typename entries::iterator> by_key_; // a tree, as clients choose the keys
+};
+
+} // namespace detail
+
+struct user_names_options {
+    std::string domain;                              ///< what stands behind the @; empty: the source says it
+    bool sends_names = false;                        ///< of a server: it tells owners by their names
+    bool logs_domain = false;                        ///< the log says once what stands behind the @
+    duration kept = std::chrono::minutes(10);        ///< how long what was found is known
+    duration kept_unknown = std::chrono::minutes(1); ///< and that there is nobody
+    duration kept_failure = std::chrono::seconds(5); ///< and that it could not be found out
+    duration patience = std::chrono::seconds(2);     ///< how long a call waits for a lookup
+    std::size_t most_found = 8192;                   ///< entries, each of names and of numbers
+    std::size_t most_others = 1024;                  ///< the same of what is not there
+    std::size_t most_under_way = 64;                 ///< lookups, each of names and of numbers
+};
+
+/// What became of lookups. Written on the shard of its user_names, read from any thread.
+struct user_names_counters {
+    enum class outcome : std::uint8_t { found, unknown, failed };
+    static constexpr std::size_t outcomes = 3;
+    enum class answer : std::uint8_t {
+        cached,    ///< it was known
+        looked_up, ///< it was waited for
+        late,      ///< not for longer
+        refused,   ///< too many were under way
+        foreign    ///< it is of another domain
+    };
+    static constexpr std::size_t answers = 5;
+
+    std::array<counter, outcomes> ids;   ///< lookups of a number by the name
+    std::array<counter, outcomes> names; ///< and the other way
+    std::array<counter, answers> given;  ///< to calls
+    gauge under_way;
+    gauge cached;
+};
+
+/// What a shard knows of names, and asks a source for. It runs lookups in `lookups`, a scope that is joined before this goes, and before which
+/// `source` does not go.
+class user_names {
+public:
+    /// "alice@example.org" and so on up to so many bytes: Linux reserves no more for one (IDMAP_NAMESZ).
+    static constexpr std::size_t max_text = 128;
+
+    user_names(scope& lookups, name_source& source, user_names_options options = {});
+    user_names(const user_names&) = delete;
+
+    enum class outcome : std::uint8_t {
+        found,
+        unknown, ///< there is nobody of that name or number
+        later    ///< it could not be found out, or not in time
+    };
+    struct id_answer {
+        outcome how = outcome::later;
+        std::uint32_t id = 0;
+    };
+    struct text_answer {
+        outcome how = outcome::later;
+        std::shared_ptr<const std::string> text; ///< with the domain
+        time_point until;                        ///< how long that is so
+    };
+
+    /// The number of who is called `text`, with the domain; unknown for one of another domain.
+    /// Completes when: it is known, or patience is over. On cancel: the wait ends with later. Errors: none. Lifetime: this outlives it.
+    /// Shard: that of the lookups.
+    task<id_answer> id_of(account_kind kind, std::string text);
+    /// What each of `those` is called, in their order.
+    /// Completes when: each is known, or patience, one for all of them, is over. On cancel: the wait ends with later for those that are not
+    /// known. Errors: none. Lifetime: this outlives it. Shard: that of the lookups.
+    task<std::vector<text_answer>> texts_of(std::vector<account> those);
+
+    /// Any thread.
+    bool sends_names() const noexcept { return options_.sends_names; }
+    const user_names_counters& counters() const noexcept { return counters_; }
+
+private:
+    template<class Value>
+    struct lookup {
+        event over;
+        time_point begun;
+        std::optional<Value> value; // when it is over; nothing: there is none, or
+        bool failed = true;         // it could not be found out
+        time_point until;
+    };
+    template<class Key, class Value>
+    struct direction {
+        explicit direction(const user_names_options& o) : known(o.most_found, o.most_others) {}
+        detail::expiring_cache<Key, Value> known;
+        std::map<Key, std::shared_ptr<lookup<Value>>> under_way;
+    };
+    using name_key = std::pair<account_kind, std::string>;
+    using shared_text = std::shared_ptr<const std::string>;
+
+    void answered(user_names_counters::answer how) noexcept
+    {
+        counters_.given[static_cast<std::size_t>(how)].add();
+    }
+    template<class Value>
+    task<bool> wait_for(std::shared_ptr<lookup<Value>> l, time_point deadline);
+    task<bool> knows_domain(time_point deadline);
+    task<void> learn_domain(std::shared_ptr<lookup<std::string>> l);
+    template<class Key, class Value, class Find>
+    std::shared_ptr<lookup<Value>> begin(direction<Key, Value>& in, const Key& key, Find find);
+    template<class Key, class Value>
+    void end(direction<Key, Value>& in, const Key& key, lookup<Value>& l, result<std::optional<Value>> got,
+             std::array<counter, user_names_counters::outcomes>& counts);
+    task<void> find_id(name_key key, std::shared_ptr<lookup<std::uint32_t>> l);
+    task<void> find_text(account who, std::shared_ptr<lookup<shared_text>> l);
+    task<text_answer> text_of(account who, time_point deadline);
+    void show_levels() noexcept;
+
+    scope& lookups_;
+    name_source& source_;
+    const user_names_options options_;
+    std::optional<std::string> domain_;
+    std::shared_ptr<lookup<std::string>> learning_domain_;
+    direction<name_key, std::uint32_t> ids_;
+    direction<account, shared_text> texts_;
+    user_names_counters counters_;
+};
+
+} // namespace verbena::nfs::v4
+
+#pragma GCC visibility pop

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Owners by their names: what clients call them, and what they are called to clients.
+#include "server_compound.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace verbena::nfs::v4 {
+
+bool server::says_names(const bitmap4& wanted) const noexcept
+{
+    return commons_.users != nullptr && commons_.users->sends_names() &&
+           (wanted.test(attribute::owner) || wanted.test(attribute::owner_group));
+}
+
+void server::say_known_names(const bitmap4& wanted, object_values& out, std::vector<account>* unknown)
+{
+    const time_point now = here_.reactor().clock().now();
+    const auto say = [&](account who) {
+        const auto* known = names_.find(who, now);
+        if (unknown != nullptr && known == nullptr)
+            unknown->push_back(who);
+        if (unknown != nullptr && known != nullptr)
+            counters_.known_names.add();
+        if (known != nullptr && known->value)
+            out.set_name(who.kind, *known->value);
+    };
+    if (wanted.test(attribute::owner))
+        say({account_kind::user, out.uid});
+    if (wanted.test(attribute::owner_group))
+        say({account_kind::group, out.gid});
+}
+
+// What could not be found out is not kept: who comes next asks again.
+task<void> server::learn_names(std::vector<account>& those)
+{
+    std::ranges::sort(those);
+    const auto repeated = std::ranges::unique(those);
+    those.erase(repeated.begin(), repeated.end());
+    const auto told = co_await commons_.state.home().run(
+        [users = commons_.users](std::vector<account> each) { return users->texts_of(std::move(each)); },
+        those);
+    for (std::size_t i = 0; i < those.size(); ++i) {
+        if (told[i].how == user_names::outcome::found)
+            names_.put({those[i], told[i].text, false, told[i].until});
+        if (told[i].how == user_names::outcome::unknown)
+            names_.put({those[i], std::nullopt, false, told[i].until});
+    }
+}
+
+task<void> server::say_names(bitmap4 wanted, object_values& out)
+{
+    std::vector<account> unknown;
+    say_known_names(wanted, out, &unknown);
+    if (unknown.empty())
+        co_return;
+    co_await learn_names(unknown);
+    say_known_names(wanted, out, nullptr);
+}
+
+task<nfsstat4> server::named_attributes(const attributes& from, storage::set_attributes& to)
+{
+    attributes numbers = from;
+    std::optional<std::uint32_t> user, group;
+    for (const account_kind kind : {account_kind::user, account_kind::group}) {
+        const bool is_user = kind == account_kind::user;
+        const attribute which = is_user ? attribute::owner : attribute::owner_group;
+        const std::string_view text = is_user ? from.owner : from.owner_group;
+        if (std::uint32_t number = 0; !from.present.test(which) || parse_owner(text, number))
+            continue;
+        if (!split_owner(text))
+            co_return nfsstat4::badowner;
+        const user_names::id_answer found = co_await commons_.state.home().run(
+            [users = commons_.users, kind](std::string of) { return users->id_of(kind, std::move(of)); },
+            std::string(text));
+        if (found.how != user_names::outcome::found)
+            co_return found.how == user_names::outcome::later ? nfsstat4::delay : nfsstat4::badowner;
+        (is_user ? user : group) = found.id;
+        numbers.present.reset(which);
+    }
+    to = storage::set_attributes();
+    const nfsstat4 status = from_attributes(numbers, to);
+    if (user)
+        to.uid = user;
+    if (group)
+        to.gid = group;
+    co_return status;
+}
+
+} // namespace verbena::nfs::v4

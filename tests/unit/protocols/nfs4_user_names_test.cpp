@@ -1,0 +1,573 @@
+// SPDX-License-Identifier: Apache-2.0
+// Owners by name: how a name is read, what is looked up and how often, and what a server says and takes.
+#include "nfs4_server.hpp"
+#include "nfs4_user_names.hpp"
+
+#include <verbena/core/combine.hpp>
+#include <verbena/protocols/nfs/v4/nsswitch_names.hpp>
+
+#include <set>
+
+BOOST_AUTO_TEST_SUITE(nfs4_user_names_test)
+
+using namespace verbena;
+using namespace verbena::test;
+
+namespace {
+
+using outcome = user_names::outcome;
+using answer = user_names_counters::answer;
+using texts = std::vector<std::string>;
+
+std::string parts_of(std::string_view text)
+{
+    const auto parts = split_owner(text);
+    return parts ? std::string(parts->name) + '|' + std::string(parts->domain) : "none";
+}
+
+/// A cache of names alone.
+struct names_fixture {
+    ~names_fixture()
+    {
+        source.answer();
+        turns();
+        BOOST_TEST(lookups.live() == 0u);
+    }
+    user_names& users(user_names_options options = {})
+    {
+        if (!made)
+            made.emplace(lookups, source, std::move(options));
+        return *made;
+    }
+    void turns()
+    {
+        for (int i = 0; i < 20; ++i)
+            shard->turn();
+    }
+    /// "alice@example.org" is "1000", nobody's is "unknown".
+    std::string id_of(std::string text, account_kind kind = account_kind::user)
+    {
+        const auto got = run_until_complete(*shard, users().id_of(kind, std::move(text)));
+        return got.how == outcome::found     ? std::to_string(got.id)
+               : got.how == outcome::unknown ? "unknown"
+                                             : "later";
+    }
+    texts texts_of(std::vector<account> those)
+    {
+        texts told;
+        for (const auto& each : run_until_complete(*shard, users().texts_of(std::move(those))))
+            told.push_back(each.how == outcome::found     ? *each.text
+                           : each.how == outcome::unknown ? "unknown"
+                                                          : "later");
+        return told;
+    }
+    std::uint64_t given(answer how) { return users().counters().given[std::size_t(how)].value(); }
+    std::size_t asked() const { return source.asked.size(); }
+
+    virtual_clock clock;
+    std::unique_ptr<reactor> shard = nfs4_fixture::make_reactor(clock);
+    scope lookups{*shard};
+    named_accounts source;
+    std::optional<user_names> made;
+};
+
+constexpr account user(std::uint32_t id) { return {account_kind::user, id}; }
+constexpr account group(std::uint32_t id) { return {account_kind::group, id}; }
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(names_are_taken_apart)
+{
+    BOOST_TEST(parts_of("alice@example.org") == "alice|example.org");
+    BOOST_TEST(parts_of("a@b") == "a|b");
+    BOOST_TEST(parts_of("j\xc3\xbcrgen@example.org") == "j\xc3\xbcrgen|example.org");
+    BOOST_TEST(parts_of("alice@ad.example.org@example.org") == "alice@ad.example.org|example.org");
+    BOOST_TEST(parts_of("@@b") == "@|b");
+    BOOST_TEST(parts_of(std::string(256, 'x') + "@b") == std::string(256, 'x') + "|b");
+    for (const std::string_view none : {"", "@", "a@", "@b", "alice", "a\xff@b", "a\nb@c", "\x7f@c"})
+        BOOST_TEST(parts_of(none) == "none", none);
+    // What ends a string of C would name somebody else.
+    BOOST_TEST(parts_of(std::string_view("root\0x@b", 8)) == "none");
+    BOOST_TEST(parts_of(std::string(257, 'x') + "@b") == "none");
+}
+
+BOOST_AUTO_TEST_CASE(numbers_are_digits_alone)
+{
+    std::uint32_t id = 0;
+    BOOST_TEST((parse_owner("0", id) && id == 0));
+    BOOST_TEST((parse_owner("4294967294", id) && id == 4294967294));
+    for (const std::string_view none : {"", "00", "007", "4294967295", "4294967296", "99999999999999999999",
+                                        "+1", "-1", " 1", "1 ", "0x1", "1@b"})
+        BOOST_TEST(!parse_owner(none, id), none);
+}
+
+BOOST_AUTO_TEST_CASE(domains_differ_in_more_than_case)
+{
+    BOOST_TEST(is_same_domain("Example.ORG", "example.org"));
+    BOOST_TEST(!is_same_domain("example.org", "example.or"));
+    BOOST_TEST(!is_same_domain("example.org.", "example.org"));
+    BOOST_TEST(!is_same_domain("\xc3\x84", "\xc3\xa4"));
+    BOOST_TEST(
+        (is_id_domain("localdomain") && is_id_domain("a-b_c.1") && is_id_domain(std::string(120, 'd'))));
+    for (const std::string& none : {std::string(), std::string("a b"), std::string("a@b"), std::string("a\n"),
+                                    std::string("\xc3\xa4"), std::string(121, 'd')})
+        BOOST_TEST(!is_id_domain(none), none);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_name_is_looked_up_once_and_kept, names_fixture)
+{
+    BOOST_TEST(id_of("alice@example.org") == "1000");
+    BOOST_TEST(id_of("alice@EXAMPLE.Org") == "1000");
+    BOOST_TEST(id_of("staff@example.org", account_kind::group) == "50");
+    BOOST_TEST(id_of("staff@example.org") == "unknown");
+    BOOST_TEST(texts_of({user(1000), group(50), user(50)}) ==
+               (texts{"alice@example.org", "staff@example.org", "unknown"}));
+    const texts all = {"u alice", "g staff", "u staff", "u 1000", "g 50", "u 50"};
+    BOOST_TEST(source.asked == all);
+    BOOST_TEST(source.domains_asked == 1);
+    clock.advance(59s);
+    BOOST_TEST(id_of("staff@example.org") == "unknown");
+    BOOST_TEST(texts_of({user(50)}) == texts{"unknown"});
+    BOOST_TEST(asked() == all.size());
+    // What is not there may be made; what is there stays longer.
+    source.names[user(50)] = "staff";
+    clock.advance(2s);
+    BOOST_TEST(id_of("staff@example.org") == "50");
+    BOOST_TEST(texts_of({user(50)}) == texts{"staff@example.org"});
+    BOOST_TEST(asked() == all.size() + 2);
+    clock.advance(538s);
+    BOOST_TEST(id_of("alice@example.org") == "1000");
+    BOOST_TEST(asked() == all.size() + 2);
+    source.names[user(1000)] = "bob";
+    clock.advance(2s);
+    BOOST_TEST(id_of("alice@example.org") == "unknown");
+    BOOST_TEST(texts_of({user(1000)}) == texts{"bob@example.org"});
+    BOOST_TEST(asked() == all.size() + 4);
+}
+
+BOOST_FIXTURE_TEST_CASE(of_another_domain_nobody_is_known, names_fixture)
+{
+    BOOST_TEST(id_of("alice@example.com") == "unknown");
+    BOOST_TEST(id_of("alice@") == "unknown");
+    BOOST_TEST(id_of("alice") == "unknown");
+    BOOST_TEST(asked() == 0u);
+    BOOST_TEST(given(answer::foreign) == 1u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_domain_that_is_set_is_not_asked_for, names_fixture)
+{
+    user_names_options options;
+    options.domain = "set.example";
+    users(options);
+    BOOST_TEST(id_of("alice@set.example") == "1000");
+    BOOST_TEST(texts_of({user(1000)}) == texts{"alice@set.example"});
+    BOOST_TEST(source.domains_asked == 0);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_host_without_a_domain_is_of_localdomain, names_fixture)
+{
+    source.own_domain.clear();
+    BOOST_TEST(id_of("alice@localdomain") == "1000");
+}
+
+BOOST_FIXTURE_TEST_CASE(what_can_not_be_sent_is_told_by_its_number, names_fixture)
+{
+    source.names[user(1)] = std::string(user_names::max_text - 12, 'x');
+    source.names[user(2)] = std::string(user_names::max_text - 11, 'x');
+    source.names[user(3)] = "a\nb";
+    source.names[user(4)] = "";
+    source.names[user(5)] = "a\xff";
+    BOOST_TEST(texts_of({user(1), user(2), user(3), user(4), user(5)}) ==
+               (texts{source.names[user(1)] + "@example.org", "unknown", "unknown", "unknown", "unknown"}));
+    // As setuid(2) has it nobody.
+    source.names[user(~0U)] = "none";
+    BOOST_TEST(id_of("none@example.org") == "unknown");
+}
+
+BOOST_FIXTURE_TEST_CASE(a_failure_is_kept_for_moments, names_fixture)
+{
+    source.fails = true;
+    BOOST_TEST(id_of("alice@example.org") == "later");
+    BOOST_TEST(texts_of({user(1000)}) == texts{"later"});
+    clock.advance(4s);
+    source.fails = false;
+    BOOST_TEST(id_of("alice@example.org") == "later");
+    BOOST_TEST(asked() == 2u);
+    clock.advance(2s);
+    BOOST_TEST(id_of("alice@example.org") == "1000");
+    BOOST_TEST(texts_of({user(1000)}) == texts{"alice@example.org"});
+}
+
+BOOST_FIXTURE_TEST_CASE(all_who_want_a_name_wait_for_one_lookup, names_fixture)
+{
+    BOOST_TEST(id_of("nobody@example.org") == "unknown"); // so that the domain is known
+    source.asked.clear();
+    source.be_slow();
+    std::vector<std::uint32_t> got;
+    scope calls(*shard);
+    const auto want = [&]() -> task<void> {
+        const auto told = co_await users().id_of(account_kind::user, "alice@example.org");
+        got.push_back(told.id);
+    };
+    for (int i = 0; i < 5; ++i)
+        calls.spawn(want);
+    turns();
+    BOOST_TEST(asked() == 1u);
+    BOOST_TEST(users().counters().under_way.value() == 1);
+    source.answer();
+    turns();
+    BOOST_TEST(got == std::vector<std::uint32_t>(5, 1000));
+    BOOST_TEST(asked() == 1u);
+    BOOST_TEST(users().counters().under_way.value() == 0);
+    BOOST_TEST(given(answer::looked_up) == 6u);
+}
+
+BOOST_FIXTURE_TEST_CASE(nobody_waits_for_longer_than_the_patience, names_fixture)
+{
+    BOOST_TEST(id_of("nobody@example.org") == "unknown");
+    source.be_slow();
+    const time_point before = clock.now();
+    BOOST_TEST(id_of("alice@example.org") == "later");
+    BOOST_TEST((clock.now() - before == 2s));
+    // What was waited for in vain is not waited for again, and what another page wants is waited for once for all of it.
+    BOOST_TEST(id_of("alice@example.org") == "later");
+    BOOST_TEST((clock.now() - before == 2s));
+    BOOST_TEST(texts_of({user(1000), user(1), user(2), user(3)}) == texts(4, "later"));
+    BOOST_TEST((clock.now() - before == 4s));
+    BOOST_TEST(given(answer::late) == 6u);
+    // It is known when it comes, all the same.
+    source.answer();
+    turns();
+    source.asked.clear();
+    BOOST_TEST(id_of("alice@example.org") == "1000");
+    BOOST_TEST(texts_of({user(1000), user(1)}) == (texts{"alice@example.org", "unknown"}));
+    BOOST_TEST(asked() == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_domain_that_does_not_come_is_not_waited_for, names_fixture)
+{
+    source.be_slow();
+    const time_point before = clock.now();
+    BOOST_TEST(id_of("alice@example.org") == "later");
+    BOOST_TEST(texts_of({user(1000), user(1)}) == texts(2, "later"));
+    BOOST_TEST((clock.now() - before == 2s));
+    BOOST_TEST(asked() == 0u);
+    source.answer();
+    turns();
+    BOOST_TEST(id_of("alice@example.org") == "1000");
+}
+
+BOOST_FIXTURE_TEST_CASE(lookups_under_way_are_limited, names_fixture)
+{
+    user_names_options options;
+    options.most_under_way = 3;
+    users(options);
+    BOOST_TEST(id_of("nobody@example.org") == "unknown");
+    source.asked.clear();
+    source.be_slow();
+    scope calls(*shard);
+    const auto want = [&](int i) -> task<void> {
+        (void)co_await users().id_of(account_kind::user, std::to_string(i) + "@example.org");
+    };
+    for (int i = 0; i < 5; ++i)
+        calls.spawn(want, i);
+    turns();
+    BOOST_TEST(asked() == 3u);
+    BOOST_TEST(given(answer::refused) == 2u);
+    // Numbers have a limit of their own, and one that was refused had no time of its own either.
+    BOOST_TEST(texts_of({user(1), user(2), user(3), user(4), user(5)}) == texts(5, "later"));
+    BOOST_TEST(asked() == 6u);
+    source.answer();
+    turns();
+    BOOST_TEST(asked() == 6u);
+    BOOST_TEST(texts_of({user(4), user(1000)}) == (texts{"unknown", "alice@example.org"}));
+}
+
+BOOST_FIXTURE_TEST_CASE(what_is_kept_is_limited, names_fixture)
+{
+    user_names_options options;
+    options.most_found = 3;
+    options.most_others = 2;
+    users(options);
+    for (std::uint32_t i = 1; i <= 3; ++i)
+        source.names[user(i)] = "u" + std::to_string(i);
+    BOOST_TEST(texts_of({user(1), user(2), user(3)}).size() == 3u);
+    // Those that nobody has drive out none that somebody has.
+    BOOST_TEST(texts_of({user(10), user(11), user(12), user(13)}) == texts(4, "unknown"));
+    BOOST_TEST(users().counters().cached.value() == 5);
+    source.asked.clear();
+    BOOST_TEST(texts_of({user(1), user(3), user(13)}).size() == 3u);
+    BOOST_TEST(asked() == 0u);
+    // The one that was not used for longest goes.
+    BOOST_TEST(texts_of({user(1000)}) == texts{"alice@example.org"});
+    source.asked.clear();
+    BOOST_TEST(texts_of({user(1), user(3)}).size() == 2u);
+    BOOST_TEST(asked() == 0u);
+    BOOST_TEST(texts_of({user(2)}) == texts{"u2@example.org"});
+    BOOST_TEST(asked() == 1u);
+    BOOST_TEST(users().counters().cached.value() == 5);
+}
+
+// What each host has.
+BOOST_AUTO_TEST_CASE(nsswitch_knows_root)
+{
+    auto r = std::move(*reactor::create({}));
+    blocking_pool lane(1);
+    scope lookups(*r);
+    nsswitch_names source(lane);
+    const auto all = [&]() -> task<void> {
+        const auto id = co_await source.find_id(account_kind::user, "root");
+        BOOST_TEST((id && *id == 0u));
+        const auto gid = co_await source.find_id(account_kind::group, "root");
+        BOOST_TEST((gid && *gid == 0u));
+        const auto name = co_await source.find_name(user(0));
+        BOOST_TEST((name && *name == "root"));
+        const auto group_name = co_await source.find_name(group(0));
+        BOOST_TEST((group_name && *group_name == "root"));
+        const auto none = co_await source.find_id(account_kind::user, "no such user, surely");
+        BOOST_TEST((none && !*none));
+        const auto nobody = co_await source.find_name(user(4'000'000'123));
+        BOOST_TEST((nobody && !*nobody));
+        const std::string domain = co_await source.domain();
+        BOOST_TEST(!domain.starts_with('.'));
+    };
+    run_until_complete(*r, all());
+}
+
+namespace {
+
+/// A server that root uses.
+struct server_fixture : nfs4_fixture {
+    explicit server_fixture(bool sends_names = true)
+    {
+        options[0].root_squash = false;
+        user->uid = user->gid = 0;
+        start();
+        user_names_options o;
+        o.sends_names = sends_names;
+        users.emplace(tasks, source, o);
+        commons->users = &*users;
+        client.connect();
+        file = client.open(client.creating("f"));
+        BOOST_TEST_REQUIRE(file.status == nfsstat4::ok);
+    }
+    ~server_fixture()
+    {
+        source.answer();
+        turns(50);
+    }
+    PUTFH4args put() const { return PUTFH4args{client4::handle_of(file)}; }
+    static encoded owners(std::optional<std::string_view> owner, std::optional<std::string_view> group)
+    {
+        attributes values;
+        if (owner) {
+            values.present.set(attribute::owner);
+            values.owner = *owner;
+        }
+        if (group) {
+            values.present.set(attribute::owner_group);
+            values.owner_group = *group;
+        }
+        return encoded(values);
+    }
+    nfsstat4 set(std::optional<std::string_view> owner, std::optional<std::string_view> group = {})
+    {
+        return client.call(put(), SETATTR4args{{}, owners(owner, group).raw}).status();
+    }
+    std::string told(answer4 out)
+    {
+        if (out.status() != nfsstat4::ok)
+            return to_string(out.status());
+        out.good<PUTFH4res>();
+        attributes values;
+        BOOST_REQUIRE(decode_attributes(out.good<GETATTR4res>().obj_attributes, values));
+        return std::string(values.owner) + ' ' + std::string(values.owner_group);
+    }
+    static GETATTR4args ask() { return GETATTR4args{{attribute::owner, attribute::owner_group}}; }
+    std::string told() { return told(client.call(put(), ask())); }
+    /// name=owner of each entry.
+    std::map<std::string, std::string> listed(std::uint32_t maxcount = 32768)
+    {
+        std::map<std::string, std::string> all;
+        READDIR4args args;
+        args.maxcount = maxcount;
+        args.attr_request = {attribute::owner, attribute::owner_group};
+        for (bool eof = false; !eof;) {
+            answer4 out = client.call(PUTROOTFH4args(), LOOKUP4args{"export"}, args);
+            BOOST_TEST_REQUIRE(out.status() == nfsstat4::ok);
+            out.good<PUTROOTFH4res>();
+            out.good<LOOKUP4res>();
+            args.cookieverf = out.good<READDIR4res>().cookieverf;
+            readdir_reader reader(out.in());
+            for (entry4 entry; reader.next(entry);) {
+                attributes values;
+                BOOST_REQUIRE(decode_attributes(entry.attrs, values));
+                args.cookie = entry.cookie;
+                all[std::string(entry.name)] =
+                    std::string(values.owner) + ' ' + std::string(values.owner_group);
+            }
+            eof = reader.eof();
+        }
+        return all;
+    }
+
+    named_accounts source;
+    std::optional<user_names> users;
+    client4 client{*this, "a"};
+    client4::opened file;
+};
+
+struct numbers_fixture : server_fixture {
+    numbers_fixture() : server_fixture(false) {}
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(an_owner_is_set_by_its_name, numbers_fixture)
+{
+    BOOST_TEST(set("alice@example.org", "staff@Example.Org") == nfsstat4::ok);
+    BOOST_TEST(told() == "1000 50");
+    BOOST_TEST(set("7", "staff@example.org") == nfsstat4::ok);
+    BOOST_TEST(told() == "7 50");
+    BOOST_TEST(set("alice@example.org", "8") == nfsstat4::ok);
+    BOOST_TEST(told() == "1000 8");
+    for (const std::string_view bad : {"@", "alice@", "@example.org", "alice", "bob@example.org",
+                                       "alice@example.com", "007", "4294967295"}) {
+        BOOST_TEST(set(bad, "9") == nfsstat4::badowner, bad);
+        BOOST_TEST(set({}, bad) == nfsstat4::badowner, bad);
+    }
+    BOOST_TEST(set("") == nfsstat4::inval);
+    BOOST_TEST(told() == "1000 8");
+    // Other attributes beside it are set likewise, and refused likewise.
+    attributes values;
+    values.present = {attribute::mode, attribute::owner, attribute::size};
+    values.mode = 0640;
+    values.size = ~std::uint64_t(0);
+    values.owner = std::string_view("alice@example.org");
+    const encoded too_large(values);
+    BOOST_TEST(client.call(put(), SETATTR4args{file.id, too_large.raw}).status() == nfsstat4::fbig);
+    // Nothing of what is told is a name.
+    BOOST_TEST(std::ranges::none_of(source.asked, [](const std::string& s) { return s == "u 1000"; }));
+}
+
+BOOST_FIXTURE_TEST_CASE(what_is_made_has_the_named_owner, numbers_fixture)
+{
+    const encoded named = owners("alice@example.org", "staff@example.org");
+    CREATE4args folder;
+    folder.objtype.type = nfs_ftype4::dir;
+    folder.objname = "d";
+    folder.createattrs = named.raw;
+    OPEN4args opening = client.creating("g");
+    opening.openhow.attrs = named.raw;
+    BOOST_TEST(client.call(PUTROOTFH4args(), LOOKUP4args{"export"}, folder).status() == nfsstat4::ok);
+    BOOST_TEST(client.open(opening).status == nfsstat4::ok);
+    const auto all = listed();
+    BOOST_TEST(all.at("d") == "1000 50");
+    BOOST_TEST(all.at("g") == "1000 50");
+    const encoded unknown = owners("bob@example.org", {});
+    folder.objname = "e";
+    folder.createattrs = unknown.raw;
+    opening = client.creating("h");
+    opening.openhow.attrs = unknown.raw;
+    BOOST_TEST(client.call(PUTROOTFH4args(), LOOKUP4args{"export"}, folder).status() == nfsstat4::badowner);
+    BOOST_TEST(client.open(opening).status == nfsstat4::badowner);
+    BOOST_TEST(listed().size() == all.size());
+}
+
+BOOST_FIXTURE_TEST_CASE(owners_are_told_by_their_names, server_fixture)
+{
+    BOOST_TEST(set("1000", "50") == nfsstat4::ok);
+    BOOST_TEST(told() == "alice@example.org staff@example.org");
+    BOOST_TEST(told() == "alice@example.org staff@example.org");
+    BOOST_TEST((source.asked == texts{"u 1000", "g 50"}));
+    BOOST_TEST(program->counters().known_names.value() != 0u);
+    const encoded same = owners("alice@example.org", "staff@example.org");
+    BOOST_TEST(client.call(put(), VERIFY4args{same.raw}).status() == nfsstat4::ok);
+    // One that has no name is told by its number.
+    BOOST_TEST(set("1001", "51") == nfsstat4::ok);
+    BOOST_TEST(told() == "1001 51");
+    BOOST_TEST(told() == "1001 51");
+    BOOST_TEST((source.asked == texts{"u 1000", "g 50", "u 1001", "g 51"}));
+    // For as long as that is kept.
+    source.names[{account_kind::user, 1001}] = "bob";
+    pass(61s, 1s);
+    BOOST_TEST(told() == "bob@example.org 51");
+    // A call that asks for no owner has nothing looked up.
+    pass(601s, 10s);
+    source.asked.clear();
+    BOOST_TEST(client.call(put(), GETATTR4args{{attribute::size}}).status() == nfsstat4::ok);
+    BOOST_TEST(source.asked.empty());
+    BOOST_TEST(told() == "bob@example.org 51");
+    BOOST_TEST((source.asked == texts{"u 1001", "g 51"}));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_listing_looks_up_each_owner_once, server_fixture)
+{
+    const auto own = [&](const client4::opened& f, std::uint32_t uid) {
+        const std::string id = std::to_string(uid);
+        const encoded to = owners(id, id);
+        BOOST_TEST_REQUIRE(
+            client.call(PUTFH4args{client4::handle_of(f)}, SETATTR4args{{}, to.raw}).status() ==
+            nfsstat4::ok);
+    };
+    for (std::uint32_t i = 0; i < 60; ++i) {
+        const std::string name = "file " + std::to_string(i);
+        const client4::opened made = client.open(client.creating(name));
+        BOOST_TEST_REQUIRE(made.status == nfsstat4::ok);
+        own(made, 2000 + i % 30);
+        source.names[{account_kind::user, 2000 + i % 30}] = "user" + std::to_string(i % 30);
+    }
+    source.asked.clear();
+    for (const std::uint32_t maxcount : {32768U, 1024U}) {
+        const auto all = listed(maxcount);
+        BOOST_TEST(all.size() == 61u);
+        for (std::uint32_t i = 0; i < 60; ++i)
+            BOOST_TEST(all.at("file " + std::to_string(i)) ==
+                       "user" + std::to_string(i % 30) + "@example.org " + std::to_string(2000 + i % 30));
+    }
+    std::multiset<std::string> asked(source.asked.begin(), source.asked.end());
+    BOOST_TEST(asked.size() == 62u); // with root's
+    BOOST_TEST((std::set<std::string>(asked.begin(), asked.end()).size() == asked.size()));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_slow_lookup_holds_up_no_other_call, server_fixture)
+{
+    BOOST_TEST(set("1000", "50") == nfsstat4::ok);
+    BOOST_TEST(client.call(PUTROOTFH4args(), ask()).status() == nfsstat4::ok); // so that the domain is known
+    source.asked.clear();
+    source.be_slow();
+    const auto waiting = begin(client.sequence(1), put(), ask());
+    const auto second = begin(client.sequence(2), put(), ask());
+    BOOST_TEST((!waiting->is_done && !second->is_done));
+    BOOST_TEST((source.asked == texts{"u 1000", "g 50"}));
+    BOOST_TEST(client.read(file, file.id).empty());
+    BOOST_TEST(client.write(file, "text") == nfsstat4::ok);
+    BOOST_TEST((!waiting->is_done && !second->is_done));
+    source.answer();
+    turns(50);
+    BOOST_TEST_REQUIRE((waiting->is_done && second->is_done));
+    BOOST_TEST(source.asked.size() == 2u);
+    for (memory_call* const c : {waiting.get(), second.get()}) {
+        answer4 out = answer_of(*c);
+        out.take<SEQUENCE4res>();
+        BOOST_TEST(told(std::move(out)) == "alice@example.org staff@example.org");
+    }
+}
+
+BOOST_FIXTURE_TEST_CASE(where_names_do_not_come_numbers_are_told, server_fixture)
+{
+    BOOST_TEST(set("1000", "50") == nfsstat4::ok);
+    source.be_slow();
+    const time_point before = clock.now();
+    BOOST_TEST(told() == "1000 50");
+    BOOST_TEST(listed().at("f") == "1000 50");
+    BOOST_TEST((clock.now() - before <= 4s));
+    // A name that can't be found out yet is not refused: the client comes again.
+    BOOST_TEST(set("bob@example.org") == nfsstat4::delay);
+    source.answer();
+    turns(50);
+    BOOST_TEST(told() == "alice@example.org staff@example.org");
+    BOOST_TEST(set("alice@example.org") == nfsstat4::ok);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
