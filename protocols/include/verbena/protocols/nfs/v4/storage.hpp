@@ -3,12 +3,14 @@
 #pragma once
 
 #include <verbena/protocols/nfs/file_handle.hpp>
+#include <verbena/protocols/nfs/v4/acl.hpp>
 #include <verbena/protocols/nfs/v4/attributes.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 
 #pragma GCC visibility push(default)
@@ -38,12 +40,14 @@ struct object_values {
     attributes all;
     file_handle handle;
     std::array<char, 10> owner, group; // digits of a uid
+    std::unique_ptr<const acl_values> acl;
 
     /// Those that the back end has, fsid apart.
     void set(const storage::attributes& attrs) noexcept;
     void set_owners(std::uint32_t uid, std::uint32_t gid) noexcept;
     void set_handle(const file_handle& value) noexcept;
     void set_space(const storage::filesystem_stat& space) noexcept;
+    void set_acl(std::span<const storage::ace> list); // acl.cpp
 };
 
 /// What a client may set, of attributes that decode_settable() has passed. badowner for an owner that is no number.
