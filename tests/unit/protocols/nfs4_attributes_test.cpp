@@ -410,11 +410,13 @@ BOOST_AUTO_TEST_CASE(access_control_lists)
     BOOST_TEST((decoded("00000000") == nfsstat4::ok));
     BOOST_TEST((from_acl(values, list, set) == nfsstat4::ok));
     BOOST_TEST((set.acl && set.acl->empty()));
-    for (const char* short_of : {"", "00000001", "00000001 00000000 00000000 00000020", "ffffffff", "00001001"})
+    for (const char* short_of :
+         {"", "00000001", "00000001 00000000 00000000 00000020", "ffffffff", "00001001"})
         BOOST_TEST((decoded(short_of) == nfsstat4::badxdr), short_of);
     const auto many = [&](unsigned count) {
-        std::string hex = "0000" + std::string{"0123456789abcdef"[count >> 12], "0123456789abcdef"[count >> 8 & 15],
-                                               "0123456789abcdef"[count >> 4 & 15], "0123456789abcdef"[count & 15]};
+        std::string hex =
+            "0000" + std::string{"0123456789abcdef"[count >> 12], "0123456789abcdef"[count >> 8 & 15],
+                                 "0123456789abcdef"[count >> 4 & 15], "0123456789abcdef"[count & 15]};
         for (unsigned i = 0; i < count; ++i)
             hex += one;
         return hex;
@@ -427,7 +429,7 @@ BOOST_AUTO_TEST_CASE(access_control_lists)
     told.set_acl(acl("D:fdi:GROUP@:w A:g:4294967294:rx A::OWNER@:C"));
     BOOST_TEST(written(everything, told.all) ==
                to_hex(encoded(bitmap4{attribute::acl})) +
-                   " 00000054 00000003 00000001 0000000b 00000002 00000006 47524f55 50400000 00000000 "
+                   " 00000050 00000003 00000001 0000000b 00000002 00000006 47524f55 50400000 00000000 "
                    "00000040 00000021 0000000a 34323934 39363732 39340000 00000000 00000000 00040000 "
                    "00000006 4f574e45 52400000");
 }
