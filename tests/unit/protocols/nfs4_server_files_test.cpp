@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names, attributes, data and opens.
+#include "../acl_text.hpp"
 #include "nfs4_server.hpp"
 
 #include <set>
@@ -387,6 +388,197 @@ BOOST_FIXTURE_TEST_CASE(attributes_are_set_and_compared, fixture)
         client.call(put, GETATTR4args{{attribute::size, attribute::hidden, attribute::change_attr_type}});
     got.good<PUTFH4res>();
     BOOST_CHECK(got.good<GETATTR4res>().obj_attributes.attrmask == bitmap4{attribute::size});
+}
+
+namespace {
+
+/// An ACL for a SETATTR or an OPEN, with the memory that it lies in.
+struct acl_to_send {
+    explicit acl_to_send(std::string_view text)
+    {
+        values.set_acl(acl(text));
+        sent.emplace(values.all);
+    }
+    const fattr4& raw() const { return sent->raw; }
+    object_values values;
+    std::optional<encoded> sent;
+};
+
+/// What an attribute `acl` says; "none" where there is none.
+std::string told(const attributes& values)
+{
+    if (!values.present.test(attribute::acl))
+        return "none";
+    storage::access_list list;
+    storage::set_attributes ignored;
+    BOOST_TEST_REQUIRE(from_acl(values, list, ignored) == nfsstat4::ok);
+    return text_of(list);
+}
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(an_acl_is_an_attribute, fixture)
+{
+    const bitmap4 wanted{attribute::supported_attrs, attribute::acl, attribute::aclsupport};
+    const attributes root = attributes_behind(wanted, LOOKUP4args{"export"});
+    BOOST_CHECK(root.present == wanted);
+    BOOST_CHECK(root.supported_attrs.test(attribute::acl) &&
+                root.supported_attrs.test(attribute::aclsupport));
+    BOOST_TEST(root.aclsupport == (acl4_support::allow | acl4_support::deny));
+    const attributes pseudo = attributes_behind(wanted);
+    BOOST_CHECK(pseudo.present == bitmap4{attribute::supported_attrs});
+    BOOST_TEST(!pseudo.supported_attrs.test(attribute::acl));
+
+    // With OPEN, CREATE and SETATTR.
+    const auto of = [&](std::string_view name) {
+        answer4 out = here(LOOKUP4args{name}, GETATTR4args{{attribute::acl, attribute::mode}});
+        out.good<PUTROOTFH4res>();
+        out.good<LOOKUP4res>();
+        out.good<LOOKUP4res>();
+        attributes values;
+        BOOST_REQUIRE(decode_attributes(out.good<GETATTR4res>().obj_attributes, values));
+        return told(values) + " with mode " + std::to_string(values.mode);
+    };
+    CREATE4args plain = making("plain");
+    BOOST_TEST(here(plain).status() == nfsstat4::ok);
+    BOOST_TEST(of("plain") == "A::OWNER@:rwaxtTcCy A::GROUP@:tcy A::EVERYONE@:tcy with mode 448");
+    const acl_to_send first("D::1001:r A::OWNER@:rwa A:g:200:r");
+    for (const createmode4 mode : {createmode4::guarded, createmode4::exclusive4_1}) {
+        const std::string name = mode == createmode4::guarded ? "guarded" : "exclusive";
+        OPEN4args creating = client.creating(name, mode);
+        creating.openhow.attrs = first.raw();
+        const auto file = client.open(creating);
+        BOOST_TEST_REQUIRE(file.status == nfsstat4::ok);
+        BOOST_CHECK(file.res.attrset.test(attribute::acl));
+        BOOST_TEST(of(name) == "D::1001:r A::OWNER@:rwa A:g:200:r with mode 384");
+    }
+    CREATE4args directory = making("d");
+    const acl_to_send handed_on("A:fd:OWNER@:rwax");
+    directory.createattrs = handed_on.raw();
+    BOOST_TEST(here(directory).status() == nfsstat4::ok);
+    BOOST_TEST(of("d") == "A:fd:OWNER@:rwax with mode 448");
+    const acl_to_send other("A::OWNER@:rwaC A::EVERYONE@:r");
+    SETATTR4args setting;
+    setting.obj_attributes = other.raw();
+    answer4 set = here(LOOKUP4args{"guarded"}, setting);
+    for (int i = 0; i < 3; ++i)
+        i == 0 ? (void)set.good<PUTROOTFH4res>() : (void)set.good<LOOKUP4res>();
+    BOOST_CHECK(set.good<SETATTR4res>().attrsset == bitmap4{attribute::acl});
+    BOOST_TEST(of("guarded") == "A::OWNER@:rwaC A::EVERYONE@:r with mode 420");
+
+    // VERIFY and NVERIFY compare it.
+    const auto compare = [&](const acl_to_send& with) {
+        return std::pair(here(LOOKUP4args{"guarded"}, VERIFY4args{with.raw()}).status(),
+                         here(LOOKUP4args{"guarded"}, NVERIFY4args{with.raw()}).status());
+    };
+    BOOST_CHECK(compare(other) == std::pair(nfsstat4::ok, nfsstat4::same));
+    BOOST_CHECK(compare(first) == std::pair(nfsstat4::not_same, nfsstat4::ok));
+
+    // What a file can't have, and what nobody can have.
+    setting.obj_attributes = handed_on.raw();
+    BOOST_TEST(here(LOOKUP4args{"guarded"}, setting).status() == nfsstat4::attrnotsupp);
+    CREATE4args link = making("s", nfs_ftype4::lnk);
+    link.objtype.linkdata = std::as_bytes(std::span("there", 5));
+    link.createattrs = other.raw();
+    BOOST_TEST(here(link).status() == nfsstat4::attrnotsupp);
+    const nfsace4 named{ace4::type_allowed, 0, ace4::read_data, "alice@example.org"};
+    attributes values;
+    values.acl = std::span(&named, 1);
+    values.present = {attribute::acl};
+    const encoded by_name(values);
+    setting.obj_attributes = by_name.raw;
+    BOOST_TEST(here(LOOKUP4args{"guarded"}, setting).status() == nfsstat4::badowner);
+    // Who may not read one hears so.
+    user->uid = 1001;
+    BOOST_TEST(here(LOOKUP4args{"guarded"}, GETATTR4args{{attribute::acl}}).status() == nfsstat4::access);
+    BOOST_TEST(here(LOOKUP4args{"guarded"}, GETATTR4args{{attribute::mode}}).status() == nfsstat4::ok);
+    setting.obj_attributes = other.raw();
+    BOOST_TEST(here(LOOKUP4args{"guarded"}, setting).status() == nfsstat4::perm);
+}
+
+// Of each entry, and page by page; where one may not be read, in the entry's place for that.
+BOOST_FIXTURE_TEST_CASE(listings_tell_acls, fixture)
+{
+    const acl_to_send given("A::OWNER@:r A::EVERYONE@:c"), hidden("A::OWNER@:r");
+    std::map<std::string, std::string> made;
+    for (int i = 0; i < 140; ++i) {
+        OPEN4args creating = client.creating("");
+        const std::string name = "f" + std::to_string(i);
+        creating.claim.file = std::string_view(name);
+        creating.openhow.attrs = i == 7 ? hidden.raw() : given.raw();
+        const auto file = client.open(creating);
+        BOOST_TEST_REQUIRE(file.status == nfsstat4::ok);
+        BOOST_TEST_REQUIRE(
+            client.call(PUTFH4args{client4::handle_of(file)}, CLOSE4args{0, file.id}).status() ==
+            nfsstat4::ok);
+        made[name] = i == 7 ? "access" : "A::OWNER@:r A::EVERYONE@:c";
+    }
+    const auto listed = [&](std::uint32_t maxcount) {
+        std::map<std::string, std::string> out;
+        READDIR4args args;
+        args.maxcount = maxcount;
+        args.attr_request = {attribute::rdattr_error, attribute::acl, attribute::fileid};
+        for (bool eof = false; !eof;) {
+            answer4 page = here(args);
+            BOOST_TEST_REQUIRE(page.status() == nfsstat4::ok);
+            page.good<PUTROOTFH4res>();
+            page.good<LOOKUP4res>();
+            args.cookieverf = page.good<READDIR4res>().cookieverf;
+            readdir_reader reader(page.in());
+            entry4 entry;
+            while (reader.next(entry)) {
+                attributes values;
+                BOOST_REQUIRE(decode_attributes(entry.attrs, values));
+                BOOST_CHECK(values.present.test(attribute::fileid));
+                args.cookie = entry.cookie;
+                const bool good = values.rdattr_error == nfsstat4::ok;
+                BOOST_TEST(out.emplace(entry.name, good ? told(values) : "access").second);
+                BOOST_CHECK((good || values.rdattr_error == nfsstat4::access));
+            }
+            eof = reader.eof();
+        }
+        return out;
+    };
+    user->uid = 1001;
+    BOOST_CHECK(listed(2000) == made);
+    BOOST_CHECK(listed(1 << 20) == made);
+    // Without a place to tell it the listing fails.
+    READDIR4args args;
+    args.maxcount = 4096;
+    args.attr_request = {attribute::acl};
+    BOOST_TEST(here(args).status() == nfsstat4::access);
+    args.attr_request = {attribute::acl, attribute::rdattr_error};
+    args.maxcount = 40;
+    BOOST_TEST(here(args).status() == nfsstat4::toosmall);
+}
+
+// ACCESS, OPEN, READ and WRITE go by it.
+BOOST_FIXTURE_TEST_CASE(an_acl_decides_who_opens, fixture)
+{
+    OPEN4args creating = client.creating("f");
+    const acl_to_send given("D::1002:r A::1001:r A:g:100:rw A::OWNER@:rwa");
+    creating.openhow.attrs = given.raw();
+    const auto mine = client.open(creating);
+    BOOST_TEST_REQUIRE(mine.status == nfsstat4::ok);
+    BOOST_TEST(client.write(mine, "data") == nfsstat4::ok);
+    const auto access_of = [&](std::uint32_t uid, std::uint32_t gid) {
+        user->uid = uid;
+        user->gid = gid;
+        answer4 out = client.call(PUTFH4args{client4::handle_of(mine)}, ACCESS4args{access4::all});
+        out.good<PUTFH4res>();
+        return out.good<ACCESS4res>().access;
+    };
+    BOOST_TEST(access_of(1001, 200) == access4::read);
+    BOOST_TEST(client.open(client.opening("f", share4::access_read)).status == nfsstat4::ok);
+    BOOST_TEST(client.open(client.opening("f", share4::access_both)).status == nfsstat4::access);
+    BOOST_TEST(client.read(mine, stateid4()) == "data");
+    BOOST_TEST(client.write(mine, "x", stateid4()) == nfsstat4::access);
+    BOOST_TEST(access_of(1002, 200) == 0u);
+    BOOST_TEST(client.open(client.opening("f", share4::access_read)).status == nfsstat4::access);
+    BOOST_TEST(client.read(mine, stateid4()) == "NFS4ERR_ACCESS");
+    BOOST_TEST(access_of(1002, 100) == (access4::modify | access4::extend));
+    BOOST_TEST(client.write(mine, "x", stateid4()) == nfsstat4::ok);
+    BOOST_TEST(client.read(mine, stateid4()) == "NFS4ERR_ACCESS");
 }
 
 BOOST_FIXTURE_TEST_CASE(security_is_told_and_consumes_the_handle, fixture)
