@@ -381,6 +381,8 @@ BOOST_AUTO_TEST_CASE(lists_are_told_to_posix)
         {"D::EVERYONE@:t", false, nullptr, nullptr},
         {"D::11:c", false, nullptr, nullptr},
         {"D:g:21:c", false, nullptr, nullptr},
+        {"A::OWNER@:c D::11:c", false, nullptr, nullptr}, // also where the owner is not meant
+        {"A::OWNER@:c A::GROUP@:c D:g:21:c", false, nullptr, nullptr},
         {"D::GROUP@:t", false, nullptr, nullptr},
         {"D::OWNER@:C", false, nullptr, nullptr},
         {"D::OWNER@:T", false, nullptr, nullptr},
