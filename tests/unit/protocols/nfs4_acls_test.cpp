@@ -4,6 +4,7 @@
 #include "nfs4_version3.hpp"
 
 #include <verbena/protocols/storage/forwarding_backend.hpp>
+#include <verbena/protocols/storage/gated_backend.hpp>
 
 #include <map>
 
@@ -218,6 +219,40 @@ BOOST_FIXTURE_TEST_CASE(a_back_end_without_acls_has_no_such_attribute, nfs4_fixt
     list.maxcount = 4096;
     list.attr_request = both;
     BOOST_TEST(client.call(root, in, list).status() == nfsstat4::ok);
+}
+
+// Nobody else pays for it.
+BOOST_FIXTURE_TEST_CASE(a_back_end_is_asked_for_acls_only_where_a_client_asks, nfs4_fixture)
+{
+    struct counting final : storage::gated_backend {
+        using gated_backend::gated_backend;
+        bool gates(storage::operation op) const noexcept override { return op == storage::operation::getacl; }
+        task<result<void>> enter(storage::operation, const storage::request&, std::uint64_t) override
+        {
+            ++asked;
+            co_return result<void>();
+        }
+        int asked = 0;
+    } counted(*files);
+    options[0].backend = &counted;
+    client4 client(*this, "a");
+    client.connect();
+    const auto asked_by = [&](const bitmap4& wanted) {
+        READDIR4args list;
+        list.maxcount = 4096;
+        list.attr_request = wanted;
+        counted.asked = 0;
+        BOOST_TEST(
+            client.call(PUTROOTFH4args(), LOOKUP4args{"export"}, GETATTR4args{wanted}, list).status() ==
+            nfsstat4::ok);
+        return counted.asked;
+    };
+    BOOST_TEST(client.open(client.creating("f")).status == nfsstat4::ok);
+    BOOST_TEST(client.open(client.creating("g")).status == nfsstat4::ok);
+    bitmap4 all = attributes_of_minor(1) - write_only_attributes;
+    BOOST_TEST(asked_by(all) == 3);
+    all.reset(attribute::acl);
+    BOOST_TEST(asked_by(all) == 0);
 }
 
 // Version 3 goes by it, and who sets one has others' delegations recalled.
