@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend.hpp"
 
+#include <verbena/protocols/storage/acl_rules.hpp>
 #include <verbena/protocols/storage/permissions.hpp>
 
 #include <cerrno>
@@ -8,8 +9,11 @@
 #include <limits>
 #include <random>
 #include <unistd.h>
+#include <utility>
 
 namespace verbena::memfs {
+
+using namespace storage::ace_right;
 
 namespace {
 
@@ -31,6 +35,7 @@ backend::backend(const memfs_options& options) : options_(options)
     std::random_device random;
     info_.clone_block = file_data::block_size;
     info_.xattrs = true;
+    info_.acls = true;
     instance_ = (std::uint64_t(random()) << 32 | random()) | 1;
     node& n = nodes_[root_id];
     n.attrs.type = storage::file_type::directory;
@@ -81,7 +86,7 @@ result<node*> backend::find_to_change(const storage::request& r, const storage::
         return d;
     if (!(*d)->is_directory())
         return fails(ENOTDIR, "a name in something that is no directory");
-    if (allowed((*d)->attrs, r.who, X_OK) == 0)
+    if (rights_of(**d, r.who, execute) == 0)
         return fails(EACCES, "search of a directory");
     return d;
 }
@@ -111,7 +116,8 @@ task<result<storage::attributes>> backend::getattr(const storage::request&, cons
     co_return seen(**n);
 }
 
-result<node*> backend::find_data(const storage::request& r, const storage::handle& file, int use)
+result<node*> backend::find_data(const storage::request& r, const storage::handle& file, int use,
+                                 std::optional<std::uint64_t> from)
 {
     auto n = find(file);
     if (!n)
@@ -120,8 +126,10 @@ result<node*> backend::find_data(const storage::request& r, const storage::handl
     if (!f.is_regular())
         return fails(f.is_directory() ? EISDIR : EINVAL, "data of something that is no regular file");
     // The owner may always read and write, and what may be executed may be read.
-    const unsigned rights = use == R_OK ? R_OK | X_OK : W_OK;
-    if (r.who.uid != f.attrs.uid && allowed(f.attrs, r.who, rights) == 0)
+    const std::uint32_t written =
+        from && *from >= f.attrs.size ? write_data | append_data : std::uint32_t(write_data);
+    const std::uint32_t rights = use == R_OK ? read_data | execute : written;
+    if (r.who.uid != f.attrs.uid && rights_of(f, r.who, rights) == 0)
         return fails(EACCES, use == R_OK ? "read" : "write");
     return n;
 }
@@ -152,22 +160,30 @@ result<void> backend::apply(node& n, const storage::set_attributes& set, const s
         return fails(n.is_directory() ? EISDIR : EINVAL, "size of something that is no file");
     if (set.size > max_offset)
         return fails(EFBIG, "a size past the largest offset");
-    if (set.size && !owner && allowed(n.attrs, who, W_OK) == 0)
+    if (set.size && !owner && rights_of(n, who, write_data) == 0)
         return fails(EACCES, "truncate");
     if (set.uid == 0xffffffff || set.gid == 0xffffffff)
         return fails(EINVAL, "an owner of 2^32-1");
-    if ((set.uid && !root && (!owner || *set.uid != n.attrs.uid)) ||
-        (set.gid && !root && (!owner || (*set.gid != n.attrs.gid && !in_group(who, *set.gid)))) ||
-        (set.mode && !owner))
+    // An ACL may let others take the file, for themselves.
+    const bool takes = n.acl != nullptr && rights_of(n, who, write_owner) != 0;
+    const bool may_set_uid = root || (owner && set.uid == n.attrs.uid) || (takes && set.uid == who.uid);
+    const bool may_set_gid =
+        root || ((owner || takes) && (set.gid == n.attrs.gid || in_group(who, set.gid.value_or(0))));
+    if ((set.uid && !may_set_uid) || (set.gid && !may_set_gid) ||
+        ((set.mode || set.acl) && rights_of(n, who, write_acl) == 0))
         return fails(EPERM, "not the owner");
+    if (set.acl) {
+        if (const int e = refuses_acl(n, *set.acl))
+            return fails(e, "an ACL");
+    }
     if (set.atime.how != kind::keep || set.mtime.how != kind::keep) {
         // Times of the server need no more than the right to write: a client that truncates asks for one.
         const bool chosen = set.atime.how == kind::value || set.mtime.how == kind::value;
-        if (!owner && (chosen || allowed(n.attrs, who, W_OK) == 0))
+        if (rights_of(n, who, chosen ? write_attributes : write_attributes | write_data) == 0)
             return fails(chosen ? EPERM : EACCES, "times");
     }
-    const bool nothing = !set.size && !set.uid && !set.gid && !set.mode && set.atime.how == kind::keep &&
-                         set.mtime.how == kind::keep;
+    const bool nothing = !set.size && !set.uid && !set.gid && !set.mode && !set.acl &&
+                         set.atime.how == kind::keep && set.mtime.how == kind::keep;
     if (nothing)
         return {};
     if (set.size) {
@@ -185,7 +201,13 @@ result<void> backend::apply(node& n, const storage::set_attributes& set, const s
         n.attrs.mode = *set.mode & 07777;
         if (!root && !in_group(who, n.attrs.gid))
             n.attrs.mode &= ~02000u;
+        if (!owner) // the right to set the mode is none to have programs run as the owner
+            n.attrs.mode &= ~06000u;
+        if (n.acl != nullptr && !set.acl)
+            set_acl(n, storage::with_mode(*n.acl, n.attrs.mode));
     }
+    if (set.acl)
+        set_acl(n, storage::access_list(set.acl->begin(), set.acl->end()));
     const storage::file_time t = now();
     if (set.atime.how != kind::keep)
         n.attrs.atime = set.atime.how == kind::value ? set.atime.value : t;
@@ -229,7 +251,7 @@ task<result<storage::lookup_result>> backend::lookup(const storage::request& r,
         co_return d.error();
     if (!(*d)->is_directory())
         co_return fails(ENOTDIR, "a name in something that is no directory");
-    if (allowed((*d)->attrs, r.who, X_OK) == 0)
+    if (rights_of(**d, r.who, execute) == 0)
         co_return fails(EACCES, "search of a directory");
     std::uint64_t id = (*d)->attrs.fileid;
     if (name == "..") {
@@ -256,7 +278,17 @@ task<result<unsigned>> backend::access(const storage::request& r, const storage:
         co_return n.error();
     if (options_.read_only)
         wanted &= ~unsigned(W_OK);
-    co_return allowed((*n)->attrs, r.who, wanted & (R_OK | W_OK | X_OK));
+    // Whoever may write in one way or another is let in; what he does then is looked at by itself.
+    const std::uint32_t writing =
+        write_data | append_data | ((*n)->is_directory() && (*n)->acl != nullptr ? delete_child : 0);
+    unsigned has = 0;
+    for (const auto& [bit, rights] :
+         {std::pair(unsigned(R_OK), read_data), std::pair(unsigned(W_OK), writing),
+          std::pair(unsigned(X_OK), execute)}) {
+        if ((wanted & bit) != 0 && rights_of(**n, r.who, rights) != 0)
+            has |= bit;
+    }
+    co_return has;
 }
 
 task<result<std::string>> backend::readlink(const storage::request&, const storage::handle& link)
@@ -301,7 +333,7 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
     if (offset > max_offset || length > max_offset - offset)
         co_return fails(EFBIG, "a write past the largest offset");
     std::lock_guard lock(mutex_);
-    auto n = find_data(r, file, W_OK);
+    auto n = find_data(r, file, W_OK, offset);
     if (!n)
         co_return n.error();
     node& f = **n;
@@ -342,9 +374,9 @@ task<result<storage::readdir_result>> backend::readdir(const storage::request& r
         co_return fails(ENOTDIR, "listing of something that is no directory");
     if (cookie != 0 && verifier != instance_)
         co_return error(storage::errc::bad_cookie, "the cookie verifier has changed");
-    if (allowed(d.attrs, r.who, R_OK) == 0)
+    if (rights_of(d, r.who, read_data) == 0)
         co_return fails(EACCES, "listing of a directory");
-    const bool may_search = allowed(d.attrs, r.who, X_OK) != 0;
+    const bool may_search = rights_of(d, r.who, execute) != 0;
     storage::readdir_result out;
     out.verifier = instance_;
     bool taken = false;

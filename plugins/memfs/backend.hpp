@@ -94,6 +94,10 @@ public:
     task<result<storage::change>> removexattr(const storage::request& r, const storage::handle& file,
                                               std::string_view name) override;
 
+    // acls.cpp
+    task<result<storage::access_list>> getacl(const storage::request& r,
+                                              const storage::handle& file) override;
+
 private:
     static constexpr std::uint64_t root_id = 1;
     static constexpr std::uint64_t name_cost = 256; ///< of the nodes of both tables, about
@@ -103,8 +107,9 @@ private:
     /// A directory, and a name to be changed in it by `who`.
     result<node*> find_to_change(const storage::request& r, const storage::handle& directory,
                                  std::string_view name, int dots);
-    /// A regular file whose data `who` may use so: R_OK or W_OK.
-    result<node*> find_data(const storage::request& r, const storage::handle& file, int use);
+    /// A regular file whose data `who` may use so: R_OK or W_OK. `from`: where a write begins, as one at the end takes less.
+    result<node*> find_data(const storage::request& r, const storage::handle& file, int use,
+                            std::optional<std::uint64_t> from = std::nullopt);
     /// The same for a range that is to be changed.
     result<node*> find_range(const storage::request& r, const storage::handle& file, std::uint64_t offset,
                              std::uint64_t length);
@@ -123,7 +128,7 @@ private:
     void resize(node& n, std::uint64_t size);
     /// 0, or why `who` may not take the victim's name out of the directory.
     static int refuses_removal(const node& directory, const node& victim,
-                               const storage::credential& who) noexcept;
+                               const storage::credential& who) noexcept; // acls.cpp
     void lose_name(node& n);
     /// Bytes of max_bytes that nothing has taken: file data, names, targets of symbolic links.
     std::uint64_t free_bytes() const noexcept;
@@ -134,6 +139,16 @@ private:
         return cost_of(name) + size;
     }
     static std::uint64_t cost_of_xattrs(const node& n) noexcept;
+    static std::uint64_t cost_of_acl(const node& n) noexcept
+    {
+        return n.acl == nullptr ? 0 : n.acl->size() * sizeof(storage::ace);
+    }
+    /// 0, or why the file can't have such a list.
+    int refuses_acl(const node& n, std::span<const storage::ace> list) const noexcept;
+    /// Gives it the list, whatever it had, and the mode that goes with it.
+    void set_acl(node& n, storage::access_list list);
+    /// What it inherits, if its directory hands anything on; `mode` is what its creation said, if anything.
+    void inherit_acl(node& n, const node& directory, std::optional<std::uint32_t> mode);
     void add_name(node& directory, std::string_view name, std::uint64_t fileid);
     void take_name(node& directory, std::string_view name);
 
@@ -144,7 +159,7 @@ private:
     std::unordered_map<std::uint64_t, node> nodes_;
     std::uint64_t next_id_ = root_id + 1; ///< never used twice, so a handle needs no generation
     std::uint64_t blocks_ = 0;
-    std::uint64_t text_bytes_ = 0; ///< of names, targets and extended attributes
+    std::uint64_t text_bytes_ = 0; ///< of names, targets, extended attributes and ACLs
 };
 
 } // namespace verbena::memfs

@@ -5,9 +5,10 @@
 #include <verbena/protocols/storage/permissions.hpp>
 
 #include <cerrno>
-#include <unistd.h>
 
 namespace verbena::memfs {
+
+using namespace storage::ace_right;
 
 void backend::add_name(node& directory, std::string_view name, std::uint64_t fileid)
 {
@@ -47,7 +48,8 @@ result<storage::create_result> backend::make(const storage::request& r, const st
     node& d = **found;
     if (d.children.contains(name))
         return fails(EEXIST, "create");
-    if (allowed(d.attrs, r.who, W_OK) == 0)
+    const bool makes_directory = type == storage::file_type::directory;
+    if (rights_of(d, r.who, makes_directory ? append_data : write_data) == 0)
         return fails(EACCES, "create");
     if (nodes_.size() >= options_.max_files || cost_of(name) > free_bytes())
         return fails(ENOSPC, "create");
@@ -58,10 +60,14 @@ result<storage::create_result> backend::make(const storage::request& r, const st
     n.attrs.uid = r.who.uid;
     n.attrs.gid = inherits ? d.attrs.gid : r.who.gid;
     n.attrs.mode = mode_of_new(n.attrs, mode, inherits, r.who);
-    n.attrs.links = type == storage::file_type::directory ? 2 : 1;
+    n.attrs.links = makes_directory ? 2 : 1;
     n.attrs.fileid = next_id_;
     n.parent = d.attrs.fileid;
     n.attrs.atime = n.attrs.mtime = n.attrs.ctime = now();
+    if (!set.acl)
+        inherit_acl(n, d, set.mode);
+    if (cost_of(name) + cost_of_acl(n) > free_bytes())
+        return fails(ENOSPC, "create");
     storage::set_attributes rest = set;
     rest.mode.reset();
     if (r.who.uid != 0 || rest.uid == n.attrs.uid)
@@ -70,8 +76,12 @@ result<storage::create_result> backend::make(const storage::request& r, const st
         rest.gid.reset();
     if (type != storage::file_type::regular || rest.size == 0)
         rest.size.reset();
-    if (auto done = apply(n, rest, r.who); !done)
+    const std::uint64_t acl_bytes = cost_of_acl(n);
+    text_bytes_ += acl_bytes;
+    if (auto done = apply(n, rest, r.who); !done) {
+        text_bytes_ -= acl_bytes;
         return done.error();
+    }
 
     storage::create_result out;
     out.directory.before = seen(d);
@@ -178,16 +188,6 @@ task<result<storage::create_result>> backend::mknod(const storage::request& r,
     co_return std::move(made);
 }
 
-int backend::refuses_removal(const node& directory, const node& victim,
-                             const storage::credential& who) noexcept
-{
-    if (allowed(directory.attrs, who, W_OK) == 0)
-        return EACCES;
-    const bool sticky = (directory.attrs.mode & 01000) != 0;
-    return !sticky || who.uid == 0 || who.uid == victim.attrs.uid || who.uid == directory.attrs.uid ? 0
-                                                                                                    : EPERM;
-}
-
 void backend::lose_name(node& n)
 {
     n.attrs.ctime = now();
@@ -197,7 +197,7 @@ void backend::lose_name(node& n)
         --n.attrs.links;
     if (n.attrs.links == 0) {
         blocks_ -= n.data.blocks();
-        text_bytes_ -= n.target.size() + cost_of_xattrs(n);
+        text_bytes_ -= n.target.size() + cost_of_xattrs(n) + cost_of_acl(n);
         nodes_.erase(n.attrs.fileid);
     }
 }
@@ -278,8 +278,9 @@ task<result<storage::rename_result>> backend::rename(const storage::request& r,
         refused = refuses_removal(target, *victim, r.who);
     // What leads up from a directory is changed in the directory itself.
     const bool changes_moved = moved.is_directory() && &source != &target;
-    if (refused == 0 && ((victim == nullptr && allowed(target.attrs, r.who, W_OK) == 0) ||
-                         (changes_moved && allowed(moved.attrs, r.who, W_OK) == 0)))
+    const std::uint32_t added = moved.is_directory() ? append_data : write_data;
+    if (refused == 0 && ((victim == nullptr && rights_of(target, r.who, added) == 0) ||
+                         (changes_moved && rights_of(moved, r.who, write_data) == 0)))
         refused = EACCES;
     if (refused != 0)
         co_return fails(refused, "rename");
@@ -330,7 +331,7 @@ task<result<storage::link_result>> backend::link(const storage::request& r, cons
     node& n = **linked;
     if (d.children.contains(name))
         co_return fails(EEXIST, "link");
-    if (allowed(d.attrs, r.who, W_OK) == 0)
+    if (rights_of(d, r.who, write_data) == 0)
         co_return fails(EACCES, "link");
     if (n.is_directory())
         co_return fails(EPERM, "link of a directory");

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of memfs, and what their mode bits allow.
+// Files of memfs, and what their modes and ACLs allow.
 #pragma once
 
 #include <verbena/core/result.hpp>
+#include <verbena/protocols/storage/acl.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
 #include <array>
@@ -85,7 +86,12 @@ struct node {
     std::map<std::uint64_t, std::string> order;
     std::uint64_t next_cookie = 3;         ///< "." is 1 and ".." 2
     std::optional<std::uint64_t> verifier; ///< of an exclusive create, until times are set or data written
+    std::unique_ptr<storage::access_list> acl; ///< nullptr: the mode says it all
 };
+
+/// Those of `wanted` (storage::ace_right) that `who` has, by the ACL or, where there is none, by the mode: that gives each of the rights to read, write and execute, and to
+/// the owner those that are his.
+std::uint32_t rights_of(const node& n, const storage::credential& who, std::uint32_t wanted) noexcept;
 
 /// The mode without the set-ID bits that a change by `who` of data or owner takes away, as Linux does it.
 std::uint32_t without_set_id(const storage::attributes& a, const storage::credential& who) noexcept;

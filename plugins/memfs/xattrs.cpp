@@ -2,8 +2,6 @@
 // Extended attributes, with the rules that Linux has for those of the name space "user".
 #include "backend.hpp"
 
-#include <verbena/protocols/storage/permissions.hpp>
-
 #include <cerrno>
 #include <unistd.h>
 
@@ -50,7 +48,8 @@ result<node*> backend::find_xattrs(const storage::request& r, const storage::han
     const bool sticky = f.is_directory() && (f.attrs.mode & 01000) != 0;
     if (use == W_OK && sticky && r.who.uid != 0 && r.who.uid != f.attrs.uid)
         return fails(EPERM, "an extended attribute of a sticky directory");
-    if (allowed(f.attrs, r.who, unsigned(use)) == 0)
+    if (rights_of(f, r.who, use == R_OK ? storage::ace_right::read_data : storage::ace_right::write_data) ==
+        0)
         return fails(EACCES, "an extended attribute");
     return n;
 }

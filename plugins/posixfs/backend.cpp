@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend.hpp"
 
+#include "acls.hpp"
+
 #include <verbena/core/reactor.hpp>
 
 #include <cassert>
@@ -27,6 +29,7 @@ backend::backend(const posixfs_options& options, blocking_pool& pool, std::uniqu
     struct statfs of_root{};
     if (::fstatfs(root, &of_root) == 0)
         info_.clone_block = static_cast<std::uint32_t>(of_root.f_bsize);
+    info_.acls = has_acls(root);
     info_.xattrs = ::fgetxattr(root, "user.verbena", nullptr, 0) >= 0 || errno == ENODATA;
     files_per_shard_ = options.cached_files;
     if (files_per_shard_ == 0) {

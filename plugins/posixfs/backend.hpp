@@ -137,6 +137,8 @@ public:
                                                       const storage::handle& file) override;
     task<result<storage::change>> removexattr(const storage::request& r, const storage::handle& file,
                                               std::string_view name) override;
+    task<result<storage::access_list>> getacl(const storage::request& r,
+                                              const storage::handle& file) override; // acls.cpp
     task<result<std::unique_ptr<storage::file_lease>>> lease(const storage::handle& file,
                                                              storage::lease_wanted wanted) override;
 

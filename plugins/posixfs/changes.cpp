@@ -2,6 +2,7 @@
 // Changes of attributes, and of names that go or move. Each runs with the caller's rights, on the pool or, in
 // memory, on the shard; then what it changed goes to stable storage.
 #include "changes.hpp"
+#include "acls.hpp"
 
 #include <algorithm>
 #include <fcntl.h>
@@ -52,7 +53,7 @@ result<void> check_before(const struct stat& st, const storage::set_attributes& 
     const bound_by rights(who);
     if (!set.size || rights.owns_all())
         return {};
-    const bool owner_only = set.uid || set.gid || (set.mode && !S_ISLNK(st.st_mode)) ||
+    const bool owner_only = set.uid || set.gid || set.acl || (set.mode && !S_ISLNK(st.st_mode)) ||
                             set.atime.how == kind::value || set.mtime.how == kind::value;
     if ((owner_only && rights.uid() != st.st_uid) || (set.uid && *set.uid != st.st_uid) ||
         (set.gid && *set.gid != st.st_gid && !rights.in_group(*set.gid)))
@@ -87,6 +88,13 @@ result<void> backend::apply(int fd, const struct stat& st, const storage::set_at
     const fd_name name(fd);
     if (auto allowed = check_before(st, set, who); !allowed)
         return allowed;
+    posix_acls acls;
+    if (set.acl) {
+        auto mapped = acls_to_set(st, *set.acl);
+        if (!mapped)
+            return mapped.error();
+        acls = std::move(*mapped);
+    }
     if (set.size) {
         if (!S_ISREG(st.st_mode))
             return error::from_errno(S_ISDIR(st.st_mode) ? EISDIR : EINVAL,
@@ -114,6 +122,10 @@ result<void> backend::apply(int fd, const struct stat& st, const storage::set_at
         set.mode && !S_ISLNK(st.st_mode) && ::fchmod(fd, mode) != 0 &&
         (errno != EBADF || ::fchmodat(self_.get(), name.text(), mode, 0) != 0))
         return errno_error("chmod");
+    if (set.acl) {
+        if (auto done = set_acls(fd, st, acls); !done)
+            return done;
+    }
     using kind = storage::set_time::kind;
     // Truncation has set the time of modification to that of the server.
     const bool set_already = set.size && set.atime.how == kind::keep && set.mtime.how == kind::server_time;

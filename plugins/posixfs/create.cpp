@@ -60,7 +60,7 @@ result<void> backend::apply_to_new(int fd, struct stat& st, const storage::set_a
     // mkdir drops these bits from the mode it is given.
     if (set.mode && !S_ISLNK(st.st_mode) && (*set.mode & 06000 & ~st.st_mode) != 0)
         rest.mode = (st.st_mode & 07777) | (*set.mode & 06000);
-    if (!rest.mode && !rest.uid && !rest.gid && !rest.size &&
+    if (!rest.mode && !rest.uid && !rest.gid && !rest.size && !rest.acl &&
         rest.atime.how == storage::set_time::kind::keep && rest.mtime.how == storage::set_time::kind::keep)
         return {};
     changed = true;

@@ -63,6 +63,11 @@ task<result<change>> file_backend::removexattr(const request&, const handle&, st
     return refuse<change>();
 }
 
+task<result<access_list>> file_backend::getacl(const request&, const handle&)
+{
+    return refuse<access_list>();
+}
+
 task<result<std::unique_ptr<file_lease>>> file_backend::lease(const handle&, lease_wanted)
 {
     return refuse<std::unique_ptr<file_lease>>();

@@ -191,6 +191,11 @@ task<result<change>> forwarding_backend::removexattr(const request& r, const han
     return below_.removexattr(r, file, name);
 }
 
+task<result<access_list>> forwarding_backend::getacl(const request& r, const handle& file)
+{
+    return below_.getacl(r, file);
+}
+
 task<result<std::unique_ptr<file_lease>>> forwarding_backend::lease(const handle& file, lease_wanted wanted)
 {
     return below_.lease(file, std::move(wanted));

@@ -330,4 +330,12 @@ task<result<change>> gated_backend::removexattr(const request& r, const handle& 
                         [&r, &file, name](file_backend& below) { return below.removexattr(r, file, name); });
 }
 
+task<result<access_list>> gated_backend::getacl(const request& r, const handle& file)
+{
+    if (!gates(operation::getacl))
+        return below().getacl(r, file);
+    return pass<access_list>(operation::getacl, r,
+                             [&r, &file](file_backend& below) { return below.getacl(r, file); });
+}
+
 } // namespace verbena::storage

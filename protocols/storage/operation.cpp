@@ -11,7 +11,7 @@ constexpr std::array<std::string_view, operation_count> names = {
     "getattr", "setattr", "lookup",   "access",   "readlink",   "read",        "write",
     "create",  "mkdir",   "symlink",  "mknod",    "remove",     "rmdir",       "rename",
     "link",    "readdir", "statfs",   "commit",   "seek",       "allocate",    "deallocate",
-    "copy",    "clone",   "getxattr", "setxattr", "listxattrs", "removexattr",
+    "copy",    "clone",   "getxattr", "setxattr", "listxattrs", "removexattr", "getacl",
 };
 
 } // namespace

@@ -5,10 +5,13 @@
 //   8 attributes, to be read, set and compared                   9 a directory's entries
 //  10 a COMPOUND's arguments with an item in a Read chunk: two bytes of position, two of length
 
+#include "../../plugins/posixfs/acl_mapping.hpp"
 #include "fuzz.hpp"
 
 #include <verbena/protocols/nfs/v4/callback.hpp>
 #include <verbena/protocols/nfs/v4/compound.hpp>
+#include <verbena/protocols/nfs/v4/storage.hpp>
+#include <verbena/protocols/storage/acl_rules.hpp>
 
 #include <algorithm>
 #include <array>
@@ -114,6 +117,40 @@ void entries(view bytes)
     }
 }
 
+/// An ACL that is taken goes to the back ends and back as it is, and to POSIX and back with the same rights.
+void access_list(const attributes& values)
+{
+    storage::access_list list, second;
+    storage::set_attributes set;
+    if (from_acl(values, list, set) != nfsstat4::ok || !set.acl)
+        return;
+    require(list.size() == values.acl.size() && list.size() <= max_aces);
+    const acl_values told(list);
+    attributes again;
+    again.present = {attribute::acl};
+    again.acl = told.view();
+    require(from_acl(again, second, set) == nfsstat4::ok && second == list);
+    require(encoded(told.view(), told.size()).size() <= told.size());
+    require(storage::mode_of(storage::with_mode(list, 0640)) == 0640);
+    for (const bool directory : {false, true}) {
+        require(storage::inherited(list, directory).size() <= list.size());
+        const auto mapped = posixfs::to_posix(list, directory);
+        if (!mapped)
+            continue;
+        const auto value = posixfs::encode_posix_acl(mapped->access);
+        const auto parsed = posixfs::parse_posix_acl(value);
+        require(parsed && *parsed == mapped->access);
+        const auto back = posixfs::to_posix(posixfs::to_nfs4(*mapped, directory), directory);
+        require(back && back->access.size() == mapped->access.size() &&
+                back->inherited.size() == mapped->inherited.size());
+        for (std::size_t i = 0; i < back->access.size(); ++i)
+            require(back->access[i] == mapped->access[i] || back->access[i].tag == posixfs::posix_tag::mask);
+    }
+    for (const std::uint32_t uid : {0U, 7U})
+        (void)storage::rights_by(list, storage::attributes(), storage::credential(uid, 7),
+                                 storage::ace_right::all);
+}
+
 void attribute_values(view bytes)
 {
     xdr::decoder in(bytes);
@@ -142,6 +179,10 @@ void attribute_values(view bytes)
     attributes settable;
     if (decode_settable(raw, supported, attributes_for_create, settable) == nfsstat4::ok)
         require(settable.present == raw.attrmask && decode_attributes(raw, values));
+    if (settable.present.test(attribute::acl) && settable.acl.size() <= max_aces)
+        access_list(settable);
+    if (const auto acl = posixfs::parse_posix_acl(bytes); acl && !acl->empty())
+        require(posixfs::to_posix(posixfs::to_nfs4({*acl, {}}, false), false).has_value());
 }
 
 } // namespace

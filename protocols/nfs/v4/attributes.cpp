@@ -185,6 +185,8 @@ nfsstat4 decode_settable(const fattr4& raw, const bitmap4& supported, const bitm
         return nfsstat4::inval;
     if (!decode_values(raw, values))
         return nfsstat4::badxdr;
+    if (values.present.test(attribute::acl) && values.acl.size() > max_aces)
+        return nfsstat4::fbig;
     return legal(values) ? nfsstat4::ok : nfsstat4::inval;
 }
 

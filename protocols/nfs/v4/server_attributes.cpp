@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <unistd.h>
+#include <vector>
 
 namespace verbena::nfs::v4 {
 
@@ -62,6 +63,9 @@ constexpr bitmap4 supported_attributes = of_space | bitmap4{
                                                         attribute::xattr_support,
                                                     };
 
+// Where the back end has any.
+constexpr bitmap4 of_acls = {attribute::acl, attribute::aclsupport};
+
 // What a client that has a write delegation may have changed without our knowing.
 constexpr bitmap4 of_content = {attribute::change, attribute::size, attribute::space_used,
                                 attribute::time_metadata, attribute::time_modify};
@@ -76,9 +80,10 @@ constexpr std::uint32_t nanoseconds_per_second = 1'000'000'000;
 
 } // namespace
 
-bitmap4 server::supported(const compound& k) const noexcept
+bitmap4 server::supported(const compound& k, const object& of) noexcept
 {
-    return supported_attributes & attributes_of_minor(k.minor());
+    const bool acls = !of.is_pseudo() && of.backend().info().acls;
+    return (acls ? supported_attributes | of_acls : supported_attributes) & attributes_of_minor(k.minor());
 }
 
 void server::set_constants(const compound& k, const object& of, object_values& out) const noexcept
@@ -86,7 +91,8 @@ void server::set_constants(const compound& k, const object& of, object_values& o
     static const storage::filesystem_info pseudo_info;
     const storage::filesystem_info& info = of.is_pseudo() ? pseudo_info : of.backend().info();
     attributes& a = out.all;
-    a.supported_attrs = supported(k);
+    a.supported_attrs = supported(k, of);
+    a.aclsupport = acl4_support::allow | acl4_support::deny;
     a.fh_expire_type = fh4::persistent;
     a.link_support = info.links;
     a.symlink_support = info.symlinks;
@@ -105,7 +111,7 @@ void server::set_constants(const compound& k, const object& of, object_values& o
     a.no_trunc = true;
     a.time_delta = {info.time_granularity_ns / nanoseconds_per_second,
                     info.time_granularity_ns % nanoseconds_per_second};
-    a.suppattr_exclcreat = supported(k) - verifier_attributes;
+    a.suppattr_exclcreat = a.supported_attrs - verifier_attributes;
     a.fs_charset_cap = fs_charset_cap4::contains_non_utf8;
     a.clone_blksize = info.clone_block;
     a.change_attr_type = change_attr_type4::undefined;
@@ -121,7 +127,7 @@ void server::set_constants(const compound& k, const object& of, object_values& o
                 attribute::maxname,          attribute::maxread,          attribute::maxwrite,
                 attribute::no_trunc,         attribute::time_delta,       attribute::suppattr_exclcreat,
                 attribute::fs_charset_cap,   attribute::change_attr_type, attribute::clone_blksize,
-                attribute::xattr_support};
+                attribute::xattr_support,    attribute::aclsupport};
 }
 
 void server::set_pseudo(const rpc::call& c, const pseudo_node& node, object_values& out)
@@ -192,6 +198,8 @@ task<nfsstat4> server::values_of(compound& k, const object& of, bitmap4 wanted, 
         task<void> saying = say_names(wanted, out);
         co_await saying;
     }
+    if (wanted.test(attribute::acl) && of.backend().info().acls)
+        co_return co_await values_of_acl(of, out);
     co_return nfsstat4::ok;
 }
 
@@ -226,7 +234,10 @@ task<nfsstat4> server::getattr(compound& k)
                                     looked.kept ? &*looked.kept : nullptr, before ? &*before : nullptr);
     if (status != nfsstat4::ok)
         co_return status;
-    encode_attributes(k.results.begin(GETATTR4args::opcode), args.attr_request & supported(k), values.all);
+    if (values.acl)
+        co_await make_room(k, values);
+    encode_attributes(k.results.begin(GETATTR4args::opcode), args.attr_request & supported(k, k.current),
+                      values.all);
     co_return k.results.end() ? nfsstat4::ok : k.too_big();
 }
 
@@ -238,14 +249,18 @@ task<nfsstat4> server::setattr(compound& k)
     nfsstat4 status = k.need_file(purpose::changing);
     attributes wanted;
     if (status == nfsstat4::ok)
-        status = decode_settable(args.obj_attributes, supported(k), attributes_for_setattr, wanted);
+        status =
+            decode_settable(args.obj_attributes, supported(k, k.current), attributes_for_setattr, wanted);
     storage::set_attributes set;
+    storage::access_list acl;
     if (status == nfsstat4::ok)
         status = from_attributes(wanted, set);
     if (status == nfsstat4::badowner && commons_.users != nullptr) {
         task<nfsstat4> naming = named_attributes(wanted, set);
         status = co_await naming;
     }
+    if (status == nfsstat4::ok)
+        status = from_acl(wanted, acl, set);
     if (status == nfsstat4::ok)
         status = k.resolve(args.stateid);
     if (status == nfsstat4::ok)
@@ -264,7 +279,7 @@ task<nfsstat4> server::setattr(compound& k)
     const auto done =
         co_await k.current.backend().setattr(k.current.request, k.current.file, set, std::nullopt);
     if (!done)
-        co_return status_of_storage(done.error());
+        co_return status_of_setting(done.error(), set);
     SETATTR4res res;
     res.attrsset = args.obj_attributes.attrmask;
     co_return k.add(res);
@@ -323,8 +338,13 @@ task<nfsstat4> server::compare(compound& k, const fattr4& theirs)
     const nfsstat4 status = co_await values_of(k, k.current, theirs.attrmask, values);
     if (status != nfsstat4::ok)
         co_return status;
+    const bitmap4 known = supported(k, k.current);
+    if (values.acl) {
+        std::vector<std::byte> large(max_attribute_values);
+        co_return compare_attributes(theirs, known, values.all, large);
+    }
     std::array<std::byte, 2048> scratch;
-    co_return compare_attributes(theirs, supported(k), values.all, scratch);
+    co_return compare_attributes(theirs, known, values.all, scratch);
 }
 
 task<nfsstat4> server::verify(compound& k)

@@ -30,6 +30,12 @@ struct server::object {
 /// What an operation does that a repeat may not do again.
 bool changes_something(nfs_opnum4 operation) noexcept;
 
+/// What READDIR may say of an entry without asking the back end for its attributes.
+inline constexpr bitmap4 of_names = {attribute::fileid, attribute::mounted_on_fileid,
+                                     attribute::rdattr_error};
+/// Bytes of an empty listing: opcode, status, verifier, and the two words behind the entries.
+inline constexpr std::size_t least_listing = 24;
+
 /// A view of `holder`.
 LOCK4denied to_denied(const files::lock_holder& holder) noexcept;
 

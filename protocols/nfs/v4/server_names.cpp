@@ -13,13 +13,8 @@ namespace verbena::nfs::v4 {
 namespace {
 
 constexpr std::size_t max_link_text = 4096;
-// An empty one: opcode, status, verifier, and the two words behind the entries.
-constexpr std::size_t least_listing = 24;
 // What stands around a listing in the reply.
 constexpr std::size_t around_listing = 256;
-
-/// What READDIR may say of an entry without asking the back end for its attributes.
-constexpr bitmap4 of_names = {attribute::fileid, attribute::mounted_on_fileid, attribute::rdattr_error};
 
 } // namespace
 
@@ -33,14 +28,17 @@ task<nfsstat4> server::create(compound& k)
         status = check_name(args.objname);
     attributes wanted;
     if (status == nfsstat4::ok)
-        status = decode_settable(args.createattrs, supported(k), attributes_for_create, wanted);
+        status = decode_settable(args.createattrs, supported(k, k.current), attributes_for_create, wanted);
     storage::set_attributes set;
+    storage::access_list acl;
     if (status == nfsstat4::ok)
         status = from_attributes(wanted, set);
     if (status == nfsstat4::badowner && commons_.users != nullptr) {
         task<nfsstat4> naming = named_attributes(wanted, set);
         status = co_await naming;
     }
+    if (status == nfsstat4::ok)
+        status = from_acl(wanted, acl, set);
     if (status == nfsstat4::ok)
         status = k.check_room<CREATE4res>();
     if (status != nfsstat4::ok)
@@ -85,7 +83,7 @@ task<nfsstat4> server::create(compound& k)
     default: co_return nfsstat4::badtype;
     }
     if (!made)
-        co_return status_of_storage(made.error());
+        co_return status_of_setting(made.error(), set);
     object found = directory;
     found.file = made->made.handle;
     k.set_current(found);
@@ -207,6 +205,32 @@ task<nfsstat4> server::link(compound& k)
     co_return k.add(res);
 }
 
+// False where it can't be looked at and `said`, which is asked for, has no place to tell that.
+bool server::set_entry(const compound& k, const storage::directory_entry& e, bitmap4& said,
+                       object_values& out) const
+{
+    const bool names_alone = said.is_subset_of(of_names);
+    if (e.attrs && !names_alone) {
+        object entry = k.current;
+        entry.file = e.handle ? *e.handle : storage::handle();
+        set_constants(k, entry, out);
+        set_file(entry, *e.attrs, out);
+        file_handle handle;
+        if (said.test(attribute::filehandle) && e.handle && sign(entry, handle))
+            out.set_handle(handle);
+        return true;
+    }
+    out.all.fileid = out.all.mounted_on_fileid = e.fileid;
+    out.all.rdattr_error = names_alone ? nfsstat4::ok : nfsstat4::noent;
+    out.all.present = of_names;
+    if (names_alone)
+        return true;
+    // It went meanwhile, or can't be looked at.
+    const bool told = said.test(attribute::rdattr_error);
+    said = said & of_names;
+    return told;
+}
+
 /// Entries go straight from the back end into the reply.
 class server::entry_sink final : public storage::directory_sink {
 public:
@@ -225,31 +249,13 @@ public:
         if (e.name == "." || e.name == "..")
             return true;
         object_values values;
-        bitmap4 said = wanted_ & server_.supported(k_);
-        const bool names_alone = said.is_subset_of(of_names);
-        if (e.attrs && !names_alone) {
-            object entry = k_.current;
-            entry.file = e.handle ? *e.handle : storage::handle();
-            server_.set_constants(k_, entry, values);
-            server_.set_file(entry, *e.attrs, values);
-            if (says_names_)
-                server_.say_known_names(said, values, may_learn_ ? &unknown_ : nullptr);
-            file_handle handle;
-            if (said.test(attribute::filehandle) && e.handle && server_.sign(entry, handle))
-                values.set_handle(handle);
-        } else {
-            values.all.fileid = values.all.mounted_on_fileid = e.fileid;
-            values.all.rdattr_error = names_alone ? nfsstat4::ok : nfsstat4::noent;
-            values.all.present = of_names;
-            if (!names_alone) {
-                // It went meanwhile, or can't be looked at.
-                if (!said.test(attribute::rdattr_error)) {
-                    failed_ = nfsstat4::io;
-                    return false;
-                }
-                said = said & of_names;
-            }
+        bitmap4 said = wanted_ & supported(k_, k_.current);
+        if (!server_.set_entry(k_, e, said, values)) {
+            failed_ = nfsstat4::io;
+            return false;
         }
+        if (says_names_)
+            server_.say_known_names(said, values, may_learn_ ? &unknown_ : nullptr);
         return writer_.add(to_wire_cookie(e.cookie), e.name, said, values.all);
     }
     nfsstat4 failed() const noexcept { return failed_; }
@@ -288,10 +294,15 @@ task<nfsstat4> server::readdir(compound& k)
         task<nfsstat4> listing = list_pseudo(k, args);
         co_return co_await listing;
     }
+    const bitmap4 known = supported(k, k.current);
+    if ((args.attr_request & known).test(attribute::acl)) {
+        task<nfsstat4> listing = list_with_acls(k, args, cookie, verifier);
+        co_return co_await listing;
+    }
     const std::size_t room = k.results.room();
     if (room < least_listing)
         co_return k.too_big();
-    const bool plus = !(args.attr_request & supported(k)).is_subset_of(of_names);
+    const bool plus = !(args.attr_request & known).is_subset_of(of_names);
     const object& o = k.current;
     // An entry can't wait for its owners' names: a page with some that this shard does not know is made again when it does.
     bool may_learn = says_names(args.attr_request);
@@ -330,7 +341,6 @@ task<nfsstat4> server::list_pseudo(compound& k, const READDIR4args& args)
     if (room < least_listing)
         co_return k.too_big();
     readdir_writer writer(k.results.begin(nfs_opnum4::readdir), args, {}, room - 8);
-    const bitmap4 wanted = args.attr_request & supported(k);
     std::uint64_t cookie = 2;
     bool all = true;
     for (const auto& [name, child] : k.current.node->children) {
@@ -339,8 +349,8 @@ task<nfsstat4> server::list_pseudo(compound& k, const READDIR4args& args)
         if (enter(k.c, *child, entry) != nfsstat4::ok || ++cookie <= args.cookie)
             continue;
         object_values values;
-        bitmap4 said = wanted;
-        const nfsstat4 status = co_await values_of(k, entry, wanted, values);
+        bitmap4 said = args.attr_request & supported(k, entry);
+        const nfsstat4 status = co_await values_of(k, entry, said, values);
         if (status != nfsstat4::ok) {
             values.all.present = of_names;
             values.all.fileid = values.all.mounted_on_fileid = child->fileid;

@@ -131,15 +131,18 @@ task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_t
     }
     attributes wanted;
     storage::set_attributes set;
+    storage::access_list acl;
     nfsstat4 status = compound::check_file(k.current, purpose::changing);
     if (status == nfsstat4::ok)
-        status = decode_settable(how.attrs, supported(k), settable, wanted);
+        status = decode_settable(how.attrs, supported(k, k.current), settable, wanted);
     if (status == nfsstat4::ok)
         status = from_attributes(wanted, set);
     if (status == nfsstat4::badowner && commons_.users != nullptr) {
         task<nfsstat4> naming = named_attributes(wanted, set);
         status = co_await naming;
     }
+    if (status == nfsstat4::ok)
+        status = from_acl(wanted, acl, set);
     if (status == nfsstat4::ok && args.claim.claim == open_claim_type4::null)
         status = check_name(args.claim.file);
     if (status != nfsstat4::ok)
@@ -171,7 +174,7 @@ task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_t
         if (!made && made.error().errno_value() == EEXIST && how.mode == createmode4::unchecked)
             continue;
         if (!made)
-            co_return status_of_storage(made.error());
+            co_return status_of_setting(made.error(), set);
         to.file = directory;
         to.file.file = made->made.handle;
         to.directory = to_change_info(made->directory);
@@ -190,7 +193,7 @@ task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_t
         // The back end has kept the verifier, perhaps in the times: the client hears that these are not its own yet.
         const auto done = co_await files.setattr(to.file.request, to.file.file, set, std::nullopt);
         if (!done)
-            co_return status_of_storage(done.error());
+            co_return status_of_setting(done.error(), set);
         to.change = done->after ? std::optional(change_of(*done->after)) : std::nullopt;
         to.attrset.set(attribute::time_access);
         to.attrset.set(attribute::time_modify);

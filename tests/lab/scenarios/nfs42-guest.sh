@@ -26,7 +26,7 @@ operations() { # NAME: how many were answered with OK
 for place in export memory; do
     cd "root/$place"
     python3 - "$place" <<'PYTHON' || fail "on $place"
-import ctypes, errno, fcntl, os, subprocess, sys
+import ctypes, errno, fcntl, os, struct, subprocess, sys
 
 MIB = 1 << 20
 libc = ctypes.CDLL(None, use_errno=True)
@@ -96,10 +96,13 @@ subprocess.run(["cmp", "small", "copied"], check=True)
 subprocess.run(["cp", "--sparse=auto", "sparse", "sparse.copied"], check=True)
 subprocess.run(["cmp", "sparse", "sparse.copied"], check=True)
 
+def user_xattrs(path):  # beside them is system.nfs4_acl
+    return sorted(name for name in os.listxattr(path) if name.startswith("user."))
+
 for path in ("source", "."):
     os.setxattr(path, "user.one", b"1")
     os.setxattr(path, "user.two", b"\0" * 1000, os.XATTR_CREATE)
-    expect("xattrs", sorted(os.listxattr(path)), ["user.one", "user.two"])
+    expect("xattrs", user_xattrs(path), ["user.one", "user.two"])
     expect("a value", os.getxattr(path, "user.one"), b"1")
     try:
         os.setxattr(path, "user.two", b"", os.XATTR_CREATE)
@@ -107,12 +110,26 @@ for path in ("source", "."):
     except FileExistsError:
         pass
     os.removexattr(path, "user.two")
-    expect("xattrs", os.listxattr(path), ["user.one"])
+    expect("xattrs", user_xattrs(path), ["user.one"])
     try:
         os.getxattr(path, "user.two")
         sys.exit("it is gone")
     except OSError as e:
         expect("a missing one", e.errno, errno.ENODATA)
+
+# ACLs by the wire's own form, so that no tool is needed: read and write for the owner, read for user 1234.
+def ace(rights, who):
+    return struct.pack(">IIII", 0, 0, rights, len(who)) + who + bytes(-len(who) % 4)
+
+acl = struct.pack(">I", 2) + ace(0x160187, b"OWNER@") + ace(0x120081, b"1234")
+os.setxattr("small", "system.nfs4_acl", acl)
+kept = os.getxattr("small", "system.nfs4_acl")
+if sys.argv[1] == "memory":
+    expect("an ACL", kept, acl)
+if b"1234" not in kept:
+    sys.exit(f"an ACL without its user: {kept!r}")
+# The group's bits are the mask of a POSIX ACL.
+expect("a mode with an ACL", os.stat("small").st_mode & 0o7777, 0o600 if sys.argv[1] == "memory" else 0o640)
 
 os.umask(0o027)
 os.close(os.open("masked", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666))

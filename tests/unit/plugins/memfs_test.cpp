@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../acl_text.hpp"
 #include "backend_extents_suite.hpp"
 #include "backend_suite.hpp"
 #include "backend_walk_suite.hpp"
@@ -228,4 +229,350 @@ BOOST_FIXTURE_TEST_CASE(what_was_cut_off_stays_away, fixture)
     set.size = 6;
     must(fs->setattr(me, f, set, std::nullopt));
     BOOST_TEST(get(me, f) == std::string("se\0\0\0\0", 6));
+}
+
+namespace {
+
+/// Files with ACLs. alice (1000, group 100) owns what is made; bob (1001) is in group 200, carol (1002) in both.
+struct with_acls : fixture {
+    set_attributes setting(std::string_view text)
+    {
+        list = test::acl(text);
+        set_attributes set;
+        set.acl = list;
+        return set;
+    }
+    void give(const handle& f, std::string_view text)
+    {
+        must(fs->setattr(alice, f, setting(text), std::nullopt));
+    }
+    std::string told(const handle& f) { return test::text_of(must(fs->getacl(me, f))); }
+    /// Whether each of the three may: "a-c".
+    template<class Call>
+    std::string who_may(Call call)
+    {
+        std::string out;
+        for (const auto& [letter, who] :
+             {std::pair('a', &alice), std::pair('b', &bob), std::pair('c', &carol)}) {
+            const int failed = call(*who);
+            BOOST_TEST((failed == 0 || failed == EACCES || failed == EPERM), failed);
+            out += failed == 0 ? letter : '-';
+        }
+        return out;
+    }
+    std::string readers(const handle& f)
+    {
+        std::byte out[8];
+        return who_may([&](const request& r) { return fails(fs->read(r, f, 0, out)); });
+    }
+    std::string writers(const handle& f)
+    {
+        return who_may([&](const request& r) { return fails(write(r, f, 0, "x")); });
+    }
+    std::string rights(const handle& f, const request& who)
+    {
+        const unsigned has = must(fs->access(who, f, R_OK | W_OK | X_OK));
+        return std::string((has & R_OK) != 0 ? "r" : "-") + ((has & W_OK) != 0 ? "w" : "-") +
+               ((has & X_OK) != 0 ? "x" : "-");
+    }
+    request alice = user(1000, 100);
+    request bob = user(1001, 200);
+    request carol = user(1002, 100, {200});
+    access_list list;
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(an_acl_is_kept_as_given_and_gone_by, with_acls)
+{
+    BOOST_TEST(fs->info().acls);
+    const handle f = make_file(alice, fs->root(), "f", "data", 0640);
+    BOOST_TEST(told(f) == "A::OWNER@:rwatTcCy A::GROUP@:rtcy A::EVERYONE@:tcy");
+    BOOST_TEST(readers(f) == "a-c");
+    struct {
+        const char *list, *readers, *writers;
+        std::uint32_t mode;
+    } const table[] = {
+        // A DENY in front of an ALLOW, and behind it.
+        {"D::1001:r A::EVERYONE@:r", "a-c", "a--", 0444},
+        {"A::EVERYONE@:r D::1001:r", "abc", "a--", 0444},
+        {"D::EVERYONE@:w A::1001:rw", "ab-", "a--", 0},
+        // The file's group, a group by its number, and all.
+        {"A::GROUP@:rwa", "a-c", "a-c", 060},
+        {"D::GROUP@:r A::EVERYONE@:rwa", "ab-", "abc", 0626},
+        {"A:g:200:rw", "abc", "abc", 0},
+        {"D:g:200:r A::EVERYONE@:r", "a--", "a--", 0444},
+        {"A::EVERYONE@:rwa", "abc", "abc", 0666},
+        // One user by his number; what nobody says anything of is denied.
+        {"A::1002:rw", "a-c", "a-c", 0},
+        {"A::1001:r", "ab-", "a--", 0},
+        {"", "a--", "a--", 0},
+        // Who may execute may read.
+        {"A::1001:x", "ab-", "a--", 0},
+    };
+    for (const auto& row : table) {
+        give(f, row.list);
+        BOOST_TEST_CONTEXT(row.list)
+        {
+            BOOST_TEST(told(f) == test::text_of(test::acl(row.list)));
+            BOOST_TEST(readers(f) == row.readers);
+            BOOST_TEST(writers(f) == row.writers); // the owner always, as without an ACL
+            BOOST_TEST(stat(f).mode == row.mode);
+        }
+    }
+    // ACCESS goes by it, also where the owner would be let in all the same; and root's is what is his anyway.
+    give(f, "D::OWNER@:w A::1001:x A::EVERYONE@:r A::OWNER@:wa");
+    BOOST_TEST(rights(f, alice) == "rw-"); // appending is not denied
+    BOOST_TEST(rights(f, bob) == "r-x");
+    BOOST_TEST(rights(f, carol) == "r--");
+    BOOST_TEST(rights(f, me) == "rwx");
+    give(f, "A::EVERYONE@:r");
+    BOOST_TEST(rights(f, me) == "rw-");
+    // To write at the end alone.
+    give(f, "A::1001:a");
+    BOOST_TEST(rights(f, bob) == "-w-");
+    BOOST_TEST(fails(write(bob, f, stat(f).size - 1, "x")) == EACCES);
+    BOOST_TEST(fails(write(bob, f, stat(f).size, "x")) == 0);
+    BOOST_TEST(fails(write(bob, f, stat(f).size + 10, "x")) == 0);
+    BOOST_TEST(fails(write(carol, f, stat(f).size, "x")) == EACCES);
+    set_attributes cut;
+    cut.size = 0;
+    BOOST_TEST(fails(fs->setattr(bob, f, cut, std::nullopt)) == EACCES);
+    BOOST_TEST(fails(fs->allocate(bob, f, 0, 1)) == EACCES);
+    give(f, "A::1001:w");
+    must(fs->setattr(bob, f, cut, std::nullopt));
+}
+
+BOOST_FIXTURE_TEST_CASE(an_acl_says_who_changes_attributes, with_acls)
+{
+    const handle f = make_file(alice, fs->root(), "f", "data", 0600);
+    const auto tries = [&](const char* given, set_attributes set) {
+        give(f, given);
+        return fails(fs->setattr(bob, f, set, std::nullopt));
+    };
+    set_attributes mode, times, touch, owner, group;
+    mode.mode = 06755;
+    times.mtime.how = set_time::kind::value;
+    touch.mtime.how = set_time::kind::server_time;
+    BOOST_TEST(tries("A::1001:rwaxtTcoNd", mode) == EPERM);
+    BOOST_TEST(tries("A::1001:C", mode) == 0);
+    BOOST_TEST(stat(f).mode == 0755u); // nobody else has programs run as the owner
+    BOOST_TEST(tries("A::1001:rwaxtTcoNd", setting("A::1001:C")) == EPERM);
+    BOOST_TEST(tries("A::1001:rwaxtcCoNd", times) == EPERM);
+    BOOST_TEST(tries("A::1001:T", times) == 0);
+    BOOST_TEST(tries("A::1001:rx", touch) == EACCES);
+    BOOST_TEST(tries("A::1001:w", touch) == 0);
+    BOOST_TEST(fails(fs->getacl(bob, f)) == EACCES);
+    give(f, "A::1001:c");
+    BOOST_TEST(fails(fs->getacl(bob, f)) == 0);
+    BOOST_TEST(fails(fs->getacl(carol, f)) == EACCES);
+    // The owner can't lock himself out.
+    give(f, "D::EVERYONE@:rwaxtTcCo");
+    BOOST_TEST(fails(fs->getacl(alice, f)) == 0);
+    must(fs->setattr(alice, f, mode, std::nullopt));
+    // To take a file, for oneself and a group of one's own.
+    owner.uid = 1001;
+    group.gid = 200;
+    BOOST_TEST(tries("A::1001:rwaxtTcCN", owner) == EPERM);
+    BOOST_TEST(tries("A::1001:rwaxtTcCN", group) == EPERM);
+    BOOST_TEST(tries("A::1001:o", group) == 0);
+    group.gid = 100;
+    owner.uid = 1002;
+    BOOST_TEST(tries("A::1001:o", group) == EPERM);
+    BOOST_TEST(tries("A::1001:o", owner) == EPERM);
+    owner.uid = 1001;
+    BOOST_TEST(tries("A::1001:o", owner) == 0);
+    BOOST_TEST(stat(f).uid == 1001u);
+}
+
+BOOST_FIXTURE_TEST_CASE(an_acl_of_a_directory_binds, with_acls)
+{
+    const handle d = must(fs->mkdir(alice, fs->root(), "d", setting("A::EVERYONE@:x"))).made.handle;
+    BOOST_TEST(stat(d).mode == 0111u);
+    make_file(me, d, "f");
+    const auto tries = [&](const char* given, auto call) {
+        give(d, given);
+        return call();
+    };
+    const handle f = find(d, "f");
+    listing l;
+    const auto finds = [&] { return fails(fs->lookup(bob, d, "f")); };
+    const auto lists = [&] { return fails(fs->readdir(bob, d, 0, 0, true, l)); };
+    const auto makes = [&] { return fails(fs->create(bob, d, "g", create_mode::unchecked, {}, 0)); };
+    const auto makes_directory = [&] { return fails(fs->mkdir(bob, d, "e", {})); };
+    const auto links = [&] { return fails(fs->link(bob, f, d, "h")); };
+    BOOST_TEST(tries("A::1001:r D::1001:x A::EVERYONE@:x", finds) == EACCES);
+    BOOST_TEST(tries("A::1001:x", finds) == 0);
+    BOOST_TEST(tries("A::1001:x", lists) == EACCES);
+    BOOST_TEST(tries("A::1001:r", lists) == 0);
+    BOOST_TEST(l.attrs.empty()); // to see what is in it takes the right to search
+    BOOST_TEST(tries("A::1001:xa", makes) == EACCES);
+    BOOST_TEST(tries("A::1001:xa", links) == EACCES);
+    BOOST_TEST(tries("A::1001:xw", links) == 0);
+    BOOST_TEST(tries("A::1001:xw", makes) == 0);
+    BOOST_TEST(tries("A::1001:xw", makes_directory) == EACCES);
+    BOOST_TEST(tries("A::1001:xa", makes_directory) == 0);
+    const auto moves = [&] { return fails(fs->rename(bob, fs->root(), "m", d, "m")); };
+    const auto moves_directory = [&] { return fails(fs->rename(bob, fs->root(), "n", d, "n")); };
+    make_file(bob, fs->root(), "m");
+    set_attributes all;
+    all.mode = 0777;
+    must(fs->mkdir(bob, fs->root(), "n", all));
+    BOOST_TEST(tries("A::1001:xa", moves) == EACCES);
+    BOOST_TEST(tries("A::1001:xw", moves) == 0);
+    BOOST_TEST(tries("A::1001:xw", moves_directory) == EACCES);
+    BOOST_TEST(tries("A::1001:xa", moves_directory) == 0);
+}
+
+// 8881 6.2.1.3.2.
+BOOST_FIXTURE_TEST_CASE(who_may_remove, with_acls)
+{
+    const handle d = must(fs->mkdir(alice, fs->root(), "d", setting("A::EVERYONE@:x"))).made.handle;
+    struct {
+        const char *directory, *file;
+        int plain, sticky; // how bob fails to remove alice's file
+    } const table[] = {
+        {"A::1001:x", nullptr, EACCES, EACCES}, {"A::1001:xw", nullptr, 0, EPERM},
+        {"A::1001:xD", nullptr, 0, 0},          {"A::1001:xw D::1001:D", nullptr, EACCES, EACCES},
+        {"A::1001:x", "A::1001:d", 0, 0},       {"A::1001:xw", "D::1001:d", EACCES, EACCES},
+        {"A::1001:xD", "D::1001:d", 0, 0},      {"A::1001:x D::1001:D", "A::1001:d", 0, 0},
+        {"A::1001:xw", "A::1002:d", 0, EPERM},  {"D::1001:x", "A::1001:d", EACCES, EACCES},
+    };
+    for (const auto& row : table) {
+        for (const bool sticky : {false, true}) {
+            set_attributes set = setting(row.directory);
+            set.mode = sticky ? 01000 : 0;
+            must(fs->setattr(alice, d, set, std::nullopt));
+            const handle f = make_file(me, d, "f");
+            must(fs->setattr(
+                me, f,
+                [] {
+                    set_attributes s;
+                    s.uid = 1000;
+                    return s;
+                }(),
+                std::nullopt));
+            if (row.file != nullptr)
+                give(f, row.file);
+            BOOST_TEST_CONTEXT(row.directory << " and " << (row.file != nullptr ? row.file : "a mode")
+                                             << (sticky ? ", sticky" : ""))
+            {
+                const int wanted = sticky ? row.sticky : row.plain;
+                BOOST_TEST(fails(fs->rename(bob, d, "f", fs->root(), "moved")) == wanted);
+                if (wanted == 0)
+                    must(fs->rename(me, fs->root(), "moved", d, "f"));
+                BOOST_TEST(fails(fs->remove(bob, d, "f")) == wanted);
+                if (wanted != 0)
+                    must(fs->remove(me, d, "f"));
+            }
+        }
+    }
+}
+
+// 8881 6.4.1.
+BOOST_FIXTURE_TEST_CASE(mode_and_acl_go_together, with_acls)
+{
+    const handle f = make_file(alice, fs->root(), "f", "data");
+    set_attributes set;
+    set.mode = 04700;
+    must(fs->setattr(alice, f, set, std::nullopt));
+    give(f, "D::1002:w A::1001:rwa A::1002:rwa A::OWNER@:r A::GROUP@:r");
+    BOOST_TEST(stat(f).mode == 04440u);
+    set.mode = 0640;
+    must(fs->setattr(alice, f, set, std::nullopt));
+    BOOST_TEST(stat(f).mode == 0640u);
+    BOOST_TEST(told(f) == "A::OWNER@:rwatTcCy D::1002:w A::1001:r A::1002:r A::GROUP@:rtcy A::EVERYONE@:tcy");
+    BOOST_TEST(readers(f) == "abc");
+    BOOST_TEST(writers(f) == "a--");
+    set.mode = 0600;
+    must(fs->setattr(alice, f, set, std::nullopt));
+    BOOST_TEST(readers(f) == "a--");
+    // Both at once: the mode first.
+    set = setting("A::1001:r A::OWNER@:x");
+    set.mode = 02666;
+    must(fs->setattr(alice, f, set, std::nullopt));
+    BOOST_TEST(stat(f).mode == 02100u);
+    BOOST_TEST(told(f) == "A::1001:r A::OWNER@:x");
+    const auto before = stat(f).ctime;
+    give(f, "A::1001:r A::OWNER@:x");
+    BOOST_TEST((stat(f).ctime != before));
+}
+
+// 8881 6.4.3.
+BOOST_FIXTURE_TEST_CASE(an_acl_is_inherited, with_acls)
+{
+    const handle d = must(fs->mkdir(alice, fs->root(), "d",
+                                    setting("A:fd:1001:rwaxD A:fi:GROUP@:r A:dn:1002:rx A::EVERYONE@:rwax")))
+                         .made.handle;
+    set_attributes mode;
+    mode.mode = 0666;
+    mode.umask = 077; // which has no part in it (8275)
+    const handle f = must(fs->create(alice, d, "f", create_mode::guarded, mode, 0)).made.handle;
+    BOOST_TEST(told(f) == "A::OWNER@:rwatTcCy A::1001:rwaD A::GROUP@:rwatcy A::EVERYONE@:rwatcy");
+    BOOST_TEST(stat(f).mode == 0666u);
+    mode.mode = 0640;
+    const handle less = must(fs->create(alice, d, "less", create_mode::exclusive, mode, 7)).made.handle;
+    BOOST_TEST(told(less) == "A::OWNER@:rwatTcCy A::1001:r A::GROUP@:rtcy A::EVERYONE@:tcy");
+    BOOST_TEST(readers(less) == "abc");
+    BOOST_TEST(writers(less) == "a--");
+    // Without a mode it is what is inherited.
+    const handle plain = must(fs->create(alice, d, "plain", create_mode::guarded, {}, 0)).made.handle;
+    BOOST_TEST(told(plain) == "A::1001:rwaxD A::GROUP@:r");
+    BOOST_TEST(stat(plain).mode == 040u);
+    const handle sub = must(fs->mkdir(alice, d, "sub", {})).made.handle;
+    BOOST_TEST(told(sub) == "A:fd:1001:rwaxD A:fi:GROUP@:r A::1002:rx");
+    const handle deep = must(fs->mkdir(bob, sub, "deep", {})).made.handle;
+    BOOST_TEST(told(deep) == "A:fd:1001:rwaxD A:fi:GROUP@:r");
+    // What is only handed on leaves the directory its mode.
+    give(d, "A:fdi:1001:r A:fi:1002:r A::EVERYONE@:rwax");
+    const handle passes = must(fs->mkdir(alice, d, "passes", {})).made.handle;
+    BOOST_TEST(told(passes) == "A:fd:1001:r A:fi:1002:r");
+    give(d, "A:fi:1002:r A::EVERYONE@:rwax");
+    const handle only = must(fs->mkdir(alice, d, "only", {})).made.handle;
+    BOOST_TEST(stat(only).mode == 0700u);
+    BOOST_TEST(told(only) == "A::OWNER@:rwaxtTcCy A:fi:1002:r A::GROUP@:tcy A::EVERYONE@:tcy");
+    // An ACL of its own takes the place of all that, and what hands nothing on leaves a mode alone.
+    const handle own =
+        must(fs->create(alice, d, "own", create_mode::guarded, setting("A::1002:r"), 0)).made.handle;
+    BOOST_TEST(told(own) == "A::1002:r");
+    give(d, "A::EVERYONE@:rwax");
+    mode.mode = 0666;
+    const handle without = must(fs->create(alice, d, "without", create_mode::guarded, mode, 0)).made.handle;
+    BOOST_TEST(stat(without).mode == 0600u);
+    // A symbolic link has none.
+    give(d, "A:fd:1001:r A::EVERYONE@:rwax");
+    const handle link = must(fs->symlink(alice, d, "link", "f", {})).made.handle;
+    BOOST_TEST(told(link) == "A::OWNER@:rwaxtTcCy A::GROUP@:rwaxtcy A::EVERYONE@:rwaxtcy");
+    BOOST_TEST(fails(fs->setattr(alice, link, setting("A::1001:r"), std::nullopt)) == EOPNOTSUPP);
+    BOOST_TEST(fails(fs->setattr(alice, f, setting("A:f:1001:r"), std::nullopt)) == EOPNOTSUPP);
+}
+
+BOOST_FIXTURE_TEST_CASE(acls_take_room, with_acls)
+{
+    const auto free = [&] { return must(fs->statfs(me, fs->root())).free_bytes; };
+    const std::uint64_t before = free();
+    const handle d = must(fs->mkdir(alice, fs->root(), "d", {})).made.handle;
+    const std::uint64_t plain = free();
+    access_list many(1000, test::acl("A:fd:EVERYONE@:rwax")[0]);
+    set_attributes set;
+    set.acl = many;
+    must(fs->setattr(alice, d, set, std::nullopt));
+    BOOST_TEST(free() == plain - 1000 * sizeof(ace));
+    const handle f = must(fs->create(alice, d, "f", create_mode::guarded, {}, 0)).made.handle;
+    BOOST_TEST(free() < plain - 2000 * sizeof(ace));
+    give(f, "A::1001:r");
+    // Until there is none; what has no room is not set.
+    put(me, f, 0, std::string(free() / (64 << 10) * (64 << 10), 'x'));
+    int files = 0;
+    while (fails(fs->create(alice, d, std::to_string(files), create_mode::guarded, {}, 0)) == 0)
+        ++files;
+    BOOST_TEST(files < 8);
+    many.resize(1000 + free() / sizeof(ace) + 1);
+    set.acl = many;
+    BOOST_TEST(fails(fs->setattr(alice, d, set, std::nullopt)) == ENOSPC);
+    for (int i = 0; i < files; ++i)
+        must(fs->remove(alice, d, std::to_string(i)));
+    must(fs->remove(alice, d, "f"));
+    must(fs->rmdir(alice, fs->root(), "d"));
+    BOOST_TEST(free() == before);
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../acl_text.hpp"
 #include "backend_extents_suite.hpp"
 #include "backend_suite.hpp"
 #include "backend_walk_suite.hpp"
@@ -110,6 +111,155 @@ BOOST_FIXTURE_TEST_CASE(a_default_acl_decides_instead_of_the_umask, restartable)
     set.umask = 077;
     BOOST_TEST(must(fs->create(me, d, "f", create_mode::guarded, set, 0)).made.attrs->mode == 0664u);
     BOOST_TEST(must(fs->create(me, fs->root(), "f", create_mode::guarded, set, 0)).made.attrs->mode == 0600u);
+}
+
+namespace {
+
+/// The value of an extended attribute in hexadecimal digits; "none" where there is no such.
+std::string xattr_of(const std::filesystem::path& path, const char* name)
+{
+    std::array<unsigned char, 1024> value;
+    const ssize_t n = ::getxattr(path.c_str(), name, value.data(), value.size());
+    if (n < 0)
+        return errno == ENODATA ? "none" : std::to_string(errno);
+    std::string out;
+    for (ssize_t i = 4; i < n; i += 8) {
+        const auto* entry = value.data() + i;
+        out += std::to_string(entry[0]) + ":" + std::to_string(entry[2]);
+        if (entry[0] == 2 || entry[0] == 8)
+            out += "(" + std::to_string(entry[4] | entry[5] << 8) + ")";
+        out += ' ';
+    }
+    return out;
+}
+
+struct with_acls : restartable {
+    with_acls()
+    {
+        BOOST_REQUIRE_MESSAGE(fs->info().acls, "the file system of TMPDIR has no ACLs: choose another one");
+        needs_root("to be several users");
+    }
+    set_attributes setting(std::string_view text)
+    {
+        list = test::acl(text);
+        set_attributes set;
+        set.acl = list;
+        return set;
+    }
+    std::string told(const handle& f) { return test::text_of(must(fs->getacl(me, f))); }
+    std::string access_of(const char* name) { return xattr_of(directory.path() / name, access); }
+    std::string default_of(const char* name) { return xattr_of(directory.path() / name, inherited); }
+
+    static constexpr const char* access = "system.posix_acl_access";
+    static constexpr const char* inherited = "system.posix_acl_default";
+    request alice = user(1000, 100);
+    request bob = user(1001, 200);
+    access_list list;
+};
+
+} // namespace
+
+// What is set is the kernel's own: local processes see it, and it is the kernel that goes by it.
+BOOST_FIXTURE_TEST_CASE(an_acl_is_a_posix_acl_of_the_file, with_acls)
+{
+    const handle f = make_file(alice, fs->root(), "f", "data", 0640);
+    BOOST_TEST(told(f) == "A::OWNER@:rwatTcCy A::GROUP@:rtcy A::EVERYONE@:tcy");
+    std::byte out[8];
+    BOOST_TEST(fails(fs->read(bob, f, 0, out)) == EACCES);
+    const auto changed =
+        must(fs->setattr(alice, f, setting("A::OWNER@:rwa A::1001:r A:g:300:rx A::GROUP@:r"), std::nullopt));
+    BOOST_TEST(access_of("f") == "1:6 2:4(1001) 4:4 8:5(300) 16:5 32:0 ");
+    BOOST_TEST(changed.after->mode == 0650u); // the group's bits show the mask
+    BOOST_TEST(told(f) == "D::OWNER@:x A::OWNER@:rwatTcCy D::1001:x A::1001:rtcy A::GROUP@:rtcy "
+                          "A:g:300:rxtcy A::EVERYONE@:tcy");
+    BOOST_TEST(must(fs->access(bob, f, R_OK | W_OK | X_OK)) == unsigned(R_OK));
+    BOOST_TEST(get(bob, f) == "data");
+    // A mode takes the mask along, here and in what is read.
+    set_attributes mode;
+    mode.mode = 0600;
+    must(fs->setattr(alice, f, mode, std::nullopt));
+    BOOST_TEST(access_of("f") == "1:6 2:4(1001) 4:4 8:5(300) 16:0 32:0 ");
+    BOOST_TEST(told(f) == "A::OWNER@:rwatTcCy A::1001:tcy A::GROUP@:tcy A:g:300:tcy A::EVERYONE@:tcy");
+    BOOST_TEST(fails(fs->read(bob, f, 0, out)) == EACCES);
+    // With both the mode comes first; what names nobody is a mode alone.
+    set_attributes both = setting("A::OWNER@:rwa A::EVERYONE@:r");
+    both.mode = 0777;
+    must(fs->setattr(alice, f, both, std::nullopt));
+    BOOST_TEST(stat(f).mode == 0644u);
+    BOOST_TEST(access_of("f") == "none");
+}
+
+BOOST_FIXTURE_TEST_CASE(who_may_set_an_acl, with_acls)
+{
+    const handle f = make_file(alice, fs->root(), "f", "data", 0666);
+    BOOST_TEST(fails(fs->setattr(bob, f, setting("A::1001:r"), std::nullopt)) == EPERM);
+    // Nothing is cut off for a list that is refused then.
+    set_attributes cut = setting("A::1001:r");
+    cut.size = 0;
+    BOOST_TEST(fails(fs->setattr(bob, f, cut, std::nullopt)) == EPERM);
+    cut = setting("D::1001:t");
+    cut.size = 0;
+    BOOST_TEST(fails(fs->setattr(alice, f, cut, std::nullopt)) == EOPNOTSUPP);
+    BOOST_TEST(get(alice, f) == "data");
+    BOOST_TEST(access_of("f") == "none");
+    BOOST_TEST(stat(f).mode == 0666u);
+    must(fs->setattr(me, f, setting("A::1001:r"), std::nullopt));
+    // Root may. What the file can't have:
+    BOOST_TEST(fails(fs->setattr(alice, f, setting("A:f:1001:r"), std::nullopt)) == EOPNOTSUPP);
+    const handle link = must(fs->symlink(alice, fs->root(), "link", "f", {})).made.handle;
+    BOOST_TEST(fails(fs->setattr(alice, link, setting("A::1001:r"), std::nullopt)) == EOPNOTSUPP);
+    BOOST_TEST(told(link) == "A::OWNER@:rwaxtTcCy A::GROUP@:rwaxtcy A::EVERYONE@:rwaxtcy");
+    BOOST_TEST(access_of("f") == "1:0 2:4(1001) 4:0 16:4 32:0 ");
+}
+
+BOOST_FIXTURE_TEST_CASE(what_is_inherited_is_the_default_acl, with_acls)
+{
+    const char* const given =
+        "A::OWNER@:rwaxD A::EVERYONE@:rx A:fdi:OWNER@:rwaxD A:fdi:1001:rwaxD A:fdi:GROUP@:rx";
+    const handle d = must(fs->mkdir(alice, fs->root(), "d", setting(given))).made.handle;
+    BOOST_TEST(access_of("d") == "none");
+    BOOST_TEST(default_of("d") == "1:7 2:7(1001) 4:5 16:7 32:0 ");
+    BOOST_TEST(told(d) == "A::OWNER@:rwaxDtTcCy A::GROUP@:rxtcy A::EVERYONE@:rxtcy "
+                          "A:fdi:OWNER@:rwaxDtTcCy A:fdi:1001:rwaxDtcy A:fdi:GROUP@:rxtcy "
+                          "A:fdi:EVERYONE@:tcy");
+    set_attributes mode;
+    mode.mode = 0660;
+    const handle f = must(fs->create(alice, d, "f", create_mode::guarded, mode, 0)).made.handle;
+    BOOST_TEST(access_of("d/f") == "1:6 2:7(1001) 4:5 16:6 32:0 ");
+    BOOST_TEST(told(f) == "A::OWNER@:rwatTcCy A::1001:rwatcy A::GROUP@:rtcy A::EVERYONE@:tcy");
+    must(fs->mkdir(alice, d, "sub", mode));
+    BOOST_TEST(default_of("d/sub") == "1:7 2:7(1001) 4:5 16:7 32:0 ");
+    // A list of its own takes the place of what it would inherit.
+    must(fs->create(alice, d, "own", create_mode::guarded, setting("A::OWNER@:rwa A::1002:r"), 0));
+    BOOST_TEST(access_of("d/own") == "1:6 2:4(1002) 4:0 16:4 32:0 ");
+    must(fs->mkdir(alice, d, "plain", setting("A::OWNER@:rwaxD")));
+    BOOST_TEST(default_of("d/plain") == "none");
+    // What can't be had is not made.
+    BOOST_TEST(fails(fs->create(alice, d, "none", create_mode::guarded, setting("A:fd:1002:r"), 0)) ==
+               EOPNOTSUPP);
+    BOOST_TEST(fails(fs->mkdir(alice, d, "none", setting("A:fdn:1002:r"))) == EOPNOTSUPP);
+    BOOST_TEST(fails(fs->lookup(alice, d, "none")) == ENOENT);
+    // Without such entries it goes.
+    must(fs->setattr(alice, d, setting("A::OWNER@:rwaxD"), std::nullopt));
+    BOOST_TEST(default_of("d") == "none");
+    must(fs->setattr(alice, d, setting("A::OWNER@:rwaxD"), std::nullopt));
+}
+
+// More entries than most lists have, which lie in more room.
+BOOST_FIXTURE_TEST_CASE(a_long_acl_is_read_whole, with_acls)
+{
+    const handle f = make_file(alice, fs->root(), "f");
+    std::string text = "A::OWNER@:rwa";
+    for (int i = 0; i < 300; ++i)
+        text += " A::" + std::to_string(5000 + i) + ":r";
+    must(fs->setattr(alice, f, setting(text), std::nullopt));
+    BOOST_TEST(must(fs->getacl(me, f)).size() == 303u);
+    // One that the file system has no room for is refused as a whole.
+    for (int i = 300; i < 9000; ++i)
+        text += " A::" + std::to_string(5000 + i) + ":r";
+    const int refused = fails(fs->setattr(alice, f, setting(text), std::nullopt));
+    BOOST_TEST((refused == ENOSPC || refused == E2BIG || refused == EINVAL), refused);
+    BOOST_TEST(must(fs->getacl(me, f)).size() == 303u);
 }
 
 BOOST_FIXTURE_TEST_CASE(first_writes_at_once_are_synced_by_open_descriptors, restartable)

@@ -382,6 +382,10 @@ public:
     {
         return note<std::vector<std::string>>("listxattrs", r);
     }
+    task<result<storage::access_list>> getacl(const storage::request& r, const storage::handle&) override
+    {
+        return note<storage::access_list>("getacl", r);
+    }
     task<result<storage::change>> removexattr(const storage::request& r, const storage::handle&,
                                               std::string_view) override
     {

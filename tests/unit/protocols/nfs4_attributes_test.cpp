@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <boost/test/unit_test.hpp>
 
+#include "../acl_text.hpp"
 #include "nfs4_vectors.hpp"
+
+#include <verbena/protocols/nfs/v4/storage.hpp>
 
 #include <array>
 #include <string>
@@ -385,6 +388,92 @@ BOOST_AUTO_TEST_CASE(setting)
     // What EXCLUSIVE4_1 keeps for its verifier.
     BOOST_TEST((set({time_modify_set}, "00000000", attributes_for_create - bitmap4{time_modify_set}) ==
                 nfsstat4::inval));
+}
+
+// 8881 6.2.1. What is announced takes no memory, and what is too long is told as such.
+BOOST_AUTO_TEST_CASE(access_control_lists)
+{
+    attributes values;
+    const auto decoded = [&](std::string_view hex) {
+        values = {};
+        return decode_settable(raw({attribute::acl}, hex), everything, attributes_for_setattr, values);
+    };
+    const std::string one = "00000001 00000083 00120001 00000004 31303030 ";
+    BOOST_TEST((decoded("00000002 00000000 00000000 00000020 00000009 45564552 594f4e45 40000000" + one) ==
+                nfsstat4::ok));
+    storage::access_list list;
+    storage::set_attributes set;
+    BOOST_TEST((from_acl(values, list, set) == nfsstat4::ok));
+    BOOST_REQUIRE(set.acl);
+    BOOST_TEST(text_of(list) == "A::EVERYONE@:x D:fd:1000:rcy"); // INHERITED_ACE is for other attributes
+    BOOST_TEST((set.acl->data() == list.data() && set.acl->size() == 2));
+    BOOST_TEST((decoded("00000000") == nfsstat4::ok));
+    BOOST_TEST((from_acl(values, list, set) == nfsstat4::ok));
+    BOOST_TEST((set.acl && set.acl->empty()));
+    for (const char* short_of :
+         {"", "00000001", "00000001 00000000 00000000 00000020", "ffffffff", "00001001"})
+        BOOST_TEST((decoded(short_of) == nfsstat4::badxdr), short_of);
+    const auto many = [&](unsigned count) {
+        std::string hex =
+            "0000" + std::string{"0123456789abcdef"[count >> 12], "0123456789abcdef"[count >> 8 & 15],
+                                 "0123456789abcdef"[count >> 4 & 15], "0123456789abcdef"[count & 15]};
+        for (unsigned i = 0; i < count; ++i)
+            hex += one;
+        return hex;
+    };
+    BOOST_TEST((decoded(many(max_aces)) == nfsstat4::ok));
+    BOOST_TEST((decoded(many(max_aces + 1)) == nfsstat4::fbig));
+
+    // Back: as a client reads it.
+    object_values told;
+    told.set_acl(acl("D:fdi:GROUP@:w A:g:4294967294:rx A::OWNER@:C"));
+    BOOST_TEST(written(everything, told.all) ==
+               to_hex(encoded(bitmap4{attribute::acl})) +
+                   " 00000050 00000003 00000001 0000000b 00000002 00000006 47524f55 50400000 00000000 "
+                   "00000040 00000021 0000000a 34323934 39363732 39340000 00000000 00000000 00040000 "
+                   "00000006 4f574e45 52400000");
+}
+
+BOOST_AUTO_TEST_CASE(entries_of_access_control_lists)
+{
+    struct {
+        std::uint32_t type, flag, mask;
+        const char* who;
+        nfsstat4 status;
+        const char* told;
+    } const table[] = {
+        {0, 0, 1, "OWNER@", nfsstat4::ok, "A::OWNER@:r"},
+        {1, 0x40, 1, "GROUP@", nfsstat4::ok, "D::GROUP@:r"}, // the flag means nothing there
+        {0, 0x0f, 0x1f07ff, "EVERYONE@", nfsstat4::ok, "A:fdni:EVERYONE@:rwanNxDtTdcCoy"},
+        {0, 0, 1, "0", nfsstat4::ok, "A::0:r"},
+        {0, 0x40, 1, "20", nfsstat4::ok, "A:g:20:r"},
+        {0, 0x80, 1, "20", nfsstat4::ok, "A::20:r"},
+        {0, 0, 1, "", nfsstat4::inval, ""},
+        {0, 0, 1, "owner@", nfsstat4::badowner, ""},
+        {0, 0, 1, "alice@example.org", nfsstat4::badowner, ""},
+        {0, 0x40, 1, "AUTHENTICATED@", nfsstat4::badowner, ""},
+        {0, 0, 1, "020", nfsstat4::badowner, ""},
+        {0, 0, 1, "4294967295", nfsstat4::badowner, ""},
+        {2, 0x10, 1, "OWNER@", nfsstat4::attrnotsupp, ""},
+        {3, 0x20, 1, "OWNER@", nfsstat4::attrnotsupp, ""},
+        {4, 0, 1, "OWNER@", nfsstat4::inval, ""},
+        {0, 0x10, 1, "OWNER@", nfsstat4::attrnotsupp, ""},
+        {0, 0x20, 1, "OWNER@", nfsstat4::attrnotsupp, ""},
+        {0, 0x100, 1, "OWNER@", nfsstat4::inval, ""},
+        {0, 0x08, 1, "OWNER@", nfsstat4::attrnotsupp, ""}, // only inherited, and by nobody
+        {0, 0x04, 1, "OWNER@", nfsstat4::attrnotsupp, ""},
+        {0, 0, 0x800, "OWNER@", nfsstat4::inval, ""},
+        {0, 0, 0x200000, "OWNER@", nfsstat4::inval, ""},
+    };
+    for (const auto& row : table) {
+        storage::ace entry;
+        BOOST_TEST_CONTEXT(row.who << " " << row.type << " " << row.flag << " " << row.mask)
+        {
+            BOOST_TEST((from_ace({row.type, row.flag, row.mask, row.who}, entry) == row.status));
+            if (row.status == nfsstat4::ok)
+                BOOST_TEST(text_of(entry) == row.told);
+        }
+    }
 }
 
 BOOST_AUTO_TEST_CASE(comparing)

@@ -384,7 +384,7 @@ BOOST_FIXTURE_TEST_CASE(attributes_are_set_and_compared, fixture)
     BOOST_TEST(client.call(put, GETATTR4args{{attribute::time_modify_set}}).status() == nfsstat4::inval);
     // Never more than was asked for, nor what the minor version has not.
     answer4 got =
-        client.call(put, GETATTR4args{{attribute::size, attribute::acl, attribute::change_attr_type}});
+        client.call(put, GETATTR4args{{attribute::size, attribute::hidden, attribute::change_attr_type}});
     got.good<PUTFH4res>();
     BOOST_CHECK(got.good<GETATTR4res>().obj_attributes.attrmask == bitmap4{attribute::size});
 }

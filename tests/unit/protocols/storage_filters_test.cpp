@@ -80,6 +80,7 @@ struct every_operation {
             return succeeds(shard, fs.setxattr(me, file, "a", piece, xattr_mode::either));
         case operation::listxattrs: return succeeds(shard, fs.listxattrs(me, file));
         case operation::removexattr: return succeeds(shard, fs.removexattr(me, file, "a"));
+        case operation::getacl: return succeeds(shard, fs.getacl(me, file));
         }
         return false;
     }
@@ -162,6 +163,7 @@ BOOST_AUTO_TEST_CASE(operations_have_names_and_groups)
     BOOST_TEST(operation_set::changes().contains(operation::setxattr));
     BOOST_TEST(operation_set::changes().contains(operation::removexattr));
     BOOST_TEST(!operation_set::changes().contains(operation::getxattr));
+    BOOST_TEST(!operation_set::changes().contains(operation::getacl));
     for (const char* wrong : {"", "Read", "reads", "getattr "})
         BOOST_TEST((parse_operations(wrong).error() == std::errc::invalid_argument), wrong);
 }
@@ -363,6 +365,7 @@ BOOST_AUTO_TEST_CASE(what_a_back_end_does_not_offer_it_refuses)
     BOOST_TEST(refusal(fs.seek(me, file, 0, extent::hole)) == EOPNOTSUPP);
     BOOST_TEST(refusal(fs.getxattr(me, file, "a")) == EOPNOTSUPP);
     BOOST_TEST(refusal(fs.lease(file, [] {})) == EOPNOTSUPP);
+    BOOST_TEST(refusal(fs.getacl(me, file)) == EOPNOTSUPP);
     BOOST_TEST(refusal(fs.listxattrs(me, file)) == EOPNOTSUPP);
     BOOST_TEST(refusal(fs.allocate(me, file, 0, 1)) == EROFS);
     BOOST_TEST(refusal(fs.deallocate(me, file, 0, 1)) == EROFS);

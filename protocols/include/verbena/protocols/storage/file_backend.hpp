@@ -123,6 +123,8 @@ public:
     virtual task<result<std::vector<std::string>>> listxattrs(const request& r, const handle& file);
     /// ENODATA where there is none.
     virtual task<result<change>> removexattr(const request& r, const handle& file, std::string_view name);
+    /// The access control list; of a file that has none what its mode means. EACCES where the list does not let `r.who` read it.
+    virtual task<result<access_list>> getacl(const request& r, const handle& file);
     /// Makes processes of this host wait that want to change the data of `file`, a regular one, for as long as the lease is there; `wanted` is called when
     /// one does. There may be several leases of one file. What this back end itself opens for writing breaks them, so the caller sees to it that none of its
     /// calls changes the file meanwhile. Asked for where info().leases says so, with the process's own rights: there is no request.

@@ -81,6 +81,7 @@ public:
                                   std::span<const std::byte> value, xattr_mode mode) override;
     task<result<std::vector<std::string>>> listxattrs(const request& r, const handle& file) override;
     task<result<change>> removexattr(const request& r, const handle& file, std::string_view name) override;
+    task<result<access_list>> getacl(const request& r, const handle& file) override;
     task<result<std::unique_ptr<file_lease>>> lease(const handle& file, lease_wanted wanted) override;
 
 private:

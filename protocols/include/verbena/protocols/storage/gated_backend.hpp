@@ -71,6 +71,7 @@ public:
                                   std::span<const std::byte> value, xattr_mode mode) override;
     task<result<std::vector<std::string>>> listxattrs(const request& r, const handle& file) override;
     task<result<change>> removexattr(const request& r, const handle& file, std::string_view name) override;
+    task<result<access_list>> getacl(const request& r, const handle& file) override;
 
 protected:
     /// True if `op` has to pass enter(). Asked when the operation is called, on any shard.

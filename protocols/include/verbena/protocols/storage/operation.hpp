@@ -40,8 +40,9 @@ enum class operation : std::uint8_t {
     setxattr,
     listxattrs,
     removexattr,
+    getacl,
 };
-constexpr unsigned operation_count = 27;
+constexpr unsigned operation_count = 28;
 
 /// "getattr", "read"...
 std::string_view to_string(operation op) noexcept;

@@ -6,6 +6,7 @@
 #include <verbena/core/clock.hpp>
 #include <verbena/core/file_range.hpp>
 #include <verbena/core/result.hpp>
+#include <verbena/protocols/storage/acl.hpp>
 
 #include <algorithm>
 #include <array>
@@ -145,6 +146,9 @@ struct set_attributes {
     std::optional<std::uint64_t> size;
     set_time atime;
     set_time mtime;
+    /// The access control list, where info().acls says that there is one. Set behind the mode, whose nine low bits it decides (RFC 8881 6.4.1); of what is made, in
+    /// the place of all that would be inherited. EOPNOTSUPP where the file can't have it. The entries outlive the call.
+    std::optional<std::span<const ace>> acl;
 };
 
 /// Attributes before and after a change. `before` is given only when operations on that inode are
@@ -250,6 +254,7 @@ struct filesystem_info {
     std::uint32_t clone_block = 0; ///< bytes; what offsets of a clone are multiples of
     bool xattrs = false;           ///< extended attributes of the name space "user"
     bool leases = false;           ///< file_backend::lease() may be asked for
+    bool acls = false;             ///< access control lists: file_backend::getacl() and set_attributes::acl
     bool links = true, symlinks = true, case_insensitive = false, chown_restricted = true;
 };
 

@@ -164,6 +164,9 @@ struct nfsace4 {
     text_view<max_owner> who; // "OWNER@", "user@domain"
 };
 
+/// An ACL as it lies in the message. It may be longer than max_aces, which decode_settable() tells.
+using acl_view = array_view<nfsace4, max_sent_aces>;
+
 struct settime4 {
     time_how4 set_it = time_how4::set_to_server_time;
     nfstime4 time; // if set_to_client_time
@@ -230,7 +233,7 @@ struct attributes {
     bool unique_handles = false;
     std::uint32_t lease_time = 0; // seconds
     nfsstat4 rdattr_error = nfsstat4::ok;
-    array_view<nfsace4, max_aces> acl;
+    acl_view acl;
     std::uint32_t aclsupport = 0; // bits of acl4_support
     bool cansettime = false;
     bool case_insensitive = false;
@@ -307,8 +310,8 @@ void encode_attributes(xdr::encoder& out, const bitmap4& wanted, const attribute
 
 /// For an operation that sets attributes: ATTRNOTSUPP for one outside of `supported`; then INVAL for one outside of `settable`
 /// (attributes_for_setattr, attributes_for_create, or what EXCLUSIVE4_1 leaves of them) and for two that say the mode; then BADXDR
-/// for values that can't be read; then INVAL for a mode, a umask or nanoseconds out of range and for an owner without a name. Whether
-/// an owner exists is for the caller to find out.
+/// for values that can't be read; then FBIG for an ACL of more than max_aces; then INVAL for a mode, a umask or nanoseconds out of range and for an owner without a
+/// name. Whether an owner exists is for the caller to find out, and what an ACL says for from_acl().
 nfsstat4 decode_settable(const fattr4& raw, const bitmap4& supported, const bitmap4& settable,
                          attributes& values) noexcept;
 

@@ -194,7 +194,8 @@ private:
     task<nfsstat4> secinfo_no_name(compound& k);
 
     // Attributes.
-    bitmap4 supported(const compound& k) const noexcept;
+    /// What the file system of `of` has, in the minor version of the call.
+    static bitmap4 supported(const compound& k, const object& of) noexcept;
     /// `kept`, if given: what a client keeps to itself of the file.
     task<nfsstat4> values_of(compound& k, const object& of, bitmap4 wanted, object_values& out,
                              const kept_attributes* kept = nullptr,
@@ -208,6 +209,8 @@ private:
     task<nfsstat4> verify(compound& k);
     task<nfsstat4> nverify(compound& k);
     task<nfsstat4> compare(compound& k, const fattr4& theirs);
+    static task<nfsstat4> values_of_acl(const object& of, object_values& out);
+    static task<void> make_room(compound& k, const object_values& values);
 
     // Owners by name.
     using name_text = std::shared_ptr<const std::string>;
@@ -228,6 +231,10 @@ private:
     task<nfsstat4> link(compound& k);
     task<nfsstat4> readdir(compound& k);
     task<nfsstat4> list_pseudo(compound& k, const READDIR4args& args);
+    bool set_entry(const compound& k, const storage::directory_entry& e, bitmap4& said,
+                   object_values& out) const;
+    task<nfsstat4> list_with_acls(compound& k, const READDIR4args& args, std::uint64_t cookie,
+                                  std::uint64_t verifier);
 
     // Data.
     task<nfsstat4> refuse_data(const object& of, nfsstat4 status);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <verbena/protocols/nfs/file_handle.hpp>
+#include <verbena/protocols/nfs/v4/acl.hpp>
 #include <verbena/protocols/nfs/v4/attributes.hpp>
 #include <verbena/protocols/nfs/v4/user_names.hpp>
 #include <verbena/protocols/storage/types.hpp>
@@ -11,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -43,6 +45,7 @@ struct object_values {
     std::uint32_t uid = 0, gid = 0;
     std::array<char, 10> owner, group;                         // their digits
     std::shared_ptr<const std::string> owner_name, group_name; // what is said in their place, if anything
+    std::unique_ptr<const acl_values> acl;
 
     /// Those that the back end has, fsid apart.
     void set(const storage::attributes& attrs) noexcept;
@@ -52,6 +55,7 @@ struct object_values {
     void set_name(account_kind kind, std::shared_ptr<const std::string> name) noexcept;
     void set_handle(const file_handle& value) noexcept;
     void set_space(const storage::filesystem_stat& space) noexcept;
+    void set_acl(std::span<const storage::ace> list); // acl.cpp
 };
 
 /// What a client may set, of attributes that decode_settable() has passed. badowner for an owner that is no number: its

@@ -32,7 +32,9 @@ inline constexpr std::uint32_t max_linktext = 65536;    // bytes
 inline constexpr std::uint32_t max_xattr_value = 65536; // bytes
 inline constexpr std::uint32_t max_xattr_names = 65536; // in one LISTXATTRS result
 inline constexpr std::uint32_t max_attribute_values = 65536; // bytes of all values of one fattr4
-inline constexpr std::uint32_t max_aces = 1024;
+inline constexpr std::uint32_t max_sent_aces =
+    max_attribute_values / 16;                             // what can come, each with an empty who
+inline constexpr std::uint32_t max_aces = 1024;            // of an ACL that is set: FBIG beyond
 inline constexpr std::uint32_t max_security_label = 2048;  // bytes; what Linux takes
 inline constexpr std::uint32_t max_network_address = 256;  // bytes of a netid or a universal address
 inline constexpr std::uint32_t max_network_locations = 64; // in COPY and COPY_NOTIFY

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+// The attributes acl and aclsupport.
+#include "../acl_text.hpp"
+#include "nfs4_version3.hpp"
+
+#include <verbena/protocols/storage/forwarding_backend.hpp>
+#include <verbena/protocols/storage/gated_backend.hpp>
+
+#include <map>
+
+BOOST_AUTO_TEST_SUITE(nfs4_acls_test)
+
+using namespace verbena;
+using namespace verbena::test;
+
+namespace {
+
+CREATE4args making(std::string_view name, nfs_ftype4 type = nfs_ftype4::dir)
+{
+    CREATE4args args;
+    args.objtype.type = type;
+    args.objname = name;
+    return args;
+}
+
+struct fixture : nfs4_fixture {
+    fixture() { client.connect(); }
+    template<class... Args>
+    answer4 here(const Args&... args)
+    {
+        return client.call(PUTROOTFH4args(), LOOKUP4args{"export"}, args...);
+    }
+    client4 client{*this, "a"};
+};
+
+/// An ACL for a SETATTR or an OPEN, with the memory that it lies in.
+struct acl_to_send {
+    explicit acl_to_send(std::string_view text)
+    {
+        values.set_acl(acl(text));
+        sent.emplace(values.all);
+    }
+    const fattr4& raw() const { return sent->raw; }
+    object_values values;
+    std::optional<encoded> sent;
+};
+
+/// What an attribute `acl` says; "none" where there is none.
+std::string told(const attributes& values)
+{
+    if (!values.present.test(attribute::acl))
+        return "none";
+    storage::access_list list;
+    storage::set_attributes ignored;
+    BOOST_TEST_REQUIRE(from_acl(values, list, ignored) == nfsstat4::ok);
+    return text_of(list);
+}
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(an_acl_is_an_attribute, fixture)
+{
+    const bitmap4 wanted{attribute::supported_attrs, attribute::acl, attribute::aclsupport};
+    const auto at = [&](const auto&... way) {
+        answer4 out = client.call(PUTROOTFH4args(), way..., GETATTR4args{wanted});
+        out.good<PUTROOTFH4res>();
+        (((void)way, (void)out.good<LOOKUP4res>()), ...);
+        attributes values;
+        BOOST_REQUIRE(decode_attributes(out.good<GETATTR4res>().obj_attributes, values));
+        return values;
+    };
+    const attributes root = at(LOOKUP4args{"export"});
+    BOOST_CHECK(root.present == wanted);
+    BOOST_CHECK(root.supported_attrs.test(attribute::acl) &&
+                root.supported_attrs.test(attribute::aclsupport));
+    BOOST_TEST(root.aclsupport == (acl4_support::allow | acl4_support::deny));
+    const attributes pseudo = at();
+    BOOST_CHECK(pseudo.present == bitmap4{attribute::supported_attrs});
+    BOOST_TEST(!pseudo.supported_attrs.test(attribute::acl));
+
+    // With OPEN, CREATE and SETATTR.
+    const auto of = [&](std::string_view name) {
+        answer4 out = here(LOOKUP4args{name}, GETATTR4args{{attribute::acl, attribute::mode}});
+        out.good<PUTROOTFH4res>();
+        out.good<LOOKUP4res>();
+        out.good<LOOKUP4res>();
+        attributes values;
+        BOOST_REQUIRE(decode_attributes(out.good<GETATTR4res>().obj_attributes, values));
+        return told(values) + " with mode " + std::to_string(values.mode);
+    };
+    CREATE4args plain = making("plain");
+    BOOST_TEST(here(plain).status() == nfsstat4::ok);
+    BOOST_TEST(of("plain") == "A::OWNER@:rwaxtTcCy A::GROUP@:tcy A::EVERYONE@:tcy with mode 448");
+    const acl_to_send first("D::1001:r A::OWNER@:rwa A:g:200:r");
+    for (const createmode4 mode : {createmode4::guarded, createmode4::exclusive4_1}) {
+        const std::string name = mode == createmode4::guarded ? "guarded" : "exclusive";
+        OPEN4args creating = client.creating(name, mode);
+        creating.openhow.attrs = first.raw();
+        const auto file = client.open(creating);
+        BOOST_TEST_REQUIRE(file.status == nfsstat4::ok);
+        BOOST_CHECK(file.res.attrset.test(attribute::acl));
+        BOOST_TEST(of(name) == "D::1001:r A::OWNER@:rwa A:g:200:r with mode 384");
+    }
+    CREATE4args directory = making("d");
+    const acl_to_send handed_on("A:fd:OWNER@:rwax");
+    directory.createattrs = handed_on.raw();
+    BOOST_TEST(here(directory).status() == nfsstat4::ok);
+    BOOST_TEST(of("d") == "A:fd:OWNER@:rwax with mode 448");
+    const acl_to_send other("A::OWNER@:rwaC A::EVERYONE@:r");
+    SETATTR4args setting;
+    setting.obj_attributes = other.raw();
+    answer4 set = here(LOOKUP4args{"guarded"}, setting);
+    for (int i = 0; i < 3; ++i)
+        i == 0 ? (void)set.good<PUTROOTFH4res>() : (void)set.good<LOOKUP4res>();
+    BOOST_CHECK(set.good<SETATTR4res>().attrsset == bitmap4{attribute::acl});
+    BOOST_TEST(of("guarded") == "A::OWNER@:rwaC A::EVERYONE@:r with mode 420");
+
+    // VERIFY and NVERIFY compare it.
+    const auto compare = [&](const acl_to_send& with) {
+        return std::pair(here(LOOKUP4args{"guarded"}, VERIFY4args{with.raw()}).status(),
+                         here(LOOKUP4args{"guarded"}, NVERIFY4args{with.raw()}).status());
+    };
+    BOOST_CHECK(compare(other) == std::pair(nfsstat4::ok, nfsstat4::same));
+    BOOST_CHECK(compare(first) == std::pair(nfsstat4::not_same, nfsstat4::ok));
+
+    // What a file can't have, and what nobody can have.
+    setting.obj_attributes = handed_on.raw();
+    BOOST_TEST(here(LOOKUP4args{"guarded"}, setting).status() == nfsstat4::attrnotsupp);
+    CREATE4args link = making("s", nfs_ftype4::lnk);
+    link.objtype.linkdata = std::as_bytes(std::span("there", 5));
+    link.createattrs = other.raw();
+    BOOST_TEST(here(link).status() == nfsstat4::attrnotsupp);
+    const nfsace4 named{ace4::type_allowed, 0, ace4::read_data, "alice@example.org"};
+    attributes values;
+    values.acl = std::span(&named, 1);
+    values.present = {attribute::acl};
+    const encoded by_name(values);
+    setting.obj_attributes = by_name.raw;
+    BOOST_TEST(here(LOOKUP4args{"guarded"}, setting).status() == nfsstat4::badowner);
+    // Who may not read one hears so.
+    user->uid = 1001;
+    BOOST_TEST(here(LOOKUP4args{"guarded"}, GETATTR4args{{attribute::acl}}).status() == nfsstat4::access);
+    BOOST_TEST(here(LOOKUP4args{"guarded"}, GETATTR4args{{attribute::mode}}).status() == nfsstat4::ok);
+    setting.obj_attributes = other.raw();
+    BOOST_TEST(here(LOOKUP4args{"guarded"}, setting).status() == nfsstat4::perm);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_long_acl_goes_both_ways_and_a_longer_one_is_refused, fixture)
+{
+    const auto file = client.open(client.creating("f"));
+    std::string text;
+    for (unsigned i = 0; i < max_aces; ++i)
+        text += " A::" + std::to_string(1'000'000'000 + i) + ":r";
+    std::vector<std::byte> memory(max_attribute_values);
+    const auto raw_of = [&memory](const storage::access_list& list) {
+        object_values values;
+        values.set_acl(list);
+        xdr::encoder out(memory);
+        encode_attributes(out, {attribute::acl}, values.all);
+        BOOST_REQUIRE(out.ok());
+        xdr::decoder in(out.bytes());
+        fattr4 raw;
+        xdr::codec<fattr4>::decode(in, raw);
+        return raw;
+    };
+    storage::access_list list = acl(text);
+    const PUTFH4args put{client4::handle_of(file)};
+    SETATTR4args setting;
+    setting.obj_attributes = raw_of(list);
+    BOOST_TEST(client.call(put, setting).status() == nfsstat4::ok);
+    BOOST_TEST(client.call(put, VERIFY4args{setting.obj_attributes}).status() == nfsstat4::ok);
+    answer4 out = client.call(put, GETATTR4args{{attribute::acl}}, GETATTR4args{{attribute::acl}});
+    out.good<PUTFH4res>();
+    for (int twice = 0; twice < 2; ++twice) {
+        attributes values;
+        BOOST_REQUIRE(decode_attributes(out.good<GETATTR4res>().obj_attributes, values));
+        BOOST_CHECK(told(values) == text_of(list));
+    }
+    list.push_back(list.front());
+    setting.obj_attributes = raw_of(list);
+    BOOST_TEST(client.call(put, setting).status() == nfsstat4::fbig);
+    no_memory = true;
+    const nfsstat4 status = client.call(put, GETATTR4args{{attribute::acl}}).status();
+    BOOST_TEST(status == nfsstat4::delay);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_back_end_without_acls_has_no_such_attribute, nfs4_fixture)
+{
+    struct plain final : storage::forwarding_backend {
+        explicit plain(storage::file_backend& below) : forwarding_backend(below), told(below.info())
+        {
+            told.acls = false;
+        }
+        const storage::filesystem_info& info() const noexcept override { return told; }
+        storage::filesystem_info told;
+    } without(*files);
+    options[0].backend = &without;
+    client4 client(*this, "a");
+    client.connect();
+    const PUTROOTFH4args root;
+    const LOOKUP4args in{"export"};
+    const bitmap4 both{attribute::acl, attribute::aclsupport};
+    answer4 out = client.call(root, in, GETATTR4args{both | bitmap4{attribute::supported_attrs}});
+    out.good<PUTROOTFH4res>();
+    out.good<LOOKUP4res>();
+    attributes values;
+    BOOST_REQUIRE(decode_attributes(out.good<GETATTR4res>().obj_attributes, values));
+    BOOST_CHECK(values.present == bitmap4{attribute::supported_attrs});
+    BOOST_CHECK((values.supported_attrs & both).none());
+    const acl_to_send given("A::OWNER@:r");
+    SETATTR4args setting;
+    setting.obj_attributes = given.raw();
+    BOOST_TEST(client.call(root, in, setting).status() == nfsstat4::attrnotsupp);
+    BOOST_TEST(client.call(root, in, VERIFY4args{given.raw()}).status() == nfsstat4::attrnotsupp);
+    OPEN4args creating = client.creating("f");
+    creating.openhow.attrs = given.raw();
+    BOOST_TEST(client.open(creating).status == nfsstat4::attrnotsupp);
+    READDIR4args list;
+    list.maxcount = 4096;
+    list.attr_request = both;
+    BOOST_TEST(client.call(root, in, list).status() == nfsstat4::ok);
+}
+
+// Nobody else pays for it.
+BOOST_FIXTURE_TEST_CASE(a_back_end_is_asked_for_acls_only_where_a_client_asks, nfs4_fixture)
+{
+    struct counting final : storage::gated_backend {
+        using gated_backend::gated_backend;
+        bool gates(storage::operation op) const noexcept override { return op == storage::operation::getacl; }
+        task<result<void>> enter(storage::operation, const storage::request&, std::uint64_t) override
+        {
+            ++asked;
+            co_return result<void>();
+        }
+        int asked = 0;
+    } counted(*files);
+    options[0].backend = &counted;
+    client4 client(*this, "a");
+    client.connect();
+    const auto asked_by = [&](const bitmap4& wanted) {
+        READDIR4args list;
+        list.maxcount = 4096;
+        list.attr_request = wanted;
+        counted.asked = 0;
+        BOOST_TEST(
+            client.call(PUTROOTFH4args(), LOOKUP4args{"export"}, GETATTR4args{wanted}, list).status() ==
+            nfsstat4::ok);
+        return counted.asked;
+    };
+    BOOST_TEST(client.open(client.creating("f")).status == nfsstat4::ok);
+    BOOST_TEST(client.open(client.creating("g")).status == nfsstat4::ok);
+    bitmap4 all = attributes_of_minor(1) - write_only_attributes;
+    BOOST_TEST(asked_by(all) == 3);
+    all.reset(attribute::acl);
+    BOOST_TEST(asked_by(all) == 0);
+}
+
+// Version 3 goes by it, and who sets one has others' delegations recalled.
+BOOST_FIXTURE_TEST_CASE(an_acl_binds_version_3_and_recalls_delegations, version3_fixture)
+{
+    options[0].local_writers = false;
+    client4 first(*this, "a");
+    connect(first);
+    add_version3();
+    tend();
+    OPEN4args creating = first.creating("f");
+    creating.share_access |= share4::want_write_delegation;
+    const auto file = first.open(creating);
+    BOOST_TEST_REQUIRE(file.status == nfsstat4::ok);
+    BOOST_REQUIRE(file.res.delegation.delegation_type == open_delegation_type4::write);
+    const acl_to_send given("D:g:300:r A::1001:r A::EVERYONE@:r");
+    client4 second(*this, "b");
+    way.reset();
+    second.connect();
+    SETATTR4args setting;
+    setting.obj_attributes = given.raw();
+    const PUTFH4args put{client4::handle_of(file)};
+    const std::size_t before = channel->calls.size();
+    BOOST_TEST(second.call(put, setting).status() == nfsstat4::delay);
+    BOOST_TEST(channel->calls.size() == before + 1);
+    DELEGRETURN4args back;
+    back.deleg_stateid = file.res.delegation.stateid;
+    BOOST_TEST(first.call(put, back).status() == nfsstat4::ok);
+    BOOST_TEST(second.call(put, setting).status() == nfsstat4::ok);
+    const auto access = [&](std::uint32_t uid, std::uint32_t gid) {
+        user->uid = uid;
+        user->gid = gid;
+        v3::ACCESS3args args;
+        args.object = to_fh3(file.handle);
+        args.access = v3::access3::read | v3::access3::modify;
+        const auto res = call3<v3::ACCESS3res>(v3::procedure::access, args);
+        BOOST_TEST((res.status == v3::nfsstat3::ok));
+        v3::READ3args read;
+        read.file = args.object;
+        read.count = 10;
+        const auto data = call3<v3::READ3res>(v3::procedure::read, read);
+        BOOST_TEST((data.status == v3::nfsstat3::ok) == ((res.access & v3::access3::read) != 0));
+        return res.access;
+    };
+    BOOST_TEST(access(1001, 200) == v3::access3::read);
+    BOOST_TEST(access(1001, 300) == 0u);
+    BOOST_TEST(access(1002, 200) == v3::access3::read);
+}
+
+// Of each entry, and page by page; where one may not be read, in the entry's place for that.
+BOOST_FIXTURE_TEST_CASE(listings_tell_acls, fixture)
+{
+    const acl_to_send given("A::OWNER@:r A::EVERYONE@:c"), hidden("A::OWNER@:r");
+    std::map<std::string, std::string> made;
+    for (int i = 0; i < 140; ++i) {
+        OPEN4args creating = client.creating("");
+        const std::string name = "f" + std::to_string(i);
+        creating.claim.file = std::string_view(name);
+        creating.openhow.attrs = i == 7 ? hidden.raw() : given.raw();
+        const auto file = client.open(creating);
+        BOOST_TEST_REQUIRE(file.status == nfsstat4::ok);
+        BOOST_TEST_REQUIRE(
+            client.call(PUTFH4args{client4::handle_of(file)}, CLOSE4args{0, file.id}).status() ==
+            nfsstat4::ok);
+        made[name] = i == 7 ? "access" : "A::OWNER@:r A::EVERYONE@:c";
+    }
+    const auto listed = [&](std::uint32_t maxcount) {
+        std::map<std::string, std::string> out;
+        READDIR4args args;
+        args.maxcount = maxcount;
+        args.attr_request = {attribute::rdattr_error, attribute::acl, attribute::fileid};
+        for (bool eof = false; !eof;) {
+            answer4 page = here(args);
+            BOOST_TEST_REQUIRE(page.status() == nfsstat4::ok);
+            page.good<PUTROOTFH4res>();
+            page.good<LOOKUP4res>();
+            args.cookieverf = page.good<READDIR4res>().cookieverf;
+            readdir_reader reader(page.in());
+            entry4 entry;
+            while (reader.next(entry)) {
+                attributes values;
+                BOOST_REQUIRE(decode_attributes(entry.attrs, values));
+                BOOST_CHECK(values.present.test(attribute::fileid));
+                args.cookie = entry.cookie;
+                const bool good = values.rdattr_error == nfsstat4::ok;
+                BOOST_TEST(out.emplace(entry.name, good ? told(values) : "access").second);
+                BOOST_CHECK((good || values.rdattr_error == nfsstat4::access));
+            }
+            eof = reader.eof();
+        }
+        return out;
+    };
+    user->uid = 1001;
+    BOOST_CHECK(listed(2000) == made);
+    BOOST_CHECK(listed(1 << 20) == made);
+    // Without a place to tell it the listing fails.
+    READDIR4args args;
+    args.maxcount = 4096;
+    args.attr_request = {attribute::acl};
+    BOOST_TEST(here(args).status() == nfsstat4::access);
+    args.attr_request = {attribute::acl, attribute::rdattr_error};
+    args.maxcount = 40;
+    BOOST_TEST(here(args).status() == nfsstat4::toosmall);
+}
+
+// ACCESS, OPEN, READ and WRITE go by it.
+BOOST_FIXTURE_TEST_CASE(an_acl_decides_who_opens, fixture)
+{
+    OPEN4args creating = client.creating("f");
+    const acl_to_send given("D::1002:r A::1001:r A:g:100:rw A::OWNER@:rwa");
+    creating.openhow.attrs = given.raw();
+    const auto mine = client.open(creating);
+    BOOST_TEST_REQUIRE(mine.status == nfsstat4::ok);
+    BOOST_TEST(client.write(mine, "data") == nfsstat4::ok);
+    const auto access_of = [&](std::uint32_t uid, std::uint32_t gid) {
+        user->uid = uid;
+        user->gid = gid;
+        answer4 out = client.call(PUTFH4args{client4::handle_of(mine)}, ACCESS4args{access4::all});
+        out.good<PUTFH4res>();
+        return out.good<ACCESS4res>().access;
+    };
+    BOOST_TEST(access_of(1001, 200) == access4::read);
+    BOOST_TEST(client.open(client.opening("f", share4::access_read)).status == nfsstat4::ok);
+    BOOST_TEST(client.open(client.opening("f", share4::access_both)).status == nfsstat4::access);
+    BOOST_TEST(client.read(mine, stateid4()) == "data");
+    BOOST_TEST(client.write(mine, "x", stateid4()) == nfsstat4::access);
+    BOOST_TEST(access_of(1002, 200) == 0u);
+    BOOST_TEST(client.open(client.opening("f", share4::access_read)).status == nfsstat4::access);
+    BOOST_TEST(client.read(mine, stateid4()) == "NFS4ERR_ACCESS");
+    BOOST_TEST(access_of(1002, 100) == (access4::modify | access4::extend));
+    BOOST_TEST(client.write(mine, "x", stateid4()) == nfsstat4::ok);
+    BOOST_TEST(client.read(mine, stateid4()) == "NFS4ERR_ACCESS");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
