@@ -200,6 +200,7 @@ private:
     std::optional<files::recovery_database> recovery_;
     std::optional<files::database_store> store_;
     files::recovery_start restart_;
+    std::optional<v4::stream_callback_connector> connector_;
     std::unique_ptr<v4::server_commons> commons_; // goes when the shards have ended
     metric_registry* metrics_ = nullptr;
     metric_registrations registrations_;
@@ -287,6 +288,8 @@ void nfs_module::make_commons(shard& home)
     commons_ = std::make_unique<v4::server_commons>(table_, key_, home, *store_, options,
                                                     seconds_since_1970(), limits_.sessions);
     commons_->minors = minors_;
+    connector_.emplace(home);
+    commons_->v40.paths().connect_by(*connector_);
     registrations_ = commons_->expose(*metrics_);
     home.tasks().spawn([commons = commons_.get()] { return commons->state.table().tend(); });
     home.tasks().spawn([commons = commons_.get()] { return commons->tend(); });

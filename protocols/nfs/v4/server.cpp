@@ -273,7 +273,7 @@ task<rpc::outcome> server::serve_compound(rpc::call& c)
         co_return rpc::outcome::success;
     }
     if (minor == 0 && has_memory) {
-        task<rpc::outcome> served = serve_v40(c, args, rule_of(whole));
+        task<rpc::outcome> served = serve_v40(c, args, &whole);
         co_return co_await served;
     }
     if (!args.next()) {
