@@ -118,7 +118,7 @@ void callback_paths::set(files::client_id client, const std::optional<callback_p
         known && place && known->place.is_same(*place) && known->verdict_ != callback_path::verdict::down)
         return;
     forget(client);
-    if (!place)
+    if (!place || connector_ == nullptr)
         return;
     const auto made = std::make_shared<callback_path>(client, *place);
     made->peer_ = peer_group(place->address.at.address());

@@ -282,7 +282,8 @@ task<nfsstat4> server::open_file(compound& k, const OPEN4args& args, OPEN4res& r
     // What a client had before a restart it has, whatever we like (8881 10.2.1): it may be recalled at once. What it has changed
     // since nobody knows, so it is not asked for attributes.
     if (request.claim == files::open_claim::reclaim) {
-        request.want = reclaimed_want(args.claim.delegate_type);
+        if (k.minor() != 0 || k.may_delegate)
+            request.want = reclaimed_want(args.claim.delegate_type);
         request.gives_back = is_shared && !request.leased;
         request.change.reset();
     }

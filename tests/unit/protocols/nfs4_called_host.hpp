@@ -12,6 +12,13 @@
 #include <functional>
 #include <map>
 
+namespace verbena::nfs::v4 {
+inline std::ostream& operator<<(std::ostream& out, open_delegation_type4 type)
+{
+    return out << unsigned(type);
+}
+} // namespace verbena::nfs::v4
+
 namespace verbena::test {
 
 class called_hosts final : public callback_connector {
@@ -209,5 +216,84 @@ private:
     buffer_pool& pool_;
     std::map<std::string, listener> listeners_;
 };
+
+/// Clients that are called at the hosts of `called`.
+struct called_hosts_fixture : v40_fixture {
+    called_hosts_fixture()
+    {
+        options[0].local_writers = false;
+        hosts = &called;
+        start();
+        commons->minors[1] = true;
+    }
+    ~called_hosts_fixture()
+    {
+        tasks.request_stop();
+        while (tasks.live() != 0)
+            shard->turn();
+    }
+    void begin()
+    {
+        serve();
+        tend();
+        turns();
+    }
+    /// A call of minor version 0 that is still running when this returns, unless nothing holds it up.
+    template<class... Args>
+    std::shared_ptr<memory_call> begin0(const Args&... args)
+    {
+        std::shared_ptr<memory_call> c = prepare(0, [&](compound_request& out) { (out.add(args), ...); });
+        tasks.spawn([this, c]() -> task<void> {
+            (void)co_await dispatcher->dispatch(*c);
+            c->is_done = true;
+        });
+        turns();
+        return c;
+    }
+    /// The file is there, and the client's owner confirmed.
+    client0::opened make(client0& c, std::string_view name)
+    {
+        const auto made = c.ready(c.creating(name));
+        BOOST_TEST(c.close(made).status == nfsstat4::ok);
+        if (made.delegation.delegation_type != open_delegation_type4::none)
+            BOOST_TEST(give_back(made) == nfsstat4::ok);
+        pass(1ms);
+        return made;
+    }
+    client0::opened delegated(client0& c, std::string_view name, std::uint32_t access = share4::access_read)
+    {
+        make(c, name);
+        auto file = c.open(c.opening(name, access));
+        BOOST_TEST_REQUIRE(file.status == nfsstat4::ok);
+        BOOST_TEST_REQUIRE(file.delegation.delegation_type == ((access & share4::access_write) != 0
+                                                                   ? open_delegation_type4::write
+                                                                   : open_delegation_type4::read));
+        BOOST_TEST(!file.delegation.recall);
+        return file;
+    }
+    /// To write, which is in the way of any delegation; it is still waiting when this returns.
+    std::shared_ptr<memory_call> take(client0& c, std::string_view name)
+    {
+        return begin0(PUTROOTFH4args(), LOOKUP4args{"export"}, c.opening(name));
+    }
+    nfsstat4 give_back(const client0::opened& file)
+    {
+        return compound(PUTFH4args{file.fh()}, DELEGRETURN4args{file.delegation.stateid}).status();
+    }
+    std::uint64_t count(callback_counters::kind k, callback_counters::outcome o) const
+    {
+        return commons->callbacks.counters().calls[std::size_t(k)][std::size_t(o)].value();
+    }
+    callback_paths& paths() { return commons->v40.paths(); }
+
+    called_hosts called{pool};
+    called_hosts::listener& host = called.at("127.0.0.1:2049");
+};
+
+inline nfsstat4 status_of(memory_call& c)
+{
+    BOOST_TEST_REQUIRE(c.is_done);
+    return nfs4_fixture::answer_of(c).status();
+}
 
 } // namespace verbena::test

@@ -2,15 +2,12 @@
 // Calls to clients of minor version 0: where they are called, when that is tried, what it takes to get a delegation and how it goes back.
 #include "nfs4_called_host.hpp"
 
+#include <verbena/core/net.hpp>
 #include <verbena/protocols/nfs/v3/codec.hpp>
 #include <verbena/protocols/nfs/v3/server.hpp>
+#include <verbena/protocols/rpc/stream_server.hpp>
 
-namespace verbena::nfs::v4 {
-inline std::ostream& operator<<(std::ostream& out, open_delegation_type4 type)
-{
-    return out << unsigned(type);
-}
-} // namespace verbena::nfs::v4
+#include <sys/socket.h>
 
 BOOST_AUTO_TEST_SUITE(nfs4_v40_callbacks_test)
 
@@ -23,84 +20,7 @@ using kind = callback_counters::kind;
 
 namespace {
 
-struct fixture : v40_fixture {
-    fixture()
-    {
-        options[0].local_writers = false;
-        hosts = &called;
-        start();
-        commons->minors[1] = true;
-    }
-    ~fixture()
-    {
-        tasks.request_stop();
-        while (tasks.live() != 0)
-            shard->turn();
-        old.reset();
-    }
-    void begin()
-    {
-        serve();
-        tend();
-        turns();
-    }
-    /// A call of minor version 0 that is still running when this returns, unless nothing holds it up.
-    template<class... Args>
-    std::shared_ptr<memory_call> begin0(const Args&... args)
-    {
-        std::shared_ptr<memory_call> c = prepare(0, [&](compound_request& out) { (out.add(args), ...); });
-        tasks.spawn([this, c]() -> task<void> {
-            (void)co_await dispatcher->dispatch(*c);
-            c->is_done = true;
-        });
-        turns();
-        return c;
-    }
-    /// The file is there, and the client's owner confirmed.
-    client0::opened make(client0& c, std::string_view name)
-    {
-        const auto made = c.ready(c.creating(name));
-        BOOST_TEST(c.close(made).status == nfsstat4::ok);
-        if (made.delegation.delegation_type != deleg::none)
-            BOOST_TEST(give_back(made) == nfsstat4::ok);
-        pass(1ms);
-        return made;
-    }
-    client0::opened delegated(client0& c, std::string_view name, std::uint32_t access = share4::access_read)
-    {
-        make(c, name);
-        auto file = c.open(c.opening(name, access));
-        BOOST_TEST_REQUIRE(file.status == nfsstat4::ok);
-        BOOST_TEST_REQUIRE(file.delegation.delegation_type ==
-                           ((access & share4::access_write) != 0 ? deleg::write : deleg::read));
-        BOOST_TEST(!file.delegation.recall);
-        return file;
-    }
-    /// To write, which is in the way of any delegation; it is still waiting when this returns.
-    std::shared_ptr<memory_call> take(client0& c, std::string_view name)
-    {
-        return begin0(PUTROOTFH4args(), LOOKUP4args{"export"}, c.opening(name));
-    }
-    nfsstat4 give_back(const client0::opened& file)
-    {
-        return compound(PUTFH4args{file.fh()}, DELEGRETURN4args{file.delegation.stateid}).status();
-    }
-    std::uint64_t count(kind k, outcome o) const
-    {
-        return commons->callbacks.counters().calls[std::size_t(k)][std::size_t(o)].value();
-    }
-    callback_paths& paths() { return commons->v40.paths(); }
-
-    called_hosts called{pool};
-    called_hosts::listener& host = called.at("127.0.0.1:2049");
-    std::optional<v3::server> old;
-};
-
-nfsstat4 status_of(memory_call& c)
-{
-    BOOST_TEST_REQUIRE(c.is_done);
-    return fixture::answer_of(c).status();
-}
+using fixture = called_hosts_fixture;
 
 } // namespace
 
@@ -409,8 +329,8 @@ BOOST_FIXTURE_TEST_CASE(a_client_of_nobody_is_called_without_a_signature, fixtur
 BOOST_FIXTURE_TEST_CASE(what_other_versions_do_recalls_it_too, fixture)
 {
     begin();
-    old.emplace(exports, key, &commons->state, &home);
-    dispatcher->add(*old);
+    v3::server old(exports, key, &commons->state, &home);
+    dispatcher->add(old);
     client0 c(*this, "c");
     c.connect();
     const auto file = delegated(c, "f"), removed = delegated(c, "g");
@@ -577,210 +497,112 @@ BOOST_FIXTURE_TEST_CASE(a_client_that_moves_is_recalled_where_it_is_now, fixture
     BOOST_TEST(c.open(c.opening("g", share4::access_read)).delegation.delegation_type == deleg::none);
 }
 
-// --- What comes of a delegation
-
-BOOST_FIXTURE_TEST_CASE(who_does_not_answer_loses_the_delegation_and_nothing_else, fixture)
-{
-    recovery_lists lists;
-    memory_store kept(lists);
-    store = &kept;
-    commons.reset();
-    program.reset();
-    dispatcher.reset();
-    start();
-    begin();
-    client0 c(*this, "c"), other(*this, "other");
-    other.address = "127.0.0.1.8.2";
-    c.connect();
-    const auto file = delegated(c, "f");
-    other.connect();
-    make(other, "g");
-    BOOST_TEST(lists.new_list.size() == 2u);
-    host.silent = true;
-    const auto told_to_wait = take(other, "f");
-    pass(2s);
-    BOOST_TEST(status_of(*told_to_wait) == nfsstat4::delay);
-    for (int i = 0; i < 3; ++i) { // also meanwhile its lease is renewed
-        pass(28s, 100ms);
-        BOOST_TEST((c.renew() == nfsstat4::cb_path_down || i == 0));
-        (void)other.renew();
-    }
-    pass(10s, 100ms);
-    BOOST_TEST(commons->state.table().stats().revocations.value() == 1u);
-    BOOST_TEST(lists.new_list.size() == 1u);
-    BOOST_TEST(c.renew() == nfsstat4::ok); // it has none
-    BOOST_TEST(other.open(other.opening("f")).status == nfsstat4::ok);
-    // The open is as good as before, and another one is to be had, though it could not be taken back.
-    BOOST_TEST(compound(PUTFH4args{file.fh()}, READ4args{file.id, 0, 10}).status() == nfsstat4::ok);
-    BOOST_TEST(c.open(c.opening("g", share4::access_read)).status == nfsstat4::ok);
-    BOOST_TEST(lists.new_list.size() == 1u);
-    // It hears of it by its stateid, and then is as others are.
-    BOOST_TEST(compound(PUTFH4args{file.fh()}, READ4args{file.delegation.stateid, 0, 10}).status() ==
-               nfsstat4::bad_stateid);
-    BOOST_TEST(commons->state.table().stats().revoked_delegations.value() == 0);
-    BOOST_TEST(give_back(file) == nfsstat4::bad_stateid);
-    BOOST_TEST(c.open(c.opening("g", share4::access_read)).status == nfsstat4::ok);
-    BOOST_TEST(lists.new_list.size() == 2u);
-    commons.reset();
-}
-
-BOOST_FIXTURE_TEST_CASE(an_owner_that_is_not_confirmed_gets_no_delegation, fixture)
-{
-    begin();
-    client0 c(*this, "c");
-    c.connect();
-    make(c, "f");
-    c.owner = "another";
-    const auto file = c.open(c.opening("f", share4::access_read));
-    BOOST_TEST((file.rflags & open4_result::confirm) != 0u);
-    BOOST_TEST(file.delegation.delegation_type == deleg::none);
-    BOOST_TEST(c.confirm(file).status == nfsstat4::ok);
-    const auto again = c.open(c.opening("f", share4::access_read));
-    BOOST_TEST((again.rflags & open4_result::confirm) == 0u);
-    BOOST_TEST(again.delegation.delegation_type == deleg::read);
-}
-
-BOOST_FIXTURE_TEST_CASE(a_repeat_of_open_has_the_same_delegation, fixture)
-{
-    begin();
-    client0 c(*this, "c");
-    c.connect();
-    make(c, "f");
-    const OPEN4args args = c.opening("f");
-    const auto first = c.open(args), again = c.open(args);
-    BOOST_TEST(first.delegation.delegation_type == deleg::write);
-    BOOST_TEST(again.delegation.delegation_type == deleg::write);
-    BOOST_TEST((again.delegation.stateid == first.delegation.stateid));
-    BOOST_TEST(again.delegation.space_limit.filesize == UINT64_MAX);
-    BOOST_TEST(commons->state.table().stats().write_delegations.value() == 1);
-}
-
-BOOST_FIXTURE_TEST_CASE(opens_are_claimed_under_a_delegation, fixture)
-{
-    begin();
-    client0 c(*this, "c"), other(*this, "other");
-    other.address = "127.0.0.1.8.2";
-    c.connect();
-    const auto file = delegated(c, "f", share4::access_both);
-    BOOST_TEST(c.close(file).status == nfsstat4::ok);
-    other.connect();
-    make(other, "g");
-    (void)take(other, "f");
-    BOOST_TEST(host.calls.size() == 1u);
-    OPEN4args claim = c.opening("f");
-    claim.claim.claim = open_claim_type4::delegate_cur;
-    claim.claim.delegate_stateid = file.delegation.stateid;
-    const auto claimed = c.open(claim);
-    BOOST_TEST(claimed.status == nfsstat4::ok);
-    BOOST_TEST(claimed.delegation.delegation_type == deleg::none);
-    BOOST_TEST(c.write(claimed, claimed.id) == nfsstat4::ok);
-    claim.seqid = ++c.seqid;
-    claim.claim.claim = open_claim_type4::delegate_prev;
-    BOOST_TEST(c.open(claim).status == nfsstat4::notsupp);
-    // Linux asks for attributes in front: it does not wait for itself.
-    answer4 back = compound(PUTFH4args{file.fh()}, GETATTR4args{{attribute::change, attribute::size}},
-                            DELEGRETURN4args{file.delegation.stateid});
-    BOOST_TEST(back.status() == nfsstat4::ok);
-    BOOST_TEST(compound(PUTROOTFH4args(), DELEGPURGE4args{c.id}).status() == nfsstat4::notsupp);
-}
-
-BOOST_FIXTURE_TEST_CASE(others_ask_a_writer_for_attributes, fixture)
-{
-    begin();
-    client0 c(*this, "c");
-    c.connect();
-    const auto file = delegated(c, "f", share4::access_both);
-    host.values.present = {attribute::change, attribute::size};
-    host.values.change = 1;
-    host.values.size = 4711;
-    // The holder's own calls say who it is, by what stands anywhere in them.
-    const bitmap4 wanted = {attribute::size};
-    const auto own = [&](answer4 out) {
-        BOOST_TEST(out.status() == nfsstat4::ok);
-        BOOST_TEST(host.calls.empty());
-    };
-    own(compound(PUTFH4args{file.fh()}, READ4args{file.id, 0, 1}, GETATTR4args{wanted}));
-    own(compound(PUTFH4args{file.fh()}, GETATTR4args{wanted}, READ4args{file.delegation.stateid, 0, 1}));
-    own(compound(PUTROOTFH4args(), LOOKUP4args{"export"}, c.opening("f"), GETATTR4args{wanted}));
-    // Others'.
-    answer4 seen = compound(PUTFH4args{file.fh()}, GETATTR4args{wanted});
-    seen.good<PUTFH4res>();
-    const auto res = seen.good<GETATTR4res>();
-    attributes values;
-    BOOST_TEST(decode_attributes(res.obj_attributes, values));
-    BOOST_TEST(values.size == 4711u);
-    BOOST_TEST_REQUIRE(host.calls.size() == 1u);
-    BOOST_TEST((host.calls[0].operation == nfs_cb_opnum4::getattr));
-    BOOST_TEST(host.calls[0].ident == 77u);
-    BOOST_TEST(std::ranges::equal(host.calls[0].handle, file.handle));
-    BOOST_TEST(count(kind::getattr, outcome::ok) == 1u);
-    // One that has no answer in time is recalled, and its path is no worse for that.
-    host.silent_recalls = true;
-    const auto asking = begin0(PUTFH4args{file.fh()}, GETATTR4args{wanted});
-    pass(1100ms);
-    host.silent_recalls = false;
-    pass(1s);
-    BOOST_TEST(status_of(*asking) == nfsstat4::delay);
-    BOOST_TEST(host.open == 1);
-    BOOST_TEST(c.renew() == nfsstat4::ok);
-    BOOST_TEST(give_back(file) == nfsstat4::ok);
-}
+// --- Over TCP
 
 namespace {
 
-struct restarted : restarting_fixture {
-    restarted() : restarting_fixture(false) { hosts = &called; }
-    ~restarted() { stop(); }
-    void go_on()
+/// What a client of the kernel's listens with.
+class callback_program final : public rpc::program {
+public:
+    std::uint32_t number() const noexcept override { return 0x40000000; }
+    std::uint32_t low_version() const noexcept override { return 1; }
+    std::uint32_t high_version() const noexcept override { return 1; }
+    std::string_view name() const noexcept override { return "callbacks"; }
+    std::string_view procedure_name(std::uint32_t, std::uint32_t) const noexcept override { return "CB"; }
+    bool non_idempotent(std::uint32_t, std::uint32_t) const noexcept override { return false; }
+    task<rpc::outcome> serve(rpc::call& c) override
     {
-        serving->spawn([this] { return commons->callbacks.run(); });
-        turns();
+        if (c.header().procedure == 0) {
+            ++nulls;
+            co_return rpc::outcome::success;
+        }
+        ++calls;
+        if (talks) {
+            const bool has_room = co_await c.reserve_results(8192);
+            BOOST_TEST(has_room);
+            const std::vector<std::byte> much(8000);
+            c.results().opaque_fixed(much);
+            co_return rpc::outcome::success;
+        }
+        callback_results results(c.results(), {});
+        (void)results.add(CB_RECALL4res());
+        co_return rpc::outcome::success;
     }
-    called_hosts called{pool};
-    called_hosts::listener& host = called.at("127.0.0.1:2049");
+    int nulls = 0, calls = 0;
+    bool talks = false; ///< more than any answer has
+};
+
+struct over_tcp : fixture {
+    over_tcp()
+    {
+        hosts = &connector;
+        begin();
+        answers.add(program);
+        streams.emplace(*shard, pool, answers, rpc::stream_options());
+        listener = std::move(*net::open_listener(*net::endpoint::parse("127.0.0.1:0")));
+        const std::uint16_t port = net::endpoint::local(listener.get())->port();
+        c.address = "127.0.0.1." + std::to_string(port >> 8) + "." + std::to_string(port & 0xff);
+    }
+    ~over_tcp()
+    {
+        tasks.request_stop();
+        carry([this] { return tasks.live() == 0; });
+        scope s(*shard);
+        s.spawn([this] { return streams->shut_down(shard->clock().now()); });
+        carry([&] { return s.live() == 0; });
+        streams.reset();
+    }
+    /// Until it is so, while the kernel carries what is sent, and time passes slowly.
+    void carry(const std::function<bool()>& is_so)
+    {
+        for (int i = 0; i < 1'000'000 && !is_so(); ++i) {
+            const int fd = ::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+            if (fd >= 0)
+                streams->adopt(net::unique_fd(fd), *net::endpoint::parse("127.0.0.1:700"));
+            turns();
+            clock.advance(100us);
+        }
+        BOOST_TEST_REQUIRE(is_so());
+    }
+    stream_callback_connector connector{home};
+    rpc::service_dispatcher answers{*shard};
+    callback_program program;
+    std::optional<rpc::stream_server> streams;
+    net::unique_fd listener;
+    client0 c{*this, "c"};
 };
 
 } // namespace
 
-BOOST_FIXTURE_TEST_CASE(a_delegation_is_taken_back_after_a_restart, restarted)
+BOOST_FIXTURE_TEST_CASE(a_client_is_called_over_a_connection_of_its_own, over_tcp)
 {
-    start_again();
-    go_on();
-    client0 c(*this, "c");
     c.connect();
-    pass(1ms);
-    auto file = c.ready(c.creating("f"));
-    file = c.open(c.opening("f"));
-    BOOST_TEST_REQUIRE(file.delegation.delegation_type == deleg::write);
-    for (const bool is_there : {true, false}) {
-        start_again();
-        go_on();
-        host.hangs = !is_there;
-        c.connect();
-        c.seqid = 0;
-        OPEN4args claim = c.opening("");
-        claim.claim.claim = open_claim_type4::previous;
-        claim.claim.delegate_type = deleg::write;
-        auto reclaiming = prepare(0, [&](compound_request& out) {
-            out.add(PUTFH4args{file.fh()});
-            out.add(claim);
-        });
-        memory_call& c0 = *reclaiming;
-        serving->spawn([&]() -> task<void> {
-            (void)co_await dispatcher->dispatch(c0);
-            c0.is_done = true;
-        });
-        pass(is_there ? 1ms : 1100ms);
-        BOOST_TEST_REQUIRE(c0.is_done);
-        answer4 out = answer_of(c0);
-        out.good<PUTFH4res>();
-        const auto res = out.good<OPEN4res>();
-        BOOST_TEST(res.delegation.delegation_type == deleg::write);
-        BOOST_TEST(res.delegation.recall == !is_there);
-        BOOST_TEST((res.rflags & open4_result::confirm) == 0u);
-        BOOST_TEST(compound(PUTFH4args{file.fh()}, DELEGRETURN4args{res.delegation.stateid}).status() ==
-                   nfsstat4::ok);
-    }
+    carry([this] { return paths().paths(callback_path::verdict::up).value() == 1; });
+    BOOST_TEST(program.nulls == 1);
+    const auto file = delegated(c, "f");
+    client0 other(*this, "other");
+    other.netid = "udp";
+    other.connect();
+    make(other, "g");
+    const auto waiting = take(other, "f");
+    carry([this] { return program.calls == 1; });
+    BOOST_TEST(!waiting->is_done);
+    BOOST_TEST(give_back(file) == nfsstat4::ok);
+    carry([&] { return waiting->is_done; });
+    BOOST_TEST(status_of(*waiting) == nfsstat4::ok);
+    // A client that answers with more than is kept for it.
+    const auto second = delegated(c, "h");
+    program.talks = true;
+    const auto again = take(other, "h");
+    carry([this] { return paths().paths(callback_path::verdict::down).value() == 1; });
+    BOOST_TEST(give_back(second) == nfsstat4::ok);
+    carry([&] { return again->is_done; });
+    // There is no way to one over RDMA.
+    c.netid = "rdma";
+    const auto set = c.set();
+    BOOST_TEST(c.confirm(set.clientid, set.setclientid_confirm) == nfsstat4::ok);
+    carry([this] { return paths().paths(callback_path::verdict::down).value() == 1; });
+    BOOST_TEST(paths().connections.value() == 0);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -52,7 +52,7 @@ public:
         v40_answer answer;                       ///< unless it runs: as a repeat, if that is ok
         files::client_id client = files::nobody; ///< if it runs
         bool may_delegate =
-            false; ///< likewise: the owner is confirmed, or reclaims, and the client can be called
+            false; ///< likewise: the owner is confirmed; of a reclaim, the client is called somewhere
         v40_turn turn;
     };
     /// An OPEN that runs goes to end_open(). Where it doesn't get there its number is not used up.
