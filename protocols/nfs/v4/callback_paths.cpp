@@ -194,6 +194,9 @@ bool callback_paths::may_try(callback_path& p)
         end_idle_one(nullptr);
         return false;
     }
+    // Clients that nobody knows to be good are not to keep others from being recalled.
+    if (p.verdict_ != callback_path::verdict::up && trying_ >= (limits_.callback_connections + 1) / 2)
+        return false;
     // Whoever changes ports and names as it likes is still one peer.
     count_tries(of);
     if (of.tries == 0)
@@ -221,10 +224,13 @@ void callback_paths::start(const std::shared_ptr<callback_path>& p)
 
 task<void> callback_paths::serve(std::shared_ptr<callback_path> p)
 {
-    if (p->verdict_ != callback_path::verdict::up)
+    const bool is_try = p->verdict_ != callback_path::verdict::up;
+    trying_ += is_try;
+    if (is_try)
         tries.add();
     task<result<void>> opening = open(p.get());
     const result<void> opened = co_await with_timeout(patience, std::move(opening));
+    trying_ -= is_try;
     if (opened && !p->gone_) {
         p->link_ = callback_path::link_state::open;
         note_answer(*p);

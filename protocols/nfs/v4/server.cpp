@@ -145,6 +145,7 @@ task<void> server_commons::tend()
         co_await state.forget_abandoned();
         const task_context& context = co_await current_context();
         sessions.drop_unconfirmed(context.shard->now());
+        v40.paths().tidy();
         // All of them each time, and others' calls between a thousand and the next.
         bool more = v40.tend(context.shard->clock().now());
         while (more) {

@@ -189,7 +189,6 @@ void v40_state::forget(files::client_id client)
 bool v40_state::tend(time_point now, std::size_t most_owners)
 {
     clients_.drop_unconfirmed(now);
-    paths_.tidy();
     for (std::size_t left = owners_.clients(); left > 0 && most_owners > 0; --left) {
         const files::client_id client = owners_.next_client(tended_);
         tended_ = client;

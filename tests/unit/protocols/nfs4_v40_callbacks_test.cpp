@@ -254,6 +254,39 @@ BOOST_FIXTURE_TEST_CASE(connections_have_limits, fixture)
     BOOST_TEST(first.renew() == nfsstat4::ok);
 }
 
+BOOST_FIXTURE_TEST_CASE(who_never_answers_keeps_nobody_from_being_recalled, fixture)
+{
+    limits.callback_connections = 4;
+    commons.reset();
+    program.reset();
+    dispatcher.reset();
+    start();
+    begin();
+    client0 holder(*this, "holder"), other(*this, "other");
+    other.netid = "udp";
+    holder.connect();
+    other.connect();
+    const auto file = delegated(holder, "f");
+    make(other, "g");
+    pass(11s);
+    BOOST_TEST(paths().connections.value() == 0);
+    std::deque<client0> clients;
+    for (int i = 10; i < 20; ++i) {
+        client0& c = clients.emplace_back(*this, "c" + std::to_string(i));
+        c.address = "127.0.0.1.8." + std::to_string(i);
+        called.at("127.0.0.1:" + std::to_string(2048 + i)).silent = true;
+        c.connect();
+    }
+    turns();
+    BOOST_TEST(paths().connections.value() == 2);
+    const auto waiting = take(other, "f");
+    turns();
+    BOOST_TEST(host.calls.size() == 1u);
+    BOOST_TEST(give_back(file) == nfsstat4::ok);
+    pass(1ms);
+    BOOST_TEST(status_of(*waiting) == nfsstat4::ok);
+}
+
 BOOST_FIXTURE_TEST_CASE(who_changes_its_port_all_the_time_is_tried_ten_times_a_second, fixture)
 {
     begin();

@@ -197,6 +197,7 @@ private:
     scope* tasks_ = nullptr; // while run() runs
     std::unordered_map<files::client_id, std::shared_ptr<callback_path>> paths_;
     std::map<std::string, peer_entry> peers_;
+    std::size_t trying_ = 0;                          // of the links, those whose CB_NULL is not answered yet
     std::list<std::shared_ptr<callback_path>> links_; // that have a connection, those opened last at the end
 };
 
