@@ -18,7 +18,7 @@ result<void> state_table::set_silent(client_id client)
 bool state_table::lacks_record(client_id client) noexcept
 {
     const client_entry* const c = find_client(client);
-    return c != nullptr && c->silent && !c->recorded && c->revoked == 0;
+    return c != nullptr && c->silent && !c->recorded;
 }
 
 void state_table::drop_revoked(client_id client, const stateid& id) noexcept
@@ -37,7 +37,7 @@ bool state_table::is_being_written(client_id client) noexcept
 // It could not take that back after the next start, or others' state would stand in its place (7530 9.6.3.4).
 result<void> state_table::may_be_granted(const client_entry& c) const noexcept
 {
-    if (c.silent && !c.recorded && c.revoked == 0)
+    if (c.silent && !c.recorded)
         return error(errc::busy, "the client is not written down");
     return {};
 }

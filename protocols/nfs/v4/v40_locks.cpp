@@ -22,6 +22,9 @@ task<v40_answer> v40_state::lock_here(const LOCK4args* args, const storage::hand
         co_return std::move(b.answer);
     v40_owner& o = *b.turn;
     v40_answer out;
+    out.status = co_await end_if_unaware(o.client);
+    if (out.status != nfsstat4::ok)
+        co_return out;
     if (fresh && !o.confirmed)
         out.status = nfsstat4::bad_stateid;
     else if (fresh && clients_.state_of(by.lock_owner.clientid) != o.client)

@@ -208,6 +208,18 @@ bool v40_state::tend(time_point now, std::size_t most_owners)
 
 // --- Owners
 
+// It has a delegation that was revoked, and has not heard of it, so it is not written down and gets nothing new. No other answer would tell it. It
+// begins anew.
+task<nfsstat4> v40_state::end_if_unaware(files::client_id client)
+{
+    files::state_table& table = state_.table();
+    if (!table.lacks_record(client) || !table.has_revoked(client))
+        co_return nfsstat4::ok;
+    forget(client);
+    co_await state_.abandon(client);
+    co_return nfsstat4::expired;
+}
+
 bool v40_state::is_idle(const v40_owner& o) { return !state_.table().has_owner(o.client, o.locks, o.name); }
 
 // With all that it has open, also what no answer has told of. DELAY where that can't be taken just now.
@@ -336,6 +348,13 @@ task<v40_state::begun> v40_state::begin_open_here(const OPEN4args* args)
     if (out.answer.status == nfsstat4::ok)
         out.runs = co_await judge(*out.turn, nfs_opnum4::open, args->seqid, out.answer);
     if (!out.runs) {
+        out.turn.give_back();
+        co_return out;
+    }
+    if (args->claim.claim != open_claim_type4::delegate_cur)
+        out.answer.status = co_await end_if_unaware(client);
+    if (out.answer.status != nfsstat4::ok) {
+        out.runs = false;
         out.turn.give_back();
         co_return out;
     }

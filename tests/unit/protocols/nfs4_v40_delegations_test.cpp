@@ -14,40 +14,59 @@ using outcome = callback_counters::outcome;
 using kind = callback_counters::kind;
 using fixture = called_hosts_fixture;
 
-BOOST_FIXTURE_TEST_CASE(who_does_not_answer_loses_the_delegation_and_nothing_else, fixture)
-{
-    recovery_lists lists;
-    memory_store kept(lists);
-    store = &kept;
-    commons.reset();
-    program.reset();
-    dispatcher.reset();
-    start();
-    begin();
-    client0 c(*this, "c"), other(*this, "other");
-    other.address = "127.0.0.1.8.2";
-    c.connect();
-    const auto file = delegated(c, "f");
-    other.connect();
-    make(other, "g");
-    BOOST_TEST(lists.new_list.size() == 2u);
-    host.silent = true;
-    const auto told_to_wait = take(other, "f");
-    pass(2s);
-    BOOST_TEST(status_of(*told_to_wait) == nfsstat4::delay);
-    for (int i = 0; i < 3; ++i) { // also meanwhile its lease is renewed
-        pass(28s, 100ms);
-        BOOST_TEST((c.renew() == nfsstat4::cb_path_down || i == 0));
-        (void)other.renew();
+namespace {
+
+/// A client whose delegation of "f" was revoked, as it did not answer.
+struct revoked_fixture : fixture {
+    revoked_fixture()
+    {
+        store = &kept;
+        commons.reset();
+        program.reset();
+        dispatcher.reset();
+        start();
+        begin();
+        c.connect();
+        file = delegated(c, "f");
+        other.address = "127.0.0.1.8.2";
+        other.connect();
+        make(other, "g");
+        BOOST_TEST(lists.new_list.size() == 2u);
+        host.silent = true;
+        const auto told_to_wait = take(other, "f");
+        pass(2s);
+        BOOST_TEST(status_of(*told_to_wait) == nfsstat4::delay);
+        for (int i = 0; i < 3; ++i) { // also meanwhile its lease is renewed
+            pass(28s, 100ms);
+            BOOST_TEST((c.renew() == nfsstat4::cb_path_down || i == 0));
+            (void)other.renew();
+        }
+        pass(10s, 100ms);
+        BOOST_TEST(commons->state.table().stats().revocations.value() == 1u);
+        BOOST_TEST(lists.new_list.size() == 1u);
+        BOOST_TEST(c.renew() == nfsstat4::ok); // it has none
+        BOOST_TEST(other.open(other.opening("f")).status == nfsstat4::ok);
     }
-    pass(10s, 100ms);
-    BOOST_TEST(commons->state.table().stats().revocations.value() == 1u);
-    BOOST_TEST(lists.new_list.size() == 1u);
-    BOOST_TEST(c.renew() == nfsstat4::ok); // it has none
-    BOOST_TEST(other.open(other.opening("f")).status == nfsstat4::ok);
-    // The open is as good as before, and another one is to be had, though it could not be taken back.
+    ~revoked_fixture()
+    {
+        tasks.request_stop();
+        while (tasks.live() != 0)
+            shard->turn();
+        program.reset();
+        commons.reset(); // before its store
+    }
+    recovery_lists lists;
+    memory_store kept{lists};
+    client0 c{*this, "c"}, other{*this, "other"};
+    client0::opened file;
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(who_does_not_answer_loses_the_delegation, revoked_fixture)
+{
+    // The open is as good as before.
     BOOST_TEST(compound(PUTFH4args{file.fh()}, READ4args{file.id, 0, 10}).status() == nfsstat4::ok);
-    BOOST_TEST(c.open(c.opening("g", share4::access_read)).status == nfsstat4::ok);
     BOOST_TEST(lists.new_list.size() == 1u);
     // It hears of it by its stateid, and then is as others are.
     BOOST_TEST(compound(PUTFH4args{file.fh()}, READ4args{file.delegation.stateid, 0, 10}).status() ==
@@ -56,7 +75,30 @@ BOOST_FIXTURE_TEST_CASE(who_does_not_answer_loses_the_delegation_and_nothing_els
     BOOST_TEST(give_back(file) == nfsstat4::bad_stateid);
     BOOST_TEST(c.open(c.opening("g", share4::access_read)).status == nfsstat4::ok);
     BOOST_TEST(lists.new_list.size() == 2u);
-    commons.reset();
+}
+
+BOOST_FIXTURE_TEST_CASE(what_is_claimed_under_a_revoked_delegation_tells_too, revoked_fixture)
+{
+    OPEN4args claim = c.opening("f", share4::access_read);
+    claim.claim.claim = open_claim_type4::delegate_cur;
+    claim.claim.delegate_stateid = file.delegation.stateid;
+    BOOST_TEST(c.open(claim).status == nfsstat4::bad_stateid);
+    --c.seqid; // that used up no number
+    BOOST_TEST(commons->state.table().stats().revoked_delegations.value() == 0);
+    BOOST_TEST(c.open(c.opening("g", share4::access_read)).status == nfsstat4::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(who_opens_something_before_it_heard_of_it_begins_anew, revoked_fixture)
+{
+    BOOST_TEST(c.open(c.opening("g", share4::access_read)).status == nfsstat4::expired);
+    BOOST_TEST(c.renew() == nfsstat4::stale_clientid);
+    BOOST_TEST(compound(PUTFH4args{file.fh()}, READ4args{file.id, 0, 10}).status() == nfsstat4::expired);
+    BOOST_TEST(commons->state.table().stats().revoked_delegations.value() == 0);
+    host.silent = false;
+    c.connect();
+    make(c, "h");
+    BOOST_TEST(c.open(c.opening("h", share4::access_read)).delegation.delegation_type == deleg::read);
+    BOOST_TEST(lists.new_list.size() == 2u);
 }
 
 BOOST_FIXTURE_TEST_CASE(an_owner_that_is_not_confirmed_gets_no_delegation, fixture)
@@ -305,6 +347,14 @@ struct walk : called_hosts_fixture {
         out.good<PUTROOTFH4res>();
         out.good<LOOKUP4res>();
         const auto res = out.take<OPEN4res>();
+        if (res.status == nfsstat4::expired) { // it lost one and had not heard of that
+            BOOST_TEST(std::ranges::none_of(c.holds, [&](const held& h) { return is_valid(c, h); }));
+            c.holds.clear();
+            c.client.connect();
+            make(c.client, "own" + std::to_string(c.port));
+            ++begun_anew;
+            return;
+        }
         BOOST_TEST((res.status == nfsstat4::ok || res.status == nfsstat4::delay), res.status);
         if (res.status != nfsstat4::ok)
             return;
@@ -408,14 +458,14 @@ struct walk : called_hosts_fixture {
 
     std::mt19937_64 luck;
     std::deque<one> clients;
-    int given = 0;
+    int given = 0, begun_anew = 0;
 };
 
 } // namespace
 
 BOOST_AUTO_TEST_CASE(nobody_holds_what_another_one_changes)
 {
-    int given = 0;
+    int given = 0, begun_anew = 0;
     std::uint64_t revoked = 0;
     for (std::uint64_t seed = 1; seed <= 4; ++seed) {
         BOOST_TEST_CONTEXT("seed " << seed)
@@ -425,11 +475,13 @@ BOOST_AUTO_TEST_CASE(nobody_holds_what_another_one_changes)
                 w.step();
             w.end();
             given += w.given;
+            begun_anew += w.begun_anew;
             revoked += w.commons->state.table().stats().revocations.value();
         }
     }
     BOOST_TEST(given > 40);
     BOOST_TEST(revoked > 2u);
+    BOOST_TEST(begun_anew > 0);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

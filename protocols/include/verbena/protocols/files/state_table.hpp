@@ -249,10 +249,10 @@ public:
     /// The client never says that it took back all that it had (NFS version 4.0): it may until grace is over, and gets something new as
     /// soon as it is, and a record() of it. That takes the place of reclaim_complete(). Errors: stale_client.
     result<void> set_silent(client_id client);
-    /// Whether record() is to be awaited before it gets opens or locks: it is silent, and has no record. Without that they are refused: busy. While
-    /// something was revoked that it has not heard of it has none, and needs none: it takes nothing back after the next start.
+    /// Whether record() is to be awaited before it gets opens or locks: it is silent, and has no record. Without that they are refused: busy. As
+    /// long as something of it is revoked and not freed it gets none.
     bool lacks_record(client_id client) noexcept;
-    /// A silent client has heard that the delegation was revoked: that is free_stateid() for it, and the next record() puts it in the store again.
+    /// A silent client has heard that the delegation was revoked: that is free_stateid() for it, and record() may be had again.
     /// Anything else is left as it is.
     void drop_revoked(client_id client, const stateid& id) noexcept;
     /// The client may take back after the next start what it gets from now on.

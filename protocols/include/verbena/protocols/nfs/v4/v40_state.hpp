@@ -106,6 +106,7 @@ private:
     task<nfsstat4> renew_here(files::client_id client);
     task<nfsstat4> renew_client_here(clientid4 id);
     task<nfsstat4> renew_and_tell_here(clientid4 id);
+    task<nfsstat4> end_if_unaware(files::client_id client);
     task<nfsstat4> return_delegation_here(stateid4 id, const storage::handle* file);
     task<nfsstat4> take_turn(std::shared_ptr<v40_owner> owner, v40_turn& turn);
     task<nfsstat4> turn_of(files::client_id client, bool locks, std::span<const std::byte> name,
