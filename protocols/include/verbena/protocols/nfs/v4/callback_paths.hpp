@@ -144,7 +144,8 @@ public:
     void nudge(files::client_id client);
     /// Whether a client that has delegations hears CB_PATH_DOWN.
     bool is_down(files::client_id client) const;
-    /// Completes when: the first try has ended, or `most` has passed. On cancel: it ends. Errors: none. Shard: the state layer's.
+    /// Completes when: the first try has ended, or `most` has passed. On cancel: it ends. Errors: none. Lifetime: this outlives it. Shard: the state
+    /// layer's.
     task<void> settle(files::client_id client, duration most);
 
     /// A connection of the path is there for whoever calls over it, until that says end().
