@@ -51,6 +51,10 @@ std::vector<setting> limit_settings()
                         "answered last"),
         setting::number("owner_memory_mib_per_peer", of_mib, sessions.owner_memory_per_peer / mib,
                         "Of that, what one peer's clients may have"),
+        setting::number("callback_connections", of_few, sessions.callback_connections,
+                        "Connections that verbenad makes at once to call clients of version 4.0"),
+        setting::number("callback_connections_per_peer", of_few, sessions.callback_connections_per_peer,
+                        "Of these, those to one peer"),
         setting::number("opens", of_state, state.opens, "Opens of version 4, of all clients"),
         setting::number("opens_per_client", of_state, state.opens_per_client, "Opens of one client"),
         setting::number("locks", of_state, state.locks, "Ranges of bytes that clients of version 4 lock"),
@@ -87,6 +91,9 @@ limits_config read_limits(const setting_values& values)
     made.sessions.owner_memory = values.number("owner_memory_mib") * mib;
     made.sessions.owner_memory_per_peer =
         part_of(values, "owner_memory_mib_per_peer", "owner_memory_mib") * mib;
+    made.sessions.callback_connections = values.number("callback_connections");
+    made.sessions.callback_connections_per_peer =
+        part_of(values, "callback_connections_per_peer", "callback_connections");
     made.state.opens = values.number("opens");
     made.state.opens_per_client = part_of(values, "opens_per_client", "opens");
     made.state.locks = values.number("locks");

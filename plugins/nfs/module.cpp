@@ -222,6 +222,7 @@ private:
     v4::user_names_options names_;
     std::optional<v4::nsswitch_names> nsswitch_;
     std::optional<v4::user_names> users_;
+    std::optional<v4::stream_callback_connector> connector_;
     std::unique_ptr<v4::server_commons> commons_; // goes when the shards have ended
     metric_registry* metrics_ = nullptr;
     metric_registrations registrations_;
@@ -333,6 +334,8 @@ void nfs_module::make_commons(shard& home)
     commons_->minors = minors_;
     users_.emplace(home.tasks(), *nsswitch_, names_);
     commons_->users = &*users_;
+    connector_.emplace(home);
+    commons_->v40.paths().connect_by(*connector_);
     registrations_ = commons_->expose(*metrics_);
     home.tasks().spawn([commons = commons_.get()] { return commons->state.table().tend(); });
     home.tasks().spawn([commons = commons_.get()] { return commons->tend(); });

@@ -234,6 +234,12 @@ bool state_table::has_revoked(client_id client) noexcept
     return c != nullptr && c->revoked > 0;
 }
 
+bool state_table::has_delegations(client_id client) noexcept
+{
+    const client_entry* c = find_client(client);
+    return c != nullptr && c->delegations > c->revoked;
+}
+
 // --- The recovery store
 
 // Where the client has something that was revoked: only as it frees that.

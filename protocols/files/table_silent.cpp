@@ -21,6 +21,13 @@ bool state_table::lacks_record(client_id client) noexcept
     return c != nullptr && c->silent && !c->recorded;
 }
 
+void state_table::drop_revoked(client_id client, const stateid& id) noexcept
+{
+    state_entry* const s = states_->find(id);
+    if (s != nullptr && s->file == nullptr && s->client.id == client && s->client.silent)
+        remove(*s);
+}
+
 bool state_table::is_being_written(client_id client) noexcept
 {
     const client_entry* const c = find_client(client);

@@ -237,7 +237,7 @@ metric_registrations v4::server::expose(metric_registry& registry) const
     const callback_counters& calls = commons_.callbacks.counters();
     made.push_back(registry.add(
         {"verbena_nfs4_callbacks_total",
-         "Calls to clients of version 4.1, by what came of them: ok, later (it is made again, as the client "
+         "Calls to clients of version 4, by what came of them: ok, later (it is made again, as the client "
          "asks for time or does not know the delegation yet), failed, unanswered (no reply in 10 s, or the "
          "connection went: it is made again), unreachable (the client has no connection for them: once until "
          "it has).",
@@ -310,6 +310,34 @@ metric_registrations v4::server_commons::expose(metric_registry& registry) const
             out.value({"courtesy"}, static_cast<double>(courtesy));
             out.value({"gone"}, static_cast<double>(lost));
         }));
+    const callback_paths& paths = v40.paths();
+    made.push_back(registry.add(
+        {"verbena_nfs4_callback_paths",
+         "Clients of version 4.0 that say where they are called, by whether that works: unknown (not tried "
+         "to the end yet), up, or down. Others, and those that are not up, get no delegations.",
+         metric_type::gauge,
+         "clients",
+         {"state"},
+         3},
+        [&paths](metric_sink& out) {
+            using verdict = callback_path::verdict;
+            out.value({"unknown"}, static_cast<double>(paths.paths(verdict::unknown).value()));
+            out.value({"up"}, static_cast<double>(paths.paths(verdict::up).value()));
+            out.value({"down"}, static_cast<double>(paths.paths(verdict::down).value()));
+        }));
+    made.push_back(registry.add(
+        {"verbena_nfs4_callback_connections",
+         "Connections that the server makes to call clients of version 4.0; idle ones are closed after 10 s.",
+         metric_type::gauge, "connections"},
+        paths.connections));
+    made.push_back(
+        registry.add({"verbena_nfs4_callback_tries_total",
+                      "Tries whether a client of version 4.0 can be called.", metric_type::counter, "tries"},
+                     paths.tries));
+    made.push_back(
+        registry.add({"verbena_nfs4_callback_tries_failed_total",
+                      "Of these tries, those that a client did not answer.", metric_type::counter, "tries"},
+                     paths.failures));
     made.push_back(registry.add(
         {"verbena_nfs4_sessions", "Sessions of clients of version 4.1.", metric_type::gauge, "sessions"},
         [this](metric_sink& out) { out.value({}, static_cast<double>(sessions.sessions())); }));

@@ -82,6 +82,7 @@ public:
           reserved_port_(options.reserved_port),
           callbacks_(options.callbacks),
           callback_credits_(options.callback_credits),
+          max_reply_(options.max_reply),
           peer_address_(address_.address()),
           peer_name_(address_.to_string()),
           peer_{peer_address_, peer_name_, "tcp", address_.port()}
@@ -111,6 +112,7 @@ private:
     bool reserved_port_;
     dispatcher* callbacks_;
     std::uint32_t callback_credits_;
+    std::size_t max_reply_;
     std::string peer_address_;
     std::string peer_name_;
     rpc::peer peer_; // of the server's calls
@@ -398,7 +400,8 @@ bool stream_client::connection::parse() noexcept
         const fragment_header header = decode_fragment_header(
             std::span<const std::byte, fragment_header_size>(input_.data() + begin_, fragment_header_size));
         begin_ += fragment_header_size;
-        if (!in_record_ && header.last && header.length <= end_ - begin_) {
+        if (!in_record_ && header.last && header.length <= end_ - begin_ &&
+            header.length <= client_.max_reply_) {
             const std::span<const std::byte> record(input_.data() + begin_, header.length);
             begin_ += header.length;
             if (!deliver(input_.share(), record))
@@ -412,8 +415,8 @@ bool stream_client::connection::parse() noexcept
 bool stream_client::connection::begin_fragment(fragment_header header) noexcept
 {
     const std::size_t size = record_size_ + header.length;
-    if (size > max_stream_reply)
-        return fail(error(std::errc::message_size, "reply longer than max_stream_reply", size));
+    if (size > client_.max_reply_)
+        return fail(error(std::errc::message_size, "reply longer than max_reply", size));
     if (!record_ || record_.size() < size) {
         lease larger = client_.buffers_.try_acquire(size);
         if (!larger)

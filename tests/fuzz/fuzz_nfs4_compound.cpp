@@ -4,6 +4,7 @@
 //   4 a CB_COMPOUND's arguments   5 one callback's arguments     6 a CB_COMPOUND's reply  7 one callback's results
 //   8 attributes, to be read, set and compared                   9 a directory's entries
 //  10 a COMPOUND's arguments with an item in a Read chunk: two bytes of position, two of length
+//  11 a netid, a byte of 0, and a universal address
 
 #include "../../plugins/posixfs/acl_mapping.hpp"
 #include "fuzz.hpp"
@@ -12,9 +13,12 @@
 #include <verbena/protocols/nfs/v4/compound.hpp>
 #include <verbena/protocols/nfs/v4/storage.hpp>
 #include <verbena/protocols/storage/acl_rules.hpp>
+#include <verbena/protocols/nfs/v4/universal_address.hpp>
 
 #include <algorithm>
 #include <array>
+#include <string>
+#include <string_view>
 #include <vector>
 
 using namespace verbena;
@@ -185,6 +189,28 @@ void attribute_values(view bytes)
         require(posixfs::to_posix(posixfs::to_nfs4({*acl, {}}, false), false).has_value());
 }
 
+// Where a client says that it is called. What is read is an address with a port, which reads the same again, and is nobody else's.
+void place(view bytes)
+{
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    const std::size_t end = std::min(text.find('\0'), text.size());
+    const std::string_view netid = text.substr(0, end);
+    const auto read = parse_universal_address(netid, text.substr(std::min(end + 1, text.size())));
+    if (!read)
+        return;
+    require(read->at.port() != 0);
+    const std::string address = read->at.address();
+    const bool six = address.find(':') != std::string::npos;
+    std::string again = address + "." + std::to_string(read->at.port() >> 8);
+    again += "." + std::to_string(read->at.port() & 0xff);
+    const std::string name = read->over == universal_address::transport::rdma ? "rdma" : "tcp";
+    const auto second = parse_universal_address(name + (six ? "6" : ""), again);
+    require(second && second->at.to_string() == read->at.to_string() && second->over == read->over);
+    const auto own = at_home_of(*read, address);
+    require(own && own->at.to_string() == read->at.to_string());
+    require(!at_home_of(*read, address == "192.0.2.1" ? "192.0.2.2" : "192.0.2.1"));
+}
+
 } // namespace
 
 VERBENA_FUZZ_TARGET(nfs4_compound)
@@ -213,6 +239,7 @@ VERBENA_FUZZ_TARGET(nfs4_compound)
                 xdr::decoder(bytes.subspan(4), xdr::external_item{number(0), number(2)}));
         }
         break;
+    case 11: place(bytes); break;
     default: break;
     }
     return 0;

@@ -26,18 +26,26 @@ constexpr duration last_delay = std::chrono::seconds(2);
 // How often one call's slot may turn out to be in another state than we thought.
 constexpr int most_slot_repairs = 4;
 
+} // namespace
+
 /// One CB_COMPOUND; borrowed by the task that sends it, on the connection's shard.
-struct message {
+struct detail::callback_message {
     callback_identity identity;
     std::uint32_t minor = 1;
-    std::uint32_t most = 0;
-    CB_SEQUENCE4args sequence;
+    std::uint32_t ident = 0; // of minor version 0
+    std::size_t most = largest_callback;
+    CB_SEQUENCE4args sequence; // of the others
     callback_counters::kind what = callback_counters::kind::recall;
     CB_RECALL4args recall; // this or one of the next ones
     CB_RECALL_ANY4args recall_any;
     CB_NOTIFY_LOCK4args notify_lock;
     CB_GETATTR4args getattr;
 };
+
+namespace {
+
+using message = detail::callback_message;
+
 struct answer {
     nfsstat4 sequence = nfsstat4::ok;
     nfsstat4 operation = nfsstat4::ok; // if sequence is ok
@@ -70,7 +78,9 @@ void read_status(callback_reply& reply, callback_counters::kind what, answer& ou
     out.held = {values.change, values.size};
 }
 
-task<result<answer>> send(rpc::reverse_channel* way, const message* m)
+// Over a session's back channel, or over a connection of our own.
+template<class Way>
+task<result<answer>> send(Way* way, const message* m)
 {
     rpc::call_header header;
     header.program = m->identity.program;
@@ -84,8 +94,10 @@ task<result<answer>> send(rpc::reverse_channel* way, const message* m)
     rpc::request request(std::move(block), header);
     callback_head head;
     head.minorversion = m->minor;
+    head.callback_ident = m->ident;
     callback_request out(request.message(), head);
-    out.add(m->sequence);
+    if (m->minor != 0)
+        out.add(m->sequence);
     switch (m->what) {
     case callback_counters::kind::recall: out.add(m->recall); break;
     case callback_counters::kind::recall_any: out.add(m->recall_any); break;
@@ -102,7 +114,7 @@ task<result<answer>> send(rpc::reverse_channel* way, const message* m)
     callback_reply reply(in);
     answer a;
     CB_SEQUENCE4res sequence;
-    if (!reply.read(sequence)) {
+    if (m->minor != 0 && !reply.read(sequence)) {
         a.sequence = sequence.status != nfsstat4::ok ? sequence.status : reply.status();
         if (!in.ok() || a.sequence == nfsstat4::ok)
             co_return error(std::errc::protocol_error, "a client's answer to a callback");
@@ -117,6 +129,29 @@ task<result<answer>> send(rpc::reverse_channel* way, const message* m)
 }
 
 } // namespace
+
+/// What is called of the client by its notice; `handle` has the bytes of its file as long as `m` is used.
+bool callback_sender::write_down(const notice& n, clientid4 client, file_handle& handle,
+                                 detail::callback_message& m) const
+{
+    m.what = n.what;
+    if (n.what == kind::recall_any) {
+        m.recall_any.objects_to_keep = static_cast<std::uint32_t>(n.keep);
+        m.recall_any.type_mask.set(rca4_type::rdata_dlg);
+        m.recall_any.type_mask.set(rca4_type::wdata_dlg);
+        return true;
+    }
+    const auto signed_one = sign_state_key(commons_.key, n.file);
+    if (!signed_one)
+        return false;
+    handle = *signed_one;
+    m.recall.stateid = to_wire(n.id);
+    m.recall.fh = m.notify_lock.fh = m.getattr.fh = handle.bytes();
+    m.notify_lock.lock_owner.clientid = client;
+    m.notify_lock.lock_owner.owner = std::as_bytes(std::span(n.owner));
+    m.getattr.attr_request = {attribute::change, attribute::size};
+    return true;
+}
 
 /// What a client is asked, for all who want to know it.
 struct callback_sender::question final : timer {
@@ -206,6 +241,7 @@ task<void> callback_sender::run()
 {
     const task_context& context = co_await current_context();
     scope workers(*context.shard, &context, nullptr, "calls to clients");
+    workers.spawn(&callback_paths::run, &commons_.v40.paths());
     for (;;) {
         news_.reset();
         while (!told_.empty()) {
@@ -284,7 +320,7 @@ bool callback_sender::is_wanted(const notice& n)
     files::state_table& table = commons_.state.table();
     switch (n.what) {
     case kind::recall: return table.test_stateid(n.client, n.id).has_value();
-    case kind::recall_any: return true;
+    case kind::recall_any: return !commons_.v40.clients().knows(n.client); // minor version 0 has none
     case kind::notify_lock: return table.is_told(n.client, n.file, std::as_bytes(std::span(n.owner)));
     case kind::getattr: return n.asked->is_open() && table.test_stateid(n.client, n.id).has_value();
     }
@@ -317,8 +353,10 @@ task<void> callback_sender::deliver(notice n)
     bool told_unreachable = false;
     while (context.shard->now() < end && is_wanted(n)) {
         outcome how = outcome::unreachable;
-        const std::shared_ptr<session> s = find_session(n.client);
-        if (s) {
+        if (commons_.v40.clients().knows(n.client)) {
+            task<outcome> calling = call_v40(n);
+            how = co_await calling;
+        } else if (const std::shared_ptr<session> s = find_session(n.client)) {
             task<outcome> calling = call(*s, n);
             how = co_await calling;
         }
@@ -371,22 +409,8 @@ task<callback_sender::outcome> callback_sender::call(session& s, const notice& n
         m.sequence.sequenceid = state.sequence + 1;
         m.sequence.slotid = *slot;
         m.sequence.highest_slotid = back.slots() - 1;
-        m.what = n.what;
-        if (n.what == kind::recall_any) {
-            m.recall_any.objects_to_keep = static_cast<std::uint32_t>(n.keep);
-            m.recall_any.type_mask.set(rca4_type::rdata_dlg);
-            m.recall_any.type_mask.set(rca4_type::wdata_dlg);
-        } else {
-            const auto signed_one = sign_state_key(commons_.key, n.file);
-            if (!signed_one)
-                co_return outcome::failed;
-            handle = *signed_one;
-            m.recall.stateid = to_wire(n.id);
-            m.recall.fh = m.notify_lock.fh = m.getattr.fh = handle.bytes();
-            m.notify_lock.lock_owner.clientid = s.client();
-            m.notify_lock.lock_owner.owner = std::as_bytes(std::span(n.owner));
-            m.getattr.attr_request = {attribute::change, attribute::size};
-        }
+        if (!write_down(n, s.client(), handle, m))
+            co_return outcome::failed;
         rpc::reverse_channel* const channel = way->channel.get();
         const message* const text = &m;
         // Nobody waits for attributes any longer than for the question's time: others need the slot and the task.
@@ -394,7 +418,7 @@ task<callback_sender::outcome> callback_sender::call(session& s, const notice& n
         const duration left = n.asked ? n.asked->until - context.shard->now() : duration::max();
         if (left <= duration::zero())
             co_return outcome::unanswered;
-        task<result<answer>> asking = way->at->run(send, channel, text);
+        task<result<answer>> asking = way->at->run(&send<rpc::reverse_channel>, channel, text);
         if (n.asked)
             asking = with_timeout(left, std::move(asking));
         const result<answer> got = co_await asking;
@@ -464,6 +488,67 @@ task<callback_sender::outcome> callback_sender::call(session& s, const notice& n
     }
     back.set_fault(true);
     co_return outcome::failed;
+}
+
+// Without slots: what comes there twice does no harm.
+task<callback_sender::outcome> callback_sender::call_v40(const notice& n)
+{
+    callback_paths& paths = commons_.v40.paths();
+    const std::shared_ptr<callback_path> path = paths.find(n.client);
+    if (!path)
+        co_return outcome::unreachable;
+    const bool is_there = co_await paths.begin(path);
+    if (!is_there)
+        co_return outcome::unreachable;
+    struct use {
+        use(callback_paths& of, callback_path& p) noexcept : paths(of), path(p) {}
+        use(const use&) = delete;
+        ~use() { paths.end(path); }
+        callback_paths& paths;
+        callback_path& path;
+    };
+    const use used(paths, *path);
+    message m;
+    file_handle handle;
+    m.identity = path->place.identity();
+    m.minor = 0;
+    m.ident = path->place.ident;
+    if (!write_down(n, 0, handle, m))
+        co_return outcome::failed;
+    const task_context& context = co_await current_context();
+    const duration left =
+        n.asked ? n.asked->until - context.shard->now() : duration(callback_paths::patience);
+    if (left <= duration::zero())
+        co_return outcome::unanswered;
+    const message* const text = &m;
+    task<result<answer>> sending = send(&callback_paths::caller(*path), text);
+    task<result<answer>> asking = with_timeout(left, std::move(sending));
+    const result<answer> got = co_await asking;
+    if (!got) {
+        const bool is_ours =
+            got.error() == std::errc::message_size || got.error() == std::errc::not_enough_memory;
+        // The question's time is over, which says nothing of the way.
+        const bool is_late = n.asked && got.error() == std::errc::timed_out;
+        if (!is_ours && !is_late)
+            paths.note_failure(*path);
+        co_return outcome::unanswered;
+    }
+    if (!got->makes_sense) {
+        paths.note_failure(*path);
+        co_return outcome::failed;
+    }
+    paths.note_answer(*path);
+    switch (got->operation) {
+    case nfsstat4::ok:
+        if (n.asked)
+            n.asked->answer = got->held;
+        co_return outcome::ok;
+    // The client's OPEN may have no answer yet, so that it does not know what it holds.
+    case nfsstat4::badhandle:
+    case nfsstat4::bad_stateid:
+    case nfsstat4::delay: co_return outcome::later;
+    default: co_return outcome::failed;
+    }
 }
 
 } // namespace verbena::nfs::v4

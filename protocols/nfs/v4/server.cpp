@@ -145,6 +145,7 @@ task<void> server_commons::tend()
         co_await state.forget_abandoned();
         const task_context& context = co_await current_context();
         sessions.drop_unconfirmed(context.shard->now());
+        v40.paths().tidy();
         // All of them each time, and others' calls between a thousand and the next.
         bool more = v40.tend(context.shard->clock().now());
         while (more) {
@@ -273,7 +274,7 @@ task<rpc::outcome> server::serve_compound(rpc::call& c)
         co_return rpc::outcome::success;
     }
     if (minor == 0 && has_memory) {
-        task<rpc::outcome> served = serve_v40(c, args, rule_of(whole));
+        task<rpc::outcome> served = serve_v40(c, args, &whole);
         co_return co_await served;
     }
     if (!args.next()) {

@@ -225,6 +225,7 @@ task<nfsstat4> server::getattr(compound& k)
             if (!attrs)
                 co_return status_of_storage(attrs.error());
             before = *attrs;
+            co_await learn_client(k);
             looked = co_await commons_.state.look(k.client, file);
         }
         status = looked.status;

@@ -39,6 +39,9 @@ inline constexpr std::size_t least_listing = 24;
 /// A view of `holder`.
 LOCK4denied to_denied(const files::lock_holder& holder) noexcept;
 
+/// `type` is read, write or none.
+open_delegation4 delegation4_of(open_delegation_type4 type, const stateid4& id, bool recalled) noexcept;
+
 struct server::compound {
     compound(rpc::call& from, compound_arguments& arguments, std::size_t most) noexcept
         : c(from),
@@ -60,12 +63,15 @@ struct server::compound {
 
     std::shared_ptr<verbena::nfs::v4::session> session; // nothing where an operation stands alone
     files::client_id client = files::nobody;
-    slot_use* slot = nullptr;  // likewise
-    bool kept = false;         // the reply will be kept for repeats
-    bool lacks_memory = false; // for more results, which there would be room for
-    bool changed = false;      // an operation of its has changed something
-    bool dropped = false;      // there is nobody to be answered any more
-    bool answered = false;     // the operation has written its failure itself
+    slot_use* slot = nullptr;            // likewise
+    bool kept = false;                   // the reply will be kept for repeats
+    bool lacks_memory = false;           // for more results, which there would be room for
+    bool changed = false;                // an operation of its has changed something
+    bool dropped = false;                // there is nobody to be answered any more
+    bool answered = false;               // the operation has written its failure itself
+    bool may_delegate = false;           // of OPEN in minor version 0: see v40_state::begun
+    bool client_sought = false;          // in minor version 0: see learn_client()
+    const xdr::decoder* whole = nullptr; // the COMPOUND from its beginning, in minor version 0
 
     std::array<io_list::hold, 2>
         io; // of the operation that runs: an operation reads and writes two files at most

@@ -51,12 +51,8 @@ open_delegation4 delegation_of(const state_home::opened& opened, std::uint32_t s
     open_delegation4 out;
     if (const auto& granted = opened.delegation) {
         const bool writes = granted->type == files::delegation_type::write;
-        out.delegation_type = writes ? open_delegation_type4::write : open_delegation_type4::read;
-        out.stateid = to_wire(granted->id);
-        out.recall = granted->recalled;
-        // Nothing is set aside for what the client keeps to itself; it hears of a full disk when it writes back.
-        out.space_limit.filesize = UINT64_MAX;
-        return out;
+        return delegation4_of(writes ? open_delegation_type4::write : open_delegation_type4::read,
+                              to_wire(granted->id), granted->recalled);
     }
     // An open that says what it wants is told why there is none, one that doesn't is not (8881 18.16.3).
     if ((share_access & share4::want_delegation_mask) == share4::want_no_preference)
@@ -67,6 +63,19 @@ open_delegation4 delegation_of(const state_home::opened& opened, std::uint32_t s
 }
 
 } // namespace
+
+open_delegation4 delegation4_of(open_delegation_type4 type, const stateid4& id, bool recalled) noexcept
+{
+    open_delegation4 out;
+    out.delegation_type = type;
+    if (type == open_delegation_type4::none)
+        return out;
+    out.stateid = id;
+    out.recall = recalled;
+    // Nothing is set aside for what the client keeps to itself; it hears of a full disk when it writes back.
+    out.space_limit.filesize = UINT64_MAX;
+    return out;
+}
 
 /// What is to be opened, once it is there.
 struct server::open_target {
@@ -273,13 +282,14 @@ task<nfsstat4> server::open_file(compound& k, const OPEN4args& args, OPEN4res& r
     // under which there is none to write.
     const bool is_shared = to.file.exported->local_writers;
     request.leased = is_shared && to.file.backend().info().leases;
-    if (request.claim == files::open_claim::fresh && (!is_shared || request.leased) && k.session &&
-        k.session->back().is_up())
+    // In minor version 0 the state layer knows by itself who can be called.
+    const bool may_delegate = k.minor() == 0 ? k.may_delegate : k.session && k.session->back().is_up();
+    if (request.claim == files::open_claim::fresh && (!is_shared || request.leased) && may_delegate)
         request.want = want_of(args.share_access);
     // What a client had before a restart it has, whatever we like (8881 10.2.1): it may be recalled at once. What it has changed
     // since nobody knows, so it is not asked for attributes.
     if (request.claim == files::open_claim::reclaim) {
-        if (k.session) // version 4.0 has none
+        if (k.minor() != 0 || k.may_delegate)
             request.want = reclaimed_want(args.claim.delegate_type);
         request.gives_back = is_shared && !request.leased;
         request.change.reset();
@@ -376,19 +386,23 @@ task<nfsstat4> server::delegreturn(compound& k)
     if (status != nfsstat4::ok)
         co_return status;
     const storage::handle file = k.current.key();
-    status = co_await commons_.state.return_delegation(k.client, args.deleg_stateid, file);
+    if (k.minor() == 0)
+        status = co_await commons_.v40.return_delegation(args.deleg_stateid, file);
+    else
+        status = co_await commons_.state.return_delegation(k.client, args.deleg_stateid, file);
     co_return status == nfsstat4::ok ? k.add(DELEGRETURN4res()) : status;
 }
 
-task<nfsstat4> server::make_way(const compound& k, const object& of, files::operation op)
+task<nfsstat4> server::make_way(compound& k, const object& of, files::operation op)
 {
     const storage::handle file = of.key();
+    co_await learn_client(k);
     co_return co_await commons_.state.make_way(k.client, file, op);
 }
 
 // The same for what has a name, if something has: whoever changes the directory finds out by himself. Another file may get the name
 // between this and that; it is not asked about then.
-task<nfsstat4> server::make_way_to(const compound& k, const object& directory, std::string_view name,
+task<nfsstat4> server::make_way_to(compound& k, const object& directory, std::string_view name,
                                    files::operation op, files::change_hold& change)
 {
     if (name == "." || name == "..")
@@ -400,6 +414,7 @@ task<nfsstat4> server::make_way_to(const compound& k, const object& directory, s
     change.begin(commons_.state.changes(), file);
     if (!commons_.state.has_state(file))
         co_return nfsstat4::ok;
+    co_await learn_client(k);
     co_return co_await commons_.state.make_way(k.client, file, op);
 }
 

@@ -47,8 +47,9 @@ rpc::repeat_rule server::rule_of(xdr::decoder ahead) const noexcept
     return rpc::repeat_rule::runs_again;
 }
 
-task<rpc::outcome> server::serve_v40(rpc::call& c, compound_arguments& args, rpc::repeat_rule rule)
+task<rpc::outcome> server::serve_v40(rpc::call& c, compound_arguments& args, const xdr::decoder* whole)
 {
+    const rpc::repeat_rule rule = rule_of(*whole);
     if (args.head().operations > commons_.v40.most_operations()) {
         compound_results results(c.results(), args.head().tag);
         results.refuse(nfsstat4::resource);
@@ -60,12 +61,61 @@ task<rpc::outcome> server::serve_v40(rpc::call& c, compound_arguments& args, rpc
     const std::size_t most = is_kept ? c.most_kept() - std::min(start, c.most_kept()) : largest_reply;
     compound k(c, args, std::min(most, largest_reply));
     k.kept = is_kept;
+    k.whole = whole;
     task<void> running = run_operations(k);
     co_await running;
     // What was done is kept for a repeat, though nobody hears it now.
     if (k.dropped && !(k.changed && k.kept))
         co_return rpc::outcome::drop;
     co_return k.results.ok() ? rpc::outcome::success : rpc::outcome::system_error;
+}
+
+namespace {
+
+// Whose COMPOUND it is: the first of its operations that says so.
+struct named_client {
+    std::optional<clientid4> number;
+    std::optional<stateid4> id;
+
+    void see(const stateid4& one)
+    {
+        if (!one.is_reserved())
+            id = one;
+    }
+    template<class Args>
+    void operator()(const Args& args)
+    {
+        if constexpr (std::is_same_v<Args, OPEN4args>)
+            number = args.owner.clientid;
+        else if constexpr (std::is_same_v<Args, DELEGRETURN4args>)
+            see(args.deleg_stateid);
+        else if constexpr (requires { args.open_stateid; })
+            see(args.open_stateid);
+        else if constexpr (std::is_same_v<Args, READ4args> || std::is_same_v<Args, WRITE4args> ||
+                           std::is_same_v<Args, SETATTR4args>)
+            see(args.stateid);
+    }
+};
+
+} // namespace
+
+// A client is not to wait for its own delegation: Linux asks for attributes in front of DELEGRETURN, in the same COMPOUND. What says whose
+// delegations are its own may stand behind, so it is looked for in all of it, and only for files that somebody has state of.
+task<void> server::learn_client(compound& k)
+{
+    if (k.minor() != 0 || k.client != files::nobody || std::exchange(k.client_sought, true))
+        co_return;
+    xdr::decoder ahead = *k.whole;
+    compound_arguments args(ahead);
+    named_client named;
+    while (!named.number && !named.id && args.next() && is_operation(args.opcode(), 0)) {
+        if (!args.visit([&named](const auto& each) { named(each); }))
+            break;
+    }
+    if (named.number)
+        k.client = co_await commons_.v40.client_of(*named.number);
+    else if (named.id)
+        k.client = co_await commons_.v40.holder_of(*named.id);
 }
 
 // --- Clients
@@ -80,11 +130,12 @@ task<nfsstat4> server::setclientid(compound& k)
     // Whoever may use no export is not remembered.
     if (!is_visible_at_all(commons_.tree.root(), k.c.from(), host_))
         co_return nfsstat4::perm;
-    v40_clients::made made = co_await commons_.v40.set_client(args, caller(k.c), k.c.from().address);
+    const auto calls = callback_place::of(args, k.c.who(), k.c.from().address);
+    v40_clients::made made = co_await commons_.v40.set_client(args, caller(k.c), k.c.from().address, calls);
     if (made.short_of != session_table::shortage::none) {
         const bool some = co_await commons_.make_room_v40(made.short_of, k.c.from().address);
         if (some)
-            made = co_await commons_.v40.set_client(args, caller(k.c), k.c.from().address);
+            made = co_await commons_.v40.set_client(args, caller(k.c), k.c.from().address, calls);
     }
     if (made.short_of != session_table::shortage::none)
         counters_.refused_limits.add(files::limited::clients, made.short_of == session_table::shortage::of_all
@@ -176,16 +227,20 @@ task<nfsstat4> server::open_v40(compound& k)
     v40_state::begun turn = co_await commons_.v40.begin_open(args);
     v40_answer answer = turn.answer;
     if (turn.runs) {
-        k.client = turn.client;
+        const files::client_id known = std::exchange(k.client, turn.client);
+        k.may_delegate = turn.may_delegate;
         OPEN4res res;
         const nfsstat4 status = co_await run_open_v40(k, args, res);
         answer.status = v40_status(nfs_opnum4::open, status);
-        k.client = files::nobody;
+        k.client = known;
         if (answer.status == nfsstat4::ok) {
             answer.id = res.stateid;
             answer.cinfo = res.cinfo;
             answer.rflags = res.rflags;
             answer.attrset = res.attrset;
+            answer.delegation_type = res.delegation.delegation_type;
+            answer.delegation = res.delegation.stateid;
+            answer.delegation_recalled = res.delegation.recall;
             answer.export_id = k.current.exported->id;
             answer.file = k.current.file;
         }
@@ -205,6 +260,7 @@ task<nfsstat4> server::open_v40(compound& k)
     res.cinfo = answer.cinfo;
     res.rflags = answer.rflags;
     res.attrset = answer.attrset;
+    res.delegation = delegation4_of(answer.delegation_type, answer.delegation, answer.delegation_recalled);
     co_return k.add(res);
 }
 

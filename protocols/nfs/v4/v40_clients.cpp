@@ -135,7 +135,8 @@ nfsstat4 v40_clients::stands_against(const record& holder, principal who, const 
 }
 
 v40_clients::made v40_clients::set(const SETCLIENTID4args& args, principal who, std::string_view from,
-                                   time_point now, files::client_id yields)
+                                   const std::optional<callback_place>& calls, time_point now,
+                                   files::client_id yields)
 {
     made out;
     const std::string name(reinterpret_cast<const char*>(args.id.data()), args.id.size());
@@ -184,6 +185,7 @@ v40_clients::made v40_clients::set(const SETCLIENTID4args& args, principal who, 
     r.asked = now;
     r.netid = args.cb_location.netid;
     r.address = args.cb_location.addr;
+    r.calls = calls;
     r.by_age = unconfirmed_.insert(unconfirmed_.end(), known);
     r.by_age_of_peer = peer->second.unconfirmed.insert(peer->second.unconfirmed.end(), known);
     by_id_[r.id] = known;
@@ -218,6 +220,9 @@ v40_clients::confirmation v40_clients::begin_confirming(clientid4 id, const veri
             confirmed->confirm = unconfirmed->confirm;
             confirmed->netid = std::move(unconfirmed->netid);
             confirmed->address = std::move(unconfirmed->address);
+            confirmed->calls = unconfirmed->calls;
+            out.moved = confirmed->state;
+            out.calls = confirmed->calls;
             drop_unconfirmed_of(at);
         } else if (confirmed && confirmed->state != yields &&
                    (out.status = stands_against(*confirmed, who, unconfirmed->verifier,
@@ -226,6 +231,7 @@ v40_clients::confirmation v40_clients::begin_confirming(clientid4 id, const veri
         } else {
             out.key = key_of(at->first);
             out.older = confirmed ? confirmed->state : files::nobody;
+            out.calls = unconfirmed->calls;
             states place;
             place.emplace(files::nobody, at);
             unconfirmed->in_states = place.extract(place.begin());

@@ -22,6 +22,9 @@ task<v40_answer> v40_state::lock_here(const LOCK4args* args, const storage::hand
         co_return std::move(b.answer);
     v40_owner& o = *b.turn;
     v40_answer out;
+    out.status = co_await end_if_unaware(o.client);
+    if (out.status != nfsstat4::ok)
+        co_return out;
     if (fresh && !o.confirmed)
         out.status = nfsstat4::bad_stateid;
     else if (fresh && clients_.state_of(by.lock_owner.clientid) != o.client)
@@ -149,7 +152,47 @@ task<nfsstat4> v40_state::check_io_here(stateid4 id, const storage::handle* file
         status = nfsstat4::old_stateid;
     if (status == nfsstat4::ok)
         status = co_await state_.check_io(client, id, *file, op);
+    if (status == nfsstat4::deleg_revoked)
+        state_.table().drop_revoked(client, to_state(id));
     co_return v40_status(nfs_opnum4::illegal, status);
+}
+
+task<nfsstat4> v40_state::return_delegation(const stateid4& id, const storage::handle& file)
+{
+    return state_.at_home(
+        [this, id, f = &file](files::state_table&) { return return_delegation_here(id, f); });
+}
+
+task<nfsstat4> v40_state::return_delegation_here(stateid4 id, const storage::handle* file)
+{
+    const auto holder = state_.table().holder_of(to_state(id));
+    if (!holder)
+        co_return v40_status(holder.error());
+    const files::client_id client = holder->client;
+    if (holder->has_owner || !clients_.knows(client))
+        co_return nfsstat4::bad_stateid;
+    const nfsstat4 status = co_await renew_here(client);
+    if (status != nfsstat4::ok)
+        co_return status;
+    const auto done =
+        state_.table().return_delegation(client, to_state(id), *file, files::zero_seqid::a_number);
+    if (done)
+        co_return nfsstat4::ok;
+    state_.table().drop_revoked(client, to_state(id));
+    co_return v40_status(done.error());
+}
+
+task<files::client_id> v40_state::holder_of(const stateid4& id)
+{
+    return state_.at_home([this, id](files::state_table& t) {
+        const auto holder = t.holder_of(to_state(id));
+        return holder && clients_.knows(holder->client) ? holder->client : files::client_id(files::nobody);
+    });
+}
+
+task<files::client_id> v40_state::client_of(clientid4 id)
+{
+    return state_.at_home([this, id](files::state_table&) { return clients_.state_of(id); });
 }
 
 } // namespace verbena::nfs::v4

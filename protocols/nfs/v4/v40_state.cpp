@@ -9,6 +9,8 @@ namespace {
 
 // Calls that wait for one owner.
 constexpr std::size_t most_waiting = 16;
+// How long a client that takes back a delegation waits for what becomes of the first try to call it.
+constexpr duration first_try = std::chrono::seconds(1);
 
 v40_answer answer_of(const result<files::stateid>& done) noexcept
 {
@@ -49,17 +51,20 @@ v40_state::v40_state(state_home& state, const siphash_key& key, const session_li
     : state_(state),
       limits_(limits),
       clients_(key, state.options().epoch, state.options().lease, limits),
-      owners_(key, limits)
+      owners_(key, limits),
+      paths_(state, limits)
 {
 }
 
 // --- Clients
 
 task<v40_clients::made> v40_state::set_client(const SETCLIENTID4args& args, principal who,
-                                              std::string_view from)
+                                              std::string_view from,
+                                              const std::optional<callback_place>& calls)
 {
-    return state_.at_home(
-        [this, a = &args, who, from](files::state_table&) { return set_client_here(a, who, from); });
+    return state_.at_home([this, a = &args, who, from, c = &calls](files::state_table&) {
+        return set_client_here(a, who, from, c);
+    });
 }
 
 // Asks for a name, and again where the one that has it gives way: its lease is over, or, for another user, it has nothing.
@@ -74,7 +79,8 @@ auto v40_state::ask_of_name(Ask ask)
 }
 
 task<v40_clients::made> v40_state::set_client_here(const SETCLIENTID4args* args, principal who,
-                                                   std::string_view from)
+                                                   std::string_view from,
+                                                   const std::optional<callback_place>* calls)
 {
     // Whoever lost what it had begins anew, also under the verifier that it has.
     if (const files::client_id known = clients_.state_of_name(args->id); known != files::nobody) {
@@ -85,7 +91,7 @@ task<v40_clients::made> v40_state::set_client_here(const SETCLIENTID4args* args,
         }
     }
     co_return ask_of_name(
-        [&](files::client_id yields) { return clients_.set(*args, who, from, now(), yields); });
+        [&](files::client_id yields) { return clients_.set(*args, who, from, *calls, now(), yields); });
 }
 
 task<v40_state::confirmed> v40_state::confirm_client(const SETCLIENTID_CONFIRM4args& args, principal who,
@@ -104,6 +110,8 @@ task<v40_state::confirmed> v40_state::confirm_client_here(const SETCLIENTID_CONF
         return clients_.begin_confirming(args->clientid, args->setclientid_confirm, who, now(), yields);
     });
     out.status = made.status;
+    if (made.moved != files::nobody)
+        paths_.set(made.moved, made.calls);
     if (!made.confirms)
         co_return out;
     // Whatever ends this, the next one is not told to come again for ever.
@@ -129,12 +137,13 @@ task<v40_state::confirmed> v40_state::confirm_client_here(const SETCLIENTID_CONF
         co_return out;
     (void)state_.table().set_silent(known.client);
     guard.state = known.client;
+    paths_.set(known.client, made.calls);
     co_return out;
 }
 
 task<nfsstat4> v40_state::renew(clientid4 id)
 {
-    return state_.at_home([this, id](files::state_table&) { return renew_client_here(id); });
+    return state_.at_home([this, id](files::state_table&) { return renew_and_tell_here(id); });
 }
 
 task<nfsstat4> v40_state::renew_client_here(clientid4 id)
@@ -143,6 +152,17 @@ task<nfsstat4> v40_state::renew_client_here(clientid4 id)
     if (client == files::nobody)
         co_return nfsstat4::stale_clientid;
     co_return co_await renew_here(client);
+}
+
+task<nfsstat4> v40_state::renew_and_tell_here(clientid4 id)
+{
+    const nfsstat4 status = co_await renew_client_here(id);
+    const files::client_id client = clients_.state_of(id);
+    if (status != nfsstat4::ok || !state_.table().has_delegations(client))
+        co_return status;
+    const bool is_down = paths_.is_down(client); // as of before the try, which takes its time
+    paths_.nudge(client);
+    co_return is_down ? nfsstat4::cb_path_down : nfsstat4::ok;
 }
 
 // A client whose state was taken hears of it once, and begins anew.
@@ -163,6 +183,7 @@ void v40_state::forget(files::client_id client)
 {
     clients_.forget(client);
     owners_.forget(client);
+    paths_.forget(client);
 }
 
 bool v40_state::tend(time_point now, std::size_t most_owners)
@@ -186,6 +207,18 @@ bool v40_state::tend(time_point now, std::size_t most_owners)
 }
 
 // --- Owners
+
+// It has a delegation that was revoked, and has not heard of it, so it is not written down and gets nothing new. No other answer would tell it. It
+// begins anew.
+task<nfsstat4> v40_state::end_if_unaware(files::client_id client)
+{
+    files::state_table& table = state_.table();
+    if (!table.lacks_record(client) || !table.has_revoked(client))
+        co_return nfsstat4::ok;
+    forget(client);
+    co_await state_.abandon(client);
+    co_return nfsstat4::expired;
+}
 
 bool v40_state::is_idle(const v40_owner& o) { return !state_.table().has_owner(o.client, o.locks, o.name); }
 
@@ -314,10 +347,26 @@ task<v40_state::begun> v40_state::begin_open_here(const OPEN4args* args)
     }
     if (out.answer.status == nfsstat4::ok)
         out.runs = co_await judge(*out.turn, nfs_opnum4::open, args->seqid, out.answer);
-    if (out.runs)
-        out.client = client;
-    else
+    if (!out.runs) {
         out.turn.give_back();
+        co_return out;
+    }
+    if (args->claim.claim != open_claim_type4::delegate_cur)
+        out.answer.status = co_await end_if_unaware(client);
+    if (out.answer.status != nfsstat4::ok) {
+        out.runs = false;
+        out.turn.give_back();
+        co_return out;
+    }
+    out.client = client;
+    const bool reclaims = args->claim.claim == open_claim_type4::previous;
+    // The client is only just back, and is to keep what it had.
+    if (reclaims && args->claim.delegate_type != open_delegation_type4::none)
+        co_await paths_.settle(client, first_try);
+    else
+        paths_.nudge(client);
+    // An OPEN that is to be confirmed may be anybody's, and a client that is not called has had none.
+    out.may_delegate = reclaims ? paths_.find(client) != nullptr : out.turn->confirmed;
     co_return out;
 }
 
@@ -337,6 +386,8 @@ void v40_state::end_open_here(begun& open, const OPEN4args& args, v40_answer& an
         else
             answer.rflags |= open4_result::confirm;
     }
+    if (answer.status == nfsstat4::bad_stateid && args.claim.claim == open_claim_type4::delegate_cur)
+        state_.table().drop_revoked(open.client, to_state(args.claim.delegate_stateid));
     owners_.finish(o, nfs_opnum4::open, args.seqid, answer);
     if (answer.status != nfsstat4::ok && !o.confirmed)
         (void)drop_unconfirmed(o);

@@ -38,6 +38,8 @@ std::vector<std::size_t> all_of(const limits_config& c)
             c.sessions.slot_bytes_per_peer / mib,
             c.sessions.owner_memory / mib,
             c.sessions.owner_memory_per_peer / mib,
+            c.sessions.callback_connections,
+            c.sessions.callback_connections_per_peer,
             c.state.opens,
             c.state.opens_per_client,
             c.state.locks,

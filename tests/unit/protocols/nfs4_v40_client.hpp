@@ -16,7 +16,10 @@ struct v40_fixture : nfs4_fixture {
         if (!program)
             start();
         commons->minors[0] = true;
+        if (hosts != nullptr)
+            commons->v40.paths().connect_by(*hosts);
     }
+    callback_connector* hosts = nullptr; ///< else no client is called, and none has a delegation
 };
 
 /// A client of minor version 0 with one open owner and one lock owner.
@@ -32,8 +35,10 @@ public:
         SETCLIENTID4args args;
         args.verifier = verifier_;
         args.id = bytes_of(name_);
-        args.cb_location.netid = "tcp";
-        args.cb_location.addr = "127.0.0.1.8.1";
+        args.cb_program = 0x40000000;
+        args.cb_location.netid = std::string_view(netid);
+        args.cb_location.addr = std::string_view(address);
+        args.callback_ident = ident;
         return args;
     }
     SETCLIENTID4res set()
@@ -77,6 +82,7 @@ public:
         stateid4 id;
         std::vector<std::byte> handle;
         std::uint32_t rflags = 0;
+        open_delegation4 delegation;
         std::span<const std::byte> fh() const noexcept { return handle; }
     };
     opened open(const OPEN4args& args)
@@ -88,7 +94,9 @@ public:
         const auto res = out.take<OPEN4res>();
         made.status = res.status;
         if (res.status == nfsstat4::ok) {
-            BOOST_TEST((res.delegation.delegation_type == open_delegation_type4::none));
+            BOOST_TEST(
+                (f_.hosts != nullptr || res.delegation.delegation_type == open_delegation_type4::none));
+            made.delegation = res.delegation;
             made.id = res.stateid;
             made.rflags = res.rflags;
             const auto handle = out.good<GETFH4res>();
@@ -161,6 +169,8 @@ public:
     clientid4 id = 0;
     std::uint32_t seqid = 0, lock_seqid = 0;
     std::string owner = "opener", locker = "locker";
+    std::string netid = "tcp", address = "127.0.0.1.8.1"; ///< where it is called
+    std::uint32_t ident = 77;
 
 private:
     v40_fixture& f_;
@@ -169,10 +179,12 @@ private:
 };
 
 struct restarting_fixture : v40_fixture {
-    restarting_fixture()
+    explicit restarting_fixture(bool local_writers = true)
     {
-        for (auto& made : options)
+        for (auto& made : options) {
             BOOST_REQUIRE(made.clients.add("*"));
+            made.local_writers = local_writers;
+        }
         start_again();
     }
     ~restarting_fixture() { stop(); }

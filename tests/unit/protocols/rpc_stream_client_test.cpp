@@ -818,4 +818,33 @@ BOOST_FIXTURE_TEST_CASE(a_reply_longer_than_any_ends_the_connection, fixture)
     BOOST_TEST(ended[1]);
 }
 
+// Also one that came whole with the first read.
+BOOST_FIXTURE_TEST_CASE(who_says_so_takes_small_replies_alone, fixture)
+{
+    std::array<bool, 2> ended{};
+    const auto long_one = [](bool& over, std::size_t size) {
+        return [&over, size](peer& p) {
+            p.record();
+            p.fragment(bytes(size), true);
+            over = p.ends();
+        };
+    };
+    fake_server server(
+        {long_one(ended[0], 1004), long_one(ended[1], 200'000), [](peer& p) { p.answer(p.record(), 9); }});
+    rpc::stream_client_options options;
+    options.client.reconnect_delay = 10ms;
+    options.max_reply = 1000;
+    auto client = std::move(*rpc::make_stream_client(*shard, *buffers, server.address(), options));
+    auto main = [&]() -> task<std::uint32_t> {
+        rpc::request r = ask(1);
+        auto reply = co_await client->call(r);
+        const std::uint32_t value = reply ? reply->results().u32() : 0;
+        co_await client->close();
+        co_return value;
+    };
+    BOOST_TEST(run_until_complete(*shard, main()) == 9u);
+    BOOST_TEST(ended[0]);
+    BOOST_TEST(ended[1]);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -239,6 +239,8 @@ public:
     result<bool> is_in_use(client_id client);
     /// Whether delegations of it were revoked that it has not freed.
     bool has_revoked(client_id client) noexcept;
+    /// Whether it has delegations, but for those.
+    bool has_delegations(client_id client) noexcept;
     /// The client has taken back what it had, or had nothing: before this it gets nothing new. It is in the recovery store when this
     /// is answered.
     /// Completes when: it was written. On cancel: as the store says. Errors: already_complete, busy; the store's. Lifetime: the
@@ -247,8 +249,12 @@ public:
     /// The client never says that it took back all that it had (NFS version 4.0): it may until grace is over, and gets something new as
     /// soon as it is, and a record() of it. That takes the place of reclaim_complete(). Errors: stale_client.
     result<void> set_silent(client_id client);
-    /// Whether record() is to be awaited before it gets opens or locks: it is silent, and has no record. Without that they are refused: busy.
+    /// Whether record() is to be awaited before it gets opens or locks: it is silent, and has no record. Without that they are refused: busy. As
+    /// long as something of it is revoked and not freed it gets none.
     bool lacks_record(client_id client) noexcept;
+    /// A silent client has heard that the delegation was revoked: that is free_stateid() for it, and record() may be had again.
+    /// Anything else is left as it is.
+    void drop_revoked(client_id client, const stateid& id) noexcept;
     /// The client may take back after the next start what it gets from now on.
     /// Completes when: it is in the recovery store; at once where it is already. On cancel: as the store says. Errors: stale_client, expired,
     /// admin_revoked, busy; the store's. Lifetime: the table outlives it. Shard: the table's.

@@ -17,7 +17,7 @@ namespace verbena::rpc {
 
 class dispatcher;
 
-/// The largest reply that is received; a longer one ends the connection.
+/// The largest reply that is received, unless options say less; a longer one ends the connection.
 inline constexpr std::size_t max_stream_reply = std::size_t(8) << 20;
 
 struct stream_client_options {
@@ -30,6 +30,8 @@ struct stream_client_options {
     /// Calls of the server that may be under way, if there is a dispatcher; one more ends the connection, which is made again. One is under way
     /// until its answer has been sent.
     std::uint32_t callback_credits = 8;
+    /// The largest reply that is received, in bytes, for peers that need not mean well; a longer one ends the connection.
+    std::size_t max_reply = max_stream_reply;
     /// The largest call of the server, and the largest reply to one, in bytes. A longer call ends the connection, as one does that can't be
     /// read.
     static constexpr std::size_t max_callback = 4096;

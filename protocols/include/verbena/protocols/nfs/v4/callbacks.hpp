@@ -6,6 +6,7 @@
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/task.hpp>
 #include <verbena/protocols/files/options.hpp>
+#include <verbena/protocols/nfs/file_handle.hpp>
 #include <verbena/protocols/nfs/v4/callback.hpp>
 #include <verbena/protocols/nfs/v4/sessions.hpp>
 #include <verbena/protocols/nfs/v4/state_home.hpp>
@@ -24,6 +25,9 @@
 namespace verbena::nfs::v4 {
 
 struct server_commons;
+namespace detail {
+struct callback_message;
+}
 
 /// What became of calls to clients. Written on the state layer's shard, read from any thread.
 struct callback_counters {
@@ -97,6 +101,9 @@ private:
     duration patience_for(const notice& n) const;
     std::shared_ptr<session> find_session(files::client_id client) const;
     task<outcome> call(session& s, const notice& n);
+    task<outcome> call_v40(const notice& n);
+    bool write_down(const notice& n, clientid4 client, file_handle& handle,
+                    detail::callback_message& m) const;
 
     server_commons& commons_;
     std::deque<notice> told_;

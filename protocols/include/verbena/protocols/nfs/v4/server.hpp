@@ -149,7 +149,8 @@ private:
 
     // Minor version 0.
     rpc::repeat_rule rule_of(xdr::decoder ahead) const noexcept;
-    task<rpc::outcome> serve_v40(rpc::call& c, compound_arguments& args, rpc::repeat_rule rule);
+    task<rpc::outcome> serve_v40(rpc::call& c, compound_arguments& args, const xdr::decoder* whole);
+    task<void> learn_client(compound& k);
     task<nfsstat4> run_v40(compound& k, nfs_opnum4 operation);
     task<nfsstat4> setclientid(compound& k);
     task<nfsstat4> setclientid_confirm(compound& k);
@@ -276,8 +277,8 @@ private:
     task<nfsstat4> open_downgrade(compound& k);
     task<nfsstat4> close(compound& k);
     task<nfsstat4> delegreturn(compound& k);
-    task<nfsstat4> make_way(const compound& k, const object& of, files::operation op);
-    task<nfsstat4> make_way_to(const compound& k, const object& directory, std::string_view name,
+    task<nfsstat4> make_way(compound& k, const object& of, files::operation op);
+    task<nfsstat4> make_way_to(compound& k, const object& directory, std::string_view name,
                                files::operation op, files::change_hold& change);
     task<nfsstat4> may_lock(const object& file);
     task<nfsstat4> lock(compound& k);

@@ -49,6 +49,9 @@ struct session_limits {
     /// Of minor version 0: what the owners of opens and locks take, with their names and what they were answered last.
     std::size_t owner_memory = std::size_t(256) << 20;
     std::size_t owner_memory_per_peer = std::size_t(64) << 20;
+    /// Likewise: connections that the server makes to call clients.
+    std::size_t callback_connections = 256;
+    std::size_t callback_connections_per_peer = 16;
 };
 
 /// Lets something happen once a second at most.

@@ -5,6 +5,7 @@
 #include <verbena/core/clock.hpp>
 #include <verbena/core/siphash.hpp>
 #include <verbena/protocols/files/types.hpp>
+#include <verbena/protocols/nfs/v4/callback_paths.hpp>
 #include <verbena/protocols/nfs/v4/sessions.hpp>
 #include <verbena/protocols/nfs/v4/state_operations.hpp>
 
@@ -38,10 +39,10 @@ public:
             files::nobody; ///< whose state is to be asked: ask again with it as `yields` where it gives way
         session_table::shortage short_of = session_table::shortage::none;
     };
-    /// SETCLIENTID by `who` from the host `from`. `yields`: this client of the state layer doesn't keep its name to itself, as its lease is over or it
+    /// SETCLIENTID by `who` from the host `from`, to be called at `calls`. `yields`: this client of the state layer doesn't keep its name to itself, as its lease is over or it
     /// has nothing.
-    made set(const SETCLIENTID4args& args, principal who, std::string_view from, time_point now,
-             files::client_id yields);
+    made set(const SETCLIENTID4args& args, principal who, std::string_view from,
+             const std::optional<callback_place>& calls, time_point now, files::client_id yields);
 
     struct confirmation {
         nfsstat4 status = nfsstat4::ok;
@@ -50,6 +51,8 @@ public:
         files::client_id rival = files::nobody; ///< as of set()
         std::string key;                        ///< in the recovery store
         files::client_id older = files::nobody;
+        files::client_id moved = files::nobody; ///< a known one, which is called elsewhere from now on
+        std::optional<callback_place> calls;    ///< where, of a new one and of one that moved
     };
     /// The one that has the name is asked about again, with `yields`: it may have come back since set().
     confirmation begin_confirming(clientid4 id, const verifier4& confirm, principal who, time_point now,
@@ -94,7 +97,8 @@ private:
         principal who = 0;
         peers::iterator peer;
         time_point asked{};
-        std::string netid, address; // of callbacks
+        std::string netid, address;          // of callbacks, as they were said
+        std::optional<callback_place> calls; // likewise, as they are used
         files::client_id state = files::nobody;
         bool confirming = false;
         states::node_type in_states; // for when it is confirmed: no memory is needed then

@@ -36,6 +36,9 @@ struct v40_answer {
     change_info4 cinfo; // of OPEN, to the last
     std::uint32_t rflags = 0;
     bitmap4 attrset;
+    open_delegation_type4 delegation_type = open_delegation_type4::none;
+    stateid4 delegation;
+    bool delegation_recalled = false;
     std::uint32_t export_id = 0;                      ///< of the file that was opened
     storage::handle file;                             ///< likewise, as its back end knows it
     std::shared_ptr<const files::lock_holder> holder; ///< of LOCK, if denied

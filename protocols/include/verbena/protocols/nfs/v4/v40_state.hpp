@@ -32,14 +32,16 @@ public:
 
     // --- Clients
 
-    task<v40_clients::made> set_client(const SETCLIENTID4args& args, principal who, std::string_view from);
+    /// `calls`: where it is called, if anywhere.
+    task<v40_clients::made> set_client(const SETCLIENTID4args& args, principal who, std::string_view from,
+                                       const std::optional<callback_place>& calls);
     /// `peer` as for state_table::add_client(). `is_full` as state_home::added has it: another client has to go, and this be asked again.
     struct confirmed {
         nfsstat4 status = nfsstat4::ok;
         bool is_full = false;
     };
     task<confirmed> confirm_client(const SETCLIENTID_CONFIRM4args& args, principal who, std::uint64_t peer);
-    /// Its lease begins anew.
+    /// Its lease begins anew. cb_path_down: likewise, and it has delegations and can't be called.
     task<nfsstat4> renew(clientid4 id);
 
     // --- Owners
@@ -49,6 +51,8 @@ public:
         bool runs = false;
         v40_answer answer;                       ///< unless it runs: as a repeat, if that is ok
         files::client_id client = files::nobody; ///< if it runs
+        bool may_delegate =
+            false; ///< likewise: the owner is confirmed; of a reclaim, the client is called somewhere
         v40_turn turn;
     };
     /// An OPEN that runs goes to end_open(). Where it doesn't get there its number is not used up.
@@ -69,6 +73,11 @@ public:
     task<state_home::locked> test_lock(const LOCKT4args& args, const storage::handle& file,
                                        const files::byte_range& bytes);
     task<nfsstat4> release_lock_owner(const RELEASE_LOCKOWNER4args& args);
+    /// The holder's lease begins anew.
+    task<nfsstat4> return_delegation(const stateid4& id, const storage::handle& file);
+    /// Whose stateid it is, or nobody's of this minor version.
+    task<files::client_id> holder_of(const stateid4& id);
+    task<files::client_id> client_of(clientid4 id);
     /// As state_home::check_io().
     task<nfsstat4> check_io(const stateid4& id, const storage::handle& file, files::operation op);
 
@@ -76,6 +85,9 @@ public:
 
     v40_clients& clients() noexcept { return clients_; }
     v40_owners& owners() noexcept { return owners_; }
+    callback_paths& paths() noexcept { return paths_; }
+    /// Any thread, for what its counters say.
+    const callback_paths& paths() const noexcept { return paths_; }
     /// The client is no more.
     void forget(files::client_id client);
     /// Once a lease: what was not confirmed goes, and owners that have nothing. At most so many owners are looked at; true if that was not
@@ -93,6 +105,9 @@ private:
     located locate(const stateid4& id, bool locks);
     task<nfsstat4> renew_here(files::client_id client);
     task<nfsstat4> renew_client_here(clientid4 id);
+    task<nfsstat4> renew_and_tell_here(clientid4 id);
+    task<nfsstat4> end_if_unaware(files::client_id client);
+    task<nfsstat4> return_delegation_here(stateid4 id, const storage::handle* file);
     task<nfsstat4> take_turn(std::shared_ptr<v40_owner> owner, v40_turn& turn);
     task<nfsstat4> turn_of(files::client_id client, bool locks, std::span<const std::byte> name,
                            v40_turn& turn);
@@ -103,7 +118,8 @@ private:
     template<class Ask>
     auto ask_of_name(Ask ask);
     task<v40_clients::made> set_client_here(const SETCLIENTID4args* args, principal who,
-                                            std::string_view from);
+                                            std::string_view from,
+                                            const std::optional<callback_place>* calls);
     task<confirmed> confirm_client_here(const SETCLIENTID_CONFIRM4args* args, principal who,
                                         std::uint64_t peer);
     task<begun> begin_open_here(const OPEN4args* args);
@@ -123,6 +139,7 @@ private:
     const session_limits limits_;
     v40_clients clients_;
     v40_owners owners_;
+    callback_paths paths_;
     files::client_id tended_ = files::nobody; // whose owners were looked at last
     files::limit_counters refused_limits_;
 };
