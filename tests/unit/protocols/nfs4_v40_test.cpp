@@ -217,7 +217,7 @@ BOOST_FIXTURE_TEST_CASE(idle_owners_go, v40_fixture)
     commons->v40.tend(clock.now());
     BOOST_TEST(commons->v40.owners().size() == 0u);
     // And sooner where there are many.
-    for (int i = 0; i < 3000; ++i) {
+    for (int i = 0; i < 1200; ++i) {
         a.owner = "o" + std::to_string(i);
         const auto each = a.ready(a.opening("f"));
         BOOST_TEST(a.close(each).status == nfsstat4::ok);
