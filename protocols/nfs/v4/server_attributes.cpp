@@ -162,7 +162,7 @@ task<nfsstat4> server::values_of(compound& k, const object& of, bitmap4 wanted, 
         set_pseudo(k.c, *of.node, out);
         out.set_space(storage::filesystem_stat());
         if (says_names(wanted)) {
-            task<void> saying = say_names(wanted, out);
+            task<void> saying = say_names(k, wanted, out);
             co_await saying;
         }
         co_return nfsstat4::ok;
@@ -189,7 +189,7 @@ task<nfsstat4> server::values_of(compound& k, const object& of, bitmap4 wanted, 
         out.set_space(*space);
     }
     if (says_names(wanted)) {
-        task<void> saying = say_names(wanted, out);
+        task<void> saying = say_names(k, wanted, out);
         co_await saying;
     }
     co_return nfsstat4::ok;
@@ -243,7 +243,7 @@ task<nfsstat4> server::setattr(compound& k)
     if (status == nfsstat4::ok)
         status = from_attributes(wanted, set);
     if (status == nfsstat4::badowner && commons_.users != nullptr) {
-        task<nfsstat4> naming = named_attributes(wanted, set);
+        task<nfsstat4> naming = named_attributes(k, wanted, set);
         status = co_await naming;
     }
     if (status == nfsstat4::ok)

@@ -60,6 +60,7 @@ struct server::compound {
     bool changed = false;      // an operation of its has changed something
     bool dropped = false;      // there is nobody to be answered any more
     bool answered = false;     // the operation has written its failure itself
+    duration names_waited{0};  // for lookups of owners' names, by all operations so far
 
     std::array<io_list::hold, 2>
         io; // of the operation that runs: an operation reads and writes two files at most
