@@ -315,6 +315,27 @@ task<nfsstat4> server::access(compound& k)
     co_return k.add(res);
 }
 
+namespace {
+
+// Of the owners in `theirs`, those whose text is another one than would be told.
+attributes called_otherwise(const fattr4& theirs, const attributes& told)
+{
+    attributes said, others;
+    if (!theirs.attrmask.test(attribute::owner) && !theirs.attrmask.test(attribute::owner_group))
+        return others;
+    if (!decode_attributes(theirs, said))
+        return others; // which is found when they are compared
+    others.owner = said.owner;
+    others.owner_group = said.owner_group;
+    if (said.present.test(attribute::owner) && said.owner != told.owner)
+        others.present.set(attribute::owner);
+    if (said.present.test(attribute::owner_group) && said.owner_group != told.owner_group)
+        others.present.set(attribute::owner_group);
+    return others;
+}
+
+} // namespace
+
 task<nfsstat4> server::compare(compound& k, const fattr4& theirs)
 {
     if (k.current.none())
@@ -323,6 +344,21 @@ task<nfsstat4> server::compare(compound& k, const fattr4& theirs)
     const nfsstat4 status = co_await values_of(k, k.current, theirs.attrmask, values);
     if (status != nfsstat4::ok)
         co_return status;
+    // Owners are compared by whom the text means, as SETATTR takes it: then they are called as the client does.
+    if (const attributes owners = called_otherwise(theirs, values.all); !owners.present.none()) {
+        storage::set_attributes meant;
+        nfsstat4 known = from_attributes(owners, meant);
+        if (known == nfsstat4::badowner && commons_.users != nullptr) {
+            task<nfsstat4> naming = named_attributes(k, owners, meant);
+            known = co_await naming;
+        }
+        if (known == nfsstat4::delay)
+            co_return known;
+        if (known == nfsstat4::ok && meant.uid == values.uid)
+            values.all.owner = owners.owner;
+        if (known == nfsstat4::ok && meant.gid == values.gid)
+            values.all.owner_group = owners.owner_group;
+    }
     std::array<std::byte, 2048> scratch;
     co_return compare_attributes(theirs, supported(k), values.all, scratch);
 }

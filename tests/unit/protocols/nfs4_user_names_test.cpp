@@ -294,6 +294,28 @@ BOOST_FIXTURE_TEST_CASE(who_is_cancelled_waits_no_longer, names_fixture)
     BOOST_TEST(asked() == 17u);
 }
 
+BOOST_FIXTURE_TEST_CASE(lookups_under_way_are_over_before_the_names_go, names_fixture)
+{
+    BOOST_TEST(id_of("nobody@example.org") == "unknown");
+    source.be_slow();
+    BOOST_TEST(id_of("alice@example.org") == "later");
+    BOOST_TEST(texts_of({user(1000)}) == texts{"later"});
+    BOOST_TEST(lookups.live() == 2u);
+    bool is_over = false;
+    scope ends(*shard);
+    ends.spawn([&]() -> task<void> {
+        co_await lookups.join();
+        is_over = true;
+    });
+    lookups.request_stop();
+    turns();
+    BOOST_TEST(!is_over);
+    source.answer();
+    turns();
+    BOOST_TEST(is_over);
+    made.reset();
+}
+
 BOOST_FIXTURE_TEST_CASE(many_slow_names_of_one_call_leave_others_a_place, names_fixture)
 {
     BOOST_TEST(id_of("nobody@example.org") == "unknown");
@@ -792,6 +814,36 @@ BOOST_FIXTURE_TEST_CASE(a_failed_lookup_is_not_asked_for_by_each_call, server_fi
     source.fails = false;
     pass(6s, 1s);
     BOOST_TEST(listed().at("f") == "alice@example.org staff@example.org");
+}
+
+// What a client has set it may verify in the same words.
+BOOST_AUTO_TEST_CASE(owners_are_verified_by_whom_they_mean)
+{
+    for (const bool sends_names : {false, true}) {
+        server_fixture f(sends_names);
+        BOOST_TEST(f.set("alice@example.org", "staff@example.org") == nfsstat4::ok);
+        const auto verify = [&](std::optional<std::string_view> owner,
+                                std::optional<std::string_view> group) {
+            const encoded to = server_fixture::owners(owner, group);
+            const nfsstat4 status = f.client.call(f.put(), VERIFY4args{to.raw}).status();
+            const nfsstat4 other = f.client.call(f.put(), NVERIFY4args{to.raw}).status();
+            BOOST_TEST((other == (status == nfsstat4::ok         ? nfsstat4::same
+                                  : status == nfsstat4::not_same ? nfsstat4::ok
+                                                                 : status)));
+            return status;
+        };
+        for (const std::string_view same : {"1000", "alice@example.org", "alice@Example.ORG"}) {
+            BOOST_TEST(verify(same, {}) == nfsstat4::ok, same);
+            BOOST_TEST(verify(same, "50") == nfsstat4::ok, same);
+            BOOST_TEST(verify(same, "staff@EXAMPLE.org") == nfsstat4::ok, same);
+            BOOST_TEST(verify(same, "51") == nfsstat4::not_same, same);
+        }
+        for (const std::string_view none :
+             {"1001", "bob@example.org", "alice@example.com", "alice", "", "01000"})
+            BOOST_TEST(verify(none, "50") == nfsstat4::not_same, none);
+        f.source.be_slow();
+        BOOST_TEST(verify("carol@example.org", "50") == nfsstat4::delay);
+    }
 }
 
 BOOST_AUTO_TEST_SUITE_END()
