@@ -14,6 +14,7 @@
 #include <array>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 
 namespace verbena::cli {
@@ -119,6 +120,16 @@ std::string is_domain(const std::string& text)
     return nfs::v4::is_id_domain(text) ? std::string()
                                        : "is no domain: write letters, digits, '-', '_' and '.', such as "
                                          "example.org";
+}
+
+int with_output_written(int code)
+{
+    const printed output = flush_standard_output();
+    if (!output.lost || code != exit_ok)
+        return code;
+    if (output.why == std::errc::broken_pipe) // the reader wanted no more
+        return exit_failed;
+    return complain(output.message(), exit_failed);
 }
 
 int run_command(int argc, char** argv)
@@ -360,7 +371,10 @@ int run_command(int argc, char** argv)
                         exit_failed);
     }
     runtime r(std::move(*shard), global);
-    return run_until_complete(r.shard(), run(r));
+    const int code = run_until_complete(r.shard(), run(r));
+    if (!run_until_complete(r.shard(), r.end_lookups()))
+        std::_Exit(with_output_written(code));
+    return code;
 }
 
 } // namespace
@@ -368,11 +382,5 @@ int run_command(int argc, char** argv)
 int main(int argc, char** argv)
 {
     std::signal(SIGPIPE, SIG_IGN);
-    const int code = run_command(argc, argv);
-    const printed output = flush_standard_output();
-    if (!output.lost || code != exit_ok)
-        return code;
-    if (output.why == std::errc::broken_pipe) // the reader wanted no more
-        return exit_failed;
-    return complain(output.message(), exit_failed);
+    return with_output_written(run_command(argc, argv));
 }

@@ -21,6 +21,27 @@ verbs::context& runtime::iwarp()
     return *iwarp_;
 }
 
+nfs::v4::user_names& runtime::users()
+{
+    if (!users_) {
+        nfs::v4::user_names_options o;
+        o.domain = options_.id_domain;
+        names_.emplace(name_threads, "user names");
+        name_source_.emplace(*names_);
+        users_.emplace(*shard_, *name_source_, std::move(o));
+    }
+    return users_->names();
+}
+
+task<bool> runtime::end_lookups()
+{
+    // Nobody wants what is still looked up; most of it ends in a moment all the same.
+    constexpr std::chrono::milliseconds grace{500};
+    if (!users_)
+        co_return true;
+    co_return co_await users_->end(grace);
+}
+
 result<verbs::context*> runtime::rdma()
 {
 #ifdef VERBENA_HAS_RDMA

@@ -2,10 +2,13 @@
 // What one run of the client has once: a shard, memory, threads for local files, the providers.
 #pragma once
 
+#include "user_lookups.hpp"
+
 #include <verbena/core/blocking.hpp>
 #include <verbena/core/buffer.hpp>
 #include <verbena/core/reactor.hpp>
 #include <verbena/core/verbs.hpp>
+#include <verbena/protocols/nfs/v4/nsswitch_names.hpp>
 
 #include <memory>
 #include <optional>
@@ -39,13 +42,11 @@ public:
     reactor& shard() noexcept { return *shard_; }
     buffer_pool& buffers() noexcept { return buffers_; }
     blocking_pool& files() noexcept { return files_; }
-    /// Where users and groups are looked up, which may hang. Made when first asked for.
-    blocking_pool& names()
-    {
-        if (!names_)
-            names_.emplace(name_threads, "user names");
-        return *names_;
-    }
+    /// Users and groups by their names. Made when first asked for.
+    nfs::v4::user_names& users();
+    /// When no session is left. False if a lookup of a name hangs: then nothing of this may be destroyed, and the process is to be left by
+    /// std::_Exit().
+    task<bool> end_lookups();
     const global_options& options() const noexcept { return options_; }
     /// Made when first asked for.
     verbs::context& iwarp();
@@ -58,7 +59,9 @@ private:
     memory_budget budget_;
     buffer_pool buffers_;
     blocking_pool files_{file_threads, "local files"};
-    std::optional<blocking_pool> names_;
+    std::optional<blocking_pool> names_; // where they are looked up, which may hang
+    std::optional<nfs::v4::nsswitch_names> name_source_;
+    std::optional<user_lookups> users_;
     // For RDMA devices only.
     std::optional<blocking_pool> device_;
     std::optional<blocking_pool> connects_;

@@ -209,11 +209,7 @@ void session::speak4()
     if (version_ == nfs_version::v4_2)
         minors = {2, 2};
     nfs4_ = std::make_unique<nfs::v4::client>(*transport_, identity_, std::string(), minors);
-    nfs::v4::user_names_options names;
-    names.domain = runtime_.options().id_domain;
-    name_source_.emplace(runtime_.names());
-    names_.emplace(lookups_, *name_source_, names);
-    nfs4_->use_names(&*names_);
+    nfs4_->use_names(&runtime_.users());
     nfs::patience& patience = nfs4_->session().patience();
     patience.have(jukebox_patience(), notices_.empty() ? nullptr : notices_.back().get());
     if (runtime_.options().soft || limit_.count() != 0)
@@ -461,7 +457,6 @@ task<void> session::close()
         task<result<void>> leaving = leave(*nfs4_);
         (void)co_await with_timeout(farewell, std::move(leaving));
     }
-    co_await lookups_.join();
     if (mount_transport_)
         co_await mount_transport_->close();
     for (auto& each : more_)

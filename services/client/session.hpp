@@ -8,11 +8,9 @@
 #include "url.hpp"
 
 #include <verbena/core/result.hpp>
-#include <verbena/core/scope.hpp>
 #include <verbena/core/task.hpp>
 #include <verbena/protocols/nfs/client.hpp>
 #include <verbena/protocols/nfs/mount_client.hpp>
-#include <verbena/protocols/nfs/v4/nsswitch_names.hpp>
 #include <verbena/protocols/rpc/client.hpp>
 
 #include <chrono>
@@ -117,9 +115,6 @@ private:
     std::unique_ptr<rpc::client_transport> transport_;
     std::vector<std::unique_ptr<rpc::client_transport>> more_; // that the session of version 4 goes over too
     std::unique_ptr<rpc::client_transport> mount_transport_;
-    scope lookups_{runtime_.shard(), nullptr, nullptr, "user names"};
-    std::optional<nfs::v4::nsswitch_names> name_source_; // of version 4, as the next one
-    std::optional<nfs::v4::user_names> names_;
     std::unique_ptr<nfs::client> nfs3_; // one of both
     std::unique_ptr<nfs::v4::client> nfs4_;
     std::unique_ptr<remote> remote_; // over that one

@@ -91,7 +91,7 @@ private:
 
 class short_names final : public name_source {
 public:
-    task<std::string> domain() override { co_return "d"; }
+    task<result<std::string>> domain() override { co_return std::string("d"); }
     task<result<std::optional<std::uint32_t>>> find_id(account_kind, std::string name) override
     {
         require(!name.empty() && name.size() <= 256 && name.find('\0') == name.npos);

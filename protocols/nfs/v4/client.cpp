@@ -149,6 +149,9 @@ task<result<void>> client::setattr_by_name(const known_handle& object, const new
     const auto told = co_await names_->texts_of(those);
     std::array<std::string, 2> texts; // of the owner and the group
     for (std::size_t i = 0; i < told.size(); ++i) {
+        if (told[i].how == user_names::outcome::later)
+            co_return error(std::errc::timed_out,
+                            "an owner's name, which SETATTR needs, can't be found out now", those[i].id);
         if (told[i].how != user_names::outcome::found)
             co_return error(make_error_code(nfsstat4::badowner), "SETATTR of an owner without a name",
                             those[i].id);
@@ -166,25 +169,37 @@ task<result<void>> client::setattr_by_name(const known_handle& object, const new
 task<void> client::name_owners(const fattr4& raw, file_attributes& to)
 {
     attributes values;
+    std::optional<time_point> until;
     if (decode_attributes(raw, values))
-        (void)co_await name_owners(values, to);
+        co_await name_owners(values, to, until);
 }
 
-// False if one could not be found out in time: others won't be.
-task<bool> client::name_owners(const attributes& values, file_attributes& to)
+// `until`: how long all names that one call told are waited for together; it begins with the first. Behind one that is late, others would be late too: they
+// are what is known of them.
+task<void> client::name_owners(const attributes& values, file_attributes& to,
+                               std::optional<time_point>& until)
 {
-    bool in_time = true;
+    const task_context& context = co_await current_context();
     for (const account_kind kind : {account_kind::user, account_kind::group}) {
         const bool is_user = kind == account_kind::user;
         const std::string_view text = is_user ? values.owner : values.owner_group;
         if ((is_user ? to.uid : to.gid) != file_attributes::nobody || !split_owner(text))
             continue;
-        const user_names::id_answer known = co_await names_->id_of(kind, std::string(text));
-        if (known.how == user_names::outcome::found)
-            (is_user ? to.uid : to.gid) = known.id;
-        in_time = in_time && known.how != user_names::outcome::later;
+        const time_point now = context.shard->clock().now();
+        if (!until)
+            until = now + names_->patience();
+        std::optional<std::uint32_t> id;
+        if (now < *until) {
+            const user_names::id_answer known = co_await names_->id_of(kind, std::string(text), *until);
+            if (known.how == user_names::outcome::found)
+                id = known.id;
+            if (known.how == user_names::outcome::later)
+                until = now;
+        } else {
+            id = names_->known_id(kind, text);
+        }
+        (is_user ? to.uid : to.gid) = id.value_or(file_attributes::nobody);
     }
-    co_return in_time;
 }
 
 task<result<node>> client::lookup(const known_handle& directory, std::string_view name)
@@ -433,7 +448,7 @@ task<result<directory_page>> client::readdir(const known_handle& directory, cons
     page.cookie = before.cookie;
     xdr::decoder& in = call.reply().results();
     readdir_reader reader(in);
-    bool may_name = true;
+    std::optional<time_point> names_until;
     for (entry4 entry; reader.next(entry);) {
         directory_entry& added = page.entries.emplace_back();
         added.name = entry.name;
@@ -444,8 +459,8 @@ task<result<directory_page>> client::readdir(const known_handle& directory, cons
                             entry.cookie);
         if (plus && values.present.test(attribute::type) && values.present.test(attribute::filehandle))
             added.found = node{known_handle(values.filehandle), told(values)};
-        if (added.found && may_name && needs_names(added.found->attributes))
-            may_name = co_await name_owners(values, added.found->attributes);
+        if (added.found && needs_names(added.found->attributes))
+            co_await name_owners(values, added.found->attributes, names_until);
     }
     if (!in.ok())
         co_return in.failure();

@@ -88,7 +88,7 @@ task<nfsstat4> server::list_with_acls(compound& k, const READDIR4args& args, std
                 say_known_names(wanted, owners, &unknown);
         }
         if (!unknown.empty())
-            co_await learn_names(unknown);
+            co_await learn_names(k, unknown);
     }
     nfsstat4 status = nfsstat4::ok;
     for (const gathered_entry& each : found.entries) {

@@ -168,7 +168,7 @@ task<nfsstat4> server::values_of(compound& k, const object& of, bitmap4 wanted, 
         set_pseudo(k.c, *of.node, out);
         out.set_space(storage::filesystem_stat());
         if (says_names(wanted)) {
-            task<void> saying = say_names(wanted, out);
+            task<void> saying = say_names(k, wanted, out);
             co_await saying;
         }
         co_return nfsstat4::ok;
@@ -195,7 +195,7 @@ task<nfsstat4> server::values_of(compound& k, const object& of, bitmap4 wanted, 
         out.set_space(*space);
     }
     if (says_names(wanted)) {
-        task<void> saying = say_names(wanted, out);
+        task<void> saying = say_names(k, wanted, out);
         co_await saying;
     }
     if (wanted.test(attribute::acl) && of.backend().info().acls)
@@ -257,7 +257,7 @@ task<nfsstat4> server::setattr(compound& k)
     if (status == nfsstat4::ok)
         status = from_attributes(wanted, set);
     if (status == nfsstat4::badowner && commons_.users != nullptr) {
-        task<nfsstat4> naming = named_attributes(wanted, set);
+        task<nfsstat4> naming = named_attributes(k, wanted, set);
         status = co_await naming;
     }
     if (status == nfsstat4::ok)
@@ -331,6 +331,27 @@ task<nfsstat4> server::access(compound& k)
     co_return k.add(res);
 }
 
+namespace {
+
+// Of the owners in `theirs`, those whose text is another one than would be told.
+attributes called_otherwise(const fattr4& theirs, const attributes& told)
+{
+    attributes said, others;
+    if (!theirs.attrmask.test(attribute::owner) && !theirs.attrmask.test(attribute::owner_group))
+        return others;
+    if (!decode_attributes(theirs, said))
+        return others; // which is found when they are compared
+    others.owner = said.owner;
+    others.owner_group = said.owner_group;
+    if (said.present.test(attribute::owner) && said.owner != told.owner)
+        others.present.set(attribute::owner);
+    if (said.present.test(attribute::owner_group) && said.owner_group != told.owner_group)
+        others.present.set(attribute::owner_group);
+    return others;
+}
+
+} // namespace
+
 task<nfsstat4> server::compare(compound& k, const fattr4& theirs)
 {
     if (k.current.none())
@@ -339,6 +360,21 @@ task<nfsstat4> server::compare(compound& k, const fattr4& theirs)
     const nfsstat4 status = co_await values_of(k, k.current, theirs.attrmask, values);
     if (status != nfsstat4::ok)
         co_return status;
+    // Owners are compared by whom the text means, as SETATTR takes it: then they are called as the client does.
+    if (const attributes owners = called_otherwise(theirs, values.all); !owners.present.none()) {
+        storage::set_attributes meant;
+        nfsstat4 found = from_attributes(owners, meant);
+        if (found == nfsstat4::badowner && commons_.users != nullptr) {
+            task<nfsstat4> naming = named_attributes(k, owners, meant);
+            found = co_await naming;
+        }
+        if (found == nfsstat4::delay)
+            co_return found;
+        if (found == nfsstat4::ok && meant.uid == values.uid)
+            values.all.owner = owners.owner;
+        if (found == nfsstat4::ok && meant.gid == values.gid)
+            values.all.owner_group = owners.owner_group;
+    }
     const bitmap4 known = supported(k, k.current);
     if (values.acl) {
         std::vector<std::byte> large(max_attribute_values);

@@ -72,6 +72,7 @@ struct server::compound {
     bool may_delegate = false;           // of OPEN in minor version 0: see v40_state::begun
     bool client_sought = false;          // in minor version 0: see learn_client()
     const xdr::decoder* whole = nullptr; // the COMPOUND from its beginning, in minor version 0
+    duration names_waited{0};            // for lookups of owners' names, by all operations so far
 
     std::array<io_list::hold, 2>
         io; // of the operation that runs: an operation reads and writes two files at most

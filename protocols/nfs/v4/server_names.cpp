@@ -34,7 +34,7 @@ task<nfsstat4> server::create(compound& k)
     if (status == nfsstat4::ok)
         status = from_attributes(wanted, set);
     if (status == nfsstat4::badowner && commons_.users != nullptr) {
-        task<nfsstat4> naming = named_attributes(wanted, set);
+        task<nfsstat4> naming = named_attributes(k, wanted, set);
         status = co_await naming;
     }
     if (status == nfsstat4::ok)
@@ -314,7 +314,7 @@ task<nfsstat4> server::readdir(compound& k)
         const auto done = co_await o.backend().readdir(o.request, o.file, cookie, verifier, plus, sink);
         if (done && !sink.unknown().empty()) {
             k.results.undo();
-            co_await learn_names(sink.unknown());
+            co_await learn_names(k, sink.unknown());
             may_learn = false;
             continue;
         }

@@ -147,7 +147,7 @@ task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_t
     if (status == nfsstat4::ok)
         status = from_attributes(wanted, set);
     if (status == nfsstat4::badowner && commons_.users != nullptr) {
-        task<nfsstat4> naming = named_attributes(wanted, set);
+        task<nfsstat4> naming = named_attributes(k, wanted, set);
         status = co_await naming;
     }
     if (status == nfsstat4::ok)

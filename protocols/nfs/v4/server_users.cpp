@@ -31,34 +31,47 @@ void server::say_known_names(const bitmap4& wanted, object_values& out, std::vec
         say({account_kind::group, out.gid});
 }
 
-// What could not be found out is not kept: who comes next asks again.
-task<void> server::learn_names(std::vector<account>& those)
+time_point server::names_until(const compound& k) const noexcept
 {
+    const duration left = commons_.users->patience() - k.names_waited;
+    return here_.reactor().clock().now() + std::max(left, duration());
+}
+
+// What is late is not kept: who comes next asks again. A failure is, for as long as it would be heard again.
+task<void> server::learn_names(compound& k, std::vector<account>& those)
+{
+    const time_point begun = here_.reactor().clock().now();
     std::ranges::sort(those);
     const auto repeated = std::ranges::unique(those);
     those.erase(repeated.begin(), repeated.end());
     const auto told = co_await commons_.state.home().run(
-        [users = commons_.users](std::vector<account> each) { return users->texts_of(std::move(each)); },
+        [users = commons_.users, until = names_until(k)](std::vector<account> each) {
+            return users->texts_of(std::move(each), until);
+        },
         those);
+    const time_point now = here_.reactor().clock().now();
+    k.names_waited += now - begun;
     for (std::size_t i = 0; i < those.size(); ++i) {
         if (told[i].how == user_names::outcome::found)
             names_.put({those[i], told[i].text, false, told[i].until});
         if (told[i].how == user_names::outcome::unknown)
             names_.put({those[i], std::nullopt, false, told[i].until});
+        if (told[i].how == user_names::outcome::later && told[i].until > now)
+            names_.put({those[i], std::nullopt, true, told[i].until});
     }
 }
 
-task<void> server::say_names(bitmap4 wanted, object_values& out)
+task<void> server::say_names(compound& k, bitmap4 wanted, object_values& out)
 {
     std::vector<account> unknown;
     say_known_names(wanted, out, &unknown);
     if (unknown.empty())
         co_return;
-    co_await learn_names(unknown);
+    co_await learn_names(k, unknown);
     say_known_names(wanted, out, nullptr);
 }
 
-task<nfsstat4> server::named_attributes(const attributes& from, storage::set_attributes& to)
+task<nfsstat4> server::named_attributes(compound& k, const attributes& from, storage::set_attributes& to)
 {
     attributes numbers = from;
     std::optional<std::uint32_t> user, group;
@@ -70,9 +83,13 @@ task<nfsstat4> server::named_attributes(const attributes& from, storage::set_att
             continue;
         if (!split_owner(text))
             co_return nfsstat4::badowner;
+        const time_point begun = here_.reactor().clock().now();
         const user_names::id_answer found = co_await commons_.state.home().run(
-            [users = commons_.users, kind](std::string of) { return users->id_of(kind, std::move(of)); },
+            [users = commons_.users, kind, until = names_until(k)](std::string of) {
+                return users->id_of(kind, std::move(of), until);
+            },
             std::string(text));
+        k.names_waited += here_.reactor().clock().now() - begun;
         if (found.how != user_names::outcome::found)
             co_return found.how == user_names::outcome::later ? nfsstat4::delay : nfsstat4::badowner;
         (is_user ? user : group) = found.id;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <exception>
 #include <new>
+#include <utility>
 
 namespace verbena::nfs::v4 {
 
@@ -94,10 +95,14 @@ task<bool> user_names::knows_domain(time_point deadline)
 {
     if (domain_)
         co_return true;
+    const task_context& context = co_await current_context();
+    const time_point now = context.shard->clock().now();
+    // It could not be found out, some time ago.
+    if (learning_domain_ && learning_domain_->over.is_set() && learning_domain_->until <= now)
+        learning_domain_.reset();
     if (!learning_domain_) {
-        const task_context& context = co_await current_context();
         learning_domain_ = std::make_shared<lookup<std::string>>();
-        learning_domain_->begun = context.shard->clock().now();
+        learning_domain_->begun = now;
         try {
             lookups_.spawn(&user_names::learn_domain, this, learning_domain_);
         } catch (...) {
@@ -105,20 +110,27 @@ task<bool> user_names::knows_domain(time_point deadline)
             throw;
         }
     }
-    co_return co_await wait_for(learning_domain_, deadline);
+    (void)co_await wait_for(learning_domain_, deadline);
+    co_return domain_.has_value();
 }
 
 task<void> user_names::learn_domain(std::shared_ptr<lookup<std::string>> l)
 {
-    std::string said;
     try {
-        said = co_await source_.domain();
+        result<std::string> said = co_await source_.domain();
+        if (said)
+            domain_ = is_id_domain(*said) ? std::move(*said) : std::string(domain_of_none);
+        if (said && options_.logs_domain)
+            log(log_level::info, "nfs", "names of users have the domain of this host",
+                {{"id_domain", *domain_}});
+        if (!said && options_.logs_domain && !std::exchange(domain_failed_, true))
+            log(log_level::warning, "nfs",
+                "the domain of this host, which names of users have, can't be found out now; set id_domain",
+                {{"error", said.error().message()}});
     } catch (const std::exception&) {
-        said.clear();
+        // It is as if it could not be found out, unless it was.
     }
-    domain_ = is_id_domain(said) ? std::move(said) : std::string(domain_of_none);
-    if (options_.logs_domain)
-        log(log_level::info, "nfs", "names of users have the domain of this host", {{"id_domain", *domain_}});
+    l->until = lookups_.context().shard->clock().now() + options_.kept_failure;
     l->over.set();
 }
 
@@ -153,6 +165,8 @@ void user_names::end(direction<Key, Value>& in, const Key& key, lookup<Value>& l
     l.failed = !got;
     if (got)
         l.value = std::move(*got);
+    else
+        l.value = in.known.last(key);
     const outcome how = l.failed ? outcome::failed : l.value ? outcome::found : outcome::unknown;
     counts[static_cast<std::size_t>(how)].add();
     l.until = lookups_.context().shard->clock().now() + (l.failed  ? options_.kept_failure
@@ -197,14 +211,27 @@ task<void> user_names::find_text(account who, std::shared_ptr<lookup<shared_text
     end(texts_, who, *l, std::move(text), counters_.names);
 }
 
-task<user_names::id_answer> user_names::id_of(account_kind kind, std::string text)
+user_names::id_answer user_names::id_without_lookup(const name_key& key)
+{
+    const auto before = ids_.known.last(key);
+    return before ? id_answer{outcome::found, *before} : id_answer{};
+}
+
+std::optional<std::uint32_t> user_names::known_id(account_kind kind, std::string_view text)
+{
+    const auto parts = split_owner(text);
+    if (!parts || !domain_ || !is_same_domain(parts->domain, *domain_))
+        return std::nullopt;
+    return ids_.known.last(name_key{kind, parts->name});
+}
+
+task<user_names::id_answer> user_names::id_of(account_kind kind, std::string text, time_point deadline)
 {
     using answer = user_names_counters::answer;
     const auto parts = split_owner(text);
     if (!parts)
         co_return id_answer{outcome::unknown, 0};
-    const time_point now = lookups_.context().shard->clock().now();
-    const time_point deadline = now + options_.patience;
+    deadline = std::min(deadline, lookups_.context().shard->clock().now() + options_.patience);
     const bool has_domain = co_await knows_domain(deadline);
     if (!has_domain) {
         answered(answer::late);
@@ -228,14 +255,23 @@ task<user_names::id_answer> user_names::id_of(account_kind kind, std::string tex
     const auto l = begin(ids_, key, &user_names::find_id);
     if (!l) {
         answered(answer::refused);
-        co_return id_answer{};
+        co_return id_without_lookup(key);
     }
     const bool ended = co_await wait_for(l, deadline);
     answered(ended ? answer::looked_up : answer::late);
-    co_return ended ? told(l->value, l->failed) : id_answer{};
+    co_return ended ? told(l->value, l->failed) : id_without_lookup(key);
 }
 
-task<user_names::text_answer> user_names::text_of(account who, time_point deadline)
+// Good for moments: whoever asks then may have it looked up.
+user_names::text_answer user_names::text_without_lookup(account who)
+{
+    text_answer told;
+    if (const auto before = texts_.known.last(who))
+        told = {outcome::found, *before, lookups_.context().shard->clock().now() + options_.kept_failure};
+    return told;
+}
+
+task<user_names::text_answer> user_names::text_of(account who, time_point deadline, bool may_begin)
 {
     using answer = user_names_counters::answer;
     const auto told = [](const std::optional<shared_text>& value, bool failed, time_point until) {
@@ -248,32 +284,40 @@ task<user_names::text_answer> user_names::text_of(account who, time_point deadli
         answered(answer::cached);
         co_return told(known->value, known->failed, known->until);
     }
+    if (!may_begin && !texts_.under_way.contains(who)) {
+        answered(answer::late);
+        co_return text_without_lookup(who);
+    }
     const auto l = begin(texts_, who, &user_names::find_text);
     if (!l) {
         answered(answer::refused);
-        co_return text_answer{};
+        co_return text_without_lookup(who);
     }
     const bool ended = co_await wait_for(l, deadline);
     answered(ended ? answer::looked_up : answer::late);
-    co_return ended ? told(l->value, l->failed, l->until) : text_answer{};
+    co_return ended ? told(l->value, l->failed, l->until) : text_without_lookup(who);
 }
 
-task<std::vector<user_names::text_answer>> user_names::texts_of(std::vector<account> those)
+task<std::vector<user_names::text_answer>> user_names::texts_of(std::vector<account> those,
+                                                                time_point deadline)
 {
+    const task_context& context = co_await current_context();
     std::vector<text_answer> told(those.size());
-    const time_point deadline = lookups_.context().shard->clock().now() + options_.patience;
+    deadline = std::min(deadline, context.shard->clock().now() + options_.patience);
     const bool has_domain = co_await knows_domain(deadline);
     if (!has_domain) {
         answered(user_names_counters::answer::late);
         co_return told;
     }
     std::size_t begun = 0;
+    bool waits = true; // while it does, more is begun
     for (std::size_t i = 0; i < those.size(); ++i) {
-        for (; begun < those.size() && begun < i + ahead; ++begun) {
-            if (texts_.known.find(those[begun], lookups_.context().shard->clock().now()) == nullptr)
+        for (; waits && begun < those.size() && begun < i + ahead; ++begun) {
+            if (texts_.known.find(those[begun], context.shard->clock().now()) == nullptr)
                 (void)begin(texts_, those[begun], &user_names::find_text);
         }
-        told[i] = co_await text_of(those[i], deadline);
+        told[i] = co_await text_of(those[i], deadline, i < begun);
+        waits = context.shard->clock().now() < deadline && !context.stop.stop_requested();
     }
     co_return told;
 }

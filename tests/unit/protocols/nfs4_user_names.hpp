@@ -6,6 +6,7 @@
 #include <verbena/protocols/nfs/v4/user_names.hpp>
 
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -17,16 +18,20 @@ public:
     using account = nfs::v4::account;
     using account_kind = nfs::v4::account_kind;
 
-    task<std::string> domain() override
+    task<result<std::string>> domain() override
     {
         ++domains_asked;
         co_await answers();
+        if (domain_fails)
+            co_return error(std::errc::io_error, "no answer");
         co_return own_domain;
     }
     task<result<std::optional<std::uint32_t>>> find_id(account_kind kind, std::string name) override
     {
         asked.push_back((kind == account_kind::user ? "u " : "g ") + name);
         co_await answers();
+        if (throws)
+            throw std::runtime_error("no answer");
         if (fails)
             co_return error(std::errc::io_error, "no answer");
         for (const auto& [who, called] : names) {
@@ -39,6 +44,8 @@ public:
     {
         asked.push_back((who.kind == account_kind::user ? "u " : "g ") + std::to_string(who.id));
         co_await answers();
+        if (throws)
+            throw std::runtime_error("no answer");
         if (fails)
             co_return error(std::errc::io_error, "no answer");
         const auto found = names.find(who);
@@ -56,7 +63,9 @@ public:
     std::map<account, std::string> names{{{account_kind::user, 1000}, "alice"},
                                          {{account_kind::group, 50}, "staff"}};
     std::string own_domain = "example.org";
-    bool fails = false;
+    bool fails = false;        // lookups
+    bool throws = false;       // likewise
+    bool domain_fails = false; // and that
     int domains_asked = 0;
     std::vector<std::string> asked; // "u alice", "g 50"
 

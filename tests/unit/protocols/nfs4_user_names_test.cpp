@@ -3,6 +3,8 @@
 #include "nfs4_server.hpp"
 #include "nfs4_user_names.hpp"
 
+#include "../../../protocols/nfs/v4/nsswitch_lookup.hpp"
+
 #include <verbena/core/combine.hpp>
 #include <verbena/protocols/nfs/v4/nsswitch_names.hpp>
 
@@ -170,6 +172,180 @@ BOOST_FIXTURE_TEST_CASE(a_host_without_a_domain_is_of_localdomain, names_fixture
     BOOST_TEST(id_of("alice@localdomain") == "1000");
 }
 
+// "localdomain" is a wrong answer where nobody could be asked.
+BOOST_FIXTURE_TEST_CASE(a_domain_that_can_not_be_found_out_is_asked_for_again, names_fixture)
+{
+    source.domain_fails = true;
+    BOOST_TEST(id_of("alice@example.org") == "later");
+    BOOST_TEST(texts_of({user(1000)}) == texts{"later"});
+    BOOST_TEST(id_of("alice@localdomain") == "later");
+    BOOST_TEST(source.domains_asked == 1);
+    source.domain_fails = false;
+    clock.advance(4s);
+    BOOST_TEST(id_of("alice@example.org") == "later");
+    clock.advance(2s);
+    BOOST_TEST(id_of("alice@example.org") == "1000");
+    BOOST_TEST(texts_of({user(1000)}) == texts{"alice@example.org"});
+    BOOST_TEST(source.domains_asked == 2);
+}
+
+BOOST_FIXTURE_TEST_CASE(what_was_found_is_told_while_nobody_can_be_asked, names_fixture)
+{
+    BOOST_TEST(id_of("alice@example.org") == "1000");
+    BOOST_TEST(id_of("bob@example.org") == "unknown");
+    BOOST_TEST(texts_of({user(1000), user(7)}) == (texts{"alice@example.org", "unknown"}));
+    const time_point learnt = clock.now();
+    clock.advance(11min);
+    source.be_slow();
+    BOOST_TEST(id_of("alice@example.org") == "1000");
+    BOOST_TEST(texts_of({user(1000)}) == texts{"alice@example.org"});
+    BOOST_TEST((clock.now() - learnt == 11min + 4s));
+    BOOST_TEST(given(answer::late) == 2u);
+    BOOST_TEST(id_of("bob@example.org") == "later");
+    BOOST_TEST(texts_of({user(7)}) == texts{"later"});
+    // Likewise where it fails, for as long as it does.
+    source.fails = true;
+    source.answer();
+    turns();
+    for (int i = 0; i < 3; ++i) {
+        source.asked.clear();
+        clock.advance(6s);
+        BOOST_TEST(id_of("alice@example.org") == "1000");
+        BOOST_TEST(texts_of({user(1000)}) == texts{"alice@example.org"});
+        BOOST_TEST(id_of("alice@example.org") == "1000");
+        BOOST_TEST(asked() == 2u);
+    }
+    // It is not what is so any more, once that is known.
+    source.fails = false;
+    source.names.clear();
+    clock.advance(6s);
+    BOOST_TEST(id_of("alice@example.org") == "unknown");
+    BOOST_TEST(texts_of({user(1000)}) == texts{"unknown"});
+    clock.advance(61s);
+    source.fails = true;
+    BOOST_TEST(id_of("alice@example.org") == "later");
+    BOOST_TEST(texts_of({user(1000)}) == texts{"later"});
+}
+
+BOOST_FIXTURE_TEST_CASE(what_is_known_is_told_without_a_lookup, names_fixture)
+{
+    const auto known = [&](std::string_view text) {
+        const auto id = users().known_id(account_kind::user, text);
+        return id ? int(*id) : -1;
+    };
+    BOOST_TEST(known("alice@example.org") == -1);
+    BOOST_TEST(source.domains_asked == 0);
+    BOOST_TEST(id_of("alice@example.org") == "1000");
+    BOOST_TEST(id_of("bob@example.org") == "unknown");
+    source.asked.clear();
+    clock.advance(11min);
+    BOOST_TEST(known("alice@Example.org") == 1000);
+    for (const std::string_view none : {"alice@example.com", "alice", "bob@example.org", "carol@example.org"})
+        BOOST_TEST(known(none) == -1, none);
+    BOOST_TEST(asked() == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_source_that_throws_has_failed, names_fixture)
+{
+    source.throws = true;
+    BOOST_TEST(id_of("alice@example.org") == "later");
+    BOOST_TEST(texts_of({user(1000)}) == texts{"later"});
+    BOOST_TEST(users().counters().under_way.value() == 0);
+    source.throws = false;
+    clock.advance(6s);
+    BOOST_TEST(id_of("alice@example.org") == "1000");
+    BOOST_TEST(texts_of({user(1000)}) == texts{"alice@example.org"});
+}
+
+BOOST_FIXTURE_TEST_CASE(who_is_cancelled_waits_no_longer, names_fixture)
+{
+    BOOST_TEST(id_of("nobody@example.org") == "unknown");
+    source.asked.clear();
+    source.be_slow();
+    const time_point before = clock.now();
+    scope calls(*shard);
+    int over = 0;
+    const auto one = [&]() -> task<void> {
+        const auto got = co_await users().id_of(account_kind::user, "alice@example.org");
+        BOOST_TEST((got.how == outcome::later));
+        ++over;
+    };
+    const auto many = [&]() -> task<void> {
+        std::vector<account> those;
+        for (std::uint32_t i = 0; i < 100; ++i)
+            those.push_back(user(i));
+        const auto got = co_await users().texts_of(std::move(those));
+        BOOST_TEST(std::ranges::all_of(got, [](const auto& each) { return each.how == outcome::later; }));
+        ++over;
+    };
+    calls.spawn(one);
+    calls.spawn(many);
+    turns();
+    BOOST_TEST(over == 0);
+    calls.request_stop();
+    turns();
+    BOOST_TEST(over == 2);
+    BOOST_TEST((clock.now() == before));
+    BOOST_TEST(asked() == 17u);
+    // The lookup goes on, for others.
+    source.answer();
+    turns();
+    BOOST_TEST(id_of("alice@example.org") == "1000");
+    BOOST_TEST(asked() == 17u);
+}
+
+BOOST_FIXTURE_TEST_CASE(lookups_under_way_are_over_before_the_names_go, names_fixture)
+{
+    BOOST_TEST(id_of("nobody@example.org") == "unknown");
+    source.be_slow();
+    BOOST_TEST(id_of("alice@example.org") == "later");
+    BOOST_TEST(texts_of({user(1000)}) == texts{"later"});
+    BOOST_TEST(lookups.live() == 2u);
+    bool is_over = false;
+    scope ends(*shard);
+    ends.spawn([&]() -> task<void> {
+        co_await lookups.join();
+        is_over = true;
+    });
+    lookups.request_stop();
+    turns();
+    BOOST_TEST(!is_over);
+    source.answer();
+    turns();
+    BOOST_TEST(is_over);
+    made.reset();
+}
+
+BOOST_FIXTURE_TEST_CASE(many_slow_names_of_one_call_leave_others_a_place, names_fixture)
+{
+    BOOST_TEST(id_of("nobody@example.org") == "unknown");
+    source.asked.clear();
+    source.be_slow();
+    std::vector<account> those;
+    for (std::uint32_t i = 0; i < 100; ++i)
+        those.push_back(user(i));
+    BOOST_TEST(texts_of(those) == texts(100, "later"));
+    BOOST_TEST(asked() == 16u);
+    BOOST_TEST(texts_of({user(1000)}) == texts{"later"});
+    BOOST_TEST(asked() == 17u);
+    BOOST_TEST(given(answer::refused) == 0u);
+    // The next page comes as far again.
+    BOOST_TEST(texts_of(those) == texts(100, "later"));
+    BOOST_TEST(asked() == 33u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_deadline_may_come_before_patience_ends, names_fixture)
+{
+    BOOST_TEST(id_of("nobody@example.org") == "unknown");
+    source.be_slow();
+    const time_point before = clock.now();
+    const auto one =
+        run_until_complete(*shard, users().id_of(account_kind::user, "alice@example.org", before + 500ms));
+    BOOST_TEST((one.how == outcome::later && clock.now() - before == 500ms));
+    const auto two = run_until_complete(*shard, users().texts_of({user(1000)}, before + 700ms));
+    BOOST_TEST((two[0].how == outcome::later && clock.now() - before == 700ms));
+}
+
 BOOST_FIXTURE_TEST_CASE(what_can_not_be_sent_is_told_by_its_number, names_fixture)
 {
     source.names[user(1)] = std::string(user_names::max_text - 12, 'x');
@@ -308,6 +484,27 @@ BOOST_FIXTURE_TEST_CASE(what_is_kept_is_limited, names_fixture)
     BOOST_TEST(users().counters().cached.value() == 5);
 }
 
+// A daemon whose socket is not there, or is refused, says nothing of who there is.
+BOOST_AUTO_TEST_CASE(nobody_is_told_from_nobody_to_ask)
+{
+    const auto ask = [](int failure) {
+        const auto got = nfs::v4::detail::look_up<int, int>(
+            [&](int*, char*, std::size_t, int** found) {
+                *found = nullptr;
+                return failure;
+            },
+            [](int value) { return value; });
+        return !got ? "failed" : *got ? "found" : "nobody";
+    };
+    BOOST_TEST(ask(0) == "nobody");
+    for (const int failure : {ENOENT, ESRCH, EBADF, EPERM, ECONNREFUSED, EIO, EMFILE})
+        BOOST_TEST(ask(failure) == "failed", failure);
+    BOOST_TEST(ask(ERANGE) == "failed");
+    BOOST_TEST(nfs::v4::detail::is_unknown_to_resolver(EAI_NONAME));
+    for (const int failure : {EAI_AGAIN, EAI_FAIL, EAI_MEMORY, EAI_SYSTEM})
+        BOOST_TEST(!nfs::v4::detail::is_unknown_to_resolver(failure), failure);
+}
+
 // What each host has.
 BOOST_AUTO_TEST_CASE(nsswitch_knows_root)
 {
@@ -328,8 +525,8 @@ BOOST_AUTO_TEST_CASE(nsswitch_knows_root)
         BOOST_TEST((none && !*none));
         const auto nobody = co_await source.find_name(user(4'000'000'123));
         BOOST_TEST((nobody && !*nobody));
-        const std::string domain = co_await source.domain();
-        BOOST_TEST(!domain.starts_with('.'));
+        const auto domain = co_await source.domain();
+        BOOST_TEST((!domain || !domain->starts_with('.')));
     };
     run_until_complete(*r, all());
 }
@@ -557,17 +754,96 @@ BOOST_FIXTURE_TEST_CASE(a_slow_lookup_holds_up_no_other_call, server_fixture)
 BOOST_FIXTURE_TEST_CASE(where_names_do_not_come_numbers_are_told, server_fixture)
 {
     BOOST_TEST(set("1000", "50") == nfsstat4::ok);
+    BOOST_TEST(client.call(PUTROOTFH4args(), ask()).status() == nfsstat4::ok); // so that the domain is known
+    source.asked.clear();
     source.be_slow();
     const time_point before = clock.now();
     BOOST_TEST(told() == "1000 50");
     BOOST_TEST(listed().at("f") == "1000 50");
-    BOOST_TEST((clock.now() - before <= 4s));
+    BOOST_TEST((clock.now() - before == 2s));
+    BOOST_TEST((source.asked == texts{"u 1000", "g 50"}));
+    // Of two, the one that is known is told.
+    source.answer();
+    turns(50);
+    source.be_slow();
+    BOOST_TEST(set("1001", "50") == nfsstat4::ok);
+    BOOST_TEST(told() == "1001 staff@example.org");
+    BOOST_TEST(set("1000", "50") == nfsstat4::ok);
+    source.asked.clear();
     // A name that can't be found out yet is not refused: the client comes again.
     BOOST_TEST(set("bob@example.org") == nfsstat4::delay);
+    BOOST_TEST((source.asked == texts{"u bob"}));
     source.answer();
     turns(50);
     BOOST_TEST(told() == "alice@example.org staff@example.org");
     BOOST_TEST(set("alice@example.org") == nfsstat4::ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(all_names_of_a_call_have_one_patience, server_fixture)
+{
+    BOOST_TEST(client.call(PUTROOTFH4args(), ask()).status() == nfsstat4::ok); // so that the domain is known
+    BOOST_TEST(set("1000", "50") == nfsstat4::ok);
+    client4::opened other = client.open(client.creating("g"));
+    const PUTFH4args put_other{client4::handle_of(other)};
+    const encoded others = owners("1001", "51");
+    BOOST_TEST(client.call(put_other, SETATTR4args{{}, others.raw}).status() == nfsstat4::ok);
+    source.asked.clear();
+    source.be_slow();
+    const encoded named = owners("bob@example.org", "wheel@example.org");
+    time_point before = clock.now();
+    BOOST_TEST(client.call(put(), SETATTR4args{{}, named.raw}).status() == nfsstat4::delay);
+    BOOST_TEST((clock.now() - before == 2s));
+    before = clock.now();
+    BOOST_TEST(client.call(put(), ask(), put_other, ask()).status() == nfsstat4::ok);
+    BOOST_TEST((clock.now() - before == 2s));
+    BOOST_TEST((source.asked == texts{"u bob", "u 1000", "g 50", "u 1001", "g 51"}));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_failed_lookup_is_not_asked_for_by_each_call, server_fixture)
+{
+    BOOST_TEST(set("1000", "50") == nfsstat4::ok);
+    BOOST_TEST(client.call(PUTROOTFH4args(), ask()).status() == nfsstat4::ok);
+    source.fails = true;
+    BOOST_TEST(listed().at("f") == "1000 50");
+    const std::uint64_t answers = users->counters().given[std::size_t(answer::cached)].value();
+    const std::uint64_t known = program->counters().known_names.value();
+    BOOST_TEST(listed().at("f") == "1000 50");
+    BOOST_TEST(told() == "1000 50");
+    BOOST_TEST(users->counters().given[std::size_t(answer::cached)].value() == answers);
+    BOOST_TEST(program->counters().known_names.value() == known + 4);
+    source.fails = false;
+    pass(6s, 1s);
+    BOOST_TEST(listed().at("f") == "alice@example.org staff@example.org");
+}
+
+// What a client has set it may verify in the same words.
+BOOST_AUTO_TEST_CASE(owners_are_verified_by_whom_they_mean)
+{
+    for (const bool sends_names : {false, true}) {
+        server_fixture f(sends_names);
+        BOOST_TEST(f.set("alice@example.org", "staff@example.org") == nfsstat4::ok);
+        const auto verify = [&](std::optional<std::string_view> owner,
+                                std::optional<std::string_view> group) {
+            const encoded to = server_fixture::owners(owner, group);
+            const nfsstat4 status = f.client.call(f.put(), VERIFY4args{to.raw}).status();
+            const nfsstat4 other = f.client.call(f.put(), NVERIFY4args{to.raw}).status();
+            BOOST_TEST((other == (status == nfsstat4::ok         ? nfsstat4::same
+                                  : status == nfsstat4::not_same ? nfsstat4::ok
+                                                                 : status)));
+            return status;
+        };
+        for (const std::string_view same : {"1000", "alice@example.org", "alice@Example.ORG"}) {
+            BOOST_TEST(verify(same, {}) == nfsstat4::ok, same);
+            BOOST_TEST(verify(same, "50") == nfsstat4::ok, same);
+            BOOST_TEST(verify(same, "staff@EXAMPLE.org") == nfsstat4::ok, same);
+            BOOST_TEST(verify(same, "51") == nfsstat4::not_same, same);
+        }
+        for (const std::string_view none :
+             {"1001", "bob@example.org", "alice@example.com", "alice", "", "01000"})
+            BOOST_TEST(verify(none, "50") == nfsstat4::not_same, none);
+        f.source.be_slow();
+        BOOST_TEST(verify("carol@example.org", "50") == nfsstat4::delay);
+    }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `verbena` has a server of version 4.2 copy by itself, and what it does not.
 #include "../protocols/nfs4_direct_transport.hpp"
+#include "../protocols/nfs4_user_names.hpp"
 
 #include <client/remote.hpp>
+#include <client/user_lookups.hpp>
 
 #include <array>
 
@@ -133,6 +135,33 @@ BOOST_FIXTURE_TEST_CASE(a_file_that_changes_meanwhile_is_not, fixture)
     }
     BOOST_TEST(target_wire.count(nfs_opnum4::copy) == 0u);
     BOOST_TEST(target_wire.count(nfs_opnum4::open) == target_wire.count(nfs_opnum4::close));
+}
+
+// The command leaves it behind, and the process with it.
+BOOST_AUTO_TEST_CASE(a_lookup_that_hangs_does_not_hold_up_the_end)
+{
+    virtual_clock clock;
+    auto shard = nfs4_fixture::make_reactor(clock);
+    named_accounts source;
+    const auto id_of = [&](cli::user_lookups& of) {
+        return run_until_complete(*shard, of.names().id_of(account_kind::user, "alice@example.org"));
+    };
+    {
+        cli::user_lookups quick(*shard, source, {});
+        BOOST_TEST(id_of(quick).id == 1000u);
+        const time_point before = clock.now();
+        BOOST_TEST(run_until_complete(*shard, quick.end(1s)));
+        BOOST_TEST((clock.now() == before));
+    }
+    cli::user_lookups slow(*shard, source, {});
+    source.be_slow();
+    BOOST_TEST((id_of(slow).how == user_names::outcome::later));
+    const time_point before = clock.now();
+    BOOST_TEST(!run_until_complete(*shard, slow.end(1s)));
+    BOOST_TEST((clock.now() - before == 1s));
+    source.answer();
+    for (int i = 0; i < 20; ++i)
+        shard->turn();
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -233,7 +233,7 @@ private:
                (told.uid == file_attributes::nobody || told.gid == file_attributes::nobody);
     }
     task<void> name_owners(const fattr4& raw, file_attributes& to);
-    task<bool> name_owners(const attributes& values, file_attributes& to);
+    task<void> name_owners(const attributes& values, file_attributes& to, std::optional<time_point>& until);
     task<result<void>> setattr_by_name(const known_handle& object, const new_attributes& attributes);
     task<result<node>> walk_by_steps(known_handle start, std::string_view path, bool follow_last);
     task<result<std::unique_ptr<file>>> open_there(const node& object, std::uint32_t access);

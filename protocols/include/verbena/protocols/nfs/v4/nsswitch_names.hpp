@@ -18,8 +18,9 @@ class nsswitch_names final : public name_source {
 public:
     explicit nsswitch_names(blocking_pool& lane) noexcept : lane_(lane) {}
 
-    /// What stands behind the first dot of the host's full name, as libnfsidmap finds it; empty where that has none.
-    task<std::string> domain() override;
+    /// What stands behind the first dot of the host's full name, as libnfsidmap finds it; empty where that has none. Fails where the name is not
+    /// a full one and the resolver can't be asked now.
+    task<result<std::string>> domain() override;
     task<result<std::optional<std::uint32_t>>> find_id(account_kind kind, std::string name) override;
     task<result<std::optional<std::string>>> find_name(account who) override;
 

@@ -107,7 +107,7 @@ public:
     static constexpr std::uint64_t max_copy = 64u << 20;
     static constexpr duration max_copy_time = std::chrono::seconds(2);
     /// Names of owners that a shard keeps at hand, and as many numbers that have none: more than a listing has.
-    static constexpr std::size_t names_at_hand = 4096;
+    static constexpr std::size_t names_at_hand = 8192;
 
     server(server_commons& commons, const shard& here)
         : commons_(commons), here_(here), io_(commons.state.io_of(here))
@@ -219,10 +219,12 @@ private:
     /// Says those that this shard knows; others are added to `unknown`. It is nullptr where they have just been asked for.
     void say_known_names(const bitmap4& wanted, object_values& out, std::vector<account>* unknown);
     /// Has this shard know the names of `those`, as far as they can be found out in time.
-    task<void> learn_names(std::vector<account>& those);
-    task<void> say_names(bitmap4 wanted, object_values& out);
+    task<void> learn_names(compound& k, std::vector<account>& those);
+    task<void> say_names(compound& k, bitmap4 wanted, object_values& out);
+    /// When a call that begins to wait for a name now waits no longer: all its names have one patience.
+    time_point names_until(const compound& k) const noexcept;
     /// from_attributes(), which answers badowner for names, for who may name its owners.
-    task<nfsstat4> named_attributes(const attributes& from, storage::set_attributes& to);
+    task<nfsstat4> named_attributes(compound& k, const attributes& from, storage::set_attributes& to);
 
     // Directories.
     task<nfsstat4> create(compound& k);

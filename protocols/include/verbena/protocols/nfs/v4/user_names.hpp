@@ -47,8 +47,8 @@ struct account {
 class name_source {
 public:
     virtual ~name_source() = default;
-    /// What stands behind the @ where nobody has said it. Asked once.
-    virtual task<std::string> domain() = 0;
+    /// What stands behind the @ where nobody has said it; empty if there is no such thing. Asked until it is known, or known not to be.
+    virtual task<result<std::string>> domain() = 0;
     /// The number of who is called so, without a domain; nothing if there is nobody.
     virtual task<result<std::optional<std::uint32_t>>> find_id(account_kind kind, std::string name) = 0;
     /// The name of who has that number, without a domain; nothing if there is nobody.
@@ -71,19 +71,20 @@ bool is_same_domain(std::string_view a, std::string_view b) noexcept;
 namespace detail {
 
 /// What was found out, for a while. A number of entries each for what is there and for what is not, so that who asks for names that nobody has
-/// drives out no others; beyond it those go that were not used for longest. Shard-local.
+/// drives out no others; beyond it those go that were not used for longest. What was there is kept beyond its while, for when nobody can say
+/// whether it still is. Shard-local.
 template<class Key, class Value>
 class expiring_cache {
 public:
     struct entry {
         Key key;
-        std::optional<Value> value; ///< nothing: there is none, or
-        bool failed = false;        ///< it could not be found out
+        std::optional<Value> value; ///< nothing: there is none, or it could not be found out
+        bool failed = false;        ///< it could not be found out; the value is the one before
         time_point until;
     };
     expiring_cache(std::size_t most_found, std::size_t most_others) : most_{most_others, most_found} {}
 
-    /// Good until the next put(); nullptr where nothing is known any more.
+    /// Good until the next put() or find(); nullptr where it is to be found out.
     const entry* find(const Key& key, time_point now)
     {
         const auto found = by_key_.find(key);
@@ -91,12 +92,24 @@ public:
             return nullptr;
         auto& of = part_of(*found->second);
         if (found->second->until <= now) {
-            of.erase(found->second);
-            by_key_.erase(found);
+            if (!found->second->value) {
+                of.erase(found->second);
+                by_key_.erase(found);
+            }
             return nullptr;
         }
         of.splice(of.begin(), of, found->second);
         return &*found->second;
+    }
+    /// What was there when that was last known, however long ago.
+    std::optional<Value> last(const Key& key)
+    {
+        const auto found = by_key_.find(key);
+        if (found == by_key_.end())
+            return std::nullopt;
+        auto& of = part_of(*found->second);
+        of.splice(of.begin(), of, found->second);
+        return found->second->value;
     }
     void put(entry e)
     {
@@ -147,7 +160,7 @@ struct user_names_counters {
     enum class answer : std::uint8_t {
         cached,    ///< it was known
         looked_up, ///< it was waited for
-        late,      ///< not for longer
+        late,      ///< not for longer: it was not there in time
         refused,   ///< too many were under way
         foreign    ///< it is of another domain
     };
@@ -185,17 +198,23 @@ public:
         time_point until;                        ///< how long that is so
     };
 
-    /// The number of who is called `text`, with the domain; unknown for one of another domain.
-    /// Completes when: it is known, or patience is over. On cancel: the wait ends with later. Errors: none. Lifetime: this outlives it.
-    /// Shard: that of the lookups.
-    task<id_answer> id_of(account_kind kind, std::string text);
-    /// What each of `those` is called, in their order.
-    /// Completes when: each is known, or patience, one for all of them, is over. On cancel: the wait ends with later for those that are not
-    /// known. Errors: none. Lifetime: this outlives it. Shard: that of the lookups.
-    task<std::vector<text_answer>> texts_of(std::vector<account> those);
+    /// The number of who is called `text`, with the domain; unknown for one of another domain. Where it can't be found out in time, what it was
+    /// when that was last known, if it ever was; else later.
+    /// Completes when: it is known, or patience is over, or it is `deadline`. On cancel: as at the deadline. Errors: none. Lifetime: this
+    /// outlives it. Shard: that of the lookups.
+    task<id_answer> id_of(account_kind kind, std::string text, time_point deadline = time_point::max());
+    /// What each of `those` is called, in their order. Where that can't be found out in time, as id_of().
+    /// Completes when: each is known, or patience, one for all of them, is over, or it is `deadline`. On cancel: as at the deadline. Errors:
+    /// none. Lifetime: this outlives it. Shard: that of the lookups.
+    task<std::vector<text_answer>> texts_of(std::vector<account> those,
+                                            time_point deadline = time_point::max());
+    /// As id_of(), of what is known or was: nothing is looked up. Shard: that of the lookups.
+    std::optional<std::uint32_t> known_id(account_kind kind, std::string_view text);
 
     /// Any thread.
     bool sends_names() const noexcept { return options_.sends_names; }
+    /// How long a call waits at most. Any thread.
+    duration patience() const noexcept { return options_.patience; }
     const user_names_counters& counters() const noexcept { return counters_; }
 
 private:
@@ -203,8 +222,8 @@ private:
     struct lookup {
         event over;
         time_point begun;
-        std::optional<Value> value; // when it is over; nothing: there is none, or
-        bool failed = true;         // it could not be found out
+        std::optional<Value> value; // when it is over, as an entry of what is known
+        bool failed = true;
         time_point until;
     };
     template<class Key, class Value>
@@ -231,7 +250,9 @@ private:
              std::array<counter, user_names_counters::outcomes>& counts);
     task<void> find_id(name_key key, std::shared_ptr<lookup<std::uint32_t>> l);
     task<void> find_text(account who, std::shared_ptr<lookup<shared_text>> l);
-    task<text_answer> text_of(account who, time_point deadline);
+    task<text_answer> text_of(account who, time_point deadline, bool may_begin);
+    text_answer text_without_lookup(account who);
+    id_answer id_without_lookup(const name_key& key);
     void show_levels() noexcept;
 
     scope& lookups_;
@@ -239,6 +260,7 @@ private:
     const user_names_options options_;
     std::optional<std::string> domain_;
     std::shared_ptr<lookup<std::string>> learning_domain_;
+    bool domain_failed_ = false; // once
     direction<name_key, std::uint32_t> ids_;
     direction<account, shared_text> texts_;
     user_names_counters counters_;
