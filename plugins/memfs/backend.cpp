@@ -198,16 +198,12 @@ result<void> backend::apply(node& n, const storage::set_attributes& set, const s
         n.attrs.gid = set.gid.value_or(n.attrs.gid);
     }
     if (set.mode && n.attrs.type != storage::file_type::symlink) {
-        n.attrs.mode = *set.mode & 07777;
-        if (!root && !in_group(who, n.attrs.gid))
-            n.attrs.mode &= ~02000u;
-        if (!owner) // the right to set the mode is none to have programs run as the owner
-            n.attrs.mode &= ~06000u;
+        n.attrs.mode = mode_set_by(n.attrs, *set.mode & 07777, who);
         if (n.acl != nullptr && !set.acl)
-            set_acl(n, storage::with_mode(*n.acl, n.attrs.mode));
+            set_acl(n, storage::with_mode(*n.acl, n.attrs.mode), who);
     }
     if (set.acl)
-        set_acl(n, storage::access_list(set.acl->begin(), set.acl->end()));
+        set_acl(n, storage::access_list(set.acl->begin(), set.acl->end()), who);
     const storage::file_time t = now();
     if (set.atime.how != kind::keep)
         n.attrs.atime = set.atime.how == kind::value ? set.atime.value : t;
