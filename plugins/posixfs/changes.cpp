@@ -165,8 +165,8 @@ task<result<storage::change>> backend::setattr(const storage::request& r, const 
     struct stat now{};
     const bool here = changes_here(r.who, *f) && (f->is_directory() || !guard) &&
                       file_status(f->path.get(), now) == 0 && !cuts_much(now, set);
-    auto job = [this, fd = f->path.get(), &order = order_of(*f), here, local = f->mount->local, &set, &guard,
-                &who = r.who]() -> result<observed_change> {
+    auto job = [this, fd = f->path.get(), &order = order_of(*f), here, local = f->mount->local, &file, &set,
+                &guard, &who = r.who]() -> result<observed_change> {
         struct stat st{};
         if (file_status(fd, st) != 0)
             return errno_error("fstat");
@@ -193,7 +193,10 @@ task<result<storage::change>> backend::setattr(const storage::request& r, const 
         observed_change c;
         if (ordered)
             turn->begin(fd, c);
-        if (auto done = apply(fd, st, set, who); !done)
+        const auto done = apply(fd, st, set, who);
+        if (set.acl) // also where half of it was set
+            removals_.add(file, removal_log::event::new_acl);
+        if (!done)
             return done.error();
         if (ordered)
             turn->end(fd, c);

@@ -139,7 +139,7 @@ backend::make_entry(const storage::request& r, const storage::handle& directory,
     if (done->write) {
         auto user = f->find_or_add(r.who);
         user->write = f->share(std::move(done->write));
-        user->write_stamp = permission_stamp(done->st);
+        user->write_stamp = permission_stamp(done->st, f->acl_changes);
         s.files.writes(*f);
     }
     if (!options_.async) {
