@@ -640,7 +640,7 @@ BOOST_FIXTURE_TEST_CASE(acls_take_room, with_acls)
     const std::uint64_t before = free();
     const handle d = must(fs->mkdir(alice, fs->root(), "d", {})).made.handle;
     const std::uint64_t plain = free();
-    access_list many(1000, test::acl("A:fd:EVERYONE@:rwax")[0]);
+    access_list many(1000, test::acl("A:fd:EVERYONE@:rwaxo")[0]);
     set_attributes set;
     set.acl = many;
     must(fs->setattr(alice, d, set, std::nullopt));
@@ -657,6 +657,16 @@ BOOST_FIXTURE_TEST_CASE(acls_take_room, with_acls)
     many.resize(1000 + free() / sizeof(ace) + 1);
     set.acl = many;
     BOOST_TEST(fails(fs->setattr(alice, d, set, std::nullopt)) == ENOSPC);
+    // A mode parts what is handed on, too, and so needs room.
+    int links = 0;
+    while (fails(fs->symlink(alice, d, "s" + std::to_string(links), std::string(1000, 't'), {})) == 0)
+        ++links;
+    set_attributes mode;
+    mode.mode = 0700;
+    BOOST_TEST(fails(fs->setattr(alice, d, mode, std::nullopt)) == ENOSPC);
+    BOOST_TEST(stat(d).mode == 0777u);
+    for (int i = 0; i < links; ++i)
+        must(fs->remove(alice, d, "s" + std::to_string(i)));
     for (int i = 0; i < files; ++i)
         must(fs->remove(alice, d, std::to_string(i)));
     must(fs->remove(alice, d, "f"));
