@@ -106,10 +106,11 @@ backend::create(const storage::request& r, const storage::handle& directory, std
 {
     std::lock_guard lock(mutex_);
     const bool exclusive = mode == storage::create_mode::exclusive;
-    storage::set_attributes mode_alone;
-    mode_alone.mode = set.mode;
-    mode_alone.umask = set.umask;
-    auto made = make(r, directory, name, storage::file_type::regular, 0600, exclusive ? mode_alone : set);
+    storage::set_attributes rights_alone;
+    rights_alone.mode = set.mode;
+    rights_alone.umask = set.umask;
+    rights_alone.acl = set.acl;
+    auto made = make(r, directory, name, storage::file_type::regular, 0600, exclusive ? rights_alone : set);
     if (made) {
         if (exclusive)
             (*find(made->made.handle))->verifier = verifier;
