@@ -78,16 +78,23 @@ task<nfsstat4> server::list_with_acls(compound& k, const READDIR4args& args, std
     readdir_writer writer(k.results.begin(nfs_opnum4::readdir), args, told, room - 8);
     const bitmap4 wanted = args.attr_request & supported(k, o);
     bool all = done->end;
+    bool gone = false;
     nfsstat4 status = nfsstat4::ok;
     for (const gathered_entry& each : found.entries) {
         object_values values;
         bitmap4 said = wanted;
         if (!set_entry(k, each.view(), said, values))
             status = nfsstat4::io;
-        if (status == nfsstat4::ok && said.test(attribute::acl) && each.handle) {
+        if (status == nfsstat4::ok && said.test(attribute::acl)) {
             object entry = o;
-            entry.file = *each.handle;
-            status = co_await values_of_acl(entry, values);
+            entry.file = each.handle ? *each.handle : storage::handle();
+            status = each.handle ? co_await values_of_acl(entry, values) : nfsstat4::io;
+            // It went meanwhile. The client would take it for the directory's.
+            if (status == nfsstat4::stale || status == nfsstat4::noent) {
+                status = nfsstat4::ok;
+                gone = true;
+                continue;
+            }
             if (status != nfsstat4::ok && said.test(attribute::rdattr_error)) {
                 values.all.rdattr_error = std::exchange(status, nfsstat4::ok);
                 values.all.present = of_names;
@@ -99,6 +106,9 @@ task<nfsstat4> server::list_with_acls(compound& k, const READDIR4args& args, std
             break;
         }
     }
+    // There is more, and no entry to go on from.
+    if (status == nfsstat4::ok && gone && writer.entries() == 0 && !all)
+        status = nfsstat4::delay;
     if (status == nfsstat4::ok && (!writer.fits() || (writer.entries() == 0 && !all)))
         status = args.maxcount > room ? k.too_big() : nfsstat4::toosmall;
     if (status != nfsstat4::ok) {
