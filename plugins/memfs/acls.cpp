@@ -64,10 +64,10 @@ int backend::refuses_acl(const node& n, std::span<const storage::ace> list) cons
     return come > gone && come - gone > free_bytes() ? ENOSPC : 0;
 }
 
-void backend::set_acl(node& n, storage::access_list list)
+void backend::set_acl(node& n, storage::access_list list, const storage::credential& who)
 {
     text_bytes_ -= cost_of_acl(n);
-    n.attrs.mode = (n.attrs.mode & ~0777u) | storage::mode_of(list);
+    n.attrs.mode = mode_set_by(n.attrs, (n.attrs.mode & ~0777u) | storage::mode_of(list), who);
     n.acl = std::make_unique<storage::access_list>(std::move(list));
     text_bytes_ += cost_of_acl(n);
 }

@@ -176,6 +176,12 @@ result<void> backend::apply(node& n, const storage::set_attributes& set, const s
         if (const int e = refuses_acl(n, *set.acl))
             return fails(e, "an ACL");
     }
+    std::optional<storage::access_list> by_mode;
+    if (set.mode && !set.acl && n.acl != nullptr) {
+        by_mode = storage::with_mode(*n.acl, *set.mode);
+        if (const int e = refuses_acl(n, *by_mode))
+            return fails(e, "an ACL with another mode");
+    }
     if (set.atime.how != kind::keep || set.mtime.how != kind::keep) {
         // Times of the server need no more than the right to write: a client that truncates asks for one.
         const bool chosen = set.atime.how == kind::value || set.mtime.how == kind::value;
@@ -198,16 +204,12 @@ result<void> backend::apply(node& n, const storage::set_attributes& set, const s
         n.attrs.gid = set.gid.value_or(n.attrs.gid);
     }
     if (set.mode && n.attrs.type != storage::file_type::symlink) {
-        n.attrs.mode = *set.mode & 07777;
-        if (!root && !in_group(who, n.attrs.gid))
-            n.attrs.mode &= ~02000u;
-        if (!owner) // the right to set the mode is none to have programs run as the owner
-            n.attrs.mode &= ~06000u;
-        if (n.acl != nullptr && !set.acl)
-            set_acl(n, storage::with_mode(*n.acl, n.attrs.mode));
+        n.attrs.mode = mode_set_by(n.attrs, *set.mode & 07777, who);
+        if (by_mode)
+            set_acl(n, std::move(*by_mode), who);
     }
     if (set.acl)
-        set_acl(n, storage::access_list(set.acl->begin(), set.acl->end()));
+        set_acl(n, storage::access_list(set.acl->begin(), set.acl->end()), who);
     const storage::file_time t = now();
     if (set.atime.how != kind::keep)
         n.attrs.atime = set.atime.how == kind::value ? set.atime.value : t;

@@ -145,8 +145,8 @@ private:
     }
     /// 0, or why the file can't have such a list.
     int refuses_acl(const node& n, std::span<const storage::ace> list) const noexcept;
-    /// Gives it the list, whatever it had, and the mode that goes with it.
-    void set_acl(node& n, storage::access_list list);
+    /// Gives it the list, whatever it had, and the mode that goes with it and that `who` may set.
+    void set_acl(node& n, storage::access_list list, const storage::credential& who);
     /// What it inherits, if its directory hands anything on; `mode` is what its creation said, if anything.
     void inherit_acl(node& n, const node& directory, std::optional<std::uint32_t> mode);
     void add_name(node& directory, std::string_view name, std::uint64_t fileid);

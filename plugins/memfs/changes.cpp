@@ -82,6 +82,9 @@ result<storage::create_result> backend::make(const storage::request& r, const st
         text_bytes_ -= acl_bytes;
         return done.error();
     }
+    // An ACL may have given the group the right to execute.
+    if (n.acl != nullptr)
+        n.attrs.mode = mode_of_new(n.attrs, n.attrs.mode, inherits, r.who);
 
     storage::create_result out;
     out.directory.before = seen(d);
@@ -103,10 +106,11 @@ backend::create(const storage::request& r, const storage::handle& directory, std
 {
     std::lock_guard lock(mutex_);
     const bool exclusive = mode == storage::create_mode::exclusive;
-    storage::set_attributes mode_alone;
-    mode_alone.mode = set.mode;
-    mode_alone.umask = set.umask;
-    auto made = make(r, directory, name, storage::file_type::regular, 0600, exclusive ? mode_alone : set);
+    storage::set_attributes rights_alone;
+    rights_alone.mode = set.mode;
+    rights_alone.umask = set.umask;
+    rights_alone.acl = set.acl;
+    auto made = make(r, directory, name, storage::file_type::regular, 0600, exclusive ? rights_alone : set);
     if (made) {
         if (exclusive)
             (*find(made->made.handle))->verifier = verifier;
@@ -279,8 +283,9 @@ task<result<storage::rename_result>> backend::rename(const storage::request& r,
     // What leads up from a directory is changed in the directory itself.
     const bool changes_moved = moved.is_directory() && &source != &target;
     const std::uint32_t added = moved.is_directory() ? append_data : write_data;
-    if (refused == 0 && ((victim == nullptr && rights_of(target, r.who, added) == 0) ||
-                         (changes_moved && rights_of(moved, r.who, write_data) == 0)))
+    // Also where the name is taken: the right to remove what has it is none to put something there.
+    if (refused == 0 &&
+        (rights_of(target, r.who, added) == 0 || (changes_moved && rights_of(moved, r.who, write_data) == 0)))
         refused = EACCES;
     if (refused != 0)
         co_return fails(refused, "rename");

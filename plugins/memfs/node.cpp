@@ -132,6 +132,16 @@ std::uint64_t file_data::truncate(std::uint64_t size)
     return before - blocks_.size();
 }
 
+std::uint32_t mode_set_by(const storage::attributes& a, std::uint32_t mode,
+                          const storage::credential& who) noexcept
+{
+    if (who.uid == 0)
+        return mode;
+    if (who.uid != a.uid) // WRITE_ACL is no right to what the owner alone may have done in his name
+        return mode & ~06000u;
+    return in_group(who, a.gid) ? mode : mode & ~02000u;
+}
+
 std::uint32_t without_set_id(const storage::attributes& a, const storage::credential& who) noexcept
 {
     // Without the right to execute for the group the bit has another meaning (mandatory locks), and goes only if `who` could not

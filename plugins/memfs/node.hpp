@@ -93,6 +93,11 @@ struct node {
 /// the owner those that are his.
 std::uint32_t rights_of(const node& n, const storage::credential& who, std::uint32_t wanted) noexcept;
 
+/// `mode` as `who` may set it, by a mode or by an ACL: none but root has others' programs run as their owner, or with a group that
+/// he is not in (Linux: setattr_prepare, posix_acl_update_mode).
+std::uint32_t mode_set_by(const storage::attributes& a, std::uint32_t mode,
+                          const storage::credential& who) noexcept;
+
 /// The mode without the set-ID bits that a change by `who` of data or owner takes away, as Linux does it.
 std::uint32_t without_set_id(const storage::attributes& a, const storage::credential& who) noexcept;
 

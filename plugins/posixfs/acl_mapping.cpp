@@ -195,14 +195,14 @@ public:
         posix_acl out;
         const auto put = [&](posix_tag tag, std::uint32_t allowed, std::uint32_t id = 0) {
             out.push_back({tag, bits_of(allowed, directory), id});
+            return out.back().rights;
         };
-        std::uint32_t mask = group_.allowed;
+        std::uint16_t mask = bits_of(group_.allowed, directory);
         put(posix_tag::owner, owner_.allowed);
         const auto put_named = [&](std::vector<named>& all, posix_tag tag) {
             std::ranges::sort(all, {}, &named::id);
             for (const named& each : all) {
-                put(tag, each.has.allowed, each.id);
-                mask |= each.has.allowed;
+                mask |= put(tag, each.has.allowed, each.id);
             }
             return std::ranges::none_of(all, [](const named& n) { return denies_too_much(n.has); });
         };
@@ -212,7 +212,7 @@ public:
         if (!good)
             return too_fine();
         if (!users_.empty() || !groups_.empty())
-            put(posix_tag::mask, mask);
+            out.push_back({posix_tag::mask, mask, 0});
         put(posix_tag::others, others_.allowed);
         return out;
     }
@@ -310,7 +310,10 @@ result<posix_acls> to_posix(std::span<const ace> list, bool directory)
     walk access, passed_on;
     for (const ace& entry : list) {
         const bool is_inherited = (entry.flags & inherits) != 0;
-        if ((entry.flags & no_propagate) != 0 || (is_inherited && !directory))
+        // What files alone or directories alone are to have, the default ACL would give to both; a DENY of one may count for both.
+        const bool widens =
+            is_inherited && entry.type == ace_type::allow && (entry.flags & inherits) != inherits;
+        if ((entry.flags & no_propagate) != 0 || (is_inherited && !directory) || widens)
             return error::from_errno(EOPNOTSUPP, "no inheritance that POSIX ACLs know");
         if (is_inherited)
             passed_on.add(entry);

@@ -49,7 +49,8 @@ struct posix_acls {
 };
 
 storage::access_list to_nfs4(const posix_acls& acls, bool directory);
-/// Never more than the list allows. EOPNOTSUPP for what POSIX could only tell looser, or would have to leave out.
+/// Of reading, writing and executing never more than the list allows. EOPNOTSUPP where POSIX would give more, or nobody could be denied it; a DENY of what goes by other rights
+/// here (DELETE, named attributes, times, owner) is left out. An ALLOW is for both files and directories if it is handed on.
 result<posix_acls> to_posix(std::span<const storage::ace> list, bool directory);
 
 } // namespace verbena::posixfs

@@ -15,6 +15,7 @@ constexpr const char* access_name = "system.posix_acl_access";
 constexpr const char* default_name = "system.posix_acl_default";
 constexpr std::size_t usual_value = 1024;
 constexpr std::size_t largest_value = 65536; // XATTR_SIZE_MAX
+constexpr int most_changes = 100;            // of a file while its ACL is read
 
 // There is no call that takes an O_PATH descriptor.
 std::string path_of(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
@@ -53,18 +54,28 @@ result<storage::access_list> acl_of(int fd)
     if (file_status(fd, st) != 0)
         return errno_error("fstat");
     const std::string path = path_of(fd);
-    auto access = S_ISLNK(st.st_mode) ? result<posix_acl>(posix_acl()) : read_acl(path, access_name);
-    if (!access)
-        return access.error();
-    posix_acls acls;
-    acls.access = access->empty() ? posix_acl_of(st.st_mode) : std::move(*access);
-    if (S_ISDIR(st.st_mode)) {
-        auto passed_on = read_acl(path, default_name);
-        if (!passed_on)
-            return passed_on.error();
-        acls.inherited = std::move(*passed_on);
+    // Mode and lists are read one by one. The group's bits of a mode are the mask's where there is a list, and must not be taken
+    // for the group's because that list went meanwhile.
+    for (int changes = 0; changes < most_changes; ++changes) {
+        auto access = S_ISLNK(st.st_mode) ? result<posix_acl>(posix_acl()) : read_acl(path, access_name);
+        if (!access)
+            return access.error();
+        posix_acls acls;
+        acls.access = access->empty() ? posix_acl_of(st.st_mode) : std::move(*access);
+        if (S_ISDIR(st.st_mode)) {
+            auto passed_on = read_acl(path, default_name);
+            if (!passed_on)
+                return passed_on.error();
+            acls.inherited = std::move(*passed_on);
+        }
+        const struct stat before = st;
+        if (file_status(fd, st) != 0)
+            return errno_error("fstat");
+        if (st.st_mode == before.st_mode && st.st_ctim.tv_sec == before.st_ctim.tv_sec &&
+            st.st_ctim.tv_nsec == before.st_ctim.tv_nsec)
+            return to_nfs4(acls, S_ISDIR(st.st_mode));
     }
-    return to_nfs4(acls, S_ISDIR(st.st_mode));
+    return error::from_errno(EAGAIN, "the file changes while its ACL is read");
 }
 
 result<posix_acls> acls_to_set(const struct stat& st, std::span<const storage::ace> list)
@@ -81,13 +92,25 @@ result<void> set_acls(int fd, const struct stat& st, const posix_acls& acls)
         const std::vector<std::byte> value = encode_posix_acl(acl);
         return ::setxattr(path.c_str(), name, value.data(), value.size(), 0) == 0;
     };
-    if (!set(access_name, acls.access))
-        return errno_error("setxattr of an ACL");
-    if (!S_ISDIR(st.st_mode))
-        return {};
-    if (acls.inherited.empty() ? ::removexattr(path.c_str(), default_name) != 0 && errno != ENODATA
-                               : !set(default_name, acls.inherited))
-        return errno_error("setxattr of a default ACL");
+    const auto set_inherited = [&](const posix_acl& acl) {
+        return acl.empty() ? ::removexattr(path.c_str(), default_name) == 0 || errno == ENODATA
+                           : set(default_name, acl);
+    };
+    posix_acl before;
+    if (S_ISDIR(st.st_mode)) {
+        auto found = read_acl(path, default_name);
+        if (!found)
+            return found.error();
+        before = std::move(*found);
+        if (!set_inherited(acls.inherited))
+            return errno_error("setxattr of a default ACL");
+    }
+    if (!set(access_name, acls.access)) {
+        const int failed = errno;
+        if (S_ISDIR(st.st_mode))
+            set_inherited(before);
+        return error::from_errno(failed, "setxattr of an ACL");
+    }
     return {};
 }
 

@@ -49,11 +49,11 @@ result<void> check_before(const struct stat& st, const storage::set_attributes& 
     // chown's -1 means "leave", so it can't be asked for.
     if (set.uid == 0xffffffff || set.gid == 0xffffffff)
         return error::from_errno(EINVAL, "an owner of 2^32-1");
-    // Only where data is at stake: what an owner is, some file systems decide by themselves.
+    // Only where data or an ACL is at stake: what an owner is, some file systems decide by themselves.
     const bound_by rights(who);
-    if (!set.size || rights.owns_all())
+    if ((!set.size && !set.acl) || rights.owns_all())
         return {};
-    const bool owner_only = set.uid || set.gid || set.acl || (set.mode && !S_ISLNK(st.st_mode)) ||
+    const bool owner_only = set.uid || set.gid || (set.mode && !S_ISLNK(st.st_mode)) ||
                             set.atime.how == kind::value || set.mtime.how == kind::value;
     if ((owner_only && rights.uid() != st.st_uid) || (set.uid && *set.uid != st.st_uid) ||
         (set.gid && *set.gid != st.st_gid && !rights.in_group(*set.gid)))
@@ -95,6 +95,7 @@ result<void> backend::apply(int fd, const struct stat& st, const storage::set_at
             return mapped.error();
         acls = std::move(*mapped);
     }
+    unique_fd file;
     if (set.size) {
         if (!S_ISREG(st.st_mode))
             return error::from_errno(S_ISDIR(st.st_mode) ? EISDIR : EINVAL,
@@ -102,7 +103,7 @@ result<void> backend::apply(int fd, const struct stat& st, const storage::set_at
         if (*set.size > std::uint64_t(INT64_MAX))
             return error::from_errno(EFBIG, "a size past the largest offset");
         const int flags = O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
-        unique_fd file(::openat(self_.get(), name.text(), flags));
+        file.reset(::openat(self_.get(), name.text(), flags));
         if (!file && errno == EACCES && st.st_uid == who.uid) {
             act_as_daemon();
             file.reset(::openat(self_.get(), name.text(), flags));
@@ -111,21 +112,35 @@ result<void> backend::apply(int fd, const struct stat& st, const storage::set_at
                 return acting.error();
             errno = failed;
         }
-        if (!file || ::ftruncate(file.get(), static_cast<off_t>(*set.size)) != 0)
+        if (!file)
             return errno_error("truncate");
     }
-    if ((set.uid || set.gid) && ::fchownat(fd, "", set.uid ? *set.uid : uid_t(-1),
-                                           set.gid ? *set.gid : gid_t(-1), AT_EMPTY_PATH) != 0)
-        return errno_error("chown");
-    // A descriptor of a new file is not only a path, and needs no name.
-    if (const mode_t mode = set.mode.value_or(0) & 07777;
-        set.mode && !S_ISLNK(st.st_mode) && ::fchmod(fd, mode) != 0 &&
-        (errno != EBADF || ::fchmodat(self_.get(), name.text(), mode, 0) != 0))
-        return errno_error("chmod");
+    // Before all that stays done: there may be no room for it, and the file system have no ACLs.
     if (set.acl) {
         if (auto done = set_acls(fd, st, acls); !done)
             return done;
     }
+    if (file && ::ftruncate(file.get(), static_cast<off_t>(*set.size)) != 0)
+        return errno_error("truncate");
+    file.reset();
+    if ((set.uid || set.gid) && ::fchownat(fd, "", set.uid ? *set.uid : uid_t(-1),
+                                           set.gid ? *set.gid : gid_t(-1), AT_EMPTY_PATH) != 0)
+        return errno_error("chown");
+    std::optional<mode_t> mode;
+    if (set.mode && !S_ISLNK(st.st_mode))
+        mode = *set.mode & 07777;
+    if (mode && set.acl) { // which has said all but the bits above
+        struct stat now{};
+        if (file_status(fd, now) != 0)
+            return errno_error("fstat");
+        mode = (*mode & 07000) | (now.st_mode & 0777);
+        if (*mode == (now.st_mode & 07777))
+            mode.reset();
+    }
+    // A descriptor of a new file is not only a path, and needs no name.
+    if (mode && ::fchmod(fd, *mode) != 0 &&
+        (errno != EBADF || ::fchmodat(self_.get(), name.text(), *mode, 0) != 0))
+        return errno_error("chmod");
     using kind = storage::set_time::kind;
     // Truncation has set the time of modification to that of the server.
     const bool set_already = set.size && set.atime.how == kind::keep && set.mtime.how == kind::server_time;
@@ -165,8 +180,8 @@ task<result<storage::change>> backend::setattr(const storage::request& r, const 
     struct stat now{};
     const bool here = changes_here(r.who, *f) && (f->is_directory() || !guard) &&
                       file_status(f->path.get(), now) == 0 && !cuts_much(now, set);
-    auto job = [this, fd = f->path.get(), &order = order_of(*f), here, local = f->mount->local, &set, &guard,
-                &who = r.who]() -> result<observed_change> {
+    auto job = [this, fd = f->path.get(), &order = order_of(*f), here, local = f->mount->local, &file, &set,
+                &guard, &who = r.who]() -> result<observed_change> {
         struct stat st{};
         if (file_status(fd, st) != 0)
             return errno_error("fstat");
@@ -193,7 +208,10 @@ task<result<storage::change>> backend::setattr(const storage::request& r, const 
         observed_change c;
         if (ordered)
             turn->begin(fd, c);
-        if (auto done = apply(fd, st, set, who); !done)
+        const auto done = apply(fd, st, set, who);
+        if (set.acl) // also where half of it was set
+            removals_.add(file, removal_log::event::new_acl);
+        if (!done)
             return done.error();
         if (ordered)
             turn->end(fd, c);

@@ -15,6 +15,13 @@ namespace {
 constexpr std::uint32_t default_file_mode = 0600;
 constexpr std::uint32_t default_directory_mode = 0700;
 
+// The mode to make something with. Where an ACL is set next, nobody but the owner has anything until then.
+mode_t first_mode(const storage::set_attributes& set, mode_t usual) noexcept
+{
+    const mode_t mode = set.mode ? *set.mode & 07777 : usual;
+    return set.acl ? (mode & 07000) | usual : mode;
+}
+
 // RFC 1813 3.3.8: the verifier of an exclusive create stands in the file's times until the client sets them.
 // Whole seconds below 2^31 survive in every file system, so 62 bits are kept, of a mix of all 64.
 struct verifier_times {
@@ -139,7 +146,7 @@ backend::make_entry(const storage::request& r, const storage::handle& directory,
     if (done->write) {
         auto user = f->find_or_add(r.who);
         user->write = f->share(std::move(done->write));
-        user->write_stamp = permission_stamp(done->st);
+        user->write_stamp = permission_stamp(done->st, f->acl_changes);
         s.files.writes(*f);
     }
     if (!options_.async) {
@@ -185,7 +192,7 @@ result<backend::made> backend::create_file(naming& at, storage::create_mode mode
 {
     made m;
     const bool exclusive = mode == storage::create_mode::exclusive;
-    const mode_t permissions = set.mode ? *set.mode & 07777 : default_file_mode;
+    const mode_t permissions = first_mode(set, default_file_mode);
     if (exclusive)
         m.write = make_with_verifier(at, permissions, verifier);
     m.own_attributes = bool(m.write);
@@ -208,8 +215,11 @@ result<backend::made> backend::create_file(naming& at, storage::create_mode mode
         }
         if (ready && (!m.path || file_status(m.path.get(), m.st) != 0))
             ready = errno_error("open of a new file");
-        if (ready && !exclusive)
-            ready = apply_to_new(m.path.get(), m.st, set, who, m.own_attributes);
+        // The rest is set once the client is known to have made it; but a list that can't be had is to make no file.
+        storage::set_attributes list_alone;
+        list_alone.acl = set.acl;
+        if (ready)
+            ready = apply_to_new(m.path.get(), m.st, exclusive ? list_alone : set, who, m.own_attributes);
         if (!ready) {
             ::unlinkat(at.directory, at.name, 0);
             return ready.error();
@@ -262,7 +272,7 @@ task<result<storage::create_result>> backend::mkdir(const storage::request& r,
                                                     const storage::set_attributes& set)
 {
     auto make = [this, &who = r.who](naming& at, const storage::set_attributes& set) -> result<made> {
-        if (::mkdirat(at.directory, at.name, set.mode ? *set.mode & 07777 : default_directory_mode) != 0)
+        if (::mkdirat(at.directory, at.name, first_mode(set, default_directory_mode)) != 0)
             return errno_error("mkdir");
         return finish_new(at, S_IFDIR, set, who);
     };
@@ -302,7 +312,7 @@ task<result<storage::create_result>> backend::mknod(const storage::request& r,
     }
     auto make = [this, format, major, minor,
                  &who = r.who](naming& at, const storage::set_attributes& set) -> result<made> {
-        const mode_t mode = set.mode ? *set.mode & 07777 : default_file_mode;
+        const mode_t mode = first_mode(set, default_file_mode);
         const bool device = format == S_IFBLK || format == S_IFCHR;
         if (::mknodat(at.directory, at.name, mode | format, device ? makedev(major, minor) : 0) != 0)
             return errno_error("mknod");

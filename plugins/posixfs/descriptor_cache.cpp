@@ -156,11 +156,11 @@ const storage::handle* name_guesses::find(const storage::handle& directory,
     return e.key == key && !e.file.empty() ? &e.file : nullptr;
 }
 
-void removal_log::add(const storage::handle& h)
+void removal_log::add(const storage::handle& h, event what)
 {
     std::lock_guard lock(mutex_);
     const std::uint64_t n = count_.load(std::memory_order_relaxed);
-    entries_[n % max_entries] = h;
+    entries_[n % max_entries] = {h, what};
     count_.store(n + 1, std::memory_order_release);
 }
 
@@ -279,14 +279,18 @@ void descriptor_cache::keep_within_budget() noexcept
 
 void descriptor_cache::read_removals() noexcept
 {
-    const bool complete = removals_.read(removals_seen_, [this](const storage::handle& h) {
-        for (cached_file* f = buckets_[bucket_of(h)]; f != nullptr; f = f->next_in_bucket) {
-            if (f->handle == h) {
-                remove(*f);
-                return;
+    const bool complete =
+        removals_.read(removals_seen_, [this](const storage::handle& h, removal_log::event what) {
+            for (cached_file* f = buckets_[bucket_of(h)]; f != nullptr; f = f->next_in_bucket) {
+                if (f->handle == h) {
+                    if (what == removal_log::event::new_acl)
+                        ++f->acl_changes;
+                    else
+                        remove(*f);
+                    return;
+                }
             }
-        }
-    });
+        });
     if (!complete) {
         while (cached_file* f = uses_.front())
             remove(*f);

@@ -2,8 +2,8 @@
 // One shard's open files: found by handle, and below that by who asks.
 //
 // A descriptor opened with a caller's rights is used again for that caller only, and only while the
-// inode's ctime, mode and owner are as they were when the kernel allowed it; otherwise the kernel is
-// asked again. Everything here is shard-local; a pool job gets bare descriptors, and its coroutine holds
+// inode's ctime, mode and owner are as they were when the kernel allowed it, and no ACL was set here; otherwise
+// the kernel is asked again. Everything here is shard-local; a pool job gets bare descriptors, and its coroutine holds
 // the references meanwhile.
 #pragma once
 
@@ -62,11 +62,14 @@ private:
 };
 
 /// What must be unchanged for the kernel's last answer about permissions to hold. ctime alone would
-/// miss a chmod within one tick of the kernel's clock; mode and owner alone would miss an ACL.
+/// miss a chmod within one tick of the kernel's clock; mode and owner alone would miss an ACL. An ACL within one
+/// tick that leaves the mode as it is shows in neither, so those that are set here are counted.
 struct permission_stamp {
     permission_stamp() = default;
-    explicit permission_stamp(const struct stat& st) noexcept
-        : seconds(st.st_ctim.tv_sec),
+    /// `acls`: cached_file::acl_changes, from before the kernel was asked.
+    permission_stamp(const struct stat& st, std::uint64_t acls) noexcept
+        : acl_changes(acls),
+          seconds(st.st_ctim.tv_sec),
           nanoseconds(st.st_ctim.tv_nsec),
           mode(st.st_mode),
           uid(st.st_uid),
@@ -75,6 +78,7 @@ struct permission_stamp {
     }
     friend bool operator==(const permission_stamp&, const permission_stamp&) = default;
 
+    std::uint64_t acl_changes = 0;
     std::int64_t seconds = 0;
     std::int64_t nanoseconds = 0;
     std::uint32_t mode = 0;
@@ -190,7 +194,8 @@ struct cached_file : list_hook {
     std::vector<shard_ref<user_descriptors>> users; ///< most recent first
     bool nowait_works = true; ///< its file system knows RWF_NOWAIT; those beneath one export differ
     cached_file* next_in_bucket = nullptr;
-    std::uint64_t last_use = 0; ///< sweep count
+    std::uint64_t last_use = 0;    ///< sweep count
+    std::uint64_t acl_changes = 0; ///< how often the shard has heard of an ACL that was set
     writer writes{*this};
 };
 using file_ref = shard_ref<cached_file>;
@@ -214,31 +219,37 @@ private:
     std::vector<entry> entries_; // by key; a later name takes the place of an earlier one
 };
 
-/// Files removed lately, told by one shard to all: an open descriptor would keep their space. Each
-/// shard's cache reads it at its next call or sweep. Thread-safe.
+/// Files removed lately, told by one shard to all: an open descriptor would keep their space. Likewise those that were given an
+/// ACL: who had a right may have it no more. Each shard's cache reads it at its next call or sweep. Thread-safe.
 class removal_log {
 public:
     static constexpr std::size_t max_entries = 256;
 
-    void add(const storage::handle& h);
+    enum class event { removed, new_acl };
+
+    void add(const storage::handle& h, event what = event::removed);
     std::uint64_t count() const noexcept { return count_.load(std::memory_order_acquire); }
-    /// Calls `drop` for each entry from `seen` on; false if some were overwritten already.
+    /// Calls `tell` for each entry from `seen` on; false if some were overwritten already.
     template<class F>
-    bool read(std::uint64_t& seen, F drop)
+    bool read(std::uint64_t& seen, F tell)
     {
         std::lock_guard lock(mutex_);
         const std::uint64_t end = count_.load(std::memory_order_relaxed);
         const bool complete = end - seen <= max_entries;
         for (std::uint64_t i = complete ? seen : end; i != end; ++i)
-            drop(entries_[i % max_entries]);
+            tell(entries_[i % max_entries].file, entries_[i % max_entries].what);
         seen = end;
         return complete;
     }
 
 private:
+    struct entry {
+        storage::handle file;
+        event what = event::removed;
+    };
     std::mutex mutex_;
     std::atomic<std::uint64_t> count_{0};
-    std::array<storage::handle, max_entries> entries_;
+    std::array<entry, max_entries> entries_;
 };
 
 class closing_writers;

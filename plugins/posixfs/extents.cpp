@@ -70,7 +70,8 @@ task<result<backend::in_use>> backend::open_data(shard& s, const storage::reques
     if (auto live = co_await stat_live(s, *f, open->get(), st); !live)
         co_return live.error();
     permission_stamp& stamp = writes ? user->write_stamp : user->read_stamp;
-    if (!(stamp == permission_stamp(st))) {
+    const permission_stamp now(st, f->acl_changes);
+    if (!(stamp == now)) {
         if (auto allowed = co_await still_allowed(s, r.who, *f, st, open->get(), what); !allowed) {
             if (writes) {
                 f->let_go_of_writer(*open);
@@ -80,7 +81,7 @@ task<result<backend::in_use>> backend::open_data(shard& s, const storage::reques
             }
             co_return allowed.error();
         }
-        stamp = permission_stamp(st);
+        stamp = now;
     }
     co_return in_use(std::move(f), open, st);
 }

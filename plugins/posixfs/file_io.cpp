@@ -199,12 +199,13 @@ task<result<storage::read_result>> backend::read(const storage::request& r, cons
     struct stat st{};
     if (auto live = co_await stat_live(s, *f, fd, st); !live)
         co_return live.error();
-    if (!(user->read_stamp == permission_stamp(st))) {
+    const permission_stamp stamp(st, f->acl_changes);
+    if (!(user->read_stamp == stamp)) {
         if (auto allowed = co_await still_allowed(s, r.who, *f, st, fd, use::read); !allowed) {
             user->read.reset();
             co_return allowed.error();
         }
-        user->read_stamp = permission_stamp(st);
+        user->read_stamp = stamp;
     }
     const auto missing = [&] {
         return !beyond && std::size_t(n) < out.size() &&
@@ -301,7 +302,7 @@ task<result<storage::located_read>> backend::locate(const storage::request& r, c
     if (auto live = co_await stat_live(s, *f, fd, st); !live)
         co_return live.error();
     const auto end = std::uint64_t(st.st_size);
-    if (!(user->read_stamp == permission_stamp(st)) || offset >= end)
+    if (!(user->read_stamp == permission_stamp(st, f->acl_changes)) || offset >= end)
         co_return out;
     const std::uint64_t size = std::min<std::uint64_t>(count, end - offset);
     if (!f->mount->in_memory && (!is_cached(fd, offset, size) || is_being_read(*f, fd, offset + size - 1)))
@@ -347,13 +348,14 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
     struct stat st{};
     if (auto live = co_await stat_live(s, *f, fd, st); !live)
         co_return live.error();
-    if (!(user->write_stamp == permission_stamp(st))) {
+    const permission_stamp stamp(st, f->acl_changes);
+    if (!(user->write_stamp == stamp)) {
         if (auto allowed = co_await still_allowed(s, r.who, *f, st, fd, use::write); !allowed) {
             f->let_go_of_writer(*open);
             user->write.reset();
             co_return allowed.error();
         }
-        user->write_stamp = permission_stamp(st);
+        user->write_stamp = stamp;
     }
     // As the caller: setuid bits fall, and quotas and reserved blocks bind, by the rights of who writes.
     ssize_t n = 0;

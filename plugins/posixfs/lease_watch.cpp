@@ -40,7 +40,7 @@ private:
 
 /// What changes when somebody changes what is no data.
 struct file_stamp {
-    explicit file_stamp(const struct stat& st) noexcept : attributes(st), links(st.st_nlink) {}
+    explicit file_stamp(const struct stat& st) noexcept : attributes(st, 0), links(st.st_nlink) {}
     friend bool operator==(const file_stamp&, const file_stamp&) = default;
     permission_stamp attributes;
     std::uint64_t links;

@@ -150,7 +150,7 @@ task<result<shard_ref<user_descriptors>>> backend::open_for(shard& s, const stor
         co_return error::from_errno(EISDIR, "data of a directory");
     if (!f->is_regular())
         co_return error::from_errno(EINVAL, "data of something that is no regular file");
-    auto job = [this, path = f->path.get(), what, &who = r.who]() -> result<opened> {
+    auto job = [this, path = f->path.get(), acls = f->acl_changes, what, &who = r.who]() -> result<opened> {
         const fd_name name(path);
         const int flags = (what == use::write ? O_WRONLY : O_RDONLY) | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
         // The stamp is older than the answer, so a change in between is seen at the next use.
@@ -165,7 +165,7 @@ task<result<shard_ref<user_descriptors>>> backend::open_for(shard& s, const stor
                 return as.error();
             unique_fd fd(::openat(self_.get(), name.text(), flags));
             if (fd)
-                return opened(std::move(fd), permission_stamp(st));
+                return opened(std::move(fd), permission_stamp(st, acls));
             refused = errno;
             // Clients check permissions at open and write 0444 files that they made; and what may be
             // executed must be read. Both rules are knfsd's.
@@ -174,7 +174,7 @@ task<result<shard_ref<user_descriptors>>> backend::open_for(shard& s, const stor
         if (ours) {
             unique_fd fd(::openat(self_.get(), name.text(), flags));
             if (fd)
-                return opened(std::move(fd), permission_stamp(st));
+                return opened(std::move(fd), permission_stamp(st, acls));
             refused = errno;
         }
         return error::from_errno(refused, what == use::write ? "open for writing" : "open for reading");

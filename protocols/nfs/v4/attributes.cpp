@@ -201,8 +201,9 @@ nfsstat4 compare_attributes(const fattr4& theirs, const bitmap4& supported, cons
         return nfsstat4::not_same;
     xdr::encoder out(scratch);
     encode_values(out, theirs.attrmask, ours);
+    // What has no room where theirs would have is longer than theirs.
     if (!out.ok())
-        return nfsstat4::serverfault;
+        return theirs.attr_vals.size() <= scratch.size() ? nfsstat4::not_same : nfsstat4::serverfault;
     return std::ranges::equal(out.bytes(), theirs.attr_vals) ? nfsstat4::same : nfsstat4::not_same;
 }
 

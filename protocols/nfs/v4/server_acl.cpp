@@ -90,6 +90,7 @@ task<nfsstat4> server::list_with_acls(compound& k, const READDIR4args& args, std
         if (!unknown.empty())
             co_await learn_names(k, unknown);
     }
+    bool gone = false;
     nfsstat4 status = nfsstat4::ok;
     for (const gathered_entry& each : found.entries) {
         object_values values;
@@ -98,10 +99,19 @@ task<nfsstat4> server::list_with_acls(compound& k, const READDIR4args& args, std
             status = nfsstat4::io;
         if (says_names(said))
             say_known_names(said, values, nullptr);
-        if (status == nfsstat4::ok && said.test(attribute::acl) && each.handle) {
+        if (status == nfsstat4::ok && said.test(attribute::acl)) {
             object entry = o;
-            entry.file = *each.handle;
-            status = co_await values_of_acl(entry, values);
+            status = nfsstat4::io;
+            if (each.handle) {
+                entry.file = *each.handle;
+                status = co_await values_of_acl(entry, values);
+            }
+            // It went meanwhile. The client would take it for the directory's.
+            if (status == nfsstat4::stale || status == nfsstat4::noent) {
+                status = nfsstat4::ok;
+                gone = true;
+                continue;
+            }
             if (status != nfsstat4::ok && said.test(attribute::rdattr_error)) {
                 values.all.rdattr_error = std::exchange(status, nfsstat4::ok);
                 values.all.present = of_names;
@@ -113,6 +123,9 @@ task<nfsstat4> server::list_with_acls(compound& k, const READDIR4args& args, std
             break;
         }
     }
+    // There is more, and no entry to go on from.
+    if (status == nfsstat4::ok && gone && writer.entries() == 0 && !all)
+        status = nfsstat4::delay;
     if (status == nfsstat4::ok && (!writer.fits() || (writer.entries() == 0 && !all)))
         status = args.maxcount > room ? k.too_big() : nfsstat4::toosmall;
     if (status != nfsstat4::ok) {

@@ -235,8 +235,11 @@ task<nfsstat4> server::getattr(compound& k)
                                     looked.kept ? &*looked.kept : nullptr, before ? &*before : nullptr);
     if (status != nfsstat4::ok)
         co_return status;
-    if (values.acl)
+    if (values.acl) {
+        if (values.all.acl.size() > max_sent_aces) // before memory is taken for it
+            co_return k.too_big();
         co_await make_room(k, values);
+    }
     encode_attributes(k.results.begin(GETATTR4args::opcode), args.attr_request & supported(k, k.current),
                       values.all);
     co_return k.results.end() ? nfsstat4::ok : k.too_big();

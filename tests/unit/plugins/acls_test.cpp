@@ -390,8 +390,14 @@ BOOST_AUTO_TEST_CASE(lists_are_told_to_posix)
         {"A::OWNER@:CT D::GROUP@:CT", false, "u:0 g:0 o:0", ""},
         // What is inherited.
         {"A:fd:OWNER@:rx", true, "u:5 g:0 o:0", "u:5 g:0 o:0"},
-        {"A:f:OWNER@:rx", true, "u:5 g:0 o:0", "u:5 g:0 o:0"},
-        {"A:di:11:rx A::OWNER@:r", true, "u:4 g:0 o:0", "u:0 11:5 g:0 m:5 o:0"},
+        {"A:fdi:11:rx A::OWNER@:r", true, "u:4 g:0 o:0", "u:0 11:5 g:0 m:5 o:0"},
+        // What is for files alone would be for directories, too; a DENY may be.
+        {"A:f:OWNER@:rx", true, nullptr, nullptr},
+        {"A:di:11:rx A::OWNER@:r", true, nullptr, nullptr},
+        {"D:fi:11:r A:fdi:11:rx", true, "u:0 g:0 o:0", "u:0 11:1 g:0 m:1 o:0"},
+        {"D::EVERYONE@:dnN A::11:rwa", false, "u:0 11:6 g:0 m:6 o:0", ""}, // go by other rights here
+        // The mask shows no right that nobody has.
+        {"A::11:w A::GROUP@:a", false, "u:0 11:0 g:0 m:0 o:0", ""},
         {"A:fd:OWNER@:rx", false, nullptr, nullptr},
         {"A:fdn:OWNER@:rx", true, nullptr, nullptr},
         {"D:fdi:EVERYONE@:t", true, nullptr, nullptr},

@@ -469,6 +469,93 @@ BOOST_FIXTURE_TEST_CASE(who_may_remove, with_acls)
     }
 }
 
+// The right to remove what has a name is none to put something else there.
+BOOST_FIXTURE_TEST_CASE(who_may_take_a_name, with_acls)
+{
+    struct {
+        const char *directory, *victim;
+        int file, subdirectory; // how bob fails to rename onto alice's
+    } const table[] = {
+        {"A::1001:x", "A::1001:d", EACCES, EACCES},
+        {"A::1001:xD", nullptr, EACCES, EACCES},
+        {"D::1001:wa A::1001:xD", nullptr, EACCES, EACCES},
+        {"A::1001:xwD", nullptr, 0, EACCES},
+        {"A::1001:xaD", nullptr, EACCES, 0},
+        {"A::1001:xwa", "A::1001:d", 0, 0},
+    };
+    for (const auto& row : table) {
+        const handle d = must(fs->mkdir(alice, fs->root(), "d", setting(row.directory))).made.handle;
+        for (const bool directories : {false, true}) {
+            const auto make = [&](const handle& in, const request& r, const char* name) {
+                set_attributes mode;
+                mode.mode = 0777;
+                return directories ? must(fs->mkdir(r, in, name, mode)).made.handle
+                                   : make_file(r, in, name, "", 0777);
+            };
+            set_attributes to_alice;
+            to_alice.uid = 1000;
+            const handle victim = make(d, me, "f");
+            must(fs->setattr(me, victim, to_alice, std::nullopt));
+            if (row.victim != nullptr)
+                give(victim, row.victim);
+            const handle mine = make(fs->root(), bob, "mine");
+            BOOST_TEST_CONTEXT(row.directory << (directories ? ", a directory" : ", a file"))
+            {
+                const int wanted = directories ? row.subdirectory : row.file;
+                BOOST_TEST(fails(fs->rename(bob, fs->root(), "mine", d, "f")) == wanted);
+                BOOST_TEST((find(d, "f") == (wanted == 0 ? mine : victim)));
+            }
+            for (const auto& [in, name] : {std::pair(fs->root(), "mine"), std::pair(d, "f")})
+                fails(directories ? fs->rmdir(me, in, name) : fs->remove(me, in, name));
+        }
+        must(fs->rmdir(me, fs->root(), "d"));
+    }
+}
+
+// What chmod may not, an ACL may not either: have programs run as somebody else.
+BOOST_FIXTURE_TEST_CASE(an_acl_leaves_no_more_set_id_bits_than_a_mode, with_acls)
+{
+    const handle f = make_file(alice, fs->root(), "f", "data");
+    const auto mode_after = [&](std::uint32_t mode, std::uint32_t uid, std::uint32_t gid, const request& r,
+                                std::string_view text) {
+        set_attributes set;
+        set.uid = uid;
+        set.gid = gid;
+        must(fs->setattr(me, f, set, std::nullopt));
+        set = setting("A::1001:C");
+        set.mode = mode;
+        must(fs->setattr(me, f, set, std::nullopt));
+        must(fs->setattr(r, f, setting(text), std::nullopt));
+        return stat(f).mode;
+    };
+    BOOST_TEST(mode_after(02640, 1001, 100, bob, "A::OWNER@:rx A::GROUP@:x A::EVERYONE@:x") == 0511u);
+    BOOST_TEST(mode_after(02640, 1001, 200, bob, "A::OWNER@:rx A::GROUP@:x") == 02510u);
+    BOOST_TEST(mode_after(02640, 1001, 100, me, "A::OWNER@:rx A::GROUP@:x") == 02510u);
+    BOOST_TEST(mode_after(04700, 1000, 200, bob, "A::1001:x") ==
+               0u); // he holds WRITE_ACL, and is not the owner
+    BOOST_TEST(mode_after(06700, 1000, 200, bob, "A::1001:x") == 0u);
+    // And at the creation, below a directory whose group bob is not in.
+    set_attributes set;
+    set.mode = 02777;
+    const handle d = must(fs->mkdir(alice, fs->root(), "d", set)).made.handle;
+    set = setting("A::GROUP@:x");
+    set.mode = 02644;
+    const handle given = must(fs->create(bob, d, "given", create_mode::guarded, set, 0)).made.handle;
+    BOOST_TEST(stat(given).gid == 100u);
+    BOOST_TEST(stat(given).mode == 010u);
+    BOOST_TEST(stat(must(fs->create(carol, d, "carols", create_mode::guarded, set, 0)).made.handle).mode ==
+               02010u);
+    set.mode = 0;
+    BOOST_TEST(stat(must(fs->mkdir(bob, d, "sub", set)).made.handle).mode ==
+               02010u); // as below any such directory
+    give(d, "A:f:GROUP@:x A::EVERYONE@:rwaxD");
+    set_attributes masked;
+    masked.mode = 02777;
+    masked.umask = 010;
+    BOOST_TEST(stat(must(fs->create(bob, d, "masked", create_mode::guarded, masked, 0)).made.handle).mode ==
+               0777u);
+}
+
 // 8881 6.4.1.
 BOOST_FIXTURE_TEST_CASE(mode_and_acl_go_together, with_acls)
 {
@@ -553,7 +640,7 @@ BOOST_FIXTURE_TEST_CASE(acls_take_room, with_acls)
     const std::uint64_t before = free();
     const handle d = must(fs->mkdir(alice, fs->root(), "d", {})).made.handle;
     const std::uint64_t plain = free();
-    access_list many(1000, test::acl("A:fd:EVERYONE@:rwax")[0]);
+    access_list many(1000, test::acl("A:fd:EVERYONE@:rwaxo")[0]);
     set_attributes set;
     set.acl = many;
     must(fs->setattr(alice, d, set, std::nullopt));
@@ -570,6 +657,16 @@ BOOST_FIXTURE_TEST_CASE(acls_take_room, with_acls)
     many.resize(1000 + free() / sizeof(ace) + 1);
     set.acl = many;
     BOOST_TEST(fails(fs->setattr(alice, d, set, std::nullopt)) == ENOSPC);
+    // A mode parts what is handed on, too, and so needs room.
+    int links = 0;
+    while (fails(fs->symlink(alice, d, "s" + std::to_string(links), std::string(1000, 't'), {})) == 0)
+        ++links;
+    set_attributes mode;
+    mode.mode = 0700;
+    BOOST_TEST(fails(fs->setattr(alice, d, mode, std::nullopt)) == ENOSPC);
+    BOOST_TEST(stat(d).mode == 0777u);
+    for (int i = 0; i < links; ++i)
+        must(fs->remove(alice, d, "s" + std::to_string(i)));
     for (int i = 0; i < files; ++i)
         must(fs->remove(alice, d, std::to_string(i)));
     must(fs->remove(alice, d, "f"));

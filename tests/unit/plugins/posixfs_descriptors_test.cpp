@@ -305,6 +305,32 @@ BOOST_FIXTURE_TEST_CASE(files_of_other_hosts_are_closed_by_the_pool, held_pool)
         BOOST_TEST(!is_open(fd));
 }
 
+// Of two ACLs within a tick of the kernel's clock, the second of which leaves the mode as it is, neither ctime nor mode tell.
+BOOST_FIXTURE_TEST_CASE(an_acl_that_is_set_has_everybody_asked_for_again, held_pool)
+{
+    const posixfs::file_ref f = file(1, false);
+    struct stat st{};
+    BOOST_REQUIRE(::fstat(f->path.get(), &st) == 0);
+    auto user = f->find_or_add(credential(1001, 200));
+    user->read_stamp = posixfs::permission_stamp(st, f->acl_changes);
+    const auto holds = [&] {
+        return (cache->find(name)->path.get() == f->path.get()) &&
+               user->read_stamp == posixfs::permission_stamp(st, f->acl_changes);
+    };
+    BOOST_TEST(holds());
+    removals.add(handle(std::as_bytes(std::span("other"))), posixfs::removal_log::event::new_acl);
+    BOOST_TEST(holds());
+    // By whatever shard; what was asked before it is told is worth nothing either.
+    const posixfs::permission_stamp asked(st, f->acl_changes);
+    removals.add(name, posixfs::removal_log::event::new_acl);
+    BOOST_TEST(!holds());
+    user->read_stamp = asked;
+    BOOST_TEST(!holds());
+    user->read_stamp = posixfs::permission_stamp(st, f->acl_changes);
+    BOOST_TEST(holds());
+    end();
+}
+
 BOOST_AUTO_TEST_CASE(a_handle_whose_inode_number_is_just_given_away_is_asked_for_again)
 {
     unsigned calls = 0;

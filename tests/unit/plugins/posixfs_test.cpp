@@ -262,6 +262,52 @@ BOOST_FIXTURE_TEST_CASE(a_long_acl_is_read_whole, with_acls)
     BOOST_TEST(must(fs->getacl(me, f)).size() == 303u);
 }
 
+// Nothing else is done before it, and nobody has more meanwhile.
+BOOST_FIXTURE_TEST_CASE(an_acl_that_fails_leaves_all_as_it_was, with_acls)
+{
+    std::string many = "A::OWNER@:rwa";
+    for (int i = 0; i < 9000; ++i)
+        many += " A::" + std::to_string(5000 + i) + ":r";
+    const handle f = make_file(alice, fs->root(), "f", "data", 0640);
+    set_attributes set = setting(many);
+    set.mode = 0666;
+    set.size = 0;
+    set.gid = 100;
+    BOOST_TEST(fails(fs->setattr(alice, f, set, std::nullopt)) != 0);
+    BOOST_TEST(stat(f).mode == 0640u);
+    BOOST_TEST(get(alice, f) == "data");
+    // Who may not have the rest of it has no ACL either.
+    set = setting("A::OWNER@:r A::1001:r");
+    set.uid = 1001;
+    BOOST_TEST(fails(fs->setattr(alice, f, set, std::nullopt)) == EPERM);
+    BOOST_TEST(access_of("f") == "none");
+    // Of a directory's two lists both are set or none.
+    const handle d = must(fs->mkdir(alice, fs->root(), "d", setting("A:fd:OWNER@:rwaxD"))).made.handle;
+    BOOST_TEST(fails(fs->setattr(alice, d, setting(many + " A:fdi:1001:r"), std::nullopt)) != 0);
+    BOOST_TEST(default_of("d") == "1:7 4:0 32:0 ");
+    // The bits above are the mode's, and those below the ACL's, also of what is cut, and shut to its owner.
+    set = setting("A::EVERYONE@:r A::1001:r");
+    set.mode = 05777;
+    set.size = 2;
+    must(fs->setattr(alice, f, set, std::nullopt));
+    BOOST_TEST(stat(f).mode == 05444u);
+    BOOST_TEST(get(alice, f) == "da");
+    BOOST_TEST(access_of("f") == "1:4 2:4(1001) 4:4 16:4 32:4 ");
+    // Likewise of what is made; where the list can't be had, nothing is.
+    for (const create_mode how : {create_mode::exclusive, create_mode::guarded}) {
+        const std::string name = how == create_mode::exclusive ? "exclusive" : "guarded";
+        set = setting("D::EVERYONE@:t");
+        BOOST_TEST(fails(fs->create(alice, fs->root(), name, how, set, 7)) == EOPNOTSUPP);
+        BOOST_TEST(fails(fs->lookup(alice, fs->root(), name)) == ENOENT);
+        set = setting("A::OWNER@:r");
+        set.mode = 01666;
+        for (int twice = 0; twice < (how == create_mode::exclusive ? 2 : 1); ++twice)
+            BOOST_TEST(must(fs->create(alice, fs->root(), name, how, set, 7)).made.attrs->mode == 01400u);
+    }
+    const handle made = must(fs->mkdir(alice, fs->root(), "e", setting("A::EVERYONE@:rx"))).made.handle;
+    BOOST_TEST(stat(made).mode == 0555u);
+}
+
 BOOST_FIXTURE_TEST_CASE(first_writes_at_once_are_synced_by_open_descriptors, restartable)
 {
     for (int i = 0; i < 200; ++i) {

@@ -123,7 +123,13 @@ BOOST_FIXTURE_TEST_CASE(an_acl_is_an_attribute, fixture)
     BOOST_CHECK(compare(other) == std::pair(nfsstat4::ok, nfsstat4::same));
     BOOST_CHECK(compare(first) == std::pair(nfsstat4::not_same, nfsstat4::ok));
 
-    // What a file can't have, and what nobody can have.
+    // What a file can't have makes none, and what nobody can have.
+    for (const createmode4 mode : {createmode4::guarded, createmode4::exclusive4_1}) {
+        OPEN4args creating = client.creating("none", mode);
+        creating.openhow.attrs = handed_on.raw();
+        BOOST_TEST(client.open(creating).status == nfsstat4::attrnotsupp);
+        BOOST_TEST(here(LOOKUP4args{"none"}).status() == nfsstat4::noent);
+    }
     setting.obj_attributes = handed_on.raw();
     BOOST_TEST(here(LOOKUP4args{"guarded"}, setting).status() == nfsstat4::attrnotsupp);
     CREATE4args link = making("s", nfs_ftype4::lnk);
@@ -356,6 +362,55 @@ BOOST_FIXTURE_TEST_CASE(listings_tell_acls, fixture)
     args.attr_request = {attribute::acl, attribute::rdattr_error};
     args.maxcount = 40;
     BOOST_TEST(here(args).status() == nfsstat4::toosmall);
+}
+
+// An entry that goes while it is asked for its ACL is no longer one, and its error not the directory's.
+BOOST_FIXTURE_TEST_CASE(what_goes_meanwhile_is_not_listed, nfs4_fixture)
+{
+    struct vanishing final : storage::gated_backend {
+        using gated_backend::gated_backend;
+        bool gates(storage::operation op) const noexcept override { return op == storage::operation::getacl; }
+        task<result<void>> enter(storage::operation, const storage::request&, std::uint64_t) override
+        {
+            const int error = ++asked == fails_at || fails_at == 0 ? with : 0;
+            co_return error == 0 ? result<void>() : error::from_errno(error, "a test");
+        }
+        int asked = 0, fails_at = 0, with = 0;
+    } files_below(*files);
+    options[0].backend = &files_below;
+    client4 client(*this, "a");
+    client.connect();
+    for (const char* name : {"f", "g", "h"})
+        BOOST_TEST_REQUIRE(client.open(client.creating(name)).status == nfsstat4::ok);
+    const auto listed = [&](int fails_at, int with, const bitmap4& wanted) {
+        files_below.asked = 0;
+        files_below.fails_at = fails_at;
+        files_below.with = with;
+        READDIR4args args;
+        args.maxcount = 4096;
+        args.attr_request = wanted;
+        answer4 page = client.call(PUTROOTFH4args(), LOOKUP4args{"export"}, args);
+        if (page.status() != nfsstat4::ok)
+            return std::string(to_string(page.status()));
+        page.good<PUTROOTFH4res>();
+        page.good<LOOKUP4res>();
+        page.good<READDIR4res>();
+        readdir_reader reader(page.in());
+        std::string out;
+        entry4 entry;
+        while (reader.next(entry))
+            out += entry.name;
+        return out + (reader.eof() ? "." : "");
+    };
+    const bitmap4 alone{attribute::acl}, with_error{attribute::acl, attribute::rdattr_error};
+    for (const bitmap4& wanted : {alone, with_error}) {
+        BOOST_TEST(listed(2, 0, wanted) == "fgh.");
+        BOOST_TEST(listed(2, ESTALE, wanted) == "fh.");
+        BOOST_TEST(listed(1, ENOENT, wanted) == "gh.");
+        BOOST_TEST(listed(0, ESTALE, wanted) == ".");
+    }
+    BOOST_TEST(listed(2, EACCES, alone) == "NFS4ERR_ACCESS");
+    BOOST_TEST(listed(2, EACCES, with_error) == "fgh.");
 }
 
 // ACCESS, OPEN, READ and WRITE go by it.

@@ -63,7 +63,8 @@ public:
     virtual task<result<write_result>> write(const request& r, const handle& file, std::uint64_t offset,
                                              std::span<const std::span<const std::byte>> pieces,
                                              stability wanted) = 0;
-    /// exclusive: `verifier` is kept with the file; a repeat with the same one succeeds, else EEXIST.
+    /// exclusive: `verifier` is kept with the file; a repeat with the same one succeeds, else EEXIST. Of `set` mode and ACL count, and a list
+    /// that the file can't have makes none; the rest is for the setattr() that follows.
     virtual task<result<create_result>> create(const request& r, const handle& directory,
                                                std::string_view name, create_mode mode,
                                                const set_attributes& set, std::uint64_t verifier) = 0;
