@@ -470,7 +470,7 @@ task<result<void>> state_table::revoke(stateid id)
     }
     c.recorded = false;
     if ((d = live()) == nullptr) { // it came back after all
-        if (c.complete && c.revoked == 0) {
+        if ((c.complete || c.silent) && c.revoked == 0) {
             by_->unrecorded.push_back(c.unrecorded);
             wake(tending_);
         }

@@ -106,6 +106,11 @@ result<std::unique_ptr<rpc::client_transport>> stream_callback_connector::make(c
     return rpc::make_stream_client(home_.reactor(), home_.buffers(), to.at.to_string(), options);
 }
 
+duration callback_paths::limit() const noexcept
+{
+    return std::min(duration(patience), state_.options().recall_time / 4);
+}
+
 void callback_paths::set_callable(const callback_path& p, bool callable) noexcept
 {
     // One that is gone gets none anyway.
@@ -229,7 +234,7 @@ task<void> callback_paths::serve(std::shared_ptr<callback_path> p)
     if (is_try)
         tries.add();
     task<result<void>> opening = open(p.get());
-    const result<void> opened = co_await with_timeout(patience, std::move(opening));
+    const result<void> opened = co_await with_timeout(limit(), std::move(opening));
     trying_ -= is_try;
     if (opened && !p->gone_) {
         p->link_ = callback_path::link_state::open;

@@ -516,8 +516,7 @@ task<callback_sender::outcome> callback_sender::call_v40(const notice& n)
     if (!write_down(n, 0, handle, m))
         co_return outcome::failed;
     const task_context& context = co_await current_context();
-    const duration left =
-        n.asked ? n.asked->until - context.shard->now() : duration(callback_paths::patience);
+    const duration left = n.asked ? n.asked->until - context.shard->now() : paths.limit();
     if (left <= duration::zero())
         co_return outcome::unanswered;
     const message* const text = &m;

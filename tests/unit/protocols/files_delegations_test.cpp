@@ -372,7 +372,15 @@ BOOST_FIXTURE_TEST_CASE(nothing_is_granted_before_the_record_is_gone, delegation
     BOOST_TEST(table->stats().store_failures.value() > 0u);
 }
 
-BOOST_FIXTURE_TEST_CASE(one_that_came_back_while_the_record_went_has_it_again, delegations_fixture)
+namespace {
+
+struct late_return : delegations_fixture {
+    void comes_back();
+};
+
+} // namespace
+
+void late_return::comes_back()
 {
     const stateid d = only_delegation(a, "f", delegation_type::write);
     passage hold;
@@ -404,6 +412,19 @@ BOOST_FIXTURE_TEST_CASE(one_that_came_back_while_the_record_went_has_it_again, d
     BOOST_REQUIRE(table->renew(a));
     run(body());
     BOOST_TEST(table->stats().revocations.value() == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(one_that_came_back_while_the_record_went_has_it_again, late_return) { comes_back(); }
+
+// One that never says "complete", too: nothing else would write it.
+BOOST_FIXTURE_TEST_CASE(a_silent_one_that_came_back_while_the_record_went_has_it_again, late_return)
+{
+    BOOST_REQUIRE(run(table->forget(a)));
+    a = *table->add_client("a");
+    BOOST_REQUIRE(table->set_silent(a));
+    BOOST_REQUIRE(table->set_callable(a, true));
+    BOOST_REQUIRE(run(table->record(a)));
+    comes_back();
 }
 
 // Public reports: a stream of readers that got a new one after each recall starved a RENAME.

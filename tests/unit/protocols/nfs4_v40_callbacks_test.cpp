@@ -133,6 +133,17 @@ BOOST_FIXTURE_TEST_CASE(a_client_has_no_delegation_before_it_was_called, fixture
     BOOST_TEST(paths().tries.value() == 2u);
 }
 
+// Else its delegation is revoked before it can hear CB_PATH_DOWN.
+BOOST_FIXTURE_TEST_CASE(no_call_takes_long_for_the_time_that_a_recall_has, fixture)
+{
+    BOOST_TEST((paths().limit() == callback_paths::patience));
+    verbena::files::state_options hasty;
+    hasty.epoch = 9;
+    hasty.recall_time = 20s;
+    state_home state(home, *store, commons->callbacks, hasty);
+    BOOST_TEST((callback_paths(state, limits).limit() == duration(5s)));
+}
+
 BOOST_FIXTURE_TEST_CASE(a_client_that_can_t_be_reached_is_tried_less_and_less, fixture)
 {
     begin();

@@ -161,6 +161,29 @@ BOOST_FIXTURE_TEST_CASE(opens_are_claimed_under_a_delegation, fixture)
     BOOST_TEST(compound(PUTROOTFH4args(), DELEGPURGE4args{c.id}).status() == nfsstat4::notsupp);
 }
 
+// As pynfs does it.
+BOOST_FIXTURE_TEST_CASE(a_new_owner_claims_while_it_is_recalled, fixture)
+{
+    begin();
+    client0 c(*this, "c"), other(*this, "other");
+    other.address = "127.0.0.1.8.2";
+    c.connect();
+    const auto file = delegated(c, "f");
+    other.connect();
+    make(other, "g");
+    const auto waiting = take(other, "f");
+    pass(1100ms);
+    BOOST_TEST(status_of(*waiting) == nfsstat4::delay);
+    pass(2s);
+    c.owner = "new";
+    OPEN4args claim = c.opening("f", share4::access_read, share4::deny_write);
+    claim.claim.claim = open_claim_type4::delegate_cur;
+    claim.claim.delegate_stateid = file.delegation.stateid;
+    const auto claimed = c.open(claim);
+    BOOST_TEST(claimed.status == nfsstat4::ok);
+    BOOST_TEST(give_back(file) == nfsstat4::ok);
+}
+
 BOOST_FIXTURE_TEST_CASE(others_ask_a_writer_for_attributes, fixture)
 {
     begin();

@@ -119,8 +119,9 @@ private:
 /// All of them. Shard-local, as they are, but for its counters.
 class callback_paths {
 public:
-    /// No try and no call takes longer.
+    /// No try and no call takes longer, nor a fourth of the time that a client has for a recall: it is to hear in time that it can't be called.
     static constexpr duration patience = std::chrono::seconds(10);
+    duration limit() const noexcept;
     static constexpr duration idle_time = std::chrono::seconds(10);
     static constexpr duration first_pause = std::chrono::seconds(1);
     static constexpr duration last_pause = std::chrono::minutes(5);
