@@ -167,7 +167,7 @@ task<result<void>> client::undo_lock(std::shared_ptr<locking> k)
         const std::uint64_t next = is_last ? k->bytes.last : k->had[i].bytes.offset;
         if (at < next || (is_last && at == next)) {
             const files::byte_range between{at, is_last ? next : next - 1};
-            undone = co_await unlock_there(k->o, k->l, between);
+            undone = co_await unlock_there(k->o, k->l, between, true);
         }
         if (is_last || !undone || l.is_lost)
             break;
@@ -203,7 +203,8 @@ task<void> client::undo_late(std::shared_ptr<locking> k)
     end_opening();
 }
 
-// In its turn. Whether the server has locked what is in doubt, and by which stateid, it tells who asks for it once more: then it is undone.
+// In its turn. To undo what is in doubt asks for nothing that the file does not have: where the server has not locked it, nothing changes. Only by which
+// stateid it was locked, if the file has none, the server tells nobody but who asks for it once more.
 task<result<void>> client::settle(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l)
 {
     if (!l->in_doubt)
@@ -211,7 +212,9 @@ task<result<void>> client::settle(std::shared_ptr<server_open> o, std::shared_pt
     const files::locked_range sent = *l->in_doubt;
     auto k = std::make_shared<locking>(std::move(o), l, sent.bytes, sent.type, false);
     k->note_what_was_locked();
-    auto locked = co_await lock_there(k, sent, true);
+    result<void> locked;
+    if (!l->is_known)
+        locked = co_await lock_there(k, sent, true);
     if (locked) {
         l->in_doubt.reset();
         co_return co_await undo_lock(std::move(k));
@@ -235,7 +238,7 @@ task<void> client::perform_unlock(std::shared_ptr<unlocking> k)
         if (!k->is_abandoned) {
             k->outcome = co_await settle(k->o, k->l);
             if (k->outcome)
-                k->outcome = co_await unlock_there(k->o, k->l, k->bytes);
+                k->outcome = co_await unlock_there(k->o, k->l, k->bytes, false);
         }
         if (k->closes && k->outcome && std::exchange(l.is_known, false))
             co_await free_stateid(l.id);
@@ -247,11 +250,11 @@ task<void> client::perform_unlock(std::shared_ptr<unlocking> k)
     end_opening();
 }
 
-// In its turn.
+// In its turn. `undoes`: the server may have more locked than anybody knows of.
 task<result<void>> client::unlock_there(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l,
-                                        files::byte_range bytes)
+                                        files::byte_range bytes, bool undoes)
 {
-    if (l->ranges.empty())
+    if (l->ranges.empty() && !undoes)
         co_return result<void>();
     for (bool first = true; l->is_known || !l->is_lost; first = false) {
         LOCKU4args args;
