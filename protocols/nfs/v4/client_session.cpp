@@ -601,7 +601,7 @@ task<result<client_session::verdict>> client_session::send_in_known(std::size_t 
     out.status = results.status();
     if ((out.operation == nullptr) != (out.status == nfsstat4::ok))
         co_return error(std::errc::protocol_error, "COMPOUND's status is not that of its last operation");
-    call.in_doubt_ = was_in_doubt && is_put_off(out.status);
+    call.in_doubt_ = was_in_doubt && out.status != nfsstat4::ok;
     co_return out;
 }
 

@@ -5,6 +5,7 @@
 #include <verbena/core/combine.hpp>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 namespace verbena::nfs::v4 {
@@ -39,6 +40,18 @@ LOCK4args locking_of(const server_open& o, const file_locks& l, const owner_name
     args.locker.lock_stateid = l.id;
     args.locker.lock_owner.owner = owner.bytes();
     return args;
+}
+
+// Whether a LOCK that fails so tells that the same one was not granted before: somebody else has the bytes, the open is gone, or it is refused for what
+// it is. Whatever else a server says of it, a limit of its memory above all, it may say before it finds that the owner has them.
+bool tells_that_none_is_locked(const error& of_lock) noexcept
+{
+    constexpr std::array refused{nfsstat4::denied,  nfsstat4::inval,        nfsstat4::bad_range,
+                                 nfsstat4::notsupp, nfsstat4::lock_notsupp, nfsstat4::openmode,
+                                 nfsstat4::isdir,   nfsstat4::wrong_type};
+    return is_gone(of_lock) || std::ranges::any_of(refused, [&](nfsstat4 each) {
+               return of_lock.code() == make_error_code(each);
+           });
 }
 
 } // namespace
@@ -120,7 +133,7 @@ task<result<void>> client::send_lock(std::shared_ptr<locking> k)
     k->note_what_was_locked();
     const files::locked_range wanted{k->bytes, k->type};
     auto locked = co_await lock_there(k, wanted, false);
-    k->settles = !locked && k->call && k->call->is_in_doubt();
+    k->settles = !locked && k->call && k->call->is_in_doubt() && !tells_that_none_is_locked(locked.error());
     if (k->settles)
         k->l->in_doubt = wanted;
     co_return locked;
@@ -219,10 +232,8 @@ task<result<void>> client::settle(std::shared_ptr<server_open> o, std::shared_pt
         l->in_doubt.reset();
         co_return co_await undo_lock(std::move(k));
     }
-    // What was answered with "later" says nothing of what was sent before. After a restart there is nothing to be undone.
-    const bool is_later = locked.error().code() == make_error_code(nfsstat4::delay) ||
-                          locked.error().code() == make_error_code(nfsstat4::grace);
-    if (l->in_doubt && (k->call->is_in_doubt() || is_later))
+    // After a restart there is nothing to be undone.
+    if (l->in_doubt && !tells_that_none_is_locked(locked.error()))
         co_return locked;
     l->in_doubt.reset();
     co_return result<void>();

@@ -305,6 +305,64 @@ BOOST_FIXTURE_TEST_CASE(what_was_not_sent_is_in_no_doubt, fixture)
     BOOST_TEST(holder.wire.count(nfs_opnum4::lock) == 0u);
 }
 
+BOOST_FIXTURE_TEST_CASE(an_answer_that_tells_nothing_ends_no_doubt, fixture)
+{
+    close(*mine);
+    close(*theirs);
+    theirs.reset();
+    holder.user.use_delegations(4);
+    for (const bool is_session_lost : {false, true}) {
+        mine = open(holder, what, share4::access_both);
+        BOOST_TEST(holder.user.delegations() == 1u);
+        int answered = 0;
+        holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+            if (!call.has(nfs_opnum4::lock))
+                return;
+            if (is_session_lost && answered++ == 0)
+                refuse_sequence(reply, nfsstat4::badsession);
+            else
+                refuse_at(reply, 2, nfsstat4::serverfault);
+        };
+        int lost = is_session_lost ? 0 : 1;
+        holder.wire.decide = [&](const sent_compound& call) {
+            return call.has(nfs_opnum4::lock) && lost-- > 0 ? direct_transport::fate::reply_is_lost
+                                                            : direct_transport::fate::arrives;
+        };
+        holder.wire.sent.clear();
+        BOOST_TEST(!lock(*mine, 0, 9).has_value());
+        turns();
+        BOOST_TEST(holder.wire.count(nfs_opnum4::lock) == (is_session_lost ? 3u : 2u));
+        const auto refused = unlock(*mine, 0, 9);
+        BOOST_TEST_REQUIRE(!refused);
+        BOOST_TEST((refused.error().code() == make_error_code(nfsstat4::serverfault)));
+        BOOST_TEST(stats().locks.value() == 1);
+        BOOST_TEST(!run([&] { return mine->close(); }).has_value());
+        mine.reset();
+        turns();
+        BOOST_TEST(holder.user.delegations() == 0u);
+        BOOST_TEST(stats().locks.value() == 0);
+    }
+    // A refusal that the first one must have heard as well does.
+    mine = open(holder, what, share4::access_both);
+    holder.wire.on_reply_to = [](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.has(nfs_opnum4::lock))
+            refuse_at(reply, 2, nfsstat4::lock_notsupp);
+    };
+    holder.wire.decide = [lost = 1](const sent_compound& call) mutable {
+        return call.has(nfs_opnum4::lock) && lost-- > 0 ? direct_transport::fate::is_lost
+                                                        : direct_transport::fate::arrives;
+    };
+    BOOST_TEST(!lock(*mine, 0, 9).has_value());
+    turns();
+    BOOST_TEST(unlock(*mine, 0, 9).has_value());
+    close(*mine); // our server has locked it: it goes with the open
+    mine.reset();
+    BOOST_TEST(holder.user.delegations() == 1u);
+    holder.user.use_delegations(0);
+    turns();
+    BOOST_TEST(stats().locks.value() == 0);
+}
+
 BOOST_FIXTURE_TEST_CASE(what_is_lost_is_not_put_back, fixture)
 {
     BOOST_TEST(lock(*mine, 0, 9, files_lock::read).has_value());
