@@ -571,7 +571,7 @@ task<result<client_session::verdict>> client_session::send_in_known(std::size_t 
     args.cachethis = call.once_;
     if (!std::exchange(s.in_doubt, true))
         s.asked = shard_->clock().now();
-    const bool was_in_doubt = std::exchange(call.in_doubt_, true);
+    const bool was_in_doubt = call.in_doubt_;
     auto sent = co_await send(call, &args, way_of(number));
     if (!sent)
         co_return sent.error();
@@ -601,7 +601,7 @@ task<result<client_session::verdict>> client_session::send_in_known(std::size_t 
     out.status = results.status();
     if ((out.operation == nullptr) != (out.status == nfsstat4::ok))
         co_return error(std::errc::protocol_error, "COMPOUND's status is not that of its last operation");
-    call.in_doubt_ = was_in_doubt && is_put_off(out.status);
+    call.in_doubt_ = was_in_doubt && out.status != nfsstat4::ok;
     co_return out;
 }
 
@@ -686,6 +686,7 @@ task<result<rpc::reply>> client_session::send(compound_call& call, const SEQUENC
         request.attach(share(*call.data_));
     request.max_reply = rpc::max_success_header_size + head_of_results + call.results_;
     request.max_result = call.item_;
+    call.in_doubt_ = true;
     co_return co_await way.call(request);
 }
 

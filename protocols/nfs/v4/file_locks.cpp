@@ -5,6 +5,7 @@
 #include <verbena/core/combine.hpp>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 namespace verbena::nfs::v4 {
@@ -39,6 +40,18 @@ LOCK4args locking_of(const server_open& o, const file_locks& l, const owner_name
     args.locker.lock_stateid = l.id;
     args.locker.lock_owner.owner = owner.bytes();
     return args;
+}
+
+// Whether a LOCK that fails so tells that the same one was not granted before: somebody else has the bytes, the open is gone, or it is refused for what
+// it is. Whatever else a server says of it, a limit of its memory above all, it may say before it finds that the owner has them.
+bool tells_that_none_is_locked(const error& of_lock) noexcept
+{
+    constexpr std::array refused{nfsstat4::denied,  nfsstat4::inval,        nfsstat4::bad_range,
+                                 nfsstat4::notsupp, nfsstat4::lock_notsupp, nfsstat4::openmode,
+                                 nfsstat4::isdir,   nfsstat4::wrong_type};
+    return is_gone(of_lock) || std::ranges::any_of(refused, [&](nfsstat4 each) {
+               return of_lock.code() == make_error_code(each);
+           });
 }
 
 } // namespace
@@ -120,7 +133,7 @@ task<result<void>> client::send_lock(std::shared_ptr<locking> k)
     k->note_what_was_locked();
     const files::locked_range wanted{k->bytes, k->type};
     auto locked = co_await lock_there(k, wanted, false);
-    k->settles = !locked && k->call && k->call->is_in_doubt();
+    k->settles = !locked && k->call && k->call->is_in_doubt() && !tells_that_none_is_locked(locked.error());
     if (k->settles)
         k->l->in_doubt = wanted;
     co_return locked;
@@ -167,7 +180,7 @@ task<result<void>> client::undo_lock(std::shared_ptr<locking> k)
         const std::uint64_t next = is_last ? k->bytes.last : k->had[i].bytes.offset;
         if (at < next || (is_last && at == next)) {
             const files::byte_range between{at, is_last ? next : next - 1};
-            undone = co_await unlock_there(k->o, k->l, between);
+            undone = co_await unlock_there(k->o, k->l, between, true);
         }
         if (is_last || !undone || l.is_lost)
             break;
@@ -203,7 +216,8 @@ task<void> client::undo_late(std::shared_ptr<locking> k)
     end_opening();
 }
 
-// In its turn. Whether the server has locked what is in doubt, and by which stateid, it tells who asks for it once more: then it is undone.
+// In its turn. To undo what is in doubt asks for nothing that the file does not have: where the server has not locked it, nothing changes. Only by which
+// stateid it was locked, if the file has none, the server tells nobody but who asks for it once more.
 task<result<void>> client::settle(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l)
 {
     if (!l->in_doubt)
@@ -211,15 +225,15 @@ task<result<void>> client::settle(std::shared_ptr<server_open> o, std::shared_pt
     const files::locked_range sent = *l->in_doubt;
     auto k = std::make_shared<locking>(std::move(o), l, sent.bytes, sent.type, false);
     k->note_what_was_locked();
-    auto locked = co_await lock_there(k, sent, true);
+    result<void> locked;
+    if (!l->is_known)
+        locked = co_await lock_there(k, sent, true);
     if (locked) {
         l->in_doubt.reset();
         co_return co_await undo_lock(std::move(k));
     }
-    // What was answered with "later" says nothing of what was sent before. After a restart there is nothing to be undone.
-    const bool is_later = locked.error().code() == make_error_code(nfsstat4::delay) ||
-                          locked.error().code() == make_error_code(nfsstat4::grace);
-    if (l->in_doubt && (k->call->is_in_doubt() || is_later))
+    // After a restart there is nothing to be undone.
+    if (l->in_doubt && !tells_that_none_is_locked(locked.error()))
         co_return locked;
     l->in_doubt.reset();
     co_return result<void>();
@@ -235,7 +249,7 @@ task<void> client::perform_unlock(std::shared_ptr<unlocking> k)
         if (!k->is_abandoned) {
             k->outcome = co_await settle(k->o, k->l);
             if (k->outcome)
-                k->outcome = co_await unlock_there(k->o, k->l, k->bytes);
+                k->outcome = co_await unlock_there(k->o, k->l, k->bytes, false);
         }
         if (k->closes && k->outcome && std::exchange(l.is_known, false))
             co_await free_stateid(l.id);
@@ -247,11 +261,11 @@ task<void> client::perform_unlock(std::shared_ptr<unlocking> k)
     end_opening();
 }
 
-// In its turn.
+// In its turn. `undoes`: the server may have more locked than anybody knows of.
 task<result<void>> client::unlock_there(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l,
-                                        files::byte_range bytes)
+                                        files::byte_range bytes, bool undoes)
 {
-    if (l->ranges.empty())
+    if (l->ranges.empty() && !undoes)
         co_return result<void>();
     for (bool first = true; l->is_known || !l->is_lost; first = false) {
         LOCKU4args args;

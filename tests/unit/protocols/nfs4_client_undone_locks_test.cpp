@@ -19,7 +19,10 @@ BOOST_FIXTURE_TEST_CASE(a_lock_whose_answer_never_came_is_undone, fixture)
     mine = open(holder, what, share4::access_both);
     int lost = 1;
     holder.wire.decide = [&](const sent_compound& call) {
-        return call.has(nfs_opnum4::lock) && lost-- > 0 ? fate::reply_is_lost : fate::arrives;
+        const bool locks = call.has(nfs_opnum4::lock);
+        if ((!locks && !call.has(nfs_opnum4::locku)) || lost-- <= 0)
+            return fate::arrives;
+        return locks ? fate::reply_is_lost : fate::is_lost;
     };
     // Nobody knows the lock's stateid.
     BOOST_TEST((lock(*mine, 0, 9).error() == std::errc::timed_out));
@@ -53,6 +56,7 @@ BOOST_FIXTURE_TEST_CASE(a_lock_whose_answer_never_came_is_undone, fixture)
     lost = 2;
     BOOST_TEST(!lock(*mine, 0, 19).has_value());
     turns();
+    BOOST_TEST(stats().locks.value() == 1);
     BOOST_TEST(unlock(*mine, 0, 100).has_value()); // nothing is locked that anybody knows of
     BOOST_TEST(stats().locks.value() == 0);
     // Nothing else is sent before: it might come to be in doubt, too.
@@ -219,6 +223,144 @@ BOOST_FIXTURE_TEST_CASE(what_could_not_be_put_back_is_put_back_later, fixture)
         BOOST_TEST(unlock(*theirs, 0, 9).has_value());
         BOOST_TEST(unlock(*mine, 0, 100).has_value());
     }
+}
+
+BOOST_FIXTURE_TEST_CASE(to_undo_a_doubt_gives_nothing_away, fixture)
+{
+    using fate = direct_transport::fate;
+    // The server never had what is in doubt, or has undone it already.
+    for (const bool was_undone : {false, true}) {
+        BOOST_TEST(lock(*mine, 0, 9).has_value());
+        write(*mine, was_undone ? "more" : "mine");
+        BOOST_TEST(mine->uncommitted() == 4u);
+        if (was_undone) {
+            given_up reads(*this, files_lock::read);
+            holder.wire.decide = [](const sent_compound& call) {
+                return call.has(nfs_opnum4::lock) ? fate::reply_is_lost : fate::arrives;
+            };
+            reads.is_answered();
+        } else {
+            int lost = 2;
+            holder.wire.decide = [&lost](const sent_compound& call) {
+                return call.has(nfs_opnum4::lock) && lost-- > 0 ? fate::is_lost : fate::arrives;
+            };
+            BOOST_TEST(!lock(*mine, 0, 9, files_lock::read).has_value());
+            turns();
+        }
+        holder.wire.decide = nullptr;
+        scope waiting(*shard);
+        bool has_it = false;
+        waiting.spawn([&]() -> task<void> {
+            has_it = (co_await theirs->lock(bytes_of_it(0, 9), files_lock::read, true)).has_value();
+        });
+        pass(10s, 100ms);
+        // Whatever is locked now is so for a while before anything else is sent.
+        event go;
+        holder.wire.holds_answer = [&](const sent_compound& call) {
+            return call.has(nfs_opnum4::lock) ? &go : nullptr;
+        };
+        holder.wire.sent.clear();
+        scope locking(*shard);
+        locking.spawn(
+            [&]() -> task<void> { (void)co_await mine->lock(bytes_of_it(20, 29), files_lock::write); });
+        pass(10s, 100ms);
+        BOOST_TEST(holder.wire.count(nfs_opnum4::lock) == 1u);
+        BOOST_TEST(holder.wire.count(nfs_lock_type4::read) == 0u);
+        BOOST_TEST(!has_it);
+        holder.wire.holds_answer = nullptr;
+        go.set();
+        run([&]() -> task<void> { co_await locking.join(); });
+        BOOST_TEST(!has_it);
+        BOOST_TEST(run([&] { return mine->commit(); }).has_value());
+        BOOST_TEST(text_of(*mine) == (was_undone ? "more" : "mine"));
+        BOOST_TEST(unlock(*mine, 0, 100).has_value());
+        run([&]() -> task<void> { co_await waiting.join(); });
+        BOOST_TEST(has_it);
+        BOOST_TEST(unlock(*theirs, 0, 9).has_value());
+    }
+    // Nothing is locked for a moment that nobody wants.
+    holder.wire.decide = [](const sent_compound& call) {
+        return call.has(nfs_opnum4::lock) ? fate::is_lost : fate::arrives;
+    };
+    holder.wire.sent.clear();
+    BOOST_TEST(!lock(*mine, 0, 9).has_value());
+    turns();
+    BOOST_TEST(holder.wire.count(nfs_opnum4::lock) == 1u);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::locku) == 1u);
+    holder.wire.decide = nullptr;
+    BOOST_TEST(lock(*theirs, 0, 9).has_value());
+    BOOST_TEST(unlock(*theirs, 0, 9).has_value());
+}
+
+BOOST_FIXTURE_TEST_CASE(what_was_not_sent_is_in_no_doubt, fixture)
+{
+    (void)good([&] { return holder.user.getattr(what.handle); });
+    holder.wire.sent.clear();
+    holder.wire.has_no_room = true;
+    BOOST_TEST((lock(*mine, 0, 9).error() == std::errc::not_enough_memory));
+    turns();
+    BOOST_TEST(!holder.wire.has_no_room);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::lock) == 0u);
+    BOOST_TEST(unlock(*mine, 0, 9).has_value());
+    BOOST_TEST(holder.wire.count(nfs_opnum4::lock) == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(an_answer_that_tells_nothing_ends_no_doubt, fixture)
+{
+    close(*mine);
+    close(*theirs);
+    theirs.reset();
+    holder.user.use_delegations(4);
+    for (const bool is_session_lost : {false, true}) {
+        mine = open(holder, what, share4::access_both);
+        BOOST_TEST(holder.user.delegations() == 1u);
+        int answered = 0;
+        holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+            if (!call.has(nfs_opnum4::lock))
+                return;
+            if (is_session_lost && answered++ == 0)
+                refuse_sequence(reply, nfsstat4::badsession);
+            else
+                refuse_at(reply, 2, nfsstat4::serverfault);
+        };
+        int lost = is_session_lost ? 0 : 1;
+        holder.wire.decide = [&](const sent_compound& call) {
+            return call.has(nfs_opnum4::lock) && lost-- > 0 ? direct_transport::fate::reply_is_lost
+                                                            : direct_transport::fate::arrives;
+        };
+        holder.wire.sent.clear();
+        BOOST_TEST(!lock(*mine, 0, 9).has_value());
+        turns();
+        BOOST_TEST(holder.wire.count(nfs_opnum4::lock) == (is_session_lost ? 3u : 2u));
+        const auto refused = unlock(*mine, 0, 9);
+        BOOST_TEST_REQUIRE(!refused);
+        BOOST_TEST((refused.error().code() == make_error_code(nfsstat4::serverfault)));
+        BOOST_TEST(stats().locks.value() == 1);
+        BOOST_TEST(!run([&] { return mine->close(); }).has_value());
+        mine.reset();
+        turns();
+        BOOST_TEST(holder.user.delegations() == 0u);
+        BOOST_TEST(stats().locks.value() == 0);
+    }
+    // A refusal that the first one must have heard as well does.
+    mine = open(holder, what, share4::access_both);
+    holder.wire.on_reply_to = [](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.has(nfs_opnum4::lock))
+            refuse_at(reply, 2, nfsstat4::lock_notsupp);
+    };
+    holder.wire.decide = [lost = 1](const sent_compound& call) mutable {
+        return call.has(nfs_opnum4::lock) && lost-- > 0 ? direct_transport::fate::is_lost
+                                                        : direct_transport::fate::arrives;
+    };
+    BOOST_TEST(!lock(*mine, 0, 9).has_value());
+    turns();
+    BOOST_TEST(unlock(*mine, 0, 9).has_value());
+    close(*mine); // our server has locked it: it goes with the open
+    mine.reset();
+    BOOST_TEST(holder.user.delegations() == 1u);
+    holder.user.use_delegations(0);
+    turns();
+    BOOST_TEST(stats().locks.value() == 0);
 }
 
 BOOST_FIXTURE_TEST_CASE(what_is_lost_is_not_put_back, fixture)

@@ -21,6 +21,7 @@ struct sent_compound {
     std::optional<SEQUENCE4args> sequence;
     std::optional<channel_dir_from_client4> bound_as; ///< by BIND_CONN_TO_SESSION
     std::optional<stateid4> lock;                     ///< that LOCKU or FREE_STATEID names
+    std::optional<nfs_lock_type4> locks_as;           ///< LOCK
     nfsstat4 status = nfsstat4::ok;                   ///< what came back
 
     bool has(nfs_opnum4 wanted) const noexcept
@@ -84,12 +85,22 @@ public:
         co_return std::move(answer);
     }
     task<void> close() override { co_return; }
-    task<lease> acquire(std::size_t size) override { co_return co_await f_.pool.acquire(size); }
+    task<lease> acquire(std::size_t size) override
+    {
+        if (std::exchange(has_no_room, false))
+            co_return lease();
+        co_return co_await f_.pool.acquire(size);
+    }
     std::string_view name() const noexcept override { return "direct"; }
     std::uint64_t connections() const noexcept override { return 1; }
     bool answered() const noexcept override { return true; }
     bool serves_calls() const noexcept override { return way != nullptr; }
 
+    std::size_t count(nfs_lock_type4 of) const noexcept
+    {
+        return static_cast<std::size_t>(
+            std::ranges::count_if(sent, [&](const sent_compound& each) { return each.locks_as == of; }));
+    }
     std::size_t count(nfs_opnum4 of) const noexcept
     {
         std::size_t n = 0;
@@ -104,6 +115,7 @@ public:
     std::function<void(const sent_compound&, std::vector<std::byte>&)> on_call; ///< may change what arrives
     std::function<void(std::vector<std::byte>&)> on_reply;                      ///< may change it
     std::function<void(const sent_compound&, std::vector<std::byte>&)> on_reply_to; ///< likewise
+    bool has_no_room = false;                                                       ///< for the next call
     event* gate = nullptr;                                                          ///< calls wait for it
     std::function<event*(const sent_compound&)>
         holds_answer;                          ///< what was answered waits for that, unless it is nullptr
@@ -144,6 +156,8 @@ private:
                     out.sequence = of_one;
                 if constexpr (std::is_same_v<std::decay_t<decltype(of_one)>, BIND_CONN_TO_SESSION4args>)
                     out.bound_as = of_one.dir;
+                if constexpr (std::is_same_v<std::decay_t<decltype(of_one)>, LOCK4args>)
+                    out.locks_as = of_one.locktype;
                 if constexpr (std::is_same_v<std::decay_t<decltype(of_one)>, LOCKU4args>)
                     out.lock = of_one.lock_stateid;
                 if constexpr (std::is_same_v<std::decay_t<decltype(of_one)>, FREE_STATEID4args>)

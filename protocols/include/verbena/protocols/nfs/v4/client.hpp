@@ -290,7 +290,7 @@ private:
     task<result<void>> settle(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l);
     task<void> perform_unlock(std::shared_ptr<unlocking> k);
     task<result<void>> unlock_there(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l,
-                                    files::byte_range bytes);
+                                    files::byte_range bytes, bool undoes);
     task<result<void>> reclaim_locks(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l);
 
     std::uint64_t begin_asking();

@@ -55,7 +55,9 @@ public:
     /// Who wanted it has gone: client_session::run() waits for the answer that is outstanding, if there is one, and sends the call no more.
     void abandon() noexcept { abandoned_ = true; }
     bool is_abandoned() const noexcept { return abandoned_; }
-    /// It was sent, and nobody knows whether the server ran it: no answer came, or one of its slot alone, or, after such a one, that it is to be asked later.
+    /// The transport had it, and the server may have run it: no answer came, or one of its slot alone, or, after such a one, that it fails. What that
+    /// says of the time before is for who knows the operations. An answer like BADSESSION does not tell either, as the transport sends again by itself:
+    /// it may be to the second copy.
     bool is_in_doubt() const noexcept { return in_doubt_; }
     /// The message that the results point into; results() stands behind the last one.
     rpc::reply& reply() noexcept { return reply_; }
