@@ -111,6 +111,12 @@ nfsstat4 from_acl(const attributes& from, storage::access_list& list, storage::s
     return nfsstat4::ok;
 }
 
+nfsstat4 from_settable(const attributes& from, storage::set_attributes& to, storage::access_list& list)
+{
+    const nfsstat4 status = from_attributes(from, to);
+    return status == nfsstat4::ok ? from_acl(from, list, to) : status;
+}
+
 nfsstat4 status_of_setting(const error& failure, const storage::set_attributes& what) noexcept
 {
     if (what.acl && failure.errno_value() == EOPNOTSUPP)

@@ -32,13 +32,11 @@ task<nfsstat4> server::create(compound& k)
     storage::set_attributes set;
     storage::access_list acl;
     if (status == nfsstat4::ok)
-        status = from_attributes(wanted, set);
+        status = from_settable(wanted, set, acl);
     if (status == nfsstat4::badowner && commons_.users != nullptr) {
-        task<nfsstat4> naming = named_attributes(k, wanted, set);
+        task<nfsstat4> naming = named_settable(k, wanted, set, acl);
         status = co_await naming;
     }
-    if (status == nfsstat4::ok)
-        status = from_acl(wanted, acl, set);
     if (status == nfsstat4::ok)
         status = k.check_room<CREATE4res>();
     if (status != nfsstat4::ok)

@@ -145,13 +145,11 @@ task<nfsstat4> server::create_to_open(compound& k, const OPEN4args& args, open_t
     if (status == nfsstat4::ok)
         status = decode_settable(how.attrs, supported(k, k.current), settable, wanted);
     if (status == nfsstat4::ok)
-        status = from_attributes(wanted, set);
+        status = from_settable(wanted, set, acl);
     if (status == nfsstat4::badowner && commons_.users != nullptr) {
-        task<nfsstat4> naming = named_attributes(k, wanted, set);
+        task<nfsstat4> naming = named_settable(k, wanted, set, acl);
         status = co_await naming;
     }
-    if (status == nfsstat4::ok)
-        status = from_acl(wanted, acl, set);
     if (status == nfsstat4::ok && args.claim.claim == open_claim_type4::null)
         status = check_name(args.claim.file);
     if (status != nfsstat4::ok)

@@ -71,6 +71,51 @@ task<void> server::say_names(compound& k, bitmap4 wanted, object_values& out)
     say_known_names(wanted, out, nullptr);
 }
 
+task<nfsstat4> server::id_named(compound& k, account_kind kind, std::string_view text, std::uint32_t& id)
+{
+    if (!split_owner(text))
+        co_return nfsstat4::badowner;
+    const time_point begun = here_.reactor().clock().now();
+    const user_names::id_answer found = co_await commons_.state.home().run(
+        [users = commons_.users, kind, until = names_until(k)](std::string of) {
+            return users->id_of(kind, std::move(of), until);
+        },
+        std::string(text));
+    k.names_waited += here_.reactor().clock().now() - begun;
+    if (found.how != user_names::outcome::found)
+        co_return found.how == user_names::outcome::later ? nfsstat4::delay : nfsstat4::badowner;
+    id = found.id;
+    co_return nfsstat4::ok;
+}
+
+task<nfsstat4> server::named_settable(compound& k, const attributes& from, storage::set_attributes& to,
+                                      storage::access_list& acl)
+{
+    nfsstat4 status = co_await named_attributes(k, from, to);
+    if (status != nfsstat4::ok || !from.present.test(attribute::acl))
+        co_return status;
+    acl.clear();
+    for (auto at = from.acl.begin(); at != from.acl.end(); ++at) {
+        nfsace4 each = *at;
+        storage::ace& made = acl.emplace_back();
+        status = from_ace(each, made);
+        if (status == nfsstat4::badowner) {
+            const bool group = (each.flag & ace4::identifier_group) != 0;
+            std::uint32_t id = 0;
+            status = co_await id_named(k, group ? account_kind::group : account_kind::user, each.who, id);
+            if (status != nfsstat4::ok)
+                co_return status;
+            std::array<char, 10> digits{};
+            each.who = write_who(digits, id, group);
+            status = from_ace(each, made);
+        }
+        if (status != nfsstat4::ok)
+            co_return status;
+    }
+    to.acl = acl;
+    co_return status;
+}
+
 task<nfsstat4> server::named_attributes(compound& k, const attributes& from, storage::set_attributes& to)
 {
     attributes numbers = from;
@@ -81,18 +126,11 @@ task<nfsstat4> server::named_attributes(compound& k, const attributes& from, sto
         const std::string_view text = is_user ? from.owner : from.owner_group;
         if (std::uint32_t number = 0; !from.present.test(which) || parse_owner(text, number))
             continue;
-        if (!split_owner(text))
-            co_return nfsstat4::badowner;
-        const time_point begun = here_.reactor().clock().now();
-        const user_names::id_answer found = co_await commons_.state.home().run(
-            [users = commons_.users, kind, until = names_until(k)](std::string of) {
-                return users->id_of(kind, std::move(of), until);
-            },
-            std::string(text));
-        k.names_waited += here_.reactor().clock().now() - begun;
-        if (found.how != user_names::outcome::found)
-            co_return found.how == user_names::outcome::later ? nfsstat4::delay : nfsstat4::badowner;
-        (is_user ? user : group) = found.id;
+        std::uint32_t id = 0;
+        const nfsstat4 status = co_await id_named(k, kind, text, id);
+        if (status != nfsstat4::ok)
+            co_return status;
+        (is_user ? user : group) = id;
         numbers.present.reset(which);
     }
     to = storage::set_attributes();

@@ -671,6 +671,43 @@ BOOST_FIXTURE_TEST_CASE(what_is_made_has_the_named_owner, numbers_fixture)
     BOOST_TEST(listed().size() == all.size());
 }
 
+BOOST_FIXTURE_TEST_CASE(entries_of_an_acl_are_of_named_users_and_groups, numbers_fixture)
+{
+    std::array<nfsace4, 3> aces;
+    aces[0].access_mask = ace4::read_data | ace4::execute;
+    aces[0].who = std::string_view("alice@example.org");
+    aces[1] = aces[0];
+    aces[1].flag = ace4::identifier_group;
+    aces[1].who = std::string_view("staff@example.org");
+    aces[2] = aces[0];
+    aces[2].who = std::string_view("12");
+    attributes values;
+    values.present.set(attribute::acl);
+    values.acl = acl_view(std::span<const nfsace4>(aces));
+    const auto set_acl = [&] {
+        const encoded raw(values);
+        return client.call(put(), SETATTR4args{{}, raw.raw}).status();
+    };
+    BOOST_TEST(set_acl() == nfsstat4::ok);
+    auto a = client.call(put(), GETATTR4args{{attribute::acl}});
+    (void)a.good<PUTFH4res>();
+    const auto res = a.good<GETATTR4res>();
+    attributes told;
+    BOOST_TEST_REQUIRE(decode_attributes(res.obj_attributes, told));
+    BOOST_TEST_REQUIRE(told.acl.size() == 3u);
+    auto at = told.acl.begin();
+    for (const std::string_view who : {"1000", "50", "12"}) {
+        const nfsace4 each = *at;
+        BOOST_TEST(std::string_view(each.who) == who);
+        BOOST_TEST((each.flag == ace4::identifier_group) == (who == "50"));
+        ++at;
+    }
+    for (const std::string_view bad : {"bob@example.org", "alice@example.com", "bob", "@"}) {
+        aces[1].who = bad;
+        BOOST_TEST(set_acl() == nfsstat4::badowner, bad);
+    }
+}
+
 BOOST_FIXTURE_TEST_CASE(owners_are_told_by_their_names, server_fixture)
 {
     BOOST_TEST(set("1000", "50") == nfsstat4::ok);

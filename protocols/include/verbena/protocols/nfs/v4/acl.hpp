@@ -27,6 +27,8 @@ std::string_view write_who(std::array<char, 10>& to, std::uint32_t id, bool grou
 nfsstat4 from_ace(const nfsace4& from, storage::ace& to) noexcept;
 /// The ACL of attributes that decode_settable() has passed, if there is one, into `list`, to which `to` then points.
 nfsstat4 from_acl(const attributes& from, storage::access_list& list, storage::set_attributes& to);
+/// from_attributes() (storage.hpp) and from_acl(), for all that a client may set.
+nfsstat4 from_settable(const attributes& from, storage::set_attributes& to, storage::access_list& list);
 
 /// The status that answers a back end's failure of an operation that sets `what`: with an ACL among it ATTRNOTSUPP for EOPNOTSUPP, and FBIG for E2BIG.
 nfsstat4 status_of_setting(const error& failure, const storage::set_attributes& what) noexcept;

@@ -223,8 +223,11 @@ private:
     task<void> say_names(compound& k, bitmap4 wanted, object_values& out);
     /// When a call that begins to wait for a name now waits no longer: all its names have one patience.
     time_point names_until(const compound& k) const noexcept;
-    /// from_attributes(), which answers badowner for names, for who may name its owners.
+    /// from_settable(), which answers badowner for names, for who may name owners, and whoever has an entry in an ACL.
+    task<nfsstat4> named_settable(compound& k, const attributes& from, storage::set_attributes& to,
+                                  storage::access_list& acl);
     task<nfsstat4> named_attributes(compound& k, const attributes& from, storage::set_attributes& to);
+    task<nfsstat4> id_named(compound& k, account_kind kind, std::string_view text, std::uint32_t& id);
 
     // Directories.
     task<nfsstat4> create(compound& k);
