@@ -275,6 +275,7 @@ private:
     task<void> undo_late(std::shared_ptr<locking> k);
     task<result<void>> settle(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l);
     task<void> perform_unlock(std::shared_ptr<unlocking> k);
+    task<void> unlock_late(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l);
     task<result<void>> unlock_there(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l,
                                     files::byte_range bytes, bool undoes);
     task<result<void>> reclaim_locks(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l);
