@@ -237,7 +237,8 @@ private:
     // A delegation that goes back, or went back lately.
     struct returned_delegation {
         stateid4 id;
-        std::uint64_t before; // OPENs of lower numbers may bring it still
+        std::uint64_t before;    // OPENs of lower numbers may bring it still
+        bool came_again = false; // with an OPEN that may have run behind DELEGRETURN
     };
     std::uint32_t want_for(std::uint32_t access) const noexcept;
     std::shared_ptr<server_open> delegated(const known_handle& object) const noexcept;
@@ -264,6 +265,8 @@ private:
     task<void> close_unused(std::shared_ptr<server_open> o);
     task<result<void>> close_open(std::shared_ptr<server_open> o);
     task<void> return_delegation(known_handle object, stateid4 delegation);
+    task<void> return_for_good(known_handle object, stateid4 delegation);
+    task<void> return_once_more(known_handle object, stateid4 delegation);
     task<void> return_unknown(known_handle object, stateid4 delegation);
     // file_locks.cpp
     struct locking;
