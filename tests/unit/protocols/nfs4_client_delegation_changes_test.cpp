@@ -285,6 +285,61 @@ BOOST_FIXTURE_TEST_CASE(a_way_that_leads_somewhere_is_asked_whether_it_helped, c
     run([&]() -> task<void> { co_await holder.user.close(); });
 }
 
+BOOST_FIXTURE_TEST_CASE(no_session_is_made_where_nobody_was_asked, cannot_call)
+{
+    BOOST_TEST(run([&] { return holder.user.session().add_connection(second); }).has_value());
+    const auto what = delegated("f");
+    holder.wire.way = nullptr; // a new connection, that serves no calls
+    leads_nowhere(holder.wire);
+    is_down = true;
+    (void)good([&] { return holder.user.getattr(what.handle); });
+    pass(40s, 100ms);
+    BOOST_TEST(second.count(nfs_opnum4::bind_conn_to_session) >= 3u);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::bind_conn_to_session) == 0u);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::destroy_session) == 0u);
+    BOOST_TEST(holder.user.session().sessions() == 1u);
+    BOOST_TEST(holder.user.delegations() == 0u);
+    is_down = false;
+    leads_on(holder.wire);
+    run([&]() -> task<void> { co_await holder.user.close(); });
+}
+
+BOOST_FIXTURE_TEST_CASE(who_waits_for_a_slot_to_ask_does_not_take_that_for_silence, cannot_call)
+{
+    const auto what = delegated("f");
+    auto reads = open(holder, what, share4::access_read);
+    event bound, go;
+    holder.wire.holds_answer = [&](const sent_compound& call) {
+        return call.has(nfs_opnum4::bind_conn_to_session) ? &bound
+               : call.has(nfs_opnum4::read)               ? &go
+                                                          : nullptr;
+    };
+    is_down = true;
+    (void)good([&] { return holder.user.getattr(what.handle); });
+    is_down = false;
+    // A call that takes longer than a few looks of a sixth of a lease has the only slot.
+    CB_RECALL_SLOT4args one;
+    BOOST_TEST(call_back(one) == nfsstat4::ok);
+    BOOST_TEST(holder.user.session().slots() == 1u);
+    scope reading(*shard);
+    reading.spawn([&]() -> task<void> { (void)co_await reads->read(0, 10); });
+    turns();
+    BOOST_TEST(holder.wire.count(nfs_opnum4::read) == 1u);
+    BOOST_TEST(holder.user.session().slots() == 1u);
+    bound.set();
+    pass(80s, 100ms);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::bind_conn_to_session) == 1u);
+    BOOST_TEST(holder.user.delegations() == 1u);
+    go.set();
+    run([&]() -> task<void> { co_await reading.join(); });
+    holder.wire.holds_answer = nullptr;
+    pass(1s, 100ms);
+    BOOST_TEST(holder.user.session().can_be_called());
+    BOOST_TEST(holder.user.delegations() == 1u);
+    BOOST_TEST(delegations() == 1u);
+    close(*reads);
+}
+
 BOOST_FIXTURE_TEST_CASE(what_mends_the_way_back_cuts_no_recovery_short, cannot_call)
 {
     const auto what = delegated("f");
