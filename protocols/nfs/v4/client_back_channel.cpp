@@ -76,6 +76,7 @@ void client_session::heed_way_back(std::uint32_t flags, std::uint32_t news)
 
 task<void> client_session::mend_way_back()
 {
+    constexpr std::array best_first{way_bound::brings_calls, way_bound::answers, way_bound::was_not_asked};
     bool may_begin_anew = false; // as somebody answers where a session is made
     for (std::size_t round = 0; round <= until_bound_again.size(); ++round) {
         if (round != 0) {
@@ -84,20 +85,25 @@ task<void> client_session::mend_way_back()
                 co_return;
         }
         const auto bound = co_await bind_ways();
-        const auto brings_calls = std::ranges::find_if(bound, [](const auto& b) { return b && *b; });
-        const auto answers = std::ranges::find_if(bound, [](const auto& b) { return b.has_value(); });
-        const auto best = brings_calls != bound.end() ? brings_calls : answers;
-        rpc::client_transport* by = nullptr;
-        if (best != bound.end())
-            by = ways_[static_cast<std::size_t>(best - bound.begin())];
-        auto asked = co_await ask_for_flags(by);
+        const auto first_of = [&](way_bound wanted) {
+            return static_cast<std::size_t>(std::ranges::find(bound, wanted) - bound.begin());
+        };
+        const std::size_t none = bound.size();
+        const bool brings_calls = first_of(way_bound::brings_calls) != none;
+        std::size_t best = none;
+        for (const way_bound each : best_first) {
+            if (best == none)
+                best = first_of(each);
+        }
+        auto asked = co_await ask_for_flags(best == none ? nullptr : ways_[best]);
         // Other calls may have heard that it helped.
         if ((flags_ & no_way) == 0) {
             mending_ = false;
             co_return;
         }
-        may_begin_anew = asked && bound.front();
-        if (brings_calls == bound.end())
+        const bool answers = bound.front() == way_bound::answers || bound.front() == way_bound::brings_calls;
+        may_begin_anew = asked && (answers || best == 0);
+        if (!brings_calls)
             break;
     }
     const time_point now = shard_->clock().now();
@@ -116,30 +122,36 @@ task<void> client_session::mend_way_back()
         reclaimer_->cannot_be_called();
 }
 
-// A SEQUENCE tells whether it helped. It has a limit, as its way may lead nowhere; what it takes to make a lost session anew has none.
+// A SEQUENCE tells whether it helped. It has a limit, as its way may lead nowhere, and so has what it waits for a slot, as others may wait by such ways;
+// what it takes to make a lost session anew has none.
 task<result<void>> client_session::ask_for_flags(rpc::client_transport* by)
 {
     task<result<void>> asking = ask_in_a_slot(by);
-    auto asked = co_await with_timeout(lease_ / 6, std::move(asking));
+    auto asked = co_await with_timeout(lease_, std::move(asking));
     if (state_ == state::up)
         co_return asked;
     operations<> nothing;
     co_return co_await run(nothing);
 }
 
-// Whether each of them brings the server's calls now, or an error where nobody answered. One that leads nowhere does not hold up the others.
-task<std::vector<result<bool>>> client_session::bind_ways()
+// One that leads nowhere does not hold up the others.
+task<std::vector<client_session::way_bound>> client_session::bind_ways()
 {
-    std::vector<task<result<bool>>> binding;
+    std::vector<task<result<way_bound>>> binding;
     for (rpc::client_transport* const way : ways_)
         binding.push_back(with_timeout(lease_ / 6, bind_way(*way)));
-    co_return co_await when_all(std::move(binding));
+    const auto all = co_await when_all(std::move(binding));
+    std::vector<way_bound> out;
+    for (const auto& each : all)
+        out.push_back(each ? *each : way_bound::is_silent);
+    co_return out;
 }
 
-task<result<bool>> client_session::bind_way(rpc::client_transport& way)
+// Fails where nobody answers.
+task<result<client_session::way_bound>> client_session::bind_way(rpc::client_transport& way)
 {
     if (!way.serves_calls())
-        co_return false;
+        co_return way_bound::was_not_asked;
     BIND_CONN_TO_SESSION4args args;
     args.sessid = id_;
     args.dir = channel_dir_from_client4::fore_or_both;
@@ -147,7 +159,9 @@ task<result<bool>> client_session::bind_way(rpc::client_transport& way)
     auto sent = co_await send_alone(bind, way);
     if (!sent)
         co_return sent.error();
-    co_return sent->status == nfsstat4::ok&& bind.get<0>().dir != channel_dir_from_server4::fore;
+    const bool brings_calls =
+        sent->status == nfsstat4::ok && bind.get<0>().dir != channel_dir_from_server4::fore;
+    co_return brings_calls ? way_bound::brings_calls : way_bound::answers;
 }
 
 // One that was given up has no answer that anybody would look at.

@@ -152,24 +152,35 @@ bool client::is_wanted_back(const open_delegation4& given) noexcept
 }
 
 // Whether there is nothing to be done about what an OPEN of that number has brought: it is held already, by whichever open, or it goes back, or went
-// back behind that OPEN. Where another one is held for the file, it goes back: none of both is relied on.
+// back behind that OPEN. Where another one is held for the file, that goes back; what becomes of the new one is the caller's matter.
 bool client::is_here(const known_handle& object, const open_delegation4& given, bool wanted_back,
                      std::uint64_t number)
 {
     const stateid4 id = newest(given.stateid);
-    if (std::ranges::any_of(going_back_, [&](const returned_delegation& each) {
-            return each.id == id && number < each.before;
-        }))
-        return true;
     const std::shared_ptr<server_open> before = delegated(object);
-    if (before == nullptr)
-        return false;
-    const bool is_the_same = before->delegation == id;
-    if (is_the_same && !wanted_back)
+    const bool is_the_same = before != nullptr && before->delegation == id;
+    if (is_the_same && !wanted_back) {
         set_type(*before, given); // it has a newer number
-    else
+        return true;
+    }
+    if (is_the_same) {
         begin_return(before);
-    return is_the_same;
+        return true;
+    }
+    const auto going = std::ranges::find_if(
+        going_back_, [&](const returned_delegation& each) { return each.id == id && number < each.before; });
+    if (going != going_back_.end()) {
+        // Which of both the server ran first, nobody knows.
+        going->came_again = true;
+        if (going->before != UINT64_MAX) {
+            going->before = UINT64_MAX;
+            ++openings_;
+            session_.background().spawn(&client::return_once_more, this, object, id);
+        }
+        return true;
+    }
+    begin_return(before);
+    return false;
 }
 
 // Of an OPEN that has just been answered. Where it can't be kept it goes back.
@@ -231,6 +242,7 @@ void client::begin_return(std::shared_ptr<server_open> o)
         return;
     o->delegated = server_open::state::returning;
     std::erase(delegated_, o);
+    std::erase_if(going_back_, [&](const returned_delegation& each) { return each.id == o->delegation; });
     going_back_.push_back({o->delegation, UINT64_MAX});
     ++openings_;
     session_.background().spawn(&client::give_back, this, std::move(o));
@@ -254,14 +266,7 @@ task<void> client::give_back(std::shared_ptr<server_open> o)
         co_await claim(o);
     if (o->users.empty())
         (void)co_await close_open(o);
-    co_await return_delegation(o->handle, o->delegation);
-    // An OPEN that is under way may have run before, and its answer bring it once more.
-    for (returned_delegation& each : going_back_) {
-        if (each.id == o->delegation)
-            each.before = std::min(each.before, next_asking_);
-    }
-    std::erase_if(going_back_,
-                  [&](const returned_delegation& each) { return each.before <= oldest_asking(); });
+    co_await return_for_good(o->handle, o->delegation);
     ++returned_;
     o->delegated = server_open::state::plain;
     // The last file may have gone meanwhile.
@@ -370,6 +375,33 @@ task<void> client::return_delegation(known_handle object, stateid4 delegation)
     auto ran = co_await session_.run(call);
     if (!ran && is_revoked(ran.error()))
         co_await free_stateid(delegation);
+}
+
+// It is in `going_back_`. An OPEN whose answer brings it meanwhile may have run behind DELEGRETURN, and then the server has given it anew.
+task<void> client::return_for_good(known_handle object, stateid4 delegation)
+{
+    const auto entry = [&] {
+        return std::ranges::find_if(going_back_,
+                                    [&](const returned_delegation& each) { return each.id == delegation; });
+    };
+    for (bool again = true; again;) {
+        if (const auto each = entry(); each != going_back_.end())
+            each->came_again = false;
+        co_await return_delegation(object, delegation);
+        const auto each = entry();
+        again = each != going_back_.end() && each->came_again;
+        // An OPEN that is under way may have run before, and its answer bring it once more.
+        if (!again && each != going_back_.end())
+            each->before = next_asking_;
+    }
+    std::erase_if(going_back_,
+                  [&](const returned_delegation& each) { return each.before <= oldest_asking(); });
+}
+
+task<void> client::return_once_more(known_handle object, stateid4 delegation)
+{
+    co_await return_for_good(object, delegation);
+    end_opening();
 }
 
 // An OPEN is about to be sent, whose delegation may be recalled before its answer is here.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/nfs/v4/client_session.hpp>
 
+#include <verbena/core/combine.hpp>
 #include <verbena/core/reactor.hpp>
 #include <verbena/core/sleep.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
@@ -491,7 +492,7 @@ std::size_t client_session::free_slot(const rpc::client_transport* by) const noe
     return static_cast<std::size_t>(std::countr_one(used_));
 }
 
-// A SEQUENCE alone that is sent once. Where it finds the session lost, that is for others to mend. Fails where no answer comes.
+// A SEQUENCE alone that is sent once. Where it finds the session lost, that is for others to mend. Fails where no answer comes within a sixth of a lease.
 task<result<void>> client_session::ask_in_a_slot(rpc::client_transport* by)
 {
     const bool mine = co_await permits_.acquire();
@@ -503,7 +504,8 @@ task<result<void>> client_session::ask_in_a_slot(rpc::client_transport* by)
     }
     const held_slot held(*this, by);
     operations<> nothing;
-    auto sent = co_await send_in(held.number(), nothing);
+    task<result<verdict>> sending = send_in(held.number(), nothing);
+    auto sent = co_await with_timeout(lease_ / 6, std::move(sending));
     if (!sent)
         co_return sent.error();
     if (sent->of_sequence && is_lost(sent->status) && state_ == state::up)

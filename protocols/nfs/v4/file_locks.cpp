@@ -3,6 +3,7 @@
 #include "server_open.hpp"
 
 #include <verbena/core/combine.hpp>
+#include <verbena/core/sleep.hpp>
 
 #include <algorithm>
 #include <array>
@@ -254,11 +255,36 @@ task<void> client::perform_unlock(std::shared_ptr<unlocking> k)
         if (k->closes && k->outcome && std::exchange(l.is_known, false))
             co_await free_stateid(l.id);
     }
-    // What may be locked there still goes with the open.
-    if (k->closes && !k->outcome)
+    // What may be locked there still goes with the open, if no other file has that.
+    if (k->closes && !k->outcome) {
         begin_return(k->o);
+        l.ranges.clear(everything);
+        if (l.is_known)
+            l.in_doubt = {everything, files::lock_type::write};
+        session_.background().spawn(&client::unlock_late, this, k->o, k->l);
+    }
     k->over.set();
     end_opening();
+}
+
+// Of a file that is closed: until the server has unlocked it, or the open is closed, which other files may have.
+task<void> client::unlock_late(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l)
+{
+    for (duration delay = first_delay;; delay = std::min(delay * 2, session_.lease() / 3)) {
+        const bool slept = co_await sleep_for(delay);
+        if (!slept || o->is_closed)
+            co_return;
+        const bool mine = co_await l->turn.acquire();
+        if (!mine)
+            co_return;
+        const held_permit held(l->turn);
+        auto settled = co_await settle(o, l);
+        if (!settled)
+            continue;
+        if (std::exchange(l->is_known, false))
+            co_await free_stateid(l->id);
+        co_return;
+    }
 }
 
 // In its turn. `undoes`: the server may have more locked than anybody knows of.

@@ -363,6 +363,53 @@ BOOST_FIXTURE_TEST_CASE(an_answer_that_tells_nothing_ends_no_doubt, fixture)
     BOOST_TEST(stats().locks.value() == 0);
 }
 
+BOOST_FIXTURE_TEST_CASE(what_a_closed_file_could_not_unlock_goes_while_others_have_its_open, fixture)
+{
+    close(*mine);
+    close(*theirs);
+    for (const bool is_plain : {false, true}) {
+        for (const bool is_known : {false, true}) {
+            holder.user.use_delegations(4);
+            mine = open(holder, what, share4::access_both);
+            auto second = open(holder, what, share4::access_both);
+            BOOST_TEST(holder.user.delegations() == 1u);
+            if (is_plain) {
+                holder.user.use_delegations(0);
+                turns();
+                BOOST_TEST(delegations() == 0u);
+            }
+            if (is_known)
+                BOOST_TEST(lock(*mine, 0, 9).has_value());
+            bool is_down = true;
+            holder.wire.decide = [&](const sent_compound& call) {
+                return is_down && call.has(nfs_opnum4::lock)    ? direct_transport::fate::reply_is_lost
+                       : is_down && call.has(nfs_opnum4::locku) ? direct_transport::fate::is_lost
+                                                                : direct_transport::fate::arrives;
+            };
+            if (!is_known)
+                BOOST_TEST(!lock(*mine, 0, 9).has_value());
+            BOOST_TEST(!run([&] { return mine->close(); }).has_value());
+            mine.reset();
+            pass(10s, 100ms);
+            BOOST_TEST(holder.user.delegations() == 0u);
+            BOOST_TEST(stats().locks.value() >= 1);
+            is_down = false;
+            pass(30s, 100ms);
+            BOOST_TEST(stats().locks.value() == 0);
+            theirs = open(other, what, share4::access_both);
+            BOOST_TEST(lock(*theirs, 0, 9).has_value());
+            close(*theirs);
+            // Nobody asks any more.
+            holder.wire.sent.clear();
+            pass(29s, 100ms);
+            BOOST_TEST(holder.wire.count(nfs_opnum4::lock) + holder.wire.count(nfs_opnum4::locku) == 0u);
+            close(*second);
+            holder.wire.decide = nullptr;
+        }
+    }
+    theirs.reset();
+}
+
 BOOST_FIXTURE_TEST_CASE(what_is_lost_is_not_put_back, fixture)
 {
     BOOST_TEST(lock(*mine, 0, 9, files_lock::read).has_value());

@@ -251,7 +251,8 @@ private:
     // A delegation that goes back, or went back lately.
     struct returned_delegation {
         stateid4 id;
-        std::uint64_t before; // OPENs of lower numbers may bring it still
+        std::uint64_t before;    // OPENs of lower numbers may bring it still
+        bool came_again = false; // with an OPEN that may have run behind DELEGRETURN
     };
     std::uint32_t want_for(std::uint32_t access) const noexcept;
     std::shared_ptr<server_open> delegated(const known_handle& object) const noexcept;
@@ -278,6 +279,8 @@ private:
     task<void> close_unused(std::shared_ptr<server_open> o);
     task<result<void>> close_open(std::shared_ptr<server_open> o);
     task<void> return_delegation(known_handle object, stateid4 delegation);
+    task<void> return_for_good(known_handle object, stateid4 delegation);
+    task<void> return_once_more(known_handle object, stateid4 delegation);
     task<void> return_unknown(known_handle object, stateid4 delegation);
     // file_locks.cpp
     struct locking;
@@ -289,6 +292,7 @@ private:
     task<void> undo_late(std::shared_ptr<locking> k);
     task<result<void>> settle(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l);
     task<void> perform_unlock(std::shared_ptr<unlocking> k);
+    task<void> unlock_late(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l);
     task<result<void>> unlock_there(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l,
                                     files::byte_range bytes, bool undoes);
     task<result<void>> reclaim_locks(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l);

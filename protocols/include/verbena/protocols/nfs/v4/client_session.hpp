@@ -191,8 +191,15 @@ private:
     void heed_way_back(std::uint32_t flags, std::uint32_t news);
     task<void> mend_way_back();
     task<result<void>> ask_for_flags(rpc::client_transport* by);
-    task<std::vector<result<bool>>> bind_ways();
-    task<result<bool>> bind_way(rpc::client_transport& way);
+    // What came of binding a connection, so that it brings the server's calls.
+    enum class way_bound : std::uint8_t {
+        is_silent,     // nobody answered
+        was_not_asked, // it serves no calls
+        answers,       // but brings none
+        brings_calls
+    };
+    task<std::vector<way_bound>> bind_ways();
+    task<result<way_bound>> bind_way(rpc::client_transport& way);
     bool is_session(const sessionid4& id) const noexcept override { return session_is_there_ && id == id_; }
     bool is_being_made() const noexcept override { return creating_; }
     std::uint32_t minor_of_callbacks() const noexcept override { return minor_; }
