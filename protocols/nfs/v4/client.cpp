@@ -99,10 +99,7 @@ task<result<node>> client::root()
     auto ran = co_await session_.run(call);
     if (!ran)
         co_return ran.error();
-    auto found = node_of(call.get<1>(), call.get<2>());
-    if (found && needs_names(found->attributes))
-        co_await name_owners(call.get<2>().obj_attributes, found->attributes);
-    co_return found;
+    co_return co_await node_from(call.get<1>(), call.get<2>());
 }
 
 task<result<file_attributes>> client::getattr(const known_handle& object)
@@ -166,6 +163,15 @@ task<result<void>> client::setattr_by_name(const known_handle& object, const new
     co_return co_await session_.run(call);
 }
 
+// With its owners' numbers here. Both last until it is done.
+task<result<node>> client::node_from(const GETFH4res& object, const GETATTR4res& told)
+{
+    auto found = node_of(object, told);
+    if (found && needs_names(found->attributes))
+        co_await name_owners(told.obj_attributes, found->attributes);
+    co_return found;
+}
+
 task<void> client::name_owners(const fattr4& raw, file_attributes& to)
 {
     attributes values;
@@ -212,19 +218,13 @@ task<result<node>> client::lookup(const known_handle& directory, std::string_vie
         auto ran = co_await session_.run(call);
         if (!ran)
             co_return ran.error();
-        auto found = node_of(call.get<2>(), call.get<3>());
-        if (found && needs_names(found->attributes))
-            co_await name_owners(call.get<3>().obj_attributes, found->attributes);
-        co_return found;
+        co_return co_await node_from(call.get<2>(), call.get<3>());
     }
     operations call(PUTFH4args{directory.bytes()}, LOOKUP4args{name}, GETFH4args(), file_attributes_wanted());
     auto ran = co_await session_.run(call);
     if (!ran)
         co_return ran.error();
-    auto found = node_of(call.get<2>(), call.get<3>());
-    if (found && needs_names(found->attributes))
-        co_await name_owners(call.get<3>().obj_attributes, found->attributes);
-    co_return found;
+    co_return co_await node_from(call.get<2>(), call.get<3>());
 }
 
 task<result<node>> client::walk(const known_handle& start, std::string_view path, bool follow_last)
@@ -261,11 +261,9 @@ task<result<node>> client::walk(const known_handle& start, std::string_view path
             co_return co_await walk_by_steps(start, path, follow_last);
         if (!ran)
             co_return ran.error();
-        auto found = node_of(call.template get<2>(), call.template get<3>());
+        auto found = co_await node_from(call.template get<2>(), call.template get<3>());
         if (!found)
             co_return found.error();
-        if (needs_names(found->attributes))
-            co_await name_owners(call.template get<3>().obj_attributes, found->attributes);
         here = *found;
         done += count;
     } while (done < names.size());
@@ -360,10 +358,7 @@ task<result<node>> client::mkdir(const known_handle& directory, std::string_view
     auto ran = co_await session_.run(call);
     if (!ran)
         co_return ran.error();
-    auto found = node_of(call.get<2>(), call.get<3>());
-    if (found && needs_names(found->attributes))
-        co_await name_owners(call.get<3>().obj_attributes, found->attributes);
-    co_return found;
+    co_return co_await node_from(call.get<2>(), call.get<3>());
 }
 
 task<result<node>> client::symlink(const known_handle& directory, std::string_view name,
@@ -389,10 +384,7 @@ task<result<node>> client::symlink(const known_handle& directory, std::string_vi
     auto ran = co_await session_.run(call);
     if (!ran)
         co_return ran.error();
-    auto found = node_of(call.get<2>(), call.get<3>());
-    if (found && needs_names(found->attributes))
-        co_await name_owners(call.get<3>().obj_attributes, found->attributes);
-    co_return found;
+    co_return co_await node_from(call.get<2>(), call.get<3>());
 }
 
 task<result<void>> client::remove(const known_handle& directory, std::string_view name)

@@ -232,6 +232,7 @@ private:
         return names_ != nullptr &&
                (told.uid == file_attributes::nobody || told.gid == file_attributes::nobody);
     }
+    task<result<node>> node_from(const GETFH4res& object, const GETATTR4res& told);
     task<void> name_owners(const fattr4& raw, file_attributes& to);
     task<void> name_owners(const attributes& values, file_attributes& to, std::optional<time_point>& until);
     task<result<void>> setattr_by_name(const known_handle& object, const new_attributes& attributes);
