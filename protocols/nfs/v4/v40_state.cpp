@@ -367,8 +367,8 @@ task<v40_state::begun> v40_state::begin_open_here(const OPEN4args* args)
         co_await paths_.settle(client, first_try);
     else
         paths_.nudge(client);
-    // An OPEN that is to be confirmed may be anybody's, and a client that is not called has had none.
-    out.may_delegate = reclaims ? paths_.find(client) != nullptr : out.turn->confirmed;
+    // An OPEN that is to be confirmed may be anybody's. What a client had it has, though it may not be called where it is now.
+    out.may_delegate = reclaims ? paths_.calls_anybody() : out.turn->confirmed;
     co_return out;
 }
 

@@ -267,10 +267,12 @@ BOOST_FIXTURE_TEST_CASE(a_delegation_is_taken_back_after_a_restart, restarted)
     auto file = c.ready(c.creating("f"));
     file = c.open(c.opening("f"));
     BOOST_TEST_REQUIRE(file.delegation.delegation_type == deleg::write);
-    for (const bool is_there : {true, false}) {
+    for (const std::string_view now : {"as it was", "not there", "elsewhere"}) {
+        const bool is_there = now == "as it was";
         start_again();
         go_on();
-        host.hangs = !is_there;
+        host.hangs = now == "not there";
+        c.netid = now == "elsewhere" ? "udp" : "tcp";
         c.connect();
         c.seqid = 0;
         OPEN4args claim = c.opening("");
@@ -293,6 +295,7 @@ BOOST_FIXTURE_TEST_CASE(a_delegation_is_taken_back_after_a_restart, restarted)
         BOOST_TEST(res.delegation.delegation_type == deleg::write);
         BOOST_TEST(res.delegation.recall == !is_there);
         BOOST_TEST((res.rflags & open4_result::confirm) == 0u);
+        BOOST_TEST(c.renew() == (now == "elsewhere" ? nfsstat4::cb_path_down : nfsstat4::ok));
         BOOST_TEST(compound(PUTFH4args{file.fh()}, DELEGRETURN4args{res.delegation.stateid}).status() ==
                    nfsstat4::ok);
     }

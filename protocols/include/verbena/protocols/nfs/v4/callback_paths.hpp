@@ -72,7 +72,7 @@ class callback_path {
 public:
     enum class verdict : std::uint8_t {
         unknown, ///< no try has ended
-        up,      ///< the last call was answered
+        up,      ///< the last call was answered, or CB_NULL, where no call was unanswered before
         down,
     };
     enum class link_state : std::uint8_t { none, opening, open, closing };
@@ -142,6 +142,7 @@ public:
     }
     /// From now on connections are made by `how`, which outlives this; before that no client is called.
     void connect_by(callback_connector& how) noexcept { connector_ = &how; }
+    bool calls_anybody() const noexcept { return connector_ != nullptr; }
 
     /// The client is called there, or, without a place, not at all. A path that is there already and good stays.
     void set(files::client_id client, const std::optional<callback_place>& place);
