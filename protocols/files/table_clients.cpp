@@ -240,6 +240,17 @@ bool state_table::has_delegations(client_id client) noexcept
     return c != nullptr && c->delegations > c->revoked;
 }
 
+bool state_table::is_recalled(client_id client) noexcept
+{
+    client_entry* c = find_client(client);
+    for (auto* m = c == nullptr ? nullptr : c->states.front(); m != nullptr; m = c->states.next(*m)) {
+        if (m->owner.kind == state_kind::delegation && m->owner.file != nullptr &&
+            static_cast<delegation_entry&>(m->owner).is_recalled)
+            return true;
+    }
+    return false;
+}
+
 // --- The recovery store
 
 // Where the client has something that was revoked: only as it frees that.

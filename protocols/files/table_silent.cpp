@@ -24,8 +24,15 @@ bool state_table::lacks_record(client_id client) noexcept
 void state_table::drop_revoked(client_id client, const stateid& id) noexcept
 {
     state_entry* const s = states_->find(id);
-    if (s != nullptr && s->file == nullptr && s->client.id == client && s->client.silent)
-        remove(*s);
+    if (s == nullptr || s->file != nullptr || s->client.id != client || !s->client.silent)
+        return;
+    client_entry& c = s->client;
+    remove(*s);
+    if (c.revoked != 0 || c.recorded)
+        return;
+    c.unrecorded.unlink();
+    by_->unrecorded.push_back(c.unrecorded);
+    wake(tending_);
 }
 
 bool state_table::is_being_written(client_id client) noexcept

@@ -244,6 +244,8 @@ task<void> reconnecting_client::keep_connected()
             connected_ = false;
             co_await quiesce();
             drop();
+            if (!options_.reconnects)
+                fail_all(last_error_);
             const duration lasted = shard_.now() - begun;
             if (wanted() && is_stranger(lasted))
                 fail_all(error(std::errc::connection_reset, "the peer ends connections without a reply"));
@@ -257,6 +259,8 @@ task<void> reconnecting_client::keep_connected()
             if (!opened) {
                 last_error_ = opened.error();
                 ++failed_attempts_;
+                if (!options_.reconnects)
+                    fail_all(last_error_);
             }
             attempted_.set();
         }

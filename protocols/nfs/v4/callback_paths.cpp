@@ -7,6 +7,8 @@
 #include <verbena/protocols/rpc/stream_client.hpp>
 
 #include <algorithm>
+#include <exception>
+#include <new>
 #include <span>
 #include <utility>
 
@@ -18,6 +20,9 @@ namespace {
 constexpr std::size_t largest_null = 512;
 // Callbacks' results are small.
 constexpr std::size_t largest_reply = 4096;
+// Programs that nobody assigns (5531 13.3): no service of the client's host is called by a number of the client's choice.
+constexpr std::uint32_t first_transient = 0x40000000;
+constexpr std::uint32_t last_transient = 0x5fffffff;
 // Calls over one connection: as many as callback_sender makes at once for one client, and CB_NULL.
 constexpr std::uint32_t most_calls = 8;
 
@@ -48,6 +53,8 @@ task<result<void>> call_null(rpc::client_transport* caller, const callback_place
 std::optional<callback_place> callback_place::of(const SETCLIENTID4args& args, const rpc::principal& who,
                                                  std::string_view from)
 {
+    if (args.cb_program < first_transient || args.cb_program > last_transient)
+        return std::nullopt;
     const auto said = parse_universal_address(args.cb_location.netid, args.cb_location.addr);
     if (!said)
         return std::nullopt;
@@ -99,8 +106,8 @@ result<std::unique_ptr<rpc::client_transport>> stream_callback_connector::make(c
     options.client.timeout = callback_paths::patience;
     options.client.retries = 0;
     options.client.connect_timeout = callback_paths::patience;
-    // One that breaks under a call is made again, a few times at most.
-    options.client.reconnect_delay = callback_paths::first_pause;
+    // One that breaks under a call is made again by callback_paths, which counts them.
+    options.client.reconnects = false;
     options.client.max_calls = most_calls;
     options.max_reply = largest_reply;
     return rpc::make_stream_client(home_.reactor(), home_.buffers(), to.at.to_string(), options);
@@ -160,7 +167,7 @@ std::shared_ptr<callback_path> callback_paths::find(files::client_id client) con
 bool callback_paths::is_down(files::client_id client) const
 {
     const auto p = find(client);
-    return !p || p->verdict_ == callback_path::verdict::down;
+    return !p || p->verdict_ == callback_path::verdict::down || is_starved(*p);
 }
 
 // --- Tries
@@ -173,24 +180,40 @@ void callback_paths::count_tries(peer_entry& of) const noexcept
     of.tries = more >= most_tries ? most_tries : std::min(most_tries, of.tries + static_cast<unsigned>(more));
 }
 
+// Unless one is ending already: whoever asks often is to have one place.
 void callback_paths::end_idle_one(const std::string* of_peer) noexcept
 {
+    callback_path* idle = nullptr;
     for (const auto& p : links_) {
-        if (p->link_ != callback_path::link_state::open || p->under_way_ != 0 ||
-            (of_peer != nullptr && p->peer_ != *of_peer))
+        if (of_peer != nullptr && p->peer_ != *of_peer)
             continue;
-        p->close_link();
-        return;
+        if (p->link_ == callback_path::link_state::closing)
+            return;
+        if (idle == nullptr && p->link_ == callback_path::link_state::open && p->under_way_ == 0 &&
+            p->waiting_ == 0)
+            idle = p.get();
     }
+    if (idle != nullptr)
+        idle->close_link();
 }
 
-// Where all places are taken one may come free for who asks again.
-bool callback_paths::may_try(callback_path& p)
+// A call over a path that is up needs a place, and nothing else. Of other paths nobody knows that they are good: their tries are counted, and have half
+// of the places, so that they keep nobody from being recalled. Where all places are taken one may come free for who asks again.
+bool callback_paths::may_connect(callback_path& p)
 {
     if (connector_ == nullptr || tasks_ == nullptr || p.gone_ || p.link_ != callback_path::link_state::none ||
         now() < p.next_try_)
         return false;
     peer_entry& of = peers_.find(p.peer_)->second;
+    const bool is_try = p.verdict_ != callback_path::verdict::up;
+    if (is_try && trying_ >= (limits_.callback_connections + 1) / 2)
+        return false;
+    if (is_try && of.trying >= (limits_.callback_connections_per_peer + 1) / 2)
+        return false;
+    // Whoever changes ports and names as it likes is still one peer.
+    count_tries(of);
+    if (is_try && of.tries == 0)
+        return false;
     if (of.links >= limits_.callback_connections_per_peer) {
         end_idle_one(&p.peer_);
         return false;
@@ -199,51 +222,80 @@ bool callback_paths::may_try(callback_path& p)
         end_idle_one(nullptr);
         return false;
     }
-    // Clients that nobody knows to be good are not to keep others from being recalled.
-    if (p.verdict_ != callback_path::verdict::up && trying_ >= (limits_.callback_connections + 1) / 2)
-        return false;
-    // Whoever changes ports and names as it likes is still one peer.
-    count_tries(of);
-    if (of.tries == 0)
-        return false;
-    --of.tries;
+    of.tries -= is_try;
     return true;
 }
 
 void callback_paths::nudge(files::client_id client)
 {
     const auto p = find(client);
-    if (p && p->verdict_ != callback_path::verdict::up && may_try(*p))
+    if (p && (p->verdict_ != callback_path::verdict::up || is_starved(*p)) && may_connect(*p))
         start(p);
 }
 
 void callback_paths::start(const std::shared_ptr<callback_path>& p)
 {
     links_.push_back(p);
-    ++peers_.find(p->peer_)->second.links;
+    peer_entry& of = peers_.find(p->peer_)->second;
+    ++of.links;
     connections.set(static_cast<std::int64_t>(links_.size()));
     p->link_ = callback_path::link_state::opening;
     p->over_.reset();
-    tasks_->spawn(&callback_paths::serve, this, p);
+    if (p->verdict_ != callback_path::verdict::up) {
+        p->is_tried_ = true;
+        ++of.trying;
+        ++trying_;
+        tries.add();
+    }
+    try {
+        tasks_->spawn(&callback_paths::serve, this, p);
+    } catch (const std::bad_alloc&) {
+        failures.add(p->is_tried_);
+        note_down(*p);
+        give_place_back(*p);
+    }
+}
+
+void callback_paths::end_try(callback_path& p) noexcept
+{
+    if (!std::exchange(p.is_tried_, false))
+        return;
+    --trying_;
+    --peers_.find(p.peer_)->second.trying;
+}
+
+void callback_paths::give_place_back(callback_path& p) noexcept
+{
+    p.link_ = callback_path::link_state::none;
+    end_try(p);
+    --peers_.find(p.peer_)->second.links;
+    links_.remove_if([&p](const auto& each) { return each.get() == &p; });
+    connections.set(static_cast<std::int64_t>(links_.size()));
+    p.changed_.set();
 }
 
 task<void> callback_paths::serve(std::shared_ptr<callback_path> p)
 {
-    const bool is_try = p->verdict_ != callback_path::verdict::up;
-    trying_ += is_try;
-    if (is_try)
-        tries.add();
-    task<result<void>> opening = open(p.get());
-    const result<void> opened = co_await with_timeout(limit(), std::move(opening));
-    trying_ -= is_try;
-    if (opened && !p->gone_) {
+    const bool is_try = p->is_tried_;
+    bool is_open = false;
+    try {
+        task<result<void>> opening = open_unless_over(p.get());
+        const result<void> opened = co_await opening;
+        is_open = opened.has_value();
+    } catch (const std::exception&) {
+        // As any other failure.
+    }
+    if (p->gone_) {
+        // Whatever came of it.
+    } else if (is_open) {
         p->link_ = callback_path::link_state::open;
-        note_answer(*p);
+        note_open(*p);
         state_.home().reactor().timers().arm(p->idle_, now() + idle_time);
         p->changed_.set();
         (void)co_await p->over_.wait();
         p->idle_.cancel();
-    } else if (!p->gone_) {
+    } else {
+        failures.add(is_try);
         note_down(*p);
     }
     p->link_ = callback_path::link_state::closing;
@@ -256,11 +308,28 @@ task<void> callback_paths::serve(std::shared_ptr<callback_path> p)
         }
         p->caller_.reset();
     }
-    p->link_ = callback_path::link_state::none;
-    links_.remove(p);
-    --peers_.find(p->peer_)->second.links;
-    connections.set(static_cast<std::int64_t>(links_.size()));
-    p->changed_.set();
+    give_place_back(*p);
+}
+
+namespace {
+
+task<result<void>> until_set(event* over)
+{
+    (void)co_await over->wait();
+    co_return error(std::errc::operation_canceled);
+}
+
+} // namespace
+
+// A place that is given up meanwhile gives its connection back at once.
+task<result<void>> callback_paths::open_unless_over(callback_path* p)
+{
+    task<result<void>> opening = open(p);
+    task<result<void>> in_time = with_timeout(limit(), std::move(opening));
+    task<result<void>> over = until_set(&p->over_);
+    task<first_of<result<void>>> either = when_any(std::move(in_time), std::move(over));
+    const first_of<result<void>> first = co_await either;
+    co_return first.value;
 }
 
 // Of one that is known to be good CB_NULL would tell no more than the call that is to come.
@@ -300,7 +369,38 @@ task<void> callback_paths::settle(files::client_id client, duration most)
 
 // --- Calls
 
-task<bool> callback_paths::begin(std::shared_ptr<callback_path> p)
+task<result<void>> callback_paths::wait_changed(std::shared_ptr<callback_path> p)
+{
+    struct waiting {
+        explicit waiting(callback_path& of) noexcept : path(of) { ++path.waiting_; }
+        waiting(const waiting&) = delete;
+        ~waiting() { --path.waiting_; }
+        callback_path& path;
+    };
+    const waiting waits(*p);
+    p->changed_.reset();
+    const bool goes_on = co_await p->changed_.wait();
+    if (!goes_on)
+        co_return error(std::errc::operation_canceled);
+    co_return result<void>();
+}
+
+// Whoever has no place is not to find that out when its delegation is revoked.
+bool callback_paths::is_starved(const callback_path& p) noexcept
+{
+    return p.waits_since_ && *p.waited_ - *p.waits_since_ >= longest_wait;
+}
+
+void callback_paths::note_wait(callback_path& p) noexcept
+{
+    if (!p.waited_ || now() - *p.waited_ > longest_wait) // the last one was another call's
+        p.waits_since_ = now();
+    p.waited_ = now();
+    if (is_starved(p))
+        set_callable(p, false);
+}
+
+task<bool> callback_paths::begin(std::shared_ptr<callback_path> p, time_point until)
 {
     while (!p->gone_) {
         if (p->link_ == callback_path::link_state::open) {
@@ -309,14 +409,18 @@ task<bool> callback_paths::begin(std::shared_ptr<callback_path> p)
             co_return true;
         }
         if (p->link_ == callback_path::link_state::none) {
-            if (!may_try(*p))
+            if (!may_connect(*p)) {
+                note_wait(*p);
                 co_return false;
+            }
             start(p);
             continue;
         }
-        p->changed_.reset();
-        const bool goes_on = co_await p->changed_.wait();
-        if (!goes_on)
+        if (now() >= until)
+            co_return false;
+        task<result<void>> waiting = wait_changed(p);
+        const result<void> changed = co_await with_timeout(until - now(), std::move(waiting));
+        if (!changed)
             co_return false;
     }
     co_return false;
@@ -338,20 +442,30 @@ void callback_paths::set_verdict(callback_path& p, callback_path::verdict v) noe
     p.verdict_ = v;
 }
 
-void callback_paths::note_answer(callback_path& p) noexcept
+// The connection is there, and CB_NULL was answered where the path was not up. Of who answers that and no recall that is no proof: the recall itself is.
+void callback_paths::note_open(callback_path& p) noexcept
 {
-    if (p.gone_)
+    p.waits_since_.reset();
+    p.waited_.reset();
+    if (p.owes_answer_ && state_.table().is_recalled(p.client))
         return;
     set_verdict(p, callback_path::verdict::up);
-    p.failures_ = 0;
+    end_try(p);
+    if (!p.owes_answer_)
+        p.failures_ = 0;
     p.next_try_ = {};
     set_callable(p, true);
 }
 
+void callback_paths::note_answer(callback_path& p) noexcept
+{
+    p.owes_answer_ = false;
+    if (!p.gone_)
+        note_open(p);
+}
+
 void callback_paths::note_down(callback_path& p) noexcept
 {
-    if (p.verdict_ != callback_path::verdict::up)
-        failures.add();
     set_verdict(p, callback_path::verdict::down);
     const unsigned doublings = std::min(p.failures_++, 16u);
     p.next_try_ = now() + std::min(first_pause * (1u << doublings), duration(last_pause));
@@ -363,6 +477,7 @@ void callback_paths::note_failure(callback_path& p) noexcept
 {
     if (p.gone_ || p.link_ != callback_path::link_state::open)
         return;
+    p.owes_answer_ = true;
     note_down(p);
     p.close_link();
 }

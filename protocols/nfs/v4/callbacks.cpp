@@ -497,7 +497,10 @@ task<callback_sender::outcome> callback_sender::call_v40(const notice& n)
     const std::shared_ptr<callback_path> path = paths.find(n.client);
     if (!path)
         co_return outcome::unreachable;
-    const bool is_there = co_await paths.begin(path);
+    const task_context& context = co_await current_context();
+    // Others need the task. A recall has the time for a connection, and then for the call.
+    const time_point until = n.asked ? n.asked->until : context.shard->now() + 2 * paths.limit();
+    const bool is_there = co_await paths.begin(path, until);
     if (!is_there)
         co_return outcome::unreachable;
     struct use {
@@ -515,8 +518,7 @@ task<callback_sender::outcome> callback_sender::call_v40(const notice& n)
     m.ident = path->place.ident;
     if (!write_down(n, 0, handle, m))
         co_return outcome::failed;
-    const task_context& context = co_await current_context();
-    const duration left = n.asked ? n.asked->until - context.shard->now() : paths.limit();
+    const duration left = n.asked ? until - context.shard->now() : paths.limit();
     if (left <= duration::zero())
         co_return outcome::unanswered;
     const message* const text = &m;
@@ -524,8 +526,7 @@ task<callback_sender::outcome> callback_sender::call_v40(const notice& n)
     task<result<answer>> asking = with_timeout(left, std::move(sending));
     const result<answer> got = co_await asking;
     if (!got) {
-        const bool is_ours =
-            got.error() == std::errc::message_size || got.error() == std::errc::not_enough_memory;
+        const bool is_ours = got.error() == std::errc::not_enough_memory;
         // The question's time is over, which says nothing of the way.
         const bool is_late = n.asked && got.error() == std::errc::timed_out;
         if (!is_ours && !is_late)

@@ -113,7 +113,7 @@ task<void> server::learn_client(compound& k)
             break;
     }
     if (named.number)
-        k.client = co_await commons_.v40.client_of(*named.number);
+        k.client = co_await commons_.v40.client_of(*named.number, k.c.from().address);
     else if (named.id)
         k.client = co_await commons_.v40.holder_of(*named.id);
 }

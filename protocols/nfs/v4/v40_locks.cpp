@@ -190,9 +190,14 @@ task<files::client_id> v40_state::holder_of(const stateid4& id)
     });
 }
 
-task<files::client_id> v40_state::client_of(clientid4 id)
+task<files::client_id> v40_state::client_of(clientid4 id, std::string_view from)
 {
-    return state_.at_home([this, id](files::state_table&) { return clients_.state_of(id); });
+    return state_.at_home([this, id, from](files::state_table&) {
+        const files::client_id client = clients_.state_of(id);
+        return client != files::nobody && clients_.peer_of(client) == peer_group(from)
+                   ? client
+                   : files::client_id(files::nobody);
+    });
 }
 
 } // namespace verbena::nfs::v4

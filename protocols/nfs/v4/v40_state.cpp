@@ -158,9 +158,11 @@ task<nfsstat4> v40_state::renew_and_tell_here(clientid4 id)
 {
     const nfsstat4 status = co_await renew_client_here(id);
     const files::client_id client = clients_.state_of(id);
-    if (status != nfsstat4::ok || !state_.table().has_delegations(client))
+    const bool lost_some = state_.table().has_revoked(client);
+    if (status != nfsstat4::ok || (!lost_some && !state_.table().has_delegations(client)))
         co_return status;
-    const bool is_down = paths_.is_down(client); // as of before the try, which takes its time
+    // As of before the try, which takes its time. One that lost a delegation and has not heard of it gives them back then, and so hears of it.
+    const bool is_down = lost_some || paths_.is_down(client);
     paths_.nudge(client);
     co_return is_down ? nfsstat4::cb_path_down : nfsstat4::ok;
 }
@@ -365,8 +367,8 @@ task<v40_state::begun> v40_state::begin_open_here(const OPEN4args* args)
         co_await paths_.settle(client, first_try);
     else
         paths_.nudge(client);
-    // An OPEN that is to be confirmed may be anybody's, and a client that is not called has had none.
-    out.may_delegate = reclaims ? paths_.find(client) != nullptr : out.turn->confirmed;
+    // An OPEN that is to be confirmed may be anybody's. What a client had it has, though it may not be called where it is now.
+    out.may_delegate = reclaims ? paths_.calls_anybody() : out.turn->confirmed;
     co_return out;
 }
 

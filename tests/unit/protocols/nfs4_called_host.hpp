@@ -41,6 +41,7 @@ public:
         bool silent_recalls = false; ///< answers CB_NULL alone
         bool rejects = false;        ///< there is no such program
         bool babbles = false;        ///< an answer to something else
+        int throws = 0;              ///< as connections to it are made
         int breaks = 0;              ///< connections under the next calls that are not CB_NULL
         nfsstat4 says = nfsstat4::ok;
         attributes values; ///< of CB_GETATTR
@@ -66,8 +67,12 @@ public:
     {
         if (to.over == universal_address::transport::rdma)
             return error(std::errc::protocol_not_supported);
-        return std::unique_ptr<rpc::client_transport>(
-            std::make_unique<connection>(pool_, listeners_[to.at.to_string()]));
+        listener& there = listeners_[to.at.to_string()];
+        if (there.throws > 0) {
+            --there.throws;
+            throw std::bad_alloc();
+        }
+        return std::unique_ptr<rpc::client_transport>(std::make_unique<connection>(pool_, there));
     }
 
 private:
@@ -279,6 +284,23 @@ struct called_hosts_fixture : v40_fixture {
     nfsstat4 give_back(const client0::opened& file)
     {
         return compound(PUTFH4args{file.fh()}, DELEGRETURN4args{file.delegation.stateid}).status();
+    }
+    /// The client says another place, and is confirmed.
+    void move(client0& c)
+    {
+        const auto set = c.set();
+        BOOST_TEST_REQUIRE(set.status == nfsstat4::ok);
+        BOOST_TEST_REQUIRE(c.confirm(set.clientid, set.setclientid_confirm) == nfsstat4::ok);
+    }
+    void start_with(std::size_t connections, std::size_t each)
+    {
+        limits.callback_connections = connections;
+        limits.callback_connections_per_peer = each;
+        commons.reset();
+        program.reset();
+        dispatcher.reset();
+        start();
+        begin();
     }
     std::uint64_t count(callback_counters::kind k, callback_counters::outcome o) const
     {

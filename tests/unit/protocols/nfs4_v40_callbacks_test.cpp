@@ -93,12 +93,26 @@ BOOST_FIXTURE_TEST_CASE(only_the_host_that_a_client_calls_from_is_connected_to, 
         pass(20s);
         BOOST_TEST(called.connections() == 0, netid << ' ' << address);
     }
-    // The same client, where it may be called.
+    // Nor is a service that others know by its number.
+    c.netid = "tcp";
+    c.address = "127.0.0.1.8.1";
+    for (const std::uint32_t program : {100005u, 0x3fffffffu, 0x60000000u}) {
+        c.program = program;
+        c.connect();
+        pass(20s);
+        BOOST_TEST(called.connections() == 0, program);
+    }
+    // The same client, where it may be called. Who confirms it plays no part.
+    c.program = 0x5fffffff;
     c.netid = "tcp6";
     c.address = "::ffff:127.0.0.1.8.1";
-    c.connect();
+    const auto set = c.set();
+    from.address = "127.0.0.2";
+    BOOST_TEST(c.confirm(set.clientid, set.setclientid_confirm) == nfsstat4::ok);
+    from.address = "127.0.0.1";
     pass(1ms);
     BOOST_TEST(host.connections == 1);
+    BOOST_TEST(called.connections() == 1);
     make(c, "g");
     BOOST_TEST(c.open(c.opening("g", share4::access_read)).delegation.delegation_type == deleg::read);
 }
@@ -223,13 +237,7 @@ BOOST_FIXTURE_TEST_CASE(an_idle_connection_is_closed_and_made_again_for_a_call, 
 // A peer's places go to those who want them; what is idle gives way.
 BOOST_FIXTURE_TEST_CASE(connections_have_limits, fixture)
 {
-    limits.callback_connections_per_peer = 2;
-    limits.callback_connections = 3;
-    commons.reset();
-    program.reset();
-    dispatcher.reset();
-    start();
-    begin();
+    start_with(4, 3);
     std::deque<client0> clients;
     std::deque<std::string> addresses;
     const auto add = [&](const std::string& address) -> client0& {
@@ -243,78 +251,62 @@ BOOST_FIXTURE_TEST_CASE(connections_have_limits, fixture)
     called.at("127.0.0.1:2049").silent = true; // its try goes on
     client0& first = add("127.0.0.1");
     add("127.0.0.1");
-    BOOST_TEST(paths().connections.value() == 2);
+    add("127.0.0.1");
+    BOOST_TEST(paths().connections.value() == 3);
     client0& third = add("127.0.0.1");
-    BOOST_TEST(called.at("127.0.0.1:2051").connections == 0);
+    BOOST_TEST(called.at("127.0.0.1:2052").connections == 0);
     turns();
-    BOOST_TEST(paths().connections.value() == 1); // the idle one has gone
+    BOOST_TEST(paths().connections.value() == 2); // an idle one has gone
     BOOST_TEST(called.at("127.0.0.1:2049").open == 1);
     (void)third.open(third.opening("f"));
     turns();
-    BOOST_TEST(called.at("127.0.0.1:2051").open == 1);
+    BOOST_TEST(called.at("127.0.0.1:2052").open == 1);
     add("127.0.0.2");
-    BOOST_TEST(paths().connections.value() == 3);
+    BOOST_TEST(paths().connections.value() == 4);
     client0& last = add("127.0.0.3");
-    BOOST_TEST(called.at("127.0.0.3:2053").connections == 0);
+    BOOST_TEST(called.at("127.0.0.3:2054").connections == 0);
     (void)last.open(last.opening("f"));
     turns();
-    BOOST_TEST(called.at("127.0.0.3:2053").open == 1);
-    BOOST_TEST(paths().connections.value() <= 3);
+    BOOST_TEST(called.at("127.0.0.3:2054").open == 1);
+    BOOST_TEST(paths().connections.value() <= 4);
     // Nobody was cut off amid a try.
     BOOST_TEST(called.at("127.0.0.1:2049").open == 1);
     BOOST_TEST(first.renew() == nfsstat4::ok);
 }
 
-BOOST_FIXTURE_TEST_CASE(who_never_answers_keeps_nobody_from_being_recalled, fixture)
+BOOST_FIXTURE_TEST_CASE(what_throws_as_a_connection_is_made_is_a_try_that_failed, fixture)
 {
-    limits.callback_connections = 4;
-    commons.reset();
-    program.reset();
-    dispatcher.reset();
-    start();
     begin();
-    client0 holder(*this, "holder"), other(*this, "other");
-    other.netid = "udp";
-    holder.connect();
-    other.connect();
-    const auto file = delegated(holder, "f");
-    make(other, "g");
-    pass(11s);
+    host.throws = 1;
+    client0 c(*this, "c");
+    c.connect();
+    turns();
     BOOST_TEST(paths().connections.value() == 0);
-    std::deque<client0> clients;
-    for (int i = 10; i < 20; ++i) {
-        client0& c = clients.emplace_back(*this, "c" + std::to_string(i));
-        c.address = "127.0.0.1.8." + std::to_string(i);
-        called.at("127.0.0.1:" + std::to_string(2048 + i)).silent = true;
-        c.connect();
-    }
-    turns();
-    BOOST_TEST(paths().connections.value() == 2);
-    const auto waiting = take(other, "f");
-    turns();
-    BOOST_TEST(host.calls.size() == 1u);
-    BOOST_TEST(give_back(file) == nfsstat4::ok);
+    BOOST_TEST(paths().failures.value() == 1u);
+    BOOST_TEST(host.connections == 0);
+    make(c, "f");
+    pass(1s);
+    (void)c.open(c.opening("f", share4::access_read));
     pass(1ms);
-    BOOST_TEST(status_of(*waiting) == nfsstat4::ok);
+    BOOST_TEST(host.connections == 1);
+    BOOST_TEST(c.open(c.opening("f", share4::access_read)).delegation.delegation_type == deleg::read);
 }
 
 BOOST_FIXTURE_TEST_CASE(who_changes_its_port_all_the_time_is_tried_ten_times_a_second, fixture)
 {
     begin();
     client0 c(*this, "c");
-    const auto move = [&](int to) {
+    const auto move_to = [&](int to) {
         c.address = "127.0.0.1.40." + std::to_string(to);
-        const auto set = c.set();
-        BOOST_TEST_REQUIRE(set.status == nfsstat4::ok);
-        BOOST_TEST_REQUIRE(c.confirm(set.clientid, set.setclientid_confirm) == nfsstat4::ok);
+        move(c);
         turns();
     };
     for (int i = 0; i < 100; ++i)
-        move(i);
+        move_to(i);
     BOOST_TEST(called.connections() == int(callback_paths::most_tries));
     pass(1s);
     for (int i = 100; i < 130; ++i)
-        move(i);
+        move_to(i);
     BOOST_TEST(called.connections() == int(callback_paths::most_tries) + 10);
 }
 
@@ -466,6 +458,72 @@ BOOST_FIXTURE_TEST_CASE(a_connection_that_breaks_amid_a_recall_is_made_again, fi
     BOOST_TEST(c.renew() == nfsstat4::ok);
     BOOST_TEST(count(kind::recall, outcome::ok) == 1u);
     BOOST_TEST(give_back(file) == nfsstat4::ok);
+}
+
+// A stuck callback thread, say.
+BOOST_FIXTURE_TEST_CASE(who_answers_cb_null_alone_can_t_be_called, fixture)
+{
+    begin();
+    client0 c(*this, "c"), other(*this, "other");
+    other.netid = "udp";
+    c.connect();
+    const auto file = delegated(c, "f");
+    make(c, "h");
+    other.connect();
+    make(other, "g");
+    host.silent_recalls = true;
+    (void)take(other, "f");
+    pass(10100ms);
+    for (int second = 0; second < 40; ++second) {
+        BOOST_TEST(c.renew() == nfsstat4::cb_path_down);
+        BOOST_TEST(c.open(c.opening("h", share4::access_read)).delegation.delegation_type == deleg::none);
+        pass(1s);
+    }
+    BOOST_TEST(host.connections == 4); // with one, two and four seconds between
+    BOOST_TEST(host.nulls == 4);
+    BOOST_TEST(paths().failures.value() == 0u);
+    host.silent_recalls = false;
+    for (int second = 0; second < 20; ++second) {
+        (void)c.renew();
+        pass(1s);
+    }
+    BOOST_TEST(c.renew() == nfsstat4::ok);
+    BOOST_TEST(c.open(c.opening("h", share4::access_read)).delegation.delegation_type == deleg::read);
+    BOOST_TEST(give_back(file) == nfsstat4::ok);
+}
+
+// And nothing is left of it, whatever became of the call.
+BOOST_FIXTURE_TEST_CASE(a_client_begins_anew_while_it_is_called, fixture)
+{
+    begin();
+    client0 other(*this, "other");
+    other.netid = "udp";
+    other.connect();
+    make(other, "g");
+    for (const bool amid_call : {true, false}) {
+        host.silent_recalls = host.hangs = false;
+        client0 c(*this, "c", amid_call ? 1 : 2), anew(*this, "c", amid_call ? 2 : 3);
+        c.connect();
+        pass(1ms);
+        const std::string name = amid_call ? "f" : "h";
+        (void)delegated(c, name);
+        if (amid_call) {
+            host.silent_recalls = true;
+        } else {
+            pass(11s);
+            host.hangs = true;
+        }
+        const auto waiting = take(other, name);
+        BOOST_TEST(!waiting->is_done);
+        BOOST_TEST(paths().connections.value() == 1);
+        anew.connect();
+        pass(1ms);
+        BOOST_TEST(status_of(*waiting) == nfsstat4::ok);
+        BOOST_TEST(paths().connections.value() == 1);
+        pass(3s);
+        BOOST_TEST(commons->callbacks.counters().waiting.value() == 0);
+    }
+    // The server stops while the last one's connection is being made.
 }
 
 BOOST_FIXTURE_TEST_CASE(what_makes_no_sense_is_no_way_to_a_client, fixture)
@@ -641,6 +699,27 @@ BOOST_FIXTURE_TEST_CASE(a_client_is_called_over_a_connection_of_its_own, over_tc
     carry([this] { return paths().paths(callback_path::verdict::down).value() == 1; });
     BOOST_TEST(give_back(second) == nfsstat4::ok);
     carry([&] { return again->is_done; });
+    // One whose connections end under a call has had one.
+    const std::uint64_t tried = paths().tries.value();
+    ++c.ident;
+    move(c);
+    int accepted = 0;
+    net::unique_fd kept;
+    const time_point begun = clock.now();
+    while (clock.now() < begun + 9s) {
+        if (const int fd = ::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+            fd >= 0) {
+            ++accepted;
+            kept.reset(fd);
+        }
+        if (accepted > 0 && clock.now() > begun + 2s)
+            kept.reset();
+        turns();
+        clock.advance(10ms);
+    }
+    BOOST_TEST(accepted == 1);
+    BOOST_TEST(paths().tries.value() == tried + 1);
+    BOOST_TEST(paths().paths(callback_path::verdict::down).value() == 1);
     // There is no way to one over RDMA.
     c.netid = "rdma";
     const auto set = c.set();

@@ -35,7 +35,7 @@ public:
         SETCLIENTID4args args;
         args.verifier = verifier_;
         args.id = bytes_of(name_);
-        args.cb_program = 0x40000000;
+        args.cb_program = program;
         args.cb_location.netid = std::string_view(netid);
         args.cb_location.addr = std::string_view(address);
         args.callback_ident = ident;
@@ -170,7 +170,7 @@ public:
     std::uint32_t seqid = 0, lock_seqid = 0;
     std::string owner = "opener", locker = "locker";
     std::string netid = "tcp", address = "127.0.0.1.8.1"; ///< where it is called
-    std::uint32_t ident = 77;
+    std::uint32_t program = 0x40000000, ident = 77;
 
 private:
     v40_fixture& f_;

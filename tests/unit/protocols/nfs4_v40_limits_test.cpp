@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Minor version 0: how many owners there are, and who looks after those that have nothing.
-#include "nfs4_v40_client.hpp"
+#include "nfs4_called_host.hpp"
 
 #include <map>
 #include <utility>
@@ -248,6 +248,150 @@ BOOST_FIXTURE_TEST_CASE(all_that_have_nothing_go_when_a_lease_is_over, v40_fixtu
     pass(20ms, 1ms);
     BOOST_TEST(commons->v40.owners().size() == 0u);
     BOOST_TEST(commons->v40.clients().size() == 2u);
+}
+
+// --- Places to call clients
+
+namespace {
+
+/// Whose path is up and idle, and whoever wants its file.
+struct holder_fixture : called_hosts_fixture {
+    void hold()
+    {
+        other.netid = "udp";
+        holder.connect();
+        other.connect();
+        file = delegated(holder, "f");
+        make(other, "g");
+        pass(11s);
+        BOOST_TEST(paths().connections.value() == 0);
+    }
+    void take_places_for_tries()
+    {
+        for (int i = 10; i < 20; ++i) {
+            client0& c = clients.emplace_back(*this, "c" + std::to_string(i));
+            c.address = "127.0.0.1.8." + std::to_string(i);
+            called.at("127.0.0.1:" + std::to_string(2048 + i)).silent = true;
+            c.connect();
+        }
+        turns();
+        BOOST_TEST(paths().connections.value() == 2);
+    }
+    void is_recalled_at_once()
+    {
+        const auto waiting = take(other, "f");
+        turns();
+        BOOST_TEST(host.calls.size() == 1u);
+        BOOST_TEST(give_back(file) == nfsstat4::ok);
+        pass(1ms);
+        BOOST_TEST(status_of(*waiting) == nfsstat4::ok);
+    }
+    client0 holder{*this, "holder"}, other{*this, "other"};
+    std::deque<client0> clients;
+    client0::opened file;
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(who_never_answers_keeps_nobody_from_being_recalled, holder_fixture)
+{
+    start_with(4, 16);
+    hold();
+    take_places_for_tries();
+    is_recalled_at_once();
+}
+
+BOOST_FIXTURE_TEST_CASE(nor_does_it_keep_others_of_its_peer, holder_fixture)
+{
+    start_with(256, 4);
+    hold();
+    take_places_for_tries();
+    is_recalled_at_once();
+}
+
+BOOST_FIXTURE_TEST_CASE(who_moves_all_the_time_keeps_nobody_from_being_recalled, holder_fixture)
+{
+    begin();
+    hold();
+    client0 c(*this, "c");
+    for (int i = 0; i < 100; ++i) {
+        c.address = "127.0.0.1.40." + std::to_string(i);
+        move(c);
+        turns();
+    }
+    BOOST_TEST(called.connections() < 100);
+    is_recalled_at_once();
+}
+
+// All places of the peer are taken by calls that nobody answers.
+BOOST_FIXTURE_TEST_CASE(who_has_no_place_for_its_recall_hears_of_it, holder_fixture)
+{
+    start_with(256, 2);
+    hold();
+    client0 a(*this, "a"), b(*this, "b");
+    for (client0* c : {&a, &b}) {
+        c->address = c == &a ? "127.0.0.1.8.2" : "127.0.0.1.8.3";
+        c->connect();
+        (void)delegated(*c, c == &a ? "fa" : "fb");
+        called.at(c == &a ? "127.0.0.1:2050" : "127.0.0.1:2051").silent_recalls = true;
+    }
+    const auto for_a = take(other, "fa"), for_b = take(other, "fb");
+    const auto waiting = take(other, "f");
+    pass(4s);
+    BOOST_TEST(host.calls.empty());
+    BOOST_TEST(holder.renew() == nfsstat4::ok);
+    pass(5500ms);
+    BOOST_TEST(host.calls.empty());
+    BOOST_TEST(holder.renew() == nfsstat4::cb_path_down);
+    make(holder, "h");
+    const auto file2 = holder.open(holder.opening("h", share4::access_read));
+    BOOST_TEST(file2.delegation.delegation_type == open_delegation_type4::none);
+    pass(6s);
+    BOOST_TEST(host.calls.size() == 1u);
+    BOOST_TEST(holder.renew() == nfsstat4::ok);
+    BOOST_TEST(holder.open(holder.opening("h", share4::access_read)).delegation.delegation_type ==
+               open_delegation_type4::read);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_place_that_is_given_up_keeps_no_connection, called_hosts_fixture)
+{
+    begin();
+    host.hangs = true;
+    client0 c(*this, "c");
+    for (int i = 0; i < 16; ++i) {
+        ++c.ident;
+        move(c);
+        turns();
+    }
+    BOOST_TEST(host.connections == 16);
+    BOOST_TEST(paths().connections.value() == 1);
+}
+
+BOOST_FIXTURE_TEST_CASE(who_may_not_try_ends_no_others_connection, called_hosts_fixture)
+{
+    start_with(2, 16);
+    client0 a(*this, "a"), b(*this, "b"), c(*this, "c");
+    c.connect();
+    c.address = "127.0.0.1.8.3";
+    for (int i = 0; i < 70; ++i) {
+        ++c.ident;
+        move(c);
+        turns();
+    }
+    from.address = "127.0.0.2";
+    a.address = b.address = "127.0.0.2.8.2";
+    for (client0* each : {&a, &b}) {
+        each->connect();
+        turns();
+    }
+    from.address = "127.0.0.1";
+    BOOST_TEST(called.at("127.0.0.2:2050").open == 2);
+    const int tried = called.at("127.0.0.1:2051").connections;
+    for (int i = 0; i < 10; ++i)
+        (void)c.open(c.creating("f" + std::to_string(i)));
+    turns();
+    BOOST_TEST(called.at("127.0.0.2:2050").open == 2);
+    BOOST_TEST(called.at("127.0.0.1:2051").connections == tried);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -241,6 +241,8 @@ public:
     bool has_revoked(client_id client) noexcept;
     /// Whether it has delegations, but for those.
     bool has_delegations(client_id client) noexcept;
+    /// Whether any of these is recalled and not returned yet. Looks at all state of the client.
+    bool is_recalled(client_id client) noexcept;
     /// The client has taken back what it had, or had nothing: before this it gets nothing new. It is in the recovery store when this
     /// is answered.
     /// Completes when: it was written. On cancel: as the store says. Errors: already_complete, busy; the store's. Lifetime: the
@@ -252,8 +254,8 @@ public:
     /// Whether record() is to be awaited before it gets opens or locks: it is silent, and has no record. Without that they are refused: busy. As
     /// long as something of it is revoked and not freed it gets none.
     bool lacks_record(client_id client) noexcept;
-    /// A silent client has heard that the delegation was revoked: that is free_stateid() for it, and record() may be had again.
-    /// Anything else is left as it is.
+    /// A silent client has heard that the delegation was revoked: that is free_stateid() for it. With the last one its record is
+    /// written again by tend(), or by record() if that comes first. Anything else is left as it is.
     void drop_revoked(client_id client, const stateid& id) noexcept;
     /// The client may take back after the next start what it gets from now on.
     /// Completes when: it is in the recovery store; at once where it is already. On cancel: as the store says. Errors: stale_client, expired,

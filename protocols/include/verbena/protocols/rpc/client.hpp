@@ -47,6 +47,8 @@ struct client_options {
     /// Wait between attempts to connect; doubles up to reconnect_delay_max.
     duration reconnect_delay = std::chrono::milliseconds(100);
     duration reconnect_delay_max = std::chrono::seconds(10);
+    /// false: calls outstanding on a connection that ends, or can't be made, fail with its error. Each call makes one connection at most.
+    bool reconnects = true;
     /// While no reply ever came: after so many connections in a row that the peer ended, each within a second, calls
     /// outstanding fail with ECONNRESET even if hard, as that peer hardly speaks what it is asked. 0: never.
     unsigned connections_without_reply = 0;

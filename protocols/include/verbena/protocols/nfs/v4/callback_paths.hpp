@@ -72,7 +72,7 @@ class callback_path {
 public:
     enum class verdict : std::uint8_t {
         unknown, ///< no try has ended
-        up,      ///< the last call was answered
+        up,      ///< the last call was answered, or CB_NULL, where no call was unanswered before
         down,
     };
     enum class link_state : std::uint8_t { none, opening, open, closing };
@@ -105,11 +105,16 @@ private:
     verdict verdict_ = verdict::unknown;
     link_state link_ = link_state::none;
     bool gone_ = false;                             ///< the client is called elsewhere, or is no more
+    bool is_tried_ = false;                         ///< its connection has one of the places for tries
+    bool owes_answer_ = false;                      ///< the last call, CB_NULL aside, was not answered
     std::string peer_;                              ///< whose limits it shares
     std::unique_ptr<rpc::client_transport> caller_; ///< while it is open
     std::size_t under_way_ = 0;                     ///< calls, of those that said begin()
+    std::size_t waiting_ = 0;                       ///< in begin(), for the link
     unsigned failures_ = 0;                         ///< in a row
     time_point next_try_{};
+    /// Since when calls have had no connection, and the last one that had none.
+    std::optional<time_point> waits_since_, waited_;
     event changed_; ///< the link
     event unused_;  ///< no call is under way
     event over_;    ///< the connection is to be closed
@@ -125,6 +130,8 @@ public:
     static constexpr duration idle_time = std::chrono::seconds(10);
     static constexpr duration first_pause = std::chrono::seconds(1);
     static constexpr duration last_pause = std::chrono::minutes(5);
+    /// A client whose calls find no free place for so long hears CB_PATH_DOWN, and gets no delegation.
+    static constexpr duration longest_wait = std::chrono::seconds(5);
     /// Tries of one peer: at once, and each second.
     static constexpr unsigned most_tries = 64;
     static constexpr unsigned tries_each_second = 10;
@@ -135,6 +142,7 @@ public:
     }
     /// From now on connections are made by `how`, which outlives this; before that no client is called.
     void connect_by(callback_connector& how) noexcept { connector_ = &how; }
+    bool calls_anybody() const noexcept { return connector_ != nullptr; }
 
     /// The client is called there, or, without a place, not at all. A path that is there already and good stays.
     void set(files::client_id client, const std::optional<callback_place>& place);
@@ -150,13 +158,13 @@ public:
     task<void> settle(files::client_id client, duration most);
 
     /// A connection of the path is there for whoever calls over it, until that says end().
-    /// Completes when: it is there: true; or none can be had now: false. On cancel: it ends, false. Errors: none. Lifetime: it keeps the path.
-    /// Shard: the state layer's.
-    task<bool> begin(std::shared_ptr<callback_path> p);
+    /// Completes when: it is there: true; or none can be had now, or not until `until`: false. On cancel: it ends, false. Errors: none. Lifetime: it
+    /// keeps the path. Shard: the state layer's.
+    task<bool> begin(std::shared_ptr<callback_path> p, time_point until);
     void end(callback_path& p) noexcept;
     /// Between these two.
     static rpc::client_transport& caller(callback_path& p) noexcept { return *p.caller_; }
-    /// The client has answered, whatever it said.
+    /// The client has answered a call, whatever it said.
     void note_answer(callback_path& p) noexcept;
     /// There was no answer, or none that makes sense: the path is down, unless that is known or the client is called elsewhere by now.
     void note_failure(callback_path& p) noexcept;
@@ -177,17 +185,25 @@ public:
 private:
     struct peer_entry {
         std::size_t paths = 0, links = 0;
+        std::size_t trying = 0;      // of the links
         unsigned tries = most_tries; // that are left
         time_point counted{};        // when that was so
     };
     time_point now() const noexcept { return state_.now(); }
-    bool may_try(callback_path& p);
+    bool may_connect(callback_path& p);
     void count_tries(peer_entry& of) const noexcept;
     void end_idle_one(const std::string* of_peer) noexcept;
     void start(const std::shared_ptr<callback_path>& p);
+    void give_place_back(callback_path& p) noexcept;
+    void end_try(callback_path& p) noexcept;
     task<result<void>> wait_settled(std::shared_ptr<callback_path> p);
+    task<result<void>> wait_changed(std::shared_ptr<callback_path> p);
     task<void> serve(std::shared_ptr<callback_path> p);
     task<result<void>> open(callback_path* p);
+    task<result<void>> open_unless_over(callback_path* p);
+    static bool is_starved(const callback_path& p) noexcept;
+    void note_wait(callback_path& p) noexcept;
+    void note_open(callback_path& p) noexcept;
     void note_down(callback_path& p) noexcept;
     void set_verdict(callback_path& p, callback_path::verdict v) noexcept;
     void set_callable(const callback_path& p, bool callable) noexcept;
@@ -199,7 +215,7 @@ private:
     scope* tasks_ = nullptr; // while run() runs
     std::unordered_map<files::client_id, std::shared_ptr<callback_path>> paths_;
     std::map<std::string, peer_entry> peers_;
-    std::size_t trying_ = 0;                          // of the links, those whose CB_NULL is not answered yet
+    std::size_t trying_ = 0;                          // of the links, those of paths that are not up
     std::list<std::shared_ptr<callback_path>> links_; // that have a connection, those opened last at the end
 };
 

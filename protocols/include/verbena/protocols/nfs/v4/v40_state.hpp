@@ -77,7 +77,7 @@ public:
     task<nfsstat4> return_delegation(const stateid4& id, const storage::handle& file);
     /// Whose stateid it is, or nobody's of this minor version.
     task<files::client_id> holder_of(const stateid4& id);
-    task<files::client_id> client_of(clientid4 id);
+    task<files::client_id> client_of(clientid4 id, std::string_view from);
     /// As state_home::check_io().
     task<nfsstat4> check_io(const stateid4& id, const storage::handle& file, files::operation op);
 
