@@ -88,7 +88,9 @@ task<nfsstat4> server::list_with_acls(compound& k, const READDIR4args& args, std
         if (status == nfsstat4::ok && said.test(attribute::acl)) {
             object entry = o;
             entry.file = each.handle ? *each.handle : storage::handle();
-            status = each.handle ? co_await values_of_acl(entry, values) : nfsstat4::io;
+            status = nfsstat4::io;
+            if (each.handle)
+                status = co_await values_of_acl(entry, values);
             // It went meanwhile. The client would take it for the directory's.
             if (status == nfsstat4::stale || status == nfsstat4::noent) {
                 status = nfsstat4::ok;
