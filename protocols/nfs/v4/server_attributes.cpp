@@ -237,7 +237,7 @@ task<nfsstat4> server::getattr(compound& k)
         co_return status;
     if (values.acl) {
         if (values.all.acl.size() > max_sent_aces) // before memory is taken for it
-            co_return k.too_big();
+            co_return nfsstat4::rep_too_big;
         co_await make_room(k, values);
     }
     encode_attributes(k.results.begin(GETATTR4args::opcode), args.attr_request & supported(k, k.current),

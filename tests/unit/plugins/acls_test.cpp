@@ -423,7 +423,7 @@ BOOST_AUTO_TEST_CASE(no_way_gives_anybody_more)
 {
     std::mt19937 random(2);
     const auto draw = [&random](std::uint32_t below) { return std::uint32_t(random() % below); };
-    int told_to_posix = 0;
+    int told_to_posix = 0, refused = 0, granted = 0, handed_on = 0;
     for (int i = 0; i < 2000; ++i) {
         const bool directory = draw(2) == 1;
         const attributes file = file_of(directory ? file_type::directory : file_type::regular);
@@ -458,23 +458,54 @@ BOOST_AUTO_TEST_CASE(no_way_gives_anybody_more)
         }
         access_list list(draw(7));
         for (ace& entry : list) {
+            using namespace ace_flag;
+            constexpr std::uint8_t both = file_inherit | directory_inherit;
+            constexpr std::uint8_t flags[] = {0, 0, 0, both, both, both | inherit_only};
             entry = {ace_type(draw(2)), ace_who(draw(5)), 0, std::uint32_t(random()) & rights("rwaxD"), 0};
+            if (directory) {
+                entry.flags = flags[draw(std::size(flags))];
+                if (entry.type == ace_type::deny ? draw(4) == 0 : draw(50) == 0)
+                    entry.flags = draw(2) == 1 ? file_inherit : directory_inherit | inherit_only;
+            }
             entry.id = entry.who == ace_who::named_user    ? 10 + draw(3)
                        : entry.who == ace_who::named_group ? 20 + draw(3)
                                                            : 0;
         }
         const auto mapped = posixfs::to_posix(list, directory);
-        BOOST_REQUIRE(mapped);
+        const bool one_sided = std::ranges::any_of(list, [](const ace& entry) {
+            const auto flags = entry.flags & ace_flag::inherits;
+            return entry.type == ace_type::allow && flags != 0 && flags != ace_flag::inherits;
+        });
+        BOOST_REQUIRE(bool(mapped) == !one_sided);
+        if (!mapped) {
+            ++refused;
+            continue;
+        }
         told_to_posix += list.size() > 3 ? 1 : 0;
         for (const credential& c : callers) {
             for (const unsigned bit : {4U, 2U, 1U}) {
-                if (posix_allows(mapped->access, c, bit) && !allows(list, c, bit))
+                const bool has = posix_allows(mapped->access, c, bit);
+                granted += has ? 1 : 0;
+                if (has && !allows(list, c, bit))
                     BOOST_FAIL(text_of(list)
                                << " as " << text_of(mapped->access) << ", " << c.uid << " " << bit);
+                // What is made in it has the default ACL, whatever it is.
+                if (mapped->inherited.empty() || !posix_allows(mapped->inherited, c, bit))
+                    continue;
+                ++handed_on;
+                for (const bool makes_directory : {false, true}) {
+                    const std::uint32_t all = right_of(bit, makes_directory);
+                    if (judge(inherited(list, makes_directory), file, c, all).allowed != all)
+                        BOOST_FAIL(text_of(list) << " hands on " << text_of(mapped->inherited) << ", "
+                                                 << c.uid << " " << bit);
+                }
             }
         }
     }
     BOOST_TEST(told_to_posix > 500);
+    BOOST_TEST(refused > 20);
+    BOOST_TEST(granted > 5000);
+    BOOST_TEST(handed_on > 1000);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -410,7 +410,52 @@ BOOST_FIXTURE_TEST_CASE(what_goes_meanwhile_is_not_listed, nfs4_fixture)
         BOOST_TEST(listed(0, ESTALE, wanted) == ".");
     }
     BOOST_TEST(listed(2, EACCES, alone) == "NFS4ERR_ACCESS");
+    files_below.fails_at = 0;
+    files_below.with = EIO;
+    BOOST_TEST(client.call(PUTROOTFH4args(), LOOKUP4args{"export"}, GETATTR4args{alone}).status() ==
+               nfsstat4::io);
     BOOST_TEST(listed(2, EACCES, with_error) == "fgh.");
+}
+
+BOOST_FIXTURE_TEST_CASE(an_export_that_is_read_only_takes_no_acl, nfs4_fixture)
+{
+    options[0].read_only = true;
+    client4 client(*this, "a");
+    client.connect();
+    const acl_to_send given("A::OWNER@:r");
+    SETATTR4args setting;
+    setting.obj_attributes = given.raw();
+    BOOST_TEST(client.call(PUTROOTFH4args(), LOOKUP4args{"export"}, setting).status() == nfsstat4::rofs);
+}
+
+// A local file's may have more entries than can be sent, or set.
+BOOST_FIXTURE_TEST_CASE(an_acl_of_more_entries_than_anybody_sends, nfs4_fixture)
+{
+    struct long_lists final : storage::forwarding_backend {
+        using forwarding_backend::forwarding_backend;
+        task<result<storage::access_list>> getacl(const storage::request&, const storage::handle&) override
+        {
+            const auto who = storage::ace_who::named_user;
+            co_return storage::access_list(
+                entries, {storage::ace_type::allow, who, 0, storage::ace_right::read_data, 1'000'000'000});
+        }
+        std::size_t entries = 0;
+    } lists(*files);
+    options[0].backend = &lists;
+    client4 client(*this, "a");
+    client.connect();
+    const acl_to_send given("A::OWNER@:r");
+    const PUTROOTFH4args root;
+    const LOOKUP4args in{"export"};
+    for (const std::size_t entries : {std::size_t(3000), std::size_t(max_sent_aces + 1)}) {
+        lists.entries = entries;
+        BOOST_TEST(client.call(root, in, VERIFY4args{given.raw()}).status() == nfsstat4::not_same);
+        BOOST_TEST(client.call(root, in, NVERIFY4args{given.raw()}).status() == nfsstat4::ok);
+    }
+    const GETATTR4args wanted{{attribute::acl}};
+    BOOST_TEST(client.call(root, in, wanted).status() == nfsstat4::rep_too_big);
+    lists.entries = 3000;
+    BOOST_TEST(client.call(root, in, wanted).status() == nfsstat4::ok);
 }
 
 // ACCESS, OPEN, READ and WRITE go by it.
