@@ -12,8 +12,8 @@
 #include <verbena/protocols/nfs/v4/callback.hpp>
 #include <verbena/protocols/nfs/v4/compound.hpp>
 #include <verbena/protocols/nfs/v4/storage.hpp>
-#include <verbena/protocols/storage/acl_rules.hpp>
 #include <verbena/protocols/nfs/v4/universal_address.hpp>
+#include <verbena/protocols/storage/acl_rules.hpp>
 
 #include <algorithm>
 #include <array>
