@@ -158,7 +158,7 @@ BOOST_AUTO_TEST_CASE(to_end_the_confirmation_of_a_client_takes_no_memory)
         SETCLIENTID4args args;
         args.verifier[0] = std::byte(boot);
         args.id = std::as_bytes(std::span(std::string_view("name")));
-        return clients.set(args, 1, "127.0.0.1", time_point(), files::nobody);
+        return clients.set(args, 1, "127.0.0.1", std::nullopt, time_point(), files::nobody);
     };
     for (std::uint8_t boot = 1; boot < 4; ++boot) {
         const v40_clients::made set = make(boot);
