@@ -209,7 +209,9 @@ task<result<storage::change>> backend::setattr(const storage::request& r, const 
         if (ordered)
             turn->begin(fd, c);
         const auto done = apply(fd, st, set, who);
-        if (set.acl) // also where half of it was set
+        // Also where half of it was set. What these two say is said before anything is.
+        if (set.acl &&
+            (done || (done.error().errno_value() != EPERM && done.error().errno_value() != EOPNOTSUPP)))
             removals_.add(file, removal_log::event::new_acl);
         if (!done)
             return done.error();

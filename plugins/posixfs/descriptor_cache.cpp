@@ -159,9 +159,15 @@ const storage::handle* name_guesses::find(const storage::handle& directory,
 void removal_log::add(const storage::handle& h, event what)
 {
     std::lock_guard lock(mutex_);
-    const std::uint64_t n = count_.load(std::memory_order_relaxed);
-    entries_[n % max_entries] = {h, what};
-    count_.store(n + 1, std::memory_order_release);
+    const auto i = static_cast<std::size_t>(what);
+    entries_[i][counts_[i]++ % max_entries] = h;
+    count_.store(count_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
+removal_log::position removal_log::end()
+{
+    std::lock_guard lock(mutex_);
+    return {count_.load(std::memory_order_relaxed), counts_};
 }
 
 descriptor_cache::descriptor_cache(std::size_t limit, removal_log& removals, blocking_pool& pool,
@@ -169,7 +175,7 @@ descriptor_cache::descriptor_cache(std::size_t limit, removal_log& removals, blo
     : limit_(limit),
       removals_(removals),
       pool_(pool),
-      removals_seen_(removals.count()),
+      removals_seen_(removals.end()),
       buckets_(std::bit_ceil(limit), nullptr),
       syncs_(syncs)
 {
@@ -191,7 +197,7 @@ std::size_t descriptor_cache::bucket_of(const storage::handle& h) const noexcept
 
 file_ref descriptor_cache::find(const storage::handle& h) noexcept
 {
-    if (removals_seen_ != removals_.count())
+    if (removals_seen_.all != removals_.count())
         read_removals();
     for (cached_file* f = buckets_[bucket_of(h)]; f != nullptr; f = f->next_in_bucket) {
         if (f->handle == h) {
@@ -279,22 +285,30 @@ void descriptor_cache::keep_within_budget() noexcept
 
 void descriptor_cache::read_removals() noexcept
 {
-    const bool complete =
-        removals_.read(removals_seen_, [this](const storage::handle& h, removal_log::event what) {
-            for (cached_file* f = buckets_[bucket_of(h)]; f != nullptr; f = f->next_in_bucket) {
-                if (f->handle == h) {
-                    if (what == removal_log::event::new_acl)
-                        ++f->acl_changes;
-                    else
-                        remove(*f);
-                    return;
-                }
+    using event = removal_log::event;
+    const auto tell = [this](const storage::handle& h, event what) {
+        for (cached_file* f = buckets_[bucket_of(h)]; f != nullptr; f = f->next_in_bucket) {
+            if (f->handle == h) {
+                if (what == event::new_acl)
+                    ++f->acl_changes;
+                else
+                    remove(*f);
+                return;
             }
-        });
-    if (!complete) {
+        }
+    };
+    const auto missed = [this](event what) {
+        if (what == event::new_acl) {
+            // It may have been any file's. They stay open, and whoever uses one is asked for again.
+            for (cached_file* const head : buckets_)
+                for (cached_file* f = head; f != nullptr; f = f->next_in_bucket)
+                    ++f->acl_changes;
+            return;
+        }
         while (cached_file* f = uses_.front())
             remove(*f);
-    }
+    };
+    removals_.read(removals_seen_, tell, missed);
 }
 
 void descriptor_cache::arm() noexcept

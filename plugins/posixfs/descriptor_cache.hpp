@@ -225,31 +225,42 @@ class removal_log {
 public:
     static constexpr std::size_t max_entries = 256;
 
+    /// Of each kind so many are kept: whoever sets many ACLs has nobody miss a removal.
     enum class event { removed, new_acl };
+    static constexpr std::size_t events = 2;
+    /// What a reader has seen.
+    struct position {
+        std::uint64_t all = 0;
+        std::array<std::uint64_t, events> of{};
+    };
 
     void add(const storage::handle& h, event what = event::removed);
+    /// Of all that was ever added.
     std::uint64_t count() const noexcept { return count_.load(std::memory_order_acquire); }
-    /// Calls `tell` for each entry from `seen` on; false if some were overwritten already.
-    template<class F>
-    bool read(std::uint64_t& seen, F tell)
+    position end();
+    /// Calls `tell` for each entry from `seen` on; of an event, some of which were overwritten already, `missed` instead, once.
+    template<class F, class G>
+    void read(position& seen, F tell, G missed)
     {
         std::lock_guard lock(mutex_);
-        const std::uint64_t end = count_.load(std::memory_order_relaxed);
-        const bool complete = end - seen <= max_entries;
-        for (std::uint64_t i = complete ? seen : end; i != end; ++i)
-            tell(entries_[i % max_entries].file, entries_[i % max_entries].what);
-        seen = end;
-        return complete;
+        for (std::size_t i = 0; i < events; ++i) {
+            const auto& of = entries_[i];
+            const auto what = static_cast<event>(i);
+            if (counts_[i] - seen.of[i] > max_entries)
+                missed(what);
+            else
+                for (std::uint64_t n = seen.of[i]; n != counts_[i]; ++n)
+                    tell(of[n % max_entries], what);
+            seen.of[i] = counts_[i];
+        }
+        seen.all = count_.load(std::memory_order_relaxed);
     }
 
 private:
-    struct entry {
-        storage::handle file;
-        event what = event::removed;
-    };
     std::mutex mutex_;
     std::atomic<std::uint64_t> count_{0};
-    std::array<entry, max_entries> entries_;
+    std::array<std::uint64_t, events> counts_{};
+    std::array<std::array<storage::handle, max_entries>, events> entries_;
 };
 
 class closing_writers;
@@ -342,7 +353,7 @@ private:
     const std::size_t limit_;
     removal_log& removals_;
     blocking_pool& pool_;
-    std::uint64_t removals_seen_;
+    removal_log::position removals_seen_;
     std::vector<cached_file*> buckets_;
     sync_group& syncs_;
     intrusive_list<cached_file> uses_;            // longest unused first

@@ -201,9 +201,9 @@ task<void> client::name_owners(const attributes& values, file_attributes& to,
                 id = known.id;
             if (known.how == user_names::outcome::later)
                 until = now;
-        } else {
-            id = names_->known_id(kind, text);
         }
+        if (now >= *until)
+            id = names_->known_id(kind, text);
         (is_user ? to.uid : to.gid) = id.value_or(file_attributes::nobody);
     }
 }

@@ -211,12 +211,6 @@ task<void> user_names::find_text(account who, std::shared_ptr<lookup<shared_text
     end(texts_, who, *l, std::move(text), counters_.names);
 }
 
-user_names::id_answer user_names::id_without_lookup(const name_key& key)
-{
-    const auto before = ids_.known.last(key);
-    return before ? id_answer{outcome::found, *before} : id_answer{};
-}
-
 std::optional<std::uint32_t> user_names::known_id(account_kind kind, std::string_view text)
 {
     const auto parts = split_owner(text);
@@ -241,11 +235,11 @@ task<user_names::id_answer> user_names::id_of(account_kind kind, std::string tex
         answered(answer::foreign);
         co_return id_answer{outcome::unknown, 0};
     }
+    // Not what it was before: who is given a file by that name may be somebody else today.
     const auto told = [](const std::optional<std::uint32_t>& value, bool failed) {
-        return id_answer{value    ? outcome::found
-                         : failed ? outcome::later
-                                  : outcome::unknown,
-                         value.value_or(0)};
+        if (failed)
+            return id_answer{};
+        return id_answer{value ? outcome::found : outcome::unknown, value.value_or(0)};
     };
     const name_key key{kind, parts->name};
     if (const auto* known = ids_.known.find(key, lookups_.context().shard->clock().now())) {
@@ -255,11 +249,11 @@ task<user_names::id_answer> user_names::id_of(account_kind kind, std::string tex
     const auto l = begin(ids_, key, &user_names::find_id);
     if (!l) {
         answered(answer::refused);
-        co_return id_without_lookup(key);
+        co_return id_answer{};
     }
     const bool ended = co_await wait_for(l, deadline);
     answered(ended ? answer::looked_up : answer::late);
-    co_return ended ? told(l->value, l->failed) : id_without_lookup(key);
+    co_return ended ? told(l->value, l->failed) : id_answer{};
 }
 
 // Good for moments: whoever asks then may have it looked up.

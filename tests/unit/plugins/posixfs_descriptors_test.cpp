@@ -331,6 +331,27 @@ BOOST_FIXTURE_TEST_CASE(an_acl_that_is_set_has_everybody_asked_for_again, held_p
     end();
 }
 
+// Whoever sets many ACLs has nobody close what is open, nor keep what was removed.
+BOOST_FIXTURE_TEST_CASE(many_acls_close_nothing, held_pool)
+{
+    const posixfs::file_ref f = file(1, false);
+    const std::uint64_t before = f->acl_changes;
+    const auto set_many = [&] {
+        const handle other(std::as_bytes(std::span("other")));
+        for (std::size_t i = 0; i <= posixfs::removal_log::max_entries; ++i)
+            removals.add(other, posixfs::removal_log::event::new_acl);
+    };
+    set_many();
+    const posixfs::file_ref again = cache->find(name);
+    BOOST_TEST_REQUIRE(bool(again));
+    BOOST_TEST(again->path.get() == f->path.get());
+    BOOST_TEST(f->acl_changes != before);
+    removals.add(name);
+    set_many();
+    BOOST_TEST(!cache->find(name));
+    end();
+}
+
 BOOST_AUTO_TEST_CASE(a_handle_whose_inode_number_is_just_given_away_is_asked_for_again)
 {
     unsigned calls = 0;

@@ -198,17 +198,17 @@ public:
         time_point until;                        ///< how long that is so
     };
 
-    /// The number of who is called `text`, with the domain; unknown for one of another domain. Where it can't be found out in time, what it was
-    /// when that was last known, if it ever was; else later.
+    /// The number of who is called `text`, with the domain; unknown for one of another domain; later where it can't be found out in time.
     /// Completes when: it is known, or patience is over, or it is `deadline`. On cancel: as at the deadline. Errors: none. Lifetime: this
     /// outlives it. Shard: that of the lookups.
     task<id_answer> id_of(account_kind kind, std::string text, time_point deadline = time_point::max());
-    /// What each of `those` is called, in their order. Where that can't be found out in time, as id_of().
+    /// What each of `those` is called, in their order. Where that can't be found out in time, what it was when that was last known, if it
+    /// ever was; else later.
     /// Completes when: each is known, or patience, one for all of them, is over, or it is `deadline`. On cancel: as at the deadline. Errors:
     /// none. Lifetime: this outlives it. Shard: that of the lookups.
     task<std::vector<text_answer>> texts_of(std::vector<account> those,
                                             time_point deadline = time_point::max());
-    /// As id_of(), of what is known or was: nothing is looked up. Shard: that of the lookups.
+    /// The number that it is or was when that was last known, to be shown and no more: nothing is looked up. Shard: that of the lookups.
     std::optional<std::uint32_t> known_id(account_kind kind, std::string_view text);
 
     /// Any thread.
@@ -252,7 +252,6 @@ private:
     task<void> find_text(account who, std::shared_ptr<lookup<shared_text>> l);
     task<text_answer> text_of(account who, time_point deadline, bool may_begin);
     text_answer text_without_lookup(account who);
-    id_answer id_without_lookup(const name_key& key);
     void show_levels() noexcept;
 
     scope& lookups_;
