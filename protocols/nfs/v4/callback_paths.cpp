@@ -126,9 +126,14 @@ void callback_paths::set_callable(const callback_path& p, bool callable) noexcep
 
 void callback_paths::set(files::client_id client, const std::optional<callback_place>& place)
 {
-    if (const auto known = find(client);
-        known && place && known->place.is_same(*place) && known->verdict_ != callback_path::verdict::down)
+    if (const auto known = find(client); known && place && known->place.is_same(*place)) {
+        // Linux says it again whenever it hears CB_PATH_DOWN: that is worth a try, and no proof that it can be called.
+        if (known->verdict_ == callback_path::verdict::down) {
+            known->next_try_ = {};
+            nudge(client);
+        }
         return;
+    }
     forget(client);
     if (!place || connector_ == nullptr)
         return;

@@ -492,6 +492,37 @@ BOOST_FIXTURE_TEST_CASE(who_answers_cb_null_alone_can_t_be_called, fixture)
     BOOST_TEST(give_back(file) == nfsstat4::ok);
 }
 
+// As Linux does when RENEW says that it can't be called.
+BOOST_FIXTURE_TEST_CASE(to_say_the_same_place_again_is_no_answer, fixture)
+{
+    begin();
+    client0 c(*this, "c"), other(*this, "other");
+    other.netid = "udp";
+    c.connect();
+    const auto file = delegated(c, "f");
+    make(c, "h");
+    other.connect();
+    make(other, "g");
+    host.silent_recalls = true;
+    (void)take(other, "f");
+    pass(10100ms);
+    for (int second = 0; second < 40; ++second) {
+        BOOST_TEST(c.renew() == nfsstat4::cb_path_down);
+        move(c);
+        turns();
+        BOOST_TEST(c.renew() == nfsstat4::cb_path_down);
+        BOOST_TEST(c.open(c.opening("h", share4::access_read)).delegation.delegation_type == deleg::none);
+        pass(1s);
+    }
+    // But it is worth a try, when what is under way has ended.
+    host.silent_recalls = false;
+    pass(11s);
+    move(c);
+    pass(3s);
+    BOOST_TEST(c.renew() == nfsstat4::ok);
+    BOOST_TEST(give_back(file) == nfsstat4::ok);
+}
+
 // And nothing is left of it, whatever became of the call.
 BOOST_FIXTURE_TEST_CASE(a_client_begins_anew_while_it_is_called, fixture)
 {
