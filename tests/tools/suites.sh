@@ -40,7 +40,7 @@ preparing=0 # seconds that builds took
 
 # --- running ----------------------------------------------------------------------------------
 
-# meson_suites FOLDER SECONDS SUITE...: runs those Meson suites of FOLDER and counts. Four jobs more than processors: most
+# meson_suites FOLDER SECONDS SUITE...: runs those Meson suites of FOLDER and counts. Six jobs more than processors: most
 # of their time is waiting.
 meson_suites() {
     local dir=$1 limit=$2 suite log counts
@@ -49,7 +49,7 @@ meson_suites() {
         log=$dir-$suite
         rm -f "$dir/meson-logs/$suite.json"
         BOOST_TEST_REPORT_LEVEL=short BOOST_TEST_LOG_LEVEL=message BOOST_TEST_COLOR_OUTPUT=no step "$limit" "$log" \
-            meson test -C "$dir" --no-rebuild --num-processes $((jobs + 4)) --suite "$suite" --logbase "$suite" \
+            meson test -C "$dir" --no-rebuild --num-processes $((jobs + 6)) --suite "$suite" --logbase "$suite" \
             --print-errorlogs
         local status=$?
         counts=$(python3 tests/tools/count_tests.py "$dir/meson-logs/$suite.json") || counts='0 1'
