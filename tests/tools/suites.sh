@@ -40,16 +40,17 @@ preparing=0 # seconds that builds took
 
 # --- running ----------------------------------------------------------------------------------
 
-# meson_suites FOLDER SECONDS SUITE...: runs those Meson suites of FOLDER and counts. Six jobs more than processors: most
+# meson_suites FOLDER SECONDS SUITE...: runs those Meson suites of FOLDER and counts. Four jobs more than processors, and six for whole programs: most
 # of their time is waiting.
 meson_suites() {
-    local dir=$1 limit=$2 suite log counts
+    local dir=$1 limit=$2 suite log counts more
     shift 2
     for suite in "$@"; do
-        log=$dir-$suite
+        log=$dir-$suite more=4
+        [[ $suite != integration ]] || more=6
         rm -f "$dir/meson-logs/$suite.json"
         BOOST_TEST_REPORT_LEVEL=short BOOST_TEST_LOG_LEVEL=message BOOST_TEST_COLOR_OUTPUT=no step "$limit" "$log" \
-            meson test -C "$dir" --no-rebuild --num-processes $((jobs + 6)) --suite "$suite" --logbase "$suite" \
+            meson test -C "$dir" --no-rebuild --num-processes $((jobs + more)) --suite "$suite" --logbase "$suite" \
             --print-errorlogs
         local status=$?
         counts=$(python3 tests/tools/count_tests.py "$dir/meson-logs/$suite.json") || counts='0 1'

@@ -5,7 +5,6 @@
 
 #include "../allocation_count.hpp"
 #include "nfs4_called_client.hpp"
-#include "nfs4_user_names.hpp"
 
 #include <verbena/protocols/nfs/v4/v40_clients.hpp>
 
@@ -129,25 +128,6 @@ BOOST_FIXTURE_TEST_CASE(data_of_a_delegation_take_no_memory, fixture)
     BOOST_TEST_REQUIRE((file.res.delegation.delegation_type == open_delegation_type4::write));
     data_cost_nothing("a delegation", file.res.delegation.stateid);
     data_cost_nothing("an open beside a delegation", file.id);
-}
-
-BOOST_FIXTURE_TEST_CASE(owners_take_no_memory, fixture)
-{
-    const PUTFH4args put{client4::handle_of(file)};
-    const GETATTR4args owners{for_the_cache | bitmap4{attribute::owner, attribute::owner_group}};
-    costs_nothing("GETATTR of owners where there are no names", put, owners);
-    named_accounts source;
-    user_names numbers(tasks, source);
-    commons->users = &numbers;
-    costs_nothing("GETATTR of owners by number", put, owners);
-    BOOST_TEST(source.asked.empty());
-    user_names_options o;
-    o.sends_names = true;
-    user_names names(tasks, source, o);
-    commons->users = &names;
-    costs_nothing("GETATTR of owners whose names are known", put, owners);
-    BOOST_TEST((source.asked == std::vector<std::string>{"u 1000", "g 100"}));
-    commons->users = nullptr;
 }
 
 // It ends whatever else does, so it must not fail.
