@@ -17,11 +17,8 @@ constexpr std::size_t usual_value = 1024;
 constexpr std::size_t largest_value = 65536; // XATTR_SIZE_MAX
 constexpr int most_changes = 100;            // of a file while its ACL is read
 
-// There is no call that takes an O_PATH descriptor.
-std::string path_of(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
-
 // An empty list where there is none.
-result<posix_acl> read_acl(const std::string& path, const char* name)
+result<posix_acl> read_acl(const fd_path& path, const char* name)
 {
     const auto parse = [](std::span<const std::byte> value) -> result<posix_acl> {
         auto acl = parse_posix_acl(value);
@@ -30,12 +27,12 @@ result<posix_acl> read_acl(const std::string& path, const char* name)
         return std::move(*acl);
     };
     std::array<std::byte, usual_value> usual;
-    ssize_t n = ::getxattr(path.c_str(), name, usual.data(), usual.size());
+    ssize_t n = ::getxattr(path.text(), name, usual.data(), usual.size());
     if (n >= 0)
         return parse(std::span(usual).first(static_cast<std::size_t>(n)));
     if (errno == ERANGE) {
         std::vector<std::byte> large(largest_value);
-        n = ::getxattr(path.c_str(), name, large.data(), large.size());
+        n = ::getxattr(path.text(), name, large.data(), large.size());
         if (n >= 0)
             return parse(std::span(large).first(static_cast<std::size_t>(n)));
     }
@@ -53,7 +50,7 @@ result<storage::access_list> acl_of(int fd)
     struct stat st{};
     if (file_status(fd, st) != 0)
         return errno_error("fstat");
-    const std::string path = path_of(fd);
+    const fd_path path(fd);
     // Mode and lists are read one by one. The group's bits of a mode are the mask's where there is a list, and must not be taken
     // for the group's because that list went meanwhile.
     for (int changes = 0; changes < most_changes; ++changes) {
@@ -87,13 +84,13 @@ result<posix_acls> acls_to_set(const struct stat& st, std::span<const storage::a
 
 result<void> set_acls(int fd, const struct stat& st, const posix_acls& acls)
 {
-    const std::string path = path_of(fd);
+    const fd_path path(fd);
     const auto set = [&path](const char* name, const posix_acl& acl) {
         const std::vector<std::byte> value = encode_posix_acl(acl);
-        return ::setxattr(path.c_str(), name, value.data(), value.size(), 0) == 0;
+        return ::setxattr(path.text(), name, value.data(), value.size(), 0) == 0;
     };
     const auto set_inherited = [&](const posix_acl& acl) {
-        return acl.empty() ? ::removexattr(path.c_str(), default_name) == 0 || errno == ENODATA
+        return acl.empty() ? ::removexattr(path.text(), default_name) == 0 || errno == ENODATA
                            : set(default_name, acl);
     };
     posix_acl before;

@@ -46,8 +46,7 @@ struct verifier_times {
 // as long as the mode reaches it whole.
 bool has_default_acl(int directory) noexcept
 {
-    const std::string path = "/proc/self/fd/" + std::to_string(directory);
-    return ::getxattr(path.c_str(), "system.posix_acl_default", nullptr, 0) > 0;
+    return ::getxattr(fd_path(directory).text(), "system.posix_acl_default", nullptr, 0) > 0;
 }
 
 } // namespace

@@ -93,10 +93,8 @@ void cached_file::ask_all_but(int fd) const noexcept
 void cached_file::let_go_of_writer(const shared_fd& writer) noexcept
 {
     if (uncommitted && mount->local && !mount->in_memory && !sync) {
-        char name[32];
-        std::snprintf(name, sizeof(name), "/proc/self/fd/%d", path.get());
         act_as_daemon();
-        sync.reset(::open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+        sync.reset(::open(fd_path(path.get()).text(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
         // What the daemon may not open is synced with its file system, and whoever syncs that is told.
         if (!sync && errno != EACCES)
             syncs.lost();
@@ -393,9 +391,7 @@ void descriptor_cache::stop_writing(cached_file& f, writers_given_up& gone) noex
     const int flags = ::fcntl(f.path.get(), F_GETFL);
     if (flags < 0 || (flags & O_PATH) != 0)
         return;
-    char name[32];
-    std::snprintf(name, sizeof(name), "/proc/self/fd/%d", f.path.get());
-    unique_fd path(f.mount->local ? ::open(name, O_PATH | O_CLOEXEC) : -1);
+    unique_fd path(f.mount->local ? ::open(fd_path(f.path.get()).text(), O_PATH | O_CLOEXEC) : -1);
     if (!path)
         return remove(f); // another host might be asked: the next call does so, on the pool
     std::swap(f.path, path);

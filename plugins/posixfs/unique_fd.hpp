@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdio>
 #include <unistd.h>
 #include <utility>
 
@@ -49,6 +50,16 @@ private:
 
     static inline std::atomic<std::size_t> held_{0};
     int fd_ = -1;
+};
+
+/// The path that leads to what is open as `fd`, also to a symbolic link itself: for calls that take no O_PATH descriptor.
+class fd_path {
+public:
+    explicit fd_path(int fd) noexcept { std::snprintf(text_, sizeof(text_), "/proc/self/fd/%d", fd); }
+    const char* text() const noexcept { return text_; }
+
+private:
+    char text_[32];
 };
 
 } // namespace verbena::posixfs

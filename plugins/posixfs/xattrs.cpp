@@ -34,16 +34,6 @@ private:
     int error_ = 0;
 };
 
-// There is no call that takes an O_PATH descriptor. The path leads to what is open there, also to a symbolic link itself.
-class path_of {
-public:
-    explicit path_of(int fd) : text_("/proc/self/fd/" + std::to_string(fd)) {}
-    const char* text() const noexcept { return text_.c_str(); }
-
-private:
-    std::string text_;
-};
-
 } // namespace
 
 task<result<file_ref>> backend::open_live(shard& s, const storage::handle& h)
@@ -77,7 +67,7 @@ task<result<std::vector<std::byte>>> backend::getxattr(const storage::request& r
         if (!as)
             return as.error();
         std::vector<std::byte> value(largest_value);
-        const ssize_t n = ::getxattr(path_of(fd).text(), checked.text(), value.data(), value.size());
+        const ssize_t n = ::getxattr(fd_path(fd).text(), checked.text(), value.data(), value.size());
         if (n < 0)
             return errno_error("getxattr");
         value.resize(static_cast<std::size_t>(n));
@@ -99,7 +89,7 @@ task<result<std::vector<std::string>>> backend::listxattrs(const storage::reques
         if (!as)
             return as.error();
         std::string all(largest_value, 0);
-        const ssize_t n = ::listxattr(path_of(fd).text(), all.data(), all.size());
+        const ssize_t n = ::listxattr(fd_path(fd).text(), all.data(), all.size());
         if (n < 0)
             return errno_error("listxattr");
         std::vector<std::string> names;
@@ -143,7 +133,7 @@ task<result<storage::change>> backend::change_xattrs(const storage::request& r, 
             return as.error();
         if (turn)
             turn->begin(fd, c);
-        if (change(path_of(fd).text(), checked.text()) != 0)
+        if (change(fd_path(fd).text(), checked.text()) != 0)
             return errno_error("a change of an extended attribute");
         if (turn)
             turn->end(fd, c);
