@@ -110,7 +110,7 @@ struct delegation_entry final : state_entry {
     std::unique_ptr<storage::file_lease>
         lease; // while it is held, and the delegation is neither back nor revoked
     bool is_recalled = false;
-    time_point deadline{}; // to return it
+    time_point deadline{}; // to return it; of one that is revoked: when it was
     member_of<delegation_entry> by_deadline{*this};
     bool is_revoked() const noexcept { return file == nullptr; }
 };

@@ -264,16 +264,22 @@ task<result<void>> state_table::write_record(client_id id, bool frees_the_last)
     }
     if (c == nullptr)
         co_return error(errc::stale_client);
+    const bool was_due = c->unrecorded.is_linked();
     c->unrecorded.unlink();
-    if (c->recorded || c->revoked > std::size_t(frees_the_last))
+    // What it had may have been taken meanwhile, and given to others: it is not to take that back after a restart (8881 8.4.3).
+    const bool has_lost_all = c->state != client_state::active && c->state != client_state::courtesy;
+    if (c->recorded || has_lost_all || c->revoked > std::size_t(frees_the_last))
         co_return result<void>();
     c->storing = true;
     const result<void> written = co_await store_.add(c->key); // it stays while `storing` is set
     c->storing = false;
     c->recorded = written.has_value();
     wake(storing_);
-    if (!written)
+    if (!written) {
         stats_.store_failures.add();
+        if (was_due)
+            record_later(*c);
+    }
     co_return written;
 }
 

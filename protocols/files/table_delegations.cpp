@@ -470,14 +470,13 @@ task<result<void>> state_table::revoke(stateid id)
     }
     c.recorded = false;
     if ((d = live()) == nullptr) { // it came back after all
-        if ((c.complete || c.silent) && c.revoked == 0) {
-            by_->unrecorded.push_back(c.unrecorded);
-            wake(tending_);
-        }
+        if ((c.complete || c.silent) && c.revoked == 0)
+            record_later(c);
         co_return result<void>();
     }
     const bool was_leased = d->leased == delegation_entry::lease_state::held;
     leave_file(*d);
+    d->deadline = now();
     ++c.revoked;
     stats_.revoked_delegations.add(1);
     stats_.revocations.add();

@@ -379,8 +379,6 @@ task<void> state_table::tend()
         if (auto* m = by_->unrecorded.front(); done && m != nullptr) {
             const client_id lacking = m->owner.id;
             done = co_await write_record(lacking);
-            if (client_entry* c = find_client(lacking); !done && c != nullptr)
-                by_->unrecorded.push_back(c->unrecorded);
         }
         if (!done) {
             at(now() + std::chrono::seconds(1));

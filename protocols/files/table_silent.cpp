@@ -28,9 +28,28 @@ void state_table::drop_revoked(client_id client, const stateid& id) noexcept
         return;
     client_entry& c = s->client;
     remove(*s);
-    if (c.revoked != 0 || c.recorded)
+    if (c.revoked == 0 && !c.recorded)
+        record_later(c);
+}
+
+void state_table::drop_revoked_until(client_id client, time_point t) noexcept
+{
+    client_entry* const c = find_client(client);
+    if (c == nullptr || !c->silent || c->revoked == 0)
         return;
-    c.unrecorded.unlink();
+    for (auto* m = c->states.front(); m != nullptr;) {
+        state_entry& s = m->owner;
+        m = c->states.next(*m);
+        if (s.kind == state_kind::delegation && s.file == nullptr &&
+            static_cast<delegation_entry&>(s).deadline <= t)
+            remove(s);
+    }
+    if (c->revoked == 0 && !c->recorded)
+        record_later(*c);
+}
+
+void state_table::record_later(client_entry& c) noexcept
+{
     by_->unrecorded.push_back(c.unrecorded);
     wake(tending_);
 }

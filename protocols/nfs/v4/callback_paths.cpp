@@ -118,6 +118,11 @@ duration callback_paths::limit() const noexcept
     return std::min(duration(patience), state_.options().recall_time / 4);
 }
 
+duration callback_paths::wait_limit() const noexcept
+{
+    return std::min(duration(longest_wait), state_.options().recall_time / 8);
+}
+
 void callback_paths::set_callable(const callback_path& p, bool callable) noexcept
 {
     // One that is gone gets none anyway.
@@ -391,9 +396,9 @@ task<result<void>> callback_paths::wait_changed(std::shared_ptr<callback_path> p
 }
 
 // Whoever has no place is not to find that out when its delegation is revoked.
-bool callback_paths::is_starved(const callback_path& p) noexcept
+bool callback_paths::is_starved(const callback_path& p) const noexcept
 {
-    return p.waits_since_ && *p.waited_ - *p.waits_since_ >= longest_wait;
+    return p.waits_since_ && *p.waited_ - *p.waits_since_ >= wait_limit();
 }
 
 void callback_paths::note_wait(callback_path& p) noexcept

@@ -255,6 +255,9 @@ task<nfsstat4> server::open_v40(compound& k)
     }
     if (answer.status != nfsstat4::ok)
         co_return answer.status;
+    // Wherever that comes from: a client may have several addresses, and is not to wait for what it has just been given.
+    if ((answer.rflags & open4_result::confirm) == 0)
+        k.client = turn.client;
     OPEN4res res;
     res.stateid = answer.id;
     res.cinfo = answer.cinfo;

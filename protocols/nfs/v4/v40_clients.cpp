@@ -86,6 +86,15 @@ void v40_clients::drop_confirmed_of(names::iterator at)
     at->second.confirmed.reset();
 }
 
+// Its limits are those of where it calls from now on.
+void v40_clients::move_to(record& confirmed, peers::iterator to) noexcept
+{
+    ++to->second.clients;
+    if (--confirmed.peer->second.clients == 0)
+        peers_.erase(confirmed.peer);
+    confirmed.peer = to;
+}
+
 bool v40_clients::drop_first(std::list<names::iterator>& of)
 {
     for (const names::iterator at : of) {
@@ -223,6 +232,7 @@ v40_clients::confirmation v40_clients::begin_confirming(clientid4 id, const veri
             confirmed->calls = unconfirmed->calls;
             out.moved = confirmed->state;
             out.calls = confirmed->calls;
+            move_to(*confirmed, unconfirmed->peer);
             drop_unconfirmed_of(at);
         } else if (confirmed && confirmed->state != yields &&
                    (out.status = stands_against(*confirmed, who, unconfirmed->verifier,

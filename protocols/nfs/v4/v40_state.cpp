@@ -159,12 +159,25 @@ task<nfsstat4> v40_state::renew_and_tell_here(clientid4 id)
     const nfsstat4 status = co_await renew_client_here(id);
     const files::client_id client = clients_.state_of(id);
     const bool lost_some = state_.table().has_revoked(client);
+    if (!lost_some)
+        told_.erase(client);
     if (status != nfsstat4::ok || (!lost_some && !state_.table().has_delegations(client)))
         co_return status;
     // As of before the try, which takes its time. One that lost a delegation and has not heard of it gives them back then, and so hears of it.
     const bool is_down = lost_some || paths_.is_down(client);
     paths_.nudge(client);
+    if (lost_some)
+        end_telling(client);
     co_return is_down ? nfsstat4::cb_path_down : nfsstat4::ok;
+}
+
+// One that does not know what it lost never hears of it: the answer to its OPEN was lost, say. It has had the time to give all back that it knows of.
+void v40_state::end_telling(files::client_id client)
+{
+    const duration long_enough = 2 * state_.options().lease;
+    const time_point since = told_.try_emplace(client, now()).first->second;
+    if (now() - since >= long_enough)
+        state_.table().drop_revoked_until(client, now() - long_enough);
 }
 
 // A client whose state was taken hears of it once, and begins anew.
@@ -186,6 +199,7 @@ void v40_state::forget(files::client_id client)
     clients_.forget(client);
     owners_.forget(client);
     paths_.forget(client);
+    told_.erase(client);
 }
 
 bool v40_state::tend(time_point now, std::size_t most_owners)
@@ -340,6 +354,7 @@ task<v40_state::begun> v40_state::begin_open_here(const OPEN4args* args)
     begun out;
     const files::client_id client = clients_.state_of(args->owner.clientid);
     out.answer.status = client == files::nobody ? nfsstat4::stale_clientid : nfsstat4::ok;
+    out.client = client;
     while (out.answer.status == nfsstat4::ok) {
         out.answer.status = co_await turn_of(client, false, args->owner.owner, out.turn);
         if (out.answer.status != nfsstat4::ok || out.turn->confirmed || out.turn->is_new)
@@ -360,7 +375,6 @@ task<v40_state::begun> v40_state::begin_open_here(const OPEN4args* args)
         out.turn.give_back();
         co_return out;
     }
-    out.client = client;
     const bool reclaims = args->claim.claim == open_claim_type4::previous;
     // The client is only just back, and is to keep what it had.
     if (reclaims && args->claim.delegate_type != open_delegation_type4::none)

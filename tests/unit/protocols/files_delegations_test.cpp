@@ -340,6 +340,63 @@ BOOST_FIXTURE_TEST_CASE(a_silent_client_whose_record_went_gets_nothing_more, del
     BOOST_TEST(is(run(table->record(a)), errc::busy)); // until that is freed
 }
 
+// First edge condition (7530 9.6.3.4): others have what it had.
+BOOST_FIXTURE_TEST_CASE(nobody_whose_state_was_taken_is_written_down_again, delegations_fixture)
+{
+    const stateid d = only_delegation(a, "f", delegation_type::write);
+    BOOST_REQUIRE(table->set_silent(a));
+    passage hold;
+    const demand rename(operation::rename, file_named("f"));
+    BOOST_TEST(is(make_room(rename, 0s, hold), errc::busy));
+    pass(table->options().recall_time);
+    BOOST_REQUIRE(table->renew(a));
+    BOOST_REQUIRE(make_room(rename, 0s, hold));
+    hold.end();
+    const auto body = [&]() -> task<void> {
+        scope s(*shard);
+        store->fails = [] { return true; };
+        table->drop_revoked(a, d);
+        s.spawn([this] { return table->tend(); });
+        co_await sleep_for(1500ms);
+        BOOST_TEST(!lists.new_list.contains("a"));
+        BOOST_TEST(table->stats().store_failures.value() > 0u);
+        store->fails = nullptr;
+        BOOST_TEST((co_await table->revoke_client(a)).has_value());
+        co_await sleep_for(5s);
+        BOOST_TEST(!lists.new_list.contains("a"));
+        s.request_stop();
+        co_await s.join();
+    };
+    run(body());
+}
+
+// Also where an OPEN wanted that first, and could not have it.
+BOOST_FIXTURE_TEST_CASE(a_record_that_is_due_is_written_whoever_tried_before, delegations_fixture)
+{
+    const stateid d = only_delegation(a, "f", delegation_type::write);
+    BOOST_REQUIRE(table->set_silent(a));
+    passage hold;
+    const demand rename(operation::rename, file_named("f"));
+    BOOST_TEST(is(make_room(rename, 0s, hold), errc::busy));
+    pass(table->options().recall_time);
+    BOOST_REQUIRE(table->renew(a));
+    BOOST_REQUIRE(make_room(rename, 0s, hold));
+    hold.end();
+    table->drop_revoked(a, d);
+    store->fails = [] { return true; };
+    BOOST_TEST(!run(table->record(a)).has_value());
+    store->fails = nullptr;
+    const auto body = [&]() -> task<void> {
+        scope s(*shard);
+        s.spawn([this] { return table->tend(); });
+        co_await sleep_for(1s);
+        BOOST_TEST(lists.new_list.contains("a"));
+        s.request_stop();
+        co_await s.join();
+    };
+    run(body());
+}
+
 BOOST_FIXTURE_TEST_CASE(time_alone_revokes, delegations_fixture)
 {
     const stateid d = only_delegation(a, "f", delegation_type::write);

@@ -79,6 +79,85 @@ BOOST_FIXTURE_TEST_CASE(who_does_not_answer_loses_the_delegation, revoked_fixtur
     BOOST_TEST(c.open(c.opening("g", share4::access_read)).status == nfsstat4::ok);
 }
 
+// The answer to its OPEN was lost, say: no stateid of its own tells it.
+BOOST_FIXTURE_TEST_CASE(who_does_not_know_what_it_lost_is_told_for_two_leases, revoked_fixture)
+{
+    host.silent = false;
+    for (int i = 0; i < 6; ++i) {
+        BOOST_TEST(commons->state.table().stats().revoked_delegations.value() == 1);
+        pass(30s, 100ms);
+        BOOST_TEST(c.renew() == nfsstat4::cb_path_down);
+        BOOST_TEST(other.renew() == nfsstat4::ok);
+    }
+    BOOST_TEST(commons->state.table().stats().revoked_delegations.value() == 0);
+    pass(1ms);
+    BOOST_TEST(lists.new_list.size() == 2u);
+    BOOST_TEST(c.renew() == nfsstat4::ok);
+    BOOST_TEST(c.open(c.opening("g", share4::access_read)).status == nfsstat4::ok);
+    BOOST_TEST(give_back(file) == nfsstat4::bad_stateid);
+}
+
+namespace {
+
+/// Likewise, and it has heard of that, and has delegations of "h" and "i".
+struct revoked_again_fixture : revoked_fixture {
+    revoked_again_fixture()
+    {
+        host.silent = false;
+        BOOST_TEST(give_back(file) == nfsstat4::bad_stateid);
+        BOOST_TEST(c.renew() == nfsstat4::ok);
+        move(c);
+        (void)delegated(c, "h");
+        (void)delegated(c, "i");
+    }
+    /// It does not give that back, and loses it after a lease.
+    void lose(std::string_view name)
+    {
+        (void)begin0(PUTROOTFH4args(), LOOKUP4args{"export"}, REMOVE4args{name});
+    }
+    /// Its lease goes on without RENEW.
+    void go_on(int times)
+    {
+        for (int i = 0; i < times; ++i) {
+            pass(30s, 100ms);
+            BOOST_TEST(compound(PUTFH4args{file.fh()}, READ4args{file.id, 0, 10}).status() == nfsstat4::ok);
+        }
+    }
+    std::int64_t revoked() { return commons->state.table().stats().revoked_delegations.value(); }
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(two_leases_begin_when_it_is_told, revoked_again_fixture)
+{
+    lose("h");
+    go_on(10);
+    BOOST_TEST(revoked() == 1);
+    BOOST_TEST(c.renew() == nfsstat4::cb_path_down);
+    go_on(5);
+    BOOST_TEST(c.renew() == nfsstat4::cb_path_down);
+    BOOST_TEST(revoked() == 1);
+    go_on(1);
+    BOOST_TEST(c.renew() == nfsstat4::cb_path_down);
+    BOOST_TEST(revoked() == 0);
+}
+
+BOOST_FIXTURE_TEST_CASE(what_is_lost_later_is_told_as_long, revoked_again_fixture)
+{
+    lose("h");
+    go_on(4);
+    BOOST_TEST(c.renew() == nfsstat4::cb_path_down);
+    lose("i");
+    go_on(5);
+    BOOST_TEST(revoked() == 2);
+    go_on(2);
+    BOOST_TEST(c.renew() == nfsstat4::cb_path_down);
+    BOOST_TEST(revoked() == 1);
+    go_on(3);
+    BOOST_TEST(c.renew() == nfsstat4::cb_path_down);
+    BOOST_TEST(revoked() == 0);
+}
+
 BOOST_FIXTURE_TEST_CASE(who_returns_a_revoked_delegation_hears_of_it, revoked_fixture)
 {
     BOOST_TEST(give_back(file) == nfsstat4::bad_stateid);
@@ -191,6 +270,49 @@ BOOST_FIXTURE_TEST_CASE(a_new_owner_claims_while_it_is_recalled, fixture)
     const auto claimed = c.open(claim);
     BOOST_TEST(claimed.status == nfsstat4::ok);
     BOOST_TEST(give_back(file) == nfsstat4::ok);
+}
+
+// A laptop that changes from one network to another, say. Linux asks for attributes behind OPEN.
+BOOST_FIXTURE_TEST_CASE(who_calls_from_another_address_does_not_wait_for_itself, fixture)
+{
+    begin();
+    client0 c(*this, "c");
+    c.connect();
+    make(c, "f");
+    from.address = "127.0.0.9";
+    const bitmap4 wanted = {attribute::size, attribute::change};
+    const auto opening =
+        begin0(PUTROOTFH4args(), LOOKUP4args{"export"}, c.opening("f"), GETFH4args(), GETATTR4args{wanted});
+    BOOST_TEST_REQUIRE(opening->is_done);
+    answer4 out = answer_of(*opening);
+    out.good<PUTROOTFH4res>();
+    out.good<LOOKUP4res>();
+    BOOST_TEST(out.good<OPEN4res>().delegation.delegation_type == deleg::write);
+    const auto handle = out.good<GETFH4res>().object;
+    const std::vector<std::byte> file(handle.begin(), handle.end());
+    out.good<GETATTR4res>();
+    BOOST_TEST(host.calls.empty());
+    // An owner that nobody has confirmed may be anybody's.
+    host.values.present = {attribute::change, attribute::size};
+    c.owner = "new";
+    BOOST_TEST(
+        compound(PUTROOTFH4args(), LOOKUP4args{"export"}, c.opening("f"), GETATTR4args{wanted}).status() ==
+        nfsstat4::ok);
+    BOOST_TEST(host.calls.size() == 1u);
+    // It says where it is now: that is its own address then, whose limits it shares.
+    const auto ask = [&] {
+        (void)compound(PUTFH4args{std::span(file)}, GETATTR4args{wanted}, c.opening("f"));
+    };
+    ask();
+    BOOST_TEST(host.calls.size() == 2u);
+    c.address = "127.0.0.9.8.1";
+    move(c);
+    ask();
+    BOOST_TEST(host.calls.size() == 2u);
+    BOOST_TEST(called.at("127.0.0.9:2049").calls.empty());
+    BOOST_TEST(commons->v40.clients().states_of("127.0.0.1").empty());
+    BOOST_TEST(commons->v40.clients().states_of("127.0.0.9").size() == 1u);
+    BOOST_TEST(commons->v40.clients().size() == 1u);
 }
 
 BOOST_FIXTURE_TEST_CASE(others_ask_a_writer_for_attributes, fixture)

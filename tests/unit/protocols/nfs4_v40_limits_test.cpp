@@ -353,6 +353,47 @@ BOOST_FIXTURE_TEST_CASE(who_has_no_place_for_its_recall_hears_of_it, holder_fixt
                open_delegation_type4::read);
 }
 
+// In time for it: its delegation is revoked after ten seconds.
+BOOST_FIXTURE_TEST_CASE(who_has_little_time_for_its_recall_hears_of_it_sooner, holder_fixture)
+{
+    limits.callback_connections_per_peer = 1;
+    verbena::files::state_options hasty;
+    hasty.epoch = 9;
+    hasty.lease = hasty.recall_time = 10s;
+    program.reset();
+    dispatcher.reset();
+    commons.emplace(exports, key, home, *store, hasty, 1'700'000'000, limits);
+    program.emplace(*commons, home);
+    dispatcher.emplace(*shard);
+    dispatcher->add(*program);
+    begin();
+    other.netid = "udp";
+    holder.connect();
+    other.connect();
+    (void)delegated(holder, "f");
+    client0 a(*this, "a");
+    a.address = "127.0.0.1.8.2";
+    pass(9s);
+    BOOST_TEST(holder.renew() == nfsstat4::ok);
+    BOOST_TEST(other.renew() == nfsstat4::ok);
+    pass(2s);
+    BOOST_TEST(paths().connections.value() == 0);
+    a.connect();
+    (void)delegated(a, "fa");
+    make(other, "g");
+    called.at("127.0.0.1:2050").silent_recalls = true;
+    const auto for_a = take(other, "fa");
+    const auto waiting = begin0(PUTROOTFH4args(), LOOKUP4args{"export"}, REMOVE4args{"f"});
+    pass(1s);
+    BOOST_TEST(holder.renew() == nfsstat4::ok);
+    pass(1s);
+    BOOST_TEST(host.calls.empty());
+    BOOST_TEST(holder.renew() == nfsstat4::cb_path_down);
+    pass(2s);
+    BOOST_TEST(host.calls.size() == 1u);
+    BOOST_TEST(holder.renew() == nfsstat4::ok);
+}
+
 BOOST_FIXTURE_TEST_CASE(a_place_that_is_given_up_keeps_no_connection, called_hosts_fixture)
 {
     begin();

@@ -257,6 +257,9 @@ public:
     /// A silent client has heard that the delegation was revoked: that is free_stateid() for it. With the last one its record is
     /// written again by tend(), or by record() if that comes first. Anything else is left as it is.
     void drop_revoked(client_id client, const stateid& id) noexcept;
+    /// Likewise all delegations of it that were revoked at `t` or before, for one that does not know which it lost. Looks at all state of the
+    /// client.
+    void drop_revoked_until(client_id client, time_point t) noexcept;
     /// The client may take back after the next start what it gets from now on.
     /// Completes when: it is in the recovery store; at once where it is already. On cancel: as the store says. Errors: stale_client, expired,
     /// admin_revoked, busy; the store's. Lifetime: the table outlives it. Shard: the table's.
@@ -481,6 +484,7 @@ private:
     void ask_all_back(std::size_t of) noexcept;
     void give_way_if_gone(detail::delegation_entry& d) noexcept;
     void trust_no_more(detail::client_entry& c) noexcept;
+    void record_later(detail::client_entry& c) noexcept;
     detail::delegation_entry& grant(detail::client_entry& c, detail::file_entry& f, delegation_type type,
                                     std::optional<std::uint64_t> change);
     void recall(detail::delegation_entry& d) noexcept;

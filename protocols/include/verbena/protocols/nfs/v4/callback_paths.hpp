@@ -130,8 +130,10 @@ public:
     static constexpr duration idle_time = std::chrono::seconds(10);
     static constexpr duration first_pause = std::chrono::seconds(1);
     static constexpr duration last_pause = std::chrono::minutes(5);
-    /// A client whose calls find no free place for so long hears CB_PATH_DOWN, and gets no delegation.
+    /// A client whose calls find no free place for so long hears CB_PATH_DOWN, and gets no delegation. No longer than an eighth of the time
+    /// that it has for a recall, for the same reason.
     static constexpr duration longest_wait = std::chrono::seconds(5);
+    duration wait_limit() const noexcept;
     /// Tries of one peer: at once, and each second.
     static constexpr unsigned most_tries = 64;
     static constexpr unsigned tries_each_second = 10;
@@ -201,7 +203,7 @@ private:
     task<void> serve(std::shared_ptr<callback_path> p);
     task<result<void>> open(callback_path* p);
     task<result<void>> open_unless_over(callback_path* p);
-    static bool is_starved(const callback_path& p) noexcept;
+    bool is_starved(const callback_path& p) const noexcept;
     void note_wait(callback_path& p) noexcept;
     void note_open(callback_path& p) noexcept;
     void note_down(callback_path& p) noexcept;

@@ -114,6 +114,7 @@ private:
     std::string key_of(std::string_view name) const;
     void drop_unconfirmed_of(names::iterator at);
     void drop_confirmed_of(names::iterator at);
+    void move_to(record& confirmed, peers::iterator to) noexcept;
     void erase_if_empty(names::iterator at);
     bool drop_first(std::list<names::iterator>& of);
     session_table::shortage make_room(peer_entry& peer, time_point now);

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #pragma GCC visibility push(default)
@@ -50,9 +51,9 @@ public:
     struct begun {
         bool runs = false;
         v40_answer answer;                       ///< unless it runs: as a repeat, if that is ok
-        files::client_id client = files::nobody; ///< if it runs
+        files::client_id client = files::nobody; ///< whose number it brings
         bool may_delegate =
-            false; ///< likewise: the owner is confirmed; of a reclaim, the client is called somewhere
+            false; ///< if it runs: the owner is confirmed; of a reclaim, the client is called somewhere
         v40_turn turn;
     };
     /// An OPEN that runs goes to end_open(). Where it doesn't get there its number is not used up.
@@ -106,6 +107,7 @@ private:
     task<nfsstat4> renew_here(files::client_id client);
     task<nfsstat4> renew_client_here(clientid4 id);
     task<nfsstat4> renew_and_tell_here(clientid4 id);
+    void end_telling(files::client_id client);
     task<nfsstat4> end_if_unaware(files::client_id client);
     task<nfsstat4> return_delegation_here(stateid4 id, const storage::handle* file);
     task<nfsstat4> take_turn(std::shared_ptr<v40_owner> owner, v40_turn& turn);
@@ -140,6 +142,8 @@ private:
     v40_clients clients_;
     v40_owners owners_;
     callback_paths paths_;
+    // Since when RENEW has told that something was revoked, those that have not heard what.
+    std::unordered_map<files::client_id, time_point> told_;
     files::client_id tended_ = files::nobody; // whose owners were looked at last
     files::limit_counters refused_limits_;
 };
