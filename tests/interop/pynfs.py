@@ -6,8 +6,9 @@
                            [--beside NAME=FILE] [--report FILE] [TEST...]
 
 PYNFS is a checkout in which `./setup.py build` was run; nothing of it is here. It needs python3-ply, which may lie in --python-path.
-TEST are codes and flags of pynfs', `all` without any. Run it as root, so that callers can be anybody. --report writes the section "pynfs" of
-docs/interop.md, beside what other servers came to: FILE is what pynfs' own --jsonout wrote of NAME. (`--beside 'nfs-ganesha 4.3=FILE'`)
+TEST are codes and flags of pynfs', `all` without any. Run it as root, so that callers can be anybody. --report writes what is said of the minor
+version in the section "pynfs" of docs/interop.md, beside what other servers came to: FILE is what pynfs' own --jsonout wrote of NAME.
+(`--beside 'nfs-ganesha 4.3=FILE'`)
 
 The exit status is 0 if all passed but those that KNOWN names, 1 if another one failed or one of KNOWN passed, 2 if pynfs did not run.
 """
@@ -40,6 +41,9 @@ LEASE = 12
 LIMIT = 3600  # seconds that pynfs may take for a back end
 # Of the section of docs/interop.md; the lab, which writes the rest of that page, leaves it as it is.
 HEADING = "## pynfs"
+INTRODUCTION = """\
+Written by `tests/interop/pynfs.py --report`; [internals/nfs4.md](internals/nfs4.md#pynfs) tells how to run it. The tests that `all` stands for,
+and how many of them passed, by the letters that their codes begin with."""
 
 
 class Unusable(Exception):
@@ -131,8 +135,13 @@ def commit_of(folder):
     return told.stdout.strip() or "of no known commit"
 
 
+def part(minor):
+    """The heading of a minor version; 2 has 1's tests too."""
+    return "### Minor versions 1 and 2" if minor == 2 else f"### Minor version {minor}"
+
+
 def report(path, results, beside, minor, pynfs):
-    """Writes the section of the page anew. `results` are verbenad's by back end, `beside` other servers' by their names."""
+    """Writes the part of the page anew. `results` are verbenad's by back end, `beside` other servers' by their names."""
     columns = {**{f"verbenad, {backend}": found for backend, found in results.items()}, **beside}
     codes = sorted({code for found in columns.values() for code, (word, _) in found.items() if word != "skipped"}, key=order)
 
@@ -145,10 +154,8 @@ def report(path, results, beside, minor, pynfs):
     groups = collections.defaultdict(list)
     for code in codes:
         groups[order(code)[0]].append(code)
-    lines = [HEADING, "",
-             f"Written by `tests/interop/pynfs.py --report`; [internals/nfs4.md](internals/nfs4.md#pynfs) tells how to run it. The tests that",
-             f"`all` stands for, in minor version {minor}, and how many of them passed, by the letters that their codes begin with. pynfs {commit_of(pynfs)}, "
-             f"verbena {commit_of(HERE)}.", "",
+    lines = [part(minor), "",
+             f"pynfs {commit_of(pynfs)}, verbena {commit_of(HERE)}.", "",
              row("tests", *columns), row(*["---"] * (1 + len(columns)))]
     lines += [row(name, *counted(of)) for name, of in groups.items()]
     lines += [row("all", *counted(codes)), "",
@@ -159,9 +166,11 @@ def report(path, results, beside, minor, pynfs):
         if any(word == "failed" for word, _ in told):
             why = known_of(minor).get(code) or next(reason for word, reason in told if word == "failed")
             lines.append(row(code, *(word for word, _ in told), why.replace("|", "\\|")[:200]))
-    page = pathlib.Path(path).read_text(encoding="utf-8")
-    page = page.split(f"\n{HEADING}\n")[0].rstrip("\n")
-    pathlib.Path(path).write_text("\n".join([page, "", *lines, ""]), encoding="utf-8")
+    page, _, section = pathlib.Path(path).read_text(encoding="utf-8").partition(f"\n{HEADING}\n")
+    parts = {"### " + text.partition("\n")[0]: "### " + text.strip("\n") for text in section.split("\n### ")[1:]}
+    parts[part(minor)] = "\n".join(lines)
+    pathlib.Path(path).write_text("\n\n".join([page.rstrip("\n"), HEADING, INTRODUCTION, *(parts[name] for name in sorted(parts, reverse=True))]) + "\n",
+                                  encoding="utf-8")
 
 
 def main():
