@@ -103,7 +103,7 @@ task<void> client_session::mend_way_back()
         }
         const bool answers = bound.front() == way_bound::answers || bound.front() == way_bound::brings_calls;
         may_begin_anew = asked && (answers || best == 0);
-        if (!brings_calls)
+        if (!brings_calls || shard_->clock().now() - mended_ >= lease_)
             break;
     }
     const time_point now = shard_->clock().now();
@@ -126,8 +126,7 @@ task<void> client_session::mend_way_back()
 // what it takes to make a lost session anew has none.
 task<result<void>> client_session::ask_for_flags(rpc::client_transport* by)
 {
-    task<result<void>> asking = ask_in_a_slot(by);
-    auto asked = co_await with_timeout(lease_, std::move(asking));
+    auto asked = co_await ask_in_a_slot(by);
     if (state_ == state::up)
         co_return asked;
     operations<> nothing;

@@ -160,7 +160,11 @@ bool client::is_here(const known_handle& object, const open_delegation4& given, 
     const std::shared_ptr<server_open> before = delegated(object);
     const bool is_the_same = before != nullptr && before->delegation == id;
     if (is_the_same && !wanted_back) {
-        set_type(*before, given); // it has a newer number
+        // The answer of an older OPEN may be late, and tell of one that has gone back since: a server may use its stateid again.
+        if (number >= before->typed_by) {
+            before->typed_by = number;
+            set_type(*before, given);
+        }
         return true;
     }
     if (is_the_same) {
@@ -204,6 +208,10 @@ task<void> client::take_delegation(std::shared_ptr<server_open> o, const OPEN4re
     o->granted_at = known.change;
     o->granted_size = known.size;
     o->last_used = ++uses_;
+    o->typed_by = number;
+    // Whoever opens it before its owners' names are known asks for them himself.
+    if (needs_names(known))
+        ++o->changes;
     set_type(*o, given);
     delegated_.push_back(std::move(o));
     make_room_for_delegations();

@@ -152,11 +152,14 @@ task<void> client::perform(std::shared_ptr<opening> o)
     end_asking(number);
     // Names take their time: by now a delegation is one that can be recalled, reclaimed and changed for.
     if (o->outcome && !call.is_abandoned() && needs_names(o->made->node_.attributes)) {
+        const std::shared_ptr<server_open> there = o->made->open_;
+        const std::uint64_t unnamed = there->changes;
         file_attributes& told = o->made->node_.attributes;
         co_await name_owners(call.get<3>().obj_attributes, told);
-        file_attributes& known = o->made->open_->known;
+        file_attributes& known = there->known;
         known.uid = known.uid == file_attributes::nobody ? told.uid : known.uid;
         known.gid = known.gid == file_attributes::nobody ? told.gid : known.gid;
+        there->looked_at = std::max(there->looked_at, unnamed);
     }
     o->is_over = true;
     o->over.set();

@@ -434,8 +434,11 @@ task<result<void>> client_session::run(compound_call& call)
 {
     duration delay = patience::first_delay;
     duration waited = duration::zero();
+    const auto is_over = [&] {
+        return call.is_abandoned() || call.only_in_.value_or(incarnation_) != incarnation_;
+    };
     for (unsigned losses = 0;;) {
-        if (call.is_abandoned())
+        if (is_over())
             co_return stopped;
         if (state_ != state::up) {
             auto ready = co_await be_ready();
@@ -445,7 +448,7 @@ task<result<void>> client_session::run(compound_call& call)
         const bool mine = co_await permits_.acquire();
         if (!mine)
             co_return stopped;
-        if (state_ != state::up || call.is_abandoned()) {
+        if (state_ != state::up || is_over()) {
             release_permit();
             continue;
         }
@@ -493,11 +496,20 @@ std::size_t client_session::free_slot(const rpc::client_transport* by) const noe
 }
 
 // A SEQUENCE alone that is sent once. Where it finds the session lost, that is for others to mend. Fails where no answer comes within a sixth of a lease.
+// It waits for a slot until a lease has passed since the way back began to be mended: whoever has the slots may wait by a way that leads nowhere.
 task<result<void>> client_session::ask_in_a_slot(rpc::client_transport* by)
 {
-    const bool mine = co_await permits_.acquire();
+    const auto wait = [](semaphore& permits) -> task<result<bool>> {
+        const bool acquired = co_await permits.acquire();
+        if (!acquired)
+            co_return stopped;
+        co_return true;
+    };
+    task<result<bool>> waiting = wait(permits_);
+    const duration limit = std::max(mended_ + lease_ - shard_->clock().now(), lease_ / 6);
+    auto mine = co_await with_timeout(limit, std::move(waiting));
     if (!mine)
-        co_return stopped;
+        co_return mine.error();
     if (state_ != state::up) {
         release_permit();
         co_return result<void>();
@@ -573,7 +585,7 @@ task<result<client_session::verdict>> client_session::send_in_known(std::size_t 
     args.cachethis = call.once_;
     if (!std::exchange(s.in_doubt, true))
         s.asked = shard_->clock().now();
-    const bool was_in_doubt = call.in_doubt_;
+    const bool was_in_doubt = call.is_in_doubt(incarnation_);
     auto sent = co_await send(call, &args, way_of(number));
     if (!sent)
         co_return sent.error();
@@ -689,6 +701,7 @@ task<result<rpc::reply>> client_session::send(compound_call& call, const SEQUENC
     request.max_reply = rpc::max_success_header_size + head_of_results + call.results_;
     request.max_result = call.item_;
     call.in_doubt_ = true;
+    call.sent_in_ = incarnation_;
     co_return co_await way.call(request);
 }
 

@@ -85,6 +85,7 @@ struct client::locking {
     std::optional<held_permit> held;      // that turn, until its caller has heard, or all is undone
     std::vector<files::locked_range> had; // of `bytes`, before
     bool is_abandoned = false;
+    std::optional<std::uint64_t> only_in; // incarnation of the server
     bool settles = false; // what the server may have done is undone, whether anybody waits or not
     bool is_over = false;
     result<void> outcome;
@@ -134,9 +135,10 @@ task<result<void>> client::send_lock(std::shared_ptr<locking> k)
     k->note_what_was_locked();
     const files::locked_range wanted{k->bytes, k->type};
     auto locked = co_await lock_there(k, wanted, false);
-    k->settles = !locked && k->call && k->call->is_in_doubt() && !tells_that_none_is_locked(locked.error());
+    k->settles = !locked && k->call && k->call->is_in_doubt(session_.incarnation()) &&
+                 !tells_that_none_is_locked(locked.error());
     if (k->settles)
-        k->l->in_doubt = wanted;
+        k->l->in_doubt = {wanted, session_.incarnation()};
     co_return locked;
 }
 
@@ -152,6 +154,8 @@ task<result<void>> client::lock_there(std::shared_ptr<locking> k, files::locked_
         k->call.emplace(PUTFH4args{k->o->handle.bytes()},
                         locking_of(*k->o, l, k->owner, what.bytes, to_wire(what.type, k->waits && !undoes)));
         k->call->once();
+        if (k->only_in)
+            k->call->only_in(*k->only_in);
         ran = co_await session_.run(*k->call);
         // A server that started anew meanwhile has what was locked before by another stateid.
         if (ran || !first || !is_gone(ran.error()) || !l.is_known || (was_known && l.id == by))
@@ -203,7 +207,7 @@ task<result<void>> client::undo_lock(std::shared_ptr<locking> k)
     for (const files::locked_range& each : k->had)
         l.ranges.set(each.bytes, each.type);
     if (!l.is_lost) {
-        l.in_doubt = {k->bytes, k->type};
+        l.in_doubt = {{k->bytes, k->type}, session_.incarnation()};
         co_return undone;
     }
     l.is_lost = !l.ranges.empty();
@@ -218,23 +222,28 @@ task<void> client::undo_late(std::shared_ptr<locking> k)
 }
 
 // In its turn. To undo what is in doubt asks for nothing that the file does not have: where the server has not locked it, nothing changes. Only by which
-// stateid it was locked, if the file has none, the server tells nobody but who asks for it once more.
+// stateid it was locked, if the file has none, the server tells nobody but who asks for it once more. A restart has undone it: to ask the server then would
+// lock what nobody wants.
 task<result<void>> client::settle(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l)
 {
-    if (!l->in_doubt)
+    const auto is_over = [&] { return !l->in_doubt || l->in_doubt->incarnation != session_.incarnation(); };
+    if (is_over()) {
+        l->in_doubt.reset();
         co_return result<void>();
-    const files::locked_range sent = *l->in_doubt;
-    auto k = std::make_shared<locking>(std::move(o), l, sent.bytes, sent.type, false);
+    }
+    const lock_in_doubt sent = *l->in_doubt;
+    auto k = std::make_shared<locking>(std::move(o), l, sent.what.bytes, sent.what.type, false);
     k->note_what_was_locked();
+    k->only_in = sent.incarnation;
     result<void> locked;
     if (!l->is_known)
-        locked = co_await lock_there(k, sent, true);
+        locked = co_await lock_there(k, sent.what, true);
+    k->only_in.reset();
     if (locked) {
         l->in_doubt.reset();
         co_return co_await undo_lock(std::move(k));
     }
-    // After a restart there is nothing to be undone.
-    if (l->in_doubt && !tells_that_none_is_locked(locked.error()))
+    if (!is_over() && !tells_that_none_is_locked(locked.error()))
         co_return locked;
     l->in_doubt.reset();
     co_return result<void>();
@@ -260,7 +269,7 @@ task<void> client::perform_unlock(std::shared_ptr<unlocking> k)
         begin_return(k->o);
         l.ranges.clear(everything);
         if (l.is_known)
-            l.in_doubt = {everything, files::lock_type::write};
+            l.in_doubt = {{everything, files::lock_type::write}, session_.incarnation()};
         session_.background().spawn(&client::unlock_late, this, k->o, k->l);
     }
     k->over.set();
@@ -270,6 +279,7 @@ task<void> client::perform_unlock(std::shared_ptr<unlocking> k)
 // Of a file that is closed: until the server has unlocked it, or the open is closed, which other files may have.
 task<void> client::unlock_late(std::shared_ptr<server_open> o, std::shared_ptr<file_locks> l)
 {
+    const std::uint64_t incarnation = session_.incarnation();
     for (duration delay = first_delay;; delay = std::min(delay * 2, session_.lease() / 3)) {
         const bool slept = co_await sleep_for(delay);
         if (!slept || o->is_closed)
@@ -281,7 +291,8 @@ task<void> client::unlock_late(std::shared_ptr<server_open> o, std::shared_ptr<f
         auto settled = co_await settle(o, l);
         if (!settled)
             continue;
-        if (std::exchange(l->is_known, false))
+        // A restart takes the stateid along.
+        if (std::exchange(l->is_known, false) && session_.incarnation() == incarnation)
             co_await free_stateid(l->id);
         co_return;
     }

@@ -21,6 +21,12 @@ namespace verbena::nfs::v4 {
 inline const error locks_are_lost(std::errc::io_error, "the server has lost what was locked here");
 inline const error not_opened_for_this(make_error_code(nfsstat4::openmode), "the file is not open for that");
 
+/// What the server may have locked although nobody heard so.
+struct lock_in_doubt {
+    files::locked_range what;
+    std::uint64_t incarnation = 0; ///< of the server, as client_session counts them: the next one has it not
+};
+
 /// What one file has locked. Its owner is its own.
 struct file_locks {
     explicit file_locks(std::uint64_t number) noexcept : owner(number) {}
@@ -31,7 +37,7 @@ struct file_locks {
     bool is_lost = false;  // the server has forgotten what is in `ranges`
     files::byte_ranges ranges;
     /// What the server may have locked so although `ranges` says otherwise, as the answer to LOCK never came.
-    std::optional<files::locked_range> in_doubt;
+    std::optional<lock_in_doubt> in_doubt;
     semaphore turn{1};         // of LOCK and LOCKU, with what undoes them
     std::uint64_t notices = 0; // that a lock may be free
     event may_be_free;         // set by each of them, for who waits
@@ -94,6 +100,7 @@ struct server_open {
 
     state delegated = state::plain;
     open_delegation_type4 type = open_delegation_type4::none;
+    std::uint64_t typed_by = 0;        // the number of the OPEN that told `type`
     stateid4 delegation;               // likewise with 0
     std::uint32_t allowed = 0;         // access of an open that it answers
     std::uint32_t allowed_by_mode = 0; // likewise, by the file's mode when it was granted

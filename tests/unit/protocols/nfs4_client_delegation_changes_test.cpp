@@ -59,6 +59,49 @@ struct named : two_clients {
     std::unique_ptr<nfs::v4::file> opened;
 };
 
+// Where the delegation stands in OPEN's answer behind SEQUENCE and PUTFH, and its length.
+std::pair<std::size_t, std::size_t> delegation_in(const std::vector<std::byte>& reply)
+{
+    std::size_t at = 24 + 12 + 44 + 8 + 8 + 16 + 20 + 4; // to the attributes that were set
+    at += 4 + 4 * xdr::load_u32(reply.data() + at);
+    const std::span<const std::byte> bytes(reply);
+    xdr::decoder in(bytes.subspan(at));
+    open_delegation4 read;
+    xdr::codec<open_delegation4>::decode(in, read);
+    BOOST_TEST_REQUIRE(in.ok());
+    return {at, in.position()};
+}
+
+// A server that gives the holder the first delegation with each OPEN.
+template<class Clients>
+struct giving_the_same : Clients {
+    giving_the_same()
+    {
+        this->holder.wire.on_reply_to = [this](const sent_compound& call, std::vector<std::byte>& reply) {
+            refuse_what_is_to_be(call, reply);
+            if (!call.has(nfs_opnum4::open))
+                return;
+            const auto [at, length] = delegation_in(reply);
+            const auto begin = reply.begin() + static_cast<std::ptrdiff_t>(at);
+            const auto end = begin + static_cast<std::ptrdiff_t>(length);
+            const std::uint32_t type = xdr::load_u32(reply.data() + at);
+            if (type == 1 || type == 2) // for reading or writing
+                given.assign(begin, end);
+            else if (!given.empty())
+                reply.insert(reply.erase(begin, end), given.begin(), given.end());
+        };
+    }
+    void refuse_what_is_to_be(const sent_compound& call, std::vector<std::byte>& reply)
+    {
+        if (call.has(nfs_opnum4::read) && std::exchange(forgets, false))
+            refuse_at(reply, 2, nfsstat4::bad_stateid);
+    }
+    std::vector<std::byte> given;
+    bool forgets = false; // the stateid of the next READ
+};
+using gives_the_same = giving_the_same<fixture>;
+using named_and_gives_the_same = giving_the_same<named>;
+
 } // namespace
 
 BOOST_FIXTURE_TEST_CASE(what_changes_while_an_owners_name_is_looked_up_is_seen, named)
@@ -79,6 +122,65 @@ BOOST_FIXTURE_TEST_CASE(what_changes_while_an_owners_name_is_looked_up_is_seen, 
     close(*again);
     close(*opened);
     again = open(holder, what, share4::access_read);
+    BOOST_TEST(again->node().attributes.uid == 1234u);
+    close(*again);
+}
+
+BOOST_FIXTURE_TEST_CASE(an_open_while_an_owners_name_is_looked_up_shows_it_too, named)
+{
+    our_source.names = {{{account_kind::user, 1234}, "alice"}};
+    const auto what = make("f");
+    begin_open(what);
+    std::unique_ptr<nfs::v4::file> second;
+    opens.spawn([&]() -> task<void> {
+        auto got = co_await holder.user.open(what, share4::access_read);
+        BOOST_TEST_REQUIRE(got.has_value());
+        second = std::move(*got);
+    });
+    turns();
+    end_open();
+    BOOST_TEST(opened->node().attributes.uid == 1234u);
+    BOOST_TEST_REQUIRE(second != nullptr);
+    BOOST_TEST(second->node().attributes.uid == 1234u);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::open) == 1u);
+    for (auto* each : {&opened, &second})
+        close(**each);
+    opened.reset();
+    // What is known then is not asked for again.
+    holder.wire.sent.clear();
+    const auto other_file = make("g");
+    our_source.names = {{{account_kind::user, 1235}, "alice"}};
+    ours.emplace(tasks, our_source);
+    begin_open(other_file);
+    end_open();
+    holder.wire.sent.clear();
+    second = open(holder, other_file, share4::access_read);
+    BOOST_TEST(second->node().attributes.uid == 1235u);
+    BOOST_TEST(holder.wire.sent.empty());
+    close(*opened);
+    close(*second);
+}
+
+BOOST_FIXTURE_TEST_CASE(who_has_gone_leaves_no_delegation_without_an_owners_name, named)
+{
+    our_source.names = {{{account_kind::user, 1234}, "alice"}};
+    const auto what = make("f");
+    event go;
+    holder.wire.holds_answer = [&](const sent_compound& call) {
+        return call.has(nfs_opnum4::open) ? &go : nullptr;
+    };
+    scope gives_up(*shard);
+    gives_up.spawn([&]() -> task<void> { (void)co_await holder.user.open(what, share4::access_read); });
+    turns();
+    gives_up.request_stop();
+    turns();
+    go.set();
+    run([&]() -> task<void> { co_await gives_up.join(); });
+    turns();
+    BOOST_TEST_REQUIRE(holder.user.delegations() == 1u);
+    BOOST_TEST(our_source.asked.empty());
+    auto again = open(holder, what, share4::access_read);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::open) == 1u);
     BOOST_TEST(again->node().attributes.uid == 1234u);
     close(*again);
 }
@@ -108,7 +210,7 @@ BOOST_FIXTURE_TEST_CASE(a_restart_while_an_owners_name_is_looked_up_leaves_what_
 }
 
 // AUTH_SYS sends a number, and the server compares it with its own.
-BOOST_FIXTURE_TEST_CASE(the_mode_is_judged_by_the_servers_number_of_the_owner, named)
+BOOST_FIXTURE_TEST_CASE(the_mode_is_judged_by_the_servers_number_of_the_owner, named_and_gives_the_same)
 {
     // Here alice is the holder.
     our_source.names = {{{account_kind::user, 1000}, "alice"}};
@@ -119,6 +221,10 @@ BOOST_FIXTURE_TEST_CASE(the_mode_is_judged_by_the_servers_number_of_the_owner, n
     BOOST_TEST_REQUIRE(holder.user.delegations() == 1u);
     auto again = open(holder, made->node(), share4::access_read);
     BOOST_TEST(holder.wire.count(nfs_opnum4::open) == 2u);
+    close(*again);
+    // What that OPEN told of the delegation was judged so as well, although the name was known by then.
+    again = open(holder, made->node(), share4::access_read);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::open) == 3u);
     close(*again);
     close(*made);
 }
@@ -223,85 +329,6 @@ BOOST_FIXTURE_TEST_CASE(what_was_written_is_stable_before_the_delegation_goes_ba
     run([&]() -> task<void> { co_await both.join(); });
     BOOST_TEST(holder.user.delegations() == 0u);
     holder.wire.holds_answer = nullptr;
-}
-
-BOOST_FIXTURE_TEST_CASE(a_new_session_without_a_way_back_has_no_delegations, fixture)
-{
-    const auto what = delegated("f");
-    bool refuses = true;
-    holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
-        if (call.sequence && std::exchange(refuses, false))
-            refuse_sequence(reply, nfsstat4::badsession);
-    };
-    holder.wire.way = nullptr;
-    (void)good([&] { return holder.user.getattr(what.handle); });
-    turns();
-    BOOST_TEST(holder.user.session().sessions() == 2u);
-    BOOST_TEST(!holder.user.session().can_be_called());
-    BOOST_TEST(holder.user.delegations() == 0u);
-    BOOST_TEST(delegations() == 0u);
-}
-
-BOOST_FIXTURE_TEST_CASE(the_lease_counts_from_the_call_not_from_its_answer, fixture)
-{
-    const auto what = delegated("f");
-    event go;
-    holder.wire.holds_answer = [&](const sent_compound&) { return &go; };
-    scope looking(*shard);
-    looking.spawn([&]() -> task<void> { (void)co_await holder.user.getattr(what.handle); });
-    pass(80s, 1s);
-    BOOST_TEST(holder.user.session().lease_holds());
-    pass(50s, 1s); // the renewal's call was sent after 30 s
-    holder.wire.sent.clear();
-    go.set();
-    turns();
-    BOOST_TEST(holder.wire.sent.empty());
-    BOOST_TEST(!holder.user.session().lease_holds());
-    holder.wire.holds_answer = nullptr;
-    run([&]() -> task<void> { co_await looking.join(); });
-}
-
-BOOST_FIXTURE_TEST_CASE(a_connection_that_is_bound_brings_calls_at_once, fixture)
-{
-    const auto what = delegated("f");
-    bool refuses = true;
-    holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
-        if (call.sequence && std::exchange(refuses, false))
-            refuse_sequence(reply, nfsstat4::conn_not_bound_to_session);
-    };
-    (void)good([&] { return holder.user.getattr(what.handle); });
-    BOOST_TEST_REQUIRE(holder.wire.count(nfs_opnum4::bind_conn_to_session) == 1u);
-    for (const sent_compound& each : holder.wire.sent) {
-        if (each.bound_as)
-            BOOST_TEST((*each.bound_as == channel_dir_from_client4::fore_or_both));
-    }
-}
-
-BOOST_FIXTURE_TEST_CASE(a_connection_that_leads_nowhere_does_not_hold_up_the_others, fixture)
-{
-    direct_transport second(*this);
-    second.way = std::make_shared<called_way>(holder.service, pool);
-    BOOST_TEST(run([&] { return holder.user.session().add_connection(second); }).has_value());
-    const auto what = delegated("f");
-    event never;
-    second.gate = &never;
-    std::static_pointer_cast<called_way>(second.way)->is_open = false;
-    for (int i = 1; i <= 2; ++i) {
-        // The connection is another one now.
-        holder.way->is_open = false;
-        holder.wire.way = holder.way = std::make_shared<called_way>(holder.service, pool);
-        (void)good([&] { return holder.user.getattr(what.handle); });
-        pass(31s, 100ms);
-        (void)good([&] { return holder.user.getattr(what.handle); });
-        BOOST_TEST(holder.wire.count(nfs_opnum4::bind_conn_to_session) >= std::size_t(i));
-    }
-    auto conflicts = open(other, what, share4::access_write);
-    BOOST_TEST(holder.user.delegations() == 0u);
-    BOOST_TEST(holder.way->calls == 1);
-    close(*conflicts);
-    never.set();
-    turns();
-    run([&]() -> task<void> { co_await holder.user.close(); });
 }
 
 namespace {
@@ -438,13 +465,58 @@ BOOST_FIXTURE_TEST_CASE(who_waits_for_a_slot_to_ask_does_not_take_that_for_silen
     pass(80s, 100ms);
     BOOST_TEST(holder.wire.count(nfs_opnum4::bind_conn_to_session) == 1u);
     BOOST_TEST(holder.user.delegations() == 1u);
+    // The answer has its own limit, which is a sixth of the lease again.
+    event answered;
+    holder.wire.holds_answer = [&](const sent_compound& call) {
+        return call.operations.size() == 1 ? &answered : nullptr; // SEQUENCE
+    };
+    is_down = true;
     go.set();
     run([&]() -> task<void> { co_await reading.join(); });
+    pass(14s, 100ms);
+    is_down = false;
     holder.wire.holds_answer = nullptr;
-    pass(1s, 100ms);
+    answered.set();
+    pass(2s, 100ms);
+    BOOST_TEST(holder.user.session().sessions() == 1u);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::bind_conn_to_session) == 1u);
     BOOST_TEST(holder.user.session().can_be_called());
     BOOST_TEST(holder.user.delegations() == 1u);
     BOOST_TEST(delegations() == 1u);
+    close(*reads);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_way_back_that_is_not_mended_within_a_lease_is_lost, cannot_call)
+{
+    const auto what = delegated("f");
+    auto reads = open(holder, what, share4::access_read);
+    event bound, go;
+    holder.wire.holds_answer = [&](const sent_compound& call) {
+        return call.has(nfs_opnum4::bind_conn_to_session) ? &bound
+               : call.has(nfs_opnum4::read)               ? &go
+                                                          : nullptr;
+    };
+    is_down = true;
+    (void)good([&] { return holder.user.getattr(what.handle); });
+    const time_point begun_at = clock.now();
+    CB_RECALL_SLOT4args one;
+    BOOST_TEST(call_back(one) == nfsstat4::ok);
+    scope reading(*shard);
+    reading.spawn([&]() -> task<void> { (void)co_await reads->read(0, 10); });
+    pass(10s, 100ms);
+    bound.set();
+    pass(89s - (clock.now() - begun_at), 100ms);
+    BOOST_TEST(holder.user.delegations() == 1u);
+    pass(2s, 100ms);
+    BOOST_TEST(!holder.user.session().can_be_called());
+    BOOST_TEST(holder.user.delegations() == 0u);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::bind_conn_to_session) == 1u);
+    is_down = false;
+    holder.wire.holds_answer = nullptr;
+    go.set();
+    run([&]() -> task<void> { co_await reading.join(); });
+    turns();
+    BOOST_TEST(delegations() == 0u);
     close(*reads);
 }
 
@@ -495,54 +567,6 @@ BOOST_FIXTURE_TEST_CASE(who_made_a_file_may_no_more_than_its_mode_lets_him, fixt
     close(*reads);
     close(*made);
 }
-
-namespace {
-
-// Where the delegation stands in OPEN's answer behind SEQUENCE and PUTFH, and its length.
-std::pair<std::size_t, std::size_t> delegation_in(const std::vector<std::byte>& reply)
-{
-    std::size_t at = 24 + 12 + 44 + 8 + 8 + 16 + 20 + 4; // to the attributes that were set
-    at += 4 + 4 * xdr::load_u32(reply.data() + at);
-    const std::span<const std::byte> bytes(reply);
-    xdr::decoder in(bytes.subspan(at));
-    open_delegation4 read;
-    xdr::codec<open_delegation4>::decode(in, read);
-    BOOST_TEST_REQUIRE(in.ok());
-    return {at, in.position()};
-}
-
-} // namespace
-
-namespace {
-
-// A server that gives the holder the first delegation with each OPEN.
-struct gives_the_same : fixture {
-    gives_the_same()
-    {
-        holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
-            refuse_what_is_to_be(call, reply);
-            if (!call.has(nfs_opnum4::open))
-                return;
-            const auto [at, length] = delegation_in(reply);
-            const auto begin = reply.begin() + static_cast<std::ptrdiff_t>(at);
-            const auto end = begin + static_cast<std::ptrdiff_t>(length);
-            const std::uint32_t type = xdr::load_u32(reply.data() + at);
-            if (type == 1 || type == 2) // for reading or writing
-                given.assign(begin, end);
-            else if (!given.empty())
-                reply.insert(reply.erase(begin, end), given.begin(), given.end());
-        };
-    }
-    void refuse_what_is_to_be(const sent_compound& call, std::vector<std::byte>& reply)
-    {
-        if (call.has(nfs_opnum4::read) && std::exchange(forgets, false))
-            refuse_at(reply, 2, nfsstat4::bad_stateid);
-    }
-    std::vector<std::byte> given;
-    bool forgets = false; // the stateid of the next READ
-};
-
-} // namespace
 
 BOOST_FIXTURE_TEST_CASE(a_delegation_that_comes_again_while_it_goes_back_is_not_kept, gives_the_same)
 {
@@ -667,6 +691,71 @@ BOOST_FIXTURE_TEST_CASE(a_delegation_that_is_given_anew_while_it_goes_back_goes_
         BOOST_TEST(delegations() == 1u);
         close(*opened);
     }
+}
+
+BOOST_FIXTURE_TEST_CASE(an_older_open_does_not_tell_the_type_of_a_newer_delegation, gives_the_same)
+{
+    const auto what = delegated("f");
+    event late;
+    const auto is_open = [&](const sent_compound& call) {
+        return call.has(nfs_opnum4::open) ? &late : nullptr;
+    };
+    const auto open_late = [&](scope& in, std::unique_ptr<nfs::v4::file>& opened) {
+        in.spawn([&]() -> task<void> {
+            auto done = co_await holder.user.open(what, share4::access_write);
+            if (done)
+                opened = std::move(*done);
+        });
+        turns();
+    };
+    holder.wire.holds_answer = is_open;
+    scope asking(*shard);
+    std::unique_ptr<nfs::v4::file> older;
+    open_late(asking, older);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::open) == 1u);
+    holder.wire.holds_answer = nullptr;
+    holder.user.use_delegations(0);
+    holder.user.use_delegations(8);
+    turns();
+    BOOST_TEST(delegations() == 0u);
+    other.user.use_delegations(0);
+    auto writes = open(other, what, share4::access_write); // so that our server gives none of its own
+    auto reads = open(holder, what, share4::access_read);
+    BOOST_TEST_REQUIRE(holder.user.delegations() == 1u);
+    // With that stateid the server had given one for writing before.
+    const std::vector<std::byte> unlimited = {std::byte(0), std::byte(0), std::byte(0), std::byte(1),
+                                              std::byte(9), std::byte(0), std::byte(0), std::byte(0),
+                                              std::byte(0), std::byte(0), std::byte(0), std::byte(0)};
+    const std::vector<std::byte> for_reading = given;
+    xdr::store_u32(given.data(), static_cast<std::uint32_t>(open_delegation_type4::write));
+    given.insert(given.begin() + 24, unlimited.begin(), unlimited.end());
+    late.set();
+    run([&]() -> task<void> { co_await asking.join(); });
+    BOOST_TEST_REQUIRE(older != nullptr);
+    BOOST_TEST(holder.user.delegations() == 1u);
+    // It is one for reading: it answers no open for writing, and the server is told nothing of what is written.
+    CB_GETATTR4args asked;
+    asked.fh = what.handle.bytes();
+    asked.attr_request = {attribute::change, attribute::size};
+    BOOST_TEST(call_back(asked) == nfsstat4::badhandle);
+    late.reset();
+    holder.wire.holds_answer = is_open;
+    std::unique_ptr<nfs::v4::file> between;
+    scope also(*shard);
+    open_late(also, between);
+    holder.wire.holds_answer = nullptr;
+    // A newer one may tell, and what is older than that may not.
+    auto newer = open(holder, what, share4::access_write);
+    BOOST_TEST(holder.wire.count(nfs_opnum4::open) == 4u);
+    BOOST_TEST(holder.user.delegations() == 1u);
+    BOOST_TEST(call_back(asked) == nfsstat4::ok);
+    given = for_reading;
+    late.set();
+    run([&]() -> task<void> { co_await also.join(); });
+    BOOST_TEST_REQUIRE(between != nullptr);
+    BOOST_TEST(call_back(asked) == nfsstat4::ok);
+    for (auto* each : {&older, &reads, &between, &newer, &writes})
+        close(**each);
 }
 
 BOOST_FIXTURE_TEST_CASE(an_open_that_is_begun_anew_takes_no_delegation_from_another, gives_the_same)

@@ -682,4 +682,83 @@ BOOST_FIXTURE_TEST_CASE(without_a_way_back_none_is_wanted, fixture)
     run([&]() -> task<void> { co_await deaf.user.close(); });
 }
 
+BOOST_FIXTURE_TEST_CASE(a_new_session_without_a_way_back_has_no_delegations, fixture)
+{
+    const auto what = delegated("f");
+    bool refuses = true;
+    holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.sequence && std::exchange(refuses, false))
+            refuse_sequence(reply, nfsstat4::badsession);
+    };
+    holder.wire.way = nullptr;
+    (void)good([&] { return holder.user.getattr(what.handle); });
+    turns();
+    BOOST_TEST(holder.user.session().sessions() == 2u);
+    BOOST_TEST(!holder.user.session().can_be_called());
+    BOOST_TEST(holder.user.delegations() == 0u);
+    BOOST_TEST(delegations() == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(the_lease_counts_from_the_call_not_from_its_answer, fixture)
+{
+    const auto what = delegated("f");
+    event go;
+    holder.wire.holds_answer = [&](const sent_compound&) { return &go; };
+    scope looking(*shard);
+    looking.spawn([&]() -> task<void> { (void)co_await holder.user.getattr(what.handle); });
+    pass(80s, 1s);
+    BOOST_TEST(holder.user.session().lease_holds());
+    pass(50s, 1s); // the renewal's call was sent after 30 s
+    holder.wire.sent.clear();
+    go.set();
+    turns();
+    BOOST_TEST(holder.wire.sent.empty());
+    BOOST_TEST(!holder.user.session().lease_holds());
+    holder.wire.holds_answer = nullptr;
+    run([&]() -> task<void> { co_await looking.join(); });
+}
+
+BOOST_FIXTURE_TEST_CASE(a_connection_that_is_bound_brings_calls_at_once, fixture)
+{
+    const auto what = delegated("f");
+    bool refuses = true;
+    holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+        if (call.sequence && std::exchange(refuses, false))
+            refuse_sequence(reply, nfsstat4::conn_not_bound_to_session);
+    };
+    (void)good([&] { return holder.user.getattr(what.handle); });
+    BOOST_TEST_REQUIRE(holder.wire.count(nfs_opnum4::bind_conn_to_session) == 1u);
+    for (const sent_compound& each : holder.wire.sent) {
+        if (each.bound_as)
+            BOOST_TEST((*each.bound_as == channel_dir_from_client4::fore_or_both));
+    }
+}
+
+BOOST_FIXTURE_TEST_CASE(a_connection_that_leads_nowhere_does_not_hold_up_the_others, fixture)
+{
+    direct_transport second(*this);
+    second.way = std::make_shared<called_way>(holder.service, pool);
+    BOOST_TEST(run([&] { return holder.user.session().add_connection(second); }).has_value());
+    const auto what = delegated("f");
+    event never;
+    second.gate = &never;
+    std::static_pointer_cast<called_way>(second.way)->is_open = false;
+    for (int i = 1; i <= 2; ++i) {
+        // The connection is another one now.
+        holder.way->is_open = false;
+        holder.wire.way = holder.way = std::make_shared<called_way>(holder.service, pool);
+        (void)good([&] { return holder.user.getattr(what.handle); });
+        pass(31s, 100ms);
+        (void)good([&] { return holder.user.getattr(what.handle); });
+        BOOST_TEST(holder.wire.count(nfs_opnum4::bind_conn_to_session) >= std::size_t(i));
+    }
+    auto conflicts = open(other, what, share4::access_write);
+    BOOST_TEST(holder.user.delegations() == 0u);
+    BOOST_TEST(holder.way->calls == 1);
+    close(*conflicts);
+    never.set();
+    turns();
+    run([&]() -> task<void> { co_await holder.user.close(); });
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -410,6 +410,91 @@ BOOST_FIXTURE_TEST_CASE(what_a_closed_file_could_not_unlock_goes_while_others_ha
     theirs.reset();
 }
 
+BOOST_FIXTURE_TEST_CASE(after_a_restart_nobody_asks_for_what_a_closed_file_may_have_locked, fixture)
+{
+    close(*mine);
+    close(*theirs);
+    theirs.reset();
+    for (const bool hears_before : {true, false}) {
+        for (const bool is_known : {false, true}) {
+            holder.user.use_delegations(4);
+            mine = open(holder, what, share4::access_both);
+            auto second = open(holder, what, share4::access_both);
+            holder.user.use_delegations(0);
+            turns();
+            if (is_known)
+                BOOST_TEST(lock(*mine, 0, 9).has_value());
+            holder.wire.decide = [&](const sent_compound& call) {
+                return call.has(nfs_opnum4::lock)    ? direct_transport::fate::reply_is_lost
+                       : call.has(nfs_opnum4::locku) ? direct_transport::fate::is_lost
+                                                     : direct_transport::fate::arrives;
+            };
+            if (!is_known)
+                BOOST_TEST(!lock(*mine, 0, 9).has_value());
+            BOOST_TEST(!run([&] { return mine->close(); }).has_value());
+            mine.reset();
+            turns();
+            BOOST_TEST(stats().locks.value() == 1);
+            restart(true);
+            holder.wire.decide = nullptr;
+            holder.wire.sent.clear();
+            if (hears_before)
+                (void)good([&] { return holder.user.getattr(what.handle); });
+            pass(31s, 100ms);
+            BOOST_TEST(holder.user.session().incarnation() == (hears_before ? 2u : 4u) + is_known);
+            BOOST_TEST(holder.wire.count(nfs_opnum4::lock) == 0u);
+            BOOST_TEST((holder.wire.count(nfs_opnum4::locku) == 0u) == (hears_before || !is_known));
+            BOOST_TEST(holder.wire.count(nfs_opnum4::free_stateid) == 0u);
+            BOOST_TEST(stats().locks.value() == 0);
+            close(*second);
+        }
+    }
+}
+
+BOOST_FIXTURE_TEST_CASE(a_lock_that_fails_after_a_restart_is_in_no_doubt_for_what_was_before, fixture)
+{
+    for (const bool is_sent_again : {true, false}) {
+        event go;
+        holder.wire.gate = &go;
+        scope locking(*shard);
+        result<void> locked;
+        locking.spawn(
+            [&]() -> task<void> { locked = co_await mine->lock(bytes_of_it(0, 9), files_lock::write); });
+        turns();
+        restart(true);
+        bool is_lost = !is_sent_again;
+        holder.wire.decide = [&](const sent_compound& call) {
+            return call.has(nfs_opnum4::reclaim_complete) && std::exchange(is_lost, false)
+                       ? direct_transport::fate::is_lost
+                       : direct_transport::fate::arrives;
+        };
+        bool is_up = false;
+        holder.wire.on_reply_to = [&](const sent_compound& call, std::vector<std::byte>& reply) {
+            is_up = is_up || call.has(nfs_opnum4::reclaim_complete);
+            if (is_up && call.has(nfs_opnum4::lock))
+                refuse_at(reply, 2, nfsstat4::serverfault);
+        };
+        holder.wire.sent.clear();
+        holder.wire.gate = nullptr;
+        go.set();
+        run([&]() -> task<void> { co_await locking.join(); });
+        turns();
+        BOOST_TEST(!locked.has_value());
+        BOOST_TEST(holder.wire.count(nfs_opnum4::exchange_id) == 1u);
+        BOOST_TEST(holder.wire.count(nfs_opnum4::lock) == (is_sent_again ? 1u : 0u));
+        holder.wire.on_reply_to = nullptr;
+        holder.wire.decide = nullptr;
+        // Nothing is to be undone first.
+        BOOST_TEST(unlock(*mine, 0, 9).has_value());
+        BOOST_TEST(holder.wire.count(nfs_opnum4::lock) == (is_sent_again ? 1u : 0u));
+        (void)good([&] { return holder.user.getattr(what.handle); });
+        (void)good([&] { return other.user.getattr(what.handle); });
+        if (is_sent_again) // our server has locked it
+            BOOST_TEST(lock(*mine, 0, 9).has_value());
+        BOOST_TEST(unlock(*mine, 0, 9).has_value());
+    }
+}
+
 BOOST_FIXTURE_TEST_CASE(what_is_lost_is_not_put_back, fixture)
 {
     BOOST_TEST(lock(*mine, 0, 9, files_lock::read).has_value());

@@ -196,7 +196,8 @@ public:
 
     /// Opens a file that is there; `access` has bits of share4::access_both, and nobody is denied anything. On cancel: the wait ends, OPEN is
     /// not sent again, and what the server opens all the same is closed. Under a delegation (use_delegations()) it completes at once, or
-    /// when the server has told the attributes of a file that this client has changed, and the file's node() has those, not those of `object`.
+    /// when the server has told the attributes of a file that this client has changed, or whose owners' names were not known yet, and the file's node()
+    /// has those, not those of `object`.
     task<result<std::unique_ptr<file>>> open(const node& object, std::uint32_t access);
     /// Makes the file `name` of `directory` and opens it with `access`, as open().
     task<result<std::unique_ptr<file>>> create(const known_handle& directory, std::string_view name,

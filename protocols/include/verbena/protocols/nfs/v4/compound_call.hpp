@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <tuple>
@@ -55,10 +56,21 @@ public:
     /// Who wanted it has gone: client_session::run() waits for the answer that is outstanding, if there is one, and sends the call no more.
     void abandon() noexcept { abandoned_ = true; }
     bool is_abandoned() const noexcept { return abandoned_; }
+    /// It is worth nothing behind a restart: client_session::run() sends it to that incarnation of the server alone, and fails with ECANCELED in the
+    /// next one.
+    compound_call& only_in(std::uint64_t incarnation) noexcept
+    {
+        only_in_ = incarnation;
+        return *this;
+    }
     /// The transport had it, and the server may have run it: no answer came, or one of its slot alone, or, after such a one, that it fails. What that
     /// says of the time before is for who knows the operations. An answer like BADSESSION does not tell either, as the transport sends again by itself:
     /// it may be to the second copy.
-    bool is_in_doubt() const noexcept { return in_doubt_; }
+    /// A server of another incarnation (client_session::incarnation()) than it was sent to last has nothing of it: there it is in no doubt.
+    bool is_in_doubt(std::uint64_t incarnation) const noexcept
+    {
+        return in_doubt_ && sent_in_ == incarnation;
+    }
     /// The message that the results point into; results() stands behind the last one.
     rpc::reply& reply() noexcept { return reply_; }
 
@@ -74,6 +86,8 @@ private:
     bool once_ = false;
     bool abandoned_ = false;
     bool in_doubt_ = false;
+    std::uint64_t sent_in_ = 0; // incarnation of the server, if in_doubt_
+    std::optional<std::uint64_t> only_in_;
     std::size_t results_ = usual_results;
     std::uint32_t item_ = 0;
     const rpc::payload* data_ = nullptr;
