@@ -6,6 +6,7 @@
 #include "../../../protocols/nfs/v4/nsswitch_lookup.hpp"
 
 #include <verbena/core/combine.hpp>
+#include <verbena/core/log.hpp>
 #include <verbena/protocols/nfs/v4/nsswitch_names.hpp>
 
 #include <set>
@@ -50,9 +51,10 @@ struct names_fixture {
     std::string id_of(std::string text, account_kind kind = account_kind::user)
     {
         const auto got = run_until_complete(*shard, users().id_of(kind, std::move(text)));
-        return got.how == outcome::found     ? std::to_string(got.id)
-               : got.how == outcome::unknown ? "unknown"
-                                             : "later";
+        return got.how == outcome::found      ? std::to_string(got.id)
+               : got.how == outcome::unknown  ? "unknown"
+               : got.how == outcome::given_up ? "given up"
+                                              : "later";
     }
     texts texts_of(std::vector<account> those)
     {
@@ -347,6 +349,11 @@ BOOST_FIXTURE_TEST_CASE(a_deadline_may_come_before_patience_ends, names_fixture)
     BOOST_TEST((one.how == outcome::later && clock.now() - before == 500ms));
     const auto two = run_until_complete(*shard, users().texts_of({user(1000)}, before + 700ms));
     BOOST_TEST((two[0].how == outcome::later && clock.now() - before == 700ms));
+    // Who waits no longer begins nothing.
+    source.asked.clear();
+    const auto late = run_until_complete(*shard, users().texts_of({user(1), user(2)}, clock.now()));
+    BOOST_TEST((late[0].how == outcome::later && late[1].how == outcome::later));
+    BOOST_TEST(asked() == 0u);
 }
 
 BOOST_FIXTURE_TEST_CASE(what_can_not_be_sent_is_told_by_its_number, names_fixture)
@@ -375,6 +382,108 @@ BOOST_FIXTURE_TEST_CASE(a_failure_is_kept_for_moments, names_fixture)
     clock.advance(2s);
     BOOST_TEST(id_of("alice@example.org") == "1000");
     BOOST_TEST(texts_of({user(1000)}) == texts{"alice@example.org"});
+}
+
+// A source that is off for good must not have a chown wait for good.
+BOOST_FIXTURE_TEST_CASE(a_name_that_can_not_be_looked_up_is_given_up_in_time, names_fixture)
+{
+    std::string warnings;
+    set_log_capture(
+        [](void* to, std::string_view line) {
+            if (line.find("nsswitch.conf") != std::string_view::npos)
+                static_cast<std::string*>(to)->append(line) += '\n';
+        },
+        &warnings);
+    user_names_options options;
+    options.domain = "example.org";
+    options.logs = true;
+    options.most_others = 3;
+    users(options);
+    BOOST_TEST(id_of("alice@example.org") == "1000");
+    clock.advance(11min);
+    source.fails = true;
+    // Whether somebody was called so once or not, and however often it is asked for meanwhile.
+    const time_point before = clock.now();
+    for (; clock.now() - before < 1min; clock.advance(6s)) {
+        BOOST_TEST(id_of("bob@example.org") == "later");
+        BOOST_TEST(id_of("alice@example.org") == "later");
+    }
+    BOOST_TEST(warnings.empty());
+    BOOST_TEST(id_of("bob@example.org") == "given up");
+    BOOST_TEST(id_of("alice@example.org") == "given up");
+    BOOST_TEST((users().known_id(account_kind::user, "alice@example.org") == 1000u));
+    BOOST_TEST(warnings.find("bob@example.org") != std::string::npos);
+    BOOST_TEST(std::ranges::count(warnings, '\n') == 1);
+    // Each name has a minute of its own, and each is still looked up.
+    BOOST_TEST(id_of("carol@example.org") == "later");
+    clock.advance(1h);
+    source.asked.clear();
+    BOOST_TEST(id_of("bob@example.org") == "given up");
+    BOOST_TEST(id_of("bob@example.org") == "given up");
+    BOOST_TEST(asked() == 1u);
+    // A lookup that succeeds ends it.
+    source.fails = false;
+    clock.advance(6s);
+    BOOST_TEST(id_of("bob@example.org") == "unknown");
+    BOOST_TEST(id_of("alice@example.org") == "1000");
+    clock.advance(11min);
+    source.fails = true;
+    BOOST_TEST(id_of("bob@example.org") == "later");
+    BOOST_TEST(id_of("alice@example.org") == "later");
+    // No more is kept for it than of what is not there.
+    for (const char* other : {"1@example.org", "2@example.org", "3@example.org"})
+        BOOST_TEST(id_of(other) == "later");
+    BOOST_TEST(users().counters().cached.value() == 4);
+    clock.advance(2min);
+    BOOST_TEST(id_of("bob@example.org") == "later");
+    BOOST_TEST(std::ranges::count(warnings, '\n') == 1);
+    set_log_capture(nullptr, nullptr);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_lookup_that_hangs_is_given_up_in_time, names_fixture)
+{
+    user_names_options options;
+    options.most_under_way = 2;
+    users(options);
+    BOOST_TEST(id_of("nobody@example.org") == "unknown");
+    source.be_slow();
+    BOOST_TEST(id_of("alice@example.org") == "later");
+    clock.advance(30s);
+    BOOST_TEST(id_of("staff@example.org", account_kind::group) == "later");
+    clock.advance(25s);
+    BOOST_TEST(id_of("alice@example.org") == "later");
+    BOOST_TEST(id_of("bob@example.org") == "later");
+    clock.advance(1s);
+    BOOST_TEST(id_of("alice@example.org") == "given up");
+    // One that finds no place is, when all places hang for so long.
+    BOOST_TEST(id_of("bob@example.org") == "later");
+    clock.advance(31s);
+    BOOST_TEST(id_of("bob@example.org") == "later");
+    clock.advance(1s);
+    BOOST_TEST(id_of("bob@example.org") == "given up");
+    BOOST_TEST(given(answer::refused) == 4u);
+    source.answer();
+    turns();
+    BOOST_TEST(id_of("alice@example.org") == "1000");
+    BOOST_TEST(id_of("bob@example.org") == "unknown");
+}
+
+BOOST_FIXTURE_TEST_CASE(without_a_domain_names_are_given_up_in_time, names_fixture)
+{
+    source.domain_fails = true;
+    BOOST_TEST(id_of("alice@example.org") == "later");
+    clock.advance(30s);
+    BOOST_TEST(id_of("alice@example.org") == "later");
+    clock.advance(29s);
+    BOOST_TEST(id_of("bob@example.org") == "later");
+    clock.advance(1s);
+    BOOST_TEST(id_of("bob@example.org") == "given up");
+    BOOST_TEST(id_of("alice@example.org") == "given up");
+    BOOST_TEST(texts_of({user(1000)}) == texts{"later"});
+    source.domain_fails = false;
+    clock.advance(6s);
+    BOOST_TEST(id_of("alice@example.org") == "1000");
+    BOOST_TEST(asked() == 1u);
 }
 
 BOOST_FIXTURE_TEST_CASE(all_who_want_a_name_wait_for_one_lookup, names_fixture)
@@ -817,6 +926,11 @@ BOOST_FIXTURE_TEST_CASE(where_names_do_not_come_numbers_are_told, server_fixture
     turns(50);
     BOOST_TEST(told() == "alice@example.org staff@example.org");
     BOOST_TEST(set("alice@example.org") == nfsstat4::ok);
+    // But it comes again for a minute, and no longer.
+    source.fails = true;
+    BOOST_TEST(set("carol@example.org") == nfsstat4::delay);
+    clock.advance(1min);
+    BOOST_TEST(set("carol@example.org") == nfsstat4::badowner);
 }
 
 BOOST_FIXTURE_TEST_CASE(all_names_of_a_call_have_one_patience, server_fixture)
@@ -836,7 +950,8 @@ BOOST_FIXTURE_TEST_CASE(all_names_of_a_call_have_one_patience, server_fixture)
     before = clock.now();
     BOOST_TEST(client.call(put(), ask(), put_other, ask()).status() == nfsstat4::ok);
     BOOST_TEST((clock.now() - before == 2s));
-    BOOST_TEST((source.asked == texts{"u bob", "u 1000", "g 50", "u 1001", "g 51"}));
+    // What comes behind has no time left, and begins nothing.
+    BOOST_TEST((source.asked == texts{"u bob", "u 1000", "g 50"}));
 }
 
 BOOST_FIXTURE_TEST_CASE(a_failed_lookup_is_not_asked_for_by_each_call, server_fixture)
