@@ -20,6 +20,8 @@ constexpr std::uint32_t no_id = ~std::uint32_t(0);
 constexpr const char* domain_of_none = "localdomain"; // as libnfsidmap's
 // Of a page's names, how many are asked for ahead of the one that is waited for: others want a place too.
 constexpr std::size_t ahead = 16;
+// How long it is kept that something hangs.
+constexpr duration kept_late = std::chrono::seconds(1);
 
 const error no_answer(std::errc::io_error, "a lookup of a user or group");
 
@@ -264,24 +266,34 @@ task<user_names::id_answer> user_names::id_of(account_kind kind, std::string tex
     }
     const auto l = begin(ids_, key, &user_names::find_id);
     if (!l) {
-        // For as long as none of those that are under way has made place.
-        time_point newest;
-        for (const auto& [other, of] : ids_.under_way)
-            newest = std::max(newest, of->begun);
         answered(answer::refused);
-        co_return id_not_found_out(newest, text);
+        co_return id_not_found_out(full_since(ids_), text);
     }
     const bool ended = co_await wait_for(l, deadline);
     answered(ended ? answer::looked_up : answer::late);
     co_return ended ? told(l->value, l->failed, l->failing_since) : id_not_found_out(l->failing_since, text);
 }
 
-// Good for moments: whoever asks then may have it looked up.
-user_names::text_answer user_names::text_without_lookup(account who)
+// Since when none of those that are under way has made place.
+template<class Key, class Value>
+time_point user_names::full_since(const direction<Key, Value>& in) noexcept
+{
+    time_point newest;
+    for (const auto& [key, of] : in.under_way)
+        newest = std::max(newest, of->begun);
+    return newest;
+}
+
+// Good for moments: whoever asks then may have it looked up. `since`: when that began which was waited for in vain. What hangs for longer than
+// calls wait is not to be asked for by each of them.
+user_names::text_answer user_names::text_without_lookup(account who, time_point since)
 {
     text_answer told;
+    const time_point now = lookups_.context().shard->clock().now();
+    if (now - since > options_.patience)
+        told.until = now + kept_late;
     if (const auto before = texts_.known.last(who))
-        told = {outcome::found, *before, lookups_.context().shard->clock().now() + options_.kept_failure};
+        told = {outcome::found, *before, now + options_.kept_failure};
     return told;
 }
 
@@ -300,16 +312,16 @@ task<user_names::text_answer> user_names::text_of(account who, time_point deadli
     }
     if (!may_begin && !texts_.under_way.contains(who)) {
         answered(answer::late);
-        co_return text_without_lookup(who);
+        co_return text_without_lookup(who, lookups_.context().shard->clock().now());
     }
     const auto l = begin(texts_, who, &user_names::find_text);
     if (!l) {
         answered(answer::refused);
-        co_return text_without_lookup(who);
+        co_return text_without_lookup(who, full_since(texts_));
     }
     const bool ended = co_await wait_for(l, deadline);
     answered(ended ? answer::looked_up : answer::late);
-    co_return ended ? told(l->value, l->failed, l->until) : text_without_lookup(who);
+    co_return ended ? told(l->value, l->failed, l->until) : text_without_lookup(who, l->begun);
 }
 
 task<std::vector<user_names::text_answer>> user_names::texts_of(std::vector<account> those,
@@ -321,6 +333,14 @@ task<std::vector<user_names::text_answer>> user_names::texts_of(std::vector<acco
     const bool has_domain = co_await knows_domain(deadline);
     if (!has_domain) {
         answered(user_names_counters::answer::late);
+        const time_point now = context.shard->clock().now();
+        const lookup<std::string>& l = *learning_domain_;
+        for (text_answer& each : told) {
+            if (l.over.is_set())
+                each.until = l.until;
+            else if (now - l.begun > options_.patience)
+                each.until = now + kept_late;
+        }
         co_return told;
     }
     std::size_t begun = 0;

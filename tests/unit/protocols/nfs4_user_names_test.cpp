@@ -971,6 +971,45 @@ BOOST_FIXTURE_TEST_CASE(a_failed_lookup_is_not_asked_for_by_each_call, server_fi
     BOOST_TEST(listed().at("f") == "alice@example.org staff@example.org");
 }
 
+BOOST_FIXTURE_TEST_CASE(a_lookup_that_hangs_is_not_asked_for_by_each_call, server_fixture)
+{
+    const auto late = [&] { return users->counters().given[std::size_t(answer::late)].value(); };
+    BOOST_TEST(set("1000", "50") == nfsstat4::ok);
+    // Likewise while the domain is not known, hangs or fails.
+    for (const bool domain : {true, false}) {
+        source.be_slow();
+        BOOST_TEST(told() == "1000 50");
+        clock.advance(1ms);
+        for (int i = 0; i < 3; ++i) {
+            BOOST_TEST(listed().at("f") == "1000 50");
+            const std::uint64_t before = late();
+            const std::uint64_t known = program->counters().known_names.value();
+            BOOST_TEST(listed().at("f") == "1000 50");
+            BOOST_TEST(told() == "1000 50");
+            BOOST_TEST(late() == before);
+            BOOST_TEST(program->counters().known_names.value() == known + 4);
+            clock.advance(1s);
+            BOOST_TEST(told() == "1000 50");
+            BOOST_TEST(late() != before);
+        }
+        clock.advance(1s);
+        source.domain_fails = domain;
+        source.answer();
+        turns(50);
+        if (domain) {
+            BOOST_TEST(told() == "1000 50");
+            const std::uint64_t before = late();
+            clock.advance(4s);
+            BOOST_TEST(told() == "1000 50");
+            BOOST_TEST(late() == before);
+            clock.advance(2s);
+            source.domain_fails = false;
+            BOOST_TEST(client.call(PUTROOTFH4args(), ask()).status() == nfsstat4::ok); // so that it is known
+        }
+    }
+    BOOST_TEST(told() == "alice@example.org staff@example.org");
+}
+
 // What a client has set it may verify in the same words.
 BOOST_AUTO_TEST_CASE(owners_are_verified_by_whom_they_mean)
 {

@@ -207,7 +207,7 @@ public:
     struct text_answer {
         outcome how = outcome::later;
         std::shared_ptr<const std::string> text; ///< with the domain
-        time_point until;                        ///< how long that is so
+        time_point until;                        ///< how long that is so; in the past: no longer than now
     };
 
     /// The number of who is called `text`, with the domain; unknown for one of another domain; later where it can't be found out in time, and
@@ -265,7 +265,9 @@ private:
     task<void> find_id(name_key key, std::shared_ptr<lookup<std::uint32_t>> l);
     task<void> find_text(account who, std::shared_ptr<lookup<shared_text>> l);
     task<text_answer> text_of(account who, time_point deadline, bool may_begin);
-    text_answer text_without_lookup(account who);
+    text_answer text_without_lookup(account who, time_point since);
+    template<class Key, class Value>
+    static time_point full_since(const direction<Key, Value>& in) noexcept;
     id_answer id_not_found_out(time_point since, std::string_view text);
     void show_levels() noexcept;
 
