@@ -261,7 +261,7 @@ void nfs_module::read_versions(setting_values& values)
 void nfs_module::read_names(const setting_values& values)
 {
     names_.sends_names = values.flag("user_names");
-    names_.logs_domain = true;
+    names_.logs = true;
     if (!values.written("id_domain"))
         return;
     names_.domain = values.text("id_domain");

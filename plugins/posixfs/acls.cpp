@@ -45,32 +45,40 @@ result<posix_acl> read_acl(const fd_path& path, const char* name)
 
 bool has_acls(int fd) noexcept { return ::fgetxattr(fd, access_name, nullptr, 0) >= 0 || errno == ENODATA; }
 
+result<posix_acls> posix_acls_of(int fd, const struct stat& st)
+{
+    const fd_path path(fd);
+    auto access = S_ISLNK(st.st_mode) ? result<posix_acl>(posix_acl()) : read_acl(path, access_name);
+    if (!access)
+        return access.error();
+    posix_acls acls;
+    acls.access = access->empty() ? posix_acl_of(st.st_mode) : std::move(*access);
+    if (S_ISDIR(st.st_mode)) {
+        auto passed_on = read_acl(path, default_name);
+        if (!passed_on)
+            return passed_on.error();
+        acls.inherited = std::move(*passed_on);
+    }
+    return acls;
+}
+
 result<storage::access_list> acl_of(int fd)
 {
     struct stat st{};
     if (file_status(fd, st) != 0)
         return errno_error("fstat");
-    const fd_path path(fd);
     // Mode and lists are read one by one. The group's bits of a mode are the mask's where there is a list, and must not be taken
     // for the group's because that list went meanwhile.
     for (int changes = 0; changes < most_changes; ++changes) {
-        auto access = S_ISLNK(st.st_mode) ? result<posix_acl>(posix_acl()) : read_acl(path, access_name);
-        if (!access)
-            return access.error();
-        posix_acls acls;
-        acls.access = access->empty() ? posix_acl_of(st.st_mode) : std::move(*access);
-        if (S_ISDIR(st.st_mode)) {
-            auto passed_on = read_acl(path, default_name);
-            if (!passed_on)
-                return passed_on.error();
-            acls.inherited = std::move(*passed_on);
-        }
+        const auto acls = posix_acls_of(fd, st);
+        if (!acls)
+            return acls.error();
         const struct stat before = st;
         if (file_status(fd, st) != 0)
             return errno_error("fstat");
         if (st.st_mode == before.st_mode && st.st_ctim.tv_sec == before.st_ctim.tv_sec &&
             st.st_ctim.tv_nsec == before.st_ctim.tv_nsec)
-            return to_nfs4(acls, S_ISDIR(st.st_mode));
+            return to_nfs4(*acls, S_ISDIR(st.st_mode));
     }
     return error::from_errno(EAGAIN, "the file changes while its ACL is read");
 }

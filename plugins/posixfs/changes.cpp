@@ -116,16 +116,30 @@ result<void> backend::apply(int fd, const struct stat& st, const storage::set_at
             return errno_error("truncate");
     }
     // Before all that stays done: there may be no room for it, and the file system have no ACLs.
+    std::optional<posix_acls> before;
     if (set.acl) {
+        if (set.size || set.uid || set.gid) {
+            auto found = posix_acls_of(fd, st);
+            if (!found)
+                return found.error();
+            before = std::move(*found);
+        }
         if (auto done = set_acls(fd, st, acls); !done)
             return done;
     }
+    // What is refused shuts nobody out, and lets nobody in.
+    const auto refused = [&](const char* what) {
+        const error failed = errno_error(what);
+        if (before)
+            (void)set_acls(fd, st, *before);
+        return failed;
+    };
     if (file && ::ftruncate(file.get(), static_cast<off_t>(*set.size)) != 0)
-        return errno_error("truncate");
+        return refused("truncate");
     file.reset();
     if ((set.uid || set.gid) && ::fchownat(fd, "", set.uid ? *set.uid : uid_t(-1),
                                            set.gid ? *set.gid : gid_t(-1), AT_EMPTY_PATH) != 0)
-        return errno_error("chown");
+        return refused("chown");
     std::optional<mode_t> mode;
     if (set.mode && !S_ISLNK(st.st_mode))
         mode = *set.mode & 07777;

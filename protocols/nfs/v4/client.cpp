@@ -199,7 +199,7 @@ task<void> client::name_owners(const attributes& values, file_attributes& to,
             const user_names::id_answer known = co_await names_->id_of(kind, std::string(text), *until);
             if (known.how == user_names::outcome::found)
                 id = known.id;
-            if (known.how == user_names::outcome::later)
+            if (known.how == user_names::outcome::later || known.how == user_names::outcome::given_up)
                 until = now;
         }
         if (now >= *until)

@@ -37,7 +37,7 @@ time_point server::names_until(const compound& k) const noexcept
     return here_.reactor().clock().now() + std::max(left, duration());
 }
 
-// What is late is not kept: who comes next asks again. A failure is, for as long as it would be heard again.
+// What is late is not kept: who comes next asks again. What failed or hangs is, for as long as that would be heard again.
 task<void> server::learn_names(compound& k, std::vector<account>& those)
 {
     const time_point begun = here_.reactor().clock().now();

@@ -20,6 +20,8 @@ constexpr std::uint32_t no_id = ~std::uint32_t(0);
 constexpr const char* domain_of_none = "localdomain"; // as libnfsidmap's
 // Of a page's names, how many are asked for ahead of the one that is waited for: others want a place too.
 constexpr std::size_t ahead = 16;
+// How long it is kept that something hangs.
+constexpr duration kept_late = std::chrono::seconds(1);
 
 const error no_answer(std::errc::io_error, "a lookup of a user or group");
 
@@ -100,6 +102,8 @@ task<bool> user_names::knows_domain(time_point deadline)
     // It could not be found out, some time ago.
     if (learning_domain_ && learning_domain_->over.is_set() && learning_domain_->until <= now)
         learning_domain_.reset();
+    if (!asked_for_domain_)
+        asked_for_domain_ = now;
     if (!learning_domain_) {
         learning_domain_ = std::make_shared<lookup<std::string>>();
         learning_domain_->begun = now;
@@ -120,10 +124,10 @@ task<void> user_names::learn_domain(std::shared_ptr<lookup<std::string>> l)
         result<std::string> said = co_await source_.domain();
         if (said)
             domain_ = is_id_domain(*said) ? std::move(*said) : std::string(domain_of_none);
-        if (said && options_.logs_domain)
+        if (said && options_.logs)
             log(log_level::info, "nfs", "names of users have the domain of this host",
                 {{"id_domain", *domain_}});
-        if (!said && options_.logs_domain && !std::exchange(domain_failed_, true))
+        if (!said && options_.logs && !std::exchange(domain_failed_, true))
             log(log_level::warning, "nfs",
                 "the domain of this host, which names of users have, can't be found out now; set id_domain",
                 {{"error", said.error().message()}});
@@ -145,6 +149,7 @@ std::shared_ptr<user_names::lookup<Value>> user_names::begin(direction<Key, Valu
         return nullptr;
     auto made = std::make_shared<lookup<Value>>();
     made->begun = lookups_.context().shard->clock().now();
+    made->failing_since = in.known.failing_since(key).value_or(made->begun);
     in.under_way.emplace(key, made);
     show_levels();
     try {
@@ -173,7 +178,7 @@ void user_names::end(direction<Key, Value>& in, const Key& key, lookup<Value>& l
                                                          : l.value ? options_.kept
                                                                    : options_.kept_unknown);
     try {
-        in.known.put({key, l.value, l.failed, l.until});
+        in.known.put({key, l.value, l.failed, l.until, l.failing_since});
     } catch (const std::bad_alloc&) {
         // Who waits has it, and who comes later asks again.
     }
@@ -219,6 +224,19 @@ std::optional<std::uint32_t> user_names::known_id(account_kind kind, std::string
     return ids_.known.last(name_key{kind, parts->name});
 }
 
+// Whoever sets a name waits while it is looked up, but not for ever: a source may be off for good, and Linux' chown can't be interrupted.
+user_names::id_answer user_names::id_not_found_out(time_point since, std::string_view text)
+{
+    if (lookups_.context().shard->clock().now() - since < options_.most_later)
+        return id_answer{};
+    if (options_.logs && !std::exchange(gave_up_, true))
+        log(log_level::warning, "nfs",
+            "a user or group's name could not be looked up for so long that it is refused now, as others "
+            "will be; see whether all sources of nsswitch.conf answer",
+            {{"name", text}});
+    return id_answer{outcome::given_up, 0};
+}
+
 task<user_names::id_answer> user_names::id_of(account_kind kind, std::string text, time_point deadline)
 {
     using answer = user_names_counters::answer;
@@ -229,39 +247,53 @@ task<user_names::id_answer> user_names::id_of(account_kind kind, std::string tex
     const bool has_domain = co_await knows_domain(deadline);
     if (!has_domain) {
         answered(answer::late);
-        co_return id_answer{};
+        co_return id_not_found_out(*asked_for_domain_, text);
     }
     if (!is_same_domain(parts->domain, *domain_)) {
         answered(answer::foreign);
         co_return id_answer{outcome::unknown, 0};
     }
     // Not what it was before: who is given a file by that name may be somebody else today.
-    const auto told = [](const std::optional<std::uint32_t>& value, bool failed) {
+    const auto told = [&](const std::optional<std::uint32_t>& value, bool failed, time_point since) {
         if (failed)
-            return id_answer{};
+            return id_not_found_out(since, text);
         return id_answer{value ? outcome::found : outcome::unknown, value.value_or(0)};
     };
     const name_key key{kind, parts->name};
     if (const auto* known = ids_.known.find(key, lookups_.context().shard->clock().now())) {
         answered(answer::cached);
-        co_return told(known->value, known->failed);
+        co_return told(known->value, known->failed, known->failing_since);
     }
     const auto l = begin(ids_, key, &user_names::find_id);
     if (!l) {
         answered(answer::refused);
-        co_return id_answer{};
+        co_return id_not_found_out(full_since(ids_), text);
     }
     const bool ended = co_await wait_for(l, deadline);
     answered(ended ? answer::looked_up : answer::late);
-    co_return ended ? told(l->value, l->failed) : id_answer{};
+    co_return ended ? told(l->value, l->failed, l->failing_since) : id_not_found_out(l->failing_since, text);
 }
 
-// Good for moments: whoever asks then may have it looked up.
-user_names::text_answer user_names::text_without_lookup(account who)
+// Since when none of those that are under way has made place.
+template<class Key, class Value>
+time_point user_names::full_since(const direction<Key, Value>& in) noexcept
+{
+    time_point newest;
+    for (const auto& [key, of] : in.under_way)
+        newest = std::max(newest, of->begun);
+    return newest;
+}
+
+// Good for moments: whoever asks then may have it looked up. `since`: when that began which was waited for in vain. What hangs for longer than
+// calls wait is not to be asked for by each of them.
+user_names::text_answer user_names::text_without_lookup(account who, time_point since)
 {
     text_answer told;
+    const time_point now = lookups_.context().shard->clock().now();
+    if (now - since > options_.patience)
+        told.until = now + kept_late;
     if (const auto before = texts_.known.last(who))
-        told = {outcome::found, *before, lookups_.context().shard->clock().now() + options_.kept_failure};
+        told = {outcome::found, *before, now + options_.kept_failure};
     return told;
 }
 
@@ -280,16 +312,16 @@ task<user_names::text_answer> user_names::text_of(account who, time_point deadli
     }
     if (!may_begin && !texts_.under_way.contains(who)) {
         answered(answer::late);
-        co_return text_without_lookup(who);
+        co_return text_without_lookup(who, lookups_.context().shard->clock().now());
     }
     const auto l = begin(texts_, who, &user_names::find_text);
     if (!l) {
         answered(answer::refused);
-        co_return text_without_lookup(who);
+        co_return text_without_lookup(who, full_since(texts_));
     }
     const bool ended = co_await wait_for(l, deadline);
     answered(ended ? answer::looked_up : answer::late);
-    co_return ended ? told(l->value, l->failed, l->until) : text_without_lookup(who);
+    co_return ended ? told(l->value, l->failed, l->until) : text_without_lookup(who, l->begun);
 }
 
 task<std::vector<user_names::text_answer>> user_names::texts_of(std::vector<account> those,
@@ -301,10 +333,18 @@ task<std::vector<user_names::text_answer>> user_names::texts_of(std::vector<acco
     const bool has_domain = co_await knows_domain(deadline);
     if (!has_domain) {
         answered(user_names_counters::answer::late);
+        const time_point now = context.shard->clock().now();
+        const lookup<std::string>& l = *learning_domain_;
+        for (text_answer& each : told) {
+            if (l.over.is_set())
+                each.until = l.until;
+            else if (now - l.begun > options_.patience)
+                each.until = now + kept_late;
+        }
         co_return told;
     }
     std::size_t begun = 0;
-    bool waits = true; // while it does, more is begun
+    bool waits = context.shard->clock().now() < deadline; // while it does, more is begun
     for (std::size_t i = 0; i < those.size(); ++i) {
         for (; waits && begun < those.size() && begun < i + ahead; ++begun) {
             if (texts_.known.find(those[begun], context.shard->clock().now()) == nullptr)

@@ -9,10 +9,13 @@
 #include <verbena/core/scope.hpp>
 #include <verbena/plugins/posixfs.hpp>
 
+#include <atomic>
 #include <fcntl.h>
 #include <fstream>
 #include <memory>
+#include <sys/syscall.h>
 #include <sys/xattr.h>
+#include <unistd.h>
 
 namespace suite {
 
@@ -35,6 +38,24 @@ bool tells_users_apart() { return ::geteuid() == 0; }
 } // namespace suite
 
 using namespace suite;
+
+namespace {
+
+std::atomic<bool> refuses_more{false};
+
+} // namespace
+
+// In place of libc's: there may be no room.
+extern "C" int ftruncate(int fd, off_t size) noexcept
+{
+    errno = EFBIG;
+    return refuses_more ? -1 : int(::syscall(SYS_ftruncate, fd, size));
+}
+extern "C" int fchownat(int fd, const char* path, uid_t uid, gid_t gid, int flags) noexcept
+{
+    errno = EDQUOT;
+    return refuses_more ? -1 : int(::syscall(SYS_fchownat, fd, path, uid, gid, flags));
+}
 
 namespace {
 
@@ -281,10 +302,33 @@ BOOST_FIXTURE_TEST_CASE(an_acl_that_fails_leaves_all_as_it_was, with_acls)
     set.uid = 1001;
     BOOST_TEST(fails(fs->setattr(alice, f, set, std::nullopt)) == EPERM);
     BOOST_TEST(access_of("f") == "none");
+    // Nor has one who may, where the kernel has no room for the rest.
+    must(fs->setattr(alice, f, setting("A::OWNER@:rwa A::1002:rwa A::GROUP@:r"), std::nullopt));
+    for (const bool size : {true, false}) {
+        set = setting("A::OWNER@:r A::1001:r");
+        if (size)
+            set.size = 2'000'000;
+        else
+            set.gid = 100;
+        refuses_more = true;
+        BOOST_TEST(fails(fs->setattr(alice, f, set, std::nullopt)) == (size ? EFBIG : EDQUOT));
+        refuses_more = false;
+        BOOST_TEST(access_of("f") == "1:6 2:6(1002) 4:4 16:6 32:0 ");
+        BOOST_TEST(stat(f).mode == 0660u);
+    }
+    must(fs->setattr(alice, f, setting("A::OWNER@:rwa A::GROUP@:r"), std::nullopt));
+    BOOST_TEST(access_of("f") == "none");
     // Of a directory's two lists both are set or none.
     const handle d = must(fs->mkdir(alice, fs->root(), "d", setting("A:fd:OWNER@:rwaxD"))).made.handle;
     BOOST_TEST(fails(fs->setattr(alice, d, setting(many + " A:fdi:1001:r"), std::nullopt)) != 0);
     BOOST_TEST(default_of("d") == "1:7 4:0 32:0 ");
+    set = setting("A:fdi:1001:rx");
+    set.gid = 100;
+    refuses_more = true;
+    BOOST_TEST(fails(fs->setattr(alice, d, set, std::nullopt)) == EDQUOT);
+    refuses_more = false;
+    BOOST_TEST(default_of("d") == "1:7 4:0 32:0 ");
+    BOOST_TEST(stat(d).mode == 0700u);
     // The bits above are the mode's, and those below the ACL's, also of what is cut, and shut to its owner.
     set = setting("A::EVERYONE@:r A::1001:r");
     set.mode = 05777;

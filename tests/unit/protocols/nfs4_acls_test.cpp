@@ -398,23 +398,110 @@ BOOST_FIXTURE_TEST_CASE(what_goes_meanwhile_is_not_listed, nfs4_fixture)
         readdir_reader reader(page.in());
         std::string out;
         entry4 entry;
-        while (reader.next(entry))
+        while (reader.next(entry)) {
+            attributes values;
+            BOOST_REQUIRE(decode_attributes(entry.attrs, values));
             out += entry.name;
+            if (values.rdattr_error != nfsstat4::ok)
+                out += std::string("(") + to_string(values.rdattr_error) + ")";
+        }
         return out + (reader.eof() ? "." : "");
     };
     const bitmap4 alone{attribute::acl}, with_error{attribute::acl, attribute::rdattr_error};
-    for (const bitmap4& wanted : {alone, with_error}) {
-        BOOST_TEST(listed(2, 0, wanted) == "fgh.");
-        BOOST_TEST(listed(2, ESTALE, wanted) == "fh.");
-        BOOST_TEST(listed(1, ENOENT, wanted) == "gh.");
-        BOOST_TEST(listed(0, ESTALE, wanted) == ".");
-    }
+    BOOST_TEST(listed(2, 0, alone) == "fgh.");
+    BOOST_TEST(listed(2, ESTALE, alone) == "fh.");
+    BOOST_TEST(listed(1, ENOENT, alone) == "gh.");
+    BOOST_TEST(listed(0, ESTALE, alone) == ".");
+    // Where there is a place to tell it.
+    BOOST_TEST(listed(2, 0, with_error) == "fgh.");
+    BOOST_TEST(listed(2, ESTALE, with_error) == "fg(NFS4ERR_STALE)h.");
+    BOOST_TEST(listed(1, ENOENT, with_error) == "f(NFS4ERR_NOENT)gh.");
     BOOST_TEST(listed(2, EACCES, alone) == "NFS4ERR_ACCESS");
     files_below.fails_at = 0;
     files_below.with = EIO;
     BOOST_TEST(client.call(PUTROOTFH4args(), LOOKUP4args{"export"}, GETATTR4args{alone}).status() ==
                nfsstat4::io);
-    BOOST_TEST(listed(2, EACCES, with_error) == "fgh.");
+    BOOST_TEST(listed(2, EACCES, with_error) == "fg(NFS4ERR_ACCESS)h.");
+}
+
+// Handles may be stale for good where names are not. Neither is a directory empty then, nor is the same page asked for without end.
+BOOST_FIXTURE_TEST_CASE(pages_of_what_is_gone_end, nfs4_fixture)
+{
+    struct stale_handles final : storage::forwarding_backend {
+        using forwarding_backend::forwarding_backend;
+        // A directory without end, of those who have no ACL to tell but the one at `good`.
+        task<result<storage::readdir_result>> readdir(const storage::request& r,
+                                                      const storage::handle& directory, std::uint64_t cookie,
+                                                      std::uint64_t verifier, bool,
+                                                      storage::directory_sink& sink) override
+        {
+            BOOST_TEST(verifier == (cookie == 0 ? 0u : cookie / 128 + 4));
+            ++pages;
+            const auto attrs = co_await forwarding_backend::getattr(r, directory);
+            storage::handle handle = directory;
+            for (;; ++cookie) {
+                is_good.push_back(cookie == good);
+                storage::directory_entry e;
+                const std::string name = std::to_string(cookie);
+                e.fileid = cookie + 3;
+                e.cookie = cookie + 1;
+                e.name = name;
+                e.attrs = *attrs;
+                e.handle = handle;
+                if (cookie == end || !sink.take(e))
+                    break;
+            }
+            is_good.pop_back();
+            co_return storage::readdir_result{cookie / 128 + 4, cookie == end, std::nullopt};
+        }
+        task<result<storage::access_list>> getacl(const storage::request&, const storage::handle&) override
+        {
+            const bool can = is_good.at(asked++);
+            if (!can)
+                co_return error::from_errno(ESTALE, "a test");
+            co_return acl("A::OWNER@:r");
+        }
+        std::uint64_t good = 0, end = UINT64_MAX;
+        std::size_t asked = 0, pages = 0;
+        std::vector<bool> is_good;
+    } stale(*files);
+    options[0].backend = &stale;
+    client4 client(*this, "a");
+    client.connect();
+    const auto listed = [&](std::uint64_t good, std::uint64_t end, std::uint32_t maxcount = 4096) {
+        stale.good = good;
+        stale.end = end;
+        stale.asked = stale.pages = 0;
+        stale.is_good.clear();
+        READDIR4args args;
+        args.maxcount = maxcount;
+        args.attr_request = {attribute::acl};
+        answer4 page = client.call(PUTROOTFH4args(), LOOKUP4args{"export"}, args);
+        if (page.status() != nfsstat4::ok)
+            return std::string(to_string(page.status()));
+        page.good<PUTROOTFH4res>();
+        page.good<LOOKUP4res>();
+        const auto res = page.good<READDIR4res>();
+        std::string out = std::to_string(xdr::load_u64(res.cookieverf.data())) + ':';
+        readdir_reader reader(page.in());
+        entry4 entry;
+        while (reader.next(entry))
+            out += std::string(entry.name) + ' ';
+        return out + (reader.eof() ? "." : "");
+    };
+    const std::uint64_t none = UINT64_MAX;
+    BOOST_TEST(listed(5, 200) == "5:5 ");
+    BOOST_TEST(listed(130, 200) == "5:130 .");
+    BOOST_TEST(stale.pages == 2u);
+    BOOST_TEST(listed(1023, none) == "12:1023 ");
+    BOOST_TEST(listed(none, 1000) == "11:.");
+    // A limit of what one call does, and no invitation to come again for the same.
+    BOOST_TEST(listed(1024, none) == "NFS4ERR_IO");
+    BOOST_TEST(stale.pages == 8u);
+    BOOST_TEST(listed(none, none) == "NFS4ERR_IO");
+    // Nor is it one where the page is too small.
+    BOOST_TEST(listed(1, 200, 40) == "NFS4ERR_TOOSMALL");
+    BOOST_TEST(listed(none, none, 8) == "NFS4ERR_TOOSMALL");
 }
 
 BOOST_FIXTURE_TEST_CASE(an_export_that_is_read_only_takes_no_acl, nfs4_fixture)
@@ -454,8 +541,48 @@ BOOST_FIXTURE_TEST_CASE(an_acl_of_more_entries_than_anybody_sends, nfs4_fixture)
     }
     const GETATTR4args wanted{{attribute::acl}};
     BOOST_TEST(client.call(root, in, wanted).status() == nfsstat4::rep_too_big);
+    // A directory can be listed all the same.
+    BOOST_TEST_REQUIRE(client.open(client.creating("f")).status == nfsstat4::ok);
+    const auto listed = [&](std::size_t entries, const bitmap4& attrs, std::uint32_t maxcount) {
+        lists.entries = entries;
+        READDIR4args args;
+        args.maxcount = maxcount;
+        args.attr_request = attrs | bitmap4{attribute::acl};
+        answer4 page = client.call(root, in, args);
+        if (page.status() != nfsstat4::ok)
+            return std::string(to_string(page.status()));
+        page.good<PUTROOTFH4res>();
+        page.good<LOOKUP4res>();
+        page.good<READDIR4res>();
+        readdir_reader reader(page.in());
+        entry4 entry;
+        BOOST_TEST_REQUIRE((reader.next(entry) && entry.name == "f"));
+        attributes values;
+        BOOST_REQUIRE(decode_attributes(entry.attrs, values));
+        BOOST_TEST((!reader.next(entry) && reader.eof()));
+        std::string out = values.present.test(attribute::acl) ? std::to_string(values.acl.size()) : "none";
+        out += values.present.test(attribute::mode) ? " and mode" : "";
+        return out + (values.rdattr_error == nfsstat4::ok ? "" : to_string(values.rdattr_error));
+    };
+    const bitmap4 mode{attribute::mode}, with_error = mode | bitmap4{attribute::rdattr_error};
+    const std::uint32_t most = 1 << 20;
+    BOOST_TEST(listed(2000, mode, most) == "2000 and mode");
+    BOOST_TEST(listed(max_sent_aces + 1, mode, most) == "none and mode");
+    BOOST_TEST(listed(max_sent_aces + 1, with_error, most) == "noneNFS4ERR_REP_TOO_BIG");
+    BOOST_TEST(listed(max_sent_aces + 1, mode, 400) == "none and mode");
+    // More would be sent if more were asked for.
+    BOOST_TEST(listed(2000, with_error, 4096) == "NFS4ERR_TOOSMALL");
     lists.entries = 3000;
     BOOST_TEST(client.call(root, in, wanted).status() == nfsstat4::ok);
+    // Nor is more sent than the session has room for.
+    client.largest_reply = 32768;
+    client.open_session();
+    for (const std::uint32_t maxcount : {most, 32768U}) {
+        BOOST_TEST(listed(1000, mode, maxcount) == "1000 and mode");
+        BOOST_TEST(listed(2500, mode, maxcount) == "none and mode");
+        BOOST_TEST(listed(2000, with_error, maxcount) == "noneNFS4ERR_REP_TOO_BIG");
+    }
+    BOOST_TEST(listed(1000, mode, 16384) == "NFS4ERR_TOOSMALL");
 }
 
 // ACCESS, OPEN, READ and WRITE go by it.

@@ -494,6 +494,21 @@ BOOST_FIXTURE_TEST_CASE(owners_that_are_named_are_looked_up, named_fixture)
     BOOST_TEST(owner_of(opened->node().attributes) == "1234 77");
     BOOST_TEST(run_until_complete(*shard, opened->close()).has_value());
     BOOST_TEST((ours.asked == std::vector<std::string>{"u alice", "g staff"}));
+    // What was known is shown while it can't be looked up, however long that is so.
+    user_names_options soon;
+    soon.kept = 1s;
+    soon.most_later = 10s;
+    user_names shown(tasks, ours, soon);
+    users.use_names(&shown);
+    BOOST_TEST(owner_of(good(users.getattr(handle))) == "1234 77");
+    ours.fails = true;
+    for (const duration later : {2s, 20s}) {
+        clock.advance(later);
+        BOOST_TEST(owner_of(good(users.getattr(handle))) == "1234 77");
+    }
+    const auto told = run_until_complete(*shard, shown.id_of(account_kind::user, "alice@example.org"));
+    BOOST_TEST((told.how == user_names::outcome::given_up));
+    ours.fails = false;
     // Whoever is not there, or of another domain, is nobody.
     user_names_options elsewhere;
     elsewhere.domain = "example.com";

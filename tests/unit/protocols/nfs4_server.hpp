@@ -265,7 +265,9 @@ public:
     }
     void open_session()
     {
-        answer4 made = f_.compound(session_of(id, create_sequence++));
+        CREATE_SESSION4args args = session_of(id, create_sequence++);
+        args.fore_chan_attrs.maxresponsesize = std::min(args.fore_chan_attrs.maxresponsesize, largest_reply);
+        answer4 made = f_.compound(args);
         session = made.good<CREATE_SESSION4res>().sessionid;
         sequences.clear();
     }
@@ -342,6 +344,7 @@ public:
 
     clientid4 id = 0;
     std::uint32_t create_sequence = 1;
+    std::uint32_t largest_reply = UINT32_MAX; ///< of sessions that are opened then
     sessionid4 session{};
     std::map<std::uint32_t, std::uint32_t> sequences; // the last of each slot
 

@@ -241,6 +241,8 @@ private:
                    object_values& out) const;
     task<nfsstat4> list_with_acls(compound& k, const READDIR4args& args, std::uint64_t cookie,
                                   std::uint64_t verifier);
+    task<nfsstat4> say_with_acl(compound& k, const storage::directory_entry& e, bitmap4& said,
+                                object_values& out);
 
     // Data.
     task<nfsstat4> refuse_data(const object& of, nfsstat4 status);

@@ -81,6 +81,7 @@ public:
         std::optional<Value> value; ///< nothing: there is none, or it could not be found out
         bool failed = false;        ///< it could not be found out; the value is the one before
         time_point until;
+        time_point failing_since = {}; ///< if it failed: since when it does
     };
     expiring_cache(std::size_t most_found, std::size_t most_others) : most_{most_others, most_found} {}
 
@@ -92,7 +93,8 @@ public:
             return nullptr;
         auto& of = part_of(*found->second);
         if (found->second->until <= now) {
-            if (!found->second->value) {
+            // One that failed stays, as it knows since when.
+            if (!found->second->value && !found->second->failed) {
                 of.erase(found->second);
                 by_key_.erase(found);
             }
@@ -110,6 +112,14 @@ public:
         auto& of = part_of(*found->second);
         of.splice(of.begin(), of, found->second);
         return found->second->value;
+    }
+    /// Since when it can't be found out, each time that somebody tried; nothing where it could, or is not kept.
+    std::optional<time_point> failing_since(const Key& key) const
+    {
+        const auto found = by_key_.find(key);
+        if (found == by_key_.end() || !found->second->failed)
+            return std::nullopt;
+        return found->second->failing_since;
     }
     void put(entry e)
     {
@@ -141,13 +151,14 @@ private:
 } // namespace detail
 
 struct user_names_options {
-    std::string domain;                              ///< what stands behind the @; empty: the source says it
-    bool sends_names = false;                        ///< of a server: it tells owners by their names
-    bool logs_domain = false;                        ///< the log says once what stands behind the @
-    duration kept = std::chrono::minutes(10);        ///< how long what was found is known
+    std::string domain;                       ///< what stands behind the @; empty: the source says it
+    bool sends_names = false;                 ///< of a server: it tells owners by their names
+    bool logs = false;                        ///< once what stands behind the @, and that names are given up
+    duration kept = std::chrono::minutes(10); ///< how long what was found is known
     duration kept_unknown = std::chrono::minutes(1); ///< and that there is nobody
     duration kept_failure = std::chrono::seconds(5); ///< and that it could not be found out
     duration patience = std::chrono::seconds(2);     ///< how long a call waits for a lookup
+    duration most_later = std::chrono::minutes(1);   ///< how long a name that can't be looked up is `later`
     std::size_t most_found = 8192;                   ///< entries, each of names and of numbers
     std::size_t most_others = 1024;                  ///< the same of what is not there
     std::size_t most_under_way = 64;                 ///< lookups, each of names and of numbers
@@ -186,7 +197,8 @@ public:
     enum class outcome : std::uint8_t {
         found,
         unknown, ///< there is nobody of that name or number
-        later    ///< it could not be found out, or not in time
+        later,   ///< it could not be found out, or not in time
+        given_up ///< of a name: nor for user_names_options::most_later, so that nobody should wait any longer
     };
     struct id_answer {
         outcome how = outcome::later;
@@ -195,10 +207,11 @@ public:
     struct text_answer {
         outcome how = outcome::later;
         std::shared_ptr<const std::string> text; ///< with the domain
-        time_point until;                        ///< how long that is so
+        time_point until;                        ///< how long that is so; in the past: no longer than now
     };
 
-    /// The number of who is called `text`, with the domain; unknown for one of another domain; later where it can't be found out in time.
+    /// The number of who is called `text`, with the domain; unknown for one of another domain; later where it can't be found out in time, and
+    /// given_up where that is so since `most_later`, until a lookup of it succeeds.
     /// Completes when: it is known, or patience is over, or it is `deadline`. On cancel: as at the deadline. Errors: none. Lifetime: this
     /// outlives it. Shard: that of the lookups.
     task<id_answer> id_of(account_kind kind, std::string text, time_point deadline = time_point::max());
@@ -222,6 +235,7 @@ private:
     struct lookup {
         event over;
         time_point begun;
+        time_point failing_since;   // if it fails: an earlier one may have failed, too
         std::optional<Value> value; // when it is over, as an entry of what is known
         bool failed = true;
         time_point until;
@@ -251,7 +265,10 @@ private:
     task<void> find_id(name_key key, std::shared_ptr<lookup<std::uint32_t>> l);
     task<void> find_text(account who, std::shared_ptr<lookup<shared_text>> l);
     task<text_answer> text_of(account who, time_point deadline, bool may_begin);
-    text_answer text_without_lookup(account who);
+    text_answer text_without_lookup(account who, time_point since);
+    template<class Key, class Value>
+    static time_point full_since(const direction<Key, Value>& in) noexcept;
+    id_answer id_not_found_out(time_point since, std::string_view text);
     void show_levels() noexcept;
 
     scope& lookups_;
@@ -259,7 +276,9 @@ private:
     const user_names_options options_;
     std::optional<std::string> domain_;
     std::shared_ptr<lookup<std::string>> learning_domain_;
-    bool domain_failed_ = false; // once
+    std::optional<time_point> asked_for_domain_; // first
+    bool domain_failed_ = false;                 // once
+    bool gave_up_ = false;                       // likewise
     direction<name_key, std::uint32_t> ids_;
     direction<account, shared_text> texts_;
     user_names_counters counters_;
