@@ -334,11 +334,11 @@ task<std::vector<user_names::text_answer>> user_names::texts_of(std::vector<acco
     if (!has_domain) {
         answered(user_names_counters::answer::late);
         const time_point now = context.shard->clock().now();
-        const lookup<std::string>& l = *learning_domain_;
+        const auto l = learning_domain_; // none where there was no memory for it
         for (text_answer& each : told) {
-            if (l.over.is_set())
-                each.until = l.until;
-            else if (now - l.begun > options_.patience)
+            if (l && l->over.is_set())
+                each.until = l->until;
+            else if (l && now - l->begun > options_.patience)
                 each.until = now + kept_late;
         }
         co_return told;
