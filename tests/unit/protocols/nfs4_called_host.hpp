@@ -41,8 +41,9 @@ public:
         bool silent_recalls = false; ///< answers CB_NULL alone
         bool rejects = false;        ///< there is no such program
         bool babbles = false;        ///< an answer to something else
-        int throws = 0;              ///< as connections to it are made
-        int breaks = 0;              ///< connections under the next calls that are not CB_NULL
+        bool rambles = false; ///< answers calls that are not CB_NULL with more than anybody wants to hear
+        int throws = 0;       ///< as connections to it are made
+        int breaks = 0;       ///< connections under the next calls that are not CB_NULL
         nfsstat4 says = nfsstat4::ok;
         attributes values; ///< of CB_GETATTR
         std::function<void()> on_recall;
@@ -140,6 +141,8 @@ private:
                 ++to_.nulls;
             else
                 hear(header, in);
+            if (!is_null && to_.rambles)
+                co_return error(std::errc::message_size, "reply longer than max_reply");
             if (!is_null && to_.breaks > 0) {
                 --to_.breaks;
                 co_return error(std::errc::connection_reset);
