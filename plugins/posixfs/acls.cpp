@@ -45,7 +45,9 @@ result<posix_acl> read_acl(const fd_path& path, const char* name)
 
 bool has_acls(int fd) noexcept { return ::fgetxattr(fd, access_name, nullptr, 0) >= 0 || errno == ENODATA; }
 
-result<posix_acls> posix_acls_of(int fd, const struct stat& st)
+namespace {
+
+result<posix_acls> read_acls(int fd, const struct stat& st)
 {
     const fd_path path(fd);
     auto access = S_ISLNK(st.st_mode) ? result<posix_acl>(posix_acl()) : read_acl(path, access_name);
@@ -62,15 +64,16 @@ result<posix_acls> posix_acls_of(int fd, const struct stat& st)
     return acls;
 }
 
-result<storage::access_list> acl_of(int fd)
+} // namespace
+
+result<posix_acls> posix_acls_of(int fd, struct stat& st)
 {
-    struct stat st{};
     if (file_status(fd, st) != 0)
         return errno_error("fstat");
     // Mode and lists are read one by one. The group's bits of a mode are the mask's where there is a list, and must not be taken
     // for the group's because that list went meanwhile.
     for (int changes = 0; changes < most_changes; ++changes) {
-        const auto acls = posix_acls_of(fd, st);
+        auto acls = read_acls(fd, st);
         if (!acls)
             return acls.error();
         const struct stat before = st;
@@ -78,9 +81,18 @@ result<storage::access_list> acl_of(int fd)
             return errno_error("fstat");
         if (st.st_mode == before.st_mode && st.st_ctim.tv_sec == before.st_ctim.tv_sec &&
             st.st_ctim.tv_nsec == before.st_ctim.tv_nsec)
-            return to_nfs4(*acls, S_ISDIR(st.st_mode));
+            return acls;
     }
     return error::from_errno(EAGAIN, "the file changes while its ACL is read");
+}
+
+result<storage::access_list> acl_of(int fd)
+{
+    struct stat st{};
+    const auto acls = posix_acls_of(fd, st);
+    if (!acls)
+        return acls.error();
+    return to_nfs4(*acls, S_ISDIR(st.st_mode));
 }
 
 result<posix_acls> acls_to_set(const struct stat& st, std::span<const storage::ace> list)

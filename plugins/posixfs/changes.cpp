@@ -119,7 +119,8 @@ result<void> backend::apply(int fd, const struct stat& st, const storage::set_at
     std::optional<posix_acls> before;
     if (set.acl) {
         if (set.size || set.uid || set.gid) {
-            auto found = posix_acls_of(fd, st);
+            struct stat as_it_is{}; // who had the lock before may have changed the mode
+            auto found = posix_acls_of(fd, as_it_is);
             if (!found)
                 return found.error();
             before = std::move(*found);

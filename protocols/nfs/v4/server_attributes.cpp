@@ -369,8 +369,9 @@ task<nfsstat4> server::compare(compound& k, const fattr4& theirs)
             task<nfsstat4> naming = named_attributes(k, owners, meant);
             found = co_await naming;
         }
-        if (found == nfsstat4::delay)
-            co_return found;
+        // Nobody knows whom it means, so that neither answer would be true.
+        if (found == nfsstat4::delay || (found == nfsstat4::badowner && k.gave_a_name_up))
+            co_return nfsstat4::delay;
         if (found == nfsstat4::ok && meant.uid == values.uid)
             values.all.owner = owners.owner;
         if (found == nfsstat4::ok && meant.gid == values.gid)

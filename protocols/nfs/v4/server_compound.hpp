@@ -73,6 +73,7 @@ struct server::compound {
     bool client_sought = false;          // in minor version 0: see learn_client()
     const xdr::decoder* whole = nullptr; // the COMPOUND from its beginning, in minor version 0
     duration names_waited{0};            // for lookups of owners' names, by all operations so far
+    bool gave_a_name_up = false;         // the last one could not be looked up
 
     std::array<io_list::hold, 2>
         io; // of the operation that runs: an operation reads and writes two files at most

@@ -82,6 +82,7 @@ task<nfsstat4> server::id_named(compound& k, account_kind kind, std::string_view
         },
         std::string(text));
     k.names_waited += here_.reactor().clock().now() - begun;
+    k.gave_a_name_up = found.how == user_names::outcome::given_up;
     if (found.how != user_names::outcome::found)
         co_return found.how == user_names::outcome::later ? nfsstat4::delay : nfsstat4::badowner;
     id = found.id;

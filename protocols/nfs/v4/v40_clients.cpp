@@ -86,7 +86,7 @@ void v40_clients::drop_confirmed_of(names::iterator at)
     at->second.confirmed.reset();
 }
 
-// Its limits are those of where it calls from now on.
+// It is counted where it calls from now on; what it has open already stays where that was opened.
 void v40_clients::move_to(record& confirmed, peers::iterator to) noexcept
 {
     ++to->second.clients;

@@ -174,10 +174,11 @@ task<nfsstat4> v40_state::renew_and_tell_here(clientid4 id)
 // One that does not know what it lost never hears of it: the answer to its OPEN was lost, say. It has had the time to give all back that it knows of.
 void v40_state::end_telling(files::client_id client)
 {
-    const duration long_enough = 2 * state_.options().lease;
-    const time_point since = told_.try_emplace(client, now()).first->second;
-    if (now() - since >= long_enough)
-        state_.table().drop_revoked_until(client, now() - long_enough);
+    time_point& told = told_.try_emplace(client, now()).first->second;
+    if (now() - told < 2 * state_.options().lease)
+        return;
+    state_.table().drop_revoked_until(client, told);
+    told = now(); // of the others
 }
 
 // A client whose state was taken hears of it once, and begins anew.

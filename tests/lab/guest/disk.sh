@@ -4,6 +4,8 @@
 # export_disk MIB: ./exported is an ext4 of that size in memory.
 export_disk() {
     modprobe ext4
+    # The scenario before may have had one of another size.
+    [[ ! -d /sys/module/brd ]] || rmmod brd
     modprobe brd rd_nr=1 rd_size=$(($1 << 10))
     mkfs.ext4 -q -b 4096 /dev/ram0
     mkdir exported

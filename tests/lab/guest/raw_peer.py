@@ -320,6 +320,7 @@ def stops_reading():
     """For longer than the server waits for anything else; it stands until the peer goes."""
     _, file = files()
     peer = iwarp(receive_buffer=4096)
+    peer.use_credits() # with fewer it is ended for exceeding them
     peer.ask_for(file, 5 * peers.IN_FLIGHT)
     time.sleep(20)
     peers.reset(peer.socket)
@@ -328,6 +329,7 @@ def stops_reading():
 def byte_a_second():
     _, file = files()
     reader = iwarp(receive_buffer=4096)
+    reader.use_credits()
     reader.ask_for(file, peers.IN_FLIGHT)
     writer = iwarp()
     call = peers.fpdu(peers.untagged(peers.OP_SEND, writer.message(1, call_message(1, 0))))

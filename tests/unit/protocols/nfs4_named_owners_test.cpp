@@ -407,6 +407,10 @@ BOOST_AUTO_TEST_CASE(owners_are_verified_by_whom_they_mean)
             BOOST_TEST(verify(none, "50") == nfsstat4::not_same, none);
         f.source.be_slow();
         BOOST_TEST(verify("carol@example.org", "50") == nfsstat4::delay);
+        // Who sets her is refused by now; that says nothing of whose the file is.
+        f.clock.advance(1min);
+        BOOST_TEST(f.set("carol@example.org", {}) == nfsstat4::badowner);
+        BOOST_TEST(verify("carol@example.org", "50") == nfsstat4::delay);
     }
 }
 

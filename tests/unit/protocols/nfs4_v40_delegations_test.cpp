@@ -107,7 +107,7 @@ struct revoked_again_fixture : revoked_fixture {
         BOOST_TEST(give_back(file) == nfsstat4::bad_stateid);
         BOOST_TEST(c.renew() == nfsstat4::ok);
         move(c);
-        (void)delegated(c, "h");
+        second = delegated(c, "h");
         (void)delegated(c, "i");
     }
     /// It does not give that back, and loses it after a lease.
@@ -123,6 +123,7 @@ struct revoked_again_fixture : revoked_fixture {
             BOOST_TEST(compound(PUTFH4args{file.fh()}, READ4args{file.id, 0, 10}).status() == nfsstat4::ok);
         }
     }
+    client0::opened second;
     std::int64_t revoked() { return commons->state.table().stats().revoked_delegations.value(); }
 };
 
@@ -153,9 +154,27 @@ BOOST_FIXTURE_TEST_CASE(what_is_lost_later_is_told_as_long, revoked_again_fixtur
     go_on(2);
     BOOST_TEST(c.renew() == nfsstat4::cb_path_down);
     BOOST_TEST(revoked() == 1);
-    go_on(3);
+    go_on(5);
+    BOOST_TEST(c.renew() == nfsstat4::cb_path_down);
+    BOOST_TEST(revoked() == 1);
+    go_on(1);
     BOOST_TEST(c.renew() == nfsstat4::cb_path_down);
     BOOST_TEST(revoked() == 0);
+}
+
+// Though RENEW told of another one long before.
+BOOST_FIXTURE_TEST_CASE(what_is_lost_after_one_was_heard_of_is_told_anew, revoked_again_fixture)
+{
+    lose("h");
+    go_on(4);
+    BOOST_TEST(c.renew() == nfsstat4::cb_path_down);
+    BOOST_TEST(give_back(second) == nfsstat4::bad_stateid);
+    BOOST_TEST(revoked() == 0);
+    lose("i");
+    go_on(10);
+    BOOST_TEST(revoked() == 1);
+    BOOST_TEST(c.renew() == nfsstat4::cb_path_down);
+    BOOST_TEST(revoked() == 1);
 }
 
 BOOST_FIXTURE_TEST_CASE(who_returns_a_revoked_delegation_hears_of_it, revoked_fixture)

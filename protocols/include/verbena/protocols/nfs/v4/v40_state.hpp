@@ -142,7 +142,7 @@ private:
     v40_clients clients_;
     v40_owners owners_;
     callback_paths paths_;
-    // Since when RENEW has told that something was revoked, those that have not heard what.
+    // When RENEW told of all that was revoked until then, those that have not heard what it was.
     std::unordered_map<files::client_id, time_point> told_;
     files::client_id tended_ = files::nobody; // whose owners were looked at last
     files::limit_counters refused_limits_;
