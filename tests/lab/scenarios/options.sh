@@ -51,17 +51,20 @@ count=$(connections)
 [[ $count == 4 ]] || fail "nconnect=4 made $count connections"
 umount mounted
 
-# A server that says nothing: soft fails, hard goes on when it speaks again.
-mount_server mounted soft,timeo=20,retrans=1
-echo here >mounted/file
-kill -STOP "$daemon"
-begun=$SECONDS
-if timeout 100 dd if=/dev/zero of=mounted/file bs=4k count=1 conv=fsync 2>/dev/null; then
-    fail 'a write to a silent server succeeded'
+# A server that says nothing: soft fails, hard goes on when it speaks again. How long a kernel of version 4 goes on with OPEN and CLOSE of a soft mount is its
+# own affair (over 100 s on 6.1).
+if [[ ${3:-} != vers=4* ]]; then
+    mount_server mounted soft,timeo=20,retrans=1
+    echo here >mounted/file
+    kill -STOP "$daemon"
+    begun=$SECONDS
+    if timeout 100 dd if=/dev/zero of=mounted/file bs=4k count=1 conv=fsync 2>/dev/null; then
+        fail 'a write to a silent server succeeded'
+    fi
+    ((SECONDS - begun < 90)) || fail "soft gave up after $((SECONDS - begun)) s"
+    kill -CONT "$daemon"
+    umount mounted
 fi
-((SECONDS - begun < 90)) || fail "soft gave up after $((SECONDS - begun)) s"
-kill -CONT "$daemon"
-umount mounted
 mount_server mounted hard,timeo=20,retrans=1
 kill -STOP "$daemon"
 dd if="$LAB_DATA/large" of=mounted/file bs=1M count=4 conv=fsync status=none &
