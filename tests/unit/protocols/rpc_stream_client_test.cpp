@@ -712,6 +712,9 @@ BOOST_FIXTURE_TEST_CASE(the_watch_hears_why_there_is_no_connection, fixture)
             const auto reply = co_await client->call(r);
             BOOST_TEST(!reply);
         };
+        // On a slow machine the time would be over before it is known that nobody listens.
+        for (auto there = co_await client->connect(); there; there = co_await client->connect())
+            co_await sleep_for(1ms);
         s.spawn(one);
         while (!watch.why.code())
             co_await sleep_for(1ms);
