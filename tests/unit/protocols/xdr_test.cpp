@@ -172,7 +172,7 @@ BOOST_AUTO_TEST_CASE(a_payload_ends_at_the_border)
     for (std::size_t border = 4; border <= 12; ++border) {
         BOOST_TEST_CONTEXT("border " << border)
         {
-            decoder in(std::span(all).first(border), std::span(all).subspan(border), 0);
+            decoder in(std::span<const std::byte>(all).first(border), std::span(all).subspan(border), 0);
             const auto payload = in.payload(5);
             BOOST_TEST(payload.length == 5u);
             BOOST_TEST(payload.external == (border < 9));
@@ -180,7 +180,7 @@ BOOST_AUTO_TEST_CASE(a_payload_ends_at_the_border)
             BOOST_TEST(in.at_end());
         }
     }
-    decoder nothing(std::span(all).first(0), std::span(all), 0);
+    decoder nothing(std::span<const std::byte>(all).first(0), std::span(all), 0);
     BOOST_TEST(text_of(nothing.payload(5).inline_bytes) == "abcde");
     BOOST_TEST(nothing.u32() == 0x2au);
 }
@@ -194,7 +194,7 @@ BOOST_AUTO_TEST_CASE(a_number_leads_into_the_second_piece)
             continue; // inside the text, see below
         BOOST_TEST_CONTEXT("border " << border)
         {
-            decoder in(std::span(all).first(border), std::span(all).subspan(border), 0);
+            decoder in(std::span<const std::byte>(all).first(border), std::span(all).subspan(border), 0);
             BOOST_TEST(in.u32() == 1u);
             BOOST_TEST(in.u64() == 0x0000000200000003u);
             BOOST_TEST(in.position() == 12u);
@@ -208,7 +208,8 @@ BOOST_AUTO_TEST_CASE(a_number_leads_into_the_second_piece)
     }
     // Both together are too short; a failure stands, also where the second piece has what comes next.
     for (std::size_t border = 0; border <= 6; ++border) {
-        decoder in(std::span(all).first(border), std::span(all).subspan(border, 6 - border), 0);
+        decoder in(std::span<const std::byte>(all).first(border), std::span(all).subspan(border, 6 - border),
+                   0);
         BOOST_TEST(in.u64() == 0u);
         BOOST_TEST((in.failure() == std::errc::bad_message));
         BOOST_TEST(in.u32() == 0u);
@@ -221,7 +222,7 @@ BOOST_AUTO_TEST_CASE(no_text_leads_into_the_second_piece)
 {
     const auto all = from_hex("00000008 61626364 65666768 0000002a");
     for (const std::size_t border : {5u, 8u, 11u}) {
-        decoder in(std::span(all).first(border), std::span(all).subspan(border), 0);
+        decoder in(std::span<const std::byte>(all).first(border), std::span(all).subspan(border), 0);
         (void)in.string(8);
         in.u32();
         BOOST_TEST(!in.ok());
