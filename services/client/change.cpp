@@ -299,7 +299,8 @@ task<int> copy_all(runtime& r, const cp_options& o, std::vector<std::unique_ptr<
             continue;
         }
         std::string to = into ? source->leaf() : std::string();
-        co_await c.copy(source->files(), std::string(), target.files(), std::move(to));
+        task<void> copying = c.copy(source->files(), std::string(), target.files(), std::move(to));
+        co_await copying;
     }
     progress.request_stop();
     co_await progress.join();

@@ -196,7 +196,8 @@ task<void> client::name_owners(const attributes& values, file_attributes& to,
             until = now + names_->patience();
         std::optional<std::uint32_t> id;
         if (now < *until) {
-            const user_names::id_answer known = co_await names_->id_of(kind, std::string(text), *until);
+            task<user_names::id_answer> asking = names_->id_of(kind, std::string(text), *until);
+            const user_names::id_answer known = co_await asking;
             if (known.how == user_names::outcome::found)
                 id = known.id;
             if (known.how == user_names::outcome::later || known.how == user_names::outcome::given_up)

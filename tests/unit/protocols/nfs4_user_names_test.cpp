@@ -269,7 +269,8 @@ BOOST_FIXTURE_TEST_CASE(who_is_cancelled_waits_no_longer, names_fixture)
     scope calls(*shard);
     int over = 0;
     const auto one = [&]() -> task<void> {
-        const auto got = co_await users().id_of(account_kind::user, "alice@example.org");
+        auto asking = users().id_of(account_kind::user, "alice@example.org");
+        const auto got = co_await asking;
         BOOST_TEST((got.how == outcome::later));
         ++over;
     };
@@ -277,7 +278,8 @@ BOOST_FIXTURE_TEST_CASE(who_is_cancelled_waits_no_longer, names_fixture)
         std::vector<account> those;
         for (std::uint32_t i = 0; i < 100; ++i)
             those.push_back(user(i));
-        const auto got = co_await users().texts_of(std::move(those));
+        auto asking = users().texts_of(std::move(those));
+        const auto got = co_await asking;
         BOOST_TEST(std::ranges::all_of(got, [](const auto& each) { return each.how == outcome::later; }));
         ++over;
     };
@@ -495,7 +497,8 @@ BOOST_FIXTURE_TEST_CASE(all_who_want_a_name_wait_for_one_lookup, names_fixture)
     std::vector<std::uint32_t> got;
     scope calls(*shard);
     const auto want = [&]() -> task<void> {
-        const auto told = co_await users().id_of(account_kind::user, "alice@example.org");
+        auto asking = users().id_of(account_kind::user, "alice@example.org");
+        const auto told = co_await asking;
         got.push_back(told.id);
     };
     for (int i = 0; i < 5; ++i)
@@ -556,7 +559,8 @@ BOOST_FIXTURE_TEST_CASE(lookups_under_way_are_limited, names_fixture)
     source.be_slow();
     scope calls(*shard);
     const auto want = [&](int i) -> task<void> {
-        (void)co_await users().id_of(account_kind::user, std::to_string(i) + "@example.org");
+        auto asking = users().id_of(account_kind::user, std::to_string(i) + "@example.org");
+        (void)co_await asking;
     };
     for (int i = 0; i < 5; ++i)
         calls.spawn(want, i);
