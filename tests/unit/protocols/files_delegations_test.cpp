@@ -340,18 +340,30 @@ BOOST_FIXTURE_TEST_CASE(a_silent_client_whose_record_went_gets_nothing_more, del
     BOOST_TEST(is(run(table->record(a)), errc::busy)); // until that is freed
 }
 
+namespace {
+
+/// "a" never says "complete", and its only delegation was revoked.
+struct silent_loser : delegations_fixture {
+    silent_loser()
+    {
+        d = only_delegation(a, "f", delegation_type::write);
+        BOOST_REQUIRE(table->set_silent(a));
+        passage hold;
+        const demand rename(operation::rename, file_named("f"));
+        BOOST_TEST(is(make_room(rename, 0s, hold), errc::busy));
+        pass(table->options().recall_time);
+        BOOST_REQUIRE(table->renew(a));
+        BOOST_REQUIRE(make_room(rename, 0s, hold));
+        hold.end();
+    }
+    stateid d;
+};
+
+} // namespace
+
 // First edge condition (7530 9.6.3.4): others have what it had.
-BOOST_FIXTURE_TEST_CASE(nobody_whose_state_was_taken_is_written_down_again, delegations_fixture)
+BOOST_FIXTURE_TEST_CASE(nobody_whose_state_was_taken_is_written_down_again, silent_loser)
 {
-    const stateid d = only_delegation(a, "f", delegation_type::write);
-    BOOST_REQUIRE(table->set_silent(a));
-    passage hold;
-    const demand rename(operation::rename, file_named("f"));
-    BOOST_TEST(is(make_room(rename, 0s, hold), errc::busy));
-    pass(table->options().recall_time);
-    BOOST_REQUIRE(table->renew(a));
-    BOOST_REQUIRE(make_room(rename, 0s, hold));
-    hold.end();
     const auto body = [&]() -> task<void> {
         scope s(*shard);
         store->fails = [] { return true; };
@@ -371,17 +383,8 @@ BOOST_FIXTURE_TEST_CASE(nobody_whose_state_was_taken_is_written_down_again, dele
 }
 
 // Also where an OPEN wanted that first, and could not have it.
-BOOST_FIXTURE_TEST_CASE(a_record_that_is_due_is_written_whoever_tried_before, delegations_fixture)
+BOOST_FIXTURE_TEST_CASE(a_record_that_is_due_is_written_whoever_tried_before, silent_loser)
 {
-    const stateid d = only_delegation(a, "f", delegation_type::write);
-    BOOST_REQUIRE(table->set_silent(a));
-    passage hold;
-    const demand rename(operation::rename, file_named("f"));
-    BOOST_TEST(is(make_room(rename, 0s, hold), errc::busy));
-    pass(table->options().recall_time);
-    BOOST_REQUIRE(table->renew(a));
-    BOOST_REQUIRE(make_room(rename, 0s, hold));
-    hold.end();
     table->drop_revoked(a, d);
     store->fails = [] { return true; };
     BOOST_TEST(!run(table->record(a)).has_value());
