@@ -344,6 +344,15 @@ struct cannot_call : fixture {
             };
         second.way = std::make_shared<called_way>(holder.service, pool);
     }
+    /// BIND_CONN_TO_SESSION is not answered before `bound`, nor READ before `go`.
+    void hold(event& bound, event& go)
+    {
+        holder.wire.holds_answer = [&](const sent_compound& call) {
+            return call.has(nfs_opnum4::bind_conn_to_session) ? &bound
+                   : call.has(nfs_opnum4::read)               ? &go
+                                                              : nullptr;
+        };
+    }
     // Nothing comes of what is sent there to mend it.
     void leads_nowhere(direct_transport& way)
     {
@@ -444,11 +453,7 @@ BOOST_FIXTURE_TEST_CASE(who_waits_for_a_slot_to_ask_does_not_take_that_for_silen
     const auto what = delegated("f");
     auto reads = open(holder, what, share4::access_read);
     event bound, go;
-    holder.wire.holds_answer = [&](const sent_compound& call) {
-        return call.has(nfs_opnum4::bind_conn_to_session) ? &bound
-               : call.has(nfs_opnum4::read)               ? &go
-                                                          : nullptr;
-    };
+    hold(bound, go);
     is_down = true;
     (void)good([&] { return holder.user.getattr(what.handle); });
     is_down = false;
@@ -491,11 +496,7 @@ BOOST_FIXTURE_TEST_CASE(a_way_back_that_is_not_mended_within_a_lease_is_lost, ca
     const auto what = delegated("f");
     auto reads = open(holder, what, share4::access_read);
     event bound, go;
-    holder.wire.holds_answer = [&](const sent_compound& call) {
-        return call.has(nfs_opnum4::bind_conn_to_session) ? &bound
-               : call.has(nfs_opnum4::read)               ? &go
-                                                          : nullptr;
-    };
+    hold(bound, go);
     is_down = true;
     (void)good([&] { return holder.user.getattr(what.handle); });
     const time_point begun_at = clock.now();
