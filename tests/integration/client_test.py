@@ -79,7 +79,7 @@ class Client(daemon.DaemonTest):
 
     def completed(self, *arguments, code):
         arguments = [self.in_version(each) for each in arguments]
-        done = subprocess.run([self.client, *arguments], capture_output=True, timeout=120, check=False)
+        done = subprocess.run([self.client, *arguments], capture_output=True, timeout=120, check=False, env=daemon.light(arguments))
         self.assertEqual(done.returncode, code, f"{arguments}: {done.stdout[-2000:]} {done.stderr[-2000:]}")
         if code != DONE:
             self.assertTrue(done.stderr + done.stdout, f"{arguments}: failed without a word")

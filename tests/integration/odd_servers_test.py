@@ -37,7 +37,8 @@ class OddServers(unittest.TestCase):
 
     def run_client(self, *arguments, code=DONE):
         """Standard output and standard error output."""
-        done = subprocess.run([self.client, *arguments], capture_output=True, timeout=60, check=False, cwd=self.folder)
+        done = subprocess.run([self.client, *arguments], capture_output=True, timeout=60, check=False, cwd=self.folder,
+                              env=daemon.light(arguments))
         self.assertEqual(done.returncode, code, f"{arguments}: {done.stdout[-2000:]} {done.stderr[-2000:]}")
         # Contents of files are what they are; all else is text.
         for text in (done.stderr, b"" if "cat" in arguments else done.stdout):

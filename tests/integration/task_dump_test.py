@@ -12,7 +12,7 @@ import peers
 from peers import TcpPeer, call_message
 
 GETATTR = 1
-LIMIT = 60
+LIMIT = 60 * int(os.environ.get("VERBENA_SLOW", "1"))
 
 
 class TaskDump(daemon.DaemonTest):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Counts what a `meson test` run did: `count_tests.py LOGFILE.json` prints "PASSED FAILED" first and
-then one line for each test that failed.
+"""Counts what a `meson test` run did: `count_tests.py LOGFILE.json [SUITE]` prints "PASSED FAILED" first and
+then one line for each test that failed, of all suites or of one.
 
 A Boost.Test executable counts with its cases (BOOST_TEST_REPORT_LEVEL=short makes it print them),
 anything else counts as one. A test that was skipped, ran into its time limit, died, or says that it
@@ -45,12 +45,19 @@ def why(record):
         yield f"{number} skipped"
 
 
+def is_of(suite, record):
+    """Meson names a test "PROJECT:SUITE+SUITE / NAME"."""
+    return suite in re.split("[:+]", record["name"].split(" / ")[0])[1:]
+
+
 def main():
     passed = failed = 0
     bad = []
     with open(sys.argv[1], encoding="utf-8", errors="replace") as log:
         for line in log:
             record = json.loads(line)
+            if len(sys.argv) > 2 and not is_of(sys.argv[2], record):
+                continue
             good, wrong = count(record)
             passed += good
             failed += wrong

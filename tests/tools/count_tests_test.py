@@ -31,6 +31,12 @@ class Counts(unittest.TestCase):
         self.assertEqual(count_tests.count(record(stderr="Ran 4 tests in 1.000s\n\nOK (skipped=1)\n")), (0, 1))
         self.assertEqual(count_tests.count(record("FAIL", stderr="FAILED (failures=1, skipped=2)\n")), (0, 1))
 
+    def test_one_suite_of_several(self):
+        for suite, name, of in (("unit", "verbena:unit / t", True), ("threads", "verbena:unit+threads / t", True),
+                                ("unit", "verbena:unit+threads / t", True), ("sim", "verbena:unit / sim", False),
+                                ("verbena", "verbena:unit / t", False)):
+            self.assertEqual(count_tests.is_of(suite, {**record(), "name": name}), of, (suite, name))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -5,6 +5,7 @@ logs=build/logs
 running=
 declare -A beside=() # name -> PID and seconds, or "ended" and status
 queued=              # PID of what was queued last
+slow=${VERBENA_SLOW:-2}; export VERBENA_SLOW=$slow # all limits times this: they are for what hangs, and no machine is too slow
 after= low=          # of a step that begins: the PID of the one before it, and whether it gives way to all others
 
 # step SECONDS NAME COMMAND...: runs COMMAND with its output in $logs/NAME.log, and shows the last
@@ -69,7 +70,7 @@ begin() {
     (
         exec {never}>&-
         [[ -z $after ]] || tail --pid="$after" -f /dev/null
-        exec "${first[@]}" timeout -k 20 "$limit" "$@"
+        exec "${first[@]}" timeout -k 20 $((limit * slow)) "$@"
     ) </dev/null >"$log" 2>&1 &
 }
 
@@ -89,7 +90,7 @@ follow() {
     done
     if [[ ${beside[$name]-} == ended\ * ]]; then status=${beside[$name]#* }; else wait "$pid" || status=$?; fi
     [[ -t 1 ]] && printf '\r\e[K'
-    ((status != 124)) || printf '  %s: stopped, its %d s are over\n' "$name" "$limit"
+    ((status != 124)) || printf '  %s: stopped, its %d s are over\n' "$name" $((limit * slow))
     return "$status"
 }
 
@@ -128,14 +129,10 @@ summary() {
     printf '\n%-14s %8s %6s %8s %8s\n' suite time share passed failed
     for row in "${rows[@]}"; do printf '%s\n' "$row"; done
     printf '%-14s %6d s %6s\n\n' total "$SECONDS" "$((budget)) "
-    if ((budget > 0 && (SECONDS > budget || SECONDS - preparing > warm))); then
-        printf 'over the budget of %d minutes, or of %d without packages and builds; over their share: %s\n' $((budget / 60)) \
-            $((warm / 60)) "${grown[*]:-none}"
-        # A slow machine is no failure of what was tested, so whoever runs this by hand only hears of it.
-        if [[ ${CI:-} == true ]]; then
-            printf 'in CI that is a failure: whoever adds a minute takes one away (CONTRIBUTING.md, Tiers)\n'
-            total_failed=$((total_failed + 1))
-        fi
+    if ((budget > 0 && SECONDS > budget)); then
+        # No failure: it says nothing about the code. The next change takes a minute away.
+        printf 'took more than %d minutes; over their share on two quiet processors: %s (CONTRIBUTING.md, Tiers)\n\n' \
+            $((budget / 60)) "${grown[*]:-none}"
     fi
     printf '%d passed, %d failed\n' "$total_passed" "$total_failed"
 }

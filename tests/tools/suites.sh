@@ -2,8 +2,8 @@
 # The suites of `check`. Each has a line in the table and a function suite_NAME, which adds to
 # `passed` and `failed`; a suite that ends with both at zero has failed.
 
-# name, tier, purposes of the packages it needs (see packages.sh), seconds after which it hangs (several times what it takes), share of
-# the 20 minutes in seconds (`./check` on a machine that has nothing yet), description
+# name, tier, purposes of the packages it needs (see packages.sh), seconds after which it hangs (several times what it takes; `--slow`
+# multiplies them), share of the 12 minutes in seconds (`./check` on a machine that has nothing yet), description
 suite_table="
 format       check  format                       60    5  clang-format 19 changes no source file
 style        check  -                            60    5  rules for source files that no compiler knows
@@ -34,36 +34,43 @@ suite_field() { awk -v name="$1" -v field="$2" '$1 == name {print $field}' <<<"$
 suite_purposes() { suite_field "$1" 3 | tr -s ',-' '\n'; }
 suite_limit() { suite_field "$1" 4; }
 suite_share() { suite_field "$1" 5; }
-# Shares of what is no suite: the packages, and the builds.
-declare -A build_share=([packages]=120 [build-asan]=420 [build]=180)
-preparing=0 # seconds that builds took
+# Shares of what is no suite: the packages, the builds, and the run of unit, sim and integration.
+declare -A build_share=([packages]=120 [build-asan]=320 [build]=180 [tests]=150)
 
 # --- running ----------------------------------------------------------------------------------
 
-# meson_suites FOLDER SECONDS SUITE...: runs those Meson suites of FOLDER and counts. Four jobs more than processors, and six for whole programs: most
-# of their time is waiting.
-meson_suites() {
-    local dir=$1 limit=$2 suite log counts more
+# run_meson FOLDER SECONDS SUITE...: runs those Meson suites of FOLDER at once, and leaves the outcome in meson-logs/SUITE-SUITE.json. So many jobs
+# more than processors, as most of the time of whole programs is waiting.
+run_meson() {
+    local dir=$1 limit=$2 base suite wanted=()
     shift 2
-    for suite in "$@"; do
-        log=$dir-$suite more=4
-        [[ $suite != integration ]] || more=6
-        rm -f "$dir/meson-logs/$suite.json"
-        BOOST_TEST_REPORT_LEVEL=short BOOST_TEST_LOG_LEVEL=message BOOST_TEST_COLOR_OUTPUT=no step "$limit" "$log" \
-            meson test -C "$dir" --no-rebuild --num-processes $((jobs + more)) --suite "$suite" --logbase "$suite" \
-            --print-errorlogs
-        local status=$?
-        counts=$(python3 tests/tools/count_tests.py "$dir/meson-logs/$suite.json") || counts='0 1'
-        local good bad
-        read -r good bad <<<"$counts"
-        ((good + bad > 0 && (status == 0 || bad > 0))) || bad=$((bad + 1))
-        passed=$((passed + good))
-        failed=$((failed + bad))
-        if ((bad)); then
-            show_log "$log" 120
-            tail -n +2 <<<"$counts" | sed 's/^/  /'
-        fi
-    done
+    base=$(tr ' ' - <<<"$*")
+    for suite in "$@"; do wanted+=(--suite "$suite"); done
+    rm -f "$dir/meson-logs/$base.json"
+    BOOST_TEST_REPORT_LEVEL=short BOOST_TEST_LOG_LEVEL=message BOOST_TEST_COLOR_OUTPUT=no step "$limit" "$dir-$base" \
+        meson test -C "$dir" --no-rebuild --num-processes $((jobs + 6)) -t "$slow" "${wanted[@]}" --logbase "$base" --print-errorlogs
+}
+
+# count_meson FOLDER STATUS BASE [SUITE]: counts what run_meson did, or of that one suite alone. STATUS is what it returned.
+count_meson() {
+    local dir=$1 status=$2 base=$3 counts good bad
+    counts=$(python3 tests/tools/count_tests.py "$dir/meson-logs/$base.json" "${@:4}") || counts='0 1'
+    read -r good bad <<<"$counts"
+    # One suite of several may be good where another was not. From 100 on it is no number of failed tests: the run came to no end.
+    ((good + bad > 0 && (status == 0 || bad > 0 || ($# == 4 && status < 100)))) || bad=$((bad + 1))
+    passed=$((passed + good))
+    failed=$((failed + bad))
+    if ((bad)); then
+        show_log "$dir-$base" 120
+        tail -n +2 <<<"$counts" | sed 's/^/  /'
+    fi
+}
+
+# meson_suites FOLDER SECONDS SUITE...: runs those Meson suites of FOLDER and counts all.
+meson_suites() {
+    local status=0
+    run_meson "$@" || status=$?
+    count_meson "$1" "$status" "$(tr ' ' - <<<"${*:3}")"
 }
 
 # verdict NAME COMMAND...: one test, passed if COMMAND succeeds.
@@ -114,7 +121,6 @@ built_in() {
         took=$((SECONDS - start))
         row "$1" "$took" "${build_share[$1]:--}" "${built[$1]}"
         begun=$((begun + took))
-        preparing=$((preparing + took))
     fi
     [[ ${built[$1]} == ok ]]
 }
@@ -170,17 +176,29 @@ under_tsan() { TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 VERBENA_TEST
 suite_format() { verdict format tests/tools/format.sh; }
 suite_reuse() { verdict reuse reuse lint; }
 suite_style() { counted style python3 tests/tools/source_rules.py; }
-suite_unit() { built_asan && under_asan meson_suites build-asan "$limit" unit; }
-# All simulations together have half a minute of one processor for fresh seeds, whatever is added.
-suite_sim() {
+# Those of unit, sim and integration that are wanted run at once: what waits in one leaves the processors to the others. The first suite
+# that asks runs them, with a row of its own in the summary, and each counts its own.
+of_asan=
+asan_status=0
+count_asan() {
+    local suite=$1 start=$SECONDS took
     built_asan || return
-    local -x VERBENA_SIM_FRESH=100 VERBENA_SIM_SECONDS
-    VERBENA_SIM_SECONDS=$((30 / $(cat tests/sim/*_test.cpp | grep -c 'fresh_seeds(\[')))
-    under_asan meson_suites build-asan "$limit" sim
-    told_seeds build-asan
+    if [[ -z $of_asan ]]; then
+        of_asan=$(for each in unit sim integration; do ! can_run $each || printf '%s ' $each; done | xargs)
+        # All simulations together have half a minute of one processor for fresh seeds, whatever is added.
+        local -x VERBENA_SIM_FRESH=100 VERBENA_SIM_SECONDS
+        VERBENA_SIM_SECONDS=$((30 / $(cat tests/sim/*_test.cpp | grep -c 'fresh_seeds(\[')))
+        under_asan run_meson build-asan "$limit" $of_asan || asan_status=$?
+        took=$((SECONDS - start))
+        row tests "$took" "${build_share[tests]}" ''
+        begun=$((begun + took))
+    fi
+    count_meson build-asan "$asan_status" "${of_asan// /-}" "$suite"
 }
-told_seeds() { grep -ohE 'fresh seeds: .*' "$1/meson-logs/sim.txt" | sed 's/^/  /'; }
-suite_integration() { built_asan && under_asan meson_suites build-asan "$limit" integration; }
+suite_unit() { count_asan unit; }
+suite_sim() { count_asan sim && told_seeds "build-asan/meson-logs/${of_asan// /-}.txt"; }
+suite_integration() { count_asan integration; }
+told_seeds() { grep -ohE 'fresh seeds: .*' "$1" | sed 's/^/  /'; }
 
 # in_lab NAME FOLDER COMMAND...: a command of the lab as one step, on the programs in FOLDER.
 in_lab() {
@@ -197,17 +215,22 @@ suite_lab() {
         show_log lab_prepare
         return
     fi
+    ! can_run quickstart || can_run plain || begin_quickstart
     under_asan in_lab lab build-asan smoke --boots $boots --kernel 6.1
 }
 suite_tsan() { targets=threads tsan_build built_in && under_tsan meson_suites build-tsan "$limit" threads; }
-# With the programs that are there: another build takes three minutes. With the suite `plain` there is the one that users have.
+# With the programs that are there, beside the lab: another build takes three minutes. With the suite `plain` there is the one that users have.
+begin_quickstart() {
+    VERBENA_BUILD=build-asan begin_beside "$(suite_limit quickstart)" quickstart ./quickstart --once "${uninstalled[@]}"
+}
 suite_quickstart() {
     if can_run plain; then
         targets=$quickstart_targets release_build built_in || return
         verdict quickstart ./quickstart --once "${uninstalled[@]}"
     else
         built_asan || return
-        VERBENA_BUILD=build-asan verdict quickstart ./quickstart --once "${uninstalled[@]}"
+        [[ -n ${beside[quickstart]:-} ]] || begin_quickstart
+        outcome quickstart
     fi
 }
 
@@ -237,7 +260,7 @@ suite_coverage() { built_plain && counted coverage tests/tools/coverage.py build
 suite_fuzz() { fuzz_build built_in && under_asan meson_suites build-fuzz "$limit" fuzz; }
 suite_sim_seeds() {
     built_plain && VERBENA_SIM_FRESH=5000 VERBENA_SIM_SECONDS=0 meson_suites build "$limit" sim
-    told_seeds build
+    told_seeds build/meson-logs/sim.txt
 }
 suite_lab612() { built_plain && in_lab lab612 build smoke --boots $boots --kernel 6.12; }
 suite_power() { built_plain && in_lab power build power --kills 10 --kernel 6.1; }

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One boot of a guest under qemu."""
+import os
 import selectors
 import subprocess
 import sys
@@ -9,7 +10,8 @@ from .common import LabError, last_lines, read_or_none, warn
 from .packages import layer_folder
 
 # A boot takes some three seconds; a loaded machine is allowed a lot more.
-BOOT_SECONDS = 120
+SLOW = int(os.environ.get("VERBENA_SLOW", "1"))  # times all limits: `./check --slow`
+BOOT_SECONDS = 120 * SLOW
 
 
 # How long one of two guests goes on when the other has ended: nobody may be there whom it waits for.

@@ -9,6 +9,7 @@
 #include <verbena/protocols/storage/file_backend.hpp>
 
 #include <cerrno>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -163,5 +164,8 @@ struct listing final : directory_sink {
     std::map<std::string, attributes> attrs;
     std::map<std::string, storage::handle> handles;
 };
+
+/// Walks with the seeds 0 to `fixed` - 1 and with `fresh` that nobody has seen, each over a back end from make_backend(). In backend_suites.cpp.
+void walk_beside_system_calls(std::uint64_t fixed, std::uint64_t fresh);
 
 } // namespace suite

@@ -399,8 +399,7 @@ private:
     unsigned succeeded_ = 0;
 };
 
-/// Walks with the seeds 0 to `fixed` - 1 and with `fresh` that nobody has seen, each over a back end from make_backend().
-inline void walk_beside_system_calls(std::uint64_t fixed, std::uint64_t fresh)
+void walk_beside_system_calls(std::uint64_t fixed, std::uint64_t fresh)
 {
     needs_root("to act for several users");
     const char* chosen = std::getenv("VERBENA_WALK_SEED");

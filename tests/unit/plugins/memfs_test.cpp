@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../acl_text.hpp"
-#include "backend_extents_suite.hpp"
-#include "backend_suite.hpp"
-#include "backend_walk_suite.hpp"
+#include "extents_fixture.hpp"
 
 #include <verbena/plugins/memfs.hpp>
 

@@ -5,14 +5,14 @@
 
 #include "bytes.hpp"
 
+BOOST_TEST_DONT_PRINT_LOG_VALUE(verbena::nfs::mount3::mountstat3)
+
+BOOST_AUTO_TEST_SUITE(mount3_test)
+
 using namespace verbena::test;
 using namespace verbena::nfs::mount3;
 using verbena::xdr::decoder;
 using verbena::xdr::encoder;
-
-BOOST_TEST_DONT_PRINT_LOG_VALUE(mountstat3)
-
-BOOST_AUTO_TEST_SUITE(mount3_test)
 
 namespace {
 

@@ -7,17 +7,17 @@
 #include "fake_backend.hpp"
 #include "memory_call.hpp"
 
+namespace verbena::nfs::mount3 {
+inline std::ostream& operator<<(std::ostream& out, mountstat3 status) { return out << to_string(status); }
+} // namespace verbena::nfs::mount3
+
+BOOST_AUTO_TEST_SUITE(mount_server_test)
+
 using namespace verbena;
 using namespace verbena::test;
 using namespace verbena::nfs;
 using namespace verbena::nfs::mount3;
 using storage::file_type;
-
-namespace verbena::nfs::mount3 {
-std::ostream& operator<<(std::ostream& out, mountstat3 status) { return out << to_string(status); }
-} // namespace verbena::nfs::mount3
-
-BOOST_AUTO_TEST_SUITE(mount_server_test)
 
 namespace {
 

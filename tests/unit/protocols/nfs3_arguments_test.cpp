@@ -1,25 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <boost/test/unit_test.hpp>
 
+#include "nfs3_unprinted.hpp"
 #include "nfs3_vectors.hpp"
 
 #include <verbena/protocols/nfs/v3/binding.hpp>
+
+BOOST_AUTO_TEST_SUITE(nfs3_arguments_test)
 
 using namespace verbena::test;
 using namespace verbena::nfs::v3;
 using verbena::xdr::decoder;
 using verbena::xdr::encoder;
 using verbena::xdr::external_item;
-
-BOOST_TEST_DONT_PRINT_LOG_VALUE(sattr3)
-BOOST_TEST_DONT_PRINT_LOG_VALUE(nfs_fh3)
-BOOST_TEST_DONT_PRINT_LOG_VALUE(nfstime3)
-BOOST_TEST_DONT_PRINT_LOG_VALUE(stable_how)
-BOOST_TEST_DONT_PRINT_LOG_VALUE(createmode3)
-BOOST_TEST_DONT_PRINT_LOG_VALUE(ftype3)
-BOOST_TEST_DONT_PRINT_LOG_VALUE(specdata3)
-
-BOOST_AUTO_TEST_SUITE(nfs3_arguments_test)
 
 namespace {
 std::vector<std::byte> bytes; // what the views in decoded arguments point into

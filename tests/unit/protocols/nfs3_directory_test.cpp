@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <boost/test/unit_test.hpp>
 
+#include "nfs3_unprinted.hpp"
 #include "nfs3_vectors.hpp"
 
 #include <verbena/protocols/nfs/v3/binding.hpp>
+
+BOOST_AUTO_TEST_SUITE(nfs3_directory_test)
 
 using namespace verbena::test;
 using namespace verbena::nfs::v3;
 using verbena::xdr::decoder;
 using verbena::xdr::encoder;
-
-BOOST_TEST_DONT_PRINT_LOG_VALUE(fattr3)
-BOOST_TEST_DONT_PRINT_LOG_VALUE(nfs_fh3)
-BOOST_TEST_DONT_PRINT_LOG_VALUE(nfsstat3)
-
-BOOST_AUTO_TEST_SUITE(nfs3_directory_test)
 
 namespace {
 

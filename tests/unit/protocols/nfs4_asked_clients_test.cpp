@@ -10,10 +10,6 @@
 #include <random>
 #include <utility>
 
-namespace verbena::nfs::v4 {
-inline std::ostream& operator<<(std::ostream& out, nfs_cb_opnum4 op) { return out << to_string(op); }
-} // namespace verbena::nfs::v4
-
 BOOST_AUTO_TEST_SUITE(nfs4_asked_clients_test)
 
 using namespace verbena;

@@ -7,11 +7,11 @@
 #include <set>
 #include <string>
 
+BOOST_AUTO_TEST_SUITE(nfs4_callback_test)
+
 using namespace verbena::test;
 using namespace verbena::nfs::v4;
 using namespace verbena;
-
-BOOST_AUTO_TEST_SUITE(nfs4_callback_test)
 
 namespace {
 std::vector<std::byte> bytes;

@@ -12,13 +12,6 @@
 #include <functional>
 #include <map>
 
-namespace verbena::nfs::v4 {
-inline std::ostream& operator<<(std::ostream& out, open_delegation_type4 type)
-{
-    return out << unsigned(type);
-}
-} // namespace verbena::nfs::v4
-
 namespace verbena::test {
 
 class called_hosts final : public callback_connector {

@@ -6,11 +6,11 @@
 #include <array>
 #include <string>
 
+BOOST_AUTO_TEST_SUITE(nfs4_compound_test)
+
 using namespace verbena::test;
 using namespace verbena::nfs::v4;
 using namespace verbena;
-
-BOOST_AUTO_TEST_SUITE(nfs4_compound_test)
 
 namespace {
 

@@ -5,14 +5,6 @@
 
 #include <random>
 
-namespace verbena::nfs::v4 {
-inline std::ostream& operator<<(std::ostream& out, open_delegation_type4 type)
-{
-    return out << unsigned(type);
-}
-inline std::ostream& operator<<(std::ostream& out, why_no_delegation4 why) { return out << unsigned(why); }
-} // namespace verbena::nfs::v4
-
 BOOST_AUTO_TEST_SUITE(nfs4_leases_test)
 
 using namespace verbena;

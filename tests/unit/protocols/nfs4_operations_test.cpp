@@ -6,11 +6,11 @@
 
 #include <string>
 
+BOOST_AUTO_TEST_SUITE(nfs4_operations_test)
+
 using namespace verbena::test;
 using namespace verbena::nfs::v4;
 using namespace verbena;
-
-BOOST_AUTO_TEST_SUITE(nfs4_operations_test)
 
 namespace {
 std::vector<std::byte> bytes; // what the views in decoded values point into

@@ -6,6 +6,7 @@
 
 #include <verbena/core/blocking.hpp>
 #include <verbena/plugins/memfs.hpp>
+#include <verbena/protocols/nfs/v4/callback.hpp>
 #include <verbena/protocols/nfs/v4/server.hpp>
 #include <verbena/protocols/rpc/auth_sys.hpp>
 
@@ -15,6 +16,12 @@
 namespace verbena::nfs::v4 {
 inline std::ostream& operator<<(std::ostream& out, nfsstat4 status) { return out << to_string(status); }
 inline std::ostream& operator<<(std::ostream& out, nfs_opnum4 op) { return out << to_string(op); }
+inline std::ostream& operator<<(std::ostream& out, nfs_cb_opnum4 op) { return out << to_string(op); }
+inline std::ostream& operator<<(std::ostream& out, open_delegation_type4 type)
+{
+    return out << unsigned(type);
+}
+inline std::ostream& operator<<(std::ostream& out, why_no_delegation4 why) { return out << unsigned(why); }
 } // namespace verbena::nfs::v4
 
 namespace verbena::test {

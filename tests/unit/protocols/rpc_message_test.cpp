@@ -8,6 +8,15 @@
 
 #include "bytes.hpp"
 
+BOOST_TEST_DONT_PRINT_LOG_VALUE(verbena::rpc::call_verdict)
+BOOST_TEST_DONT_PRINT_LOG_VALUE(verbena::rpc::auth_flavor)
+BOOST_TEST_DONT_PRINT_LOG_VALUE(verbena::rpc::auth_status)
+BOOST_TEST_DONT_PRINT_LOG_VALUE(verbena::rpc::accept_status)
+BOOST_TEST_DONT_PRINT_LOG_VALUE(verbena::rpc::reject_status)
+BOOST_TEST_DONT_PRINT_LOG_VALUE(verbena::rpc::message_type)
+
+BOOST_AUTO_TEST_SUITE(rpc_message_test)
+
 using namespace verbena::test;
 using namespace verbena::rpc;
 using verbena::xdr::decoder;
@@ -63,15 +72,6 @@ call_verdict verdict_of(std::string_view text)
 }
 
 } // namespace
-
-BOOST_TEST_DONT_PRINT_LOG_VALUE(call_verdict)
-BOOST_TEST_DONT_PRINT_LOG_VALUE(auth_flavor)
-BOOST_TEST_DONT_PRINT_LOG_VALUE(auth_status)
-BOOST_TEST_DONT_PRINT_LOG_VALUE(accept_status)
-BOOST_TEST_DONT_PRINT_LOG_VALUE(reject_status)
-BOOST_TEST_DONT_PRINT_LOG_VALUE(message_type)
-
-BOOST_AUTO_TEST_SUITE(rpc_message_test)
 
 BOOST_AUTO_TEST_SUITE(calls)
 

@@ -5,17 +5,17 @@
 
 #include "bytes.hpp"
 
+BOOST_TEST_DONT_PRINT_LOG_VALUE(verbena::rpcrdma::verdict)
+BOOST_TEST_DONT_PRINT_LOG_VALUE(verbena::rpcrdma::procedure)
+BOOST_TEST_DONT_PRINT_LOG_VALUE(verbena::rpcrdma::error_kind)
+BOOST_TEST_DONT_PRINT_LOG_VALUE(verbena::rpcrdma::segment)
+BOOST_TEST_DONT_PRINT_LOG_VALUE(verbena::rpcrdma::read_segment)
+
+BOOST_AUTO_TEST_SUITE(rpcrdma_header_test)
+
 using namespace verbena::test;
 using namespace verbena::rpcrdma;
 using verbena::xdr::encoder;
-
-BOOST_TEST_DONT_PRINT_LOG_VALUE(verdict)
-BOOST_TEST_DONT_PRINT_LOG_VALUE(procedure)
-BOOST_TEST_DONT_PRINT_LOG_VALUE(error_kind)
-BOOST_TEST_DONT_PRINT_LOG_VALUE(segment)
-BOOST_TEST_DONT_PRINT_LOG_VALUE(read_segment)
-
-BOOST_AUTO_TEST_SUITE(rpcrdma_header_test)
 
 namespace {
 
