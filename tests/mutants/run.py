@@ -3,7 +3,8 @@
 """Plants known bugs, one at a time, and sees whether the tests notice them.
 
   tests/mutants/run.py [--build FOLDER] [NAME...]     all, or those whose name begins so
-  tests/mutants/run.py --list
+  tests/mutants/run.py --changed[=REVISION]           those of sources that differ from REVISION, and those that are new or differ themselves
+  tests/mutants/run.py --list                         what there is
 
 Each `tests/mutants/LAYER.toml` holds mutants of that layer:
 
@@ -13,56 +14,44 @@ Each `tests/mutants/LAYER.toml` holds mutants of that layer:
   old = "..."      a piece of it that stands there once ...
   new = "..."      ... and what takes its place
   breaks = "..."   the promise that is broken then
-  test = "..."     the program that must fail: a unit test or a simulation
-  cases = "..."    its --run_test, so that nothing else can fail
+  test = "..."     the Meson test that must fail: a unit test, a simulation or an integration test
+  cases = "..."    its --run_test, or a Python test's classes and methods (`Class.test_method Class2`), so that nothing else can fail
 
-A copy of the sources lies in FOLDER (build-mutants) with a build of its own, whose libraries are not optimised. What a
-mutant touches is built again there, and its test is run. A mutant whose piece is not found once, or that does not
-compile, is stale and fails; so does a test that fails without a mutant. Needs what a build needs, and Python 3.11. The
-last line is `N passed, N failed`."""
+A copy of the sources lies in FOLDER (build-mutants) with a build of its own, whose libraries are not optimised. The run builds again what a
+mutant touches, and runs its test. A mutant whose piece is not found once, or that does not compile, is stale and fails. So does one whose
+test does not end, and a test that fails without a mutant. Without REVISION, `--changed` compares with the commit where this branch left the
+main one, else with the newest tag, else with some commits back. Needs what a build needs, and Python 3.11. The last line is
+`N passed, N failed`."""
 import argparse
+import json
 import os
+import signal
 import subprocess
 import sys
 import time
-import tomllib
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-TOP = os.path.normpath(os.path.join(HERE, "..", ".."))
-TEST_LIMIT = 20 # seconds; a test that does not end has failed
-FIELDS = {"name", "file", "old", "new", "breaks", "test", "cases"}
+sys.dont_write_bytecode = True
+import catalogue # beside this file
+from catalogue import TOP, content_of
 
-
-def read_mutants():
-    mutants = []
-    for name in sorted(os.listdir(HERE)):
-        if not name.endswith(".toml"):
-            continue
-        with open(os.path.join(HERE, name), "rb") as file:
-            for mutant in tomllib.load(file)["mutant"]:
-                if set(mutant) != FIELDS:
-                    sys.exit(f"{name}: {mutant.get('name')}: has {sorted(mutant)}, and must have {sorted(FIELDS)}")
-                mutants.append(mutant)
-    names = [m["name"] for m in mutants]
-    for name in names:
-        if names.count(name) > 1:
-            sys.exit(f"two mutants are named {name}")
-    # Those of one file follow each other: it is compiled once to mend one and to plant the next.
-    return sorted(mutants, key=lambda m: (m["file"], m["test"]))
-
-
-def content_of(path):
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
+BOOST_LIMIT, PYTHON_LIMIT = 20, 120 # seconds; a test that has not ended by then hangs
 
 
 def write(path, content):
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "wb") as file:
         file.write(content)
+
+
+def command_of(test, cases):
+    """The command line of a Meson test (of `meson introspect --tests`) for some of its cases."""
+    command = list(test["cmd"])
+    if len(command) == 1:
+        return [*command, "--run_test=" + cases]
+    if "--part" in command: # which runs some of all cases
+        at = command.index("--part")
+        del command[at:at + 2]
+    return [*command, *cases.split()]
 
 
 class Copy:
@@ -72,6 +61,8 @@ class Copy:
         self.source = os.path.join(folder, "source")
         self.build = os.path.join(folder, "build")
         self.log = os.path.join(folder, "log")
+        self.tests = {}    # what Meson knows of each
+        self.programs = {} # the file of each target
 
     def refresh(self):
         """Copies what differs, so that only that is built again; and takes away what a run that was stopped left."""
@@ -79,23 +70,31 @@ class Copy:
                                 stdout=subprocess.PIPE).stdout.decode().split("\0")
         names = {name for name in listed if name and os.path.isfile(os.path.join(TOP, name))}
         for name in names:
+            path = os.path.join(self.source, name)
             content = content_of(os.path.join(TOP, name))
-            if content != content_of(os.path.join(self.source, name)):
-                write(os.path.join(self.source, name), content)
+            if content != content_of(path):
+                write(path, content)
+            os.chmod(path, os.stat(os.path.join(TOP, name)).st_mode & 0o777) # the build runs scripts
         for folder, _, files in os.walk(self.source):
             for file in files:
                 path = os.path.join(folder, file)
                 if os.path.relpath(path, self.source) not in names:
                     os.unlink(path)
 
-    def run(self, command, limit=None, **environment):
-        """Whether it succeeds; its output goes to the log."""
-        with open(self.log, "wb") as log:
+    def run(self, command, limit=None, folder=None, **environment):
+        """Its exit status, or None if it had not ended after `limit` seconds; its output goes to the log. Ends all that it started."""
+        with open(self.log, "wb") as log, \
+                subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=folder or self.source,
+                                 env={**os.environ, **environment}, start_new_session=True) as process:
             try:
-                return subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=self.source,
-                                      env={**os.environ, **environment}, timeout=limit, check=False).returncode == 0
+                return process.wait(timeout=limit)
             except subprocess.TimeoutExpired:
-                return False
+                return None
+            finally:
+                try:
+                    os.killpg(process.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
 
     def log_end(self, lines=15):
         text = (content_of(self.log) or b"").decode(errors="replace").splitlines()
@@ -103,66 +102,95 @@ class Copy:
         return "\n".join("    " + line for line in (errors or text)[-lines:])
 
     def configure(self):
-        if os.path.exists(os.path.join(self.build, "build.ninja")):
-            return True
-        return self.run(["meson", "setup", self.build, self.source, "-Doptimization=0", "-Ddebug=false",
-                         "-Dexamples=disabled", "-Dbench=disabled"],
-                        CXX=os.environ.get("CXX", "clang++-19"), CXX_LD=os.environ.get("CXX_LD", "lld"))
-
-    @staticmethod
-    def target(test):
-        return f"tests/{'sim' if test.startswith('sim_') else 'unit'}/{test}"
+        ninja = os.path.join(self.build, "build.ninja")
+        done = (self.run(["ninja", "-C", self.build, "build.ninja"]) if os.path.exists(ninja) else
+                self.run(["meson", "setup", self.build, self.source, "-Doptimization=0", "-Ddebug=false",
+                          "-Dexamples=disabled", "-Dbench=disabled"],
+                         CXX=os.environ.get("CXX", "clang++-19"), CXX_LD=os.environ.get("CXX_LD", "lld")))
+        if done != 0:
+            return False
+        for what, into, key in (("tests", self.tests, "name"), ("targets", self.programs, "id")):
+            for entry in json.loads(content_of(os.path.join(self.build, "meson-info", f"intro-{what}.json"))):
+                into[entry[key]] = entry
+        return True
 
     def make(self, tests):
-        return self.run(["ninja", "-C", self.build, *sorted(self.target(test) for test in tests)])
+        """Builds the programs that these tests need."""
+        targets = {target for test in tests for target in self.tests[test]["depends"]}
+        files = {os.path.relpath(file, self.build) for target in targets for file in self.programs[target]["filename"]}
+        return self.run(["ninja", "-C", self.build, *sorted(files)]) == 0
 
-    def passes(self, mutant):
-        return self.run([os.path.join(self.build, self.target(mutant["test"])), "--run_test=" + mutant["cases"]],
-                        limit=TEST_LIMIT)
+    def test(self, mutant):
+        """The exit status of a mutant's test; None if it hangs."""
+        command = command_of(self.tests[mutant["test"]], mutant["cases"])
+        return self.run(command, limit=BOOST_LIMIT if len(self.tests[mutant["test"]]["cmd"]) == 1 else PYTHON_LIMIT, folder=self.build)
 
     def plant(self, mutant):
-        """What becomes of it: seen, UNSEEN or STALE, and why. Leaves the source as it was."""
+        """What becomes of it: seen, UNSEEN, HANGS or STALE, and why. Leaves the source as it was."""
         path = os.path.join(self.source, mutant["file"])
         good = content_of(path)
-        old = mutant["old"].encode()
-        if good is None or good.count(old) != 1:
-            times = "is gone" if good is None else f"has the piece {good.count(old)} times"
-            return "STALE", f"    {mutant['file']} {times}\n"
-        write(path, good.replace(old, mutant["new"].encode()))
+        if why := catalogue.why_stale(mutant, good):
+            return "STALE", f"    {why}\n"
+        write(path, good.replace(mutant["old"].encode(), mutant["new"].encode()))
         try:
             if not self.make([mutant["test"]]):
                 return "STALE", f"    it does not compile:\n{self.log_end()}\n"
-            if self.passes(mutant):
-                return "UNSEEN", f"    breaks: {mutant['breaks']}\n"
-            return "seen", ""
+            status = self.test(mutant)
+            if status is None:
+                return "HANGS", f"    its test comes to no end, and tells nobody that this is broken: {mutant['breaks']}\n"
+            return ("UNSEEN", f"    breaks: {mutant['breaks']}\n") if status == 0 else ("seen", "")
         finally:
             write(path, good)
+
+
+def chosen(options):
+    """The mutants that the command line asks for."""
+    mutants = [m for m in catalogue.read() if not options.name or m["name"].startswith(tuple(options.name))]
+    if options.changed is None:
+        return mutants
+    revision = options.changed or catalogue.base()
+    some = catalogue.concerned(mutants, revision) if revision else None
+    if some is None:
+        sys.exit(f"git knows no revision {revision or 'to compare with'}: name one, as in --changed=HEAD~5")
+    print(f"changed since {revision}: what {len(some)} of {len(mutants)} mutants are about")
+    return some
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", metavar="FOLDER", default=os.path.join(TOP, "build-mutants"))
     parser.add_argument("--list", action="store_true", help="names the mutants and what they break")
+    parser.add_argument("--changed", metavar="REVISION", nargs="?", const="", help="only those that concern what has changed")
     parser.add_argument("name", nargs="*")
     options = parser.parse_args()
-    mutants = [m for m in read_mutants() if not options.name or m["name"].startswith(tuple(options.name))]
+    mutants = chosen(options)
     if options.list:
         for m in mutants:
-            print(f"{m['name']}\n  {m['file']}\n  {m['breaks']}\n  {m['test']} --run_test={m['cases']}")
+            print(f"{m['name']}\n  {m['file']}\n  {m['breaks']}\n  {m['test']} {m['cases']}")
+        return 0
+    if not mutants and options.changed is not None:
+        print("1 passed, 0 failed") # the comparison: a suite without any test has failed
         return 0
     passed = failed = 0
 
     copy = Copy(os.path.abspath(options.build))
     copy.refresh()
-    print(f"building {len({m['test'] for m in mutants})} tests in {options.build}", flush=True)
-    if not copy.configure() or not copy.make({m["test"] for m in mutants}):
+    tests = {m["test"] for m in mutants}
+    print(f"building {len(tests)} tests in {options.build}", flush=True)
+    if not copy.configure():
+        print(f"  Meson refuses:\n{copy.log_end()}\n0 passed, 1 failed")
+        return 1
+    if unknown := tests - set(copy.tests):
+        print(f"  Meson has no test {', '.join(sorted(unknown))} in this build\n0 passed, 1 failed")
+        return 1
+    if not copy.make(tests):
         print(f"  they do not build:\n{copy.log_end()}\n0 passed, 1 failed")
         return 1
     # A test that fails by itself would see everything.
     asked = {(m["test"], m["cases"]): m for m in mutants}
     for (test, cases), mutant in asked.items():
-        if not copy.passes(mutant):
-            print(f"  {test} --run_test={cases} fails without a mutant:\n{copy.log_end()}", flush=True)
+        if (status := copy.test(mutant)) != 0:
+            print(f"  {test} {cases} {'hangs' if status is None else 'fails'} without a mutant:\n{copy.log_end()}", flush=True)
             failed += 1
     for number, mutant in enumerate(mutants, 1):
         begun = time.monotonic()

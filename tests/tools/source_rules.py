@@ -12,6 +12,8 @@ sys.dont_write_bytecode = True
 import awaitables  # beside this file
 
 TOP = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+sys.path.insert(0, os.path.join(TOP, "tests", "mutants"))
+import catalogue  # of mutants
 LAYERS = ("core", "transports", "protocols", "plugins", "services")
 # What each layer may include besides itself: only what stands below it, and protocols know the verbs
 # interface of core but no provider.
@@ -139,6 +141,11 @@ def each_unit_test_is_listed():
             yield name
 
 
+def each_mutant_fits_its_source():
+    """a mutant's `old` stands once in its file, and the cases that must fail exist (docs/internals/mutants.md)"""
+    yield from catalogue.problems(text(name) for name in code() + listed("*.py") if name.startswith("tests/"))
+
+
 def links_in_documents_lead_somewhere():
     """a relative link in a Markdown file names a file of the tree"""
     for name in listed("*.md"):
@@ -173,7 +180,7 @@ def no_owning_temporary_inside_co_await():
 
 RULES = (spdx_line_first, no_path_of_one_machine, layers_include_only_what_stands_below,
          public_headers_are_self_sufficient_in_kind, public_headers_export_what_they_declare, asio_is_included_by_its_adapter_alone,
-         awaitables_answer_the_same_questions, each_unit_test_is_listed, links_in_documents_lead_somewhere,
+         awaitables_answer_the_same_questions, each_unit_test_is_listed, each_mutant_fits_its_source, links_in_documents_lead_somewhere,
          readme_shows_a_program_that_is_built, no_owning_temporary_inside_co_await)
 
 

@@ -231,13 +231,19 @@ BOOST_AUTO_TEST_CASE(a_timer_wakes_the_host_when_it_is_due)
 BOOST_AUTO_TEST_CASE(a_timer_that_was_cancelled_wakes_nobody)
 {
     host h;
-    alarm_clock a(*h.r);
-    h.r->timers().arm(a, h.r->clock().now() + std::chrono::milliseconds(10));
+    alarm_clock cancelled(*h.r);
+    alarm_clock later(*h.r);
+    const auto begun = h.r->clock().now();
+    h.r->timers().arm(cancelled, begun + std::chrono::milliseconds(5));
+    h.r->timers().arm(later, begun + std::chrono::milliseconds(30));
     h.settle();
-    a.cancel();
+    cancelled.cancel();
     h.settle();
-    std::this_thread::sleep_for(std::chrono::milliseconds(15));
-    BOOST_TEST(!is_readable(h.fd));
+    BOOST_TEST_REQUIRE(is_readable(h.fd, lost));
+    // It is the later one that woke it.
+    BOOST_TEST((h.r->clock().now() >= begun + std::chrono::milliseconds(30)));
+    h.sleep_until([&] { return later.rang(); });
+    BOOST_TEST(!cancelled.rang());
 }
 
 BOOST_AUTO_TEST_CASE(under_a_virtual_clock_the_host_tells_the_time)

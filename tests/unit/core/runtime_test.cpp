@@ -273,11 +273,17 @@ BOOST_AUTO_TEST_CASE(stop_comes_between_shards_that_call_each_other)
 {
     for (int round = 0; round < 20; ++round) {
         auto rt = start(3);
-        std::array<std::atomic<int>, 3> refused{};
-        std::array<std::atomic<int>, 3> calls{};
+        std::array<std::atomic<int>, 3> answered{};
+        std::atomic<unsigned> asked_to_stop = 0;
+        std::atomic<int> odd = 0;     // neither run nor refused
+        std::atomic<int> refused = 0; // of the last calls
+        std::atomic<int> ended = 0;
         const auto nap = []() -> task<result<int>> {
             co_await sleep_for(std::chrono::microseconds(20));
             co_return 1;
+        };
+        const auto was_refused = [](const result<int>& outcome) {
+            return !outcome && outcome.error() == std::errc::operation_canceled;
         };
         const auto call_on = [&](shard& s) -> task<void> {
             const task_context& context = co_await current_context();
@@ -285,18 +291,28 @@ BOOST_AUTO_TEST_CASE(stop_comes_between_shards_that_call_each_other)
             for (unsigned i = s.index(); !late; ++i) {
                 late = context.stop.stop_requested(); // so that there is a call after the stop
                 const result<int> outcome = co_await rt->at(i % 3).run(nap);
-                if (!outcome && outcome.error() == std::errc::operation_canceled)
-                    ++refused[s.index()];
-                ++calls[s.index()];
+                answered[s.index()] += outcome && *outcome == 1;
+                odd += !outcome && !was_refused(outcome);
+            }
+            // Once all have been asked to stop, each takes no more calls of the others, and answers them.
+            ++asked_to_stop;
+            while (asked_to_stop != 3) {
+                scope unasked(s.reactor());
+                unasked.spawn([]() -> task<void> { co_await sleep_for(std::chrono::microseconds(20)); });
+                co_await unasked.join();
             }
             const result<int> last = co_await rt->at((s.index() + 1) % 3).run(nap);
-            (void)last;
+            refused += was_refused(last);
+            ++ended;
         };
         for (unsigned i = 0; i < 3; ++i)
             rt->call(i, [&](shard& s) { s.tasks().spawn(call_on, std::ref(s)); });
-        while (calls[0] == 0 || calls[1] == 0 || calls[2] == 0)
+        while (answered[0] == 0 || answered[1] == 0 || answered[2] == 0)
             std::this_thread::yield();
         rt->stop();
+        BOOST_TEST(ended == 3);
+        BOOST_TEST(odd == 0);
+        BOOST_TEST(refused == 3);
     }
 }
 

@@ -488,7 +488,9 @@ BOOST_FIXTURE_TEST_CASE(owners_that_are_named_are_looked_up, named_fixture)
     const auto found = good(users.lookup(top, "file"));
     BOOST_TEST(owner_of(found.attributes) == "1234 77");
     BOOST_TEST(owner_of(good(users.walk(top, "file", true)).attributes) == "1234 77");
-    for (const auto& entry : good(users.list(top, true)))
+    const auto listed = good(users.list(top, true));
+    BOOST_TEST(!listed.empty());
+    for (const auto& entry : listed)
         BOOST_TEST(owner_of(entry.found->attributes) == "1234 77");
     auto opened = good(users.open(found, share4::access_read));
     BOOST_TEST(owner_of(opened->node().attributes) == "1234 77");

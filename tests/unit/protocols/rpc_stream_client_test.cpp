@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <boost/test/unit_test.hpp>
 
+#include "../creeping_clock.hpp"
+
 #include <verbena/core/net.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/core/sleep.hpp>
@@ -73,17 +75,19 @@ public:
         write(words({static_cast<std::uint32_t>(b.size()) | (last ? 0x80000000u : 0)}));
         write(b);
     }
-    // True if nothing comes for a while.
+    // True if nothing more has come.
     bool quiet() const
     {
         pollfd p{fd_.get(), POLLIN, 0};
-        return ::poll(&p, 1, 50) == 0;
+        return ::poll(&p, 1, 0) == 0;
     }
     // True once the client has ended the connection, having sent nothing more; false if it does not.
-    bool ends() const
+    bool ends() const { return hears(); }
+    // True once something has come, or the end.
+    bool hears() const
     {
         pollfd p{fd_.get(), POLLIN, 0};
-        return ::poll(&p, 1, 5'000) == 1;
+        return ::poll(&p, 1, 30'000) == 1;
     }
     // A successful reply to `call`, whose only result is `value`.
     void answer(const bytes& call, std::uint32_t value)
@@ -106,13 +110,20 @@ private:
     net::unique_fd fd_;
 };
 
+// So that a large call does not fit into a connection that nobody reads.
+constexpr int small_window = 65536;
+
 // Runs `script` for each connection in turn.
 class fake_server {
 public:
-    explicit fake_server(std::vector<std::function<void(peer&)>> scripts)
+    /// `receive_buffer`: that of connections in bytes, or 0 for the system's.
+    explicit fake_server(std::vector<std::function<void(peer&)>> scripts, int receive_buffer = 0)
     {
         auto any = net::endpoint::parse("127.0.0.1:0");
         listener_ = std::move(*net::open_listener(*any));
+        if (receive_buffer != 0)
+            BOOST_REQUIRE(::setsockopt(listener_.get(), SOL_SOCKET, SO_RCVBUF, &receive_buffer,
+                                       sizeof receive_buffer) == 0);
         address_ = net::endpoint::local(listener_.get())->to_string();
         thread_ = std::thread([this, scripts = std::move(scripts)] {
             for (const auto& script : scripts) {
@@ -134,15 +145,30 @@ private:
     std::thread thread_;
 };
 
+// So patient that the clock does not creep so far.
+rpc::client_options patient()
+{
+    rpc::client_options options;
+    options.timeout = 1h;
+    options.connect_timeout = 1h;
+    options.reconnect_delay = 1ms;
+    options.reconnect_delay_max = 10ms;
+    return options;
+}
+
 struct fixture {
     fixture() : budget(64 << 20)
     {
-        auto made = reactor::create();
+        reactor_options o;
+        o.clock = &clock;
+        auto made = reactor::create(o);
         BOOST_REQUIRE(made);
         shard = std::move(*made);
         buffers.emplace(budget, shard.get());
+        far.emplace(*shard);
     }
-    std::unique_ptr<rpc::client_transport> client(const fake_server& server, rpc::client_options options = {})
+    std::unique_ptr<rpc::client_transport> client(const fake_server& server,
+                                                  const rpc::client_options& options = patient())
     {
         rpc::stream_client_options o;
         o.client = options;
@@ -169,9 +195,49 @@ struct fixture {
         };
         return run_until_complete(*shard, main());
     }
+    // Waits for what a peer's thread does. No time passes meanwhile, and the machine's matters only where nothing comes.
+    template<class F>
+    task<void> until(F done)
+    {
+        for (const time_point limit = system_clock().now() + 60s; !done();) {
+            BOOST_REQUIRE(system_clock().now() < limit);
+            std::this_thread::yield();
+            co_await sleep_for(0s);
+        }
+    }
+    // Calls; what it fails with goes to `outcome`.
+    task<void> fails(rpc::client_transport& client, std::optional<error>& outcome)
+    {
+        rpc::request r = ask(0);
+        const auto reply = co_await client.call(r);
+        if (!reply)
+            outcome = reply.error();
+    }
+    // Lets the client do what it can do now.
+    static task<void> turns()
+    {
+        for (int i = 0; i < 200; ++i)
+            co_await sleep_for(0s);
+    }
+    // Waits until the client waits for its next attempt to connect, and tells how long it is to wait.
+    task<duration> pause()
+    {
+        const auto wait = [this] { return *shard->timers().next() - clock.now(); };
+        co_await until([&] { return wait() > 0s && wait() < 1min; });
+        co_return wait();
+    }
+    // Has that time pass.
+    task<duration> next_attempt()
+    {
+        const duration passed = co_await pause();
+        clock.advance(passed);
+        co_return passed;
+    }
+    test::creeping_clock clock;
     memory_budget budget;
     std::unique_ptr<reactor> shard;
     std::optional<buffer_pool> buffers;
+    std::optional<test::far_timer> far;
 };
 
 } // namespace
@@ -263,15 +329,19 @@ BOOST_FIXTURE_TEST_CASE(replies_in_another_order_reach_their_calls, fixture)
 BOOST_FIXTURE_TEST_CASE(max_calls_bounds_what_is_outstanding, fixture)
 {
     bool two_only = false;
+    std::atomic<bool> two_came = false;
+    std::atomic<bool> look = false;
     fake_server server({[&](peer& p) {
         const bytes first = p.record();
         const bytes second = p.record();
+        two_came = true;
+        look.wait(false);
         two_only = p.quiet();
         p.answer(first, 1);
         p.answer(p.record(), 1);
         p.answer(second, 1);
     }});
-    rpc::client_options options;
+    rpc::client_options options = patient();
     options.max_calls = 2;
     auto client = this->client(server, options);
     int answered = 0;
@@ -284,6 +354,10 @@ BOOST_FIXTURE_TEST_CASE(max_calls_bounds_what_is_outstanding, fixture)
         scope s(*shard);
         for (int i = 0; i < 3; ++i)
             s.spawn(one);
+        co_await until([&] { return two_came.load(); });
+        co_await turns(); // a third would have been sent
+        look = true;
+        look.notify_all();
         co_await s.join();
         co_await client->close();
     };
@@ -362,13 +436,18 @@ BOOST_FIXTURE_TEST_CASE(a_large_call_to_a_slow_reader, fixture)
 {
     constexpr std::uint32_t size = 8 << 20;
     bytes seen;
+    std::atomic<bool> connected = false;
+    std::atomic<bool> read = false;
     fake_server server({[&](peer& p) {
-        std::this_thread::sleep_for(100ms);
-        seen = p.record();
-        p.answer(seen, 1);
-    }});
+                           connected = true;
+                           read.wait(false);
+                           seen = p.record();
+                           p.answer(seen, 1);
+                       }},
+                       small_window);
     auto client = this->client(server);
-    auto main = [&]() -> task<bool> {
+    bool answered = false;
+    auto call = [&]() -> task<void> {
         rpc::request r = ask(7);
         r.message().note_payload(size);
         lease data = buffers->try_acquire(size);
@@ -377,10 +456,20 @@ BOOST_FIXTURE_TEST_CASE(a_large_call_to_a_slow_reader, fixture)
         const auto view = std::span<const std::byte>(data.data(), size);
         r.attach(rpc::payload(std::move(data), view));
         auto reply = co_await client->call(r);
-        co_await client->close();
-        co_return bool(reply);
+        answered = bool(reply);
     };
-    BOOST_TEST(run_until_complete(*shard, main()));
+    auto main = [&]() -> task<void> {
+        scope s(*shard);
+        s.spawn(call);
+        co_await until([&] { return connected.load(); });
+        co_await turns(); // what the connection takes is on its way
+        read = true;
+        read.notify_all();
+        co_await s.join();
+        co_await client->close();
+    };
+    run_until_complete(*shard, main());
+    BOOST_TEST(answered);
     BOOST_REQUIRE(seen.size() == 44u + size);
     bool same = true;
     for (std::uint32_t i = 0; i < size; ++i)
@@ -392,13 +481,16 @@ BOOST_FIXTURE_TEST_CASE(a_call_given_up_half_sent_does_not_break_the_stream, fix
 {
     constexpr std::uint32_t size = 8 << 20;
     std::vector<bytes> seen;
+    std::atomic<bool> begun = false;
     std::atomic<bool> given_up = false;
     fake_server server({[&](peer& p) {
-        given_up.wait(false);
-        seen = {p.record(), p.record()};
-        p.answer(seen[0], 1);
-        p.answer(seen[1], 2);
-    }});
+                           begun = p.hears();
+                           given_up.wait(false);
+                           seen = {p.record(), p.record()};
+                           p.answer(seen[0], 1);
+                           p.answer(seen[1], 2);
+                       }},
+                       small_window);
     auto client = this->client(server);
     error first;
     auto abandoned = [&]() -> task<void> {
@@ -415,7 +507,7 @@ BOOST_FIXTURE_TEST_CASE(a_call_given_up_half_sent_does_not_break_the_stream, fix
     auto main = [&]() -> task<std::uint32_t> {
         scope s(*shard);
         s.spawn(abandoned);
-        co_await sleep_for(50ms);
+        co_await until([&] { return begun.load(); });
         s.request_stop();
         co_await s.join();
         given_up = true;
@@ -445,21 +537,35 @@ BOOST_FIXTURE_TEST_CASE(a_soft_client_gives_up_and_a_rejection_is_an_error, fixt
                             const bytes call = p.record();
                             p.fragment(words({word(call, 0), 1, 0, 0, 0, 2, 2, 4}), true); // PROG_MISMATCH
                         }});
-    rpc::client_options options;
+    rpc::client_options options = patient();
     options.hard = false;
     options.timeout = 1s;
     options.retries = 1;
-    options.reconnect_delay = 10ms;
+    clock.creeps = false;
     auto client = this->client(server, options);
-    auto main = [&]() -> task<void> {
+    std::optional<error> outcome;
+    auto call = [&]() -> task<void> {
         rpc::request r = ask(1);
         auto reply = co_await client->call(r);
-        BOOST_TEST((!reply && reply.error() == std::errc::timed_out));
+        BOOST_TEST(!reply);
+        outcome = reply ? error() : reply.error();
+    };
+    auto main = [&]() -> task<void> {
+        scope s(*shard);
+        s.spawn(call);
+        for (const int sent : {1, 2}) {
+            co_await until([&] { return calls == sent; });
+            clock.advance(options.timeout - 1ns);
+            co_await turns();
+            BOOST_TEST(calls == sent);
+            BOOST_TEST(!outcome);
+            clock.advance(1ns);
+        }
+        co_await s.join();
+        BOOST_TEST((outcome == std::errc::timed_out));
         co_await client->close();
     };
     run_until_complete(*shard, main());
-    for (int i = 0; i < 10'000 && calls < 2; ++i) // the server's thread may be late to see the second
-        std::this_thread::sleep_for(1ms);
     BOOST_TEST(calls == 2);
     auto second = this->client(server);
     auto rejected = [&]() -> task<void> {
@@ -474,49 +580,51 @@ BOOST_FIXTURE_TEST_CASE(a_soft_client_gives_up_and_a_rejection_is_an_error, fixt
 // A server that ends each connection as soon as it has the call: no connection lives long enough to be silent.
 BOOST_FIXTURE_TEST_CASE(a_soft_call_fails_however_often_the_connection_is_made_anew, fixture)
 {
-    constexpr int most = 300;
-    std::atomic<int> connections = 0;
+    constexpr int most = 10;
     std::atomic<int> calls = 0;
-    const auto end_it = [&](peer& p) {
-        ++connections;
-        if (!p.record().empty())
-            ++calls;
-    };
+    const auto end_it = [&](peer& p) { calls += !p.record().empty(); };
     fake_server server(std::vector<std::function<void(peer&)>>(most, end_it));
-    rpc::client_options options;
+    rpc::client_options options = patient();
     options.hard = false;
-    options.timeout = 200ms;
     options.retries = 2;
     options.reconnect_delay = 5ms;
     options.reconnect_delay_max = 10ms;
+    clock.creeps = false;
     auto client = this->client(server, options);
-    const time_point begun = system_clock().now();
-    auto main = [&]() -> task<void> {
+    bool over = false;
+    auto call = [&]() -> task<void> {
         rpc::request r = ask(1);
         auto reply = co_await client->call(r);
         BOOST_TEST(!reply);
-        BOOST_TEST(connections < most); // the server would have gone on
+        over = true;
+    };
+    auto main = [&]() -> task<void> {
+        scope s(*shard);
+        const time_point ends = clock.now() + options.timeout * (options.retries + 1);
+        s.spawn(call);
+        for (int i = 1; i < most; ++i) { // more often than time-outs alone would ask
+            co_await until([&] { return calls == i; });
+            const duration waited = co_await next_attempt();
+            BOOST_TEST((waited == (i == 1 ? 5ms : 10ms)));
+        }
+        co_await until([&] { return calls == most; });
+        clock.advance(ends - clock.now() - 1ns);
+        co_await turns();
+        BOOST_TEST(!over);
+        clock.advance(1ns);
+        co_await s.join();
         co_await client->close();
     };
     run_until_complete(*shard, main());
-    const duration took = system_clock().now() - begun;
-    BOOST_TEST((took >= 600ms)); // (retries + 1) * timeout
-    BOOST_TEST((took < 30s));
-    BOOST_TEST(calls >= 4);      // more often than time-outs alone would ask
-    while (connections < most) { // what the server still waits for
-        const auto unused = net::start_connect(*net::endpoint::parse(server.address()));
-        std::this_thread::sleep_for(1ms);
-    }
 }
 
 BOOST_FIXTURE_TEST_CASE(a_peer_that_hangs_up_without_any_reply_is_no_server, fixture)
 {
     int calls = 0;
     const auto hang_up = [&](peer& p) { calls += !p.record().empty(); };
-    rpc::client_options options;
+    rpc::client_options options = patient();
     options.connections_without_reply = 3;
     options.without_reply_for = 0ms;
-    options.reconnect_delay = 1ms;
     {
         fake_server server({hang_up, hang_up, hang_up});
         auto client = this->client(server, options);
@@ -537,10 +645,9 @@ BOOST_FIXTURE_TEST_CASE(a_server_that_has_replied_once_is_waited_for, fixture)
 {
     const auto hang_up = [](peer& p) { p.record(); };
     const auto answer = [](peer& p) { p.answer(p.record(), 5); };
-    rpc::client_options options;
+    rpc::client_options options = patient();
     options.connections_without_reply = 3;
     options.without_reply_for = 0ms;
-    options.reconnect_delay = 1ms;
     fake_server server({hang_up, hang_up, answer, hang_up, hang_up, hang_up, hang_up, answer});
     auto client = this->client(server, options);
     auto main = [&]() -> task<void> {
@@ -560,49 +667,92 @@ BOOST_FIXTURE_TEST_CASE(a_server_that_is_full_for_a_while_is_waited_for, fixture
 {
     const auto hang_up = [](peer& p) { p.record(); };
     const auto answer = [](peer& p) { p.answer(p.record(), 5); };
-    rpc::client_options options;
+    rpc::client_options options = patient();
     options.connections_without_reply = 3;
     options.without_reply_for = 1min;
-    options.reconnect_delay = 1ms;
     fake_server server({hang_up, hang_up, hang_up, hang_up, hang_up, answer});
     BOOST_TEST(answers(*this->client(server, options)));
 }
 
 BOOST_FIXTURE_TEST_CASE(a_peer_must_hang_up_for_some_time_to_be_no_server, fixture)
 {
-    rpc::client_options options;
+    rpc::client_options options = patient();
     options.connections_without_reply = 3;
     options.without_reply_for = 300ms;
-    options.reconnect_delay = 20ms; // 20, 40, 80, 160: four waits
+    options.reconnect_delay = 20ms;
+    options.reconnect_delay_max = 1s;
+    clock.creeps = false;
     fake_server server(std::vector<std::function<void(peer&)>>(5, [](peer& p) { p.record(); }));
-    const time_point begun = system_clock().now();
-    BOOST_TEST(!answers(*this->client(server, options)));
-    BOOST_TEST((system_clock().now() - begun >= 300ms));
+    auto client = this->client(server, options);
+    std::optional<error> outcome;
+    auto main = [&]() -> task<void> {
+        scope s(*shard);
+        s.spawn([&] { return fails(*client, outcome); });
+        for (const duration delay : {20ms, 40ms, 80ms, 160ms}) {
+            const duration waited = co_await next_attempt();
+            BOOST_TEST((waited == delay));
+            BOOST_TEST(!outcome);
+        }
+        co_await s.join();
+        BOOST_TEST((outcome == std::errc::connection_reset));
+        BOOST_TEST(client->connections() == 5u);
+        co_await client->close();
+    };
+    run_until_complete(*shard, main());
 }
 
 BOOST_FIXTURE_TEST_CASE(a_connection_that_does_not_end_at_once_begins_the_row_anew, fixture)
 {
-    const auto hang_up = [](peer& p) { p.record(); };
-    const auto silent = [](peer& p) {
+    // Each hangs up: at once, or when the test has moved the clock, or not by itself.
+    std::atomic<int> came = 0;
+    std::atomic<bool> go = false;
+    const auto hang_up = [&](peer& p) { came += !p.record().empty(); };
+    const auto late = [&](peer& p) {
+        hang_up(p);
+        go.wait(false);
+    };
+    const auto silent = [&](peer& p) {
+        hang_up(p);
         while (!p.record().empty()) {
         }
     };
-    const auto late = [](peer& p) {
-        p.record();
-        std::this_thread::sleep_for(1100ms);
-    };
     const auto answer = [](peer& p) { p.answer(p.record(), 5); };
-    rpc::client_options options;
+    rpc::client_options options = patient();
     options.connections_without_reply = 3;
     options.without_reply_for = 0ms;
-    options.reconnect_delay = 1ms;
-    {
-        fake_server server({hang_up, hang_up, late, hang_up, hang_up, answer});
-        BOOST_TEST(answers(*this->client(server, options)));
+    clock.creeps = false;
+    struct way {
+        std::function<void(peer&)> third;
+        duration lasts;
+        bool counts; // as one that ended at once
+    };
+    const way ways[] = {{late, 1s, false}, {late, 1s - 1ns, true}, {silent, options.timeout, false}};
+    for (const way& w : ways) {
+        came = 0;
+        go = false;
+        fake_server server(w.counts ? std::vector<std::function<void(peer&)>>{hang_up, hang_up, w.third}
+                                    : std::vector<std::function<void(peer&)>>{hang_up, hang_up, w.third,
+                                                                              hang_up, hang_up, answer});
+        auto client = this->client(server, options);
+        std::optional<error> outcome;
+        auto main = [&]() -> task<void> {
+            scope s(*shard);
+            s.spawn([&] { return fails(*client, outcome); });
+            (void)co_await next_attempt();
+            (void)co_await next_attempt();
+            co_await until([&] { return came == 3; });
+            clock.advance(w.lasts);
+            go = true;
+            go.notify_all();
+            // One that lasted is made again at once.
+            for (int i = 0; i < 2 && !w.counts; ++i)
+                (void)co_await next_attempt();
+            co_await s.join();
+            BOOST_TEST((w.counts ? outcome == std::errc::connection_reset : !outcome));
+            co_await client->close();
+        };
+        run_until_complete(*shard, main());
     }
-    options.timeout = 200ms;
-    fake_server server({hang_up, hang_up, silent, hang_up, hang_up, answer});
-    BOOST_TEST(answers(*this->client(server, options)));
 }
 
 BOOST_FIXTURE_TEST_CASE(a_refused_connection_begins_the_row_anew, fixture)
@@ -615,6 +765,8 @@ BOOST_FIXTURE_TEST_CASE(a_refused_connection_begins_the_row_anew, fixture)
         ::poll(&p, 1, 10'000);
         return peer(net::unique_fd(::accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC)));
     };
+    std::atomic<bool> down = false;
+    std::atomic<bool> up = false;
     std::thread restarted([&] {
         next().record();
         {
@@ -622,22 +774,44 @@ BOOST_FIXTURE_TEST_CASE(a_refused_connection_begins_the_row_anew, fixture)
             last.record();
             *listener = {};
         }
-        std::this_thread::sleep_for(300ms); // many attempts
+        down = true;
+        up.wait(false);
         listener = net::open_listener(where);
+        up = false;
+        up.notify_all();
         next().record();
         peer answered = next();
         answered.answer(answered.record(), 5);
     });
-    rpc::client_options options;
-    options.connections_without_reply = 3;
-    options.without_reply_for = 0ms;
-    options.reconnect_delay = 1ms;
-    options.reconnect_delay_max = 2ms;
     rpc::stream_client_options o;
-    o.client = options;
+    o.client = patient();
+    o.client.connections_without_reply = 3;
+    o.client.without_reply_for = 0ms;
+    o.client.reconnect_delay = 1ms;
+    o.client.reconnect_delay_max = 2ms;
+    clock.creeps = false;
     auto client = rpc::make_stream_client(*shard, *buffers, where.to_string(), o);
     BOOST_REQUIRE(client);
-    BOOST_TEST(answers(**client));
+    std::optional<error> outcome;
+    auto main = [&]() -> task<void> {
+        scope s(*shard);
+        s.spawn([&] { return fails(**client, outcome); });
+        (void)co_await next_attempt();
+        co_await until([&] { return down.load(); });
+        for (int i = 0; i < 20; ++i) // each is refused
+            (void)co_await next_attempt();
+        (void)co_await pause();
+        up = true;
+        up.notify_all();
+        co_await until([&] { return !up; });
+        for (int i = 0; i < 2; ++i)
+            (void)co_await next_attempt();
+        co_await s.join();
+        BOOST_TEST(!outcome);
+        BOOST_TEST((*client)->connections() == 4u);
+        co_await (*client)->close();
+    };
+    run_until_complete(*shard, main());
     restarted.join();
 }
 
@@ -648,16 +822,19 @@ BOOST_FIXTURE_TEST_CASE(the_watch_hears_of_a_silence_and_of_its_end_once_each, f
         void on_answer() noexcept override { heard += "answer "; }
         std::string heard;
     } watch;
+    std::atomic<bool> came = false;
     std::atomic<bool> go_on = false;
     fake_server server({[&](peer& p) {
         const bytes first = p.record();
+        came = true;
         go_on.wait(false);
         p.answer(first, 1);
         p.answer(p.record(), 2);
     }});
-    rpc::client_options options;
+    rpc::client_options options = patient();
     options.watch = &watch;
-    options.first_silence = 20ms; // of a timeout of a minute
+    options.first_silence = 20ms;
+    clock.creeps = false;
     auto client = this->client(server, options);
     auto call = [&]() -> task<void> {
         rpc::request r = ask(0);
@@ -667,15 +844,26 @@ BOOST_FIXTURE_TEST_CASE(the_watch_hears_of_a_silence_and_of_its_end_once_each, f
     auto main = [&]() -> task<void> {
         scope s(*shard);
         s.spawn(call);
-        while (watch.heard.empty())
-            co_await sleep_for(1ms);
-        co_await sleep_for(50ms); // it is told once
+        co_await until([&] { return came.load(); });
+        clock.advance(options.first_silence - 1ns);
+        co_await turns();
+        BOOST_TEST(watch.heard == "");
+        clock.advance(1ns);
+        co_await turns();
+        BOOST_TEST(watch.heard == "silent ");
+        for (int i = 0; i < 50; ++i) { // it is told once
+            clock.advance(options.first_silence);
+            co_await turns();
+        }
         go_on = true;
         go_on.notify_all();
         co_await s.join();
         BOOST_TEST(watch.heard == "silent answer ");
         co_await call();
-        co_await sleep_for(50ms); // nothing is outstanding
+        for (int i = 0; i < 3; ++i) { // nothing is outstanding
+            clock.advance(options.timeout);
+            co_await turns();
+        }
         BOOST_TEST(watch.heard == "silent answer ");
         co_await client->close();
     };
@@ -689,11 +877,10 @@ BOOST_FIXTURE_TEST_CASE(the_watch_hears_why_there_is_no_connection, fixture)
         void on_answer() noexcept override {}
         error why;
     } watch;
-    rpc::client_options options;
+    rpc::client_options options = patient();
     options.watch = &watch;
-    options.timeout = 30ms;
-    options.reconnect_delay = 1ms;
-    options.reconnect_delay_max = 2ms;
+    options.reconnect_delay = 1min;
+    options.reconnect_delay_max = 2min;
     std::unique_ptr<rpc::client_transport> client;
     {
         fake_server server({[](peer& p) { p.answer(p.record(), 1); }});
@@ -712,12 +899,13 @@ BOOST_FIXTURE_TEST_CASE(the_watch_hears_why_there_is_no_connection, fixture)
             const auto reply = co_await client->call(r);
             BOOST_TEST(!reply);
         };
-        // On a slow machine the time would be over before it is known that nobody listens.
+        // Once it is known that nobody listens.
         for (auto there = co_await client->connect(); there; there = co_await client->connect())
             co_await sleep_for(1ms);
         s.spawn(one);
-        while (!watch.why.code())
-            co_await sleep_for(1ms);
+        co_await turns();
+        clock.advance(options.timeout);
+        co_await until([&] { return bool(watch.why.code()); });
         BOOST_TEST((watch.why == std::errc::connection_refused));
         co_await client->close();
         co_await s.join();
@@ -729,8 +917,9 @@ BOOST_FIXTURE_TEST_CASE(close_ends_calls_and_a_refused_connect_is_an_error, fixt
 {
     std::unique_ptr<rpc::client_transport> client;
     {
-        fake_server server({[](peer& p) {
-            p.record();
+        std::atomic<bool> came = false;
+        fake_server server({[&](peer& p) {
+            came = !p.record().empty();
             p.record();
         }});
         client = this->client(server);
@@ -744,7 +933,7 @@ BOOST_FIXTURE_TEST_CASE(close_ends_calls_and_a_refused_connect_is_an_error, fixt
                     outcome = reply.error();
             };
             s.spawn(one);
-            co_await sleep_for(20ms);
+            co_await until([&] { return came.load(); });
             co_await client->close();
             co_await s.join();
             BOOST_TEST((outcome == std::errc::operation_canceled));
@@ -775,8 +964,7 @@ BOOST_FIXTURE_TEST_CASE(what_is_no_reply_ends_the_connection, fixture)
                             p.answer(words({~word(call, 0)}), 1); // nobody's
                             p.answer(call, 9);
                         }});
-    rpc::client_options options;
-    options.reconnect_delay = 10ms;
+    rpc::client_options options = patient();
     auto client = this->client(server, options);
     auto main = [&]() -> task<std::uint32_t> {
         rpc::request r = ask(1);
@@ -806,8 +994,7 @@ BOOST_FIXTURE_TEST_CASE(a_reply_longer_than_any_ends_the_connection, fixture)
                             ended[1] = p.ends();
                         },
                         [](peer& p) { p.answer(p.record(), 9); }});
-    rpc::client_options options;
-    options.reconnect_delay = 10ms;
+    rpc::client_options options = patient();
     auto client = this->client(server, options);
     auto main = [&]() -> task<std::uint32_t> {
         rpc::request r = ask(1);
@@ -835,7 +1022,7 @@ BOOST_FIXTURE_TEST_CASE(who_says_so_takes_small_replies_alone, fixture)
     fake_server server(
         {long_one(ended[0], 1004), long_one(ended[1], 200'000), [](peer& p) { p.answer(p.record(), 9); }});
     rpc::stream_client_options options;
-    options.client.reconnect_delay = 10ms;
+    options.client = patient();
     options.max_reply = 1000;
     auto client = std::move(*rpc::make_stream_client(*shard, *buffers, server.address(), options));
     auto main = [&]() -> task<std::uint32_t> {

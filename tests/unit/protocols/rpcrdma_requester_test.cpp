@@ -32,12 +32,13 @@ constexpr std::uint32_t own_credits = 32;
 struct fixture {
     fixture() : budget(256 << 20)
     {
-        shard = std::move(*reactor::create());
+        reactor_options o;
+        o.clock = &clock;
+        shard = std::move(*reactor::create(o));
         buffers.emplace(budget, shard.get());
         provider.emplace(*shard, peer);
         peer.private_answer = four_kib;
         options.client.max_calls = own_credits;
-        options.client.reconnect_delay = 1ms;
         client = rpcrdma::make_requester(*provider, *buffers, "fake:1", options, &stats);
     }
     rpc::request ask(std::uint32_t procedure)
@@ -98,6 +99,7 @@ struct fixture {
         BOOST_TEST(peer.memory.grants.empty());
         BOOST_TEST(peer.memory.regions == 0u);
     }
+    virtual_clock clock;
     memory_budget budget;
     std::unique_ptr<reactor> shard;
     std::optional<buffer_pool> buffers;

@@ -23,7 +23,9 @@ namespace {
 struct fixture {
     fixture()
     {
-        auto made = reactor::create();
+        reactor_options o;
+        o.clock = &clock;
+        auto made = reactor::create(o);
         BOOST_REQUIRE(made);
         shard = std::move(*made);
     }
@@ -31,6 +33,7 @@ struct fixture {
     {
         return run_until_complete(*shard, group.claim(*shard, name));
     }
+    virtual_clock clock;
     std::unique_ptr<reactor> shard;
     rtrs::server_group group;
 };

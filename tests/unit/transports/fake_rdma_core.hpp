@@ -5,6 +5,7 @@
 
 #include "../../../transports/rdma/context.hpp"
 #include "../../../transports/rdma/queue_pair.hpp"
+#include "../creeping_clock.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -490,9 +491,12 @@ struct fixture {
         it().attributes.device_cap_flags = flags;
         reactor_options of_shard;
         of_shard.index = shard_number;
+        of_shard.clock = &clock;
+        clock.creeps = false;
         auto r = reactor::create(of_shard);
         BOOST_REQUIRE(r);
         shard = std::move(*r);
+        far.emplace(*shard);
         auto c = make_context(*shard, {pool, pool}, choice);
         BOOST_REQUIRE_MESSAGE(c, why(c));
         context = std::move(*c);
@@ -518,18 +522,30 @@ struct fixture {
         (*made)->open(1);
         co_return std::move(*made);
     }
-    /// Waits until it is so, but not for ever: the caller looks.
+    /// Waits for what a thread of the pool or the kernel does: no time passes meanwhile, and the machine's matters only where it is never so.
     template<class F>
     static task<void> wait_until(F it_is_so)
     {
-        for (int i = 0; i < 1000 && !it_is_so(); ++i)
-            co_await sleep_for(10ms);
+        for (const time_point limit = system_clock().now() + 60s; !it_is_so();) {
+            BOOST_TEST_REQUIRE((system_clock().now() < limit));
+            std::this_thread::yield();
+            co_await sleep_for(0s);
+        }
     }
-    // Of device_event::queue_pair_error a queue pair ends after 100 ms.
-    static auto long_enough() { return sleep_for(400ms); }
+    /// Of device_event::queue_pair_error a queue pair ends after so long, for the connection manager to say why.
+    static constexpr auto managers_delay = 100ms;
+    /// Has time pass, which stands still otherwise: a thread of the pool may be at work.
+    task<void> pass(duration d)
+    {
+        clock.creeps = true;
+        co_await sleep_for(d);
+        clock.creeps = false;
+    }
 
+    test::creeping_clock clock;
     blocking_pool pool{1};
     std::unique_ptr<reactor> shard;
+    std::optional<test::far_timer> far;
     std::unique_ptr<rdma::context> context;
     std::unique_ptr<verbs::protection_domain> domain;
 };

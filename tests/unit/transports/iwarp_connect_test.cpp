@@ -3,6 +3,7 @@
 // counted, and no connection. The acceptor's octets are made by hand.
 #include <boost/test/unit_test.hpp>
 
+#include "../creeping_clock.hpp"
 #include "../protocols/bytes.hpp"
 
 #include <verbena/core/net.hpp>
@@ -36,9 +37,14 @@ constexpr std::string_view reply_key = "4d504120 49442052 65702046 72616d65";
 struct fixture {
     fixture()
     {
-        auto made = reactor::create();
+        clock.creeps = false;
+        clock.step = 100ms;
+        reactor_options o;
+        o.clock = &clock;
+        auto made = reactor::create(o);
         BOOST_REQUIRE(made);
         shard = std::move(*made);
+        far.emplace(*shard);
         provider = iwarp::make_context(*shard, {});
         domain = std::move(*provider->make_domain());
         listener = std::move(*net::open_listener(*net::endpoint::parse("127.0.0.1:0")));
@@ -58,6 +64,7 @@ struct fixture {
             (void)::send(peer.get(), answer.data(), answer.size(), MSG_NOSIGNAL);
             if (!stays)
                 ::shutdown(peer.get(), SHUT_WR);
+            clock.creeps = stays; // nothing more comes
             char last;
             (void)::recv(peer.get(), &last, 1, 0); // until the initiator goes
         });
@@ -73,6 +80,7 @@ struct fixture {
             *made = nullptr; // the acceptor waits for that
         }
         acceptor.join();
+        clock.creeps = false;
         return made;
     }
     result<std::unique_ptr<verbs::queue_pair>> connect(std::string_view hex)
@@ -93,7 +101,9 @@ struct fixture {
         refused(from_hex(std::string(reply_key) + std::string(hex)), cause);
     }
 
+    test::creeping_clock clock;
     std::unique_ptr<reactor> shard;
+    std::optional<test::far_timer> far;
     std::unique_ptr<iwarp::context> provider;
     std::unique_ptr<verbs::protection_domain> domain;
     net::unique_fd listener;
@@ -175,9 +185,12 @@ BOOST_FIXTURE_TEST_CASE(a_reject_carries_its_private_data, fixture)
 
 BOOST_FIXTURE_TEST_CASE(an_acceptor_that_says_nothing_costs_the_time_out, fixture)
 {
-    options.timeout = 1s; // a stall of this process is no answer either
-    refused(bytes(), end_cause::startup_timeout, true);
-    refused(from_hex(std::string(reply_key) + "1002"), end_cause::startup_timeout, true);
+    options.timeout = 1s;
+    for (const bytes& answer : {bytes(), from_hex(std::string(reply_key) + "1002")}) {
+        const time_point before = clock.now();
+        refused(answer, end_cause::startup_timeout, true);
+        BOOST_TEST((clock.now() - before == options.timeout));
+    }
 }
 
 BOOST_FIXTURE_TEST_CASE(what_is_asked_wrongly_reaches_nobody, fixture)

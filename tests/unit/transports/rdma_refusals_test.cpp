@@ -286,6 +286,8 @@ BOOST_AUTO_TEST_CASE(an_accept_that_fails_has_its_queue_pair_destroyed_elsewhere
         s.spawn(accept);
         if (w == way::given_up)
             say(static_cast<rdma::queue_pair&>(*made).id(), RDMA_CM_EVENT_UNREACHABLE);
+        if (w == way::not_heard_of)
+            co_await f.pass(o.timeout);
         co_await s.join();
         it().refused_accept = 0;
         BOOST_TEST(failed);
@@ -319,7 +321,7 @@ BOOST_AUTO_TEST_CASE(a_connect_that_fails_has_its_queue_pair_destroyed_elsewhere
         s.spawn(connect);
         co_await f.wait_until([] { return it().connecting != nullptr; });
         if (!refused) {
-            co_await sleep_for(1ms);
+            co_await f.pass(1ms);
             say(it().connecting, RDMA_CM_EVENT_REJECTED);
         }
         co_await s.join();
@@ -365,7 +367,7 @@ BOOST_AUTO_TEST_CASE(nobody_waits_for_a_connection_whose_queue_pair_has_ended)
             answered = true;
         };
         s.spawn(accept);
-        co_await sleep_for(1ms);
+        co_await f.pass(1ms);
         BOOST_TEST(!answered);
         f.impl().on_notice({&it().verbs(), device_event::device_fatal});
         co_await f.wait_until([&answered] { return answered; });

@@ -157,7 +157,7 @@ BOOST_AUTO_TEST_CASE(a_bind_that_fails_ends_its_queue_pair_and_its_windows_are_n
             BOOST_TEST(!q->connected());
             BOOST_TEST(it().windows < it().windows_made); // those of the failed batch were taken away
             co_await w.domain->revoke(all);
-            co_await w.long_enough();
+            co_await w.wait_until([&seen] { return seen.count != 0; });
             BOOST_TEST(seen.count == 1U);
         });
     }
@@ -266,7 +266,7 @@ BOOST_AUTO_TEST_CASE(a_queue_pair_may_go_while_the_revoking_of_its_grants_waits_
         auto all = co_await w.grants_of(*q, internal_depth);
         scope waiting(*w.shard);
         waiting.spawn([&] { return w.domain->revoke(all); });
-        co_await sleep_for(5ms);
+        co_await w.pass(5ms);
         q.reset();
         co_await waiting.join();
         BOOST_TEST(std::ranges::none_of(all, [](const auto& g) { return g != nullptr; }));
@@ -293,7 +293,7 @@ void while_it_is_taken_down(
         };
         scope busy(*w.shard);
         busy.spawn(other_work);
-        co_await sleep_for(5ms);
+        co_await w.pass(5ms);
         cm_event gone{RDMA_CM_EVENT_DISCONNECTED, 0, q->id(), {}, 0, 0};
         q->on_cm_event(gone);
         BOOST_TEST(!q->connected());
@@ -316,7 +316,7 @@ BOOST_AUTO_TEST_CASE(revoking_waits_for_a_queue_pair_that_is_taken_down)
         [](windows& w, auto& all, ends& seen, std::binary_semaphore& goes_on) -> task<void> {
             scope revoking(*w.shard);
             revoking.spawn([&] { return w.domain->revoke(all); });
-            co_await sleep_for(5ms);
+            co_await w.pass(5ms);
             BOOST_TEST(std::ranges::all_of(all, [](const auto& g) { return g != nullptr && g->valid(); }));
             BOOST_TEST(seen.count == 0U);
             goes_on.release();
