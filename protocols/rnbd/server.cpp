@@ -117,8 +117,8 @@ result<void> answer(rtrs::request& r, const std::array<std::byte, Size>& message
     if (r.is_write() || r.data().size() < Size)
         return error(std::errc::invalid_argument, "a client that left no room for the answer",
                      r.data().size());
-    const auto rest = std::ranges::copy(message, r.data().begin()).out;
-    std::fill(rest, r.data().end(), std::byte(0));
+    std::ranges::copy(message, r.data().begin());
+    r.produce(Size);
     return {};
 }
 
@@ -282,8 +282,8 @@ task<result<void>> server_session::io(const io_request& m, rtrs::request& r)
             }
             stats.reads.add();
             done = co_await d.backend->read(offset, into.first(m.bytes));
-            // All of it goes to the client, and what an earlier request left there is not for it.
-            std::ranges::fill(into.subspan(m.bytes), std::byte(0));
+            if (done)
+                r.produce(m.bytes);
             stats.read_bytes.add(done ? m.bytes : 0);
             counters.read_bytes.add(done ? m.bytes : 0);
             break;
