@@ -81,14 +81,14 @@ public:
     void start(module_host& host) override
     {
         registry_ = &host.metrics();
-        const std::size_t each = std::size_t(options_.queue_depth) * options_.chunk_size;
-        const std::size_t all = host.shards().budget().limit();
-        if (each > all)
-            throw config_error("block: a client takes " + mib(each) +
-                               " of memory, queue_depth times chunk_kib, and memory_mib gives " + mib(all) +
+        budget_ = &host.shards().budget();
+        memory_ = rtrs::memory_of_sessions(options_, *budget_, host.shards().size());
+        if (memory_.count(budget_->limit()) == 0)
+            throw config_error("block: a client takes " + mib(memory_of_client()) +
+                               " of memory, queue_depth times chunk_kib, with up to " +
+                               mib(memory_.each - memory_of_client() + memory_.beside) +
+                               " around it, and memory_mib gives " + mib(budget_->limit()) +
                                " for all: make queue_depth or chunk_kib smaller, or memory_mib larger");
-        room_ = "memory for " + std::to_string(std::min<std::uint64_t>(all / each, options_.max_sessions)) +
-                " clients at once, " + mib(each) + " each (queue_depth times chunk_kib)\n";
         for (const device_config& d : configured_)
             at_place(d.place, [&] { open_device(host, d); });
         parts_.resize(host.shards().size());
@@ -110,7 +110,12 @@ public:
                     text += "  " + printable(*line) + '\n';
             }
         }
-        text += room_;
+        // Listeners, and what else is served, have theirs by now.
+        const std::size_t used = budget_->used();
+        const std::size_t free = budget_->limit() - std::min(budget_->limit(), used);
+        text += "memory for " +
+                std::to_string(std::min<std::size_t>(memory_.count(free), options_.max_sessions)) +
+                " clients at once, " + mib(memory_of_client()) + " each (queue_depth times chunk_kib)\n";
         for (const listen_place& l : places)
             text += "listening at " + l.url() + '\n';
         return text;
@@ -135,9 +140,14 @@ public:
 
 private:
     void open_device(module_host& host, const device_config& d);
+    std::size_t memory_of_client() const noexcept
+    {
+        return std::size_t(options_.queue_depth) * options_.chunk_size;
+    }
 
     rtrs::server_options options_;
-    std::string room_; // a line
+    const memory_budget* budget_ = nullptr;
+    rtrs::session_memory memory_;
     std::vector<device_config> configured_;
     std::vector<storage::opened_block> opened_; // in the order of configured_
     rnbd::device_table devices_;

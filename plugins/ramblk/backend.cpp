@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/plugins/ramblk.hpp>
 
+#include <verbena/core/next_turn.hpp>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -51,16 +53,18 @@ public:
     task<result<void>> flush() override { co_return result<void>(); }
     task<result<void>> discard(std::uint64_t offset, std::uint64_t length) override
     {
-        co_return clear(offset, length, false);
+        return clear(offset, length, false);
     }
     task<result<void>> write_zeroes(std::uint64_t offset, std::uint64_t length, bool keep) override
     {
-        co_return clear(offset, length, keep);
+        return clear(offset, length, keep);
     }
 
 private:
     static constexpr std::uint64_t stripe = 65536; // bytes, a multiple of every block size
     static constexpr std::size_t locks = 64;
+    // What a turn of the shard clears. That takes some 100 us, and the system a second to take 4 GiB back.
+    static constexpr std::uint64_t cleared_at_once = std::uint64_t(2) << 20;
 
     // Sessions of several shards may read and write a block at once: each gets all of it before, or after, the other.
     template<class F>
@@ -80,12 +84,24 @@ private:
     }
     static std::uint32_t page_size() noexcept { return static_cast<std::uint32_t>(::sysconf(_SC_PAGESIZE)); }
 
-    // Pages go back to the system while others read them: each byte reads as it was, or as zero.
-    result<void> clear(std::uint64_t offset, std::uint64_t length, bool keep)
+    // The shard serves others between two parts.
+    task<result<void>> clear(std::uint64_t offset, std::uint64_t length, bool keep)
     {
-        const auto good = check_range(properties_, offset, length, true);
-        if (!good || length == 0)
-            return good;
+        auto done = check_range(properties_, offset, length, true);
+        const std::uint64_t end = done ? offset + length : 0;
+        while (done && offset < end) {
+            const std::uint64_t size =
+                std::min(end, (offset / cleared_at_once + 1) * cleared_at_once) - offset;
+            done = clear_part(offset, size, keep);
+            offset += size;
+            if (offset < end)
+                co_await next_turn();
+        }
+        co_return done;
+    }
+    // Pages go back to the system while others read them: each byte reads as it was, or as zero.
+    result<void> clear_part(std::uint64_t offset, std::uint64_t length, bool keep)
+    {
         const std::uint64_t page = page_size();
         const std::uint64_t first =
             keep ? offset + length : std::min((offset + page - 1) / page * page, offset + length);

@@ -82,7 +82,7 @@ task<result<void>> device::move(operation what, std::uint32_t flags, std::uint64
                                 std::span<std::byte> bytes)
 {
     const auto good = check_range(properties_, offset, bytes.size(), what != operation::read);
-    if (!good)
+    if (!good || bytes.empty())
         co_return good;
     const std::size_t most = session_.max_io_size() / properties_.block_size * properties_.block_size;
     if (bytes.size() <= most)
@@ -103,7 +103,7 @@ task<result<void>> device::command(operation what, std::uint32_t flags, std::uin
                                    std::uint64_t length)
 {
     const auto good = check_range(properties_, offset, length, what != operation::flush);
-    if (!good)
+    if (!good || (length == 0 && what != operation::flush))
         co_return good;
     const std::uint64_t most = what == operation::discard        ? max_discard_
                                : what == operation::write_zeroes ? max_zeroes_

@@ -2,6 +2,7 @@
 #include <verbena/protocols/rnbd/server.hpp>
 
 #include <verbena/core/clock.hpp>
+#include <verbena/core/event.hpp>
 #include <verbena/core/reactor.hpp>
 #include <verbena/protocols/storage/block_operation.hpp>
 
@@ -36,14 +37,42 @@ private:
         storage::block_backend* backend;
         bool read_only;
         device_counters* counters;
+        std::size_t under_way = 0; // operations
+        bool closing = false;      // no more begin
+        event closed;              // others may open it
+    };
+    // An operation on an open device, which stays open for as long as this lives.
+    class use {
+    public:
+        use(server_session& s, std::uint32_t device) noexcept : session_(s), device_(device)
+        {
+            ++get().under_way;
+        }
+        use(const use&) = delete;
+        ~use()
+        {
+            if (--get().under_way == 0 && get().closing)
+                session_.give_up(device_);
+        }
+        opened& get() const noexcept { return *session_.open_[device_]; }
+
+    private:
+        server_session& session_;
+        const std::uint32_t device_;
     };
     result<void> tell_version(rtrs::request& r, std::span<const std::byte> message);
     result<void> open(rtrs::request& r, std::span<const std::byte> message);
     result<std::uint32_t> open_number(const open_request& asked);
     storage::block_backend& device_for_us(std::size_t number);
-    void close(std::uint32_t device) noexcept;
+    bool is_open(std::uint32_t device) const noexcept
+    {
+        return device < open_.size() && open_[device] && !open_[device]->closing;
+    }
+    task<result<void>> close(std::uint32_t device);
+    void give_up(std::uint32_t device) noexcept;
     task<result<void>> io(const io_request& m, rtrs::request& r);
-    task<result<void>> write(const opened& d, std::uint64_t offset, const io_request& m, rtrs::request& r);
+    task<result<void>> perform(const opened& d, const io_request& m, rtrs::request& r);
+    task<result<void>> clear(const opened& d, std::uint64_t offset, const io_request& m);
 
     server& owner_;
     const rtrs::session_info who_;
@@ -51,7 +80,7 @@ private:
     // Of devices that look different to each client, by their number in the table. They stay when the device is closed, as requests may
     // be under way then; so each is made once.
     std::map<std::size_t, std::unique_ptr<storage::block_backend>> ours_;
-    std::vector<std::optional<opened>> open_; // by their number in the session
+    std::vector<std::shared_ptr<opened>> open_; // by their number in the session
 };
 
 namespace {
@@ -107,6 +136,20 @@ std::optional<storage::block_operation> kind_of(operation o) noexcept
     }
 }
 
+counter* counter_of(server_stats& s, operation o) noexcept
+{
+    switch (o) {
+    case operation::read: return &s.reads;
+    case operation::write: return &s.writes;
+    case operation::flush: return &s.flushes;
+    case operation::discard: return &s.discards;
+    case operation::write_zeroes: return &s.zeroes;
+    default: return nullptr;
+    }
+}
+
+bool is_change(operation o) noexcept { return o != operation::read && o != operation::flush; }
+
 // It may be the shard that writes them.
 constexpr std::uint32_t max_zeroes = 4 << 20;
 
@@ -117,8 +160,8 @@ result<void> answer(rtrs::request& r, const std::array<std::byte, Size>& message
     if (r.is_write() || r.data().size() < Size)
         return error(std::errc::invalid_argument, "a client that left no room for the answer",
                      r.data().size());
-    const auto rest = std::ranges::copy(message, r.data().begin()).out;
-    std::fill(rest, r.data().end(), std::byte(0));
+    std::ranges::copy(message, r.data().begin());
+    r.produce(Size);
     return {};
 }
 
@@ -144,8 +187,7 @@ task<result<void>> server_session::serve(rtrs::request& r)
         const auto device = decode_close(message);
         if (!device)
             co_return device.error();
-        close(*device);
-        co_return result<void>();
+        co_return co_await close(*device);
     }
     default:
         co_return error(std::errc::invalid_argument, "a message that servers do not take",
@@ -172,9 +214,9 @@ storage::block_backend& server_session::device_for_us(std::size_t number)
 
 result<std::uint32_t> server_session::open_number(const open_request& asked)
 {
-    for (std::size_t i = 0; i < open_.size(); ++i) {
-        if (open_[i] && owner_.devices_.at(open_[i]->number).name == asked.device)
-            return static_cast<std::uint32_t>(i); // as it is open already
+    for (std::uint32_t i = 0; i < open_.size(); ++i) {
+        if (is_open(i) && owner_.devices_.at(open_[i]->number).name == asked.device)
+            return i; // as it is open already
     }
     auto place = std::ranges::find_if(open_, [](const auto& d) { return !d; });
     if (place == open_.end() && open_.size() == server::max_open_devices)
@@ -184,10 +226,10 @@ result<std::uint32_t> server_session::open_number(const open_request& asked)
         return number.error();
     const device_options& d = owner_.devices_.at(*number);
     if (place == open_.end())
-        place = open_.insert(place, std::nullopt);
-    *place = opened{*number, asked.mode, &device_for_us(*number),
-                    d.read_only || asked.mode == access_mode::read_only,
-                    &owner_.stats_.by_device.of(*number, d.name)};
+        place = open_.insert(place, nullptr);
+    *place = std::make_shared<opened>(*number, asked.mode, &device_for_us(*number),
+                                      d.read_only || asked.mode == access_mode::read_only,
+                                      &owner_.stats_.by_device.of(*number, d.name));
     return static_cast<std::uint32_t>(place - open_.begin());
 }
 
@@ -230,88 +272,98 @@ result<void> server_session::open(rtrs::request& r, std::span<const std::byte> f
     return answer(r, encode(told));
 }
 
-// As kernels have it, a device that is not open is no error.
-void server_session::close(std::uint32_t device) noexcept
+// As kernels have it, a device that is not open is no error. Operations under way must not reach a device that another client has
+// opened meanwhile: the answer waits for their end, or the end of its path, and the device is given up by the last of them.
+task<result<void>> server_session::close(std::uint32_t device)
 {
     if (device >= open_.size() || !open_[device])
-        return;
-    owner_.devices_.close(open_[device]->number, open_[device]->mode);
-    open_[device].reset();
+        co_return result<void>();
+    const std::shared_ptr<opened> d =
+        open_[device]; // `device` may be another's number before the wait is over
+    d->closing = true;
+    if (d->under_way == 0) {
+        give_up(device);
+        co_return result<void>();
+    }
+    const bool over = co_await d->closed.wait();
+    if (!over)
+        co_return error(std::errc::operation_canceled, "the path of a CLOSE has ended", device);
+    co_return result<void>();
 }
 
-task<result<void>> server_session::write(const opened& d, std::uint64_t offset, const io_request& m,
-                                         rtrs::request& r)
+void server_session::give_up(std::uint32_t device) noexcept
 {
-    if ((m.flags & flag_preflush) != 0) {
+    const std::shared_ptr<opened> d = std::move(open_[device]);
+    owner_.devices_.close(d->number, d->mode);
+    d->closed.set();
+}
+
+// Discard and write zeroes. Back ends know no FUA of these: they are flushed.
+task<result<void>> server_session::clear(const opened& d, std::uint64_t offset, const io_request& m)
+{
+    result<void> done;
+    if (m.operation == operation::discard)
+        done = co_await d.backend->discard(offset, m.bytes);
+    else if (m.bytes > max_zeroes)
+        done = error(std::errc::invalid_argument, "more zeroes at once than was offered", m.bytes);
+    else
+        done = co_await d.backend->write_zeroes(offset, m.bytes, (m.flags & flag_no_unmap) != 0);
+    if (done && (m.flags & flag_fua) != 0)
+        done = co_await d.backend->flush();
+    co_return done;
+}
+
+task<result<void>> server_session::perform(const opened& d, const io_request& m, rtrs::request& r)
+{
+    const std::uint64_t offset = m.sector * sector_size;
+    // What was acknowledged before is on stable storage before this begins.
+    if (is_change(m.operation) && (m.flags & flag_preflush) != 0) {
         auto flushed = co_await d.backend->flush();
         if (!flushed || m.bytes == 0)
             co_return flushed;
     }
-    if (!r.is_write() || m.bytes > r.data().size())
-        co_return error(std::errc::invalid_argument, "a write of more bytes than came", m.bytes);
-    co_return co_await d.backend->write(offset, r.data().first(m.bytes), (m.flags & flag_fua) != 0);
+    switch (m.operation) {
+    case operation::read: {
+        if (r.is_write() || m.bytes > r.data().size())
+            co_return error(std::errc::invalid_argument, "a read of more bytes than there is room for",
+                            m.bytes);
+        auto done = co_await d.backend->read(offset, r.data().first(m.bytes));
+        if (done)
+            r.produce(m.bytes);
+        co_return done;
+    }
+    case operation::write:
+        if (!r.is_write() || m.bytes > r.data().size())
+            co_return error(std::errc::invalid_argument, "a write of more bytes than came", m.bytes);
+        co_return co_await d.backend->write(offset, r.data().first(m.bytes), (m.flags & flag_fua) != 0);
+    case operation::flush: co_return co_await d.backend->flush();
+    case operation::discard:
+    case operation::write_zeroes: co_return co_await clear(d, offset, m);
+    default:
+        co_return error(std::errc::operation_not_supported, "an operation that is not offered",
+                        std::uint64_t(m.operation));
+    }
 }
 
 task<result<void>> server_session::io(const io_request& m, rtrs::request& r)
 {
-    if (m.device >= open_.size() || !open_[m.device])
+    if (!is_open(m.device))
         co_return error(std::errc::not_connected, "a device that is not open", m.device);
-    const opened d = *open_[m.device]; // it may be closed meanwhile
+    const use used(*this, m.device);
+    const opened& d = used.get();
     // A flush has no place: kernels say sector -1 in it.
     if (m.operation != operation::flush && m.sector > UINT64_MAX / sector_size - UINT32_MAX)
         co_return error(std::errc::invalid_argument, "a sector beyond the end of the device", m.sector);
-    const std::uint64_t offset = m.sector * sector_size;
-    const bool changes = m.operation != operation::read && m.operation != operation::flush;
     server_stats& stats = owner_.stats_;
     device_counters& counters = *d.counters;
     const clock_source& clock = (co_await current_context()).shard->clock();
     const time_point began = clock.now();
     const under_way counted(counters.in_flight);
-    result<void> done = error(std::errc::operation_not_supported, "an operation that is not offered",
-                              std::uint64_t(m.operation));
-    if (changes && d.read_only) {
-        done = error(std::errc::read_only_file_system, "the device is open to read");
-    } else {
-        switch (m.operation) {
-        case operation::read: {
-            const std::span<std::byte> into = r.data();
-            if (r.is_write() || m.bytes > into.size()) {
-                done = error(std::errc::invalid_argument, "a read of more bytes than there is room for",
-                             m.bytes);
-                break;
-            }
-            stats.reads.add();
-            done = co_await d.backend->read(offset, into.first(m.bytes));
-            // All of it goes to the client, and what an earlier request left there is not for it.
-            std::ranges::fill(into.subspan(m.bytes), std::byte(0));
-            stats.read_bytes.add(done ? m.bytes : 0);
-            counters.read_bytes.add(done ? m.bytes : 0);
-            break;
-        }
-        case operation::write:
-            stats.writes.add();
-            done = co_await write(d, offset, m, r);
-            stats.written_bytes.add(done ? m.bytes : 0);
-            counters.written_bytes.add(done ? m.bytes : 0);
-            break;
-        case operation::flush:
-            stats.flushes.add();
-            done = co_await d.backend->flush();
-            break;
-        case operation::discard:
-            stats.discards.add();
-            done = co_await d.backend->discard(offset, m.bytes);
-            break;
-        case operation::write_zeroes:
-            stats.zeroes.add();
-            if (m.bytes > max_zeroes) {
-                done = error(std::errc::invalid_argument, "more zeroes at once than was offered", m.bytes);
-                break;
-            }
-            done = co_await d.backend->write_zeroes(offset, m.bytes, (m.flags & flag_no_unmap) != 0);
-            break;
-        default: break;
-        }
+    result<void> done = error(std::errc::read_only_file_system, "the device is open to read");
+    if (!d.read_only || !is_change(m.operation)) {
+        if (counter* const all = counter_of(stats, m.operation))
+            all->add();
+        done = co_await perform(d, m, r);
     }
     if (const auto kind = kind_of(m.operation)) {
         counters.operations[std::size_t(*kind)].add();
@@ -321,6 +373,12 @@ task<result<void>> server_session::io(const io_request& m, rtrs::request& r)
     if (!done) {
         stats.failed.add();
         counters.failed[std::size_t(failure_of(done.error()))].add();
+    } else if (m.operation == operation::read) {
+        stats.read_bytes.add(m.bytes);
+        counters.read_bytes.add(m.bytes);
+    } else if (m.operation == operation::write) {
+        stats.written_bytes.add(m.bytes);
+        counters.written_bytes.add(m.bytes);
     }
     co_return done;
 }

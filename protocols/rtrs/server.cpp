@@ -3,12 +3,14 @@
 
 #include "server_session.hpp"
 
+#include <verbena/core/next_turn.hpp>
 #include <verbena/core/sleep.hpp>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <cstring>
 
 namespace verbena::rtrs {
 
@@ -43,6 +45,52 @@ result<void> check(const server_options& o) noexcept
     if (o.max_unfinished == 0)
         return error(std::errc::invalid_argument, "without half-made paths nobody can make one");
     return {};
+}
+
+namespace {
+
+// Of a session's chunks: as few pieces as the buffers allow, all of the same size, since a client takes nothing else.
+struct pieces {
+    explicit pieces(const server_options& o) noexcept
+    {
+        const std::size_t chunk_size = o.chunk_size;
+        while (o.queue_depth % count != 0 || o.queue_depth / count * chunk_size > buffer_pool::max_size)
+            ++count;
+        bytes = o.queue_depth / count * chunk_size;
+    }
+    std::uint32_t count = 1;
+    std::size_t bytes = 0; // of each
+};
+
+// Of connection 0: one or the other.
+std::size_t size_of_messages(const server_options& o) noexcept
+{
+    return std::max(info_request_size, info_response_size(o.queue_depth));
+}
+
+std::size_t size_of_path(const server_options& o) noexcept
+{
+    return size_of_messages(o) + (o.always_invalidate ? o.queue_depth * new_key_size : 0);
+}
+
+} // namespace
+
+session_memory memory_of_sessions(const server_options& o, const memory_budget& budget,
+                                  std::size_t pools) noexcept
+{
+    const pieces chunks(o);
+    const std::size_t piece = std::bit_ceil(std::max(chunks.bytes, buffer_pool::min_size));
+    const std::size_t path = std::bit_ceil(std::max(size_of_path(o), buffer_pool::min_size));
+    const std::size_t slab = budget.slab_size();
+    session_memory m;
+    m.each = chunks.count * piece + path;
+    // Each shard may have a slab of either kind that serves for more than it is used for.
+    m.beside = pools * (slab - std::min(slab, piece) + slab - std::min(slab, path));
+    // Other shards keep what their last sessions have left, and nobody can ask for it.
+    const std::size_t kept =
+        std::max(piece, slab) > budget.max_kept() ? std::min(slab, budget.max_kept()) : budget.max_kept();
+    m.beside += (pools - 1) * kept;
+    return m;
 }
 
 // --- session ---------------------------------------------------------------------------------------
@@ -80,27 +128,61 @@ void server_session::forget(const server_connection& from) noexcept
         std::erase_if(chunk.waiting, [&](const server_chunk::copy& w) { return w.from == &from; });
 }
 
-// As few pieces as the buffers allow, all of the same size, since a client takes nothing else.
+namespace {
+
+// Of memory that is cleared in one turn of the shard: some 50 us.
+constexpr std::size_t cleared_at_once = std::size_t(256) << 10;
+constexpr std::size_t page = 4096;
+static_assert(min_chunk_size % page == 0);
+
+// Pages that hold zeros are not written: those that nobody has used yet take no memory of the host until they are.
+void clear_here(std::span<std::byte> memory) noexcept
+{
+    static constexpr std::array<std::byte, page> zeros{};
+    for (; !memory.empty(); memory = memory.subspan(page)) {
+        if (std::memcmp(memory.data(), zeros.data(), page) != 0)
+            std::memset(memory.data(), 0, page);
+    }
+}
+
+// Other sessions and calls have left their data in `memory`, which a client could ask for, or have written to a device.
+task<result<void>> clear(std::span<std::byte> memory)
+{
+    const task_context& context = co_await current_context();
+    while (!memory.empty()) {
+        if (context.stop.stop_requested())
+            co_return error(std::errc::operation_canceled, "the path has ended");
+        const std::size_t size = std::min(memory.size(), cleared_at_once);
+        clear_here(memory.first(size));
+        memory = memory.subspan(size);
+        co_await next_turn();
+    }
+    co_return result<void>();
+}
+
+} // namespace
+
 task<result<void>> server_session::allocate()
 {
     const std::uint32_t depth = shared_.options.queue_depth;
     const std::size_t chunk_size = shared_.options.chunk_size;
-    std::uint32_t pieces = 1;
-    while (depth % pieces != 0 || depth / pieces * chunk_size > buffer_pool::max_size)
-        ++pieces;
-    bytes_of_piece_ = depth / pieces * chunk_size;
+    const pieces wanted(shared_.options);
+    bytes_of_piece_ = wanted.bytes;
     std::vector<lease> memory;
-    memory.reserve(pieces);
-    for (std::uint32_t i = 0; i < pieces; ++i) {
+    memory.reserve(wanted.count);
+    for (std::uint32_t i = 0; i < wanted.count; ++i) {
         lease piece = co_await shared_.buffers.acquire(bytes_of_piece_, buffer_pool::call_patience);
         if (!piece)
             co_return error(std::errc::not_enough_memory,
                             "the memory budget has no room for a session's chunks", depth * chunk_size);
+        const auto cleared = co_await clear(piece.bytes().first(bytes_of_piece_));
+        if (!cleared)
+            co_return cleared.error();
         memory.push_back(std::move(piece));
     }
     memory_ = std::move(memory);
     chunks_.resize(depth);
-    const std::uint32_t each = depth / pieces;
+    const std::uint32_t each = depth / wanted.count;
     for (std::uint32_t i = 0; i < depth; ++i) {
         chunks_[i].memory = memory_[i / each].bytes().subspan(i % each * chunk_size, chunk_size);
         chunks_[i].waiting.reserve(shared_.options.max_paths);
@@ -215,15 +297,10 @@ void server_path::close(path_end why, const error& cause) noexcept
     close_.set();
 }
 
-// Of connection 0: one or the other.
-std::size_t server_path::size_of_messages() const noexcept
-{
-    return std::max(info_request_size, info_response_size(shared().options.queue_depth));
-}
-
 std::span<std::byte> server_path::key_message(std::uint32_t chunk) const noexcept
 {
-    return service_memory_.bytes().subspan(size_of_messages() + chunk * new_key_size, new_key_size);
+    const std::size_t begin = size_of_messages(shared().options);
+    return service_memory_.bytes().subspan(begin + chunk * new_key_size, new_key_size);
 }
 
 // The domain, and memory for messages.
@@ -233,10 +310,8 @@ task<result<void>> server_path::prepare()
     if (!made)
         co_return made.error();
     domain_ = std::move(*made);
-    const std::size_t keys =
-        shared().options.always_invalidate ? shared().options.queue_depth * new_key_size : 0;
     service_memory_ =
-        co_await shared().buffers.acquire(size_of_messages() + keys, buffer_pool::call_patience);
+        co_await shared().buffers.acquire(size_of_path(shared().options), buffer_pool::call_patience);
     if (!service_memory_)
         co_return error(std::errc::not_enough_memory, "the memory budget has no room for a path");
     auto registered = co_await domain_->register_memory(service_memory_.bytes());

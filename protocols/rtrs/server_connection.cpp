@@ -289,17 +289,21 @@ task<void> server_connection::serve(std::uint32_t number, io_header header, std:
                     {{"session", session.name()}, {"exception", what_of(std::current_exception())}});
     }
     (header.is_write ? stats.writes : stats.reads).add();
+    if (!header.is_write)
+        size = r.produced();
     (header.is_write ? stats.write_bytes : stats.read_bytes).add(code == 0 ? size : 0);
     if (code != 0)
         stats.failed.add();
     counters.in_flight.add(-1);
     counters.ended(header.is_write, code == 0, size,
                    static_cast<std::uint64_t>((path_.shared().shard.clock().now() - began).count()));
-    answer(number, header, code);
+    answer(number, header, static_cast<std::uint32_t>(r.produced()), code);
     session.chunk_free(number);
 }
 
-void server_connection::answer(std::uint32_t number, const io_header& header, std::uint16_t code) noexcept
+// Of the sink no more is written than the service has filled: behind it lies what others have left in the chunk.
+void server_connection::answer(std::uint32_t number, const io_header& header, std::uint32_t produced,
+                               std::uint16_t code) noexcept
 {
     if (down_ || path_.closing()) {
         path_.shared().stats.unanswered.add();
@@ -308,8 +312,8 @@ void server_connection::answer(std::uint32_t number, const io_header& header, st
     std::array<verbs::send_request, most_of_an_answer + 1> batch;
     std::size_t count = 0;
     verbs::segment data;
-    if (code == 0 && header.sink) {
-        data = {path_.session().chunks()[number].memory.data(), header.sink->length, 0};
+    if (code == 0 && header.sink && produced != 0) {
+        data = {path_.session().chunks()[number].memory.data(), produced, 0};
         verbs::send_request& write = batch[count++];
         write.opcode = verbs::opcode::rdma_write;
         write.segments = {&data, 1};

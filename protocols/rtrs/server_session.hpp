@@ -80,7 +80,8 @@ private:
     void take_request(std::uint32_t immediate);
     void look_at_request(std::uint32_t immediate);
     task<void> serve(std::uint32_t chunk, io_header header, std::uint32_t data_size);
-    void answer(std::uint32_t chunk, const io_header& header, std::uint16_t code) noexcept;
+    void answer(std::uint32_t chunk, const io_header& header, std::uint32_t produced,
+                std::uint16_t code) noexcept;
 
     server_path& path_;
     std::uint32_t send_depth_ = 0;
@@ -138,7 +139,6 @@ private:
     task<result<void>> prepare();
     task<void> inform(std::uint32_t length);
     task<result<void>> map_chunks();
-    std::size_t size_of_messages() const noexcept;
     task<void> limit_set_up();
     task<void> heartbeats();
 

@@ -20,6 +20,7 @@
 #include <fcntl.h>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -170,14 +171,25 @@ std::string out_of_place(const block_options& o, const storage::block_properties
            " bytes) within the device (" + std::to_string(p.size) + " bytes)";
 }
 
+// How many bytes are meant, of which 0 is a number like any other; nothing if they are not in the device.
+std::optional<std::uint64_t> length_within(const block_options& o, const storage::block_properties& p)
+{
+    if (o.offset > p.size || o.offset % p.block_size != 0)
+        return std::nullopt;
+    const std::uint64_t length = o.length.value_or(p.size - o.offset);
+    if (length > p.size - o.offset || length % p.block_size != 0)
+        return std::nullopt;
+    return length;
+}
+
 // One part is written to the file while the next one comes.
 task<int> read_out(runtime& r, opened& d, const block_options& o)
 {
     const storage::block_properties p = d.device->properties();
-    const bool within = o.offset <= p.size && o.length <= p.size - o.offset;
-    const std::uint64_t end = o.length == 0 || !within ? p.size : o.offset + o.length;
-    if (!within || o.offset % p.block_size != 0 || end % p.block_size != 0)
+    const auto length = length_within(o, p);
+    if (!length)
         co_return complain(out_of_place(o, p), exit_usage);
+    const std::uint64_t end = o.offset + *length;
     const descriptor out(o.file.empty()
                              ? STDOUT_FILENO
                              : ::open(o.file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
@@ -296,11 +308,10 @@ task<int> write_in(runtime& r, opened& d, const block_options& o)
 task<int> discard(opened& d, const block_options& o)
 {
     const storage::block_properties p = d.device->properties();
-    const std::uint64_t length = o.length == 0 ? p.size - std::min(o.offset, p.size) : o.length;
-    if (o.offset > p.size || length > p.size - o.offset || o.offset % p.block_size != 0 ||
-        length % p.block_size != 0)
+    const auto length = length_within(o, p);
+    if (!length)
         co_return complain(out_of_place(o, p), exit_usage);
-    const auto done = co_await d.device->discard(o.offset, length);
+    const auto done = co_await d.device->discard(o.offset, *length);
     if (!done)
         co_return complain(o.url + ": " + done.error().message(), exit_failed);
     co_return exit_ok;

@@ -5,6 +5,7 @@
 #include "commands.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,8 @@ struct block_options {
     unsigned connections = 1;       ///< of each path, beside the one for service messages
     std::string file;               ///< empty: standard input or output
     std::uint64_t offset = 0;
-    std::uint64_t length = 0;  ///< 0: to the end
-    std::uint32_t size = 4096; ///< bench: bytes of a request
+    std::optional<std::uint64_t> length; ///< none: to the end
+    std::uint32_t size = 4096;           ///< bench: bytes of a request
     unsigned depth = 32;
     double seconds = 5;
     bool writes = false;

@@ -301,7 +301,12 @@ int run_command(int argc, char** argv)
         c->add_option("--connections", block_o.connections, "of each path, for requests")
             ->check(CLI::Range(1u, 64u))
             ->capture_default_str();
-        c->callback([&, what] {
+        c->callback([&, c, what] {
+            // Whether it is there: an empty value, as of a variable that is not set, must not mean the whole device.
+            const auto given = [c](const char* option) {
+                const CLI::Option* const o = c->get_option_no_throw(option);
+                return o != nullptr && o->count() != 0;
+            };
             const auto size_of = [](const std::string& option, const std::string& text) {
                 const auto bytes = parse_byte_size(text);
                 if (!bytes)
@@ -309,9 +314,9 @@ int run_command(int argc, char** argv)
                 return *bytes;
             };
             block_o.what = what;
-            if (!block_offset.empty())
+            if (given("--offset"))
                 block_o.offset = size_of("--offset", block_offset);
-            if (!block_length.empty())
+            if (given("--length"))
                 block_o.length = size_of("--length", block_length);
             const std::uint64_t size = size_of("--block", block_size);
             if (size == 0 || size > 16 << 20)
@@ -337,7 +342,7 @@ int run_command(int argc, char** argv)
     for (CLI::App* c : {block_read, block_write, block_discard})
         c->add_option("--offset", block_offset, "where to begin; bytes, or with K, M, G or T");
     for (CLI::App* c : {block_read, block_discard})
-        c->add_option("--length", block_length, "how much (default: to the end)");
+        c->add_option("--length", block_length, "how much; 0 is nothing (default: to the end)");
     block_bench->add_option("--pattern", block_pattern, "randread, randwrite, read or write")
         ->check(CLI::IsMember({"randread", "randwrite", "read", "write"}))
         ->capture_default_str();

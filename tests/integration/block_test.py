@@ -221,10 +221,24 @@ class Block(daemon.DaemonTest):
         self.assertIn("nothing was written", self.block("write", self.url("disk"), large, status=1))
         self.assertEqual(self.block("read", self.url("disk"), "-"), b"\1" * 65536)
         self.assertIn("whole blocks", self.block("discard", "--offset", "1", self.url("disk"), status=2))
+        # 0 is nothing; what a variable that is not set makes is no length.
+        self.assertEqual(self.block("read", "--length", "0", self.url("disk")), b"")
+        self.block("discard", "--length", "0", self.url("disk"))
+        for words in (("discard", "--length", ""), ("read", "--length", ""), ("discard", "--offset", "")):
+            self.assertIn("is no size", self.block(*words, self.url("disk"), status=2))
+        self.assertEqual(self.block("read", self.url("disk")), b"\1" * 65536)
         self.assertIn("changes nothing here", self.block("read", "--json", self.url("disk"), status=2))
         self.assertIn("no command block ls; known: info read", self.block("ls", self.url("disk"), status=2))
         self.assertIn("1234]/DEVICE", self.block("info", "nfs+tcp://127.0.0.1/x", status=2))
         self.assertIn("cannot connect", self.block("info", "rnbd+iwarp://127.0.0.1:1/x", status=3))
+
+    def test_it_says_how_many_clients_there_is_memory_for(self):
+        for shards, mib, depth, clients in ((1, 512, 512, 7), (1, 66, 512, 1), (3, 512, 512, 6), (1, 512, 64, 63), (1, 1024, 64, 64)):
+            daemon_ = self.run_daemon("block", "--shards", str(shards), "--memory-mib", str(mib), "--queue-depth", str(depth), "--metrics", "off",
+                                      "--state", os.path.join(self.folder, "state"), "--device", "a", "--listen", "iwarp://127.0.0.1:0",
+                                      exactly=True)
+            self.assertIn(f"memory for {clients} clients at once, {depth // 8} MiB each (queue_depth times chunk_kib)", daemon_.lines)
+            daemon_.stop()
 
     def test_configurations_that_cannot_work(self):
         self.assertIn("nothing is served: name a device with --device", self.refused())
@@ -239,6 +253,8 @@ class Block(daemon.DaemonTest):
         self.assertIn("power of two", self.refused("--device", "a", "--chunk-kib", "100"))
         self.assertIn("is at most 256 MiB", self.refused("--device", "a", "--chunk-kib", "16384"))
         self.assertIn("a client takes 256 MiB of memory", self.refused("--device", "a", "--queue-depth", "2048", "--memory-mib", "128"))
+        # No client would get in beside what lies around its memory.
+        self.assertIn("a client takes 64 MiB of memory", self.refused("--device", "a", "--memory-mib", "64", "--shards", "1"))
         self.assertIn("bw many is no number of bytes", self.refused("--device", "a=64M,bw=many"))
         self.assertIn("bw 10 is no number of bytes", self.refused("--device", "a=64M,bw=10"))
         self.assertIn("iops", self.refused("--device", "a=64M,iops=0"))

@@ -2,6 +2,7 @@
 // What minor version 2 adds for data: SEEK, ALLOCATE, DEALLOCATE, IO_ADVISE, COPY, CLONE (7862 15).
 #include "server_compound.hpp"
 
+#include <verbena/core/next_turn.hpp>
 #include <verbena/core/reactor.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 
@@ -27,31 +28,6 @@ nfsstat4 as_wrong_type(nfsstat4 status) noexcept
 {
     return status == nfsstat4::isdir || status == nfsstat4::symlink ? nfsstat4::wrong_type : status;
 }
-
-// Lets the shard serve others: what a back end in memory copies does not wait by itself.
-class next_turn final : public deferred {
-public:
-    bool await_ready() const noexcept { return false; }
-    template<class Promise>
-    void await_suspend(std::coroutine_handle<Promise> h)
-    {
-        handle_ = h;
-        shard_ = h.promise().context()->shard;
-        mark_.set(h, "the next turn of its shard, amid a long copy");
-        shard_->post_last(*this);
-    }
-    void await_resume() const noexcept {}
-    void run() noexcept override
-    {
-        mark_.clear();
-        shard_->post(handle_);
-    }
-
-private:
-    std::coroutine_handle<> handle_;
-    reactor* shard_ = nullptr;
-    wait_mark mark_;
-};
 
 } // namespace
 
@@ -212,7 +188,7 @@ task<nfsstat4> server::copy(compound& k)
         committed = std::min(committed, some->committed);
         if (some->count == 0 || context.shard->clock().now() >= until)
             break;
-        co_await next_turn();
+        co_await next_turn(); // what a back end in memory copies does not wait by itself
     }
     res.response.count = done;
     res.response.committed = stable_how4(committed);

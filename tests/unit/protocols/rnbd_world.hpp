@@ -24,8 +24,8 @@ inline std::unique_ptr<storage::block_backend> ram_disk(std::uint64_t size)
 
 struct world {
     explicit world(const loop::fabric_options& f = {}, const loop::options& devices = {},
-                   log_level level = log_level::off)
-        : profile(devices)
+                   log_level level = log_level::off, std::size_t memory = 64 << 20)
+        : budget(memory), profile(devices)
     {
         set_log_level(level);
         reactor_options r;
@@ -72,7 +72,7 @@ struct world {
 
     virtual_clock clock;
     std::unique_ptr<reactor> shard;
-    memory_budget budget{64 << 20};
+    memory_budget budget;
     std::unique_ptr<buffer_pool> pool;
     loop::options profile; ///< of the server's device
     std::unique_ptr<loop::fabric> fabric;

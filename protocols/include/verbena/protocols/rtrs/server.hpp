@@ -58,6 +58,17 @@ struct server_options {
 /// What is wrong with `o`, or nothing. Errors: EINVAL.
 result<void> check(const server_options& o) noexcept;
 
+/// What sessions take of a memory budget, in bytes.
+struct session_memory {
+    std::size_t each = 0;   ///< its chunks, and the messages of one path
+    std::size_t beside = 0; ///< once, at most: what is free in slabs, and what shards without a session keep
+    /// How many sessions fit into `free` bytes of the budget, wherever they live; more may if they live together.
+    std::size_t count(std::size_t free) const noexcept { return free < beside ? 0 : (free - beside) / each; }
+};
+/// Of sessions with `o`, which has passed check(), in `pools` pools of `budget`.
+session_memory memory_of_sessions(const server_options& o, const memory_budget& budget,
+                                  std::size_t pools) noexcept;
+
 /// Counters of one shard. One writer.
 struct server_stats {
     counter reads;  ///< requests of clients that wait for data, or for nothing
@@ -88,9 +99,13 @@ public:
         : data_(data), user_(user), is_write_(is_write)
     {
     }
-    /// true: data() came from the client. false: all of data() goes to the client if the service succeeds, which fills it.
+    /// true: data() came from the client. false: data() is room for the answer, and holds what an earlier request left there.
     bool is_write() const noexcept { return is_write_; }
     std::span<std::byte> data() const noexcept { return data_; }
+    /// The service has filled the first `size` bytes of data() for the client, to whom they go if the request succeeds. No other byte
+    /// goes: without this call the client's memory stays as it is. More than data() has counts as all of it; of a write nothing goes.
+    void produce(std::size_t size) noexcept { produced_ = is_write_ ? 0 : std::min(size, data_.size()); }
+    std::size_t produced() const noexcept { return produced_; }
     /// The service's own header.
     std::size_t user_size() const noexcept { return user_.size(); }
     /// Its first bytes, as many as there are and `into` takes; yields how many.
@@ -104,6 +119,7 @@ public:
 private:
     std::span<std::byte> data_;
     std::span<const std::byte> user_;
+    std::size_t produced_ = 0;
     bool is_write_;
 };
 
