@@ -205,6 +205,8 @@ void server_connection::take_request(std::uint32_t immediate)
                     error(std::errc::bad_message, "a request before its time, or of no chunk", immediate));
         return;
     }
+    if (path_.draining())
+        return; // the client sends it again, to whoever serves it then
     if (!path_.shared().options.always_invalidate) {
         look_at_request(immediate);
         return;
@@ -297,6 +299,7 @@ task<void> server_connection::serve(std::uint32_t number, io_header header, std:
                    static_cast<std::uint64_t>((path_.shared().shard.clock().now() - began).count()));
     answer(number, header, code);
     session.chunk_free(number);
+    path_.request_over();
 }
 
 void server_connection::answer(std::uint32_t number, const io_header& header, std::uint16_t code) noexcept

@@ -316,6 +316,28 @@ class Block(daemon.DaemonTest):
             bench.kill()
             bench.communicate()
 
+    def test_requests_under_way_are_answered_before_the_end(self):
+        config = os.path.join(self.folder, "slow.toml")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(f'[daemon]\nshards = 2\ndrain_seconds = 60\nstate = "{self.folder}/state"\n[metrics]\nlisten = "127.0.0.1:0"\n'
+                       '[block]\nlisten = ["iwarp://127.0.0.1:0"]\n[[block.device]]\nname = "disk"\nsize = "4M"\n'
+                       '[[block.device.filter]]\nname = "delay"\nread_milliseconds = 2000\n')
+        self.daemon = self.run_daemon("serve", config, exactly=True)
+        self.ports = [self.daemon.port("iwarp")]
+        client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
+        reader = subprocess.Popen([client, "-q", "block", "read", "--length", "4K", self.url("disk")], stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE)
+        try:
+            while self.daemon.metric('verbena_rnbd_device_operations_in_flight{device="disk"}') != 1:
+                self.assertIsNone(reader.poll())
+            self.assertEqual(self.daemon.stop(), 0, self.daemon.log())
+            got, said = reader.communicate(timeout=60)
+        finally:
+            reader.kill()
+            reader.communicate()
+        self.assertEqual(reader.returncode, 0, said)
+        self.assertEqual(got, bytes(4096))
+
 
 if __name__ == "__main__":
     daemon.main()
