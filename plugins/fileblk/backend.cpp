@@ -52,6 +52,7 @@ storage::block_properties properties_of(const fileblk_options& o, const disk_fil
     p.write_zeroes = !o.read_only;
     p.read_only = o.read_only;
     p.write_back = !o.read_only;
+    p.run = f.run;
     return p;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "disk_file.hpp"
 
+#include <verbena/core/siphash.hpp>
+
 #include <algorithm>
 #include <bit>
 #include <cerrno>
@@ -10,12 +12,18 @@
 #include <limits>
 #include <linux/fs.h>
 #include <linux/magic.h>
+#include <span>
+#include <string_view>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <system_error>
 #include <unistd.h>
+
+#ifndef BLKGETDISKSEQ
+#define BLKGETDISKSEQ _IOR(0x12, 128, __u64) // Linux 5.15; headers may be older
+#endif
 
 namespace verbena::fileblk {
 
@@ -237,7 +245,46 @@ std::uint64_t measure(disk_file& f, const struct stat& st, const fileblk_options
     return size;
 }
 
+// Empty if the kernel does not tell.
+std::string boot_id()
+{
+    std::string id(64, '\0');
+    const net::unique_fd fd(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
+    const ssize_t n = fd ? ::read(fd.get(), id.data(), id.size()) : -1;
+    id.resize(static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+    return id;
+}
+
 } // namespace
+
+std::uint64_t run_of(int fd, bool is_block_device, std::string_view boot_id)
+{
+    // Of the bytes that follow, none is secret.
+    constexpr siphash_key key{std::byte('r'), std::byte('u'), std::byte('n')};
+    struct statx told{};
+    if (boot_id.empty() || ::statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &told) != 0)
+        return 0;
+    std::uint64_t disk = 0;
+    if (is_block_device && ::ioctl(fd, BLKGETDISKSEQ, &disk) != 0)
+        return 0; // another disk may have come under this number
+    std::string all(boot_id);
+    const auto add = [&all](std::uint64_t n) { all += ' ' + std::to_string(n); };
+    if (is_block_device) {
+        add(told.stx_rdev_major);
+        add(told.stx_rdev_minor);
+        add(disk);
+    } else {
+        add(told.stx_dev_major);
+        add(told.stx_dev_minor);
+        add(told.stx_ino);
+        // The number of a file that was removed may be used again at once.
+        if ((told.stx_mask & STATX_BTIME) != 0) {
+            add(static_cast<std::uint64_t>(told.stx_btime.tv_sec));
+            add(told.stx_btime.tv_nsec);
+        }
+    }
+    return std::max<std::uint64_t>(siphash(key, std::as_bytes(std::span(all))), 1);
+}
 
 disk_file open_disk_file(const fileblk_options& o)
 {
@@ -282,6 +329,7 @@ disk_file open_disk_file(const fileblk_options& o)
     choose_way(f, o, tell);
     f.physical_block = std::max(f.physical_block, f.offset_align);
     f.discard_granularity = o.read_only ? 0 : discards_of(f, st);
+    f.run = run_of(f.keeper.get(), f.is_block_device, boot_id());
     return f;
 }
 

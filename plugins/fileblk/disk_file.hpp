@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace verbena::fileblk {
 
@@ -24,10 +25,15 @@ struct disk_file {
     std::uint64_t unserved = 0;            ///< bytes behind them
     std::uint32_t physical_block = 0;      ///< bytes
     std::uint32_t discard_granularity = 0; ///< bytes; 0: it can't discard
+    std::uint64_t run = 0;                 ///< storage::block_properties::run
     bool created = false;
     std::string buffered_because; ///< why it is not direct, if people should know
 };
 
+/// storage::block_properties::run of a file or block device: the same for every process as long as the kernel runs that `boot_id` names, since
+/// the page cache and the disk keep what was written when a process ends. 0 where that can't be told: without a boot id, or for a block
+/// device on a kernel that does not number disks (before Linux 5.15).
+std::uint64_t run_of(int fd, bool is_block_device, std::string_view boot_id);
 /// Throws open_failure.
 disk_file open_disk_file(const fileblk_options& o);
 

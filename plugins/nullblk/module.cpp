@@ -85,6 +85,7 @@ private:
         p.physical_block_size = p.block_size;
         p.discard_granularity = p.block_size;
         p.write_zeroes = true;
+        p.run = 1; // a restart loses nothing that was not lost before
         return p;
     }
 };

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <random>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -16,9 +17,19 @@ namespace verbena::ramblk {
 
 namespace {
 
+// What is written lives as long as the device, and no other device may be taken for it.
+std::uint64_t random_run()
+{
+    std::random_device random;
+    std::uint64_t drawn = 0;
+    while (drawn == 0)
+        drawn = std::uint64_t(random()) << 32 | random();
+    return drawn;
+}
+
 class backend final : public storage::block_backend {
 public:
-    backend(const ramblk_options& o, std::byte* memory) noexcept : memory_(memory)
+    backend(const ramblk_options& o, std::uint64_t run, std::byte* memory) noexcept : memory_(memory)
     {
         properties_.size = o.size;
         properties_.block_size = o.block_size;
@@ -26,6 +37,7 @@ public:
         properties_.discard_granularity = page_size();
         properties_.write_zeroes = true;
         properties_.read_only = o.read_only;
+        properties_.run = run;
     }
     ~backend() override { ::munmap(memory_, properties_.size); }
 
@@ -127,12 +139,13 @@ result<std::unique_ptr<storage::block_backend>> open_ramblk(const ramblk_options
     if (o.size == 0 || o.size % o.block_size != 0)
         return error(std::errc::invalid_argument, "a device has a whole number of blocks, and one at least",
                      o.size);
+    const std::uint64_t run = random_run();
     void* const memory =
         ::mmap(nullptr, o.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         return error::from_errno(errno, "map a device's memory", o.size);
     return std::unique_ptr<storage::block_backend>(
-        std::make_unique<backend>(o, static_cast<std::byte*>(memory)));
+        std::make_unique<backend>(o, run, static_cast<std::byte*>(memory)));
 }
 
 } // namespace verbena::ramblk

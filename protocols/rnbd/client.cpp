@@ -2,14 +2,36 @@
 #include <verbena/protocols/rnbd/client.hpp>
 
 #include <verbena/core/combine.hpp>
+#include <verbena/core/log.hpp>
 #include <verbena/core/sleep.hpp>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <random>
 
 namespace verbena::rnbd {
+
+namespace {
+
+// is_loss() knows it by its place.
+constexpr char lost[] = "the server began anew, and may have lost changes that it had answered and not "
+                        "flushed: write again what was "
+                        "written since the last flush that succeeded";
+
+std::uint64_t draw_token()
+{
+    std::random_device random;
+    std::uint64_t drawn = 0;
+    while (drawn == 0)
+        drawn = std::uint64_t(random()) << 32 | random();
+    return drawn;
+}
+
+} // namespace
+
+bool is_loss(const error& e) noexcept { return e.context() == lost; }
 
 device::device(client& owner, std::string name, access_mode mode, const open_response& told)
     : owner_(owner), session_(owner.session_), name_(std::move(name)), mode_(mode)
@@ -23,6 +45,7 @@ device::~device() { std::erase(owner_.devices_, this); }
 void device::take(const open_response& told) noexcept
 {
     number_ = told.device;
+    run_ = told.run;
     properties_.size = told.sectors * sector_size;
     properties_.block_size = told.logical_block_size;
     properties_.physical_block_size = told.physical_block_size;
@@ -37,6 +60,34 @@ void device::take(const open_response& told) noexcept
     };
     max_discard_ = bytes(told.max_discard_sectors);
     max_zeroes_ = bytes(told.max_write_zeroes_sectors);
+}
+
+// The session has begun anew, and answers to requests come from there from now on.
+void device::take_again(const open_response& told) noexcept
+{
+    const bool same = told.run != 0 && told.run == run_;
+    // What a device without a cache has answered stays, unless it lives in memory: such a device names its runs.
+    const bool lived_with_its_run = changed_ && !properties_.write_back && run_ != 0;
+    if (!same && (answered_ != flushed_ || lived_with_its_run)) {
+        ++losses_;
+        flushed_ = answered_;
+        changed_ = false;
+        log(log_level::error, "rnbd",
+            "the server began anew, and can't show that it has what it answered: the next flush fails",
+            {{"device", name_}, {"run", told.run != 0 ? "another" : "not told"}});
+    }
+    open_ = result<void>();
+    take(told);
+}
+
+// It was answered.
+void device::count(operation what, std::uint32_t flags) noexcept
+{
+    if (what == operation::read || what == operation::flush)
+        return;
+    changed_ = true;
+    if (properties_.write_back && (flags & flag_fua) == 0)
+        ++answered_;
 }
 
 // With the number that the device has in the session as it is then. All that RNBD has may be done twice.
@@ -64,7 +115,10 @@ task<result<void>> device::send(operation what, io_request m, std::span<std::byt
     header message(*this, m);
     if (what == operation::read || what == operation::flush)
         co_return co_await session_.read(message, bytes);
-    co_return co_await session_.write(message, bytes);
+    const auto done = co_await session_.write(message, bytes);
+    if (done)
+        count(what, m.flags);
+    co_return done;
 }
 
 task<result<void>> device::move_piece(operation what, std::uint32_t flags, std::uint64_t offset,
@@ -137,7 +191,28 @@ task<result<void>> device::write(std::uint64_t offset, std::span<const std::byte
                 {const_cast<std::byte*>(from.data()), from.size()});
 }
 
-task<result<void>> device::flush() { return command(operation::flush, flag_sync | flag_fua, 0, 0); }
+task<result<void>> device::flush()
+{
+    const auto done = co_await flush(told_);
+    if (!done && is_loss(done.error()))
+        told_ = losses_;
+    co_return done;
+}
+
+task<result<void>> device::flush(std::uint64_t known)
+{
+    if (losses_ > known)
+        co_return error(std::errc::io_error, lost);
+    const std::uint64_t before = answered_;
+    const auto done = co_await command(operation::flush, flag_sync | flag_fua, 0, 0);
+    if (!done)
+        co_return done;
+    flushed_ = std::max(flushed_, before);
+    // It may have been sent again to a server that knows nothing of what was written before.
+    if (losses_ > known)
+        co_return error(std::errc::io_error, lost);
+    co_return done;
+}
 
 task<result<void>> device::discard(std::uint64_t offset, std::uint64_t length)
 {
@@ -151,18 +226,29 @@ task<result<void>> device::write_zeroes(std::uint64_t offset, std::uint64_t leng
 
 task<result<void>> client::begin()
 {
+    const auto greeted = co_await greet();
+    if (!greeted)
+        co_return greeted.error();
+    tells_runs_ = *greeted;
+    co_return result<void>();
+}
+
+// Yields whether the server tells runs of its devices. One that does not leaves there what the memory held before, which may be the same twice.
+task<result<bool>> client::greet()
+{
     std::array<std::byte, session_info_size> answer{};
-    const auto message = encode_session_info(message::session_info, protocol_major);
+    const std::uint64_t token = draw_token();
+    const auto message = encode_session_info(message::session_info, protocol_major, token);
     auto done = co_await session_.read(message, answer, rtrs::client::lane::service);
     if (!done)
-        co_return done;
+        co_return done.error();
     const auto major = decode_session_info(message::session_info_response, answer);
     if (!major)
         co_return major.error();
     if (*major != protocol_major)
         co_return error(std::errc::protocol_not_supported, "the server speaks another version of RNBD",
                         *major);
-    co_return result<void>();
+    co_return token_of_session_info(answer) == token;
 }
 
 client::client(rtrs::client& session) : session_(session)
@@ -172,7 +258,7 @@ client::client(rtrs::client& session) : session_(session)
 
 client::~client() { session_.on_restart({}); }
 
-task<result<open_response>> client::ask(const open_request& asked)
+task<result<open_response>> client::ask(const open_request& asked, bool tells_runs)
 {
     const auto message = encode(asked);
     std::array<std::byte, open_response_size> answer{};
@@ -181,6 +267,8 @@ task<result<open_response>> client::ask(const open_request& asked)
         co_return done.error();
     auto told = decode_open_response(answer);
     if (told) {
+        if (!tells_runs)
+            told->run = 0;
         const std::uint32_t block = told->logical_block_size;
         if (!std::has_single_bit(block) || block < sector_size || block > 4096 ||
             block > session_.max_io_size())
@@ -197,7 +285,7 @@ task<result<std::unique_ptr<device>>> client::open(std::string_view name, access
     open_request asked;
     asked.mode = mode;
     asked.device = name;
-    const auto told = co_await ask(asked);
+    const auto told = co_await ask(asked, tells_runs_);
     if (!told)
         co_return told.error();
     co_return std::unique_ptr<device>(new device(*this, std::move(asked.device), mode, *told));
@@ -206,7 +294,9 @@ task<result<std::unique_ptr<device>>> client::open(std::string_view name, access
 // The session knows no device of ours any more, and gives out other numbers.
 task<void> client::reopen()
 {
-    const auto begun = co_await begin();
+    const auto begun = co_await greet();
+    if (begun)
+        tells_runs_ = *begun;
     const std::vector<device*> all = devices_;
     for (device* d : all) {
         if (std::ranges::find(devices_, d) == devices_.end())
@@ -218,7 +308,7 @@ task<void> client::reopen()
         duration waited{};
         for (;;) {
             if (begun)
-                told = co_await ask(asked);
+                told = co_await ask(asked, *begun);
             else
                 told = begun.error();
             if (told || told.error() != std::errc::operation_not_permitted || waited >= reopen_patience)
@@ -231,16 +321,14 @@ task<void> client::reopen()
         }
         if (std::ranges::find(devices_, d) == devices_.end())
             continue; // closed meanwhile
-        if (!told) {
+        if (!told)
             d->open_ = told.error();
-        } else if (told->sectors * sector_size < d->properties_.size ||
-                   told->logical_block_size != d->properties_.block_size)
+        else if (told->sectors * sector_size < d->properties_.size ||
+                 told->logical_block_size != d->properties_.block_size)
             d->open_ = error(std::errc(ESTALE),
                              "the device is another one than before: smaller, or with other blocks");
-        else {
-            d->open_ = result<void>();
-            d->take(*told);
-        }
+        else
+            d->take_again(*told);
     }
 }
 

@@ -200,7 +200,8 @@ result<void> server_session::tell_version(rtrs::request& r, std::span<const std:
     const auto asked = decode_session_info(message::session_info, from);
     if (!asked)
         return asked.error();
-    return answer(r, encode_session_info(message::session_info_response, std::min(*asked, protocol_major)));
+    return answer(r, encode_session_info(message::session_info_response, std::min(*asked, protocol_major),
+                                         token_of_session_info(from)));
 }
 
 storage::block_backend& server_session::device_for_us(std::size_t number)
@@ -267,6 +268,7 @@ result<void> server_session::open(rtrs::request& r, std::span<const std::byte> f
         told.max_write_zeroes_sectors = max_zeroes / sector_size;
     told.write_back = p.write_back;
     told.fua = p.write_back;
+    told.run = p.run;
     log_limited(owner_.stats_.opens_logged, log_level::info, "rnbd", "device opened",
                 {{"session", who_.name}, {"device", asked->device}});
     return answer(r, encode(told));

@@ -11,6 +11,9 @@ namespace verbena::rnbd {
 namespace {
 
 constexpr std::size_t name_field = 255;
+// Of our own making, in bytes that are reserved.
+constexpr std::size_t token_at = 8; // of session_info and its answer
+constexpr std::size_t run_at = 46;  // of the answer to open
 constexpr std::uint8_t cache_fua = 1u << 0;
 constexpr std::uint8_t cache_write_back = 1u << 1;
 
@@ -47,11 +50,18 @@ result<message> type_of(std::span<const std::byte> from) noexcept
     return message(get<std::uint16_t>(from, 0));
 }
 
-std::array<std::byte, session_info_size> encode_session_info(message m, std::uint8_t major) noexcept
+std::array<std::byte, session_info_size> encode_session_info(message m, std::uint8_t major,
+                                                             std::uint64_t token) noexcept
 {
     auto to = begin<session_info_size>(m);
     to[4] = std::byte(major);
+    put<std::uint64_t>(to, token_at, token);
     return to;
+}
+
+std::uint64_t token_of_session_info(std::span<const std::byte> from) noexcept
+{
+    return from.size() < token_at + 8 ? 0 : get<std::uint64_t>(from, token_at);
 }
 
 result<std::uint8_t> decode_session_info(message m, std::span<const std::byte> from) noexcept
@@ -99,6 +109,7 @@ std::array<std::byte, open_response_size> encode(const open_response& m) noexcep
     put<std::uint16_t>(to, 40, m.max_segments);
     put<std::uint16_t>(to, 42, m.secure_discard);
     to[45] = std::byte((m.fua ? cache_fua : 0) | (m.write_back ? cache_write_back : 0));
+    put<std::uint64_t>(to, run_at, m.run);
     return to;
 }
 
@@ -121,6 +132,7 @@ result<open_response> decode_open_response(std::span<const std::byte> from) noex
     const auto cache = std::to_integer<std::uint8_t>(from[45]);
     m.fua = (cache & cache_fua) != 0;
     m.write_back = (cache & cache_write_back) != 0;
+    m.run = from.size() < run_at + 8 ? 0 : get<std::uint64_t>(from, run_at);
     if (m.logical_block_size == 0)
         return error(std::errc::invalid_argument, "a device whose blocks have 0 bytes");
     return m;

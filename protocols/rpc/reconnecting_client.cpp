@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/protocols/rpc/reconnecting_client.hpp>
 
+#include <verbena/core/combine.hpp>
 #include <verbena/core/sleep.hpp>
 
 #include <algorithm>
@@ -84,7 +85,15 @@ task<result<reply>> reconnecting_client::call(request& r)
     const visit here(*this);
     if (!r.message().ok())
         co_return error(std::errc::message_size, "arguments exceed the message");
-    if (!co_await permits_.acquire() || closing_)
+    // A soft call's time is that of its wait for a turn, too.
+    const time_point limit =
+        options_.hard ? time_point::max() : shard_.clock().now() + options_.timeout * (options_.retries + 1);
+    if (!permits_.try_acquire()) {
+        const auto turn = co_await wait_for_turn(limit);
+        if (!turn)
+            co_return turn.error();
+    }
+    if (closing_)
         co_return cancelled;
     const task_context& context = co_await current_context();
     if (free_.empty()) {
@@ -102,8 +111,7 @@ task<result<reply>> reconnecting_client::call(request& r)
         if (const learned* known = learned_of(o.call))
             o.call.max_reply = std::max(o.call.max_reply, known->max_reply);
     }
-    o.limit_ =
-        options_.hard ? time_point::max() : shard_.clock().now() + options_.timeout * (options_.retries + 1);
+    o.limit_ = limit;
     for (unsigned enlarged = 0;; ++enlarged) {
         begin(o, index);
         if (!co_await o.done_.wait())
@@ -130,6 +138,24 @@ task<result<reply>> reconnecting_client::call(request& r)
             co_return header.error();
     }
     co_return std::move(outcome);
+}
+
+task<result<void>> reconnecting_client::wait_for_turn(time_point limit)
+{
+    const auto turn = [this]() -> task<result<void>> {
+        const bool mine = co_await permits_.acquire();
+        if (!mine)
+            co_return cancelled;
+        co_return result<void>();
+    };
+    if (limit == time_point::max())
+        co_return co_await turn();
+    const auto waited = co_await with_timeout(limit - shard_.clock().now(), turn());
+    if (!waited && waited.error() == std::errc::timed_out)
+        co_return error(std::errc::timed_out,
+                        "a soft call waited in vain for others to end, as many as may be outstanding",
+                        options_.max_calls);
+    co_return waited;
 }
 
 void reconnecting_client::begin(outstanding& o, std::uint32_t index)

@@ -3,8 +3,6 @@
 
 #include "client_path.hpp"
 
-#include <verbena/core/combine.hpp>
-
 #include <algorithm>
 #include <cerrno>
 #include <random>
@@ -42,8 +40,7 @@ struct client::impl : client_shared {
 
     task<result<void>> perform(io_operation& o);
     task<result<void>> run(io_operation& o);
-    task<result<void>> wait_for_move(time_point until);
-    task<result<client_path*>> wait_for_path(const io_operation& o);
+    task<result<client_path*>> wait_for_path(io_operation& o);
     client_path* pick() noexcept;
     task<void> path_life(client_path& p);
     client_path* find(std::string_view address) noexcept
@@ -139,31 +136,19 @@ client_path* client::impl::pick() noexcept
     return best;
 }
 
-// Until something moved. Errors: ENOTCONN when it is `until`, ECANCELED.
-task<result<void>> client::impl::wait_for_move(time_point until)
+task<result<client_path*>> client::impl::wait_for_path(io_operation& o)
 {
-    path_moved.reset();
-    const auto moved = [this]() -> task<result<void>> {
-        const bool woken = co_await path_moved.wait();
-        if (!woken)
-            co_return error(std::errc::operation_canceled, "a wait for a path");
-        co_return result<void>();
-    };
-    const auto waited = co_await with_timeout(until - shard.clock().now(), moved());
-    if (!waited && waited.error() == std::errc::timed_out)
-        co_return error(std::errc::not_connected, "no path to the server is connected");
-    co_return waited;
-}
-
-task<result<client_path*>> client::impl::wait_for_path(const io_operation& o)
-{
-    const time_point until = shard.clock().now() + options.patience;
     for (;;) {
         if (closing)
             co_return error(std::errc::operation_canceled, "the client is closed");
-        if (client_path* p = o.service || !restarting ? pick() : nullptr; p != nullptr)
+        if (client_path* p = o.service || !restarting ? pick() : nullptr; p != nullptr) {
+            o.until.reset();
             co_return p;
-        const auto waited = co_await wait_for_move(until);
+        }
+        if (!o.until)
+            o.until = shard.clock().now() + options.patience;
+        path_moved.reset();
+        const auto waited = co_await wait_for(path_moved, *o.until);
         if (!waited)
             co_return waited.error();
     }
@@ -185,6 +170,8 @@ task<result<void>> client::impl::run(io_operation& o)
 
 task<result<void>> client::impl::perform(io_operation& o)
 {
+    if (closing)
+        co_return error(std::errc::operation_canceled, "the client is closed");
     if (max_io_size == 0)
         co_return error(std::errc::not_connected, "no path to the server was ever connected");
     if (o.data.size() > max_io_size)
@@ -192,9 +179,11 @@ task<result<void>> client::impl::perform(io_operation& o)
                         o.data.size());
     if (permits.available() == 0 && !o.service)
         stats.permit_waits.add();
-    const bool taken = co_await take_chunk(o);
-    if (!taken)
-        co_return error(std::errc::operation_canceled, "a wait for a chunk");
+    const auto taken = co_await take_chunk(o);
+    if (!taken) {
+        stats.failed.add();
+        co_return taken;
+    }
     const auto done = co_await run(o);
     give_chunk(o);
     (o.is_write ? stats.writes : stats.reads).add();
@@ -258,14 +247,9 @@ task<result<void>> client::read(std::span<const std::byte> user, std::span<std::
 
 task<void> client::close()
 {
-    impl_->closing = true;
+    impl_->end();
     for (const auto& p : impl_->paths)
         p->close();
-    impl_->path_moved.set();
-    // Who waits for a permit or a chunk hears of it, one after the other.
-    impl_->permits.release();
-    impl_->service_permit.release();
-    impl_->chunk_free.set();
     co_await impl_->tasks.join();
 }
 

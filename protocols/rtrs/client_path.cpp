@@ -23,7 +23,7 @@ bool client_shared::agree(const connect_reply& r)
         held.reserve(queue_depth);
         for (std::uint32_t i = queue_depth; i > 0; --i)
             free_chunks.push_back(i - 1);
-        permits.release(queue_depth - 1);
+        permits.give(queue_depth - 1);
     }
     return queue_depth == r.queue_depth && max_io_size == r.max_io_size &&
            max_header_size == r.max_header_size;
@@ -43,6 +43,7 @@ void client_shared::path_up(const uuid& path, std::uint64_t life)
     chunk_free.set();
     if (connected_paths++ != 0)
         return;
+    wake_waiters();
     if (epoch++ == 0 || !restarted)
         return;
     restarting = true;
@@ -65,31 +66,104 @@ void client_shared::give_permit() noexcept
     if (owed_permits != 0)
         --owed_permits;
     else
-        permits.release();
+        permits.give();
 }
 
-task<bool> client_shared::take_chunk(io_operation& o)
+// They look anew at what they may wait for, and how long.
+void client_shared::wake_waiters() noexcept
 {
-    const bool permitted = co_await (o.service ? service_permit : permits).acquire();
-    if (!permitted)
-        co_return false;
-    while (free_chunks.empty()) { // of a service message, if chunks are held
-        chunk_free.reset();
-        bool freed = false;
-        if (!closing)
-            freed = co_await chunk_free.wait();
+    permits.wake_all();
+    service_permit.wake_all();
+    chunk_free.set();
+}
+
+void client_shared::path_lost() noexcept
+{
+    if (--connected_paths == 0)
+        wake_waiters();
+}
+
+void client_shared::end() noexcept
+{
+    closing = true;
+    path_moved.set();
+    wake_waiters();
+}
+
+time_point client_shared::patience_of(io_operation& o)
+{
+    if (connected_paths != 0) {
+        o.until.reset();
+        return time_point::max();
+    }
+    if (!o.until)
+        o.until = shard.clock().now() + options.patience;
+    return *o.until;
+}
+
+namespace {
+
+const error closed(std::errc::operation_canceled, "the client is closed");
+const error without_path(std::errc::not_connected, "no path to the server is connected");
+
+} // namespace
+
+task<result<void>> client_shared::wait_for(event& what, time_point until)
+{
+    const auto happened = [&what]() -> task<result<void>> {
+        const bool woken = co_await what.wait();
+        if (!woken)
+            co_return error(std::errc::operation_canceled, "a wait for a path");
+        co_return result<void>();
+    };
+    const auto waited = co_await with_timeout(until - shard.clock().now(), happened());
+    if (!waited && waited.error() == std::errc::timed_out)
+        co_return without_path;
+    co_return waited;
+}
+
+task<result<void>> client_shared::take_chunk(io_operation& o)
+{
+    permit_line& line = o.service ? service_permit : permits;
+    while (!line.try_take()) {
+        if (closing)
+            co_return closed;
+        const turn how = co_await line.wait(patience_of(o));
+        if (how == turn::taken)
+            break;
+        if (how == turn::late)
+            co_return without_path;
+        if (how == turn::stopped)
+            co_return error(std::errc::operation_canceled, "a wait for a chunk");
+    }
+    if (free_chunks.empty()) {
+        const auto freed = co_await wait_for_chunk(o);
         if (!freed) {
             if (o.service)
-                service_permit.release();
+                service_permit.give();
             else
                 give_permit();
-            co_return false;
+            co_return freed;
         }
     }
     o.chunk = free_chunks.back();
     free_chunks.pop_back();
     sent_by[o.chunk].clear();
-    co_return true;
+    co_return result<void>();
+}
+
+// Of a service message, if chunks are held.
+task<result<void>> client_shared::wait_for_chunk(io_operation& o)
+{
+    while (free_chunks.empty()) {
+        if (closing)
+            co_return closed;
+        chunk_free.reset();
+        const auto freed = co_await wait_for(chunk_free, patience_of(o));
+        if (!freed)
+            co_return freed;
+    }
+    co_return result<void>();
 }
 
 void client_shared::give_chunk(io_operation& o) noexcept
@@ -102,8 +176,8 @@ void client_shared::give_chunk(io_operation& o) noexcept
         held.push_back(o.chunk);
     }
     if (o.service) {
-        service_permit.release();
-        if (!over && !permits.try_acquire())
+        service_permit.give();
+        if (!over && !permits.try_take())
             ++owed_permits;
     } else if (over) {
         give_permit();
@@ -171,7 +245,7 @@ task<void> client_path::run()
         const bool never_up = state_ == path_state::connecting;
         state_ = closing_ ? path_state::closed : path_state::reconnecting;
         if (was_up) {
-            --shared_.connected_paths;
+            shared_.path_lost();
             delay = shared_.options.reconnect_delay;
         }
         co_await take_down(closing_);

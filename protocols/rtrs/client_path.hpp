@@ -3,13 +3,13 @@
 #pragma once
 
 #include "connection.hpp"
+#include "permit_line.hpp"
 
 #include <verbena/protocols/rtrs/client.hpp>
 
 #include <verbena/core/event.hpp>
 #include <verbena/core/intrusive_list.hpp>
 #include <verbena/core/scope.hpp>
-#include <verbena/core/semaphore.hpp>
 
 #include <functional>
 #include <memory>
@@ -32,8 +32,9 @@ struct io_operation : list_hook {
     std::span<std::byte> data;
     std::uint32_t chunk = 0;
     bool answered = false;
-    bool refused = false; ///< by its header
-    bool leaving = false; ///< the device has not given its memory back yet
+    bool refused = false;            ///< by its header
+    bool leaving = false;            ///< the device has not given its memory back yet
+    std::optional<time_point> until; ///< since it waits without a path: how long it goes on
     result<void> outcome;
     event ended; ///< answered and given back, or its path is gone
 };
@@ -61,8 +62,8 @@ struct client_shared {
     std::uint32_t max_io_size = 0;
     std::uint32_t max_header_size = 0;
     // One less than there are chunks: service messages get through while all requests wait for what they set right.
-    semaphore permits{0};
-    semaphore service_permit{1};
+    permit_line permits{0};
+    permit_line service_permit{1};
     std::vector<std::uint32_t> free_chunks;
     event chunk_free;
     struct carrier {
@@ -85,9 +86,19 @@ struct client_shared {
 
     /// A path came up, in its life `life`.
     void path_up(const uuid& path, std::uint64_t life);
-    task<bool> take_chunk(io_operation& o);
+    /// A path that was up is so no more.
+    void path_lost() noexcept;
+    /// No path will be.
+    void end() noexcept;
+    /// How long `o` may wait: for ever while a path is connected.
+    time_point patience_of(io_operation& o);
+    task<result<void>> take_chunk(io_operation& o);
+    /// Until something happened. Errors: ENOTCONN when it is `until`, ECANCELED.
+    task<result<void>> wait_for(event& what, time_point until);
     void give_chunk(io_operation& o) noexcept;
     void give_permit() noexcept;
+    void wake_waiters() noexcept;
+    task<result<void>> wait_for_chunk(io_operation& o);
     task<void> restart();
 
     std::uint32_t chunk_size() const noexcept { return max_io_size + max_header_size; }

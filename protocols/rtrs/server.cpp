@@ -297,6 +297,23 @@ void server_path::close(path_end why, const error& cause) noexcept
     close_.set();
 }
 
+void server_path::drain() noexcept
+{
+    if (closing())
+        return;
+    if (!connected() || requests_.live() == 0) {
+        close(path_end::stopped);
+        return;
+    }
+    state_ = state::draining;
+}
+
+void server_path::request_over() noexcept
+{
+    if (draining() && requests_.live() == 1)
+        close(path_end::stopped);
+}
+
 std::span<std::byte> server_path::key_message(std::uint32_t chunk) const noexcept
 {
     const std::size_t begin = size_of_messages(shared().options);
@@ -533,7 +550,7 @@ struct server::impl {
 
 server::server(reactor& shard, buffer_pool& buffers, service& s, server_group& group, const server_options& o,
                server_stats& stats)
-    : impl_(new impl{{shard, buffers, s, group, o, stats, request_layout(o.queue_depth), {}}})
+    : impl_(new impl{{shard, buffers, s, group, o, stats, request_layout(o.queue_depth), {}, {}}})
 {
 }
 
@@ -573,6 +590,7 @@ std::uint16_t server::impl::take(verbs::context& d, std::unique_ptr<verbs::conne
         s.paths().emplace(m.path, std::make_unique<server_path>(s, d, m, std::move(peer), std::move(place)));
     server_path& p = *made.first->second;
     s.paths_changed();
+    p.belongs_to(paths);
     p.add(std::move(request), m);
     paths.spawn(&impl::run_path, this, std::ref(s), std::ref(p));
     return 0;
@@ -583,6 +601,7 @@ task<void> server::impl::run_path(server_session& s, server_path& p)
     co_await p.run();
     const uuid id = p.id();
     s.paths().erase(id);
+    shared.path_over.set();
     if (!s.paths().empty())
         co_return;
     const uuid session = s.id();
@@ -626,6 +645,18 @@ task<void> server::serve(verbs::context& d, verbs::listener& l)
         reply.error = refused;
         const auto private_data = encode(reply);
         (void)co_await (*request)->reject(private_data);
+    }
+    for (const auto& session : impl_->shared.sessions) {
+        for (const auto& path : session.second->paths()) {
+            if (path.second->is_of(paths))
+                path.second->drain();
+        }
+    }
+    while (paths.live() != 0) {
+        impl_->shared.path_over.reset();
+        const bool one_is = co_await impl_->shared.path_over.wait();
+        if (!one_is)
+            break;
     }
     paths.request_stop();
     co_await paths.join();

@@ -205,6 +205,8 @@ void server_connection::take_request(std::uint32_t immediate)
                     error(std::errc::bad_message, "a request before its time, or of no chunk", immediate));
         return;
     }
+    if (path_.draining())
+        return; // the client sends it again, to whoever serves it then
     if (!path_.shared().options.always_invalidate) {
         look_at_request(immediate);
         return;
@@ -299,6 +301,7 @@ task<void> server_connection::serve(std::uint32_t number, io_header header, std:
                    static_cast<std::uint64_t>((path_.shared().shard.clock().now() - began).count()));
     answer(number, header, static_cast<std::uint32_t>(r.produced()), code);
     session.chunk_free(number);
+    path_.request_over();
 }
 
 // Of the sink no more is written than the service has filled: behind it lies what others have left in the chunk.

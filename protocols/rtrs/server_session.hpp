@@ -33,6 +33,7 @@ struct server_shared {
     server_stats& stats;
     const request_layout layout;
     std::map<uuid, std::unique_ptr<server_session>> sessions;
+    event path_over; // one of them has gone
 
     std::uint32_t max_io_size() const noexcept { return options.chunk_size - options.header_size; }
 };
@@ -105,6 +106,13 @@ public:
     task<void> run();
     /// Ends it; the first reason counts.
     void close(path_end why, const error& cause = {}) noexcept;
+    /// Takes no more requests, and ends it when those under way have been answered.
+    void drain() noexcept;
+    /// One of requests() is about to end.
+    void request_over() noexcept;
+    /// The tasks of whoever took its first connection.
+    void belongs_to(const scope& paths) noexcept { paths_ = &paths; }
+    bool is_of(const scope& paths) const noexcept { return paths_ == &paths; }
 
     void on_exception(const std::exception_ptr& e) noexcept override;
     /// A heartbeat or anything else came.
@@ -112,7 +120,8 @@ public:
     void heartbeat_answered() noexcept { heartbeat_out_ = false; }
     void start_information(std::uint32_t length);
 
-    bool connected() const noexcept { return state_ == state::connected; }
+    bool connected() const noexcept { return state_ == state::connected || draining(); }
+    bool draining() const noexcept { return state_ == state::draining; }
     bool closing() const noexcept { return state_ == state::closing; }
     server_session& session() const noexcept { return session_; }
     server_shared& shared() const noexcept;
@@ -133,7 +142,7 @@ public:
     path_counters& counters() const noexcept { return *counters_; }
 
 private:
-    enum class state : std::uint8_t { connecting, connected, closing };
+    enum class state : std::uint8_t { connecting, connected, draining, closing };
 
     task<void> take(std::unique_ptr<verbs::connect_request> request, server_connection& c);
     task<result<void>> prepare();
@@ -149,6 +158,7 @@ private:
     const std::string peer_;
     unfinished_path unfinished_; // until it is connected
     state state_ = state::connecting;
+    const scope* paths_ = nullptr;
     path_end why_ = path_end::closed;
     error cause_;
     std::unique_ptr<verbs::protection_domain> domain_;

@@ -243,6 +243,18 @@ task<int> read_out(runtime& r, opened& d, const block_options& o)
     co_return exit_ok;
 }
 
+// What was answered is there then, whatever became of the server meanwhile.
+task<int> flush(opened& d, const block_options& o)
+{
+    const auto flushed = co_await d.device->flush();
+    if (flushed)
+        co_return exit_ok;
+    std::string text = o.url + ": " + flushed.error().message();
+    if (rnbd::is_loss(flushed.error()))
+        text += "\n  run this command again, and look why the server ended";
+    co_return complain(text, exit_failed);
+}
+
 task<int> write_in(runtime& r, opened& d, const block_options& o)
 {
     const storage::block_properties p = d.device->properties();
@@ -296,13 +308,10 @@ task<int> write_in(runtime& r, opened& d, const block_options& o)
             co_return complain(o.url + ": " + done.error().message(), exit_failed);
         told.add(size);
         at += size;
-        if (size < turn)
+        if (size < turn || d.device->losses() != 0)
             break;
     }
-    const auto flushed = co_await d.device->flush();
-    if (!flushed)
-        co_return complain(o.url + ": " + flushed.error().message(), exit_failed);
-    co_return exit_ok;
+    co_return co_await flush(d, o);
 }
 
 task<int> discard(opened& d, const block_options& o)
@@ -314,7 +323,7 @@ task<int> discard(opened& d, const block_options& o)
     const auto done = co_await d.device->discard(o.offset, *length);
     if (!done)
         co_return complain(o.url + ": " + done.error().message(), exit_failed);
-    co_return exit_ok;
+    co_return co_await flush(d, o);
 }
 
 struct bench_state {

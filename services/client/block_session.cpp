@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "block_session.hpp"
 
+#include <verbena/core/combine.hpp>
 #include <verbena/core/net.hpp>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <unistd.h>
 
 namespace verbena::cli {
@@ -39,6 +41,8 @@ result<device_url> parse_device_url(std::string_view text)
     return error(std::errc::invalid_argument,
                  "a device's URL looks like rnbd+iwarp://HOST[:1234]/DEVICE or rnbd+rdma://HOST/DEVICE");
 }
+
+constexpr auto close_patience = std::chrono::seconds(2);
 
 std::string own_name()
 {
@@ -162,8 +166,11 @@ task<failure> block_session::open(rnbd::access_mode mode)
 
 task<void> block_session::close()
 {
-    if (device_)
-        (void)co_await blocks_->close(std::move(device_));
+    if (device_) {
+        // So that the next client finds the device free. A server that has just gone lets it go by itself.
+        task<result<void>> closing = blocks_->close(std::move(device_));
+        (void)co_await with_timeout(close_patience, std::move(closing));
+    }
     if (session_)
         co_await session_->close();
     blocks_.reset();

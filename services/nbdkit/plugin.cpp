@@ -6,6 +6,7 @@
 //
 // nbdkit calls from many threads; the session lives on one shard of ours, which is started behind nbdkit's fork.
 #include "../client/block_session.hpp"
+#include "nbd_errno.hpp"
 
 #include <verbena/core/runtime.hpp>
 #include <verbena/transports/iwarp.hpp>
@@ -37,6 +38,12 @@ blocking_pool* device_lane = nullptr; // of `shards`
 std::unique_ptr<verbs::context> by_iwarp;
 std::unique_ptr<verbs::context> by_device;
 std::unique_ptr<cli::block_session> session;
+std::uint64_t losses_told = 0; // of the device, to any client
+
+// An NBD client. On the shard.
+struct nbd_client {
+    std::uint64_t losses_told = 0;
+};
 
 result<verbs::context*> provider(reactor& shard, std::string_view scheme, blocking_pool& lane)
 {
@@ -67,9 +74,8 @@ int on_shard(const char* what, F f)
     const result<void> done = shards->run(0, f);
     if (done)
         return 0;
-    const int code = done.error().errno_value();
     nbdkit_error("%s: %s", what, done.error().message().c_str());
-    nbdkit_set_error(code != 0 ? code : EIO);
+    nbdkit_set_error(nbd::errno_of(done.error()));
     return -1;
 }
 
@@ -131,6 +137,7 @@ task<void> disconnect()
     if (session)
         co_await session->close();
     session.reset();
+    losses_told = 0;
 }
 
 void cleanup()
@@ -169,22 +176,32 @@ task<cli::failure> connect(shard& s)
 // One device for all NBD clients: a server gives it to one writer.
 void* open(int readonly)
 {
-    const auto open_device = [readonly](shard& s) -> task<cli::failure> {
+    auto client = std::make_unique<nbd_client>();
+    const auto open_device = [readonly, &client](shard& s) -> task<cli::failure> {
         cli::failure failed = co_await connect(s);
-        if (failed.failed() || session->device() != nullptr)
+        if (failed.failed())
             co_return failed;
-        co_return co_await session->open(readonly != 0 ? rnbd::access_mode::read_only
-                                                       : rnbd::access_mode::read_write);
+        // A loss that nobody has been told of is for the first who flushes.
+        client->losses_told = losses_told;
+        if (session->device() != nullptr)
+            co_return failed;
+        failed = co_await session->open(readonly != 0 ? rnbd::access_mode::read_only
+                                                      : rnbd::access_mode::read_write);
+        if (failed.failed())
+            co_await disconnect(); // the server has other use for what a session takes there
+        co_return failed;
     };
     // By one after the other, though clients may come at once.
     static std::mutex opening;
     const std::lock_guard lock(opening);
     const cli::failure failed = shards->run(0, open_device);
     if (!failed.failed())
-        return NBDKIT_HANDLE_NOT_NEEDED;
+        return client.release();
     nbdkit_error("%s", failed.text().c_str());
     return nullptr;
 }
+
+void close(void* client) { delete static_cast<nbd_client*>(client); }
 
 // They may change when the device is opened again.
 storage::block_properties properties()
@@ -225,25 +242,45 @@ int pwrite(void*, const void* buffer, uint32_t count, uint64_t offset, uint32_t 
     });
 }
 
-int flush(void*, uint32_t)
+// Each client is told of each loss, as each has written something, perhaps.
+task<result<void>> flush_for(nbd_client& client)
 {
-    return on_shard("flush", [](shard&) { return session->device()->flush(); });
+    rnbd::device& d = *session->device();
+    const auto done = co_await d.flush(client.losses_told);
+    if (!done && rnbd::is_loss(done.error()))
+        losses_told = client.losses_told = d.losses();
+    co_return done;
+}
+
+int flush(void* client, uint32_t)
+{
+    return on_shard("flush", [=](shard&) { return flush_for(*static_cast<nbd_client*>(client)); });
+}
+
+// What NBD does with FUA, and RNBD without. It tells of no loss but its own: a client may not mind that a trim fails.
+task<result<void>> flushed(task<result<void>> change, bool fua)
+{
+    rnbd::device& d = *session->device();
+    const std::uint64_t before = d.losses();
+    auto done = co_await change;
+    if (done && fua)
+        done = co_await d.flush(before);
+    co_return done;
 }
 
 int trim(void*, uint32_t count, uint64_t offset, uint32_t flags)
 {
-    if (on_shard("trim", [=](shard&) { return session->device()->discard(offset, count); }) != 0)
-        return -1;
-    return (flags & NBDKIT_FLAG_FUA) != 0 ? flush(nullptr, 0) : 0;
+    return on_shard("trim", [=](shard&) {
+        return flushed(session->device()->discard(offset, count), (flags & NBDKIT_FLAG_FUA) != 0);
+    });
 }
 
 int zero(void*, uint32_t count, uint64_t offset, uint32_t flags)
 {
-    if (on_shard("write zeroes", [=](shard&) {
-            return session->device()->write_zeroes(offset, count, (flags & NBDKIT_FLAG_MAY_TRIM) == 0);
-        }) != 0)
-        return -1;
-    return (flags & NBDKIT_FLAG_FUA) != 0 ? flush(nullptr, 0) : 0;
+    return on_shard("write zeroes", [=](shard&) {
+        const bool keep = (flags & NBDKIT_FLAG_MAY_TRIM) == 0;
+        return flushed(session->device()->write_zeroes(offset, count, keep), (flags & NBDKIT_FLAG_FUA) != 0);
+    });
 }
 
 nbdkit_plugin make_plugin()
@@ -264,6 +301,7 @@ nbdkit_plugin make_plugin()
     p.after_fork = after_fork;
     p.cleanup = cleanup;
     p.open = open;
+    p.close = close;
     p.get_size = get_size;
     p.block_size = block_size;
     p.can_write = can_write;

@@ -332,6 +332,59 @@ class Block(daemon.DaemonTest):
             bench.kill()
             bench.communicate()
 
+    def write_while_the_server_is_killed(self, device):
+        """Half of the data are answered by a server that is killed then, and the other half come to the next one. The client's status and words."""
+        self.serve(device)
+        port = self.ports[0]
+        client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
+        data = os.urandom(16 * MIB)
+        writer = subprocess.Popen([client, "-q", "block", "write", self.url("disk")], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            writer.stdin.write(data[:8 * MIB])
+            writer.stdin.flush()
+            while (self.daemon.metric('verbena_rnbd_bytes_total{direction="write"}') or 0) < 8 * MIB:
+                self.assertIsNone(writer.poll())
+            self.daemon.stop(signal.SIGKILL)
+            self.serve(device, listen=(f"iwarp://127.0.0.1:{port}",))
+            said = writer.communicate(data[8 * MIB:], timeout=60)[1].decode()
+        finally:
+            writer.kill()
+            writer.communicate()
+        return writer.returncode, said, data
+
+    def test_a_write_fails_that_the_server_lost(self):
+        status, said, _ = self.write_while_the_server_is_killed("disk=64M")
+        self.assertEqual(status, 1, said)
+        self.assertIn("may have lost changes that it had answered", said)
+        self.assertIn("run this command again", said)
+
+    def test_a_file_has_what_a_server_that_was_killed_answered(self):
+        status, said, data = self.write_while_the_server_is_killed(f"disk={self.folder}/disk.img,size=64M")
+        self.assertEqual(status, 0, said)
+        self.assertEqual(self.block("read", "--length", "16M", self.url("disk")), data)
+
+    def test_requests_under_way_are_answered_before_the_end(self):
+        config = os.path.join(self.folder, "slow.toml")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(f'[daemon]\nshards = 2\ndrain_seconds = 60\nstate = "{self.folder}/state"\n[metrics]\nlisten = "127.0.0.1:0"\n'
+                       '[block]\nlisten = ["iwarp://127.0.0.1:0"]\n[[block.device]]\nname = "disk"\nsize = "4M"\n'
+                       '[[block.device.filter]]\nname = "delay"\nread_milliseconds = 2000\n')
+        self.daemon = self.run_daemon("serve", config, exactly=True)
+        self.ports = [self.daemon.port("iwarp")]
+        client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
+        reader = subprocess.Popen([client, "-q", "block", "read", "--length", "4K", self.url("disk")], stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE)
+        try:
+            while self.daemon.metric('verbena_rnbd_device_operations_in_flight{device="disk"}') != 1:
+                self.assertIsNone(reader.poll())
+            self.assertEqual(self.daemon.stop(), 0, self.daemon.log())
+            got, said = reader.communicate(timeout=60)
+        finally:
+            reader.kill()
+            reader.communicate()
+        self.assertEqual(reader.returncode, 0, said)
+        self.assertEqual(got, bytes(4096))
+
 
 if __name__ == "__main__":
     daemon.main()

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client of RNBD with two paths, a server that is slow and is started anew, and a model of what was acknowledged, over the loop
-// provider with its faults. Whatever happens to paths, devices and servers, each block is what was last acknowledged.
+// A client of RNBD with two paths, a server that is slow and is started anew, with its disk's cache or without, and a model of what was
+// acknowledged, over the loop provider with its faults. Whatever happens to paths, devices and servers, each block is what was last
+// acknowledged; where a server lost that, no flush succeeds before one has failed.
 #define BOOST_TEST_MODULE sim_rnbd
 #include <boost/test/unit_test.hpp>
 
+#include "../unit/protocols/losing_disk.hpp"
 #include "../unit/protocols/rnbd_world.hpp"
 #include "seeds.hpp"
 
@@ -11,9 +13,11 @@
 #include <verbena/core/scope.hpp>
 #include <verbena/core/sleep.hpp>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -24,47 +28,54 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr std::size_t block = 4096;
+constexpr std::size_t block = rnbd_test::losing_disk::block;
 constexpr std::size_t blocks_of_disk = 64;
 
 // A disk that takes its time, and looks at the memory that it was lent when that is over.
-class slow_disk final : public storage::block_backend {
+class slow_disk final : public rnbd_test::losing_disk {
 public:
-    slow_disk(std::unique_ptr<storage::block_backend> below, std::uint64_t seed)
-        : below_(std::move(below)), random_(seed)
+    slow_disk(std::size_t size, bool write_back, std::uint64_t seed)
+        : losing_disk(size, write_back), random_(seed)
     {
-    }
-    std::string_view kind() const noexcept override { return "slow"; }
-    storage::block_properties properties() const noexcept override
-    {
-        storage::block_properties p = below_->properties();
-        p.write_back = true;
-        return p;
     }
     task<result<void>> read(std::uint64_t offset, std::span<std::byte> into) override
     {
         co_await take_time();
-        co_return co_await below_->read(offset, into);
+        co_return co_await losing_disk::read(offset, into);
     }
     task<result<void>> write(std::uint64_t offset, std::span<const std::byte> from, bool through) override
     {
         co_await take_time();
-        co_return co_await below_->write(offset, from, through);
+        co_return co_await losing_disk::write(offset, from, through);
     }
+    // Not of what ends meanwhile.
     task<result<void>> flush() override
     {
+        (void)co_await losing_disk::flush();
         co_await take_time();
         co_return result<void>();
-    }
-    task<result<void>> discard(std::uint64_t offset, std::uint64_t length) override
-    {
-        return below_->discard(offset, length);
     }
     task<result<void>> write_zeroes(std::uint64_t offset, std::uint64_t length, bool keep) override
     {
         co_await take_time();
-        co_return co_await below_->write_zeroes(offset, length, keep);
+        co_return co_await losing_disk::write_zeroes(offset, length, keep);
     }
+    /// The server, started again, shows that it has what was written, or not.
+    void begin_anew(std::mt19937_64& random)
+    {
+        const bool told_before = tells_run;
+        tells_run = random() % 4 != 0;
+        const bool loses = random() % 2 == 0;
+        if (loses) {
+            const bool all = random() % 2 == 0;
+            lose([&](std::size_t) { return all || random() % 2 == 0; });
+            ++losses;
+        }
+        if (loses || !tells_run || !told_before)
+            ++doubts;
+    }
+    unsigned losses = 0;
+    unsigned doubts = 0; ///< losses, and what a client must take for one
 
 private:
     // No stop ends it: a disk can't be called back.
@@ -87,7 +98,6 @@ private:
         context.shard->timers().arm(rings, until);
         co_await over.wait_shielded();
     }
-    std::unique_ptr<storage::block_backend> below_;
     std::mt19937_64 random_;
 };
 
@@ -97,7 +107,7 @@ struct world : rnbd_test::world {
         : rnbd_test::world(conditions(seed, draws), devices(seed),
                            std::getenv("VERBENA_SIM_LOG") == nullptr ? log_level::off : log_level::debug),
           random(draws),
-          disk(rnbd_test::ram_disk(blocks_of_disk * block), seed + 1)
+          disk(blocks_of_disk * block, seed % 5 != 0, seed + 1)
     {
         for (auto* d : {&first_device, &second_device})
             *d = fabric->make_context(devices(seed));
@@ -137,73 +147,183 @@ struct world : rnbd_test::world {
 // The server, which is ended and begun anew now and then.
 class service {
 public:
-    explicit service(world& w) : world_(w), tasks_(*w.shard) { begin(); }
+    explicit service(world& w) : world_(w) { begin(); }
     void begin()
     {
         first_ = std::move(*world_.server_device->listen("one"));
         second_ = std::move(*world_.server_device->listen("two"));
         serving_ = world_.make_server();
-        tasks_.spawn([this] { return serving_->serve(*world_.server_device, *first_); });
-        tasks_.spawn([this] { return serving_->serve(*world_.server_device, *second_); });
+        tasks_.emplace(*world_.shard);
+        tasks_->spawn([this] { return serving_->serve(*world_.server_device, *first_); });
+        tasks_->spawn([this] { return serving_->serve(*world_.server_device, *second_); });
     }
-    task<void> end()
+    /// What is under way is answered first, or not.
+    task<void> end(bool drains)
     {
         first_->close();
         second_->close();
-        co_await tasks_.join();
+        if (!drains)
+            tasks_->request_stop();
+        co_await tasks_->join();
         serving_.reset();
     }
 
 private:
     world& world_;
-    scope tasks_;
+    std::optional<scope> tasks_;
     std::unique_ptr<verbs::listener> first_;
     std::unique_ptr<verbs::listener> second_;
     std::unique_ptr<rtrs::server> serving_;
 };
 
-// One writer for each block at a time. What it wrote last and was told of stands in the model.
-task<result<void>> work(world& w, rnbd::device& d, std::vector<std::vector<std::byte>>& model,
-                        std::size_t lane, std::size_t lanes, unsigned rounds)
+using bytes = std::vector<std::byte>;
+
+// What may stand in a block. One writer for each at a time.
+class slot {
+public:
+    explicit slot(const slow_disk& disk) : disk_(disk), versions_(1, bytes(block)) {}
+    void begin(bytes b)
+    {
+        losses_before_ = disk_.losses;
+        under_way_ = std::move(b);
+    }
+    void acknowledged(bool through)
+    {
+        if (through && disk_.has_cache()) {
+            first_ += versions_.size();
+            versions_.clear();
+        }
+        versions_.push_back(std::move(*under_way_));
+        under_way_.reset();
+        losses_ = losses_before_;
+    }
+    bool may_be_read(std::span<const std::byte> b) const
+    {
+        if (disk_.losses != losses_)
+            return is_any(b, first_) || is_zero(b);
+        return is_any(b, last());
+    }
+    /// The number of the version that was acknowledged last.
+    std::uint64_t last() const { return first_ + versions_.size() - 1; }
+    /// A loss was told. Whatever was acknowledged before it may be gone.
+    void told() { doubtful_ = last() + 1; }
+    /// A flush succeeded that began when last() was `least`. False: the device would not keep what it says.
+    bool flushed(std::size_t number, std::uint64_t least)
+    {
+        const auto kept = disk_.kept(number);
+        if (least < doubtful_)
+            return is_any(kept, first_) || is_zero(kept);
+        if (!is_any(kept, least))
+            return false;
+        if (least > first_) { // else another flush, which began later, was faster
+            versions_.erase(versions_.begin(), versions_.begin() + std::ptrdiff_t(least - first_));
+            first_ = least;
+        }
+        return true;
+    }
+
+private:
+    // From this number on, or what is being written.
+    bool is_any(std::span<const std::byte> b, std::uint64_t from) const
+    {
+        const std::size_t begin = from > first_ ? std::size_t(from - first_) : 0;
+        for (std::size_t i = begin; i < versions_.size(); ++i) {
+            if (are_same(versions_[i], b))
+                return true;
+        }
+        return under_way_ && are_same(*under_way_, b);
+    }
+    bool is_zero(std::span<const std::byte> b) const
+    {
+        return !disk_.has_cache() && std::ranges::all_of(b, [](std::byte x) { return x == std::byte(0); });
+    }
+
+    const slow_disk& disk_;
+    std::vector<bytes> versions_; // acknowledged, the first of which was flushed
+    std::uint64_t first_ = 0;     // its number
+    std::optional<bytes> under_way_;
+    unsigned losses_ = 0; // of the disk, before the last version was sent
+    unsigned losses_before_ = 0;
+    std::uint64_t doubtful_ = 0;
+};
+
+struct model {
+    explicit model(const slow_disk& d) : disk(d), slots(blocks_of_disk, slot(d)) {}
+    const slow_disk& disk;
+    std::vector<slot> slots;
+    unsigned told = 0;   ///< losses, to a flush
+    unsigned doubts = 0; ///< that were told of
+};
+
+task<result<void>> flush(rnbd::device& d, model& m)
+{
+    std::vector<std::uint64_t> last;
+    for (const slot& s : m.slots)
+        last.push_back(s.last());
+    const auto done = co_await d.flush();
+    if (!done && rnbd::is_loss(done.error())) {
+        if (d.losses() > m.told && m.disk.doubts <= m.doubts && m.disk.tells_run)
+            co_return error(std::errc::io_error, "a loss that was none", m.disk.doubts);
+        m.told = unsigned(d.losses());
+        m.doubts = m.disk.doubts;
+        for (slot& s : m.slots)
+            s.told();
+        co_return result<void>();
+    }
+    if (!done)
+        co_return done;
+    for (std::size_t i = 0; i < m.slots.size(); ++i) {
+        if (!m.slots[i].flushed(i, last[i]))
+            co_return error(std::errc::io_error, "a flush that succeeded over lost data, of block", i);
+    }
+    co_return done;
+}
+
+task<result<void>> work(world& w, rnbd::device& d, model& m, std::size_t lane, std::size_t lanes,
+                        unsigned rounds)
 {
     std::mt19937_64 random(w.random());
     for (unsigned round = 0; round < rounds; ++round) {
         const std::size_t at = lane + random() % (blocks_of_disk / lanes) * lanes;
         const std::uint64_t offset = at * block;
+        slot& here = m.slots[at];
         result<void> done;
         switch (random() % 10) {
         case 0:
         case 1:
         case 2: {
-            std::vector<std::byte> bytes(block);
+            bytes drawn(block);
             for (std::size_t i = 0; i < block; i += 8) {
                 const std::uint64_t word = random();
-                std::memcpy(bytes.data() + i, &word, 8);
+                std::memcpy(drawn.data() + i, &word, 8);
             }
-            done = co_await d.write(offset, bytes, random() % 4 == 0);
+            const bool through = random() % 4 == 0;
+            here.begin(drawn);
+            done = co_await d.write(offset, drawn, through);
             if (done)
-                model[at] = std::move(bytes);
+                here.acknowledged(through);
             break;
         }
-        case 3: done = co_await d.flush(); break;
+        case 3: done = co_await flush(d, m); break;
         case 4:
+            here.begin(bytes(block));
             done = co_await d.write_zeroes(offset, block);
             if (done)
-                model[at].assign(block, std::byte(0));
+                here.acknowledged(false);
             break;
         case 5: // one that is given up, while its copies may still be under way
         case 6: {
-            std::vector<std::byte> bytes(block);
+            bytes got(block);
             const auto read =
-                co_await with_timeout(std::chrono::milliseconds(1 + random() % 30), d.read(offset, bytes));
-            if (read && !are_same(bytes, model[at]))
+                co_await with_timeout(std::chrono::milliseconds(1 + random() % 30), d.read(offset, got));
+            if (read && !here.may_be_read(got))
                 co_return error(std::errc::io_error, "a block that is not what was acknowledged", at);
             break;
         }
         default: {
-            std::vector<std::byte> bytes(block);
-            done = co_await d.read(offset, bytes);
-            if (done && !are_same(bytes, model[at]))
+            bytes got(block);
+            done = co_await d.read(offset, got);
+            if (done && !here.may_be_read(got))
                 co_return error(std::errc::io_error, "a block that is not what was acknowledged", at);
             break;
         }
@@ -226,8 +346,10 @@ task<void> disturb(world& w, service& s, const bool& over, unsigned& restarts)
         loop::context& device = random() % 2 == 0 ? *w.first_device : *w.second_device;
         switch (random() % 4) {
         case 0:
-            co_await s.end();
+            co_await s.end(random() % 2 == 0);
             co_await sleep_for(std::chrono::milliseconds(random() % 300));
+            if (random() % 2 == 0)
+                w.disk.begin_anew(random);
             s.begin();
             ++restarts;
             break;
@@ -248,6 +370,7 @@ struct told {
     std::uint64_t repeated = 0;
     std::uint64_t lost_paths = 0;
     unsigned restarts = 0;
+    unsigned losses = 0;
 };
 
 task<void> whole(world& w, told& t, unsigned rounds)
@@ -274,20 +397,24 @@ task<void> whole(world& w, told& t, unsigned rounds)
     co_await add(*w.second_device, "two");
     {
         rnbd::client client(session);
+        for (bool begun = false; !begun;) {
+            const auto done = co_await client.begin();
+            begun = done.has_value();
+        }
         std::unique_ptr<rnbd::device> d;
         while (!d) {
             auto opened = co_await client.open("disk", rnbd::access_mode::read_write);
             if (opened)
                 d = std::move(*opened);
         }
-        std::vector<std::vector<std::byte>> model(blocks_of_disk, std::vector<std::byte>(block));
+        model m(w.disk);
         bool over = false;
         scope disturbing(*w.shard);
         disturbing.spawn(disturb, std::ref(w), std::ref(s), std::cref(over), std::ref(t.restarts));
         constexpr std::size_t lanes = 16;
         std::vector<task<result<void>>> all;
         for (std::size_t i = 0; i < lanes; ++i)
-            all.push_back(work(w, *d, model, i, lanes, rounds));
+            all.push_back(work(w, *d, m, i, lanes, rounds));
         const auto done = co_await when_all(std::move(all));
         for (const auto& one : done)
             BOOST_TEST(one.has_value(), (one ? "" : one.error().message()));
@@ -295,15 +422,18 @@ task<void> whole(world& w, told& t, unsigned rounds)
         co_await disturbing.join();
         // And so it stays.
         for (std::size_t i = 0; i < blocks_of_disk; ++i) {
-            std::vector<std::byte> bytes(block);
-            const auto read = co_await d->read(i * block, bytes);
+            bytes got(block);
+            const auto read = co_await d->read(i * block, got);
             BOOST_TEST(read.has_value());
-            BOOST_TEST(are_same(bytes, model[i]));
+            BOOST_TEST(m.slots[i].may_be_read(got));
         }
+        const auto flushed = co_await flush(*d, m);
+        BOOST_TEST(flushed.has_value(), (flushed ? "" : flushed.error().message()));
+        t.losses = m.told;
         d.reset();
         co_await session.close();
     }
-    co_await s.end();
+    co_await s.end(true);
 }
 
 told run(std::uint64_t seed, unsigned rounds)
@@ -336,14 +466,15 @@ BOOST_AUTO_TEST_CASE(fixed_ones)
             all.repeated += t.repeated;
             all.lost_paths += t.lost_paths;
             all.restarts += t.restarts;
+            all.losses += t.losses;
         }
     }
     // What it is about did happen.
-    std::printf("failovers %llu, repeated %llu, lost paths %llu, restarts %u\n",
+    std::printf("failovers %llu, repeated %llu, lost paths %llu, restarts %u, losses told %u\n",
                 (unsigned long long)all.failovers, (unsigned long long)all.repeated,
-                (unsigned long long)all.lost_paths, all.restarts);
-    BOOST_TEST((only != 0 ||
-                (all.failovers > 150 && all.repeated > 50 && all.lost_paths > 125 && all.restarts > 25)));
+                (unsigned long long)all.lost_paths, all.restarts, all.losses);
+    BOOST_TEST((only != 0 || (all.failovers > 150 && all.repeated > 50 && all.lost_paths > 125 &&
+                              all.restarts > 25 && all.losses > 10)));
 }
 
 BOOST_AUTO_TEST_CASE(fresh_ones)

@@ -265,6 +265,20 @@ BOOST_FIXTURE_TEST_CASE(a_client_over_its_limit_holds_up_nobody_else, fixture)
     BOOST_TEST(one->properties().size == 1u << 20);
 }
 
+// What lives in memory lives with its run, which a filter is not to hide.
+BOOST_FIXTURE_TEST_CASE(a_ramblk_has_a_run_of_its_own, fixture)
+{
+    auto below = beneath();
+    const std::uint64_t run = below->properties().run;
+    BOOST_TEST(run != 0u);
+    BOOST_TEST(beneath()->properties().run != run);
+    limit_options o;
+    o.client_operations = 1;
+    use(open_limit(std::move(below), o));
+    BOOST_TEST(disk->properties().run == run);
+    BOOST_TEST(disk->for_client("one")->properties().run == run);
+}
+
 BOOST_FIXTURE_TEST_CASE(at_the_devices_limit_clients_take_turns, fixture)
 {
     limit_options o;

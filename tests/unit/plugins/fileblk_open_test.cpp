@@ -73,6 +73,34 @@ BOOST_AUTO_TEST_CASE(a_file_is_created_once_and_never_changed)
     BOOST_TEST(st.st_size == 1 << 20);
 }
 
+// Clients take it for the promise that nothing was lost.
+BOOST_AUTO_TEST_CASE(a_run_is_that_of_a_file_and_of_its_host)
+{
+    place p;
+    p.options.size = 1 << 20;
+    BOOST_REQUIRE(p.open() == 0);
+    const std::uint64_t run = p.opened.run;
+    BOOST_TEST(run != 0u);
+    p.opened = {};
+    BOOST_REQUIRE(p.open() == 0); // as by the next process
+    BOOST_TEST(p.opened.run == run);
+    const int fd = p.opened.keeper.get();
+    BOOST_TEST(fileblk::run_of(fd, false, "this boot") == fileblk::run_of(fd, false, "this boot"));
+    BOOST_TEST(fileblk::run_of(fd, false, "this boot") != fileblk::run_of(fd, false, "the next"));
+    BOOST_TEST(fileblk::run_of(fd, false, "") == 0u);
+    BOOST_TEST(fileblk::run_of(fd, true, "this boot") == 0u); // it has no number of a disk
+
+    place other;
+    other.options.size = 1 << 20;
+    BOOST_REQUIRE(other.open() == 0);
+    BOOST_TEST(other.opened.run != run);
+    // A new file in its place, perhaps under the same inode.
+    p.opened = {};
+    BOOST_REQUIRE(std::filesystem::remove(p.options.path));
+    BOOST_REQUIRE(p.open() == 0);
+    BOOST_TEST(p.opened.run != run);
+}
+
 BOOST_AUTO_TEST_CASE(a_link_that_leads_to_nothing_creates_nothing)
 {
     place p;

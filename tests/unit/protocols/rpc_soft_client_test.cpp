@@ -2,6 +2,7 @@
 // A soft client where nothing listens: it goes on for its time, as a server may be back in a moment, and tells what it tried.
 #include <boost/test/unit_test.hpp>
 
+#include <verbena/core/combine.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/core/sleep.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
@@ -110,6 +111,30 @@ BOOST_FIXTURE_TEST_CASE(a_server_that_comes_within_that_time_answers, fixture)
         co_await client->close();
         listener->close();
         co_await tasks.join();
+    });
+}
+
+// Its time begins when it is made, not when others have given up theirs.
+BOOST_FIXTURE_TEST_CASE(a_call_that_waits_for_its_turn_has_no_more_time, fixture)
+{
+    options.client.max_calls = 1;
+    run([this]() -> task<void> {
+        const time_point begun = clock.now();
+        const auto one = [this]() -> task<result<void>> {
+            const auto reply = co_await call();
+            if (!reply)
+                co_return reply.error();
+            co_return result<void>();
+        };
+        std::vector<task<result<void>>> all;
+        for (int i = 0; i < 3; ++i)
+            all.push_back(one());
+        const auto done = co_await when_all(std::move(all));
+        BOOST_TEST((clock.now() - begun == 3s));
+        BOOST_TEST((done[0].error() == std::errc::connection_refused));
+        for (const auto i : {1, 2})
+            BOOST_TEST((!done[i] && done[i].error() == std::errc::timed_out));
+        BOOST_TEST(done[1].error().detail() == 1U);
     });
 }
 

@@ -205,6 +205,12 @@ BOOST_AUTO_TEST_CASE(messages_of_rnbd)
     BOOST_TEST(info.size() == 36u);
     BOOST_TEST(*rnbd::decode_session_info(rnbd::message::session_info, info) == 2);
     BOOST_TEST(!rnbd::decode_session_info(rnbd::message::session_info_response, info));
+    BOOST_TEST(rnbd::token_of_session_info(info) == 0u);
+    const auto answer =
+        rnbd::encode_session_info(rnbd::message::session_info_response, 2, 0x8877665544332211);
+    BOOST_TEST(begins(answer, {1, 0, 0, 0, 2, 0, 0, 0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0}));
+    BOOST_TEST(rnbd::token_of_session_info(answer) == 0x8877665544332211);
+    BOOST_TEST(rnbd::token_of_session_info(std::span(answer).first(15)) == 0u);
 
     const auto open = rnbd::encode(rnbd::open_request{rnbd::access_mode::migration, "disk"});
     BOOST_TEST(open.size() == 264u);
@@ -231,11 +237,14 @@ BOOST_AUTO_TEST_CASE(messages_of_rnbd)
     told.physical_block_size = 4096;
     told.logical_block_size = 512;
     told.fua = told.write_back = true;
+    told.run = 0x8877665544332211;
     const auto bytes = encode(told);
     BOOST_TEST(bytes.size() == 56u);
     BOOST_TEST(begins(std::span(bytes).subspan(36), {0, 0x10, 0, 2}));
     BOOST_TEST(unsigned(bytes[45]) == 3u);
     BOOST_TEST((*rnbd::decode_open_response(bytes) == told));
+    BOOST_TEST(begins(std::span(bytes).subspan(46), {0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0, 0}));
+    BOOST_TEST(rnbd::decode_open_response(std::span(bytes).first(53))->run == 0u);
     auto blockless = bytes;
     blockless[39] = std::byte(0);
     BOOST_TEST(!rnbd::decode_open_response(blockless));

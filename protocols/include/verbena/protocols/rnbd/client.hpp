@@ -24,7 +24,7 @@ class client;
 
 /// A device that is open. On the session's shard; the client outlives it. When the session begins anew, the device is opened again before
 /// requests go on: those that were under way are sent once more. Where that fails, requests fail with what it failed with, and ESTALE
-/// where the device is a smaller one by then.
+/// where the device is a smaller one by then. A server that began anew may have lost writes that it had answered: flush() tells.
 /// Offsets and lengths are bytes, in whole blocks; what is larger than the session's max_io_size() goes in pieces, side by side.
 /// Completes when: the server has answered all of it. On cancel: as rtrs::client::write(). Errors: the server's, those of
 /// rtrs::client::write(), EINVAL for ranges that are none, EOPNOTSUPP for what the device can't do. Lifetime: the memory outlives the
@@ -41,8 +41,17 @@ public:
     task<result<void>> read(std::uint64_t offset, std::span<std::byte> into);
     /// `through`: on stable storage when it is answered (FUA).
     task<result<void>> write(std::uint64_t offset, std::span<const std::byte> from, bool through = false);
-    /// All writes answered before are on stable storage when it is answered.
+    /// All changes answered before are on stable storage when it succeeds. Errors: EIO too, of which is_loss() is true, once for each time
+    /// that changes were lost: a session began anew, changes had been answered and not flushed, and the server could not show that
+    /// it still has them (storage::block_properties::run). Whoever wrote them writes all again that was written since the
+    /// last flush that succeeded. Flushes that were under way by then all fail.
     task<result<void>> flush();
+    /// The same for one of several users of the device, who keeps count of losses() by itself: fails with EIO if there were more than
+    /// `known` when it is over, and does not count as having told of them.
+    task<result<void>> flush(std::uint64_t known);
+    /// How many times changes were lost since the device was opened. A change that began when this was the same as after the flush() that
+    /// followed is not among what was lost.
+    std::uint64_t losses() const noexcept { return losses_; }
     task<result<void>> discard(std::uint64_t offset, std::uint64_t length);
     task<result<void>> write_zeroes(std::uint64_t offset, std::uint64_t length, bool keep = false);
 
@@ -52,6 +61,8 @@ private:
     class farewell;
     device(client& owner, std::string name, access_mode mode, const open_response& told);
     void take(const open_response& told) noexcept;
+    void take_again(const open_response& told) noexcept;
+    void count(operation what, std::uint32_t flags) noexcept;
     task<result<void>> send(operation what, io_request m, std::span<std::byte> bytes);
     task<result<void>> move(operation what, std::uint32_t flags, std::uint64_t offset,
                             std::span<std::byte> bytes);
@@ -69,7 +80,16 @@ private:
     std::uint32_t max_discard_ = 0; ///< bytes
     std::uint32_t max_zeroes_ = 0;
     result<void> open_; ///< or why it could not be opened again
+    std::uint64_t run_ = 0;
+    std::uint64_t answered_ = 0; ///< changes that the device may have in its cache alone
+    std::uint64_t flushed_ = 0;  ///< so many of them are on stable storage, or were lost
+    bool changed_ = false;       ///< at all, in this run
+    std::uint64_t losses_ = 0;
+    std::uint64_t told_ = 0; ///< of them by flush()
 };
+
+/// Whether this is what a flush says when changes were lost that had been answered.
+bool is_loss(const error& e) noexcept;
 
 /// Opens devices. `session` has a path that is connected, and outlives it; it has one client, for as long as there are devices.
 class client {
@@ -93,10 +113,12 @@ public:
 
 private:
     friend class device;
-    task<result<open_response>> ask(const open_request& asked);
+    task<result<bool>> greet();
+    task<result<open_response>> ask(const open_request& asked, bool tells_runs);
     task<void> reopen();
 
     rtrs::client& session_;
+    bool tells_runs_ = false; ///< the server
     std::vector<device*> devices_;
 };
 

@@ -34,10 +34,15 @@ enum class message : std::uint16_t {
 result<message> type_of(std::span<const std::byte> from) noexcept;
 
 inline constexpr std::size_t session_info_size = 36;
-/// What both ends speak: the smaller major version of both. `m` is session_info or session_info_response.
-std::array<std::byte, session_info_size> encode_session_info(message m, std::uint8_t major) noexcept;
+/// What both ends speak: the smaller major version of both. `m` is session_info or session_info_response. `token` is of our own making: a
+/// client draws it at random, not 0, and a server that repeats it in its answer tells open_response::run. Other servers leave
+/// old memory in these bytes, or zeros.
+std::array<std::byte, session_info_size> encode_session_info(message m, std::uint8_t major,
+                                                             std::uint64_t token = 0) noexcept;
 /// Yields the major version. Errors: EBADMSG.
 result<std::uint8_t> decode_session_info(message m, std::span<const std::byte> from) noexcept;
+/// The token of a session_info or its answer; 0 if that is too short to have one.
+std::uint64_t token_of_session_info(std::span<const std::byte> from) noexcept;
 
 enum class access_mode : std::uint8_t {
     read_only = 0,
@@ -70,6 +75,8 @@ struct open_response {
     bool secure_discard = false;
     bool fua = false;
     bool write_back = false; ///< the device has a cache that a flush empties
+    /// storage::block_properties::run, of our own making: means nothing unless the server repeated the token of session_info.
+    std::uint64_t run = 0;
     bool operator==(const open_response&) const = default;
 };
 std::array<std::byte, open_response_size> encode(const open_response& m) noexcept;

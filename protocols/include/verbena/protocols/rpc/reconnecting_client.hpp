@@ -133,6 +133,7 @@ private:
     };
     static constexpr std::size_t max_learned = 32;
 
+    task<result<void>> wait_for_turn(time_point limit);
     void begin(outstanding& o, std::uint32_t index);
     void send(outstanding& o) noexcept;
     error given_up(const outstanding& o) const noexcept;

@@ -243,7 +243,8 @@ public:
     server(const server&) = delete;
 
     /// Takes connections. Several listeners may be served at once: a session's paths may come by different ones. Completes when: `l` is closed
-    /// and the paths that came this way have ended, once their requests are over. On cancel: the same, as if it were closed. Errors: logged: the
+    /// and the paths that came this way have ended: each when its requests under way have been answered, and it takes no more of them. On cancel: the
+    /// same, but paths end at once; requests that can't be called back are waited for, and not answered. Errors: logged: the
     /// provider lacks RDMA Write with immediate, or what always_invalidate needs (renewable_grants, send_with_immediate). Lifetime: `d` and `l` outlive it. Shard: the server's.
     task<void> serve(verbs::context& d, verbs::listener& l);
 

@@ -25,6 +25,12 @@ struct block_properties {
     bool read_only = false;
     /// Writes may be lost with the power until a flush, unless they are written through. False: what is written stays.
     bool write_back = false;
+    /// Names the run in which the device has kept everything that it answered, flushed or not. As long as this value stays the same, and is
+    /// not 0, nothing has been lost. Another value says that answered writes which were not flushed may be gone; of a device
+    /// without write_back, which keeps everything as long as its run lasts (ramblk), it says that all that was written is gone. 0: the
+    /// device can't tell runs apart. Clients compare the value when they open the device again. Nobody else may be able to guess a
+    /// later value from an earlier one by chance: draw 64 bits at random, or hash what changes.
+    std::uint64_t run = 0;
 };
 
 /// One block device. Calls whose ranges overlap while both are under way are done in any order, block by block.

@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0
+// A server that was started again and has lost what it had answered: no flush of a client succeeds over that. On loop and its virtual clock.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include "losing_disk.hpp"
+#include "rnbd_world.hpp"
+
+#include <verbena/core/combine.hpp>
+#include <verbena/core/event.hpp>
+#include <verbena/core/scope.hpp>
+#include <verbena/core/sleep.hpp>
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+BOOST_AUTO_TEST_SUITE(rnbd_losses_test)
+
+using namespace verbena;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::size_t block = rnbd_test::losing_disk::block;
+
+// A disk of which the next call can be held, and then fails with the machine that it is in.
+class held_disk final : public rnbd_test::losing_disk {
+public:
+    explicit held_disk(bool write_back) : losing_disk(64 * block, write_back) {}
+    task<result<void>> write(std::uint64_t offset, std::span<const std::byte> from, bool through) override
+    {
+        if (offset == held_write) {
+            const auto gone = co_await hold();
+            if (!gone)
+                co_return gone;
+        }
+        co_return co_await losing_disk::write(offset, from, through);
+    }
+    task<result<void>> flush() override
+    {
+        ++flushes;
+        if (holds_flushes) {
+            const auto gone = co_await hold();
+            if (!gone)
+                co_return gone;
+        }
+        auto done = co_await losing_disk::flush();
+        if (flush_takes != duration::zero()) // what ends meanwhile is not of it
+            co_await sleep_for(flush_takes);
+        co_return done;
+    }
+    duration flush_takes{};
+    std::optional<std::uint64_t> held_write; ///< the one at this place
+    bool holds_flushes = false;
+    unsigned held = 0;
+    unsigned flushes = 0;
+    event power_fails;
+
+private:
+    task<result<void>> hold()
+    {
+        ++held;
+        co_await power_fails.wait_shielded();
+        co_return error(std::errc::io_error, "the power failed");
+    }
+};
+
+// As the kernel's server, which leaves old memory in the bytes that the protocol reserves: the same that another request left there before.
+class forgetful_service final : public rtrs::service {
+public:
+    explicit forgetful_service(rtrs::service& inner) : inner_(inner) {}
+    result<std::unique_ptr<rtrs::session_handler>> open(const rtrs::session_info& s) override
+    {
+        auto made = inner_.open(s);
+        if (!made)
+            return made.error();
+        return std::unique_ptr<rtrs::session_handler>(std::make_unique<handler>(std::move(*made)));
+    }
+
+private:
+    class handler final : public rtrs::session_handler {
+    public:
+        explicit handler(std::unique_ptr<rtrs::session_handler> inner) : inner_(std::move(inner)) {}
+        task<result<void>> serve(rtrs::request& r) override
+        {
+            auto done = co_await inner_->serve(r);
+            std::array<std::byte, 4> type{};
+            if (r.copy_user(type) == 4 && type[0] == std::byte(rnbd::message::session_info))
+                std::ranges::fill(r.data().subspan(5, 31), std::byte(0x5a));
+            co_return done;
+        }
+
+    private:
+        std::unique_ptr<rtrs::session_handler> inner_;
+    };
+    rtrs::service& inner_;
+};
+
+struct fixture : rnbd_test::world {
+    explicit fixture(bool write_back = true) : disk(write_back)
+    {
+        client_device = fabric->make_context(profile);
+        add("disk", disk);
+        options.queue_depth = 16;
+        options.chunk_size = 4 * block; // pieces of three blocks
+    }
+    void begin()
+    {
+        listener = std::move(*server_device->listen("server"));
+        serving = forgets ? std::make_unique<rtrs::server>(*shard, *pool, forgetful, group, options, stats)
+                          : make_server();
+        tasks.emplace(*shard);
+        tasks->spawn([this] { return serving->serve(*server_device, *listener); });
+    }
+    // Nothing that is under way is answered.
+    task<void> fail()
+    {
+        listener->close();
+        tasks->request_stop();
+        co_await sleep_for(1ms); // until the paths have ended
+        disk.power_fails.set();
+        co_await tasks->join();
+        serving.reset();
+        disk.held_write.reset();
+        disk.holds_flushes = false;
+    }
+    // The server ends, `meanwhile` is done to its disk, and it serves again.
+    task<void> restart(std::function<void()> meanwhile)
+    {
+        co_await fail();
+        co_await sleep_for(100ms);
+        meanwhile();
+        begin();
+        co_await sleep_for(5s);
+    }
+    void run(const std::function<task<void>(rnbd::device&)>& body)
+    {
+        run_until_complete(*shard, whole(body));
+        nothing_is_left();
+    }
+    task<void> whole(const std::function<task<void>(rnbd::device&)>& body)
+    {
+        begin();
+        rtrs::client_options o;
+        o.session = "client";
+        rtrs::client session(*shard, *pool, std::move(o), client_stats);
+        const auto added = co_await session.add_path(*client_device, "server");
+        BOOST_REQUIRE(added);
+        rnbd::client blocks(session);
+        const auto begun = co_await blocks.begin();
+        BOOST_REQUIRE(begun);
+        auto opened = co_await blocks.open("disk", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(opened);
+        co_await body(**opened);
+        opened->reset();
+        co_await session.close();
+        listener->close();
+        co_await tasks->join();
+        serving.reset();
+    }
+
+    held_disk disk;
+    bool forgets = false;
+    forgetful_service forgetful{blocks};
+    std::unique_ptr<loop::context> client_device;
+    std::unique_ptr<verbs::listener> listener;
+    std::unique_ptr<rtrs::server> serving;
+    std::optional<scope> tasks;
+};
+
+const std::vector<std::byte> ones(block, std::byte(1));
+
+bool is_loss(const result<void>& done) { return !done && rnbd::is_loss(done.error()); }
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(a_flush_fails_once_after_writes_were_lost)
+{
+    fixture f;
+    f.run([&](rnbd::device& d) -> task<void> {
+        BOOST_TEST((co_await d.write(0, ones)).has_value());
+        BOOST_TEST((co_await d.flush()).has_value());
+        BOOST_TEST((co_await d.write(block, ones)).has_value());
+        co_await f.restart([&] { f.disk.lose_all(); });
+        BOOST_TEST(d.losses() == 1u);
+        const unsigned before = f.disk.flushes;
+        const auto flushed = co_await d.flush();
+        BOOST_TEST(is_loss(flushed));
+        BOOST_TEST((flushed.error() == std::errc::io_error));
+        BOOST_TEST(f.disk.flushes == before); // what was written since is for the next one
+        BOOST_TEST((co_await d.write(block, ones)).has_value());
+        BOOST_TEST((co_await d.flush()).has_value());
+        BOOST_TEST(f.disk.flushes == before + 1);
+        BOOST_TEST((f.disk.kept(1).front() == std::byte(1)));
+        // What is flushed is safe, and so is nothing at all.
+        co_await f.restart([&] { f.disk.lose_all(); });
+        BOOST_TEST((co_await d.flush()).has_value());
+        BOOST_TEST(d.losses() == 1u);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_run_that_goes_on_has_lost_nothing)
+{
+    fixture f;
+    f.run([&](rnbd::device& d) -> task<void> {
+        BOOST_TEST((co_await d.write(0, ones)).has_value());
+        co_await f.restart([] {});
+        BOOST_TEST((co_await d.flush()).has_value());
+        // A client that lost its paths, and the server never noticed.
+        BOOST_TEST((co_await d.write(block, ones)).has_value());
+        f.client_device->remove_device();
+        co_await sleep_for(1s);
+        f.client_device->return_device();
+        BOOST_TEST((co_await d.flush()).has_value());
+        BOOST_TEST(d.losses() == 0u);
+    });
+    BOOST_TEST(f.client_stats.reconnects.value() == 2u);
+}
+
+// As kernels' servers, which tell no run, or what lies in their memory: it may be the same each time.
+BOOST_DATA_TEST_CASE(a_server_that_shows_nothing_is_not_trusted, boost::unit_test::data::make({false, true}),
+                     forgets)
+{
+    fixture f;
+    f.forgets = forgets;
+    f.disk.tells_run = forgets;
+    f.run([&](rnbd::device& d) -> task<void> {
+        BOOST_TEST((co_await d.write(0, ones)).has_value());
+        co_await f.restart([] {});
+        BOOST_TEST(is_loss(co_await d.flush()));
+        BOOST_TEST((co_await d.flush()).has_value());
+        co_await f.restart([] {});
+        BOOST_TEST((co_await d.flush()).has_value());
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_server_that_comes_to_tell_runs_is_not_trusted_at_first)
+{
+    fixture f;
+    f.disk.tells_run = false;
+    f.run([&](rnbd::device& d) -> task<void> {
+        BOOST_TEST((co_await d.write(0, ones)).has_value());
+        co_await f.restart([&] { f.disk.tells_run = true; });
+        BOOST_TEST(is_loss(co_await d.flush()));
+        BOOST_TEST((co_await d.write(0, ones)).has_value());
+        co_await f.restart([] {});
+        BOOST_TEST((co_await d.flush()).has_value());
+    });
+}
+
+BOOST_AUTO_TEST_CASE(what_was_written_through_is_safe)
+{
+    fixture f;
+    f.run([&](rnbd::device& d) -> task<void> {
+        BOOST_TEST((co_await d.write(0, ones, true)).has_value());
+        co_await f.restart([&] { f.disk.lose_all(); });
+        BOOST_TEST((co_await d.flush()).has_value());
+        std::vector<std::byte> in(block);
+        BOOST_TEST((co_await d.read(0, in)).has_value());
+        BOOST_TEST((in == ones));
+    });
+}
+
+BOOST_DATA_TEST_CASE(discards_and_zeroes_are_changes_too, boost::unit_test::data::make({false, true}), zeroes)
+{
+    fixture f;
+    f.run([&](rnbd::device& d) -> task<void> {
+        result<void> done;
+        if (zeroes)
+            done = co_await d.write_zeroes(0, block);
+        else
+            done = co_await d.discard(0, block);
+        BOOST_TEST(done.has_value());
+        co_await f.restart([&] { f.disk.lose_all(); });
+        BOOST_TEST(is_loss(co_await d.flush()));
+    });
+}
+
+// Memory, as ramblk: it keeps all that it answers, and loses all of it with its process, what was flushed and written through too.
+BOOST_AUTO_TEST_CASE(a_device_without_a_cache_that_lives_with_its_run)
+{
+    fixture f(false);
+    f.run([&](rnbd::device& d) -> task<void> {
+        BOOST_TEST((co_await d.write(0, ones, true)).has_value());
+        BOOST_TEST((co_await d.flush()).has_value());
+        co_await f.restart([&] { f.disk.lose_all(); });
+        BOOST_TEST(is_loss(co_await d.flush()));
+        BOOST_TEST((co_await d.flush()).has_value());
+        co_await f.restart([&] { f.disk.lose_all(); }); // nothing has been written to this one
+        BOOST_TEST((co_await d.flush()).has_value());
+        BOOST_TEST((co_await d.write(0, ones)).has_value());
+        co_await f.restart([&] { f.disk.tells_run = false; });
+        BOOST_TEST(is_loss(co_await d.flush()));
+    });
+}
+
+// A disk without a cache, at a server that tells no runs.
+BOOST_AUTO_TEST_CASE(a_device_without_a_cache_that_tells_no_runs)
+{
+    fixture f(false);
+    f.disk.tells_run = false;
+    f.run([&](rnbd::device& d) -> task<void> {
+        BOOST_TEST((co_await d.write(0, ones)).has_value());
+        co_await f.restart([] {});
+        BOOST_TEST((co_await d.flush()).has_value());
+    });
+}
+
+// Both were sent again, and the server that has done them never knew what was lost.
+BOOST_AUTO_TEST_CASE(all_flushes_that_were_under_way_fail)
+{
+    fixture f;
+    f.run([&](rnbd::device& d) -> task<void> {
+        BOOST_TEST((co_await d.write(0, ones)).has_value());
+        f.disk.holds_flushes = true;
+        std::vector<task<result<void>>> all;
+        all.push_back(d.flush());
+        all.push_back(d.flush());
+        const auto fail = [&]() -> task<result<void>> {
+            co_await sleep_for(10ms);
+            BOOST_TEST(f.disk.held == 2u);
+            co_await f.restart([&] { f.disk.lose_all(); });
+            co_return result<void>();
+        };
+        all.push_back(fail());
+        const auto done = co_await when_all(std::move(all));
+        BOOST_TEST(f.disk.flushes == 4u);
+        BOOST_TEST(is_loss(done[0]));
+        BOOST_TEST(is_loss(done[1]));
+        BOOST_TEST((co_await d.flush()).has_value());
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_flush_covers_what_was_answered_before_it_began)
+{
+    fixture f;
+    f.run([&](rnbd::device& d) -> task<void> {
+        f.disk.flush_takes = 1s;
+        scope flushing(*f.shard);
+        result<void> flushed = error(std::errc::io_error);
+        flushing.spawn([&]() -> task<void> { flushed = co_await d.flush(); });
+        co_await sleep_for(500ms);
+        BOOST_TEST((co_await d.write(0, ones)).has_value());
+        co_await flushing.join();
+        BOOST_TEST(flushed.has_value());
+        co_await f.restart([&] { f.disk.lose_all(); });
+        BOOST_TEST(is_loss(co_await d.flush()));
+    });
+}
+
+// One piece was answered before, the other was sent again: the write succeeds, and half of it is not there.
+BOOST_AUTO_TEST_CASE(a_write_of_which_a_piece_was_answered_before)
+{
+    fixture f;
+    f.run([&](rnbd::device& d) -> task<void> {
+        f.disk.held_write = 3 * block;
+        const std::vector<std::byte> out(6 * block, std::byte(7));
+        std::vector<task<result<void>>> both;
+        both.push_back(d.write(0, out));
+        const auto fail = [&]() -> task<result<void>> {
+            co_await sleep_for(10ms);
+            BOOST_TEST(f.disk.held == 1u);
+            co_await f.restart([&] { f.disk.lose_all(); });
+            co_return result<void>();
+        };
+        both.push_back(fail());
+        const auto done = co_await when_all(std::move(both));
+        BOOST_TEST(done[0].has_value());
+        std::vector<std::byte> in(6 * block);
+        BOOST_TEST((co_await d.read(0, in)).has_value());
+        BOOST_TEST((in.front() == std::byte(0)));
+        BOOST_TEST((in.back() == std::byte(7)));
+        BOOST_TEST(is_loss(co_await d.flush()));
+    });
+}
+
+// What is sent again after the restart is a change like others, which the next restart may lose.
+BOOST_AUTO_TEST_CASE(each_loss_is_told)
+{
+    fixture f;
+    f.run([&](rnbd::device& d) -> task<void> {
+        for (unsigned i = 1; i <= 3; ++i) {
+            BOOST_TEST((co_await d.write(0, ones)).has_value());
+            co_await f.restart([&] { f.disk.lose_all(); });
+            BOOST_TEST(d.losses() == i);
+        }
+        BOOST_TEST(is_loss(co_await d.flush()));
+        BOOST_TEST((co_await d.write(0, ones)).has_value());
+        co_await f.restart([&] { f.disk.lose_all(); });
+        BOOST_TEST(is_loss(co_await d.flush()));
+        BOOST_TEST((co_await d.flush()).has_value());
+    });
+}
+
+// As nbdkit's plugin has them.
+BOOST_AUTO_TEST_CASE(each_user_of_a_device_is_told)
+{
+    fixture f;
+    f.run([&](rnbd::device& d) -> task<void> {
+        BOOST_TEST((co_await d.write(0, ones)).has_value());
+        co_await f.restart([&] { f.disk.lose_all(); });
+        BOOST_TEST(is_loss(co_await d.flush(0)));
+        BOOST_TEST(is_loss(co_await d.flush(0)));
+        BOOST_TEST((co_await d.flush(d.losses())).has_value());
+        BOOST_TEST(is_loss(co_await d.flush())); // the device's own count is another one
+        BOOST_TEST((co_await d.flush()).has_value());
+        BOOST_TEST(is_loss(co_await d.flush(0)));
+    });
+}
+
+BOOST_AUTO_TEST_SUITE_END()
