@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // COMPOUNDs with several large items: each in a chunk of its own over RDMA (RFC 8267 6.4), amid the record over a stream.
+#include "../marked_memory.hpp"
 #include "nfs4_server.hpp"
 #include "raw_requester.hpp"
 
@@ -694,6 +695,37 @@ BOOST_FIXTURE_TEST_CASE(any_number_of_reads, stream_fixture)
     BOOST_TEST_REQUIRE(results.size() == 32u);
     for (std::ptrdiff_t i = 0; i < 30; ++i)
         BOOST_TEST((results[std::size_t(i) + 2].data == bytes(text.begin() + i, text.begin() + i + 101)));
+}
+
+// Nor what others have left in the server's memory: in the message, a Write chunk, a Reply chunk.
+BOOST_DATA_TEST_CASE(replies_hold_nothing_of_others, transports, transport)
+{
+    rdma_fixture f;
+    f.connect(transport);
+    f.fill(f.a, bytes(5'003, std::byte('x')));
+    f.link("link", "odd/5");
+    leave_marks(f.pool, 256 << 10);
+    rdma_fixture::offer inline_only, chunks, long_reply;
+    chunks.writes = {{3'000, 9'000}, {512}, {4'096}};
+    long_reply.reply = 100'000;
+    READDIR4args listing;
+    listing.dircount = listing.maxcount = 3'000;
+    for (const auto* o : {&inline_only, &chunks, &long_reply}) {
+        const std::uint32_t size = o == &inline_only ? 1'001 : 5'001;
+        const auto m =
+            f.call_of({}, f.at(f.a), f.reading(f.a, 0, size), f.reading(f.a, 5'000, 4'096), f.at_root(),
+                      LOOKUP4args{"link"}, READLINK4args(), GETFH4args(), f.at_root(), listing);
+        const auto out = f.call(m, *o);
+        BOOST_TEST((out.answer.header.proc != rpcrdma::procedure::error));
+        BOOST_TEST(marks_in(out.answer.body) < 4u);
+        BOOST_TEST(marks_in(out.reply) < 4u);
+        for (const auto& chunk : out.written) {
+            for (const bytes& memory : chunk)
+                BOOST_TEST(marks_in(memory) < 4u);
+        }
+        if (o == &chunks) // of 3000 + 9000 bytes 5001 are written
+            BOOST_TEST(std::ranges::count(out.written[0][1], std::byte('?')) == 9'000 - 2'001);
+    }
 }
 
 // What a call holds follows from what it returns, and not from what was asked for.

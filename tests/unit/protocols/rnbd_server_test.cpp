@@ -363,6 +363,52 @@ BOOST_AUTO_TEST_CASE(a_client_is_told_what_the_device_is_like)
     });
 }
 
+// Else its client, which does not know its number, would keep it from others.
+BOOST_AUTO_TEST_CASE(a_device_whose_opening_cannot_be_answered_is_not_open)
+{
+    fixture f;
+    f.run([&]() -> task<void> {
+        const auto s = f.session("one");
+        BOOST_REQUIRE(co_await s->add_path(*f.client_device, "server"));
+        const auto message = encode(rnbd::open_request{rnbd::access_mode::read_write, "disk"});
+        std::vector<std::byte> little(rnbd::open_response_size - 1);
+        const auto no_room = co_await s->read(message, little);
+        BOOST_TEST((no_room.error() == std::errc::invalid_argument));
+        const auto no_read = co_await s->write(message, little);
+        BOOST_TEST((no_read.error() == std::errc::invalid_argument));
+        BOOST_TEST(f.devices.users_of(0).writers == 0u);
+        co_await s->close();
+    });
+    BOOST_TEST(f.device_stats.opens.value() == 0u);
+}
+
+// While a virtual machine moves from one host to another: two, and not a third.
+BOOST_AUTO_TEST_CASE(two_may_write_while_a_machine_moves)
+{
+    fixture f;
+    f.run([&]() -> task<void> {
+        using enum rnbd::access_mode;
+        const auto from = co_await f.open("disk", "from");
+        const auto to = f.session("to");
+        const auto other = f.session("other");
+        BOOST_REQUIRE(co_await to->add_path(*f.client_device, "server"));
+        BOOST_REQUIRE(co_await other->add_path(*f.client_device, "server"));
+        BOOST_TEST(((co_await f.ask_open(*to, "disk")).error() == std::errc::operation_not_permitted));
+        BOOST_TEST((co_await f.ask_open(*to, "disk", migration)).has_value());
+        BOOST_TEST(
+            ((co_await f.ask_open(*other, "disk", migration)).error() == std::errc::operation_not_permitted));
+        for (const auto* s : {&from, &to})
+            BOOST_TEST(co_await f.io(**s, operation::write, 0, 0, 512) == 0);
+        co_await from->close();
+        co_await sleep_for(20ms);
+        // The machine has moved: its disk is the new host's alone, but for another move.
+        BOOST_TEST(((co_await f.ask_open(*other, "disk")).error() == std::errc::operation_not_permitted));
+        BOOST_TEST((co_await f.ask_open(*other, "disk", migration)).has_value());
+        co_await to->close();
+        co_await other->close();
+    });
+}
+
 BOOST_AUTO_TEST_CASE(refused_opens_are_counted_by_their_reason)
 {
     fixture f;
