@@ -5,8 +5,12 @@ can't load."""
 import json
 import os
 import shlex
+import signal
+import socket
+import struct
 import subprocess
 import sys
+import time
 
 import daemon
 
@@ -14,13 +18,63 @@ MIB = 1 << 20
 PLUGIN = ""
 
 
+class NbdClient:
+    """The protocol of NBD by hand: https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md, fixed newstyle, simple replies."""
+    WRITE, FLUSH = 1, 3
+    FUA = 1
+
+    def __init__(self, path):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(60)
+        self.socket.connect(path)
+        assert self.receive(16) == b"NBDMAGICIHAVEOPT"
+        self.receive(2)
+        self.socket.sendall(struct.pack(">I", 3) + b"IHAVEOPT" + struct.pack(">II", 1, 0)) # NBD_OPT_EXPORT_NAME, the default one
+        self.size, self.flags = struct.unpack(">QH", self.receive(10))
+
+    def receive(self, size):
+        data = b""
+        while len(data) < size:
+            more = self.socket.recv(size - len(data))
+            assert more, "nbdkit has closed the connection"
+            data += more
+        return data
+
+    def ask(self, command, data=b"", offset=0, flags=0):
+        """The errno of NBD's answer; 0 for success."""
+        self.socket.sendall(struct.pack(">IHHQQI", 0x25609513, flags, command, 7, offset, len(data)) + data)
+        magic, error, handle = struct.unpack(">IIQ", self.receive(16))
+        assert (magic, handle) == (0x67446698, 7)
+        return error
+
+    def close(self):
+        self.socket.close()
+
+
 class Nbdkit(daemon.DaemonTest):
     def setUp(self):
         super().setUp()
+        self.serve("0", "0")
+
+    def serve(self, *ports):
+        words = [word for port in ports for word in ("--listen", f"iwarp://127.0.0.1:{port}")]
         self.daemon = self.run_daemon("block", "--shards", "1", "--metrics", "127.0.0.1:0", "--device", "disk=32M",
-                                      "--device", "fixed=1M,ro", "--state", os.path.join(self.folder, "state"),
-                                      "--listen", "iwarp://127.0.0.1:0", "--listen", "iwarp://127.0.0.1:0", exactly=True)
+                                      "--device", "fixed=1M,ro", "--state", os.path.join(self.folder, "state"), *words, exactly=True)
         self.ports = [line.rsplit(":", 1)[1] for line in self.daemon.lines if line.startswith("listening at ")]
+
+    def start_nbdkit(self, *words):
+        """An nbdkit that serves until the test is over: the path of its socket, and its process."""
+        path = os.path.join(self.folder, "nbd.sock")
+        running = subprocess.Popen(["nbdkit", "-f", "-U", path, PLUGIN, *words], stderr=subprocess.PIPE, text=True)
+        self.addCleanup(running.stderr.close)
+        self.addCleanup(running.wait)
+        self.addCleanup(running.kill)
+        limit = time.monotonic() + 30
+        while not os.path.exists(path):
+            self.assertIsNone(running.poll())
+            self.assertLess(time.monotonic(), limit)
+            time.sleep(0.01)
+        return path, running
 
     def run_nbdkit(self, script, device="disk", *words, status=0):
         """What the commands say that nbdkit runs with the export's URI in $uri."""
@@ -29,6 +83,41 @@ class Nbdkit(daemon.DaemonTest):
                               capture_output=True, text=True, timeout=120, check=False, cwd=self.folder)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done.stdout + done.stderr
+
+    def test_each_client_is_told_once_what_the_server_lost(self):
+        path, running = self.start_nbdkit(f"url=rnbd+iwarp://127.0.0.1:{self.ports[0]}/disk")
+        one = NbdClient(path)
+        two = NbdClient(path)
+        gone = NbdClient(path)
+        for client in (one, two, gone):
+            self.addCleanup(client.close)
+        self.assertEqual(one.ask(one.WRITE, bytes(65536)), 0)
+        self.assertEqual(two.ask(two.FLUSH), 0)
+        self.assertEqual(gone.ask(gone.WRITE, bytes(65536), 65536), 0)
+        gone.close()
+        self.daemon.stop(signal.SIGKILL)
+        self.serve(*self.ports)
+        # A write waits until there is a server again. That it is on stable storage itself says nothing of others.
+        self.assertEqual(one.ask(one.WRITE, bytes(4096), 0, one.FUA), 0)
+        self.assertEqual(one.ask(one.FLUSH), 5) # EIO
+        self.assertEqual(one.ask(one.FLUSH), 0)
+        later = NbdClient(path) # one has been told
+        self.addCleanup(later.close)
+        self.assertEqual(later.ask(later.FLUSH), 0)
+        self.assertEqual(two.ask(two.FLUSH), 5)
+        self.assertEqual(two.ask(two.FLUSH), 0)
+        running.terminate()
+        self.assertIn("may have lost changes that it had answered", running.stderr.read())
+
+    def test_a_session_ends_when_its_device_is_refused(self):
+        self.start_nbdkit(f"url=rnbd+iwarp://127.0.0.1:{self.ports[0]}/none")
+        path = os.path.join(self.folder, "nbd.sock")
+        with self.assertRaises((AssertionError, ConnectionError)):
+            NbdClient(path)
+        limit = time.monotonic() + 30
+        while self.daemon.metric("verbena_rtrs_sessions") != 0:
+            self.assertLess(time.monotonic(), limit)
+        self.assertEqual(self.daemon.metric('verbena_rtrs_ended_paths_total{reason="closed"}'), 1)
 
     def test_copies_are_the_same(self):
         image = os.path.join(self.folder, "image")

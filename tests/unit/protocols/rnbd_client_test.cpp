@@ -6,6 +6,7 @@
 
 #include "rnbd_world.hpp"
 
+#include <verbena/core/event.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/core/sleep.hpp>
 
@@ -43,7 +44,9 @@ public:
     }
     task<result<void>> write(std::uint64_t offset, std::span<const std::byte> from, bool through) override
     {
-        return note("write", offset, from.size(), through);
+        if (waits_for != nullptr)
+            co_await waits_for->wait_shielded();
+        co_return co_await note("write", offset, from.size(), through);
     }
     task<result<void>> flush() override { return note("flush", 0, 0, false); }
     task<result<void>> discard(std::uint64_t offset, std::uint64_t length) override
@@ -57,6 +60,7 @@ public:
     /// "write 4096+512 flag" for each call since the last time.
     std::vector<std::string> calls() { return std::exchange(calls_, {}); }
     storage::block_properties told;
+    event* waits_for = nullptr; ///< a write, before it is done
 
 private:
     task<result<void>> note(const char* what, std::uint64_t offset, std::uint64_t length, bool flag)
@@ -142,7 +146,9 @@ struct fixture : rnbd_test::world {
     task<void> whole(const std::function<task<void>(rtrs::client&, rnbd::client&)>& body)
     {
         begin();
-        rtrs::client session(*shard, *pool, named("client"), client_stats);
+        rtrs::client_options o = named("client");
+        o.policy = policy;
+        rtrs::client session(*shard, *pool, std::move(o), client_stats);
         const auto added = co_await session.add_path(*client_device, "server");
         BOOST_REQUIRE(added);
         {
@@ -154,6 +160,7 @@ struct fixture : rnbd_test::world {
     }
 
     recording_disk disk;
+    rtrs::path_policy policy = rtrs::path_policy::min_inflight;
     std::unique_ptr<loop::context> client_device;
     std::unique_ptr<verbs::listener> listener;
     std::unique_ptr<rtrs::server> serving;
@@ -274,6 +281,50 @@ BOOST_AUTO_TEST_CASE(a_device_that_is_closed_is_free_while_its_session_lives)
         // After a restart nobody opens it again.
         co_await f.restart();
         BOOST_TEST(f.devices.users_of(0).writers == 0u);
+    });
+}
+
+// One path has a request under way. Which takes those that follow?
+BOOST_DATA_TEST_CASE(a_request_takes_the_path_that_the_policy_says,
+                     boost::unit_test::data::make({true, false}), in_turn)
+{
+    fixture f;
+    event goes_on;
+    f.policy = in_turn ? rtrs::path_policy::round_robin : rtrs::path_policy::min_inflight;
+    f.disk.waits_for = &goes_on;
+    auto second_device = f.fabric->make_context(f.profile);
+    f.run([&](rtrs::client& session, rnbd::client& blocks) -> task<void> {
+        auto other = std::move(*f.server_device->listen("other"));
+        scope s(*f.shard);
+        s.spawn([&] { return f.serving->serve(*f.server_device, *other); });
+        const auto added = co_await session.add_path(*second_device, "other");
+        BOOST_REQUIRE(added);
+        auto opened = co_await blocks.open("disk", rnbd::access_mode::read_write);
+        BOOST_REQUIRE(opened);
+        scope writing(*f.shard);
+        writing.spawn([&]() -> task<void> {
+            const std::vector<std::byte> bytes(512);
+            BOOST_TEST((co_await (*opened)->write(0, bytes)).has_value());
+        });
+        co_await sleep_for(1ms);
+        const auto reads_by_the_busy_path = [&] {
+            std::uint64_t reads = 0;
+            f.client_stats.by_path.each([&](const auto&, const auto&, const rtrs::path_counters& c) {
+                reads += c.in_flight.value() != 0 ? c.reads.requests.value() : 0;
+            });
+            return reads;
+        };
+        const std::uint64_t before = reads_by_the_busy_path();
+        std::vector<std::byte> bytes(512);
+        for (int i = 0; i < 10; ++i)
+            BOOST_TEST((co_await (*opened)->read(0, bytes)).has_value());
+        BOOST_TEST(reads_by_the_busy_path() - before == (in_turn ? 5u : 0u));
+        goes_on.set();
+        co_await writing.join();
+        opened->reset();
+        co_await session.close();
+        other->close();
+        co_await s.join();
     });
 }
 

@@ -90,7 +90,8 @@ struct fixture : rnbd_test::world {
     task<void> write(rnbd::device& d, std::optional<result<void>>& done)
     {
         const std::vector<std::byte> bytes(512);
-        done.emplace(co_await d.write(0, bytes));
+        const auto written = co_await d.write(0, bytes);
+        done.emplace(written);
     }
 
     waiting_disk disk;
