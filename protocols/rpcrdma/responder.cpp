@@ -243,10 +243,10 @@ void responder_connection::on_completions(std::span<const verbs::completion> bat
         if (op == operation::receive) {
             const auto slot = static_cast<std::uint32_t>(c.id);
             if (verbs::has_immediate(c.opcode) && c.status == verbs::status::success) {
+                // What else the batch holds is taken all the same: a Read's call waits for its completion.
                 receive_slots_[slot].reset();
-                queue_pair_->abort(
-                    error(std::errc::protocol_error, "an immediate, which RPC-over-RDMA does not have"));
-                return;
+                give_up(error(std::errc::protocol_error, "an immediate, which RPC-over-RDMA does not have"));
+                continue;
             }
             if (c.status == verbs::status::success)
                 arrived_.push_back({slot, c.length});
