@@ -214,6 +214,14 @@ task<result<void>> connection::send_with_invalidate(lease memory, std::size_t si
     co_return co_await run(r, std::move(memory), size);
 }
 
+task<result<void>> connection::send_with_immediate(lease memory, std::size_t size, std::uint32_t immediate)
+{
+    send_request r;
+    r.opcode = opcode::send_with_immediate;
+    r.immediate = immediate;
+    co_return co_await run(r, std::move(memory), size);
+}
+
 task<result<void>> connection::write(lease memory, std::size_t size, const remote_segment& to)
 {
     send_request r;

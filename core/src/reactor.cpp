@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "debug_layout.hpp"
+#include "left_scope.hpp"
+#include "stall_watch.hpp"
 #include "wake_descriptor.hpp"
 
 #include <verbena/core/io_watch.hpp>
+#include <verbena/core/log.hpp>
 #include <verbena/core/reactor.hpp>
 
 #include <algorithm>
@@ -10,6 +13,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <thread>
+#include <typeinfo>
 #include <unistd.h>
 
 namespace verbena {
@@ -136,6 +140,7 @@ result<std::unique_ptr<reactor>> reactor::create(const reactor_options& options)
 reactor::~reactor()
 {
     detail::debug_layout::strike_out(*this);
+    detail::left_scope::never_ended(*this);
     // It is seldom so, and for a few instructions only; to spin could keep a thread of lower priority from them.
     while (senders_.load(std::memory_order_acquire) != 0)
         std::this_thread::sleep_for(std::chrono::microseconds(10));
@@ -215,6 +220,25 @@ bool reactor::drain_remote() noexcept
     return n != 0;
 }
 
+// `what` says what is done, before it is done. Where steps are not timed, which is nearly always, this costs one test
+// of a pointer.
+template<class What, class F>
+auto reactor::step(What what, F f)
+{
+    return watch_ == nullptr ? f() : watch_->step(what(), f);
+}
+
+void reactor::resume(std::coroutine_handle<> handle)
+{
+#ifndef NDEBUG
+    detail::left_scope::check(*this);
+#endif
+    if (watch_ == nullptr)
+        handle.resume();
+    else
+        watch_->resume(handle);
+}
+
 bool reactor::poll_watches() noexcept
 {
     bool any = false;
@@ -222,7 +246,8 @@ bool reactor::poll_watches() noexcept
         io_watch* watch = hot_.front();
         hot_.push_back(*watch);
         polled_ = watch;
-        const bool worked = watch->on_readable();
+        const bool worked =
+            step([watch] { return typeid(*watch).name(); }, [watch] { return watch->on_readable(); });
         if (polled_ != watch) { // destroyed by its own callback
             any = true;
             continue;
@@ -246,7 +271,7 @@ bool reactor::poll_sources()
     bool any = false;
     for (event_source* s = sources_.front(); s != nullptr;) {
         event_source* next = sources_.next(*s);
-        any |= s->poll();
+        any |= step([s] { return typeid(*s).name(); }, [s] { return s->poll(); });
         s = next;
     }
     return any;
@@ -260,7 +285,12 @@ void reactor::run_deferred(intrusive_list<deferred>& list, std::size_t& ran)
         batch.push_back(*d);
     while (deferred* d = batch.pop_front()) {
         ++ran;
-        d->run();
+        // It may be gone afterwards, and its name is not.
+        step([d] { return typeid(*d).name(); },
+             [d] {
+                 d->run();
+                 return true;
+             });
     }
 }
 
@@ -281,7 +311,7 @@ std::size_t reactor::run_ready()
         }
         ran += end - done;
         while (done != end)
-            run_queue_[done++].resume();
+            resume(run_queue_[done++]);
     }
     if (done == run_queue_.size())
         run_queue_.clear();
@@ -300,9 +330,11 @@ bool reactor::turn()
     if (outer != this)
         now_ = clock_->now();
     const time_point start = now_;
-    bool any = drain_remote();
-    any |= timers_.expire(now_);
-    any |= ring_->reap();
+    if (watch_ != nullptr)
+        watch_->begin();
+    bool any = step([] { return "messages of other threads"; }, [this] { return drain_remote(); });
+    any |= step([] { return "timers"; }, [this] { return timers_.expire(now_); });
+    any |= step([] { return "completions of the ring"; }, [this] { return ring_->reap(); });
     if (nested_ != nullptr)
         any |= nested_->look([](io_watch& watch) { watch.readable(); });
     any |= poll_watches();
@@ -328,13 +360,49 @@ bool reactor::turn()
         if (took > stall_limit) {
             add_to(stats_.stalls, 1);
             add_to(stats_.stall_nanoseconds, nanoseconds(took));
+            if (took >= stall_watch::limit)
+                turn_was_long(took);
         }
     } else {
         add_to(stats_.spin_nanoseconds, nanoseconds(took));
     }
+    if (watch_ != nullptr && end >= watch_->until)
+        watch_.reset();
     now_ = end;
     current_reactor = outer;
     return any;
+}
+
+// Nobody was served meanwhile: neither a timer nor a peer. The log says for how long, and by what if steps were timed.
+void reactor::turn_was_long(duration took) noexcept
+{
+    const auto milliseconds = [](duration d) {
+        return std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
+    };
+    try {
+        const bool timed = watch_ != nullptr;
+        if (!timed)
+            watch_ = std::make_unique<stall_watch>(*clock_);
+        watch_->until = clock_->now() + stall_watch::watches_for;
+        if (!long_turns_)
+            long_turns_ = std::make_unique<log_limiter>(5, std::chrono::seconds(60));
+        std::uint64_t suppressed = 0;
+        if (!log_enabled(log_level::warning) || !long_turns_->admit(clock_->now(), suppressed))
+            return;
+        const bool known = timed && watch_->longest() >= took / 2;
+        const std::string by = known   ? watch_->name()
+                               : timed ? "many short steps"
+                                       : "not timed; the next one within a minute is named";
+        log(log_level::warning, "core",
+            "a shard was held, and nothing else of it ran meanwhile; what blocks or computes for long "
+            "belongs "
+            "into a blocking pool, or yields",
+            {{"shard", index()},
+             {"milliseconds", milliseconds(took)},
+             {"by", by},
+             {"suppressed", suppressed}});
+    } catch (const std::exception&) { // no memory to tell of it
+    }
 }
 
 bool reactor::arm_sources() noexcept

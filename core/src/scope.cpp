@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/core/scope.hpp>
 
+#include "left_scope.hpp"
+
+#include <verbena/core/exception.hpp>
+
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
+#include <string>
 
 namespace verbena {
 
@@ -18,6 +24,57 @@ incomplete_run::incomplete_run(run_end why)
 }
 
 void detail::root_record::enter_group() noexcept { group_.enter(context()->shard->task_groups(), *this); }
+
+namespace {
+
+void write_error(const std::string& text) noexcept { std::fputs(text.c_str(), stderr); }
+
+std::string described(const char* name, std::size_t live)
+{
+    return std::string("scope ") + (name != nullptr ? '"' + std::string(name) + "\" " : "(without a name) ") +
+           "with " + std::to_string(live) + (live == 1 ? " live child" : " live children");
+}
+
+constexpr const char* rule = "a scope must be joined before it goes: request_stop(), then co_await join()\n";
+
+} // namespace
+
+void detail::scope_goes_with_children(reactor& shard, const char* name, std::size_t live) noexcept
+{
+    const std::string what = described(name, live);
+    if (std::uncaught_exceptions() == 0) {
+        write_error("verbena: " + what + " is destroyed; " + rule);
+        std::abort();
+    }
+    write_error("verbena: an exception leaves " + what + "; " + rule);
+    left_scope::note(shard, name, live);
+}
+
+void detail::exception_leaves_task(const task_context* context) noexcept
+{
+    if (context != nullptr && context->shard != nullptr && left_scope::any(*context->shard))
+        left_scope::end(*context->shard, ": " + what_of(std::current_exception()));
+}
+
+void detail::left_scope::note(reactor& r, const char* name, std::size_t live) noexcept
+{
+    r.left_scope_ = name;
+    r.left_children_ = live;
+}
+
+void detail::left_scope::end(const reactor& r, const std::string& exception) noexcept
+{
+    write_error("verbena: the exception that left " + described(r.left_scope_, r.left_children_) + exception +
+                "\n");
+    std::abort();
+}
+
+void detail::left_scope::never_ended(const reactor& r) noexcept
+{
+    if (any(r))
+        write_error("verbena: the shard goes; the children of a " +
+                    described(r.left_scope_, r.left_children_) + " that an exception left never ended\n");
+}
 
 void detail::run_to_the_end(reactor& r, scope& s, const bool& ended)
 {

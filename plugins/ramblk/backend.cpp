@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/plugins/ramblk.hpp>
 
-#include <verbena/core/next_turn.hpp>
+#include <verbena/core/yield.hpp>
 
 #include <algorithm>
 #include <array>
@@ -107,7 +107,7 @@ private:
             done = clear_part(offset, size, keep);
             offset += size;
             if (offset < end)
-                co_await next_turn();
+                co_await yield();
         }
         co_return done;
     }

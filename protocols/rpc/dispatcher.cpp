@@ -2,6 +2,7 @@
 #include <verbena/protocols/rpc/dispatcher.hpp>
 
 #include <verbena/core/exception.hpp>
+#include <verbena/core/in_context.hpp>
 #include <verbena/core/log.hpp>
 #include <verbena/protocols/rpc/duplicate_request_cache.hpp>
 #include <verbena/protocols/rpc/kept_results.hpp>
@@ -169,12 +170,23 @@ task<bool> service_dispatcher::dispatch(call& c)
     outcome how = outcome::system_error;
     try {
         const repeat_rule rule = duplicates_ != nullptr ? entry->program.repeats(c) : repeat_rule::runs_again;
+        task<outcome> serving;
         if (rule == repeat_rule::is_answered)
-            how = co_await serve_once(entry->program, c);
+            serving = serve_once(entry->program, c);
         else if (rule == repeat_rule::runs_in_turn)
-            how = co_await serve_in_turn(entry->program, c);
+            serving = serve_in_turn(entry->program, c);
         else
-            how = co_await entry->program.serve(c);
+            serving = entry->program.serve(c);
+        const task_context& context = co_await current_context();
+        c.set_caller_gone(context.stop);
+        if (c.server_stop().stop_possible() && entry->program.goes_on_alone(c)) {
+            task_context alone = context;
+            alone.stop = c.server_stop();
+            verbena::detail::in_context<outcome> ended(serving, alone);
+            how = co_await ended;
+        } else {
+            how = co_await serving;
+        }
     } catch (...) {
         // A fault of the program's, which costs one call.
         stats.exceptions.add();

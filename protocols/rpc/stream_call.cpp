@@ -15,6 +15,7 @@ stream_call::stream_call(stream_connection& connection, record&& message,
 {
     peer_ = &connection.peer();
     buffers_ = &connection.buffers();
+    server_stop_ = connection.server_stop();
     args_ = xdr::decoder(message_.first, message_.second, 0);
     results_ = xdr::encoder(std::span(inline_).subspan(fragment_header_size));
 }

@@ -179,7 +179,7 @@ void stream_connection::serve(record&& message) noexcept
     ++calls_;
     call_bytes_ += message.size();
     turn_used_ += 1 + message.size() / server_.options.turn_unit;
-    run(*new stream_call(*this, std::move(message), server_.context_of_a_call()));
+    run(*new stream_call(*this, std::move(message), server_.context_of_a_call(caller_gone_)));
 }
 
 void stream_connection::complete(std::unique_ptr<stream_call> c, bool reply) noexcept
@@ -463,6 +463,8 @@ void stream_connection::finish(stream_end cause) noexcept
     want_read(false);
     leave_share();
     flush_later();
+    if (cause == stream_end::closed_by_peer)
+        caller_gone_.request_stop();
     end_if_finished();
 }
 
@@ -477,6 +479,7 @@ void stream_connection::end(stream_end cause) noexcept
     if (ended_)
         return;
     ended_ = true;
+    caller_gone_.request_stop();
     close_reverse();
     server_.stats.ended[static_cast<std::size_t>(cause)].add();
     server_.stats.connections.add(-1);

@@ -4,6 +4,9 @@
 //   open --EOF or shut-down--> finishing --calls and replies gone--> ended
 //   open, finishing --error, limit--> ended --calls gone--> destroyed
 //
+// Calls are asked to stop when their caller is gone: at the end of its stream, since a client that is gone looks like
+// one that only sends no more, and when the connection ends.
+//
 // An ended connection has no socket; it stays as long as calls refer to it, since their effects must
 // happen and be remembered (duplicate requests) even if nobody waits for the reply.
 #pragma once
@@ -76,7 +79,7 @@ struct stream_server::impl {
     void reap() noexcept;
     void memory_again() noexcept;
     void deadline_passed() noexcept;
-    task_context context_of_a_call() noexcept;
+    task_context context_of_a_call(stop_source& caller_gone) noexcept;
 
     stream_server& server;
     reactor& shard;
@@ -135,6 +138,8 @@ public:
     void memory_again() noexcept;
     bool waits_for_memory() const noexcept { return waits_for_memory_; }
     bool unreferenced() const noexcept { return calls_ == 0; }
+    /// What calls that go on without their caller see.
+    stop_token server_stop() noexcept { return server_.stopping.token(); }
 
 private:
     friend struct stream_server::impl;
@@ -219,6 +224,7 @@ private:
     parser parser_{*this};
     flusher flusher_{*this};
     watchdog watchdog_{*this};
+    stop_source caller_gone_;
     std::size_t calls_ = 0;
     std::size_t call_bytes_ = 0;
     std::size_t expected_results_ = 0; // of the calls being served

@@ -47,11 +47,11 @@ std::string_view to_string(stream_end cause) noexcept
     return "unknown";
 }
 
-task_context stream_server::impl::context_of_a_call() noexcept
+task_context stream_server::impl::context_of_a_call(stop_source& caller_gone) noexcept
 {
     task_context context;
     context.shard = &shard;
-    context.stop = stopping.token();
+    context.stop = caller_gone.token();
     context.trace_id = shard.next_trace_id();
     return context;
 }

@@ -480,7 +480,7 @@ void requester::on_completions(std::span<const verbs::completion> batch) noexcep
         if (verbs::has_immediate(c.opcode)) {
             fail_connection(
                 error(std::errc::protocol_error, "an immediate, which RPC-over-RDMA does not have"));
-            return;
+            continue;
         }
         wakes_left_ = 0;
         if (c.invalidated_key != 0)
@@ -490,7 +490,7 @@ void requester::on_completions(std::span<const verbs::completion> batch) noexcep
         // A queue pair whose end is under way takes none, and what it had received before is good.
         if (!posted && connected() && queue_pair_->connected()) {
             fail_connection(error(std::errc::not_enough_memory, "receive buffers"));
-            return;
+            continue;
         }
     }
     if (freed)

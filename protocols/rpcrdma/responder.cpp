@@ -59,6 +59,8 @@ responder_connection::~responder_connection()
 task<void> responder_connection::run(std::unique_ptr<verbs::connect_request> request,
                                      verbs::protection_domain& domain)
 {
+    const task_context& context = co_await current_context();
+    server_stop_ = context.stop;
     bool accepted = false;
     try {
         accepted = co_await take(std::move(request), domain);
@@ -243,10 +245,10 @@ void responder_connection::on_completions(std::span<const verbs::completion> bat
         if (op == operation::receive) {
             const auto slot = static_cast<std::uint32_t>(c.id);
             if (verbs::has_immediate(c.opcode) && c.status == verbs::status::success) {
+                // What else the batch holds is taken all the same: a Read's call waits for its completion.
                 receive_slots_[slot].reset();
-                queue_pair_->abort(
-                    error(std::errc::protocol_error, "an immediate, which RPC-over-RDMA does not have"));
-                return;
+                give_up(error(std::errc::protocol_error, "an immediate, which RPC-over-RDMA does not have"));
+                continue;
             }
             if (c.status == verbs::status::success)
                 arrived_.push_back({slot, c.length});
@@ -307,6 +309,7 @@ void responder_connection::on_disconnected(const error& cause) noexcept
     log_limited(stats_.ends_logged, orderly ? log_level::debug : log_level::info, "rpcrdma",
                 "connection ended", {{"peer", peer_name_}, {"cause", cause.message()}});
     calls_scope_.request_stop();
+    send_queue_moved_.set(); // a call that goes on alone hears of no stop
     if (reverse_)
         reverse_->closed();
     ended_.set();

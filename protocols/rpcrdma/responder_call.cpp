@@ -10,6 +10,7 @@ void responder_call::begin(lease received, const rpc::peer& from, buffer_pool& b
     received_ = std::move(received);
     peer_ = &from;
     buffers_ = &buffers;
+    server_stop_ = connection_.server_stop_;
     header_ = {};
     results_ = xdr::encoder(small_results_);
     items_.clear();

@@ -201,6 +201,7 @@ private:
     const responder_options& options_;
     responder_stats& stats_;
     const task_context trace_; // what calls inherit
+    stop_token server_stop_;   // what calls that go on without their caller see
     scope calls_scope_;
     std::unique_ptr<verbs::queue_pair> queue_pair_;
     connection_terms terms_;

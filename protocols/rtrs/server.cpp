@@ -3,7 +3,7 @@
 
 #include "server_session.hpp"
 
-#include <verbena/core/next_turn.hpp>
+#include <verbena/core/yield.hpp>
 #include <verbena/core/sleep.hpp>
 
 #include <algorithm>
@@ -155,7 +155,7 @@ task<result<void>> clear(std::span<std::byte> memory)
         const std::size_t size = std::min(memory.size(), cleared_at_once);
         clear_here(memory.first(size));
         memory = memory.subspan(size);
-        co_await next_turn();
+        co_await yield();
     }
     co_return result<void>();
 }

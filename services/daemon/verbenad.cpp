@@ -10,6 +10,7 @@
 #include <verbena/services/service.hpp>
 
 #include <cstdio>
+#include <cstdlib>
 #include <stdexcept>
 
 namespace {
@@ -21,32 +22,35 @@ int finish(int status)
     return status;
 }
 
-} // namespace
-
-int main(int argc, char** argv)
+// What the words of the command line ask for.
+int run(verbena::service& service, int argc, char** argv)
 {
     using namespace verbena::daemon;
+    for (const verbena::module_descriptor* m : bundled_modules())
+        service.modules().add(*m);
+    parsed_command_line line = parse_command_line(argc, argv, service);
+    if (!line.wanted)
+        return finish(line.exit_status);
+    switch (line.wanted->kind) {
+    case command_kind::modules:
+        verbena::print("%s", list_of_modules(service.modules()).c_str());
+        return finish(0);
+    case command_kind::check_module: return finish(check_modules(line.wanted->files));
+    case command_kind::check:
+    case command_kind::serve: break;
+    }
+    service.configure(std::move(line.wanted->settings));
+    if (line.wanted->kind == command_kind::check) {
+        verbena::print("%s", to_toml(service.effective()).c_str());
+        return finish(0);
+    }
+    return service.run();
+}
+
+int run_and_complain(verbena::service& service, int argc, char** argv)
+{
     try {
-        verbena::service service("verbenad", VERBENA_VERSION);
-        for (const verbena::module_descriptor* m : bundled_modules())
-            service.modules().add(*m);
-        parsed_command_line line = parse_command_line(argc, argv, service);
-        if (!line.wanted)
-            return finish(line.exit_status);
-        switch (line.wanted->kind) {
-        case command_kind::modules:
-            verbena::print("%s", list_of_modules(service.modules()).c_str());
-            return finish(0);
-        case command_kind::check_module: return finish(check_modules(line.wanted->files));
-        case command_kind::check:
-        case command_kind::serve: break;
-        }
-        service.configure(std::move(line.wanted->settings));
-        if (line.wanted->kind == command_kind::check) {
-            verbena::print("%s", to_toml(service.effective()).c_str());
-            return finish(0);
-        }
-        return service.run();
+        return run(service, argc, argv);
     } catch (const verbena::config_error& e) {
         std::fprintf(stderr, "verbenad: %s\n", verbena::printable_lines(e.what()).c_str());
         return 2;
@@ -57,4 +61,19 @@ int main(int argc, char** argv)
         std::fprintf(stderr, "verbenad: a module threw something that is no std::exception\n");
         return 1;
     }
+}
+
+} // namespace
+
+int main(int argc, char** argv)
+{
+    verbena::service service("verbenad", VERBENA_VERSION);
+    const int status = run_and_complain(service, argc, argv);
+    // A call that does not return keeps threads that can't be waited for. The static objects that they use must not be
+    // destroyed.
+    if (!service.unfinished().empty()) {
+        std::fflush(nullptr);
+        std::_Exit(status);
+    }
+    return status;
 }

@@ -41,7 +41,9 @@ using namespace services;
 constexpr unsigned max_default_shards = 8;
 constexpr std::uint64_t mebibytes_per_shard = 4;
 // How long a stop may take beyond the drain before what does not come back is given up.
-constexpr std::chrono::seconds stop_grace{5};
+constexpr std::chrono::milliseconds default_grace = std::chrono::seconds(5);
+// A call is taken to be one that does not return after this time.
+constexpr std::chrono::seconds stuck_after{5};
 // How long whoever reads the standard error may take for all tasks.
 constexpr std::chrono::seconds dump_patience{2};
 
@@ -127,7 +129,7 @@ setting_values& table_of(setting_values& root, std::string_view name)
 
 } // namespace
 
-struct service::impl final : module_host {
+struct service::impl final : module_host, std::enable_shared_from_this<service::impl> {
     // A protocol with listeners of its own, and those that are served with it.
     struct served {
         std::string name;
@@ -159,7 +161,9 @@ struct service::impl final : module_host {
     void start();
     void start_runtime();
     void take_down(std::chrono::milliseconds limit);
-    void stop_within(std::chrono::seconds drain);
+    bool stop_within(std::chrono::milliseconds drain, std::chrono::milliseconds grace);
+    std::string still_running() const;
+    void leave_behind() noexcept;
     runtime_options options() const;
 
     // A descriptor for what serve() was given.
@@ -182,7 +186,6 @@ struct service::impl final : module_host {
     std::vector<module*> order;
     std::vector<module*> started; // or tried to
     std::string text;
-    std::string failure;                        // of start()
     std::atomic<const char*> stopping{nullptr}; // whose stop() runs
     std::size_t listener_count = 0;
     std::set<std::string> addresses;
@@ -191,6 +194,9 @@ struct service::impl final : module_host {
     bool configured = false;
     bool began = false;
     bool running = false;
+    std::thread stopper; // runs take_down()
+    std::future<void> stopped;
+    std::string unfinished;
 };
 
 void service::impl::complete_daemon()
@@ -405,8 +411,6 @@ void service::impl::start()
 
 void service::impl::take_down(std::chrono::milliseconds limit)
 {
-    if (!std::exchange(running, false))
-        return;
     const auto name_of = [this](const module& m) { return table.name_of(m).data(); };
     for (served& s : protocols) {
         for (protocol_module* m : s.all) {
@@ -443,7 +447,7 @@ void service::impl::take_down(std::chrono::milliseconds limit)
         rt->stop();
 }
 
-service::service(std::string program, std::string version) : impl_(std::make_unique<impl>())
+service::service(std::string program, std::string version) : impl_(std::make_shared<impl>())
 {
     impl_->program = std::move(program);
     impl_->version = std::move(version);
@@ -452,12 +456,14 @@ service::service(std::string program, std::string version) : impl_(std::make_uni
 service::~service()
 {
     try {
-        impl_->stop_within(std::chrono::seconds(0));
+        const bool gave_up = impl_->stopper.joinable();
+        (void)impl_->stop_within({}, gave_up ? std::chrono::seconds(0) : default_grace);
     } catch (const std::exception& e) {
         log(log_level::error, "service", "the end of a service failed", {{"exception", e.what()}});
     } catch (...) {
         log(log_level::error, "service", "the end of a service failed");
     }
+    impl_->leave_behind();
 }
 
 module_table& service::modules() noexcept { return impl_->table; }
@@ -561,53 +567,95 @@ void service::start()
     try {
         impl_->start();
     } catch (const std::exception& e) {
-        impl_->failure = e.what();
-        impl_->stop_within(std::chrono::seconds(0));
+        // If the end of what did start takes for ever, this would be told to nobody before.
+        if (!impl_->stop_within({}, default_grace))
+            log(log_level::error, "service", "the start failed", {{"error", e.what()}});
         throw;
     }
 }
 
-void service::stop()
+result<void> service::stop(std::chrono::milliseconds grace)
 {
+    std::chrono::seconds drain{0};
     if (impl_->running)
-        impl_->stop_within(std::chrono::seconds(impl_->values.table("daemon").number("drain_seconds")));
+        drain = std::chrono::seconds(impl_->values.table("daemon").number("drain_seconds"));
+    if (!impl_->stop_within(drain, grace))
+        return error(std::errc::timed_out,
+                     "the service has not stopped; unfinished() and the log say what still runs");
+    return {};
 }
 
-// A call that a file system or a device does not return from can't be recalled, and its shard waits for it.
-void service::impl::stop_within(std::chrono::seconds drain)
+const std::string& service::unfinished() const noexcept { return impl_->unfinished; }
+
+// A call that a file system or a device does not return from can't be recalled, and its shard waits for it. So a thread
+// of its own waits for both, and whoever called looks at it for some time. False: it is still at it.
+bool service::impl::stop_within(std::chrono::milliseconds drain, std::chrono::milliseconds grace)
 {
-    if (!running)
-        return;
-    std::packaged_task<void()> work([this, drain] { take_down(drain); });
-    std::future<void> end = work.get_future();
-    std::thread worker(std::move(work));
-    if (end.wait_for(drain + stop_grace) == std::future_status::timeout) {
-        // Nobody else will tell it.
-        if (!failure.empty())
-            log(log_level::error, "service", "the start failed", {{"error", failure}});
-        for (const served& s : protocols) {
-            if (*s.stopping)
-                log(log_level::error, "service", "stopped without waiting for calls of a protocol",
-                    {{"protocol", s.name}});
+    if (std::exchange(running, false)) {
+        std::promise<void> done;
+        stopped = done.get_future();
+        try {
+            stopper = std::thread([self = shared_from_this(), drain, done = std::move(done)]() mutable {
+                try {
+                    self->take_down(drain);
+                    done.set_value();
+                } catch (...) {
+                    done.set_exception(std::current_exception());
+                }
+            });
+        } catch (const std::system_error&) { // no more threads: then this one waits, for as long as it takes
+            take_down(drain);
+            return true;
         }
-        for (const blocking_pool* lane :
-             rt ? rt->stuck_lanes(stop_grace) : std::vector<const blocking_pool*>()) {
-            const blocking_pool::occupation now = lane->look();
-            log(log_level::error, "service",
-                "stopped without waiting for calls that do not return; look at what is beneath",
-                {{"lane", lane->name()},
-                 {"calls", now.running},
-                 {"seconds", std::chrono::duration_cast<std::chrono::seconds>(now.longest).count()}});
-        }
-        if (const char* module = stopping; module != nullptr)
-            log(log_level::error, "service", "stopped without waiting for a module that does not return",
-                {{"module", module}});
-        log(log_level::error, "service", "not stopped in time; connections are cut off",
-            {{"seconds", (drain + stop_grace).count()}});
-        std::_Exit(1);
     }
-    worker.join();
-    end.get();
+    if (!stopper.joinable())
+        return true;
+    if (stopped.wait_for(drain + grace) == std::future_status::timeout) {
+        unfinished = still_running();
+        log(log_level::error, "service", "not stopped in time; connections are cut off",
+            {{"seconds", std::chrono::duration<double>(drain + grace).count()}});
+        return false;
+    }
+    stopper.join();
+    unfinished.clear();
+    stopped.get();
+    return true;
+}
+
+// A line for each, and one in the log.
+std::string service::impl::still_running() const
+{
+    std::string lines;
+    for (const served& s : protocols) {
+        if (!*s.stopping)
+            continue;
+        lines += "calls of the protocol " + s.name + '\n';
+        log(log_level::error, "service", "stopped without waiting for calls of a protocol",
+            {{"protocol", s.name}});
+    }
+    for (const blocking_pool* lane :
+         rt ? rt->stuck_lanes(stuck_after) : std::vector<const blocking_pool*>()) {
+        const blocking_pool::occupation now = lane->look();
+        const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now.longest).count();
+        lines += std::to_string(now.running) + " calls in lane " + lane->name() + " that do not return for " +
+                 std::to_string(seconds) + " s\n";
+        log(log_level::error, "service",
+            "stopped without waiting for calls that do not return; look at what is beneath",
+            {{"lane", lane->name()}, {"calls", now.running}, {"seconds", seconds}});
+    }
+    if (const char* module = stopping; module != nullptr) {
+        lines += std::string("the module ") + module + ", which does not return from its end\n";
+        log(log_level::error, "service", "stopped without waiting for a module that does not return",
+            {{"module", module}});
+    }
+    return lines.empty() ? "the shards\n" : lines;
+}
+
+// The thread that stops it has what is left, and lets it go in the end.
+void service::impl::leave_behind() noexcept
+{
+    if (stopper.joinable())
+        stopper.detach();
 }
 
 namespace {
@@ -650,7 +698,8 @@ int service::run()
         {{"signal", ::strsignal(number)},
          {"seconds", impl_->values.table("daemon").number("drain_seconds")}});
     notify_manager("STOPPING=1");
-    stop();
+    if (!stop())
+        return 1;
     log(log_level::info, "service", "stopped");
     return 0;
 }

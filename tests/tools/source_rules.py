@@ -178,10 +178,29 @@ def no_owning_temporary_inside_co_await():
                 yield f"{name}:{number}: {line.strip()[:80]}"
 
 
+def handlers_take_whole_batches():
+    """a handler takes its whole batch of completions (core/verbs.hpp): nothing leaves the loop of an on_completions()"""
+    begin = re.compile(r"\bon_completions\([^;{]*\)[^;{]*\{")
+    for name in code():
+        source = text(name)
+        for found in begin.finditer(source):
+            depth, at = 1, found.end()
+            while depth and at < len(source):
+                depth += {"{": 1, "}": -1}.get(source[at], 0)
+                at += 1
+            body = source[found.end():at]
+            loop = body.find("for (")
+            for leaves in re.finditer(r"\b(return|break|goto|throw|co_return)\b", body if loop >= 0 else ""):
+                # What stands behind the loop leaves none.
+                if loop <= leaves.start() and body.count("{", loop, leaves.start()) > body.count("}", loop, leaves.start()):
+                    number = source.count("\n", 0, found.end() + leaves.start()) + 1
+                    yield f"{name}:{number}: {leaves[0]} in the loop over a batch"
+
+
 RULES = (spdx_line_first, no_path_of_one_machine, layers_include_only_what_stands_below,
          public_headers_are_self_sufficient_in_kind, public_headers_export_what_they_declare, asio_is_included_by_its_adapter_alone,
          awaitables_answer_the_same_questions, each_unit_test_is_listed, each_mutant_fits_its_source, links_in_documents_lead_somewhere,
-         readme_shows_a_program_that_is_built, no_owning_temporary_inside_co_await)
+         readme_shows_a_program_that_is_built, no_owning_temporary_inside_co_await, handlers_take_whole_batches)
 
 
 def main():

@@ -141,6 +141,7 @@ task<result<std::unique_ptr<verbs::queue_pair>>> context_impl::connect(std::stri
                        error(std::errc::protocol_not_supported, "the peer wants markers"));
     const auto depths = wire::parse_depths(data.first<wire::enhanced_size>());
     agreement a;
+    a.initiator = true;
     a.crc = answer.crc || request.crc;
     a.ord = std::min<std::uint32_t>(wanted.ord, depths.ird == wire::no_negotiation ? wanted.ord : depths.ird);
     // A responder whose ORD is above our IRD breaks RFC 6581 9.1; our bound on its Reads stands.

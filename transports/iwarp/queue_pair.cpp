@@ -60,6 +60,10 @@ void connection::open(const agreement& a)
     peer_reads_ = bounded_ring<peer_read>(a.ird);
     max_payload_ = payload_limit(fd_.get());
     state_ = state::open;
+    if (a.initiator) {
+        first_ = first_fpdu::owed;
+        ring_doorbell();
+    }
     context_impl::add(owner_.stats().connected, 1);
     context_impl::add(owner_.stats().active, 1);
     want_read(true);

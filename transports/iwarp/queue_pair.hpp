@@ -25,6 +25,7 @@ namespace verbena::iwarp {
 
 /// What the two ends agreed on in MPA start-up.
 struct agreement {
+    bool initiator = false; ///< this end asked for the connection
     bool crc = false;
     std::uint32_t ord = 0; ///< Reads we may have outstanding
     std::uint32_t ird = 0; ///< Reads the peer may have outstanding
@@ -42,7 +43,8 @@ public:
     void watch(connection** pointer) noexcept { watcher_ = pointer; }
     /// While it has not ended.
     int socket() const noexcept { return fd_.get(); }
-    /// Start-up is over: FPDUs flow from now on. The initiator may send first.
+    /// Start-up is over: FPDUs flow from now on. The first is the initiator's; what the other end posts waits for it
+    /// (RFC 5044 7.1.2).
     void open(const agreement& a);
 
     void set_handler(verbs::completion_handler* handler) noexcept override { handler_ = handler; }
@@ -70,6 +72,12 @@ private:
         terminating, ///< a Terminate is on its way, then FIN
         closing,     ///< FIN sent; waits for the peer's
         closed,
+    };
+    /// RFC 5044 7.1.2: the end that accepted sends no FPDU before it has one of the initiator's.
+    enum class first_fpdu : std::uint8_t {
+        awaited, ///< accepted: the initiator's has not come
+        owed,    ///< initiator: nothing was sent, and the peer may wait for something
+        passed,
     };
     struct work {
         std::uint64_t id;
@@ -122,6 +130,7 @@ private:
     bool turn_is_over() const noexcept;
     void batch_is_out() noexcept;
     void add_terminate() noexcept;
+    void add_ready() noexcept;
     void fail_response(const steering_check& check) noexcept;
     std::byte* scratch(std::size_t size) noexcept;
     void add_vector(const std::byte* data, std::size_t size);
@@ -152,6 +161,7 @@ private:
     verbs::completion_handler* handler_ = nullptr;
     state state_ = state::starting;
     agreement agreed_;
+    first_fpdu first_ = first_fpdu::awaited;
     std::string peer_name_;
     std::string peer_address_;
     std::vector<verbs::completion> batch_;

@@ -188,6 +188,7 @@ bool connection::refuse(const wire::terminate_code& code, end_cause cause, const
 {
     if (state_ != state::open && state_ != state::draining)
         return false;
+    first_ = first_fpdu::passed; // what came is an FPDU, if a bad one, so the peer takes a Terminate
     end_ = cause;
     end_error_ = error(std::errc::protocol_error, rule);
     // RFC 5040 4.8: MPA errors carry no headers, the others the offending DDP header.
@@ -403,6 +404,11 @@ bool connection::fpdu_complete() noexcept
         if (sent != crc)
             return refuse(wire::mpa_crc, end_cause::crc_error, "CRC of an FPDU is wrong (RFC 5044 4.4)");
         context_impl::add(owner_.stats().crc_checked, 1);
+    }
+    if (first_ == first_fpdu::awaited) {
+        first_ = first_fpdu::passed;
+        if (!send_queue_.empty() || state_ == state::draining)
+            ring_doorbell();
     }
     if (!end_of_message())
         return false;

@@ -70,6 +70,16 @@ void connection::add_terminate() noexcept
     terminate_queued_ = false;
 }
 
+// An RDMA Write of nothing, of which the peer looks at neither tag nor offset (RFC 5041 5.2). It is the first FPDU
+// where the layer above has nothing to say yet, as a ready-to-receive message is (RFC 6581 4.2).
+void connection::add_ready() noexcept
+{
+    std::byte* const header = scratch(wire::tagged_size);
+    add_vector(header, wire::encode(wire::tagged_header{wire::opcode::write, true, 0, 0}, 0, header));
+    end_fpdu(agreed_.crc ? wire::crc32c(0, header, wire::tagged_size) : 0,
+             wire::tagged_size - wire::length_size);
+}
+
 // Chooses the next message. Messages are never interleaved; Read Responses and our own requests
 // take turns, so that neither starves the other.
 bool connection::start_next() noexcept
@@ -383,6 +393,12 @@ void connection::transmit() noexcept
 {
     if (write_blocked_)
         return;
+    if (first_ == first_fpdu::awaited) {
+        // A FIN is no FPDU. With something posted the end waits for the peer, until close_timeout.
+        if (state_ == state::draining && send_queue_.empty())
+            shut_sending();
+        return;
+    }
     turn_sends_ = 0;
     turn_bytes_ = 0;
     for (;;) {
@@ -393,8 +409,13 @@ void connection::transmit() noexcept
         batch_is_out();
         if (state_ == state::closed || state_ == state::closing)
             return;
-        if (!build())
+        const bool built = build();
+        const bool owes_first = first_ == first_fpdu::owed && state_ == state::open;
+        if (!built && !owes_first)
             break;
+        if (!built)
+            add_ready();
+        first_ = first_fpdu::passed;
     }
     batch_is_out(); // of what sends nothing
     if (local_fault_) {

@@ -2,7 +2,7 @@
 // What minor version 2 adds for data: SEEK, ALLOCATE, DEALLOCATE, IO_ADVISE, COPY, CLONE (7862 15).
 #include "server_compound.hpp"
 
-#include <verbena/core/next_turn.hpp>
+#include <verbena/core/yield.hpp>
 #include <verbena/core/reactor.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 
@@ -188,7 +188,7 @@ task<nfsstat4> server::copy(compound& k)
         committed = std::min(committed, some->committed);
         if (some->count == 0 || context.shard->clock().now() >= until)
             break;
-        co_await next_turn(); // what a back end in memory copies does not wait by itself
+        co_await yield(); // what a back end in memory copies does not wait by itself
     }
     res.response.count = done;
     res.response.committed = stable_how4(committed);

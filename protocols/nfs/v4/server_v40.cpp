@@ -28,6 +28,11 @@ rpc::repeat_rule server::repeats(rpc::call& c) const noexcept
     return rule_of(c.args());
 }
 
+bool server::goes_on_alone(rpc::call& c) const noexcept
+{
+    return c.header().procedure == std::uint32_t(procedure::compound);
+}
+
 // By the first of its operations that decides.
 rpc::repeat_rule server::rule_of(xdr::decoder ahead) const noexcept
 {

@@ -14,6 +14,7 @@
 #include <array>
 #include <csignal>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -211,6 +212,134 @@ BOOST_AUTO_TEST_CASE(a_task_that_can_neither_end_nor_be_stopped_ends_the_process
                  run_until_complete(*r, deaf());
              }),
              "run_until_complete: the task waits for something that can't happen, and is deaf to a stop"));
+}
+
+namespace {
+
+task<int> seven() { co_return 7; }
+task<int> seven_later()
+{
+    (void)co_await sleep_for(1ms);
+    co_return 7;
+}
+task<void> await_twice(task<int> t)
+{
+    (void)co_await t;
+    (void)co_await t;
+}
+task<void> await_together(task<int>& t) { (void)co_await t; }
+task<void> await_what_was_moved()
+{
+    task<int> t = seven();
+    const task<int> other = std::move(t);
+    (void)co_await t;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(a_task_that_is_awaited_twice_is_named)
+{
+    constexpr std::string_view rule = "a task is awaited a second time; a task is awaited once";
+    for (task<int> (*make_task)() : {&seven, &seven_later}) {
+        const std::string words = last_words([&] {
+            auto r = make();
+            run_until_complete(*r, await_twice(make_task()));
+        });
+        BOOST_TEST(says(words, rule));
+        BOOST_TEST(says(words, make_task == &seven ? "seven\n" : "seven_later\n"));
+        BOOST_TEST(says(words, "await_twice\n"));
+    }
+    // While the first still waits.
+    const std::string words = last_words([] {
+        auto r = make();
+        task<int> t = seven_later();
+        scope s(*r);
+        s.spawn(await_together, std::ref(t));
+        s.spawn(await_together, std::ref(t));
+    });
+    BOOST_TEST(says(words, rule));
+    BOOST_TEST(says(words, "seven_later\n"));
+    BOOST_TEST(says(words, "await_together\n"));
+}
+
+BOOST_AUTO_TEST_CASE(a_task_without_a_coroutine_is_not_awaited)
+{
+    const std::string words = last_words([] {
+        auto r = make();
+        run_until_complete(*r, await_what_was_moved());
+    });
+    BOOST_TEST(says(words, "a task without a coroutine is awaited"));
+    BOOST_TEST(says(words, "await_what_was_moved\n"));
+}
+
+namespace {
+
+task<void> throw_past_a_scope(reactor& r, event& never)
+{
+    scope s(r, nullptr, nullptr, "of the test");
+    s.spawn([&]() -> task<void> { co_await never.wait_shielded(); });
+    throw std::runtime_error("the cause of it all");
+    co_return;
+}
+// The scope goes, and the exception with it.
+task<void> catch_behind_a_scope(reactor& r, event& never)
+{
+    try {
+        scope s(r, nullptr, nullptr, "of the test");
+        s.spawn([&]() -> task<void> { co_await never.wait_shielded(); });
+        throw std::runtime_error("caught");
+    } catch (const std::runtime_error&) {
+    }
+    (void)co_await sleep_for(1ms); // the child could run meanwhile
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(a_scope_that_goes_with_children_is_named)
+{
+    const std::string words = last_words([] {
+        auto r = make();
+        event never;
+        scope s(*r, nullptr, nullptr, "of the test");
+        s.spawn([&]() -> task<void> { co_await never.wait_shielded(); });
+        s.spawn([&]() -> task<void> { co_await never.wait_shielded(); });
+    });
+    BOOST_TEST(says(words, "scope \"of the test\" with 2 live children is destroyed; a scope must be joined "
+                           "before it goes: request_stop(), then co_await join()"));
+}
+
+BOOST_AUTO_TEST_CASE(an_exception_that_leaves_a_scope_is_shown)
+{
+    const std::string words = last_words([] {
+        auto r = make();
+        event never;
+        run_until_complete(*r, throw_past_a_scope(*r, never));
+    });
+    BOOST_TEST(
+        says(words, "an exception leaves scope \"of the test\" with 1 live child; a scope must be joined"));
+    BOOST_TEST(
+        says(words, "the exception that left scope \"of the test\" with 1 live child: the cause of it all"));
+
+    // Nobody may run what refers to the scope.
+    BOOST_TEST(says(last_words([] {
+                        auto r = make();
+                        event never;
+                        run_until_complete(*r, catch_behind_a_scope(*r, never));
+                    }),
+                    "the exception that left scope \"of the test\" with 1 live child was caught on its way"));
+
+    // Outside of tasks whoever catches it shows it.
+    BOOST_TEST(last_words([] {
+                   event never;
+                   try {
+                       auto r = make();
+                       scope s(*r);
+                       s.spawn([&]() -> task<void> { co_await never.wait_shielded(); });
+                       throw std::runtime_error("of a test's body");
+                   } catch (const std::runtime_error&) {
+                       ::_exit(0);
+                   }
+               }) == "lives");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -2,8 +2,11 @@
 #include <boost/test/unit_test.hpp>
 
 #include <verbena/core/io_watch.hpp>
+#include <verbena/core/log.hpp>
 #include <verbena/core/net.hpp>
 #include <verbena/core/reactor.hpp>
+#include <verbena/core/scope.hpp>
+#include <verbena/core/sleep.hpp>
 #include <verbena/core/timer.hpp>
 
 #include <array>
@@ -271,6 +274,74 @@ BOOST_AUTO_TEST_CASE(whoever_stops_a_reactor_may_see_it_end)
         shard.join();
         BOOST_TEST(stopped);
     }
+}
+
+namespace {
+
+// Work that holds the shard, by a clock that the test moves.
+struct holding final : deferred {
+    holding(virtual_clock& c, duration d) : clock(c), takes(d) {}
+    void run() noexcept override { clock.advance(takes); }
+    virtual_clock& clock;
+    duration takes;
+};
+task<void> hold_the_shard(virtual_clock& clock, duration takes)
+{
+    (void)co_await sleep_for(std::chrono::milliseconds(1));
+    clock.advance(takes);
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(a_turn_that_held_the_shard_is_logged_with_what_did)
+{
+    using namespace std::chrono_literals;
+    virtual_clock clock;
+    reactor_options o;
+    o.clock = &clock;
+    auto made = reactor::create(o);
+    BOOST_REQUIRE(made);
+    reactor& r = **made;
+    std::vector<std::string> lines;
+    set_log_level(log_level::info);
+    set_log_capture(
+        [](void* to, std::string_view line) {
+            static_cast<std::vector<std::string>*>(to)->emplace_back(line);
+        },
+        &lines);
+    const auto said = [&](std::string_view text) {
+        BOOST_REQUIRE(lines.size() == 1u);
+        const std::string line = lines.front();
+        lines.clear();
+        return line.find("a shard was held") != std::string::npos && line.find(text) != std::string::npos;
+    };
+    const auto hold = [&](duration takes) { run_until_complete(r, hold_the_shard(clock, takes)); };
+    hold(99ms); // a stall, which is counted, and no more
+    BOOST_TEST(lines.empty());
+    BOOST_TEST(r.stats().stalls.load() == 1u);
+    // The first is not known, since nothing is timed without need.
+    hold(100ms);
+    BOOST_TEST(said("milliseconds=100 by=\"not timed"));
+    hold(250ms);
+    BOOST_TEST(said("milliseconds=250 by=\"reactor_test::(anonymous namespace)::hold_the_shard"));
+    holding work(clock, 300ms);
+    r.post(work);
+    while (r.turn()) {
+    }
+    BOOST_TEST(said("by=\"reactor_test::(anonymous namespace)::holding"));
+    // A minute later it is as at first.
+    clock.advance(61s);
+    hold(1ms);
+    BOOST_TEST(lines.empty());
+    hold(100ms);
+    BOOST_TEST(said("not timed"));
+    // One that blocks again and again does not fill the log.
+    clock.advance(61s);
+    for (int i = 0; i < 20; ++i)
+        hold(100ms);
+    set_log_capture(nullptr, nullptr);
+    BOOST_TEST(lines.size() == 5u);
+    BOOST_TEST(r.stats().stalls.load() == 25u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -6,6 +6,7 @@
 #include <verbena/core/scope.hpp>
 #include <verbena/core/semaphore.hpp>
 #include <verbena/core/sleep.hpp>
+#include <verbena/core/yield.hpp>
 
 #include <atomic>
 #include <functional>
@@ -469,6 +470,73 @@ BOOST_AUTO_TEST_CASE(frames_are_reused)
     const auto after = current_frame_pool_stats();
     BOOST_TEST(after.fresh == before.fresh);
     BOOST_TEST(after.reused > before.reused);
+}
+
+BOOST_AUTO_TEST_CASE(yield_lets_the_rest_of_the_turn_go_first)
+{
+    auto r = make();
+    std::string order;
+    event go;
+    scope s(*r);
+    s.spawn([&]() -> task<void> {
+        (void)co_await go.wait();
+        order += 'a';
+        co_await yield();
+        order += 'd';
+    });
+    for (const char c : {'b', 'c'}) {
+        s.spawn([&, c]() -> task<void> {
+            (void)co_await go.wait();
+            order += c;
+        });
+    }
+    s.spawn([&]() -> task<void> {
+        go.set();
+        co_return;
+    });
+    run_until_complete(*r, [](scope& all) -> task<void> { co_await all.join(); }(s));
+    BOOST_TEST(order == "abcd");
+}
+
+// Whoever yields all the time starves nobody: timers and sockets are looked at.
+BOOST_AUTO_TEST_CASE(a_task_that_yields_for_ever_does_not_hold_the_shard)
+{
+    virtual_clock clock;
+    reactor_options o;
+    o.clock = &clock;
+    auto r = make(o);
+    bool over = false;
+    int rounds = 0;
+    scope s(*r);
+    s.spawn([&]() -> task<void> {
+        while (!over) {
+            co_await yield();
+            ++rounds;
+            clock.advance(1us);
+        }
+    });
+    run_until_complete(*r, [](bool& done) -> task<void> {
+        (void)co_await sleep_for(1ms);
+        done = true;
+    }(over));
+    run_until_complete(*r, [](scope& all) -> task<void> { co_await all.join(); }(s));
+    BOOST_TEST(rounds >= 1000);
+    BOOST_TEST(rounds < 1000 + 64); // a few turns
+}
+
+// It does not ask the stop token: a loop does.
+BOOST_AUTO_TEST_CASE(yield_comes_back_in_a_task_that_was_asked_to_stop)
+{
+    auto r = make();
+    int rounds = 0;
+    scope s(*r);
+    s.request_stop();
+    s.spawn([&]() -> task<void> {
+        for (; rounds != 3; ++rounds)
+            co_await yield();
+    });
+    run_until_complete(*r, [](scope& all) -> task<void> { co_await all.join(); }(s));
+    BOOST_TEST(rounds == 3);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -176,6 +176,25 @@ public:
         return a;
     }
     void forget_chunks() { chunks_.clear(); }
+    /// A Send with 32 bits, which RPC-over-RDMA has no use for.
+    void post_immediate()
+    {
+        verbs::send_request w;
+        w.id = sent;
+        w.opcode = verbs::opcode::send_with_immediate;
+        BOOST_REQUIRE(pair_->post_send({&w, 1}));
+    }
+    /// As a client that dies.
+    void vanish() { pair_->kill(error(std::errc::connection_aborted, "the requester is gone")); }
+    /// The server's time to drain is over.
+    void stop_server()
+    {
+        listener_->close();
+        tasks_->request_stop();
+        until([&] { return tasks_->live() == 0; });
+    }
+    bool is_connected() const noexcept { return pair_->connected(); }
+    void turn() { shard_.turn(); }
 
     rpcrdma::responder_stats stats;
 

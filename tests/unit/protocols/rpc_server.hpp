@@ -42,7 +42,7 @@ public:
     }
     bool non_idempotent(std::uint32_t, std::uint32_t procedure) const noexcept override
     {
-        return procedure == 5;
+        return procedure == 5 || procedure == 17;
     }
     bool repeats_in_turn(std::uint32_t, std::uint32_t procedure) const noexcept override
     {
@@ -171,9 +171,24 @@ public:
             (given ? rooms_given : rooms_refused)++;
             co_return rpc::outcome::drop;
         }
+        case 17: { // counts when the test says so, if somebody still waits for that
+            const bool came = co_await c.while_awaited(until_go());
+            if (!came) {
+                ++stopped;
+                c.refuse();
+                co_return rpc::outcome::system_error;
+            }
+            c.results().u32(static_cast<std::uint32_t>(++count));
+            break;
+        }
         default: co_return rpc::outcome::proc_unavail;
         }
         co_return rpc::outcome::success;
+    }
+    task<bool> until_go()
+    {
+        const bool came = co_await go.wait();
+        co_return came;
     }
 
     int rooms_given = 0;

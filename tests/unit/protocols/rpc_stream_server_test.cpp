@@ -519,31 +519,53 @@ BOOST_AUTO_TEST_CASE(bad_records_end_the_stream_alone)
 BOOST_AUTO_TEST_CASE(calls_before_the_end_of_a_stream_are_answered)
 {
     served_streams s;
+    s.program.wait_in_count = true;
     auto client = s.connect();
-    s.send(client, calls_of(2, 2));
+    s.send(client, calls_of(2, 5));
     ::shutdown(client.get(), SHUT_WR);
     s.turns();
     BOOST_TEST(s.server->connections() == 1);
+    BOOST_TEST(s.program.stopped == 0); // they change something
     s.program.go.set();
-    BOOST_TEST(s.receive(client).size() == 2 * null_reply);
+    BOOST_TEST(s.receive(client).size() == 2 * (null_reply + 4));
     BOOST_TEST(s.closed);
     BOOST_TEST(s.ended(rpc::stream_end::closed_by_peer) == 1);
 }
 
-BOOST_AUTO_TEST_CASE(a_client_that_vanishes_does_not_stop_its_calls)
+// A client that is gone looks like one that only sends no more. What its calls answer all the same is sent.
+BOOST_AUTO_TEST_CASE(at_the_end_of_a_stream_calls_that_change_nothing_are_asked_to_stop)
 {
     served_streams s;
     auto client = s.connect();
     s.send(client, calls_of(2, 2));
+    s.turns();
+    BOOST_TEST(s.program.stopped == 0);
+    ::shutdown(client.get(), SHUT_WR);
+    BOOST_TEST(s.receive(client).size() == 2 * null_reply);
+    BOOST_TEST(s.program.stopped == 2);
+    BOOST_TEST(s.closed);
+    BOOST_TEST(s.ended(rpc::stream_end::closed_by_peer) == 1);
+}
+
+BOOST_AUTO_TEST_CASE(a_client_that_vanishes_stops_its_calls_but_those_that_change_something)
+{
+    served_streams s;
+    s.program.wait_in_count = true;
+    auto client = s.connect();
+    s.send(client, calls_of(2, 2));
+    s.send(client, calls_of(1, 5));
+    s.send(client, calls_of(1, 13));
     bytes large;
     append_u32(large, 1 << 20);
     s.send(client, calls_of(1, 4, large)); // its reply waits for the client
     client.reset();
     s.turns();
-    BOOST_TEST(s.program.stopped == 0);
+    BOOST_TEST(s.program.stopped == 2);
     BOOST_TEST(s.server->stats().calls_in_flight.value() == 2);
     s.program.go.set();
     s.turns();
+    BOOST_TEST(s.program.stopped == 2);
+    BOOST_TEST(s.program.count == 2);
     BOOST_TEST(s.server->stats().calls_in_flight.value() == 0);
     BOOST_TEST(s.server->connections() == 0);
     BOOST_TEST(s.pool.outstanding() == 0);

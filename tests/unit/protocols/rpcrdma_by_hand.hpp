@@ -401,6 +401,22 @@ struct fixture {
         put(u, {0, 0, xid, 0, 2, 1, 1, 1, 0, 0, 0, 0, 4, 0x61626364});
         write(fpdu(u));
     }
+    /// RFC 7306 6.1, which RPC-over-RDMA has no use for.
+    bytes immediate_data()
+    {
+        bytes u = from_hex("4148 00000000 00000000");
+        put(u, {++sequence, 0, 0x12345678, 0});
+        return fpdu(u);
+    }
+    /// The whole Read Response to `request`, of zeros.
+    static bytes read_response(const bytes& request)
+    {
+        bytes u = from_hex("c142");
+        const auto sink = request.begin() + 18; // tag and offset
+        u.insert(u.end(), sink, sink + 12);
+        u.resize(u.size() + xdr::load_u32(request.data() + 30));
+        return fpdu(u);
+    }
     /// RFC 5040 4.4: answers a Read Request with a Read Response, of zeros behind `data`.
     void answer(const bytes& request, bytes data = {})
     {

@@ -102,6 +102,12 @@ struct chunks_fixture {
     {
         peer->until([&] { return dispatcher.served == calls; });
     }
+    void until_ended()
+    {
+        peer->until([&] { return !peer->is_connected() && peer->stats.connections.value() == 0; });
+        for (int i = 0; i < 50; ++i)
+            peer->turn();
+    }
     void until_waiting(std::uint64_t calls)
     {
         peer->until([&] { return peer->stats.chunk_waits.value() == calls; });
@@ -325,6 +331,26 @@ BOOST_DATA_TEST_CASE(results_without_chunks_lie_in_their_places, transports, tra
                         : std::span(a.body);
             BOOST_TEST_REQUIRE(got.size() == 24 + expected.size());
             BOOST_TEST(std::ranges::equal(got.subspan(24), expected));
+        }
+    }
+}
+
+// Wherever the immediate comes among the completions of the call's Reads.
+BOOST_DATA_TEST_CASE(a_peer_that_sends_an_immediate_while_its_chunks_are_read_leaves_nothing_behind,
+                     transports, transport)
+{
+    for (unsigned turns = 0; turns < 12; ++turns) {
+        BOOST_TEST_CONTEXT("immediate after " << turns << " turns")
+        {
+            chunks_fixture f(transport);
+            auto [h, body] = f.call_of({pattern(70'001, 1), pattern(3, 2)});
+            const std::size_t of_the_peer = f.pool.outstanding() + 1; // and what it sends
+            f.peer->post(h, body);
+            for (unsigned i = 0; i < turns; ++i)
+                f.peer->turn();
+            f.peer->post_immediate();
+            f.until_ended();
+            BOOST_TEST(f.pool.outstanding() <= of_the_peer);
         }
     }
 }

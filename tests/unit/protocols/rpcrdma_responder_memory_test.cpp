@@ -394,4 +394,38 @@ BOOST_FIXTURE_TEST_CASE(calls_that_are_refused_count_too, behind_a_read)
     until([&] { return stats.version_errors.value() == 31; });
 }
 
+// What comes behind the fault in one batch counts all the same: a call waits for its Read, without end if need be.
+BOOST_AUTO_TEST_CASE(a_peer_that_breaks_a_rule_beside_the_end_of_a_read_leaves_nothing_behind)
+{
+    struct {
+        bool immediate_first;
+        bool at_position_zero;
+    } const all[] = {{true, true}, {true, false}, {false, true}, {false, false}};
+    for (const auto& a : all) {
+        BOOST_TEST_CONTEXT((a.immediate_first ? "immediate, Read" : "Read, immediate")
+                           << (a.at_position_zero ? ", the whole call" : ", an argument"))
+        {
+            fixture f;
+            f.start();
+            if (a.at_position_zero)
+                f.call_at_position_zero(1, argument_size);
+            else
+                f.call(1);
+            const bytes request = f.receive();
+            BOOST_REQUIRE(request.size() == 46u);
+            bytes one_segment = a.immediate_first ? f.immediate_data() : fixture::read_response(request);
+            const bytes rest = a.immediate_first ? fixture::read_response(request) : f.immediate_data();
+            one_segment.insert(one_segment.end(), rest.begin(), rest.end());
+            f.write(one_segment);
+            f.until([&] { return f.provider->counters().active == 0u; });
+            for (int i = 0; i < 20; ++i)
+                f.shard->turn();
+            BOOST_TEST(f.stats.connections.value() == 0);
+            BOOST_TEST(f.pool->outstanding() == 0u);
+            BOOST_TEST(f.tasks->live() == 1u); // who takes connections
+            BOOST_TEST(f.dispatcher.pulled <= 1u);
+        }
+    }
+}
+
 BOOST_AUTO_TEST_SUITE_END()

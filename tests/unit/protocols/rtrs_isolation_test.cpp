@@ -6,7 +6,7 @@
 #include "rnbd_world.hpp"
 #include "rtrs_by_hand.hpp"
 
-#include <verbena/core/next_turn.hpp>
+#include <verbena/core/yield.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/core/sleep.hpp>
 
@@ -272,7 +272,7 @@ BOOST_AUTO_TEST_CASE(the_shard_serves_others_while_it_clears_a_sessions_memory)
             const auto name = rtrs::encode_info_request("leaves" + std::to_string(session));
             leaves.send(name);
             for (unsigned i = 0; i < 8 * session; ++i)
-                co_await next_turn();
+                co_await yield();
             leaves.pair->disconnect();
             const std::uint64_t left = f.shard->stats().turns;
             co_await sleep_for(20ms);

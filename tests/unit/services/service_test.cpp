@@ -11,7 +11,10 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
+#include <memory>
 #include <poll.h>
+#include <semaphore>
 #include <stdexcept>
 #include <string>
 #include <sys/socket.h>
@@ -21,6 +24,7 @@
 BOOST_AUTO_TEST_SUITE(service_test)
 
 using namespace verbena;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -121,10 +125,11 @@ BOOST_AUTO_TEST_CASE(programs_of_its_own_are_served_on_every_shard)
             }
         }
         BOOST_TEST(calls == 1);
-        s.stop();
+        BOOST_TEST(s.stop().has_value());
         BOOST_TEST(alive == 0);
         BOOST_TEST(!answers(where));
-        s.stop();
+        BOOST_TEST(s.stop().has_value());
+        BOOST_TEST(s.unfinished().empty());
         BOOST_CHECK_THROW(s.start(), std::logic_error);
     }
     BOOST_TEST(alive == 0);
@@ -242,7 +247,7 @@ BOOST_AUTO_TEST_CASE(modules_begin_behind_what_they_need_and_end_before_it)
         s.set("above.iwarp_crc", false); // its table: it is served
         s.configure();
         s.start();
-        s.stop();
+        BOOST_TEST(s.stop().has_value());
     }
     const std::vector<std::string> expected = {"above configure", "base prepare",
                                                "above prepare",   "above at 1",
@@ -264,7 +269,7 @@ BOOST_AUTO_TEST_CASE(a_verbs_protocol_serves_each_listener_on_each_shard)
     s.start();
     BOOST_TEST(waiting_protocol::served == 4);
     BOOST_TEST(waiting_protocol::ended == 0);
-    s.stop();
+    BOOST_TEST(s.stop().has_value());
     BOOST_TEST(waiting_protocol::ended == 4);
 
     service t("test");
@@ -273,6 +278,65 @@ BOOST_AUTO_TEST_CASE(a_verbs_protocol_serves_each_listener_on_each_shard)
     t.set("waiting.listen", std::vector<std::string>{"tcp://127.0.0.1:0"});
     BOOST_TEST(complaint(t).find("a byte stream has none of; write iwarp:// or rdma://") !=
                std::string::npos);
+}
+
+namespace {
+
+// Ends when the test says so.
+class stuck_module final : public rpc::program_module {
+public:
+    ~stuck_module() override { gone.release(); }
+    std::vector<std::string> default_listeners() const override { return {"tcp://127.0.0.1:0"}; }
+    std::vector<std::unique_ptr<rpc::program>> make_programs(shard&) override { return {}; }
+    void stop() noexcept override { may_stop.acquire(); }
+    static inline std::binary_semaphore may_stop{0};
+    static inline std::binary_semaphore gone{0};
+};
+const module_descriptor stuck = {
+    .name = "stuck", .version = "1", .summary = "for tests", .create = []() -> std::unique_ptr<module> {
+        return std::make_unique<stuck_module>();
+    }};
+
+std::unique_ptr<service> started_with_what_does_not_stop()
+{
+    auto s = std::make_unique<service>("test");
+    s->modules().add(stuck);
+    quiet(*s);
+    s->set("daemon.drain_seconds", 0);
+    s->set("stuck.listen", std::vector<std::string>{"tcp://127.0.0.1:0"});
+    s->configure();
+    s->start();
+    return s;
+}
+
+} // namespace
+
+// The process is its owner's: nothing ends it.
+BOOST_AUTO_TEST_CASE(a_stop_that_does_not_come_back_is_an_error_and_says_what_still_runs)
+{
+    auto s = started_with_what_does_not_stop();
+    for (int i = 0; i < 2; ++i) {
+        const auto stopped = s->stop(1ms);
+        BOOST_TEST_REQUIRE(!stopped.has_value());
+        BOOST_TEST((stopped.error() == std::errc::timed_out));
+        BOOST_TEST(s->unfinished() == "the module stuck, which does not return from its end\n");
+    }
+    stuck_module::may_stop.release();
+    BOOST_TEST(s->stop(1min).has_value());
+    BOOST_TEST(s->unfinished().empty());
+    BOOST_TEST(s->stop().has_value());
+    s.reset();
+    stuck_module::gone.acquire();
+}
+
+BOOST_AUTO_TEST_CASE(what_does_not_stop_is_left_behind_and_goes_when_it_ends)
+{
+    auto s = started_with_what_does_not_stop();
+    BOOST_TEST(!s->stop(1ms).has_value());
+    s.reset(); // at once
+    BOOST_TEST(!stuck_module::gone.try_acquire());
+    stuck_module::may_stop.release();
+    stuck_module::gone.acquire();
 }
 
 BOOST_AUTO_TEST_CASE(what_it_is_told_is_checked)

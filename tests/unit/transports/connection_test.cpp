@@ -134,6 +134,21 @@ CONFORMANCE_CASE(memory_of_the_peer_is_written_and_read)
             BOOST_TEST(got->bytes().empty());
             BOOST_TEST(same(target.bytes().first(5), pattern(5, 4)));
         }
+        if (t.f.can().send_with_immediate) {
+            const auto told = co_await t.client->send_with_immediate(t.filled(7, 6), 7, 0xfeed5678);
+            BOOST_TEST_REQUIRE(told.has_value(), why(told));
+            auto got = co_await t.server->receive();
+            BOOST_TEST_REQUIRE(got.has_value(), why(got));
+            BOOST_TEST(same(got->bytes(), pattern(7, 6)));
+            if (t.f.can().immediates_apart) {
+                BOOST_TEST(!got->immediate().has_value());
+                got = co_await t.server->receive();
+                BOOST_TEST_REQUIRE(got.has_value(), why(got));
+                BOOST_TEST(got->bytes().empty());
+            }
+            BOOST_TEST((got->immediate() == 0xfeed5678u));
+            BOOST_TEST(got->written() == 0u);
+        }
         if (t.f.can().remote_invalidate) {
             const auto closed = co_await t.client->send_with_invalidate(t.filled(1), 1, where.key);
             BOOST_TEST_REQUIRE(closed.has_value(), why(closed));

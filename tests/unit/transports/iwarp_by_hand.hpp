@@ -66,6 +66,9 @@ inline bytes fpdu(std::string_view hex, std::size_t payload = 0, std::optional<s
     return all;
 }
 
+/// An RDMA Write of nothing: the initiator's first FPDU, for which the other end waits.
+inline const bytes ready = fpdu("c140 00000000 00000000 00000000");
+
 // Accepts every peer with one receive of 100 bytes, IRD 1, and one RDMA Read of its own of 100 bytes.
 struct fixture {
     fixture()
@@ -204,6 +207,7 @@ struct fixture {
             write(peer, good_start);
             BOOST_TEST(read(peer, 24).size() == 24u);
             if (reads) {
+                write(peer, ready);
                 const bytes question = read(peer, 52);
                 sink = to_hex(std::span(question).subspan(20, 12));
                 write(peer, on_read(sink));

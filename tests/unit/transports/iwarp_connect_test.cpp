@@ -65,12 +65,18 @@ struct fixture {
             if (!stays)
                 ::shutdown(peer.get(), SHUT_WR);
             clock.creeps = stays; // nothing more comes
-            char last;
-            (void)::recv(peer.get(), &last, 1, 0); // until the initiator goes
+            said.clear();
+            std::byte more[256];
+            for (ssize_t n = 0;
+                 (n = ::recv(peer.get(), more, sizeof more, 0)) > 0;) // until the initiator goes
+                said.insert(said.end(), more, more + n);
         });
         reply.clear();
         auto main = [&]() -> task<result<std::unique_ptr<verbs::queue_pair>>> {
-            co_return co_await provider->connect(address, *domain, options, reply);
+            auto pair = co_await provider->connect(address, *domain, options, reply);
+            if (pair && at_once)
+                at_once(**pair);
+            co_return pair;
         };
         auto made = run_until_complete(*shard, main());
         if (made) {
@@ -111,6 +117,8 @@ struct fixture {
     verbs::connect_options options;
     bytes request;
     bytes reply;
+    bytes said; // by the initiator, behind its request
+    std::function<void(verbs::queue_pair&)> at_once;
     std::uint32_t reads = 0;
     std::function<void()> while_connected;
 };
@@ -132,6 +140,27 @@ BOOST_FIXTURE_TEST_CASE(answers_that_make_a_connection, fixture)
     BOOST_TEST(bool(connect("10020008 3fff3fff 68656c6f"))); // depths not negotiated
     BOOST_TEST(reads == 3u);
     BOOST_TEST(text_of(reply) == "helo");
+}
+
+// RFC 5044 7.1.2: the acceptor may send nothing before it has an FPDU of ours. So the layer above need not be the one
+// that speaks first.
+BOOST_FIXTURE_TEST_CASE(an_initiator_that_has_nothing_to_say_writes_nothing, fixture)
+{
+    BOOST_TEST(bool(connect("10020004 00010001")));
+    BOOST_TEST(to_hex(said) == to_hex(from_hex("000e c140 00000000 00000000 00000000 00000000")));
+
+    // Whoever says something at once needs no word beside it.
+    at_once = [](verbs::queue_pair& q) {
+        verbs::send_request w;
+        BOOST_REQUIRE(q.post_send({&w, 1}));
+    };
+    BOOST_TEST(bool(connect("10020004 00010001")));
+    BOOST_TEST(to_hex(said) == to_hex(from_hex("0012 4143 00000000 00000000 00000001 00000000 00000000")));
+
+    // Nor does one that goes at once.
+    at_once = [](verbs::queue_pair& q) { q.disconnect(); };
+    BOOST_TEST(bool(connect("10020004 00010001")));
+    BOOST_TEST(said.empty());
 }
 
 // A server that is gone without a word is noticed as soon as a client is.

@@ -192,6 +192,7 @@ BOOST_FIXTURE_TEST_CASE(a_local_invalidate_is_complete_when_no_octet_of_its_memo
     send_buffer = 4096;
     start();
     const int peer = connected();
+    write(peer, ready);
     const bytes question = read(peer, 52); // our own Read
     BOOST_REQUIRE(question.size() == 52u);
     bytes user(32768, std::byte('x')); // one batch

@@ -38,7 +38,8 @@ struct connection_options {
     std::span<const std::byte> private_data;     ///< stays until the connection is there
 };
 
-/// What came: a Send's bytes, or a Write with immediate, which leaves none here.
+/// What came: a Send's bytes, with or without 32 bits beside them, or a Write with immediate, which leaves no bytes
+/// here.
 class message {
 public:
     message(lease memory, const completion& c) noexcept
@@ -46,15 +47,17 @@ public:
           size_(c.opcode == opcode::receive_immediate ? 0 : c.length),
           invalidated_key_(c.invalidated_key)
     {
-        if (c.opcode == opcode::receive_immediate) {
+        if (has_immediate(c.opcode))
             immediate_ = c.immediate;
+        if (c.opcode == opcode::receive_immediate)
             written_ = c.length;
-        }
     }
     std::span<std::byte> bytes() const noexcept
     {
         return memory_ ? memory_.bytes().first(size_) : std::span<std::byte>();
     }
+    /// The 32 bits of a Send or Write with immediate. Where the two parts of a Send come apart
+    /// (capabilities::immediates_apart), they are those of the second message, which has no bytes.
     std::optional<std::uint32_t> immediate() const noexcept { return immediate_; }
     std::uint32_t written() const noexcept
     {
@@ -107,6 +110,9 @@ public:
     task<result<void>> send(lease memory, std::size_t size);
     /// The same, and the peer's key `invalidate` is invalid when it gets them (capabilities::remote_invalidate).
     task<result<void>> send_with_invalidate(lease memory, std::size_t size, std::uint32_t invalidate);
+    /// The same, and 32 bits beside the bytes (capabilities::send_with_immediate). Where `immediates_apart` is set the
+    /// peer gets two messages, and needs receives for both.
+    task<result<void>> send_with_immediate(lease memory, std::size_t size, std::uint32_t immediate);
     /// Writes the first `size` bytes of `memory` to `to`, which is at least as long.
     task<result<void>> write(lease memory, std::size_t size, const remote_segment& to);
     /// The same, and the peer receives `immediate` behind them (capabilities::write_with_immediate). `memory` may be empty, for no

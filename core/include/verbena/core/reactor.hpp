@@ -28,7 +28,12 @@
 namespace verbena {
 
 class io_watch;
+class log_limiter;
+class stall_watch;
 class wake_descriptor;
+namespace detail {
+struct left_scope;
+}
 
 /// How a shard waits for work.
 enum class wait_policy : std::uint8_t {
@@ -99,7 +104,8 @@ struct reactor_stats {
     std::atomic<std::uint64_t> remote_messages{0};
     std::atomic<std::uint64_t> wakes{
         0}; ///< system calls by which others ended the shard's sleep; written by them
-    std::atomic<std::uint64_t> stalls{0}; ///< turns that held the shard over 1 ms
+    std::atomic<std::uint64_t> stalls{
+        0}; ///< turns that held the shard over 1 ms; over 100 ms they are logged
     std::atomic<std::uint64_t> stall_nanoseconds{0};
 };
 
@@ -190,6 +196,7 @@ public:
 private:
     friend class io_watch;
     friend struct detail::debug_layout;
+    friend struct detail::left_scope;
     class waker;
     explicit reactor(const reactor_options& options);
 
@@ -207,6 +214,10 @@ private:
     void disarm_nested() noexcept;
     void sleep();
     bool idle_virtual();
+    template<class What, class F>
+    auto step(What what, F f);
+    void resume(std::coroutine_handle<> handle);
+    void turn_was_long(duration took) noexcept;
 
     reactor_options options_;
     const pthread_t thread_ = ::pthread_self();
@@ -218,7 +229,10 @@ private:
     std::unique_ptr<ring> ring_;
     std::unique_ptr<waker> waker_;
     std::unique_ptr<wake_descriptor> nested_; // nullptr until the first native_handle()
-    bool armed_ = false;                      // by try_arm()
+    std::unique_ptr<stall_watch> watch_;      // nullptr but for a while after a long turn
+    const char* left_scope_ = nullptr;        // left by an exception with so many children
+    std::size_t left_children_ = 0;
+    bool armed_ = false; // by try_arm()
     time_point armed_at_{};
     timer_queue timers_;
     intrusive_list<event_source> sources_;
@@ -237,6 +251,7 @@ private:
     std::atomic<std::uint32_t> senders_{0}; // in stop(), or about to wake it: the destructor waits for them
     std::atomic<bool> stop_{false};
     reactor_stats stats_;
+    std::unique_ptr<log_limiter> long_turns_; // in the log; made for the first
 };
 
 } // namespace verbena

@@ -21,6 +21,10 @@ namespace verbena {
 
 namespace detail {
 void log_lost_exception(const std::exception_ptr& e) noexcept;
+/// A scope of `shard` is destroyed with `live` children. Ends the process with a message. While an exception is on its
+/// way through, that is left to whoever sees the exception first: a task's end (exception_leaves_task()) or the shard's
+/// next step.
+void scope_goes_with_children(reactor& shard, const char* name, std::size_t live) noexcept;
 
 template<class T>
 inline constexpr bool is_task = false;
@@ -29,8 +33,9 @@ inline constexpr bool is_task<task<T>> = true;
 } // namespace detail
 
 /// Runs tasks concurrently on one shard and joins them. Destroying a scope with live children is a
-/// failed assertion: request_stop(), then join(). What a peer or a disk can cause travels as result<>. An exception that
-/// leaves a child ends that child alone: the scope's handler hears of it, or else join() rethrows the first one.
+/// failed assertion: request_stop(), then join(). If an exception leaves the scope with live children, the message
+/// shows that exception. What a peer or a disk can cause travels as result<>. An exception that leaves a child ends
+/// that child alone: the scope's handler hears of it, or else join() rethrows the first one.
 class scope {
 public:
     /// Children run on `shard`; they see this scope's stop token, and `parent`'s deadline and trace. `handler` outlives the
@@ -49,7 +54,10 @@ public:
     scope& operator=(const scope&) = delete;
     ~scope()
     {
-        assert(live_ == 0 && "a scope must be joined before it goes");
+#ifndef NDEBUG
+        if (live_ != 0)
+            detail::scope_goes_with_children(*context_.shard, group_.name(), live_);
+#endif
         if (failure_)
             detail::log_lost_exception(failure_);
     }

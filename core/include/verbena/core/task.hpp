@@ -42,6 +42,17 @@ struct task_context {
 
 namespace detail {
 
+// Misuse, where assertions are compiled in: each writes a message that names the rule and the tasks, and ends the
+// process.
+
+/// `frame` of a task that has been awaited before, and of the coroutine that awaits it now.
+[[noreturn]] void awaited_again(const void* frame, const void* awaiter) noexcept;
+/// A task without a coroutine is awaited by that of `awaiter`.
+[[noreturn]] void awaited_nothing(const void* awaiter) noexcept;
+/// The exception being handled leaves a task of `context`. Returns, unless it left a scope with live children on its
+/// way.
+void exception_leaves_task(const task_context* context) noexcept;
+
 class promise_base : public wait_record {
 public:
     static void* operator new(std::size_t size) { return allocate_frame(size); }
@@ -72,6 +83,10 @@ public:
     bool start(std::coroutine_handle<> self, std::coroutine_handle<> continuation,
                wait_record* parent) noexcept
     {
+#ifndef NDEBUG
+        if (phase_ != phase::created)
+            awaited_again(self.address(), continuation.address());
+#endif
         continuation_ = continuation;
         phase_ = phase::starting;
         self.resume();
@@ -151,8 +166,10 @@ private:
 
 } // namespace detail
 
-/// A coroutine that has not started. Awaiting it, once, runs it and yields its value. Destroying a task that was never awaited
-/// destroys its frame unrun. A task must not be destroyed while it is suspended half way: scopes join instead.
+/// A coroutine that has not started. Awaiting it, once, runs it and yields its value. To await it a second time, or to
+/// await a task that holds no coroutine, is a failed assertion that names both coroutines. Destroying a task that was
+/// never awaited destroys its frame unrun. A task must not be destroyed while it is suspended half way: scopes join
+/// instead.
 ///
 /// Completes when: the coroutine has ended, which may be at once. On cancel: the task by itself hears of no stop; what the
 /// coroutine awaits asks the context's stop token, and says what it does then. Errors: an exception that leaves the coroutine is
@@ -165,6 +182,13 @@ public:
         task get_return_object() noexcept
         {
             return task(std::coroutine_handle<promise_type>::from_promise(*this));
+        }
+        void unhandled_exception() noexcept
+        {
+#ifndef NDEBUG
+            detail::exception_leaves_task(this->context());
+#endif
+            detail::promise_result<T>::unhandled_exception();
         }
     };
     using handle_type = std::coroutine_handle<promise_type>;
@@ -190,6 +214,10 @@ public:
         template<class Promise>
         bool await_suspend(std::coroutine_handle<Promise> parent) noexcept
         {
+#ifndef NDEBUG
+            if (!handle_)
+                detail::awaited_nothing(parent.address());
+#endif
             auto& promise = handle_.promise();
             promise.set_context(parent.promise().context());
             if (!promise.start(handle_, parent, detail::record_of(parent)))

@@ -257,7 +257,9 @@ public:
 /// flush then follows the batch at hand.
 class completion_handler {
 public:
-    /// One batch, in order per direction.
+    /// One batch, in order per direction. The handler takes the whole batch, whatever it finds in it and whether it
+    /// ends the connection on the way: no completion is told twice, and each may be what a task waits for or what
+    /// memory hangs on.
     virtual void on_completions(std::span<const completion> batch) noexcept = 0;
     /// The connection ended; every request outstanding has been flushed before. Called once. `cause` is
     /// connection_end::orderly when one of the two ends closed it between messages by disconnect(). After kill() it is what

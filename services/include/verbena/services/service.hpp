@@ -7,10 +7,12 @@
 
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/module.hpp>
+#include <verbena/core/result.hpp>
 #include <verbena/core/runtime.hpp>
 #include <verbena/core/settings.hpp>
 #include <verbena/protocols/rpc/service.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -22,12 +24,16 @@
 
 namespace verbena {
 
-/// One for a process. Made, used and destroyed by one thread, which is no shard: main()'s.
+/// One for a process. Made, used and destroyed by one thread, which is no shard: main()'s. Nothing here ends the
+/// process.
 class service {
 public:
     /// `program` and `version` are what people are told is running.
     explicit service(std::string program = "verbena", std::string version = {});
-    /// Stops, without waiting for what is in flight, if stop() was not called.
+    /// Stops, without waiting for what is in flight, if stop() was not called. What still runs after that, or ran on
+    /// when stop() gave up, is left behind with its threads and its memory, and goes when it ends: what its programs
+    /// refer to must live until then. Whoever ends main() with such threads leaves by std::_Exit(), since the
+    /// destructors of static objects would run beside them.
     ~service();
     service(const service&) = delete;
 
@@ -61,23 +67,30 @@ public:
 
     /// Starts shards, modules and listeners, in this order, each module behind what it needs. The process keeps its umask, limits
     /// and signals: files are made with modes that the umask cuts (run() clears it). Throws config_error, or what a
-    /// module throws; all that was started is then stopped. Once, after configure().
+    /// module throws; all that was started is then stopped, as by stop(). Once, after configure().
     void start();
     /// Lines for people: what is served, where, and how it is reached.
     const std::string& start_text() const noexcept;
     metric_registry& metrics() noexcept;
     /// Takes no more connections, lets calls in flight finish within `drain_seconds`, and stops what start() started, in the
-    /// reverse order. What does not come back 5 s later is logged by name, and the process ends with status 1: a call that a
-    /// file system or device keeps can't be recalled. Idempotent.
-    void stop();
+    /// reverse order. A call that a file system or device keeps can't be recalled: if all has not come back `grace`
+    /// later, stop() logs what still runs, and yields ETIMEDOUT. The stop goes on meanwhile, and stop() called again
+    /// waits for `grace` again. Success if there is nothing left to stop.
+    result<void> stop(std::chrono::milliseconds grace = std::chrono::seconds(5));
+    /// What still ran when stop(), start() or run() gave up waiting for it: a line for each protocol, lane of blocking
+    /// calls and module. Empty if nothing runs, or nobody gave up.
+    const std::string& unfinished() const noexcept;
 
     /// main() of a daemon: blocks signals, clears the umask, raises soft limits of descriptors and locked memory, starts, prints start_text() and "ready", tells the service manager, waits for SIGTERM or
-    /// SIGINT, stops. SIGUSR1 meanwhile: writes runtime::describe_tasks() to the standard error, as far as whoever reads it takes it within 2 s. Calls configure() first if nobody did. Returns 0. To be called before the process has threads of its own. Throws what start() throws.
+    /// SIGINT, stops. SIGUSR1 meanwhile: writes runtime::describe_tasks() to the standard error, as far as whoever
+    /// reads it takes it within 2 s. Calls configure() first if nobody did. Returns 0, or 1 if stop() gave up: main()
+    /// then leaves by std::_Exit(1). To be called before the process has threads of its own. Throws what start()
+    /// throws.
     int run();
 
 private:
     struct impl;
-    std::unique_ptr<impl> impl_;
+    std::shared_ptr<impl> impl_; // also of the thread that stops it, which may outlive this
 };
 
 } // namespace verbena

@@ -9,7 +9,9 @@
 
 #include <verbena/core/buffer.hpp>
 #include <verbena/core/file_range.hpp>
+#include <verbena/core/in_context.hpp>
 #include <verbena/core/metrics.hpp>
+#include <verbena/core/stop.hpp>
 #include <verbena/core/task.hpp>
 #include <verbena/protocols/rpc/message.hpp>
 #include <verbena/protocols/rpc/payload.hpp>
@@ -21,6 +23,7 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #pragma GCC visibility push(default)
@@ -133,6 +136,30 @@ public:
     std::size_t most_kept() const noexcept { return most_kept_; }
     void set_most_kept(std::size_t bytes) noexcept { most_kept_ = bytes; }
 
+    /// Asked to stop when nobody waits for the reply any more: the caller's connection has ended, or the server's time has.
+    stop_token caller_gone() const noexcept { return caller_gone_; }
+    /// For the dispatcher, before the program runs.
+    void set_caller_gone(stop_token gone) noexcept { caller_gone_ = gone; }
+    /// Runs `t`, which is asked to stop when the caller is gone, also in a call that goes on without its caller
+    /// (program::goes_on_alone()): for a wait before anything is changed, as for a job that the caller is to get.
+    ///
+    /// Completes when: `t` has ended. On cancel: `t` is asked to stop. Errors: those of `t`.
+    template<class T>
+    task<T> while_awaited(task<T> t)
+    {
+        task_context context = co_await current_context();
+        context.stop = caller_gone_;
+        verbena::detail::in_context<T> running(t, context);
+        if constexpr (std::is_void_v<T>)
+            co_await running;
+        else
+            co_return co_await running;
+    }
+    /// Asked to stop when the server can wait no longer for a call that goes on without its caller
+    /// (program::goes_on_alone()). A token that can't stop where the transport makes no difference: then such a call is
+    /// asked to stop like all others.
+    stop_token server_stop() const noexcept { return server_stop_; }
+
     /// The way back to the caller over the connection that this call came on; nullptr where that has none.
     virtual std::shared_ptr<reverse_channel> reverse() { return nullptr; }
 
@@ -155,6 +182,8 @@ protected:
     bool keeps_failure_ = false;
     bool is_call_ = true;
     std::size_t most_kept_ = SIZE_MAX;
+    stop_token caller_gone_;
+    stop_token server_stop_;
     const rpc::peer* peer_ = nullptr;
     xdr::decoder args_;
     xdr::encoder results_;
@@ -211,6 +240,16 @@ public:
         return repeats_in_turn(header.version, header.procedure) ? repeat_rule::runs_in_turn
                                                                  : repeat_rule::runs_again;
     }
+    /// True if a call like `c` goes on to its end though its caller is gone, since it changes something: half of a
+    /// change is neither what the caller wanted nor what a repeat could be answered with. Its task then sees no stop
+    /// but the server's own. False: it is asked to stop. args() stay where they are. By itself: whatever is
+    /// non_idempotent() or repeats_in_turn(). A program that overrides repeats() says it here too.
+    virtual bool goes_on_alone(call& c) const noexcept
+    {
+        const call_header& header = c.header();
+        return non_idempotent(header.version, header.procedure) ||
+               repeats_in_turn(header.version, header.procedure);
+    }
     /// True if it may call its callers back (call::reverse()): over RDMA that takes receives of each connection.
     virtual bool calls_back() const noexcept { return false; }
     /// Registers the program's own metrics, which end before it does. Any thread.
@@ -220,9 +259,12 @@ public:
         return {};
     }
     /// Serves one call. Completes when: results() hold what the outcome says. On cancel: the transport asks it to stop when
-    /// nobody waits for the reply any more: the server ends, over RDMA also the connection. It may run to its end all the same,
-    /// which is waited for. Errors: an exception counts as outcome::system_error, and is logged. Lifetime: `c` and the program
-    /// outlive the task. Shard: that of the dispatcher.
+    /// nobody waits for the reply any more: the server ends, or the caller's connection does. The end of a TCP
+    /// connection's input counts as that, though what is answered all the same is still sent there. A call that changes
+    /// something is not asked when its caller goes (goes_on_alone()). It may run to its end all the same, which is
+    /// waited for. So a call that waits long, for something to give its caller, asks its context's stop token and gives
+    /// up nothing after that. Errors: an exception counts as outcome::system_error, and is logged. Lifetime: `c` and
+    /// the program outlive the task. Shard: that of the dispatcher.
     virtual task<outcome> serve(call& c) = 0;
 };
 

@@ -122,6 +122,8 @@ public:
     /// By repeats(): where there are sessions, slots answer repeats.
     bool non_idempotent(std::uint32_t, std::uint32_t) const noexcept override { return false; }
     rpc::repeat_rule repeats(rpc::call& c) const noexcept override;
+    /// Each COMPOUND: where there are sessions its slot keeps what it was answered with, and a repeat gets that.
+    bool goes_on_alone(rpc::call& c) const noexcept override;
     bool calls_back() const noexcept override { return true; }
     /// verbena_nfs4_*.
     metric_registrations expose(metric_registry& registry) const override;

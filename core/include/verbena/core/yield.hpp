@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting for the shard's next turn: what computes or copies for long is done in pieces, so that the shard serves others between them.
+// yield: a task lets the others of its shard go first.
+//
+// A shard runs one task at a time until that waits. A task with much to compute or to copy holds all others of its shard up, and
+// the clients behind them. It calls yield() now and then, some ten times a millisecond at most.
 #pragma once
 
 #include <verbena/core/reactor.hpp>
@@ -11,10 +14,8 @@
 
 namespace verbena {
 
-/// `co_await next_turn()`. Completes when: the shard has done all that is due in this turn, in the turn behind it. On cancel: it waits
-/// on, for it is short; who wants to end early asks the stop token of its context. Errors: none. Lifetime: it borrows nothing.
-/// Shard: that of the task.
-class [[nodiscard("co_await it: nothing waits here otherwise")]] next_turn final : public deferred {
+/// Awaits the shard's next turn; see yield().
+class [[nodiscard("co_await it: nobody goes first otherwise")]] yield_awaiter final : public deferred {
 public:
     bool await_ready() const noexcept { return false; }
     template<class Promise>
@@ -38,6 +39,11 @@ private:
     reactor* shard_ = nullptr;
     wait_mark mark_;
 };
+
+/// `co_await yield()`. Completes when: all that is due in this turn of the shard's loop has run, in the turn behind it, for which sockets,
+/// timers and devices are looked at. On cancel: it completes all the same; a long loop asks its context's stop token. Errors: none.
+/// Lifetime: it borrows nothing. Shard: that of the task.
+inline yield_awaiter yield() noexcept { return yield_awaiter(); }
 
 } // namespace verbena
 
