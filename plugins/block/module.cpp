@@ -4,12 +4,14 @@
 
 #include <verbena/plugins/modules.hpp>
 
+#include <verbena/core/peer_shares.hpp>
 #include <verbena/core/printable.hpp>
 #include <verbena/core/protocol_module.hpp>
 #include <verbena/protocols/rnbd/server.hpp>
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace verbena::block {
@@ -47,6 +49,10 @@ public:
                 "KiB of memory for each request, 4 of which are for headers: a power of two. A client takes "
                 "queue_depth times as much of the memory budget"),
             setting::number("sessions", {1, 65536}, 64, "Clients at once"),
+            setting::number("sessions_per_peer", {1, 65536}, 0,
+                            "Of these, those of one peer: of an IPv4 address, or of an IPv6 prefix (default: "
+                            "three eighths)")
+                .optional("three eighths of sessions"),
             setting::flag("always_invalidate", false,
                           "Take the key of a request's memory from its client before the request is looked "
                           "at, and give a new one "
@@ -73,7 +79,14 @@ public:
         options_.chunk_size = static_cast<std::uint32_t>(values.number("chunk_kib") << 10);
         options_.max_sessions = static_cast<std::uint32_t>(values.number("sessions"));
         options_.always_invalidate = values.flag("always_invalidate");
-        options_.max_unfinished = std::max<std::uint32_t>(options_.max_sessions / 2, 1);
+        options_.max_unfinished = std::max<std::uint32_t>(options_.max_sessions / 4, 1);
+        if (values.find("sessions_per_peer") == nullptr) {
+            setting_values::value v{
+                std::int64_t(std::max<std::uint64_t>(values.number("sessions") * 3 / 8, 1))};
+            v.is_default = true;
+            values.set("sessions_per_peer", std::move(v));
+        }
+        options_.max_peer_sessions = static_cast<std::uint32_t>(values.number("sessions_per_peer"));
         if (const auto good = rtrs::check(options_); !good)
             throw config_error("block: " + good.error().message());
         configured_ = read_devices(values, modules);
@@ -81,14 +94,21 @@ public:
     void start(module_host& host) override
     {
         registry_ = &host.metrics();
+        sessions_.emplace(host.peers());
+        if (const std::uint32_t asked = host.peers().options().connections; asked != 0)
+            options_.max_peer_connections = asked;
         const std::size_t each = std::size_t(options_.queue_depth) * options_.chunk_size;
         const std::size_t all = host.shards().budget().limit();
         if (each > all)
             throw config_error("block: a client takes " + mib(each) +
                                " of memory, queue_depth times chunk_kib, and memory_mib gives " + mib(all) +
                                " for all: make queue_depth or chunk_kib smaller, or memory_mib larger");
+        const std::uint64_t of_one = std::min<std::uint64_t>(host.peers().options().memory, all);
         room_ = "memory for " + std::to_string(std::min<std::uint64_t>(all / each, options_.max_sessions)) +
-                " clients at once, " + mib(each) + " each (queue_depth times chunk_kib)\n";
+                " clients at once, " + mib(each) + " each (queue_depth times chunk_kib); " +
+                std::to_string(std::min<std::uint64_t>(std::max<std::uint64_t>(of_one / each, 1),
+                                                       options_.max_peer_sessions)) +
+                " of one host (peer_memory_mib, sessions_per_peer)\n";
         for (const device_config& d : configured_)
             at_place(d.place, [&] { open_device(host, d); });
         parts_.resize(host.shards().size());
@@ -119,7 +139,7 @@ public:
     {
         auto& part = parts_[s.index()];
         if (!part)
-            part = std::make_unique<shard_part>(s, devices_, sessions_, options_, *registry_);
+            part = std::make_unique<shard_part>(s, devices_, *sessions_, options_, *registry_);
         co_await part->sessions.serve(d, l);
     }
     std::optional<std::size_t> shard_of(std::span<const std::byte> private_data,
@@ -131,6 +151,7 @@ public:
     {
         metrics_.clear();
         parts_.clear();
+        sessions_.reset();
     }
 
 private:
@@ -141,7 +162,7 @@ private:
     std::vector<device_config> configured_;
     std::vector<storage::opened_block> opened_; // in the order of configured_
     rnbd::device_table devices_;
-    rtrs::server_group sessions_;
+    std::optional<rtrs::server_group> sessions_;
     std::vector<std::unique_ptr<shard_part>> parts_; // by shard
     metric_registry* registry_ = nullptr;
     metric_registrations metrics_;

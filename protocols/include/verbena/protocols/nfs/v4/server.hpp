@@ -123,6 +123,7 @@ public:
     bool non_idempotent(std::uint32_t, std::uint32_t) const noexcept override { return false; }
     rpc::repeat_rule repeats(rpc::call& c) const noexcept override;
     bool calls_back() const noexcept override { return true; }
+    bool admits(const rpc::peer& from) override;
     /// verbena_nfs4_*.
     metric_registrations expose(metric_registry& registry) const override;
     task<rpc::outcome> serve(rpc::call& c) override;
