@@ -148,7 +148,7 @@ class Block(daemon.DaemonTest):
 
     def test_who_is_let_in(self):
         self.serve("theirs=1M,clients=192.0.2.0/24")
-        self.assertIn("has no device for this host", self.block("info", self.url("theirs"), status=1))
+        self.assertIn("has no device for this host", self.block("info", self.url("theirs"), status=3))
         self.assertGreater(self.daemon.metric('verbena_rtrs_refused_connections_total{reason="not_admitted"}'), 0)
         self.assertEqual(self.daemon.metric("verbena_rtrs_sessions"), 0)
         self.assertEqual(self.daemon.metric("verbena_peers"), 0)
@@ -160,7 +160,7 @@ class Block(daemon.DaemonTest):
         self.addCleanup(first.kill)
         while not self.daemon.metric('verbena_rnbd_operations_total{operation="read"}'):
             self.assertIsNone(first.poll())
-        self.assertIn("as many sessions or connections there as one may", self.block("info", self.url("disk"), status=1))
+        self.assertIn("as many sessions or connections there as one may", self.block("info", self.url("disk"), status=3))
         self.assertEqual(self.daemon.metric('verbena_peer_most_held{of="rtrs_sessions"}'), 1)
         self.assertGreater(self.daemon.metric('verbena_peer_refusals_total{of="rtrs_sessions"}'), 0)
 
