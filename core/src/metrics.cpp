@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbena/core/log.hpp>
 #include <verbena/core/metrics.hpp>
+#include <verbena/core/printable.hpp>
 
 #include <algorithm>
 #include <map>
@@ -9,6 +10,67 @@
 namespace verbena {
 
 namespace {
+
+// Bytes of a label's value. Whoever scrapes keeps each one, and peers choose some.
+constexpr std::size_t max_label_value = 256;
+
+// Two long names that begin alike must stay apart, so the end of a cut name tells which one it was (FNV-1a).
+std::string mark_of(std::string_view whole)
+{
+    std::uint64_t hash = 0xcbf29ce484222325;
+    for (const char c : whole)
+        hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+    std::string mark = "~";
+    for (int shift = 60; shift >= 0; shift -= 4)
+        mark += "0123456789abcdef"[hash >> shift & 15];
+    return mark;
+}
+
+// Each label's value of each sample is made here, as a peer, a path, a configuration or a device may have chosen its bytes. A scrape that
+// holds one octet which is no UTF-8 is refused as a whole, and a NUL ends it.
+std::string label_value(std::string_view given)
+{
+    std::string value = printable(given);
+    if (value.size() <= max_label_value)
+        return value;
+    const std::string mark = mark_of(given);
+    std::size_t kept = 0;
+    for (const std::string_view all = value;;) {
+        const std::size_t next = kept + utf8_character(all.substr(kept));
+        if (next > max_label_value - mark.size())
+            break;
+        kept = next;
+    }
+    value.resize(kept);
+    return value + mark;
+}
+
+bool is_name(std::string_view text) noexcept
+{
+    const auto is_letter = [](char c) {
+        return c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    };
+    const auto is_part = [&](char c) { return is_letter(c) || (c >= '0' && c <= '9'); };
+    return !text.empty() && is_letter(text.front()) && std::ranges::all_of(text, is_part);
+}
+
+// Modules bring families, and one that no scrape could hold would take all others with it.
+void check(const metric_family& family)
+{
+    const auto refuse = [&](const char* why) {
+        throw std::logic_error("metric " + printable(family.name) + ' ' + why);
+    };
+    if (!is_name(family.name))
+        refuse("has a name of other than letters, digits and _");
+    if (printable_lines(family.help) != family.help || family.help.find('\n') != std::string::npos)
+        refuse("has a help text with octets that are no UTF-8, or control characters");
+    for (auto label = family.labels.begin(); label != family.labels.end(); ++label) {
+        if (!is_name(*label) || label->starts_with("__") || *label == "le")
+            refuse("has a label whose name is not of letters, digits and _, or is reserved");
+        if (std::find(family.labels.begin(), label, *label) != label)
+            refuse("has a label twice");
+    }
+}
 
 // Adds up the samples of one family, whichever sources they come from.
 class merging_sink final : public metric_sink {
@@ -35,7 +97,10 @@ public:
 private:
     metric_snapshot::series& find(std::initializer_list<std::string_view> labels)
     {
-        std::vector<std::string> key(labels.begin(), labels.end());
+        std::vector<std::string> key;
+        key.reserve(family_.labels.size());
+        for (const std::string_view given : labels)
+            key.push_back(label_value(given));
         key.resize(family_.labels.size());
         auto at = series_.find(key);
         if (at == series_.end()) {
@@ -102,6 +167,7 @@ std::string_view to_string(metric_type type) noexcept
 
 metric_registry::registration metric_registry::add(metric_family family, collector collect)
 {
+    check(family);
     const std::lock_guard lock(mutex_);
     std::list<source>& same = sources_[family.name];
     if (!same.empty() &&

@@ -4,12 +4,14 @@
 
 #include <verbena/plugins/modules.hpp>
 
+#include <verbena/core/peer_shares.hpp>
 #include <verbena/core/printable.hpp>
 #include <verbena/core/protocol_module.hpp>
 #include <verbena/protocols/rnbd/server.hpp>
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace verbena::block {
@@ -47,6 +49,10 @@ public:
                 "KiB of memory for each request, 4 of which are for headers: a power of two. A client takes "
                 "queue_depth times as much of the memory budget"),
             setting::number("sessions", {1, 65536}, 64, "Clients at once"),
+            setting::number("sessions_per_peer", {1, 65536}, 0,
+                            "Of these, those of one peer: of an IPv4 address, or of an IPv6 prefix (default: "
+                            "three eighths)")
+                .optional("three eighths of sessions"),
             setting::flag("always_invalidate", false,
                           "Take the key of a request's memory from its client before the request is looked "
                           "at, and give a new one "
@@ -73,7 +79,14 @@ public:
         options_.chunk_size = static_cast<std::uint32_t>(values.number("chunk_kib") << 10);
         options_.max_sessions = static_cast<std::uint32_t>(values.number("sessions"));
         options_.always_invalidate = values.flag("always_invalidate");
-        options_.max_unfinished = std::max<std::uint32_t>(options_.max_sessions / 2, 1);
+        options_.max_unfinished = std::max<std::uint32_t>(options_.max_sessions / 4, 1);
+        if (values.find("sessions_per_peer") == nullptr) {
+            setting_values::value v{
+                std::int64_t(std::max<std::uint64_t>(values.number("sessions") * 3 / 8, 1))};
+            v.is_default = true;
+            values.set("sessions_per_peer", std::move(v));
+        }
+        options_.max_peer_sessions = static_cast<std::uint32_t>(values.number("sessions_per_peer"));
         if (const auto good = rtrs::check(options_); !good)
             throw config_error("block: " + good.error().message());
         configured_ = read_devices(values, modules);
@@ -81,6 +94,9 @@ public:
     void start(module_host& host) override
     {
         registry_ = &host.metrics();
+        sessions_.emplace(host.peers());
+        if (const std::uint32_t asked = host.peers().options().connections; asked != 0)
+            options_.max_peer_connections = asked;
         budget_ = &host.shards().budget();
         memory_ = rtrs::memory_of_sessions(options_, *budget_, host.shards().size());
         if (memory_.count(budget_->limit()) == 0)
@@ -89,6 +105,9 @@ public:
                                mib(memory_.each - memory_of_client() + memory_.beside) +
                                " around it, and memory_mib gives " + mib(budget_->limit()) +
                                " for all: make queue_depth or chunk_kib smaller, or memory_mib larger");
+        const std::uint64_t of_one = std::min<std::uint64_t>(host.peers().options().memory, budget_->limit());
+        of_one_host_ = std::min<std::uint64_t>(std::max<std::uint64_t>(of_one / memory_of_client(), 1),
+                                               options_.max_peer_sessions);
         for (const device_config& d : configured_)
             at_place(d.place, [&] { open_device(host, d); });
         parts_.resize(host.shards().size());
@@ -115,7 +134,8 @@ public:
         const std::size_t free = budget_->limit() - std::min(budget_->limit(), used);
         text += "memory for " +
                 std::to_string(std::min<std::size_t>(memory_.count(free), options_.max_sessions)) +
-                " clients at once, " + mib(memory_of_client()) + " each (queue_depth times chunk_kib)\n";
+                " clients at once, " + mib(memory_of_client()) + " each (queue_depth times chunk_kib); " +
+                std::to_string(of_one_host_) + " of one host (peer_memory_mib, sessions_per_peer)\n";
         for (const listen_place& l : places)
             text += "listening at " + l.url() + '\n';
         return text;
@@ -124,7 +144,7 @@ public:
     {
         auto& part = parts_[s.index()];
         if (!part)
-            part = std::make_unique<shard_part>(s, devices_, sessions_, options_, *registry_);
+            part = std::make_unique<shard_part>(s, devices_, *sessions_, options_, *registry_);
         co_await part->sessions.serve(d, l);
     }
     std::optional<std::size_t> shard_of(std::span<const std::byte> private_data,
@@ -136,6 +156,7 @@ public:
     {
         metrics_.clear();
         parts_.clear();
+        sessions_.reset();
     }
 
 private:
@@ -148,10 +169,11 @@ private:
     rtrs::server_options options_;
     const memory_budget* budget_ = nullptr;
     rtrs::session_memory memory_;
+    std::uint64_t of_one_host_ = 0; // sessions
     std::vector<device_config> configured_;
     std::vector<storage::opened_block> opened_; // in the order of configured_
     rnbd::device_table devices_;
-    rtrs::server_group sessions_;
+    std::optional<rtrs::server_group> sessions_;
     std::vector<std::unique_ptr<shard_part>> parts_; // by shard
     metric_registry* registry_ = nullptr;
     metric_registrations metrics_;

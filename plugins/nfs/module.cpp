@@ -149,6 +149,7 @@ public:
     void start(module_host& host) override
     {
         has_mount_ = host.modules().find("mount") != nullptr;
+        limits_.sessions.v6_prefix = host.peers().options().v6_prefix;
         for (const export_config& e : exports_)
             at_place(e.place, [&] { open_export(host, e); });
         refuse_public();

@@ -70,6 +70,13 @@ access_refusal check_mount_access(const export_options& exported, const rpc::pee
     return access_refusal::none;
 }
 
+bool is_for(const export_table& exports, const rpc::peer& peer, host_addresses& host)
+{
+    return std::ranges::any_of(exports.all(), [&](const export_options& e) {
+        return check_mount_access(e, peer, host) != access_refusal::address;
+    });
+}
+
 storage::credential squash(const export_options& exported, const rpc::principal& claimed) noexcept
 {
     storage::credential who(exported.anonuid, exported.anongid);

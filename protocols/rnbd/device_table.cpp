@@ -19,11 +19,28 @@ result<void> device_table::add(device_options o)
     return {};
 }
 
+namespace {
+
+bool admits(const client_list& clients, std::string_view from, host_addresses& host)
+{
+    if (clients.everybody())
+        return true;
+    const auto address = ip_address::parse(from);
+    return address && clients.admits(*address, host);
+}
+
+} // namespace
+
+bool device_table::admits(std::string_view address, host_addresses& host) const
+{
+    return std::ranges::any_of(
+        devices_, [&](const auto& d) { return rnbd::admits(d->options.clients, address, host); });
+}
+
 result<void> device_table::admits(const device_options& o, const rtrs::session_info& who,
                                   host_addresses& host)
 {
-    const auto address = ip_address::parse(who.peer_address);
-    if (!o.clients.everybody() && (!address || !o.clients.admits(*address, host)))
+    if (!rnbd::admits(o.clients, who.peer_address, host))
         return error(std::errc::permission_denied, "the device is not for this client's address");
     if (!o.session.empty() && o.session != who.name)
         return error(std::errc::permission_denied, "the device is not for sessions of this name");

@@ -28,6 +28,8 @@ public:
                 owner_.devices_.close(d->number, d->mode);
         }
     }
+    result<void> add_path(std::string_view peer_address) override;
+    void remove_path(std::string_view peer_address) noexcept override;
     task<result<void>> serve(rtrs::request& r) override;
 
 private:
@@ -63,6 +65,7 @@ private:
     result<void> tell_version(rtrs::request& r, std::span<const std::byte> message);
     result<void> open(rtrs::request& r, std::span<const std::byte> message);
     result<std::uint32_t> open_number(const open_request& asked);
+    result<void> admits(std::size_t number, std::string_view address) const;
     storage::block_backend& device_for_us(std::size_t number);
     bool is_open(std::uint32_t device) const noexcept
     {
@@ -76,7 +79,8 @@ private:
 
     server& owner_;
     const rtrs::session_info who_;
-    const std::string client_; // as filters tell it from others
+    const std::string client_;       // as filters tell it from others
+    std::vector<std::string> paths_; // their addresses: each may use what is open
     // Of devices that look different to each client, by their number in the table. They stay when the device is closed, as requests may
     // be under way then; so each is made once.
     std::map<std::size_t, std::unique_ptr<storage::block_backend>> ours_;
@@ -167,6 +171,37 @@ result<void> answer(rtrs::request& r, const std::array<std::byte, Size>& message
 
 } // namespace
 
+result<void> server_session::admits(std::size_t number, std::string_view address) const
+{
+    rtrs::session_info who = who_;
+    who.peer_address = address;
+    return device_table::admits(owner_.devices_.at(number), who, owner_.host_);
+}
+
+// A path reaches whatever the session has open, now and later: clients= goes for each one.
+result<void> server_session::add_path(std::string_view peer_address)
+{
+    rtrs::session_info who = who_;
+    who.peer_address = peer_address;
+    if (!owner_.devices_.admits(who, owner_.host_))
+        return error(std::errc::permission_denied, "no device is for a path from this address");
+    for (const auto& d : open_) {
+        if (!d)
+            continue;
+        if (auto admitted = admits(d->number, peer_address); !admitted)
+            return admitted;
+    }
+    paths_.emplace_back(peer_address);
+    return {};
+}
+
+void server_session::remove_path(std::string_view peer_address) noexcept
+{
+    const auto at = std::ranges::find(paths_, peer_address);
+    if (at != paths_.end())
+        paths_.erase(at);
+}
+
 task<result<void>> server_session::serve(rtrs::request& r)
 {
     std::array<std::byte, open_size> copied; // of the largest message
@@ -225,6 +260,12 @@ result<std::uint32_t> server_session::open_number(const open_request& asked)
     const auto number = owner_.devices_.open(asked.device, asked.mode, who_, owner_.host_);
     if (!number)
         return number.error();
+    for (const std::string& path : paths_) {
+        if (const auto admitted = admits(*number, path); !admitted) {
+            owner_.devices_.close(*number, asked.mode);
+            return admitted.error();
+        }
+    }
     const device_options& d = owner_.devices_.at(*number);
     if (place == open_.end())
         place = open_.insert(place, nullptr);

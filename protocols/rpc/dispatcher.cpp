@@ -90,8 +90,14 @@ service_dispatcher::service_dispatcher(reactor& shard, duplicate_request_cache* 
 }
 service_dispatcher::~service_dispatcher() = default;
 
+bool service_dispatcher::admits(const peer& from)
+{
+    return std::ranges::any_of(programs_, [&](program* p) { return p->admits(from); });
+}
+
 void service_dispatcher::add(program& p)
 {
+    programs_.push_back(&p);
     for (std::uint32_t version = p.low_version(); version <= p.high_version(); ++version)
         versions_.push_back(std::make_unique<version_entry>(p, version));
 }

@@ -45,13 +45,14 @@ call_runner run(stream_call& c)
 } // namespace
 
 stream_connection::stream_connection(server& s, net::unique_fd socket, const net::endpoint& peer,
-                                     std::string_view transport)
+                                     std::string_view transport, peer_charge charged)
     : io_watch(s.shard, socket.get()),
       server_(s),
+      charged_(std::move(charged)),
       socket_(std::move(socket)),
       address_(peer.address()),
       name_(peer.to_string()),
-      share_(s.shares, address_),
+      share_(s.shares, peer_group(address_, s.peers.options().v6_prefix)),
       reader_(s.pool, {.max_record = s.options.max_record, .share = this}),
       output_(s.pool, s.stats.payload_copied_bytes),
       last_call_(s.shard.now())

@@ -33,7 +33,13 @@ namespace verbena::rpc {
 
 struct stream_server::impl {
     impl(stream_server& s, reactor& r, buffer_pool& p, dispatcher& d, const stream_options& o)
-        : server(s), shard(r), pool(p), calls(d), options(o)
+        : server(s),
+          shard(r),
+          pool(p),
+          calls(d),
+          options(o),
+          own_peers(o.peers == nullptr ? std::make_unique<peer_shares>() : nullptr),
+          peers(o.peers == nullptr ? *own_peers : *o.peers)
     {
     }
     /// Ends of connections are noted where they happen and happen at the end of the turn.
@@ -66,7 +72,8 @@ struct stream_server::impl {
         stream_connection& connection;
     };
 
-    /// What the streams from one address hold for large messages on their way, and for results.
+    /// What the streams of one peer hold on this shard for large messages on their way, and for results: each shard has its part of
+    /// the limit, so that no call touches what shards share.
     struct host_share {
         std::size_t bytes = 0;
         std::size_t connections = 0;
@@ -88,9 +95,12 @@ struct stream_server::impl {
     const stream_options options;
     stream_stats stats;
     log_limiter exceptions_logged;
+    log_limiter refusals_logged;
     stop_source stopping;
     bool ending = false;
     std::size_t count = 0;
+    std::unique_ptr<peer_shares> own_peers;
+    peer_shares& peers;
     address_shares<host_share> shares;
     intrusive_list<member> live;
     intrusive_list<member> dead;
@@ -106,8 +116,9 @@ class stream_connection final : io_watch, large_record_share, stream_reverse_lin
 public:
     using server = stream_server::impl;
 
-    stream_connection(server& s, net::unique_fd socket, const net::endpoint& peer,
-                      std::string_view transport);
+    /// `charged`: to its peer.
+    stream_connection(server& s, net::unique_fd socket, const net::endpoint& peer, std::string_view transport,
+                      peer_charge charged);
     ~stream_connection();
 
     const rpc::peer& peer() const noexcept { return peer_; }
@@ -209,11 +220,12 @@ private:
     void watch_until(time_point when) noexcept;
 
     server& server_;
+    const peer_charge charged_;
     net::unique_fd socket_;
     std::string address_;
     std::string name_;
     rpc::peer peer_;
-    address_shares<server::host_share>::user share_; // of the peer's address
+    address_shares<server::host_share>::user share_; // of the peer
     record_reader reader_;
     stream_output output_;
     output_memory output_memory_;             // of output_

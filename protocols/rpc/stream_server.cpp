@@ -106,12 +106,19 @@ void stream_server::adopt(net::unique_fd socket, const net::endpoint& peer, std:
 {
     impl& i = *impl_;
     i.stats.accepted.add();
-    if (i.ending || i.count >= i.options.max_connections ||
-        i.shares.connections(peer.address()) >= i.options.max_address_connections) {
+    // Charged before anything is made for it, and given back with the connection.
+    peer_charge place = i.peers.charge(peer.address(), peer_use::streams, 1, i.options.max_peer_connections);
+    if (!place || i.ending || i.count >= i.options.max_connections) {
         i.stats.ended[static_cast<std::size_t>(stream_end::refused)].add();
+        log_limited(i.refusals_logged, log_level::info, "rpc", "stream refused",
+                    {{"peer", peer.to_string()},
+                     {"cause", !place     ? "its peer has as many streams as one may"
+                               : i.ending ? "the server is ending"
+                                          : "as many streams are there as may be"},
+                     {"cure", place ? "" : "raise [daemon] peer_connections"}});
         return;
     }
-    auto* connection = new stream_connection(i, std::move(socket), peer, transport);
+    auto* connection = new stream_connection(i, std::move(socket), peer, transport, std::move(place));
     ++i.count;
     i.stats.connections.add(1);
     connection->start();

@@ -9,7 +9,7 @@
 
 namespace verbena::rpcrdma {
 
-/// What the calls of the connections from one address move through chunks at this moment, or hold in buffers if that is more.
+/// What the calls of the connections of one peer move through chunks at this moment, or hold in buffers if that is more.
 struct chunk_share {
     std::uint64_t bytes = 0;
     std::uint64_t raised = 0; // of receives, beyond what its connections began with
@@ -17,7 +17,7 @@ struct chunk_share {
     event freed;
 };
 
-/// Of all addresses that a listener has connections from.
+/// Of all peers that a listener has connections of, on one shard, so that no call touches what shards share.
 using chunk_shares = rpc::address_shares<chunk_share>;
 
 /// Memory for receives of all connections of a listener, beyond what they began with.

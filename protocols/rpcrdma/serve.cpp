@@ -34,6 +34,8 @@ struct serving {
     };
     std::vector<responder_connection*> connections;
     event empty;
+    std::unique_ptr<peer_shares> own_peers;
+    peer_shares* peers = nullptr;
     chunk_shares shares;
     receive_share receives;
 };
@@ -56,12 +58,29 @@ private:
 task<void> serve_one(std::unique_ptr<verbs::connect_request> request, verbs::context& provider,
                      verbs::protection_domain& domain, buffer_pool& buffers, rpc::dispatcher& dispatcher,
                      const responder_options& options, responder_stats& stats, serving& all,
-                     chunk_shares::user share)
+                     peer_charge charged, chunk_shares::user share)
 {
+    const peer_charge held = std::move(charged); // until the connection is gone
+
     auto connection = std::make_unique<responder_connection>(provider, buffers, dispatcher, options, stats,
                                                              std::move(share), all.receives);
     const serving::member here(all, *connection);
     co_await connection->run(std::move(request), domain);
+}
+
+// Nothing: the connection may be taken.
+const char* refusal(const verbs::connect_request& request, verbs::context& provider,
+                    rpc::dispatcher& dispatcher, bool charged, bool full)
+{
+    if (!charged)
+        return "its peer has as many connections as one may: raise [daemon] peer_connections";
+    rpc::peer from;
+    from.address = request.peer_address();
+    from.name = request.peer_name();
+    from.transport = provider.query().provider;
+    if (!dispatcher.admits(from))
+        return "nothing is served to its address: name it in clients= of an export";
+    return full ? "as many connections are there as may be" : nullptr;
 }
 
 task<void> take_connections(verbs::context& provider, verbs::listener& listener,
@@ -74,16 +93,22 @@ task<void> take_connections(verbs::context& provider, verbs::listener& listener,
         if (!request)
             co_return;
         try {
-            const std::string address((*request)->peer_address());
-            if (connections.live() >= options.max_connections ||
-                all.shares.connections(address) >= options.max_address_connections) {
+            // Charged, then admitted, before anything is made for it.
+            peer_charge place = all.peers->charge((*request)->peer_address(), peer_use::rdma_connections, 1,
+                                                  options.max_peer_connections);
+            const char* const why = refusal(**request, provider, dispatcher, bool(place),
+                                            connections.live() >= options.max_connections);
+            if (why != nullptr) {
                 stats.rejected_connections.add();
+                log_limited(stats.refusals_logged, log_level::info, "rpcrdma", "connection rejected",
+                            {{"peer", (*request)->peer_name()}, {"cause", why}});
                 (void)co_await (*request)->reject({});
                 continue;
             }
+            const std::string group = peer_group((*request)->peer_address(), all.peers->options().v6_prefix);
             connections.spawn([&] {
                 return serve_one(std::move(*request), provider, domain, buffers, dispatcher, options, stats,
-                                 all, chunk_shares::user(all.shares, address));
+                                 all, std::move(place), chunk_shares::user(all.shares, group));
             });
         } catch (...) {
             lost.on_exception(std::current_exception());
@@ -106,6 +131,9 @@ task<void> serve(verbs::context& provider, verbs::listener& listener, buffer_poo
         co_return;
     }
     serving all;
+    if (options.peers == nullptr)
+        all.own_peers = std::make_unique<peer_shares>();
+    all.peers = options.peers != nullptr ? options.peers : all.own_peers.get();
     lost_connections lost(stats);
     scope connections(provider.shard(), nullptr, &lost, "RDMA connections");
     // Whatever ends it, those that are there are joined.

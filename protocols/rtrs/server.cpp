@@ -22,6 +22,8 @@ std::string_view to_string(refusal r) noexcept
     case refusal::full: return "full";
     case refusal::ending: return "ending";
     case refusal::unfinished: return "unfinished";
+    case refusal::not_admitted: return "not_admitted";
+    case refusal::share: return "share";
     case refusal::count_: break;
     }
     return "";
@@ -42,8 +44,9 @@ result<void> check(const server_options& o) noexcept
         return error(std::errc::invalid_argument, "queue depth, as the next power of two, times chunk size "
                                                   "is at most 256 MiB, as an immediate has 28 bits for both: "
                                                   "make either smaller");
-    if (o.max_unfinished == 0)
-        return error(std::errc::invalid_argument, "without half-made paths nobody can make one");
+    if (o.max_unfinished == 0 || o.max_peer_sessions == 0 || o.max_peer_connections == 0)
+        return error(std::errc::invalid_argument,
+                     "a peer that may have no half-made path, session or connection can't make one");
     return {};
 }
 
@@ -95,7 +98,8 @@ session_memory memory_of_sessions(const server_options& o, const memory_budget& 
 
 // --- session ---------------------------------------------------------------------------------------
 
-server_session::server_session(server_shared& shared, const uuid& id) : shared_(shared), id_(id)
+server_session::server_session(server_shared& shared, const uuid& id, peer_charge charged)
+    : shared_(shared), id_(id), charged_(std::move(charged))
 {
     shared_.stats.sessions.add(1);
 }
@@ -206,30 +210,45 @@ task<result<void>> server_session::begin(std::string name, std::string_view peer
     beginning_ = true;
     begun_.reset();
     const auto done = co_await claim(std::move(name), peer_address);
-    if (!done)
+    if (!done) {
         name_ = session_name();
+        memory_charged_.give_back();
+    }
     beginning_ = false;
     begun_.set();
     co_return done;
 }
 
+// Who is not admitted claims no name: its owner would wait meanwhile. Memory comes last: an old session of this name gives back its own.
 task<result<void>> server_session::claim(std::string name, std::string_view peer_address)
 {
+    asked_name_ = std::move(name);
+    peer_address_ = peer_address;
+    session_info info;
+    info.name = asked_name_;
+    info.peer_address = peer_address_;
+    info.max_io_size = shared_.max_io_size();
+    auto opened = shared_.service.open(info);
+    if (!opened)
+        co_return opened.error();
     // A session of this name whose paths have ended may still have requests under way, which would write over what this one writes.
-    auto claimed = co_await shared_.group.claim(shared_.shard, std::move(name));
+    std::string wanted = asked_name_;
+    auto claimed = co_await shared_.group.claim(shared_.shard, std::move(wanted));
     if (!claimed)
         co_return claimed.error();
     name_ = std::move(*claimed);
     paths_changed();
-    peer_address_ = peer_address;
-    session_info info;
-    info.name = name_.text();
-    info.peer_address = peer_address_;
-    info.max_io_size = shared_.max_io_size();
-    // First whoever decides on it, then the memory.
-    auto opened = shared_.service.open(info);
-    if (!opened)
-        co_return opened.error();
+    const server_options& o = shared_.options;
+    const std::size_t chunks = std::size_t(o.queue_depth) * o.chunk_size;
+    // One session is always within the share, whatever its chunks take.
+    const std::uint64_t most = std::max<std::uint64_t>(shared_.peers().options().memory, chunks);
+    memory_charged_ = charged_.also(peer_use::memory, chunks, most);
+    if (!memory_charged_)
+        co_return error(
+            std::errc::not_enough_memory,
+            "this peer's sessions hold as much memory as those of a peer may: end one of them, or "
+            "raise [daemon] peer_memory_mib",
+            chunks);
     auto allocated = co_await allocate();
     if (!allocated)
         co_return allocated.error();
@@ -240,13 +259,13 @@ task<result<void>> server_session::claim(std::string name, std::string_view peer
 // --- path ------------------------------------------------------------------------------------------
 
 server_path::server_path(server_session& session, verbs::context& device, const connect_request& first,
-                         std::string peer, unfinished_path place)
+                         std::string peer, peer_charge half_made)
     : session_(session),
       device_(device),
       id_(first.path),
       expected_(first.connections),
       peer_(std::move(peer)),
-      unfinished_(std::move(place)),
+      half_made_(std::move(half_made)),
       tasks_(session.shared().shard, nullptr, this),
       requests_(session.shared().shard, nullptr, this)
 {
@@ -256,6 +275,8 @@ server_path::server_path(server_session& session, verbs::context& device, const 
 
 server_path::~server_path()
 {
+    if (joined_)
+        session_.handler().remove_path(peer_);
     if (counters_ != nullptr)
         shared().stats.by_path.leave(*counters_);
     shared().stats.paths.add(-1);
@@ -272,9 +293,10 @@ std::uint16_t server_path::refuses(const verbs::context& device, const connect_r
     return 0;
 }
 
-void server_path::add(std::unique_ptr<verbs::connect_request> request, const connect_request& m)
+void server_path::add(std::unique_ptr<verbs::connect_request> request, const connect_request& m,
+                      peer_charge charged)
 {
-    connections_.push_back(std::make_unique<server_connection>(*this, m.connection));
+    connections_.push_back(std::make_unique<server_connection>(*this, m.connection, std::move(charged)));
     tasks_.spawn(&server_path::take, this, std::move(request), std::ref(*connections_.back()));
 }
 
@@ -436,6 +458,11 @@ task<void> server_path::inform(std::uint32_t length)
         close(short_of_memory ? path_end::no_memory : path_end::refused, begun.error());
         co_return;
     }
+    if (const auto joined = session_.handler().add_path(peer_); !joined) {
+        close(path_end::refused, joined.error());
+        co_return;
+    }
+    joined_ = true;
     const auto mapped = co_await map_chunks();
     if (!mapped) {
         close(path_end::no_memory, mapped.error());
@@ -456,7 +483,7 @@ task<void> server_path::inform(std::uint32_t length)
     counters_ = &shared().stats.by_path.join(session_.name(), peer_);
     // Before it goes out: requests may follow it at once.
     state_ = state::connected;
-    unfinished_ = unfinished_path();
+    half_made_.give_back();
     if (!connections_.front()->post({&send, 1}))
         co_return;
     log(log_level::info, "rtrs", "path connected",
@@ -534,7 +561,20 @@ refusal refusal_of(std::uint16_t code) noexcept
     case ENOSPC: return refusal::full;
     case ECONNRESET: return refusal::ending;
     case EAGAIN: return refusal::unfinished;
+    case EACCES: return refusal::not_admitted;
+    case EDQUOT: return refusal::share;
     default: return refusal::not_valid;
+    }
+}
+
+std::string_view cure_of(refusal r) noexcept
+{
+    switch (r) {
+    case refusal::full: return "raise [block] sessions, or end sessions";
+    case refusal::not_admitted: return "name the address in clients= of a device";
+    case refusal::share:
+        return "raise [block] sessions_per_peer, [daemon] peer_connections or peer_memory_mib";
+    default: return "";
     }
 }
 
@@ -556,42 +596,53 @@ server::server(reactor& shard, buffer_pool& buffers, service& s, server_group& g
 
 server::~server() = default;
 
-// An errno, or 0: the connection has its place.
+// An errno, or 0: the connection has its place. Nothing is made before the peer is charged and admitted, for each connection of each path.
 std::uint16_t server::impl::take(verbs::context& d, std::unique_ptr<verbs::connect_request>& request,
                                  const connect_request& m, scope& paths)
 {
     const server_options& o = shared.options;
+    peer_charge charged =
+        shared.peers().charge(request->peer_address(), peer_use::rtrs_connections, 1, o.max_peer_connections);
+    if (!charged)
+        return EDQUOT;
+    if (!shared.service.admits(request->peer_address()))
+        return EACCES;
     auto at = shared.sessions.find(m.session);
     if (at != shared.sessions.end()) {
         if (const auto p = at->second->paths().find(m.path); p != at->second->paths().end()) {
             const std::uint16_t refused = p->second->refuses(d, m);
             if (refused == 0)
-                p->second->add(std::move(request), m);
+                p->second->add(std::move(request), m, std::move(charged));
             return refused;
         }
     }
     if (m.connection != 0 || m.connections > o.max_connections)
         return EINVAL;
-    std::string peer(request->peer_address());
-    unfinished_path place = shared.group.begin_path(peer, o.max_unfinished);
-    if (!place)
+    peer_charge half_made = charged.also(peer_use::rtrs_half_made, 1, o.max_unfinished);
+    if (!half_made)
         return EAGAIN;
     if (at == shared.sessions.end()) {
         if (!m.first)
             return ENXIO; // the session that this path belongs to is gone
+        peer_charge session = charged.also(peer_use::rtrs_sessions, 1, o.max_peer_sessions);
+        if (!session)
+            return EDQUOT;
         if (!shared.group.add_session(o.max_sessions))
             return ENOSPC;
-        at = shared.sessions.emplace(m.session, std::make_unique<server_session>(shared, m.session)).first;
+        at = shared.sessions
+                 .emplace(m.session, std::make_unique<server_session>(shared, m.session, std::move(session)))
+                 .first;
     } else if (at->second->paths().size() >= o.max_paths) {
         return ENOSPC;
     }
     server_session& s = *at->second;
-    const auto made =
-        s.paths().emplace(m.path, std::make_unique<server_path>(s, d, m, std::move(peer), std::move(place)));
+    std::string peer(request->peer_address());
+    const auto made = s.paths().emplace(
+        m.path, std::make_unique<server_path>(s, d, m, std::move(peer), std::move(half_made)));
     server_path& p = *made.first->second;
     s.paths_changed();
     p.belongs_to(paths);
-    p.add(std::move(request), m);
+    p.add(std::move(request), m, std::move(charged));
     paths.spawn(&impl::run_path, this, std::ref(s), std::ref(p));
     return 0;
 }
@@ -639,8 +690,10 @@ task<void> server::serve(verbs::context& d, verbs::listener& l)
         stats.refused[std::size_t(refusal_of(refused))].add();
         log_limited(stats.refusals_logged, log_level::info, "rtrs", "connection refused",
                     {{"peer", (*request)->peer_name()},
+                     {"reason", to_string(refusal_of(refused))},
                      {"errno", std::uint64_t(refused)},
-                     {"cause", message ? std::string() : message.error().message()}});
+                     {"cause", message ? std::string() : message.error().message()},
+                     {"cure", cure_of(refusal_of(refused))}});
         connect_reply reply;
         reply.error = refused;
         const auto private_data = encode(reply);

@@ -28,8 +28,8 @@ std::uint16_t code_of(const error& e) noexcept
 
 } // namespace
 
-server_connection::server_connection(server_path& path, std::uint16_t number)
-    : connection(number), path_(path)
+server_connection::server_connection(server_path& path, std::uint16_t number, peer_charge charged)
+    : connection(number), path_(path), charged_(std::move(charged))
 {
     path_.shared().stats.connections.add(1);
 }

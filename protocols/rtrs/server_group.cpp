@@ -39,7 +39,8 @@ struct server_group::impl {
     std::mutex mutex;
     std::map<std::string, name_entry, std::less<>> names;
     std::uint32_t sessions = 0;
-    std::map<std::string, std::uint32_t, std::less<>> unfinished; // paths, by address
+    std::unique_ptr<peer_shares> own;
+    peer_shares* peers = nullptr;
 
     result<bool> try_claim(const std::string& name, name_waiter& otherwise);
     // False: its message is under way.
@@ -66,7 +67,13 @@ bool server_group::impl::forget(const std::string& name, name_waiter& w) noexcep
     return at != names.end() && std::erase(at->second.waiting, &w) != 0;
 }
 
-server_group::server_group() : impl_(std::make_unique<impl>()) {}
+server_group::server_group() : impl_(std::make_unique<impl>())
+{
+    impl_->own = std::make_unique<peer_shares>();
+    impl_->peers = impl_->own.get();
+}
+
+server_group::server_group(peer_shares& peers) : impl_(std::make_unique<impl>()) { impl_->peers = &peers; }
 
 server_group::~server_group() = default;
 
@@ -110,25 +117,7 @@ void server_group::remove_session() noexcept
     --impl_->sessions;
 }
 
-unfinished_path server_group::begin_path(const std::string& address, std::uint32_t limit)
-{
-    const std::scoped_lock lock(impl_->mutex);
-    const auto at = impl_->unfinished.try_emplace(address, 0).first;
-    if (at->second >= limit)
-        return {};
-    ++at->second;
-    return {*this, address};
-}
-
-unfinished_path::~unfinished_path()
-{
-    if (group_ == nullptr)
-        return;
-    const std::scoped_lock lock(group_->impl_->mutex);
-    const auto at = group_->impl_->unfinished.find(address_);
-    if (--at->second == 0)
-        group_->impl_->unfinished.erase(at);
-}
+peer_shares& server_group::peers() const noexcept { return *impl_->peers; }
 
 session_name::~session_name()
 {

@@ -35,6 +35,7 @@ struct server_shared {
     std::map<uuid, std::unique_ptr<server_session>> sessions;
     event path_over; // one of them has gone
 
+    peer_shares& peers() const noexcept { return group.peers(); }
     std::uint32_t max_io_size() const noexcept { return options.chunk_size - options.header_size; }
 };
 
@@ -56,7 +57,8 @@ struct server_chunk {
 /// One queue pair.
 class server_connection final : public connection {
 public:
-    server_connection(server_path& path, std::uint16_t number);
+    /// `charged`: to its peer.
+    server_connection(server_path& path, std::uint16_t number, peer_charge charged);
     ~server_connection();
     /// Makes the queue pair and answers. False: it failed, and the path ends.
     task<bool> accept(std::unique_ptr<verbs::connect_request> request, std::uint32_t receives);
@@ -85,6 +87,7 @@ private:
                 std::uint16_t code) noexcept;
 
     server_path& path_;
+    const peer_charge charged_;
     std::uint32_t send_depth_ = 0;
     std::uint32_t unsignalled_ = 0;
     std::size_t handled_ = 0; // of handling_
@@ -94,12 +97,13 @@ private:
 /// The connections of one client's path.
 class server_path final : public exception_handler {
 public:
+    /// `half_made` is given back when the path is connected.
     server_path(server_session& session, verbs::context& device, const connect_request& first,
-                std::string peer, unfinished_path place);
+                std::string peer, peer_charge half_made);
     ~server_path();
 
     /// Takes connection `m.connection`, which is the next.
-    void add(std::unique_ptr<verbs::connect_request> request, const connect_request& m);
+    void add(std::unique_ptr<verbs::connect_request> request, const connect_request& m, peer_charge charged);
     /// An errno if `m` can't be the next connection by `device`.
     std::uint16_t refuses(const verbs::context& device, const connect_request& m) const noexcept;
     /// Lives as long as the path.
@@ -156,7 +160,7 @@ private:
     const uuid id_;
     const std::uint16_t expected_; // connections
     const std::string peer_;
-    unfinished_path unfinished_; // until it is connected
+    peer_charge half_made_; // until it is connected
     state state_ = state::connecting;
     const scope* paths_ = nullptr;
     path_end why_ = path_end::closed;
@@ -170,6 +174,7 @@ private:
     std::vector<std::unique_ptr<server_connection>> connections_;
     std::size_t accepted_ = 0;
     bool informing_ = false;
+    bool joined_ = false;               // the session's handler knows of it
     path_counters* counters_ = nullptr; // the server's stats have them
     unsigned missed_ = 0;
     bool heartbeat_out_ = false;
@@ -181,7 +186,8 @@ private:
 
 class server_session {
 public:
-    server_session(server_shared& shared, const uuid& id);
+    /// `charged`: to the peer whose path is the first.
+    server_session(server_shared& shared, const uuid& id, peer_charge charged);
     ~server_session();
 
     /// The first path said the name. Yields when chunks and handler are there.
@@ -213,7 +219,10 @@ private:
 
     server_shared& shared_;
     const uuid id_;
+    const peer_charge charged_;
+    std::string asked_name_; // what the handler was told of
     session_name name_;
+    peer_charge memory_charged_; // for the chunks; back before who waits for the name hears of it
     std::string peer_address_;
     std::vector<lease> memory_;
     std::size_t bytes_of_piece_ = 0;

@@ -105,6 +105,8 @@ struct server::impl {
         shard_options.shards = r.size();
         shard_options.listeners = own.listeners;
         shard_options.rdma_listeners = own.rdma_listeners;
+        shard_options.peers = own.peers;
+        shard_options.most_connections = most_connections();
         shard_options.iwarp_crc = own.iwarp_crc;
         shard_options.read_limit = own.read_limit;
         shard_options.device = common_device_of(listeners);

@@ -16,6 +16,10 @@
 #include <string>
 #include <vector>
 
+namespace verbena {
+class peer_shares;
+}
+
 namespace verbena::services {
 
 /// What every protocol with listeners of its own can be told about them.
@@ -57,6 +61,7 @@ public:
         std::size_t servers = 1;
         std::size_t listeners = 0;
         std::size_t rdma_listeners = 0;
+        peer_shares* peers = nullptr; ///< outlives the server
     };
 
     /// `rt` outlives it.

@@ -11,6 +11,7 @@
 #include "../resource_limit.hpp"
 
 #include <verbena/core/log.hpp>
+#include <verbena/core/peer_shares.hpp>
 #include <verbena/core/printable.hpp>
 #include <verbena/core/runtime.hpp>
 #include <verbena/core/suggestion.hpp>
@@ -68,6 +69,18 @@ std::vector<setting> daemon_settings()
         setting::flag("pin", false, "Keeps each shard on a CPU of its own"),
         setting::number("memory_mib", {64, std::uint64_t(1) << 20}, 512,
                         "The most memory that all buffers may take"),
+        setting::number(
+            "peer_memory_mib", {1, std::uint64_t(1) << 20}, 0,
+            "Of that, the most that the sessions of one peer may hold: of an IPv4 address, or of an IPv6 "
+            "prefix (default: a third)")
+            .optional("a third of memory_mib"),
+        setting::number(
+            "peer_connections", {1, 1'000'000}, 0,
+            "Connections of each kind (TCP, RPC-over-RDMA, RTRS) that one peer may have (default: a "
+            "quarter of what there may be; of RTRS 4096)")
+            .optional("a quarter of what there may be"),
+        setting::number("peer_ipv6_prefix", {16, 128}, default_peer_prefix,
+                        "Bits of an IPv6 address by which peers are told apart"),
         setting::number("blocking_threads", {1, blocking_pool::max_threads}, 8,
                         "Threads for calls that block, for each lane"),
         setting::number("drain_seconds", {0, 3600}, 10, "How long calls in flight may take after SIGTERM"),
@@ -144,6 +157,7 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
     runtime& shards() noexcept override { return *rt; }
     metric_registry& metrics() noexcept override { return registry; }
     module_table& modules() noexcept override { return table; }
+    peer_shares& peers() noexcept override { return *shares; }
     bool uses_rdma_devices() const noexcept override { return uses_devices; }
     const std::string& state_directory() override
     {
@@ -177,7 +191,8 @@ struct service::impl final : module_host, std::enable_shared_from_this<service::
     setting_values said; // by set()
     std::list<own_protocol> own_protocols;
     setting_values values;
-    metric_registry registry; // outlives all that register there
+    metric_registry registry;          // outlives all that register there
+    std::optional<peer_shares> shares; // outlives all that charge peers
     std::unique_ptr<runtime> rt;
     module_table table; // modules go when the shards have ended, and before what the host has for them
     metric_registrations registrations;
@@ -222,6 +237,11 @@ void service::impl::complete_daemon()
         throw config_error(d.place("memory_mib"), "memory_mib: " + std::to_string(d.number("shards")) +
                                                       " shards need at least " + std::to_string(least) +
                                                       "; give them that, or have fewer shards");
+    if (d.find("peer_memory_mib") == nullptr) {
+        setting_values::value v{std::int64_t(std::max<std::uint64_t>(d.number("memory_mib") / 3, 1))};
+        v.is_default = true;
+        d.set("peer_memory_mib", std::move(v));
+    }
     setting_values& m = table_of(values, "metrics");
     if (const std::string& where = m.text("listen"); where != "off")
         at_place(m.place("listen"), [&] { or_off([&] { metrics::check_endpoint(where); }); });
@@ -339,7 +359,13 @@ void service::impl::start_runtime()
     if (!made)
         throw std::runtime_error("the shards do not start: " + made.error().message());
     rt = std::move(*made);
+    const setting_values& d = values.table("daemon");
+    shares.emplace(peer_options{
+        static_cast<unsigned>(d.number("peer_ipv6_prefix")), d.number("peer_memory_mib") << 20,
+        d.find("peer_connections") == nullptr ? 0
+                                              : static_cast<std::uint32_t>(d.number("peer_connections"))});
     registrations = metrics::expose_process(registry);
+    append(registrations, expose(registry, *shares));
     rt->expose(registry);
 }
 
@@ -354,6 +380,7 @@ void service::impl::start()
     start_runtime();
     std::vector<std::vector<planned_listener>> listeners;
     server::options total;
+    total.peers = &*shares;
     for (served& s : protocols) {
         listeners.push_back(resolve_listeners(s.plan));
         std::vector<listen_target> targets;

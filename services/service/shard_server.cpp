@@ -35,24 +35,63 @@ std::uint64_t address_share(std::size_t budget, std::size_t shards, std::size_t 
     return std::max<std::uint64_t>(budget / 4 / shards / std::max<std::size_t>(listeners, 1), least);
 }
 
-// A quarter as well, but at least a shard's part of what one mount of Linux may ask for (nconnect=16), twice, as others'
-// connections come in between; and never all.
-std::size_t address_connections(std::size_t most, std::size_t quarter, std::size_t shards)
+// Of a peer, over all shards: a quarter of what there may be, but at least what one mount of Linux may ask for (nconnect=16), twice; and
+// never all. `most` and `quarter` are those of a shard.
+std::size_t peer_connections(const server_options& own, std::size_t most, std::size_t quarter)
 {
-    constexpr std::size_t one_mount = 16;
-    const std::size_t least = (2 * one_mount + shards - 1) / shards;
-    return std::max<std::size_t>(std::min(std::max(quarter, least), most - (most + 3) / 4), 1);
+    constexpr std::size_t least = 2 * 16;
+    if (own.peers != nullptr && own.peers->options().connections != 0)
+        return own.peers->options().connections;
+    const auto of_all = [&](std::size_t n) { return n > SIZE_MAX / own.shards ? SIZE_MAX : n * own.shards; };
+    const std::size_t all = std::min(of_all(most), own.most_connections);
+    const std::size_t some = std::min(of_all(quarter), own.most_connections / 4);
+    return std::max<std::size_t>(std::min(std::max(some, least), all - (all + 3) / 4), 1);
 }
 
-rpc::stream_options stream_options(std::size_t budget, std::size_t shards, std::size_t listeners)
+rpc::stream_options stream_options(const server_options& own, std::size_t budget)
 {
     rpc::stream_options o;
-    o.max_address_record_bytes = address_share(budget, shards, listeners);
+    o.max_address_record_bytes = address_share(budget, own.shards, own.listeners);
     o.max_address_result_bytes = o.max_address_record_bytes;
     // One that has sent a part of a call holds a receive buffer.
     const std::size_t one = rpc::record_reader::options{}.receive_size;
-    o.max_address_connections = address_connections(o.max_connections, budget / 4 / one / shards, shards);
+    o.max_peer_connections = peer_connections(own, o.max_connections, budget / 4 / one / own.shards);
+    o.peers = own.peers;
     return o;
+}
+
+// What a verbs protocol sees of a listener: those whom it admits.
+class admitting_listener final : public verbs::listener {
+public:
+    admitting_listener(verbs::listener& all, verbs::protocol_module& protocol, log_limiter& logged) noexcept
+        : all_(all), protocol_(protocol), logged_(logged)
+    {
+    }
+    task<result<std::unique_ptr<verbs::connect_request>>> next() override
+    {
+        for (;;) {
+            auto request = co_await all_.next();
+            if (!request || protocol_.admits((*request)->peer_address()))
+                co_return request;
+            log_limited(logged_, log_level::info, "service", "connection rejected",
+                        {{"peer", (*request)->peer_name()}, {"cause", "nothing is served to its address"}});
+            (void)co_await (*request)->reject({});
+        }
+    }
+    void close() noexcept override { all_.close(); }
+    std::string local_url() const override { return all_.local_url(); }
+
+private:
+    verbs::listener& all_;
+    verbs::protocol_module& protocol_;
+    log_limiter& logged_;
+};
+
+task<void> serve_admitted(shard& s, verbs::protocol_module& protocol, verbs::context& device,
+                          verbs::listener& all, log_limiter& logged)
+{
+    admitting_listener admitted(all, protocol, logged);
+    co_await protocol.serve(s, device, admitted);
 }
 
 } // namespace
@@ -61,6 +100,9 @@ iwarp::options shard_server::iwarp_options(const server_options& own)
 {
     iwarp::options o;
     o.crc = own.iwarp_crc ? iwarp::crc_mode::on : iwarp::crc_mode::off;
+    o.peers = own.peers;
+    if (own.peers != nullptr && own.peers->options().connections != 0)
+        o.max_peer_starting = own.peers->options().connections;
     if (own.route)
         o.divert = [this, route = own.route](std::unique_ptr<verbs::arrival>& peer, verbs::listener& where) {
             const auto at =
@@ -77,8 +119,7 @@ shard_server::shard_server(shard& s, const server_options& o,
       reactor_(s.reactor()),
       buffers_(s.buffers()),
       dispatcher_(s.reactor(), &duplicates),
-      streams_(s.reactor(), s.buffers(), dispatcher_,
-               stream_options(s.buffers().budget().limit(), o.shards, o.listeners)),
+      streams_(s.reactor(), s.buffers(), dispatcher_, stream_options(o, s.buffers().budget().limit())),
       iwarp_(iwarp::make_context(s.reactor(), iwarp_options(o))),
 #ifdef VERBENA_HAS_RDMA
       device_(o.device),
@@ -96,8 +137,9 @@ shard_server::shard_server(shard& s, const server_options& o,
     }
     const std::size_t budget = s.buffers().budget().limit();
     bound_receives(rdma_options_, budget, o.shards, o.rdma_listeners);
-    rdma_options_.max_address_connections = static_cast<std::uint32_t>(
-        address_connections(rdma_options_.max_connections, rdma_options_.max_connections / 4, o.shards));
+    rdma_options_.max_peer_connections = static_cast<std::uint32_t>(std::min<std::size_t>(
+        peer_connections(o, rdma_options_.max_connections, rdma_options_.max_connections / 4), UINT32_MAX));
+    rdma_options_.peers = o.peers;
     rdma_options_.max_address_chunk_bytes = address_share(budget, o.shards, o.listeners);
     rdma_options_.read_limit = o.read_limit;
 }
@@ -112,7 +154,8 @@ shard_server::shard_server(shard& s, const server_options& o, verbs::protocol_mo
 void shard_server::serve(verbs::context& device, verbs::listener& listener)
 {
     if (verbs_protocol_ != nullptr)
-        rdma_tasks_.spawn([&] { return verbs_protocol_->serve(shard_, device, listener); });
+        rdma_tasks_.spawn(
+            [&] { return serve_admitted(shard_, *verbs_protocol_, device, listener, rejections_logged_); });
     else
         rdma_tasks_.spawn([&] {
             return rpcrdma::serve(device, listener, buffers_, dispatcher_, rdma_options_, rdma_stats_);

@@ -4,8 +4,10 @@
 
 #include "../device_choice.hpp"
 
+#include <verbena/core/log.hpp>
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/net.hpp>
+#include <verbena/core/peer_shares.hpp>
 #include <verbena/core/protocol_module.hpp>
 #include <verbena/core/runtime.hpp>
 #include <verbena/protocols/rpc/dispatcher.hpp>
@@ -20,6 +22,7 @@
 #include <verbena/transports/stream.hpp>
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -34,7 +37,9 @@ struct server_options {
     std::size_t shards = 1;
     /// Of the whole service: what listens shares the memory budget.
     std::size_t listeners = 0;
-    std::size_t rdma_listeners = 0; ///< iwarp too
+    std::size_t rdma_listeners = 0;          ///< iwarp too
+    peer_shares* peers = nullptr;            ///< of the whole service, which it outlives
+    std::size_t most_connections = SIZE_MAX; ///< that the process has descriptors for
     bool iwarp_crc = false;
     std::chrono::seconds read_limit{30};
     device_choice device; ///< what all rdma:// listeners use, if they choose
@@ -98,6 +103,7 @@ private:
     rpcrdma::responder_options rdma_options_;
     rpcrdma::responder_stats rdma_stats_;
     exception_logger unhandled_;
+    log_limiter rejections_logged_;
     scope rdma_tasks_;
 };
 

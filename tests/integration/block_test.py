@@ -108,7 +108,9 @@ class Block(daemon.DaemonTest):
     def test_sessions_at_once(self):
         """Each has a device of its own, at work from the first one's connect to the last one's end."""
         sessions = int(os.environ.get("VERBENA_TEST_SESSIONS", "4"))
-        self.serve(*(f"disk{n}=1M" for n in range(sessions)), settings=("--queue-depth", "32"))
+        # All are of one host.
+        self.serve(*(f"disk{n}=1M" for n in range(sessions)),
+                   settings=("--queue-depth", "32", "--sessions-per-peer", "64", "--peer-memory-mib", "512"))
         written = [os.urandom(MIB) for _ in range(sessions)]
         client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
         # They end when they are told to, so that all of them have come by then.
@@ -143,6 +145,24 @@ class Block(daemon.DaemonTest):
         self.assertEqual(len(self.block("read", "--session", "vm1", self.url("named"))), MIB)
         self.assertIn("no device of this name", self.block("info", self.url("none"), status=1))
         self.assertEqual(self.daemon.metric('verbena_rnbd_opens_total{result="refused"}'), 4)
+
+    def test_who_is_let_in(self):
+        self.serve("theirs=1M,clients=192.0.2.0/24")
+        self.assertIn("has no device for this host", self.block("info", self.url("theirs"), status=3))
+        self.assertGreater(self.daemon.metric('verbena_rtrs_refused_connections_total{reason="not_admitted"}'), 0)
+        self.assertEqual(self.daemon.metric("verbena_rtrs_sessions"), 0)
+        self.assertEqual(self.daemon.metric("verbena_peers"), 0)
+        self.daemon.stop()
+        self.serve("disk=1M", settings=("--sessions-per-peer", "1"))
+        client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
+        first = subprocess.Popen([client, "-q", "block", "bench", "--seconds", "600", self.url("disk")])
+        self.addCleanup(first.wait)
+        self.addCleanup(first.kill)
+        while not self.daemon.metric('verbena_rnbd_operations_total{operation="read"}'):
+            self.assertIsNone(first.poll())
+        self.assertIn("as many sessions or connections there as one may", self.block("info", self.url("disk"), status=3))
+        self.assertEqual(self.daemon.metric('verbena_peer_most_held{of="rtrs_sessions"}'), 1)
+        self.assertGreater(self.daemon.metric('verbena_peer_refusals_total{of="rtrs_sessions"}'), 0)
 
     def test_a_file_is_a_device(self):
         path = os.path.join(self.folder, "disk.img")

@@ -20,6 +20,38 @@ def free_port():
         return s.getsockname()[1]
 
 
+class OddNames(daemon.DaemonTest):
+    """Whatever peers and administrators call things, a scrape is one that Prometheus takes."""
+
+    ODD = (b"\xff\xfe", b"\x01\x7f", b'quo"te\\back', b"two\nlines", b"\xc2\x85\xed\xa0\x80", b"x" * 250 + b"\xff")
+
+    def test_odd_names(self):
+        words = []
+        for name in self.ODD:
+            words += ["--device", os.fsdecode(name) + "=4M"]
+        self.daemon = self.run_daemon("block", "--metrics", "127.0.0.1:0", "--state", os.path.join(self.folder, "state"),
+                                      "--listen", "iwarp://127.0.0.1:0", *words, "--device", "plain=4M", exactly=True)
+        client = os.path.join(os.path.dirname(daemon.BINARY), "verbena")
+        for name in self.ODD:
+            session = name.replace(b".", b"_").replace(b"/", b"_")
+            subprocess.run([client, "-q", "block", "read", "--length", "4K", "--session", session,
+                            f"rnbd+iwarp://127.0.0.1:{self.daemon.port('iwarp')}/plain"], check=True, timeout=60, stdout=subprocess.DEVNULL)
+        self.check("verbena_rnbd_device_operations_total", "verbena_rtrs_path_requests_total", "verbena_blocking_threads")
+        self.assertEqual(len(re.findall(r'^verbena_rtrs_path_requests_total\{.*kind="read"', self.daemon.scrape(), re.M)), len(self.ODD))
+
+    def test_odd_exports(self):
+        os.mkdir(os.fsencode(self.data) + b"/\xff\x01")
+        self.daemon = self.start(export=os.fsdecode(b"/\xff\x01"))
+        self.check("verbena_blocking_threads", "verbena_nfs_read_bytes_total")
+
+    def check(self, *families):
+        text = self.daemon.scrape()
+        done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual((done.returncode, done.stdout + done.stderr), (0, ""))
+        for family in families:
+            self.assertRegex(text, rf"(?m)^{family}[ {{]")
+
+
 class Metrics(daemon.DaemonTest):
     def setUp(self):
         super().setUp()

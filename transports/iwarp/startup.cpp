@@ -36,8 +36,12 @@ void prepare_socket(int fd, const iwarp::options& o) noexcept
 
 // --- starting_peer ---
 
-starting_peer::starting_peer(mpa_listener& owner, net::unique_fd fd)
-    : owner_(owner), fd_(std::move(fd)), watch_(owner.context().shard(), fd_.get(), *this), limit_(*this)
+starting_peer::starting_peer(mpa_listener& owner, net::unique_fd fd, peer_charge charged)
+    : owner_(owner),
+      charged_(std::move(charged)),
+      fd_(std::move(fd)),
+      watch_(owner.context().shard(), fd_.get(), *this),
+      limit_(*this)
 {
     reactor& r = owner.context().shard();
     r.timers().arm(limit_, r.clock().now() + owner.context().options().startup_timeout);
@@ -87,8 +91,12 @@ bool starting_peer::watch::on_readable() noexcept
 
 // --- mpa_request ---
 
-arrived_peer::arrived_peer(net::unique_fd s, const wire::mpa_frame& f, std::span<const std::byte> body)
-    : socket(std::move(s)), frame(f), depths(wire::parse_depths(body.first<wire::enhanced_size>()))
+arrived_peer::arrived_peer(net::unique_fd s, const wire::mpa_frame& f, std::span<const std::byte> body,
+                           peer_charge charged)
+    : handshake(std::move(charged)),
+      socket(std::move(s)),
+      frame(f),
+      depths(wire::parse_depths(body.first<wire::enhanced_size>()))
 {
     const auto own = body.first(f.private_data_length).subspan(wire::enhanced_size);
     data.assign(own.begin(), own.end());
@@ -246,11 +254,24 @@ void mpa_listener::take(net::unique_fd fd) noexcept
 {
     if (closed_)
         return;
-    prepare_socket(fd.get(), context_.options());
     context_impl::add(context_.stats().accepted, 1);
+    peer_charge charged;
+    if (const iwarp::options& o = context_.options(); o.peers != nullptr) {
+        const auto from = net::endpoint::remote(fd.get());
+        if (!from) {
+            context_.count(end_cause::peer_reset);
+            return;
+        }
+        charged = o.peers->charge(from->address(), peer_use::handshakes, 1, o.max_peer_starting);
+        if (!charged) {
+            context_.count(end_cause::startup_crowded);
+            return;
+        }
+    }
+    prepare_socket(fd.get(), context_.options());
     if (starting_count_ >= context_.options().max_starting)
         drop(*starting_.front(), end_cause::startup_crowded);
-    starting_.push_back(*new starting_peer(*this, std::move(fd)));
+    starting_.push_back(*new starting_peer(*this, std::move(fd), std::move(charged)));
     ++starting_count_;
 }
 
@@ -266,7 +287,8 @@ void mpa_listener::ready(starting_peer& p) noexcept
 {
     p.watch_.stop();
     auto peer = std::make_unique<arrived_peer>(std::move(p.fd_), p.frame_,
-                                               std::span(p.bytes_).subspan(wire::mpa_header_size));
+                                               std::span(p.bytes_).subspan(wire::mpa_header_size),
+                                               std::move(p.charged_));
     --starting_count_;
     p.unlink();
     delete &p;

@@ -21,7 +21,8 @@ void prepare_socket(int fd, const iwarp::options& o) noexcept;
 /// An accepted socket whose request frame is being read. Under 1 KiB, gone after startup_timeout.
 class starting_peer final : public list_hook {
 public:
-    starting_peer(mpa_listener& owner, net::unique_fd fd);
+    /// `charged`: to the peer, until its request was answered.
+    starting_peer(mpa_listener& owner, net::unique_fd fd, peer_charge charged);
 
 private:
     friend class mpa_listener;
@@ -44,6 +45,7 @@ private:
     };
 
     mpa_listener& owner_;
+    peer_charge charged_;
     net::unique_fd fd_;
     watch watch_;
     limit limit_;
@@ -57,8 +59,10 @@ private:
 class arrived_peer final : public verbs::arrival {
 public:
     /// `body`: what follows the header.
-    arrived_peer(net::unique_fd s, const wire::mpa_frame& f, std::span<const std::byte> body);
+    arrived_peer(net::unique_fd s, const wire::mpa_frame& f, std::span<const std::byte> body,
+                 peer_charge charged);
     std::span<const std::byte> private_data() const noexcept override { return data; }
+    peer_charge handshake;
     net::unique_fd socket;
     wire::mpa_frame frame;
     wire::mpa_depths depths;

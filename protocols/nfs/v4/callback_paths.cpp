@@ -143,7 +143,7 @@ void callback_paths::set(files::client_id client, const std::optional<callback_p
     if (!place || connector_ == nullptr)
         return;
     const auto made = std::make_shared<callback_path>(client, *place);
-    made->peer_ = peer_group(place->address.at.address());
+    made->peer_ = peer_group(place->address.at.address(), limits_.v6_prefix);
     const auto [of, is_new] = peers_.try_emplace(made->peer_);
     if (is_new)
         of->second.counted = now();

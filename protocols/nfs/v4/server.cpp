@@ -247,6 +247,8 @@ principal server::caller(const rpc::call& c) const noexcept
 }
 
 // What two calls with one sequence id are told apart by (8881 2.10.6.1.3.1): who sent it, and how it begins.
+bool server::admits(const rpc::peer& from) { return is_visible_at_all(commons_.tree.root(), from, host_); }
+
 std::uint64_t server::mark_of(rpc::call& c, const compound_arguments& args,
                               const SEQUENCE4args& sequence) const noexcept
 {

@@ -113,7 +113,7 @@ task<nfsstat4> server::create_session(compound& k)
             status = co_await commons_.state.take_name(made.older, made.stands_against);
         state_home::added known;
         if (status == nfsstat4::ok) {
-            const std::string group = peer_group(k.c.from().address);
+            const std::string group = commons_.sessions.group_of(k.c.from().address);
             const std::uint64_t peer = siphash(commons_.key, std::as_bytes(std::span(group)));
             known = co_await commons_.state.add_client(made.key, peer);
             if (known.is_full) {

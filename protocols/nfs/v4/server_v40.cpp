@@ -168,7 +168,7 @@ task<nfsstat4> server::setclientid_confirm(compound& k)
         co_return nfsstat4::badxdr;
     if (const nfsstat4 room = k.check_room<SETCLIENTID_CONFIRM4res>(); room != nfsstat4::ok)
         co_return room;
-    const std::string group = peer_group(k.c.from().address);
+    const std::string group = commons_.sessions.group_of(k.c.from().address);
     const std::uint64_t peer = siphash(commons_.key, std::as_bytes(std::span(group)));
     v40_state::confirmed done = co_await commons_.v40.confirm_client(args, caller(k.c), peer);
     if (done.is_full) {

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <verbena/core/ip_address.hpp>
 #include <verbena/protocols/nfs/v4/sessions.hpp>
 #include <verbena/protocols/xdr/byte_order.hpp>
 
@@ -13,18 +12,6 @@ namespace {
 constexpr std::uint32_t least_message = 256;
 
 } // namespace
-
-std::string peer_group(std::string_view address)
-{
-    const auto parsed = ip_address::parse(address);
-    if (!parsed)
-        return std::string(address);
-    std::array<std::uint8_t, 16> bytes = parsed->bytes();
-    const bool link_local = bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80;
-    if (!parsed->is_v4() && !link_local)
-        std::fill(bytes.begin() + 8, bytes.end(), std::uint8_t(0));
-    return ip_address(bytes).text();
-}
 
 std::size_t session::bytes_of(const channel_attrs4& fore) noexcept
 {
@@ -243,7 +230,7 @@ session_table::exchanged session_table::exchange_id(const client_owner4& owner, 
     const std::lock_guard held(lock_);
     exchanged out;
     const std::string name(reinterpret_cast<const char*>(owner.ownerid.data()), owner.ownerid.size());
-    const std::string group = peer_group(from);
+    const std::string group = peer_group(from, limits_.v6_prefix);
     const auto known = owners_.find(name);
     client* confirmed = known == owners_.end() ? nullptr : find_client(known->second.confirmed);
     if (update) {
@@ -585,7 +572,7 @@ session_table::name session_table::name_of(files::client_id state) const
 
 std::vector<files::client_id> session_table::states_of(std::string_view from) const
 {
-    const std::string group = peer_group(from);
+    const std::string group = peer_group(from, limits_.v6_prefix);
     const std::lock_guard held(lock_);
     std::vector<files::client_id> all;
     for (const auto& [state, id] : by_state_) {
@@ -597,7 +584,7 @@ std::vector<files::client_id> session_table::states_of(std::string_view from) co
 
 bool session_table::may_make_room(shortage of, std::string_view from, time_point now)
 {
-    const std::string group = peer_group(from);
+    const std::string group = peer_group(from, limits_.v6_prefix);
     const std::lock_guard held(lock_);
     const auto peer = peers_.find(group);
     if (of == shortage::none || (of == shortage::of_peer && peer == peers_.end()))

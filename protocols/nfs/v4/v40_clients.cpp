@@ -149,7 +149,7 @@ v40_clients::made v40_clients::set(const SETCLIENTID4args& args, principal who, 
 {
     made out;
     const std::string name(reinterpret_cast<const char*>(args.id.data()), args.id.size());
-    const std::string group = peer_group(from);
+    const std::string group = peer_group(from, limits_.v6_prefix);
     auto known = names_.find(name);
     const record* const confirmed =
         known != names_.end() && known->second.confirmed ? &*known->second.confirmed : nullptr;
@@ -294,13 +294,18 @@ files::client_id v40_clients::state_of_name(std::span<const std::byte> name) con
 
 std::vector<files::client_id> v40_clients::states_of(std::string_view from) const
 {
-    const std::string group = peer_group(from);
+    const std::string group = peer_group(from, limits_.v6_prefix);
     std::vector<files::client_id> all;
     for (const auto& [state, at] : by_state_) {
         if (at->second.confirmed->peer->first == group)
             all.push_back(state);
     }
     return all;
+}
+
+bool v40_clients::is_of(files::client_id state, std::string_view from) const
+{
+    return peer_of(state) == peer_group(from, limits_.v6_prefix);
 }
 
 std::string_view v40_clients::peer_of(files::client_id state) const noexcept
@@ -314,7 +319,7 @@ bool v40_clients::may_make_room(session_table::shortage of, std::string_view fro
 {
     if (of == session_table::shortage::of_all)
         return made_room_.may(now);
-    const auto peer = peers_.find(peer_group(from));
+    const auto peer = peers_.find(peer_group(from, limits_.v6_prefix));
     return of == session_table::shortage::of_peer && peer != peers_.end() && peer->second.made_room.may(now);
 }
 

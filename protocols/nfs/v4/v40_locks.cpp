@@ -194,9 +194,8 @@ task<files::client_id> v40_state::client_of(clientid4 id, std::string_view from)
 {
     return state_.at_home([this, id, from](files::state_table&) {
         const files::client_id client = clients_.state_of(id);
-        return client != files::nobody && clients_.peer_of(client) == peer_group(from)
-                   ? client
-                   : files::client_id(files::nobody);
+        return client != files::nobody && clients_.is_of(client, from) ? client
+                                                                       : files::client_id(files::nobody);
     });
 }
 

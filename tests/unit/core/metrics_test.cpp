@@ -117,6 +117,81 @@ BOOST_AUTO_TEST_CASE(series_beyond_the_bound_fold_into_one)
     BOOST_TEST(all[0].samples[2].value == 2);
 }
 
+// Peers, paths, configurations and devices name things.
+BOOST_AUTO_TEST_CASE(whatever_names_a_series_is_bounded_text)
+{
+    using namespace std::string_literals;
+    metric_registry registry;
+    const auto shown = [&](const std::vector<std::string>& names) {
+        const auto r =
+            registry.add(family("clients", metric_type::gauge, {"client"}, 99), [&](metric_sink& out) {
+                for (const std::string& name : names)
+                    out.value({name}, 1);
+            });
+        std::vector<std::string> labels;
+        for (const auto& series : registry.collect().at(0).samples)
+            labels.push_back(series.labels.at(0));
+        return labels;
+    };
+    const auto one = [&](const std::string& name) { return shown({name}).at(0); };
+    BOOST_TEST(one("vm1") == "vm1");
+    BOOST_TEST(one("Grüße €") == "Grüße €");
+    BOOST_TEST(one("\xff\xfe") == "\\377\\376");
+    BOOST_TEST(one("a\0b\n\x7f"s) == "a\\000b\\012\\177");
+    BOOST_TEST(one("\xed\xa0\x80") == "\\355\\240\\200"); // a surrogate
+    BOOST_TEST(one("\xc2\x85") == "\\302\\205");          // a control character of two octets
+    BOOST_TEST(one("back\\377") == "back\\\\377");        // what an octet could be taken for
+    BOOST_TEST(one("") == "");
+
+    BOOST_TEST(one(std::string(256, 'x')) == std::string(256, 'x'));
+    const std::string begin(300, 'x');
+    const auto both = shown({begin + "1", begin + "2"});
+    BOOST_REQUIRE(both.size() == 2U);
+    for (const std::string& label : both) {
+        BOOST_TEST(label.size() == 256U);
+        BOOST_TEST(label.starts_with(std::string(239, 'x') + '~'));
+    }
+    // No character is cut in two.
+    std::string euros;
+    for (int i = 0; i < 100; ++i)
+        euros += "€";
+    BOOST_TEST(one(euros).substr(236, 4) == "\x82\xac~"s + one(euros).substr(239, 1).substr(0, 1));
+}
+
+BOOST_AUTO_TEST_CASE(a_family_that_no_scrape_could_hold_is_refused)
+{
+    metric_registry registry;
+    const auto refused = [&](const metric_family& f) {
+        try {
+            (void)registry.add(f, [](metric_sink&) {});
+        } catch (const std::logic_error&) {
+            return true;
+        }
+        return false;
+    };
+    const metric_family good = family("good_total", metric_type::counter, {"a", "b_2"}, 3);
+    BOOST_TEST(!refused(good));
+    for (const char* name : {"", "1st", "a-b", "a b", "a\xff", "a\n"}) {
+        metric_family odd = good;
+        odd.name = name;
+        BOOST_TEST(refused(odd));
+        odd = good;
+        odd.labels = {name};
+        BOOST_TEST(refused(odd));
+    }
+    for (const char* help : {"two\nlines", "\xff", "\x1b[31m"}) {
+        metric_family odd = good;
+        odd.help = help;
+        BOOST_TEST(refused(odd));
+    }
+    metric_family odd = good;
+    odd.labels = {"a", "a"};
+    BOOST_TEST(refused(odd));
+    odd.labels = {"le"};
+    BOOST_TEST(refused(odd));
+    BOOST_TEST(registry.families().empty());
+}
+
 BOOST_AUTO_TEST_CASE(a_collector_that_throws_spoils_no_other_one)
 {
     std::vector<std::string> lines;

@@ -688,15 +688,6 @@ BOOST_FIXTURE_TEST_CASE(who_is_back_by_now_keeps_its_name_from_elsewhere, shared
     BOOST_TEST(a.call(PUTROOTFH4args()).status() == nfsstat4::badsession);
 }
 
-BOOST_AUTO_TEST_CASE(peers_of_one_network_share_what_one_of_them_may_have)
-{
-    BOOST_TEST(peer_group("192.0.2.1") != peer_group("192.0.2.2"));
-    BOOST_TEST(peer_group("::ffff:192.0.2.1") == peer_group("192.0.2.1"));
-    BOOST_TEST(peer_group("2001:db8:0:1::1") == peer_group("2001:db8:0:1:ffff::2"));
-    BOOST_TEST(peer_group("2001:db8:0:1::1") != peer_group("2001:db8:0:2::1"));
-    BOOST_TEST(peer_group("fe80::1") != peer_group("fe80::2"));
-}
-
 BOOST_FIXTURE_TEST_CASE(state_that_no_session_names_is_ended, fixture)
 {
     const auto left = run_until_complete(*shard, commons->state.add_client("left"));

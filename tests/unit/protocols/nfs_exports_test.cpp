@@ -163,6 +163,26 @@ BOOST_FIXTURE_TEST_CASE(transports_and_ports, fixture)
     BOOST_TEST((check_access(exported, peer("name", "loop", 0), host) == access_refusal::none));
 }
 
+// Of a table, whatever the transport and the port: who could use no export of it needs no connection.
+BOOST_FIXTURE_TEST_CASE(whom_any_export_is_for, fixture)
+{
+    export_table table;
+    BOOST_TEST(!is_for(table, peer("127.0.0.1"), host));
+    export_options one = options("/one");
+    BOOST_REQUIRE(one.clients.add("10.0.0.0/8"));
+    one.transports = {"tcp"};
+    one.secure = true;
+    BOOST_REQUIRE(table.add(std::move(one)));
+    export_options two = options("/two");
+    BOOST_REQUIRE(two.clients.add("fd00::/8"));
+    BOOST_REQUIRE(table.add(std::move(two)));
+    BOOST_TEST(is_for(table, peer("10.0.0.1", "iwarp", 5000), host));
+    BOOST_TEST(is_for(table, peer("fd00::1"), host));
+    BOOST_TEST(is_for(table, peer("anybody", "loop"), host));
+    BOOST_TEST(!is_for(table, peer("127.0.0.1"), host));
+    BOOST_TEST(!is_for(table, peer("192.0.2.66"), host));
+}
+
 BOOST_FIXTURE_TEST_CASE(squashing, fixture)
 {
     struct rule {

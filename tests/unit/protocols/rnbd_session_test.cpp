@@ -648,6 +648,35 @@ BOOST_AUTO_TEST_CASE(series_of_paths_are_bounded)
     BOOST_TEST(count() == rtrs::path_series::max_paths + 1);
 }
 
+// A name is chosen by a client, and does not stay for good when the client is gone.
+BOOST_AUTO_TEST_CASE(series_of_paths_that_ended_go)
+{
+    rtrs::path_series all;
+    const auto names = [&] {
+        std::vector<std::string> seen;
+        all.each([&](const auto& session, const auto&, const auto&) { seen.push_back(session); });
+        return seen;
+    };
+    rtrs::path_counters& lives = all.join("lives", "peer");
+    const std::size_t more = rtrs::path_series::max_ended + 3;
+    for (std::size_t i = 0; i < more; ++i) {
+        rtrs::path_counters& c = all.join("s" + std::to_string(i), "peer");
+        c.failed.add(i);
+        all.leave(c);
+    }
+    BOOST_TEST(names().size() == 1 + rtrs::path_series::max_ended);
+    BOOST_TEST(names().at(0) == "lives");
+    BOOST_TEST(names().at(1) == "s3");
+    // One that comes again goes on where it was.
+    rtrs::path_counters& again = all.join("s5", "peer");
+    BOOST_TEST(again.failed.value() == 5u);
+    all.leave(lives);
+    BOOST_TEST(names().size() == 1 + rtrs::path_series::max_ended);
+    all.leave(again);
+    BOOST_TEST(names().size() == rtrs::path_series::max_ended);
+    BOOST_TEST(all.join("s3", "peer").failed.value() == 0u);
+}
+
 // Rather than that keys stay where they should not.
 BOOST_AUTO_TEST_CASE(a_device_that_can_renew_no_keys_serves_nobody)
 {

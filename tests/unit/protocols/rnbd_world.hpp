@@ -24,8 +24,9 @@ inline std::unique_ptr<storage::block_backend> ram_disk(std::uint64_t size)
 
 struct world {
     explicit world(const loop::fabric_options& f = {}, const loop::options& devices = {},
-                   log_level level = log_level::off, std::size_t memory = 64 << 20)
-        : budget(memory), profile(devices)
+                   log_level level = log_level::off, std::size_t memory = 64 << 20,
+                   const peer_options& share = {})
+        : budget(memory), profile(devices), peers(share)
     {
         set_log_level(level);
         reactor_options r;
@@ -35,13 +36,15 @@ struct world {
         fabric = loop::make_fabric(*shard, f);
         server_device = fabric->make_context(profile);
     }
-    void add(const char* name, storage::block_backend& disk, bool read_only = false)
+    void add(const char* name, storage::block_backend& disk, bool read_only = false,
+             const char* clients = "*", const char* session = "")
     {
         rnbd::device_options d;
         d.name = name;
         d.backend = &disk;
         d.read_only = read_only;
-        BOOST_REQUIRE(d.clients.add("*"));
+        BOOST_REQUIRE(d.clients.add(clients));
+        d.session = session;
         BOOST_REQUIRE(devices.add(std::move(d)));
     }
     std::unique_ptr<rtrs::server> make_server()
@@ -56,6 +59,7 @@ struct world {
         BOOST_TEST(stats.connections.value() == 0);
         BOOST_TEST(server_device->grants() == 0u);
         BOOST_TEST(pool->outstanding() == 0u);
+        BOOST_TEST(peers.peers() == 0u);
         for (std::size_t i = 0; i < devices.size(); ++i) {
             BOOST_TEST(devices.users_of(i).writers == 0u);
             BOOST_TEST(devices.users_of(i).readers == 0u);
@@ -80,7 +84,8 @@ struct world {
     rnbd::device_table devices;
     rnbd::server_stats device_stats;
     rnbd::server blocks{devices, device_stats};
-    rtrs::server_group group;
+    peer_shares peers;
+    rtrs::server_group group{peers};
     rtrs::server_options options;
     rtrs::server_stats stats;
     rtrs::client_stats client_stats;

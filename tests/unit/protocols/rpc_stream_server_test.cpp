@@ -660,7 +660,7 @@ BOOST_AUTO_TEST_CASE(connections_have_a_limit)
     options.max_connections = 2;
     takes_two(options, false);
     options.max_connections = SIZE_MAX;
-    options.max_address_connections = 2;
+    options.max_peer_connections = 2;
     takes_two(options, true);
 }
 

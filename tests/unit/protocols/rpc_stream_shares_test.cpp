@@ -97,6 +97,45 @@ BOOST_AUTO_TEST_CASE(a_stream_that_ends_in_the_middle_of_its_calls_is_answered)
     BOOST_TEST(s.ended(rpc::stream_end::closed_by_peer) == 1);
 }
 
+// Two hosts that open all the streams they may, on whichever shard, leave room for others; a stream that goes gives its place back.
+BOOST_AUTO_TEST_CASE(streams_of_a_host_are_counted_over_all_shards)
+{
+    peer_shares peers;
+    {
+        rpc::stream_options options;
+        options.max_connections = 5;
+        options.max_peer_connections = 3;
+        options.peers = &peers;
+        served_streams one(options);
+        served_streams other(options);
+        std::vector<net::unique_fd> held;
+        const char* const hosts[] = {"192.0.2.101:1", "[2001:db8::101]:1"};
+        const char* const again[] = {"192.0.2.101:2", "[2001:db8::102]:2"}; // of the same peers
+        for (int i = 0; i < 2; ++i) {
+            held.push_back(one.connect(hosts[i]));
+            held.push_back(other.connect(again[i]));
+            held.push_back(one.connect(again[i]));
+            for (served_streams* s : {&one, &other}) {
+                const auto more = s->connect(hosts[i]);
+                s->receive(more);
+                BOOST_TEST(s->closed);
+            }
+        }
+        BOOST_TEST(peers.greatest(peer_use::streams) == 3u);
+        BOOST_TEST(peers.refused(peer_use::streams) == 4u);
+        BOOST_TEST(one.ended(rpc::stream_end::refused) == 2);
+        const auto good = one.connect("192.0.2.7:1");
+        one.send(good, calls_of(1, 0));
+        BOOST_TEST(one.receive(good).size() == null_reply);
+        held[0].reset();
+        one.turns();
+        const auto next = other.connect(hosts[0]);
+        other.send(next, calls_of(1, 0));
+        BOOST_TEST(other.receive(next).size() == null_reply);
+    }
+    BOOST_TEST(peers.peers() == 0u);
+}
+
 // What is announced and does not come: a connection sends 20 KB of a message of a megabyte.
 BOOST_AUTO_TEST_CASE(large_messages_on_their_way_take_a_bounded_share)
 {

@@ -90,7 +90,7 @@ BOOST_AUTO_TEST_CASE(text_is_prometheus_exposition)
     const std::string text = metrics::to_text(registry);
     BOOST_TEST(
         has(text, "# HELP test_calls_total Calls.\n# TYPE test_calls_total counter\ntest_calls_total 3\n"));
-    BOOST_TEST(has(text, "# TYPE test_level gauge\ntest_level{of=\"a\\\"b\\\\c\\nd\"} -1.5\n"));
+    BOOST_TEST(has(text, "# TYPE test_level gauge\ntest_level{of=\"a\\\"b\\\\\\\\c\\\\012d\"} -1.5\n"));
     BOOST_TEST(has(text, "# TYPE test_seconds histogram\n"));
     BOOST_TEST(has(text, "test_seconds_bucket{le=\"2.56e-07\"} 0\n"));
     BOOST_TEST(has(text, "test_seconds_bucket{le=\"+Inf\"} 1\n"));

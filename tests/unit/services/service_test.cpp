@@ -6,6 +6,7 @@
 
 #include <verbena/core/ip_address.hpp>
 #include <verbena/core/net.hpp>
+#include <verbena/core/peer_shares.hpp>
 #include <verbena/protocols/rpc/module.hpp>
 #include <verbena/protocols/rpc/record_marking.hpp>
 
@@ -219,13 +220,23 @@ const module_descriptor above = {
 class waiting_protocol final : public verbs::protocol_module {
 public:
     std::vector<std::string> default_listeners() const override { return {"iwarp://127.0.0.1:0"}; }
+    void start(module_host& host) override { peers = &host.peers(); }
+    bool admits(std::string_view peer_address) override { return peer_address == admitted; }
     task<void> serve(shard&, verbs::context&, verbs::listener& l) override
     {
         ++served;
-        const auto peer = co_await l.next();
-        if (!peer)
-            ++ended;
+        for (;;) {
+            const auto peer = co_await l.next();
+            if (!peer)
+                break;
+            ++came;
+            BOOST_TEST(peers->held(peer_use::handshakes) == 1U); // until it is answered
+        }
+        ++ended;
     }
+    static inline std::string admitted;
+    static inline std::atomic<int> came = 0;
+    peer_shares* peers = nullptr;
     static inline std::atomic<int> served = 0;
     static inline std::atomic<int> ended = 0;
 };
@@ -337,6 +348,40 @@ BOOST_AUTO_TEST_CASE(what_does_not_stop_is_left_behind_and_goes_when_it_ends)
     BOOST_TEST(!stuck_module::gone.try_acquire());
     stuck_module::may_stop.release();
     stuck_module::gone.acquire();
+}
+
+// Whom it does not admit it never sees.
+BOOST_AUTO_TEST_CASE(a_verbs_protocol_is_asked_whom_it_admits)
+{
+    service s("test");
+    s.modules().add(waiting);
+    quiet(s);
+    s.set("waiting.listen", std::vector<std::string>{"iwarp://127.0.0.1:0"});
+    waiting_protocol::came = 0;
+    waiting_protocol::admitted = "192.0.2.1";
+    s.configure();
+    s.start();
+    const net::endpoint to = place_of(s.start_text(), "iwarp");
+    // What is answered to a request of MPA (RFC 5044 7.1): whether it is a reject, or nothing.
+    const auto asks = [&] {
+        auto fd = net::start_connect(to);
+        BOOST_REQUIRE(fd);
+        pollfd p{fd->get(), POLLOUT, 0};
+        ::poll(&p, 1, 10'000);
+        constexpr std::string_view request("MPA ID Req Frame\x10\x02\0\4\0\1\0\1", 24);
+        BOOST_REQUIRE(::send(fd->get(), request.data(), request.size(), 0) == 24);
+        p.events = POLLIN;
+        ::poll(&p, 1, 10'000);
+        std::array<char, 24> reply{};
+        const ssize_t n = ::recv(fd->get(), reply.data(), reply.size(), 0);
+        return n == 24 && (reply[16] & 0x20) != 0;
+    };
+    BOOST_TEST(asks());
+    BOOST_TEST(waiting_protocol::came == 0);
+    waiting_protocol::admitted = "127.0.0.1";
+    BOOST_TEST(!asks()); // it lets it go
+    BOOST_TEST(waiting_protocol::came == 1);
+    BOOST_TEST(s.stop().has_value());
 }
 
 BOOST_AUTO_TEST_CASE(what_it_is_told_is_checked)

@@ -25,6 +25,8 @@
 
 namespace verbena {
 
+class peer_shares;
+
 class metric_registry;
 class module;
 class module_table;
@@ -50,6 +52,9 @@ public:
     virtual runtime& shards() noexcept = 0;
     virtual metric_registry& metrics() noexcept = 0;
     virtual module_table& modules() noexcept = 0;
+    /// What each peer of the program holds: a module that takes connections by itself (verbs::protocol_module) charges them, and what it
+    /// makes for them.
+    virtual peer_shares& peers() noexcept = 0;
     /// Whether anything in the program listens at RDMA devices: no shard's thread may then take another user's rights.
     virtual bool uses_rdma_devices() const noexcept = 0;
     /// A directory of the program's own for what must survive a restart, which nobody else may write to. Made when it is first

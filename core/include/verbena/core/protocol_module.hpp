@@ -79,6 +79,14 @@ public:
     /// the module ends its connections, and returns. Errors: an exception is logged and ends this listener's service on this
     /// shard. Lifetime: `s`, `d` and `l` outlive it, and none of its connections does. Shard: `s`.
     virtual task<void> serve(shard& s, context& d, listener& l) = 0;
+    /// Whether anything is served to anybody at this address. Asked for each connect request, before `l` of serve() yields it. False: it
+    /// is rejected, and nothing is made for it. What a peer that is admitted may hold at once is charged to its share
+    /// (module_host::peers()) by serve(). Shard: that of serve().
+    virtual bool admits(std::string_view peer_address)
+    {
+        (void)peer_address;
+        return true;
+    }
     /// Which of the service's shards a peer belongs to, by what its connect request says: the same for all connections that need each
     /// other. None: any, which is each in turn. Any shard, several at once.
     virtual std::optional<std::size_t> shard_of(std::span<const std::byte> private_data,

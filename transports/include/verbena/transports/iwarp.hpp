@@ -5,6 +5,7 @@
 #pragma once
 
 #include <verbena/core/metrics.hpp>
+#include <verbena/core/peer_shares.hpp>
 #include <verbena/core/verbs.hpp>
 
 #include <array>
@@ -27,6 +28,11 @@ struct options {
     duration startup_timeout = std::chrono::seconds(5);
     /// Peers between accept and a valid MPA frame; one more costs the oldest its place.
     std::uint32_t max_starting = 4096;
+    /// Of these, with those that the service has not answered yet, those of one peer (peer_use::handshakes): so one that says nothing
+    /// takes no other peer's place. Counted over all contexts that are given the same `peers`.
+    std::uint32_t max_peer_starting = 1024;
+    /// Outlives the context; nullptr: the peers of one context are not told apart.
+    peer_shares* peers = nullptr;
     /// Connections that wait for the service to accept them.
     std::uint32_t max_waiting = 1024;
     /// An end that was asked for but not answered is forced after this.

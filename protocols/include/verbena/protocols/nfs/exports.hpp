@@ -49,6 +49,8 @@ struct export_options {
     bool secure = false; ///< the peer's port must be below 1024; RDMA clients have none such
 };
 
+class export_table;
+
 /// Why a peer may not use an export.
 enum class access_refusal : std::uint8_t { none, address, transport, port };
 
@@ -67,6 +69,9 @@ access_refusal check_access(const export_options& exported, const rpc::peer& pee
 /// speak MOUNT over TCP even for a mount by RDMA. The handle serves over the export's transports only.
 access_refusal check_mount_access(const export_options& exported, const rpc::peer& peer,
                                   host_addresses& host);
+
+/// Whether any export is for the peer's address.
+bool is_for(const export_table& exports, const rpc::peer& peer, host_addresses& host);
 
 /// As whom a caller acts that claims to be `claimed`.
 storage::credential squash(const export_options& exported, const rpc::principal& claimed) noexcept;

@@ -68,6 +68,7 @@ public:
     std::string_view name() const noexcept override { return "mount"; }
     std::string_view procedure_name(std::uint32_t version, std::uint32_t procedure) const noexcept override;
     bool non_idempotent(std::uint32_t, std::uint32_t) const noexcept override { return false; }
+    bool admits(const rpc::peer& from) override { return is_for(exports_, from, host_); }
     /// verbena_mount_*.
     metric_registrations expose(metric_registry& registry) const override;
     task<rpc::outcome> serve(rpc::call& c) override;

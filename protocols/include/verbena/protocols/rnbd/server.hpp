@@ -47,6 +47,10 @@ public:
 
     /// Whether there is any device that `who` may open.
     bool admits(const rtrs::session_info& who, host_addresses& host) const;
+    /// Whether there is any that some session at this address may open.
+    bool admits(std::string_view address, host_addresses& host) const;
+    /// Whether `o` is for `who`. Errors: EACCES.
+    static result<void> admits(const device_options& o, const rtrs::session_info& who, host_addresses& host);
     /// Opens the device of this name; yields its number. Errors: ENOENT (also where the client may not know of it), EACCES, EROFS (to write to
     /// one that is read-only), EPERM (it is open for writing elsewhere).
     result<std::size_t> open(std::string_view name, access_mode mode, const rtrs::session_info& who,
@@ -64,7 +68,6 @@ private:
         device_options options;
         users open;
     };
-    static result<void> admits(const device_options& o, const rtrs::session_info& who, host_addresses& host);
 
     std::vector<std::unique_ptr<device>> devices_;
     mutable std::mutex mutex_; // of device::open
@@ -139,6 +142,7 @@ public:
     static constexpr std::size_t max_open_devices = 1024; ///< of a session
 
     server(device_table& devices, server_stats& stats) noexcept : devices_(devices), stats_(stats) {}
+    bool admits(std::string_view peer_address) override { return devices_.admits(peer_address, host_); }
     result<std::unique_ptr<rtrs::session_handler>> open(const rtrs::session_info& s) override;
 
 private:

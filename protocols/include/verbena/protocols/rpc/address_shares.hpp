@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the connections from one address hold together: so a host with many of them doesn't hold everything.
+// What the connections of one peer hold together on one shard, call by call: so a host with many of them doesn't hold everything. How many
+// connections it has, over all shards, is counted by peer_shares.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +12,11 @@
 
 namespace verbena::rpc {
 
-/// A Share for each address that a server has connections from. Outlives its users. Shard-local.
+/// A Share for each peer (peer_group()) that a server has connections of. Outlives its users. Shard-local.
 template<class Share>
 class address_shares {
 public:
-    /// One connection's hold on the share of its address. Move-only; an empty one refers to nothing.
+    /// One connection's hold on the share of its peer. Move-only; an empty one refers to nothing.
     class user {
     public:
         user() = default;
@@ -43,13 +44,6 @@ public:
         address_shares* all_ = nullptr;
         typename std::map<std::string, Share>::iterator at_;
     };
-
-    /// How many users an address has.
-    std::size_t connections(const std::string& address) const noexcept
-    {
-        const auto at = shares_.find(address);
-        return at == shares_.end() ? 0 : at->second.connections;
-    }
 
 private:
     std::map<std::string, Share> shares_;

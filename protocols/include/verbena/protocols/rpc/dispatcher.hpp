@@ -60,6 +60,7 @@ public:
     void add(program& p);
 
     task<bool> dispatch(call& c) override;
+    bool admits(const peer& from) override;
 
     struct procedure_label {
         std::string_view program;
@@ -84,6 +85,7 @@ private:
     reactor& shard_;
     duplicate_request_cache* duplicates_;
     std::vector<std::unique_ptr<version_entry>> versions_;
+    std::vector<program*> programs_;
     refusal_stats refusals_;
     log_limiter exceptions_logged_;
 };

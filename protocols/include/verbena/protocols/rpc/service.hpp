@@ -250,6 +250,13 @@ public:
         return non_idempotent(header.version, header.procedure) ||
                repeats_in_turn(header.version, header.procedure);
     }
+    /// Whether anything is served to anybody at the peer's address. Where no program of a listener admits it, a connection by RDMA is
+    /// rejected before anything is made for it.
+    virtual bool admits(const peer& from)
+    {
+        (void)from;
+        return true;
+    }
     /// True if it may call its callers back (call::reverse()): over RDMA that takes receives of each connection.
     virtual bool calls_back() const noexcept { return false; }
     /// Registers the program's own metrics, which end before it does. Any thread.
@@ -277,6 +284,12 @@ public:
     /// from the XID on). On cancel: as program::serve(), and a wait for the first run of the same call is not ended. Errors: an
     /// exception ends the connection. Lifetime: `c` and the dispatcher outlive the task. Shard: that of the dispatcher.
     virtual task<bool> dispatch(call& c) = 0;
+    /// Whether any program admits the peer. Shard: that of the dispatcher.
+    virtual bool admits(const peer& from)
+    {
+        (void)from;
+        return true;
+    }
 };
 
 } // namespace verbena::rpc

@@ -9,6 +9,7 @@
 #include <verbena/core/buffer.hpp>
 #include <verbena/core/metrics.hpp>
 #include <verbena/core/net.hpp>
+#include <verbena/core/peer_shares.hpp>
 #include <verbena/core/reactor.hpp>
 #include <verbena/core/task.hpp>
 #include <verbena/protocols/rpc/service.hpp>
@@ -48,14 +49,17 @@ struct stream_options {
     std::size_t flush_at = std::size_t(128) << 10;
     /// One message: a payload of 1 MiB and what stands before it.
     std::size_t max_record = (std::size_t(1) << 20) + (std::size_t(16) << 10);
-    /// Of the larger buffers that the streams from one address hold for messages on their way, at least one: what is
+    /// Of the larger buffers that the streams of one peer hold for messages on their way, at least one: what is
     /// announced and comes slowly, or never, takes memory. Reading of more such messages waits.
     std::size_t max_address_record_bytes = SIZE_MAX;
-    /// The same as max_result_bytes for all streams from one address together, also for calls of streams that ended.
+    /// The same as max_result_bytes for all streams of one peer together, also for calls of streams that ended.
     std::size_t max_address_result_bytes = SIZE_MAX;
     std::size_t max_connections = 16384; ///< of the server; more are closed at once
-    /// The same for those from one address, so that a host with many of them leaves room for others.
-    std::size_t max_address_connections = SIZE_MAX;
+    /// Those of one peer (peer_use::streams), over all servers that are given the same `peers`: so a host with many of them leaves room
+    /// for others.
+    std::size_t max_peer_connections = SIZE_MAX;
+    /// Outlives the server; nullptr: it counts its own streams alone.
+    peer_shares* peers = nullptr;
     /// Calls that programs may have outstanding to the client of one stream (call::reverse()); further ones wait. 0: they
     /// can't call back.
     std::size_t max_reverse_calls = 16;
@@ -81,7 +85,7 @@ enum class stream_end : std::uint8_t {
     output_not_taken,   ///< output_limit
     record_too_long,    ///< max_record
     too_many_fragments, ///< record_reader::max_fragments
-    refused,            ///< max_connections, max_address_connections, or the server is ending
+    refused,            ///< max_connections, max_peer_connections, or the server is ending
     shutdown,
     exception, ///< left the dispatcher
 };

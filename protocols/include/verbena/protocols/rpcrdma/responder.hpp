@@ -9,6 +9,7 @@
 #include <verbena/core/buffer.hpp>
 #include <verbena/core/log.hpp>
 #include <verbena/core/metrics.hpp>
+#include <verbena/core/peer_shares.hpp>
 #include <verbena/core/scope.hpp>
 #include <verbena/core/verbs.hpp>
 #include <verbena/protocols/rpc/service.hpp>
@@ -38,8 +39,11 @@ struct responder_options {
     /// Largest call and largest Read chunk total, in bytes; more is answered with ERR_CHUNK.
     std::uint32_t max_call_size = (1u << 20) + 65536;
     std::uint32_t max_connections = 16384; ///< of one listener; more are rejected
-    /// The same for those from one address, so that a host with many of them leaves room for others.
-    std::uint32_t max_address_connections = UINT32_MAX;
+    /// Those of one peer (peer_use::rdma_connections), over all listeners that are given the same `peers`: so a host with many of them
+    /// leaves room for others.
+    std::uint32_t max_peer_connections = UINT32_MAX;
+    /// Outlives the service; nullptr: a listener counts its own connections alone.
+    peer_shares* peers = nullptr;
     std::uint32_t read_depth = 32; ///< RDMA Reads outstanding per connection (ORD), if the peer allows
     /// Bytes that the calls of one connection may move through chunks at once, or hold in buffers; more calls wait. So a
     /// peer that takes or gives nothing holds no more of the budget.
@@ -77,15 +81,16 @@ struct responder_stats {
     counter read_chunk_bytes;
     counter write_chunk_bytes; ///< Reply chunks included
     counter failed_reads;
-    counter rejected_connections; ///< by max_connections or max_address_connections
-    counter credits_wanted;       ///< sum over calls of what the requester asked for
-    counter credits_granted;      ///< sum over replies
-    counter credit_raises;        ///< times that a connection got more credits than it had
-    counter receive_shortages;    ///< receives not posted again at once, for want of memory
-    counter credit_overruns;      ///< connections ended since the requester exceeded its credits
-    counter exceptions;           ///< that left a connection's task and ended the connection
-    counter stalled_reads;        ///< connections ended by responder_options::read_limit
-    counter read_depth_waits;     ///< RDMA Reads that waited for ORD
+    counter
+        rejected_connections;  ///< by max_connections, max_peer_connections, or as nobody is admitted there
+    counter credits_wanted;    ///< sum over calls of what the requester asked for
+    counter credits_granted;   ///< sum over replies
+    counter credit_raises;     ///< times that a connection got more credits than it had
+    counter receive_shortages; ///< receives not posted again at once, for want of memory
+    counter credit_overruns;   ///< connections ended since the requester exceeded its credits
+    counter exceptions;        ///< that left a connection's task and ended the connection
+    counter stalled_reads;     ///< connections ended by responder_options::read_limit
+    counter read_depth_waits;  ///< RDMA Reads that waited for ORD
     counter
         payload_copied_bytes; ///< of arguments put together of several chunks, and of results without gather lists
     counter stale_completions; ///< whose call is another by now; dropped

@@ -44,10 +44,12 @@ struct path_counters {
 
 /// The paths of one shard that have series of their own. Peers choose their sessions' names, so there are never more than max_paths: then
 /// a path takes the place of the one that ended longest ago, and where none has ended it is counted with the others, under "other".
+/// Of paths that have ended, the newest max_ended keep their series, which tell why; older ones go.
 /// What is counted is written by one shard and read by any thread.
 class path_series {
 public:
     static constexpr std::size_t max_paths = 64;
+    static constexpr std::size_t max_ended = 16;
 
     /// A path begins: its counters, which another of the same names had before it or has beside it. They stay until leave(), and `this`
     /// outlives that.
@@ -74,6 +76,8 @@ private:
         unsigned users = 0;
         std::uint64_t left = 0; ///< the number of its last leave()
     };
+    std::vector<place>::iterator oldest_ended() noexcept;
+
     mutable std::mutex mutex_; // of all but what the counters count
     std::vector<place> places_;
     std::unique_ptr<path_counters> others_;

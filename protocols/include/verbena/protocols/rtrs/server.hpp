@@ -8,6 +8,7 @@
 #include <verbena/core/buffer.hpp>
 #include <verbena/core/log.hpp>
 #include <verbena/core/metrics.hpp>
+#include <verbena/core/peer_shares.hpp>
 #include <verbena/core/task.hpp>
 #include <verbena/core/verbs.hpp>
 #include <verbena/protocols/rtrs/path_end.hpp>
@@ -29,11 +30,13 @@ namespace verbena::rtrs {
 
 /// Why a connection was rejected, with which errno.
 enum class refusal : std::uint8_t {
-    not_valid,  ///< EINVAL: no request of RTRS, or out of order
-    no_session, ///< ENXIO: of a session that is gone
-    full,       ///< ENOSPC: as many sessions, or paths of the session, as there may be
-    ending,     ///< ECONNRESET: its path's last life has not ended
-    unfinished, ///< EAGAIN: as many paths of its address as may be half made are so already
+    not_valid,    ///< EINVAL: no request of RTRS, or out of order
+    no_session,   ///< ENXIO: of a session that is gone
+    full,         ///< ENOSPC: as many sessions, or paths of the session, as there may be
+    ending,       ///< ECONNRESET: its path's last life has not ended
+    unfinished,   ///< EAGAIN: as many paths of its peer as may be half made are so already
+    not_admitted, ///< EACCES: the service has nothing for its address
+    share, ///< EDQUOT: its peer has as many connections or sessions, or as much memory, as a peer may have
     count_
 };
 std::string_view to_string(refusal r) noexcept;
@@ -48,8 +51,11 @@ struct server_options {
     std::uint32_t max_sessions = 64;      ///< of all servers of a group
     std::uint32_t max_paths = 8;          ///< of a session
     std::uint32_t max_connections = 1024; ///< of a path; kernels make one for each CPU, and one
-    /// Paths of one address that are half made, at least 1. Fewer than max_sessions, so that who never finishes one leaves place for others.
-    std::uint32_t max_unfinished = 32;
+    /// Of one peer (peer_shares), each at least 1: paths that are half made, sessions, and connections. Two peers that have all that they
+    /// may have leave sessions to others.
+    std::uint32_t max_unfinished = 16;
+    std::uint32_t max_peer_sessions = 24;
+    std::uint32_t max_peer_connections = 4096;
     /// A path must be complete, and have said its session's name, so long after its first connection.
     duration set_up = std::chrono::seconds(30);
     duration heartbeat = heartbeat_interval;
@@ -134,6 +140,15 @@ struct session_info {
 class session_handler {
 public:
     virtual ~session_handler() = default;
+    /// A path from this address is about to be connected, the session's first one too; so all that the session has open must be for that
+    /// address. Errors: the path is refused and closed.
+    virtual result<void> add_path(std::string_view peer_address)
+    {
+        (void)peer_address;
+        return {};
+    }
+    /// A path that was added has ended.
+    virtual void remove_path(std::string_view peer_address) noexcept { (void)peer_address; }
     /// Serves one request, beside others. Completes when: it is served; the answer goes out then. On cancel: when its path ends its
     /// task is asked to stop, and its answer is dropped: what was begun goes on to its end, what has not need not begin. Errors: an errno up to
     /// max_response_error goes to the client, all else as EIO. An exception counts as EIO, and is logged. Lifetime: `r` outlives the
@@ -144,19 +159,28 @@ public:
 class service {
 public:
     virtual ~service() = default;
-    /// A session wants to begin; its memory is taken when this has let it. What `s` has outlives the handler. Errors: the session is refused and its path closed; the protocol
-    /// has no way to tell the client why.
+    /// Whether anything is served to anybody at this address. Asked for each connection, before anything is made for it; false: it is
+    /// rejected.
+    virtual bool admits(std::string_view peer_address)
+    {
+        (void)peer_address;
+        return true;
+    }
+    /// A session wants to begin. Its name is claimed, and its memory is taken, when this has let it. What `s` has outlives the handler.
+    /// Errors: the session is refused and its path closed; the protocol has no way to tell the client why.
     virtual result<std::unique_ptr<session_handler>> open(const session_info& s) = 0;
 };
 
 class session_name;
-class unfinished_path;
 
-/// What the servers of several shards share: the names of their sessions, how many there are, and who has paths half made. Outlives
+/// What the servers of several shards share: the names of their sessions, how many there are, and what each peer has of them. Outlives
 /// them. Any thread.
 class server_group {
 public:
+    /// With shares of peers of its own, whose memory is not bounded.
     server_group();
+    /// `peers` outlives it: what else serves these peers charges them there as well.
+    explicit server_group(peer_shares& peers);
     ~server_group();
     server_group(const server_group&) = delete;
 
@@ -167,12 +191,10 @@ public:
     /// False: there are `limit` already.
     bool add_session(std::uint32_t limit) noexcept;
     void remove_session() noexcept;
-    /// Counts a path from `address` until it is connected. False, as a bool: there are `limit` already.
-    unfinished_path begin_path(const std::string& address, std::uint32_t limit);
+    peer_shares& peers() const noexcept;
 
 private:
     friend class session_name;
-    friend class unfinished_path;
     struct impl;
     std::unique_ptr<impl> impl_;
 };
@@ -201,32 +223,6 @@ private:
     session_name(server_group& g, std::string text) noexcept : group_(&g), text_(std::move(text)) {}
     server_group* group_ = nullptr;
     std::string text_;
-};
-
-/// A path that is counted as half made while this lives. One shard.
-class unfinished_path {
-public:
-    unfinished_path() noexcept = default;
-    unfinished_path(unfinished_path&& other) noexcept
-        : group_(std::exchange(other.group_, nullptr)), address_(std::move(other.address_))
-    {
-    }
-    unfinished_path& operator=(unfinished_path&& other) noexcept
-    {
-        std::swap(group_, other.group_);
-        std::swap(address_, other.address_);
-        return *this;
-    }
-    ~unfinished_path();
-    explicit operator bool() const noexcept { return group_ != nullptr; }
-
-private:
-    friend class server_group;
-    unfinished_path(server_group& g, std::string address) noexcept : group_(&g), address_(std::move(address))
-    {
-    }
-    server_group* group_ = nullptr;
-    std::string address_;
 };
 
 /// Which of `shards` servers, from 0, keeps the session that a connect request names: the same for all its connections, since a session

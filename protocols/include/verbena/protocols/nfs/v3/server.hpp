@@ -73,6 +73,7 @@ public:
     std::string_view procedure_name(std::uint32_t version, std::uint32_t procedure) const noexcept override;
     bool non_idempotent(std::uint32_t version, std::uint32_t procedure) const noexcept override;
     bool repeats_in_turn(std::uint32_t version, std::uint32_t procedure) const noexcept override;
+    bool admits(const rpc::peer& from) override { return is_for(exports_, from, host_); }
     /// verbena_nfs_*.
     metric_registrations expose(metric_registry& registry) const override;
     task<rpc::outcome> serve(rpc::call& c) override;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <verbena/core/clock.hpp>
+#include <verbena/core/peer_shares.hpp>
 #include <verbena/core/siphash.hpp>
 #include <verbena/protocols/files/types.hpp>
 #include <verbena/protocols/nfs/v4/back_channel.hpp>
@@ -52,6 +53,7 @@ struct session_limits {
     /// Likewise: connections that the server makes to call clients.
     std::size_t callback_connections = 256;
     std::size_t callback_connections_per_peer = 16;
+    unsigned v6_prefix = default_peer_prefix; ///< of peer_group(), by which peers are told apart
 };
 
 /// Lets something happen once a second at most.
@@ -69,10 +71,6 @@ public:
 private:
     time_point last_{};
 };
-
-/// Whose limits a peer shares: all of an IPv4 address, or of the first 64 bits of an IPv6 address, within which a host may choose.
-/// On a link, where neighbours share these, the whole address counts. Anything else stands for itself.
-std::string peer_group(std::string_view address);
 
 /// Who sent a call, as far as the session layer tells callers apart.
 using principal = std::uint64_t;
@@ -277,6 +275,8 @@ public:
     name name_of(files::client_id state) const;
     /// The names in the state layer of a peer group's clients.
     std::vector<files::client_id> states_of(std::string_view from) const;
+    /// Whose limits the peer at `from` shares.
+    std::string group_of(std::string_view from) const { return peer_group(from, limits_.v6_prefix); }
     /// Whether it is time to look for what can be given back: once a second for each peer group, and once for all.
     bool may_make_room(shortage of, std::string_view from, time_point now);
     /// A client that did not go on within a lease is not waited for (8881 18.35.4).

@@ -70,6 +70,8 @@ public:
     std::vector<files::client_id> states_of(std::string_view from) const;
     /// Whose limits a confirmed one shares; empty where there is none.
     std::string_view peer_of(files::client_id state) const noexcept;
+    /// Whether that client is one of the peer at `from`.
+    bool is_of(files::client_id state, std::string_view from) const;
     /// As session_table's.
     bool may_make_room(session_table::shortage of, std::string_view from, time_point now);
     void forget(files::client_id state);
