@@ -2,6 +2,7 @@
 // What one host may take of a server of RTRS: two that take all they can, admitted or not, keep nobody else out.
 #include <boost/test/unit_test.hpp>
 
+#include "rnbd_world.hpp"
 #include "rtrs_by_hand.hpp"
 
 #include <verbena/core/scope.hpp>
@@ -27,7 +28,7 @@ namespace {
 constexpr std::size_t chunks = std::size_t(8) * 16384;
 
 struct fixture : rnbd_test::world {
-    explicit fixture(const peer_options& share = {}) : rnbd_test::world({}, {}, log_level::off, share)
+    explicit fixture(const peer_options& share = {}) : rnbd_test::world({}, {}, log_level::off, 64 << 20, share)
     {
         listener = std::move(*server_device->listen("server"));
         other_listener = std::move(*server_device->listen("server2"));
